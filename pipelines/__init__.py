@@ -1,0 +1,1 @@
+"""Windows CUDA wheels, built and proven from any machine."""

@@ -1,0 +1,112 @@
+"""Every error this project raises on purpose: one hierarchy, one exit code a class.
+
+An error says what was found, what was expected and what to do next. ``tasks.py`` prints
+``message`` and ``advice`` and leaves with ``exit_code``; nothing else in the project exits.
+"""
+
+from __future__ import annotations
+
+
+class PipelineError(Exception):
+    """Base of all expected errors. ``exit_code`` differs by class, ``advice`` names the next step."""
+
+    exit_code = 1
+    title = "error"
+
+    def __init__(self, message: str, *, advice: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.advice = advice
+
+
+class ConfigError(PipelineError):
+    """A file or flag holds something that is not understood: names the file, the key, what was expected."""
+
+    exit_code = 2
+    title = "configuration"
+
+
+class LockError(PipelineError):
+    """The tool-chain lock is wrong, or a download does not match it."""
+
+    exit_code = 3
+    title = "tool-chain lock"
+
+
+class SetupError(PipelineError):
+    """This machine lacks something: says exactly what to type."""
+
+    exit_code = 4
+    title = "set-up"
+
+
+class HostError(PipelineError):
+    """A host cannot be reached, or went away in mid-work."""
+
+    exit_code = 5
+    title = "host"
+
+
+class AuthError(HostError):
+    """A host refused the user name or password."""
+
+    exit_code = 6
+    title = "sign-in"
+
+
+class ProvisionError(PipelineError):
+    """A resource could not be brought into the wanted state."""
+
+    exit_code = 7
+    title = "provision"
+
+
+class BuildError(PipelineError):
+    """The build failed; the log is kept."""
+
+    exit_code = 8
+    title = "build"
+
+
+class AuditError(PipelineError):
+    """The build was green, but the wheel is not what was asked for."""
+
+    exit_code = 9
+    title = "audit"
+
+
+class SmokeError(PipelineError):
+    """The smoke suite failed on the host."""
+
+    exit_code = 10
+    title = "smoke test"
+
+
+class StorageError(PipelineError):
+    """A disk is full or cannot be written, here or on the host."""
+
+    exit_code = 11
+    title = "storage"
+
+
+class TransferError(PipelineError):
+    """Bytes that arrived are not the bytes that were sent."""
+
+    exit_code = 12
+    title = "transfer"
+
+
+class RemoteError(PipelineError):
+    """A function of ``pipelines.remote`` raised on the host: carries the host's own traceback."""
+
+    exit_code = 13
+    title = "on the host"
+
+    def __init__(self, message: str, *, kind: str = "", trace: str = "", advice: str = "") -> None:
+        super().__init__(message, advice=advice)
+        self.kind = kind
+        self.trace = trace
+
+
+#: What Ctrl-C leaves with, as a shell does for SIGINT.
+INTERRUPTED = 130

@@ -1,0 +1,88 @@
+"""What a host is to the stages: a name, its capabilities, and a Python at the end of a byte stream."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+#: Called with (bytes done, bytes in all) while a transfer goes on.
+Progress = Callable[[int, int], None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Capabilities:
+    """What a host can do; skips and refusals are decided by these, never by its class."""
+
+    windows: bool
+    msvc: bool
+    gpu: bool
+    publishable: bool
+    """Whether wheels made there may go to an index; the sandbox's never may."""
+
+
+class ByteStream(Protocol):
+    """A pair of byte pipes to a Python that was started on a host; what execnet calls an IO."""
+
+    remoteaddress: str
+
+    def read(self, numbytes: int) -> bytes:
+        """Exactly ``numbytes`` bytes, or ``EOFError`` with the reason in its message."""
+
+    def write(self, data: bytes) -> None:
+        """All of ``data``, or an ``OSError`` subclass."""
+
+    def close_read(self) -> None:
+        """Stop reading."""
+
+    def close_write(self) -> None:
+        """Tell the other side that no more is coming."""
+
+    def wait(self) -> int | None:
+        """The exit code of the remote process, ``None`` when it is not known."""
+
+    def kill(self) -> None:
+        """End the remote process and forget the connection; never raises."""
+
+
+class Session(Protocol):
+    """A live connection to a host, see :class:`pipelines.hosts.channel.ChannelSession`."""
+
+    def call(self, function: str, /, **arguments: Any) -> Any:
+        """Run ``pipelines/remote``'s ``function`` ("files.stat") there; builtins in, builtins out."""
+
+    def stream(self, function: str, /, **arguments: Any) -> Iterator[Any]:
+        """As :meth:`call`, for a generator function: its items as they come."""
+
+    def put(self, source: Path, target: str, *, progress: Progress | None = None) -> str:
+        """Send a file; sha256 checked at both ends, lands by rename. Returns the sha256."""
+
+    def get(self, source: str, target: Path, *, progress: Progress | None = None) -> str:
+        """Fetch a file; sha256 checked at both ends, lands by rename. Returns the sha256."""
+
+    def close(self) -> None:
+        """Leave; the host's Python ends."""
+
+    def __enter__(self) -> Self: ...
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+
+class Host(Protocol):
+    """Where a wheel is built or tested."""
+
+    name: str
+    capabilities: Capabilities
+
+    def connect(self) -> Session:
+        """Make the host reachable (start it if that is ours to do) and open a session."""
+
+    def close(self) -> None:
+        """Stop what :meth:`connect` started; harmless when nothing was."""
