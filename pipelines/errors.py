@@ -8,7 +8,7 @@ from __future__ import annotations
 
 
 class PipelineError(Exception):
-    """Base of all expected errors. ``exit_code`` differs by class, ``advice`` names the next step."""
+    """Base of all expected errors; ``exit_code`` is the class's, ``advice`` the next step."""
 
     exit_code = 1
     title = "error"
@@ -20,7 +20,7 @@ class PipelineError(Exception):
 
 
 class ConfigError(PipelineError):
-    """A file or flag holds something that is not understood: names the file, the key, what was expected."""
+    """A file or flag is not understood: names the file, the key and what was expected."""
 
     exit_code = 2
     title = "configuration"

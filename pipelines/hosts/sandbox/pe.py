@@ -1,0 +1,58 @@
+"""Two small things done to PE files while a sandbox is made: list exports, align sections."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pefile
+
+_PAGE = 4096
+_EXECUTABLE = 0x20000000  # IMAGE_SCN_MEM_EXECUTE
+#: COM entry points every DLL has; a linker refuses them in an import library.
+_NOT_IMPORTED = {b"DllMain", b"DllEntryPoint", b"DllGetClassObject", b"DllCanUnloadNow"}
+
+
+def export_definitions(path: Path) -> str:
+    """A module-definition text (.def) of what a DLL really exports, for making its import library.
+
+    Data exports are marked ``DATA``: the linker must not make a jump stub for them.
+    """
+    image = pefile.PE(str(path), fast_load=True, max_symbol_exports=0x10000)
+    image.parse_data_directories(pefile.DIRECTORY_ENTRY["IMAGE_DIRECTORY_ENTRY_EXPORT"])
+    lines = [f"LIBRARY {path.name}", "EXPORTS"]
+    for symbol in image.DIRECTORY_ENTRY_EXPORT.symbols:
+        if not symbol.name or symbol.name in _NOT_IMPORTED:
+            continue
+        section = image.get_section_by_rva(symbol.address)
+        code = symbol.forwarder or (section and section.Characteristics & _EXECUTABLE)
+        lines.append(f"  {symbol.name.decode('ascii')}{'' if code else ' DATA'}")
+    image.close()
+    return "\n".join(lines) + "\n"
+
+
+def align_sections(data: bytes) -> bytes:
+    """The same PE image with every section at a page boundary of the file.
+
+    Wine maps such sections and reads all others into memory: a start of zig.exe (168 MB) takes
+    0.12 s instead of 0.24 s, and a CUDA unit starts it eight times.
+    """
+    (header,) = struct.unpack_from("<I", data, 0x3C)
+    sections, optional_size = struct.unpack_from("<H12xH", data, header + 6)
+    optional = header + 24
+    (headers_size,) = struct.unpack_from("<I", data, optional + 60)
+    table = optional + optional_size
+    head = bytearray(data[:headers_size].ljust(-(-headers_size // _PAGE) * _PAGE, b"\0"))
+    struct.pack_into("<I", head, optional + 36, _PAGE)  # FileAlignment
+    struct.pack_into("<I", head, optional + 60, len(head))  # SizeOfHeaders
+    parts, position = [], len(head)
+    for index in range(sections):
+        entry = table + 40 * index
+        size, start = struct.unpack_from("<II", data, entry + 16)
+        if not size:
+            continue
+        part = data[start : start + size].ljust(-(-size // _PAGE) * _PAGE, b"\0")
+        struct.pack_into("<II", head, entry + 16, len(part), position)
+        parts.append(part)
+        position += len(part)
+    return bytes(head) + b"".join(parts)

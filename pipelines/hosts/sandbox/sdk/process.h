@@ -1,0 +1,33 @@
+/* What launcher.c and winrshost.c share: start one process, wait, leave with its exit code.
+ * No C run-time: an entry point and kernel32 only. */
+#include <windows.h>
+
+#define LINE_MAX 32768 /* the limit of CreateProcess, in characters */
+
+static wchar_t line[LINE_MAX];
+
+/* Append text to the line; the process ends with 126 when it does not fit. */
+static wchar_t *append(wchar_t *end, const wchar_t *text)
+{
+    for (; *text; text++) {
+        if (end == line + LINE_MAX - 1) ExitProcess(126);
+        *end++ = *text;
+    }
+    *end = 0;
+    return end;
+}
+
+static void run_and_exit(void)
+{
+    STARTUPINFOW startup;
+    PROCESS_INFORMATION process;
+    DWORD code = 1;
+    volatile char *bytes = (volatile char *)&startup; /* volatile: there is no memset to call */
+    for (unsigned i = 0; i < sizeof startup; i++) bytes[i] = 0;
+    startup.cb = sizeof startup;
+    if (!CreateProcessW(NULL, line, NULL, NULL, TRUE, 0, NULL, NULL, &startup, &process))
+        ExitProcess(127);
+    WaitForSingleObject(process.hProcess, INFINITE);
+    GetExitCodeProcess(process.hProcess, &code);
+    ExitProcess(code);
+}

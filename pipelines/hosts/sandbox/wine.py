@@ -1,0 +1,165 @@
+"""Wine: where it is on this machine, and one prefix of it.
+
+Three rules of Wine shape this module. A standard handle of a Wine process is never a regular file
+(Windows Python then stops with WinError 6). The wineserver starts with null handles, or whoever
+reads a pipe from its clients never sees it close. And every call has a timeout, because some of
+Wine's tools hang.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from pipelines.errors import HostError, SetupError
+
+_APT = "apt-get install --no-install-recommends wine64 libwine-dev"
+_PLACES = ("/usr/lib/wine/wine64", "/usr/lib/wine/wine", "/opt/wine-stable/bin/wine64")
+_LIBRARIES = (
+    "/usr/lib/x86_64-linux-gnu/wine/x86_64-windows",
+    "/opt/wine-stable/lib64/wine/x86_64-windows",
+)
+_HEADERS = ("/usr/include/wine/wine", "/usr/include/wine", "/opt/wine-stable/include/wine")
+
+#: No Mono, no Gecko, no crash dialogs; and no WMI, through which platform.* of Python 3.12 crashes.
+_OVERRIDES = "mscoree=;mshtml=;wbemprox=;winedbg.exe="
+
+
+@dataclass(frozen=True)
+class Wine:
+    """The programs and files of the distribution's Wine."""
+
+    loader: Path
+    server: Path
+    libraries: Path
+    """Wine's own DLLs, as PE files."""
+    headers: Path
+    """Its C run-time and Win32 headers (folders ``msvcrt`` and ``windows``)."""
+    version: str
+
+
+@cache
+def find_wine() -> Wine:
+    """The Wine of this machine, or :class:`SetupError` with the command that installs it."""
+    loader = next((Path(p) for p in _PLACES if Path(p).exists()), None)
+    if loader is None and (found := shutil.which("wine64") or shutil.which("wine")):
+        loader = Path(found)
+    if loader is None:
+        raise SetupError("Wine is not installed", advice=f"Type: sudo {_APT}")
+    server = next(
+        (
+            path
+            for name in ("wineserver64", "wineserver")
+            for path in (loader.with_name(name), Path(shutil.which(name) or "/nowhere"))
+            if path.exists()
+        ),
+        None,
+    )
+    libraries = next((Path(p) for p in _LIBRARIES if Path(p, "kernel32.dll").exists()), None)
+    headers = next((Path(p) for p in _HEADERS if Path(p, "msvcrt").is_dir()), None)
+    for part, what in ((server, "wineserver"), (libraries, "64-bit DLLs"), (headers, "headers")):
+        if part is None:
+            raise SetupError(f"Wine's {what} are not installed", advice=f"Type: sudo {_APT}")
+    assert server is not None  # noqa: S101 - the loop above has checked, for the type checker
+    assert libraries is not None  # noqa: S101
+    assert headers is not None  # noqa: S101
+    answer = subprocess.run(
+        [loader, "--version"], capture_output=True, text=True, timeout=60, check=False
+    )
+    if answer.returncode:
+        raise SetupError(f"{loader} does not run: {answer.stderr.strip()}", advice=f"Type: {_APT}")
+    return Wine(loader, server, libraries, headers, answer.stdout.strip())
+
+
+class Prefix:
+    """One Windows: a directory that Wine keeps as drive C: and a registry."""
+
+    def __init__(self, path: Path, wine: Wine | None = None) -> None:
+        self.path = path
+        self.wine = wine or find_wine()
+
+    @property
+    def drive(self) -> Path:
+        """Drive C:."""
+        return self.path / "drive_c"
+
+    def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+        """What a Wine process gets, and nothing else: the caller's variables do not leak in."""
+        return {
+            "PATH": "/usr/bin:/bin",
+            "HOME": str(self.path),
+            "USER": "builder",
+            "LANG": "C.UTF-8",
+            "TZ": os.environ.get("TZ", ""),
+            "WINEPREFIX": str(self.path),
+            "WINEARCH": "win64",
+            "WINEDEBUG": "-all",
+            "WINEDLLOVERRIDES": _OVERRIDES,
+            **(extra or {}),
+        }
+
+    def boot(self, *, first: bool = False, timeout: float = 180) -> None:
+        """Start the wineserver (it stays) and Windows' own start-up; ``first`` makes the prefix."""
+        self.path.mkdir(parents=True, exist_ok=True)
+        self._quiet([self.wine.server, "-p"], timeout)
+        self._quiet([self.wine.loader, "wineboot", *(["-i"] if first else [])], timeout)
+        if first and not (self.drive / "windows/system32/kernel32.dll").exists():
+            raise HostError(
+                f"{self.wine.version} made no prefix in {self.path}",
+                advice="Is the disk full, or the directory owned by somebody else?",
+            )
+
+    def halt(self) -> None:
+        """End every Windows process of the prefix, then the wineserver; harmless when none runs."""
+        for flag in ("-k", "-w"):
+            try:
+                self._quiet([self.wine.server, flag], 20, check=False)
+            except HostError:
+                self._quiet([self.wine.server, "-k9"], 10, check=False)
+
+    def run(self, arguments: Sequence[str], *, timeout: float = 120) -> str:
+        """Run a Windows program and return what it printed; :class:`HostError` if it failed."""
+        try:
+            done = subprocess.run(
+                [self.wine.loader, *arguments],
+                cwd=self.drive,
+                env=self.environment(),
+                input=b"",  # makes a pipe, see above
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                timeout=timeout,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise HostError(f"'{arguments[0]}' hung for {timeout:.0f} s under Wine") from None
+        text = done.stdout.decode("utf-8", "replace")
+        if done.returncode:
+            raise HostError(
+                f"'{' '.join(arguments)}' left with {done.returncode} under Wine:\n{text[-2000:]}"
+            )
+        return text
+
+    def _quiet(self, command: Sequence[str | Path], timeout: float, *, check: bool = True) -> None:
+        try:
+            done = subprocess.run(
+                command,
+                cwd=self.path,
+                env=self.environment(),
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                timeout=timeout,
+                check=False,
+            )
+        except subprocess.TimeoutExpired:
+            raise HostError(f"{command[0]} hung for {timeout:.0f} s in {self.path}") from None
+        if check and done.returncode:
+            raise HostError(
+                f"{' '.join(map(str, command))} left with {done.returncode} in {self.path}",
+                advice="Free disk space, then: invoke sandbox.teardown provision",
+            )

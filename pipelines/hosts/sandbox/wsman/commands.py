@@ -1,0 +1,185 @@
+"""One command of a shell: a process tree with three pipes (MS-WSMV 3.1.4.11 to 3.1.4.15)."""
+
+from __future__ import annotations
+
+import math
+import os
+import select
+import subprocess
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Protocol
+
+from . import faults
+from .pipes import InputPipe, OutputPipes
+from .processes import end_tree
+
+CONTROL_C_EXIT = 0xC000013A  # STATUS_CONTROL_C_EXIT, what a console program leaves with on Windows
+_NO_FD = -1
+
+
+class Launcher(Protocol):
+    """Starts one process with three pipes and ``start_new_session=True``.
+
+    ``env`` has only what the client asked for, plus the tag by which the process tree is found
+    again; the launcher adds it to whatever environment its processes need. It must reach the Unix
+    environment.
+    """
+
+    def __call__(
+        self,
+        command_line: str,
+        /,
+        *,
+        skip_cmd_shell: bool,
+        env: Mapping[str, str],
+        cwd: str | None,
+    ) -> subprocess.Popen[bytes]:
+        """Start it, or raise OSError."""
+        ...
+
+
+class ClientGoneError(ConnectionError):
+    """The peer hung up while its Receive waited; what the command prints stays for the next one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Output:
+    """One answer to Receive."""
+
+    data: dict[str, bytes] = field(default_factory=dict)
+    ended: list[str] = field(default_factory=list)
+    exit_code: int | None = None  # set when the command is done
+
+
+class Command:
+    """A running or finished process tree, and what is left of its pipes."""
+
+    def __init__(self, command_id: str, process: subprocess.Popen[bytes], *, linger: float) -> None:
+        if process.stdin is None or process.stdout is None or process.stderr is None:
+            raise ValueError("the launcher must give all three pipes")
+        self.id = command_id
+        self._process = process
+        self._linger = linger
+        self._exit_code: int | None = None
+        self._interrupted = False
+        self._quiet_since = math.inf
+        # Own descriptors: the file objects of Popen would close theirs when collected.
+        stdin, stdout, stderr = (
+            os.dup(stream.fileno()) for stream in (process.stdin, process.stdout, process.stderr)
+        )
+        for stream in (process.stdin, process.stdout, process.stderr):
+            stream.close()
+        self._exited, self._stopped = os.eventfd(0), os.eventfd(0)
+        self.input = InputPipe(stdin, self._stopped)
+        self._output = OutputPipes({"stdout": stdout, "stderr": stderr})
+        self._receiving = threading.Lock()
+        self._closing = threading.Lock()
+        self._terminated = False
+        self._waiter = threading.Thread(target=self._wait, name="wsman-wait", daemon=True)
+        self._waiter.start()
+
+    def _wait(self) -> None:
+        code = self._process.wait()
+        # A signal's number is no exit code on Windows; shells use 128 + n for it.
+        self._exit_code = code if code >= 0 else 128 - code
+        if self._interrupted:
+            self._exit_code = CONTROL_C_EXIT
+        self._quiet_since = time.monotonic()
+        os.eventfd_write(self._exited, 1)
+
+    @property
+    def running(self) -> bool:
+        """Whether the process itself still runs."""
+        return self._exit_code is None
+
+    def send(self, data: bytes, *, end: bool, timeout: float) -> None:
+        """Hand input to the process; waits while the process does not read (MS-WSMV 3.1.4.13)."""
+        try:
+            taken = self.input.offer(data, end=end, timeout=timeout)
+        except BrokenPipeError:
+            if not data and end:
+                return  # closing what is closed is no error
+            raise faults.input_closed() from None
+        if not taken:
+            raise faults.timed_out()
+
+    def receive(self, timeout: float, limit: int, peer: int = _NO_FD) -> Output:
+        """Output as soon as there is some, up to ``limit`` bytes (MS-WSMV 3.1.4.14).
+
+        ``peer`` is the client's socket: a Receive whose client is gone must not swallow output.
+        """
+        deadline = time.monotonic() + timeout
+        if not self._receiving.acquire(timeout=timeout):
+            raise faults.timed_out()
+        try:
+            while not self._terminated:
+                _raise_if_gone(peer)
+                data, ended = self._output.take(limit)
+                done = self._output.all_ended and not self.running
+                if data or ended or done:
+                    if data and not self.running:
+                        self._quiet_since = time.monotonic()
+                    return Output(data, ended, self._exit_code if done else None)
+                self._sleep(deadline, peer)
+            raise faults.aborted()
+        finally:
+            self._receiving.release()
+
+    def _sleep(self, deadline: float, peer: int) -> None:
+        """Wait for output, exit, termination or the peer's end; TimedOut when none came in time."""
+        now, until = time.monotonic(), deadline
+        poller = select.poll()
+        if self.running:
+            poller.register(self._exited, select.POLLIN)
+        else:
+            # Somebody else still holds the pipes (a compiler's server process, say). Its silence
+            # must not keep the client waiting for ever.
+            give_up = self._quiet_since + self._linger
+            if now >= give_up:
+                self._output.end_all()
+                return
+            until = min(deadline, give_up)
+        if now >= deadline:
+            raise faults.timed_out()
+        for fd in self._output.fds():
+            poller.register(fd, select.POLLIN)
+        poller.register(self._stopped, select.POLLIN)
+        if peer != _NO_FD:
+            poller.register(peer, select.POLLRDHUP)
+        poller.poll(math.ceil((until - now) * 1000))
+
+    def interrupt(self) -> None:
+        """Ctrl-C: the tree ends, the command stays and reports its exit (MS-WSMV 2.2.4.38)."""
+        if self.running:
+            self._interrupted = True
+            end_tree(self._process, self.id)
+
+    def terminate(self) -> None:
+        """End the tree and free everything. Waiting requests fail; later ones do not find it."""
+        with self._closing:
+            if self._terminated:
+                return
+            self._terminated = True
+        os.eventfd_write(self._stopped, 1)
+        end_tree(self._process, self.id)
+        self._waiter.join(timeout=2)
+        self.input.close()
+        with self._receiving:
+            self._output.end_all()
+            if (
+                not self._waiter.is_alive()
+            ):  # else it still writes to one: leak rather than misdirect
+                os.close(self._exited)
+                os.close(self._stopped)
+
+
+def _raise_if_gone(peer: int) -> None:
+    if peer == _NO_FD:
+        return
+    poller = select.poll()
+    poller.register(peer, select.POLLRDHUP)
+    if poller.poll(0):
+        raise ClientGoneError

@@ -1,0 +1,212 @@
+"""From one envelope to its answer: the actions of the shell resource (MS-WSMV 3.1.4)."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from . import faults, replies
+from .hooks import DropConnectionError, Hooks
+from .replies import COMMAND_RESOURCE, CONFIG_RESOURCE
+from .shells import Limits, Shell, ShellTable
+from .soap import (
+    NAMESPACES,
+    SHELL,
+    TRANSFER,
+    Request,
+    duration,
+    envelope,
+    fault_envelope,
+    parse,
+)
+
+if TYPE_CHECKING:
+    from xml.etree.ElementTree import Element
+
+_MESSAGE_ID = re.compile(rb"<(?:[\w.-]+:)?MessageID[^<>]*>([\w:{}-]{1,100})</")
+_ID = re.compile(r"[0-9A-Fa-f-]{36}")
+_HEADER_BYTES = 16384  # where to look for the MessageID of an envelope that is too big to parse
+
+
+@dataclass(frozen=True, slots=True)
+class Caller:
+    """Who asks: the authenticated name, and the socket to watch while the request waits."""
+
+    name: str
+    socket: int = -1
+
+
+class WsmanService:
+    """All actions over one table of shells; each call runs in its connection's thread."""
+
+    def __init__(self, table: ShellTable, hooks: Hooks | None = None) -> None:
+        self._table = table
+        self._hooks = hooks
+        self._shell_actions: dict[str, Callable[[Request, Shell, Caller], tuple[bytes, ...]]] = {
+            f"{TRANSFER}/Get": self._describe,
+            f"{SHELL}/Command": self._command,
+            f"{SHELL}/Send": self._send,
+            f"{SHELL}/Receive": self._receive,
+            f"{SHELL}/Signal": self._signal,
+        }
+
+    @property
+    def limits(self) -> Limits:
+        """The quotas in force."""
+        return self._table.limits
+
+    def handle(self, raw: bytes, caller: Caller) -> tuple[int, bytes]:
+        """Answer one envelope: HTTP status and body. MalformedRequestError passes through."""
+        limit = self.limits.max_envelope
+        if len(raw) > limit:
+            found = _MESSAGE_ID.search(raw[:_HEADER_BYTES])
+            relates_to = found.group(1).decode() if found else ""
+            too_large = faults.envelope_too_large(len(raw), limit)
+            return self._answer("", 500, fault_envelope(relates_to, too_large))
+        request: Request | None = None
+        try:
+            request = parse(raw)
+            if self._hooks is not None:
+                self._hooks.before_request(request.action, request.selectors.get("ShellId"))
+            body = envelope(
+                f"{request.action}Response", request.message_id, *self._dispatch(request, caller)
+            )
+            status = 200
+        except faults.WsmanFaultError as fault:
+            body, status = fault_envelope(request.message_id if request else "", fault), 500
+        return self._answer(request.action if request else "", status, body)
+
+    def _answer(self, action: str, status: int, body: bytes) -> tuple[int, bytes]:
+        if self._hooks is None:
+            return status, body
+        changed = self._hooks.before_response(action, body)
+        if changed is None:
+            raise DropConnectionError
+        return status, changed
+
+    def _dispatch(self, request: Request, caller: Caller) -> tuple[bytes, ...]:
+        action = request.action
+        if request.resource_uri == CONFIG_RESOURCE and action == f"{TRANSFER}/Get":
+            return (replies.config(self.limits),)
+        if not request.resource_uri.startswith(SHELL):
+            raise faults.WsmanFaultError(
+                faults.RESOURCE_NOT_FOUND,
+                "InvalidResourceURI",
+                "This service has command shells and its configuration, nothing else.",
+                by_sender=True,
+            )
+        if action == f"{TRANSFER}/Create":
+            return (self._create(request, caller),)
+        shell_id = request.selectors.get("ShellId", "")
+        if action == f"{TRANSFER}/Delete":
+            self._table.delete(shell_id, caller.name)
+            return ()
+        do = self._shell_actions.get(action)
+        if do is None:
+            raise faults.WsmanFaultError(
+                faults.INVALID_ACTION,
+                "ActionNotSupported",
+                f"Unknown action '{action}'.",
+                by_sender=True,
+            )
+        shell = self._table.get(shell_id, caller.name)
+        with shell.in_use():
+            return do(request, shell, caller)
+
+    def _create(self, request: Request, caller: Caller) -> bytes:
+        asked = request.body.find("rsp:Shell", NAMESPACES)
+        if request.resource_uri != COMMAND_RESOURCE or asked is None:
+            raise faults.invalid("Only command shells can be created here.")
+        shell_id = asked.get("ShellId", "")
+        if shell_id and not _ID.fullmatch(shell_id):
+            raise faults.invalid("A ShellId must be a UUID.")
+        env = {}
+        for variable in asked.iterfind("rsp:Environment/rsp:Variable", NAMESPACES):
+            name = variable.get("Name", "")
+            if not name or "=" in name:
+                raise faults.invalid("A variable needs a name without '='.")
+            env[name] = variable.text or ""
+        if codepage := request.options.get("WINRS_CODEPAGE"):
+            env.setdefault("WINRS_CODEPAGE", codepage)
+        shell = self._table.create(
+            caller.name,
+            env=env,
+            cwd=asked.findtext("rsp:WorkingDirectory", None, NAMESPACES) or None,
+            idle_timeout=_optional_duration(asked, "rsp:IdleTimeOut"),
+            lifetime=_optional_duration(asked, "rsp:Lifetime"),
+            shell_id=shell_id.upper(),
+        )
+        return replies.created(shell)
+
+    def _describe(self, request: Request, shell: Shell, caller: Caller) -> tuple[bytes, ...]:
+        del request, caller
+        return (replies.shell_xml(shell).encode(),)
+
+    def _command(self, request: Request, shell: Shell, caller: Caller) -> tuple[bytes, ...]:
+        del caller
+        line = request.body.find("rsp:CommandLine", NAMESPACES)
+        name = "" if line is None else line.findtext("rsp:Command", "", NAMESPACES)
+        if line is None or not name:
+            raise faults.invalid("There is no command in this Command.")
+        arguments = (argument.text or "" for argument in line.iterfind("rsp:Arguments", NAMESPACES))
+        command_id = shell.start(
+            self._table.launch,
+            " ".join((name, *arguments)),
+            self.limits,
+            skip_cmd_shell=request.options.get("WINRS_SKIP_CMD_SHELL", "").lower() in {"true", "1"},
+        )
+        return (
+            f"<rsp:CommandResponse><rsp:CommandId>{command_id}</rsp:CommandId></rsp:CommandResponse>".encode(),
+        )
+
+    def _send(self, request: Request, shell: Shell, caller: Caller) -> tuple[bytes, ...]:
+        del caller
+        streams = request.body.findall("rsp:Send/rsp:Stream", NAMESPACES)
+        if len(streams) != 1 or streams[0].get("Name") != "stdin":
+            raise faults.invalid("Send needs exactly one Stream, named stdin.")
+        stream = streams[0]
+        shell.command(stream.get("CommandId", "")).send(
+            request.stream_data(stream),
+            end=stream.get("End", "").lower() in {"true", "1"},
+            timeout=self._timeout(request),
+        )
+        return (b"<rsp:SendResponse/>",)
+
+    def _receive(self, request: Request, shell: Shell, caller: Caller) -> tuple[bytes, ...]:
+        wanted = request.body.find("rsp:Receive/rsp:DesiredStream", NAMESPACES)
+        if wanted is None:
+            raise faults.invalid("Receive names no DesiredStream.")
+        command = shell.command(wanted.get("CommandId", ""))
+        output = command.receive(self._timeout(request), self.limits.receive_bytes, caller.socket)
+        return replies.received(command.id, output)
+
+    def _signal(self, request: Request, shell: Shell, caller: Caller) -> tuple[bytes, ...]:
+        del caller
+        signal = request.body.find("rsp:Signal", NAMESPACES)
+        if signal is None:
+            raise faults.invalid("There is no Signal in this Signal.")
+        command_id = signal.get("CommandId", "")
+        # Clients differ in the case of these (MS-WSMV 2.2.4.38).
+        code = (signal.findtext("rsp:Code", "", NAMESPACES) or "").lower().rpartition("/")[2]
+        if code == "terminate":
+            shell.terminate(command_id)
+        elif code in {"ctrl_c", "ctrl_break"}:
+            shell.command(command_id).interrupt()
+        else:
+            raise faults.invalid("This signal code is unknown.")
+        return (b"<rsp:SignalResponse/>",)
+
+    def _timeout(self, request: Request) -> float:
+        return min(request.operation_timeout, self.limits.max_operation_timeout)
+
+
+def _optional_duration(asked: Element, path: str) -> float | None:
+    text = asked.findtext(path, "", NAMESPACES)
+    if not text:
+        return None
+    seconds = duration(text)
+    if seconds <= 0:
+        raise faults.invalid("A time limit must be above zero.")
+    return seconds

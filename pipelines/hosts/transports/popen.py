@@ -1,0 +1,119 @@
+"""A byte stream to a Python on this machine: the pipes of a child process."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import threading
+from collections.abc import Mapping, Sequence
+from typing import IO
+
+#: How much of what the child wrote to stderr is kept for error messages.
+STDERR_TAIL = 8192
+
+
+class PopenStream:
+    """The stdin and stdout of a child, as :class:`pipelines.hosts.base.ByteStream`."""
+
+    def __init__(
+        self,
+        argv: Sequence[str],
+        *,
+        env: Mapping[str, str] | None = None,
+        cwd: str | None = None,
+    ) -> None:
+        """Start ``argv``; ``FileNotFoundError`` when there is no such program."""
+        self.remoteaddress = f"local process {argv[0]}"
+        self._process = subprocess.Popen(
+            list(argv),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env=None if env is None else dict(env),
+            cwd=cwd,
+            # Ctrl-C is ours to handle: a terminal sends it to the whole process group.
+            start_new_session=os.name == "posix",
+            creationflags=getattr(subprocess, "CREATE_NEW_PROCESS_GROUP", 0),
+        )
+        self._errors = bytearray()
+        self._drain = threading.Thread(target=self._read_stderr, daemon=True)
+        self._drain.start()
+
+    @property
+    def pid(self) -> int:
+        """The child's process id."""
+        return self._process.pid
+
+    def _pipe(self, pipe: IO[bytes] | None) -> IO[bytes]:
+        if pipe is None or pipe.closed:
+            raise BrokenPipeError(f"{self.remoteaddress}: the pipe is closed")
+        return pipe
+
+    def _read_stderr(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            pipe = self._pipe(self._process.stderr)
+            while data := os.read(pipe.fileno(), 4096):
+                self._errors += data
+                del self._errors[:-STDERR_TAIL]
+
+    def _epitaph(self) -> str:
+        """How the child ended and what it said last."""
+        code = self.wait()
+        self._drain.join(0.5)
+        said = self._errors.decode("utf-8", "replace").strip()
+        end = "closed its output" if code is None else f"ended with exit code {code}"
+        return f"{self.remoteaddress} {end}" + (f": {said}" if said else "")
+
+    def read(self, numbytes: int) -> bytes:
+        """Exactly ``numbytes`` bytes, or ``EOFError``."""
+        data = b""
+        try:
+            while len(data) < numbytes:
+                more = self._pipe(self._process.stdout).read(numbytes - len(data))
+                if not more:
+                    raise EOFError(self._epitaph())
+                data = data + more if data else more
+        except (OSError, ValueError) as error:
+            raise EOFError(f"{self.remoteaddress}: {error}") from error
+        return data
+
+    def write(self, data: bytes) -> None:
+        """All of ``data``, or ``OSError``."""
+        pipe = self._pipe(self._process.stdin)
+        try:
+            pipe.write(data)
+            pipe.flush()
+        except ValueError as error:  # closed by another thread in between
+            raise BrokenPipeError(str(error)) from error
+
+    def close_read(self) -> None:
+        """Stop reading. The pipe itself is closed by :meth:`kill`, once nobody reads from it."""
+
+    def close_write(self) -> None:
+        """Close the child's stdin."""
+        if self._process.stdin is not None:
+            with contextlib.suppress(OSError, ValueError):
+                self._process.stdin.close()
+
+    def wait(self) -> int | None:
+        """The exit code, ``None`` when the child does not end within a moment."""
+        try:
+            return self._process.wait(timeout=0.5)
+        except subprocess.TimeoutExpired:
+            return None
+
+    def kill(self) -> None:
+        """Kill the child and collect it, so that no zombie stays."""
+        with contextlib.suppress(OSError):
+            self._process.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            self._process.wait(timeout=2)
+        self.close_write()
+        self._drain.join(0.5)
+        for pipe in (self._process.stdout, self._process.stderr):
+            # A reader in another thread holds the pipe's lock, which close() would wait for; it
+            # sees the end of the file as soon as the child is gone.
+            if pipe is not None:
+                with contextlib.suppress(OSError, ValueError):
+                    pipe.close()

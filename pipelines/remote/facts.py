@@ -1,0 +1,125 @@
+"""What a host is: quick and quiet, no WMI and no child processes.
+
+``platform.*`` is avoided on purpose: on Windows it asks WMI, which takes seconds where it works
+and hangs under Wine.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import shutil
+import sys
+import time
+from typing import Any
+
+from .rpc import idempotent
+
+#: The variables that explain a failure; never all of them, for they may hold secrets.
+ENVIRONMENT = (
+    "COMPUTERNAME",
+    "CUDA_PATH",
+    "NUMBER_OF_PROCESSORS",
+    "PATH",
+    "PROCESSOR_ARCHITECTURE",
+    "PROCESSOR_IDENTIFIER",
+    "ProgramFiles",
+    "SystemRoot",
+    "TEMP",
+    "USERNAME",
+    "USERPROFILE",
+    "VCToolsVersion",
+    "VSINSTALLDIR",
+)
+
+
+class _MemoryStatus(ctypes.Structure):
+    """MEMORYSTATUSEX, see GlobalMemoryStatusEx."""
+
+    _fields_ = (
+        ("length", ctypes.c_uint32),
+        ("load", ctypes.c_uint32),
+        ("total", ctypes.c_uint64),
+        ("available", ctypes.c_uint64),
+        ("total_page_file", ctypes.c_uint64),
+        ("available_page_file", ctypes.c_uint64),
+        ("total_virtual", ctypes.c_uint64),
+        ("available_virtual", ctypes.c_uint64),
+        ("available_extended_virtual", ctypes.c_uint64),
+    )
+
+
+def _memory() -> dict[str, int]:
+    """Bytes of memory, all and free; on Windows also memory plus page file (the commit limit)."""
+    if sys.platform == "win32":
+        status = _MemoryStatus()
+        status.length = ctypes.sizeof(status)
+        if not ctypes.windll.kernel32.GlobalMemoryStatusEx(ctypes.byref(status)):
+            return {}
+        return {
+            "total": status.total,
+            "available": status.available,
+            "commit_limit": status.total_page_file,
+            "commit_available": status.available_page_file,
+        }
+    page = os.sysconf("SC_PAGE_SIZE")
+    return {
+        "total": page * os.sysconf("SC_PHYS_PAGES"),
+        "available": page * os.sysconf("SC_AVPHYS_PAGES"),
+    }
+
+
+def _windows() -> dict[str, Any] | None:
+    """The version of Windows that the kernel reports, ``None`` elsewhere."""
+    if sys.platform != "win32":
+        return None
+    found = sys.getwindowsversion()
+    major, minor, build = found.platform_version
+    return {
+        "version": f"{major}.{minor}.{build}",
+        "build": build,
+        "server": found.product_type != 1,
+        "service_pack": found.service_pack,
+    }
+
+
+def _machine() -> str:
+    """The processor: what the machine is, not what a 32-bit process takes it for."""
+    if sys.platform == "win32":
+        native = os.environ.get("PROCESSOR_ARCHITEW6432")
+        return native or os.environ.get("PROCESSOR_ARCHITECTURE", "")
+    return os.uname().machine
+
+
+@idempotent
+def disk(path: str) -> dict[str, Any]:
+    """Free and total bytes of the disk of ``path``, or of the nearest directory that exists."""
+    place = os.path.abspath(path)  # noqa: PTH100
+    while not os.path.exists(place):  # noqa: PTH110
+        above = os.path.dirname(place)  # noqa: PTH120
+        if above == place:
+            break
+        place = above
+    usage = shutil.disk_usage(place)
+    return {"path": place, "free": usage.free, "total": usage.total}
+
+
+@idempotent
+def facts(path: str = ".") -> dict[str, Any]:
+    """Everything at once: platform, Python, processor, memory, the disk of ``path``, the clock."""
+    return {
+        "platform": sys.platform,
+        "windows": _windows(),
+        "machine": _machine(),
+        "python": ".".join(map(str, sys.version_info[:3])),
+        "python_bits": 64 if sys.maxsize > 1 << 32 else 32,
+        "executable": sys.executable,
+        "pid": os.getpid(),
+        "cwd": os.getcwd(),  # noqa: PTH109
+        "cpus": os.cpu_count() or 1,
+        "memory": _memory(),
+        "disk": disk(path),
+        "time": time.time(),
+        "utc_offset": -time.timezone,
+        "environment": {name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
+    }

@@ -1,0 +1,153 @@
+"""Serves the controller's calls: finds the function, runs it, sends back what came of it.
+
+Every channel is a worker of its own that handles one request after another, so that a session
+may follow a log on one and call functions on another. Requests are tuples ``(function, arguments,
+window)``; replies are tuples that begin with one of the words below. Everything else that travels
+towards the host (credits for streams, chunks of an upload) is not a tuple: what is left of it
+when a request ended early is thrown away before the next one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import importlib
+import inspect
+import threading
+import time
+import traceback
+from collections.abc import Callable, Generator, Iterator
+from typing import Any, TypeVar
+
+ITEM, ACK, DONE, ERROR = "item", "ack", "done", "error"
+
+#: How long functions that still run may take to clean up after the controller has left.
+FAREWELL = 2.0
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+
+def idempotent(function: Function) -> Function:
+    """Mark a function that may be run a second time when the connection broke during the first."""
+    function.__dict__["idempotent"] = True
+    return function
+
+
+def fed(function: Function) -> Function:
+    """Mark a function that takes an upload: its argument ``chunks`` iterates over the pieces."""
+    function.__dict__["fed"] = True
+    return function
+
+
+class Feed:
+    """The pieces of an upload; each is acknowledged once the next is asked for (backpressure).
+
+    The sender hashes while it sends, so the sha256 comes last: ``digest``, once the pieces are
+    through.
+    """
+
+    def __init__(self, channel: Any) -> None:
+        self.channel = channel
+        self.digest = ""
+
+    def __iter__(self) -> Iterator[bytes]:
+        while True:
+            try:
+                chunk = self.channel.receive()
+            except EOFError:
+                raise ConnectionAbortedError("the sender went away in mid-upload") from None
+            if isinstance(chunk, str):
+                self.digest = chunk
+                return
+            yield chunk
+            self.channel.send((ACK, len(chunk)))
+
+
+def resolve(name: str) -> Callable[..., Any]:
+    """The public function ``name`` ("files.stat") of this package, and nothing else."""
+    module_name, _, function_name = name.rpartition(".")
+    parts = [*module_name.split("."), function_name]
+    if not all(part.isidentifier() and not part.startswith("_") for part in parts):
+        raise LookupError(f"{name!r} is not the name of a remote function (module.function)")
+    module = importlib.import_module(f"{__package__}.{module_name}")
+    function = getattr(module, function_name, None)
+    if not inspect.isfunction(function) or function.__module__ != module.__name__:
+        raise LookupError(f"module {module_name!r} defines no function {function_name!r}")
+    return function
+
+
+@idempotent
+def repeatable(name: str) -> bool:
+    """Whether the function may be run again after a broken connection."""
+    return bool(getattr(resolve(name), "idempotent", False))
+
+
+@idempotent
+def ping() -> float:
+    """Show that the host answers: its clock."""
+    return time.time()
+
+
+def describe(error: BaseException) -> dict[str, Any]:
+    """What the controller needs to know of an exception, in builtins."""
+    number = getattr(error, "errno", None)
+    filename = getattr(error, "filename", None)
+    return {
+        "kind": type(error).__name__,
+        "message": str(error) or type(error).__name__,
+        "trace": "".join(traceback.format_exception(type(error), error, error.__traceback__)),
+        "errno": number if isinstance(number, int) else None,
+        "errno_name": errno.errorcode.get(number, "") if isinstance(number, int) else "",
+        "winerror": getattr(error, "winerror", None),
+        "path": None if filename is None else str(filename),
+    }
+
+
+def _send_items(channel: Any, items: Generator[Any, Any, Any], window: int) -> Any:
+    """Send what a generator yields, never more than ``window`` items ahead of the reader."""
+    credit = window
+    with contextlib.closing(items):
+        while True:
+            try:
+                item = next(items)
+            except StopIteration as end:
+                return end.value
+            while credit <= 0:
+                credit += channel.receive()
+            channel.send((ITEM, item))
+            credit -= 1
+
+
+def answer(channel: Any, name: str, arguments: dict[str, Any], window: int) -> None:
+    """Run one request; its outcome, whatever it is, goes back over the channel."""
+    try:
+        function = resolve(name)
+        if getattr(function, "fed", False):
+            arguments = {"chunks": Feed(channel), **arguments}
+        result = function(**arguments)
+        if inspect.isgenerator(result):
+            result = _send_items(channel, result, window)
+        channel.send((DONE, result))
+    except BaseException as error:  # noqa: BLE001, RUF100 - every outcome belongs to the controller
+        with contextlib.suppress(OSError):  # nobody is there to be told
+            channel.send((ERROR, describe(error)))
+
+
+def work(channel: Any) -> None:
+    """Handle the requests of one channel, one after the other."""
+    for request in channel:
+        if isinstance(request, tuple):
+            answer(channel, *request)
+
+
+def serve(channel: Any) -> None:
+    """Start a worker for every channel that the controller opens; returns when it has left."""
+    workers: list[threading.Thread] = []
+    for opened in channel:
+        workers = [worker for worker in workers if worker.is_alive()]
+        workers.append(threading.Thread(target=work, args=(opened,), daemon=True))
+        workers[-1].start()
+        del opened
+    deadline = time.monotonic() + FAREWELL
+    for worker in workers:
+        worker.join(max(0.0, deadline - time.monotonic()))

@@ -1,0 +1,221 @@
+"""JUnit XML, written for Jenkins, GitHub, GitLab and Azure, and pytest's read back.
+
+``junit-xml`` makes the elements; three of its habits need a hand, so this module finishes the
+tree and writes it out itself (all shown in the tests):
+
+* it removes raw control characters after serialising, but leaves ``&#65534;`` or a lone
+  surrogate's reference in, and then fails on its own output: text is cleaned before it;
+* it writes ``disabled``, and times of any precision, which the Jenkins schema refuses;
+* a failure without message and output counts as a pass: an empty one gets a message here.
+
+It has no properties of cases, and that schema (``junit-10.xsd``, the one pytest tests
+against) allows ``<properties>`` only in a suite. So a case's properties go first into its
+``system-out``, as lines ``[[PROPERTY|name=value]]``: the convention for tools that read
+properties from output, visible as text in viewers that do not.
+"""
+
+from __future__ import annotations
+
+import math
+import os
+import re
+import tempfile
+import xml.etree.ElementTree as ET  # writing only; what hosts send is read with defusedxml
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+import junit_xml
+from defusedxml import DefusedXmlException
+from defusedxml.ElementTree import fromstring
+
+from pipelines.errors import SmokeError, StorageError
+from pipelines.reports.model import (
+    MAX_MESSAGE,
+    Case,
+    Outcome,
+    Suite,
+    clean,
+    clean_line,
+)
+
+MAX_REPORT = 64 << 20
+MAX_CASES = 100_000
+MAX_PROPERTIES = 200
+_PROPERTY = re.compile(r"\[\[PROPERTY\|([^=\]]+)=(.*)\]\]")
+_NOT_IN_NAMES = re.compile(r"[=\]]")  # they end the name in such a line
+_COUNTED = ("tests", "failures", "errors")
+
+
+def render(suites: Iterable[Suite]) -> str:
+    """The JUnit XML document of ``suites``: well-formed and valid whatever their texts hold."""
+    root = ET.Element("testsuites")
+    for suite in suites:
+        root.append(_suite(suite))
+    for name in _COUNTED:
+        root.set(name, str(sum(int(element.get(name, "0")) for element in root)))
+    root.set("time", f"{sum(float(element.get('time', '0')) for element in root):.3f}")
+    ET.indent(root)
+    body = ET.tostring(root, encoding="unicode")
+    return f'<?xml version="1.0" encoding="UTF-8"?>\n{body}\n'
+
+
+def write(path: Path, suites: Iterable[Suite]) -> None:
+    """Write the document so that ``path`` holds the old one or the whole new one, never a part.
+
+    Raises ``StorageError`` when it cannot.
+    """
+    data = render(suites).encode()
+    temporary = ""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+        with os.fdopen(handle, "wb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).chmod(0o644)  # mkstemp's 0600 would hide it from a CI's collector
+        Path(temporary).replace(path)
+    except OSError as error:
+        if temporary:
+            Path(temporary).unlink(missing_ok=True)
+        raise StorageError(
+            f"the report {path} cannot be written: {error}",
+            advice="free some disk space or choose another directory, then publish again",
+        ) from error
+
+
+def read_pytest(xml_bytes: bytes) -> Suite:
+    """The suite in a JUnit file that pytest (or any other tool) wrote; several become one.
+
+    Raises ``SmokeError`` when it is too large, no XML, uses entities, or is no JUnit.
+    Attributes that are absent or odd are read as empty or zero.
+    """
+    if len(xml_bytes) > MAX_REPORT:
+        raise _unreadable(f"{len(xml_bytes)} bytes, more than {MAX_REPORT}")
+    try:
+        root = fromstring(xml_bytes, forbid_dtd=True)
+    except (ET.ParseError, DefusedXmlException, ValueError, LookupError) as error:
+        start = clean_line(xml_bytes[:80].decode(errors="replace"))
+        raise _unreadable(f"{error or type(error).__name__}; it begins {start!r}") from error
+    if root.tag not in {"testsuites", "testsuite"}:
+        raise _unreadable(f"its root element is {clean_line(str(root.tag))}, not testsuites")
+    suites = [root] if root.tag == "testsuite" else root.findall("testsuite")
+    if not suites:
+        raise _unreadable("it holds no testsuite: pytest was stopped before it ran a test")
+    elements = [case for suite in suites for case in suite.iter("testcase")]
+    if len(elements) > MAX_CASES:
+        raise _unreadable(f"{len(elements)} test cases, more than {MAX_CASES}")
+    return Suite(
+        name=suites[0].get("name") or "pytest",
+        cases=tuple(_case(element) for element in elements),
+        properties=_properties(suites[0]),
+        timestamp=suites[0].get("timestamp", ""),
+        host=suites[0].get("hostname", ""),
+    )
+
+
+def _suite(suite: Suite) -> ET.Element:
+    made = junit_xml.TestSuite(
+        clean_line(suite.name) or "suite",
+        [_test_case(case) for case in suite.cases],
+        hostname=clean_line(suite.host),
+        timestamp=clean_line(suite.timestamp),
+        properties=dict(_bounded(suite.properties)),
+    )
+    element: ET.Element = made.build_xml_doc()
+    element.attrib.pop("disabled")
+    cases = element.findall("testcase")
+    for made_case, case in zip(cases, suite.cases, strict=True):
+        made_case.set("time", _seconds(case.seconds))
+    element.set("time", f"{sum(float(case.get('time', '0')) for case in cases):.3f}")
+    return element
+
+
+def _test_case(case: Case) -> junit_xml.TestCase:
+    lines = [f"[[PROPERTY|{name}={value}]]\n" for name, value in _bounded(case.properties)]
+    made = junit_xml.TestCase(
+        clean_line(case.name) or "unnamed",
+        clean_line(case.classname) or None,
+        stdout="".join(lines) + clean(case.stdout),
+    )
+    message = clean_line(case.message, MAX_MESSAGE)
+    detail = clean(case.detail)
+    if case.outcome == "failed":
+        made.add_failure_info(message or "failed, and nothing more was said", detail)
+    elif case.outcome == "error":
+        made.add_error_info(message or "broke, and nothing more was said", detail)
+    elif case.outcome == "skipped":
+        made.add_skipped_info(message or "skipped without a reason", detail)
+    return made
+
+
+def _bounded(properties: Mapping[str, str]) -> list[tuple[str, str]]:
+    """Cleaned names and values, the first ``MAX_PROPERTIES`` of them."""
+    pairs = list(properties.items())[:MAX_PROPERTIES]
+    return [
+        (_NOT_IN_NAMES.sub("_", clean_line(str(name))) or "_", clean_line(str(value), MAX_MESSAGE))
+        for name, value in pairs
+    ]
+
+
+def _seconds(value: float) -> str:
+    """Three decimals, as the schema wants; nonsense of a host's clock becomes 0."""
+    return f"{value if math.isfinite(value) and 0 < value < 1e9 else 0.0:.3f}"  # noqa: PLR2004
+
+
+def _case(element: ET.Element) -> Case:
+    outcome, told = _outcome(element)
+    properties = _properties(element)
+    stdout: list[str] = []
+    for line in (element.findtext("system-out") or "").splitlines(keepends=True):
+        match = _PROPERTY.fullmatch(line.strip())
+        if match and not stdout:
+            properties.setdefault(match[1], match[2])
+        else:
+            stdout.append(line)
+    errors = element.findtext("system-err")
+    return Case(
+        name=element.get("name", ""),
+        classname=element.get("classname", ""),
+        seconds=_number(element.get("time", "")),
+        outcome=outcome,
+        message=told.get("message", "") if told is not None else "",
+        detail=(told.text or "") if told is not None else "",
+        stdout="".join(stdout) + (f"\n[stderr]\n{errors}" if errors else ""),
+        properties=properties,
+    )
+
+
+def _outcome(element: ET.Element) -> tuple[Outcome, ET.Element | None]:
+    """The worst thing said: pytest writes both for a test that fails and then breaks."""
+    outcomes: tuple[tuple[str, Outcome], ...] = (
+        ("error", "error"),
+        ("failure", "failed"),
+        ("skipped", "skipped"),
+    )
+    for tag, outcome in outcomes:
+        if (told := element.find(tag)) is not None:
+            return outcome, told
+    return "passed", None
+
+
+def _properties(element: ET.Element) -> dict[str, str]:
+    return {
+        entry.get("name", ""): entry.get("value") or entry.text or ""
+        for entry in element.findall("properties/property")
+    }
+
+
+def _number(text: str) -> float:
+    try:
+        value = float(text.replace(",", ""))
+    except ValueError:
+        return 0.0
+    return value if math.isfinite(value) and value > 0 else 0.0
+
+
+def _unreadable(why: str) -> SmokeError:
+    return SmokeError(
+        f"the host's test report is no JUnit XML: {why}",
+        advice="read the test log of this run: pytest may have crashed before it wrote the file",
+    )

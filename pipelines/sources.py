@@ -1,0 +1,158 @@
+"""How a pinned file is fetched: from the package index, from apt's source packages, from a URL.
+
+Nothing here is trusted: :mod:`pipelines.lock` verifies what was written.
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import subprocess
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Annotated, Self
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+
+from pipelines.errors import LockError
+
+#: What the operating system says when a disk cannot take more.
+DISK_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES})
+
+_TIMEOUT = (15, 60)  # seconds to connect, seconds without a byte
+_CHUNK = 1 << 20
+Step = Callable[[int, int], object]
+
+
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")]
+
+
+class Source(BaseModel):
+    """One place a file can come from; exactly one of ``pypi``, ``apt``, ``url``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    file: FileName
+    sha256: Sha256
+    size: Annotated[int, Field(gt=0)]
+    pypi: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+==[0-9][^\s]*$")] | None = None
+    apt: str | None = None
+    url: Annotated[str, StringConstraints(pattern=r"^https://")] | None = None
+
+    @model_validator(mode="after")
+    def _one_place(self) -> Self:
+        if sum(place is not None for place in (self.pypi, self.apt, self.url)) != 1:
+            raise ValueError("exactly one of pypi, apt and url is expected")
+        return self
+
+    @property
+    def place(self) -> str:
+        """Where the file comes from, for messages."""
+        return self.pypi or (f"apt source {self.apt}" if self.apt else str(self.url))
+
+
+def download(source: Source, target: Path, step: Step) -> None:
+    """Write ``source`` to ``target``; ``OSError`` or :class:`LockError` says why not."""
+    if source.pypi:
+        _http(_index_url(source.pypi, source.file), target, source.size, step)
+    elif source.apt:
+        _apt_source(source.apt, source.file, target)
+        step(source.size, source.size)
+    elif source.url:
+        _http(source.url, target, source.size, step)
+
+
+def _http(url: str, target: Path, size: int, step: Step) -> None:
+    import requests  # 0.1 s, and only needed when the cache lacks something
+
+    with requests.get(url, stream=True, timeout=_TIMEOUT) as response, target.open("wb") as out:
+        response.raise_for_status()
+        done = 0
+        for chunk in response.iter_content(_CHUNK):
+            done += len(chunk)
+            if done > size:
+                raise LockError(f"more than the pinned {size} bytes came")
+            out.write(chunk)
+            step(done, size)
+
+
+def _index_url(requirement: str, file: str) -> str:
+    from pypi_simple import NoSuchProjectError, PyPISimple
+
+    name, _, _ = requirement.partition("==")
+    endpoint = os.environ.get("UV_DEFAULT_INDEX") or os.environ.get("PIP_INDEX_URL")
+    with PyPISimple(endpoint) if endpoint else PyPISimple() as client:
+        try:
+            page = client.get_project_page(name, timeout=_TIMEOUT)
+        except NoSuchProjectError:
+            raise LockError(f"the package index has no project {name}") from None
+    for package in page.packages:
+        if package.filename == file:
+            return package.url
+    raise LockError(f"the package index does not list {file}")
+
+
+def _apt_source(package: str, file: str, target: Path) -> None:
+    """Fetch the upstream tarball of a source package with a private apt configuration.
+
+    The machine's own repositories are asked for their sources, whether or not ``deb-src`` is on:
+    nothing in /etc/apt is changed, root is not needed, and apt checks the signatures.
+    """
+    if not shutil.which("apt-get"):
+        raise LockError("this machine has no apt-get")
+    with tempfile.TemporaryDirectory(prefix="aptsrc-") as scratch:
+        root = Path(scratch)
+        for folder in ("lists/partial", "cache/archives/partial", "etc", "get"):
+            (root / folder).mkdir(parents=True)
+        (root / "etc/sources.list").write_text(_deb_src_lines())
+        options = {
+            "Dir::Etc::sourcelist": root / "etc/sources.list",
+            "Dir::Etc::sourceparts": "-",
+            "Dir::State::lists": root / "lists",
+            "Dir::Cache": root / "cache",
+            "APT::Sandbox::User": "",
+            "Acquire::Languages": "none",
+            "Acquire::http::Timeout": 20,
+        }
+        flags = [word for key, value in options.items() for word in ("-o", f"{key}={value}")]
+        for command in (["update"], ["--download-only", "--tar-only", "source", package]):
+            run = subprocess.run(
+                ["apt-get", "-qq", *flags, *command],
+                cwd=root / "get",
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                timeout=300,
+                check=False,
+            )
+            if run.returncode and command != ["update"]:
+                last = " | ".join(run.stderr.strip().splitlines()[-3:]) or "no message"
+                raise LockError(f"apt-get source {package} failed: {last}")
+        found = root / "get" / file
+        if not found.is_file():
+            have = ", ".join(sorted(p.name for p in (root / "get").iterdir())) or "nothing"
+            raise LockError(f"apt has another version of {package}: {have}, not {file}")
+        shutil.move(found, target)
+
+
+def _deb_src_lines() -> str:
+    """``deb-src`` lines for the repositories of binary packages that this machine uses."""
+    fields = "$(SITE)|$(RELEASE)|$(COMPONENT)|$(SIGNED_BY)|$(CREATED_BY)"
+    listed = subprocess.run(
+        ["apt-get", "indextargets", "--format", fields],
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    ).stdout
+    lines: dict[str, None] = {}
+    for row in listed.splitlines():
+        site, release, component, signed_by, created_by = row.split("|")
+        if created_by != "Packages" or component not in ("main", "universe"):
+            continue
+        option = f"[signed-by={signed_by}] " if signed_by.startswith("/") else ""
+        lines[f"deb-src {option}{site} {release} {component}"] = None
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,179 @@
+"""Which GPU architectures are inside a binary: a walk over its CUDA fat-binary containers.
+
+Standard library only and free of imports of ours: this file also travels by value to a host,
+beside the smoke suite. NVIDIA's Linux ``cuobjdump`` reports no device code in a Windows
+``.pyd``; walking the bytes works on any file, on any machine.
+
+The format is not documented; this is what ``fatbinary`` of CUDA 13.0 writes and what wheels
+built with CUDA 11 and 12 hold, compared against ``cuobjdump --list-elf --list-ptx``. All
+little-endian:
+
+* container: ``u32 0xBA55ED50, u16 version=1, u16 header=16, u64 payload``, then ``payload``
+  bytes of entries, one after another;
+* entry: ``u16 kind, u16 version=0x0101, u32 header, u64 payload`` and at offset 28
+  ``u32 arch`` (75, 120, ...), at offset 40 ``u64 flags``. Headers are 64 bytes or longer.
+* kind 1 is PTX, 2 is an ELF (SASS), 8 is LTO intermediate code; flag bit 20 marks an ``a``
+  target (``sm_90a``), bit 21 an ``f`` target (``sm_100f``, which cuobjdump lists as sm_100).
+
+Payloads may be compressed (LZ4 or Zstandard); the headers never are.
+
+What real files hold: one container for each compiled unit, and with ``nvcc -dlink`` (or
+``nvcc -shared``) one more that never has PTX; with ``-arch=sm_100f`` PTX for both 100 and
+100f. Code that checks the magic (cudart does) holds it as a constant too: a false hit.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import NamedTuple
+
+MAGIC = struct.pack("<I", 0xBA55ED50)
+PTX, ELF, LTO = 1, 2, 8
+FLAG_A, FLAG_F = 1 << 20, 1 << 21
+
+_CONTAINER = struct.Struct("<IHHQ")
+_ENTRY = struct.Struct("<HHIQ12xI8xQ")  # kind, version, header, payload; arch at 28; flags at 40
+_CONTAINER_VERSION = 1
+_MAX_HEADER = 1 << 20
+_KINDS = frozenset(1 << bit for bit in range(1, 16)) | {PTX}
+_MAX_ARCH = 9999
+#: Magic hits and entries looked at in one file, together: a hostile file ends the walk here.
+#: The largest wheel seen (606 containers, 12 entries each) needs fewer than 8,000.
+MAX_STEPS = 1_000_000
+
+
+@dataclass(frozen=True)
+class Container:
+    """One fat binary: what one compiled unit (or one device link) carries.
+
+    ``offset`` is where its magic lies in the file. ``other`` names entries that are neither
+    SASS nor PTX, such as ``lto_90``. ``whole`` is False when the entries did not fill the
+    container exactly: a cut or damaged file.
+    """
+
+    offset: int
+    sass: frozenset[str]
+    ptx: frozenset[str]
+    other: frozenset[str] = frozenset()
+    whole: bool = True
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """All containers of a file, in file order. ``complete`` is False when the walk was cut off."""
+
+    containers: tuple[Container, ...] = ()
+    complete: bool = True
+
+    @property
+    def sass(self) -> frozenset[str]:
+        """SASS architectures that at least one container carries."""
+        return frozenset().union(*(container.sass for container in self.containers))
+
+    @property
+    def ptx(self) -> frozenset[str]:
+        """PTX architectures that at least one container carries."""
+        return frozenset().union(*(container.ptx for container in self.containers))
+
+    def uneven(self) -> dict[str, int]:
+        """SASS arch -> how many containers carry it, for those that some container lacks.
+
+        One unit without an architecture is a crash on that GPU only when the unit is called.
+        """
+        counts = Counter(arch for container in self.containers for arch in container.sass)
+        return {
+            arch: counts[arch]
+            for arch in sorted(counts, key=arch_key)
+            if counts[arch] < len(self.containers)
+        }
+
+
+class _Entry(NamedTuple):
+    kind: int
+    arch: str
+    end: int
+
+
+def arch_key(arch: str) -> tuple[int, str]:
+    """Sort key for names like ``"90a"``: by number, then by suffix."""
+    digits = arch.rstrip("abcdefghijklmnopqrstuvwxyz")
+    return (int(digits) if digits.isdigit() else 0, arch[len(digits) :])
+
+
+def inventory(data: bytes) -> Inventory:
+    """Every container in ``data`` (a whole file: PE, ELF, archive, object or bare fatbin).
+
+    Never raises on any bytes, and looks at no more than ``MAX_STEPS`` places.
+    """
+    found: list[Container] = []
+    position, steps = data.find(MAGIC), 0
+    while position >= 0:
+        if steps >= MAX_STEPS:
+            return Inventory(tuple(found), complete=False)
+        container, end, used = _container(data, position, MAX_STEPS - steps)
+        steps += used + 1
+        if container is not None:
+            found.append(container)
+        position = data.find(MAGIC, end)
+    return Inventory(tuple(found))
+
+
+def _container(data: bytes, start: int, budget: int) -> tuple[Container | None, int, int]:
+    """Read the container at ``start``: itself (None: a false hit), where to go on, steps used.
+
+    An empty container counts as a false hit; one whose first entry makes no sense is damaged.
+    After a damaged one the search goes on behind its last good entry, so a wrong size hides
+    nothing that follows.
+    """
+    miss = (None, start + len(MAGIC), 0)
+    if start + _CONTAINER.size > len(data):
+        return miss
+    _, version, header, size = _CONTAINER.unpack_from(data, start)
+    if version != _CONTAINER_VERSION or not _CONTAINER.size <= header <= _MAX_HEADER:
+        return miss
+    end = start + header + size
+    entries = list(_entries(data, start + header, min(end, len(data)), budget))
+    if not entries and (size == 0 or header != _CONTAINER.size):
+        return miss
+    last = entries[-1].end if entries else start + header
+    container = Container(
+        offset=start,
+        sass=frozenset(entry.arch for entry in entries if entry.kind == ELF),
+        ptx=frozenset(entry.arch for entry in entries if entry.kind == PTX),
+        other=frozenset(
+            f"{'lto' if entry.kind == LTO else f'kind{entry.kind}'}_{entry.arch}"
+            for entry in entries
+            if entry.kind not in {ELF, PTX}
+        ),
+        whole=last == end,
+    )
+    return container, last, len(entries)
+
+
+def _entries(data: bytes, position: int, end: int, budget: int) -> Iterator[_Entry]:
+    """Entries from ``position`` until ``end`` or the first one that makes no sense.
+
+    Each entry moves on by at least its fixed part, so this ends.
+    """
+    while budget > 0 and position + _ENTRY.size <= end:
+        kind, _, header, size, arch, flags = _ENTRY.unpack_from(data, position)
+        following = position + header + size
+        if (
+            kind not in _KINDS
+            or not _ENTRY.size <= header <= _MAX_HEADER
+            or following > end
+            or arch > _MAX_ARCH
+        ):
+            return
+        suffix = "a" if flags & FLAG_A else "f" if flags & FLAG_F else ""
+        yield _Entry(kind, f"{arch}{suffix}", following)
+        position = following
+        budget -= 1
+
+
+def compact(archs: Iterable[str]) -> str:
+    """``"75 80 90a"`` from a set of architectures; ``"none"`` from an empty one."""
+    return " ".join(sorted(archs, key=arch_key)) or "none"

@@ -1,0 +1,340 @@
+"""What a wheel says it is, and what is really inside: facts only, ``gate`` judges them.
+
+A wheel comes from a build host and is untrusted: member names that would leave the directory
+they are unpacked in, doubled members and sizes of a zip bomb are refused with ``AuditError``;
+so is a file that is no wheel at all. Anything else wrong is a fact in the result.
+
+Sources: the wheel format in the Python packaging guide (binary distribution format,
+"Recording installed projects") and PEP 440 for local versions (``1.0+cu130``).
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import zipfile
+import zlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+from email.parser import HeaderParser
+from pathlib import Path, PurePosixPath
+
+import pefile
+from packaging.tags import parse_tag
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+
+from pipelines.errors import AuditError
+from pipelines.wheels.fatbin import Inventory, inventory
+
+X64 = 0x8664
+_CHUNK = 1 << 20
+_SMALL = 16 << 20  # RECORD, METADATA and WHEEL: text that is read whole
+_MODULES = (".pyd", ".so")
+_BINARIES = (*_MODULES, ".dll")
+_UNRECORDED = ("RECORD", "RECORD.jws", "RECORD.p7s")  # the format exempts these from hashes
+_MAX_EXPORTS = 200_000  # pefile stops at 8,192 otherwise and may miss PyInit
+_STRONG = frozenset({"sha256", "sha384", "sha512"})
+
+
+@dataclass(frozen=True)
+class Limits:
+    """Bounds on what a wheel may unpack to; more is refused before any of it is unpacked.
+
+    Deflate packs at most 1:1032; device code seldom more than 1:20. ``ratio`` counts only
+    once a wheel unpacks to more than ``small`` bytes.
+    """
+
+    members: int = 100_000
+    member_bytes: int = 4 << 30
+    total_bytes: int = 16 << 30
+    ratio: int = 200
+    small: int = 64 << 20
+
+
+@dataclass(frozen=True)
+class FileFact:
+    """One member: its name in the wheel, its size and the sha256 of its bytes, in hex."""
+
+    name: str
+    size: int
+    sha256: str
+
+
+@dataclass(frozen=True)
+class RecordFacts:
+    """Names that RECORD lists and the wheel lacks, the reverse, and those whose bytes differ."""
+
+    missing: tuple[str, ...] = ()
+    extra: tuple[str, ...] = ()
+    wrong: tuple[str, ...] = ()
+
+    @property
+    def true(self) -> bool:
+        """Whether RECORD tells the truth about every file."""
+        return not (self.missing or self.extra or self.wrong)
+
+
+@dataclass(frozen=True)
+class PeFacts:
+    """Of a Windows binary: machine (0x8664 is x64), DLLs it imports, the PyInit_* it exports."""
+
+    machine: int
+    imports: tuple[str, ...]
+    delayed: tuple[str, ...]
+    inits: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Binary:
+    """A .pyd, .so or .dll with its device code; ``pe`` is None where ``problem`` says why."""
+
+    name: str
+    inventory: Inventory
+    pe: PeFacts | None = None
+    problem: str = ""
+
+    @property
+    def module(self) -> bool:
+        """Whether Python imports it (a .pyd or .so), and not another binary."""
+        return self.name.endswith(_MODULES)
+
+    @property
+    def init(self) -> str:
+        """The function that Python calls on import: ``PyInit_`` and the name before the dot."""
+        return f"PyInit_{PurePosixPath(self.name).name.partition('.')[0]}"
+
+
+@dataclass(frozen=True)
+class WheelFacts:
+    """What ``inspect`` found.
+
+    ``name`` (canonical), ``version`` and ``tags`` come from the file name; ``metadata_*`` from
+    METADATA, ``wheel_tags`` from WHEEL, ``dist_info`` is that directory's name.
+    """
+
+    filename: str
+    size: int
+    sha256: str
+    name: str
+    version: str
+    tags: tuple[str, ...]
+    metadata_name: str
+    metadata_version: str
+    wheel_tags: tuple[str, ...]
+    dist_info: str
+    files: tuple[FileFact, ...]
+    record: RecordFacts
+    binaries: tuple[Binary, ...]
+
+    @property
+    def extensions(self) -> tuple[Binary, ...]:
+        """The extension modules."""
+        return tuple(binary for binary in self.binaries if binary.module)
+
+    @property
+    def names_agree(self) -> bool:
+        """File name, METADATA and dist-info agree on name and version, local version included."""
+        folder, _, version = self.dist_info.removesuffix(".dist-info").partition("-")
+        says = ((self.metadata_name, self.metadata_version), (folder, version))
+        return all(
+            canonicalize_name(name) == self.name and _version(text) == Version(self.version)
+            for name, text in says
+        )
+
+    @property
+    def tags_agree(self) -> bool:
+        """The file name's tags are exactly those of the WHEEL file."""
+        return self.tags == self.wheel_tags
+
+
+def inspect(path: Path, *, limits: Limits | None = None) -> WheelFacts:
+    """Read a wheel whole and say what it is. ``AuditError`` when it is none, or is hostile."""
+    try:
+        name, version, _, tags = parse_wheel_filename(path.name)
+    except InvalidWheelFilename as error:
+        raise _refuse(path, f"its name is not a wheel's: {error}") from error
+    try:
+        with path.open("rb") as file, zipfile.ZipFile(path) as archive:
+            members = _members(path, archive, limits or Limits())
+            info = _dist_info(path, members)
+            metadata = HeaderParser().parsestr(_text(archive, members, f"{info}/METADATA", path))
+            wheel = HeaderParser().parsestr(_text(archive, members, f"{info}/WHEEL", path))
+            files, record, binaries = _contents(path, archive, members, info)
+            return WheelFacts(
+                filename=path.name,
+                size=path.stat().st_size,
+                sha256=hashlib.file_digest(file, "sha256").hexdigest(),
+                name=name,
+                version=str(version),
+                tags=tuple(sorted(map(str, tags))),
+                metadata_name=metadata.get("Name", ""),
+                metadata_version=metadata.get("Version", ""),
+                wheel_tags=_tags(wheel.get_all("Tag", [])),
+                dist_info=info,
+                files=files,
+                record=record,
+                binaries=binaries,
+            )
+    # RuntimeError: an encrypted member; zlib.error and EOFError: a damaged one.
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError) as error:
+        raise _refuse(path, f"it cannot be read: {error}") from error
+
+
+def _refuse(path: Path, why: str) -> AuditError:
+    return AuditError(
+        f"{path.name} is refused: {why}", advice="build it again; keep this file for a look"
+    )
+
+
+def _members(path: Path, archive: zipfile.ZipFile, limits: Limits) -> dict[str, zipfile.ZipInfo]:
+    """Files by name, directories left out; refuses what must not be unpacked."""
+    found: dict[str, zipfile.ZipInfo] = {}
+    entries = archive.infolist()
+    if len(entries) > limits.members:
+        raise _refuse(path, f"{len(entries)} members, more than {limits.members}")
+    for member in entries:
+        # orig_filename: ZipInfo cuts filename at a NUL, what unpacks it later may not.
+        name = member.orig_filename
+        parts = name.rstrip("/").split("/")
+        if "\\" in name or ":" in name or "\0" in name or any(p in {"", ".", ".."} for p in parts):
+            raise _refuse(path, f"member {name!r} would land outside its directory")
+        if name in found:
+            raise _refuse(path, f"member {name!r} is there twice")
+        if member.compress_type not in {zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED}:
+            raise _refuse(path, f"member {name!r} is packed by method {member.compress_type}")
+        if member.file_size > limits.member_bytes:
+            raise _refuse(path, f"member {name!r} unpacks to {member.file_size} bytes")
+        if not member.is_dir():
+            found[name] = member
+    total, packed = sum(m.file_size for m in found.values()), path.stat().st_size
+    if total > limits.total_bytes or (total > limits.small and total > packed * limits.ratio):
+        raise _refuse(path, f"{packed} bytes unpack to {total}: a zip bomb")
+    return found
+
+
+def _dist_info(path: Path, members: dict[str, zipfile.ZipInfo]) -> str:
+    found = sorted({top for name in members if (top := name.split("/")[0]).endswith(".dist-info")})
+    if len(found) != 1:
+        raise _refuse(path, f"one .dist-info directory expected, found {len(found)}: {found[:3]}")
+    return found[0]
+
+
+def _text(
+    archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], name: str, path: Path
+) -> str:
+    member = members.get(name)
+    if member is None:
+        raise _refuse(path, f"{name} is missing")
+    if member.file_size > _SMALL:
+        raise _refuse(path, f"{name} has {member.file_size} bytes")
+    return b"".join(_chunks(archive, member)).decode("utf-8", "replace")
+
+
+def _chunks(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes]:
+    """The member's bytes in pieces, which stop at the size it states.
+
+    ``ZipFile.read`` would unpack up to 2 GiB of a member that lies about its size.
+    """
+    with archive.open(member) as stream:
+        while chunk := stream.read(_CHUNK):
+            yield chunk
+
+
+def _contents(
+    path: Path, archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], info: str
+) -> tuple[tuple[FileFact, ...], RecordFacts, tuple[Binary, ...]]:
+    """Unpack every member once: hash it, hold it against RECORD, look into binaries."""
+    rows = dict(_rows(_text(archive, members, f"{info}/RECORD", path)))
+    exempt = {f"{info}/{name}" for name in _UNRECORDED}
+    files, wrong, binaries = [], [], []
+    for name, member in members.items():
+        keep = name.endswith(_BINARIES)
+        hashed, size = rows.get(name, ("", ""))
+        algorithm = hashed.partition("=")[0]
+        digests = {kind: hashlib.new(kind) for kind in {"sha256", algorithm} & _STRONG}
+        kept = []
+        for chunk in _chunks(archive, member):
+            for digest in digests.values():
+                digest.update(chunk)
+            if keep:
+                kept.append(chunk)
+        files.append(FileFact(name, member.file_size, digests["sha256"].hexdigest()))
+        if keep:
+            binaries.append(_binary(name, b"".join(kept)))
+        if name in rows and name not in exempt:
+            strong = digests.get(algorithm)  # md5, sha1 and no hash at all prove nothing
+            value = base64.urlsafe_b64encode(strong.digest()).decode() if strong else ""
+            same = strong and hashed.rstrip("=") == f"{algorithm}={value}".rstrip("=")
+            if not same or size not in {"", str(member.file_size)}:
+                wrong.append(name)
+    record = RecordFacts(
+        missing=tuple(sorted(set(rows) - set(members))),
+        extra=tuple(sorted(set(members) - set(rows) - exempt)),
+        wrong=tuple(wrong),
+    )
+    return tuple(files), record, tuple(binaries)
+
+
+def _rows(text: str) -> Iterator[tuple[str, tuple[str, str]]]:
+    """RECORD: (name, (hash, size)) for each line that has a name."""
+    try:
+        for row in csv.reader(io.StringIO(text, newline="")):
+            if row and row[0]:
+                name, hashed, size = [*row, "", ""][:3]
+                yield name, (hashed, size)
+    except csv.Error:  # the rest of the file is not CSV: its files then count as unrecorded
+        return
+
+
+def _tags(lines: list[str]) -> tuple[str, ...]:
+    """WHEEL's Tag lines, expanded and sorted; a line that is no tag stays as it is."""
+    found: set[str] = set()
+    for line in lines:
+        well_formed = line.count("-") == 2  # noqa: PLR2004  python-abi-platform
+        found |= set(map(str, parse_tag(line))) if well_formed else {line}
+    return tuple(sorted(found))
+
+
+def _version(text: str) -> Version | None:
+    try:
+        return Version(text)
+    except InvalidVersion:
+        return None
+
+
+def _binary(name: str, data: bytes) -> Binary:
+    code = inventory(data)
+    if name.endswith(".so"):
+        return Binary(name, code)
+    try:
+        return Binary(name, code, pe=_pe(data))
+    # pefile raises PEFormatError on purpose and, on hostile files, others by accident.
+    except Exception as error:
+        return Binary(name, code, problem=f"no readable Windows binary: {error}")
+
+
+def _pe(data: bytes) -> PeFacts:
+    """Headers, imports and PyInit exports, with the rest of the file left unparsed."""
+    with pefile.PE(data=data, fast_load=True, max_symbol_exports=_MAX_EXPORTS) as pe:
+        wanted = ("EXPORT", "IMPORT", "DELAY_IMPORT")
+        pe.parse_data_directories(
+            [pefile.DIRECTORY_ENTRY[f"IMAGE_DIRECTORY_ENTRY_{name}"] for name in wanted]
+        )
+        exports = getattr(pe, "DIRECTORY_ENTRY_EXPORT", None)
+        names = [symbol.name or b"" for symbol in exports.symbols] if exports else []
+        return PeFacts(
+            machine=int(pe.FILE_HEADER.Machine),
+            imports=_dlls(pe, "DIRECTORY_ENTRY_IMPORT"),
+            delayed=_dlls(pe, "DIRECTORY_ENTRY_DELAY_IMPORT"),
+            inits=tuple(
+                sorted(name.decode("ascii") for name in names if name.startswith(b"PyInit_"))
+            ),
+        )
+
+
+def _dlls(pe: pefile.PE, directory: str) -> tuple[str, ...]:
+    entries = getattr(pe, directory, [])
+    return tuple(sorted({(entry.dll or b"").decode("ascii", "replace") for entry in entries}))

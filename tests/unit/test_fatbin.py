@@ -1,0 +1,206 @@
+"""The walk over fat-binary containers: synthetic files, hostile files, and nvcc's own."""
+
+from __future__ import annotations
+
+import re
+import shutil
+import struct
+import subprocess
+import sys
+import sysconfig
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from pipelines.wheels import fatbin
+from pipelines.wheels.fatbin import MAGIC, Container, Inventory, compact, inventory
+
+Entry = tuple[int, str, int]  # kind, architecture, payload size
+PTX, ELF, LTO = 1, 2, 8
+
+
+def entry(kind: int, arch: str, size: int = 8, *, header: int = 64) -> bytes:
+    number, suffix = int(arch.rstrip("af")), arch.lstrip("0123456789")
+    flags = 0x11 | {"": 0, "a": 1 << 20, "f": 1 << 21}[suffix]
+    fixed = struct.pack("<HHIQQIIQQ", kind, 0x0101, header, size, 0, 0x10008, number, 0, flags)
+    return fixed.ljust(header, b"\0") + b"x" * size
+
+
+def container(*entries: Entry, size: int | None = None, header: int = 16) -> bytes:
+    body = b"".join(entry(*one) for one in entries)
+    head = struct.pack("<IHHQ", 0xBA55ED50, 1, header, len(body) if size is None else size)
+    return head.ljust(header, b"\0") + body
+
+
+def test_a_file_with_two_units() -> None:
+    data = b"MZ" + container((ELF, "75", 24), (ELF, "90a", 8), (PTX, "120", 16)) + b"\0" * 40
+    second = len(data)
+    data += container((ELF, "75", 8), (ELF, "100f", 0), (LTO, "90", 8)) + b"tail"
+    assert inventory(data) == Inventory(
+        (
+            Container(2, frozenset({"75", "90a"}), frozenset({"120"})),
+            Container(second, frozenset({"75", "100f"}), frozenset(), frozenset({"lto_90"})),
+        )
+    )
+    assert inventory(data).sass == {"75", "90a", "100f"}
+    assert inventory(data).ptx == {"120"}
+    assert inventory(data).uneven() == {"90a": 1, "100f": 1}
+    assert compact(inventory(data).sass) == "75 90a 100f"
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        MAGIC,
+        MAGIC * 50,
+        b"code " + MAGIC + b" a constant in the code that checks for it",
+        container(),
+        struct.pack("<IHHQ", 0xBA55ED50, 2, 16, 80) + entry(ELF, "75"),
+        struct.pack("<IHHQ", 0xBA55ED50, 1, 0, 80) + entry(ELF, "75"),
+    ],
+)
+def test_false_hits_are_no_containers(data: bytes) -> None:
+    assert inventory(data) == Inventory()
+
+
+def test_a_false_hit_hides_nothing() -> None:
+    liar = struct.pack("<IHHQ", 0xBA55ED50, 1, 16, 2**64 - 1)
+    assert inventory(liar + container((ELF, "80", 8))).sass == {"80"}
+
+
+@pytest.mark.parametrize("size", [2**64 - 1, 10_000, 150, 1])
+def test_a_wrong_container_size_is_seen_and_hides_nothing(size: int) -> None:
+    broken = container((ELF, "75", 8), (ELF, "80", 8), size=size)
+    found = inventory(broken + container((ELF, "90", 8)))
+    assert "90" in found.sass
+    assert not all(unit.whole for unit in found.containers if "90" not in unit.sass)
+
+
+def test_a_cut_file_keeps_what_is_whole() -> None:
+    found = inventory(container((ELF, "75", 8), (ELF, "80", 100))[:-1])
+    assert [(unit.sass, unit.whole) for unit in found.containers] == [(frozenset({"75"}), False)]
+
+
+def test_the_walk_of_a_hostile_file_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(fatbin, "MAX_STEPS", 1000)
+    found = inventory(MAGIC * 5000)
+    assert not found.complete
+    found = inventory(container(*[(ELF, "75", 0)] * 5000))
+    assert not found.complete or not found.containers[0].whole
+
+
+def test_a_big_file_is_scanned_fast() -> None:
+    data = bytes(48 << 20) + container((ELF, "75", 8))
+    start = time.perf_counter()
+    assert inventory(data).sass == {"75"}
+    assert time.perf_counter() - start < 2
+
+
+@settings(derandomize=True, max_examples=60, deadline=None)
+@given(st.lists(st.one_of(st.binary(max_size=90), st.just(MAGIC), st.just(MAGIC + b"\1\0\x10\0"))))
+def test_never_raises(parts: list[bytes]) -> None:
+    found = inventory(b"".join(parts))
+    assert all(unit.sass or unit.ptx or unit.other or not unit.whole for unit in found.containers)
+
+
+@settings(derandomize=True, max_examples=40, deadline=None)
+@given(st.binary(max_size=400), st.integers(0, 300), st.binary(max_size=20))
+def test_damage_never_raises(noise: bytes, at: int, patch: bytes) -> None:
+    data = bytearray(container((ELF, "75", 40), (PTX, "90a", 40)) + noise)
+    data[at : at + len(patch)] = patch
+    inventory(bytes(data))
+
+
+ENTRIES = st.tuples(
+    st.sampled_from([ELF, PTX]),
+    st.sampled_from(["75", "80", "90", "90a", "100f", "120"]),
+    st.integers(0, 5).map(lambda n: n * 8),
+)
+FILLER = st.binary(max_size=30).filter(lambda data: MAGIC[0] not in data)
+
+
+@settings(derandomize=True, max_examples=40, deadline=None)
+@given(st.lists(st.tuples(FILLER, st.lists(ENTRIES, min_size=1, max_size=6)), max_size=6))
+def test_round_trip(units: list[tuple[bytes, list[Entry]]]) -> None:
+    data = b"".join(filler + container(*entries) for filler, entries in units)
+    found = inventory(data).containers
+    assert [unit.sass for unit in found] == [
+        {arch for kind, arch, _ in entries if kind == ELF} for _, entries in units
+    ]
+    assert [unit.ptx for unit in found] == [
+        {arch for kind, arch, _ in entries if kind == PTX} for _, entries in units
+    ]
+    assert all(unit.whole for unit in found)
+
+
+# --- the real compiler --------------------------------------------------------------------
+
+NVCC = shutil.which("nvcc")
+TARGETS = [
+    "-gencode=arch=compute_90a,code=sm_90a",
+    "-gencode=arch=compute_120f,code=[sm_120f,compute_120f]",
+]
+
+
+def _cuobjdump() -> str | None:
+    """On PATH, or where the wheel nvidia-cuda-cuobjdump puts it."""
+    packages = Path(sysconfig.get_path("purelib"))
+    return shutil.which("cuobjdump") or next(
+        map(str, packages.glob("nvidia/*/bin/cuobjdump")), None
+    )
+
+
+CUOBJDUMP = _cuobjdump()
+
+
+@pytest.fixture(scope="module")
+def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A fat binary with every entry compressed."""
+    if NVCC is None:
+        pytest.skip("no nvcc on PATH: the walk is not compared with a real compiler's output")
+    source = tmp_path_factory.mktemp("nvcc") / "k.cu"
+    source.write_text("__global__ void k(float *x) { x[threadIdx.x] *= 2.f; }\n")
+    made = source.with_suffix(".fatbin")
+    told = subprocess.run(
+        [NVCC, "-fatbin", "-Xfatbin", "-compress-all", "-o", made, *TARGETS, source],
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    if "Unsupported gpu architecture" in told.stderr:
+        pytest.skip(f"this nvcc is older than the architectures compared: {told.stderr}")
+    assert told.returncode == 0, told.stderr
+    return made
+
+
+def test_real_containers(compiled: Path) -> None:
+    assert inventory(compiled.read_bytes()).containers == (
+        Container(0, frozenset({"90a", "120f"}), frozenset({"120f"})),
+    )
+
+
+@pytest.mark.skipif(
+    CUOBJDUMP is None, reason="no cuobjdump to compare with (pip: its NVIDIA wheel)"
+)
+def test_cuobjdump_agrees(compiled: Path) -> None:
+    told = subprocess.run(
+        [str(CUOBJDUMP), "--list-elf", "--list-ptx", compiled],
+        check=True,
+        capture_output=True,
+        text=True,
+    ).stdout
+    found = inventory(compiled.read_bytes())
+    # cuobjdump lists the SASS of sm_120f as sm_120, its PTX as sm_120f.
+    assert set(re.findall(r"\.sm_(\w+)\.cubin", told)) == {arch.rstrip("f") for arch in found.sass}
+    assert set(re.findall(r"\.sm_(\w+)\.ptx", told)) == found.ptx
+
+
+def test_it_travels_alone() -> None:
+    """By value to a host: no import but the standard library's."""
+    source = Path(fatbin.__file__).read_text(encoding="utf-8")
+    imports = re.findall(r"^(?:from|import) (\w+)", source, re.MULTILINE)
+    assert set(imports) <= sys.stdlib_module_names

@@ -1,0 +1,147 @@
+"""The judgement of a wheel's facts, each check on its own."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from pipelines.plan.archs import parse
+from pipelines.wheels.fatbin import Container, Inventory
+from pipelines.wheels.gate import Check, gate
+from pipelines.wheels.metadata import Binary, FileFact, PeFacts, RecordFacts, WheelFacts
+
+PE = PeFacts(0x8664, ("KERNEL32.dll", "cudart64_13.dll"), (), ("PyInit__C",))
+GOOD = Container(0x400, frozenset({"75", "90a"}), frozenset({"90a"}))
+LINKED = Container(0x800, frozenset({"75", "90a"}), frozenset())
+TAG = "cp311-cp311-win_amd64"
+FACTS = WheelFacts(
+    filename=f"pkg-1.0+cu130-{TAG}.whl",
+    size=1000,
+    sha256="00",
+    name="pkg",
+    version="1.0+cu130",
+    tags=(TAG,),
+    metadata_name="Pkg",
+    metadata_version="1.0+cu130",
+    wheel_tags=(TAG,),
+    dist_info="pkg-1.0+cu130.dist-info",
+    files=(FileFact("pkg/_C.pyd", 10, "00"),),
+    record=RecordFacts(),
+    binaries=(Binary("pkg/_C.cp311-win_amd64.pyd", Inventory((GOOD, LINKED)), PE),),
+)
+MODULE = FACTS.binaries[0]
+
+
+def failed(
+    facts: WheelFacts, archs: str = "75;90a+PTX", *, exact: bool = False
+) -> dict[str, Check]:
+    checks = gate(facts, parse(archs), platform="win_amd64", exact=exact)
+    assert len({check.name for check in checks}) == len(checks) == 12
+    return {check.name: check for check in checks if not check.ok}
+
+
+def device(*containers: Container, complete: bool = True) -> WheelFacts:
+    return replace(FACTS, binaries=(replace(MODULE, inventory=Inventory(containers, complete)),))
+
+
+def test_a_good_wheel_passes() -> None:
+    assert failed(FACTS) == {}
+    assert failed(FACTS, exact=True) == {}
+
+
+def test_no_device_code_has_its_own_text() -> None:
+    checks = failed(device())
+    assert set(checks) == {"device code", "SASS", "PTX"}
+    assert "no device code at all" in checks["device code"].detail
+    assert "build can be green" in checks["device code"].detail
+    assert checks["SASS"].detail == "see 'device code'"
+
+
+def test_one_unit_without_an_arch_is_found() -> None:
+    short = Container(0x1234, frozenset({"75"}), frozenset({"90a"}))
+    checks = failed(device(GOOD, short, LINKED))
+    assert set(checks) == {"SASS"}
+    assert checks["SASS"].found == "90a in 2/3"
+    assert "0x1234" in checks["SASS"].detail
+    assert MODULE.name in checks["SASS"].detail
+
+
+def test_a_variant_is_not_its_base() -> None:
+    assert failed(FACTS, "75;90")["SASS"].found == "90 in 0/2"
+
+
+def test_ptx_must_be_somewhere() -> None:
+    assert failed(device(LINKED))["PTX"].found == "none"
+    assert "PTX" not in failed(device(LINKED), "75;90a")
+    assert failed(FACTS, "75;90a;compute_120")["PTX"].found == "90a in 1/2"
+
+
+def test_unasked_for_is_told_and_refused_only_on_request() -> None:
+    (told,) = [
+        check
+        for check in gate(FACTS, parse("75"), platform="win_amd64")
+        if check.name == "nothing unasked for"
+    ]
+    assert told.ok
+    assert "90a" in told.detail
+    assert set(failed(FACTS, "75", exact=True)) == {"nothing unasked for"}
+
+
+def test_damaged_device_code() -> None:
+    assert "at 0x400" in failed(device(replace(GOOD, whole=False)))["device code whole"].found
+    assert "in part" in failed(device(GOOD, complete=False))["device code whole"].found
+
+
+def test_a_bundled_library_is_judged_only_when_no_module_has_code() -> None:
+    blas = Binary(
+        "pkg/cublas64_13.dll", Inventory((Container(0, frozenset({"120"}), frozenset()),)), PE
+    )
+    assert failed(replace(FACTS, binaries=(MODULE, blas))) == {}
+    plain = replace(MODULE, inventory=Inventory())
+    assert "SASS" in failed(replace(FACTS, binaries=(plain, blas)))
+
+
+@pytest.mark.parametrize(
+    ("change", "name", "text"),
+    [
+        ({"record": RecordFacts(missing=("a.py",))}, "RECORD", "1 missing from the wheel: a.py"),
+        ({"record": RecordFacts(extra=("b.py",))}, "RECORD", "1 not in RECORD: b.py"),
+        ({"record": RecordFacts(wrong=tuple("abcdefg"))}, "RECORD", "e and 2 more"),
+        ({"metadata_version": "1.0"}, "name and version", "METADATA Pkg 1.0,"),
+        ({"metadata_version": "?"}, "name and version", "METADATA Pkg ?"),
+        ({"metadata_name": "other"}, "name and version", "METADATA other"),
+        ({"dist_info": "pkg-1.0.dist-info"}, "name and version", "pkg-1.0.dist-info"),
+        ({"wheel_tags": ("cp311-cp311-linux_x86_64",)}, "tags", "linux_x86_64"),
+    ],
+)
+def test_packaging(change: dict[str, object], name: str, text: str) -> None:
+    checks = failed(replace(FACTS, **change))  # type: ignore[arg-type]
+    assert set(checks) == {name}
+    assert text in checks[name].found
+
+
+def test_a_wheel_for_another_platform() -> None:
+    tags = ("py3-none-any",)
+    assert failed(replace(FACTS, tags=tags, wheel_tags=tags))["platform"].found == "any"
+
+
+def test_windows_binaries() -> None:
+    arm = replace(MODULE, pe=replace(PE, machine=0xAA64))
+    assert "machine 0xaa64" in failed(replace(FACTS, binaries=(arm,)))["x64 binaries"].found
+    mute = replace(MODULE, pe=replace(PE, inits=("PyInit__D",)))
+    assert "without PyInit__C" in failed(replace(FACTS, binaries=(mute,)))["PyInit"].found
+    odd = replace(MODULE, pe=None, problem="no readable Windows binary: DOS Header not found.")
+    assert "DOS Header" in failed(replace(FACTS, binaries=(odd,)))["x64 binaries"].found
+    elf = replace(MODULE, name="pkg/_C.so", pe=None)
+    assert "not a PE" in failed(replace(FACTS, binaries=(elf,)))["x64 binaries"].found
+
+
+def test_without_an_extension() -> None:
+    checks = failed(replace(FACTS, binaries=()))
+    assert set(checks) == {"extension module", "device code", "SASS", "PTX"}
+
+
+def test_a_linux_wheel_has_no_windows_checks() -> None:
+    names = {check.name for check in gate(FACTS, parse("75"), platform="linux_x86_64")}
+    assert "PyInit" not in names
