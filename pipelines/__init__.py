@@ -1,1 +1,3 @@
 """Windows CUDA wheels, built and proven from any machine."""
+
+__version__ = "0.1.0"

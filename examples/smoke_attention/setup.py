@@ -26,6 +26,7 @@ from setuptools.errors import CompileError, OptionError
 VERSION = "0.1.0"
 DEFAULT_ARCHS = "75;80;86;89;90;120+PTX"
 WINDOWS = sys.platform == "win32"
+NVCC = "nvcc.exe" if WINDOWS else "nvcc"
 
 #: Slowest first: the last to finish should not be the one that started last.
 CUDA_SOURCES = [
@@ -113,9 +114,6 @@ def cuda_toolkit() -> Path:
         f"no CUDA toolkit: looked for bin/{NVCC} and include/cuda_runtime.h in "
         f"{[p for p in places if p]}; set CUDA_PATH to its directory"
     )
-
-
-NVCC = "nvcc.exe" if WINDOWS else "nvcc"
 
 
 def say(text: str) -> None:
@@ -287,8 +285,9 @@ setup(
             [C_SOURCE],
             include_dirs=[str(TOOLKIT / "include")],
             library_dirs=[str(LIBRARIES)],
-            libraries=["cudart"],
-            # Where Linux looks for cudart: NVIDIA's wheel beside us, then the toolkit we built with.
+            # nvcc's host code is C++, and on Linux a C extension's link does not bring its library
+            libraries=["cudart"] if WINDOWS else ["cudart", "stdc++"],
+            # Linux looks for cudart in NVIDIA's wheel beside us, then where we built.
             runtime_library_dirs=[]
             if WINDOWS
             else ["$ORIGIN/../nvidia/cu13/lib", str(LIBRARIES.resolve())],

@@ -206,15 +206,16 @@ def _damage(direction: str, position: int, came: str, name: str) -> HostError:
 
 def prove_eight_bit_clean(stream: ByteStream, name: str) -> None:
     """Send :data:`PATTERN` there and back; ``HostError`` names the first byte that changed."""
-    stream.write(_first_line())
+    # Whoever stops listening says more on its way out than the broken pipe: hence read on.
+    with contextlib.suppress(ConnectionError):
+        stream.write(_first_line())
     greeting = stream.read(len(READY))
     if greeting != READY:
         raise HostError(
             f"{name}: expected a Python that waits for its first line, got {greeting!r}",
             advice="Something else writes to the output first: a banner, or AutoRun of cmd.",
         )
-    # The far side stops listening at the first damaged byte; its report says more than a pipe's.
-    with contextlib.suppress(BrokenPipeError, ConnectionResetError):
+    with contextlib.suppress(ConnectionError):
         stream.write(PATTERN)
     verdict = stream.read(REPORT).decode("ascii", "replace").split()
     if verdict != ["clean"]:

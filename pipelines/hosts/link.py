@@ -6,6 +6,7 @@ What the far side does with a request is in :mod:`pipelines.remote.rpc`; the two
 from __future__ import annotations
 
 import contextlib
+import threading
 from collections.abc import Generator, Iterator
 from typing import Any
 
@@ -133,9 +134,14 @@ class Link:
     def close(self) -> None:
         """Let the host's Python end by itself, for a moment; then end it."""
         if self.io.failure is None:
-            with contextlib.suppress(OSError):
-                self.io.close_write()
-            # The receiver thread of execnet ends when the stream does.
-            with contextlib.suppress(OSError):
-                self.gateway.join(timeout=0.4)
+            # In a thread of its own: a host that vanished without a word makes this wait for long.
+            goodbye = threading.Thread(target=self._leave, daemon=True)
+            goodbye.start()
+            goodbye.join(0.5)
         self.io.kill()
+
+    def _leave(self) -> None:
+        with contextlib.suppress(OSError):
+            self.io.close_write()
+            # The receiver thread of execnet ends when the host's Python does.
+            self.gateway.join(timeout=0.4)

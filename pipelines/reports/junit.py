@@ -88,7 +88,7 @@ def read_pytest(xml_bytes: bytes) -> Suite:
     """The suite in a JUnit file that pytest (or any other tool) wrote; several become one.
 
     Raises ``SmokeError`` when it is too large, no XML, uses entities, or is no JUnit.
-    Attributes that are absent or odd are read as empty or zero.
+    Attributes that are absent or odd are read as empty or zero; texts come cleaned and bounded.
     """
     if len(xml_bytes) > MAX_REPORT:
         raise _unreadable(f"{len(xml_bytes)} bytes, more than {MAX_REPORT}")
@@ -179,9 +179,9 @@ def _case(element: ET.Element) -> Case:
         classname=element.get("classname", ""),
         seconds=_number(element.get("time", "")),
         outcome=outcome,
-        message=told.get("message", "") if told is not None else "",
-        detail=(told.text or "") if told is not None else "",
-        stdout="".join(stdout) + (f"\n[stderr]\n{errors}" if errors else ""),
+        message=clean_line(_said(told.get("message")), MAX_MESSAGE) if told is not None else "",
+        detail=clean(_said(told.text)) if told is not None else "",
+        stdout=clean(_said("".join(stdout)) + (f"\n[stderr]\n{_said(errors)}" if errors else "")),
         properties=properties,
     )
 
@@ -204,6 +204,11 @@ def _properties(element: ET.Element) -> dict[str, str]:
         entry.get("name", ""): entry.get("value") or entry.text or ""
         for entry in element.findall("properties/property")
     }
+
+
+def _said(text: str | None) -> str:
+    """Text as the test printed it: pytest writes an escape character as ``#x1B``."""
+    return (text or "").replace("#x1B", "\x1b")
 
 
 def _number(text: str) -> float:

@@ -42,7 +42,7 @@ _KINDS = frozenset(1 << bit for bit in range(1, 16)) | {PTX}
 _MAX_ARCH = 9999
 #: Magic hits and entries looked at in one file, together: a hostile file ends the walk here.
 #: The largest wheel seen (606 containers, 12 entries each) needs fewer than 8,000.
-MAX_STEPS = 1_000_000
+MAX_STEPS = 250_000
 
 
 @dataclass(frozen=True)

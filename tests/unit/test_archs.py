@@ -103,7 +103,7 @@ def test_no_arch_for_an_old_cuda() -> None:
         check(parse("90"), "5.0")
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(derandomize=True, max_examples=30, deadline=None)
 @given(
     st.sets(st.sampled_from(list(KNOWN)), min_size=1),
     st.sets(st.sampled_from(list(KNOWN))),
@@ -114,7 +114,7 @@ def test_round_trip(sass: set[str], ptx: set[str]) -> None:
     assert parse(str(archs)) == archs
 
 
-@settings(derandomize=True, max_examples=100, deadline=None)
+@settings(derandomize=True, max_examples=40, deadline=None)
 @given(st.text(alphabet="0123456789.+;, PTXptxsm_afcoue\u0667-", max_size=20))
 def test_any_text_parses_or_is_refused(text: str) -> None:
     with contextlib.suppress(ConfigError):

@@ -7,7 +7,6 @@ import hashlib
 import os
 import subprocess
 import sys
-import threading
 import time
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -31,7 +30,6 @@ class Tampering(PopenStream):
         super().__init__(PYTHON)
         self.on_write: Callable[[bytes], bytes] = lambda data: data
         self.on_read: Callable[[bytes], bytes] = lambda data: data
-        self.most_unread = 0
         self._ahead = b""
 
     def write(self, data: bytes) -> None:
@@ -105,7 +103,7 @@ def test_errors_carry_the_hosts_traceback(session: ChannelSession, tmp_path: Pat
     ["os.system", "files.nothing", "files._long", "files.os.getcwd", "stat", "rpc.time.time"],
 )
 def test_only_functions_of_the_package(session: ChannelSession, name: str) -> None:
-    with pytest.raises(RemoteError, match="LookupError|ModuleNotFoundError"):
+    with pytest.raises(RemoteError, match=r"LookupError|ModuleNotFoundError"):
         session.call(name)
 
 
@@ -173,7 +171,7 @@ def test_streams_that_damage_bytes_are_refused(kind: str, way: str) -> None:
 
 
 def test_no_python_there() -> None:
-    with pytest.raises(HostError, match="exit code 3.*no such thing"):
+    with pytest.raises(HostError, match=r"exit code 3.*no such thing"):
         open_session(PopenStream(["sh", "-c", "echo no such thing >&2; exit 3"]), name="here")
     with pytest.raises(HostError, match="got b'Welcome'"):
         open_session(PopenStream(["sh", "-c", "echo Welcome to this host; cat"]), name="here")
@@ -257,8 +255,7 @@ def test_memory_is_bounded(session: ChannelSession, tmp_path: Path) -> None:
     tracemalloc.start()
     try:
         # A reader that is slow to begin with: an eager host would fill this machine's memory.
-        slow = threading.Event()
-        session.get(str(source), tmp_path / "there", progress=lambda *_: slow.wait(0.005))
+        session.get(str(source), tmp_path / "there", progress=lambda *_: time.sleep(0.005))
         session.put(tmp_path / "there", str(tmp_path / "again"))
         peak = tracemalloc.get_traced_memory()[1]
     finally:

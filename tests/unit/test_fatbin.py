@@ -100,14 +100,14 @@ def test_a_big_file_is_scanned_fast() -> None:
     assert time.perf_counter() - start < 2
 
 
-@settings(derandomize=True, max_examples=60, deadline=None)
+@settings(derandomize=True, max_examples=30, deadline=None)
 @given(st.lists(st.one_of(st.binary(max_size=90), st.just(MAGIC), st.just(MAGIC + b"\1\0\x10\0"))))
 def test_never_raises(parts: list[bytes]) -> None:
     found = inventory(b"".join(parts))
     assert all(unit.sass or unit.ptx or unit.other or not unit.whole for unit in found.containers)
 
 
-@settings(derandomize=True, max_examples=40, deadline=None)
+@settings(derandomize=True, max_examples=25, deadline=None)
 @given(st.binary(max_size=400), st.integers(0, 300), st.binary(max_size=20))
 def test_damage_never_raises(noise: bytes, at: int, patch: bytes) -> None:
     data = bytearray(container((ELF, "75", 40), (PTX, "90a", 40)) + noise)
@@ -123,7 +123,7 @@ ENTRIES = st.tuples(
 FILLER = st.binary(max_size=30).filter(lambda data: MAGIC[0] not in data)
 
 
-@settings(derandomize=True, max_examples=40, deadline=None)
+@settings(derandomize=True, max_examples=25, deadline=None)
 @given(st.lists(st.tuples(FILLER, st.lists(ENTRIES, min_size=1, max_size=6)), max_size=6))
 def test_round_trip(units: list[tuple[bytes, list[Entry]]]) -> None:
     data = b"".join(filler + container(*entries) for filler, entries in units)
@@ -167,6 +167,7 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     made = source.with_suffix(".fatbin")
     told = subprocess.run(
         [NVCC, "-fatbin", "-Xfatbin", "-compress-all", "-o", made, *TARGETS, source],
+        check=False,
         capture_output=True,
         text=True,
         timeout=120,

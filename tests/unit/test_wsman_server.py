@@ -94,9 +94,10 @@ def client(server: WsmanServer, files: Files, kind: str = "http", **changes: Any
         "password": PASSWORD,
         "operation_timeout_sec": 5,
         "read_timeout_sec": 10,
+        "proxy": None,
     }
     if kind == "http":
-        settings["message_encryption"] = "always"
+        settings |= {"message_encryption": "always", "ca_trust_path": None}
     else:
         settings["ca_trust_path"] = str(files.certificate)
     url = server.http_url if kind == "http" else str(server.https_url)
@@ -131,7 +132,9 @@ def wait_until(what: Any, seconds: float = 3.0) -> None:
 
 
 def send_message(url: str, body: bytes, **options: Any) -> requests.Response:
-    return requests.post(url, data=body, timeout=5, **options)
+    with requests.Session() as session:
+        session.trust_env = False
+        return session.post(url, data=body, timeout=5, **options)
 
 
 # --- commands ---
@@ -173,6 +176,7 @@ def test_pypsrp(
         ssl=ssl_on,
         auth=auth,
         encryption=encryption,
+        no_proxy=True,
         cert_validation=trust,
     ) as wsman:
         wsman.update_max_payload_size()
@@ -217,6 +221,20 @@ def test_send_while_another_connection_receives(server: WsmanServer, files: File
         writer.send_command_input(shell, command, b"", end=True)
         thread.join()
         assert got == [(EVERY_BYTE * 10, b"", 0)]
+
+
+def test_finished_commands_are_forgotten_in_the_end(files: Files) -> None:
+    limits = Limits(max_commands=2)
+    with WsmanServer(launch, files.users, limits=limits) as server:
+        protocol = client(server, files)
+        shell = protocol.open_shell()
+        commands = []
+        for _ in range(6):
+            commands.append(protocol.run_command(shell, "echo x"))
+            protocol.get_command_output(shell, commands[-1])
+        with pytest.raises(WSManFaultError):
+            protocol.get_command_output(shell, commands[0])
+        assert len(server.shells.get(shell, USER)._commands) <= limits.max_commands * 2
 
 
 def test_a_receive_whose_client_is_gone_swallows_nothing(

@@ -57,7 +57,7 @@ class Device(TypedDict):
 
 
 def build_info() -> dict[str, Any]:
-    """How this wheel was built: ``version``, ``archs`` as asked for, ``sass`` and ``ptx`` lists, ``cuda``."""
+    """Return how this wheel was built: version, archs asked for, sass, ptx and CUDA release."""
     return cast(
         "dict[str, Any]", json.loads((_HERE / "_build_info.json").read_text(encoding="utf-8"))
     )
@@ -90,16 +90,16 @@ def attention(
     causal: bool = False,
     scale: float | None = None,
 ) -> bytes:
-    """Return ``softmax(scale * q @ k.T) @ v`` as bytes of shape ``(batch, heads, seqlen_q, head_dim)``.
+    """Return ``softmax(scale * q @ k.T) @ v`` as bytes, in the shape and dtype of ``q``.
 
-    ``q`` has ``seqlen_q`` rows, ``k`` and ``v`` have ``seqlen_k``; ``head_dim`` is 32, 64, 96 or 128.
+    ``q`` has ``seqlen_q`` rows, ``k`` and ``v`` ``seqlen_k``. ``head_dim`` is 32, 64, 96 or 128.
     Sums are float32 for both dtypes. ``scale`` is ``1 / sqrt(head_dim)`` unless given.
 
     ``causal`` is aligned to the bottom-right corner: query ``i`` sees key ``j`` if
     ``j <= i + seqlen_k - seqlen_q``. A query that sees no key gives a row of zeros.
 
-    Raises ``ValueError`` for sizes, dtypes or buffers that do not fit (it names the bytes expected),
-    ``TypeError`` for objects without a contiguous buffer, ``RuntimeError`` for what CUDA reports.
+    Raises ``ValueError`` for sizes or buffers that do not fit (it names the bytes expected),
+    ``TypeError`` for objects without a buffer and ``RuntimeError`` for what CUDA reports.
     """
     # `out` has the size of q. If q's is wrong, the extension says so, before it looks at `out`.
     out = bytearray(memoryview(q).nbytes)
@@ -122,7 +122,7 @@ def time_attention(
     warmup: int = 3,
     repeats: int = 20,
 ) -> float:
-    """Return the mean milliseconds of one kernel on all-zero tensors, by CUDA events, copies excluded."""
+    """Return the mean milliseconds of one kernel on all-zero tensors, without the copies."""
     size = batch * heads * seqlen * head_dim * _ITEMSIZE[dtype]
     zeros = bytes(size)
     return cast(

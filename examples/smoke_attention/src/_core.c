@@ -53,6 +53,7 @@ static outcome run(job *j)
     outcome o = {cudaSuccess, "", 0.f};
     void *device[TENSORS] = {NULL, NULL, NULL, NULL};
     int i;
+    cudaGetLastError(); /* a failed call of somebody else's must not look like a failed launch of ours */
     for (i = 0; i < TENSORS && o.error == cudaSuccess; i++) {
         o.doing = "allocate device memory";
         o.error = cudaMalloc(&device[i], (size_t)j->host[i].len);
@@ -85,7 +86,6 @@ static outcome run(job *j)
     }
     for (i = 0; i < TENSORS; i++)
         if (device[i]) cudaFree(device[i]);
-    if (o.error != cudaSuccess) cudaGetLastError(); /* leave nothing behind for the next call */
     return o;
 }
 
@@ -163,6 +163,7 @@ static int device_present(void)
 
 static PyObject *cuda_failure(const char *doing, cudaError_t error)
 {
+    cudaGetLastError(); /* it is reported here: leave nothing behind for whoever asks next */
     return PyErr_Format(PyExc_RuntimeError, "could not %s: %s (CUDA error %d)", doing,
                         cudaGetErrorString(error), (int)error);
 }

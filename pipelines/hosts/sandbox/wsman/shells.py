@@ -80,11 +80,7 @@ class Shell:
         self, launch: Launcher, command_line: str, limits: Limits, *, skip_cmd_shell: bool
     ) -> str:
         """Start a command and return its id (MS-WSMV 3.1.4.11)."""
-        with self._lock:
-            if self._closed:
-                raise faults.shell_not_found(self.id)
-            if sum(command.running for command in self._commands.values()) >= limits.max_commands:
-                raise faults.too_many_commands(limits.max_commands)
+        self._make_room(limits.max_commands)
         command_id = new_id()
         try:
             process = launch(
@@ -102,6 +98,20 @@ class Shell:
                 return command_id
         command.terminate()  # the shell was deleted while the command started
         raise faults.shell_not_found(self.id)
+
+    def _make_room(self, limit: int) -> None:
+        """Refuse when too many run; forget the oldest results nobody came to release."""
+        with self._lock:
+            if self._closed:
+                raise faults.shell_not_found(self.id)
+            finished = [command for command in self._commands.values() if not command.running]
+            if len(self._commands) - len(finished) >= limit:
+                raise faults.too_many_commands(limit)
+            forgotten = finished[: max(0, len(finished) - limit + 1)]
+            for command in forgotten:
+                del self._commands[command.id]
+        for command in forgotten:
+            command.terminate()
 
     def command(self, command_id: str) -> Command:
         """A command by id, or the fault."""

@@ -1,0 +1,101 @@
+"""Builds a wheel on the host: source in, log out, wheels left in the job's directory.
+
+A job has a directory of its own with ``src``, ``out``, ``log`` and ``spec.json``. It is kept, so
+that a build that was interrupted goes on with the units that are done.
+"""
+
+from __future__ import annotations
+
+import glob
+import json
+import os
+import pathlib
+import shutil
+import tarfile
+from collections.abc import Generator
+from typing import Any
+
+from . import files, process
+
+_VCVARS = (
+    r"C:\VS\VC\Auxiliary\Build\vcvarsall.bat",
+    r"C:\Program Files*\Microsoft Visual Studio\20*\*\VC\Auxiliary\Build\vcvarsall.bat",
+)
+_MARK = "--- environment follows ---"
+
+
+def find_vcvars() -> str:
+    """vcvarsall.bat of the host's compiler; ``FileNotFoundError`` names the places looked at."""
+    for pattern in _VCVARS:
+        if found := sorted(glob.glob(pattern)):  # noqa: PTH207 - a pattern with a drive
+            return found[-1]
+    raise FileNotFoundError("no vcvarsall.bat: looked at " + ", ".join(_VCVARS))
+
+
+def compiler_environment() -> dict[str, str]:
+    """The environment that vcvarsall.bat leaves, on top of this process' own."""
+    script = pathlib.Path(os.environ.get("TEMP", ".")) / f"vcvars-{os.getpid()}.bat"
+    script.write_text(f'@call "{find_vcvars()}" x64\r\n@echo {_MARK}\r\n@set\r\n', "utf-8")
+    try:
+        code, output = process.capture(["cmd", "/c", str(script)], timeout=120)
+    finally:
+        script.unlink(missing_ok=True)
+    if code or _MARK not in output:
+        raise RuntimeError(f"vcvarsall.bat left with {code}: {output[-1000:]}")
+    lines = output.partition(_MARK)[2].splitlines()
+    return dict(line.split("=", 1) for line in lines if "=" in line[1:])
+
+
+def unpack_source(archive: str, target: str) -> None:
+    """Write the tree in a .tar.gz over ``target``; members that would leave it are refused.
+
+    Files keep the times of the archive, so that what was built from them stays newer.
+    """
+    root = pathlib.Path(target)
+    root.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(archive) as members:
+        for member in members:
+            parts = member.name.split("/")
+            if not member.isfile() or ".." in parts or ":" in member.name or "" in parts:
+                raise ValueError(f"{archive}: member {member.name!r} is refused")
+            path = root.joinpath(*parts)
+            path.parent.mkdir(parents=True, exist_ok=True)
+            source = members.extractfile(member)
+            assert source is not None  # noqa: S101 - it is a file
+            with path.open("wb") as sink:
+                shutil.copyfileobj(source, sink)
+            os.utime(path, (member.mtime, member.mtime))
+
+
+def build(spec: dict[str, Any]) -> Generator[Any, None, None]:
+    """Run a build; yields log bytes, then ``{"exit", "seconds", "timed_out", "wheels"}``.
+
+    ``spec``: ``directory`` (the job's), ``archive`` (source .tar.gz), ``installer`` (uv.exe),
+    ``python``, ``environment`` and ``timeout`` in seconds or ``None``.
+    """
+    job = pathlib.Path(spec["directory"])
+    out, source = job / "out", job / "src"
+    unpack_source(spec["archive"], str(source))
+    if out.exists():
+        shutil.rmtree(out)
+    out.mkdir(parents=True)
+    (job / "spec.json").write_text(json.dumps(spec, indent=1), "utf-8")
+    environment = {**compiler_environment(), **spec["environment"]}
+    command = [spec["installer"], "build", "--wheel", "--no-build-isolation", "--offline"]
+    command += ["--no-cache", "--no-config", "--color", "never"]
+    command += ["--python", spec["python"], "--out-dir", str(out), str(source)]
+    for item in process.stream(
+        command, env=environment, cwd=str(job), log=str(job / "log"), timeout=spec["timeout"]
+    ):
+        if isinstance(item, dict):
+            found = sorted(out.glob("*.whl"))
+            item["wheels"] = [
+                {"path": str(w), "size": w.stat().st_size, "sha256": files.sha256(str(w))}
+                for w in found
+            ]
+        yield item
+
+
+def remove_job(directory: str) -> bool:
+    """Forget a job: its directory with everything in it."""
+    return files.remove_tree(directory)

@@ -1,0 +1,167 @@
+"""Runs a program on the host: its output as it comes, its whole tree gone when nobody listens."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import queue
+import signal
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Generator, Mapping, Sequence
+from typing import Any
+
+_CHUNK = 32768
+_PIECES = 64  # chunks in waiting; beyond that the program blocks on its pipe
+
+
+class _Job:
+    """A Windows job object: whatever was started in it ends with its handle.
+
+    That covers the orderly end, a killed controller and a dead connection alike, because the
+    handle closes with this Python. (JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE)
+    """
+
+    _EXTENDED_LIMITS = 9
+    _KILL_ON_CLOSE = 0x2000
+
+    def __init__(self) -> None:
+        self._kernel: Any = ctypes.WinDLL("kernel32")  # type: ignore[attr-defined]
+        self._kernel.CreateJobObjectW.restype = ctypes.c_void_p
+        self._kernel.SetInformationJobObject.argtypes = [
+            ctypes.c_void_p,
+            ctypes.c_int,
+            ctypes.c_void_p,
+            ctypes.c_uint32,
+        ]
+        self._kernel.AssignProcessToJobObject.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
+        self._kernel.CloseHandle.argtypes = [ctypes.c_void_p]
+        self._handle = self._kernel.CreateJobObjectW(None, None)
+        limits = (ctypes.c_uint32 * 36)()  # JOBOBJECT_EXTENDED_LIMIT_INFORMATION, 144 bytes
+        limits[4] = self._KILL_ON_CLOSE  # BasicLimitInformation.LimitFlags, at byte 16
+        self._kernel.SetInformationJobObject(
+            self._handle, self._EXTENDED_LIMITS, limits, ctypes.sizeof(limits)
+        )
+
+    def add(self, process: subprocess.Popen[bytes]) -> None:
+        handle = getattr(process, "_handle", None)
+        self._kernel.AssignProcessToJobObject(self._handle, int(handle) if handle else None)
+
+    def close(self) -> None:
+        if self._handle:
+            self._kernel.CloseHandle(self._handle)
+            self._handle = None
+
+
+def _start(
+    command: Sequence[str], env: Mapping[str, str] | None, cwd: str | None
+) -> tuple[subprocess.Popen[bytes], _Job | None]:
+    windows = sys.platform == "win32"
+    job = _Job() if windows else None
+    process = subprocess.Popen(
+        list(command),
+        cwd=cwd,
+        env=dict(env) if env is not None else None,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=not windows,
+    )
+    if job:
+        job.add(process)
+    return process, job
+
+
+def _end(process: subprocess.Popen[bytes], job: _Job | None) -> None:
+    if job:
+        job.close()
+    elif sys.platform != "win32":
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    with contextlib.suppress(OSError):
+        process.kill()
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        process.wait(10)
+
+
+def stream(
+    command: Sequence[str],
+    *,
+    env: Mapping[str, str] | None = None,
+    cwd: str | None = None,
+    log: str | None = None,
+    timeout: float | None = None,
+) -> Generator[Any, None, None]:
+    """Yield the output as bytes, then ``{"exit": code, "seconds": float, "timed_out": bool}``.
+
+    stdout and stderr come as one. ``log`` is a file that gets the same bytes. Closing the
+    generator, or a ``timeout`` in seconds, ends the program and all that it started.
+    """
+    began = time.monotonic()
+    process, job = _start(command, env, cwd)
+    pieces: queue.Queue[bytes | None] = queue.Queue(_PIECES)
+    stopped = threading.Event()
+
+    def read() -> None:
+        pipe = process.stdout
+        assert pipe is not None  # noqa: S101 - PIPE was asked for
+        while data := pipe.read1(_CHUNK):  # type: ignore[attr-defined]
+            while not stopped.is_set():
+                with contextlib.suppress(queue.Full):
+                    pieces.put(data, timeout=0.5)
+                    break
+        with contextlib.suppress(queue.Full):
+            pieces.put(None, timeout=5)
+
+    threading.Thread(target=read, daemon=True).start()
+    timed_out = False
+    sink = open(log, "ab") if log else None  # noqa: SIM115, PTH123 - closed below
+    try:
+        while True:
+            left = None if timeout is None else timeout - (time.monotonic() - began)
+            try:
+                data = pieces.get(timeout=0.2 if left is None else max(0.0, min(left, 0.2)))
+            except queue.Empty:
+                if left is not None and left <= 0:
+                    timed_out = True
+                    break
+                continue
+            if data is None:
+                break
+            while len(data) < _CHUNK and not pieces.empty():
+                more = pieces.get_nowait()
+                if more is None:
+                    pieces.put(None)
+                    break
+                data += more
+            if sink:
+                sink.write(data)
+                sink.flush()
+            yield data
+        if timed_out:
+            _end(process, job)
+        yield {
+            "exit": process.wait(),
+            "seconds": time.monotonic() - began,
+            "timed_out": timed_out,
+        }
+    finally:
+        stopped.set()
+        _end(process, job)
+        if sink:
+            sink.close()
+
+
+def capture(command: Sequence[str], *, timeout: float, cwd: str | None = None) -> tuple[int, str]:
+    """Exit code and output of a short program; ``TimeoutError`` if it does not end."""
+    output = bytearray()
+    for item in stream(command, timeout=timeout, cwd=cwd):
+        if isinstance(item, dict):
+            if item["timed_out"]:
+                raise TimeoutError(f"{command[0]} did not end within {timeout:.0f} s")
+            return item["exit"], output.decode("utf-8", "replace")
+        output += item
+    raise RuntimeError("the stream ended without an exit code")

@@ -1,0 +1,74 @@
+"""Wheels or zips unpacked into one directory: ``{path, archives, proof}``.
+
+Each archive is ``{name, version, sha256, file, strip}``: ``file`` is its path on the host, and
+only members below ``strip`` are unpacked, without that prefix. ``proof`` is a file that must be
+there afterwards. A list of what is unpacked is written last, so that half of it does not count.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import shutil
+import zipfile
+from typing import Any
+
+_LIST = ".archives.json"
+
+
+def _unpacked(path: pathlib.Path) -> dict[str, str]:
+    try:
+        found = json.loads((path / _LIST).read_text("utf-8"))
+        return {str(name): str(value) for name, value in found.items()}
+    except (OSError, ValueError, AttributeError):
+        return {}
+
+
+def check(spec: dict[str, Any]) -> dict[str, Any]:
+    """Whether exactly the wanted archives are unpacked there."""
+    path = pathlib.Path(spec["path"])
+    found = _unpacked(path)
+    wanted = {archive["name"]: archive["sha256"] for archive in spec["archives"]}
+    if not found:
+        return {"ok": False, "found": "half-unpacked" if path.exists() else "missing"}
+    if not (path / spec["proof"]).is_file():
+        return {"ok": False, "found": f"no {spec['proof']}"}
+    same = sum(found.get(name) == sha256 for name, sha256 in wanted.items())
+    return {"ok": found == wanted, "found": f"{same} of {len(wanted)} archives"}
+
+
+def apply(spec: dict[str, Any]) -> None:
+    """Unpack them into a fresh directory."""
+    path = pathlib.Path(spec["path"])
+    if path.exists():
+        shutil.rmtree(path)
+    for archive in spec["archives"]:
+        _unpack(pathlib.Path(archive["file"]), path, archive["strip"])
+    if not (path / spec["proof"]).is_file():
+        raise FileNotFoundError(f"the archives hold no {spec['proof']}")
+    listed = {archive["name"]: archive["sha256"] for archive in spec["archives"]}
+    part = path / f"{_LIST}.part"
+    part.write_text(json.dumps(listed), "utf-8")
+    os.replace(part, path / _LIST)  # noqa: PTH105 - replaces on Windows too
+    for archive in spec["archives"]:
+        pathlib.Path(archive["file"]).unlink(missing_ok=True)
+
+
+def _unpack(archive: pathlib.Path, target: pathlib.Path, strip: str) -> None:
+    prefix = strip.rstrip("/") + "/" if strip else ""
+    made: set[pathlib.Path] = set()
+    with zipfile.ZipFile(archive) as members:
+        for member in members.infolist():
+            name = member.filename
+            if member.is_dir() or not name.startswith(prefix):
+                continue
+            parts = name[len(prefix) :].replace("\\", "/").split("/")
+            if ".." in parts or ":" in name or "" in parts:
+                raise ValueError(f"{archive.name}: member {name!r} would leave the directory")
+            path = target.joinpath(*parts)
+            if path.parent not in made:
+                path.parent.mkdir(parents=True, exist_ok=True)
+                made.add(path.parent)
+            with members.open(member) as source, path.open("wb") as sink:
+                shutil.copyfileobj(source, sink, 1 << 20)

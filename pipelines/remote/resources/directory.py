@@ -1,0 +1,22 @@
+"""A directory that can be written to: ``{path}``."""
+
+from __future__ import annotations
+
+import os
+import pathlib
+from typing import Any
+
+
+def check(spec: dict[str, Any]) -> dict[str, Any]:
+    """Whether it is there and writable."""
+    path = pathlib.Path(spec["path"])
+    if not path.exists():
+        return {"ok": False, "found": "missing"}
+    if not path.is_dir():
+        return {"ok": False, "found": "a file"}
+    return {"ok": os.access(path, os.W_OK), "found": "there"}
+
+
+def apply(spec: dict[str, Any]) -> None:
+    """Make it, and what is above it."""
+    pathlib.Path(spec["path"]).mkdir(parents=True, exist_ok=True)

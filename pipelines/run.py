@@ -1,0 +1,186 @@
+"""One run: its directory below ``out/`` and its record, from which every report is made.
+
+The record is SQLite in WAL mode, so that it is whole whatever kills the process. Files appear in
+the directory by rename.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import sqlite3
+import time
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any, Literal, Self
+
+from pipelines.errors import ConfigError, PipelineError, StorageError
+from pipelines.sources import DISK_ERRNOS
+
+_SCHEMA = """
+CREATE TABLE IF NOT EXISTS facts (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS stages (
+    name TEXT PRIMARY KEY, state TEXT NOT NULL, started REAL NOT NULL, seconds REAL,
+    detail TEXT NOT NULL DEFAULT '{}'
+);
+"""
+State = Literal["running", "passed", "failed", "interrupted"]
+
+
+@dataclass
+class StageRecord:
+    """What one stage left."""
+
+    name: str
+    state: State
+    started: float
+    """Seconds since the epoch."""
+    seconds: float | None
+    detail: dict[str, Any] = field(default_factory=dict)
+
+
+class Run:
+    """A run's directory and record; a context manager is not needed, every write is whole."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    @property
+    def id(self) -> str:
+        """The directory's name."""
+        return self.path.name
+
+    @classmethod
+    def create(cls, out: Path, label: str, facts: dict[str, Any]) -> Self:
+        """Make ``out/<time>-<label>`` and let ``out/latest`` point to it."""
+        stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
+        for number in range(100):
+            path = out / f"{stamp}-{label}{f'-{number}' if number else ''}"
+            try:
+                with disk_errors(out):
+                    path.mkdir(parents=True)
+            except FileExistsError:
+                continue
+            break
+        run = cls(path)
+        with run._database() as database:
+            database.executescript(_SCHEMA)
+        run.note(**facts, created=datetime.now(UTC).isoformat(timespec="seconds"))
+        link = out / f".latest.{os.getpid()}"
+        with disk_errors(out):
+            link.unlink(missing_ok=True)
+            link.symlink_to(path.name)
+            link.replace(out / "latest")
+        return run
+
+    @classmethod
+    def open(cls, out: Path, name: str = "latest") -> Self:
+        """The run called ``name``, or :class:`ConfigError` with the ones there are."""
+        path = out / name
+        if re.fullmatch(r"[\w.-]+", name) and (path / "record.sqlite").is_file():
+            return cls(path.resolve())
+        runs = sorted(p.name for p in out.glob("*/record.sqlite") for p in [p.parent])
+        last = ", ".join(r for r in runs[-5:] if r != "latest") or "none yet: invoke build"
+        raise ConfigError(f"no run '{name}' in {out}", advice=f"There are: {last}")
+
+    @contextmanager
+    def _database(self) -> Iterator[sqlite3.Connection]:
+        with disk_errors(self.path):
+            try:
+                with closing(sqlite3.connect(self.path / "record.sqlite", timeout=10)) as database:
+                    database.execute("PRAGMA journal_mode=WAL")
+                    with database:
+                        yield database
+            except sqlite3.OperationalError as error:
+                if "full" in str(error) or "disk I/O" in str(error):
+                    raise StorageError(
+                        f"cannot write the record in {self.path}: {error}",
+                        advice="Free some space.",
+                    ) from error
+                raise
+
+    def note(self, **facts: Any) -> None:
+        """Remember facts of the run."""
+        rows = [(key, json.dumps(value)) for key, value in facts.items()]
+        with self._database() as database:
+            database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", rows)
+
+    def facts(self) -> dict[str, Any]:
+        """Everything noted."""
+        with self._database() as database:
+            return {k: json.loads(v) for k, v in database.execute("SELECT key, value FROM facts")}
+
+    def put_stage(self, record: StageRecord) -> None:
+        """Insert or replace a stage's row."""
+        row = (record.name, record.state, record.started, record.seconds, json.dumps(record.detail))
+        with self._database() as database:
+            database.execute("INSERT OR REPLACE INTO stages VALUES (?, ?, ?, ?, ?)", row)
+
+    def stages(self) -> dict[str, StageRecord]:
+        """The stages so far, in the order in which they began."""
+        with self._database() as database:
+            rows = database.execute("SELECT * FROM stages ORDER BY started").fetchall()
+        return {
+            name: StageRecord(name, state, started, seconds, json.loads(detail))
+            for name, state, started, seconds, detail in rows
+        }
+
+    @contextmanager
+    def stage(self, name: str) -> Iterator[dict[str, Any]]:
+        """Record a stage around its work; the yielded dict becomes its ``detail``.
+
+        An error is recorded with its message and passes on.
+        """
+        record = StageRecord(name, "running", time.time(), None)
+        self.put_stage(record)
+        began = time.monotonic()
+        try:
+            yield record.detail
+            record.state = "passed"
+        except PipelineError as error:
+            record.state = "failed"
+            record.detail |= {"error": error.message, "advice": error.advice, "kind": error.title}
+            raise
+        except KeyboardInterrupt:
+            record.state = "interrupted"
+            record.detail |= {"error": "interrupted", "kind": "interrupted"}
+            raise
+        except BaseException as error:
+            record.state = "failed"
+            record.detail |= {"error": f"{type(error).__name__}: {error}", "kind": "internal"}
+            raise
+        finally:
+            record.seconds = time.monotonic() - began
+            self.put_stage(record)
+
+
+@contextmanager
+def disk_errors(where: Path) -> Iterator[None]:
+    """Turn "no space" and its kin into :class:`StorageError` naming ``where``."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in DISK_ERRNOS:
+            raise StorageError(
+                f"cannot write to {where}: {error.strerror}",
+                advice="Free some space or name another directory: out in pipeline.yaml.",
+            ) from error
+        raise
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write a file so that it is there whole or not at all."""
+    part = path.with_name(f".{path.name}.part")
+    with disk_errors(path.parent):
+        try:
+            with part.open("wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)

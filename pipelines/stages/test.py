@@ -1,0 +1,126 @@
+"""Tests the collected wheel on the host: clean environment, shipped suite, JUnit home."""
+
+from __future__ import annotations
+
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from pipelines.config import ROOT
+from pipelines.console import console, fold, host_line, safe, say
+from pipelines.errors import ConfigError, RemoteError, SmokeError
+from pipelines.reports.junit import read_pytest
+from pipelines.stages.work import Work
+from pipelines.wheels import fatbin
+from pipelines.wheels.metadata import inspect
+
+_SUITES = ROOT / "pipelines" / "smoke"
+_TIMEOUT = 1800.0  # seconds a step
+_TAIL = 60
+
+
+def test(work: Work, detail: dict[str, Any]) -> None:
+    """Run the recipe's smoke suite against the run's wheel; :class:`SmokeError` if a case fails."""
+    wheels = sorted((work.run.path / "wheels").glob("*.whl"))
+    if len(wheels) != 1:
+        raise ConfigError(
+            f"run {work.run.id} has {len(wheels)} wheels, one is expected",
+            advice="Type: invoke build",
+        )
+    (wheel,) = wheels
+    layout = work.resources.layout
+    directory = rf"{layout.build_root}\smoke-{work.run.id}"
+    with fold(f"Smoke test {wheel.name} on {work.host.name}"):
+        target = rf"{directory}-wheel\{wheel.name}"
+        work.session.call("files.make_dirs", path=rf"{directory}-wheel")
+        work.session.put(wheel, target)
+        lock = work.cache.lock
+        spec = {
+            "directory": directory,
+            "installer": layout.uv,
+            "python": work.host.executable,
+            "wheels": layout.wheels,
+            "wheel": target,
+            "packages": [f"{t}=={lock.tool(t).version}" for t in work.recipe.test_requires],
+            "suite": suite_files(work.recipe.smoke),
+            "expect": expectations(work, wheel),
+            "environment": {"TEMP": layout.temp, "TMP": layout.temp, "PYTHONUTF8": "1"},
+            "timeout": _TIMEOUT,
+        }
+        # Only what the wheel brings and what the virtual environment holds may be found.
+        spec["environment"] |= {"CUDA_PATH": "", "CUDA_HOME": ""}
+        try:
+            result = _follow(work, spec, detail)
+            _keep(work, result, detail)
+        finally:
+            for folder in (directory, f"{directory}-wheel"):
+                work.session.call("files.remove_tree", path=folder)
+
+
+def suite_files(name: str) -> dict[str, str]:
+    """The suite as it is shipped: its files by name, and the fat-binary reader it uses."""
+    folder = _SUITES / name
+    files = {path.name: path.read_text("utf-8") for path in sorted(folder.glob("*.py"))}
+    if not files:
+        raise ConfigError(f"no smoke suite in {folder}", advice="Mend smoke in the recipe.")
+    return files | {"fatbin.py": Path(fatbin.__file__).read_text("utf-8")}
+
+
+def expectations(work: Work, wheel: Path) -> dict[str, Any]:
+    """What the suite compares the installed wheel with."""
+    facts = inspect(wheel)
+    return {
+        "distribution": work.recipe.name,
+        "version": str(facts.version),
+        "archs": list(work.order.archs.sass),
+        "ptx": list(work.order.archs.ptx),
+        "platform": "win_amd64" if work.host.capabilities.windows else None,
+    }
+
+
+def _follow(work: Work, spec: dict[str, Any], detail: dict[str, Any]) -> dict[str, Any]:
+    tail: list[str] = []
+    detail["tail"] = tail
+    try:
+        for item in work.session.stream("tester.run_suite", spec=spec):
+            if isinstance(item, dict):
+                return item
+            for line in item.decode("utf-8", "replace").splitlines():
+                tail.append(safe(line, 500))
+                del tail[:-_TAIL]
+                if not console.is_terminal:
+                    host_line(line)
+    except RemoteError as error:
+        raise SmokeError(
+            f"the smoke test could not be run: {error.message}", advice="Try: invoke provision"
+        ) from error
+    raise SmokeError("the smoke test ended without a result")
+
+
+def _keep(work: Work, result: dict[str, Any], detail: dict[str, Any]) -> None:
+    detail |= {"exit": result["exit"], "step": result["step"]}
+    tail = "\n".join(detail["tail"][-15:])
+    if not result["junit"]:
+        cause = "ran out of time" if result["timed_out"] else f"left with {result['exit']}"
+        raise SmokeError(
+            f"{result['step']} {cause} and there is no report:\n{tail}",
+            advice="A crash of the interpreter looks like this. The log is in the JUnit report.",
+        )
+    report = work.run.path / "smoke.xml"
+    work.session.get(result["junit"], report)
+    suite = read_pytest(report.read_bytes())
+    outcomes = Counter(case.outcome for case in suite.cases)
+    detail["outcomes"] = dict(outcomes)
+    said = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
+    bad = [case for case in suite.cases if case.outcome in ("failed", "error")]
+    for reason, count in Counter(c.message for c in suite.cases if c.outcome == "skipped").items():
+        say(f"  {count} skipped: {safe(reason, 200)}", style="yellow")
+    for case in bad[:10]:
+        say(f"  {case.outcome}: {safe(case.name)}: {safe(case.message, 200)}", style="red")
+    say(f"{len(suite.cases)} cases: {said}", style="red" if bad else "green")
+    if bad or result["exit"] not in (0, 5):
+        raise SmokeError(
+            f"{len(bad)} of {len(suite.cases)} smoke cases failed (pytest left with "
+            f"{result['exit']})",
+            advice=f"See {work.run.path / 'junit.xml'}",
+        )

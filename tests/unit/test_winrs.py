@@ -1,0 +1,261 @@
+"""Retries and errors of the WinRS stream, with a protocol object that does as it is told."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import requests
+from urllib3.connection import HTTPConnection
+from urllib3.exceptions import MaxRetryError, NewConnectionError
+from winrm.exceptions import (
+    InvalidCredentialsError,
+    WinRMOperationTimeoutError,
+    WinRMTransportError,
+    WSManFaultError,
+)
+
+from pipelines.errors import AuthError, HostError
+from pipelines.hosts.transports import winrs
+from pipelines.hosts.transports.winrs import SEND_LIMIT, Endpoint, WinRSStream
+
+
+class Secret:
+    def __init__(self, value: str) -> None:
+        self._value = value
+
+    def get_secret_value(self) -> str:
+        return self._value
+
+
+ENDPOINT = Endpoint("http://host:5985/wsman", "user", Secret("hunter2"))
+
+
+class FakeTransport:
+    def __init__(self, log: list[Any]) -> None:
+        self.log = log
+        self.encryption: object = object()
+
+    def close_session(self) -> None:
+        self.log.append("close_session")
+
+
+class FakeHost:
+    """Every connection of a stream; ``script`` has what Send and Receive do next."""
+
+    def __init__(self) -> None:
+        self.log: list[Any] = []
+        self.received = b""
+        self.sends: list[Exception] = []
+        self.receives: list[Any] = []
+        self.opening: Exception | None = None
+        self.transport = FakeTransport(self.log)
+
+    def __call__(self) -> FakeHost:
+        return self
+
+    def open_shell(self, **options: Any) -> str:
+        if self.opening:
+            raise self.opening
+        self.log.append(("open", options["codepage"]))
+        return "S"
+
+    def run_command(self, shell: str, command: str, **options: Any) -> str:
+        self.log.append((command, options))
+        return "C"
+
+    def send_command_input(self, shell: str, command: str, data: bytes, end: bool) -> None:
+        assert (shell, command) == ("S", "C")
+        self.log.append("end" if end else len(data))
+        if self.sends:
+            raise self.sends.pop(0)
+        self.received += data
+
+    def get_command_output_raw(self, shell: str, command: str) -> Any:
+        assert (shell, command) == ("S", "C")
+        item = self.receives.pop(0)
+        if isinstance(item, Exception):
+            raise item
+        return item
+
+    def cleanup_command(self, shell: str, command: str) -> None:
+        self.log.append("terminate")
+
+    def close_shell(self, shell: str, close_session: bool) -> None:
+        self.log.append("delete")
+
+
+def unreachable() -> Exception:
+    reason = NewConnectionError(HTTPConnection("host"), "Connection refused")
+    return requests.ConnectionError(MaxRetryError(None, "/wsman", reason))  # type: ignore[arg-type]
+
+
+def cut() -> Exception:
+    return requests.ConnectionError("Connection aborted.", ConnectionResetError(104, "reset"))
+
+
+def dropped() -> Exception:
+    return WinRMTransportError("http", 400, "")
+
+
+def fault(code: int) -> Exception:
+    return WSManFaultError(500, "m", "r", "some reason", wsman_fault_code=code)
+
+
+@pytest.fixture
+def host() -> FakeHost:
+    return FakeHost()
+
+
+def stream_to(host: FakeHost) -> WinRSStream:
+    return WinRSStream(ENDPOINT, "python", protocol=host, pauses=(0.0, 0.0))
+
+
+def test_starts_with_pipes(host: FakeHost) -> None:
+    stream_to(host)
+    options = {"console_mode_stdin": False, "skip_cmd_shell": False}
+    assert host.log == [("open", 65001), ("python", options)]
+
+
+def test_writes_in_pieces_that_fit(host: FakeHost) -> None:
+    stream = stream_to(host)
+    data = bytes(range(256)) * 3000
+    stream.write(data)
+    assert host.received == data
+    assert max(size for size in host.log if isinstance(size, int)) <= SEND_LIMIT == 330 * 1024
+
+
+def test_reads_exactly_and_waits(host: FakeHost) -> None:
+    stream = stream_to(host)
+    host.receives = [
+        WinRMOperationTimeoutError(),
+        (b"ab", b"", 0, False),
+        (b"cde", b"warning", 0, False),
+        (b"", b" no memory", 7, True),
+    ]
+    assert stream.read(3) == b"abc"
+    assert stream.read(2) == b"de"
+    with pytest.raises(EOFError, match="exit code 7: warning no memory"):
+        stream.read(1)
+    assert stream.wait() == 7
+
+
+@pytest.mark.parametrize(
+    "refusal",
+    [dropped, unreachable, lambda: fault(170), lambda: InvalidCredentialsError("no")],
+    ids=["idle drop", "unreachable", "busy", "signed out"],
+)
+def test_what_was_refused_is_repeated(host: FakeHost, refusal: Callable[[], Exception]) -> None:
+    stream = stream_to(host)
+    host.sends = [refusal()]
+    stream.write(b"once")
+    assert host.received == b"once"
+    assert "close_session" in host.log
+    assert host.transport.encryption is None
+    host.receives = [refusal(), (b"x", b"", 0, False)]
+    assert stream.read(1) == b"x"
+
+
+@pytest.mark.parametrize(
+    "doubtful",
+    [cut, lambda: requests.ReadTimeout("slow"), WinRMOperationTimeoutError],
+    ids=["cut", "no answer", "input not taken"],
+)
+def test_doubtful_sends_are_not_repeated(host: FakeHost, doubtful: Callable[[], Exception]) -> None:
+    stream = stream_to(host)
+    host.sends = [doubtful()]
+    with pytest.raises(ConnectionError):
+        stream.write(b"once")
+    with pytest.raises(BrokenPipeError):
+        stream.write(b"more")
+    assert host.received == b""
+
+
+def test_doubtful_receives_are_not_repeated(host: FakeHost) -> None:
+    stream = stream_to(host)
+    host.receives = [cut(), (b"x", b"", 0, False)]
+    with pytest.raises(HostError, match="no connection"):
+        stream.read(1)
+
+
+def test_repetition_is_bounded(host: FakeHost) -> None:
+    stream = stream_to(host)
+    host.receives = [dropped() for _ in range(9)]
+    with pytest.raises(HostError, match="HTTP status 400"):
+        stream.read(1)
+    assert len(host.receives) == 6
+
+
+def test_a_password_is_not_tried_again_and_again(host: FakeHost) -> None:
+    stream = stream_to(host)
+    host.receives = [InvalidCredentialsError("no") for _ in range(9)]
+    with pytest.raises(AuthError):
+        stream.read(1)
+    assert len(host.receives) == 7
+
+
+def test_silent_connections_are_renewed_before_a_send(
+    host: FakeHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stream = stream_to(host)
+    monkeypatch.setattr(winrs, "IDLE_LIMIT", -1.0)
+    stream.write(b"x")
+    assert host.log[-2:] == ["close_session", 1]
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "words"),
+    [
+        (InvalidCredentialsError("no"), AuthError, "refused the sign-in of 'user' by ntlm"),
+        (requests.exceptions.SSLError("self-signed hunter2"), HostError, "certificate .* self-"),
+        (unreachable(), HostError, "no connection to http://host:5985/wsman"),
+        (requests.ConnectTimeout("slow"), HostError, "does not answer"),
+        (fault(2150858843), HostError, "the remote shell went away"),
+        (fault(2150859173), HostError, "code 2150859173"),
+        (WinRMTransportError("http", 404, ""), HostError, "HTTP status 404"),
+        (ValueError("hunter2 broke"), HostError, r"ValueError: \*\*\* broke"),
+    ],
+)
+def test_errors_in_words(
+    host: FakeHost, error: Exception, kind: type[HostError], words: str
+) -> None:
+    host.opening = error
+    with pytest.raises(kind, match=words) as caught:
+        stream_to(host)
+    assert type(caught.value) is kind
+    assert "hunter2" not in caught.value.message + caught.value.advice
+    assert caught.value.__cause__ is None
+
+
+def test_the_password_is_nowhere_to_be_seen(host: FakeHost) -> None:
+    assert "hunter2" not in repr(ENDPOINT) + str(ENDPOINT) + repr(stream_to(host))
+    pydantic = pytest.importorskip("pydantic")
+    assert Endpoint("u", "n", pydantic.SecretStr("p")).password.get_secret_value() == "p"
+
+
+def test_kill_says_goodbye_once(host: FakeHost) -> None:
+    stream = stream_to(host)
+    stream.kill()
+    stream.kill()
+    assert host.log[2:] == ["terminate", "delete", "close_session", "close_session"]
+    with pytest.raises(EOFError, match="closed"):
+        stream.read(1)
+
+
+def test_kill_neither_lingers_nor_raises(host: FakeHost, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(winrs, "FAREWELL", 0.1)
+    stream = stream_to(host)
+    monkeypatch.setattr(host, "cleanup_command", lambda *_: time.sleep(2))
+    started = time.monotonic()
+    stream.kill()
+    assert time.monotonic() - started < 1
+
+
+def test_connection_settings(tmp_path: Path) -> None:
+    endpoint = Endpoint("https://h:5986/wsman", "u", Secret("p"), ca=tmp_path / "ca.pem")
+    transport = endpoint.protocol().transport
+    assert transport.ca_trust_path == str(tmp_path / "ca.pem")
+    assert transport.server_cert_validation == "validate"
