@@ -80,10 +80,12 @@ class Host(Protocol):
 
     name: str
     capabilities: Capabilities
-    executable: str
-    """The Python that runs there, which is also the one to build for."""
     evidence: str
     """Highest evidence level of what runs there: W, F, B, G or R, see README.md."""
+
+    @property
+    def executable(self) -> str:
+        """The Python that runs there, which is also the one to build for."""
 
     def connect(self) -> Session:
         """Make the host reachable (start it if that is ours to do) and open a session."""

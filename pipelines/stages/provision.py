@@ -17,8 +17,9 @@ from pipelines.stages.work import Work
 
 
 def provision(work: Work, *, dry_run: bool = False) -> list[dict[str, Any]]:
-    """Check the wanted resources and apply those that differ; returns a row for each.
+    """Check the wanted resources and apply those that differ; a row for each.
 
+    A dry run changes nothing and returns no rows.
     Raises :class:`ProvisionError` at the first that cannot be brought about. Running it again
     goes on from there, and changes nothing once all is well.
     """
@@ -48,8 +49,7 @@ def provision(work: Work, *, dry_run: bool = False) -> list[dict[str, Any]]:
         differ = sum(not row["ok"] for row in rows)
         said = f"{differ} would change" if dry_run else f"{changed} changed"
         say(f"{len(rows)} resources, {said}, {time.monotonic() - began:.1f} s", style="green")
-    work.ready = not dry_run
-    return rows
+    return [] if dry_run else rows
 
 
 def _apply(work: Work, session: Session, wanted: Wanted, row: dict[str, Any]) -> None:

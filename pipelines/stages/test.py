@@ -44,11 +44,16 @@ def test(work: Work, detail: dict[str, Any]) -> None:
             "packages": [f"{t}=={lock.tool(t).version}" for t in work.recipe.test_requires],
             "suite": suite_files(work.recipe.smoke),
             "expect": expectations(work, wheel),
-            "environment": {"TEMP": layout.temp, "TMP": layout.temp, "PYTHONUTF8": "1"},
+            "environment": {
+                "TEMP": layout.temp,
+                "TMP": layout.temp,
+                "PYTHONUTF8": "1",
+                # Only what the virtual environment holds may be found, no toolkit.
+                "CUDA_PATH": "",
+                "CUDA_HOME": "",
+            },
             "timeout": _TIMEOUT,
         }
-        # Only what the wheel brings and what the virtual environment holds may be found.
-        spec["environment"] |= {"CUDA_PATH": "", "CUDA_HOME": ""}
         try:
             result = _follow(work, spec, detail)
             _keep(work, result, detail)
@@ -60,7 +65,8 @@ def test(work: Work, detail: dict[str, Any]) -> None:
 def suite_files(name: str) -> dict[str, str]:
     """The suite as it is shipped: its files by name, and the fat-binary reader it uses."""
     folder = _SUITES / name
-    files = {path.name: path.read_text("utf-8") for path in sorted(folder.glob("*.py"))}
+    kept = [path for path in sorted(folder.glob("*")) if path.suffix in (".py", ".ini")]
+    files = {path.name: path.read_text("utf-8") for path in kept}
     if not files:
         raise ConfigError(f"no smoke suite in {folder}", advice="Mend smoke in the recipe.")
     return files | {"fatbin.py": Path(fatbin.__file__).read_text("utf-8")}

@@ -46,8 +46,8 @@ class Work:
         self._session: Session | None = None
         self._run: Run | None = None
         self._facts: dict[str, Any] | None = None
-        self.ready = False
-        """Whether provision has found or made everything ready in this process."""
+        self.provisioned: list[dict[str, Any]] = []
+        """The rows of provision, once it has run in this process."""
 
     @property
     def out(self) -> Path:

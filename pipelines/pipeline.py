@@ -1,0 +1,175 @@
+"""The way through: from the user's words to an order, and from an order through the stages."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pipelines import config as configuration
+from pipelines.config import Config, SandboxHost, WinRMHost
+from pipelines.console import bytes_progress, say, secret
+from pipelines.errors import BuildError, ConfigError
+from pipelines.hosts.base import Host
+from pipelines.lock import Cache, FetchProgress, load_lock
+from pipelines.plan import archs as arch_lists
+from pipelines.run import Run
+from pipelines.stages.publish import publish
+from pipelines.stages.work import Order, Work
+
+
+def take_order(
+    settings: Config,
+    *,
+    host: str | None = None,
+    recipe: str | None = None,
+    python: str | None = None,
+    archs: str | None = None,
+    jobs: int | None = None,
+) -> Order:
+    """Check what was asked for, filled up from ``pipeline.yaml`` and the recipe."""
+    default = settings.default
+    name = host or default.host
+    settings.host(name)
+    chosen = configuration.load_recipe(recipe or default.recipe)
+    wanted = arch_lists.parse(archs or default.archs or chosen.archs)
+    arch_lists.check(wanted, chosen.cuda)
+    units = default.jobs if jobs is None else jobs
+    if units is not None and not 1 <= units <= 512:  # noqa: PLR2004 - as in config.Defaults
+        raise ConfigError(f"--jobs {units}: expected 1 to 512", advice="Leave it out: all cores.")
+    return Order(
+        host=name,
+        recipe=chosen.name,
+        python=configuration.check_python(python or default.python, chosen),
+        archs=wanted,
+        jobs=units,
+    )
+
+
+class Tell:
+    """Tells a person what the sandbox is doing while it is made and started."""
+
+    def __init__(self) -> None:
+        self._bars: dict[str, Any] = {}
+        self._progress: Any = None
+
+    def step(self, text: str) -> None:
+        """A line for each step."""
+        if self._progress is not None:
+            self._progress.stop()
+            self._progress = None
+        say(f"sandbox: {text}", style="dim")
+
+    @property
+    def fetch(self) -> FetchProgress:
+        """A bar for each download."""
+        self._progress = bytes_progress()
+        self._progress.start()
+
+        def update(name: str, done: int, total: int) -> None:
+            if self._progress is None:
+                return
+            if name not in self._bars:
+                self._bars[name] = self._progress.add_task(f"fetch {name}", total=total)
+            self._progress.update(self._bars[name], completed=done)
+
+        return update
+
+
+def open_host(settings: Config, name: str, python: str, cache: Cache) -> Host:
+    """The host called ``name``; nothing is started yet."""
+    host = settings.host(name)
+    if isinstance(host, SandboxHost):
+        from pipelines.hosts.sandbox.host import Sandbox
+
+        return Sandbox(name, host, python=python, cache=cache, events=Tell(), remember=secret)
+    assert isinstance(host, WinRMHost)  # noqa: S101 - there is no third kind
+    from pipelines.hosts.winrm import WindowsHost
+
+    return WindowsHost(name, host, remember=secret)
+
+
+def open_work(order: Order, settings: Config) -> Work:
+    """Everything the stages need for ``order``."""
+    cache = Cache(load_lock())
+    recipe = configuration.load_recipe(order.recipe)
+    return Work(
+        order, settings, recipe, open_host(settings, order.host, order.python, cache), cache
+    )
+
+
+# -- the stages, as the tasks call them ------------------------------------------------------------
+
+
+def run_provision(work: Work, *, dry_run: bool = False) -> None:
+    """Bring the host into the wanted state."""
+    from pipelines.stages.provision import provision
+
+    work.provisioned = provision(work, dry_run=dry_run)
+
+
+def run_build(work: Work) -> Path:
+    """Provision what is missing, build, collect, audit; the run's directory."""
+    from pipelines.stages.audit import audit
+    from pipelines.stages.build import build
+    from pipelines.stages.collect import collect
+
+    run = work.new_run()
+
+    def stages() -> None:
+        with run.stage("provision") as detail:
+            if not work.provisioned:
+                run_provision(work)
+            detail["resources"] = work.provisioned
+        host = work.facts
+        kept = {k: host.get(k) for k in ("platform", "machine", "python", "cpus")}
+        run.note(
+            host_facts=kept | {"windows": (host.get("windows") or {}).get("version")},
+            tools={
+                tool: work.cache.lock.tool(tool).version
+                for wanted in work.wanted
+                for tool in wanted.uploads
+            },
+        )
+        with run.stage("build") as built:
+            build(work, built)
+        run.note(job=built["job"], source_sha256=built["source_sha256"])
+        with run.stage("collect") as detail:
+            wheels = collect(work, built, detail)
+        with run.stage("audit") as detail:
+            audit(work, wheels, detail)
+
+    _and_publish(work, run, stages)
+    return run.path
+
+
+def run_test(work: Work) -> Path:
+    """Smoke-test the wheel of this process' run, or of the latest; the run's directory."""
+    from pipelines.stages.test import test
+
+    run = work.run
+    if not work.provisioned:
+        run_provision(work)
+    state = run.stages().get("audit")
+    if state is None or state.state != "passed":
+        raise BuildError(f"run {run.id} has no wheel that passed", advice="Type: invoke build")
+
+    def stages() -> None:
+        with run.stage("test") as detail:
+            test(work, detail)
+
+    _and_publish(work, run, stages)
+    return run.path
+
+
+def _and_publish(work: Work, run: Run, stages: Callable[[], None]) -> None:
+    """Whatever becomes of the stages, the JUnit report and the manifest tell of it."""
+    from pipelines.stages.collect import print_files, write_manifest
+
+    try:
+        stages()
+    finally:
+        publish(run)
+        write_manifest(work)
+    say(f"run {run.id}", style="bold")
+    print_files(run)

@@ -1,0 +1,191 @@
+"""The command line: ``invoke provision build test``.
+
+Tasks parse flags, call one function of :mod:`pipelines`, and leave with the error's exit code.
+Flags given to one task hold for the tasks after it on the same line.
+"""
+
+from __future__ import annotations
+
+import atexit
+import functools
+import signal
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from invoke.collection import Collection
+from invoke.context import Context
+from invoke.tasks import task
+
+from pipelines.errors import INTERRUPTED, PipelineError
+
+_chosen: dict[str, Any] = {}
+_work: Any = None
+
+_HELP = {
+    "host": "where to build: a name from pipeline.yaml (default: sandbox)",
+    "recipe": "what to build: a name from pipelines/recipes (default: smoke-attention)",
+    "python": "Python to build for, such as 3.11",
+    "archs": "GPU architectures, such as '75;86;90+PTX'",
+    "jobs": "compile units at a time (default: the host's cores)",
+}
+
+
+def _flags(*names: str) -> dict[str, str]:
+    return {name: _HELP[name] for name in names}
+
+
+def _guarded(function: Callable[..., None]) -> Callable[..., None]:
+    """Turn expected errors into a message and an exit code, and leave nothing running."""
+
+    @functools.wraps(function)
+    def guarded(*arguments: Any, **flags: Any) -> None:
+        from pipelines.console import errors, print_error
+
+        try:
+            function(*arguments, **flags)
+        except PipelineError as error:
+            print_error(error)
+            _close()
+            sys.exit(error.exit_code)
+        except KeyboardInterrupt:
+            _close()
+            errors.print(
+                "[yellow]Interrupted.[/yellow] What was finished is kept; the same command goes on."
+            )
+            sys.exit(INTERRUPTED)
+
+    return guarded
+
+
+def _close() -> None:
+    global _work
+    work, _work = _work, None
+    if work is not None:
+        work.close()
+
+
+def _open(**flags: Any) -> Any:
+    """The work of this command line: the same for every task, unless a flag changes the order."""
+    global _work  # noqa: PLW0603
+    from pipelines.config import load_config
+    from pipelines.pipeline import open_work, take_order
+
+    _chosen.update({key: value for key, value in flags.items() if value is not None})
+    settings = load_config()
+    order = take_order(settings, **_chosen)
+    if _work is not None and _work.order != order:
+        _close()
+    if _work is None:
+        _work = open_work(order, settings)
+    return _work
+
+
+def _terminate(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+atexit.register(_close)
+signal.signal(signal.SIGTERM, _terminate)
+
+
+@task(help={**_flags("host", "recipe", "python"), "dry_run": "only show what would change"})
+@_guarded
+def provision(
+    _: Context,
+    host: str | None = None,
+    recipe: str | None = None,
+    python: str | None = None,
+    dry_run: bool = False,
+) -> None:
+    """Make a host ready: long paths, short TEMP, CUDA compiler, build tools."""
+    from pipelines.pipeline import run_provision
+
+    run_provision(_open(host=host, recipe=recipe, python=python), dry_run=dry_run)
+
+
+@task(help=_HELP)
+@_guarded
+def build(
+    _: Context,
+    host: str | None = None,
+    recipe: str | None = None,
+    python: str | None = None,
+    archs: str | None = None,
+    jobs: int | None = None,
+) -> None:
+    """Build the wheel on the host, bring it and its log home, look inside it."""
+    from pipelines.pipeline import run_build
+
+    run_build(_open(host=host, recipe=recipe, python=python, archs=archs, jobs=jobs))
+
+
+@task(help=_flags("host", "recipe", "python", "archs"))
+@_guarded
+def test(
+    _: Context,
+    host: str | None = None,
+    recipe: str | None = None,
+    python: str | None = None,
+    archs: str | None = None,
+) -> None:
+    """Smoke-test the latest wheel on the host and publish JUnit."""
+    from pipelines.pipeline import run_test
+
+    run_test(_open(host=host, recipe=recipe, python=python, archs=archs))
+
+
+def _sandbox(host: str | None, python: str | None) -> Any:
+    from pipelines.errors import ConfigError
+    from pipelines.hosts.sandbox.host import Sandbox
+
+    found = _open(host=host, python=python).host
+    if not isinstance(found, Sandbox):
+        raise ConfigError(f"host '{found.name}' is no sandbox", advice="Leave --host out.")
+    return found
+
+
+_SANDBOX_HELP = _flags("host", "python")
+
+
+@task(help=_SANDBOX_HELP)
+@_guarded
+def start(_: Context, host: str | None = None, python: str | None = None) -> None:
+    """Start the sandbox and leave it running: later commands need no start-up."""
+    from pipelines.console import say
+
+    state = _sandbox(host, python).start(tied=False)
+    say(f"running, process {state['pid']}: {state['https']} and {state['http']}", style="green")
+
+
+@task(help=_SANDBOX_HELP)
+@_guarded
+def stop(_: Context, host: str | None = None, python: str | None = None) -> None:
+    """Stop the sandbox and every Windows process in it."""
+    from pipelines.console import say
+
+    say("stopped" if _sandbox(host, python).stop() else "it was not running", style="green")
+
+
+@task(help=_SANDBOX_HELP)
+@_guarded
+def status(_: Context, host: str | None = None, python: str | None = None) -> None:
+    """Say whether the sandbox is absent, broken, stopped or running."""
+    from pipelines.console import say
+
+    sandbox = _sandbox(host, python)
+    say(f"{sandbox.status()}  {sandbox.home}")
+
+
+@task(help=_SANDBOX_HELP)
+@_guarded
+def teardown(_: Context, host: str | None = None, python: str | None = None) -> None:
+    """Stop the sandbox and remove it; downloads stay in the cache."""
+    from pipelines.console import say
+
+    _sandbox(host, python).teardown()
+    say("removed", style="green")
+
+
+namespace = Collection(provision, build, test)
+namespace.add_collection(Collection("sandbox", start, stop, status, teardown))
