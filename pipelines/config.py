@@ -154,7 +154,7 @@ def _read(path: Path) -> Any:
 
 
 def load_config(path: Path | None = None) -> Config:
-    """Read ``pipeline.yaml`` (or ``$WCW_CONFIG``); :class:`ConfigError` names file, key and cause."""
+    """Read ``pipeline.yaml`` or ``$WCW_CONFIG``; :class:`ConfigError` names file and key."""
     path = path or Path(os.environ.get("WCW_CONFIG") or CONFIG_FILE)
     try:
         return Config.model_validate(_read(path))

@@ -34,7 +34,7 @@ class LockError(PipelineError):
 
 
 class SetupError(PipelineError):
-    """This machine lacks something: says exactly what to type."""
+    """Something is not installed on this machine: says exactly what to type."""
 
     exit_code = 4
     title = "set-up"

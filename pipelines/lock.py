@@ -148,7 +148,7 @@ class Cache:
                 if error.errno is not None and error.errno in DISK_ERRNOS:
                     raise StorageError(
                         f"cannot keep {tool.file} in {path.parent}: {error.strerror}",
-                        advice=f"Free {tool.size >> 20} MiB, or set XDG_CACHE_HOME to a larger disk.",
+                        advice=f"Free {tool.size >> 20} MiB, or point XDG_CACHE_HOME elsewhere.",
                     ) from error
                 failures.append(f"{source.place}: {error}")
             except LockError as error:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from pipelines.errors import BuildError, ConfigError
 from pipelines.hosts.base import Host
 from pipelines.lock import Cache, FetchProgress, load_lock
 from pipelines.plan import archs as arch_lists
-from pipelines.run import Run
+from pipelines.run import Run, StageRecord
 from pipelines.stages.publish import publish
 from pipelines.stages.work import Order, Work
 
@@ -105,7 +106,12 @@ def run_provision(work: Work, *, dry_run: bool = False) -> None:
     """Bring the host into the wanted state."""
     from pipelines.stages.provision import provision
 
-    work.provisioned = provision(work, dry_run=dry_run)
+    started, began = time.time(), time.monotonic()
+    rows = provision(work, dry_run=dry_run)
+    if not dry_run:
+        detail = {"resources": rows}
+        seconds = time.monotonic() - began
+        work.provisioned = StageRecord("provision", "passed", started, seconds, detail)
 
 
 def run_build(work: Work) -> Path:
@@ -117,10 +123,11 @@ def run_build(work: Work) -> Path:
     run = work.new_run()
 
     def stages() -> None:
-        with run.stage("provision") as detail:
-            if not work.provisioned:
+        if work.provisioned is None:
+            with run.stage("provision"):
                 run_provision(work)
-            detail["resources"] = work.provisioned
+        if work.provisioned is not None:
+            run.put_stage(work.provisioned)
         host = work.facts
         kept = {k: host.get(k) for k in ("platform", "machine", "python", "cpus")}
         run.note(
@@ -148,7 +155,7 @@ def run_test(work: Work) -> Path:
     from pipelines.stages.test import test
 
     run = work.run
-    if not work.provisioned:
+    if work.provisioned is None:
         run_provision(work)
     state = run.stages().get("audit")
     if state is None or state.state != "passed":

@@ -50,7 +50,7 @@ def run_suite(spec: dict[str, Any]) -> Generator[Any, None, None]:
         ],
         [
             *(str(python), "-m", "pytest", str(suite), "--rootdir", str(suite)),
-            *("-p", "no:cacheprovider", "-v", "-ra", "--color=no", "--tb=short"),
+            *("-p", "no:cacheprovider", "-q", "-ra", "--color=no", "--tb=short"),
             f"--junitxml={junit}",
         ],
     ]

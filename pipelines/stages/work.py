@@ -12,7 +12,7 @@ from pipelines.hosts.base import Host, Session
 from pipelines.lock import Cache
 from pipelines.plan.archs import ArchList
 from pipelines.plan.resources import Resources, Wanted, load_resources, wanted_resources
-from pipelines.run import Run
+from pipelines.run import Run, StageRecord
 
 
 @dataclass(frozen=True)
@@ -46,8 +46,8 @@ class Work:
         self._session: Session | None = None
         self._run: Run | None = None
         self._facts: dict[str, Any] | None = None
-        self.provisioned: list[dict[str, Any]] = []
-        """The rows of provision, once it has run in this process."""
+        self.provisioned: StageRecord | None = None
+        """What provision left, once it has run in this process."""
 
     @property
     def out(self) -> Path:

@@ -7,6 +7,7 @@ lock beside HOME, so that two commands at once make and start one sandbox betwee
 from __future__ import annotations
 
 import fcntl
+import importlib
 import json
 import os
 import shutil
@@ -166,6 +167,7 @@ class Sandbox:
                 start_new_session=True,  # Ctrl-C reaches the controller, which says goodbye first
             )
             try:
+                importlib.import_module("winrm.protocol")  # 0.25 s that the start takes anyway
                 state = self._await(process, log)
             except BaseException:
                 process.terminate()

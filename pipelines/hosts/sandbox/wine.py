@@ -8,8 +8,10 @@ Wine's tools hang.
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import signal
 import subprocess
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -115,12 +117,37 @@ class Prefix:
             )
 
     def halt(self) -> None:
-        """End every Windows process of the prefix, then the wineserver; harmless when none runs."""
-        for flag in ("-k", "-w"):
+        """End every Windows process of the prefix, then the wineserver; harmless when none runs.
+
+        ``wineserver -k`` would poll for 0.75 s; what it does is done here: the processes are
+        killed, and the server, told to end, writes the registry that it holds.
+        """
+        windows, servers = self._processes()
+        for pids, number in ((windows, signal.SIGKILL), (servers, signal.SIGINT)):
+            for pid in pids:
+                with contextlib.suppress(OSError):
+                    os.kill(pid, number)
+        try:
+            self._quiet([self.wine.server, "-w"], 20, check=False)
+        except HostError:
+            self._quiet([self.wine.server, "-k9"], 10, check=False)
+
+    def _processes(self) -> tuple[list[int], list[int]]:
+        """The prefix's Windows processes, and its wineserver."""
+        tag = f"WINEPREFIX={self.path}".encode()
+        windows: list[int] = []
+        servers: list[int] = []
+        for entry in Path("/proc").iterdir():
+            if not entry.name.isdigit() or int(entry.name) == os.getpid():
+                continue
             try:
-                self._quiet([self.wine.server, flag], 20, check=False)
-            except HostError:
-                self._quiet([self.wine.server, "-k9"], 10, check=False)
+                variables = (entry / "environ").read_bytes().split(b"\0")
+                name = (entry / "comm").read_text()
+            except OSError:  # gone, or somebody else's
+                continue
+            if tag in variables:
+                (servers if name.startswith("wineserver") else windows).append(int(entry.name))
+        return windows, servers
 
     def run(self, arguments: Sequence[str], *, timeout: float = 120) -> str:
         """Run a Windows program and return what it printed; :class:`HostError` if it failed."""
