@@ -122,7 +122,8 @@ def main() -> int:
     if arguments.tied:
 
         def watch() -> None:
-            sys.stdin.buffer.read()
+            while os.read(0, 4096):  # not sys.stdin: its lock is held when the process ends
+                pass
             ended.set()
 
         threading.Thread(target=watch, daemon=True).start()

@@ -1,0 +1,36 @@
+# make wheel: from nothing to a tested Windows CUDA wheel. make test: set up and run the tests.
+.PHONY: help wheel test test-all check bench lock clean
+
+INVOKE := .venv/bin/invoke
+PYTEST := .venv/bin/python -m pytest
+
+help: ## This list
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
+
+wheel: ## Set up everything, then build and test a Windows CUDA wheel in the sandbox
+	@scripts/setup
+	@$(INVOKE) provision build test
+
+test: ## Set up the test tools and run the fast tests
+	@scripts/setup --dev
+	@$(PYTEST)
+
+test-all: ## The slow tests too: sandbox and faults
+	@scripts/setup --dev
+	@$(PYTEST) -m "not docker and not gpu and not bench"
+
+check: ## Format, lint and types
+	@scripts/setup --dev
+	@.venv/bin/ruff format --check . && .venv/bin/ruff check . && .venv/bin/mypy
+
+bench: ## Print the figures of the README
+	@scripts/setup --dev
+	@$(PYTEST) -m bench -s tests/bench
+
+lock: ## Resolve the Python requirements anew (needs the environment)
+	@.venv/bin/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header pyproject.toml -o requirements.lock
+	@.venv/bin/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+
+clean: ## Remove what was made here; downloads stay in the cache
+	-@[ -x $(INVOKE) ] && $(INVOKE) sandbox.teardown
+	@rm -rf .venv .sandbox .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -1,0 +1,48 @@
+"""A sandbox of its own for these tests, removed afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipelines.config import Config, SandboxHost
+from pipelines.hosts.sandbox.host import Sandbox
+from pipelines.lock import Cache, load_lock
+from pipelines.pipeline import open_work, take_order
+from pipelines.stages.work import Work
+
+
+class Events:
+    """Remembers the steps."""
+
+    fetch = None
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+
+    def step(self, text: str) -> None:
+        self.steps.append(text)
+
+
+def make_sandbox(home: Path, **config: object) -> Sandbox:
+    settings = SandboxHost.model_validate({"kind": "sandbox", "home": str(home), **config})
+    return Sandbox(home.name, settings, python="3.11", cache=Cache(load_lock()), events=Events())
+
+
+@pytest.fixture(scope="session")
+def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Work]:
+    """An order for the sandbox, provisioned once for all tests."""
+    base = tmp_path_factory.mktemp("pipeline")
+    settings = Config.model_validate(
+        {
+            "hosts": {"sandbox": {"kind": "sandbox", "home": str(base / "sandbox")}},
+            "out": str(base / "out"),
+        }
+    )
+    work = open_work(take_order(settings, archs="80+PTX"), settings)
+    yield work
+    work.close()
+    assert isinstance(work.host, Sandbox)
+    work.host.teardown()

@@ -1,0 +1,175 @@
+"""The sandbox's life and the main job on it, with genuine Windows binaries."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+import time
+from pathlib import Path
+
+import pytest
+
+from pipelines.errors import AuditError, AuthError, BuildError, HostError, StorageError
+from pipelines.hosts.sandbox import image
+from pipelines.hosts.sandbox.host import Secret
+from pipelines.hosts.sessions import over_winrs
+from pipelines.pipeline import run_build, run_provision, run_test
+from pipelines.plan.archs import ArchList
+from pipelines.stages.audit import audit
+from pipelines.stages.work import Work
+
+from conftest import make_sandbox
+
+pytestmark = pytest.mark.sandbox
+
+
+def processes_of(home: Path) -> list[str]:
+    """Command lines of every process that belongs to the sandbox."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            try:
+                text = (entry / "environ").read_bytes() + (entry / "cmdline").read_bytes()
+            except OSError:
+                continue
+            if str(home).encode() in text and int(entry.name) != os.getpid():
+                found.append((entry / "cmdline").read_text().replace("\0", " "))
+    return found
+
+
+def test_provision_changes_nothing_the_second_time(work: Work) -> None:
+    run_provision(work)
+    assert work.provisioned is not None
+    assert all(row["ok"] for row in work.provisioned.detail["resources"])
+    run_provision(work)
+    assert not any(row["changed"] for row in work.provisioned.detail["resources"])
+
+
+def test_the_main_job(work: Work) -> None:
+    path = run_build(work)
+    (wheel,) = (path / "wheels").glob("*.whl")
+    assert wheel.name.endswith("+cu130.sandbox-cp311-cp311-win_amd64.whl")
+    assert run_test(work) == path
+    stages = work.run.stages()
+    assert list(stages) == ["provision", "build", "collect", "audit", "test"]
+    assert {stage.state for stage in stages.values()} == {"passed"}
+    assert stages["test"].detail["outcomes"]["passed"] > 20
+    for name in ("junit.xml", "manifest.json", "build.log", "smoke.xml"):
+        assert (path / name).stat().st_size > 0
+    assert not list(path.rglob("*.part"))
+
+
+def test_a_wheel_without_the_asked_device_code_is_rejected(work: Work) -> None:
+    path = run_build(work)
+    (wheel,) = (path / "wheels").glob("*.whl")
+    order = work.order
+    work.order = type(order)(order.host, order.recipe, order.python, ArchList(("80", "90")), None)
+    try:
+        with pytest.raises(AuditError, match="90"):
+            audit(work, [wheel], {})
+    finally:
+        work.order = order
+    assert not wheel.exists()
+    assert (path / "rejected" / wheel.name).exists()
+
+
+def test_a_failing_build_keeps_its_log(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
+    broken = {**work.recipe.environment, "SMOKE_ATTENTION_ARCHS": "none-such"}
+    recipe = work.recipe.model_copy(update={"environment": broken})
+    monkeypatch.setattr(work, "recipe", recipe)
+    with pytest.raises(BuildError, match="none-such"):
+        run_build(work)
+    assert b"none-such" in (work.run.path / "build.log").read_bytes()
+    assert "none-such" in (work.run.path / "junit.xml").read_text()
+    assert work.run.stages()["build"].state == "failed"
+
+
+def test_what_provision_set_is_there_for_a_new_process(work: Work) -> None:
+    run_provision(work)
+    lines = list(work.session.stream("process.stream", command=["cmd", "/c", "set"]))
+    text = b"".join(item for item in lines if isinstance(item, bytes)).decode()
+    assert "TEMP=C:\\t" in text
+    assert "CUDA_PATH=C:\\cuda" in text
+
+
+def test_two_side_by_side_and_nothing_left(tmp_path: Path) -> None:
+    first, second = make_sandbox(tmp_path / "a"), make_sandbox(tmp_path / "b", listener="http")
+    with first.connect() as one, second.connect() as two:
+        assert one.call("facts.facts")["platform"] == "win32"
+        assert two.call("facts.facts")["platform"] == "win32"
+        assert (first.state() or {})["https"] != (second.state() or {})["https"]
+        assert first.status() == "running"
+    first.close()
+    second.close()
+    assert first.status() == second.status() == "stopped"
+    assert processes_of(tmp_path) == []
+    assert not list(tmp_path.glob("*/run/credentials"))
+
+
+def test_a_half_made_and_a_crashed_sandbox_are_made_anew(tmp_path: Path) -> None:
+    sandbox = make_sandbox(tmp_path / "s")
+    sandbox.make()
+    (sandbox.home / "prefix" / image.SEAL).unlink()
+    assert sandbox.status() == "broken"
+    sandbox.make()
+    assert sandbox.status() == "stopped"
+    state = sandbox.start(tied=True)
+    os.kill(state["pid"], signal.SIGKILL)
+    deadline = time.monotonic() + 10
+    while sandbox.state() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    assert sandbox.status() == "broken"
+    with make_sandbox(tmp_path / "s").connect() as session:
+        assert session.call("rpc.ping") > 0
+    sandbox.close()
+    sandbox.teardown()
+    assert sandbox.status() == "absent"
+
+
+def test_a_host_that_dies_half_way(tmp_path: Path) -> None:
+    sandbox = make_sandbox(tmp_path / "s")
+    session = sandbox.connect()
+    assert session.call("rpc.ping") > 0
+    os.kill((sandbox.state() or {})["pid"], signal.SIGKILL)
+    with pytest.raises(HostError) as caught:
+        session.put(Path(__file__), r"C:\x.bin")
+    assert caught.value.exit_code == 5
+    session.close()
+    sandbox.teardown()
+
+
+def test_a_taken_port_is_named(tmp_path: Path) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        sandbox = make_sandbox(tmp_path / "s", http_port=port)
+        with pytest.raises(HostError, match=str(port)) as caught:
+            sandbox.connect()
+        assert "port" in caught.value.advice
+    sandbox.teardown()
+
+
+def test_a_wrong_password_is_refused(tmp_path: Path) -> None:
+    sandbox = make_sandbox(tmp_path / "s")
+    state = sandbox.start(tied=True)
+    endpoint = sandbox.endpoint(state)
+    wrong = type(endpoint)(endpoint.url, endpoint.username, Secret("not-it"), ca=endpoint.ca)
+    with pytest.raises(AuthError) as caught:
+        over_winrs(wrong, sandbox.executable, "s")
+    assert caught.value.exit_code == 6
+    assert "not-it" not in str(caught.value)
+    sandbox.close()
+    sandbox.teardown()
+
+
+def test_an_unwritable_cache_is_a_storage_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> str:
+        raise OSError(28, "No space left on device")
+
+    sandbox = make_sandbox(tmp_path / "s")
+    monkeypatch.setattr("shutil.copytree", full)
+    with pytest.raises(StorageError, match="No space"):
+        sandbox.make()
+    assert not sandbox.home.joinpath("prefix").exists()
