@@ -8,7 +8,6 @@ import io
 import re
 import tarfile
 import tempfile
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,11 +15,11 @@ from pipelines.config import ROOT
 from pipelines.console import console, fold, host_line, safe, say, units_progress
 from pipelines.errors import BuildError, ConfigError, RemoteError
 from pipelines.plan.resources import Layout
+from pipelines.stages.logs import TAIL, log_lines
 from pipelines.stages.work import Work
 
 _IGNORED = {"build", "dist", "__pycache__", ".pytest_cache"}
 _EPOCH = 1704067200  # 2024-01-01: sources get one time, so that equal trees are equal archives
-_TAIL = 60  # lines of log that an error carries
 
 
 def pack_source(tree: Path) -> bytes:
@@ -142,12 +141,12 @@ def _follow(work: Work, spec: dict[str, Any], detail: dict[str, Any]) -> dict[st
     try:
         with log, units_progress() as progress:
             task = progress.add_task("compile units", total=None, unit="")
-            for line in _lines(items, log):
+            for line in log_lines(items, log):
                 if isinstance(line, dict):
                     detail["units"] = units
                     return line
                 tail.append(safe(line, 500))
-                del tail[:-_TAIL]
+                del tail[:-TAIL]
                 if match := pattern.match(line):
                     units |= {"done": int(match["done"]), "total": int(match["total"])}
                     progress.update(
@@ -163,22 +162,3 @@ def _follow(work: Work, spec: dict[str, Any], detail: dict[str, Any]) -> dict[st
             f"the build could not be run: {error.message}", advice="Try: invoke provision"
         ) from error
     raise BuildError("the log ended without a result", advice="Run the same command again.")
-
-
-def _lines(items: Iterator[Any], log: io.BufferedWriter) -> Iterator[Any]:
-    """Bytes in, into the log, lines out; the final dict passes as it is."""
-    rest = b""
-    for item in items:
-        if isinstance(item, dict):
-            if rest:
-                yield rest.decode("utf-8", "replace")
-            yield item
-            return
-        log.write(item)
-        log.flush()
-        *whole, rest = (rest + item).split(b"\n")
-        for line in whole:
-            yield line.decode("utf-8", "replace").rstrip("\r")
-        if len(rest) > 1 << 20:  # a host that never ends its line
-            yield rest.decode("utf-8", "replace")
-            rest = b""

@@ -59,8 +59,8 @@ def file_row(path: Path, root: Path) -> dict[str, Any]:
 def write_manifest(work: Work) -> Path:
     """``manifest.json``: inputs, tools, timings, and every file with size and sha256."""
     run, facts = work.run, work.run.facts()
-    kept = [run.path / "build.log", *sorted((run.path / "wheels").glob("*.whl"))]
-    kept += [path for path in (run.path / "junit.xml",) if path.exists()]
+    kept = [*sorted((run.path / "wheels").glob("*.whl"))]
+    kept += [run.path / name for name in ("build.log", "smoke.log", "smoke.xml", "junit.xml")]
     tools = {tool for wanted in work.wanted for tool in wanted.uploads}
     lock = work.cache.lock
     manifest = {

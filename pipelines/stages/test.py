@@ -10,13 +10,13 @@ from pipelines.config import ROOT
 from pipelines.console import console, fold, host_line, safe, say
 from pipelines.errors import ConfigError, RemoteError, SmokeError
 from pipelines.reports.junit import read_pytest
+from pipelines.stages.logs import TAIL, log_lines
 from pipelines.stages.work import Work
 from pipelines.wheels import fatbin
 from pipelines.wheels.metadata import inspect
 
 _SUITES = ROOT / "pipelines" / "smoke"
 _TIMEOUT = 1800.0  # seconds a step
-_TAIL = 60
 
 
 def test(work: Work, detail: dict[str, Any]) -> None:
@@ -87,20 +87,21 @@ def expectations(work: Work, wheel: Path) -> dict[str, Any]:
 def _follow(work: Work, spec: dict[str, Any], detail: dict[str, Any]) -> dict[str, Any]:
     tail: list[str] = []
     detail["tail"] = tail
+    items = iter(work.session.stream("tester.run_suite", spec=spec))
     try:
-        for item in work.session.stream("tester.run_suite", spec=spec):
-            if isinstance(item, dict):
-                return item
-            for line in item.decode("utf-8", "replace").splitlines():
+        with (work.run.path / "smoke.log").open("wb") as log:
+            for line in log_lines(items, log):
+                if isinstance(line, dict):
+                    return line
                 tail.append(safe(line, 500))
-                del tail[:-_TAIL]
-                if not console.is_terminal:
+                del tail[:-TAIL]
+                if not console.is_terminal and line.strip():
                     host_line(line)
     except RemoteError as error:
         raise SmokeError(
             f"the smoke test could not be run: {error.message}", advice="Try: invoke provision"
         ) from error
-    raise SmokeError("the smoke test ended without a result")
+    raise SmokeError("the smoke test ended without a result", advice="Run the command again.")
 
 
 def _keep(work: Work, result: dict[str, Any], detail: dict[str, Any]) -> None:

@@ -9,6 +9,7 @@ import time
 from pathlib import Path
 
 import pytest
+from conftest import make_sandbox
 
 from pipelines.errors import AuditError, AuthError, BuildError, HostError, StorageError
 from pipelines.hosts.sandbox import image
@@ -18,8 +19,6 @@ from pipelines.pipeline import run_build, run_provision, run_test
 from pipelines.plan.archs import ArchList
 from pipelines.stages.audit import audit
 from pipelines.stages.work import Work
-
-from conftest import make_sandbox
 
 pytestmark = pytest.mark.sandbox
 

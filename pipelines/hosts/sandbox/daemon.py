@@ -21,9 +21,6 @@ from pathlib import Path
 
 from pipelines.errors import PipelineError
 from pipelines.hosts.sandbox.wine import Prefix
-from pipelines.hosts.sandbox.wsman.auth import write_credentials
-from pipelines.hosts.sandbox.wsman.certificate import create_certificate
-from pipelines.hosts.sandbox.wsman.server import WsmanServer
 
 _CMD_LIMIT = 8191  # of cmd.exe, in characters
 
@@ -81,6 +78,11 @@ def serve(home: Path, http_port: int, https_port: int, ended: threading.Event) -
     try:
         with ThreadPoolExecutor(1) as pool:
             booted = pool.submit(prefix.boot)
+            # Imported while Windows boots: cryptography and NTLM take 0.2 s.
+            from pipelines.hosts.sandbox.wsman.auth import write_credentials
+            from pipelines.hosts.sandbox.wsman.certificate import create_certificate
+            from pipelines.hosts.sandbox.wsman.server import WsmanServer
+
             user = f"builder-{secrets.token_hex(3)}"
             credentials = write_credentials(run / "credentials", user, secrets.token_urlsafe(24))
             fingerprint = create_certificate(run / "cert.pem", run / "key.pem")

@@ -98,7 +98,11 @@ def _unpack_zig(wheel: Path, target: Path) -> None:
                 path = target / name.removeprefix("ziglang/")
                 path.parent.mkdir(parents=True, exist_ok=True)
                 path.write_bytes(archive.read(name))
-        (target / "zig.exe").write_bytes(align_sections(archive.read("ziglang/zig.exe")))
+        original = target / "zig.exe.original"
+        with archive.open("ziglang/zig.exe") as packed, original.open("wb") as unpacked:
+            shutil.copyfileobj(packed, unpacked, 1 << 20)
+        align_sections(original, target / "zig.exe")
+        original.unlink()
 
 
 def _install_python(cache: Cache, python: str, drive: Path) -> Path:

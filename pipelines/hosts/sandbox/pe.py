@@ -31,28 +31,38 @@ def export_definitions(path: Path) -> str:
     return "\n".join(lines) + "\n"
 
 
-def align_sections(data: bytes) -> bytes:
-    """The same PE image with every section at a page boundary of the file.
+def align_sections(source: Path, target: Path) -> None:
+    """Write the same PE image with every section at a page boundary of the file.
 
     Wine maps such sections and reads all others into memory: a start of zig.exe (168 MB) takes
     0.12 s instead of 0.24 s, and a CUDA unit starts it eight times.
     """
-    (header,) = struct.unpack_from("<I", data, 0x3C)
-    sections, optional_size = struct.unpack_from("<H12xH", data, header + 6)
-    optional = header + 24
-    (headers_size,) = struct.unpack_from("<I", data, optional + 60)
-    table = optional + optional_size
-    head = bytearray(data[:headers_size].ljust(-(-headers_size // _PAGE) * _PAGE, b"\0"))
-    struct.pack_into("<I", head, optional + 36, _PAGE)  # FileAlignment
-    struct.pack_into("<I", head, optional + 60, len(head))  # SizeOfHeaders
-    parts, position = [], len(head)
-    for index in range(sections):
-        entry = table + 40 * index
-        size, start = struct.unpack_from("<II", data, entry + 16)
-        if not size:
-            continue
-        part = data[start : start + size].ljust(-(-size // _PAGE) * _PAGE, b"\0")
-        struct.pack_into("<II", head, entry + 16, len(part), position)
-        parts.append(part)
-        position += len(part)
-    return bytes(head) + b"".join(parts)
+    with source.open("rb") as image, target.open("wb") as out:
+        start = image.read(_PAGE)
+        (header,) = struct.unpack_from("<I", start, 0x3C)
+        sections, optional_size = struct.unpack_from("<H12xH", start, header + 6)
+        optional = header + 24
+        (headers_size,) = struct.unpack_from("<I", start, optional + 60)
+        if headers_size > _PAGE:
+            raise ValueError(f"{source}: {headers_size} bytes of headers are more than a page")
+        head = bytearray(start[:headers_size].ljust(_PAGE, b"\0"))
+        struct.pack_into("<I", head, optional + 36, _PAGE)  # FileAlignment
+        struct.pack_into("<I", head, optional + 60, _PAGE)  # SizeOfHeaders
+        position = _PAGE
+        for index in range(sections):
+            entry = optional + optional_size + 40 * index
+            size, begin = struct.unpack_from("<II", start, entry + 16)
+            if not size:
+                continue
+            aligned = -(-size // _PAGE) * _PAGE
+            struct.pack_into("<II", head, entry + 16, aligned, position)
+            image.seek(begin)
+            out.seek(position)
+            left = size
+            while left and (piece := image.read(min(left, 1 << 20))):
+                out.write(piece)
+                left -= len(piece)
+            position += aligned
+        out.truncate(position)
+        out.seek(0)
+        out.write(head)

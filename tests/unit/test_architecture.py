@@ -1,0 +1,141 @@
+"""What may import what, checked on the source."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from pipelines import errors
+
+ROOT = Path(__file__).parents[2]
+LAYERS = (
+    {"errors"},
+    {"config"},
+    {"lock", "run", "console", "sources"},
+    {"hosts", "plan", "wheels", "reports"},
+    {"stages"},
+    {"pipeline"},
+    {"tasks"},
+)
+LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}
+
+
+def modules() -> list[Path]:
+    return [*sorted((ROOT / "pipelines").rglob("*.py")), ROOT / "tasks.py"]
+
+
+def dotted(path: Path) -> str:
+    parts = path.relative_to(ROOT).with_suffix("").parts
+    return ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
+
+
+KNOWN = {dotted(path) for path in modules()}
+
+
+def imports(path: Path) -> set[str]:
+    """Every module of ours that is imported anywhere in it, also within functions."""
+    package = dotted(path).split(".")
+    if path.name != "__init__.py":
+        package.pop()
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Import):
+            found |= {alias.name for alias in node.names}
+        elif isinstance(node, ast.ImportFrom):
+            base = package[: len(package) - node.level + 1] if node.level else []
+            source = ".".join([*base, *(node.module or "").split(".")]).strip(".")
+            for alias in node.names:
+                full = f"{source}.{alias.name}"
+                found.add(full if full in KNOWN else source)
+    return {name for name in found if name.split(".")[0] == "pipelines"}
+
+
+def place(name: str) -> str:
+    """``pipelines.hosts.base`` is of ``hosts``."""
+    parts = name.split(".")
+    return parts[1] if len(parts) > 1 else parts[0]
+
+
+def below(folder: str) -> list[Path]:
+    found = [path for path in modules() if dotted(path).startswith(f"pipelines.{folder}")]
+    assert found
+    return found
+
+
+def test_what_is_shipped_stands_alone() -> None:
+    for path in below("remote"):
+        assert all(name.startswith("pipelines.remote") for name in imports(path)), path
+        tree = ast.walk(ast.parse(path.read_text("utf-8")))
+        absolute = [n for n in tree if isinstance(n, ast.ImportFrom) and not n.level]
+        assert not [n for n in absolute if (n.module or "").startswith("pipelines")], path
+    for path in below("smoke"):
+        assert not imports(path), path
+
+
+def test_errors_import_nothing() -> None:
+    tree = ast.parse((ROOT / "pipelines/errors.py").read_text("utf-8"))
+    found = [n for n in ast.walk(tree) if isinstance(n, ast.Import | ast.ImportFrom)]
+    assert [ast.unparse(n) for n in found] == ["from __future__ import annotations"]
+
+
+def test_layers_go_one_way() -> None:
+    wrong = []
+    for path in modules():
+        own = place(dotted(path))
+        for name in imports(path):
+            other = place(name)
+            if own in LEVEL and other in LEVEL and LEVEL[other] > LEVEL[own]:
+                wrong.append(f"{dotted(path)} -> {name}")
+    assert not wrong
+
+
+def test_every_module_has_a_layer() -> None:
+    assert {place(name) for name in KNOWN} - {"pipelines"} == {*LEVEL, "remote", "smoke"}
+
+
+def test_adapters_do_not_know_each_other() -> None:
+    assert not [n for n in imports(ROOT / "pipelines/hosts/winrm.py") if "sandbox" in n]
+    for path in below("hosts.sandbox"):
+        assert "pipelines.hosts.winrm" not in imports(path), path
+    for path in below("hosts"):
+        if not dotted(path).startswith("pipelines.hosts.sandbox"):
+            assert not [n for n in imports(path) if "sandbox" in n], path
+
+
+def test_stages_know_only_the_protocol() -> None:
+    for path in below("stages"):
+        found = {n for n in imports(path) if place(n) == "hosts"}
+        assert found <= {"pipelines.hosts.base"}, path
+        assert not [n for n in imports(path) if place(n) in ("remote", "smoke")], path
+
+
+@pytest.mark.parametrize("path", modules(), ids=dotted)
+def test_modules_are_short(path: Path) -> None:
+    assert len(path.read_text("utf-8").splitlines()) <= 400
+
+
+def test_exit_codes_differ() -> None:
+    classes = [errors.PipelineError]
+    for kind in classes:
+        classes += kind.__subclasses__()
+    ours = [kind for kind in classes if kind.__module__ == errors.__name__]
+    codes = [kind.exit_code for kind in ours]
+    assert len(ours) > 10
+    assert len(set(codes)) == len(codes)
+    assert len({kind.title for kind in ours}) == len(ours)
+    assert not {0, errors.INTERRUPTED} & set(codes)
+
+
+def test_no_index_is_wired_in() -> None:
+    """Files are named by release; which index serves them is the user's set-up."""
+    hosts = [".".join(("files", "pythonhosted")), ".".join(("pypi", "org/simple"))]
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=ROOT, capture_output=True, check=False)
+    if listed.returncode:
+        pytest.skip("not a git checkout")
+    for name in filter(None, listed.stdout.decode().split("\0")):
+        path = ROOT / name
+        text = path.read_text("utf-8", "replace") if path.is_file() else ""
+        assert not [host for host in hosts if host in text], name

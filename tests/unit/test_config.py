@@ -1,0 +1,133 @@
+"""pipeline.yaml and recipes: whatever is wrong is named, with advice and exit code 2."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.config import CONFIG_FILE, check_python, load_config, load_recipe
+from pipelines.errors import ConfigError
+
+WINRM = "hosts:\n  lab: {{kind: winrm, endpoint: '{}', username: u, password_env: LAB_PW}}\n"
+
+
+def refused(tmp_path: Path, text: str | bytes) -> str:
+    path = tmp_path / "pipeline.yaml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert caught.value.exit_code == 2
+    assert caught.value.advice
+    assert str(path) in caught.value.message
+    return caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("hosts: {}\nhots: {}\n", "hots: unknown key"),
+        ("hosts: {a: {kind: sandbox, prot: 1}}\n", "prot: unknown key"),
+        ("hosts: {a: {kind: sandbox, http_port: 65536}}\n", "http_port"),
+        ("hosts: {a: {kind: sandbox, https_port: -1}}\n", "https_port"),
+        ("hosts: {a: {kind: sandbox, http_port: many}}\n", "'many'"),
+        ("hosts: {a: {kind: docker}}\n", "docker"),
+        ("hosts: {'A B': {kind: sandbox}}\n", "A B"),
+        ("hosts: {}\ndefault: {jobs: 0}\n", "default.jobs"),
+        ("hosts: {}\ndefault: {python: 3.11}\n", "default.python"),
+        ("default: {}\n", "hosts"),
+        ("", "(top level)"),
+        ("- a\n", "(top level)"),
+        ("hosts:\n  a: [\n  b: }\n", "pipeline.yaml:3: not YAML"),
+        (b"hosts: \xff\n", "not UTF-8"),
+    ],
+)
+def test_file_and_key_are_named(tmp_path: Path, text: str | bytes, said: str) -> None:
+    assert said in refused(tmp_path, text)
+
+
+@pytest.mark.parametrize(
+    "endpoint",
+    [
+        "lab:5986/wsman",
+        "ftp://lab/wsman",
+        "https://lab:5986",
+        "https:///wsman",
+        "https://a b/wsman",
+    ],
+)
+def test_wrong_endpoint(tmp_path: Path, endpoint: str) -> None:
+    assert "endpoint" in refused(tmp_path, WINRM.format(endpoint))
+
+
+def test_right_endpoint(tmp_path: Path) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(WINRM.format("https://lab:5986/wsman"))
+    assert load_config(path).host("lab").kind == "winrm"
+
+
+def test_password_in_the_file_is_refused(tmp_path: Path) -> None:
+    text = WINRM.format("https://lab/wsman").replace("LAB_PW", "hunter2")
+    assert "password_env" in refused(tmp_path, text)
+
+
+def test_absent_file(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load_config(tmp_path / "none.yaml")
+    assert caught.value.advice
+    assert "none.yaml" in caught.value.message
+
+
+def test_environment_names_another_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = tmp_path / "other.yaml"
+    path.write_text("hosts: {mine: {kind: sandbox}}\n")
+    monkeypatch.setenv("WCW_CONFIG", str(path))
+    assert list(load_config().hosts) == ["mine"]
+
+
+def test_unknown_names_come_with_the_nearest() -> None:
+    recipe = load_recipe("smoke-attention")
+    for attempt, name, near in (
+        (lambda: load_config(CONFIG_FILE).host("sandbx"), "sandbx", "sandbox"),
+        (lambda: load_recipe("smoke-atention"), "smoke-atention", "smoke-attention"),
+        (lambda: check_python("3.12", recipe), "3.12", "3.1"),
+    ):
+        with pytest.raises(ConfigError, match=f"unknown .* '{name}'") as caught:
+            attempt()
+        assert f"Did you mean '{near}" in caught.value.advice
+        assert caught.value.exit_code == 2
+
+
+@pytest.mark.parametrize("name", ["../x", "/etc/passwd", "", "a/b", "Smoke"])
+def test_recipe_names_are_no_paths(name: str) -> None:
+    with pytest.raises(ConfigError, match="unknown recipe"):
+        load_recipe(name)
+
+
+@pytest.mark.parametrize("version", ["three", "311", "3", "3.11.2", ""])
+def test_odd_python(version: str) -> None:
+    with pytest.raises(ConfigError, match="expected MAJOR") as caught:
+        check_python(version, load_recipe("smoke-attention"))
+    assert caught.value.advice
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "said"),
+    [
+        ("name: smoke-attention\n", "name: other\n", "expected 'mine'"),
+        ("^\\[(?P<done>", "^[(?P<done", "progress: not a regular"),
+        ("kind: wheel", "kind: egg", "kind"),
+        ("licence:", "license:", "license: unknown key"),
+        ('cuda: "13.0"', "cuda: new", "cuda"),
+    ],
+)
+def test_wrong_recipe(tmp_path: Path, old: str, new: str, said: str) -> None:
+    shipped = Path(__file__).parents[2] / "pipelines/recipes/smoke-attention.yaml"
+    text = shipped.read_text()
+    assert old in text
+    (tmp_path / "mine.yaml").write_text(text.replace(old, new))
+    with pytest.raises(ConfigError) as caught:
+        load_recipe("mine", tmp_path)
+    assert said in caught.value.message
+    assert "mine.yaml" in caught.value.message
+    assert caught.value.advice

@@ -1,0 +1,240 @@
+"""What runs on the host, run here: programs and their trees, archives, sources."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import sys
+import tarfile
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.remote import builder, process, provision
+from pipelines.remote.resources import archive
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="looks at Linux processes")
+
+# Prints its own and its grandchild's process ids, then sleeps.
+FAMILY = (
+    "import os, subprocess, sys, time\n"
+    "code = 'import os,time;print(os.getpid(), flush=True);time.sleep(60)'\n"
+    "subprocess.Popen([sys.executable, '-c', code])\n"
+    "print(os.getpid(), flush=True); time.sleep(60)\n"
+)
+
+
+def alive(pid: int) -> bool:
+    try:
+        state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
+    except (FileNotFoundError, ProcessLookupError):
+        return False
+    return state != "Z"
+
+
+def all_gone(pids: list[int]) -> bool:
+    deadline = time.monotonic() + 3
+    while any(map(alive, pids)) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not any(map(alive, pids))
+
+
+def run(code: str, **options: Any) -> tuple[bytes, dict[str, Any]]:
+    *pieces, end = process.stream([sys.executable, "-c", code], **options)
+    return b"".join(pieces), end
+
+
+def test_output_and_exit(tmp_path: Path) -> None:
+    log = tmp_path / "log"
+    code = "import os,sys;os.write(1,b'out ');os.write(2,os.getcwd().encode());sys.exit(3)"
+    output, end = run(code, log=str(log), cwd=str(tmp_path))
+    assert output == b"out " + os.fsencode(tmp_path)
+    assert log.read_bytes() == output
+    assert (end["exit"], end["timed_out"]) == (3, False)
+    assert 0 <= end["seconds"] < 10
+
+
+def test_environment_and_stdin() -> None:
+    code = "import os,sys;print(os.environ.get('A'), sys.stdin.read()=='')"
+    assert run(code, env={"A": "1"})[0] == b"1 True\n"
+
+
+def test_much_output_is_whole() -> None:
+    output, end = run("import sys;sys.stdout.buffer.write(bytes(range(256))*20000)")
+    assert output == bytes(range(256)) * 20000
+    assert end["exit"] == 0
+
+
+def test_output_comes_as_it_is_made() -> None:
+    items = process.stream([sys.executable, "-uc", "import time;print(1);time.sleep(60)"])
+    assert next(items) == b"1\n"
+    items.close()
+
+
+def test_timeout_ends_the_tree() -> None:
+    output, end = run(FAMILY, timeout=0.6)
+    assert end["timed_out"]
+    assert end["exit"] != 0
+    assert end["seconds"] < 5
+    assert all_gone([int(line) for line in output.split()])
+
+
+def test_closing_ends_the_tree() -> None:
+    items = process.stream([sys.executable, "-c", FAMILY])
+    seen = b""
+    while seen.count(b"\n") < 2:
+        seen += next(items)
+    pids = [int(line) for line in seen.split()]
+    assert all(map(alive, pids))
+    items.close()
+    assert all_gone(pids)
+
+
+def test_no_such_program() -> None:
+    with pytest.raises(FileNotFoundError):
+        next(process.stream(["/none/such"]))
+
+
+def test_capture() -> None:
+    assert process.capture([sys.executable, "-c", "print('é')"], timeout=10) == (0, "é\n")
+    with pytest.raises(TimeoutError, match="did not end"):
+        process.capture([sys.executable, "-c", "import time;time.sleep(60)"], timeout=0.2)
+
+
+# -- archives ----------------------------------------------------------------------------------
+
+
+def zipped(path: Path, **members: str) -> dict[str, Any]:
+    with zipfile.ZipFile(path, "w") as made:
+        for name, text in members.items():
+            made.writestr(name, text)
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    return {"name": path.stem, "version": "1", "sha256": sha256, "file": str(path), "strip": "top"}
+
+
+def spec(tmp_path: Path, *archives: dict[str, Any]) -> dict[str, Any]:
+    made: dict[str, Any] = {"kind": "archive", "path": str(tmp_path / "target")}
+    return made | {"proof": "bin/x", "archives": list(archives)}
+
+
+def test_archive_is_applied_twice(tmp_path: Path) -> None:
+    row = zipped(tmp_path / "a.zip", **{"top/bin/x": "x", "other/y": "y", "top2/z": "z"})
+    wanted = spec(tmp_path, row)
+    target = tmp_path / "target"
+    assert archive.check(wanted) == {"ok": False, "found": "missing"}
+    for _ in range(2):
+        zipped(tmp_path / "a.zip", **{"top/bin/x": "x", "other/y": "y", "top2/z": "z"})
+        assert provision.apply_one(wanted)["ok"]
+        assert not (tmp_path / "a.zip").exists()
+        (target / "stray").write_text("of another version")
+    assert (target / "bin/x").read_text() == "x"
+    assert not (target / "y").exists()
+    assert not (target / "z").exists()
+
+
+def test_archive_half_unpacked(tmp_path: Path) -> None:
+    wanted = spec(tmp_path, zipped(tmp_path / "a.zip", **{"top/bin/x": "x"}))
+    (tmp_path / "target/bin").mkdir(parents=True)
+    (tmp_path / "target/bin/x").write_text("half")
+    assert archive.check(wanted) == {"ok": False, "found": "half-unpacked"}
+    assert provision.apply_one(wanted)["ok"]
+    (tmp_path / "target/.archives.json").write_text("{")
+    assert not archive.check(wanted)["ok"]
+
+
+def test_archive_interrupted_between_two(tmp_path: Path) -> None:
+    first = zipped(tmp_path / "a.zip", **{"top/bin/x": "x"})
+    lost = {**first, "name": "b", "file": str(tmp_path / "none.zip")}
+    wanted = spec(tmp_path, first, lost)
+    with pytest.raises(FileNotFoundError):
+        archive.apply(wanted)
+    assert archive.check(wanted) == {"ok": False, "found": "half-unpacked"}
+    assert (tmp_path / "a.zip").exists()
+
+
+def test_archive_other_version_or_lost_proof(tmp_path: Path) -> None:
+    wanted = spec(tmp_path, zipped(tmp_path / "a.zip", **{"top/bin/x": "x"}))
+    archive.apply(wanted)
+    newer = spec(tmp_path, {**wanted["archives"][0], "sha256": "0" * 64})
+    assert archive.check(newer) == {"ok": False, "found": "0 of 1 archives"}
+    (tmp_path / "target/bin/x").unlink()
+    assert archive.check(wanted) == {"ok": False, "found": "no bin/x"}
+
+
+@pytest.mark.parametrize(
+    "name", ["top/../../out", "top/a/../../../out", "top//out", "top/..\\..\\out", "top/C:out"]
+)
+def test_archive_members_stay_inside(tmp_path: Path, name: str) -> None:
+    wanted = spec(tmp_path, zipped(tmp_path / "a.zip", **{"top/bin/x": "x", name: "bad"}))
+    with pytest.raises(ValueError, match="would leave"):
+        archive.apply(wanted)
+    assert not archive.check(wanted)["ok"]
+    assert not list(tmp_path.rglob("*out"))
+
+
+def test_archive_without_its_proof(tmp_path: Path) -> None:
+    wanted = spec(tmp_path, zipped(tmp_path / "a.zip", **{"top/y": "y"}))
+    with pytest.raises(FileNotFoundError, match="hold no bin/x"):
+        archive.apply(wanted)
+    assert not archive.check(wanted)["ok"]
+
+
+def test_check_all_goes_on() -> None:
+    odd, directory = {"kind": "none"}, {"kind": "directory", "path": "/"}
+    first, second = provision.check_all([odd, directory])
+    assert not first["ok"]
+    assert "ModuleNotFoundError" in first["found"]
+    assert second["found"] == "there"
+
+
+# -- sources -------------------------------------------------------------------------------------
+
+
+def packed(path: Path, *members: tuple[str, bytes]) -> str:
+    with tarfile.open(path, "w:gz") as made:
+        for name, kind in members:
+            info = tarfile.TarInfo(name)
+            info.type, info.mtime, info.linkname = kind, 1704067200, "/etc/passwd"
+            info.size = 4 if kind == tarfile.REGTYPE else 0
+            made.addfile(info, io.BytesIO(b"text"))
+    return str(path)
+
+
+def test_source_keeps_its_times(tmp_path: Path) -> None:
+    source = packed(tmp_path / "s.tgz", ("a.c", tarfile.REGTYPE), ("d/e/b.c", tarfile.REGTYPE))
+    target = tmp_path / "src"
+    for _ in range(2):
+        builder.unpack_source(source, str(target))
+        assert (target / "d/e/b.c").read_bytes() == b"text"
+        assert (target / "a.c").stat().st_mtime == 1704067200
+    (target / "built.obj").write_text("kept")
+    builder.unpack_source(source, str(target))
+    assert (target / "built.obj").exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [
+        ("../out", tarfile.REGTYPE),
+        ("a/../../out", tarfile.REGTYPE),
+        ("/out", tarfile.REGTYPE),
+        ("C:/out", tarfile.REGTYPE),
+        ("a//out", tarfile.REGTYPE),
+        ("out", tarfile.SYMTYPE),
+        ("out", tarfile.LNKTYPE),
+        ("out", tarfile.FIFOTYPE),
+    ],
+)
+def test_source_members_stay_inside(tmp_path: Path, name: str, kind: bytes) -> None:
+    with pytest.raises(ValueError, match="is refused"):
+        builder.unpack_source(packed(tmp_path / "s.tgz", (name, kind)), str(tmp_path / "src"))
+    assert not list(tmp_path.rglob("out"))
+
+
+def test_no_compiler() -> None:
+    with pytest.raises(FileNotFoundError, match="looked at"):
+        builder.find_vcvars()

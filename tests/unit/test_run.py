@@ -1,0 +1,128 @@
+"""Runs: the record outlives the process, files appear whole, a full disk is said so."""
+
+from __future__ import annotations
+
+import errno
+import os
+from pathlib import Path
+from typing import NoReturn
+
+import pytest
+
+from pipelines.errors import BuildError, ConfigError, StorageError
+from pipelines.run import Run, disk_errors, write_atomic
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Run:
+    return Run.create(tmp_path / "out", "demo-cp311", {"host": "h", "archs": None})
+
+
+def full(*_: object, **__: object) -> NoReturn:
+    raise OSError(errno.ENOSPC, "No space left on device")
+
+
+def test_the_record_survives(run: Run) -> None:
+    run.note(job="abc")
+    with run.stage("build") as detail:
+        detail["tail"] = ["a", "ü"]
+    again = Run.open(run.path.parent, run.id)
+    assert again.facts()["job"] == "abc"
+    assert again.facts()["host"] == "h"
+    assert again.facts()["archs"] is None
+    assert again.facts()["created"]
+    stage = again.stages()["build"]
+    assert (stage.state, stage.detail) == ("passed", {"tail": ["a", "ü"]})
+    assert stage.seconds is not None
+    assert stage.seconds >= 0
+
+
+def test_a_stage_is_running_meanwhile(run: Run) -> None:
+    with run.stage("build"):
+        assert run.stages()["build"].state == "running"
+        assert run.stages()["build"].seconds is None
+
+
+@pytest.mark.parametrize(
+    ("error", "state", "said", "kind"),
+    [
+        (BuildError("no", advice="do"), "failed", "no", "build"),
+        (KeyboardInterrupt(), "interrupted", "interrupted", "interrupted"),
+        (ValueError("odd"), "failed", "ValueError: odd", "internal"),
+    ],
+)
+def test_how_stages_end(run: Run, error: BaseException, state: str, said: str, kind: str) -> None:
+    def work() -> None:
+        with run.stage("build") as detail:
+            detail["kept"] = 1
+            raise error
+
+    with pytest.raises(type(error)):
+        work()
+    stage = run.stages()["build"]
+    assert stage.state == state
+    assert (stage.detail["error"], stage.detail["kind"], stage.detail["kept"]) == (said, kind, 1)
+    assert stage.seconds is not None
+
+
+def test_stages_keep_their_order(run: Run) -> None:
+    for name in ("provision", "build", "audit"):
+        with run.stage(name):
+            pass
+    assert list(run.stages()) == ["provision", "build", "audit"]
+
+
+def test_latest_moves_on(run: Run) -> None:
+    out = run.path.parent
+    second = Run.create(out, "demo-cp311", {})
+    assert second.id != run.id
+    assert Run.open(out).id == second.id
+    assert os.readlink(out / "latest") == second.id  # noqa: PTH115
+    assert {p.name for p in out.iterdir()} == {run.id, second.id, "latest"}
+
+
+@pytest.mark.parametrize("name", ["nope", "../x", "..", "", "a/b"])
+def test_unknown_run(run: Run, name: str) -> None:
+    with pytest.raises(ConfigError, match="no run") as caught:
+        Run.open(run.path.parent, name)
+    assert run.id in caught.value.advice
+
+
+def test_no_run_yet(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError) as caught:
+        Run.open(tmp_path / "out")
+    assert "invoke build" in caught.value.advice
+
+
+def test_write_atomic(tmp_path: Path) -> None:
+    path = tmp_path / "a.json"
+    write_atomic(path, b"one")
+    write_atomic(path, b"two")
+    assert path.read_bytes() == b"two"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+@pytest.mark.parametrize("step", ["fsync", "replace"])
+def test_write_atomic_leaves_the_old(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: str
+) -> None:
+    path = tmp_path / "a.json"
+    path.write_bytes(b"old")
+    monkeypatch.setattr(Path if step == "replace" else os, step, full)
+    with pytest.raises(StorageError, match="No space") as caught:
+        write_atomic(path, b"new")
+    assert caught.value.exit_code == 11
+    assert caught.value.advice
+    assert path.read_bytes() == b"old"
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_full_disk_when_a_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Path, "mkdir", full)
+    with pytest.raises(StorageError, match="out"):
+        Run.create(tmp_path / "out", "x", {})
+
+
+def test_other_errors_pass(tmp_path: Path) -> None:
+    with pytest.raises(FileNotFoundError), disk_errors(tmp_path):
+        (tmp_path / "none").read_bytes()

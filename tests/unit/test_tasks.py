@@ -1,0 +1,76 @@
+"""The command line as it is typed: exit codes, messages, hints."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+WINRM = (
+    "default: {host: lab}\n"
+    "hosts:\n"
+    "  lab: {kind: winrm, endpoint: 'https://lab.invalid:5986/wsman', username: u,"
+    " password_env: WCW_TEST_PW}\n"
+)
+
+
+def invoke(*words: str, **env: str) -> tuple[int, str]:
+    kept = {k: v for k, v in os.environ.items() if k not in ("WCW_CONFIG", "GITHUB_ACTIONS")}
+    run = subprocess.run(
+        [sys.executable, "-m", "invoke", *words],
+        cwd=ROOT,
+        env={**kept, **env},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=30,
+        check=False,
+    )
+    assert "Traceback" not in run.stdout
+    return run.returncode, run.stdout
+
+
+def test_list() -> None:
+    code, said = invoke("--list")
+    assert code == 0
+    for name in ("provision", "build", "test", "sandbox.start", "sandbox.teardown"):
+        assert f"  {name} " in said
+
+
+BAD = {
+    "build --host sandbx": "Did you mean 'sandbox'",
+    "build --recipe smoke-atention": "Did you mean 'smoke-attention'",
+    "build --archs 77": "the nearest valid one is 75",
+    "test --python three": "Say 3.11.",
+}
+
+
+def test_bad_flags() -> None:
+    with ThreadPoolExecutor(len(BAD)) as pool:  # side by side: each takes half a second
+        results = list(pool.map(lambda words: invoke(*words.split()), BAD))
+    for said, (code, output) in zip(BAD.values(), results, strict=True):
+        assert code == 2
+        assert output.startswith("configuration error: ")
+        assert "→" in output
+        assert said in output
+
+
+def test_another_configuration(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(WINRM + "colour: red\n")
+    code, said = invoke("provision", WCW_CONFIG=str(path))
+    assert code == 2
+    assert f"{path}: colour: unknown key" in said
+
+
+def test_no_password(tmp_path: Path) -> None:
+    path = tmp_path / "mine.yaml"
+    path.write_text(WINRM)
+    code, said = invoke("provision", WCW_CONFIG=str(path), WCW_TEST_PW="")
+    assert code == 2
+    assert "WCW_TEST_PW" in said
+    assert "export WCW_TEST_PW" in said
