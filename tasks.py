@@ -65,6 +65,20 @@ def _close() -> None:
         work.close()
 
 
+def _number(flag: str, text: Any) -> dict[str, int]:
+    """Invoke hands over text when a flag has no default, whatever its annotation."""
+    from pipelines.errors import ConfigError
+
+    if text is None:
+        return {}
+    try:
+        return {flag: int(text)}
+    except ValueError:
+        raise ConfigError(
+            f"--{flag} {text}: expected a whole number", advice="Leave it out: all cores."
+        ) from None
+
+
 def _open(**flags: Any) -> Any:
     """The work of this command line: the same for every task, unless a flag changes the order."""
     global _work  # noqa: PLW0603
@@ -72,6 +86,7 @@ def _open(**flags: Any) -> Any:
     from pipelines.pipeline import open_work, take_order
 
     _chosen.update({key: value for key, value in flags.items() if value is not None})
+    _chosen.update(_number("jobs", _chosen.get("jobs")))
     settings = load_config()
     order = take_order(settings, **_chosen)
     if _work is not None and _work.order != order:
@@ -112,7 +127,7 @@ def build(
     recipe: str | None = None,
     python: str | None = None,
     archs: str | None = None,
-    jobs: int | None = None,
+    jobs: str | None = None,
 ) -> None:
     """Build the wheel on the host, bring it and its log home, look inside it."""
     from pipelines.pipeline import run_build

@@ -55,9 +55,9 @@ def redact(text: str) -> str:
 
 def safe(text: str, limit: int = 2000) -> str:
     """One line or text of a host made harmless: no escapes, no controls, bounded, redacted."""
-    text = _ANSI.sub("", text)
+    text = redact(_ANSI.sub("", text))
     text = _CONTROL.sub(lambda m: "" if m[0] == "\r" else f"\\x{ord(m[0]):02x}", text)
-    return redact(text if len(text) <= limit else text[:limit] + " ...")
+    return text if len(text) <= limit else text[:limit] + " ..."
 
 
 def say(text: str, style: str | None = None) -> None:
@@ -74,10 +74,10 @@ def host_line(text: str) -> None:
 def fold(title: str) -> Iterator[None]:
     """A headline; in GitHub's logs a group that can be folded."""
     if in_ci:
-        sys.stdout.write(f"::group::{redact(title)}\n")
+        sys.stdout.write(f"::group::{safe(title).replace(chr(10), ' ')}\n")
         sys.stdout.flush()
     else:
-        console.print(f"[bold]{escape(title)}[/bold]")
+        console.print(f"[bold]{escape(safe(title))}[/bold]")
     try:
         yield
     finally:
@@ -117,11 +117,14 @@ def units_progress() -> Progress:
 
 def print_error(error: PipelineError) -> None:
     """What failed, why, and what to do next; to stderr and, in CI, as an annotation."""
-    message = "\n".join(safe(line) for line in error.message.splitlines())
+    # Every line but the first is marked: lines of a host's log are in it, and one that begins
+    # with "::" would be a command to GitHub's runner.
+    lines = [safe(line) for line in error.message.splitlines()]
+    message = "\n│ ".join(lines)
     errors.print(f"[bold red]{error.title} error:[/bold red] {escape(message)}")
     if error.advice:
-        advice = "\n  ".join(safe(line) for line in error.advice.splitlines())
+        advice = "\n│ ".join(safe(line) for line in error.advice.splitlines())
         errors.print(f"[yellow]→[/yellow] {escape(advice)}")
     if in_ci:
-        text = message.replace("%", "%25").replace("\n", "%0A")
+        text = "%0A".join(line.replace("%", "%25") for line in lines)
         sys.stdout.write(f"::error title={error.title}::{text}\n")

@@ -14,7 +14,7 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 import yaml
 from pydantic import (
@@ -23,6 +23,7 @@ from pydantic import (
     Field,
     StringConstraints,
     ValidationError,
+    model_validator,
 )
 
 from pipelines.config import explain
@@ -42,6 +43,12 @@ class Tool(BaseModel):
 
     version: Annotated[str, StringConstraints(min_length=1)]
     sources: Annotated[tuple[Source, ...], Field(min_length=1)]
+
+    @model_validator(mode="after")
+    def _one_content(self) -> Self:
+        if len({(source.sha256, source.size) for source in self.sources}) != 1:
+            raise ValueError("all sources of a tool must have the same sha256 and size")
+        return self
 
     @property
     def file(self) -> str:
@@ -84,7 +91,7 @@ def load_lock(path: Path = LOCK_FILE) -> ToolchainLock:
         return ToolchainLock.model_validate(yaml.safe_load(path.read_text("utf-8")))
     except ValidationError as error:
         raise LockError(explain(path, error), advice="Put the pinned value back.") from None
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise LockError(f"{path}: {error}", advice="Restore it from git.") from None
 
 

@@ -10,7 +10,7 @@ from typing import Any
 from pipelines import config as configuration
 from pipelines.config import Config, SandboxHost, WinRMHost
 from pipelines.console import bytes_progress, say, secret
-from pipelines.errors import BuildError, ConfigError
+from pipelines.errors import BuildError, ConfigError, PipelineError
 from pipelines.hosts.base import Host
 from pipelines.lock import Cache, FetchProgress, load_lock
 from pipelines.plan import archs as arch_lists
@@ -155,6 +155,13 @@ def run_test(work: Work) -> Path:
     from pipelines.stages.test import test
 
     run = work.run
+    facts, order = run.facts(), work.order
+    for key, asked in (("recipe", order.recipe), ("python", order.python)):
+        if facts.get(key) != asked:
+            raise ConfigError(
+                f"the latest run, {run.id}, is of {key} {facts.get(key)}, not {asked}",
+                advice=f"Type: invoke build --{key} {asked} test",
+            )
     if work.provisioned is None:
         run_provision(work)
     state = run.stages().get("audit")
@@ -175,8 +182,14 @@ def _and_publish(work: Work, run: Run, stages: Callable[[], None]) -> None:
 
     try:
         stages()
-    finally:
-        publish(run)
-        write_manifest(work)
+    except BaseException:
+        try:
+            publish(run)
+            write_manifest(work)
+        except PipelineError as error:  # the first error is the one to tell
+            say(f"the reports could not be written either: {error.message}", style="red")
+        raise
+    publish(run)
+    write_manifest(work)
     say(f"run {run.id}", style="bold")
     print_files(run)

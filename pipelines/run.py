@@ -66,6 +66,8 @@ class Run:
             except FileExistsError:
                 continue
             break
+        else:
+            raise StorageError(f"100 runs began in this second in {out}", advice="Try again.")
         run = cls(path)
         with run._database() as database:
             database.executescript(_SCHEMA)
@@ -95,13 +97,11 @@ class Run:
                     database.execute("PRAGMA journal_mode=WAL")
                     with database:
                         yield database
-            except sqlite3.OperationalError as error:
-                if "full" in str(error) or "disk I/O" in str(error):
-                    raise StorageError(
-                        f"cannot write the record in {self.path}: {error}",
-                        advice="Free some space.",
-                    ) from error
-                raise
+            except sqlite3.OperationalError as error:  # full, read-only, not to be opened
+                raise StorageError(
+                    f"cannot use the record in {self.path}: {error}",
+                    advice="Free some space, and check who owns the directory.",
+                ) from error
 
     def note(self, **facts: Any) -> None:
         """Remember facts of the run."""

@@ -132,7 +132,7 @@ def load_resources(path: Path = RESOURCES_FILE) -> Resources:
         return Resources.model_validate(yaml.safe_load(path.read_text("utf-8")))
     except ValidationError as error:
         raise ConfigError(explain(path, error), advice="See pipelines/plan/resources.py.") from None
-    except (OSError, yaml.YAMLError) as error:
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: {error}", advice="Restore it from git.") from None
 
 

@@ -56,7 +56,8 @@ def unpack_source(archive: str, target: str) -> None:
     with tarfile.open(archive) as members:
         for member in members:
             parts = member.name.split("/")
-            if not member.isfile() or ".." in parts or ":" in member.name or "" in parts:
+            hostile = ".." in parts or "" in parts or set(":\\") & set(member.name)
+            if not member.isfile() or hostile:
                 raise ValueError(f"{archive}: member {member.name!r} is refused")
             path = root.joinpath(*parts)
             path.parent.mkdir(parents=True, exist_ok=True)

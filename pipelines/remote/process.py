@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import math
 import os
 import queue
 import signal
@@ -15,6 +16,7 @@ from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
 _CHUNK = 32768
+_LINGER = 1.0  # seconds that output may still come after the program's end
 _PIECES = 64  # chunks in waiting; beyond that the program blocks on its pipe
 
 
@@ -87,6 +89,56 @@ def _end(process: subprocess.Popen[bytes], job: _Job | None) -> None:
         process.wait(10)
 
 
+def _reader(
+    process: subprocess.Popen[bytes], stopped: threading.Event
+) -> queue.Queue[bytes | None]:
+    """A bounded queue that a thread fills from the program's pipe; ``None`` is its end."""
+    pieces: queue.Queue[bytes | None] = queue.Queue(_PIECES)
+
+    def put(piece: bytes | None) -> None:
+        while not stopped.is_set():
+            with contextlib.suppress(queue.Full):
+                pieces.put(piece, timeout=0.5)
+                return
+
+    def read() -> None:
+        pipe = process.stdout
+        assert pipe is not None  # noqa: S101 - PIPE was asked for
+        while data := pipe.read1(_CHUNK):  # type: ignore[attr-defined]
+            put(data)
+        put(None)
+
+    threading.Thread(target=read, daemon=True).start()
+    return pieces
+
+
+def _output(
+    process: subprocess.Popen[bytes], pieces: queue.Queue[bytes | None], deadline: float
+) -> Generator[bytes, None, bool]:
+    """What the program prints until it ends; returns whether ``deadline`` came first."""
+    quiet_since: float | None = None
+    while True:
+        try:
+            data = pieces.get(timeout=0.2)
+        except queue.Empty:
+            now = time.monotonic()
+            if now > deadline:
+                return True
+            # A helper that outlives its parent (mspdbsrv.exe does) may hold the pipe for ever:
+            # the program's own end decides, once nothing more has come for a while.
+            if process.poll() is not None:
+                quiet_since = quiet_since or now
+                if now - quiet_since > _LINGER:
+                    return False
+            continue
+        if data is None:
+            return False
+        quiet_since = None
+        yield data
+        if time.monotonic() > deadline:
+            return True
+
+
 def stream(
     command: Sequence[str],
     *,
@@ -101,58 +153,28 @@ def stream(
     generator, or a ``timeout`` in seconds, ends the program and all that it started.
     """
     began = time.monotonic()
-    process, job = _start(command, env, cwd)
-    pieces: queue.Queue[bytes | None] = queue.Queue(_PIECES)
     stopped = threading.Event()
-
-    def read() -> None:
-        pipe = process.stdout
-        assert pipe is not None  # noqa: S101 - PIPE was asked for
-        while data := pipe.read1(_CHUNK):  # type: ignore[attr-defined]
-            while not stopped.is_set():
-                with contextlib.suppress(queue.Full):
-                    pieces.put(data, timeout=0.5)
-                    break
-        with contextlib.suppress(queue.Full):
-            pieces.put(None, timeout=5)
-
-    threading.Thread(target=read, daemon=True).start()
-    timed_out = False
-    sink = open(log, "ab") if log else None  # noqa: SIM115, PTH123 - closed below
-    try:
+    with contextlib.ExitStack() as stack:
+        sink = stack.enter_context(open(log, "ab")) if log else None  # noqa: PTH123
+        process, job = _start(command, env, cwd)
+        stack.callback(_end, process, job)
+        stack.callback(stopped.set)
+        deadline = math.inf if timeout is None else began + timeout
+        output = _output(process, _reader(process, stopped), deadline)
         while True:
-            left = None if timeout is None else timeout - (time.monotonic() - began)
             try:
-                data = pieces.get(timeout=0.2 if left is None else max(0.0, min(left, 0.2)))
-            except queue.Empty:
-                if left is not None and left <= 0:
-                    timed_out = True
-                    break
-                continue
-            if data is None:
+                data = next(output)
+            except StopIteration as end:
+                timed_out = bool(end.value)
                 break
-            while len(data) < _CHUNK and not pieces.empty():
-                more = pieces.get_nowait()
-                if more is None:
-                    pieces.put(None)
-                    break
-                data += more
             if sink:
                 sink.write(data)
                 sink.flush()
             yield data
         if timed_out:
             _end(process, job)
-        yield {
-            "exit": process.wait(),
-            "seconds": time.monotonic() - began,
-            "timed_out": timed_out,
-        }
-    finally:
-        stopped.set()
-        _end(process, job)
-        if sink:
-            sink.close()
+        code = process.wait()
+        yield {"exit": code, "seconds": time.monotonic() - began, "timed_out": timed_out}
 
 
 def capture(command: Sequence[str], *, timeout: float, cwd: str | None = None) -> tuple[int, str]:

@@ -125,7 +125,11 @@ def _keep(work: Work, result: dict[str, Any], detail: dict[str, Any]) -> None:
     for case in bad[:10]:
         say(f"  {case.outcome}: {safe(case.name)}: {safe(case.message, 200)}", style="red")
     say(f"{len(suite.cases)} cases: {said}", style="red" if bad else "green")
-    if bad or result["exit"] not in (0, 5):
+    if not suite.cases:
+        raise SmokeError(
+            "the smoke suite ran no case", advice="A suite without tests proves nothing."
+        )
+    if bad or result["exit"]:
         raise SmokeError(
             f"{len(bad)} of {len(suite.cases)} smoke cases failed (pytest left with "
             f"{result['exit']})",

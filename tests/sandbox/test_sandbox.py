@@ -5,12 +5,16 @@ from __future__ import annotations
 import os
 import signal
 import socket
+import sqlite3
+import subprocess
+import sys
 import time
 from pathlib import Path
 
 import pytest
 from conftest import make_sandbox
 
+from pipelines.config import ROOT
 from pipelines.errors import AuditError, AuthError, BuildError, HostError, StorageError
 from pipelines.hosts.sandbox import image
 from pipelines.hosts.sandbox.host import Secret
@@ -172,3 +176,31 @@ def test_an_unwritable_cache_is_a_storage_error(
     with pytest.raises(StorageError, match="No space"):
         sandbox.make()
     assert not sandbox.home.joinpath("prefix").exists()
+
+
+def test_ctrl_c_leaves_nothing_running(tmp_path: Path) -> None:
+    config = tmp_path / "pipeline.yaml"
+    config.write_text(
+        f"hosts: {{sandbox: {{kind: sandbox, home: {tmp_path}/s}}}}\nout: {tmp_path}/out\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "invoke", "build", "--archs", "75"],
+        cwd=ROOT,
+        env={**os.environ, "WCW_CONFIG": str(config)},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "nvcc.exe -c" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    rest = process.stdout.read()
+    assert process.wait(30) == 130
+    assert "Interrupted" in rest
+    assert processes_of(tmp_path) == []
+    with sqlite3.connect(next((tmp_path / "out").glob("*-cp311/record.sqlite"))) as record:
+        states = dict(record.execute("SELECT name, state FROM stages").fetchall())
+    assert states["build"] == "interrupted"
+    make_sandbox(tmp_path / "s").teardown()

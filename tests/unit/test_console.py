@@ -73,7 +73,7 @@ def test_markup_of_hosts_is_text(output: io.StringIO) -> None:
 def test_print_error(output: io.StringIO) -> None:
     console.print_error(BuildError("it broke\nat \x1b[1mline[/] 3", advice="Mend [it]."))
     shown = output.getvalue()
-    assert "build error: it broke\nat line[/] 3" in shown
+    assert "build error: it broke\n│ at line[/] 3" in shown
     assert "→ Mend [it]." in shown
     assert "\x1b" not in shown
 

@@ -202,3 +202,9 @@ def test_the_cache_follows_xdg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 def test_wheel_name() -> None:
     assert module.wheel_name("Nvidia_CUDA.nvcc-13.0-py3-none-any.whl") == "nvidia-cuda-nvcc"
+
+
+def test_all_sources_of_a_tool_are_the_same_file() -> None:
+    other = source(url="https://example.org/x", pypi=None, sha256="0" * 64)
+    with pytest.raises(ValueError, match="same sha256 and size"):
+        locked(source(), other)

@@ -238,3 +238,16 @@ def test_source_members_stay_inside(tmp_path: Path, name: str, kind: bytes) -> N
 def test_no_compiler() -> None:
     with pytest.raises(FileNotFoundError, match="looked at"):
         builder.find_vcvars()
+
+
+def test_a_helper_that_holds_the_pipe_does_not_hold_the_build() -> None:
+    code = (
+        "import subprocess, sys\n"
+        "child = subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(60)'])\n"
+        "print(child.pid, flush=True)"
+    )
+    began = time.monotonic()
+    output, result = run(code)
+    assert result["exit"] == 0
+    assert time.monotonic() - began < 30
+    assert all_gone([int(output)])

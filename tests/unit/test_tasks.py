@@ -46,6 +46,8 @@ BAD = {
     "build --recipe smoke-atention": "Did you mean 'smoke-attention'",
     "build --archs 77": "the nearest valid one is 75",
     "test --python three": "Say 3.11.",
+    "build --jobs many": "expected a whole number",
+    "build --jobs 0": "expected 1 to 512",
 }
 
 
