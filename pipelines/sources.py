@@ -8,15 +8,19 @@ from __future__ import annotations
 import errno
 import os
 import shutil
+import ssl
 import subprocess
 import tempfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Self
+from typing import TYPE_CHECKING, Annotated, Any, Self
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
 
 from pipelines.errors import LockError
+
+if TYPE_CHECKING:
+    import requests
 
 #: What the operating system says when a disk cannot take more.
 DISK_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES})
@@ -66,9 +70,11 @@ def download(source: Source, target: Path, step: Step) -> None:
 
 
 def _http(url: str, target: Path, size: int, step: Step) -> None:
-    import requests  # 0.1 s, and only needed when the cache lacks something
-
-    with requests.get(url, stream=True, timeout=_TIMEOUT) as response, target.open("wb") as out:
+    with (
+        _session() as session,
+        session.get(url, stream=True, timeout=_TIMEOUT) as response,
+        target.open("wb") as out,
+    ):
         response.raise_for_status()
         done = 0
         for chunk in response.iter_content(_CHUNK):
@@ -79,12 +85,27 @@ def _http(url: str, target: Path, size: int, step: Step) -> None:
             step(done, size)
 
 
+def _session() -> requests.Session:
+    """A session that trusts what this machine trusts: requests alone knows no company's CA."""
+    import requests  # 0.1 s, and only needed when the cache lacks something
+    import truststore
+
+    class SystemTrust(requests.adapters.HTTPAdapter):
+        def init_poolmanager(self, *args: Any, **kwargs: Any) -> None:
+            context = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+            super().init_poolmanager(*args, **kwargs, ssl_context=context)
+
+    session = requests.Session()
+    session.mount("https://", SystemTrust())
+    return session
+
+
 def _index_url(requirement: str, file: str) -> str:
-    from pypi_simple import NoSuchProjectError, PyPISimple
+    from pypi_simple import PYPI_SIMPLE_ENDPOINT, NoSuchProjectError, PyPISimple
 
     name, _, _ = requirement.partition("==")
     endpoint = os.environ.get("UV_DEFAULT_INDEX") or os.environ.get("PIP_INDEX_URL")
-    with PyPISimple(endpoint) if endpoint else PyPISimple() as client:
+    with PyPISimple(endpoint or PYPI_SIMPLE_ENDPOINT, session=_session()) as client:
         try:
             page = client.get_project_page(name, timeout=_TIMEOUT)
         except NoSuchProjectError:

@@ -318,21 +318,20 @@ def _binary(name: str, data: bytes) -> Binary:
 
 def _pe(data: bytes) -> PeFacts:
     """Headers, imports and PyInit exports, with the rest of the file left unparsed."""
-    with pefile.PE(data=data, fast_load=True, max_symbol_exports=_MAX_EXPORTS) as pe:
-        wanted = ("EXPORT", "IMPORT", "DELAY_IMPORT")
-        pe.parse_data_directories(
-            [pefile.DIRECTORY_ENTRY[f"IMAGE_DIRECTORY_ENTRY_{name}"] for name in wanted]
-        )
-        exports = getattr(pe, "DIRECTORY_ENTRY_EXPORT", None)
-        names = [symbol.name or b"" for symbol in exports.symbols] if exports else []
-        return PeFacts(
-            machine=int(pe.FILE_HEADER.Machine),
-            imports=_dlls(pe, "DIRECTORY_ENTRY_IMPORT"),
-            delayed=_dlls(pe, "DIRECTORY_ENTRY_DELAY_IMPORT"),
-            inits=tuple(
-                sorted(name.decode("ascii") for name in names if name.startswith(b"PyInit_"))
-            ),
-        )
+    # Not closed: there is only ``data`` to let go, and close() runs a full garbage collection.
+    pe = pefile.PE(data=data, fast_load=True, max_symbol_exports=_MAX_EXPORTS)
+    wanted = ("EXPORT", "IMPORT", "DELAY_IMPORT")
+    pe.parse_data_directories(
+        [pefile.DIRECTORY_ENTRY[f"IMAGE_DIRECTORY_ENTRY_{name}"] for name in wanted]
+    )
+    exports = getattr(pe, "DIRECTORY_ENTRY_EXPORT", None)
+    names = [symbol.name or b"" for symbol in exports.symbols] if exports else []
+    return PeFacts(
+        machine=int(pe.FILE_HEADER.Machine),
+        imports=_dlls(pe, "DIRECTORY_ENTRY_IMPORT"),
+        delayed=_dlls(pe, "DIRECTORY_ENTRY_DELAY_IMPORT"),
+        inits=tuple(sorted(name.decode("ascii") for name in names if name.startswith(b"PyInit_"))),
+    )
 
 
 def _dlls(pe: pefile.PE, directory: str) -> tuple[str, ...]:

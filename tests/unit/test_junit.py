@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import os
 import subprocess
 import sys
@@ -10,58 +9,45 @@ import tarfile
 from pathlib import Path
 
 import junit_xml
-import pypi_simple
 import pytest
-import requests
 import xmlschema
 from defusedxml.ElementTree import fromstring
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from pipelines.errors import SmokeError, StorageError
+from pipelines.errors import LockError, SmokeError, StorageError
+from pipelines.lock import Cache, Tool, ToolchainLock
 from pipelines.reports import junit
 from pipelines.reports.junit import read_pytest, render, write
 from pipelines.reports.model import MAX_TEXT, Case, Suite, clean, clean_line
+from pipelines.sources import Source
 
 # The Jenkins xunit schema, as pytest's source distribution carries it; not copied in here.
-SDIST = "pytest-9.2.0.tar.gz"
-SHA256 = "97c4f3b1f3c7414aa36465e09b8220f1d03627993bd51b1282e193753c80557b"
+SCHEMA = ToolchainLock(
+    version=1,
+    tools={
+        "schema": Tool(
+            version="9.2.0",
+            sources=(
+                Source(
+                    pypi="pytest==9.2.0",
+                    file="pytest-9.2.0.tar.gz",
+                    sha256="97c4f3b1f3c7414aa36465e09b8220f1d03627993bd51b1282e193753c80557b",
+                    size=1797555,
+                ),
+            ),
+        )
+    },
+)
 MEMBER = "pytest-9.2.0/testing/example_scripts/junit-10.xsd"
-CACHE = Path(__file__).parents[2] / ".cache" / "sdists"
-
-
-def _index() -> str:
-    """The index pip would use: its variable, its configuration, or the default one."""
-    if url := os.environ.get("PIP_INDEX_URL"):
-        return url
-    ask = [sys.executable, "-m", "pip", "config", "get", "global.index-url"]
-    told = subprocess.run(ask, capture_output=True, text=True, check=False)
-    return told.stdout.strip() or pypi_simple.PYPI_SIMPLE_ENDPOINT
-
-
-def _download(path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(f".{os.getpid()}.part")
-    with requests.Session() as session:
-        session.verify = os.environ.get("PIP_CERT") or True
-        with pypi_simple.PyPISimple(_index(), session=session) as client:
-            page = client.get_project_page("pytest", timeout=20)
-            (sdist,) = [package for package in page.packages if package.filename == SDIST]
-            client.download_package(sdist, part, verify=False, timeout=60)
-    part.replace(path)
 
 
 @pytest.fixture(scope="module")
 def schema() -> xmlschema.XMLSchema:
-    path = CACHE / SDIST
-    if not path.exists():
-        try:
-            _download(path)
-        except (requests.RequestException, OSError, ValueError) as error:
-            pytest.skip(f"the schema's source distribution cannot be downloaded: {error}")
-    if hashlib.sha256(path.read_bytes()).hexdigest() != SHA256:
-        path.unlink()
-        pytest.fail(f"{SDIST} is not the pinned one; it was removed, run again")
+    try:
+        path = Cache(SCHEMA).fetch("schema")
+    except LockError as error:
+        pytest.skip(f"no network: {error.message}")
     with tarfile.open(path) as archive:
         member = archive.extractfile(MEMBER)
         assert member is not None
