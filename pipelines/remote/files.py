@@ -7,6 +7,7 @@ are plain ``OSError``s: a full disk arrives at the controller as ``ENOSPC`` with
 from __future__ import annotations
 
 import contextlib
+import errno
 import hashlib
 import os
 import shutil
@@ -18,6 +19,8 @@ from typing import Any
 
 from .rpc import Feed, fed, idempotent
 
+_FULL = 4 << 20  # bytes free below which a disk is called full
+
 
 def _long(path: str) -> str:
     r"""``path``, on Windows in the form ``\\?\...`` that is not limited to 260 characters."""
@@ -25,6 +28,27 @@ def _long(path: str) -> str:
         return path
     path = os.path.abspath(path)  # noqa: PTH100 - the prefix switches normalisation off
     return path if path.startswith("\\\\") else "\\\\?\\" + path
+
+
+@contextlib.contextmanager
+def writing(path: str) -> Generator[None, None, None]:
+    """Name ``path`` in the errors of writing it, and call a full disk by its name.
+
+    The C run-time may report a write that found no room as "invalid argument".
+    """
+    try:
+        yield
+    except OSError as error:
+        if error.filename is None:
+            error.filename = path
+        if error.errno == errno.EINVAL and _free(path) < _FULL:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path) from error
+        raise
+
+
+def _free(path: str) -> int:
+    """Bytes free where ``path`` is, or would be."""
+    return shutil.disk_usage(os.path.dirname(os.path.abspath(path))).free  # noqa: PTH100, PTH120
 
 
 def _replace(source: str, target: str) -> None:
@@ -53,7 +77,7 @@ def receive(chunks: Feed, path: str) -> dict[str, Any]:
     digest, size = hashlib.sha256(), 0
     os.makedirs(os.path.dirname(target) or ".", exist_ok=True)  # noqa: PTH103, PTH120
     try:
-        with open(part, "wb") as file:  # noqa: PTH123
+        with writing(path), open(part, "wb") as file:  # noqa: PTH123
             for chunk in chunks:
                 file.write(chunk)
                 digest.update(chunk)
@@ -62,10 +86,6 @@ def receive(chunks: Feed, path: str) -> dict[str, Any]:
             os.fsync(file.fileno())
         if digest.hexdigest() == chunks.digest:
             _replace(part, target)
-    except OSError as error:
-        if error.filename is None:
-            error.filename = path
-        raise
     finally:
         with contextlib.suppress(OSError):
             os.unlink(part)  # noqa: PTH108 - gone already when it landed

@@ -204,3 +204,29 @@ def test_ctrl_c_leaves_nothing_running(tmp_path: Path) -> None:
         states = dict(record.execute("SELECT name, state FROM stages").fetchall())
     assert states["build"] == "interrupted"
     make_sandbox(tmp_path / "s").teardown()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="mounting a small disk needs root")
+def test_a_full_disk_on_the_host(tmp_path: Path) -> None:
+    big = tmp_path / "big"
+    big.write_bytes(os.urandom(4 << 20))
+    sandbox = make_sandbox(tmp_path / "s")
+    with sandbox.connect() as session:
+        disk = sandbox.home / "prefix/drive_c/disk"
+        disk.mkdir()
+        mount = subprocess.run(
+            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk],
+            capture_output=True,
+            check=False,
+        )
+        if mount.returncode:
+            pytest.skip(f"no disk to fill: {mount.stderr.decode()}")
+        try:
+            with pytest.raises(StorageError, match="the host's disk is full") as caught:
+                session.put(big, r"C:\disk\big.bin")
+            assert caught.value.exit_code == 11
+            assert list(disk.iterdir()) == []
+        finally:
+            subprocess.run(["umount", "--lazy", disk], check=True)
+    sandbox.close()
+    sandbox.teardown()

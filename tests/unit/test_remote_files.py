@@ -116,3 +116,13 @@ def test_stdlib_only_and_old_enough_syntax(file: Path) -> None:
         for name in names:
             first = name.partition(".")[0]
             assert first == "remote" or first in sys.stdlib_module_names, name
+
+
+@pytest.mark.parametrize(("free", "number"), [(0, errno.ENOSPC), (1 << 30, errno.EINVAL)])
+def test_a_full_disk_is_named_whatever_the_run_time_says(
+    monkeypatch: pytest.MonkeyPatch, free: int, number: int
+) -> None:
+    monkeypatch.setattr(files, "_free", lambda _: free)
+    with pytest.raises(OSError, match="somewhere") as caught, files.writing("somewhere"):
+        raise OSError(errno.EINVAL, "Invalid argument")
+    assert caught.value.errno == number

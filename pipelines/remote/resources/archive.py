@@ -14,6 +14,8 @@ import shutil
 import zipfile
 from typing import Any
 
+from ..files import writing
+
 _LIST = ".archives.json"
 
 
@@ -70,5 +72,5 @@ def _unpack(archive: pathlib.Path, target: pathlib.Path, strip: str) -> None:
             if path.parent not in made:
                 path.parent.mkdir(parents=True, exist_ok=True)
                 made.add(path.parent)
-            with members.open(member) as source, path.open("wb") as sink:
+            with members.open(member) as source, writing(str(path)), path.open("wb") as sink:
                 shutil.copyfileobj(source, sink, 1 << 20)

@@ -1,0 +1,70 @@
+"""A machine without Wine, or with half of it, is told what to type."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines.errors import SetupError
+from pipelines.hosts.sandbox import wine
+
+
+@pytest.fixture
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A machine whose only programs and files are those below the returned directory."""
+    monkeypatch.setenv("PATH", str(tmp_path / "bin"))
+    monkeypatch.setattr(wine, "_PLACES", (str(tmp_path / "bin/wine64"),))
+    monkeypatch.setattr(wine, "_LIBRARIES", (str(tmp_path / "dlls"),))
+    monkeypatch.setattr(wine, "_HEADERS", (str(tmp_path / "include"),))
+    wine.find_wine.cache_clear()
+    return tmp_path
+
+
+def install(machine: Path, *, exit_code: int = 0) -> None:
+    for name in ("wine64", "wineserver64"):
+        program = machine / "bin" / name
+        program.parent.mkdir(exist_ok=True)
+        program.write_text(f"#!/bin/sh\necho wine-9.0\nexit {exit_code}\n")
+        program.chmod(0o755)
+    (machine / "dlls").mkdir()
+    (machine / "dlls/kernel32.dll").touch()
+    (machine / "include/msvcrt").mkdir(parents=True)
+
+
+def test_found(machine: Path) -> None:
+    install(machine)
+    found = wine.find_wine()
+    assert found.version == "wine-9.0"
+    assert found.server == machine / "bin/wineserver64"
+
+
+def test_no_wine(machine: Path) -> None:
+    assert not (machine / "bin").exists()
+    with pytest.raises(SetupError, match="Wine is not installed") as caught:
+        wine.find_wine()
+    assert caught.value.exit_code == 4
+    assert "apt-get install --no-install-recommends wine64 libwine-dev" in caught.value.advice
+
+
+@pytest.mark.parametrize(
+    ("lost", "said"),
+    [
+        ("bin/wineserver64", "wineserver"),
+        ("dlls/kernel32.dll", "64-bit DLLs"),
+        ("include/msvcrt", "headers"),
+    ],
+)
+def test_half_a_wine(machine: Path, lost: str, said: str) -> None:
+    install(machine)
+    path = machine / lost
+    path.rmdir() if path.is_dir() else path.unlink()
+    with pytest.raises(SetupError, match=f"{said} are not installed") as caught:
+        wine.find_wine()
+    assert "apt-get install" in caught.value.advice
+
+
+def test_a_wine_that_does_not_run(machine: Path) -> None:
+    install(machine, exit_code=3)
+    with pytest.raises(SetupError, match="does not run"):
+        wine.find_wine()
