@@ -1,7 +1,7 @@
 """The command line: ``invoke provision build test``.
 
 Tasks parse flags, call one function of :mod:`pipelines`, and leave with the error's exit code.
-Flags given to one task hold for the tasks after it on the same line.
+A flag given to one task holds for every other task on the line that knows it.
 """
 
 from __future__ import annotations
@@ -11,15 +11,15 @@ import functools
 import signal
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from invoke.collection import Collection
 from invoke.context import Context
+from invoke.executor import Executor
 from invoke.tasks import task
 
 from pipelines.errors import INTERRUPTED, PipelineError
 
-_chosen: dict[str, Any] = {}
 _work: Any = None
 
 _HELP = {
@@ -29,6 +29,29 @@ _HELP = {
     "archs": "GPU architectures, such as '75;86;90+PTX'",
     "jobs": "compile units at a time (default: the host's cores)",
 }
+
+
+class OneOrder(Executor):
+    """``provision build test --python 3.13`` is one order, wherever on the line a flag stands.
+
+    A task without a flag takes it from the nearest task before it that has it, else after it;
+    what a task does not know (``provision`` knows no architectures) is checked all the same.
+    """
+
+    line: ClassVar[dict[str, Any]] = {}
+
+    def normalize(self, tasks: Any) -> list[Any]:
+        """The calls to make, each with its flags completed."""
+        calls: list[Any] = super().normalize(tasks)
+        for ordered in (calls, calls[::-1]):
+            self.line.clear()
+            for call in ordered:
+                for flag in _HELP.keys() & call.kwargs.keys():
+                    if call.kwargs[flag] is None:
+                        call.kwargs[flag] = self.line.get(flag)
+                    if call.kwargs[flag] is not None:
+                        self.line[flag] = call.kwargs[flag]
+        return calls
 
 
 def _flags(*names: str) -> dict[str, str]:
@@ -65,14 +88,14 @@ def _close() -> None:
         work.close()
 
 
-def _number(flag: str, text: Any) -> dict[str, int]:
+def _number(flag: str, text: str | None) -> int | None:
     """Invoke hands over text when a flag has no default, whatever its annotation."""
     from pipelines.errors import ConfigError
 
     if text is None:
-        return {}
+        return None
     try:
-        return {flag: int(text)}
+        return int(text)
     except ValueError:
         raise ConfigError(
             f"--{flag} {text}: expected a whole number", advice="Leave it out: all cores."
@@ -80,19 +103,19 @@ def _number(flag: str, text: Any) -> dict[str, int]:
 
 
 def _open(**flags: Any) -> Any:
-    """The work of this command line: the same for every task, unless a flag changes the order."""
+    """The work of this command line: one, unless a flag takes a task to another host or Python."""
     global _work  # noqa: PLW0603
     from pipelines.config import load_config
     from pipelines.pipeline import open_work, take_order
 
-    _chosen.update({key: value for key, value in flags.items() if value is not None})
-    _chosen.update(_number("jobs", _chosen.get("jobs")))
     settings = load_config()
-    order = take_order(settings, **_chosen)
-    if _work is not None and _work.order != order:
+    flags = OneOrder.line | flags
+    order = take_order(settings, **flags | {"jobs": _number("jobs", flags.get("jobs"))})
+    if _work is not None and _work.order.place != order.place:
         _close()
     if _work is None:
         _work = open_work(order, settings)
+    _work.order = order
     return _work
 
 

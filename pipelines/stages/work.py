@@ -27,6 +27,11 @@ class Order:
     """Compile units at a time; ``None`` means the host's cores."""
 
     @property
+    def place(self) -> tuple[str, str, str]:
+        """What one session on one host serves."""
+        return self.host, self.recipe, self.python
+
+    @property
     def label(self) -> str:
         """Names runs: ``smoke-attention-cp311``."""
         return f"{self.recipe}-cp{self.python.replace('.', '')}"

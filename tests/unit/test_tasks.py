@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import importlib
 import os
 import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
+
+from invoke.parser import Parser
 
 ROOT = Path(__file__).parents[2]
 WINRM = (
@@ -48,6 +52,7 @@ BAD = {
     "test --python three": "Say 3.11.",
     "build --jobs many": "expected a whole number",
     "build --jobs 0": "expected 1 to 512",
+    "provision build test --archs 77": "the nearest valid one is 75",
 }
 
 
@@ -76,3 +81,37 @@ def test_no_password(tmp_path: Path) -> None:
     assert code == 2
     assert "WCW_TEST_PW" in said
     assert "export WCW_TEST_PW" in said
+
+
+def flags(*line: str) -> list[dict[str, Any]]:
+    """What each task of the command line is called with."""
+    sys.path.insert(0, str(ROOT))
+    try:
+        tasks = importlib.import_module("tasks")
+    finally:
+        sys.path.remove(str(ROOT))
+    contexts = Parser(contexts=tasks.namespace.to_contexts()).parse_argv(list(line))
+    executor = tasks.OneOrder(tasks.namespace)
+    return [
+        {key: value for key, value in call.kwargs.items() if value}
+        for call in executor.normalize(contexts)
+    ]
+
+
+def test_a_flag_holds_for_the_whole_line() -> None:
+    for line in (
+        "provision --python 3.13 build test",
+        "provision build test --python 3.13",
+        "provision build --python 3.13 test",
+    ):
+        assert flags(*line.split()) == [{"python": "3.13"}] * 3
+    assert flags(*["provision", "build", "--archs", "75", "test"]) == [
+        {},  # provision knows no architectures
+        {"archs": "75"},
+        {"archs": "75"},
+    ]
+    assert flags(*["build", "--python", "3.11", "build", "--python", "3.13", "test"]) == [
+        {"python": "3.11"},
+        {"python": "3.13"},
+        {"python": "3.13"},
+    ]
