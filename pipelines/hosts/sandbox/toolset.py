@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -21,6 +22,13 @@ _LIBRARIES = {
 }
 
 
+def _strip_attributes(header: Path) -> None:
+    """Wine 9 and later give clang GNU's format attributes, over which cudafe++ stumbles."""
+    text = header.read_text("utf-8")
+    plain = re.sub(r"(#\s*define __WINE_CRT_\w+_ATTR\(fmt,\s*args\)).*", r"\1", text)
+    header.write_text(plain, "utf-8")
+
+
 def make_toolset(prefix: Prefix, python: str, python_dir: Path) -> None:
     """Compile the SDK into the prefix, and the import libraries of ``python`` ("313")."""
     drive = prefix.drive
@@ -29,6 +37,7 @@ def make_toolset(prefix: Prefix, python: str, python_dir: Path) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     shutil.copytree(SDK / "cxx", sdk / "cxx")
     shutil.copytree(prefix.wine.headers / "msvcrt", sdk / "ucrt")
+    _strip_attributes(sdk / "ucrt/corecrt.h")
     shutil.copytree(prefix.wine.headers / "windows", sdk / "win32")
     shutil.copy(SDK / "vcvarsall.bat", drive / "VS/VC/Auxiliary/Build")
     for source in (*SDK.glob("*.c"), *SDK.glob("*.h")):
