@@ -22,6 +22,13 @@ _LIBRARIES = {
 }
 
 
+#: What Wine's headers have in later versions, else our C++ headers: macro -> (header, sign of it).
+_WINE_HAS = {
+    "WINE_HAS_ABS": ("stdlib.h", "inline long abs("),
+    "WINE_HAS_ISNAN": ("math.h", "inline bool isnan(T "),
+}
+
+
 def _strip_attributes(header: Path) -> None:
     """Wine 9 and later give clang GNU's format attributes, over which cudafe++ stumbles."""
     text = header.read_text("utf-8")
@@ -39,7 +46,15 @@ def make_toolset(prefix: Prefix, python: str, python_dir: Path) -> None:
     shutil.copytree(prefix.wine.headers / "msvcrt", sdk / "ucrt")
     _strip_attributes(sdk / "ucrt/corecrt.h")
     shutil.copytree(prefix.wine.headers / "windows", sdk / "win32")
-    shutil.copy(SDK / "vcvarsall.bat", drive / "VS/VC/Auxiliary/Build")
+    has = [
+        macro
+        for macro, (header, sign) in _WINE_HAS.items()
+        if sign in (sdk / "ucrt" / header).read_text("utf-8")
+    ]
+    variables = (
+        SDK / "vcvarsall.bat"
+    ).read_text() + f"@set CL=%CL% {' '.join(f'/D{macro}' for macro in has)}\n"
+    (drive / "VS/VC/Auxiliary/Build/vcvarsall.bat").write_text(variables)
     for source in (*SDK.glob("*.c"), *SDK.glob("*.h")):
         shutil.copy(source, work)
     (work / "empty.c").write_text("")
