@@ -13,7 +13,7 @@ wheel: ## Set up everything, then build and test a Windows CUDA wheel in the san
 
 test: ## Set up the test tools and run the fast tests
 	@scripts/setup --dev
-	@$(PYTEST)
+	@$(PYTEST) -n auto --dist worksteal
 
 test-all: ## The slow tests too: sandbox and faults
 	@scripts/setup --dev

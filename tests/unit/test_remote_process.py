@@ -70,7 +70,9 @@ def test_much_output_is_whole() -> None:
 
 
 def test_output_comes_as_it_is_made() -> None:
-    items = process.stream([sys.executable, "-uc", "import time;print(1);time.sleep(60)"])
+    items = process.stream(
+        [sys.executable, "-c", "import os,time;os.write(1, b'1\\n');time.sleep(60)"]
+    )
     assert next(items) == b"1\n"
     items.close()
 
