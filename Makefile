@@ -33,4 +33,4 @@ lock: ## Resolve the Python requirements anew (needs the environment)
 
 clean: ## Remove what was made here; downloads stay in the cache
 	-@[ -x $(INVOKE) ] && $(INVOKE) sandbox.teardown
-	@rm -rf .venv .sandbox .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf .venv .venv-ansible .sandbox .mypy_cache .ruff_cache .pytest_cache .hypothesis

@@ -173,6 +173,54 @@ def test(
     run_test(_open(host=host, recipe=recipe, python=python, archs=archs))
 
 
+@task(help={**_flags("host", "recipe", "python", "archs"), "json": "print one JSON object"})
+@_guarded
+def doctor(
+    _: Context,
+    host: str | None = None,
+    recipe: str | None = None,
+    python: str | None = None,
+    archs: str | None = None,
+    json: bool = False,
+) -> None:
+    """Say what is wrong with this machine and the host, and what cures it."""
+    from pipelines.pipeline import run_doctor
+
+    work = _open(host=host, recipe=recipe, python=python, archs=archs)
+    if code := run_doctor(work, as_json=json):
+        _close()
+        sys.exit(code)
+
+
+@task(
+    help={
+        "only": "complete these tools alone: names, separated by commas",
+        "sync": "only write the pins into images/ and ansible/",
+        "check": "only say whether images/ and ansible/ have these pins",
+        "stage": "only put the wheels that images/ and ansible/ install into this directory",
+    }
+)
+@_guarded
+def lock(
+    _: Context,
+    only: str | None = None,
+    sync: bool = False,
+    check: bool = False,
+    stage: str | None = None,
+) -> None:
+    """Pin what toolchain.lock.yaml lacks (needs the internet) and sync image and playbook."""
+    from pathlib import Path
+
+    from pipelines import locking
+
+    if stage is not None:
+        locking.run_stage(Path(stage))
+    if sync or check:
+        locking.run_sync(check=check)
+    elif stage is None:
+        locking.run_complete(only)
+
+
 def _sandbox(host: str | None, python: str | None) -> Any:
     from pipelines.errors import ConfigError
     from pipelines.hosts.sandbox.host import Sandbox
@@ -225,5 +273,5 @@ def teardown(_: Context, host: str | None = None, python: str | None = None) -> 
     say("removed", style="green")
 
 
-namespace = Collection(provision, build, test)
+namespace = Collection(provision, build, test, doctor, lock)
 namespace.add_collection(Collection("sandbox", start, stop, status, teardown))

@@ -7,10 +7,18 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, TypeAdapter, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from pipelines.errors import ConfigError
 
@@ -20,6 +28,10 @@ RECIPES = Path(__file__).resolve().parent / "recipes"
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,40}$")]
 PythonVersion = Annotated[str, StringConstraints(pattern=r"^3\.\d{1,2}$")]
+
+
+#: Where the pipeline puts the Python that runs its own code on a Windows host.
+FIRST_PYTHON = r"C:\wcw\python\python.exe"
 
 
 class _Model(BaseModel):
@@ -40,17 +52,37 @@ class SandboxHost(_Model):
 
 
 class WinRMHost(_Model):
-    """A Windows machine with WinRM on and a Python on it."""
+    """A Windows machine with WinRM on."""
 
     kind: Literal["winrm"]
     endpoint: Annotated[str, StringConstraints(pattern=r"^https?://[^/\s]+/wsman$")]
     username: str
     password_env: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]*$")]
     """Name of the environment variable that holds the password; never the password."""
-    python: str = r"C:\Python311\python.exe"
+    python: str = FIRST_PYTHON
+    bootstrap: bool | None = None
+    """Whether Python is put there when it is missing; default when ``python`` is not given."""
     ca: str | None = None
     """PEM file that signs the host's certificate; default the system's store."""
     gpu: bool = False
+
+    @model_validator(mode="after")
+    def _has_a_directory(self) -> Self:
+        if self.bootstraps and not re.fullmatch(
+            r"(?i)[a-z]:(\\[^\\/]+)+\\python\.exe", self.python
+        ):
+            raise ValueError(
+                "bootstrap needs a 'python' in a directory of its own, "
+                f"such as {FIRST_PYTHON}, found {self.python}"
+            )
+        return self
+
+    @property
+    def bootstraps(self) -> bool:
+        """Whether the pipeline is to put a Python there when there is none."""
+        if self.bootstrap is None:
+            return self.python.casefold() == FIRST_PYTHON.casefold()
+        return self.bootstrap
 
 
 HostConfig = Annotated[SandboxHost | WinRMHost, Field(discriminator="kind")]

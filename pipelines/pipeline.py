@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from pipelines import config as configuration
 from pipelines.config import Config, SandboxHost, WinRMHost
-from pipelines.console import bytes_progress, say, secret
+from pipelines.console import bars, say, secret
 from pipelines.errors import BuildError, ConfigError, PipelineError
-from pipelines.hosts.base import Host
-from pipelines.lock import Cache, FetchProgress, load_lock
+from pipelines.hosts.base import Bars, Host
+from pipelines.lock import Cache, load_lock
 from pipelines.plan import archs as arch_lists
 from pipelines.run import Run, StageRecord
 from pipelines.stages.publish import publish
@@ -47,34 +48,19 @@ def take_order(
     )
 
 
+@dataclass(frozen=True)
 class Tell:
-    """Tells a person what the sandbox is doing while it is made and started."""
+    """Tells a person what a host is doing while it is made ready."""
 
-    def __init__(self) -> None:
-        self._bars: dict[str, Any] = {}
-        self._progress: Any = None
+    name: str
 
     def step(self, text: str) -> None:
         """A line for each step."""
-        if self._progress is not None:
-            self._progress.stop()
-            self._progress = None
-        say(f"sandbox: {text}", style="dim")
+        say(f"{self.name}: {text}", style="dim")
 
-    @property
-    def fetch(self) -> FetchProgress:
-        """A bar for each download."""
-        self._progress = bytes_progress()
-        self._progress.start()
-
-        def update(name: str, done: int, total: int) -> None:
-            if self._progress is None:
-                return
-            if name not in self._bars:
-                self._bars[name] = self._progress.add_task(f"fetch {name}", total=total)
-            self._progress.update(self._bars[name], completed=done)
-
-        return update
+    def bars(self) -> AbstractContextManager[Bars]:
+        """A bar for each transfer."""
+        return bars()
 
 
 def open_host(settings: Config, name: str, python: str, cache: Cache) -> Host:
@@ -83,11 +69,11 @@ def open_host(settings: Config, name: str, python: str, cache: Cache) -> Host:
     if isinstance(host, SandboxHost):
         from pipelines.hosts.sandbox.host import Sandbox
 
-        return Sandbox(name, host, python=python, cache=cache, events=Tell(), remember=secret)
+        return Sandbox(name, host, python=python, cache=cache, events=Tell(name), remember=secret)
     assert isinstance(host, WinRMHost)  # noqa: S101 - there is no third kind
     from pipelines.hosts.winrm import WindowsHost
 
-    return WindowsHost(name, host, remember=secret)
+    return WindowsHost(name, host, remember=secret, cache=cache, events=Tell(name))
 
 
 def open_work(order: Order, settings: Config) -> Work:
@@ -100,6 +86,14 @@ def open_work(order: Order, settings: Config) -> Work:
 
 
 # -- the stages, as the tasks call them ------------------------------------------------------------
+
+
+def run_doctor(work: Work, *, as_json: bool) -> int:
+    """Judge this machine and the host of ``work``; the exit code, see :mod:`pipelines.doctor`."""
+    from pipelines.doctor import run
+    from pipelines.hosts.sandbox.wine import find_wine
+
+    return run.run_doctor(work, as_json=as_json, wine=lambda: find_wine().version)
 
 
 def run_provision(work: Work, *, dry_run: bool = False) -> None:

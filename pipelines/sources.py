@@ -25,8 +25,13 @@ if TYPE_CHECKING:
 #: What the operating system says when a disk cannot take more.
 DISK_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES})
 
+#: More than any tool has: where a download of unknown size is given up, in bytes.
+LIMIT = 8 << 30
+
 _TIMEOUT = (15, 60)  # seconds to connect, seconds without a byte
 _CHUNK = 1 << 20
+
+#: Called with (bytes done, bytes in all; 0 when that is not known).
 Step = Callable[[int, int], object]
 
 
@@ -35,13 +40,17 @@ FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-
 
 
 class Source(BaseModel):
-    """One place a file can come from; exactly one of ``pypi``, ``apt``, ``url``."""
+    """One place a file can come from; exactly one of ``pypi``, ``apt``, ``url``.
+
+    Without ``sha256`` or ``size`` it can only be pinned, see :mod:`pipelines.pinning`.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     file: FileName
-    sha256: Sha256
-    size: Annotated[int, Field(gt=0)]
+    sha256: Sha256 | None = None
+    size: Annotated[int, Field(gt=0)] | None = None
+    """In bytes."""
     pypi: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+==[0-9][^\s]*$")] | None = None
     apt: str | None = None
     url: Annotated[str, StringConstraints(pattern=r"^https://")] | None = None
@@ -59,30 +68,62 @@ class Source(BaseModel):
 
 
 def download(source: Source, target: Path, step: Step) -> None:
-    """Write ``source`` to ``target``; ``OSError`` or :class:`LockError` says why not."""
+    """Write ``source`` to ``target``; ``OSError`` or :class:`LockError` says why not.
+
+    At most the pinned size is written, :data:`LIMIT` when there is none.
+    """
     if source.pypi:
         _http(_index_url(source.pypi, source.file), target, source.size, step)
     elif source.apt:
         _apt_source(source.apt, source.file, target)
-        step(source.size, source.size)
+        size = target.stat().st_size
+        step(size, size)
     elif source.url:
         _http(source.url, target, source.size, step)
 
 
-def _http(url: str, target: Path, size: int, step: Step) -> None:
+def _http(url: str, target: Path, size: int | None, step: Step) -> None:
     with (
         _session() as session,
-        session.get(url, stream=True, timeout=_TIMEOUT) as response,
+        # As it is on the server: what was compressed on the way would be counted differently.
+        session.get(
+            url, stream=True, timeout=_TIMEOUT, headers={"Accept-Encoding": "identity"}
+        ) as response,
         target.open("wb") as out,
     ):
         response.raise_for_status()
+        if url.startswith("https://"):
+            _still_secure(response)
+        total = size or _announced(response)
+        limit = size or LIMIT
         done = 0
         for chunk in response.iter_content(_CHUNK):
             done += len(chunk)
-            if done > size:
-                raise LockError(f"more than the pinned {size} bytes came")
+            if done > limit:
+                what = f"the pinned {size} bytes" if size else f"{limit >> 30} GiB"
+                raise LockError(f"more than {what} came")
             out.write(chunk)
-            step(done, size)
+            step(done, total)
+
+
+def _still_secure(response: requests.Response) -> None:
+    """Raise :class:`LockError` if a redirect went on without TLS."""
+    for hop in (*response.history, response):
+        if not hop.url.startswith("https://"):
+            raise LockError(f"redirected to {hop.url}, which is not https")
+
+
+def _announced(response: requests.Response) -> int:
+    """The length that the server says the body has, in bytes; 0 when it comes in counted chunks.
+
+    Raises :class:`LockError` without either: a body that breaks off would look complete.
+    """
+    if response.headers.get("Transfer-Encoding", "").lower() == "chunked":
+        return 0
+    length = response.headers.get("Content-Length", "")
+    if not length.isdecimal():
+        raise LockError("the server does not say how long the file is")
+    return int(length)
 
 
 def _session() -> requests.Session:

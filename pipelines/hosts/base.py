@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
@@ -10,6 +11,29 @@ from typing import Any, Protocol, Self
 
 #: Called with (bytes done, bytes in all) while a transfer goes on.
 Progress = Callable[[int, int], None]
+#: The same for several at a time: (what, bytes done, bytes in all).
+Bars = Callable[[str, int, int], None]
+
+
+class Events(Protocol):
+    """Told what goes on while a host is made ready; asked for bars for what takes long."""
+
+    def step(self, text: str) -> None:
+        """A new step begins."""
+
+    def bars(self) -> AbstractContextManager[Bars]:
+        """Shows the progress of transfers as long as it is entered."""
+
+
+class Silent:
+    """Events that nobody looks at."""
+
+    def step(self, text: str) -> None:
+        """Say nothing."""
+
+    def bars(self) -> AbstractContextManager[Bars]:
+        """Show nothing."""
+        return nullcontext(lambda _what, _done, _total: None)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,6 +45,8 @@ class Capabilities:
     gpu: bool
     publishable: bool
     """Whether wheels made there may go to an index; the sandbox's never may."""
+    services: bool = False
+    """Whether it is a whole Windows: WinRM service, Task Scheduler, Defender, page file, reboot."""
 
 
 class ByteStream(Protocol):
@@ -89,6 +115,9 @@ class Host(Protocol):
 
     def connect(self) -> Session:
         """Make the host reachable (start it if that is ours to do) and open a session."""
+
+    def restart(self, session: Session) -> Session:
+        """Restart the host that ``session`` is with, wait for it, and open a new session."""
 
     def close(self) -> None:
         """Stop what :meth:`connect` started; harmless when nothing was."""

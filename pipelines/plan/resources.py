@@ -1,99 +1,55 @@
-"""What a host is wanted to have: ``pipelines/resources.yaml`` with the lock's pins filled in."""
+"""What a host is wanted to have: ``pipelines/resources.yaml`` in order, with the lock's pins."""
 
 from __future__ import annotations
 
+import fnmatch
+import graphlib
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
 from pipelines.config import Recipe, explain
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, LockError
 from pipelines.lock import ToolchainLock
+from pipelines.plan import kinds
 
 RESOURCES_FILE = Path(__file__).resolve().parent.parent / "resources.yaml"
+_HINT = "pipelines/plan/kinds.py describes every kind."
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class _Resource(_Model):
-    id: str
-    why: str
-
-
-class Registry(_Resource):
-    """A registry value."""
-
-    kind: Literal["registry"]
-    key: str
-    name: str
-    value: int | str
-
-
-class Environment(_Resource):
-    """A variable of the machine."""
-
-    kind: Literal["environment"]
-    name: str
-    value: str
-
-
-class Directory(_Resource):
-    """A writable directory."""
-
-    kind: Literal["directory"]
-    path: str
-
-
-class Archive(_Resource):
-    """Archives of the lock, unpacked into a directory."""
-
-    kind: Literal["archive"]
-    path: str
-    tools: tuple[str, ...]
-    strip: str
-    proof: str
-
-
-class Files(_Resource):
-    """Files of the lock, as they are."""
-
-    kind: Literal["files"]
-    path: str
-    tools: tuple[str, ...]
-
-
-class Packages(_Resource):
-    """Python packages of the host's Python."""
-
-    kind: Literal["packages"]
-    tools: tuple[str, ...]
-
-
-Resource = Annotated[
-    Registry | Environment | Directory | Archive | Files | Packages, Field(discriminator="kind")
-]
-
-
-class Layout(_Model):
-    """Where things are on a host."""
+class Layout(kinds.Model):
+    """Where things are on a host; may use {cuda} and {python}."""
 
     build_root: str
     temp: str
     wheels: str
     uv: str
     cuda: str
+    python: str
+    marker: str
 
 
-class Resources(_Model):
+class Resources(kinds.Model):
     """``resources.yaml``."""
 
     layout: Layout
-    resources: tuple[Resource, ...]
+    resources: tuple[kinds.AnyResource, ...]
+
+
+@dataclass(frozen=True)
+class Place:
+    """What decides the wanted state besides the file: the host's abilities and the cell."""
+
+    capabilities: Mapping[str, bool]
+    python: str
+    """Minor version, such as 3.12."""
+    cuda: str
+    executable: str
+    """The Python that the session runs in; builds use it where none is provisioned."""
 
 
 @dataclass(frozen=True)
@@ -105,66 +61,164 @@ class Wanted:
     spec: dict[str, Any]
     uploads: dict[str, str]
     """Tool of the lock -> path on the host: what must be there before it is applied."""
-
-    @property
-    def summary(self) -> str:
-        """The wanted state in a few words, for the table."""
-        spec = self.spec
-        match spec["kind"]:
-            case "registry" | "environment":
-                return f"{spec['name']} = {spec['value']}"
-            case "directory":
-                return str(spec["path"])
-            case "archive":
-                pins = [
-                    f"{a['name'].removeprefix('nvidia-')} {a['version']}" for a in spec["archives"]
-                ]
-                return f"{spec['path']}: {', '.join(pins)}"
-            case "files":
-                return f"{spec['path']}: {len(spec['files'])} pinned files"
-            case _:
-                return ", ".join(f"{n} {v}" for n, v in spec["packages"].items())
+    summary: str
+    """The wanted state in a few words, for tables."""
 
 
 def load_resources(path: Path = RESOURCES_FILE) -> Resources:
     """Read the file; :class:`ConfigError` names the key that is wrong."""
     try:
-        return Resources.model_validate(yaml.safe_load(path.read_text("utf-8")))
+        made = Resources.model_validate(yaml.safe_load(path.read_text("utf-8")))
+        in_order(made.resources)
     except ValidationError as error:
-        raise ConfigError(explain(path, error), advice="See pipelines/plan/resources.py.") from None
+        raise ConfigError(explain(path, error), advice=_HINT) from None
+    except ConfigError as error:
+        raise ConfigError(f"{path}: {error.message}", advice=error.advice) from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise ConfigError(f"{path}: {error}", advice="Restore it from git.") from None
+    return made
 
 
-def wanted_resources(resources: Resources, recipe: Recipe, lock: ToolchainLock) -> list[Wanted]:
-    """Every resource with its pins, in order."""
+def in_order(resources: Iterable[kinds.AnyResource]) -> list[kinds.AnyResource]:
+    """What others come after first, otherwise as written.
+
+    Raises :class:`ConfigError` for a name that is used twice, an unknown one, and a cycle.
+    """
+    by_id: dict[str, kinds.AnyResource] = {}
+    for resource in resources:
+        if resource.id in by_id:
+            raise ConfigError(f"two resources are called '{resource.id}'", advice="Rename one.")
+        by_id[resource.id] = resource
+    rank = {name: number for number, name in enumerate(by_id)}
+    for resource in by_id.values():
+        for name in resource.after:
+            if name not in by_id:
+                raise ConfigError(
+                    f"resource '{resource.id}' comes after '{name}', which there is not",
+                    advice=f"There are: {', '.join(by_id)}",
+                )
+    graph = graphlib.TopologicalSorter({name: r.after for name, r in by_id.items()})
+    try:
+        graph.prepare()
+    except graphlib.CycleError as error:
+        circle = " after ".join(f"'{name}'" for name in reversed(error.args[1]))
+        raise ConfigError(
+            f"resources wait for each other: {circle}", advice="Take one 'after' out."
+        ) from None
+    order: list[kinds.AnyResource] = []
+    ready: list[str] = []
+    while graph.is_active():
+        ready = sorted([*ready, *graph.get_ready()], key=rank.__getitem__)
+        first, *ready = ready
+        order.append(by_id[first])
+        graph.done(first)
+    return order
+
+
+def layout_of(resources: Resources, place: Place) -> Layout:
+    """Where things are for this cell on this host."""
+    filled = _fill(resources.layout.model_dump(), {"cuda": place.cuda, "python": place.python})
+    if not place.capabilities["msvc"]:  # no Python of ours is unpacked there
+        filled["python"] = place.executable
+    return Layout.model_validate(filled)
+
+
+def wanted_resources(
+    resources: Resources, recipe: Recipe, lock: ToolchainLock, place: Place
+) -> list[Wanted]:
+    """Every resource that concerns this host, with its pins, in order.
+
+    Raises :class:`LockError` for a tool that the lock does not have or has not pinned.
+    """
+    layout = layout_of(resources, place)
+    have = place.capabilities
+    concerned = [
+        resource
+        for resource in in_order(resources.resources)
+        if all(have[name] for name in resource.needs)
+        and not any(have[name] for name in resource.without)
+    ]
+    return [_wanted(resource, recipe, lock, layout, place) for resource in concerned]
+
+
+def _wanted(
+    resource: kinds.AnyResource,
+    recipe: Recipe,
+    lock: ToolchainLock,
+    layout: Layout,
+    place: Place,
+) -> Wanted:
+    cell = {"cuda": place.cuda, "python": place.python}
+    spec: dict[str, Any] = _fill(
+        resource.model_dump(mode="json", exclude=set(resource.LOCAL), exclude_none=True), cell
+    )
     lists = {"{recipe.build}": recipe.build_requires, "{recipe.test}": recipe.test_requires}
-    layout = resources.layout
+    named: tuple[str, ...] = getattr(resource, "tools", ())
+    tools = list(
+        dict.fromkeys(t for n in named for t in lists.get(n) or _matching(_text(n, cell), lock))
+    )
+    pins = [lock.tool(name) for name in tools]
+    folder = spec["path"] if isinstance(resource, kinds.Files) else layout.temp
+    rows = [
+        {"name": n, "version": p.version, "sha256": p.sha256, "file": rf"{folder}\{p.file}"}
+        for n, p in zip(tools, pins, strict=True)
+    ]
+    uploads = {row["name"]: row["file"] for row in rows}
+    if isinstance(resource, kinds.Archive):
+        for row, pin in zip(rows, pins, strict=True):
+            values = {"version": pin.version, "stem": pin.file.removesuffix(".zip")}
+            row["strip"] = resource.strip.format(**values)
+        spec["archives"] = rows
+    elif isinstance(resource, kinds.Files):
+        spec["files"] = rows
+    elif isinstance(resource, kinds.Packages):
+        spec["packages"] = {name: pin.version for name, pin in zip(tools, pins, strict=True)}
+        spec |= {"installer": layout.uv, "wheels": layout.wheels, "python": layout.python}
+        uploads = {}
+    elif isinstance(resource, kinds.Installer):
+        spec |= {"name": tools[0], "version": pins[0].version, "file": rows[0]["file"]}
+        adds = [word for component in pins[0].components for word in ("--add", component)]
+        spec["arguments"] = _arguments(spec["arguments"], adds, uploads)
+    return Wanted(resource.id, resource.why, spec, uploads, resource.summary(spec))
 
-    def tools(names: tuple[str, ...]) -> list[str]:
-        return list(dict.fromkeys(t for name in names for t in lists.get(name, (name,))))
 
-    def pins(names: tuple[str, ...], folder: str, strip: str = "") -> list[dict[str, Any]]:
-        rows = []
-        for name in tools(names):
-            tool = lock.tool(name)
-            row = {"name": name, "version": tool.version, "sha256": tool.sha256}
-            row["file"] = rf"{folder}\{tool.file}"
-            rows.append({**row, "strip": strip.format(version=tool.version)} if strip else row)
-        return rows
+def _matching(name: str, lock: ToolchainLock) -> list[str]:
+    """The tools that a name with ``*`` stands for; any other name stands for itself."""
+    if "*" not in name:
+        return [name]
+    found = fnmatch.filter(lock.tools, name)
+    if not found:
+        raise LockError(
+            f"toolchain.lock.yaml has no tool '{name}'",
+            advice="Another CUDA version, or one more group of entries there.",
+        )
+    return found
 
-    wanted = []
-    for resource in resources.resources:
-        spec: dict[str, Any] = resource.model_dump(exclude={"id", "why", "tools", "strip"})
-        uploads: dict[str, str] = {}
-        if isinstance(resource, Archive):
-            spec["archives"] = pins(resource.tools, layout.temp, resource.strip)
-            uploads = {row["name"]: row["file"] for row in spec["archives"]}
-        elif isinstance(resource, Files):
-            spec["files"] = pins(resource.tools, resource.path)
-            uploads = {row["name"]: row["file"] for row in spec["files"]}
-        elif isinstance(resource, Packages):
-            spec["packages"] = {name: lock.tool(name).version for name in tools(resource.tools)}
-            spec |= {"installer": layout.uv, "wheels": layout.wheels}
-        wanted.append(Wanted(resource.id, resource.why, spec, uploads))
-    return wanted
+
+def _arguments(words: list[str], adds: list[str], files: Mapping[str, str]) -> list[str]:
+    made: list[str] = []
+    for word in words:
+        if word == "{components}":
+            made += adds
+        else:
+            for name, path in files.items():
+                word = word.replace(f"{{{name}}}", path)  # noqa: PLW2901 - one word, filled in
+            made.append(word)
+    return made
+
+
+def _text(text: str, cell: Mapping[str, str]) -> str:
+    for key, value in cell.items():
+        text = text.replace(f"{{{key}}}", value)
+    return text
+
+
+def _fill(value: Any, cell: Mapping[str, str]) -> Any:
+    """``value`` with {cuda} and {python} replaced in every string of it."""
+    if isinstance(value, str):
+        return _text(value, cell)
+    if isinstance(value, list):
+        return [_fill(item, cell) for item in value]
+    if isinstance(value, dict):
+        return {key: _fill(item, cell) for key, item in value.items()}
+    return value

@@ -11,6 +11,7 @@ import os
 import shutil
 import sys
 import time
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from .rpc import idempotent
@@ -47,6 +48,22 @@ class _MemoryStatus(ctypes.Structure):
         ("available_virtual", ctypes.c_uint64),
         ("available_extended_virtual", ctypes.c_uint64),
     )
+
+
+def gather(sources: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+    """What each source says, under its name; ``None`` from one that fails, and why in ``problems``.
+
+    A diagnosis is wanted most on a machine that is broken: no source may take the others with it.
+    """
+    found: dict[str, Any] = {}
+    problems: dict[str, str] = {}
+    for name, source in sources.items():
+        try:
+            found[name] = source()
+        except Exception as error:  # noqa: BLE001, RUF100 - whatever it is, the others go on
+            found[name] = None
+            problems[name] = f"{type(error).__name__}: {error}"[:300]
+    return {**found, "problems": problems}
 
 
 def _memory() -> dict[str, int]:
@@ -106,20 +123,25 @@ def disk(path: str) -> dict[str, Any]:
 
 @idempotent
 def facts(path: str = ".") -> dict[str, Any]:
-    """Everything at once: platform, Python, processor, memory, the disk of ``path``, the clock."""
-    return {
-        "platform": sys.platform,
-        "windows": _windows(),
-        "machine": _machine(),
-        "python": ".".join(map(str, sys.version_info[:3])),
-        "python_bits": 64 if sys.maxsize > 1 << 32 else 32,
-        "executable": sys.executable,
-        "pid": os.getpid(),
-        "cwd": os.getcwd(),  # noqa: PTH109
-        "cpus": os.cpu_count() or 1,
-        "memory": _memory(),
-        "disk": disk(path),
-        "time": time.time(),
-        "utc_offset": -time.timezone,
-        "environment": {name: os.environ[name] for name in ENVIRONMENT if name in os.environ},
-    }
+    """What every build asks for: platform, Python, processor, memory, the disk of ``path``, clock.
+
+    A source that fails leaves ``None``, and its reason in ``problems``.
+    """
+    return gather(
+        {
+            "platform": lambda: sys.platform,
+            "windows": _windows,
+            "machine": _machine,
+            "python": lambda: ".".join(map(str, sys.version_info[:3])),
+            "python_bits": lambda: 64 if sys.maxsize > 1 << 32 else 32,
+            "executable": lambda: sys.executable,
+            "pid": os.getpid,
+            "cwd": os.getcwd,
+            "cpus": lambda: os.cpu_count() or 1,
+            "memory": _memory,
+            "disk": lambda: disk(path),
+            "time": time.time,
+            "utc_offset": lambda: -time.timezone,
+            "environment": lambda: {n: os.environ[n] for n in ENVIRONMENT if n in os.environ},
+        }
+    )

@@ -92,7 +92,7 @@ def build(work: Work, detail: dict[str, Any]) -> None:
     The log streams into ``build.log`` of the run as it comes, so that it is kept whatever happens.
     Raises :class:`BuildError` with the log's last lines.
     """
-    session, layout = work.session, work.resources.layout
+    session, layout = work.session, work.layout
     jobs = work.order.jobs or int(work.facts["cpus"])
     environment = job_environment(work, layout, jobs)
     source = pack_source(ROOT / work.recipe.source.path)
@@ -114,7 +114,7 @@ def build(work: Work, detail: dict[str, Any]) -> None:
             "directory": directory,
             "archive": archive,
             "installer": layout.uv,
-            "python": work.host.executable,
+            "python": layout.python,
             "environment": environment,
             "timeout": None,
         }

@@ -28,7 +28,7 @@ def test(work: Work, detail: dict[str, Any]) -> None:
             advice="Type: invoke build",
         )
     (wheel,) = wheels
-    layout = work.resources.layout
+    layout = work.layout
     directory = rf"{layout.build_root}\smoke-{work.run.id}"
     with fold(f"Smoke test {wheel.name} on {work.host.name}"):
         target = rf"{directory}-wheel\{wheel.name}"
@@ -38,7 +38,7 @@ def test(work: Work, detail: dict[str, Any]) -> None:
         spec = {
             "directory": directory,
             "installer": layout.uv,
-            "python": work.host.executable,
+            "python": layout.python,
             "wheels": layout.wheels,
             "wheel": target,
             "packages": [f"{t}=={lock.tool(t).version}" for t in work.recipe.test_requires],

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -11,7 +11,15 @@ from pipelines.config import ROOT, Config, Recipe
 from pipelines.hosts.base import Host, Session
 from pipelines.lock import Cache
 from pipelines.plan.archs import ArchList
-from pipelines.plan.resources import Resources, Wanted, load_resources, wanted_resources
+from pipelines.plan.resources import (
+    Layout,
+    Place,
+    Resources,
+    Wanted,
+    layout_of,
+    load_resources,
+    wanted_resources,
+)
 from pipelines.run import Run, StageRecord
 
 
@@ -66,6 +74,10 @@ class Work:
             self._session = self.host.connect()
         return self._session
 
+    def adopt(self, session: Session) -> None:
+        """Go on with another session: the host was restarted."""
+        self._session, self._facts = session, None
+
     @property
     def facts(self) -> dict[str, Any]:
         """What the host says of itself."""
@@ -79,9 +91,24 @@ class Work:
         return load_resources()
 
     @cached_property
+    def place(self) -> Place:
+        """What decides the wanted state of this host for this cell."""
+        return Place(
+            capabilities=asdict(self.host.capabilities),
+            python=self.order.python,
+            cuda=self.recipe.cuda,
+            executable=self.host.executable,
+        )
+
+    @cached_property
     def wanted(self) -> list[Wanted]:
         """What the host is wanted to have."""
-        return wanted_resources(self.resources, self.recipe, self.cache.lock)
+        return wanted_resources(self.resources, self.recipe, self.cache.lock, self.place)
+
+    @cached_property
+    def layout(self) -> Layout:
+        """Where things are on the host."""
+        return layout_of(self.resources, self.place)
 
     @property
     def run(self) -> Run:

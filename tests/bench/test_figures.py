@@ -18,6 +18,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.config import ROOT, SandboxHost
+from pipelines.hosts.base import Silent
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.lock import Cache, load_lock
 
@@ -71,13 +72,8 @@ def test_main_job(environment: dict[str, str]) -> None:
 def test_channel_against_a_process_per_command(tmp_path: Path) -> None:
     """A call through the channel against what one command in a shell of its own costs."""
 
-    class Quiet:
-        fetch = None
-
-        def step(self, text: str) -> None: ...
-
     home = SandboxHost(kind="sandbox", home=str(tmp_path / "s"))
-    sandbox = Sandbox("s", home, python="3.11", cache=Cache(load_lock()), events=Quiet())
+    sandbox = Sandbox("s", home, python="3.11", cache=Cache(load_lock()), events=Silent())
     calls = 200
     with sandbox.connect() as session:
         session.call("rpc.ping")

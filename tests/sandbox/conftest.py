@@ -8,16 +8,15 @@ from pathlib import Path
 import pytest
 
 from pipelines.config import Config, SandboxHost
+from pipelines.hosts.base import Silent
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.lock import Cache, load_lock
 from pipelines.pipeline import open_work, take_order
 from pipelines.stages.work import Work
 
 
-class Events:
+class Events(Silent):
     """Remembers the steps."""
-
-    fetch = None
 
     def __init__(self) -> None:
         self.steps: list[str] = []

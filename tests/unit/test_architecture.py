@@ -14,10 +14,10 @@ ROOT = Path(__file__).parents[2]
 LAYERS = (
     {"errors"},
     {"config"},
-    {"lock", "run", "console", "sources"},
+    {"lock", "pinning", "sync", "run", "console", "sources"},
     {"hosts", "plan", "wheels", "reports"},
-    {"stages"},
-    {"pipeline"},
+    {"stages", "doctor"},
+    {"pipeline", "locking"},
     {"tasks"},
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

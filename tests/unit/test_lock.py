@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import re
 import threading
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,12 @@ import pytest
 import yaml
 
 from pipelines import lock as module
+from pipelines.config import load_recipe
 from pipelines.errors import LockError, StorageError
-from pipelines.lock import Cache, ToolchainLock, load_lock
+from pipelines.hosts.sandbox import image
+from pipelines.hosts.sandbox.host import Sandbox
+from pipelines.lock import Cache, Tool, ToolchainLock, load_lock, verify
+from pipelines.plan.resources import Place, load_resources, wanted_resources
 from pipelines.sources import Source, Step
 
 DATA = b"the pinned bytes"
@@ -53,7 +59,7 @@ class Places:
         target.write_bytes(b"half" if isinstance(found, Exception) else found)
         if isinstance(found, Exception):
             raise found
-        step(len(found), source.size)
+        step(len(found), source.size or 0)
 
 
 def serve(monkeypatch: pytest.MonkeyPatch, **places: bytes | Exception) -> Places:
@@ -65,17 +71,70 @@ def serve(monkeypatch: pytest.MonkeyPatch, **places: bytes | Exception) -> Place
 def test_the_shipped_lock_loads() -> None:
     lock = load_lock()
     assert {"uv", "nvidia-cuda-nvcc", "setuptools"} <= set(lock.tools)
-    for tool in lock.tools.values():
-        assert all(len(s.sha256) == 64 and s.size > 0 for s in tool.sources)
+    for name in lock.tools.keys() - {*lock.unpinned}:
+        tool = lock.tool(name)
+        assert len(tool.sha256) == 64
+        assert tool.size > 0
+        assert all(s.sha256 == tool.sha256 and s.size == tool.size for s in tool.sources)
+
+
+def test_every_cuda_has_the_same_components() -> None:
+    tools = load_lock().tools
+    found: dict[str, set[str]] = {}
+    for name, tool in tools.items():
+        if made := re.fullmatch(r"cuda-(\d+\.\d)-(\w+)", name):
+            found.setdefault(made[1], set()).add(made[2])
+            (place,) = tool.sources
+            assert str(place.url).endswith(
+                f"/redist/{made[2]}/windows-x86_64/{made[2]}-windows-x86_64-{tool.version}-archive.zip"
+            )
+            assert str(place.url).endswith(f"/{place.file}")
+    assert sorted(found) == ["12.4", "12.6", "12.8", "12.9", "13.0"]
+    for minor, names in found.items():
+        assert f"cuda-{minor}-cuda_nvcc" not in load_lock().unpinned
+        assert tools[f"cuda-{minor}-cuda_nvcc"].version.startswith(f"{minor}.")
+        assert names - found["12.8"] == ({"libnvvm", "cuda_crt"} if minor == "13.0" else set())
+        assert {"cuda_nvcc", "cuda_cudart", "cuda_cccl", "libcublas"} <= found["12.8"] <= names
+
+
+def test_what_windows_hosts_need_is_there() -> None:
+    lock = load_lock()
+    for minor in ("3.10", "3.11", "3.12", "3.13", "3.14"):
+        tool = lock.tools[f"python-{minor}"]
+        assert tool.version.startswith(f"{minor}.")
+        assert tool.sources[0].file.startswith(f"cpython-{tool.version}+")
+    studio = lock.tool("vs-buildtools-2022")
+    assert studio.version == lock.tools["vs-channel-2022"].version
+    assert any(f".VC.{studio.toolset}." in name for name in studio.components)
+    runtime = lock.tool("vc-redist").version
+    assert runtime.split(".")[:2] == str(studio.toolset).split(".")
+    for name, least in {"ninja": (1, 12), "sccache": (0, 8), "mingit": (2, 40)}.items():
+        assert tuple(map(int, lock.tool(name).version.split(".")[:2])) >= least
+
+
+@pytest.mark.parametrize("python", ["3.11", "3.13"])
+def test_the_sandbox_needs_nothing_unpinned(python: str) -> None:
+    lock = load_lock()
+    recipe = load_recipe("smoke-attention")
+    place = Place(asdict(Sandbox.capabilities), python, recipe.cuda, "python.exe")
+    wanted = wanted_resources(load_resources(), recipe, lock, place)  # raises where one is unpinned
+    needed = {tool for row in wanted for tool in row.uploads} | {*image.tools(python)}
+    needed |= {*recipe.build_requires, *recipe.test_requires}
+    assert {"nvidia-cuda-nvcc", "zig", "uv", "setuptools"} <= needed
+    assert not needed & {*lock.unpinned}
+    for name in needed:
+        assert lock.tool(name).pinned
 
 
 @pytest.mark.parametrize(
     ("changes", "said"),
     [
-        ({"sha256": None}, "sha256"),
+        ({"sha256": None}, "sha256 or size is missing"),
         ({"sha256": GOOD[:-1]}, "sha256"),
         ({"sha256": GOOD.upper()}, "sha256"),
-        ({"size": None}, "size"),
+        ({"sha256": "g" * 64}, "sha256"),
+        ({"size": None}, "sha256 or size is missing"),
+        ({"size": None, "sha256": None}, "sha256 or size is missing"),
         ({"size": 0}, "size"),
         ({"apt": "python3"}, "exactly one of"),
         ({"url": None}, "exactly one of"),
@@ -108,6 +167,76 @@ def test_other_wrong_files(tmp_path: Path, text: str) -> None:
         load_lock(path)
     with pytest.raises(LockError, match=r"none\.yaml"):
         load_lock(tmp_path / "none.yaml")
+
+
+def write(path: Path, unpinned: list[str], **tools: dict[str, Any]) -> Path:
+    rows = {name: {"version": "1", "sources": [row]} for name, row in tools.items()}
+    path.write_text(yaml.safe_dump({"version": 1, "unpinned": unpinned, "tools": rows}))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("unpinned", "said"),
+    [
+        ([], "tools.half: sha256 or size is missing"),
+        (["half", "full"], "tools.full is listed as unpinned, but has"),
+        (["half", "hlaf"], "tools.hlaf is listed as unpinned, but there is no such tool"),
+        (["half", "half"], "tools.half is listed as unpinned twice"),
+        (["full"], "tools.half: sha256 or size is missing; tools.full is listed"),
+    ],
+)
+@pytest.mark.parametrize("missing", ["sha256", "size"])
+def test_unpinned_is_exactly_what_is_incomplete(
+    tmp_path: Path, unpinned: list[str], said: str, missing: str
+) -> None:
+    half = source(**{missing: None})
+    with pytest.raises(LockError) as caught:
+        load_lock(write(tmp_path / "lock.yaml", unpinned, half=half, full=source()))
+    assert said in caught.value.message
+    assert caught.value.advice
+
+
+def test_an_incomplete_tool_is_only_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = serve(monkeypatch, f=DATA)
+    lock = load_lock(
+        write(tmp_path / "l", ["a", "b"], a=source(size=None), b=source(sha256=None), c=source())
+    )
+    assert (lock.tools["a"].sha256, lock.tools["a"].size) == (GOOD, 0)
+    assert (lock.tools["b"].sha256, lock.tools["b"].size) == ("", len(DATA))
+    assert lock.tool("c").pinned
+    cache = Cache(lock, tmp_path / "cache")
+    for name in ("a", "b"):
+        for use in (lock.tool, cache.path, cache.fetch, lambda name: cache.missing([name])):
+            with pytest.raises(LockError, match=f"{name} 1 is not pinned") as caught:
+                use(name)
+            assert "`invoke lock`" in caught.value.advice
+    with pytest.raises(LockError, match="not pinned"):
+        verify(write(tmp_path / "f", []), lock.tools["a"].sources[0])
+    assert net.asked == []
+
+
+def test_one_source_that_lacks_a_hash_makes_a_tool_incomplete() -> None:
+    with pytest.raises(ValueError, match="tool0: sha256 or size is missing"):
+        locked(source(), source(url="https://b.invalid/g", sha256=None))
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"components": ["VC Tools"]},
+        {"components": ["Microsoft.X --add Microsoft.Y"]},
+        {"toolset": "14.4"},
+        {"toolset": 14.44},
+        {"toolsets": "14.44"},
+    ],
+)
+def test_wrong_fields_of_a_tool(changes: dict[str, Any]) -> None:
+    tool = {"version": "1", "sources": [source()]}
+    assert Tool.model_validate(tool).components == ()
+    with pytest.raises(ValueError, match=next(iter(changes))):
+        Tool.model_validate({**tool, **changes})
 
 
 def test_unknown_tool() -> None:
@@ -204,7 +333,8 @@ def test_wheel_name() -> None:
     assert module.wheel_name("Nvidia_CUDA.nvcc-13.0-py3-none-any.whl") == "nvidia-cuda-nvcc"
 
 
-def test_all_sources_of_a_tool_are_the_same_file() -> None:
-    other = source(url="https://example.org/x", pypi=None, sha256="0" * 64)
+@pytest.mark.parametrize("changes", [{"sha256": "0" * 64}, {"size": 1}])
+def test_all_sources_of_a_tool_are_the_same_file(changes: dict[str, Any]) -> None:
+    other = source(url="https://example.org/x", **changes)
     with pytest.raises(ValueError, match="same sha256 and size"):
         locked(source(), other)

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from pipelines.remote import builder, process, provision
-from pipelines.remote.resources import archive
+from pipelines.remote.resources import RefusedError, archive
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="looks at Linux processes")
 
@@ -130,9 +130,10 @@ def test_archive_is_applied_twice(tmp_path: Path) -> None:
     assert archive.check(wanted) == {"ok": False, "found": "missing"}
     for _ in range(2):
         zipped(tmp_path / "a.zip", **{"top/bin/x": "x", "other/y": "y", "top2/z": "z"})
-        assert provision.apply_one(wanted)["ok"]
+        assert provision.apply_one(wanted, str(tmp_path / "marker"))["ok"]
         assert not (tmp_path / "a.zip").exists()
         (target / "stray").write_text("of another version")
+        (target / ".archives.json").unlink()
     assert (target / "bin/x").read_text() == "x"
     assert not (target / "y").exists()
     assert not (target / "z").exists()
@@ -143,7 +144,7 @@ def test_archive_half_unpacked(tmp_path: Path) -> None:
     (tmp_path / "target/bin").mkdir(parents=True)
     (tmp_path / "target/bin/x").write_text("half")
     assert archive.check(wanted) == {"ok": False, "found": "half-unpacked"}
-    assert provision.apply_one(wanted)["ok"]
+    assert provision.apply_one(wanted, str(tmp_path / "marker"))["ok"]
     (tmp_path / "target/.archives.json").write_text("{")
     assert not archive.check(wanted)["ok"]
 
@@ -180,7 +181,7 @@ def test_archive_members_stay_inside(tmp_path: Path, name: str) -> None:
 
 def test_archive_without_its_proof(tmp_path: Path) -> None:
     wanted = spec(tmp_path, zipped(tmp_path / "a.zip", **{"top/y": "y"}))
-    with pytest.raises(FileNotFoundError, match="hold no bin/x"):
+    with pytest.raises(RefusedError, match="hold no bin/x"):
         archive.apply(wanted)
     assert not archive.check(wanted)["ok"]
 

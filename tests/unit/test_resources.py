@@ -1,25 +1,66 @@
-"""resources.yaml: what is wanted of a host, with the lock's pins."""
+"""resources.yaml: what is wanted of a host, in order, with the lock's pins."""
 
 from __future__ import annotations
 
+import typing
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipelines.config import load_recipe
 from pipelines.errors import ConfigError, LockError
 from pipelines.lock import ToolchainLock, load_lock
-from pipelines.plan.resources import RESOURCES_FILE, load_resources, wanted_resources
+from pipelines.plan import kinds
+from pipelines.plan.resources import (
+    RESOURCES_FILE,
+    Place,
+    Wanted,
+    in_order,
+    layout_of,
+    load_resources,
+    wanted_resources,
+)
+
+SANDBOX = Place(
+    capabilities={"windows": True, "msvc": False, "gpu": False, "publishable": False}
+    | {"services": False},
+    python="3.11",
+    cuda="13.0",
+    executable=r"C:\Python311\python.exe",
+)
+SERVER = Place(
+    capabilities=dict.fromkeys(SANDBOX.capabilities, True),
+    python="3.12",
+    cuda="12.8",
+    executable=r"C:\wcw\python\python.exe",
+)
 
 
-def test_the_shipped_file_loads() -> None:
+def wanted_of(place: Place, lock: ToolchainLock | None = None) -> dict[str, Wanted]:
+    made = wanted_resources(
+        load_resources(), load_recipe("smoke-attention"), lock or load_lock(), place
+    )
+    return {wanted.id: wanted for wanted in made}
+
+
+def complete(lock: ToolchainLock) -> ToolchainLock:
+    """The lock as it is after ``invoke lock``, with hashes that nobody looks at here."""
+    data = lock.model_dump(mode="json")
+    for tool in data["tools"].values():
+        for source in tool["sources"]:
+            source["sha256"] = source["sha256"] or tool["sources"][0]["sha256"] or "0" * 64
+            source["size"] = source["size"] or tool["sources"][0]["size"] or 1
+    return ToolchainLock.model_validate(data | {"unpinned": []})
+
+
+def test_the_shipped_file_uses_every_kind() -> None:
     made = load_resources()
-    ids = [resource.id for resource in made.resources]
-    assert len(set(ids)) == len(ids)
-    assert all(resource.why for resource in made.resources)
-    assert {r.kind for r in made.resources} == {
-        *("registry", "directory", "environment", "archive", "files", "packages")
-    }
+    known = typing.get_args(typing.get_args(kinds.AnyResource)[0])
+    assert {type(resource) for resource in made.resources} == set(known)
+    remote = Path(kinds.__file__).parents[1] / "remote/resources"
+    assert {r.kind for r in made.resources} <= {path.stem for path in remote.glob("*.py")}
 
 
 @pytest.mark.parametrize(
@@ -30,6 +71,12 @@ def test_the_shipped_file_loads() -> None:
         ("    proof: uv.exe\n", "", "proof"),
         ("  - id: uv\n", "  - id: uv\n    colour: red\n", "colour: unknown key"),
         ("resources:\n", "resources: [\n", "resources.yaml"),
+        ("after: [build root]", "after: [build rot]", "after 'build rot', which there is not"),
+        ("    why: where setup", "    after: [CUDA_PATH]\n    why: where setup", "wait for each"),
+        ("- id: ninja", "- id: uv", "two resources are called 'uv'"),
+        ("needs: [msvc]", "needs: [mscv]", "needs"),
+        ("prints: '^uv \\d'", "prints: '('", "no regular expression"),
+        ("value: 1\n", "value: 1.5\n", "value"),
     ],
 )
 def test_wrong_files(tmp_path: Path, old: str, new: str, said: str) -> None:
@@ -40,12 +87,72 @@ def test_wrong_files(tmp_path: Path, old: str, new: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         load_resources(path)
     assert said in caught.value.message
+    assert "resources.yaml" in caught.value.message
     assert caught.value.advice
+
+
+def directory(name: str, *after: str) -> kinds.Directory:
+    return kinds.Directory(kind="directory", id=name, why="-", path=name, after=after)
+
+
+def test_a_cycle_is_told_in_order() -> None:
+    with pytest.raises(ConfigError, match=r"'\w' after '\w' after '\w' after '\w'"):
+        in_order([directory("a", "c"), directory("b", "a"), directory("c", "b")])
+
+
+@given(st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=20))
+def test_order(edges: list[tuple[int, int]]) -> None:
+    """Dependencies first; whatever is free stays as it was written."""
+    after = {n: sorted({low for low, high in edges if high == n and low < n}) for n in range(9)}
+    backwards = [directory(str(n), *map(str, after[n])) for n in reversed(range(9))]
+    place = {r.id: number for number, r in enumerate(in_order(backwards))}
+    assert all(place[str(low)] < place[str(n)] for n in after for low in after[n])
+    if not any(after.values()):
+        assert list(place) == [r.id for r in backwards]
+
+
+def test_the_sandbox_needs_nothing_that_it_cannot_have() -> None:
+    wanted = wanted_of(SANDBOX)
+    assert "CUDA compiler" in wanted
+    assert not {"CUDA toolkit", "Build Tools", "page file", "restart"} & set(wanted)
+
+
+def test_a_server_gets_everything() -> None:
+    wanted = wanted_of(SERVER, complete(load_lock()))
+    assert len(wanted) >= 25
+    assert "CUDA compiler" not in wanted
+    order = list(wanted)
+    assert order[-1] == "restart"
+    assert order.index("C run-time") < order.index("Build Tools") < order.index("restart")
+    toolkit = wanted["CUDA toolkit"]
+    assert toolkit.spec["path"] == r"C:\cuda\12.8"
+    assert toolkit.spec["archives"][0]["name"] == "cuda-12.8-cuda_nvcc"
+    assert toolkit.spec["archives"][0]["strip"].startswith("cuda_nvcc-windows-x86_64-12.8")
+    assert toolkit.spec["archives"][0]["strip"].endswith("-archive")
+    assert wanted["Python"].spec["check"]["prints"] == r"^Python 3.12\."
+    tools = wanted["Build Tools"].spec
+    assert "Microsoft.VisualStudio.Workload.VCTools" in tools["arguments"]
+    assert tools["arguments"].count("--add") == len(
+        load_lock().tools["vs-buildtools-2022"].components
+    )
+    channel = tools["arguments"][tools["arguments"].index("--channelUri") + 1]
+    assert channel == wanted["Build Tools"].uploads["vs-channel-2022"]
+    assert wanted["build tools"].spec["python"] == r"C:\python\3.12\python.exe"
+    assert layout_of(load_resources(), SERVER).cuda == r"C:\cuda\12.8"
+
+
+def test_an_unpinned_tool_stops_a_server_with_the_cure() -> None:
+    lock = load_lock()
+    if not lock.unpinned:
+        pytest.skip("the lock is complete")
+    with pytest.raises(LockError) as caught:
+        wanted_of(SERVER, lock)
+    assert "invoke lock" in caught.value.advice
 
 
 def test_pins_come_from_the_lock() -> None:
     lock, recipe = load_lock(), load_recipe("smoke-attention")
-    wanted = {w.id: w for w in wanted_resources(load_resources(), recipe, lock)}
+    wanted = wanted_of(SANDBOX)
     for archive in wanted["CUDA compiler"].spec["archives"]:
         tool = lock.tool(archive["name"])
         assert (archive["version"], archive["sha256"]) == (tool.version, tool.sha256)
@@ -58,22 +165,28 @@ def test_pins_come_from_the_lock() -> None:
     assert wanted["build tools"].spec["packages"] == {
         name: lock.tool(name).version for name in recipe.build_requires
     }
-    assert "tools" not in wanted["uv"].spec
-    for row in wanted.values():
+    assert wanted["build tools"].spec["python"] == SANDBOX.executable
+
+
+@pytest.mark.parametrize("place", [SANDBOX, SERVER])
+def test_what_is_sent(place: Place) -> None:
+    lock = complete(load_lock())
+    for row in wanted_of(place, lock).values():
         assert row.summary
         assert "{" not in row.summary
+        assert "{" not in str(row.spec).replace("{'", "")
+        assert not kinds.Resource.LOCAL & set(row.spec)
         assert set(row.uploads) <= set(lock.tools)
 
 
 def test_a_tool_named_twice_is_one() -> None:
     recipe = load_recipe("smoke-attention")
     recipe = recipe.model_copy(update={"test_requires": (*recipe.build_requires, "pytest")})
-    wanted = {w.id: w for w in wanted_resources(load_resources(), recipe, load_lock())}
-    names = [f["name"] for f in wanted["wheels"].spec["files"]]
-    assert names == [*recipe.build_requires, "pytest"]
+    made = wanted_resources(load_resources(), recipe, load_lock(), SANDBOX)
+    (files,) = [w.spec["files"] for w in made if w.id == "wheels"]
+    assert [f["name"] for f in files] == [*recipe.build_requires, "pytest"]
 
 
-def test_a_tool_that_is_not_pinned() -> None:
-    empty = ToolchainLock(version=1, tools={})
+def test_a_tool_that_is_not_in_the_lock() -> None:
     with pytest.raises(LockError, match="no tool"):
-        wanted_resources(load_resources(), load_recipe("smoke-attention"), empty)
+        wanted_of(SANDBOX, ToolchainLock(version=1, tools={}))

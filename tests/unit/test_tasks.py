@@ -122,9 +122,9 @@ def test_what_a_task_leaves_with(
 def test_no_password(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(WINRM)
-    code, said = invoke("provision", WCW_CONFIG=str(path), WCW_TEST_PW="")
-    assert code == 2
-    assert "WCW_TEST_PW" in said
+    code, said = invoke("doctor", WCW_CONFIG=str(path), WCW_TEST_PW="")
+    assert code == 7
+    assert "is not set" in said
     assert "export WCW_TEST_PW" in said
 
 

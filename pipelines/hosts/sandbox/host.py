@@ -19,30 +19,19 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any, Protocol
+from typing import IO, Any
 
 from pipelines.config import ROOT, SandboxHost
 from pipelines.errors import HostError
-from pipelines.hosts.base import Capabilities, Session
+from pipelines.hosts.base import Capabilities, Events, Session
 from pipelines.hosts.sandbox import image
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.hosts.sessions import over_winrs
 from pipelines.hosts.transports import winrs
-from pipelines.lock import Cache, FetchProgress
+from pipelines.lock import Cache
 
 _START_TIMEOUT = 60.0
 _STOP_TIMEOUT = 30.0
-
-
-class Events(Protocol):
-    """Told what goes on while a sandbox is made."""
-
-    def step(self, text: str) -> None:
-        """A new step begins."""
-
-    @property
-    def fetch(self) -> FetchProgress | None:
-        """Progress of downloads."""
 
 
 @dataclass(frozen=True)
@@ -141,7 +130,8 @@ class Sandbox:
         wanted = image.tools(self.python)
         if self.cache.missing(wanted):
             self.events.step("fetching")
-            self.cache.fetch_all(wanted, self.events.fetch)
+            with self.events.bars() as bars:
+                self.cache.fetch_all(wanted, bars)
         made = image.make_image(self.cache, self.python, self.events.step)
         self.events.step("copying the image")
         image.copy_image(made, self.home / "prefix")
@@ -234,6 +224,13 @@ class Sandbox:
         """Start the sandbox if need be and open a session."""
         state = self.state() or self.start(tied=True)
         return over_winrs(self.endpoint(state), self.executable, self.name)
+
+    def restart(self, session: Session) -> Session:
+        """Stop Windows and start it again."""
+        session.close()
+        self.close()
+        self.stop()
+        return self.connect()
 
     def close(self) -> None:
         """Stop the service if :meth:`connect` started it."""

@@ -1,4 +1,4 @@
-"""Wheels or zips unpacked into one directory: ``{path, archives, proof}``.
+"""Archives unpacked into one directory: ``{path, archives, proof}``; wheels, zips and tars.
 
 Each archive is ``{name, version, sha256, file, strip}``: ``file`` is its path on the host, and
 only members below ``strip`` are unpacked, without that prefix. ``proof`` is a file that must be
@@ -11,10 +11,13 @@ import json
 import os
 import pathlib
 import shutil
+import tarfile
 import zipfile
-from typing import Any
+from collections.abc import Iterator
+from typing import IO, Any
 
-from ..files import writing
+from ..files import remove_tree, writing
+from . import RefusedError
 
 _LIST = ".archives.json"
 
@@ -40,15 +43,19 @@ def check(spec: dict[str, Any]) -> dict[str, Any]:
     return {"ok": found == wanted, "found": f"{same} of {len(wanted)} archives"}
 
 
+def plan(spec: dict[str, Any]) -> str:
+    """The directory."""
+    return f"unpack {len(spec['archives'])} archives into {spec['path']}"
+
+
 def apply(spec: dict[str, Any]) -> None:
     """Unpack them into a fresh directory."""
     path = pathlib.Path(spec["path"])
-    if path.exists():
-        shutil.rmtree(path)
+    remove_tree(str(path))
     for archive in spec["archives"]:
         _unpack(pathlib.Path(archive["file"]), path, archive["strip"])
     if not (path / spec["proof"]).is_file():
-        raise FileNotFoundError(f"the archives hold no {spec['proof']}")
+        raise RefusedError(f"the archives hold no {spec['proof']}")
     listed = {archive["name"]: archive["sha256"] for archive in spec["archives"]}
     part = path / f"{_LIST}.part"
     part.write_text(json.dumps(listed), "utf-8")
@@ -57,20 +64,39 @@ def apply(spec: dict[str, Any]) -> None:
         pathlib.Path(archive["file"]).unlink(missing_ok=True)
 
 
+def forget(spec: dict[str, Any]) -> None:
+    """Count it as half-unpacked."""
+    (pathlib.Path(spec["path"]) / _LIST).unlink(missing_ok=True)
+
+
+def _members(archive: pathlib.Path) -> Iterator[tuple[str, IO[bytes]]]:
+    """Name and content of every file; links and devices are left out."""
+    if zipfile.is_zipfile(archive):
+        with zipfile.ZipFile(archive) as zipped:
+            for info in zipped.infolist():
+                if not info.is_dir():
+                    with zipped.open(info) as stream:
+                        yield info.filename, stream
+        return
+    with tarfile.open(archive) as tarred:
+        for member in tarred:
+            content = tarred.extractfile(member) if member.isfile() else None
+            if content is not None:
+                yield member.name, content
+
+
 def _unpack(archive: pathlib.Path, target: pathlib.Path, strip: str) -> None:
     prefix = strip.rstrip("/") + "/" if strip else ""
     made: set[pathlib.Path] = set()
-    with zipfile.ZipFile(archive) as members:
-        for member in members.infolist():
-            name = member.filename
-            if member.is_dir() or not name.startswith(prefix):
-                continue
-            parts = name[len(prefix) :].replace("\\", "/").split("/")
-            if ".." in parts or ":" in name or "" in parts:
-                raise ValueError(f"{archive.name}: member {name!r} would leave the directory")
-            path = target.joinpath(*parts)
-            if path.parent not in made:
-                path.parent.mkdir(parents=True, exist_ok=True)
-                made.add(path.parent)
-            with members.open(member) as source, writing(str(path)), path.open("wb") as sink:
-                shutil.copyfileobj(source, sink, 1 << 20)
+    for name, source in _members(archive):
+        if not name.startswith(prefix):
+            continue
+        parts = name[len(prefix) :].replace("\\", "/").split("/")
+        if ".." in parts or ":" in name or "" in parts:
+            raise ValueError(f"{archive.name}: member {name!r} would leave the directory")
+        path = target.joinpath(*parts)
+        if path.parent not in made:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            made.add(path.parent)
+        with writing(str(path)), path.open("wb") as sink:
+            shutil.copyfileobj(source, sink, 1 << 20)

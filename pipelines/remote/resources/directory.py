@@ -6,6 +6,8 @@ import os
 import pathlib
 from typing import Any
 
+from . import RefusedError
+
 
 def check(spec: dict[str, Any]) -> dict[str, Any]:
     """Whether it is there and writable."""
@@ -17,6 +19,17 @@ def check(spec: dict[str, Any]) -> dict[str, Any]:
     return {"ok": os.access(path, os.W_OK), "found": "there"}
 
 
+def plan(spec: dict[str, Any]) -> str:
+    """The directory."""
+    return f"make {spec['path']}"
+
+
 def apply(spec: dict[str, Any]) -> None:
-    """Make it, and what is above it."""
-    pathlib.Path(spec["path"]).mkdir(parents=True, exist_ok=True)
+    """Make it, and what is above it; a file of that name is not ours to remove."""
+    path = pathlib.Path(spec["path"])
+    try:
+        path.mkdir(parents=True, exist_ok=True)
+    except FileExistsError:
+        raise RefusedError(
+            f"{path} is a file, a directory is wanted", advice="Move it away on the host."
+        ) from None

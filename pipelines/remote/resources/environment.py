@@ -23,6 +23,11 @@ def check(spec: dict[str, Any]) -> dict[str, Any]:
     return {"ok": ok, "found": "not set" if found is None else str(found)}
 
 
+def plan(spec: dict[str, Any]) -> str:
+    """The variable."""
+    return f"set the machine's variable {spec['name']}"
+
+
 def apply(spec: dict[str, Any]) -> None:
     """Set it for the machine and for this process."""
     registry.write(_KEY, spec["name"], spec["value"])

@@ -21,6 +21,11 @@ def check(spec: dict[str, Any]) -> dict[str, Any]:
     return {"ok": good == wanted, "found": f"{good} of {wanted} files"}
 
 
+def plan(spec: dict[str, Any]) -> str:
+    """The directory."""
+    return f"upload what is missing into {spec['path']}"
+
+
 def apply(spec: dict[str, Any]) -> None:
     """The upload did it; what is missing now was lost on the way."""
     missing = [f["file"] for f in spec["files"] if not pathlib.Path(f["file"]).is_file()]

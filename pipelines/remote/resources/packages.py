@@ -1,34 +1,48 @@
-"""Python packages of this very Python: ``{packages: {name: version}, installer, wheels}``.
+"""Python packages of the Python that builds: ``{packages, installer, wheels, python}``.
 
-``installer`` is uv.exe on the host, ``wheels`` a directory with the pinned wheels; nothing is
-fetched from anywhere else.
+``packages`` maps names to versions, ``installer`` is uv.exe on the host, ``wheels`` a directory
+with the pinned wheels; nothing is fetched from anywhere else.
 """
 
 from __future__ import annotations
 
-import importlib
 import importlib.metadata
+import os
+import pathlib
 import sys
+import sysconfig
 from typing import Any
 
 from ..process import capture
+from . import RefusedError
 
 _TIMEOUT = 300.0
 
 
-def _version(name: str) -> str:
-    try:
-        return importlib.metadata.version(name)
-    except importlib.metadata.PackageNotFoundError:
-        return ""
+def _site(python: str) -> str:
+    """The directory in which that Python's packages are."""
+    if os.path.normcase(python) == os.path.normcase(sys.executable):
+        return sysconfig.get_path("purelib")
+    return str(pathlib.Path(python).parent / "Lib" / "site-packages")
+
+
+def _versions(spec: dict[str, Any]) -> dict[str, str]:
+    importlib.metadata.MetadataPathFinder.invalidate_caches()
+    found = importlib.metadata.distributions(path=[_site(spec["python"])])
+    return {str(one.metadata["Name"]).lower().replace("_", "-"): one.version for one in found}
 
 
 def check(spec: dict[str, Any]) -> dict[str, Any]:
     """Compare with the installed versions."""
-    importlib.invalidate_caches()
-    found = {name: _version(name) for name in spec["packages"]}
+    installed = _versions(spec)
+    found = {name: installed.get(name, "") for name in spec["packages"]}
     have = [f"{name} {version}" for name, version in found.items() if version]
     return {"ok": found == spec["packages"], "found": ", ".join(have) or "none"}
+
+
+def plan(spec: dict[str, Any]) -> str:
+    """What is installed."""
+    return f"install {len(spec['packages'])} packages into {spec['python']}"
 
 
 def apply(spec: dict[str, Any]) -> None:
@@ -36,7 +50,7 @@ def apply(spec: dict[str, Any]) -> None:
     wanted = [f"{name}=={version}" for name, version in spec["packages"].items()]
     command = [spec["installer"], "pip", "install", "--quiet", "--offline", "--no-index"]
     command += ["--no-cache", "--no-config", "--system", "--break-system-packages"]
-    command += ["--find-links", spec["wheels"], "--python", sys.executable, *wanted]
+    command += ["--find-links", spec["wheels"], "--python", spec["python"], *wanted]
     code, output = capture(command, timeout=_TIMEOUT)
     if code:
-        raise RuntimeError(f"uv pip install left with {code}: {output[-2000:]}")
+        raise RefusedError(f"uv pip install left with {code}: {output[-2000:]}")

@@ -1,0 +1,16 @@
+# The last lines of the installers' logs that tell of errors, newest log first.
+[CmdletBinding()]
+param(
+    [Parameter(Mandatory)] [string[]] $Directories,
+    [Parameter(Mandatory)] [string[]] $Patterns
+)
+$Ansible.Changed = $false
+$logs = foreach ($directory in $Directories) {
+    foreach ($pattern in $Patterns) {
+        Get-ChildItem -Path $directory -Filter $pattern -File -ErrorAction SilentlyContinue
+    }
+}
+foreach ($log in $logs | Sort-Object LastWriteTime -Descending | Select-Object -First 3) {
+    $log.FullName
+    Get-Content -LiteralPath $log.FullName -Tail 20 | ForEach-Object { [string] $_ }
+}

@@ -1,0 +1,74 @@
+"""``thresholds.yaml``: from where the doctor warns."""
+
+from __future__ import annotations
+
+from functools import cache
+from pathlib import Path
+from typing import Self
+
+import yaml
+from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt, ValidationError
+from pydantic import model_validator as _check
+
+from pipelines.config import explain
+from pipelines.errors import ConfigError
+
+THRESHOLDS_FILE = Path(__file__).resolve().with_name("thresholds.yaml")
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class Least(_Model):
+    """Less than ``warn`` is worth a warning, less than ``fail`` an error."""
+
+    warn: PositiveFloat
+    fail: PositiveFloat
+
+    @_check(mode="after")
+    def _in_order(self) -> Self:
+        if self.fail > self.warn:
+            raise ValueError("fail must not be above warn")
+        return self
+
+
+class Most(_Model):
+    """More than ``warn`` is worth a warning, more than ``fail`` an error."""
+
+    warn: PositiveFloat
+    fail: PositiveFloat
+
+    @_check(mode="after")
+    def _in_order(self) -> Self:
+        if self.fail < self.warn:
+            raise ValueError("fail must not be below warn")
+        return self
+
+
+class Thresholds(_Model):
+    """The file; GiB, characters, seconds."""
+
+    memory_per_job: Least
+    host_disk: Least
+    sandbox_disk: Least
+    controller_disk: Least
+    shell_memory: Least
+    shell_processes: Least
+    clock_skew: Most
+    build_root: PositiveInt
+    temp: PositiveInt
+    longest_path: PositiveInt
+    max_path: PositiveInt
+    ninja: str
+
+
+@cache
+def load_thresholds(path: Path = THRESHOLDS_FILE) -> Thresholds:
+    """Read the file; :class:`ConfigError` names the file and the key that is wrong."""
+    try:
+        return Thresholds.model_validate(yaml.safe_load(path.read_text("utf-8")))
+    except ValidationError as error:
+        raise ConfigError(explain(path, error), advice="Restore it from git.") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: {error}", advice="Restore it from git.") from None

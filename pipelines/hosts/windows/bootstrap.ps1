@@ -1,0 +1,347 @@
+<#
+Puts a Python on a bare Windows. The only PowerShell that the pipeline runs on a host; works on
+Windows PowerShell 5.1 and on PowerShell 7.
+
+Standard input, after what the loader took: the payload, a zip file, as lines of base64. Standard
+output: lines of 'wcw-bootstrap ' and a JSON object in ASCII. Its key 'state' is
+  need        the payload is wanted now
+  present     this very Python is there and runs: nothing was done
+  installed   it was put there and runs
+  failed      it was not; 'kind' and 'message' say why, and what was there before is untouched
+
+No program is started with this process' own input: a child that looks at a pipe while somebody
+reads from it waits until something comes (https://github.com/python/cpython/issues/78961 is one
+of its forms).
+#>
+[CmdletBinding()]
+param(
+    # Directory that is to hold python.exe.
+    [Parameter(Mandatory = $true)]
+    [ValidatePattern('^[A-Za-z]:\\[^\\]')]
+    [string] $Target,
+
+    # Names the content; what the marker file of a finished installation holds.
+    [Parameter(Mandatory = $true)]
+    [ValidatePattern('^[0-9a-f]{64}$')]
+    [string] $Marker,
+
+    # The zip file's sha256.
+    [Parameter(Mandatory = $true)]
+    [ValidatePattern('^[0-9a-f]{64}$')]
+    [string] $Digest,
+
+    # Bytes of the zip file.
+    [Parameter(Mandatory = $true)]
+    [ValidateRange(1, 1073741824)]
+    [long] $Size,
+
+    # Bytes that its files take once unpacked.
+    [Parameter(Mandatory = $true)]
+    [ValidateRange(1, 4294967296)]
+    [long] $Unpacked
+)
+
+Set-StrictMode -Version Latest
+$ErrorActionPreference = 'Stop'
+$ProgressPreference = 'SilentlyContinue'
+
+function Write-Answer {
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory = $true)]
+        [hashtable] $Answer
+    )
+    $text = ConvertTo-Json -InputObject $Answer -Compress
+    $ascii = New-Object -TypeName System.Text.StringBuilder
+    foreach ($character in $text.ToCharArray()) {
+        $code = [int] $character
+        if ($code -ge 32 -and $code -le 126) {
+            $null = $ascii.Append($character)
+        }
+        else {
+            $null = $ascii.Append(('\u{0:x4}' -f $code))
+        }
+    }
+    [System.Console]::Out.WriteLine('wcw-bootstrap ' + $ascii.ToString())
+    [System.Console]::Out.Flush()
+}
+
+function Get-FailureKind {
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory = $true)]
+        [System.Exception] $Problem
+    )
+    $code = $Problem.HResult -band 0xFFFF
+    if ($Problem -is [System.IO.InvalidDataException] -or $Problem -is [System.FormatException]) {
+        return 'damaged'
+    }
+    if ($Problem -is [System.UnauthorizedAccessException]) {
+        return 'denied'
+    }
+    if ($Problem -is [System.IO.IOException]) {
+        # ERROR_HANDLE_DISK_FULL, ERROR_DISK_FULL; ERROR_ACCESS_DENIED, ERROR_SHARING_VIOLATION
+        if (@(39, 112) -contains $code) {
+            return 'disk-full'
+        }
+        if (@(5, 32) -contains $code) {
+            return 'busy'
+        }
+    }
+    return 'other'
+}
+
+function Invoke-Program {
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory = $true)]
+        [string] $Path,
+
+        [Parameter(Mandatory = $true)]
+        [string] $Arguments
+    )
+    $start = New-Object -TypeName System.Diagnostics.ProcessStartInfo
+    $start.FileName = $Path
+    $start.Arguments = $Arguments
+    $start.UseShellExecute = $false
+    $start.CreateNoWindow = $true
+    $start.RedirectStandardInput = $true
+    $start.RedirectStandardOutput = $true
+    $start.RedirectStandardError = $true
+    $process = [System.Diagnostics.Process]::Start($start)
+    try {
+        $process.StandardInput.Close()
+        $output = $process.StandardOutput.ReadToEndAsync()
+        $complaint = $process.StandardError.ReadToEndAsync()
+        if (-not $process.WaitForExit(120000)) {
+            $process.Kill()
+            throw ('{0} did not end within 120 s' -f $Path)
+        }
+        if ($process.ExitCode -ne 0) {
+            throw ('{0} ended with exit code {1}: {2}' -f $Path, $process.ExitCode, $complaint.Result.Trim())
+        }
+        return $output.Result.Trim()
+    }
+    finally {
+        $process.Dispose()
+    }
+}
+
+function Get-PythonFact {
+    # What python.exe says of itself; it must load extension modules and their DLLs, too.
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory = $true)]
+        [string] $Path
+    )
+    $said = Invoke-Program -Path $Path -Arguments '-I -c "import ctypes, hashlib, socket, sys; print(sys.version.split()[0], ctypes.sizeof(ctypes.c_void_p) * 8)"'
+    $words = @($said.Split(' '))
+    if ($words.Count -ne 2) {
+        throw ('{0} answered: {1}' -f $Path, $said)
+    }
+    return @{ python = $Path; version = $words[0]; bits = [int] $words[1] }
+}
+
+function Move-Directory {
+    # Patiently: virus scanners hold new files open for a moment.
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory = $true)]
+        [string] $Source,
+
+        [Parameter(Mandatory = $true)]
+        [string] $Destination
+    )
+    $attempt = 0
+    while ($true) {
+        try {
+            [System.IO.Directory]::Move($Source, $Destination)
+            return
+        }
+        catch {
+            $attempt += 1
+            if ($attempt -ge 20) {
+                throw
+            }
+            Start-Sleep -Milliseconds 250
+        }
+    }
+}
+
+function Remove-Path {
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory = $true)]
+        [string] $Path
+    )
+    if (Test-Path -LiteralPath $Path) {
+        Remove-Item -LiteralPath $Path -Recurse -Force
+    }
+}
+
+function New-ParentDirectory {
+    # Below the root of a drive every user may make and rename directories. One that holds what an
+    # administrator runs is for administrators to change.
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory = $true)]
+        [string] $Path
+    )
+    if (Test-Path -LiteralPath $Path -PathType Container) {
+        return
+    }
+    $null = [System.IO.Directory]::CreateDirectory($Path)
+    $user = [System.Security.Principal.WindowsIdentity]::GetCurrent().User.Value
+    $everybody = '*S-1-5-32-545:(OI)(CI)RX'
+    $owners = '*S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F *{0}:(OI)(CI)F' -f $user
+    $arguments = '"{0}" /inheritance:r /grant:r {1} {2}' -f $Path, $owners, $everybody
+    $icacls = Join-Path -Path ([System.Environment]::SystemDirectory) -ChildPath 'icacls.exe'
+    $null = Invoke-Program -Path $icacls -Arguments $arguments
+}
+
+function Assert-Space {
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory = $true)]
+        [string] $Path,
+
+        [Parameter(Mandatory = $true)]
+        [long] $Bytes
+    )
+    $drive = New-Object -TypeName System.IO.DriveInfo -ArgumentList ([System.IO.Path]::GetPathRoot($Path))
+    if ($drive.AvailableFreeSpace -lt $Bytes) {
+        $message = '{0} has {1} bytes free, {2} are needed' -f $drive.Name, $drive.AvailableFreeSpace, $Bytes
+        # HRESULT_FROM_WIN32(ERROR_DISK_FULL)
+        throw (New-Object -TypeName System.IO.IOException -ArgumentList @($message, -2147024784))
+    }
+}
+
+function Save-Payload {
+    # Standard input to a file, bounded by the size that was announced; then the proof.
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory = $true)]
+        [string] $Path,
+
+        [Parameter(Mandatory = $true)]
+        [long] $Size,
+
+        [Parameter(Mandatory = $true)]
+        [string] $Digest
+    )
+    $received = [long] 0
+    $file = [System.IO.File]::Open($Path, [System.IO.FileMode]::Create, [System.IO.FileAccess]::ReadWrite, [System.IO.FileShare]::None)
+    try {
+        while ($received -lt $Size) {
+            $line = [System.Console]::In.ReadLine()
+            if ($null -eq $line) {
+                throw (New-Object -TypeName System.IO.InvalidDataException -ArgumentList ('the input ended after {0} of {1} bytes' -f $received, $Size))
+            }
+            $bytes = [System.Convert]::FromBase64String($line)
+            $received += $bytes.Length
+            if ($received -gt $Size) {
+                throw (New-Object -TypeName System.IO.InvalidDataException -ArgumentList ('more than {0} bytes came' -f $Size))
+            }
+            $file.Write($bytes, 0, $bytes.Length)
+        }
+        $file.Flush($true)
+        $file.Position = 0
+        $algorithm = [System.Security.Cryptography.SHA256]::Create()
+        try {
+            $found = [System.BitConverter]::ToString($algorithm.ComputeHash($file)).Replace('-', '').ToLowerInvariant()
+        }
+        finally {
+            $algorithm.Dispose()
+        }
+        if ($found -ne $Digest) {
+            throw (New-Object -TypeName System.IO.InvalidDataException -ArgumentList ('sha256 of what came is {0}, expected {1}' -f $found, $Digest))
+        }
+    }
+    finally {
+        $file.Dispose()
+    }
+}
+
+$parent = [System.IO.Path]::GetDirectoryName($Target)
+$part = $Target + '.wcw-zip'
+$fresh = $Target + '.new'
+$old = $Target + '.wcw-old'
+$python = Join-Path -Path $Target -ChildPath 'python.exe'
+$seal = Join-Path -Path $Target -ChildPath 'wcw-python.txt'
+$lock = $null
+try {
+    $there = Test-Path -LiteralPath $Target
+    if ($there -and -not (Test-Path -LiteralPath $seal -PathType Leaf)) {
+        if (@(Get-ChildItem -LiteralPath $Target -Force).Count -gt 0) {
+            Write-Answer -Answer @{ state = 'failed'; kind = 'foreign'; message = ('{0} holds something else' -f $Target) }
+            return
+        }
+    }
+    elseif ($there -and [System.IO.File]::ReadAllText($seal).Trim() -eq $Marker) {
+        try {
+            $fact = Get-PythonFact -Path $python
+            Write-Answer -Answer ($fact + @{ state = 'present' })
+            return
+        }
+        catch {
+            # It does not run any more: it is made anew.
+            Write-Verbose -Message $_.ToString()
+        }
+    }
+    New-ParentDirectory -Path $parent
+    # Closed, and thereby removed, by Windows when this process dies; two at a time would mix.
+    $lock = New-Object -TypeName System.IO.FileStream -ArgumentList @(
+        ($Target + '.wcw-lock'), [System.IO.FileMode]::OpenOrCreate, [System.IO.FileAccess]::ReadWrite,
+        [System.IO.FileShare]::None, 4096, [System.IO.FileOptions]::DeleteOnClose
+    )
+    Remove-Path -Path $fresh
+    Remove-Path -Path $part
+    Assert-Space -Path $Target -Bytes ($Size + $Unpacked)
+    Write-Answer -Answer @{ state = 'need' }
+    Save-Payload -Path $part -Size $Size -Digest $Digest
+    Add-Type -AssemblyName 'System.IO.Compression.FileSystem'
+    [System.IO.Compression.ZipFile]::ExtractToDirectory($part, $fresh)
+    $null = Get-PythonFact -Path (Join-Path -Path $fresh -ChildPath 'python.exe')
+    [System.IO.File]::WriteAllText((Join-Path -Path $fresh -ChildPath 'wcw-python.txt'), $Marker)
+    if ($there) {
+        Remove-Path -Path $old
+        Move-Directory -Source $Target -Destination $old
+    }
+    try {
+        Move-Directory -Source $fresh -Destination $Target
+    }
+    catch {
+        if ($there) {
+            [System.IO.Directory]::Move($old, $Target)
+        }
+        throw
+    }
+    $fact = Get-PythonFact -Path $python
+    Write-Answer -Answer ($fact + @{ state = 'installed' })
+}
+catch {
+    $problem = $_.Exception
+    while ($null -ne $problem.InnerException) {
+        $problem = $problem.InnerException
+    }
+    $message = $problem.Message
+    Write-Answer -Answer @{
+        state   = 'failed'
+        kind    = Get-FailureKind -Problem $problem
+        message = $message.Substring(0, [System.Math]::Min(600, $message.Length))
+    }
+}
+finally {
+    if ($null -ne $lock) {
+        $litter = @($part, $fresh)
+        if (Test-Path -LiteralPath $Target) {
+            $litter += $old
+        }
+        foreach ($path in $litter) {
+            if (Test-Path -LiteralPath $path) {
+                Remove-Item -LiteralPath $path -Recurse -Force -ErrorAction SilentlyContinue
+            }
+        }
+        $lock.Dispose()
+    }
+}

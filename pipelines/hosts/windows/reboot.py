@@ -1,0 +1,181 @@
+"""Restarts a host and waits until it is back, however long it refuses connections.
+
+That it answers proves nothing: Windows goes on answering for a while after it was asked. Its boot
+identity must have changed, and then it must answer twice in a row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay
+from tenacity.wait import wait_base, wait_exponential_jitter
+
+from pipelines.console import safe
+from pipelines.errors import AuthError, HostError, RemoteError
+from pipelines.hosts.base import Session
+
+#: Seconds between attempts: 1, 2, 4, 8, 12, 12 ... and up to one more, so that many controllers
+#: do not knock at the same moment.
+PAUSES = wait_exponential_jitter(initial=1, max=12, jitter=1)
+#: A booting host may refuse a sign-in that it will accept; many refusals lock an account.
+SIGN_INS = 3
+#: Seconds between the two answers that prove it is back.
+SETTLE = 0.5
+
+_SCHEDULED, _UNDER_WAY, _NONE_SCHEDULED, _DENIED = 1190, 1115, 1116, 5
+
+
+class _SameBootError(HostError):
+    """The host answers, and runs since before it was asked to restart."""
+
+
+def reboot_and_wait(
+    connect: Callable[[], Session],
+    session: Session,
+    *,
+    timeout: float = 600.0,
+    reason: str = "restart asked for by the build pipeline",
+    command: Sequence[str] = (),
+    abort_command: Sequence[str] = (),
+    identity: str = "",
+    pauses: wait_base = PAUSES,
+    progress: Callable[[str], object] | None = None,
+) -> Session:
+    """Restart the host of ``session`` and return a new session, made by ``connect``.
+
+    ``session`` is closed. ``progress`` is told, for example, "rebooting, 40 s". No attempt begins
+    after ``timeout`` seconds, each may take as long as ``connect`` does. ``command``,
+    ``abort_command`` and ``identity`` (a file) stand in for shutdown.exe and the kernel's boot
+    time. Raises :class:`HostError` when the host refuses, did not go down or did not come back,
+    and ``AuthError`` when it keeps refusing the sign-in.
+    """
+    with contextlib.closing(session):
+        before = session.call("power.boot_identity", path=identity)
+        _ask(session, reason, list(command), list(abort_command))
+    return _Wait(connect, before, identity, progress).until(timeout, pauses)
+
+
+def _ask(session: Session, reason: str, command: list[str], abort_command: list[str]) -> None:
+    """Have the restart begin; a connection that breaks meanwhile is a good sign, not an error."""
+    try:
+        done = session.call("power.reboot", command=command, reason=reason)
+        if done["code"] == _SCHEDULED:  # somebody's, perhaps for tomorrow
+            called_off = session.call("power.abort", command=abort_command)
+            if called_off["code"] not in (0, _NONE_SCHEDULED, _UNDER_WAY):
+                raise _refusal("a scheduled restart could not be called off", called_off)
+            done = session.call("power.reboot", command=command, reason=reason)
+    except RemoteError as error:
+        raise HostError(
+            f"the host cannot be restarted: {error.message}",
+            advice="Restart it by hand, then run the same command again.",
+        ) from error
+    except (_RefusedError, AuthError):
+        raise
+    except HostError:
+        return
+    if done["code"] not in (0, _UNDER_WAY):
+        raise _refusal("the host refused to restart", done)
+
+
+class _RefusedError(HostError):
+    """shutdown.exe said no."""
+
+
+def _refusal(what: str, done: dict[str, Any]) -> _RefusedError:
+    advice = "Restart it by hand, then run the same command again."
+    if done["code"] == _DENIED:
+        advice = "The user that signs in must be allowed to shut down the system, also remotely."
+    return _RefusedError(
+        f"{what}: exit code {done['code']}: {safe(str(done['said']), 300) or 'no message'}",
+        advice=advice,
+    )
+
+
+class _Wait:
+    """Knocks until the host is back; a connection that failed is never used again."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Session],
+        before: str,
+        identity: str,
+        progress: Callable[[str], object] | None,
+    ) -> None:
+        self.connect = connect
+        self.before = before
+        self.identity = identity
+        self.progress = progress
+        self.began = time.monotonic()
+        self.session: Session | None = None
+        self.sign_ins = 0
+
+    def until(self, timeout: float, pauses: wait_base) -> Session:
+        knocks = Retrying(
+            stop=stop_after_delay(timeout),
+            wait=pauses,
+            retry=retry_if_exception(self._again),
+            before_sleep=self._tell,
+            reraise=True,
+        )
+        try:
+            return knocks(self._knock)
+        except AuthError:
+            raise
+        except _SameBootError as error:
+            raise HostError(
+                f"the host answers, but has not restarted within {timeout:g} s",
+                advice="Something holds it back: somebody called it off, or updates are being "
+                "installed. Restart it by hand, then run the same command again.",
+            ) from error
+        except (HostError, RemoteError) as error:
+            raise HostError(
+                f"the host was restarted and did not come back within {timeout:g} s; the last "
+                f"attempt: {error.message}",
+                advice="Look at its console. Once it is up, run the same command again.",
+            ) from error
+        finally:
+            self._drop()
+
+    def _again(self, error: BaseException) -> bool:
+        if isinstance(error, AuthError):
+            self.sign_ins += 1
+            return self.sign_ins < SIGN_INS
+        return isinstance(error, HostError | RemoteError)
+
+    def _tell(self, _: RetryCallState) -> None:
+        if self.progress is not None:
+            self.progress(f"rebooting, {time.monotonic() - self.began:.0f} s")
+
+    def _knock(self) -> Session:
+        try:
+            if self.session is None:
+                self.session = self.connect()
+            self._prove(self.session)
+        except _SameBootError:
+            raise
+        except BaseException:
+            self._drop()
+            raise
+        session, self.session = self.session, None
+        return session
+
+    def _prove(self, session: Session) -> None:
+        """Raise unless the host was restarted and answers twice."""
+        found = self._identity(session)
+        if found == self.before:
+            raise _SameBootError("the host has not restarted yet")
+        time.sleep(SETTLE)
+        if self._identity(session) != found:
+            raise HostError("the host restarts once more")
+
+    def _identity(self, session: Session) -> str:
+        return str(session.call("power.boot_identity", path=self.identity))
+
+    def _drop(self) -> None:
+        if self.session is not None:
+            self.session.close()
+            self.session = None

@@ -1,0 +1,134 @@
+"""What only the kernel knows: the commit limit, the limits of our job, rights, the start.
+
+On Linux, where the sandbox's tests and developers are, the answers come from /proc.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import pathlib
+import sys
+import time
+from typing import Any
+
+
+class _Performance(ctypes.Structure):
+    """PERFORMANCE_INFORMATION; all but the first and last three count pages."""
+
+    _fields_ = (
+        ("size", ctypes.c_uint32),
+        ("commit_total", ctypes.c_size_t),
+        ("commit_limit", ctypes.c_size_t),
+        ("commit_peak", ctypes.c_size_t),
+        ("physical_total", ctypes.c_size_t),
+        ("physical_available", ctypes.c_size_t),
+        ("system_cache", ctypes.c_size_t),
+        ("kernel_total", ctypes.c_size_t),
+        ("kernel_paged", ctypes.c_size_t),
+        ("kernel_nonpaged", ctypes.c_size_t),
+        ("page_size", ctypes.c_size_t),
+        ("handles", ctypes.c_uint32),
+        ("processes", ctypes.c_uint32),
+        ("threads", ctypes.c_uint32),
+    )
+
+
+class _JobLimits(ctypes.Structure):
+    """JOBOBJECT_EXTENDED_LIMIT_INFORMATION."""
+
+    _fields_ = (
+        ("times", ctypes.c_int64 * 2),
+        ("flags", ctypes.c_uint32),
+        ("working_set", ctypes.c_size_t * 2),
+        ("active_processes", ctypes.c_uint32),
+        ("affinity", ctypes.c_size_t),
+        ("classes", ctypes.c_uint32 * 2),
+        ("transfers", ctypes.c_uint64 * 6),
+        ("process_memory", ctypes.c_size_t),
+        ("job_memory", ctypes.c_size_t),
+        ("peaks", ctypes.c_size_t * 2),
+    )
+
+
+_ACTIVE_PROCESSES, _PROCESS_MEMORY, _JOB_MEMORY = 0x8, 0x100, 0x200
+
+
+def wine() -> str | None:
+    """Wine's version where this is Wine, ``None`` on a genuine Windows."""
+    if sys.platform != "win32":
+        return None
+    tell = getattr(ctypes.WinDLL("ntdll"), "wine_get_version", None)
+    if tell is None:
+        return None
+    tell.restype = ctypes.c_char_p
+    return str(tell().decode("ascii", "replace"))
+
+
+def commit() -> dict[str, int]:
+    """Bytes that processes have reserved, and may at most: memory plus page files."""
+    if sys.platform == "win32":
+        told = _Performance()
+        told.size = ctypes.sizeof(told)
+        if not ctypes.WinDLL("kernel32").K32GetPerformanceInfo(ctypes.byref(told), told.size):
+            raise OSError("GetPerformanceInfo failed")
+        page = told.page_size
+        return {"limit": told.commit_limit * page, "used": told.commit_total * page}
+    rows = pathlib.Path("/proc/meminfo").read_text("ascii").splitlines()
+    sizes = {row.partition(":")[0]: int(row.split()[1]) << 10 for row in rows}
+    return {"limit": sizes["CommitLimit"], "used": sizes["Committed_AS"]}
+
+
+def job() -> dict[str, int | None] | None:
+    """The limits of the job object that WinRM put this Python into; ``None`` outside of one.
+
+    This is what really holds for a process of a shell, whatever the configuration says.
+    """
+    if sys.platform != "win32":
+        return None
+    kernel: Any = ctypes.WinDLL("kernel32")
+    kernel.GetCurrentProcess.restype = ctypes.c_void_p
+    kernel.IsProcessInJob.argtypes = [ctypes.c_void_p] * 3
+    inside = ctypes.c_int(0)
+    if not kernel.IsProcessInJob(kernel.GetCurrentProcess(), None, ctypes.byref(inside)):
+        raise OSError("IsProcessInJob failed")
+    if not inside.value:
+        return None
+    limits = _JobLimits()
+    kernel.QueryInformationJobObject.argtypes = [
+        ctypes.c_void_p,
+        ctypes.c_int,
+        ctypes.c_void_p,
+        ctypes.c_uint32,
+        ctypes.c_void_p,
+    ]
+    extended = 9
+    size = ctypes.sizeof(limits)
+    if not kernel.QueryInformationJobObject(None, extended, ctypes.byref(limits), size, None):
+        raise OSError("QueryInformationJobObject failed")
+    memory = [
+        size
+        for flag, size in (
+            (_JOB_MEMORY, limits.job_memory),
+            (_PROCESS_MEMORY, limits.process_memory),
+        )
+        if limits.flags & flag
+    ]
+    processes = limits.active_processes if limits.flags & _ACTIVE_PROCESSES else None
+    return {"memory": min(memory) if memory else None, "processes": processes}
+
+
+def up_since() -> float:
+    """When the machine started, seconds of the epoch."""
+    if sys.platform == "win32":
+        ticks: Any = ctypes.WinDLL("kernel32").GetTickCount64
+        ticks.restype = ctypes.c_uint64
+        return time.time() - float(ticks()) / 1000
+    return time.time() - float(pathlib.Path("/proc/uptime").read_text("ascii").split()[0])
+
+
+def administrator() -> bool:
+    """Whether this process may change the machine."""
+    if sys.platform == "win32":
+        return bool(ctypes.WinDLL("shell32").IsUserAnAdmin())
+    return os.geteuid() == 0

@@ -1,0 +1,140 @@
+"""Compilers, GPUs and tools that a build needs: where they are and which version."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import os
+import pathlib
+import re
+import shutil
+from collections.abc import Callable, Iterator
+from functools import partial
+from typing import Any
+
+from ..facts import gather
+from ..process import capture
+from ..rpc import idempotent
+
+#: Seconds that a program may take to name its version; nvidia-smi is slow after a start.
+PATIENCE = 30.0
+
+_NAMED = re.compile(r"\d+\.\d+(?:\.\d+)*")
+_TOOLSET = re.compile(r"14\.\d+\.\d+")
+_NVCC = re.compile(r"\bV(\d+\.\d+\.\d+)")
+_GPU_FIELDS = ("name", "compute_cap", "driver_version", "driver_model.current", "memory.total")
+
+
+def _programs() -> list[str]:
+    """The directories of installed programs."""
+    names = ("ProgramFiles", "ProgramFiles(x86)", "ProgramW6432")
+    return list(dict.fromkeys(filter(None, map(os.environ.get, names))))
+
+
+def _find(name: str, places: list[str]) -> str | None:
+    """The path of a program, in ``places`` or on PATH; ``None`` when it is in neither."""
+    search = os.pathsep.join([*places, os.environ.get("PATH", "")])
+    return shutil.which(name, path=search)
+
+
+def _run(*command: str) -> str:
+    code, text = capture(command, timeout=PATIENCE)
+    if code:
+        raise OSError(f"{command[0]} left with {code}: {text.strip()[:200]}")
+    return text
+
+
+def _version(name: str, places: list[str]) -> dict[str, Any] | None:
+    path = _find(name, places)
+    if path is None:
+        return None
+    told = _NAMED.search(_run(path, "--version"))
+    return {"path": path, "version": told[0] if told else None}
+
+
+def _toolsets(installation: str) -> list[str]:
+    """MSVC toolsets of one installation, as their directories are called."""
+    root = pathlib.Path(installation, "VC", "Tools", "MSVC")
+    if not root.is_dir():
+        return []
+    return sorted(p.name for p in root.iterdir() if _TOOLSET.fullmatch(p.name))
+
+
+def _vswhere() -> list[dict[str, Any]]:
+    """What Microsoft's own locator says, empty when it is not installed."""
+    for base in _programs():
+        path = pathlib.Path(base, "Microsoft Visual Studio", "Installer", "vswhere.exe")
+        if path.is_file():
+            flags = ("-all", "-products", "*", "-format", "json", "-utf8", "-nologo")
+            return [
+                {
+                    "path": row.get("installationPath"),
+                    "name": row.get("displayName"),
+                    "version": row.get("installationVersion"),
+                    "complete": row.get("isComplete"),
+                }
+                for row in json.loads(_run(str(path), *flags))
+            ]
+    return []
+
+
+def _on_disk() -> Iterator[dict[str, Any]]:
+    """Installations at the usual places (year or version, edition), and the one in use."""
+    folders = [os.environ["VSINSTALLDIR"]] if os.environ.get("VSINSTALLDIR") else []
+    for base in _programs():
+        root = pathlib.Path(base, "Microsoft Visual Studio")
+        if root.is_dir():
+            folders += [str(path) for path in root.glob("*/*") if (path / "VC").is_dir()]
+    for folder in dict.fromkeys(folders):
+        name = " ".join(pathlib.Path(folder).parts[-2:])
+        yield {"path": folder, "name": name, "version": None, "complete": None}
+
+
+def _visual_studio() -> list[dict[str, Any]]:
+    found = _vswhere() or list(_on_disk())
+    return [{**row, "toolsets": _toolsets(str(row["path"]))} for row in found]
+
+
+def _nvcc(cuda: str) -> dict[str, Any] | None:
+    """The CUDA compiler in ``cuda``, else in CUDA_PATH, else on PATH."""
+    roots = [root for root in (cuda, os.environ.get("CUDA_PATH")) if root]
+    path = _find("nvcc", [str(pathlib.Path(root, "bin")) for root in roots])
+    if path is None:
+        return None
+    told = _NVCC.search(_run(path, "--version"))
+    return {"path": path, "version": told[1] if told else None}
+
+
+def _gpus() -> list[dict[str, str]] | None:
+    """GPUs as the driver names them, memory in MiB; ``None`` where there is no driver."""
+    places = [str(pathlib.Path(base, "NVIDIA Corporation", "NVSMI")) for base in _programs()]
+    smi = _find("nvidia-smi", places)
+    if smi is None:
+        return None
+    fields = ",".join(_GPU_FIELDS)
+    text = _run(smi, f"--query-gpu={fields}", "--format=csv,noheader,nounits")
+    names = ("name", "capability", "driver", "model", "memory")
+    rows = csv.reader(io.StringIO(text), skipinitialspace=True)
+    return [
+        dict(zip(names, (cell.strip() for cell in row), strict=True))
+        for row in rows
+        if len(row) == len(names)
+    ]
+
+
+@idempotent
+def tools(cuda: str, programs: dict[str, list[str]]) -> dict[str, Any]:
+    """Visual Studio, nvcc (in ``cuda`` first), GPUs, and each of ``programs``.
+
+    ``programs`` maps a name to the directories in which it is looked for before PATH. What is not
+    installed is ``None`` without a problem.
+    """
+    sources: dict[str, Callable[[], Any]] = {
+        "visual_studio": _visual_studio,
+        "nvcc": partial(_nvcc, cuda),
+        "gpus": _gpus,
+    }
+    for name, places in programs.items():
+        sources[name] = partial(_version, name, places)
+    return gather(sources)

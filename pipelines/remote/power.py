@@ -1,0 +1,142 @@
+r"""Restarting the host, and telling whether it was restarted.
+
+A restart is proved by the boot identity: text that stays the same as long as the kernel runs, and
+is another one afterwards.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import importlib
+import subprocess
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from .rpc import idempotent
+
+BOOT_ID = "/proc/sys/kernel/random/boot_id"
+_TIMEOUT = 60.0
+_OUTPUT_LIMIT = 1000
+
+_KEYS = (
+    (
+        "component servicing",
+        r"SOFTWARE\Microsoft\Windows\CurrentVersion\Component Based Servicing\RebootPending",
+    ),
+    (
+        "Windows Update",
+        r"SOFTWARE\Microsoft\Windows\CurrentVersion\WindowsUpdate\Auto Update\RebootRequired",
+    ),
+)
+_SESSION_MANAGER = r"SYSTEM\CurrentControlSet\Control\Session Manager"
+_RENAMES = ("PendingFileRenameOperations", "PendingFileRenameOperations2")
+
+
+class _TimeOfDay(ctypes.Structure):
+    """SYSTEM_TIMEOFDAY_INFORMATION; times in units of 100 ns since 1601."""
+
+    _fields_ = (
+        ("boot_time", ctypes.c_int64),
+        ("current_time", ctypes.c_int64),
+        ("time_zone_bias", ctypes.c_int64),
+        ("time_zone_id", ctypes.c_uint32),
+        ("reserved", ctypes.c_uint32),
+        ("boot_time_bias", ctypes.c_uint64),
+        ("sleep_time_bias", ctypes.c_uint64),
+    )
+
+
+def _kernel_boot_time() -> int:
+    """When the Windows kernel started, by the clock as it was then.
+
+    Setting the clock moves ``boot_time`` and ``boot_time_bias`` alike; their difference stays.
+    """
+    windll: Any = ctypes.windll  # type: ignore[attr-defined, unused-ignore]
+    query = windll.ntdll.NtQuerySystemInformation
+    query.restype = ctypes.c_int32
+    query.argtypes = [ctypes.c_uint32, ctypes.c_void_p, ctypes.c_uint32, ctypes.c_void_p]
+    found = _TimeOfDay()
+    status = query(3, ctypes.byref(found), ctypes.sizeof(found), None)  # SystemTimeOfDayInformation
+    if status != 0 or not found.boot_time:
+        raise OSError(f"NtQuerySystemInformation failed: 0x{status & 0xFFFFFFFF:08x}")
+    return int(found.boot_time - found.boot_time_bias)
+
+
+@idempotent
+def boot_identity(path: str = "") -> str:
+    """Text that changes when the host restarts, and only then.
+
+    ``path`` is a file to take it from; by default the kernel's boot time on Windows and
+    ``/proc/sys/kernel/random/boot_id`` elsewhere. Nothing else goes into it: the time of the last
+    shutdown is written before the machine goes down, and the prefetcher's BootId a while after it
+    came up. Raises ``OSError``.
+    """
+    if sys.platform == "win32" and not path:
+        return f"windows {_kernel_boot_time()}"
+    with open(path or BOOT_ID, encoding="utf-8") as file:  # noqa: PTH123
+        text = file.read(200).strip()
+    if not text:
+        raise OSError(f"{path or BOOT_ID} is empty")
+    return text
+
+
+def _run(command: Sequence[str]) -> dict[str, Any]:
+    done = subprocess.run(
+        list(command),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        timeout=_TIMEOUT,
+        check=False,
+    )
+    encoding = "oem" if sys.platform == "win32" else "utf-8"
+    said = done.stdout[-_OUTPUT_LIMIT:].decode(encoding, "replace").strip()
+    return {"code": done.returncode & 0xFFFFFFFF, "said": said}
+
+
+def reboot(
+    command: Sequence[str] = (), *, delay: int = 2, reason: str = "restart"
+) -> dict[str, Any]:
+    """Ask for a restart in ``delay`` seconds: ``{"code", "said"}`` of ``shutdown.exe``.
+
+    0 is success, 1190 one is scheduled already, 1115 one is under way, 5 not allowed. ``command``
+    replaces it. Windows shows ``reason`` to whoever is signed in there, at most 512 characters.
+    """
+    return _run(command or ["shutdown.exe", "/r", "/t", str(delay), "/c", reason[:512]])
+
+
+def abort(command: Sequence[str] = ()) -> dict[str, Any]:
+    """Call off a scheduled restart: ``{"code", "said"}``; 1116 means that there was none."""
+    return _run(command or ["shutdown.exe", "/a"])
+
+
+def _pending(winreg: Any) -> Iterator[str]:
+    access = winreg.KEY_READ | winreg.KEY_WOW64_64KEY
+    for what, key in _KEYS:
+        try:
+            winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, key, 0, access).Close()
+        except FileNotFoundError:
+            continue
+        yield f"{what}: HKLM\\{key}"
+    try:
+        manager = winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, _SESSION_MANAGER, 0, access)
+    except FileNotFoundError:
+        return
+    with manager:
+        for name in _RENAMES:
+            try:
+                # Pairs: the file, and its new name, or nothing when it is to be deleted.
+                files = winreg.QueryValueEx(manager, name)[0] or []
+            except FileNotFoundError:
+                continue
+            if sources := [text for text in files[::2] if text]:
+                yield f"{len(sources)} files in use to be renamed or deleted, first {sources[0]}"
+
+
+@idempotent
+def pending_reboot() -> list[str]:
+    """Why Windows wants to be restarted, a line a reason; empty when it does not."""
+    if sys.platform != "win32":
+        return []
+    return [reason[:300] for reason in _pending(importlib.import_module("winreg"))]

@@ -1,0 +1,95 @@
+"""Something that a program installs.
+
+``{name, version, file, arguments, detect, success, reboot, as_task, logs, minutes}``: ``file`` is
+the installer's path on the host, ``detect`` a glob that matches once it is installed.
+"""
+
+from __future__ import annotations
+
+import glob
+import os
+import time
+from typing import Any
+
+from .. import scheduler
+from ..process import capture
+from . import RefusedError
+
+_BUSY = 1618
+_BUSY_PAUSE = 15.0
+_TAIL = 1500
+
+#: https://learn.microsoft.com/windows/win32/msi/error-codes and those of Visual Studio's installer.
+_MEANING = {
+    5: "access denied",
+    87: "an argument that it does not know",
+    740: "it wants to be started elevated",
+    1602: "somebody, or a policy, cancelled it",
+    1603: "a fatal error during installation",
+    1618: "another installation is going on",
+    1625: "a policy forbids it",
+    1638: "another version is installed already",
+    5003: "the bootstrapper could not download the installer",
+    5005: "the command line could not be parsed",
+    5007: "this Windows is not supported",
+    -1073720687: "connectivity failure while downloading",
+}
+_CURE = {
+    5: "Set as_task, or use an account of the Administrators group.",
+    740: "Use an account of the Administrators group.",
+    1602: "Look for a dialogue on the host's screen, and for policies.",
+    1618: "Wait for it (Windows Update is one) and provision again.",
+    5003: "The host must reach Microsoft's servers, or get an offline layout.",
+}
+
+
+def check(spec: dict[str, Any]) -> dict[str, Any]:
+    """Look for what it installs."""
+    found = sorted(glob.glob(spec["detect"]))  # noqa: PTH207 - an absolute pattern
+    return {"ok": bool(found), "found": found[-1] if found else "missing"}
+
+
+def plan(spec: dict[str, Any]) -> str:
+    """The command line."""
+    how = " as a scheduled task" if spec["as_task"] else ""
+    return f"run {spec['file']} {' '.join(spec['arguments'])}{how}"
+
+
+def apply(spec: dict[str, Any]) -> dict[str, Any]:
+    """Run it, once more after each "another installation is going on", for ``minutes`` at most."""
+    command = [spec["file"], *spec["arguments"]]
+    deadline = time.monotonic() + 60 * spec["minutes"]
+    run = scheduler.run if spec["as_task"] else capture
+    while True:
+        began = time.time()
+        try:
+            code, output = run(command, timeout=max(1.0, deadline - time.monotonic()))
+        except TimeoutError:
+            raise RefusedError(
+                f"{spec['name']} did not end within {spec['minutes']:g} minutes; it was stopped",
+                advice="It may show a dialogue that nobody sees: run it by hand once.",
+                logs=_logs(spec, began),
+            ) from None
+        except OSError as error:
+            raise RefusedError(f"{command[0]} cannot be started: {error}") from error
+        if code != _BUSY or time.monotonic() + _BUSY_PAUSE > deadline:
+            break
+        time.sleep(_BUSY_PAUSE)
+    if code in spec["reboot"]:
+        return {"reboot": f"{spec['name']} wants it ({code})"}
+    if code not in spec["success"]:
+        meaning = f", {_MEANING[code]}" if code in _MEANING else ""
+        raise RefusedError(
+            f"{spec['name']} left with {code}{meaning}: {output.strip()[-_TAIL:]}",
+            advice=_CURE.get(code, "Its logs say more."),
+            logs=_logs(spec, began),
+        )
+    return {}
+
+
+def _logs(spec: dict[str, Any], since: float) -> list[str]:
+    """Its log files of this run, the newest first."""
+    found = [path for pattern in spec["logs"] for path in glob.glob(pattern)]  # noqa: PTH207
+    times = {path: os.stat(path).st_mtime for path in found}  # noqa: PTH116
+    recent = [path for path in found if times[path] >= since - 2]
+    return sorted(dict.fromkeys(recent), key=lambda path: -times[path])[:8]

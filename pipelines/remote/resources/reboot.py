@@ -1,0 +1,56 @@
+"""A restart of Windows that something waits for: ``{marker}``. The controller carries it out.
+
+Who asked for it is kept in the file ``marker`` with the identity of the running Windows: once that
+is another one, the wish is fulfilled.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+from typing import Any
+
+from .. import power
+from . import RefusedError
+
+
+def ask(marker: str, reason: str) -> None:
+    """Remember that ``reason`` needs a restart."""
+    reasons = [*dict.fromkeys([*asked(marker), reason])]
+    path = pathlib.Path(marker)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f"{path.name}.part")
+    part.write_text(json.dumps({"boot": power.boot_identity(), "reasons": reasons}), "utf-8")
+    os.replace(part, path)  # noqa: PTH105 - replaces on Windows too
+
+
+def asked(marker: str) -> list[str]:
+    """The reasons that were given since Windows started."""
+    try:
+        found = json.loads(pathlib.Path(marker).read_text("utf-8"))
+        current = found["boot"] == power.boot_identity()
+        return [str(reason) for reason in found["reasons"]] if current else []
+    except (OSError, ValueError, KeyError, TypeError):
+        return []
+
+
+def check(spec: dict[str, Any]) -> dict[str, Any]:
+    """Whether no resource waits for a restart.
+
+    What Windows itself has pending is told, no more: virus scanners keep such wishes for ever, and
+    a host must not restart each time it is provisioned.
+    """
+    reasons = asked(spec["marker"])
+    found = "; ".join([*reasons, *power.pending_reboot()])
+    return {"ok": not reasons, "found": found or "no restart pending"}
+
+
+def plan(spec: dict[str, Any]) -> str:
+    """What the controller will do."""
+    return f"restart Windows and wait for it: {check(spec)['found']}"
+
+
+def apply(spec: dict[str, Any]) -> None:
+    """Not from here: whoever restarts a host must not be a part of it."""
+    raise RefusedError(f"restart needed: {check(spec)['found']}", advice="Restart Windows.")

@@ -1,0 +1,55 @@
+"""What a scheduled task runs: ``command.json`` beside it, into ``output`` and ``result.json``.
+
+A program of its own, on the host's disk while the task exists: it must not import its neighbours.
+``result.json`` comes last, by rename. A file ``stop`` ends the program and what it started.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+
+def main(folder: pathlib.Path) -> None:
+    """Run the command and leave what came of it."""
+    command = json.loads((folder / "command.json").read_text("utf-8"))
+    windows = sys.platform == "win32"
+    with (folder / "output").open("wb") as output:
+        try:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=subprocess.STDOUT,
+                start_new_session=not windows,
+            )
+        except OSError as error:
+            output.write(str(error).encode())
+            code = 127
+        else:
+            while process.poll() is None:
+                if (folder / "stop").exists():
+                    end(process, windows=windows)
+                time.sleep(0.1)
+            code = process.returncode
+    part = folder / "result.part"
+    part.write_text(json.dumps({"exit": code}), "utf-8")
+    os.replace(part, folder / "result.json")  # noqa: PTH105 - replaces on Windows too
+
+
+def end(process: subprocess.Popen[bytes], *, windows: bool) -> None:
+    """End the program and all that it started."""
+    if windows:
+        subprocess.run(["taskkill", "/F", "/T", "/PID", str(process.pid)], check=False)
+    elif sys.platform != "win32":
+        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+
+
+if __name__ == "__main__":
+    main(pathlib.Path(__file__).parent)

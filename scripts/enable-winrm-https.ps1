@@ -1,0 +1,454 @@
+<#
+.SYNOPSIS
+    Makes a Windows machine a build host: WinRM over HTTPS, and nothing else.
+
+.DESCRIPTION
+    Run once, as administrator, at the machine itself. Running it again changes nothing, except that
+    a certificate which has expired, or soon will, or lacks a name is replaced. What it does:
+
+    - a self-signed certificate for the given names (or the one whose thumbprint is given)
+    - the WinRM service: started, delayed automatic start ("automatic" proved unreliable after a
+      restart), Basic sign-in off, unencrypted traffic off
+    - an HTTPS listener with that certificate; the HTTP listener is removed unless -KeepHttp
+    - a firewall rule that lets only the given addresses in, on the HTTPS port
+    - LocalAccountTokenFilterPolicy=1: without it, a local administrator who signs in over the
+      network gets no administrator's rights. The price: whoever knows the password of a local
+      administrator has these rights from afar, too. -SkipTokenPolicy leaves it alone, which is
+      right for accounts of a domain.
+    - the certificate (its public part only) as a PEM file, for the machine that builds from here
+
+    It ends with a check of its own and prints the lines for pipeline.yaml. -WhatIf shows what would
+    be changed.
+
+.PARAMETER HostName
+    Names and IP addresses under which the machine will be reached. The first one is printed as the
+    endpoint.
+
+.PARAMETER RemoteAddress
+    Addresses, ranges or networks that may connect, as New-NetFirewallRule takes them, for example
+    192.0.2.10 or 192.0.2.0/24.
+
+.PARAMETER ValidDays
+    How long a certificate made here is valid.
+
+.PARAMETER RenewDays
+    A certificate made here is replaced when it is valid for fewer days than this.
+
+.PARAMETER CertificateThumbprint
+    Take this certificate of the machine's own store (LocalMachine\My) instead of making one.
+
+.PARAMETER Port
+    Where the HTTPS listener listens.
+
+.PARAMETER CertificateFile
+    Where the PEM file is written.
+
+.PARAMETER KeepHttp
+    Leave the HTTP listener (port 5985) as it is.
+
+.PARAMETER SkipTokenPolicy
+    Leave LocalAccountTokenFilterPolicy as it is.
+
+.EXAMPLE
+    .\enable-winrm-https.ps1 -HostName lab1.example.org, 192.0.2.20 -RemoteAddress 192.0.2.10
+#>
+[CmdletBinding(SupportsShouldProcess = $true, ConfirmImpact = 'Medium')]
+param(
+    [Parameter(Mandatory = $true)]
+    [ValidatePattern('^[A-Za-z0-9][A-Za-z0-9.:-]{0,252}$')]
+    [string[]] $HostName,
+
+    [Parameter(Mandatory = $true)]
+    [ValidateNotNullOrEmpty()]
+    [string[]] $RemoteAddress,
+
+    [ValidateRange(1, 3650)]
+    [int] $ValidDays = 825,
+
+    [ValidateRange(0, 365)]
+    [int] $RenewDays = 30,
+
+    [ValidatePattern('^[0-9A-Fa-f]{40}$')]
+    [string] $CertificateThumbprint,
+
+    [ValidateRange(1, 65535)]
+    [int] $Port = 5986,
+
+    [ValidateNotNullOrEmpty()]
+    [string] $CertificateFile = (Join-Path -Path $env:ProgramData -ChildPath 'wcw-winrm.pem'),
+
+    [switch] $KeepHttp,
+
+    [switch] $SkipTokenPolicy
+)
+
+Set-StrictMode -Version Latest
+$ErrorActionPreference = 'Stop'
+$ProgressPreference = 'SilentlyContinue'
+
+$FriendlyName = 'windows-cuda-wheels WinRM'
+$RuleName = 'windows-cuda-wheels-winrm-https'
+$PolicyKey = 'HKLM:\SOFTWARE\Microsoft\Windows\CurrentVersion\Policies\System'
+$PolicyName = 'LocalAccountTokenFilterPolicy'
+$SanObject = '2.5.29.17'
+$ServerPurpose = '1.3.6.1.5.5.7.3.1'
+
+function Assert-Administrator {
+    [CmdletBinding()]
+    param()
+    $identity = [System.Security.Principal.WindowsIdentity]::GetCurrent()
+    $principal = New-Object -TypeName System.Security.Principal.WindowsPrincipal -ArgumentList $identity
+    if (-not $principal.IsInRole([System.Security.Principal.WindowsBuiltInRole]::Administrator)) {
+        throw 'This must run as administrator: right-click PowerShell, "Run as administrator".'
+    }
+}
+
+function Get-AlternativeName {
+    # The subject alternative names as New-SelfSignedCertificate's -TextExtension wants them.
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory = $true)]
+        [string[]] $Name
+    )
+    $parts = foreach ($one in $Name) {
+        $address = $null
+        if ([System.Net.IPAddress]::TryParse($one, [ref] $address)) {
+            'IPAddress={0}' -f $one
+        }
+        else {
+            'DNS={0}' -f $one
+        }
+    }
+    return $parts -join '&'
+}
+
+function Test-CertificateName {
+    # Whether the certificate names every one of the names.
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory = $true)]
+        [System.Security.Cryptography.X509Certificates.X509Certificate2] $Certificate,
+
+        [Parameter(Mandatory = $true)]
+        [string[]] $Name
+    )
+    $extension = $Certificate.Extensions | Where-Object -FilterScript { $_.Oid.Value -eq $SanObject }
+    if ($null -eq $extension) {
+        return $false
+    }
+    # "DNS Name=a, IP Address=192.0.2.1" in words of the system's language: only values are compared.
+    $named = @($extension.Format($false).Split(',') | ForEach-Object -Process { $_.Split('=')[-1].Trim() })
+    foreach ($one in $Name) {
+        if ($named -notcontains $one) {
+            return $false
+        }
+    }
+    return $true
+}
+
+function Get-OwnCertificate {
+    # The newest certificate that a former run made and that is still good; none, if there is none.
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory = $true)]
+        [string[]] $Name,
+
+        [Parameter(Mandatory = $true)]
+        [int] $RenewDays
+    )
+    $until = [System.DateTime]::Now.AddDays($RenewDays)
+    return Get-ChildItem -LiteralPath 'Cert:\LocalMachine\My' |
+        Where-Object -FilterScript {
+            $_.FriendlyName -eq $FriendlyName -and $_.HasPrivateKey -and $_.NotAfter -gt $until -and
+            (Test-CertificateName -Certificate $_ -Name $Name)
+        } |
+        Sort-Object -Property NotAfter -Descending |
+        Select-Object -First 1
+}
+
+function Get-Listener {
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory = $true)]
+        [ValidateSet('HTTP', 'HTTPS')]
+        [string] $Transport
+    )
+    return Get-ChildItem -Path 'WSMan:\localhost\Listener' |
+        Where-Object -FilterScript { $_.Keys -contains ('Transport={0}' -f $Transport) }
+}
+
+function Get-ListenerValue {
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory = $true)]
+        [string] $Listener,
+
+        [Parameter(Mandatory = $true)]
+        [string] $Name
+    )
+    $path = 'WSMan:\localhost\Listener\{0}\{1}' -f $Listener, $Name
+    return ([string] (Get-Item -Path $path).Value).Replace(' ', '')
+}
+
+function Get-PolicyValue {
+    [CmdletBinding()]
+    param()
+    $found = Get-ItemProperty -LiteralPath $PolicyKey -ErrorAction SilentlyContinue
+    if ($null -eq $found -or $found.PSObject.Properties.Name -notcontains $PolicyName) {
+        return 0
+    }
+    return [int] $found.$PolicyName
+}
+
+function ConvertTo-Pem {
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory = $true)]
+        [System.Security.Cryptography.X509Certificates.X509Certificate2] $Certificate
+    )
+    $encoded = [System.Convert]::ToBase64String($Certificate.RawData, [System.Base64FormattingOptions]::InsertLineBreaks)
+    return "-----BEGIN CERTIFICATE-----`n" + $encoded.Replace("`r", '') + "`n-----END CERTIFICATE-----`n"
+}
+
+function Set-ServiceSetting {
+    # A boolean of WSMan:\localhost\Service, set only where it differs.
+    [CmdletBinding(SupportsShouldProcess = $true)]
+    param(
+        [Parameter(Mandatory = $true)]
+        [string] $Path,
+
+        [Parameter(Mandatory = $true)]
+        [bool] $Value
+    )
+    if ([string] (Get-Item -Path $Path).Value -ne [string] $Value) {
+        if ($PSCmdlet.ShouldProcess($Path, ('set to {0}' -f $Value))) {
+            Set-Item -Path $Path -Value $Value -Force
+        }
+    }
+}
+
+function Get-AnswerProblem {
+    # Connects as a client would and asks without signing in: WinRM answers with status 401.
+    # (Test-WSMan cannot be told to trust a certificate that no authority of this machine signed.)
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory = $true)]
+        [int] $Port,
+
+        [Parameter(Mandatory = $true)]
+        [string] $Thumbprint
+    )
+    $trustAll = [System.Net.Security.RemoteCertificateValidationCallback] { $true }
+    $client = New-Object -TypeName System.Net.Sockets.TcpClient
+    try {
+        $client.ReceiveTimeout = 30000
+        $client.SendTimeout = 30000
+        $client.Connect('localhost', $Port)
+        $tls = New-Object -TypeName System.Net.Security.SslStream -ArgumentList @($client.GetStream(), $false, $trustAll)
+        $tls.AuthenticateAsClient('localhost')
+        $found = $tls.RemoteCertificate.GetCertHashString()
+        if ($found -ne $Thumbprint) {
+            return 'port {0} shows certificate {1}, expected {2}' -f $Port, $found, $Thumbprint
+        }
+        $request = "POST /wsman HTTP/1.1`r`nHost: localhost`r`nContent-Length: 0`r`nConnection: close`r`n`r`n"
+        $bytes = [System.Text.Encoding]::ASCII.GetBytes($request)
+        $tls.Write($bytes, 0, $bytes.Length)
+        $tls.Flush()
+        $reader = New-Object -TypeName System.IO.StreamReader -ArgumentList $tls
+        $status = $reader.ReadLine()
+        if ($status -notlike 'HTTP/1.1 401*') {
+            return 'port {0} answers "{1}", WinRM would answer "HTTP/1.1 401"' -f $Port, $status
+        }
+        return ''
+    }
+    finally {
+        $client.Close()
+    }
+}
+
+# -- The service ---------------------------------------------------------------------------------
+
+Assert-Administrator
+
+$service = Get-Service -Name 'WinRM'
+$delayed = Get-ItemProperty -LiteralPath 'HKLM:\SYSTEM\CurrentControlSet\Services\WinRM'
+$isDelayed = $delayed.Start -eq 2 -and
+    $delayed.PSObject.Properties.Name -contains 'DelayedAutoStart' -and $delayed.DelayedAutoStart -eq 1
+if (-not $isDelayed -and $PSCmdlet.ShouldProcess('WinRM', 'start automatically, delayed')) {
+    # Set-Service knows delayed start from PowerShell 6 on only.
+    $control = Join-Path -Path ([System.Environment]::SystemDirectory) -ChildPath 'sc.exe'
+    $null = & $control 'config' 'WinRM' 'start=' 'delayed-auto'
+    if ($LASTEXITCODE -ne 0) {
+        throw ('sc.exe config WinRM ended with exit code {0}' -f $LASTEXITCODE)
+    }
+}
+if ($service.Status -ne [System.ServiceProcess.ServiceControllerStatus]::Running) {
+    if (-not $PSCmdlet.ShouldProcess('WinRM', 'start the service')) {
+        Write-Warning -Message 'WinRM does not run: what else would be changed cannot be told before it does.'
+        return
+    }
+    Start-Service -Name 'WinRM'
+}
+
+# -- The certificate -----------------------------------------------------------------------------
+
+$certificate = $null
+if ($CertificateThumbprint) {
+    $certificate = Get-Item -LiteralPath ('Cert:\LocalMachine\My\{0}' -f $CertificateThumbprint.ToUpperInvariant())
+    if (-not $certificate.HasPrivateKey) {
+        throw ('The private key of certificate {0} is not on this machine.' -f $CertificateThumbprint)
+    }
+    if ($certificate.NotAfter -le [System.DateTime]::Now) {
+        throw ('Certificate {0} expired on {1:yyyy-MM-dd}.' -f $CertificateThumbprint, $certificate.NotAfter)
+    }
+}
+else {
+    $certificate = Get-OwnCertificate -Name $HostName -RenewDays $RenewDays
+    if ($null -eq $certificate -and $PSCmdlet.ShouldProcess('Cert:\LocalMachine\My', ('make a certificate for {0}' -f ($HostName -join ', ')))) {
+        $wanted = @{
+            Type              = 'Custom'
+            Subject           = 'CN={0}' -f $HostName[0]
+            FriendlyName      = $FriendlyName
+            CertStoreLocation = 'Cert:\LocalMachine\My'
+            KeyAlgorithm      = 'RSA'
+            KeyLength         = 3072
+            HashAlgorithm     = 'SHA256'
+            KeyUsage          = @('DigitalSignature', 'KeyEncipherment', 'CertSign')
+            NotAfter          = [System.DateTime]::Now.AddDays($ValidDays)
+            TextExtension     = @(
+                ('{0}={{text}}{1}' -f $SanObject, (Get-AlternativeName -Name $HostName)),
+                ('2.5.29.37={{text}}{0}' -f $ServerPurpose),
+                # Its own authority, so that a client can be given this very file to trust.
+                '2.5.29.19={critical}{text}ca=TRUE&pathlength=0'
+            )
+        }
+        $certificate = New-SelfSignedCertificate @wanted
+    }
+}
+
+# -- The listeners -------------------------------------------------------------------------------
+
+$https = @(Get-Listener -Transport 'HTTPS')
+foreach ($listener in $https) {
+    $bound = Get-ListenerValue -Listener $listener.Name -Name 'CertificateThumbprint'
+    $isRight = $null -ne $certificate -and $bound -eq $certificate.Thumbprint -and
+        (Get-ListenerValue -Listener $listener.Name -Name 'Port') -eq [string] $Port
+    if (-not $isRight -and $PSCmdlet.ShouldProcess($listener.Name, 'remove the HTTPS listener with another certificate or port')) {
+        Remove-Item -Path ('WSMan:\localhost\Listener\{0}' -f $listener.Name) -Recurse -Force
+    }
+}
+if (@(Get-Listener -Transport 'HTTPS').Count -eq 0 -and $PSCmdlet.ShouldProcess(('port {0}' -f $Port), 'make an HTTPS listener')) {
+    $listener = @{
+        Path                  = 'WSMan:\localhost\Listener'
+        Address               = '*'
+        Transport             = 'HTTPS'
+        Port                  = $Port
+        HostName              = $HostName[0]
+        CertificateThumbPrint = $certificate.Thumbprint
+        Force                 = $true
+    }
+    $null = New-Item @listener
+}
+if (-not $KeepHttp) {
+    foreach ($listener in @(Get-Listener -Transport 'HTTP')) {
+        if ($PSCmdlet.ShouldProcess($listener.Name, 'remove the HTTP listener')) {
+            Remove-Item -Path ('WSMan:\localhost\Listener\{0}' -f $listener.Name) -Recurse -Force
+        }
+    }
+}
+
+# -- Who may sign in, and how --------------------------------------------------------------------
+
+Set-ServiceSetting -Path 'WSMan:\localhost\Service\Auth\Basic' -Value $false
+Set-ServiceSetting -Path 'WSMan:\localhost\Service\AllowUnencrypted' -Value $false
+
+if (-not $SkipTokenPolicy -and (Get-PolicyValue) -ne 1 -and $PSCmdlet.ShouldProcess($PolicyName, 'set to 1: local administrators keep their rights over the network')) {
+    $null = New-ItemProperty -LiteralPath $PolicyKey -Name $PolicyName -PropertyType DWord -Value 1 -Force
+}
+
+# -- The firewall --------------------------------------------------------------------------------
+
+$rule = Get-NetFirewallRule -Name $RuleName -ErrorAction SilentlyContinue
+if ($null -ne $rule) {
+    $open = @($rule | Get-NetFirewallPortFilter).LocalPort
+    $from = @(@($rule | Get-NetFirewallAddressFilter).RemoteAddress)
+    $differs = @(Compare-Object -ReferenceObject $from -DifferenceObject $RemoteAddress)
+    # Windows writes networks its own way (192.0.2.0/255.255.255.0): then the rule is made anew.
+    if ([string] $open -ne [string] $Port -or $differs.Count -gt 0 -or [string] $rule.Enabled -ne 'True') {
+        if ($PSCmdlet.ShouldProcess($RuleName, 'remove the firewall rule for other addresses or another port')) {
+            $rule | Remove-NetFirewallRule
+            $rule = $null
+        }
+    }
+}
+if ($null -eq $rule -and $PSCmdlet.ShouldProcess($RuleName, ('let {0} connect to port {1}' -f ($RemoteAddress -join ', '), $Port))) {
+    $firewall = @{
+        Name          = $RuleName
+        DisplayName   = 'WinRM over HTTPS for windows-cuda-wheels'
+        Direction     = 'Inbound'
+        Action        = 'Allow'
+        Protocol      = 'TCP'
+        LocalPort     = $Port
+        RemoteAddress = $RemoteAddress
+        Profile       = 'Any'
+    }
+    $null = New-NetFirewallRule @firewall
+}
+
+# -- The public part of the certificate ----------------------------------------------------------
+
+if ($null -ne $certificate) {
+    $pem = ConvertTo-Pem -Certificate $certificate
+    $isThere = (Test-Path -LiteralPath $CertificateFile -PathType Leaf) -and
+        [System.IO.File]::ReadAllText($CertificateFile) -eq $pem
+    if (-not $isThere -and $PSCmdlet.ShouldProcess($CertificateFile, 'write the certificate, without its key')) {
+        [System.IO.File]::WriteAllText($CertificateFile, $pem)
+    }
+}
+
+if ($WhatIfPreference) {
+    return
+}
+
+# -- Its own check -------------------------------------------------------------------------------
+
+$wrong = @()
+$listeners = @(Get-Listener -Transport 'HTTPS')
+if ($listeners.Count -ne 1) {
+    $wrong += 'there are {0} HTTPS listeners, expected one' -f $listeners.Count
+}
+elseif ((Get-ListenerValue -Listener $listeners[0].Name -Name 'CertificateThumbprint') -ne $certificate.Thumbprint) {
+    $wrong += 'the HTTPS listener has another certificate: a group policy may set it'
+}
+if (-not $KeepHttp -and @(Get-Listener -Transport 'HTTP').Count -gt 0) {
+    $wrong += 'there still is an HTTP listener: a group policy may set it'
+}
+foreach ($setting in @('Auth\Basic', 'AllowUnencrypted')) {
+    if ([string] (Get-Item -Path ('WSMan:\localhost\Service\{0}' -f $setting)).Value -ne 'false') {
+        $wrong += '{0} is still on: a group policy may set it' -f $setting
+    }
+}
+if (-not $SkipTokenPolicy -and (Get-PolicyValue) -ne 1) {
+    $wrong += '{0} is not 1' -f $PolicyName
+}
+try {
+    $complaint = Get-AnswerProblem -Port $Port -Thumbprint $certificate.Thumbprint
+    if ($complaint) {
+        $wrong += $complaint
+    }
+}
+catch {
+    $wrong += 'nobody answers on port {0}: {1}' -f $Port, $_.Exception.Message
+}
+if ($wrong.Count -gt 0) {
+    throw ('WinRM over HTTPS is not ready: {0}' -f ($wrong -join '; '))
+}
+
+$authority = $HostName[0]
+if ($authority.Contains(':')) {
+    $authority = '[{0}]' -f $authority
+}
+Write-Output -InputObject ('The certificate is valid until {0:yyyy-MM-dd}. Copy {1} to the machine that builds,' -f $certificate.NotAfter, $CertificateFile)
+Write-Output -InputObject 'beside its pipeline.yaml, and put these two lines into that file, under the host:'
+Write-Output -InputObject ('    endpoint: https://{0}:{1}/wsman' -f $authority, $Port)
+Write-Output -InputObject ('    ca: {0}' -f [System.IO.Path]::GetFileName($CertificateFile))

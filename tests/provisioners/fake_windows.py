@@ -1,0 +1,231 @@
+#!/usr/bin/python
+"""A Windows as Ansible's modules see it: one file of state, no Windows.
+
+Stands in for every module of ``ansible.windows`` and ``community.windows`` that the roles use. It
+knows no more of Windows than the roles rely on: what it shows is their logic (order, conditions,
+templates, repetition, ``--check``), never that the real modules or tools do as assumed here.
+``WANT_JSON`` tells Ansible to hand over the arguments as a file.
+"""
+
+import base64
+import json
+import os
+import pathlib
+import re
+import sys
+
+STATE = pathlib.Path(os.environ["FAKE_WINDOWS"])
+
+
+class RefusedError(Exception):
+    """What the module would fail with."""
+
+
+def starts(path, root):
+    return path.lower() == root.lower() or path.lower().startswith(root.lower() + "\\")
+
+
+class Windows:
+    def __init__(self, state, arguments, check):
+        self.state = state
+        self.files = state["files"]
+        self.arguments = arguments
+        self.check = check
+
+    def put(self, area, key, value):
+        """Set it unless checking; whether it differed."""
+        changed = self.state[area].get(key) != value
+        if changed and not self.check:
+            self.state[area][key] = value
+        return {"changed": changed}
+
+    def remove(self, root):
+        found = [path for path in self.files if starts(path, root)]
+        for path in found if not self.check else ():
+            del self.files[path]
+        return {"changed": bool(found)}
+
+    def win_file(self, path, state):
+        if state == "absent":
+            return self.remove(path)
+        if any(starts(found, path) for found in self.files):
+            return {"changed": False}
+        return self.put("files", path, "<directory>")
+
+    def win_get_url(self, url, dest, checksum, **_):
+        if self.state["knobs"].get("corrupt") == url.rpartition("/")[2]:
+            checksum = "0" * 64
+        return self.put("files", dest, checksum)
+
+    def win_copy(self, dest, src=None, content=None):
+        if src is not None:
+            content = pathlib.Path(src).read_text("ascii").strip()
+        return self.put("files", dest, content)
+
+    def win_stat(self, path, **_):
+        found = self.files.get(path)
+        if found is None:
+            return {"stat": {"exists": any(starts(other, path) for other in self.files)}}
+        return {"stat": {"exists": True, "checksum": found}}
+
+    def slurp(self, src):
+        return {"content": base64.b64encode(self.files[src].encode()).decode()}
+
+    def win_find(self, paths, patterns, **_):
+        found = [p for p in self.files if starts(p, paths) and p.endswith("\\" + patterns)]
+        return {"files": [{"path": path} for path in sorted(found)]}
+
+    def win_regedit(self, path, name, data, **_):
+        return self.put("registry", f"{path}!{name}", data)
+
+    def win_reg_stat(self, path, name=None):
+        values = self.state["registry"]
+        if name is not None:
+            found = values.get(f"{path}!{name}")
+            return {"exists": found is not None} | ({} if found is None else {"value": found})
+        rows = {k.partition("!")[2]: {"value": v} for k, v in values.items() if k.startswith(path)}
+        return {"exists": bool(rows), "properties": rows} if rows else {"exists": False}
+
+    def win_environment(self, variables, **_):
+        root = r"HKLM:\SYSTEM\CurrentControlSet\Control\Session Manager\Environment"
+        changed = [self.put("registry", f"{root}!{k}", v)["changed"] for k, v in variables.items()]
+        return {"changed": any(changed)}
+
+    def win_path(self, elements, **_):
+        changed = [self.put("path", element, True)["changed"] for element in elements]
+        return {"changed": any(changed)}
+
+    def win_service(self, name, state, start_mode=None):
+        if state == "restarted":
+            self.state["restarts"] = self.state.get("restarts", 0) + 1
+            return {"changed": True}
+        return self.put("settings", f"service {name}", start_mode)
+
+    def win_firewall_rule(self, name, **rule):
+        return self.put("settings", f"rule {name}", rule)
+
+    def win_reboot(self, **_):
+        if not self.check:
+            self.state["reboots"] = self.state.get("reboots", 0) + 1
+        return {"changed": True, "rebooted": True}
+
+    def win_powershell(self, path, parameters=None, **_):
+        scripts = {
+            "Set-WSManValue.ps1": self.set_wsman,
+            "Get-WSManValue.ps1": self.get_wsman,
+            "Get-MemoryLimits.ps1": self.memory_limits,
+            "Get-Listeners.ps1": lambda: {"output": self.state["listeners"]},
+            "Remove-Listener.ps1": self.remove_listener,
+            "Set-PrivateNetwork.ps1": lambda: self.put("settings", "network", "private"),
+            "Get-SetupErrors.ps1": lambda **_: {"output": ["dd_errors.log", "the disk is full"]},
+        }
+        given = {name.lower(): value for name, value in (parameters or {}).items()}
+        return scripts[path](**given)
+
+    def set_wsman(self, path, value):
+        return self.put("wsman", path, value)
+
+    def get_wsman(self, path):
+        return {"output": [self.state["wsman"].get(path, "")]}
+
+    def memory_limits(self, plugins):
+        places = ["Shell", *(rf"Plugin\{plugin}\Quotas" for plugin in plugins)]
+        keys = [rf"WSMan:\localhost\{place}\MaxMemoryPerShellMB" for place in places]
+        return {"output": [int(self.state["wsman"].get(key, 1024)) for key in keys]}
+
+    def remove_listener(self, name):
+        if not self.check:
+            kept = [row for row in self.state["listeners"] if row["name"] != name]
+            self.state["listeners"] = kept
+        return {"changed": True}
+
+    def win_command(self, argv, stdin=None, **_):
+        tool, *arguments = argv
+        name = tool.rpartition("\\")[2].lower().removesuffix(".exe").replace(".", "_")
+        if "\\" in tool and tool not in self.files:
+            raise RefusedError(f"{tool} is not there")
+        self.state["ran"].append(argv)
+        program = getattr(self, "run_" + name.replace("-", "_"))
+        rc, out, err = program(tool, arguments, stdin)
+        said = {"rc": rc, "stdout": out, "stdout_lines": out.splitlines(), "stderr": err}
+        return said | {"changed": True, "failed": rc != 0}
+
+    def run_tar(self, tool, arguments, stdin):
+        target = arguments[arguments.index("-C") + 1]
+        for pattern, files in self.state["archives"].items():
+            if re.search(pattern, arguments[1]):
+                self.files.update({f"{target}\\{file}": "" for file in files})
+        return 0, "", ""
+
+    def run_git(self, tool, arguments, stdin):
+        settings = self.state["settings"]
+        if arguments == ["--version"]:
+            return 0, "git version 2.0", ""
+        if "--get" in arguments:
+            return (0, settings["longpaths"], "") if "longpaths" in settings else (1, "", "")
+        settings["longpaths"] = arguments[-1]
+        return 0, "", ""
+
+    def run_vswhere(self, tool, arguments, stdin):
+        return 0, self.state["settings"].get("vs", ""), ""
+
+    def run_vs_buildtools(self, tool, arguments, stdin):
+        if self.state["knobs"].get("vs_fails"):
+            return 1603, "", ""
+        root = arguments[arguments.index("--installPath") + 1]
+        self.state["settings"]["vs"] = root
+        compilers = rf"{root}\VC\Tools\MSVC\{self.state['knobs']['toolset']}.35207\bin\Hostx64"
+        vswhere = r"C:\Program Files (x86)\Microsoft Visual Studio\Installer\vswhere.exe"
+        made = [rf"{compilers}\x64\cl.exe", rf"{compilers}\x86\cl.exe", vswhere]
+        self.files.update(dict.fromkeys([*made, rf"{root}\Common7\Tools\VsDevCmd.bat"], ""))
+        return 3010, "", ""
+
+    def run_vc_redist_x64(self, tool, arguments, stdin):
+        key = r"HKLM:\SOFTWARE\Microsoft\VisualStudio\14.0\VC\Runtimes\x64"
+        self.state["registry"] |= {f"{key}!Installed": 1, f"{key}!Version": "v14.44.35211.00"}
+        return 3010, "", ""
+
+    def run_cl(self, tool, arguments, stdin):
+        return 0, "", "Microsoft (R) C/C++ Optimizing Compiler Version 19.44 for x64"
+
+    def run_nvcc(self, tool, arguments, stdin):
+        minor = tool.split("\\")[2]
+        return 0, f"Cuda compilation tools, release {minor}, V{minor}.93", ""
+
+    def run_python(self, tool, arguments, stdin):
+        minor = tool.split("\\")[2]
+        return (0, f"ok {minor} 312", "") if stdin else (2, "", "no script came")
+
+    def run_uv(self, tool, arguments, stdin):
+        return 0, "1.2.3", ""
+
+    run_ninja = run_sccache = run_uv
+
+    def run_driver(self, tool, arguments, stdin):
+        self.files[r"C:\Windows\System32\nvidia-smi.exe"] = ""
+        return 1, "", ""
+
+    def run_nvidia_smi(self, tool, arguments, stdin):
+        full = f"NVIDIA L4, 581.15, {self.state['knobs']['model']}"
+        return 0, full if "name" in arguments[0] else "581.15", ""
+
+
+def main():
+    arguments = json.loads(pathlib.Path(sys.argv[1]).read_text("utf-8"))
+    given = {k: v for k, v in arguments.items() if not k.startswith("_ansible")}
+    check = bool(arguments.get("_ansible_check_mode"))
+    # The file's own name: Ansible copies it for each task.
+    module = re.search(r"(?:^|_)(win_[a-z_]+|slurp)(?:\.py)?$", pathlib.Path(sys.argv[0]).name)[1]
+    state = json.loads(STATE.read_text("utf-8"))
+    if check and module == "win_command":
+        print(json.dumps({"changed": False, "skipped": True}))
+        return
+    try:
+        result = getattr(Windows(state, given, check), module)(**given)
+    except RefusedError as error:
+        result = {"failed": True, "msg": str(error)}
+    STATE.write_text(json.dumps(state), "utf-8")
+    print(json.dumps({"changed": False} | result))
+
+
+main()

@@ -1,0 +1,300 @@
+"""The playbook against a simulated Windows: the roles' own logic, without any real module.
+
+Evidence level F (simulator): order, conditions, templates, repetition and ``--check`` are shown;
+that the real modules and installers do as fake_windows.py assumes is not.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+ROOT = Path(__file__).parents[2]
+BIN = ROOT / ".venv-ansible/bin"
+HERE = Path(__file__).parent
+VARIABLES = Path("group_vars/all/toolchain.yml")
+
+pytestmark = [
+    pytest.mark.provisioners,
+    pytest.mark.skipif(
+        not (BIN / "ansible-playbook").exists(),
+        reason="no .venv-ansible: scripts/check-provisioners --setup makes it",
+    ),
+]
+
+COLLECTIONS = {
+    "ansible": "win_command win_copy win_environment win_file win_find win_get_url win_path "
+    "win_powershell win_reboot win_reg_stat win_regedit win_service win_stat slurp",
+    "community": "win_firewall_rule",
+}
+BECOME = """
+from ansible.plugins.become import BecomeBase
+DOCUMENTATION = '''
+name: runas
+short_description: none
+description: [Runs the command as it is.]
+author: [test]
+options:
+  become_user: {description: [ignored], default: x}
+'''
+class BecomeModule(BecomeBase):
+    name = "runas"
+    def build_become_command(self, cmd, shell):
+        return cmd
+"""
+ARCHIVES = {
+    "cuda_nvcc-": [r"bin\nvcc.exe"],
+    r"MinGit-": [r"cmd\git.exe"],
+    r"cpython-": ["python.exe"],
+    r"\\uv-": ["uv.exe"],
+    r"\\ninja-": ["ninja.exe"],
+    r"\\sccache-": ["sccache.exe"],
+}
+BARE: dict[str, Any] = {
+    "files": {},
+    "registry": {},
+    "wsman": {
+        r"WSMan:\localhost\Service\AllowUnencrypted": "true",
+        r"WSMan:\localhost\Service\Auth\Basic": "true",
+    },
+    "settings": {},
+    "path": {},
+    "listeners": [
+        {"name": "Listener_1", "transport": "HTTP", "port": "5985", "certificatethumbprint": ""},
+        {"name": "Listener_2", "transport": "HTTPS", "port": "5986", "certificatethumbprint": "AB"},
+    ],
+    "archives": ARCHIVES,
+    "ran": [],
+    "knobs": {"toolset": "14.44", "model": "MCDM"},
+}
+
+
+@dataclass
+class Outcome:
+    rc: int
+    text: str
+    counts: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass
+class Site:
+    """A copy of ansible/ with every pin in place, and a bare simulated Windows."""
+
+    root: Path
+    state_file: Path
+
+    @property
+    def state(self) -> dict[str, Any]:
+        return dict(json.loads(self.state_file.read_text("utf-8")))
+
+    def change(self, function: Callable[[dict[str, Any]], object]) -> None:
+        state = self.state
+        function(state)
+        self.state_file.write_text(json.dumps(state), "utf-8")
+
+    def change_pins(self, function: Callable[[dict[str, Any]], object]) -> None:
+        path = self.root / "ansible" / VARIABLES
+        pins = yaml.safe_load(path.read_text("utf-8"))
+        function(pins)
+        path.write_text(yaml.safe_dump(pins), "utf-8")
+
+    def play(self, *flags: str) -> Outcome:
+        environment = {
+            **os.environ,
+            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "FAKE_WINDOWS": str(self.state_file),
+            "ANSIBLE_COLLECTIONS_PATH": str(self.root / "collections"),
+            "ANSIBLE_BECOME_PLUGINS": str(self.root / "become"),
+            "ANSIBLE_HOME": str(self.root / "home"),
+            "ANSIBLE_LOCAL_TEMP": str(self.root / "tmp"),
+            "ANSIBLE_NOCOLOR": "1",
+            "ANSIBLE_DEPRECATION_WARNINGS": "0",
+        }
+        run = subprocess.run(
+            [
+                *(str(BIN / "ansible-playbook"), "site.yml"),
+                *("-i", str(self.root / "inventory.yml")),
+                *("-e", f"@{self.root / 'quick.yml'}"),
+                *flags,
+            ],
+            cwd=self.root / "ansible",
+            env=environment,
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        text = run.stdout + run.stderr
+        recap = re.search(r"builder +: (.*)", run.stdout)
+        counts = re.findall(r"(\w+)=(\d+)", recap[1]) if recap else []
+        return Outcome(run.returncode, text, {name: int(count) for name, count in counts})
+
+
+@pytest.fixture
+def site(tmp_path: Path) -> Site:
+    shutil.copytree(ROOT / "ansible", tmp_path / "ansible")
+    for namespace, modules in COLLECTIONS.items():
+        base = tmp_path / f"collections/ansible_collections/{namespace}/windows"
+        (base / "plugins/modules").mkdir(parents=True)
+        (base / "galaxy.yml").write_text(
+            f"namespace: {namespace}\nname: windows\nversion: 99.0.0\nreadme: x\nauthors: [x]\n"
+        )
+        for module in modules.split():
+            shutil.copy(HERE / "fake_windows.py", base / f"plugins/modules/{module}.py")
+    (tmp_path / "become").mkdir()
+    (tmp_path / "become/runas.py").write_text(BECOME)
+    host = {"ansible_connection": "local", "ansible_python_interpreter": str(BIN / "python")}
+    (tmp_path / "inventory.yml").write_text(
+        yaml.safe_dump({"windows_build": {"hosts": {"builder": host}}})
+    )
+    (tmp_path / "quick.yml").write_text(
+        yaml.safe_dump({"wsman_values_delay": 0, "build_tools_poll": 1, "gpu_driver_poll": 1})
+    )
+    made = Site(tmp_path, tmp_path / "windows.json")
+    made.state_file.write_text(json.dumps(BARE), "utf-8")
+
+    def pin(node: Any) -> None:
+        if isinstance(node, dict) and node.get("sha256") == "":
+            node["sha256"] = "a" * 64
+        for child in node.values() if isinstance(node, dict) else node:
+            if isinstance(child, dict | list):
+                pin(child)
+
+    made.change_pins(pin)
+    for wheel in yaml.safe_load((tmp_path / "ansible" / VARIABLES).read_text())["toolchain_wheels"]:
+        (tmp_path / "ansible/files" / wheel["file"]).write_text(wheel["sha256"])
+    return made
+
+
+def test_check_then_a_bare_host_then_again(site: Site) -> None:
+    before = site.state
+    checked = site.play("--check")
+    assert checked.rc == 0, checked.text
+    assert checked.counts["changed"] > 10
+    after = site.state
+    assert after == before, "--check changed something"
+
+    first = site.play()
+    assert first.rc == 0, first.text
+    state = site.state
+    assert state["wsman"][r"WSMan:\localhost\Service\Auth\Basic"] == "false"
+    assert state["wsman"][r"WSMan:\localhost\Service\AllowUnencrypted"] == "false"
+    assert [row["transport"] for row in state["listeners"]] == ["HTTPS"]
+    quota = r"WSMan:\localhost\{}\MaxMemoryPerShellMB"
+    for place in ("Shell", r"Plugin\Microsoft.PowerShell\Quotas"):
+        assert state["wsman"][quota.format(place)] == "8192"
+    assert state["restarts"] == 2  # once for each role that changed the service
+    assert state["reboots"] == 3  # long paths, C run-time, Build Tools
+    wanted = [r"C:\cuda\12.8\bin\nvcc.exe", r"C:\tools\git\cmd\git.exe", r"C:\tools\uv\uv.exe"]
+    wanted += [rf"C:\python\3.{minor}\python.exe" for minor in range(10, 15)]
+    assert not [path for path in wanted if path not in state["files"]]
+    listed = json.loads(state["files"][r"C:\cuda\12.8\.archives.json"])
+    assert set(listed) == {n for n in listed if n.startswith("cuda-12.8-")} != set()
+    assert not [path for path in state["files"] if path.startswith((r"C:\t\setup", r"C:\t\archi"))]
+    setup = next(argv for argv in state["ran"] if argv[0].endswith("vs_BuildTools.exe"))
+    manifest = r"C:\t\setup\VisualStudio.chman"
+    assert setup[setup.index("--channelUri") + 1] == manifest
+    assert setup[setup.index("--installChannelUri") + 1] == manifest
+    assert "Microsoft.VisualStudio.Component.VC.Tools.x86.x64" in setup
+    assert "modify" not in setup
+
+    ran = len(state["ran"])
+    again = site.play()
+    assert again.rc == 0, again.text
+    assert again.counts["changed"] == 0, again.text
+    tools = {argv[0].rpartition("\\")[2] for argv in site.state["ran"][ran:]}
+    assert not tools & {"vs_BuildTools.exe", "VC_redist.x64.exe", "tar.exe"}
+    assert site.play("--check").counts["changed"] == 0
+
+
+def test_a_changed_pin_unpacks_that_directory_anew(site: Site) -> None:
+    assert site.play("--tags", "git").rc == 0
+    site.change(lambda state: state["files"].update({r"C:\tools\git\old.txt": ""}))
+    site.change_pins(lambda pins: pins["toolchain_git"].update(sha256="b" * 64))
+    assert site.play("--tags", "git").counts["changed"] > 0
+    assert r"C:\tools\git\old.txt" not in site.state["files"]
+    assert "b" * 64 in site.state["files"][r"C:\tools\git\.archives.json"]
+
+
+@pytest.mark.parametrize(
+    ("tag", "key"),
+    [("git", "toolchain_git"), ("build_tools", "toolchain_vc_redist")],
+)
+def test_nothing_is_done_without_a_hash(site: Site, tag: str, key: str) -> None:
+    before = site.state
+    site.change_pins(lambda pins: pins[key].update(sha256=""))
+    outcome = site.play("--tags", tag)
+    assert outcome.rc != 0
+    assert "run invoke lock on a connected machine" in re.sub(r"\s+", " ", outcome.text)
+    assert site.state == before
+
+
+def test_wrong_bytes_are_not_used(site: Site) -> None:
+    file = site.state["archives"] and "MinGit"
+    pins = yaml.safe_load((site.root / "ansible" / VARIABLES).read_text())
+    site.change(lambda s: s["knobs"].update(corrupt=pins["toolchain_git"]["url"].split("/")[-1]))
+    outcome = site.play("--tags", "git")
+    assert outcome.rc != 0
+    assert file in outcome.text
+    assert "do not use it" in outcome.text
+    assert not [argv for argv in site.state["ran"] if argv[0] == "tar.exe"]
+
+
+def test_an_installer_that_fails_shows_its_log(site: Site) -> None:
+    site.change(lambda state: state["knobs"].update(vs_fails=True))
+    outcome = site.play("--tags", "build_tools")
+    assert outcome.rc != 0
+    assert "vs_buildtools left with 1603" in outcome.text
+    assert "the disk is full" in outcome.text
+
+
+def test_another_toolset_is_noticed(site: Site) -> None:
+    site.change(lambda state: state["knobs"].update(toolset="14.29"))
+    outcome = site.play("--tags", "build_tools")
+    assert outcome.rc != 0
+    assert "No cl.exe of toolset 14.44" in outcome.text
+
+
+def test_a_host_is_not_locked_out(site: Site) -> None:
+    site.change(lambda state: state.update(listeners=state["listeners"][:1]))
+    before = copy.deepcopy(site.state)
+    outcome = site.play("--tags", "winrm")
+    assert outcome.rc != 0
+    assert "no HTTPS listener" in outcome.text
+    assert site.state == before
+
+
+def test_driver(site: Site) -> None:
+    quiet = site.play("--tags", "gpu_driver")
+    assert quiet.rc == 0
+    assert "the driver is left as it is" in quiet.text
+    assert not site.state["ran"]
+
+    site.change(lambda state: state["files"].update({r"D:\driver.exe": "c" * 64}))
+    given = {"gpu_driver_installer": r"D:\driver.exe", "gpu_driver_sha256": "c" * 64}
+    given |= {"gpu_driver_version": "581.15"}
+    flags = ("--tags", "gpu_driver", "-e", json.dumps(given))
+    first = site.play(*flags)
+    assert first.rc == 0, first.text
+    assert site.state["reboots"] == 1
+    again = site.play(*flags)
+    assert again.counts["changed"] == 0, again.text
+    wrong = site.play(*flags, "-e", json.dumps({"gpu_driver_models": ["WDDM"]}))
+    assert wrong.rc != 0
+    assert "NVIDIA L4, 581.15, MCDM" in wrong.text
+    damaged = site.play(
+        *flags, "-e", json.dumps({"gpu_driver_sha256": "d" * 64, "gpu_driver_version": "999.99"})
+    )
+    assert damaged.rc != 0
+    assert "pinned is" in damaged.text

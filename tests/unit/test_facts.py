@@ -1,0 +1,157 @@
+"""What a host says of itself, asked of this machine; and what happens when a source fails."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import stat
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from pipelines.remote import facts, rpc
+from pipelines.remote.inspection import kernel, machine, services, tools
+
+
+def script(path: Path, *lines: str) -> None:
+    path.write_text("\n".join(["#!/bin/sh", *lines, ""]))
+    path.chmod(path.stat().st_mode | stat.S_IXUSR)
+
+
+def test_facts_keep_their_keys() -> None:
+    found = facts.facts()
+    assert {"platform", "windows", "machine", "python", "cpus", "memory", "disk"} <= set(found)
+    assert found["problems"] == {}
+    assert found["python"] == ".".join(map(str, sys.version_info[:3]))
+
+
+def test_a_source_that_fails_leaves_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken() -> None:
+        raise OSError("the registry is gone" * 100)
+
+    monkeypatch.setattr(facts, "_memory", broken)
+    found = facts.facts()
+    assert found["memory"] is None
+    assert found["problems"]["memory"].startswith("OSError: the registry is gone")
+    assert len(found["problems"]["memory"]) <= 300
+    assert found["cpus"] >= 1
+
+
+def test_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TEMP", str(tmp_path))
+    monkeypatch.setenv("TMP", str(tmp_path / "none"))
+    found = machine.machine([str(tmp_path)])
+    assert found["problems"] == {}
+    assert found["cpu"]["cores"] >= 1
+    assert found["commit"]["limit"] > 0
+    assert found["disks"][str(tmp_path)]["free"] > 0
+    assert set(found["disks"]) == {"/", str(tmp_path), "problems"}
+    assert found["temp"]["TEMP"]["exists"] is True
+    assert found["temp"]["TMP"]["exists"] is False
+    assert found["up_since"] < time.time()
+    assert found["administrator"] is (os.geteuid() == 0)
+    assert found["page_file"] is None
+
+
+def test_structures_have_windows_sizes() -> None:
+    if ctypes.sizeof(ctypes.c_size_t) != 8:
+        pytest.skip("the sizes are those of 64 bits")
+    assert ctypes.sizeof(kernel._Performance) == 104
+    assert ctypes.sizeof(kernel._JobLimits) == 144
+    assert kernel._JobLimits.flags.offset == 16
+    assert kernel._JobLimits.active_processes.offset == 40
+    assert kernel._JobLimits.job_memory.offset == 120
+
+
+def test_services_elsewhere_are_not_known() -> None:
+    found = services.services()
+    assert found["defender"] is None
+    assert set(found["problems"]) == {"winrm_plugin", "winrm_shell", "defender", "exclusions"}
+
+
+def test_quotas_are_read_from_the_plugins_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
+    config = (
+        '<PlugInConfiguration Name="microsoft.powershell" MaxMemoryPerShellMB="1">'
+        '<Quotas MaxMemoryPerShellMB="2147483647" MaxIdleTimeoutms="43200000" '
+        'MaxProcessesPerShell="15"/></PlugInConfiguration>'
+    )
+    monkeypatch.setattr(services.registry, "value", lambda key, name: config)
+    assert services._plugin() == {"MaxMemoryPerShellMB": 2147483647, "MaxProcessesPerShell": 15}
+
+
+def test_quotas_of_shells_are_what_winrm_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    text = "Winrs\r\n    AllowRemoteShellAccess = true\r\n    MaxProcessesPerShell = 25\r\n"
+    text += "    MaxMemoryPerShellMB = 1024\r\n"
+    monkeypatch.setattr(services, "capture", lambda command, timeout: (0, text))
+    monkeypatch.setattr(services.registry, "value", lambda key, name: None)
+    assert services._shell() == {"MaxMemoryPerShellMB": 1024, "MaxProcessesPerShell": 25}
+    monkeypatch.setattr(
+        services.registry, "value", lambda key, name: 4096 if "Memory" in name else None
+    )
+    assert services._shell() == {"MaxMemoryPerShellMB": 4096, "MaxProcessesPerShell": 25}
+
+
+def test_tools_are_found_and_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path) + ":/bin:/usr/bin")
+    (tmp_path / "cuda/bin").mkdir(parents=True)
+    script(tmp_path / "cuda/bin/nvcc", "echo 'Cuda compilation tools, release 12.8, V12.8.93'")
+    script(
+        tmp_path / "nvidia-smi",
+        "echo 'NVIDIA RTX A4000, 8.6, 572.61, TCC, 16376'",
+        'echo \'"GeForce, odd", 12.0, 580.88, WDDM, 32607\'',
+        "echo 'no row'",
+    )
+    script(tmp_path / "ninja", "echo 1.12.1")
+    script(tmp_path / "sccache", "echo failed >&2", "exit 3")
+    found = tools.tools(str(tmp_path / "cuda"), {"ninja": [], "sccache": [], "gone-tool": []})
+    assert found["nvcc"]["version"] == "12.8.93"
+    assert [gpu["name"] for gpu in found["gpus"]] == ["NVIDIA RTX A4000", "GeForce, odd"]
+    assert found["gpus"][0] == {
+        "name": "NVIDIA RTX A4000",
+        "capability": "8.6",
+        "driver": "572.61",
+        "model": "TCC",
+        "memory": "16376",
+    }
+    assert found["ninja"]["version"] == "1.12.1"
+    assert found["gone-tool"] is None
+    assert found["sccache"] is None
+    assert list(found["problems"]) == ["sccache"]
+    assert "left with 3" in found["problems"]["sccache"]
+
+
+def test_a_tool_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    script(tmp_path / "ninja", "sleep 60")
+    monkeypatch.setattr(tools, "PATIENCE", 0.3)
+    began = time.monotonic()
+    found = tools.tools("", {"ninja": [str(tmp_path)]})
+    assert time.monotonic() - began < 20
+    assert "TimeoutError" in found["problems"]["ninja"]
+
+
+def test_visual_studio_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = tmp_path / "Microsoft Visual Studio/2022/BuildTools"
+    for toolset in ("14.38.33130", "14.44.35207", "notes"):
+        (root / "VC/Tools/MSVC" / toolset).mkdir(parents=True)
+    (tmp_path / "Microsoft Visual Studio/Installer").mkdir()
+    for name in ("ProgramFiles(x86)", "ProgramW6432", "VSINSTALLDIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("ProgramFiles", str(tmp_path))
+    (found,) = tools._visual_studio()
+    assert found["toolsets"] == ["14.38.33130", "14.44.35207"]
+    assert found["name"] == "2022 BuildTools"
+    script(
+        tmp_path / "Microsoft Visual Studio/Installer/vswhere.exe",
+        f"""echo '[{{"installationPath": "{root}", "displayName": "Build Tools", """
+        """"installationVersion": "17.14.1", "isComplete": true}]'""",
+    )
+    (found,) = tools._visual_studio()
+    assert (found["version"], found["complete"]) == ("17.14.1", True)
+    assert found["toolsets"] == ["14.38.33130", "14.44.35207"]
+
+
+@pytest.mark.parametrize("name", ["machine.machine", "tools.tools", "services.services"])
+def test_inspections_may_be_repeated(name: str) -> None:
+    assert rpc.repeatable(f"inspection.{name}")

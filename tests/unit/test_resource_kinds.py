@@ -1,0 +1,451 @@
+"""Every kind of resource: check, plan, apply, verify; and applied twice is applied once."""
+
+from __future__ import annotations
+
+import copy
+import json
+import os
+import subprocess
+import sys
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import fake_winreg
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipelines.remote import provision, scheduler
+from pipelines.remote.resources import RefusedError, installer, reboot, winrm_quota
+
+PLUGIN = (
+    "HKLM",
+    r"software\microsoft\windows\currentversion\wsman\plugin\microsoft.powershell",
+)
+QUOTAS = (
+    '<PlugInConfiguration xmlns="urn:x" Name="microsoft.powershell"><InitializationParameters/>'
+    '<Quotas MaxMemoryPerShellMB="1024" MaxShells="25"/></PlugInConfiguration>'
+)
+
+
+@pytest.fixture(autouse=True)
+def registry(monkeypatch: pytest.MonkeyPatch) -> dict[Any, Any]:
+    monkeypatch.setitem(sys.modules, "winreg", fake_winreg)
+    monkeypatch.setattr(fake_winreg, "keys", {})
+    return fake_winreg.keys
+
+
+@pytest.fixture
+def marker(tmp_path: Path) -> str:
+    return str(tmp_path / "restart.json")
+
+
+def program(folder: Path, name: str, code: str) -> str:
+    """A Python program called ``name``."""
+    path = folder / name
+    path.write_text(f"#!{sys.executable}\n{code}\n")
+    path.chmod(0o755)
+    return str(path)
+
+
+# -- the registry kinds ----------------------------------------------------------------------------
+
+KEY = r"HKLM\SOFTWARE\Here"
+SPECS: list[dict[str, Any]] = [
+    {"kind": "registry", "key": KEY, "name": "number", "value": 1},
+    {"kind": "registry", "key": KEY, "name": "text", "value": "1"},
+    {"kind": "registry", "key": KEY, "name": "list", "value": ["a", "b c"]},
+    {"kind": "environment", "name": "WCW_TEST_TEMP", "value": r"C:\t"},
+    {"kind": "defender_exclusion", "path": r"C:\b"},
+    {"kind": "page_file", "path": r"C:\pagefile.sys", "initial_mb": 16, "maximum_mb": 64},
+    {"kind": "winrm_quota", "place": "plugin", "name": "MaxMemoryPerShellMB", "at_least": 8192},
+    {"kind": "winrm_quota", "place": "plugin", "name": "MaxProcessesPerShell", "at_least": 200},
+]
+
+#: What a machine may have there already, right or wrong, of the right type or not.
+VALUES = st.one_of(
+    st.integers(0, 9).map(lambda n: (n, fake_winreg.REG_DWORD)),
+    st.sampled_from(["1", r"C:\t", "0", r"C:\pagefile.sys 1 2"]).map(
+        lambda text: (text, fake_winreg.REG_SZ)
+    ),
+    st.lists(
+        st.sampled_from(["a", "b c", r"?:\pagefile.sys", r"C:\pagefile.sys 99 99", r"D:\p 0 0"]),
+        max_size=3,
+    ).map(lambda lines: (lines, fake_winreg.REG_MULTI_SZ)),
+)
+ENVIRONMENT = r"system\currentcontrolset\control\session manager\environment"
+MEMORY = r"system\currentcontrolset\control\session manager\memory management"
+EXCLUSIONS = r"software\policies\microsoft\windows defender\exclusions"
+PLACES = [
+    (r"software\here", "number"),
+    (r"software\here", "text"),
+    (r"software\here", "list"),
+    (ENVIRONMENT, "wcw_test_temp"),
+    (EXCLUSIONS, "exclusions_paths"),
+    (rf"{EXCLUSIONS}\paths", r"c:\b"),
+    (MEMORY, "pagingfiles"),
+]
+STATES = st.dictionaries(st.sampled_from(PLACES), VALUES)
+
+
+@settings(max_examples=150, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(state=STATES, wanted=st.lists(st.sampled_from(SPECS), min_size=1, max_size=8))
+def test_applied_twice_is_applied_once(
+    state: dict[tuple[str, str], tuple[Any, int]],
+    wanted: list[dict[str, Any]],
+    registry: dict[Any, Any],
+    marker: str,
+) -> None:
+    registry.clear()
+    registry[PLUGIN] = {"configxml": (QUOTAS, fake_winreg.REG_SZ)}
+    for (key, name), value in state.items():
+        registry.setdefault(("HKLM", key), {})[name] = value
+    for spec, check in zip(wanted, provision.check_all(wanted), strict=True):
+        assert check["ok"] or check["plan"]
+        if not check["ok"]:
+            told = provision.apply_one(spec, marker)
+            assert told["ok"], (spec, told)
+            assert not told["error"]
+    once = copy.deepcopy(registry)
+    assert all(check["ok"] for check in provision.check_all(wanted))
+    for spec in wanted:
+        assert provision.apply_one(spec, marker)["ok"]
+    assert registry == once
+    for (key, name), value in state.items():  # what nobody asked for is as it was
+        if not any(_concerns(spec, name) for spec in wanted):
+            assert registry["HKLM", key][name] == value
+
+
+def _concerns(spec: dict[str, Any], name: str) -> bool:
+    own = {
+        "environment": {"wcw_test_temp"},
+        "defender_exclusion": {"exclusions_paths", r"c:\b"},
+        "page_file": {"pagingfiles"},
+    }
+    return name in own.get(spec["kind"], {str(spec.get("name", "")).lower()})
+
+
+def test_another_type_is_another_value(registry: dict[Any, Any]) -> None:
+    registry["HKLM", r"software\here"] = {"number": ("1", fake_winreg.REG_SZ)}
+    (check,) = provision.check_all(SPECS[:1])
+    assert not check["ok"]
+    assert check["plan"] == rf"set {KEY}\number to 1"
+
+
+def test_a_larger_page_file_and_other_drives(registry: dict[Any, Any], marker: str) -> None:
+    lines = [r"D:\pagefile.sys 5 5", r"c:\PAGEFILE.SYS 16 99"]
+    registry["HKLM", MEMORY] = {"pagingfiles": (lines, fake_winreg.REG_MULTI_SZ)}
+    spec = SPECS[5]
+    assert provision.check_all([spec])[0]["ok"]
+    told = provision.apply_one({**spec, "initial_mb": 17}, marker)
+    assert told["ok"]
+    assert told["reboot"] == "the page file was changed"
+    (changed, _) = registry["HKLM", MEMORY]["pagingfiles"]
+    assert changed == [r"C:\pagefile.sys 17 64", lines[0]]
+
+
+def test_quota_of_a_plugin_that_is_not_there(marker: str) -> None:
+    told = provision.apply_one(SPECS[6], marker)
+    assert not told["ok"]
+    assert "Enable-PSRemoting" in told["advice"]
+
+
+def test_quota_of_shells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str) -> None:
+    """winrm.cmd gets exactly what one would type; cmd.exe is a stand-in that keeps the value."""
+    program(
+        tmp_path,
+        "cmd.exe",
+        "import pathlib, re, sys\n"
+        f"state = pathlib.Path({str(tmp_path)!r}, 'value')\n"
+        "line = pathlib.Path(sys.argv[3]).read_text().strip()\n"
+        "typed = r'@call winrm set winrm/config/winrs @{MaxM\\w+=\"(\\d+)\"}'\n"
+        "if m := re.fullmatch(typed, line):\n"
+        "    state.write_text(m[1])\n"
+        "elif line != '@call winrm get winrm/config/winrs':\n"
+        "    sys.exit(f'wrong: {line}')\n"
+        "print('Winrs\\n    MaxMemoryPerShellMB = ' + state.read_text())",
+    )
+    (tmp_path / "value").write_text("1024")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setenv("TEMP", str(tmp_path))
+    spec = {
+        "kind": "winrm_quota",
+        "place": "shell",
+        "name": "MaxMemoryPerShellMB",
+        "at_least": 8192,
+    }
+    assert winrm_quota.check(spec) == {"ok": False, "found": "1024"}
+    assert provision.apply_one(spec, marker)["ok"]
+    (tmp_path / "value").write_text("0")
+    assert winrm_quota.check(spec)["ok"], "no limit is enough"
+    assert not list(tmp_path.glob("*.cmd"))
+    with pytest.raises(RefusedError, match="left with 1"):
+        winrm_quota.apply({**spec, "name": "Other"})
+
+
+# -- files and programs ----------------------------------------------------------------------------
+
+
+def test_a_file_where_a_directory_is_wanted(tmp_path: Path, marker: str) -> None:
+    (tmp_path / "b").write_text("")
+    told = provision.apply_one({"kind": "directory", "path": str(tmp_path / "b")}, marker)
+    assert "is a file" in told["error"]
+    assert told["advice"]
+
+
+def test_git_config(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str) -> None:
+    monkeypatch.setenv("GIT_CONFIG_SYSTEM", str(tmp_path / "gitconfig"))
+    spec = {"kind": "git_config", "git": "git", "name": "core.longpaths", "value": "true"}
+    (check,) = provision.check_all([spec])
+    assert (check["ok"], check["found"]) == (False, "not set")
+    for _ in range(2):
+        assert provision.apply_one(spec, marker)["ok"]
+    assert (tmp_path / "gitconfig").read_text().count("longpaths") == 1
+    (check,) = provision.check_all([{**spec, "git": "no-such-git"}])
+    assert (check["ok"], check["found"]) == (False, "no git")
+
+
+def tarred(path: Path, **members: str) -> dict[str, Any]:
+    with tarfile.open(path, "w:gz") as archive:
+        for name, text in members.items():
+            source = path.with_name("member")
+            source.write_text(text)
+            archive.add(source, name)
+        link = tarfile.TarInfo("python/link")
+        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
+        archive.addfile(link)
+    return {"name": "a", "sha256": "0" * 64, "file": str(path), "strip": "python"}
+
+
+def test_a_tar_with_its_proof(tmp_path: Path, marker: str) -> None:
+    target = tmp_path / "target"
+    spec = {
+        "kind": "archive",
+        "path": str(target),
+        "proof": "bin/x",
+        "archives": [tarred(tmp_path / "a.tar.gz", **{"python/bin/x": "x", "other": "y"})],
+        "check": {"command": [sys.executable, "-c", "print('v 1')"], "prints": r"^v \d"},
+    }
+    assert provision.apply_one(spec, marker)["ok"]
+    assert {p.name for p in target.rglob("*")} == {"bin", "x", ".archives.json"}
+    (target / "bin/x").unlink()
+    spec["archives"] = [tarred(tmp_path / "a.tar.gz", **{"python/bin/x": "x"})]
+    spec["check"] = {"command": [sys.executable, "-c", "print('other')"], "prints": r"^v \d"}
+    told = provision.apply_one(spec, marker)
+    assert r"printed 'other', expected '^v \\d'" in told["error"]
+    assert not provision.check_all([spec])[0]["ok"], "it must not pass the next time either"
+    spec["archives"] = [tarred(tmp_path / "a.tar.gz", **{"python/bin/x": "x"})]
+    spec["check"] = {"command": [str(target / "bin/x")], "prints": ""}
+    assert "does not run" in provision.apply_one(spec, marker)["error"]
+
+
+def test_a_tar_that_would_leave_its_directory(tmp_path: Path, marker: str) -> None:
+    row = tarred(tmp_path / "a.tar.gz", **{"python/../../x": "x"})
+    spec = {"kind": "archive", "path": str(tmp_path / "t"), "proof": "x", "archives": [row]}
+    with pytest.raises(ValueError, match="would leave the directory"):
+        provision.apply_one(spec, marker)
+
+
+# -- installers ------------------------------------------------------------------------------------
+
+
+def setup_program(tmp_path: Path, code: str, **spec: Any) -> dict[str, Any]:
+    """An installer that first makes what is detected, unless ``code`` leaves before."""
+    made = {
+        "kind": "installer",
+        "name": "tool",
+        "version": "1",
+        "file": program(tmp_path, "setup", code),
+        "arguments": ["--quiet", "two words"],
+        "detect": str(tmp_path / "installed*"),
+        "success": [0],
+        "reboot": [3010],
+        "as_task": False,
+        "logs": [str(tmp_path / "*.log")],
+        "minutes": 1.0,
+    }
+    return made | spec
+
+
+DONE = "import os, sys\nopen(os.path.dirname(sys.argv[0]) + '/installed-1', 'w').close()\n"
+# exit codes above 255 do not exist here: 194 stands for 3010 & 0xff
+
+
+def test_an_installer(tmp_path: Path, marker: str) -> None:
+    spec = setup_program(tmp_path, f"{DONE}assert sys.argv[1:] == ['--quiet', 'two words']")
+    (check,) = provision.check_all([spec])
+    assert not check["ok"]
+    assert "setup --quiet two words" in check["plan"]
+    told = provision.apply_one(spec, marker)
+    assert (told["ok"], told["reboot"], told["error"]) == (True, "", "")
+    assert told["found"].endswith("installed-1")
+
+
+def test_an_installer_that_wants_a_restart(
+    tmp_path: Path, marker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.remote.power.pending_reboot", list)
+    told = provision.apply_one(
+        setup_program(tmp_path, f"{DONE}sys.exit(194)", reboot=[194]), marker
+    )
+    assert told["ok"]
+    assert "194" in told["reboot"]
+    wanted = {"kind": "reboot", "marker": marker}
+    (check,) = provision.check_all([wanted])
+    assert not check["ok"]
+    assert "tool wants it" in check["found"]
+    monkeypatch.setattr("pipelines.remote.power.boot_identity", lambda: "another")
+    assert provision.check_all([wanted])[0]["ok"], "a restart fulfils the wish"
+
+
+@pytest.mark.parametrize(
+    ("code", "said", "advice"),
+    [
+        ("sys.exit(1)", "tool left with 1: it said so", "logs say more"),
+        ("sys.exit(5)", "tool left with 5, access denied", "as_task"),
+    ],
+)
+def test_an_installer_that_fails(
+    tmp_path: Path, marker: str, code: str, said: str, advice: str
+) -> None:
+    (tmp_path / "older.log").write_text("of another day")
+    os.utime(tmp_path / "older.log", (1, 1))
+    lines = "import os, sys\nopen(os.path.dirname(sys.argv[0]) + '/new.log', 'w').close()\n"
+    told = provision.apply_one(
+        setup_program(tmp_path, f"{lines}print('it said so', flush=True)\n{code}"), marker
+    )
+    assert not told["ok"]
+    assert said in told["error"]
+    assert advice in told["advice"]
+    assert told["logs"] == [str(tmp_path / "new.log")]
+
+
+@pytest.mark.parametrize("number", [1602, 1603, 740, -1073720687])
+def test_codes_have_a_meaning(
+    tmp_path: Path, marker: str, monkeypatch: pytest.MonkeyPatch, number: int
+) -> None:
+    monkeypatch.setattr(installer, "capture", lambda *_, **__: (number, "x" * 9999))
+    told = provision.apply_one(setup_program(tmp_path, ""), marker)
+    assert f"left with {number}, {installer._MEANING[number]}" in told["error"]
+    assert len(told["error"]) < 2000
+
+
+def test_another_installation_is_waited_for(
+    tmp_path: Path, marker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    answers = [1618, 1618, 0]
+
+    def capture(*_: object, **__: object) -> tuple[int, str]:
+        if len(answers) == 1:
+            (tmp_path / "installed-1").touch()
+        return answers.pop(0), ""
+
+    monkeypatch.setattr(installer, "capture", capture)
+    monkeypatch.setattr(installer, "_BUSY_PAUSE", 0.01)
+    assert provision.apply_one(setup_program(tmp_path, ""), marker)["ok"]
+    assert answers == []
+
+
+def test_an_installer_that_never_ends(tmp_path: Path, marker: str) -> None:
+    code = "import os, time\nos.spawnlp(os.P_NOWAIT, 'sleep', 'sleep', '61')\ntime.sleep(60)"
+    told = provision.apply_one(setup_program(tmp_path, code, minutes=0.01), marker)
+    assert "did not end within 0.01 minutes" in told["error"]
+    assert subprocess.run(["pgrep", "-f", "sleep 61"], check=False).returncode == 1
+
+
+def test_one_that_is_not_there(tmp_path: Path, marker: str) -> None:
+    told = provision.apply_one(setup_program(tmp_path, "", file=str(tmp_path / "none")), marker)
+    assert "cannot be started" in told["error"]
+
+
+# -- the Task Scheduler ----------------------------------------------------------------------------
+
+SCHTASKS = r"""
+import json, pathlib, shlex, subprocess, sys, xml.etree.ElementTree as ET
+store = pathlib.Path(__file__).parent / "tasks"
+store.mkdir(exist_ok=True)
+verb, name = sys.argv[1], sys.argv[3]
+file = store / name
+if verb == "/Create":
+    data = pathlib.Path(sys.argv[5]).read_bytes()
+    assert data[:2] in (b"\xff\xfe", b"\xfe\xff"), "schtasks reads UTF-16 only"
+    ET.fromstring(data)
+    file.write_bytes(data)
+elif not file.exists():
+    sys.exit("ERROR: The system cannot find the file specified.")
+elif verb == "/Query":
+    print(file.read_bytes().decode("utf-16"))
+elif verb == "/Delete":
+    file.unlink()
+elif verb == "/Run":
+    run = next(e for e in ET.fromstring(file.read_bytes()).iter() if e.tag.endswith("Exec"))
+    words = [run[0].text, *shlex.split(run[1].text)]
+    subprocess.Popen(words, start_new_session=True, stdin=-3, stdout=-3, stderr=-3)
+"""
+
+
+@pytest.fixture
+def schtasks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A stand-in that keeps tasks in files and starts them as the real one would."""
+    (tmp_path / "bin").mkdir()
+    program(tmp_path / "bin", "schtasks.exe", SCHTASKS)
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}:{os.environ['PATH']}")
+    return tmp_path / "bin/tasks"
+
+
+def test_a_scheduled_task(schtasks: Path, marker: str) -> None:
+    spec = {"kind": "scheduled_task", "name": "clock", "command": ["w32tm.exe", "/resync", "a b"]}
+    (check,) = provision.check_all([spec])
+    assert (check["ok"], check["found"]) == (False, "missing")
+    for _ in range(2):
+        assert provision.apply_one(spec, marker)["ok"]
+    assert [path.name for path in schtasks.iterdir()] == ["clock"]
+    text = (schtasks / "clock").read_bytes().decode("utf-16")
+    for part in ("BootTrigger", "S-1-5-18", "PT0S", "<Priority>4</Priority>"):
+        assert part in text
+    (check,) = provision.check_all([{**spec, "command": ["other.exe"]}])
+    assert (check["ok"], check["found"]) == (False, 'w32tm.exe /resync "a b"')
+
+
+def test_an_installer_as_a_task(tmp_path: Path, marker: str, schtasks: Path) -> None:
+    spec = setup_program(tmp_path, f"{DONE}print('hello'); sys.exit(194)", as_task=True)
+    told = provision.apply_one({**spec, "reboot": [194]}, marker)
+    assert told["ok"]
+    assert told["reboot"]
+    assert list(schtasks.iterdir()) == [], "the task is gone"
+    (tmp_path / "installed-1").unlink()
+    spec = setup_program(tmp_path, "print('why'); raise SystemExit(7)", as_task=True)
+    told = provision.apply_one(spec, marker)
+    assert "left with 7: why" in told["error"]
+    spec = setup_program(tmp_path, "import time; time.sleep(62)", as_task=True, minutes=0.02)
+    told = provision.apply_one(spec, marker)
+    assert "did not end" in told["error"]
+    assert list(schtasks.iterdir()) == []
+
+
+def test_a_task_scheduler_that_refuses(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str
+) -> None:
+    program(tmp_path, "schtasks.exe", "import sys; sys.exit('ERROR: Access is denied.')")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    told = provision.apply_one(setup_program(tmp_path, "", as_task=True), marker)
+    assert "Access is denied" in told["error"]
+    assert "administrator" in told["advice"]
+    assert scheduler.command_of("any") is None
+
+
+# -- restarts --------------------------------------------------------------------------------------
+
+
+def test_reasons_are_kept_once_each(marker: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.remote.power.pending_reboot", lambda: ["Windows Update"])
+    reboot.ask(marker, "one")
+    reboot.ask(marker, "two")
+    reboot.ask(marker, "one")
+    assert reboot.asked(marker) == ["one", "two"]
+    spec = {"kind": "reboot", "marker": marker}
+    assert reboot.check(spec) == {"ok": False, "found": "one; two; Windows Update"}
+    assert "restart needed" in provision.apply_one(spec, marker)["error"]
+    Path(marker).write_text(json.dumps({"boot": "x"}))
+    assert reboot.check(spec) == {"ok": True, "found": "Windows Update"}
