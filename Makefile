@@ -15,8 +15,9 @@ test: ## Set up the test tools and run the fast tests
 	@scripts/setup --dev
 	@$(PYTEST) -n auto --dist worksteal
 
-test-all: ## The slow tests too: sandbox and faults
+test-all: ## The slow tests too: sandbox, faults, image and playbook
 	@scripts/setup --dev
+	@scripts/check-provisioners
 	@$(PYTEST) -m "not docker and not gpu and not bench"
 
 check: ## Format, lint and types

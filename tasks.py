@@ -211,14 +211,41 @@ def lock(
     """Pin what toolchain.lock.yaml lacks (needs the internet) and sync image and playbook."""
     from pathlib import Path
 
-    from pipelines import locking
+    from pipelines.toolchain import command
 
     if stage is not None:
-        locking.run_stage(Path(stage))
+        command.run_stage(Path(stage))
     if sync or check:
-        locking.run_sync(check=check)
+        command.run_sync(check=check)
     elif stage is None:
-        locking.run_complete(only)
+        command.run_complete(only)
+
+
+@task(
+    help={
+        **_flags("host", "python"),
+        "follow": "print the log of this job until it ends",
+        "cancel": "end this job and everything it started",
+    }
+)
+@_guarded
+def jobs(
+    _: Context,
+    host: str | None = None,
+    python: str | None = None,
+    follow: str | None = None,
+    cancel: str | None = None,
+) -> None:
+    """List a host's builds, which go on without us; follow or end one."""
+    from pipelines.stages import jobs as stage
+
+    work = _open(host=host, python=python)
+    if cancel is not None:
+        stage.cancel(work, cancel)
+    elif follow is not None:
+        stage.follow(work, follow)
+    else:
+        stage.show(work)
 
 
 def _sandbox(host: str | None, python: str | None) -> Any:
@@ -273,5 +300,5 @@ def teardown(_: Context, host: str | None = None, python: str | None = None) -> 
     say("removed", style="green")
 
 
-namespace = Collection(provision, build, test, doctor, lock)
+namespace = Collection(provision, build, test, doctor, jobs, lock)
 namespace.add_collection(Collection("sandbox", start, stop, status, teardown))

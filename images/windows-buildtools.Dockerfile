@@ -109,17 +109,19 @@ ARG CUDA_13_0='[ `
 # <<< generated
 
 # -- pins and small tools ---------------------------------------------------------------------------
-# Looks at every pin before anything is installed. In a stage of its own, so that a changed pin
-# rebuilds only the layers below that use it.
+# Looks at every pin before anything is fetched, and names all that have no hash. In a stage of its
+# own, so that a changed pin rebuilds only the layers below that use it.
 FROM mcr.microsoft.com/windows/servercore:ltsc2022@${SERVERCORE_DIGEST} AS tools
-SHELL ["powershell", "-NoLogo", "-NoProfile", "-Command", "$ErrorActionPreference = 'Stop'; $ProgressPreference = 'SilentlyContinue';"]
+SHELL ["powershell", "-NoLogo", "-NoProfile", "-ExecutionPolicy", "RemoteSigned", "-Command", "$ErrorActionPreference = 'Stop'; $ProgressPreference = 'SilentlyContinue';"]
 COPY scripts/Pins.psm1 scripts/Assert-Pins.ps1 scripts/Install-Archives.ps1 C:/image/
 ARG CUDA
+# >>> generated: the names of CUDA's pins
 ARG CUDA_12_4
 ARG CUDA_12_6
 ARG CUDA_12_8
 ARG CUDA_12_9
 ARG CUDA_13_0
+# <<< generated
 ARG VC_REDIST
 ARG VS_BUILDTOOLS
 ARG VS_CHANNEL
@@ -133,12 +135,12 @@ RUN C:\image\Install-Archives.ps1 -Name WHEELS -Root C:\tools -Folder '{name}' -
 
 # -- the image --------------------------------------------------------------------------------------
 FROM mcr.microsoft.com/windows/servercore:ltsc2022@${SERVERCORE_DIGEST}
-SHELL ["powershell", "-NoLogo", "-NoProfile", "-Command", "$ErrorActionPreference = 'Stop'; $ProgressPreference = 'SilentlyContinue';"]
+SHELL ["powershell", "-NoLogo", "-NoProfile", "-ExecutionPolicy", "RemoteSigned", "-Command", "$ErrorActionPreference = 'Stop'; $ProgressPreference = 'SilentlyContinue';"]
 COPY --from=tools C:/image/pinned.txt C:/image/
 COPY scripts/Pins.psm1 scripts/Initialize-System.ps1 C:/image/
 
-# Short roots: neither cl.exe nor a process's directory may pass 260 characters, whatever the
-# registry says (https://github.com/microsoft/Windows-Containers/issues/622).
+# Long paths, and short roots nevertheless: neither cl.exe nor a process's directory may pass 260
+# characters, whatever the registry says (https://github.com/microsoft/Windows-Containers/issues/622).
 RUN C:\image\Initialize-System.ps1 -Directories 'C:\b', 'C:\t' -SearchPath 'C:\tools\git\cmd', 'C:\tools\uv', 'C:\tools\ninja', 'C:\tools\sccache'
 ENV TEMP=C:\t `
     TMP=C:\t
@@ -161,11 +163,13 @@ RUN C:\image\Install-Archives.ps1 -Name MINGIT -Root C:\tools\git -Proof cmd\git
 ARG PYTHONS
 RUN C:\image\Install-Archives.ps1 -Name PYTHONS -Root C:\python -Folder '{minor}' -Strip 1 -Proof python.exe
 ARG CUDA
+# >>> generated: the names of CUDA's pins
 ARG CUDA_12_4
 ARG CUDA_12_6
 ARG CUDA_12_8
 ARG CUDA_12_9
 ARG CUDA_13_0
+# <<< generated
 RUN Import-Module C:\image\Pins.psm1; `
     C:\image\Install-Archives.ps1 -Name (Get-CudaPinName -Minor $Env:CUDA) -Root (Join-Path C:\cuda $Env:CUDA) -Strip 1 -Proof bin\nvcc.exe
 ENV CUDA_PATH=C:\cuda\${CUDA} `
@@ -183,5 +187,7 @@ LABEL org.opencontainers.image.title="windows-buildtools" `
       org.opencontainers.image.description="MSVC, CUDA ${CUDA} and CPython for building Windows CUDA wheels" `
       org.opencontainers.image.revision="${REVISION}" `
       org.opencontainers.image.base.name="mcr.microsoft.com/windows/servercore:ltsc2022" `
-      org.opencontainers.image.base.digest="${SERVERCORE_DIGEST}"
+      org.opencontainers.image.base.digest="${SERVERCORE_DIGEST}" `
+      windows-cuda-wheels.cuda="${CUDA}" `
+      windows-cuda-wheels.toolset="${VS_TOOLSET}"
 WORKDIR C:/b

@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal
 
 import yaml
 from pydantic import (
@@ -17,10 +17,30 @@ from pydantic import (
     StringConstraints,
     TypeAdapter,
     ValidationError,
-    model_validator,
 )
 
 from pipelines.errors import ConfigError
+from pipelines.hostconfig import FIRST_PYTHON, HostConfig, SandboxHost, WinRMHost
+
+__all__ = [
+    "CONFIG_FILE",
+    "FIRST_PYTHON",
+    "RECIPES",
+    "ROOT",
+    "Config",
+    "Defaults",
+    "HostConfig",
+    "Name",
+    "Recipe",
+    "SandboxHost",
+    "Source",
+    "WinRMHost",
+    "check_python",
+    "explain",
+    "load_config",
+    "load_recipe",
+    "unknown",
+]
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG_FILE = ROOT / "pipeline.yaml"
@@ -30,62 +50,8 @@ Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,40}$")]
 PythonVersion = Annotated[str, StringConstraints(pattern=r"^3\.\d{1,2}$")]
 
 
-#: Where the pipeline puts the Python that runs its own code on a Windows host.
-FIRST_PYTHON = r"C:\wcw\python\python.exe"
-
-
 class _Model(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class SandboxHost(_Model):
-    """The embedded sandbox: genuine Windows tools under Wine, behind our own WinRM service."""
-
-    kind: Literal["sandbox"]
-    home: str | None = None
-    """Directory that holds it; default ``.sandbox/<name>``."""
-    http_port: Annotated[int, Field(ge=0, le=65535)] = 0
-    https_port: Annotated[int, Field(ge=0, le=65535)] = 0
-    """Ports on loopback; 0 takes a free one."""
-    listener: Literal["https", "http"] = "https"
-    """``http`` means NTLM with message encryption."""
-
-
-class WinRMHost(_Model):
-    """A Windows machine with WinRM on."""
-
-    kind: Literal["winrm"]
-    endpoint: Annotated[str, StringConstraints(pattern=r"^https?://[^/\s]+/wsman$")]
-    username: str
-    password_env: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]*$")]
-    """Name of the environment variable that holds the password; never the password."""
-    python: str = FIRST_PYTHON
-    bootstrap: bool | None = None
-    """Whether Python is put there when it is missing; default when ``python`` is not given."""
-    ca: str | None = None
-    """PEM file that signs the host's certificate; default the system's store."""
-    gpu: bool = False
-
-    @model_validator(mode="after")
-    def _has_a_directory(self) -> Self:
-        if self.bootstraps and not re.fullmatch(
-            r"(?i)[a-z]:(\\[^\\/]+)+\\python\.exe", self.python
-        ):
-            raise ValueError(
-                "bootstrap needs a 'python' in a directory of its own, "
-                f"such as {FIRST_PYTHON}, found {self.python}"
-            )
-        return self
-
-    @property
-    def bootstraps(self) -> bool:
-        """Whether the pipeline is to put a Python there when there is none."""
-        if self.bootstrap is None:
-            return self.python.casefold() == FIRST_PYTHON.casefold()
-        return self.bootstrap
-
-
-HostConfig = Annotated[SandboxHost | WinRMHost, Field(discriminator="kind")]
 
 
 class Defaults(_Model):
@@ -153,6 +119,9 @@ def explain(path: Path, error: ValidationError) -> str:
         text = problem["msg"].removeprefix("Value error, ")
         if problem["type"] == "extra_forbidden":
             text, found = "unknown key", None
+        # What stands where a password's source belongs may be the password itself.
+        if "password" in key or "@" in str(found):
+            found = None
         shown = "" if found is None or isinstance(found, dict) else f" (found {str(found)[:80]!r})"
         lines.append(f"{path}: {key}: {text}{shown}")
     return "\n".join(lines)

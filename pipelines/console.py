@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from rich.console import Console
 from rich.markup import escape
@@ -28,7 +29,11 @@ from rich.progress import (
 
 from pipelines.errors import PipelineError
 
-_CONTROL = re.compile(r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u202a-\u202e\u2066-\u2069]")
+#: Controls, what turns the direction of text or breaks lines, and halves of characters.
+_CONTROL = re.compile(
+    r"[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069"
+    r"\ufeff\ud800-\udfff]"
+)
 _ANSI = re.compile(r"\x1b(?:\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(?:\x07|\x1b\\)?|[@-Z\\-_])")
 
 in_ci = bool(os.environ.get("GITHUB_ACTIONS"))
@@ -43,21 +48,34 @@ def secret(value: str) -> str:
     if len(value) >= 4:  # noqa: PLR2004 - shorter ones would blank half of every line
         _secrets.add(value)
         if in_ci:
-            sys.stdout.write(f"::add-mask::{value}\n")
+            # The runner undoes these; unescaped it would mask something else.
+            escaped = value.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+            sys.stdout.write(f"::add-mask::{escaped}\n")
     return value
 
 
 def redact(text: str) -> str:
     """``text`` with every known secret blanked."""
-    for value in _secrets:
+    for value in sorted(_secrets, key=len, reverse=True):  # one may begin with another
         text = text.replace(value, "***")
     return text
 
 
+def redact_all(value: Any) -> Any:
+    """``value`` with every known secret blanked in the strings of its lists and dicts."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dict):
+        return {key: redact_all(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [redact_all(item) for item in value]
+    return value
+
+
 def safe(text: str, limit: int = 2000) -> str:
     """One line or text of a host made harmless: no escapes, no controls, bounded, redacted."""
-    text = redact(_ANSI.sub("", text))
-    text = _CONTROL.sub(lambda m: "" if m[0] == "\r" else f"\\x{ord(m[0]):02x}", text)
+    text = redact(_ANSI.sub("", text).replace("\r", ""))
+    text = _CONTROL.sub(lambda m: f"\\x{ord(m[0]):02x}", text)
     return text if len(text) <= limit else text[:limit] + " ..."
 
 

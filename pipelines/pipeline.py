@@ -13,11 +13,11 @@ from pipelines.config import Config, SandboxHost, WinRMHost
 from pipelines.console import bars, say, secret
 from pipelines.errors import BuildError, ConfigError, PipelineError
 from pipelines.hosts.base import Bars, Host
-from pipelines.lock import Cache, load_lock
 from pipelines.plan import archs as arch_lists
 from pipelines.run import Run, StageRecord
 from pipelines.stages.publish import publish
 from pipelines.stages.work import Order, Work
+from pipelines.toolchain.lock import Cache, load_lock
 
 
 def take_order(
@@ -89,11 +89,10 @@ def open_work(order: Order, settings: Config) -> Work:
 
 
 def run_doctor(work: Work, *, as_json: bool) -> int:
-    """Judge this machine and the host of ``work``; the exit code, see :mod:`pipelines.doctor`."""
-    from pipelines.doctor import run
-    from pipelines.hosts.sandbox.wine import find_wine
+    """Judge this machine and the host of ``work``; 0, or 14 when something keeps builds from it."""
+    from pipelines.doctor.run import run_doctor as doctor
 
-    return run.run_doctor(work, as_json=as_json, wine=lambda: find_wine().version)
+    return doctor(work, as_json=as_json).exit_code
 
 
 def run_provision(work: Work, *, dry_run: bool = False) -> None:

@@ -12,22 +12,26 @@ import re
 import sqlite3
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pipelines.errors import ConfigError, PipelineError, StorageError
-from pipelines.sources import DISK_ERRNOS
+from pipelines.console import redact_all
+from pipelines.errors import AuthError, ConfigError, HostError, PipelineError, StorageError
+from pipelines.remote.locks import claim
+from pipelines.toolchain.sources import DISK_ERRNOS
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (key TEXT PRIMARY KEY, value TEXT NOT NULL);
+CREATE TABLE IF NOT EXISTS jobs (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS stages (
     name TEXT PRIMARY KEY, state TEXT NOT NULL, started REAL NOT NULL, seconds REAL,
     detail TEXT NOT NULL DEFAULT '{}'
 );
 """
+_LOOK_BACK = 50  # runs
 State = Literal["running", "passed", "failed", "interrupted"]
 
 
@@ -48,6 +52,7 @@ class Run:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._held = ExitStack()
 
     @property
     def id(self) -> str:
@@ -69,15 +74,51 @@ class Run:
         else:
             raise StorageError(f"100 runs began in this second in {out}", advice="Try again.")
         run = cls(path)
+        run._hold()
         with run._database() as database:
             database.executescript(_SCHEMA)
         run.note(**facts, created=datetime.now(UTC).isoformat(timespec="seconds"))
+        run._make_latest()
+        return run
+
+    @classmethod
+    def take_up(cls, out: Path, facts: dict[str, Any]) -> Self | None:
+        """The latest run with these facts whose build was cut off, unless somebody is at it.
+
+        A controller that was killed leaves its stage as "running", an interrupted one says so.
+        """
+        for path in sorted(out.glob("*/record.sqlite"), reverse=True)[:_LOOK_BACK]:
+            if path.parent.is_symlink():
+                continue
+            run = cls(path.parent)
+            try:
+                known, stage = run.facts(), run.stages().get("build")
+            except (StorageError, sqlite3.Error, ValueError):
+                continue  # of another version, or damaged: not ours to judge here
+            if {key: known.get(key) for key in facts} != facts:
+                continue
+            if stage is None or not _cut_off(stage) or not run._hold():
+                return None
+            run._make_latest()
+            return run
+        return None
+
+    def _hold(self) -> bool:
+        """Take the run for this process; let go of by :meth:`close`, or when the process dies."""
+        with disk_errors(self.path):
+            return self._held.enter_context(claim(self.path / ".held"))
+
+    def _make_latest(self) -> None:
+        out = self.path.parent
         link = out / f".latest.{os.getpid()}"
         with disk_errors(out):
             link.unlink(missing_ok=True)
-            link.symlink_to(path.name)
+            link.symlink_to(self.path.name)
             link.replace(out / "latest")
-        return run
+
+    def close(self) -> None:
+        """Let go of the run: another process may take it up."""
+        self._held.close()
 
     @classmethod
     def open(cls, out: Path, name: str = "latest") -> Self:
@@ -105,7 +146,7 @@ class Run:
 
     def note(self, **facts: Any) -> None:
         """Remember facts of the run."""
-        rows = [(key, json.dumps(value)) for key, value in facts.items()]
+        rows = [(key, json.dumps(redact_all(value))) for key, value in facts.items()]
         with self._database() as database:
             database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", rows)
 
@@ -114,9 +155,21 @@ class Run:
         with self._database() as database:
             return {k: json.loads(v) for k, v in database.execute("SELECT key, value FROM facts")}
 
+    def put_job(self, name: str, value: dict[str, Any]) -> None:
+        """Remember a job on a host: where it is, which attempt is followed, from where on."""
+        with self._database() as database:
+            row = (name, json.dumps(redact_all(value)))
+            database.execute("INSERT OR REPLACE INTO jobs VALUES (?, ?)", row)
+
+    def jobs(self) -> dict[str, dict[str, Any]]:
+        """The jobs that were started for this run, by name."""
+        with self._database() as database:
+            return {k: json.loads(v) for k, v in database.execute("SELECT name, value FROM jobs")}
+
     def put_stage(self, record: StageRecord) -> None:
         """Insert or replace a stage's row."""
-        row = (record.name, record.state, record.started, record.seconds, json.dumps(record.detail))
+        detail = json.dumps(redact_all(record.detail))
+        row = (record.name, record.state, record.started, record.seconds, detail)
         with self._database() as database:
             database.execute("INSERT OR REPLACE INTO stages VALUES (?, ?, ?, ?, ?)", row)
 
@@ -156,6 +209,12 @@ class Run:
         finally:
             record.seconds = time.monotonic() - began
             self.put_stage(record)
+
+
+def _cut_off(stage: StageRecord) -> bool:
+    """Whether the stage has no outcome: its controller was killed or left, or lost the host."""
+    lost = stage.detail.get("kind") in (HostError.title, AuthError.title)
+    return stage.state in ("running", "interrupted") or (stage.state == "failed" and lost)
 
 
 @contextmanager

@@ -3,21 +3,24 @@
     Makes a Windows machine a build host: WinRM over HTTPS, and nothing else.
 
 .DESCRIPTION
-    Run once, as administrator, at the machine itself. Running it again changes nothing, except that
-    a certificate which has expired, or soon will, or lacks a name is replaced. What it does:
+    Run once, as administrator, at the machine itself: it removes the listener through which a
+    remote session over HTTP comes. Windows 10, Windows Server 2016 or newer. Running it again
+    changes nothing, except that a certificate which has expired, or soon will, or lacks a name is
+    replaced. What it does:
 
     - a self-signed certificate for the given names (or the one whose thumbprint is given)
     - the WinRM service: started, delayed automatic start ("automatic" proved unreliable after a
-      restart), Basic sign-in off, unencrypted traffic off
-    - an HTTPS listener with that certificate; the HTTP listener is removed unless -KeepHttp
+      restart), unencrypted traffic off, sign-in by Negotiate (NTLM) and Kerberos only
+    - an HTTPS listener with that certificate
     - a firewall rule that lets only the given addresses in, on the HTTPS port
+    - once that listener answers, the HTTP listener is removed unless -KeepHttp
     - LocalAccountTokenFilterPolicy=1: without it, a local administrator who signs in over the
       network gets no administrator's rights. The price: whoever knows the password of a local
       administrator has these rights from afar, too. -SkipTokenPolicy leaves it alone, which is
       right for accounts of a domain.
     - the certificate (its public part only) as a PEM file, for the machine that builds from here
 
-    It ends with a check of its own and prints the lines for pipeline.yaml. -WhatIf shows what would
+    It ends with a check of its own and prints what belongs into pipeline.yaml. -WhatIf shows what would
     be changed.
 
 .PARAMETER HostName
@@ -32,7 +35,8 @@
     How long a certificate made here is valid.
 
 .PARAMETER RenewDays
-    A certificate made here is replaced when it is valid for fewer days than this.
+    A certificate made here is replaced when it is valid for fewer days than this; fewer than
+    -ValidDays.
 
 .PARAMETER CertificateThumbprint
     Take this certificate of the machine's own store (LocalMachine\My) instead of making one.
@@ -41,7 +45,7 @@
     Where the HTTPS listener listens.
 
 .PARAMETER CertificateFile
-    Where the PEM file is written.
+    Where the PEM file is written. None is for a certificate that an authority has signed.
 
 .PARAMETER KeepHttp
     Leave the HTTP listener (port 5985) as it is.
@@ -51,7 +55,11 @@
 
 .EXAMPLE
     .\enable-winrm-https.ps1 -HostName lab1.example.org, 192.0.2.20 -RemoteAddress 192.0.2.10
+
+    Where scripts are not allowed to run, type this first, in the same window:
+    Set-ExecutionPolicy -Scope Process -ExecutionPolicy Bypass
 #>
+#Requires -Version 5.1
 [CmdletBinding(SupportsShouldProcess = $true, ConfirmImpact = 'Medium')]
 param(
     [Parameter(Mandatory = $true)]
@@ -90,6 +98,15 @@ $FriendlyName = 'windows-cuda-wheels WinRM'
 $RuleName = 'windows-cuda-wheels-winrm-https'
 $PolicyKey = 'HKLM:\SOFTWARE\Microsoft\Windows\CurrentVersion\Policies\System'
 $PolicyName = 'LocalAccountTokenFilterPolicy'
+# Negotiate is NTLM or Kerberos, whichever both sides know; both seal what they carry.
+$ServiceSettings = [ordered] @{
+    'AllowUnencrypted' = $false
+    'Auth\Basic'       = $false
+    'Auth\CredSSP'     = $false
+    'Auth\Certificate' = $false
+    'Auth\Kerberos'    = $true
+    'Auth\Negotiate'   = $true
+}
 $SanObject = '2.5.29.17'
 $ServerPurpose = '1.3.6.1.5.5.7.3.1'
 
@@ -101,6 +118,21 @@ function Assert-Administrator {
     if (-not $principal.IsInRole([System.Security.Principal.WindowsBuiltInRole]::Administrator)) {
         throw 'This must run as administrator: right-click PowerShell, "Run as administrator".'
     }
+}
+
+function ConvertTo-PlainName {
+    # IP addresses in the one way .NET writes them (2001:db8::1 has many), names as they are.
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory = $true)]
+        [AllowEmptyString()]
+        [string] $Name
+    )
+    $address = $null
+    if ([System.Net.IPAddress]::TryParse($Name, [ref] $address)) {
+        return $address.ToString()
+    }
+    return $Name
 }
 
 function Get-AlternativeName {
@@ -137,9 +169,11 @@ function Test-CertificateName {
         return $false
     }
     # "DNS Name=a, IP Address=192.0.2.1" in words of the system's language: only values are compared.
-    $named = @($extension.Format($false).Split(',') | ForEach-Object -Process { $_.Split('=')[-1].Trim() })
+    $named = @($extension.Format($false).Split(',') | ForEach-Object -Process {
+            ConvertTo-PlainName -Name ($_.Split('=')[-1].Trim())
+        })
     foreach ($one in $Name) {
-        if ($named -notcontains $one) {
+        if ($named -notcontains (ConvertTo-PlainName -Name $one)) {
             return $false
         }
     }
@@ -210,6 +244,16 @@ function ConvertTo-Pem {
     return "-----BEGIN CERTIFICATE-----`n" + $encoded.Replace("`r", '') + "`n-----END CERTIFICATE-----`n"
 }
 
+function Get-LastDay {
+    # Until when it is valid; -f alone would take the calendar of the user's language.
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory = $true)]
+        [System.Security.Cryptography.X509Certificates.X509Certificate2] $Certificate
+    )
+    return $Certificate.NotAfter.ToString('yyyy-MM-dd', [System.Globalization.CultureInfo]::InvariantCulture)
+}
+
 function Set-ServiceSetting {
     # A boolean of WSMan:\localhost\Service, set only where it differs.
     [CmdletBinding(SupportsShouldProcess = $true)]
@@ -245,7 +289,8 @@ function Get-AnswerProblem {
         $client.SendTimeout = 30000
         $client.Connect('localhost', $Port)
         $tls = New-Object -TypeName System.Net.Security.SslStream -ArgumentList @($client.GetStream(), $false, $trustAll)
-        $tls.AuthenticateAsClient('localhost')
+        # What .NET offers by itself here is TLS 1.0, which new and hardened machines refuse.
+        $tls.AuthenticateAsClient('localhost', $null, [System.Security.Authentication.SslProtocols]::Tls12, $false)
         $found = $tls.RemoteCertificate.GetCertHashString()
         if ($found -ne $Thumbprint) {
             return 'port {0} shows certificate {1}, expected {2}' -f $Port, $found, $Thumbprint
@@ -269,6 +314,11 @@ function Get-AnswerProblem {
 # -- The service ---------------------------------------------------------------------------------
 
 Assert-Administrator
+if ($RenewDays -ge $ValidDays) {
+    throw '-RenewDays must be less than -ValidDays: the certificate would be replaced each time.'
+}
+# Where this session is, not where the process was started.
+$CertificateFile = $ExecutionContext.SessionState.Path.GetUnresolvedProviderPathFromPSPath($CertificateFile)
 
 $service = Get-Service -Name 'WinRM'
 $delayed = Get-ItemProperty -LiteralPath 'HKLM:\SYSTEM\CurrentControlSet\Services\WinRM'
@@ -299,7 +349,7 @@ if ($CertificateThumbprint) {
         throw ('The private key of certificate {0} is not on this machine.' -f $CertificateThumbprint)
     }
     if ($certificate.NotAfter -le [System.DateTime]::Now) {
-        throw ('Certificate {0} expired on {1:yyyy-MM-dd}.' -f $CertificateThumbprint, $certificate.NotAfter)
+        throw ('Certificate {0} expired on {1}.' -f $CertificateThumbprint, (Get-LastDay -Certificate $certificate))
     }
 }
 else {
@@ -313,6 +363,7 @@ else {
             KeyAlgorithm      = 'RSA'
             KeyLength         = 3072
             HashAlgorithm     = 'SHA256'
+            KeyExportPolicy   = 'NonExportable'
             KeyUsage          = @('DigitalSignature', 'KeyEncipherment', 'CertSign')
             NotAfter          = [System.DateTime]::Now.AddDays($ValidDays)
             TextExtension     = @(
@@ -325,42 +376,42 @@ else {
         $certificate = New-SelfSignedCertificate @wanted
     }
 }
+if ($null -eq $certificate -and -not $WhatIfPreference) {
+    throw 'There is no certificate, so there can be no listener.'
+}
 
-# -- The listeners -------------------------------------------------------------------------------
+# -- The HTTPS listener --------------------------------------------------------------------------
 
 $https = @(Get-Listener -Transport 'HTTPS')
 foreach ($listener in $https) {
     $bound = Get-ListenerValue -Listener $listener.Name -Name 'CertificateThumbprint'
     $isRight = $null -ne $certificate -and $bound -eq $certificate.Thumbprint -and
-        (Get-ListenerValue -Listener $listener.Name -Name 'Port') -eq [string] $Port
-    if (-not $isRight -and $PSCmdlet.ShouldProcess($listener.Name, 'remove the HTTPS listener with another certificate or port')) {
+        (Get-ListenerValue -Listener $listener.Name -Name 'Port') -eq [string] $Port -and
+        (Get-ListenerValue -Listener $listener.Name -Name 'Address') -eq '*' -and
+        (Get-ListenerValue -Listener $listener.Name -Name 'Enabled') -eq 'true'
+    if (-not $isRight -and $PSCmdlet.ShouldProcess($listener.Name, 'remove the HTTPS listener with another certificate, port or address')) {
         Remove-Item -Path ('WSMan:\localhost\Listener\{0}' -f $listener.Name) -Recurse -Force
     }
 }
 if (@(Get-Listener -Transport 'HTTPS').Count -eq 0 -and $PSCmdlet.ShouldProcess(('port {0}' -f $Port), 'make an HTTPS listener')) {
-    $listener = @{
+    # No host name: WinRM would compare it with the certificate's subject, which has one name only.
+    $settings = @{
         Path                  = 'WSMan:\localhost\Listener'
         Address               = '*'
         Transport             = 'HTTPS'
         Port                  = $Port
-        HostName              = $HostName[0]
         CertificateThumbPrint = $certificate.Thumbprint
+        Enabled               = $true
         Force                 = $true
     }
-    $null = New-Item @listener
-}
-if (-not $KeepHttp) {
-    foreach ($listener in @(Get-Listener -Transport 'HTTP')) {
-        if ($PSCmdlet.ShouldProcess($listener.Name, 'remove the HTTP listener')) {
-            Remove-Item -Path ('WSMan:\localhost\Listener\{0}' -f $listener.Name) -Recurse -Force
-        }
-    }
+    $null = New-Item @settings
 }
 
 # -- Who may sign in, and how --------------------------------------------------------------------
 
-Set-ServiceSetting -Path 'WSMan:\localhost\Service\Auth\Basic' -Value $false
-Set-ServiceSetting -Path 'WSMan:\localhost\Service\AllowUnencrypted' -Value $false
+foreach ($name in $ServiceSettings.Keys) {
+    Set-ServiceSetting -Path ('WSMan:\localhost\Service\{0}' -f $name) -Value $ServiceSettings[$name]
+}
 
 if (-not $SkipTokenPolicy -and (Get-PolicyValue) -ne 1 -and $PSCmdlet.ShouldProcess($PolicyName, 'set to 1: local administrators keep their rights over the network')) {
     $null = New-ItemProperty -LiteralPath $PolicyKey -Name $PolicyName -PropertyType DWord -Value 1 -Force
@@ -368,36 +419,34 @@ if (-not $SkipTokenPolicy -and (Get-PolicyValue) -ne 1 -and $PSCmdlet.ShouldProc
 
 # -- The firewall --------------------------------------------------------------------------------
 
-$rule = Get-NetFirewallRule -Name $RuleName -ErrorAction SilentlyContinue
-if ($null -ne $rule) {
-    $open = @($rule | Get-NetFirewallPortFilter).LocalPort
-    $from = @(@($rule | Get-NetFirewallAddressFilter).RemoteAddress)
-    $differs = @(Compare-Object -ReferenceObject $from -DifferenceObject $RemoteAddress)
-    # Windows writes networks its own way (192.0.2.0/255.255.255.0): then the rule is made anew.
-    if ([string] $open -ne [string] $Port -or $differs.Count -gt 0 -or [string] $rule.Enabled -ne 'True') {
-        if ($PSCmdlet.ShouldProcess($RuleName, 'remove the firewall rule for other addresses or another port')) {
-            $rule | Remove-NetFirewallRule
-            $rule = $null
-        }
-    }
-}
-if ($null -eq $rule -and $PSCmdlet.ShouldProcess($RuleName, ('let {0} connect to port {1}' -f ($RemoteAddress -join ', '), $Port))) {
+# Written each time: Windows shows networks its own way (192.0.2.0/255.255.255.0), so that comparing
+# would find differences where there are none.
+if ($PSCmdlet.ShouldProcess($RuleName, ('let {0} connect to port {1}' -f ($RemoteAddress -join ', '), $Port))) {
     $firewall = @{
         Name          = $RuleName
-        DisplayName   = 'WinRM over HTTPS for windows-cuda-wheels'
         Direction     = 'Inbound'
         Action        = 'Allow'
         Protocol      = 'TCP'
         LocalPort     = $Port
         RemoteAddress = $RemoteAddress
         Profile       = 'Any'
+        Enabled       = 'True'
+        # These are functions of a module: they do not see this script's preference.
+        ErrorAction   = 'Stop'
     }
-    $null = New-NetFirewallRule @firewall
+    if ($null -eq (Get-NetFirewallRule -Name $RuleName -ErrorAction SilentlyContinue)) {
+        $null = New-NetFirewallRule -DisplayName 'WinRM over HTTPS for windows-cuda-wheels' @firewall
+    }
+    else {
+        Set-NetFirewallRule @firewall
+    }
 }
 
 # -- The public part of the certificate ----------------------------------------------------------
 
-if ($null -ne $certificate) {
+# One that an authority has signed is of no use as something to trust: the authority is.
+$isOwnAuthority = $null -ne $certificate -and $certificate.Subject -eq $certificate.Issuer
+if ($isOwnAuthority) {
     $pem = ConvertTo-Pem -Certificate $certificate
     $isThere = (Test-Path -LiteralPath $CertificateFile -PathType Leaf) -and
         [System.IO.File]::ReadAllText($CertificateFile) -eq $pem
@@ -406,39 +455,54 @@ if ($null -ne $certificate) {
     }
 }
 
-if ($WhatIfPreference) {
-    return
-}
-
 # -- Its own check -------------------------------------------------------------------------------
 
 $wrong = @()
-$listeners = @(Get-Listener -Transport 'HTTPS')
-if ($listeners.Count -ne 1) {
-    $wrong += 'there are {0} HTTPS listeners, expected one' -f $listeners.Count
+if (-not $WhatIfPreference) {
+    $listeners = @(Get-Listener -Transport 'HTTPS')
+    if ($listeners.Count -ne 1) {
+        $wrong += 'there are {0} HTTPS listeners, expected one' -f $listeners.Count
+    }
+    elseif ((Get-ListenerValue -Listener $listeners[0].Name -Name 'CertificateThumbprint') -ne $certificate.Thumbprint) {
+        $wrong += 'the HTTPS listener has another certificate: a group policy may set it'
+    }
+    try {
+        $complaint = Get-AnswerProblem -Port $Port -Thumbprint $certificate.Thumbprint
+        if ($complaint) {
+            $wrong += $complaint
+        }
+    }
+    catch {
+        $wrong += 'nobody answers on port {0}: {1}' -f $Port, $_.Exception.Message
+    }
+    if ($wrong.Count -gt 0) {
+        throw ('WinRM over HTTPS is not ready, the HTTP listener is left as it is: {0}' -f ($wrong -join '; '))
+    }
 }
-elseif ((Get-ListenerValue -Listener $listeners[0].Name -Name 'CertificateThumbprint') -ne $certificate.Thumbprint) {
-    $wrong += 'the HTTPS listener has another certificate: a group policy may set it'
+
+# -- The HTTP listener, now that there is another way in ------------------------------------------
+
+if (-not $KeepHttp) {
+    foreach ($listener in @(Get-Listener -Transport 'HTTP')) {
+        if ($PSCmdlet.ShouldProcess($listener.Name, 'remove the HTTP listener')) {
+            Remove-Item -Path ('WSMan:\localhost\Listener\{0}' -f $listener.Name) -Recurse -Force
+        }
+    }
+}
+if ($WhatIfPreference) {
+    return
 }
 if (-not $KeepHttp -and @(Get-Listener -Transport 'HTTP').Count -gt 0) {
     $wrong += 'there still is an HTTP listener: a group policy may set it'
 }
-foreach ($setting in @('Auth\Basic', 'AllowUnencrypted')) {
-    if ([string] (Get-Item -Path ('WSMan:\localhost\Service\{0}' -f $setting)).Value -ne 'false') {
-        $wrong += '{0} is still on: a group policy may set it' -f $setting
+foreach ($name in $ServiceSettings.Keys) {
+    $value = [string] (Get-Item -Path ('WSMan:\localhost\Service\{0}' -f $name)).Value
+    if ($value -ne [string] $ServiceSettings[$name]) {
+        $wrong += '{0} is {1}: a group policy may set it' -f $name, $value
     }
 }
 if (-not $SkipTokenPolicy -and (Get-PolicyValue) -ne 1) {
     $wrong += '{0} is not 1' -f $PolicyName
-}
-try {
-    $complaint = Get-AnswerProblem -Port $Port -Thumbprint $certificate.Thumbprint
-    if ($complaint) {
-        $wrong += $complaint
-    }
-}
-catch {
-    $wrong += 'nobody answers on port {0}: {1}' -f $Port, $_.Exception.Message
 }
 if ($wrong.Count -gt 0) {
     throw ('WinRM over HTTPS is not ready: {0}' -f ($wrong -join '; '))
@@ -448,7 +512,15 @@ $authority = $HostName[0]
 if ($authority.Contains(':')) {
     $authority = '[{0}]' -f $authority
 }
-Write-Output -InputObject ('The certificate is valid until {0:yyyy-MM-dd}. Copy {1} to the machine that builds,' -f $certificate.NotAfter, $CertificateFile)
-Write-Output -InputObject 'beside its pipeline.yaml, and put these two lines into that file, under the host:'
+Write-Output -InputObject ('The certificate is valid until {0}.' -f (Get-LastDay -Certificate $certificate))
+if ($isOwnAuthority) {
+    Write-Output -InputObject ('Copy {0} to the machine that builds, beside its pipeline.yaml.' -f $CertificateFile)
+}
+Write-Output -InputObject 'Put this into that file, under the host:'
 Write-Output -InputObject ('    endpoint: https://{0}:{1}/wsman' -f $authority, $Port)
-Write-Output -InputObject ('    ca: {0}' -f [System.IO.Path]::GetFileName($CertificateFile))
+if ($isOwnAuthority) {
+    Write-Output -InputObject ('    ca: {0}' -f [System.IO.Path]::GetFileName($CertificateFile))
+}
+else {
+    Write-Output -InputObject ('and "ca:", a PEM file of the authority {0}, unless that machine trusts it already.' -f $certificate.Issuer)
+}

@@ -19,6 +19,8 @@ function Expand-Text {
     $Text.Replace('{name}', $Pin.name).Replace('{version}', $Pin.version).Replace('{minor}', $minor)
 }
 
+# bsdtar is part of Windows, reads zips too, and is many times faster than Expand-Archive.
+$tar = Join-Path ([Environment]::SystemDirectory) 'tar.exe'
 $listed = @{}
 $proofs = @()
 $scratch = New-ScratchDirectory
@@ -33,15 +35,14 @@ try {
         $archive = Get-PinnedFile -Pin $pin -Directory $scratch
         $arguments = @('-xf', $archive, '-C', $directory, "--strip-components=$Strip")
         if ($Member) { $arguments += Expand-Text -Text $Member -Pin $pin }
-        # bsdtar is part of Windows, reads zips too, and is many times faster than Expand-Archive.
-        $null = Invoke-Tool -Path tar.exe -Arguments $arguments
+        $null = Invoke-Tool -Path $tar -Arguments $arguments
         Remove-Item -LiteralPath $archive
         $listed[$directory][$pin.name] = $pin.sha256
         $proofs += Join-Path $directory (Expand-Text -Text $Proof -Pin $pin)
     }
 }
 finally {
-    Remove-Item -LiteralPath $scratch -Recurse -Force
+    Remove-Leftover -Path $scratch
 }
 foreach ($file in $proofs) {
     if (-not (Test-Path -LiteralPath $file -PathType Leaf)) { throw "the archives hold no $file" }

@@ -10,8 +10,8 @@ Set-StrictMode -Version Latest
 $ErrorActionPreference = 'Stop'
 Import-Module "$PSScriptRoot\Pins.psm1"
 
-$ids = [Environment]::GetEnvironmentVariable($Components) -split ' '
-if (-not $ids[0]) { throw "${Components}: no components; run invoke lock --sync" }
+$ids = @([Environment]::GetEnvironmentVariable($Components) -split '\s+' | Where-Object { $_ })
+if ($ids.Count -eq 0) { throw "${Components}: no components; run invoke lock --sync" }
 $scratch = New-ScratchDirectory
 try {
     $setup = Get-PinnedFile -Pin (Get-Pin -Name $Bootstrapper) -Directory $scratch
@@ -29,6 +29,6 @@ try {
     }
 }
 finally {
-    Remove-Item -LiteralPath $scratch -Recurse -Force
+    Remove-Leftover -Path $scratch
 }
-Get-ChildItem -Path $Env:TEMP -Force | Remove-Item -Recurse -Force
+Remove-Leftover -Path @(Get-ChildItem -LiteralPath $Env:TEMP -Force | ForEach-Object FullName)

@@ -10,11 +10,12 @@ try {
     $log = Join-Path $scratch 'vc-redist.log'
     $process = Start-Process -FilePath $installer -Wait -PassThru `
         -ArgumentList '/install', '/quiet', '/norestart', '/log', $log
-    if ($process.ExitCode -notin 0, 3010) {
+    # 1638: a newer one is there; Test-Image.ps1 looks at its version.
+    if ($process.ExitCode -notin 0, 1638, 3010) {
         Get-ChildItem -Path $scratch -Filter *.log | Get-Content -Tail 40 | Write-Host
         throw "the C run-time's installer left with $($process.ExitCode)"
     }
 }
 finally {
-    Remove-Item -LiteralPath $scratch -Recurse -Force
+    Remove-Leftover -Path $scratch
 }

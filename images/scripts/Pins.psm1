@@ -7,7 +7,9 @@ function Get-Pin {
     # The pins in the build argument -Name: one object or a list of them.
     param([Parameter(Mandatory)] [string] $Name)
     $text = [Environment]::GetEnvironmentVariable($Name)
-    if (-not $text) { throw "${Name}: no such build argument; run invoke lock --sync" }
+    if (-not $text) {
+        throw "build argument $Name is not set: the generated block of the Dockerfile has no such pins"
+    }
     ConvertFrom-Json -InputObject $text | ForEach-Object { $_ }
 }
 
@@ -19,9 +21,11 @@ function Get-CudaPinName {
 
 function Assert-Pin {
     # Verification is never left out: what has no hash is not fetched at all.
-    param([Parameter(Mandatory)] [psobject] $Pin)
-    if ($Pin.sha256 -notmatch '^[0-9a-f]{64}$') {
-        throw "$($Pin.name) $($Pin.version) is not pinned: run invoke lock on a connected machine"
+    param([Parameter(Mandatory)] [psobject[]] $Pins)
+    $without = @($Pins | Where-Object sha256 -NotMatch '^[0-9a-f]{64}$')
+    if ($without.Count -gt 0) {
+        $names = ($without | ForEach-Object { "$($_.name) $($_.version)" }) -join ', '
+        throw "not pinned yet: $names. Run invoke lock on a connected machine, then invoke lock --sync"
     }
 }
 
@@ -31,7 +35,7 @@ function Get-PinnedFile {
         [Parameter(Mandatory)] [psobject] $Pin,
         [Parameter(Mandatory)] [string] $Directory
     )
-    Assert-Pin -Pin $Pin
+    Assert-Pin -Pins $Pin
     $target = Join-Path $Directory $Pin.file
     if ($Pin.url) {
         curl.exe --fail --silent --show-error --location --proto =https --proto-redir =https `
@@ -59,6 +63,17 @@ function New-ScratchDirectory {
     (New-Item -ItemType Directory -Path $path).FullName
 }
 
+function Remove-Leftover {
+    # As far as it can be removed: a helper that an installer left running holds files open, and that
+    # is no reason to fail, nor may it hide why a build failed.
+    param([Parameter(Mandatory)] [AllowEmptyCollection()] [string[]] $Path)
+    $kept = @()
+    foreach ($item in $Path) {
+        Remove-Item -LiteralPath $item -Recurse -Force -ErrorAction SilentlyContinue -ErrorVariable +kept
+    }
+    if ($kept.Count -gt 0) { Write-Host "$($kept.Count) files are in use and stay: $($kept[0])" }
+}
+
 function Invoke-Tool {
     # Runs a program, shows and returns what it prints; any exit code but 0 is an error.
     param(
@@ -72,4 +87,4 @@ function Invoke-Tool {
 }
 
 Export-ModuleMember -Function 'Get-Pin', 'Get-CudaPinName', 'Assert-Pin', 'Get-PinnedFile',
-    'New-ScratchDirectory', 'Invoke-Tool'
+    'New-ScratchDirectory', 'Remove-Leftover', 'Invoke-Tool'

@@ -76,5 +76,5 @@ try {
     $null = Invoke-Tool -Path $program
 }
 finally {
-    Remove-Item -LiteralPath $scratch -Recurse -Force
+    Remove-Leftover -Path $scratch
 }

@@ -9,14 +9,9 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.doctor.controller import controller
-from pipelines.doctor.gpus import gpus
-from pipelines.doctor.machine import machine
+from pipelines.doctor import controller, gpus, machine, paths, services, toolchain
 from pipelines.doctor.model import Facts, Level, Order, Verdict
-from pipelines.doctor.paths import paths
-from pipelines.doctor.services import services
 from pipelines.doctor.thresholds import Thresholds, load_thresholds
-from pipelines.doctor.toolchain import toolchain
 from pipelines.plan.compat import Compat, load_compat
 
 _REASON = 400  # characters of why there is no session
@@ -26,10 +21,8 @@ __all__ = ["Level", "Order", "Verdict", "diagnose"]
 
 def diagnose(
     facts: Mapping[str, Any],
-    *,
-    host_name: str | None,
-    sandbox: bool,
     order: Order | None = None,
+    *,
     limits: Thresholds | None = None,
     compat: Compat | None = None,
 ) -> list[Verdict]:
@@ -37,26 +30,28 @@ def diagnose(
 
     ``host`` has the parts ``facts``, ``machine``, ``tools``, ``services`` (what the functions of
     that name in ``pipelines/remote`` returned) and ``skew`` (seconds that its clock is ahead); or
-    ``error`` and ``advice`` when it could not be reached. Without a host's name or an order only
-    this machine is judged.
+    ``error`` and ``advice`` when it could not be reached, or ``skipped`` with the reason why that
+    was not tried. Without an order only this machine is judged.
     """
     limits = limits or load_thresholds()
     compat = compat or load_compat()
-    verdicts = list(controller(Facts(facts).at("controller"), limits, sandbox=sandbox))
-    if host_name is None or order is None:
+    verdicts = list(controller.judge(Facts(facts).at("controller"), limits))
+    if order is None:
         return verdicts
     host = Facts(facts).at("host")
+    wanted = f"a session with {order.host}"
+    if (skipped := host.text("skipped", limit=_REASON)) is not None:
+        found = f"not tried: {skipped}"
+        return [*verdicts, Verdict("host", "connection", "unknown", found, wanted)]
     if (error := host.text("error", limit=_REASON)) is not None:
-        advice = (
-            host.text("advice", limit=_REASON)
-            or "see that it runs and what pipeline.yaml says of it"
-        )
-        return [*verdicts, Verdict("host", "connection", "error", error, host_name, advice)]
+        cure = host.text("advice", limit=_REASON)
+        cure = cure or "see that it is up, and what pipeline.yaml says of it"
+        return [*verdicts, Verdict("host", "connection", "error", error, wanted, cure)]
     return [
         *verdicts,
-        *machine(host, order, limits, compat, sandbox=sandbox),
-        *paths(host, order, limits),
-        *toolchain(host, order, limits, compat),
-        *gpus(host, order, compat),
-        *services(host, order, limits, sandbox=sandbox),
+        *machine.judge(host, order, limits, compat),
+        *paths.judge(host, order, limits),
+        *toolchain.judge(host, order, limits, compat),
+        *gpus.judge(host, order, compat),
+        *services.judge(host, order, limits),
     ]

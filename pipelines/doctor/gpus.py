@@ -1,4 +1,4 @@
-"""Verdicts on GPUs and their drivers."""
+"""Verdicts on GPUs, their drivers and driver models."""
 
 from __future__ import annotations
 
@@ -6,61 +6,82 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
-from pipelines.doctor.model import Facts, Level, Order, Verdict
+from pipelines.doctor.model import Facts, Level, Order, Verdict, on_host
+from pipelines.plan import archs
 from pipelines.plan.compat import Compat, broken, capability, known
 
 AREA = "GPU"
-_MODELS = ("TCC", "WDDM", "MCDM")
+_MOST = 16
+_DRIVERS = "https://www.nvidia.com/drivers"
+#: Driver model -> what to know of it, and where that is said.
+MODELS = {
+    "TCC": (
+        "for computing alone; it has no memory pools (cudaMallocAsync)",
+        "https://github.com/NVIDIA/cuda-python/issues/206",
+    ),
+    "WDDM": (
+        "also draws; Windows resets it when a kernel runs for seconds (TDR)",
+        "https://learn.microsoft.com/en-us/windows-hardware/drivers/display/tdr-registry-keys",
+    ),
+    "MCDM": ("for computing alone, also in containers", ""),
+}
 
 
-def gpus(facts: Facts, order: Order, compat: Compat) -> Iterator[Verdict]:
-    """Each GPU: its name, whether the wheel runs on it, its driver and driver model."""
-    tools = facts.at("tools")
-    rows = tools.rows("gpus")
-    if rows:
-        for number, row in enumerate(rows[:16]):
-            yield from _gpu(f"GPU {number}", row, order, compat)
+def judge(facts: Facts, order: Order, compat: Compat) -> Iterator[Verdict]:
+    """Each kind of GPU: its name, whether the wheel runs on it, its driver and driver model."""
+    told = facts.at("tools", "gpus")
+    wanted = "a GPU: pipeline.yaml says gpu: true" if order.gpu else ""
+    kinds: dict[tuple[str | None, ...], list[int]] = {}
+    for number, row in enumerate((facts.rows("tools", "gpus") or [])[:_MOST]):
+        seen = tuple(row.text(key) for key in ("name", "capability", "driver", "model"))
+        kinds.setdefault(seen, []).append(number)
+    for (name, arch, driver, model), numbers in kinds.items():
+        title = f"GPU {_numbers(numbers)}"
+        yield Verdict(AREA, title, "ok" if name else "unknown", name or "it does not tell its name")
+        yield _covered(f"{title} capability", arch, order)
+        yield _driver(f"{title} driver", driver, order, compat)
+        yield _model(f"{title} driver model", model)
+    if kinds:
         return
-    absent = rows == [] or tools.at("gpus").absent
-    if absent and order.gpu:
-        cure = "install NVIDIA's driver there, or set gpu: false for it in pipeline.yaml"
-        yield Verdict(AREA, "GPU", "error", "none found", "gpu: true in pipeline.yaml", cure)
-    elif absent:
+    if (told.tree == [] or told.absent) and order.gpu:
+        cure = f"install NVIDIA's driver there ({_DRIVERS}), or set gpu: false in pipeline.yaml"
+        yield Verdict(AREA, "GPU", "error", "none found", wanted, cure)
+    elif told.tree == [] or told.absent:
         yield Verdict(AREA, "GPU", "ok", "none, and none is wanted: GPU tests are skipped there")
+    elif order.gpu and told.failed:
+        look = on_host("nvidia-smi", first=f"install NVIDIA's driver anew ({_DRIVERS})")
+        yield Verdict(AREA, "GPU", "error", f"not to be asked: {told.why}", wanted, *look)
     else:
-        yield Verdict(AREA, "GPU", "unknown", tools.at("gpus").why)
+        yield Verdict(AREA, "GPU", "unknown", told.why, wanted)
 
 
-def _gpu(name: str, row: Facts, order: Order, compat: Compat) -> Iterator[Verdict]:
-    told, arch, driver = row.text("name"), row.text("capability"), row.text("driver")
-    yield Verdict(AREA, name, "ok" if told else "unknown", told or "without a name")
-    yield _covered(name, arch, order)
-    yield _driver(name, driver, order, compat)
-    model = row.text("model")
-    level: Level = "ok" if model in _MODELS else "unknown"
-    wanted = " or ".join(_MODELS)
-    yield Verdict(AREA, f"{name} driver model", level, model or "not told", wanted)
+def _numbers(numbers: list[int]) -> str:
+    """``0-3`` for neighbours, else ``0,2``."""
+    if len(numbers) > 1 and numbers == list(range(numbers[0], numbers[-1] + 1)):
+        return f"{numbers[0]}-{numbers[-1]}"
+    return ",".join(map(str, numbers))
 
 
 def _covered(name: str, arch: str | None, order: Order) -> Verdict:
     """Whether this GPU runs what is built: SASS of its major version, not newer than itself."""
-    title = f"{name} capability"
     version = known(arch)
-    if version is None:
-        return Verdict(AREA, title, "unknown", arch or "not told")
-    if any(_runs(built, version) for built in order.archs):
-        return Verdict(AREA, title, "ok", str(arch))
-    if not order.archs:
-        return Verdict(AREA, title, "unknown", f"{arch}; no architectures were asked for")
+    if version is None or not order.archs:
+        return Verdict(AREA, name, "unknown", arch or "not told")
+    built = archs.parse(order.archs)
+    if any(_runs(sass, version) for sass in built.sass):
+        return Verdict(AREA, name, "ok", f"{arch}, which {order.archs} covers")
     number = f"{version.major}{version.minor}"
-    return Verdict(
-        AREA,
-        title,
-        "warning",
-        f"{arch}: no SASS for it is built, at best the driver compiles PTX",
-        f"sm_{number} among the architectures",
-        f"build with --archs '{';'.join(order.archs)};{number}'",
+    if number not in archs.supported(order.cuda):
+        found = f"{arch}, for which CUDA {order.cuda} does not compile"
+        cure = "name a host with another GPU with --host, or set cuda in the recipe"
+        return Verdict(AREA, name, "warning", found, "", cure)
+    jit = any(Version(capability(ptx)) <= version for ptx in built.ptx if ptx.isdigit())
+    found = f"{arch}, for which no SASS is built; " + (
+        "the driver compiles the PTX" if jit else "the wheel does not run on it"
     )
+    cure = f"build with --archs '{order.archs};{number}'"
+    level: Level = "error" if order.gpu and not jit else "warning"
+    return Verdict(AREA, name, level, found, f"sm_{number} among {order.archs}", cure)
 
 
 def _runs(built: str, gpu: Version) -> bool:
@@ -72,17 +93,23 @@ def _runs(built: str, gpu: Version) -> bool:
 
 
 def _driver(name: str, driver: str | None, order: Order, compat: Compat) -> Verdict:
-    title = f"{name} driver"
-    version = known(driver)
+    version, wanted = known(driver), f"one for CUDA {order.cuda}"
     if driver is None or version is None:
-        return Verdict(AREA, title, "unknown", driver or "not told")
+        return Verdict(AREA, name, "unknown", driver or "not told", wanted)
     rules = [rule for rule in compat.rules if "driver" in rule.when]
-    wanted = f"for CUDA {order.cuda}"
     for rule in broken(rules, {"driver": driver, "cuda": order.cuda}):
-        return Verdict(AREA, title, rule.verdict, f"{driver}: {rule.says}", wanted, rule.cure)
+        found = f"{driver}: {rule.says.removesuffix('.')}"
+        return Verdict(AREA, name, rule.verdict, found, wanted, rule.cure, source=rule.source)
     came = compat.toolkit_drivers.get(order.cuda)
     if came and version < Version(came):
         found = f"{driver} is older than CUDA {order.cuda}: it runs SASS, but not PTX made by it"
-        cure = f"install a driver from {came} on: https://www.nvidia.com/drivers"
-        return Verdict(AREA, title, "warning", found, f"{came} or newer", cure)
-    return Verdict(AREA, title, "ok", driver)
+        cure = f"install a driver from {came} on: {_DRIVERS}"
+        return Verdict(AREA, name, "warning", found, f"{came} or newer", cure)
+    return Verdict(AREA, name, "ok", driver)
+
+
+def _model(name: str, model: str | None) -> Verdict:
+    if model not in MODELS:
+        return Verdict(AREA, name, "unknown", model or "not told", " or ".join(MODELS))
+    says, source = MODELS[model]
+    return Verdict(AREA, name, "ok", f"{model}: {says}", source=source)

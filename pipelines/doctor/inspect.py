@@ -1,25 +1,34 @@
-"""Gathers the facts: of this machine, and of the host through its session."""
+"""Gathers the facts: of this machine, and of the host through its session.
+
+Reaching a host may start it (a sandbox) or put a Python there that it lacks, as every other task
+would; the inspection itself changes nothing.
+"""
 
 from __future__ import annotations
 
+import platform
 import shutil
 import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import ROOT
-from pipelines.errors import PipelineError
+from pipelines.errors import HostError, PipelineError
 from pipelines.hosts.base import Session
-from pipelines.lock import LOCK_FILE, default_cache
+from pipelines.toolchain.lock import LOCK_FILE, default_cache
 
 if TYPE_CHECKING:
     from pipelines.stages.work import Work
 
 #: Answers with Wine's version, or raises :class:`pipelines.errors.SetupError`.
 FindWine = Callable[[], str]
+
+#: Programs that builds use, besides the compilers.
+PROGRAMS = ("ninja", "git", "sccache")
+_PINGS = 3
 
 
 def _disk(path: Path) -> dict[str, Any] | None:
@@ -47,29 +56,37 @@ def _git() -> str | None:
 def _lock(work: Work) -> dict[str, Any]:
     """Tools without a pin, wanted or not, and what of the pinned ones is still to be fetched."""
     lock, recipe = work.cache.lock, work.recipe
-    loose = set(getattr(lock, "unpinned", ()))
     names = dict.fromkeys((*recipe.build_requires, *recipe.test_requires))
     error = None
     try:
         names |= dict.fromkeys(tool for wanted in work.wanted for tool in wanted.uploads)
     except PipelineError as failure:
         error = failure.message
-    pinned = [name for name in names if name in lock.tools and name not in loose]
+    pinned = [name for name in names if name in lock.tools and lock.tools[name].pinned]
     missing = work.cache.missing(pinned)
     return {
         "tools": len(pinned),
         "unpinned": [name for name in names if name not in pinned],
-        "others": sorted(loose - names.keys()),
+        "others": sorted({*lock.unpinned} - names.keys()),
         "error": error,
         "missing": len(missing),
         "missing_bytes": sum(lock.tools[name].size for name in missing),
     }
 
 
+def _found_wine(wine: FindWine) -> dict[str, str]:
+    try:
+        return {"version": wine()}
+    except PipelineError as error:
+        return {"error": error.message, "advice": error.advice}
+    except (OSError, subprocess.SubprocessError) as error:
+        return {"error": f"Wine does not run: {error}"}
+
+
 def inspect_controller(work: Work | None, wine: FindWine | None) -> dict[str, Any]:
     """Facts of the controller: Python, disks, lock, git, clock and, if asked for, Wine."""
-    problems: dict[str, str] = {}
     facts: dict[str, Any] = {
+        "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
         "python": ".".join(map(str, sys.version_info[:3])),
         "disks": {
             "cache": _disk(work.cache.root if work else default_cache()),
@@ -78,26 +95,41 @@ def inspect_controller(work: Work | None, wine: FindWine | None) -> dict[str, An
         "git": _git(),
         "time": time.time(),
         "newest_file": max(path.stat().st_mtime for path in (LOCK_FILE, Path(__file__))),
-        "problems": problems,
     }
     if work is not None:
-        try:
-            facts["lock"] = _lock(work)
-        except PipelineError as error:
-            problems["lock"] = error.message
+        facts["lock"] = _lock(work)
+    else:
+        facts["problems"] = {"lock": "not asked: no host was named"}
     if wine is not None:
-        try:
-            facts["wine"] = {"version": wine()}
-        except PipelineError as error:
-            facts["wine"] = {"error": error.message}
+        facts["wine"] = _found_wine(wine)
     return facts
 
 
-def _skew(session: Session) -> float:
-    """Seconds that the host's clock is ahead of ours, at the middle of a round trip."""
-    before = time.time()
-    told = float(session.call("rpc.ping"))
-    return told - (before + time.time()) / 2
+def measure_skew(session: Session) -> float:
+    """Seconds that the host's clock is ahead of ours, by the quickest of a few round trips.
+
+    The host's answer is taken as given in the middle of the trip, so that the error is half of it
+    at most.
+    """
+    trips: list[tuple[float, float]] = []
+    for _ in range(_PINGS):
+        wall, began = time.time(), time.monotonic()
+        told = float(session.call("rpc.ping"))
+        trip = time.monotonic() - began
+        trips.append((trip, told - (wall + trip / 2)))
+    return min(trips)[1]
+
+
+def _places(work: Work) -> dict[str, list[str]]:
+    """Program -> directories in which it is looked for before PATH: where provisioning puts it."""
+    beside = str(PureWindowsPath(work.layout.python).parent / "Scripts")
+    found: dict[str, list[str]] = {name: [] for name in PROGRAMS}
+    for resource in work.resources.resources:
+        if resource.kind == "archive":
+            proof = PureWindowsPath(resource.path, resource.proof)
+            if proof.stem in found:
+                found[proof.stem].append(str(proof.parent))
+    return {name: [*folders, beside] for name, folders in found.items()}
 
 
 def inspect_host(work: Work) -> dict[str, Any]:
@@ -106,27 +138,31 @@ def inspect_host(work: Work) -> dict[str, Any]:
         session = work.session
     except PipelineError as error:
         return {"error": error.message, "advice": error.advice}
-    layout = work.resources.layout
-    cuda = layout.cuda.replace("{cuda}", work.recipe.cuda)
-    beside = str(work.host.executable).rpartition("\\")[0]
-    places = {
-        name: [rf"C:\tools\{name}", rf"{beside}\Scripts"] for name in ("ninja", "git", "sccache")
-    }
+    except OSError as error:
+        return {"error": f"{type(error).__name__}: {error}", "advice": ""}
+    layout = work.layout
     parts: dict[str, Callable[[], Any]] = {
+        "skew": lambda: measure_skew(session),
         "facts": lambda: work.facts,
         "machine": lambda: session.call(
             "inspection.machine.machine", paths=[layout.build_root, layout.temp]
         ),
-        "tools": lambda: session.call("inspection.tools.tools", cuda=cuda, programs=places),
-        "services": lambda: session.call("inspection.services.services"),
-        "skew": lambda: _skew(session),
+        "tools": lambda: session.call(
+            "inspection.tools.tools", cuda=layout.cuda, programs=_places(work)
+        ),
     }
-    found: dict[str, Any] = {}
+    if work.host.capabilities.services:
+        parts["services"] = lambda: session.call("inspection.services.services")
+    found: dict[str, Any] = dict.fromkeys(parts)
     problems: dict[str, str] = {}
     for name, part in parts.items():
         try:
             found[name] = part()
-        except (PipelineError, ValueError, TypeError) as error:
-            found[name] = None
-            problems[name] = str(error)
+        except HostError as error:  # it is gone: what is left to ask would only wait for it again
+            problems |= {other: error.message for other in found if found[other] is None}
+            break
+        except PipelineError as error:
+            problems[name] = error.message
+        except (OSError, ValueError, TypeError, OverflowError) as error:
+            problems[name] = f"{type(error).__name__}: {error}"
     return {**found, "problems": problems}

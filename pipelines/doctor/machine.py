@@ -1,4 +1,4 @@
-"""Verdicts on the host as a machine: Windows, memory, disk, clock, paths."""
+"""Verdicts on the host as a machine: Windows, processor, memory, commit limit, disk, clock."""
 
 from __future__ import annotations
 
@@ -10,21 +10,26 @@ from pipelines.plan.compat import Compat
 
 AREA = "host"
 _OLDEST = 17763  # Server 2019 and Windows 10 1809; what is older lacks what CUDA and MSVC need
+_OTHER = "name another host of pipeline.yaml with --host"
+_POLICY = r"HKLM\SOFTWARE\Microsoft\Windows\CurrentVersion\Policies\System"
+_PAGING = (
+    r'reg add "HKLM\SYSTEM\CurrentControlSet\Control\Session Manager\Memory Management" '
+    r'/v PagingFiles /t REG_MULTI_SZ /d "C:\pagefile.sys 16384 65536" /f'
+)
 
 
-def machine(
-    facts: Facts, order: Order, limits: Thresholds, compat: Compat, *, sandbox: bool
-) -> Iterator[Verdict]:
-    """The operating system, rights, Python's bits, memory, commit limit, disk, clock."""
+def judge(facts: Facts, order: Order, limits: Thresholds, compat: Compat) -> Iterator[Verdict]:
+    """The operating system, processor, Python, rights, memory, commit limit, disk, clock."""
     yield _system(facts, compat)
+    yield _processor(facts)
     yield _bits(facts)
-    if not sandbox:
+    if order.services:
         yield _rights(facts)
     yield _memory(facts, order, limits)
     yield _commit(facts, order, limits)
-    if not sandbox:
+    if order.services:
         yield _page_file(facts)
-    yield _disk(facts, order, limits, sandbox=sandbox)
+    yield _disk(facts, order, limits)
     yield _clock(facts, limits)
 
 
@@ -36,8 +41,7 @@ def _system(facts: Facts, compat: Compat) -> Verdict:
         return Verdict(AREA, name, "ok", f"Wine {wine}, as Windows {said}")
     platform = facts.text("facts", "platform")
     if platform is not None and platform != "win32":
-        cure = "name another host of pipeline.yaml with --host"
-        return Verdict(AREA, name, "error", platform, wanted, cure)
+        return Verdict(AREA, name, "error", platform, wanted, _OTHER)
     build = facts.number("facts", "windows", "build")
     server = facts.flag("facts", "windows", "server")
     if build is None or server is None:
@@ -48,14 +52,26 @@ def _system(facts: Facts, compat: Compat) -> Verdict:
         return Verdict(AREA, name, "ok", f"{release.name}, {tail}")
     level: Level = "error" if build < _OLDEST else "warning"
     kind = "Windows Server" if server else "Windows"
-    cure = "install Windows Server 2022 or 2025 on that machine, or name another host with --host"
+    cure = f"install Windows Server 2022 or 2025 on that machine, or {_OTHER}"
     return Verdict(AREA, name, level, f"{kind}, {tail}", wanted, cure)
+
+
+def _processor(facts: Facts) -> Verdict:
+    told, cores = facts.text("facts", "machine"), facts.number("facts", "cpus")
+    if told is None or not cores:
+        return Verdict(AREA, "processor", "unknown", facts.at("facts", "machine").why, "x64")
+    model = facts.text("machine", "cpu", "model")
+    found = f"{cores:.0f} cores, {model or told}"
+    if told.upper() in ("AMD64", "X86_64"):
+        return Verdict(AREA, "processor", "ok", found)
+    wanted = "x64: CUDA for Windows has nothing else"
+    return Verdict(AREA, "processor", "error", f"{found}, {told}", wanted, _OTHER)
 
 
 def _bits(facts: Facts) -> Verdict:
     bits, version = facts.number("facts", "python_bits"), facts.text("facts", "python")
     if bits is None or version is None:
-        return Verdict(AREA, "Python", "unknown", facts.at("facts", "python").why)
+        return Verdict(AREA, "Python", "unknown", facts.at("facts", "python").why, "64 bits")
     if bits == 64:  # noqa: PLR2004 - bits
         return Verdict(AREA, "Python", "ok", f"{version}, 64 bits")
     cure = "install a 64-bit Python there and set python of that host in pipeline.yaml"
@@ -70,9 +86,9 @@ def _rights(facts: Facts) -> Verdict:
     if found:
         return Verdict(AREA, "rights", "ok", "administrator")
     # Over the network a local account has its rights only with this policy.
-    policy = r"HKLM\SOFTWARE\Microsoft\Windows\CurrentVersion\Policies\System"
-    command = f"reg add {policy} /v LocalAccountTokenFilterPolicy /t REG_DWORD /d 1 /f"
-    return Verdict(AREA, "rights", "warning", "no administrator", wanted, on_host(command))
+    command = f"reg add {_POLICY} /v LocalAccountTokenFilterPolicy /t REG_DWORD /d 1 /f"
+    cure = on_host(command, first="name an administrator as username in pipeline.yaml")
+    return Verdict(AREA, "rights", "warning", "no administrator", wanted, *cure)
 
 
 def _jobs(facts: Facts, order: Order) -> int | None:
@@ -86,46 +102,37 @@ def _fitting(size: float, limits: Thresholds) -> int:
 
 
 def _memory(facts: Facts, order: Order, limits: Thresholds) -> Verdict:
-    name, least = "memory for each job", limits.memory_per_job
+    name, least = "memory", limits.memory_per_job
     wanted = f"{least.warn:g} GiB a job"
     total, jobs = facts.number("facts", "memory", "total"), _jobs(facts, order)
     if total is None or jobs is None:
         return Verdict(AREA, name, "unknown", facts.at("facts", "memory").why, wanted)
-    model = facts.text("machine", "cpu", "model")
-    each = f"{jobs} jobs: {gib(total / jobs)} each of {gib(total)}"
-    found = each + (f", {model}" if model else "")
+    found = f"{gib(total)}: {gib(total / jobs)} for each of {jobs} compile jobs"
     level = at_least(total / jobs, warn=least.warn * GIB, fail=least.fail * GIB)
-    if level == "error" and total >= least.fail * GIB:
-        level = "warning"  # fewer jobs help
-    cure = f"build with --jobs {_fitting(total, limits)}" if level == "warning" else ""
-    if level == "error":
-        cure = "name a host with more memory with --host"
-    return Verdict(AREA, name, level, found, wanted, cure)
-
-
-_PAGING = (
-    r'reg add "HKLM\SYSTEM\CurrentControlSet\Control\Session Manager\Memory Management" '
-    r'/v PagingFiles /t REG_MULTI_SZ /d "C:\pagefile.sys 16384 65536" /f, then restart it'
-)
+    if level == "ok":
+        return Verdict(AREA, name, level, found)
+    if total < least.fail * GIB:
+        return Verdict(AREA, name, "error", found, wanted, _OTHER)
+    cure = f"build with --jobs {_fitting(total, limits)}"  # fewer jobs help, or one is slow
+    return Verdict(AREA, name, "warning", found, wanted, cure)
 
 
 def _commit(facts: Facts, order: Order, limits: Thresholds) -> Verdict:
     """What may still be reserved; "the paging file is too small" comes from here."""
-    name, least = "commit limit", limits.memory_per_job
-    limit, used = (
-        facts.number("machine", "commit", "limit"),
-        facts.number("machine", "commit", "used"),
-    )
-    jobs = _jobs(facts, order)
+    name, least, told = "commit limit", limits.memory_per_job, facts.at("machine", "commit")
+    limit, used, jobs = told.number("limit"), told.number("used"), _jobs(facts, order)
     if limit is None or used is None or jobs is None:
-        return Verdict(AREA, name, "unknown", facts.at("machine", "commit").why)
+        return Verdict(AREA, name, "unknown", told.why)
     free = max(0.0, limit - used)
-    wanted = f"{jobs * least.warn:g} GiB free"
+    wanted = f"{jobs * least.warn:g} GiB free, for {jobs} compile jobs"
     found = f"{gib(free)} of {gib(limit)} free"
     level = at_least(free, warn=jobs * least.warn * GIB, fail=least.fail * GIB)
-    cure = "" if level == "ok" else on_host(_PAGING)
-    if level == "warning":
-        cure = f"build with --jobs {_fitting(free, limits)}, or {cure}"
+    if level == "ok":
+        return Verdict(AREA, name, level, found)
+    ways = [f"build with --jobs {_fitting(free, limits)}"] if level == "warning" else []
+    # Provisioning makes a larger page file; where there is none to make, memory must be freed.
+    ways += ["invoke provision"] if order.services else []
+    cure = ", or ".join(ways) or "end other programs on that machine"
     return Verdict(AREA, name, level, found, wanted, cure)
 
 
@@ -138,36 +145,39 @@ def _page_file(facts: Facts) -> Verdict:
     lines = [text for row in rows if (text := row.text())]
     if lines:
         return Verdict(AREA, name, "ok", "; ".join(lines[:4]))
-    return Verdict(AREA, name, "warning", "none", wanted, on_host(_PAGING))
+    cure = on_host(_PAGING, provision=True, then="then restart it")
+    return Verdict(AREA, name, "warning", "none", wanted, *cure)
 
 
-def _disk(facts: Facts, order: Order, limits: Thresholds, *, sandbox: bool) -> Verdict:
-    least = limits.sandbox_disk if sandbox else limits.host_disk
-    name, wanted = "disk of the build root", f"{least.warn:g} GiB free"
-    free = facts.number("machine", "disks", order.build_root, "free")
+def _disk(facts: Facts, order: Order, limits: Thresholds) -> Verdict:
+    least = limits.sandbox_disk if order.sandbox else limits.host_disk
+    name, wanted = "disk of builds", f"{least.warn:g} GiB free"
+    told = facts.at("machine", "disks", order.build_root)
+    free = told.number("free")
     if free is None:
-        why = facts.at("machine", "disks", order.build_root).why
-        return Verdict(AREA, name, "unknown", why, wanted)
+        return Verdict(AREA, name, "unknown", told.why, wanted)
     level = at_least(free, warn=least.warn * GIB, fail=least.fail * GIB)
-    command = rf"rmdir /s /q {order.build_root} (finished builds), or cleanmgr /verylowdisk"
-    cure = "" if level == "ok" else on_host(command)
-    return Verdict(AREA, name, level, f"{gib(free)} free", wanted, cure)
+    found = f"{gib(free)} free for {order.build_root}"
+    if level == "ok":
+        return Verdict(AREA, name, level, found)
+    if order.sandbox:
+        return Verdict(AREA, name, level, found, wanted, "free space on this machine's disk")
+    cure = on_host(f"cmd /c rmdir /s /q {order.build_root}", then="removes finished builds")
+    return Verdict(AREA, name, level, found, wanted, *cure)
 
 
 def _clock(facts: Facts, limits: Thresholds) -> Verdict:
-    """How far the host's clock is from ours; half of the round trip is not held against it."""
-    most = limits.clock_skew
+    """How far the host's clock is from ours."""
+    most, skew = limits.clock_skew, facts.signed("skew")
     wanted = f"within {most.warn:g} s of this machine's"
-    skew = facts.at("skew").tree
-    if isinstance(skew, bool) or not isinstance(skew, int | float) or skew != skew:  # noqa: PLR0124
+    if skew is None:
         return Verdict(AREA, "clock", "unknown", facts.at("skew").why, wanted)
     off = abs(skew)
     if off <= most.warn:
-        return Verdict(AREA, "clock", "ok", f"{off:.0f} s off")
-    side = "ahead" if skew > 0 else "behind"
+        return Verdict(AREA, "clock", "ok", f"{off:.1f} s off this machine's")
+    found = f"{off:.0f} s {'ahead' if skew > 0 else 'behind'}"
     level: Level = "error" if off > most.fail else "warning"
-    cure = on_host("w32tm /resync /force (and look at this machine's clock: date -u)")
-    found = f"{off:.3g} s {side}"
     if level == "error":
         found += ": Kerberos refuses more than five minutes"
-    return Verdict(AREA, "clock", level, found, wanted, cure)
+    cure = on_host("w32tm /resync /force", first="set this machine's clock if it is the wrong one")
+    return Verdict(AREA, "clock", level, found, wanted, *cure)

@@ -7,21 +7,32 @@ that is no number all read as "not known", never as an error and never as good n
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 from pipelines.console import safe
 
-Level = Literal["ok", "warning", "error", "unknown"]
+Level = Literal["ok", "unknown", "warning", "error"]
+#: From the best to the worst.
+LEVELS: tuple[Level, ...] = ("ok", "unknown", "warning", "error")
 
 GIB = 1 << 30
 _SHOWN = 160  # characters of a fact in a verdict
+_FOUND = 400  # characters of all that a verdict says was found
+_LARGEST = 1 << 63  # of a number that a machine may mean: 8 EiB
+
+
+class Cure(NamedTuple):
+    """What to do, and what to type for it on the host."""
+
+    text: str = ""
+    command: str = ""
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """One judgement; ``found`` is harmless to print, ``cure`` is never made from a host's words."""
+    """One judgement; ``found`` is harmless to print, a cure is never made from a host's words."""
 
     area: str
     name: str
@@ -29,26 +40,44 @@ class Verdict:
     found: str
     wanted: str = ""
     cure: str = ""
+    """What to do; where there is a ``command``, it ends with where to type that."""
+    command: str = ""
+    source: str = ""
+    """Address of what this judgement rests on."""
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "found", line(self.found, _FOUND))
+
+
+def worst(verdicts: Iterable[Verdict]) -> Level:
+    """The worst level among them; ok when there are none."""
+    return max((verdict.level for verdict in verdicts), key=LEVELS.index, default="ok")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Order:
-    """What the host is judged for."""
+    """What the host is judged for; written by us, never by a host."""
 
+    host: str
     recipe: str
     python: str
     cuda: str
     torch: str | None = None
-    archs: tuple[str, ...] = ()
-    """As nvcc names them: ``("80", "90a")``."""
+    """The torch that the recipe builds against, ``None`` when it needs none."""
+    toolset: str | None = None
+    """The MSVC toolset that provisioning installs, such as 14.44."""
+    archs: str = ""
+    """The list as users write it: ``75;80;90a+PTX``."""
     jobs: int | None = None
     """Compile jobs at a time; ``None`` means the host's cores."""
     build_root: str = r"C:\b"
     """Directory below which every build has one of its own."""
     temp: str = r"C:\t"
+    sandbox: bool = False
     msvc: bool = True
     gpu: bool = False
-    """Whether the host is meant to have these."""
+    services: bool = True
+    """What the host is meant to be or have, see :class:`pipelines.hosts.base.Capabilities`."""
 
 
 @dataclass(frozen=True)
@@ -66,6 +95,11 @@ class Facts:
         """Whether the host was asked for something and says that it is not there."""
         return self.tree is None and self.sure
 
+    @property
+    def failed(self) -> bool:
+        """Whether this very question was asked and has a reason for having no answer."""
+        return self.tree is None and not self.sure and self.why != "not told"
+
     def at(self, *keys: str) -> Facts:
         """The facts below ``keys``, with the reason that ``problems`` has for them."""
         tree, why, sure = self.tree, self.why, self.sure
@@ -74,26 +108,30 @@ class Facts:
                 return Facts(None, why)
             problems = tree.get("problems")
             reason = problems.get(key) if isinstance(problems, Mapping) else None
-            why = line(reason) if isinstance(reason, str) else why
+            why = (line(reason) or why) if isinstance(reason, str) else why
             sure = key in tree and reason is None
             tree = tree.get(key)
         return Facts(tree, why, sure)
 
     def text(self, *keys: str, limit: int = _SHOWN) -> str | None:
-        """A text, made harmless and short."""
+        """A text, made harmless and short; ``None`` when nothing of it can be seen."""
         found = self.at(*keys).tree
-        return line(found, limit) if isinstance(found, str) and found.strip() else None
+        return (line(found, limit) or None) if isinstance(found, str) else None
 
-    def number(self, *keys: str) -> float | None:
-        """A finite number that is not negative."""
+    def signed(self, *keys: str) -> float | None:
+        """A finite number of a size that makes sense."""
         found = self.at(*keys).tree
         if isinstance(found, bool) or not isinstance(found, int | float):
             return None
-        try:
-            number = float(found)
-        except OverflowError:
+        # Compared before it is converted: a float does not hold every int.
+        if (isinstance(found, float) and not math.isfinite(found)) or abs(found) > _LARGEST:
             return None
-        return number if math.isfinite(number) and number >= 0 else None
+        return float(found)
+
+    def number(self, *keys: str) -> float | None:
+        """A finite number of a size that makes sense, not negative."""
+        found = self.signed(*keys)
+        return found if found is not None and found >= 0 else None
 
     def flag(self, *keys: str) -> bool | None:
         """A truth value."""
@@ -102,15 +140,20 @@ class Facts:
 
     def rows(self, *keys: str) -> list[Facts] | None:
         """The elements of a list, the first hundred."""
-        found = self.at(*keys).tree
-        return (
-            [Facts(row, self.why, True) for row in found[:100]] if isinstance(found, list) else None
-        )
+        below = self.at(*keys)
+        if not isinstance(below.tree, list):
+            return None
+        return [Facts(row, below.why, True) for row in below.tree[:100]]
 
 
 def line(text: str, limit: int = _SHOWN) -> str:
     """A host's text as one harmless line of bounded length."""
-    return " ".join(safe(text[: limit * 8], limit).split())
+    return " ".join(harmless(text[: limit * 8], limit).split())
+
+
+def harmless(text: str, limit: int) -> str:
+    """A host's text without control characters, secrets and halves of surrogate pairs."""
+    return safe(text.encode("utf-8", "backslashreplace").decode(), limit)
 
 
 def gib(size: float) -> str:
@@ -123,6 +166,8 @@ def at_least(found: float, *, warn: float, fail: float) -> Level:
     return "error" if found < fail else "warning" if found < warn else "ok"
 
 
-def on_host(command: str) -> str:
-    """A cure that is typed on the host."""
-    return f"on the host, as administrator: {command}"
+def on_host(command: str, *, provision: bool = False, first: str = "", then: str = "") -> Cure:
+    """A cure that is typed on the host; ``provision`` when that task does the same."""
+    ways = [way for way in (first, "invoke provision" if provision else "") if way]
+    ways.append("on the host as administrator" + (f" ({then})" if then else ""))
+    return Cure(", or ".join(ways), command)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections import Counter
@@ -12,54 +13,77 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.console import safe
-from pipelines.doctor.model import Level, Verdict
+from pipelines.console import in_ci
+from pipelines.doctor.model import Level, Order, Verdict, harmless, worst
 
 SCHEMA = 1
-_MARKS: dict[Level, tuple[str, str]] = {
-    "ok": ("ok", "green"),
-    "warning": ("!", "yellow"),
-    "error": ("x", "bold red"),
-    "unknown": ("?", "dim"),
-}
-_NAME = 30  # characters of the widest name that is not wrapped
+_MARKS: dict[Level, str] = {"ok": "✓", "warning": "!", "error": "✗", "unknown": "?"}
+STYLES: dict[Level, str] = {"ok": "green", "warning": "yellow", "error": "red", "unknown": "dim"}
+_NAME = 24  # characters of the widest name that is not wrapped
+_INDENT = 3  # of marks and of what hangs below a verdict
 _DEEP, _MANY, _LONG, _BITS = 8, 200, 2000, 64  # what is kept of a host's facts
+_VALUES = 5000  # of them in all
 
 
-def _line(text: str) -> str:
-    return " ".join(safe(text, 400).split())
+def _shown(text: str) -> str:
+    """A host's text that may be wrapped anywhere: no line of it is a command to GitHub's runner."""
+    return text.replace("::", ": :").replace("##[", "## [") if in_ci else text
 
 
 def _row(verdict: Verdict, width: int) -> Table:
     """One verdict: mark, name, what was found and, unless all is well, what was wanted."""
-    mark, style = _MARKS[verdict.level]
     grid = Table.grid(padding=(0, 2, 0, 0))
-    grid.add_column(width=2)
-    grid.add_column(width=width, overflow="fold")
-    grid.add_column(overflow="fold")
-    dim = "dim" if verdict.level == "unknown" else ""
-    found = Text(_line(verdict.found), style=dim)
+    grid.add_column(width=1)
+    grid.add_column(width=width)
+    grid.add_column()
+    found = Text(_shown(verdict.found))
     if verdict.wanted and verdict.level != "ok":
-        found.append(f"  (wanted: {_line(verdict.wanted)})", style="dim")
-    grid.add_row(Text(mark, style=style), Text(_line(verdict.name), style=dim), found)
+        found.append(f" (wanted: {verdict.wanted})", style="dim")
+    style = STYLES[verdict.level]
+    dim = "dim" if verdict.level == "unknown" else ""
+    grid.add_row(Text(_MARKS[verdict.level], style=style), Text(verdict.name, style=dim), found)
     return grid
 
 
-def table(verdicts: Sequence[Verdict]) -> Group:
-    """The verdicts by area, in the order in which the areas come; cures under their rows."""
+def _below(verdict: Verdict) -> list[RenderableType]:
+    """The cure of a verdict that is not ok, and what the verdict rests on."""
+    if verdict.level == "ok":
+        return []
+    lines: list[RenderableType] = []
+    if verdict.cure:
+        grid = Table.grid(padding=(0, 1, 0, 0))
+        grid.add_column(width=_INDENT - 1)
+        grid.add_column(width=1)
+        grid.add_column()
+        cure = verdict.cure + (":" if verdict.command else "")
+        grid.add_row("", Text("→", style="yellow"), Text(cure))
+        lines.append(grid)
+    # What is copied, a command or an address, is one line: the terminal may wrap it, we may not.
+    lines += [
+        Text(f"{'':{_INDENT + 2}}{text}", style=style, no_wrap=True, overflow="ignore")
+        for text, style in ((verdict.command, ""), (verdict.source, "dim"))
+        if text
+    ]
+    return lines
+
+
+def table(verdicts: Sequence[Verdict], order: Order | None = None) -> Group:
+    """The verdicts by area, in the order in which the areas come; cures under their rows.
+
+    To be printed with ``soft_wrap=False, crop=False``: rows are wrapped to the console's width
+    between words, commands and addresses stay whole.
+    """
     width = min(_NAME, max((len(verdict.name) for verdict in verdicts), default=0))
     rows: list[RenderableType] = []
+    if order is not None:
+        python = order.python.replace(".", "")
+        what = f"{order.recipe} for cp{python}, CUDA {order.cuda}, {order.archs}"
+        rows.append(Text(f"Doctor {order.host}: {what}", style="bold"))
     for area in dict.fromkeys(verdict.area for verdict in verdicts):
-        rows.append(Text(_line(area), style="bold"))
+        rows.append(Text(area, style="bold"))
         for verdict in verdicts:
-            if verdict.area != area:
-                continue
-            rows.append(_row(verdict, width))
-            if verdict.cure:
-                # A command is copied: the terminal may wrap it, we may not.
-                cure = Text(f"    → {_line(verdict.cure)}", no_wrap=True, overflow="ignore")
-                cure.stylize("yellow", 4, 5)
-                rows.append(cure)
+            if verdict.area == area:
+                rows += [_row(verdict, width), *_below(verdict)]
     return Group(*rows)
 
 
@@ -70,69 +94,78 @@ def count(verdicts: Iterable[Verdict]) -> dict[str, int]:
 
 
 def summary(verdicts: Sequence[Verdict]) -> str:
-    """One line: ``12 ok, 2 warnings, 1 error, 3 not known``."""
+    """One line: ``12 ok, 2 warnings, 1 error``, and ``3 not known`` where something is not."""
     counted = count(verdicts)
-    warnings, errors = counted["warning"], counted["error"]
-    return ", ".join(
-        [
-            f"{counted['ok']} ok",
-            f"{warnings} warning{'' if warnings == 1 else 's'}",
-            f"{errors} error{'' if errors == 1 else 's'}",
-            f"{counted['unknown']} not known",
-        ]
-    )
+    parts = [f"{counted['ok']} ok"]
+    for word in ("warning", "error"):
+        number = counted[word]
+        parts.append(f"{number} {word}{'' if number == 1 else 's'}")
+    if counted["unknown"]:
+        parts.append(f"{counted['unknown']} not known")
+    return ", ".join(parts)
 
 
-def bounded(value: Any, depth: int = 0) -> Any:
-    """``value`` with harmless texts and without what is too deep, too many or no JSON."""
-    match value:
-        case _ if depth > _DEEP:
-            kept: Any = "..."
-        case str():
-            kept = safe(value[: _LONG * 4], _LONG)
-        case None | bool():
-            kept = value
-        case int():
-            kept = value if value.bit_length() < _BITS else "..."
-        case float():
-            kept = value if math.isfinite(value) else None
-        case Mapping():
-            pairs = list(value.items())[:_MANY]
-            kept = {safe(str(key)[:400], 100): bounded(item, depth + 1) for key, item in pairs}
-        case list() | tuple():
-            kept = [bounded(item, depth + 1) for item in value[:_MANY]]
-        case _:
-            kept = safe(repr(value)[:_LONG], 200)
-    return kept
+class _Bounded:
+    """Copies of values that are harmless, and without what is too deep, too many or no JSON."""
+
+    def __init__(self) -> None:
+        self.left = _VALUES
+
+    def __call__(self, value: Any, depth: int = 0) -> Any:
+        self.left -= 1
+        match value:
+            case _ if depth > _DEEP or self.left < 0:
+                kept: Any = "..."
+            case str():
+                kept = harmless(value[: _LONG * 4], _LONG)
+            case None | bool():
+                kept = value
+            case int():
+                kept = value if value.bit_length() < _BITS else "..."
+            case float():
+                kept = value if math.isfinite(value) else None
+            case Mapping():
+                kept = self._pairs(value, depth)
+            case list() | tuple():
+                kept = [self(item, depth + 1) for item in value[: min(_MANY, max(self.left, 0))]]
+            case _:
+                kept = f"({type(value).__name__})"
+        return kept
+
+    def _pairs(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
+        kept: dict[str, Any] = {}
+        for key, item in list(value.items())[:_MANY]:
+            if self.left <= 0:
+                break
+            name = key if isinstance(key, str) else repr(key)
+            kept[harmless(name[:400], 100)] = self(item, depth + 1)
+        return kept
 
 
-def as_json(verdicts: Sequence[Verdict], facts: Mapping[str, Any]) -> str:
+def as_json(
+    verdicts: Sequence[Verdict], facts: Mapping[str, Any], order: Order | None = None
+) -> str:
     """One JSON object, ASCII only, two blanks of indentation; keys do not change within a schema.
 
     - ``schema``: 1
     - ``host``: the host's name, or null when only this machine was looked at
+    - ``order``: what the host was judged for, the fields of :class:`.model.Order`, or null
+    - ``level``: the worst level: error, warning, unknown or ok
     - ``summary``: ``{"ok", "warning", "error", "unknown"}``, each a count
     - ``verdicts``: in the order of the table, each ``{"area", "name", "level", "found", "wanted",
-      "cure"}``, all text; ``level`` is ok, warning, error or unknown; ``wanted`` and ``cure`` may
-      be empty, a cure never is where the level is warning or error
+      "cure", "command", "source"}``, all text; the last four may be empty, but ``cure`` never is
+      where the level is warning or error. ``command`` is to be typed on the host
     - ``facts``: ``{"controller", "host"}``, what the verdicts rest on, as
       ``pipelines/remote/inspection`` describes it, shortened where it was too long
     """
+    bounded = _Bounded()
     told = {
         "schema": SCHEMA,
-        "host": bounded(facts.get("name")),
+        "host": order.host if order else None,
+        "order": dataclasses.asdict(order) if order else None,
+        "level": worst(verdicts),
         "summary": count(verdicts),
-        "verdicts": [
-            {
-                "area": verdict.area,
-                "name": verdict.name,
-                "level": verdict.level,
-                "found": _line(verdict.found),
-                "wanted": _line(verdict.wanted),
-                "cure": _line(verdict.cure),
-            }
-            for verdict in verdicts
-        ],
+        "verdicts": [dataclasses.asdict(verdict) for verdict in verdicts],
         "facts": {key: bounded(facts.get(key)) for key in ("controller", "host")},
     }
     return json.dumps(told, indent=2, allow_nan=False)

@@ -1,66 +1,114 @@
-"""``invoke doctor``: inspect, judge, show."""
+"""``invoke doctor``: inspect, judge, show.
+
+How the task calls it; everything is printed by then, the answer on stdout and the rest on stderr::
+
+    outcome = run_doctor(work, as_json=json)
+    work.close()
+    sys.exit(outcome.exit_code)
+
+It returns an :class:`Outcome`: ``verdicts`` (a tuple of :class:`pipelines.doctor.model.Verdict`),
+``level`` (the worst of them: error, warning, unknown or ok), ``order``, ``facts`` (what the
+verdicts rest on) and ``exit_code`` (0, or :data:`UNFIT` when the level is error). ``work`` may be
+``None``, which looks at this machine alone. Neither a host that cannot be reached nor one that
+tells nonsense raises anything; what does is ``ConfigError`` for a ``resources.yaml``,
+``compat.yaml`` or ``thresholds.yaml`` that is wrong.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING
+import contextlib
+import sys
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
 
 from pipelines.config import SandboxHost
 from pipelines.console import console, say
-from pipelines.doctor import Order, diagnose, report
+from pipelines.doctor import Level, Order, Verdict, diagnose, report
 from pipelines.doctor.inspect import FindWine, inspect_controller, inspect_host
-from pipelines.errors import ProvisionError
+from pipelines.doctor.model import worst
 
 if TYPE_CHECKING:
     from pipelines.stages.work import Work
 
+#: What ``invoke doctor`` leaves with when a verdict is an error; no class of errors.py has it.
+UNFIT = 14
 
-@contextmanager
-def _stdout_kept(kept: bool) -> Iterator[None]:
-    """Send what is told meanwhile (a sandbox that starts) to stderr: stdout is the answer's."""
-    before, console.stderr = console.stderr, kept or console.stderr
-    try:
-        yield
-    finally:
-        console.stderr = before
+
+@dataclass(frozen=True, kw_only=True)
+class Outcome:
+    """What was found."""
+
+    verdicts: tuple[Verdict, ...]
+    order: Order | None
+    facts: dict[str, Any]
+
+    @property
+    def level(self) -> Level:
+        """The worst level among the verdicts."""
+        return worst(self.verdicts)
+
+    @property
+    def exit_code(self) -> int:
+        """0, also with warnings and with what is not known; :data:`UNFIT` with an error."""
+        return UNFIT if self.level == "error" else 0
 
 
 def order_of(work: Work) -> Order:
     """What the host of ``work`` is judged for."""
-    order, recipe, layout = work.order, work.recipe, work.resources.layout
+    order, recipe, layout, can = work.order, work.recipe, work.layout, work.host.capabilities
+    tools = work.cache.lock.tools
+    torch = "torch" in (*recipe.build_requires, *recipe.test_requires)
+    installed = (name for r in work.resources.resources for name in getattr(r, "tools", ()))
+    toolsets = [tools[name].toolset for name in installed if name in tools]
     return Order(
+        host=work.host.name,
         recipe=recipe.name,
         python=order.python,
         cuda=recipe.cuda,
-        torch=getattr(recipe, "torch", None),
-        archs=order.archs.sass,
+        torch=tools["torch"].version if torch and "torch" in tools else None,
+        toolset=next(filter(None, toolsets), None) if can.msvc else None,
+        archs=str(order.archs),
         jobs=order.jobs,
         build_root=layout.build_root,
         temp=layout.temp,
-        msvc=work.host.capabilities.msvc,
-        gpu=work.host.capabilities.gpu,
+        sandbox=isinstance(work.config.host(order.host), SandboxHost),
+        msvc=can.msvc,
+        gpu=can.gpu,
+        services=can.services,
     )
 
 
-def run_doctor(work: Work | None, *, as_json: bool, wine: FindWine | None = None) -> int:
-    """Print the verdicts and return the exit code: 0, or 7 when one of them is an error.
+def _wine() -> str:
+    from pipelines.hosts.sandbox.wine import find_wine  # only a sandbox needs it
 
-    ``None`` looks at this machine alone. ``wine`` answers with the version of this machine's Wine;
-    it is asked only for a sandbox. A host that cannot be reached is a verdict, not an exception.
-    """
-    sandbox = work is not None and isinstance(work.config.host(work.order.host), SandboxHost)
-    with _stdout_kept(as_json):
-        found = inspect_controller(work, wine if sandbox else None)
-        host = inspect_host(work) if work is not None else None
-    name = work.host.name if work is not None else None
-    facts = {"name": name, "controller": found, "host": host}
+    return find_wine().version
+
+
+def examine(work: Work | None, *, wine: FindWine = _wine) -> Outcome:
+    """Inspect and judge, and print nothing; ``wine`` answers with the version of Wine here."""
     order = order_of(work) if work is not None else None
-    verdicts = diagnose(facts, host_name=name, sandbox=sandbox, order=order)
+    sandbox = order is not None and order.sandbox
+    facts: dict[str, Any] = {"controller": inspect_controller(work, wine if sandbox else None)}
+    missing = facts["controller"].get("wine", {}).get("error")
+    if missing:
+        facts["host"] = {"skipped": missing}
+    elif work is not None:
+        facts["host"] = inspect_host(work)
+    return Outcome(verdicts=tuple(diagnose(facts, order)), order=order, facts=facts)
+
+
+def run_doctor(work: Work | None, *, as_json: bool = False, wine: FindWine = _wine) -> Outcome:
+    """Print the verdicts, as a table or as one JSON document, and return them.
+
+    What is told meanwhile (a sandbox that starts) goes to stderr when stdout is to have JSON.
+    """
+    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+        outcome = examine(work, wine=wine)
     if as_json:
-        console.out(report.as_json(verdicts, facts), highlight=False)
-    else:
-        console.print(report.table(verdicts))
-        errors = report.count(verdicts)["error"]
-        say(report.summary(verdicts), style="red" if errors else "green")
-    return ProvisionError.exit_code if report.count(verdicts)["error"] else 0
+        console.out(report.as_json(outcome.verdicts, outcome.facts, outcome.order), highlight=False)
+        return outcome
+    # Our console lets the terminal wrap lines, which would break the columns.
+    sheet = report.table(outcome.verdicts, outcome.order)
+    console.print(sheet, soft_wrap=False, crop=False)
+    say(report.summary(outcome.verdicts), style=report.STYLES[outcome.level])
+    return outcome

@@ -8,24 +8,30 @@ from packaging.version import Version
 
 from pipelines.doctor.model import Facts, Level, Order, Verdict
 from pipelines.doctor.thresholds import Thresholds
+from pipelines.plan import archs
 from pipelines.plan.compat import Compat, Rule, broken, capability, known
 
 AREA = "tool chain"
 _PROVISION = "invoke provision"
+_SHOWN = {"cuda": "CUDA", "python": "Python", "msvc": "MSVC"}
 
 
-def toolchain(facts: Facts, order: Order, limits: Thresholds, compat: Compat) -> Iterator[Verdict]:
+def judge(facts: Facts, order: Order, limits: Thresholds, compat: Compat) -> Iterator[Verdict]:
     """Toolset, CUDA, what does not go together, ninja, git, sccache."""
     tools = facts.at("tools")
-    cuda = tools.text("nvcc", "version") if known(tools.text("nvcc", "version")) else None
-    toolsets = _toolsets(tools)
-    common = {"cuda": cuda or order.cuda, "torch": order.torch or ""}
-    if host := facts.text("facts", "python"):
-        common["python"] = host
-    best, verdict = _choose(tools, toolsets, common, order, compat)
+    told = tools.text("nvcc", "version")
+    same = known(told) and str(told).split(".")[:2] == order.cuda.split(".")[:2]
+    common = {
+        # Another release is not the one that will build: provisioning brings the one ordered.
+        "cuda": str(told) if same else order.cuda,
+        "torch": order.torch or "",
+        "python": facts.text("facts", "python") or "",
+        "windows": facts.text("facts", "windows", "version") or "",
+    }
+    best, verdict = _choose(tools, _toolsets(tools), common, order, compat)
     yield verdict
-    yield _nvcc(tools, order, cuda)
-    yield from _rules(compat, {**common, "msvc": best or ""}, order)
+    yield _nvcc(tools, order, told)
+    yield from _rules(compat, {**common, "msvc": best or ""}, order, stopped=verdict)
     yield from _programs(tools, order, limits)
 
 
@@ -46,21 +52,24 @@ def _choose(
     """The newest toolset that goes with CUDA, and the verdict on what there is."""
     name = "MSVC toolset"
     if not order.msvc:
-        return None, Verdict(AREA, name, "unknown", "the sandbox compiles with a stand-in for MSVC")
+        return None, Verdict(AREA, name, "ok", "a stand-in for MSVC: no rule is about it")
     if tools.rows("visual_studio") is None:
-        return None, Verdict(AREA, name, "unknown", tools.at("visual_studio").why)
+        why = tools.at("visual_studio").why
+        return order.toolset, Verdict(AREA, name, "unknown", why)
     if not toolsets:
-        wanted = "Build Tools with VC.Tools.x86.x64"
-        return None, Verdict(AREA, name, "error", "none found", wanted, _PROVISION)
+        wanted = f"Build Tools with {order.toolset}" if order.toolset else "Build Tools"
+        found = "not there yet"
+        return order.toolset, Verdict(AREA, name, "warning", found, wanted, _PROVISION)
     fitting = [t for t in toolsets if not _stops(compat, {**common, "msvc": t})]
     if fitting:
         others = [t for t in toolsets if t != fitting[0]]
         found = fitting[0] + (f" (also {', '.join(others[:4])})" if others else "")
         return fitting[0], Verdict(AREA, name, "ok", found)
     first = _stops(compat, {**common, "msvc": toolsets[0]})[0]
+    found = f"{', '.join(toolsets[:5])}: {first.says.removesuffix('.')}"
     wanted = f"one that goes with CUDA {common['cuda']}"
-    found = ", ".join(toolsets[:5])
-    return toolsets[0], Verdict(AREA, name, "error", found, wanted, first.cure)
+    verdict = Verdict(AREA, name, "error", found, wanted, first.cure, source=first.source)
+    return toolsets[0], verdict
 
 
 def _stops(compat: Compat, facts: Mapping[str, str]) -> list[Rule]:
@@ -68,59 +77,71 @@ def _stops(compat: Compat, facts: Mapping[str, str]) -> list[Rule]:
     return [rule for rule in broken(rules, facts) if rule.verdict == "error"]
 
 
-def _nvcc(tools: Facts, order: Order, cuda: str | None) -> Verdict:
+def _nvcc(tools: Facts, order: Order, version: str | None) -> Verdict:
     name, wanted = "CUDA compiler", f"CUDA {order.cuda}"
-    if cuda is None:
-        why = "no version" if isinstance(tools.at("nvcc").tree, dict) else tools.at("nvcc").why
-        if tools.at("nvcc").absent:
-            return Verdict(AREA, name, "warning", "not there yet", wanted, _PROVISION)
+    told = tools.at("nvcc")
+    if told.absent:
+        return Verdict(AREA, name, "warning", "not there yet", wanted, _PROVISION)
+    if version is None or not known(version):
+        why = "it does not tell its version" if isinstance(told.tree, dict) else told.why
         return Verdict(AREA, name, "unknown", why, wanted)
-    if cuda.split(".")[:2] == order.cuda.split(".")[:2]:
-        return Verdict(AREA, name, "ok", f"nvcc {cuda}")
-    return Verdict(AREA, name, "warning", f"nvcc {cuda}", wanted, _PROVISION)
+    if version.split(".")[:2] == order.cuda.split(".")[:2]:
+        return Verdict(AREA, name, "ok", f"nvcc {version}")
+    return Verdict(AREA, name, "warning", f"nvcc {version}", wanted, _PROVISION)
 
 
-def _rules(compat: Compat, facts: Mapping[str, str], order: Order) -> Iterator[Verdict]:
+def _rules(
+    compat: Compat, facts: Mapping[str, str], order: Order, *, stopped: Verdict
+) -> Iterator[Verdict]:
     """What does not go together; rules on an architecture once, with those that break them."""
     rules = [rule for rule in compat.rules if "driver" not in rule.when]
-    archs: dict[str, list[str]] = {}
-    for arch in order.archs:
+    wanted = archs.parse(order.archs).sass if order.archs else ()
+    hit: dict[str, list[str]] = {rule.id: [] for rule in broken(rules, facts)}
+    for arch in wanted:
         for rule in broken(rules, {**facts, "arch": capability(arch)}):
-            archs.setdefault(rule.id, []).append(arch)
-    if not order.archs:
-        archs = {rule.id: [] for rule in broken(rules, facts)}
-    by_id = {rule.id: rule for rule in rules}
-    for name, which in archs.items():
-        rule = by_id[name]
-        about = f"sm_{', sm_'.join(which)}: " if "arch" in rule.when else ""
-        found = f"{about}{rule.says} {rule.source}"
-        yield Verdict(AREA, rule.id, rule.verdict, found, cure=rule.cure)
-    # A recipe without torch is asked nothing about it; everything else has to be known.
-    asked = ("msvc", "cuda", "python", *(["torch"] if order.torch else []))
+            if "arch" in rule.when:
+                hit.setdefault(rule.id, []).append(arch)
+    for rule in rules:
+        if rule.id not in hit:
+            continue
+        if stopped.level == "error" and rule.verdict == "error" and "msvc" in rule.when:
+            continue  # the toolset's own verdict says so
+        about = f"sm_{', sm_'.join(hit[rule.id])}: " if hit[rule.id] else ""
+        found = f"{about}{rule.says.removesuffix('.')}"
+        yield Verdict(AREA, rule.id, rule.verdict, found, cure=rule.cure, source=rule.source)
+    # A recipe without torch, or a host without MSVC, is asked nothing about it.
+    asked = [
+        "cuda",
+        "python",
+        *(["msvc"] if order.msvc else []),
+        *(["torch"] if order.torch else []),
+    ]
     unknown = [fact for fact in asked if not known(facts.get(fact))]
-    name = "what goes with what"
     if unknown:
         found = f"not known: {', '.join(unknown)}; rules about it were not asked"
-        yield Verdict(AREA, name, "unknown", found)
-    elif not archs:
-        yield Verdict(AREA, name, "ok", f"none of {len(rules)} rules is broken")
+        yield Verdict(AREA, "what goes with what", "unknown", found)
+    elif not hit:
+        about = ", ".join(f"{_SHOWN.get(fact, fact)} {facts[fact]}" for fact in asked)
+        yield Verdict(AREA, "what goes with what", "ok", f"{about}: no rule against it")
 
 
 def _programs(tools: Facts, order: Order, limits: Thresholds) -> Iterator[Verdict]:
-    """What makes builds work or fast; only ninja is needed, and only by what uses torch's build."""
+    """What makes builds work or fast; a host without MSVC is given none of them."""
     for name in ("ninja", "git", "sccache"):
         told = tools.at(name)
         version = told.text("version")
         number = known(version)
-        needed = name == "ninja" and order.msvc
-        wanted = f"{limits.ninja} or newer" if needed else ""
-        if told.absent:
-            level: Level = "warning" if needed else "unknown"
-            yield Verdict(AREA, name, level, "not there", wanted, _PROVISION if needed else "")
+        wanted = f"{limits.ninja} or newer" if name == "ninja" else ""
+        level: Level = "warning"
+        if told.absent and order.msvc:
+            yield Verdict(AREA, name, level, "not there yet", wanted, _PROVISION)
+        elif told.absent:
+            continue
         elif version is None or number is None:
-            yield Verdict(AREA, name, "unknown", version or told.why, wanted)
-        elif needed and number < Version(limits.ninja):
+            why = "it does not tell its version" if isinstance(told.tree, dict) else told.why
+            yield Verdict(AREA, name, "unknown", version or why, wanted)
+        elif wanted and number < Version(limits.ninja):
             found = f"{version}: it does not know long paths"
-            yield Verdict(AREA, name, "warning", found, wanted, _PROVISION)
+            yield Verdict(AREA, name, level, found, wanted, _PROVISION)
         else:
             yield Verdict(AREA, name, "ok", version)

@@ -7,12 +7,29 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Protocol, Self
+from typing import Any, NoReturn, Protocol, Self
+
+from pipelines.errors import RemoteError, StorageError
 
 #: Called with (bytes done, bytes in all) while a transfer goes on.
 Progress = Callable[[int, int], None]
 #: The same for several at a time: (what, bytes done, bytes in all).
 Bars = Callable[[str, int, int], None]
+
+
+_FULL = {"ENOSPC", "EDQUOT"}
+
+
+def raise_remote(host: str, told: dict[str, Any]) -> NoReturn:
+    """Raise what a function raised on ``host``, from ``remote.rpc.describe``'s words."""
+    if told.get("errno_name") in _FULL:
+        place = f" at {told['path']}" if told.get("path") else ""
+        raise StorageError(
+            f"{host}: the host's disk is full{place}: {told['message']}",
+            advice="Free space on the host, or give it another work directory.",
+        )
+    kind = str(told["kind"])
+    raise RemoteError(f"{host}: {kind}: {told['message']}", kind=kind, trace=told.get("trace", ""))
 
 
 class Events(Protocol):

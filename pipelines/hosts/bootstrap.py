@@ -41,6 +41,7 @@ REMOTE = Path(__file__).resolve().parent.parent / "remote"
 READY = b"8bit?ok"
 REPORT = 64
 BLOCK = 1024
+_LARGEST = 64 << 20  # bytes of one message; ours have 320 KiB, the longest answers a few MiB
 #: All byte values, what text modes and consoles stumble over, noise, and harmless filler: bytes
 #: that vanish on the way shift the filler forward, so that a damaged block is always complete.
 PATTERN = (
@@ -137,6 +138,9 @@ class GatewayIO:
 
     def read(self, numbytes: int) -> bytes:
         """As the stream's; every failure becomes the ``EOFError`` that execnet expects."""
+        if numbytes > _LARGEST:  # of a host that is hostile, or a stream that is damaged
+            self.failure = self.failure or EOFError(f"a message of {numbytes} bytes was announced")
+            raise EOFError(str(self.failure))
         try:
             return self.stream.read(numbytes)
         except (EOFError, OSError, PipelineError) as error:

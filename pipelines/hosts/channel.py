@@ -19,6 +19,7 @@ from pipelines.hosts import transfers
 from pipelines.hosts.base import ByteStream, Progress
 from pipelines.hosts.bootstrap import bootstrap_command
 from pipelines.hosts.link import ConnectionLostError, Link
+from pipelines.hosts.morelinks import MoreLinks
 
 __all__ = ["ChannelSession", "bootstrap_command", "open_session"]
 
@@ -54,6 +55,8 @@ class ChannelSession:
         self._pauses = pauses
         self._lock = threading.Lock()
         self._closed = False
+        self._more = MoreLinks(self.name, reconnect)
+        self._lines = transfers.Lines(self.name, self._link, self._more.get, self._more.useful)
 
     def _link(self) -> Link:
         """The connection, made anew if the last one broke."""
@@ -93,12 +96,7 @@ class ChannelSession:
         )
 
     def _once(self, function: str, arguments: dict[str, Any]) -> Any:
-        with contextlib.closing(self._link().exchange(function, arguments)) as replies:
-            try:
-                next(replies)
-            except StopIteration as end:
-                return end.value
-        raise TypeError(f"{function} yields items: use stream()")
+        return self._link().result(function, arguments)
 
     def call(self, function: str, /, **arguments: Any) -> Any:
         """Run a remote function; a second time after a broken connection if that does no harm."""
@@ -126,23 +124,24 @@ class ChannelSession:
             raise self._lost(what, error) from error
 
     def put(self, source: Path, target: str, *, progress: Progress | None = None) -> str:
-        """Send a file; it lands under ``target`` by rename once the host's sha256 agrees."""
-        try:
-            return transfers.put(self._link(), source, target, progress)
-        except ConnectionLostError as error:
-            raise self._lost(f"the transfer of {source}", error) from error
+        """Send a file; it lands under ``target`` by rename once the host's sha256 agrees.
+
+        A lost connection is made anew; what has come is kept, also for the next command.
+        """
+        return transfers.put(self._lines, source, target, progress)
 
     def get(self, source: str, target: Path, *, progress: Progress | None = None) -> str:
-        """Fetch a file; it lands under ``target`` by rename once both sha256 agree."""
-        try:
-            return transfers.get(self._link(), source, target, progress)
-        except ConnectionLostError as error:
-            raise self._lost(f"the transfer of {source}", error) from error
+        """Fetch a file; it lands under ``target`` by rename once both sha256 agree.
+
+        A lost connection is made anew; what has come is kept, also for the next command.
+        """
+        return transfers.get(self._lines, source, target, progress)
 
     def close(self) -> None:
         """Leave; the host's Python ends. Harmless when repeated."""
         if not self._closed:
             self._closed = True
+            self._more.close()
             self._current.close()
 
     def __enter__(self) -> Self:

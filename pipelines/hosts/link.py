@@ -17,9 +17,7 @@ from pipelines.hosts.base import ByteStream
 from pipelines.hosts.bootstrap import open_gateway
 from pipelines.remote.rpc import DONE, ERROR
 
-#: One chunk and its framing fit one WinRS Send (330 KiB).
-CHUNK = 320 * 1024
-#: At most so many items or chunks of one request are on their way.
+#: At most so many items of a stream are on their way.
 WINDOW = 8
 
 _FULL = {"ENOSPC", "EDQUOT"}
@@ -76,7 +74,9 @@ class Link:
         self.idle: list[Worker] = []
 
     @contextlib.contextmanager
-    def request(self, function: str, arguments: dict[str, Any]) -> Iterator[Worker]:
+    def request(
+        self, function: str, arguments: dict[str, Any], window: int = WINDOW
+    ) -> Iterator[Worker]:
         """Send a request to a worker; it is kept for the next one if its last reply was read."""
         try:
             worker = self.idle.pop()
@@ -84,7 +84,7 @@ class Link:
         except IndexError:
             worker = Worker(self, self._open())
         try:
-            worker.send((function, arguments, WINDOW))
+            worker.send((function, arguments, window))
             yield worker
         finally:
             if worker.finished:
@@ -100,9 +100,11 @@ class Link:
             raise self.lost(error) from error
         return channel
 
-    def exchange(self, function: str, arguments: dict[str, Any]) -> Generator[Any, None, Any]:
+    def exchange(
+        self, function: str, arguments: dict[str, Any], window: int = WINDOW
+    ) -> Generator[Any, None, Any]:
         """One request: yields the items of a stream, granting more credit; returns the result."""
-        with self.request(function, arguments) as worker:
+        with self.request(function, arguments, window) as worker:
             used = 0
             while True:
                 word, value = worker.receive()
@@ -110,9 +112,18 @@ class Link:
                     return value
                 yield value
                 used += 1
-                if used == WINDOW // 2:
+                if used == window // 2:
                     worker.send(used)
                     used = 0
+
+    def result(self, function: str, arguments: dict[str, Any]) -> Any:
+        """One request that yields nothing: its result."""
+        with contextlib.closing(self.exchange(function, arguments)) as replies:
+            try:
+                next(replies)
+            except StopIteration as end:
+                return end.value
+        raise TypeError(f"{function} yields items: use stream()")
 
     def lost(self, error: BaseException) -> ConnectionLostError:
         """Mark the connection as broken; the first reason is the one that is told."""

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
-import os
+import importlib.util
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
-from pydantic import SecretStr
-
 from pipelines.config import WinRMHost
-from pipelines.errors import ConfigError, HostError
+from pipelines.errors import ConfigError, HostError, SetupError
 from pipelines.hosts.base import Capabilities, Events, Session, Silent
+from pipelines.hosts.credentials import EXTRA, credential
 from pipelines.hosts.sessions import over_winrs
 from pipelines.hosts.transports import winrs
 from pipelines.hosts.windows import firstpython
 from pipelines.hosts.windows.reboot import reboot_and_wait
-from pipelines.lock import Cache, load_lock
+from pipelines.toolchain.lock import Cache, load_lock
 
 
 class WindowsHost:
@@ -39,13 +38,13 @@ class WindowsHost:
         """
         self.name = name
         self.config = config
-        self.remember = remember
         self.events = events or Silent()
         self.executable = config.python
         self.capabilities = Capabilities(
             windows=True, msvc=True, gpu=config.gpu, publishable=True, services=True
         )
         self._cache = cache
+        self._credential = credential(name, config, remember)
 
     @property
     def cache(self) -> Cache:
@@ -55,22 +54,40 @@ class WindowsHost:
         return self._cache
 
     def endpoint(self) -> winrs.Endpoint:
-        """Where and as whom to sign in; :class:`ConfigError` when the password is not set."""
-        password = os.environ.get(self.config.password_env)
-        if not password:
-            raise ConfigError(
-                f"host '{self.name}': the environment variable {self.config.password_env} "
-                "with its password is not set",
-                advice=f"Type: read -rs {self.config.password_env}; "
-                f"export {self.config.password_env}",
-            )
+        """Where and as whom to sign in.
+
+        Raises :class:`ConfigError` when the password or a file is missing, ``SetupError`` when a
+        package for this way to sign in is.
+        """
+        config = self.config
+        _require(config.transport)
+        if self._credential is not None:
+            self._credential.get_secret_value()  # it is told before anything is tried
         return winrs.Endpoint(
-            url=self.config.endpoint,
-            username=self.config.username,
-            password=SecretStr(self.remember(password)),
-            ca=Path(self.config.ca) if self.config.ca else None,
-            message_encryption="auto" if self.config.endpoint.startswith("https") else "always",
+            url=config.endpoint,
+            username=config.username,
+            password=self._credential,
+            transport=config.transport,
+            ca=self._file("ca", config.ca),
+            pin=config.pin,
+            message_encryption=config.message_encryption,
+            certificate=self._file("certificate", config.certificate),
+            certificate_key=self._file("certificate_key", config.certificate_key),
+            kerberos_delegation=config.kerberos_delegation,
+            kerberos_hostname_override=config.kerberos_hostname_override,
+            refused=self._credential.forget if self._credential else lambda: None,
         )
+
+    def _file(self, key: str, name: str | None) -> Path | None:
+        if name is None:
+            return None
+        path = Path(name)
+        if not path.is_file():
+            raise ConfigError(
+                f"host '{self.name}': {key}: there is no file {path.absolute()}",
+                advice="Paths in pipeline.yaml are seen from the directory you type in.",
+            )
+        return path
 
     def connect(self) -> Session:
         """Sign in and open a session, after putting a Python there if that is to be done.
@@ -113,3 +130,17 @@ class WindowsHost:
 def _never_started(error: HostError) -> bool:
     """Whether the host was reached and had no such program: cmd, or WinRS itself, said so."""
     return isinstance(error.__cause__, EOFError) or error.message.endswith("(code 2)")
+
+
+#: Ways to sign in that need a package of their own, and the modules that it may be.
+_OPTIONAL = {"kerberos": ("kerberos", "winkerberos"), "credssp": ("requests_credssp",)}
+
+
+def _require(transport: str) -> None:
+    modules = _OPTIONAL.get(transport, ())
+    if modules and not any(importlib.util.find_spec(name) for name in modules):
+        first = "sudo apt-get install gcc python3-dev libkrb5-dev krb5-user; "
+        raise SetupError(
+            f"transport {transport} needs a package that is not installed: {' or '.join(modules)}",
+            advice=f"Type: {first if transport == 'kerberos' else ''}{EXTRA.format(transport)}",
+        )

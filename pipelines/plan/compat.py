@@ -136,6 +136,7 @@ def capability(arch: str) -> str:
     return f"{match[1]}.{match[2]}"
 
 
+@cache
 def load_compat(path: Path = COMPAT_FILE) -> Compat:
     """Read the file; :class:`ConfigError` names the file and the key that is wrong."""
     try:
@@ -147,7 +148,6 @@ def load_compat(path: Path = COMPAT_FILE) -> Compat:
         raise ConfigError(f"{path}: {error}", advice="Restore it from git.") from None
 
 
-@cache
 def load_rules(path: Path = COMPAT_FILE) -> tuple[Rule, ...]:
     """The rules of the file; :class:`ConfigError` as :func:`load_compat`."""
     return load_compat(path).rules

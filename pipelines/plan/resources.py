@@ -14,8 +14,8 @@ from pydantic import ValidationError
 
 from pipelines.config import Recipe, explain
 from pipelines.errors import ConfigError, LockError
-from pipelines.lock import ToolchainLock
 from pipelines.plan import kinds
+from pipelines.toolchain.lock import ToolchainLock
 
 RESOURCES_FILE = Path(__file__).resolve().parent.parent / "resources.yaml"
 _HINT = "pipelines/plan/kinds.py describes every kind."

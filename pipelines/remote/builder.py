@@ -1,13 +1,13 @@
 """Builds a wheel on the host: source in, log out, wheels left in the job's directory.
 
-A job has a directory of its own with ``src``, ``out``, ``log`` and ``spec.json``. It is kept, so
-that a build that was interrupted goes on with the units that are done.
+A job has a directory of its own, with ``src`` and ``out`` in it. It is kept, so that a build that
+was interrupted goes on with the units that are done.
 """
 
 from __future__ import annotations
 
+import contextlib
 import glob
-import json
 import os
 import pathlib
 import shutil
@@ -16,6 +16,8 @@ from collections.abc import Generator
 from typing import Any
 
 from . import files, process
+from .members import member_parts, refusal
+from .rpc import idempotent
 
 _VCVARS = (
     r"C:\VS\VC\Auxiliary\Build\vcvarsall.bat",
@@ -55,11 +57,9 @@ def unpack_source(archive: str, target: str) -> None:
     root.mkdir(parents=True, exist_ok=True)
     with tarfile.open(archive) as members:
         for member in members:
-            parts = member.name.split("/")
-            hostile = ".." in parts or "" in parts or set(":\\") & set(member.name)
-            if not member.isfile() or hostile:
-                raise ValueError(f"{archive}: member {member.name!r} is refused")
-            path = root.joinpath(*parts)
+            if not member.isfile():
+                raise refusal(member.name, archive)
+            path = root.joinpath(*member_parts(member.name, archive))
             path.parent.mkdir(parents=True, exist_ok=True)
             source = members.extractfile(member)
             assert source is not None  # noqa: S101 - it is a file
@@ -80,14 +80,11 @@ def build(spec: dict[str, Any]) -> Generator[Any, None, None]:
     if out.exists():
         shutil.rmtree(out)
     out.mkdir(parents=True)
-    (job / "spec.json").write_text(json.dumps(spec, indent=1), "utf-8")
     environment = {**compiler_environment(), **spec["environment"]}
     command = [spec["installer"], "build", "--wheel", "--no-build-isolation", "--offline"]
     command += ["--no-cache", "--no-config", "--color", "never"]
     command += ["--python", spec["python"], "--out-dir", str(out), str(source)]
-    for item in process.stream(
-        command, env=environment, cwd=str(job), log=str(job / "log"), timeout=spec["timeout"]
-    ):
+    for item in process.stream(command, env=environment, cwd=str(job), timeout=spec["timeout"]):
         if isinstance(item, dict):
             found = sorted(out.glob("*.whl"))
             item["wheels"] = [
@@ -95,6 +92,14 @@ def build(spec: dict[str, Any]) -> Generator[Any, None, None]:
                 for w in found
             ]
         yield item
+
+
+@idempotent
+def whole(wheels: list[dict[str, Any]]) -> bool:
+    """Whether the wheels that a build left are still there, and still what it left."""
+    with contextlib.suppress(OSError):
+        return bool(wheels) and all(files.sha256(w["path"]) == w["sha256"] for w in wheels)
+    return False
 
 
 def remove_job(directory: str) -> bool:

@@ -1,4 +1,4 @@
-"""Files on the host: what put and get are made of, and the few operations that stages need.
+"""Files on the host: the few operations that stages need; what put and get do is in parts.py.
 
 Paths are the caller's business; they may be relative to the Python's working directory. Errors
 are plain ``OSError``s: a full disk arrives at the controller as ``ENOSPC`` with the path.
@@ -17,12 +17,13 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any
 
-from .rpc import Feed, fed, idempotent
+from . import folders
+from .rpc import idempotent
 
 _FULL = 4 << 20  # bytes free below which a disk is called full
 
 
-def _long(path: str) -> str:
+def long_path(path: str) -> str:
     r"""``path``, on Windows in the form ``\\?\...`` that is not limited to 260 characters."""
     if sys.platform != "win32" or path.startswith("\\\\"):
         return path
@@ -34,14 +35,15 @@ def _long(path: str) -> str:
 def writing(path: str) -> Generator[None, None, None]:
     """Name ``path`` in the errors of writing it, and call a full disk by its name.
 
-    The C run-time may report a write that found no room as "invalid argument".
+    The C run-time may report a write that found no room as "invalid argument", or, when some of it
+    did find room, as "bad file descriptor".
     """
     try:
         yield
     except OSError as error:
         if error.filename is None:
             error.filename = path
-        if error.errno == errno.EINVAL and _free(path) < _FULL:
+        if error.errno in (errno.EINVAL, errno.EBADF) and _free(path) < _FULL:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), path) from error
         raise
 
@@ -51,7 +53,7 @@ def _free(path: str) -> int:
     return shutil.disk_usage(os.path.dirname(os.path.abspath(path))).free  # noqa: PTH100, PTH120
 
 
-def _replace(source: str, target: str) -> None:
+def replace(source: str, target: str) -> None:
     """Rename over ``target``; patiently, for virus scanners hold new files open for a moment."""
     for pause in (0.1, 0.3, 1.0):
         try:
@@ -65,50 +67,11 @@ def _replace(source: str, target: str) -> None:
     os.replace(source, target)  # noqa: PTH105
 
 
-@fed
-def receive(chunks: Feed, path: str) -> dict[str, Any]:
-    """Write an upload to ``<path>.part`` and rename it to ``path`` once it is whole and on disk.
-
-    Whatever goes wrong, the partial file is removed and an older ``path`` stays as it was.
-    The result tells the sha256 of what came; where it differs from the sender's, nothing landed.
-    """
-    target = _long(path)
-    part = target + ".part"
-    digest, size = hashlib.sha256(), 0
-    os.makedirs(os.path.dirname(target) or ".", exist_ok=True)  # noqa: PTH103, PTH120
-    try:
-        with writing(path), open(part, "wb") as file:  # noqa: PTH123
-            for chunk in chunks:
-                file.write(chunk)
-                digest.update(chunk)
-                size += len(chunk)
-            file.flush()
-            os.fsync(file.fileno())
-        if digest.hexdigest() == chunks.digest:
-            _replace(part, target)
-    finally:
-        with contextlib.suppress(OSError):
-            os.unlink(part)  # noqa: PTH108 - gone already when it landed
-    return {"sha256": digest.hexdigest(), "size": size}
-
-
-def send(path: str, chunk: int) -> Generator[Any, None, dict[str, Any]]:
-    """Yield the size of a file, then its bytes; returns its sha256 and the number of bytes."""
-    digest, size = hashlib.sha256(), 0
-    with open(_long(path), "rb") as file:  # noqa: PTH123
-        yield os.fstat(file.fileno()).st_size
-        while data := file.read(chunk):
-            digest.update(data)
-            size += len(data)
-            yield data
-    return {"sha256": digest.hexdigest(), "size": size}
-
-
 @idempotent
 def stat(path: str) -> dict[str, Any] | None:
     """Size, time of change and kind of ``path``; ``None`` when there is nothing."""
     try:
-        found = os.stat(_long(path))  # noqa: PTH116
+        found = os.stat(long_path(path))  # noqa: PTH116
     except (FileNotFoundError, NotADirectoryError):
         return None
     return {
@@ -121,13 +84,13 @@ def stat(path: str) -> dict[str, Any] | None:
 @idempotent
 def make_dirs(path: str) -> None:
     """Make the directory and those above it; harmless when it is there."""
-    os.makedirs(_long(path), exist_ok=True)  # noqa: PTH103
+    folders.make(long_path(path))
 
 
 @idempotent
 def remove_tree(path: str) -> bool:
     """Remove a directory with all that is in it, or a file; says whether there was anything."""
-    target = _long(path)
+    target = long_path(path)
     if os.path.islink(target) or os.path.isfile(target):  # noqa: PTH113, PTH114
         os.unlink(target)  # noqa: PTH108
         return True
@@ -154,7 +117,7 @@ def remove_tree(path: str) -> bool:
 @idempotent
 def read_tail(path: str, limit: int) -> bytes:
     """The last ``limit`` bytes of a file."""
-    with open(_long(path), "rb") as file:  # noqa: PTH123
+    with open(long_path(path), "rb") as file:  # noqa: PTH123
         file.seek(max(0, file.seek(0, os.SEEK_END) - limit))
         return file.read(limit)
 
@@ -163,7 +126,7 @@ def read_tail(path: str, limit: int) -> bytes:
 def sha256(path: str) -> str:
     """The sha256 of a file, to find out whether it needs sending at all."""
     digest = hashlib.sha256()
-    with open(_long(path), "rb") as file:  # noqa: PTH123
+    with open(long_path(path), "rb") as file:  # noqa: PTH123
         while data := file.read(1 << 20):
             digest.update(data)
     return digest.hexdigest()

@@ -1,7 +1,8 @@
 r"""Restarting the host, and telling whether it was restarted.
 
 A restart is proved by the boot identity: text that stays the same as long as the kernel runs, and
-is another one afterwards.
+is another one afterwards. What a restart may interrupt yields its answers: a session gets a lost
+connection back to repeat a call, and must not do that here.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import ctypes
 import importlib
 import subprocess
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -81,6 +83,13 @@ def boot_identity(path: str = "") -> str:
     return text
 
 
+def identities(path: str = "", pause: float = 0.5) -> Iterator[str]:
+    """The boot identity twice, ``pause`` seconds apart: the host is up, and stays up."""
+    yield boot_identity(path)
+    time.sleep(pause)
+    yield boot_identity(path)
+
+
 def _run(command: Sequence[str]) -> dict[str, Any]:
     done = subprocess.run(
         list(command),
@@ -97,18 +106,18 @@ def _run(command: Sequence[str]) -> dict[str, Any]:
 
 def reboot(
     command: Sequence[str] = (), *, delay: int = 2, reason: str = "restart"
-) -> dict[str, Any]:
-    """Ask for a restart in ``delay`` seconds: ``{"code", "said"}`` of ``shutdown.exe``.
+) -> Iterator[dict[str, Any]]:
+    """Ask for a restart in ``delay`` seconds: ``{"code", "said"}`` of ``shutdown.exe``, once.
 
     0 is success, 1190 one is scheduled already, 1115 one is under way, 5 not allowed. ``command``
     replaces it. Windows shows ``reason`` to whoever is signed in there, at most 512 characters.
     """
-    return _run(command or ["shutdown.exe", "/r", "/t", str(delay), "/c", reason[:512]])
+    yield _run(command or ["shutdown.exe", "/r", "/t", str(delay), "/c", reason[:512]])
 
 
-def abort(command: Sequence[str] = ()) -> dict[str, Any]:
-    """Call off a scheduled restart: ``{"code", "said"}``; 1116 means that there was none."""
-    return _run(command or ["shutdown.exe", "/a"])
+def abort(command: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
+    """Call off a scheduled restart: ``{"code", "said"}``, once; 1116 means that there was none."""
+    yield _run(command or ["shutdown.exe", "/a"])
 
 
 def _pending(winreg: Any) -> Iterator[str]:

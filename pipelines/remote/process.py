@@ -15,6 +15,9 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any
 
+#: Set when all that runs in this process is to end: the runner of a detached job sets it.
+cancelled = threading.Event()
+
 _CHUNK = 32768
 _LINGER = 1.0  # seconds that output may still come after the program's end
 _PIECES = 64  # chunks in waiting; beyond that the program blocks on its pipe
@@ -122,8 +125,8 @@ def _output(
             data = pieces.get(timeout=0.2)
         except queue.Empty:
             now = time.monotonic()
-            if now > deadline:
-                return True
+            if now > deadline or cancelled.is_set():
+                return now > deadline
             # A helper that outlives its parent (mspdbsrv.exe does) may hold the pipe for ever:
             # the program's own end decides, once nothing more has come for a while.
             if process.poll() is not None:
@@ -135,6 +138,8 @@ def _output(
             return False
         quiet_since = None
         yield data
+        if cancelled.is_set():
+            return False
         if time.monotonic() > deadline:
             return True
 
@@ -144,18 +149,16 @@ def stream(
     *,
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
-    log: str | None = None,
     timeout: float | None = None,
 ) -> Generator[Any, None, None]:
     """Yield the output as bytes, then ``{"exit": code, "seconds": float, "timed_out": bool}``.
 
-    stdout and stderr come as one. ``log`` is a file that gets the same bytes. Closing the
-    generator, or a ``timeout`` in seconds, ends the program and all that it started.
+    stdout and stderr come as one. Closing the generator, or a ``timeout`` in seconds, ends the
+    program and all that it started.
     """
     began = time.monotonic()
     stopped = threading.Event()
     with contextlib.ExitStack() as stack:
-        sink = stack.enter_context(open(log, "ab")) if log else None  # noqa: PTH123
         process, job = _start(command, env, cwd)
         stack.callback(_end, process, job)
         stack.callback(stopped.set)
@@ -167,11 +170,8 @@ def stream(
             except StopIteration as end:
                 timed_out = bool(end.value)
                 break
-            if sink:
-                sink.write(data)
-                sink.flush()
             yield data
-        if timed_out:
+        if timed_out or cancelled.is_set():
             _end(process, job)
         code = process.wait()
         yield {"exit": code, "seconds": time.monotonic() - began, "timed_out": timed_out}

@@ -6,6 +6,7 @@ Some installers, and all of Windows Update, refuse a network logon with 0x800700
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import json
 import os
@@ -19,12 +20,17 @@ import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from typing import Any
 
-from .process import capture
+from . import folders
+from .process import cancelled, capture
 from .resources import RefusedError
 
 _NAMESPACE = "http://schemas.microsoft.com/windows/2004/02/mit/task"
 _TIMEOUT = 60.0
 _POLL = 0.5
+_OUTPUT_LIMIT = 64 * 1024
+#: Seconds without a sign of life of ``taskmain``, the first one included, and for it to end.
+_SILENCE = 60.0
+_FAREWELL = 20.0
 #: Ends a task never by itself, on batteries neither; priority 7, the default, is below normal.
 _SETTINGS = {
     "MultipleInstancesPolicy": "IgnoreNew",
@@ -84,6 +90,16 @@ def register(name: str, command: Sequence[str], *, at_start: bool) -> None:
         pathlib.Path(path).unlink(missing_ok=True)
 
 
+def start(name: str) -> None:
+    """Have the task ``name`` run now."""
+    _must("/Run", "/TN", name)
+
+
+def forget(name: str) -> None:
+    """Remove the task ``name``; what it started goes on."""
+    _schtasks("/Delete", "/TN", name, "/F")
+
+
 def command_of(name: str) -> tuple[str, str] | None:
     """Program and arguments of the task ``name``; ``None`` when there is none."""
     try:
@@ -91,7 +107,7 @@ def command_of(name: str) -> tuple[str, str] | None:
     except FileNotFoundError:
         return None
     start = output.find("<Task")
-    if code or start < 0:
+    if code or start < 0 or "<!DOCTYPE" in output:
         return None
     run = ET.fromstring(output[start:]).find(f".//{{{_NAMESPACE}}}Exec")  # noqa: S314 - Windows' own
     if run is None:
@@ -99,31 +115,66 @@ def command_of(name: str) -> tuple[str, str] | None:
     return tuple(run.findtext(f"{{{_NAMESPACE}}}{part}", "") for part in ("Command", "Arguments"))  # type: ignore[return-value]
 
 
+def _private_folder() -> pathlib.Path:
+    """A new directory that only administrators may change: SYSTEM runs what lies in it."""
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="task-"))
+    if sys.platform == "win32":
+        folders.protect(folder, readable=False)
+    return folder
+
+
+def _tail(path: pathlib.Path) -> str:
+    with path.open("rb") as file:
+        file.seek(max(0, path.stat().st_size - _OUTPUT_LIMIT))
+        return file.read(_OUTPUT_LIMIT).decode("utf-8", "replace")
+
+
+def _wait(folder: pathlib.Path, what: str, timeout: float) -> None:
+    """Return once ``result.json`` is there, however it came about."""
+    began = time.monotonic()
+    sign, seen = 0.0, began
+    while not (folder / "result.json").exists():
+        now = time.monotonic()
+        with contextlib.suppress(OSError):
+            if (changed := (folder / "alive").stat().st_mtime) != sign:
+                sign, seen = changed, now
+        if now - seen > _SILENCE:
+            raise RefusedError(
+                f"{what}: the task was started, and nothing has been heard of it for "
+                f"{_SILENCE:.0f} s",
+                advice="Look for it in the host's Task Scheduler: a policy or a virus scanner may "
+                "keep SYSTEM from starting Python.",
+            )
+        if now - began > timeout or cancelled.is_set():
+            (folder / "stop").touch()
+            while not (folder / "result.json").exists() and time.monotonic() - now < _FAREWELL:
+                time.sleep(0.1)  # taskmain ends what it started
+            raise TimeoutError(f"{what} did not end within {timeout:.0f} s")
+        time.sleep(_POLL)
+
+
 def run(command: Sequence[str], *, timeout: float) -> tuple[int, str]:
-    """Exit code and output of a program run as a task; ``TimeoutError`` if it does not end.
+    """Exit code and the end of the output of a program run as a task.
+
+    ``TimeoutError`` if it does not end, or was cancelled.
 
     Tasks give no output back, so a small Python (``taskmain``) runs the program and leaves both in
     files.
     """
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="task-"))
+    folder = _private_folder()
     name = f"wcw-{folder.name}"
     main = importlib.import_module(f"{__package__}.taskmain")
     source: Any = main.__loader__
     (folder / "main.py").write_text(source.get_source(main.__name__), "utf-8")
     (folder / "command.json").write_text(json.dumps(list(command)), "utf-8")
-    deadline = time.monotonic() + timeout
     try:
-        register(name, [sys.executable, str(folder / "main.py")], at_start=False)
-        _must("/Run", "/TN", name)
-        while not (folder / "result.json").exists():
-            if time.monotonic() > deadline:
-                (folder / "stop").touch()
-                time.sleep(2 * _POLL)  # time to end what it started
-                _schtasks("/End", "/TN", name)
-                raise TimeoutError(f"{command[0]} did not end within {timeout:.0f} s")
-            time.sleep(_POLL)
+        # -I: nothing that lies beside it, or that SYSTEM's environment names, is imported.
+        register(name, [sys.executable, "-I", str(folder / "main.py")], at_start=False)
+        start(name)
+        _wait(folder, command[0], timeout)
         code = int(json.loads((folder / "result.json").read_text("utf-8"))["exit"])
-        return code, (folder / "output").read_bytes().decode("utf-8", "replace")
+        return code, _tail(folder / "output")
     finally:
-        _schtasks("/Delete", "/TN", name, "/F")
+        _schtasks("/End", "/TN", name)
+        forget(name)
         shutil.rmtree(folder, ignore_errors=True)

@@ -1,7 +1,8 @@
 """What a scheduled task runs: ``command.json`` beside it, into ``output`` and ``result.json``.
 
 A program of its own, on the host's disk while the task exists: it must not import its neighbours.
-``result.json`` comes last, by rename. A file ``stop`` ends the program and what it started.
+``result.json`` comes last, by rename. A file ``stop`` ends the program and what it started. The
+date of ``alive`` changes about once a second as long as this runs.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ def main(folder: pathlib.Path) -> None:
     """Run the command and leave what came of it."""
     command = json.loads((folder / "command.json").read_text("utf-8"))
     windows = sys.platform == "win32"
+    (folder / "alive").touch()
     with (folder / "output").open("wb") as output:
         try:
             process = subprocess.Popen(
@@ -32,7 +34,11 @@ def main(folder: pathlib.Path) -> None:
             output.write(str(error).encode())
             code = 127
         else:
+            passes = 0
             while process.poll() is None:
+                passes += 1
+                if passes % 10 == 0:
+                    (folder / "alive").touch()
                 if (folder / "stop").exists():
                     end(process, windows=windows)
                 time.sleep(0.1)

@@ -15,10 +15,12 @@ from pipelines.config import ROOT
 from pipelines.console import console, fold, host_line, safe, say, units_progress
 from pipelines.errors import BuildError, ConfigError, RemoteError
 from pipelines.plan.resources import Layout
+from pipelines.stages.detached import Job
 from pipelines.stages.logs import TAIL, log_lines
 from pipelines.stages.work import Work
 
 _IGNORED = {"build", "dist", "__pycache__", ".pytest_cache"}
+_DIGITS = 10  # of a count; a host's line may hold more than int() takes
 _EPOCH = 1704067200  # 2024-01-01: sources get one time, so that equal trees are equal archives
 
 
@@ -136,18 +138,27 @@ def _follow(work: Work, spec: dict[str, Any], detail: dict[str, Any]) -> dict[st
     units: dict[str, int] = {"done": 0, "total": 0}
     tail: list[str] = []
     detail["tail"] = tail
-    items = iter(work.session.stream("builder.build", spec=spec))
-    log = (work.run.path / "build.log").open("wb")
+    path = work.run.path / "build.log"
+    job = Job(
+        work,
+        spec["directory"],
+        {"title": work.order.label, "function": "builder.build", "arguments": {"spec": spec}},
+        path,
+        keep=lambda left: (
+            not left.get("exit", 1) and work.session.call("builder.whole", wheels=left["wheels"])
+        ),
+    )
     try:
-        with log, units_progress() as progress:
+        with path.open("ab") as log, units_progress() as progress:
             task = progress.add_task("compile units", total=None, unit="")
-            for line in log_lines(items, log):
+            for line in log_lines(job.follow(), log):
                 if isinstance(line, dict):
-                    detail["units"] = units
+                    detail |= {"units": units, "attempt": job.attempt, "lost": job.lost}
                     return line
                 tail.append(safe(line, 500))
                 del tail[:-TAIL]
-                if match := pattern.match(line):
+                match = pattern.match(line)
+                if match and max(len(match["done"]), len(match["total"])) < _DIGITS:
                     units |= {"done": int(match["done"]), "total": int(match["total"])}
                     progress.update(
                         task,

@@ -8,8 +8,9 @@ from typing import Any
 
 from pipelines.config import ROOT
 from pipelines.console import console, fold, host_line, safe, say
-from pipelines.errors import ConfigError, RemoteError, SmokeError
+from pipelines.errors import ConfigError, HostError, RemoteError, SmokeError
 from pipelines.reports.junit import read_pytest
+from pipelines.stages.detached import Job
 from pipelines.stages.logs import TAIL, log_lines
 from pipelines.stages.work import Work
 from pipelines.wheels import fatbin
@@ -36,7 +37,7 @@ def test(work: Work, detail: dict[str, Any]) -> None:
         work.session.put(wheel, target)
         lock = work.cache.lock
         spec = {
-            "directory": directory,
+            "directory": rf"{directory}\t",
             "installer": layout.uv,
             "python": layout.python,
             "wheels": layout.wheels,
@@ -54,12 +55,27 @@ def test(work: Work, detail: dict[str, Any]) -> None:
             },
             "timeout": _TIMEOUT,
         }
+        job = Job(
+            work,
+            directory,
+            {"title": work.run.id, "function": "tester.run_suite", "arguments": {"spec": spec}},
+            work.run.path / "smoke.log",
+            error=SmokeError,
+        )
         try:
-            result = _follow(work, spec, detail)
+            result = _follow(job, detail)
             _keep(work, result, detail)
-        finally:
-            for folder in (directory, f"{directory}-wheel"):
-                work.session.call("files.remove_tree", path=folder)
+        except (HostError, KeyboardInterrupt):
+            raise  # the suite goes on there: the next time it is taken up
+        except BaseException:
+            _clean(work, directory)
+            raise
+        _clean(work, directory)
+
+
+def _clean(work: Work, directory: str) -> None:
+    for folder in (directory, f"{directory}-wheel"):
+        work.session.call("files.remove_tree", path=folder)
 
 
 def suite_files(name: str) -> dict[str, str]:
@@ -84,13 +100,12 @@ def expectations(work: Work, wheel: Path) -> dict[str, Any]:
     }
 
 
-def _follow(work: Work, spec: dict[str, Any], detail: dict[str, Any]) -> dict[str, Any]:
+def _follow(job: Job, detail: dict[str, Any]) -> dict[str, Any]:
     tail: list[str] = []
     detail["tail"] = tail
-    items = iter(work.session.stream("tester.run_suite", spec=spec))
     try:
-        with (work.run.path / "smoke.log").open("wb") as log:
-            for line in log_lines(items, log):
+        with job.log.open("ab") as log:
+            for line in log_lines(job.follow(), log):
                 if isinstance(line, dict):
                     return line
                 tail.append(safe(line, 500))

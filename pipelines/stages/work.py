@@ -9,7 +9,6 @@ from typing import Any
 
 from pipelines.config import ROOT, Config, Recipe
 from pipelines.hosts.base import Host, Session
-from pipelines.lock import Cache
 from pipelines.plan.archs import ArchList
 from pipelines.plan.resources import (
     Layout,
@@ -21,6 +20,7 @@ from pipelines.plan.resources import (
     wanted_resources,
 )
 from pipelines.run import Run, StageRecord
+from pipelines.toolchain.lock import Cache
 
 
 @dataclass(frozen=True)
@@ -118,22 +118,19 @@ class Work:
         return self._run
 
     def new_run(self) -> Run:
-        """Begin a run."""
+        """Begin a run, or go on with one of the same order that was cut off in its build."""
         order = self.order
-        self._run = Run.create(
-            self.out,
-            order.label,
-            {
-                "host": order.host,
-                "recipe": order.recipe,
-                "python": order.python,
-                "archs": str(order.archs),
-                "cuda": self.recipe.cuda,
-                "jobs": order.jobs,
-                "evidence": self.host.evidence,
-                "publishable": self.host.capabilities.publishable,
-            },
-        )
+        facts = {
+            "host": order.host,
+            "recipe": order.recipe,
+            "python": order.python,
+            "archs": str(order.archs),
+            "cuda": self.recipe.cuda,
+            "jobs": order.jobs,
+            "evidence": self.host.evidence,
+            "publishable": self.host.capabilities.publishable,
+        }
+        self._run = Run.take_up(self.out, facts) or Run.create(self.out, order.label, facts)
         return self._run
 
     @property
@@ -148,4 +145,6 @@ class Work:
                 self._session.close()
         finally:
             self._session = None
+            if self._run is not None:
+                self._run.close()
             self.host.close()

@@ -20,7 +20,7 @@ import pytest
 from pipelines.config import ROOT, SandboxHost
 from pipelines.hosts.base import Silent
 from pipelines.hosts.sandbox.host import Sandbox
-from pipelines.lock import Cache, load_lock
+from pipelines.toolchain.lock import Cache, load_lock
 
 pytestmark = pytest.mark.bench
 

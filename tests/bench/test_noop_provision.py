@@ -18,7 +18,7 @@ from test_figures import show
 from pipelines.config import SandboxHost
 from pipelines.hosts.base import Silent
 from pipelines.hosts.sandbox.host import Sandbox
-from pipelines.lock import Cache, load_lock
+from pipelines.toolchain.lock import Cache, load_lock
 
 pytestmark = pytest.mark.bench
 

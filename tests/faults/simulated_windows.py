@@ -22,7 +22,7 @@ from pathlib import Path
 
 from pipelines.hosts.sandbox.wsman import WsmanServer, write_credentials
 from pipelines.hosts.transports.winrs import Endpoint
-from pipelines.lock import Cache, ToolchainLock
+from pipelines.toolchain.lock import Cache, ToolchainLock
 
 PASSWORD = "Passw0rd!"
 
@@ -53,7 +53,7 @@ told = json.loads(sys.stdin.readline())
 (here / "told").write_text(json.dumps(told))
 fact = {"python": told["Target"] + "\\python.exe", "version": "3.11.9", "bits": 64}
 if mode == "banner":
-    print("Copyright (C) Microsoft\nwcw-bootstra\n\n", flush=True)
+    print("\ufeffCopyright (C) Microsoft\nwcw-bootstra\n\n\ufeffno line end: ", end="", flush=True)
 if mode == "not json":
     print("wcw-bootstrap {state", flush=True)
 if mode == "endless":

@@ -25,7 +25,7 @@ from pipelines.hosts.windows import firstpython
 from pipelines.hosts.windows.firstpython import install_python
 from pipelines.hosts.windows.payload import payload
 from pipelines.hosts.winrm import WindowsHost
-from pipelines.lock import Cache
+from pipelines.toolchain.lock import Cache
 
 pytestmark = pytest.mark.faults
 
@@ -133,7 +133,7 @@ def test_what_goes_wrong(
 def test_host_that_stops_answering(windows: SimulatedWindows, cache: Cache, mode: str) -> None:
     windows.mode(mode)
     with pytest.raises(
-        HostError, match="no answer from PowerShell within|lost while Python was sent"
+        HostError, match=r"no answer from PowerShell within|lost while Python was sent"
     ):
         install_python(windows.endpoint(), cache, patience=1.5)
 
@@ -169,14 +169,11 @@ def test_wrong_password(windows: SimulatedWindows, cache: Cache) -> None:
 
 def test_two_uploads_at_once_do_not_mix(windows: SimulatedWindows, cache: Cache) -> None:
     results: list[str] = []
-    both = [
-        threading.Thread(
-            target=lambda i=i: results.append(  # type: ignore[misc]
-                install_python(windows.endpoint(), cache, target=f"C:\\wcw\\{i}")
-            )
-        )
-        for i in range(2)
-    ]
+
+    def install(target: str) -> None:
+        results.append(install_python(windows.endpoint(), cache, target=target))
+
+    both = [threading.Thread(target=install, args=(f"C:\\wcw\\{i}",)) for i in range(2)]
     for thread in both:
         thread.start()
     for thread in both:

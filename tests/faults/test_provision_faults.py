@@ -16,12 +16,12 @@ from pipelines.hosts.base import Capabilities, Session
 from pipelines.hosts.channel import bootstrap_command, open_session
 from pipelines.hosts.sandbox.wsman import WsmanServer, write_credentials
 from pipelines.hosts.transports.winrs import Endpoint, WinRSStream
-from pipelines.lock import Cache, ToolchainLock, load_lock
 from pipelines.plan.archs import ArchList
 from pipelines.plan.resources import Layout, Wanted
 from pipelines.stages import provision as stage
 from pipelines.stages.provision import provision
 from pipelines.stages.work import Order, Work
+from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
 
 pytestmark = pytest.mark.faults
 

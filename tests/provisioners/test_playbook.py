@@ -6,7 +6,6 @@ that the real modules and installers do as fake_windows.py assumes is not.
 
 from __future__ import annotations
 
-import copy
 import json
 import os
 import re
@@ -19,6 +18,8 @@ from typing import Any
 
 import pytest
 import yaml
+
+from pipelines.toolchain.lock import load_lock
 
 ROOT = Path(__file__).parents[2]
 BIN = ROOT / ".venv-ansible/bin"
@@ -38,20 +39,30 @@ COLLECTIONS = {
     "win_powershell win_reboot win_reg_stat win_regedit win_service win_stat slurp",
     "community": "win_firewall_rule",
 }
-BECOME = """
-from ansible.plugins.become import BecomeBase
-DOCUMENTATION = '''
-name: runas
-short_description: none
-description: [Runs the command as it is.]
-author: [test]
-options:
-  become_user: {description: [ignored], default: x}
-'''
-class BecomeModule(BecomeBase):
-    name = "runas"
-    def build_become_command(self, cmd, shell):
-        return cmd
+# In Ansible's own process, which is many times faster than a module; what is asynchronous has to be
+# a module. WANT_JSON tells Ansible to hand over the arguments as a file.
+ACTION = """
+from ansible.plugins.action import ActionBase
+from fake_windows import simulate
+
+class ActionModule(ActionBase):
+    _supports_async = True
+
+    def run(self, tmp=None, task_vars=None):
+        super().run(tmp, task_vars)
+        task = self._task
+        if task.async_val:
+            return self._execute_module(
+                module_name=task.action, module_args=task.args, task_vars=task_vars, wrap_async=True
+            )
+        if "path" in task.args and task.action.endswith("win_powershell"):
+            self._find_needle("files", task.args["path"])
+        return simulate(task.action.rpartition(".")[2], task.args, task.check_mode)
+"""
+MODULE = """#!/usr/bin/python
+# WANT_JSON
+from fake_windows import main
+main({module!r})
 """
 ARCHIVES = {
     "cuda_nvcc-": [r"bin\nvcc.exe"],
@@ -63,7 +74,10 @@ ARCHIVES = {
 }
 BARE: dict[str, Any] = {
     "files": {},
-    "registry": {},
+    "registry": {
+        rf"HKCU:\Environment!{name}": r"C:\Users\builder\AppData\Local\Temp"
+        for name in ("TEMP", "TMP")
+    },
     "wsman": {
         r"WSMan:\localhost\Service\AllowUnencrypted": "true",
         r"WSMan:\localhost\Service\Auth\Basic": "true",
@@ -85,6 +99,11 @@ class Outcome:
     rc: int
     text: str
     counts: dict[str, int] = field(default_factory=dict)
+
+    @property
+    def words(self) -> str:
+        """The text without Ansible's line breaks."""
+        return " ".join(self.text.split())
 
 
 @dataclass
@@ -114,8 +133,8 @@ class Site:
             **os.environ,
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
             "FAKE_WINDOWS": str(self.state_file),
+            "PYTHONPATH": str(HERE),
             "ANSIBLE_COLLECTIONS_PATH": str(self.root / "collections"),
-            "ANSIBLE_BECOME_PLUGINS": str(self.root / "become"),
             "ANSIBLE_HOME": str(self.root / "home"),
             "ANSIBLE_LOCAL_TEMP": str(self.root / "tmp"),
             "ANSIBLE_NOCOLOR": "1",
@@ -146,15 +165,17 @@ def site(tmp_path: Path) -> Site:
     shutil.copytree(ROOT / "ansible", tmp_path / "ansible")
     for namespace, modules in COLLECTIONS.items():
         base = tmp_path / f"collections/ansible_collections/{namespace}/windows"
-        (base / "plugins/modules").mkdir(parents=True)
+        for kind in ("modules", "action"):
+            (base / "plugins" / kind).mkdir(parents=True)
         (base / "galaxy.yml").write_text(
             f"namespace: {namespace}\nname: windows\nversion: 99.0.0\nreadme: x\nauthors: [x]\n"
         )
         for module in modules.split():
-            shutil.copy(HERE / "fake_windows.py", base / f"plugins/modules/{module}.py")
-    (tmp_path / "become").mkdir()
-    (tmp_path / "become/runas.py").write_text(BECOME)
+            (base / f"plugins/modules/{module}.py").write_text(MODULE.format(module=module))
+            (base / f"plugins/action/{module}.py").write_text(ACTION)
     host = {"ansible_connection": "local", "ansible_python_interpreter": str(BIN / "python")}
+    # runas itself does nothing on a POSIX host, but Ansible would give its files to "SYSTEM".
+    host["ansible_become_user"] = "root"
     (tmp_path / "inventory.yml").write_text(
         yaml.safe_dump({"windows_build": {"hosts": {"builder": host}}})
     )
@@ -171,20 +192,32 @@ def site(tmp_path: Path) -> Site:
             if isinstance(child, dict | list):
                 pin(child)
 
+    def shorten(pins: dict[str, Any]) -> None:
+        """Two Pythons and three archives of CUDA go through the same loops as all of them."""
+        pythons, cuda = pins["toolchain_pythons"], pins["toolchain_cuda"]
+        pins["toolchain_pythons"] = {minor: pythons[minor] for minor in ("3.10", "3.12")}
+        rows = {row["name"].rpartition("-")[2]: row for row in cuda["12.8"]}
+        cuda["12.8"] = [rows[name] for name in ("cuda_cudart", "cuda_nvcc", "libcublas")]
+
     made.change_pins(pin)
+    made.change_pins(shorten)
     for wheel in yaml.safe_load((tmp_path / "ansible" / VARIABLES).read_text())["toolchain_wheels"]:
         (tmp_path / "ansible/files" / wheel["file"]).write_text(wheel["sha256"])
     return made
 
 
-def test_check_then_a_bare_host_then_again(site: Site) -> None:
+def test_check_changes_nothing_on_a_bare_host(site: Site) -> None:
     before = site.state
     checked = site.play("--check")
     assert checked.rc == 0, checked.text
     assert checked.counts["changed"] > 10
     after = site.state
+    assert [argv[0] for argv in after.pop("ran")] == ["cmd.exe"]  # echo
+    assert before.pop("ran") == []
     assert after == before, "--check changed something"
 
+
+def test_a_bare_host_then_again(site: Site) -> None:
     first = site.play()
     assert first.rc == 0, first.text
     state = site.state
@@ -196,11 +229,13 @@ def test_check_then_a_bare_host_then_again(site: Site) -> None:
         assert state["wsman"][quota.format(place)] == "8192"
     assert state["restarts"] == 2  # once for each role that changed the service
     assert state["reboots"] == 3  # long paths, C run-time, Build Tools
+    assert "rule WinRM over HTTPS for windows-cuda-wheels" not in state["settings"]
+    assert state["registry"][r"HKCU:\Environment!TEMP"] == r"C:\t"
     wanted = [r"C:\cuda\12.8\bin\nvcc.exe", r"C:\tools\git\cmd\git.exe", r"C:\tools\uv\uv.exe"]
-    wanted += [rf"C:\python\3.{minor}\python.exe" for minor in range(10, 15)]
+    wanted += [rf"C:\python\3.{minor}\python.exe" for minor in (10, 12)]
     assert not [path for path in wanted if path not in state["files"]]
     listed = json.loads(state["files"][r"C:\cuda\12.8\.archives.json"])
-    assert set(listed) == {n for n in listed if n.startswith("cuda-12.8-")} != set()
+    assert set(listed) == {f"cuda-12.8-{n}" for n in ("cuda_cudart", "cuda_nvcc", "libcublas")}
     assert not [path for path in state["files"] if path.startswith((r"C:\t\setup", r"C:\t\archi"))]
     setup = next(argv for argv in state["ran"] if argv[0].endswith("vs_BuildTools.exe"))
     manifest = r"C:\t\setup\VisualStudio.chman"
@@ -227,58 +262,122 @@ def test_a_changed_pin_unpacks_that_directory_anew(site: Site) -> None:
     assert "b" * 64 in site.state["files"][r"C:\tools\git\.archives.json"]
 
 
-@pytest.mark.parametrize(
-    ("tag", "key"),
-    [("git", "toolchain_git"), ("build_tools", "toolchain_vc_redist")],
-)
-def test_nothing_is_done_without_a_hash(site: Site, tag: str, key: str) -> None:
+def test_nothing_is_done_without_every_hash(site: Site) -> None:
+    """All that lack one are named at once, and --tags decides which are needed."""
     before = site.state
-    site.change_pins(lambda pins: pins[key].update(sha256=""))
-    outcome = site.play("--tags", tag)
+
+    def unpin(pins: dict[str, Any]) -> None:
+        pins["toolchain_vc_redist"].update(sha256="")
+        pins["toolchain_pythons"]["3.12"].update(sha256="")
+        pins["toolchain_cuda"]["13.0"][0].update(sha256="")  # not asked for
+
+    site.change_pins(unpin)
+    outcome = site.play()
     assert outcome.rc != 0
-    assert "run invoke lock on a connected machine" in re.sub(r"\s+", " ", outcome.text)
+    said = "Not pinned yet: vc-redist, python-3.12. Run invoke lock on a connected machine"
+    assert said in outcome.words
+    assert site.state == before
+
+    other = site.play("--tags", "git")
+    assert other.rc == 0, other.text
+
+
+def test_the_committed_pins_are_enough_or_refused(site: Site) -> None:
+    """With the lock as it is: nothing is done while anything is unpinned."""
+    shutil.copy(ROOT / "ansible" / VARIABLES, site.root / "ansible" / VARIABLES)
+    missing = [name for name, tool in load_lock().tools.items() if not tool.pinned]
+    before = site.state
+    outcome = site.play()
+    assert (outcome.rc == 0) == (not missing), outcome.text
+    if missing:
+        assert not [name for name in missing if name not in outcome.words]
+        assert site.state == before
+
+
+@pytest.mark.parametrize("given", [{"cuda_minor": "9.9"}, {"python_minors": ["3.12", "3.9"]}])
+def test_versions_that_the_lock_lacks(site: Site, given: dict[str, Any]) -> None:
+    before = site.state
+    outcome = site.play("-e", json.dumps(given))
+    assert outcome.rc != 0
+    assert "toolchain.lock.yaml has CUDA 12.4, " in outcome.words
     assert site.state == before
 
 
 def test_wrong_bytes_are_not_used(site: Site) -> None:
-    file = site.state["archives"] and "MinGit"
-    pins = yaml.safe_load((site.root / "ansible" / VARIABLES).read_text())
-    site.change(lambda s: s["knobs"].update(corrupt=pins["toolchain_git"]["url"].split("/")[-1]))
+    site.change(lambda s: s["knobs"].update(corrupt="MinGit"))
     outcome = site.play("--tags", "git")
     assert outcome.rc != 0
-    assert file in outcome.text
-    assert "do not use it" in outcome.text
-    assert not [argv for argv in site.state["ran"] if argv[0] == "tar.exe"]
+    assert re.search(r"MinGit-\S+ has sha256 0{64}, pinned is .* do not use it", outcome.words)
+    assert not [argv for argv in site.state["ran"] if argv[0].endswith("tar.exe")]
+
+
+def test_a_wheel_that_is_not_staged(site: Site) -> None:
+    for wheel in (site.root / "ansible/files").glob("ninja-*.whl"):
+        wheel.unlink()
+    outcome = site.play("--tags", "python", "-e", '{"python_minors": ["3.12"]}')
+    assert outcome.rc != 0
+    assert re.search(r"lacks ninja-\S+: run invoke lock --stage ansible/files", outcome.words)
+    assert r"C:\tools\ninja\ninja.exe" not in site.state["files"]
 
 
 def test_an_installer_that_fails_shows_its_log(site: Site) -> None:
     site.change(lambda state: state["knobs"].update(vs_fails=True))
     outcome = site.play("--tags", "build_tools")
     assert outcome.rc != 0
-    assert "vs_buildtools left with 1603" in outcome.text
-    assert "the disk is full" in outcome.text
+    assert "vs_buildtools left with 1603" in outcome.words
+    assert "the disk is full" in outcome.words
 
 
 def test_another_toolset_is_noticed(site: Site) -> None:
     site.change(lambda state: state["knobs"].update(toolset="14.29"))
     outcome = site.play("--tags", "build_tools")
     assert outcome.rc != 0
-    assert "No cl.exe of toolset 14.44" in outcome.text
+    assert "No cl.exe of toolset 14.44" in outcome.words
 
 
-def test_a_host_is_not_locked_out(site: Site) -> None:
-    site.change(lambda state: state.update(listeners=state["listeners"][:1]))
-    before = copy.deepcopy(site.state)
-    outcome = site.play("--tags", "winrm")
+@pytest.mark.parametrize(
+    ("listeners", "given", "says"),
+    [
+        (slice(0, 1), {}, "no HTTPS listener"),
+        (
+            slice(0, 2),
+            {"winrm_hardening_port": 443},
+            "no HTTPS listener with a certificate on port",
+        ),
+        (slice(0, 2), {"ansible_port": 5985}, "reaches this host over HTTP"),
+        (slice(0, 2), {"ansible_winrm_scheme": "http"}, "reaches this host over HTTP"),
+    ],
+)
+def test_a_host_is_not_locked_out(
+    site: Site, listeners: slice, given: dict[str, Any], says: str
+) -> None:
+    site.change(lambda state: state.update(listeners=state["listeners"][listeners]))
+    before = site.state
+    outcome = site.play("--tags", "winrm", "-e", json.dumps(given))
     assert outcome.rc != 0
-    assert "no HTTPS listener" in outcome.text
+    assert says in outcome.words
     assert site.state == before
+
+
+def test_what_the_firewall_and_the_network_are_told(site: Site) -> None:
+    given = {
+        "winrm_hardening_controllers": ["192.0.2.10", "198.51.100.0/24"],
+        "winrm_hardening_private_network": False,
+        "winrm_hardening_remove_http": False,
+    }
+    outcome = site.play("--tags", "winrm", "-e", json.dumps(given))
+    assert outcome.rc == 0, outcome.text
+    rule = site.state["settings"]["rule WinRM over HTTPS for windows-cuda-wheels"]
+    assert rule["remoteip"] == "192.0.2.10,198.51.100.0/24"
+    assert int(rule["localport"]) == 5986
+    assert "network" not in site.state["settings"]
+    assert [row["transport"] for row in site.state["listeners"]] == ["HTTP", "HTTPS"]
 
 
 def test_driver(site: Site) -> None:
     quiet = site.play("--tags", "gpu_driver")
     assert quiet.rc == 0
-    assert "the driver is left as it is" in quiet.text
+    assert "the driver is left as it is" in quiet.words
     assert not site.state["ran"]
 
     site.change(lambda state: state["files"].update({r"D:\driver.exe": "c" * 64}))
@@ -292,9 +391,9 @@ def test_driver(site: Site) -> None:
     assert again.counts["changed"] == 0, again.text
     wrong = site.play(*flags, "-e", json.dumps({"gpu_driver_models": ["WDDM"]}))
     assert wrong.rc != 0
-    assert "NVIDIA L4, 581.15, MCDM" in wrong.text
+    assert "NVIDIA L4, 581.15, MCDM" in wrong.words
     damaged = site.play(
         *flags, "-e", json.dumps({"gpu_driver_sha256": "d" * 64, "gpu_driver_version": "999.99"})
     )
     assert damaged.rc != 0
-    assert "pinned is" in damaged.text
+    assert "pinned is" in damaged.words

@@ -10,9 +10,9 @@ import pytest
 from pipelines.config import Config, SandboxHost
 from pipelines.hosts.base import Silent
 from pipelines.hosts.sandbox.host import Sandbox
-from pipelines.lock import Cache, load_lock
 from pipelines.pipeline import open_work, take_order
 from pipelines.stages.work import Work
+from pipelines.toolchain.lock import Cache, load_lock
 
 
 class Events(Silent):

@@ -13,11 +13,11 @@ from pipelines import errors
 ROOT = Path(__file__).parents[2]
 LAYERS = (
     {"errors"},
-    {"config"},
-    {"lock", "pinning", "sync", "run", "console", "sources"},
+    {"config", "hostconfig"},
+    {"toolchain", "run", "console"},
     {"hosts", "plan", "wheels", "reports"},
     {"stages", "doctor"},
-    {"pipeline", "locking"},
+    {"pipeline"},
     {"tasks"},
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

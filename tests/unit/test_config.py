@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
 
-from pipelines.config import CONFIG_FILE, check_python, load_config, load_recipe
+from pipelines.config import CONFIG_FILE, WinRMHost, check_python, load_config, load_recipe
 from pipelines.errors import ConfigError
 
 WINRM = "hosts:\n  lab: {{kind: winrm, endpoint: '{}', username: u, password_env: LAB_PW}}\n"
@@ -68,7 +69,144 @@ def test_right_endpoint(tmp_path: Path) -> None:
 
 def test_password_in_the_file_is_refused(tmp_path: Path) -> None:
     text = WINRM.format("https://lab/wsman").replace("LAB_PW", "hunter2")
-    assert "password_env" in refused(tmp_path, text)
+    said = refused(tmp_path, text)
+    assert "password_env" in said
+    assert "hunter2" not in said, "what is not a name may be the password itself"
+
+
+LAB = {
+    "kind": "winrm",
+    "endpoint": "https://lab:5986/wsman",
+    "username": "u",
+    "password_env": "LAB_PW",
+}
+PIN = "ab" * 32
+
+
+def lab(tmp_path: Path, keys: dict[str, object]) -> str:
+    """The file with one host; a key that is None is left out."""
+    merged = {key: value for key, value in (LAB | keys).items() if value is not None}
+    return json.dumps({"hosts": {"lab": merged}})
+
+
+@pytest.mark.parametrize("key", ["password", "Password", "passwd", "secret", "token"])
+def test_key_for_a_password_says_where_it_belongs(tmp_path: Path, key: str) -> None:
+    said = refused(tmp_path, lab(tmp_path, {key: "hunter2"}))
+    assert f"{key}: passwords never stand in this file" in said
+    assert "password_env: NAME" in said
+    assert "hunter2" not in said
+
+
+def test_password_in_the_address_is_not_repeated(tmp_path: Path) -> None:
+    said = refused(tmp_path, lab(tmp_path, {"endpoint": "https://u:hunter2@lab:5986/wsman"}))
+    assert "endpoint" in said
+    assert "hunter2" not in said
+
+
+@pytest.mark.parametrize(
+    "key", ["verify", "verify_ssl", "validate_certs", "server_cert_validation"]
+)
+def test_verification_cannot_be_switched_off(tmp_path: Path, key: str) -> None:
+    said = refused(tmp_path, lab(tmp_path, {key: False}))
+    assert f"{key}: certificates are always verified" in said
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"password_env": None}, "exactly one of password_env"),
+        ({"password_prompt": True}, "found 2"),
+        ({"password_keyring": "lab"}, "found 2"),
+        ({"password_keyring": ""}, "password_keyring"),
+        ({"username": None}, "username is missing"),
+        ({"transport": "plaintext"}, "transport"),
+        ({"transport": "ssl"}, "transport"),
+        ({"transport": "kerberos"}, "uses kinit's ticket: remove password_env"),
+        ({"transport": "certificate"}, "uses the certificate: remove password_env"),
+        ({"transport": "certificate", "password_env": None}, "certificate_key and an https"),
+        ({"certificate": "a.pem"}, "are for transport: certificate"),
+        ({"kerberos_delegation": True}, "the kerberos keys are for"),
+        ({"ca": "a.pem", "pin": PIN}, "ca or pin, not both"),
+        ({"endpoint": "http://lab/wsman", "pin": PIN}, "need an https endpoint"),
+        ({"endpoint": "http://lab/wsman", "ca": "a.pem"}, "need an https endpoint"),
+        ({"pin": "ab" * 20}, "SHA-1 thumbprint"),
+        ({"pin": "ab" * 31}, "64 hexadecimal digits"),
+        ({"pin": 12}, "pin"),
+        # named once
+        ({"transport": "basic"}, "name it a second time, 'insecure: [basic]'"),
+        ({"endpoint": "http://lab/wsman", "message_encryption": "never"}, "unencrypted is not"),
+        ({"insecure": ["basic"]}, "insecure names basic"),
+        ({"insecure": ["unencrypted"]}, "insecure names unencrypted"),
+        ({"insecure": ["everything"]}, "insecure"),
+        (
+            {"transport": "basic", "endpoint": "http://lab/wsman", "insecure": ["basic"]},
+            "Basic over http cannot be encrypted",
+        ),
+        (
+            {
+                "transport": "basic",
+                "endpoint": "http://lab/wsman",
+                "insecure": ["basic"],
+                "message_encryption": "never",
+            },
+            "'insecure: [basic, unencrypted]'",
+        ),
+        ({"transport": "basic", "message_encryption": "always"}, "has no message encryption"),
+    ],
+)
+def test_ways_to_sign_in_that_do_not_fit(
+    tmp_path: Path, keys: dict[str, object], said: str
+) -> None:
+    assert said in refused(tmp_path, lab(tmp_path, keys))
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"password_env": None, "password_keyring": "lab"},
+        {"password_env": None, "password_prompt": True},
+        {"transport": "credssp"},
+        {"transport": "kerberos", "password_env": None, "kerberos_delegation": True},
+        {
+            "transport": "certificate",
+            "password_env": None,
+            "username": None,
+            "certificate": "a.pem",
+            "certificate_key": "a.key",
+        },
+        {"transport": "basic", "insecure": ["basic"]},
+        {"endpoint": "http://lab/wsman"},
+        {
+            "endpoint": "http://lab/wsman",
+            "message_encryption": "never",
+            "insecure": ["unencrypted"],
+        },
+        {"message_encryption": "never"},  # inside TLS
+    ],
+)
+def test_ways_to_sign_in(tmp_path: Path, keys: dict[str, object]) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(lab(tmp_path, keys))
+    assert load_config(path).host("lab")
+
+
+@pytest.mark.parametrize(
+    "written",
+    [
+        PIN,
+        PIN.upper(),
+        ":".join(["AB"] * 32),
+        " ".join(["ab"] * 32),
+        f"sha256:{PIN}",
+        f"sha256 Fingerprint={':'.join(['AB'] * 32)}",
+    ],
+)
+def test_fingerprints_as_tools_print_them(tmp_path: Path, written: str) -> None:
+    path = tmp_path / "p.yaml"
+    path.write_text(lab(tmp_path, {"pin": written}))
+    host = load_config(path).host("lab")
+    assert isinstance(host, WinRMHost)
+    assert host.pin == PIN
 
 
 def test_absent_file(tmp_path: Path) -> None:

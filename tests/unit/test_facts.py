@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.remote import facts, rpc
-from pipelines.remote.inspection import kernel, machine, services, tools
+from pipelines.remote.inspection import kernel, machine, registry, services, tools
 
 
 def script(path: Path, *lines: str) -> None:
@@ -77,7 +77,7 @@ def test_quotas_are_read_from_the_plugins_configuration(monkeypatch: pytest.Monk
         '<Quotas MaxMemoryPerShellMB="2147483647" MaxIdleTimeoutms="43200000" '
         'MaxProcessesPerShell="15"/></PlugInConfiguration>'
     )
-    monkeypatch.setattr(services.registry, "value", lambda key, name: config)
+    monkeypatch.setattr(registry, "value", lambda key, name: config)
     assert services._plugin() == {"MaxMemoryPerShellMB": 2147483647, "MaxProcessesPerShell": 15}
 
 
@@ -85,11 +85,9 @@ def test_quotas_of_shells_are_what_winrm_says(monkeypatch: pytest.MonkeyPatch) -
     text = "Winrs\r\n    AllowRemoteShellAccess = true\r\n    MaxProcessesPerShell = 25\r\n"
     text += "    MaxMemoryPerShellMB = 1024\r\n"
     monkeypatch.setattr(services, "capture", lambda command, timeout: (0, text))
-    monkeypatch.setattr(services.registry, "value", lambda key, name: None)
+    monkeypatch.setattr(registry, "value", lambda key, name: None)
     assert services._shell() == {"MaxMemoryPerShellMB": 1024, "MaxProcessesPerShell": 25}
-    monkeypatch.setattr(
-        services.registry, "value", lambda key, name: 4096 if "Memory" in name else None
-    )
+    monkeypatch.setattr(registry, "value", lambda key, name: 4096 if "Memory" in name else None)
     assert services._shell() == {"MaxMemoryPerShellMB": 4096, "MaxProcessesPerShell": 25}
 
 
@@ -100,7 +98,7 @@ def test_tools_are_found_and_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     script(
         tmp_path / "nvidia-smi",
         "echo 'NVIDIA RTX A4000, 8.6, 572.61, TCC, 16376'",
-        'echo \'"GeForce, odd", 12.0, 580.88, WDDM, 32607\'',
+        "echo '\"GeForce, odd\", 12.0, 580.88, WDDM, 32607'",
         "echo 'no row'",
     )
     script(tmp_path / "ninja", "echo 1.12.1")

@@ -16,11 +16,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import LockError, SmokeError, StorageError
-from pipelines.lock import Cache, Tool, ToolchainLock
 from pipelines.reports import junit
 from pipelines.reports.junit import read_pytest, render, write
 from pipelines.reports.model import MAX_TEXT, Case, Suite, clean, clean_line
-from pipelines.sources import Source
+from pipelines.toolchain.lock import Cache, Tool, ToolchainLock
+from pipelines.toolchain.sources import Source
 
 # The Jenkins xunit schema, as pytest's source distribution carries it; not copied in here.
 SCHEMA = ToolchainLock(

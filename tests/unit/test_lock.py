@@ -13,14 +13,14 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines import lock as module
 from pipelines.config import load_recipe
 from pipelines.errors import LockError, StorageError
 from pipelines.hosts.sandbox import image
 from pipelines.hosts.sandbox.host import Sandbox
-from pipelines.lock import Cache, Tool, ToolchainLock, load_lock, verify
 from pipelines.plan.resources import Place, load_resources, wanted_resources
-from pipelines.sources import Source, Step
+from pipelines.toolchain import lock as module
+from pipelines.toolchain.lock import Cache, Tool, ToolchainLock, load_lock, verify
+from pipelines.toolchain.sources import Source, Step
 
 DATA = b"the pinned bytes"
 GOOD = hashlib.sha256(DATA).hexdigest()

@@ -14,14 +14,14 @@ from typing import Any
 import pytest
 import requests
 import yaml
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from requests.adapters import HTTPAdapter
 
-from pipelines import sources
 from pipelines.errors import LockError, StorageError
-from pipelines.lock import Cache, ToolchainLock, load_lock
-from pipelines.pinning import Pinned, complete, with_pins
+from pipelines.toolchain import sources
+from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
+from pipelines.toolchain.pinning import Pinned, complete, with_pins
 
 ALPHA, BETA, GAMMA = b"alpha" * 1000, b"beta" * 500_000, b"gamma"
 
@@ -272,7 +272,7 @@ def test_a_full_disk_leaves_the_lock(
     def full(handle: int) -> None:
         raise OSError(number, "full")
 
-    monkeypatch.setattr("pipelines.pinning.os.fsync", full)
+    monkeypatch.setattr("pipelines.toolchain.pinning.os.fsync", full)
     with pytest.raises(StorageError, match=r"cannot write .*full") as caught:
         complete(lock)
     assert caught.value.advice
@@ -433,6 +433,7 @@ def locks(draw: st.DrawFn) -> tuple[str, list[str]]:
     return "".join(line + draw(tails) + "\n" for line in lines), draw(st.permutations(lacking))
 
 
+@settings(deadline=None)
 @given(locks())
 def test_nothing_but_the_pins_changes(made: tuple[str, list[str]]) -> None:
     text, order = made

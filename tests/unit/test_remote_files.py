@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import ast
 import errno
-import hashlib
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -14,53 +12,6 @@ import pytest
 from pipelines.remote import facts, files, rpc
 
 REMOTE = Path(rpc.__file__).parent
-
-
-class FakeFeed(rpc.Feed):
-    """Pieces without a channel."""
-
-    def __init__(self, *pieces: bytes, digest: str | None = None) -> None:
-        self.pieces = pieces
-        self.digest = digest or hashlib.sha256(b"".join(pieces)).hexdigest()
-
-    def __iter__(self) -> Iterator[bytes]:
-        yield from self.pieces
-
-
-def test_receive_lands(tmp_path: Path) -> None:
-    target = tmp_path / "deep" / "file"
-    told = files.receive(FakeFeed(b"ab", b"c"), str(target))
-    assert told == {"sha256": hashlib.sha256(b"abc").hexdigest(), "size": 3}
-    assert target.read_bytes() == b"abc"
-    files.receive(FakeFeed(b"new"), str(target))
-    assert target.read_bytes() == b"new"
-
-
-def test_receive_refuses_damage(tmp_path: Path) -> None:
-    target = tmp_path / "file"
-    target.write_text("old")
-    files.receive(FakeFeed(b"abc", digest="0" * 64), str(target))
-    assert target.read_text() == "old"
-    assert [path.name for path in tmp_path.iterdir()] == ["file"]
-
-
-def test_receive_cleans_up_when_the_sender_goes(tmp_path: Path) -> None:
-    class Gone:
-        def receive(self) -> bytes:
-            raise EOFError
-
-    with pytest.raises(ConnectionAbortedError):
-        files.receive(rpc.Feed(Gone()), str(tmp_path / "file"))
-    assert not list(tmp_path.iterdir())
-
-
-def test_full_disk_has_errno_and_path(tmp_path: Path) -> None:
-    (tmp_path / "file.part").symlink_to("/dev/full")
-    with pytest.raises(OSError, match="No space") as caught:
-        files.receive(FakeFeed(bytes(1 << 20)), str(tmp_path / "file"))
-    told = rpc.describe(caught.value)
-    assert (told["errno"], told["errno_name"]) == (errno.ENOSPC, "ENOSPC")
-    assert told["path"] == str(tmp_path / "file")
 
 
 def test_stat_dirs_and_trees(tmp_path: Path) -> None:
@@ -101,7 +52,7 @@ def test_facts(tmp_path: Path) -> None:
 
 def test_idempotence_is_known_by_name() -> None:
     assert rpc.repeatable("files.stat")
-    assert not rpc.repeatable("files.receive")
+    assert not rpc.repeatable("parts.receive")
 
 
 @pytest.mark.parametrize("file", sorted(REMOTE.rglob("*.py")), ids=lambda path: str(path.name))

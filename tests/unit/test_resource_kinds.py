@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 import tarfile
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -212,9 +213,6 @@ def tarred(path: Path, **members: str) -> dict[str, Any]:
             source = path.with_name("member")
             source.write_text(text)
             archive.add(source, name)
-        link = tarfile.TarInfo("python/link")
-        link.type, link.linkname = tarfile.SYMTYPE, "/etc/passwd"
-        archive.addfile(link)
     return {"name": "a", "sha256": "0" * 64, "file": str(path), "strip": "python"}
 
 
@@ -321,7 +319,7 @@ def test_an_installer_that_fails(
     assert told["logs"] == [str(tmp_path / "new.log")]
 
 
-@pytest.mark.parametrize("number", [1602, 1603, 740, -1073720687])
+@pytest.mark.parametrize("number", [1602, 1603, 740, 3221246609])
 def test_codes_have_a_meaning(
     tmp_path: Path, marker: str, monkeypatch: pytest.MonkeyPatch, number: int
 ) -> None:
@@ -422,6 +420,38 @@ def test_an_installer_as_a_task(tmp_path: Path, marker: str, schtasks: Path) -> 
     told = provision.apply_one(spec, marker)
     assert "did not end" in told["error"]
     assert list(schtasks.iterdir()) == []
+
+
+def test_a_task_that_never_starts(
+    tmp_path: Path, marker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A policy keeps SYSTEM from starting Python: two hours are not waited for it."""
+    program(tmp_path, "schtasks.exe", "")
+    monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
+    monkeypatch.setattr(scheduler, "_SILENCE", 0.3)
+    told = provision.apply_one(setup_program(tmp_path, "", as_task=True, minutes=120), marker)
+    assert "nothing has been heard of it" in told["error"]
+    assert "Task Scheduler" in told["advice"]
+
+
+def test_a_cancelled_job_ends_its_task(
+    tmp_path: Path, marker: str, schtasks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event = threading.Event()
+    monkeypatch.setattr(scheduler, "cancelled", event)
+    threading.Timer(0.7, event.set).start()
+    spec = setup_program(tmp_path, "import time; time.sleep(63)", as_task=True, minutes=5)
+    assert "did not end" in provision.apply_one(spec, marker)["error"]
+    assert list(schtasks.iterdir()) == []
+    assert subprocess.run(["pgrep", "-f", "sleep\\(63"], check=False).returncode == 1
+
+
+def test_of_endless_output_the_end_is_kept(tmp_path: Path, marker: str, schtasks: Path) -> None:
+    code = "print('x' * 300000 + 'the end'); raise SystemExit(7)"
+    told = provision.apply_one(setup_program(tmp_path, code, as_task=True), marker)
+    assert told["error"].endswith("the end")
+    _, output = scheduler.run([sys.executable, "-c", "print('y' * 300000)"], timeout=20)
+    assert len(output) == scheduler._OUTPUT_LIMIT
 
 
 def test_a_task_scheduler_that_refuses(

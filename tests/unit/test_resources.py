@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from pipelines.config import load_recipe
 from pipelines.errors import ConfigError, LockError
-from pipelines.lock import ToolchainLock, load_lock
 from pipelines.plan import kinds
 from pipelines.plan.resources import (
     RESOURCES_FILE,
@@ -22,6 +21,7 @@ from pipelines.plan.resources import (
     load_resources,
     wanted_resources,
 )
+from pipelines.toolchain.lock import ToolchainLock, load_lock
 
 SANDBOX = Place(
     capabilities={"windows": True, "msvc": False, "gpu": False, "publishable": False}

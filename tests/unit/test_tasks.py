@@ -123,7 +123,7 @@ def test_no_password(tmp_path: Path) -> None:
     path = tmp_path / "mine.yaml"
     path.write_text(WINRM)
     code, said = invoke("doctor", WCW_CONFIG=str(path), WCW_TEST_PW="")
-    assert code == 7
+    assert code == 14
     assert "is not set" in said
     assert "export WCW_TEST_PW" in said
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import base64
+import contextlib
+import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -18,8 +21,8 @@ from winrm.exceptions import (
     WSManFaultError,
 )
 
-from pipelines.errors import AuthError, HostError
-from pipelines.hosts.transports import winrs
+from pipelines.errors import AuthError, ConfigError, HostError
+from pipelines.hosts.transports import signins, winrs, winrs_http
 from pipelines.hosts.transports.winrs import SEND_LIMIT, Endpoint, WinRSStream
 
 
@@ -210,7 +213,12 @@ def test_silent_connections_are_renewed_before_a_send(
     ("error", "kind", "words"),
     [
         (InvalidCredentialsError("no"), AuthError, "refused the sign-in of 'user' by ntlm"),
-        (requests.exceptions.SSLError("self-signed hunter2"), HostError, "certificate .* self-"),
+        (
+            requests.exceptions.SSLError("certificate verify failed: self-signed hunter2"),
+            HostError,
+            r"certificate of .* not trusted: .* self-signed \*\*\*",
+        ),
+        (requests.exceptions.SSLError("EOF occurred"), HostError, "no TLS with .* EOF occurred"),
         (unreachable(), HostError, "no connection to http://host:5985/wsman"),
         (requests.ConnectTimeout("slow"), HostError, "does not answer"),
         (fault(2150858843), HostError, "the remote shell went away"),
@@ -223,6 +231,7 @@ def test_errors_in_words(
     host: FakeHost, error: Exception, kind: type[HostError], words: str
 ) -> None:
     host.opening = error
+    ENDPOINT.secret()  # as a real connection does
     with pytest.raises(kind, match=words) as caught:
         stream_to(host)
     assert type(caught.value) is kind
@@ -233,7 +242,7 @@ def test_errors_in_words(
 def test_the_password_is_nowhere_to_be_seen(host: FakeHost) -> None:
     assert "hunter2" not in repr(ENDPOINT) + str(ENDPOINT) + repr(stream_to(host))
     pydantic = pytest.importorskip("pydantic")
-    assert Endpoint("u", "n", pydantic.SecretStr("p")).password.get_secret_value() == "p"
+    assert Endpoint("u", "n", pydantic.SecretStr("p")).secret() == "p"
 
 
 def test_kill_says_goodbye_once(host: FakeHost) -> None:
@@ -259,3 +268,134 @@ def test_connection_settings(tmp_path: Path) -> None:
     transport = endpoint.protocol().transport
     assert transport.ca_trust_path == str(tmp_path / "ca.pem")
     assert transport.server_cert_validation == "validate"
+    session = transport.build_session()
+    assert session.verify == str(tmp_path / "ca.pem")
+    assert list(session.adapters) == ["https://"]
+    assert not session.trust_env
+
+
+def test_what_cannot_be_sealed_is_not_sent_over_http() -> None:
+    """Unless it was said outright, which only the configuration can after its second naming."""
+    with pytest.raises(HostError, match="message encryption is set to 'always'"):
+        WinRSStream(Endpoint("http://127.0.0.1:9/wsman", "u", Secret("hunter2"), "basic"), "x")
+
+
+def test_session_whose_sealing_failed_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
+    """pywinrm keeps it, and what came next would go as it is."""
+    transport = Endpoint("http://h/wsman", "u", Secret("p")).protocol().transport
+    seen: list[object] = []
+
+    def send(session: requests.Session, request: requests.PreparedRequest) -> requests.Response:
+        seen.append(request.body)
+        raise InvalidCredentialsError("no")
+
+    monkeypatch.setattr(transport, "_send_message_request", send)
+    for _ in range(2):
+        with pytest.raises(InvalidCredentialsError):
+            transport.send_message("<s:Envelope/>")
+    assert seen == [None, None]
+
+
+def test_password_is_read_for_each_connection(host: FakeHost) -> None:
+    class Changing:
+        now = "first"
+
+        def get_secret_value(self) -> str:
+            return self.now
+
+    secret = Changing()
+    transport = Endpoint("https://h/wsman", "u", secret).protocol().transport
+    assert transport.build_session().auth.password == "first"
+    secret.now = "second"
+    transport.close_session()
+    assert transport.build_session().auth.password == "second"
+
+
+def test_refusal_is_told_to_the_source(host: FakeHost) -> None:
+    told: list[bool] = []
+    endpoint = Endpoint("http://h/wsman", "u", Secret("p"), refused=lambda: told.append(True))
+    host.opening = InvalidCredentialsError("no")
+    with pytest.raises(AuthError):
+        WinRSStream(endpoint, "python", protocol=host)
+    assert told == [True]
+
+
+def test_who_is_shut_out_does_not_knock_again(host: FakeHost) -> None:
+    """Neither the other direction nor the goodbye: each would be a sign-in of its own."""
+    stream = stream_to(host)
+    host.receives = [InvalidCredentialsError("no") for _ in range(9)]
+    with pytest.raises(AuthError):
+        stream.read(1)
+    host.sends = [InvalidCredentialsError("no") for _ in range(9)]
+    with pytest.raises(ConnectionError, match="refused the sign-in"):
+        stream.write(b"x")
+    assert len(host.sends) == 8
+    stream.kill()
+    assert not {"terminate", "delete"} & {entry for entry in host.log if isinstance(entry, str)}
+
+
+def test_source_that_fails_says_so_itself() -> None:
+    class Gone:
+        def get_secret_value(self) -> str:
+            raise ConfigError("LAB_PASSWORD is not set")
+
+    with pytest.raises(ConfigError, match="LAB_PASSWORD is not set"):
+        WinRSStream(Endpoint("http://127.0.0.1:9/wsman", "u", Gone()), "x")
+
+
+def negotiated(kind: int) -> str:
+    message = b"NTLMSSP\0" + kind.to_bytes(4, "little") + b"rest"
+    return base64.b64encode(b"\x60\x10spnego" + message).decode()
+
+
+@pytest.mark.parametrize(
+    ("header", "judged"),
+    [
+        ("Basic dTpw", True),
+        (b"Basic dTpw", True),
+        (f"NTLM {negotiated(3)}", True),
+        (f"Negotiate {negotiated(3)}", True),
+        (f"NTLM {negotiated(1)}", False),
+        ("NTLM ???", False),
+        ("NTLM TlRMTVNTUAAD", False),
+        ("Negotiate YIIF", False),
+        ("http://schemas.dmtf.org/wbem/wsman/1/wsman/secprofile/https/mutual", False),
+        (None, False),
+    ],
+)
+def test_which_request_holds_the_password(header: str | bytes | None, judged: bool) -> None:
+    assert winrs_http.judges_password(header) is judged
+
+
+def test_sign_ins_at_a_time_never_exceed_what_is_left() -> None:
+    account = signins.account("url", "Name", "wrong")
+    assert account is signins.account("url", "name", "wrong")
+    asked: list[int] = []
+
+    def knock() -> None:
+        with contextlib.suppress(signins.RefusedBeforeError), account.sign_in() as verdict:
+            asked.append(1)
+            time.sleep(0.02)
+            verdict.judge(accepted=False)
+
+    threads = [threading.Thread(target=knock) for _ in range(10)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join(5)
+    assert len(asked) == signins.LIMIT == 2
+    with signins.account("url", "name", "right").sign_in() as verdict:
+        verdict.judge(accepted=True)
+
+
+def test_success_between_refusals_starts_anew() -> None:
+    account = signins.account("url", "name", "flapping")
+    for accepted in (False, True, False, True, False):
+        with account.sign_in() as verdict:
+            verdict.judge(accepted=accepted)
+    with account.sign_in():
+        pass  # no answer: neither way
+    with account.sign_in() as verdict:
+        verdict.judge(accepted=False)
+    with pytest.raises(signins.RefusedBeforeError), account.sign_in():
+        pass

@@ -2,15 +2,25 @@
 
 from __future__ import annotations
 
+import base64
+import datetime
+import http.server
 import os
+import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
+from pipelines.config import WinRMHost
 from pipelines.errors import AuthError, HostError
 from pipelines.hosts.channel import bootstrap_command, open_session
 from pipelines.hosts.sandbox.wsman import (
@@ -19,7 +29,10 @@ from pipelines.hosts.sandbox.wsman import (
     create_certificate,
     write_credentials,
 )
+from pipelines.hosts.sandbox.wsman.auth import Acceptor, Step
+from pipelines.hosts.transports import signins, winrs_http
 from pipelines.hosts.transports.winrs import Endpoint, WinRSStream
+from pipelines.hosts.winrm import WindowsHost
 
 COMMAND = bootstrap_command(sys.executable)
 
@@ -76,7 +89,7 @@ def faults() -> Faults:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory, faults: Faults) -> Iterator[WsmanServer]:
     place = tmp_path_factory.mktemp("server")
-    create_certificate(place / "cert.pem", place / "key.pem")
+    pin = create_certificate(place / "cert.pem", place / "key.pem")
     with WsmanServer(
         launch,
         write_credentials(place / "users", "builder", PASSWORD.get_secret_value()),
@@ -84,7 +97,7 @@ def server(tmp_path_factory: pytest.TempPathFactory, faults: Faults) -> Iterator
         key=place / "key.pem",
         hooks=faults,
     ) as running:
-        running.place = place  # type: ignore[attr-defined]
+        running.place, running.pin = place, pin  # type: ignore[attr-defined]
         yield running
 
 
@@ -152,3 +165,346 @@ def test_shell_that_went_away(server: WsmanServer) -> None:
         opened._connect().close_shell(opened._shell)
         time.sleep(0.2)
         assert session.call("rpc.ping")
+
+
+# -- who the host is -------------------------------------------------------------------------------
+
+
+class Steps:
+    """What came of every step of a sign-in at the host."""
+
+    def __init__(self) -> None:
+        self.seen: list[Step] = []
+
+    @property
+    def refused(self) -> int:
+        return self.seen.count(Step.REFUSED)
+
+
+@pytest.fixture
+def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
+    made = Steps()
+    original = Acceptor.step
+
+    def step(self: Acceptor, authorization: str | None) -> tuple[Step, str | None]:
+        outcome = original(self, authorization)
+        made.seen.append(outcome[0])
+        return outcome
+
+    monkeypatch.setattr(Acceptor, "step", step)
+    signins.forget_all()
+    yield made
+    signins.forget_all()
+
+
+def test_pinned_certificate(server: WsmanServer, steps: Steps) -> None:
+    pin: str = server.pin  # type: ignore[attr-defined]
+    endpoint = Endpoint(server.https_url or "", "builder", PASSWORD, pin=pin)
+    with open_session(WinRSStream(endpoint, COMMAND), name="host") as session:
+        assert session.call("rpc.ping")
+    assert Step.ACCEPTED in steps.seen
+
+
+def test_pin_is_checked_on_every_connection(server: WsmanServer, tmp_path: Path) -> None:
+    """The host gets another certificate in mid-run: what is made anew refuses it."""
+    pin: str = server.pin  # type: ignore[attr-defined]
+    connection = Endpoint(server.https_url or "", "builder", PASSWORD, pin=pin).protocol()
+    connection.close_shell(connection.open_shell(codepage=65001))
+    create_certificate(tmp_path / "cert.pem", tmp_path / "key.pem")
+    listener = server._listeners[1]
+    original = listener._tls
+    other = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    other.load_cert_chain(tmp_path / "cert.pem", tmp_path / "key.pem")
+    listener._tls = other
+    try:
+        connection.transport.close_session()
+        with pytest.raises(Exception, match="Fingerprints did not match"):
+            connection.open_shell(codepage=65001)
+    finally:
+        listener._tls = original
+
+
+@pytest.mark.parametrize("transport", ["ntlm", "basic"])
+def test_other_certificate_gets_nothing(server: WsmanServer, steps: Steps, transport: str) -> None:
+    pin: str = server.pin  # type: ignore[attr-defined]
+    wrong = ("0" if pin[0] != "0" else "1") + pin[1:]
+    endpoint = Endpoint(
+        server.https_url or "",
+        "builder",
+        PASSWORD,
+        transport,  # type: ignore[arg-type]
+        pin=wrong,
+    )
+    with pytest.raises(HostError, match=r"identity of .* changed") as caught:
+        WinRSStream(endpoint, COMMAND)
+    assert pin in caught.value.message
+    assert wrong in caught.value.message
+    assert "pipeline.yaml" in caught.value.advice
+    assert not steps.seen, "nothing may be said before the certificate was compared"
+
+
+class Impostor(http.server.ThreadingHTTPServer):
+    """Not WinRM: notes what it is told, and answers with ``status`` and ``headers``."""
+
+    def __init__(self, tls: ssl.SSLContext | None = None) -> None:
+        super().__init__(("127.0.0.1", 0), _Told)
+        if tls:
+            self.socket = tls.wrap_socket(self.socket, server_side=True)
+        self.tls = tls
+        self.told: list[str | None] = []
+        self.subjects: list[object] = []
+        self.status = 401
+        self.headers: dict[str, str] = {}
+        self.body = b""
+        scheme = "https" if tls else "http"
+        self.url = f"{scheme}://127.0.0.1:{self.server_port}/wsman"
+        self._thread = threading.Thread(target=self.serve_forever, args=(0.02,))
+        self._thread.start()
+
+    def handle_error(self, *_: object) -> None:
+        """A client that leaves is no news."""
+
+    def stop(self) -> None:
+        self.shutdown()
+        self._thread.join(5)
+        self.server_close()
+
+
+class _Told(http.server.BaseHTTPRequestHandler):
+    server: Impostor
+
+    def do_POST(self) -> None:
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        self.server.told.append(self.headers.get("Authorization"))
+        if isinstance(self.connection, ssl.SSLSocket):
+            self.server.subjects.append(self.connection.getpeercert())
+        self.send_response(self.server.status)
+        for name, value in self.server.headers.items():
+            self.send_header(name, value)
+        self.send_header("Content-Length", str(len(self.server.body)))
+        self.end_headers()
+        self.wfile.write(self.server.body)
+
+    do_GET = do_POST  # noqa: N815
+
+    def log_message(self, format: str, *args: object) -> None:
+        pass
+
+
+@pytest.fixture
+def impostor(server: WsmanServer) -> Iterator[Impostor]:
+    place: Path = server.place  # type: ignore[attr-defined]
+    tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    tls.load_cert_chain(place / "cert.pem", place / "key.pem")
+    signins.forget_all()
+    made = Impostor(tls)
+    yield made
+    made.stop()
+    signins.forget_all()
+
+
+def pinned(server: WsmanServer, impostor: Impostor, **keys: object) -> Endpoint:
+    pin: str = server.pin  # type: ignore[attr-defined]
+    keys = {"password": PASSWORD, "pin": pin} | keys
+    return Endpoint(impostor.url, "builder", **keys)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("transport", ["ntlm", "basic"])
+def test_redirects_are_not_followed(
+    server: WsmanServer, impostor: Impostor, transport: str
+) -> None:
+    elsewhere = Impostor()
+    impostor.status, impostor.headers = 307, {"Location": elsewhere.url}
+    try:
+        with pytest.raises(HostError, match="sends its clients to another address"):
+            WinRSStream(pinned(server, impostor, transport=transport), COMMAND)
+        assert not elsewhere.told
+    finally:
+        elsewhere.stop()
+
+
+def signs_in(impostor: Impostor, place: Path) -> None:
+    """Make a user's certificate, which the server asks for and trusts."""
+    key = ec.generate_private_key(ec.SECP256R1())
+    name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "builder")])
+    now = datetime.datetime.now(datetime.UTC)
+    made = (
+        x509.CertificateBuilder(name, name, key.public_key(), x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(minutes=5))
+        .not_valid_after(now + datetime.timedelta(days=1))
+        .sign(key, hashes.SHA256())
+    )
+    (place / "user.pem").write_bytes(made.public_bytes(serialization.Encoding.PEM))
+    (place / "user.key").write_bytes(
+        key.private_bytes(
+            serialization.Encoding.PEM,
+            serialization.PrivateFormat.PKCS8,
+            serialization.NoEncryption(),
+        )
+    )
+    assert impostor.tls
+    impostor.tls.verify_mode = ssl.CERT_REQUIRED
+    impostor.tls.load_verify_locations(place / "user.pem")
+
+
+def test_netrc_does_not_sign_in(
+    server: WsmanServer, impostor: Impostor, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "netrc").write_text("machine 127.0.0.1 login x password from-netrc\n")
+    monkeypatch.setenv("NETRC", str(tmp_path / "netrc"))
+    signs_in(impostor, tmp_path)
+    endpoint = pinned(
+        server,
+        impostor,
+        transport="certificate",
+        certificate=tmp_path / "user.pem",
+        certificate_key=tmp_path / "user.key",
+    )
+    with pytest.raises(AuthError, match="by certificate") as caught:
+        WinRSStream(endpoint, COMMAND)
+    assert "ClientCertificate" in caught.value.advice
+    assert impostor.told == ["http://schemas.dmtf.org/wbem/wsman/1/wsman/secprofile/https/mutual"]
+    assert impostor.subjects[0], "the certificate was shown"
+
+
+BOMB = '<?xml version="1.0"?><!DOCTYPE a [<!ENTITY b "bb">]><a>&b;</a>'
+
+
+@pytest.mark.parametrize(
+    ("body", "status", "said"),
+    [
+        (BOMB.encode(), 200, "document type"),
+        (BOMB.encode(), 500, "document type"),
+        (BOMB.encode("utf-16"), 200, "document type"),
+        (b"x" * (winrs_http.ANSWER_LIMIT + 1), 200, "more than 16 MiB"),
+        (b"\xff\x1b]0;no XML\x07", 200, "ParseError"),
+    ],
+    ids=["entities", "entities in a fault", "UTF-16", "endless", "no XML"],
+)
+def test_hostile_answers(
+    server: WsmanServer, impostor: Impostor, body: bytes, status: int, said: str
+) -> None:
+    impostor.body, impostor.status = body, status
+    with pytest.raises(HostError, match=said):
+        WinRSStream(pinned(server, impostor, transport="basic"), COMMAND)
+
+
+# -- passwords that are wrong ----------------------------------------------------------------------
+
+
+def test_wrong_password_is_tried_twice_at_most(server: WsmanServer, steps: Steps) -> None:
+    said = []
+    for _ in range(5):
+        with pytest.raises(AuthError) as caught:
+            WinRSStream(Endpoint(server.http_url, "builder", Secret("wrong")), COMMAND)
+        said.append(caught.value.message)
+    assert steps.refused == 2
+    assert "refused the sign-in" in said[0]
+    assert "2 times in a row; it is not tried again" in said[-1]
+    stream(server).kill()  # another password is another matter
+
+
+def test_wrong_password_by_basic_is_tried_twice_at_most(
+    server: WsmanServer, impostor: Impostor
+) -> None:
+    for _ in range(5):
+        with pytest.raises(AuthError):
+            WinRSStream(pinned(server, impostor, transport="basic"), COMMAND)
+    assert len(impostor.told) == 2
+    assert all(told and told.startswith("Basic ") for told in impostor.told)
+
+
+@pytest.mark.parametrize("parallel", [1, 8])
+def test_password_rotated_in_mid_run(
+    server: WsmanServer,
+    faults: Faults,
+    steps: Steps,
+    parallel: int,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    place: Path = server.place  # type: ignore[attr-defined]
+    monkeypatch.setenv("LAB_PASSWORD", PASSWORD.get_secret_value())
+    settings = {
+        "kind": "winrm",
+        "endpoint": server.http_url,
+        "username": "builder",
+        "password_env": "LAB_PASSWORD",
+        "python": sys.executable,
+    }
+    host = WindowsHost("lab", WinRMHost.model_validate(settings))
+    sessions = [host.connect() for _ in range(parallel)]
+    errors: list[BaseException] = []
+
+    def use(session: object) -> None:
+        for _ in range(3):
+            try:
+                session.call("rpc.ping")  # type: ignore[attr-defined]
+            except HostError as error:
+                errors.append(error)
+
+    try:
+        write_credentials(place / "users", "builder", "new-password")
+        for session in sessions:
+            session._current.io.stream._renew(session._current.io.stream._sender)  # type: ignore[attr-defined]
+        threads = [threading.Thread(target=use, args=(session,)) for session in sessions]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+        assert [error for error in errors if isinstance(error, AuthError)]
+        assert 1 <= steps.refused <= 2
+        monkeypatch.setenv("LAB_PASSWORD", "new-password")
+        assert all(session.call("rpc.ping") for session in sessions), "asked for anew"
+        assert steps.refused <= 2
+    finally:
+        write_credentials(place / "users", "builder", PASSWORD.get_secret_value())
+        monkeypatch.setenv("LAB_PASSWORD", PASSWORD.get_secret_value())
+        for session in sessions:
+            session.close()
+
+
+class _CredSSP(_Told):
+    """The acceptor of MS-CSSP, and nothing after it."""
+
+    protocol_version = "HTTP/1.1"  # a sign-in belongs to its connection
+    context: Any = None
+
+    def do_POST(self) -> None:
+        import spnego
+
+        self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        scheme, _, token = self.headers.get("Authorization", "").partition(" ")
+        status, answer = 401, "CredSSP"
+        if scheme == "CredSSP":
+            if self.context is None:
+                self.server.told.append("began")
+                self.context = spnego.server(protocol="credssp")
+            out = self.context.step(base64.b64decode(token))  # a wrong password gets a token, too
+            answer = f"CredSSP {base64.b64encode(out or b'').decode()}"
+            if self.context.complete:
+                status = 200
+                self.server.told.append("accepted")
+        self.send_response(status)
+        self.send_header("WWW-Authenticate", answer)
+        self.send_header("Content-Length", "0")
+        self.end_headers()
+
+
+def test_wrong_password_by_credssp_is_tried_twice_at_most(
+    server: WsmanServer, impostor: Impostor, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("requests_credssp", reason="an optional package")
+    place: Path = server.place  # type: ignore[attr-defined]
+    monkeypatch.setenv("NTLM_USER_FILE", str(place / "users"))
+    monkeypatch.setenv("LM_COMPAT_LEVEL", "5")
+    impostor.RequestHandlerClass = _CredSSP
+    wrong = pinned(server, impostor, transport="credssp", password=Secret("wrong"))
+    for _ in range(4):
+        with pytest.raises(AuthError):
+            WinRSStream(wrong, COMMAND)
+    assert impostor.told == ["began", "began"]
+    right = pinned(server, impostor, transport="credssp")
+    with pytest.raises(HostError) as caught:  # it is no WinRM
+        WinRSStream(right, COMMAND)
+    assert type(caught.value) is HostError
+    assert impostor.told[2:4] == ["began", "accepted"]

@@ -21,6 +21,7 @@ from pathlib import Path
 
 from pipelines.errors import PipelineError
 from pipelines.hosts.sandbox.wine import Prefix
+from pipelines.hosts.sandbox.wsman.processes import TAG
 
 _CMD_LIMIT = 8191  # of cmd.exe, in characters
 
@@ -43,7 +44,10 @@ class WineLauncher:
         """Start ``command_line`` through winrshost.exe, which takes it from a variable."""
         if not skip_cmd_shell and len(command_line) > _CMD_LIMIT:
             raise OSError(f"the command line is too long for cmd.exe ({len(command_line)})")
-        asked = {**env, "WSMAN_COMMAND_LINE": command_line}
+        # Without the server's own mark: winrshost.exe has a job object instead, which what breaks
+        # away from it leaves, as on Windows.
+        asked = {key: value for key, value in env.items() if key != TAG}
+        asked["WSMAN_COMMAND_LINE"] = command_line
         if skip_cmd_shell:
             asked["WSMAN_SKIP_CMD"] = "1"
         drive = self.prefix.drive

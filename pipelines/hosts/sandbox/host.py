@@ -28,7 +28,7 @@ from pipelines.hosts.sandbox import image
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.hosts.sessions import over_winrs
 from pipelines.hosts.transports import winrs
-from pipelines.lock import Cache
+from pipelines.toolchain.lock import Cache
 
 _START_TIMEOUT = 60.0
 _STOP_TIMEOUT = 30.0

@@ -23,8 +23,8 @@ from pipelines.errors import SetupError, StorageError
 from pipelines.hosts.sandbox import toolset
 from pipelines.hosts.sandbox.pe import align_sections
 from pipelines.hosts.sandbox.wine import Prefix, find_wine
-from pipelines.lock import Cache
-from pipelines.sources import DISK_ERRNOS
+from pipelines.toolchain.lock import Cache
+from pipelines.toolchain.sources import DISK_ERRNOS
 
 SEAL = "sealed.json"
 Step = Callable[[str], object]

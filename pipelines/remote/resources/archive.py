@@ -11,12 +11,15 @@ import json
 import os
 import pathlib
 import shutil
+import stat
 import tarfile
 import zipfile
 from collections.abc import Iterator
 from typing import IO, Any
 
+from .. import folders
 from ..files import remove_tree, writing
+from ..members import member_parts, refusal
 from . import RefusedError
 
 _LIST = ".archives.json"
@@ -70,16 +73,20 @@ def forget(spec: dict[str, Any]) -> None:
 
 
 def _members(archive: pathlib.Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """Name and content of every file; links and devices are left out."""
+    """Name and content of every file; ``ValueError`` for links and devices."""
     if zipfile.is_zipfile(archive):
         with zipfile.ZipFile(archive) as zipped:
             for info in zipped.infolist():
+                if stat.S_ISLNK(info.external_attr >> 16):
+                    raise refusal(info.filename, archive.name)
                 if not info.is_dir():
                     with zipped.open(info) as stream:
                         yield info.filename, stream
         return
     with tarfile.open(archive) as tarred:
         for member in tarred:
+            if not (member.isfile() or member.isdir()):
+                raise refusal(member.name, archive.name)
             content = tarred.extractfile(member) if member.isfile() else None
             if content is not None:
                 yield member.name, content
@@ -91,12 +98,10 @@ def _unpack(archive: pathlib.Path, target: pathlib.Path, strip: str) -> None:
     for name, source in _members(archive):
         if not name.startswith(prefix):
             continue
-        parts = name[len(prefix) :].replace("\\", "/").split("/")
-        if ".." in parts or ":" in name or "" in parts:
-            raise ValueError(f"{archive.name}: member {name!r} would leave the directory")
+        parts = member_parts(name[len(prefix) :].replace("\\", "/"), archive.name)
         path = target.joinpath(*parts)
         if path.parent not in made:
-            path.parent.mkdir(parents=True, exist_ok=True)
+            folders.make(path.parent)
             made.add(path.parent)
         with writing(str(path)), path.open("wb") as sink:
             shutil.copyfileobj(source, sink, 1 << 20)

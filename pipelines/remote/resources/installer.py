@@ -6,6 +6,7 @@ the installer's path on the host, ``detect`` a glob that matches once it is inst
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import os
 import time
@@ -15,7 +16,8 @@ from .. import scheduler
 from ..process import capture
 from . import RefusedError
 
-_BUSY = 1618
+#: Another installation is going on: that of Windows, that of Visual Studio.
+_BUSY = (1618, 1001)
 _BUSY_PAUSE = 15.0
 _TAIL = 1500
 
@@ -27,12 +29,13 @@ _MEANING = {
     1602: "somebody, or a policy, cancelled it",
     1603: "a fatal error during installation",
     1618: "another installation is going on",
+    1001: "Visual Studio's installer is running already",
     1625: "a policy forbids it",
     1638: "another version is installed already",
     5003: "the bootstrapper could not download the installer",
     5005: "the command line could not be parsed",
     5007: "this Windows is not supported",
-    -1073720687: "connectivity failure while downloading",
+    3221246609: "connectivity failure while downloading",
 }
 _CURE = {
     5: "Set as_task, or use an account of the Administrators group.",
@@ -72,7 +75,7 @@ def apply(spec: dict[str, Any]) -> dict[str, Any]:
             ) from None
         except OSError as error:
             raise RefusedError(f"{command[0]} cannot be started: {error}") from error
-        if code != _BUSY or time.monotonic() + _BUSY_PAUSE > deadline:
+        if code not in _BUSY or time.monotonic() + _BUSY_PAUSE > deadline:
             break
         time.sleep(_BUSY_PAUSE)
     if code in spec["reboot"]:
@@ -89,7 +92,10 @@ def apply(spec: dict[str, Any]) -> dict[str, Any]:
 
 def _logs(spec: dict[str, Any], since: float) -> list[str]:
     """Its log files of this run, the newest first."""
-    found = [path for pattern in spec["logs"] for path in glob.glob(pattern)]  # noqa: PTH207
-    times = {path: os.stat(path).st_mtime for path in found}  # noqa: PTH116
-    recent = [path for path in found if times[path] >= since - 2]
-    return sorted(dict.fromkeys(recent), key=lambda path: -times[path])[:8]
+    times: dict[str, float] = {}
+    for pattern in spec["logs"]:
+        for path in glob.glob(pattern):  # noqa: PTH207
+            with contextlib.suppress(OSError):  # installers tidy up while we look
+                times[path] = os.stat(path).st_mtime  # noqa: PTH116
+    recent = [path for path in times if times[path] >= since - 2]
+    return sorted(recent, key=lambda path: -times[path])[:8]

@@ -2,13 +2,30 @@
  *
  * It comes in a variable, because an argument list of Linux becomes a Windows command line by
  * Wine's quoting, which is not what the client wrote. WSMAN_SKIP_CMD tells whether cmd.exe is
- * left out, as the client's option WINRS_SKIP_CMD_SHELL asks. */
+ * left out, as the client's option WINRS_SKIP_CMD_SHELL asks.
+ *
+ * As in WinRM's own, everything that is started is in a job object, which ends with this process;
+ * what asks for CREATE_BREAKAWAY_FROM_JOB is not. */
 #include "process.h"
 
 static wchar_t sent[LINE_MAX];
 
+static void confine(void)
+{
+    JOBOBJECT_EXTENDED_LIMIT_INFORMATION limits;
+    HANDLE job = CreateJobObjectW(NULL, NULL); /* never closed: it is to live as long as we do */
+    volatile char *bytes = (volatile char *)&limits;
+    for (unsigned i = 0; i < sizeof limits; i++) bytes[i] = 0;
+    limits.BasicLimitInformation.LimitFlags =
+        JOB_OBJECT_LIMIT_KILL_ON_JOB_CLOSE | JOB_OBJECT_LIMIT_BREAKAWAY_OK;
+    if (!SetInformationJobObject(job, JobObjectExtendedLimitInformation, &limits, sizeof limits)
+        || !AssignProcessToJobObject(job, GetCurrentProcess()))
+        ExitProcess(125);
+}
+
 void start(void)
 {
+    confine();
     wchar_t skip[2];
     DWORD length = GetEnvironmentVariableW(L"WSMAN_COMMAND_LINE", sent, LINE_MAX);
     if (!length || length >= LINE_MAX) ExitProcess(126);

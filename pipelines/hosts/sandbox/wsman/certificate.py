@@ -16,17 +16,20 @@ _VALID = datetime.timedelta(days=365)
 _CLOCK_SKEW = datetime.timedelta(minutes=5)
 
 
-def create_certificate(certificate: Path, key: Path) -> str:
+def create_certificate(
+    certificate: Path, key: Path, *, since: datetime.datetime | None = None
+) -> str:
     """Write both as PEM, the key with mode 0600, and return the certificate's sha256 fingerprint.
 
     It is its own authority, so a client can be given the very file as the one thing to trust, and
-    all of its checks (names, dates, usage, strict X.509) stay on.
+    all of its checks (names, dates, usage, strict X.509) stay on. It is valid for a year from
+    ``since`` on, or from now.
     """
     private = ec.generate_private_key(ec.SECP256R1())
     public = private.public_key()
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "sandbox host")])
     identifier = x509.SubjectKeyIdentifier.from_public_key(public)
-    now = datetime.datetime.now(datetime.UTC)
+    now = since or datetime.datetime.now(datetime.UTC)
     made = (
         x509.CertificateBuilder()
         .subject_name(name)

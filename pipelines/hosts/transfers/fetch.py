@@ -1,0 +1,117 @@
+"""Files from the host."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+
+from pipelines.errors import StorageError, TransferError
+from pipelines.hosts.base import Progress
+from pipelines.hosts.link import Link
+from pipelines.hosts.transfers import lanes
+from pipelines.hosts.transfers.lanes import AHEAD, PLAIN, Blocks, Lines, local
+from pipelines.remote import parts
+
+_BINARY = getattr(os, "O_BINARY", 0)
+
+
+def get(lines: Lines, source: str, target: Path, progress: Progress | None) -> str:
+    """Fetch ``source``: only the blocks that are not here yet, then compare the sha256 of it all.
+
+    What has come lies beside the target, named after the host, the path, and the file's size and
+    time of change. When that turns out to be too little to tell contents apart, it is removed.
+    """
+    head = lanes.again(lines, source, lambda link: link.result("parts.head", {"path": source}))
+    size = int(head["size"])
+    identity = f"{lines.name}\0{source}\0{size}\0{head['changed']}"
+    key = hashlib.sha256(identity.encode()).hexdigest()[:12]
+    fetch = _Fetch(lines, source, target, target.with_name(f"{target.name}.{key}.part"))
+    count = max(1, -(-size // lines.block))
+    with local("write", target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        missing = fetch.missing(count)
+        lanes.carry(lines, Blocks(size, lines.block, missing, source), fetch.move, progress)
+    except BaseException as error:
+        # Less than a block is of no use later, and on a full disk nothing is.
+        if count == 1 or isinstance(error, StorageError):
+            with contextlib.suppress(OSError):
+                fetch.part.unlink()
+        raise
+    return _land(fetch, size)
+
+
+def _land(fetch: _Fetch, size: int) -> str:
+    asked = {"path": fetch.source, "size": size}
+    sent = lanes.again(
+        fetch.lines, fetch.source, lambda link: link.result("parts.digest_of", asked)
+    )
+    with local("write", fetch.target):
+        with fetch.part.open("r+b") as file:
+            file.truncate(size)
+            came = hashlib.file_digest(file, "sha256").hexdigest()
+            os.fsync(file.fileno())
+        if came != sent:
+            fetch.part.unlink()
+            raise TransferError(
+                f"{fetch.lines.name}: {fetch.source} arrived damaged and was removed: "
+                f"{size} bytes, sha256 {sent} there, {came} here",
+                advice="Does anything write to it? Run the same command again; should it happen "
+                "twice, suspect network or memory.",
+            )
+        fetch.part.replace(fetch.target)
+    return came
+
+
+class _Fetch:
+    """What the lanes do for one file."""
+
+    def __init__(self, lines: Lines, source: str, target: Path, part: Path) -> None:
+        self.lines = lines
+        self.block = lines.block
+        self.source = source
+        self.target = target
+        self.part = part
+        self.packed = Path(source).suffix.lower() in PLAIN
+
+    def missing(self, count: int) -> list[int]:
+        """The blocks that are not here, or are not the host's."""
+        here = list(parts.digests(str(self.part), self.block, count))
+        if not here:
+            return list(range(count))
+        asked = {"path": self.source, "block": self.block, "count": len(here)}
+        there = lanes.again(
+            self.lines, self.source, lambda link: list(link.exchange("parts.digests", asked))
+        )
+        return [n for n in range(count) if n >= len(here) or here[n] != there[n]]
+
+    def move(self, link: Link, number: int, moved: Callable[[int], None]) -> bool:
+        """Fetch one block; whether it came undamaged."""
+        arguments = {
+            "path": self.source,
+            "offset": number * self.block,
+            "length": self.block,
+            "chunk": self.lines.chunk,
+            "packed": self.packed,
+        }
+        digest = hashlib.sha256()
+        items = link.exchange("parts.send", arguments, AHEAD)
+        with contextlib.closing(items), local("write", self.target):
+            descriptor = os.open(self.part, os.O_RDWR | os.O_CREAT | _BINARY, 0o666)
+            with os.fdopen(descriptor, "r+b") as file:
+                file.seek(number * self.block)
+                while True:
+                    try:
+                        item = next(items)
+                    except StopIteration as end:
+                        return bool(end.value == digest.hexdigest())
+                    try:
+                        data = parts.unpack(item) if self.packed else item
+                    except ValueError:
+                        return False
+                    file.write(data)
+                    digest.update(data)
+                    moved(len(data))

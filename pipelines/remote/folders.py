@@ -1,0 +1,44 @@
+r"""Directories that only administrators may change: what lies in them is run by one, or by SYSTEM.
+
+Below the root of a drive (``C:\b``) every user may change what others made there, unless that is
+taken away when the directory is made (https://learn.microsoft.com/windows/win32/secauthz).
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import sys
+
+from .process import capture
+
+_TIMEOUT = 60.0
+_SYSTEM, _ADMINISTRATORS, _USERS = "*S-1-5-18", "*S-1-5-32-544", "*S-1-5-32-545"
+
+
+def make(path: str | pathlib.Path) -> None:
+    """Make the directory and those above it; harmless when it is there. Raises ``OSError``.
+
+    On Windows the topmost new one is for administrators, and whoever makes it, to change.
+    """
+    wanted = pathlib.Path(path)
+    missing = [folder for folder in (wanted, *wanted.parents) if not folder.exists()]
+    wanted.mkdir(parents=True, exist_ok=True)
+    if missing and sys.platform == "win32":
+        protect(missing[-1], readable=True)
+
+
+def protect(folder: pathlib.Path, *, readable: bool) -> None:
+    """Take other users' rights on a new directory away, but for reading if ``readable``."""
+    rights = [f"{who}:(OI)(CI)F" for who in (_SYSTEM, _ADMINISTRATORS)]
+    user, domain = os.environ.get("USERNAME"), os.environ.get("USERDOMAIN")
+    if user and domain:  # who may be no administrator, and must not lock himself out
+        rights.append(f"{domain}\\{user}:(OI)(CI)F")
+    if readable:
+        rights.append(f"{_USERS}:(OI)(CI)RX")
+    plain = str(folder).removeprefix("\\\\?\\")
+    command = ["icacls.exe", plain, "/inheritance:r", "/grant:r", *rights]
+    code, output = capture(command, timeout=_TIMEOUT)
+    if code:
+        folder.rmdir()
+        raise OSError(f"icacls {plain} left with {code}: {output.strip()[-500:]}")

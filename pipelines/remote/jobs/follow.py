@@ -1,0 +1,66 @@
+"""Following and ending a job."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Generator
+from typing import Any
+
+from ..rpc import idempotent
+from . import store
+
+_CHUNK = 256 * 1024
+_POLL = 0.1
+_SIGN = 10.0  # seconds after which an empty item shows a reader who has left
+
+
+def follow(directory: str, attempt: int, offset: int) -> Generator[Any, None, None]:
+    """Yield the log of ``attempt`` from ``offset`` on as it grows, then :func:`store.state`.
+
+    Empty bytes are a sign of life. It ends when the attempt does: with a result, lost, or because
+    there is a later attempt.
+    """
+    folder = store.place(directory)
+    signed = time.monotonic()
+    while True:
+        now = store.state(directory)  # before the log: what is written later is not missed
+        over = now["state"] != "running" or now["attempt"] != attempt
+        while data := _piece(folder, attempt, offset):
+            offset += len(data)
+            signed = time.monotonic()
+            yield data
+        if over:
+            yield now
+            return
+        if time.monotonic() - signed > _SIGN:
+            signed = time.monotonic()
+            yield b""
+        time.sleep(_POLL)
+
+
+def _piece(folder: Any, attempt: int, offset: int) -> bytes:
+    try:
+        with store.logs(folder, attempt).open("rb") as file:
+            file.seek(offset)
+            return bytes(file.read(_CHUNK))
+    except FileNotFoundError:
+        return b""
+
+
+@idempotent
+def cancel(directory: str, patience: float = 25.0) -> dict[str, Any]:
+    """End a job with everything that it started; its :func:`store.state` afterwards."""
+    folder = store.place(directory)
+    now = store.state(directory)
+    if now["state"] != "running":
+        return now
+    (folder / store.CANCEL).touch()
+    deadline = time.monotonic() + patience
+    while store.lives(folder) and time.monotonic() < deadline:
+        time.sleep(0.05)
+    if store.lives(folder) and now.get("pid"):
+        os.kill(int(now["pid"]), 9)  # on Windows TerminateProcess; its job object ends the rest
+        while store.lives(folder) and time.monotonic() < deadline + 5:
+            time.sleep(0.05)
+    return store.state(directory)

@@ -1,0 +1,138 @@
+"""Starts a job's runner so that it outlives whoever asks: connection, shell, WinRM, controller.
+
+WinRM puts everything a shell starts into a Windows job object, which ends with the shell and has a
+memory quota (https://github.com/ansible/ansible/issues/39327). Two ways lead out: CreateProcess
+with CREATE_BREAKAWAY_FROM_JOB, which WinRS allows and PowerShell remoting does not, and the Task
+Scheduler. Where neither is to be had the runner lives as long as the shell; the reason is kept.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import time
+import zipfile
+from collections.abc import Callable
+from typing import Any
+
+from .. import scheduler
+from ..rpc import idempotent
+from . import store
+
+_Process = subprocess.Popen[bytes]
+_STARTS = 30.0  # seconds that a runner may take until it holds its lock
+_MAIN = """
+import json, sys
+from remote.jobs import runner
+sys.exit(runner.run(sys.argv[1], json.loads(sys.argv[2])))
+"""
+_BREAKAWAY, _NEW_GROUP, _NO_WINDOW = 0x01000000, 0x00000200, 0x08000000
+
+
+@idempotent
+def start(directory: str, spec: dict[str, Any], again: bool = False) -> dict[str, Any]:
+    """Have the job in ``directory`` run, and return its :func:`store.state`.
+
+    One that runs is left alone, whoever started it; one that has ended too, unless ``again``.
+    ``spec``: ``title``, ``function`` ("builder.build") and ``arguments`` of a generator function
+    of this package that yields bytes for the log and its result, a dict, last.
+    """
+    folder = store.place(directory)
+    folder.mkdir(parents=True, exist_ok=True)
+    now = store.state(directory)
+    if now["state"] == "running" or (now["state"] == "ended" and not again):
+        return now
+    store.write(folder / store.SPEC, spec)
+    package = folder / "runner.pyz"
+    part = package.with_name(f"runner.{os.getpid()}.part")
+    part.write_bytes(_packed())
+    with contextlib.suppress(PermissionError):  # Windows: somebody else has just started it
+        os.replace(part, package)  # noqa: PTH105
+    part.unlink(missing_ok=True)
+    _detach(directory, os.path.join(directory, package.name), int(now["attempt"]) + 1)  # noqa: PTH118
+    return store.state(directory)
+
+
+def _packed() -> bytes:
+    """What the controller shipped, as a zip file that Python can run."""
+    loader: Any = sys.modules[__name__].__loader__
+    buffer = io.BytesIO()
+    with zipfile.ZipFile(buffer, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("__main__.py", _MAIN)
+        for name, (package, _, source) in loader.sources.items():
+            path = name.replace(".", "/") + ("/__init__.py" if package else ".py")
+            archive.writestr(path, source)
+    return buffer.getvalue()
+
+
+def _detach(directory: str, package: str, attempt: int) -> None:
+    """Try each way out in turn; raises ``RuntimeError`` when no runner came up."""
+    ways: dict[str, Callable[[list[str]], _Process | None]] = {"session": _session}
+    if sys.platform == "win32":
+        ways = {"breakaway": _breakaway, "task": _task, "shell": _shell}
+    failed: dict[str, str] = {}
+    for way, run in ways.items():
+        started = json.dumps({"way": way, "failed": failed, "attempt": attempt})
+        command = [sys.executable, "-B", package, directory, started]
+        try:
+            process = run(command)
+            if _came_up(store.place(directory), attempt, process):
+                return
+        except (OSError, RuntimeError) as error:
+            failed[way] = str(error)[:300]
+    raise RuntimeError(f"no job could be started: {failed}")
+
+
+def _came_up(folder: pathlib.Path, attempt: int, process: _Process | None) -> bool:
+    """Wait until the attempt has begun, whoever started it."""
+    deadline = time.monotonic() + _STARTS
+    while time.monotonic() < deadline:
+        code = process.poll() if process else None
+        told = store.read(folder / store.STATE) or {}
+        if int(told.get("attempt", 0)) >= attempt:
+            return True
+        if code is not None:
+            raise RuntimeError(f"the runner ended with exit code {code}")
+        time.sleep(0.02)
+    raise RuntimeError(f"the runner did not begin within {_STARTS:.0f} s")
+
+
+def _popen(command: list[str], **more: Any) -> _Process:
+    return subprocess.Popen(
+        command,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        close_fds=True,
+        **more,
+    )
+
+
+def _breakaway(command: list[str]) -> _Process:
+    return _popen(command, creationflags=_BREAKAWAY | _NEW_GROUP | _NO_WINDOW)
+
+
+def _shell(command: list[str]) -> _Process:
+    return _popen(command, creationflags=_NEW_GROUP | _NO_WINDOW)
+
+
+def _session(command: list[str]) -> _Process:
+    """A session of its own, without what marks this shell's processes."""
+    environment = {key: value for key, value in os.environ.items() if key != "WSMAN_COMMAND"}
+    return _popen(command, start_new_session=True, env=environment)
+
+
+def _task(command: list[str]) -> None:
+    """Through the Task Scheduler; the task itself is gone once it has begun."""
+    name = f"wcw-job-{os.getpid()}-{time.monotonic_ns()}"
+    scheduler.register(name, command, at_start=False)
+    try:
+        scheduler.start(name)
+        time.sleep(1.0)
+    finally:
+        scheduler.forget(name)

@@ -1,0 +1,121 @@
+"""What is on the host's disk about jobs: reading it, and telling whether a job still runs."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import time
+from typing import Any
+
+from ..files import long_path
+from ..locks import claim
+from ..rpc import idempotent
+
+SPEC, ALIVE, STATE, RESULT, CANCEL = "spec.json", "alive", "state.json", "result.json", "cancel"
+
+
+def place(directory: str) -> pathlib.Path:
+    """The job's directory, in a form without Windows' limit of 260 characters."""
+    return pathlib.Path(long_path(directory))
+
+
+def read(path: pathlib.Path) -> dict[str, Any] | None:
+    """A JSON object, or ``None`` when it is not there or not whole."""
+    for _ in range(3):
+        try:
+            found = json.loads(path.read_text("utf-8"))
+        except (FileNotFoundError, ValueError):
+            return None
+        except PermissionError:  # Windows: it is being replaced
+            time.sleep(0.05)
+        else:
+            return found if isinstance(found, dict) else None
+    return None
+
+
+def write(path: pathlib.Path, value: dict[str, Any]) -> None:
+    """Write a JSON object so that it is there whole or not at all, also after a power failure."""
+    part = path.with_name(f"{path.name}.{os.getpid()}.part")
+    with part.open("w", encoding="utf-8") as file:
+        json.dump(value, file, indent=1)
+        file.flush()
+        os.fsync(file.fileno())
+    for pause in (0.05, 0.2, 1.0, 3.0):
+        try:
+            os.replace(part, path)  # noqa: PTH105 - replaces on Windows too
+        except PermissionError:  # Windows: somebody reads it, or scans it
+            time.sleep(pause)
+        else:
+            return
+    os.replace(part, path)  # noqa: PTH105
+
+
+def lives(directory: pathlib.Path) -> bool:
+    """Whether the job's runner is alive, by its lock: process ids are used again, locks are not."""
+    if not (directory / ALIVE).exists():
+        return False
+    with claim(directory / ALIVE) as free:
+        return not free
+
+
+def logs(directory: pathlib.Path, attempt: int) -> pathlib.Path:
+    """The log of one attempt."""
+    return directory / f"log.{attempt}"
+
+
+@idempotent
+def state(directory: str) -> dict[str, Any]:
+    """``{"state", "attempt", "log_size", ...}`` of a job.
+
+    ``state`` is ``absent``, ``running``, ``ended`` (there is a result) or ``lost`` (it was started,
+    does not run and left no result). With it come what the runner and the launcher left.
+    """
+    folder = place(directory)
+    spec = read(folder / SPEC)
+    if spec is None or "function" not in spec:
+        return {"state": "absent", "attempt": 0, "log_size": 0}
+    # In this order: a runner that ends between the two looks has left its result.
+    running = lives(folder)
+    result = read(folder / RESULT)
+    told = read(folder / STATE) or {}
+    attempt = int(told.get("attempt", 0))
+    log = logs(folder, attempt)
+    return {
+        **told,
+        "state": "running" if running else "ended" if result is not None else "lost",
+        "attempt": attempt,
+        "title": spec.get("title", ""),
+        "result": None if running else result,
+        "log_size": log.stat().st_size if log.exists() else 0,
+        "heard": max((p.stat().st_mtime for p in (log, folder / STATE) if p.exists()), default=0.0),
+    }
+
+
+@idempotent
+def listed(root: str) -> list[dict[str, Any]]:
+    """The jobs below ``root``, the latest first: :func:`state` with ``id`` and ``directory``."""
+    found = []
+    for spec in place(root).glob(f"*/{SPEC}"):
+        directory = str(spec.parent)
+        with contextlib.suppress(OSError):  # removed meanwhile
+            told = state(directory)
+            if told["state"] != "absent":
+                found.append({"id": spec.parent.name, "directory": directory, **told})
+    return sorted(found, key=lambda job: -float(job.get("started", 0.0)))
+
+
+@idempotent
+def prefix_digest(directory: str, attempt: int, size: int) -> str:
+    """The sha256 of the first ``size`` bytes of a log; empty when it has fewer."""
+    digest, left = hashlib.sha256(), size
+    try:
+        with logs(place(directory), attempt).open("rb") as file:
+            while left and (data := file.read(min(left, 1 << 20))):
+                digest.update(data)
+                left -= len(data)
+    except FileNotFoundError:
+        return ""
+    return "" if left else digest.hexdigest()

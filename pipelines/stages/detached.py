@@ -1,0 +1,205 @@
+"""Detached jobs as the controller sees them: start, follow, lose the connection, find it again."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import time
+from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from pipelines.console import safe, say
+from pipelines.errors import AuthError, BuildError, HostError, PipelineError, RemoteError
+from pipelines.hosts.base import raise_remote
+from pipelines.stages.work import Work
+
+#: Attempts that may end without a result within an hour before a person must look.
+ATTEMPTS, HOUR = 4, 3600.0
+#: Seconds without any contact after which the controller gives up; the job does not.
+PATIENCE = 1800.0
+_PAUSES = (1.0, 2.0, 5.0, 10.0, 20.0)
+
+
+@dataclass
+class Job:
+    """One job of a run, and how much of its log is here."""
+
+    work: Work
+    directory: str
+    spec: dict[str, Any]
+    log: Path
+    keep: Callable[[dict[str, Any]], bool] = lambda _: False
+    """Whether the result of a job that has ended is taken as it is, instead of running it again."""
+    error: type[PipelineError] = BuildError
+    """What is raised when the job itself is to blame."""
+    patience: float = PATIENCE
+    attempt: int = 0
+    base: int = 0
+    """Where the log of this attempt begins in ``log``, in bytes."""
+    offset: int = 0
+    """How much of this attempt's log is in ``log``, in bytes."""
+    lost: list[str] = field(default_factory=list)
+    """Why attempts ended without a result."""
+    _recent: list[float] = field(default_factory=list)
+    _heard: float = 0.0
+    _tries: int = 0
+
+    @property
+    def key(self) -> str:
+        """The job's name in the record."""
+        return self.log.stem
+
+    def follow(self) -> Iterator[Any]:
+        """Yield the job's log as bytes and, last, its result.
+
+        Raises :class:`HostError` when there was no contact for ``patience`` seconds, ``AuthError``
+        when the host refuses the sign-in, ``error`` when attempt after attempt is lost. In each
+        case the job, if it runs, goes on.
+        """
+        again = False
+        if not self._resume():
+            again = self._must_run()
+            if self.log.exists():
+                os.truncate(self.log, 0)
+        self._heard = time.monotonic()
+        while True:
+            try:
+                self._begin(again=again)
+                again = False
+                now = yield from self._read()
+            except RemoteError as error:
+                if error.kind != "RuntimeError":  # as launch.start says that no runner came up
+                    raise
+                self._lose(error.message)
+            except HostError as error:
+                self._wait(error)
+            else:
+                if now["state"] == "ended" and now["attempt"] == self.attempt:
+                    self._remember()
+                    yield self._outcome(now["result"])
+                    return
+
+    def _read(self) -> Generator[Any, None, dict[str, Any]]:
+        """Yield the log as it comes; the state of the job once this attempt has ended."""
+        items = self.work.session.stream(
+            "jobs.follow.follow",
+            directory=self.directory,
+            attempt=self.attempt,
+            offset=self.offset,
+        )
+        for item in items:
+            self._heard, self._tries = time.monotonic(), 0
+            if isinstance(item, dict):
+                return item
+            if item:
+                self.offset += len(item)
+                yield item
+        raise HostError(f"{self.work.host.name}: the log ended without a state")
+
+    def _wait(self, error: HostError) -> None:
+        """Wait a moment before the next try, or raise what is to be told instead of one."""
+        advice = (
+            f"The job goes on at {self.work.host.name}: the same command finds it again, "
+            "invoke jobs shows it."
+        )
+        if isinstance(error, AuthError):
+            raise AuthError(error.message, advice=f"{error.advice} {advice}".strip()) from error
+        if time.monotonic() - self._heard > self.patience:
+            raise HostError(error.message, advice=advice) from error
+        if not self._tries:
+            say(f"connection lost, the job goes on there: {error.message}", "yellow")
+        time.sleep(_PAUSES[min(self._tries, len(_PAUSES) - 1)])
+        self._tries += 1
+
+    def _must_run(self) -> bool:
+        now = self.work.session.call("jobs.store.state", directory=self.directory)
+        return now["state"] != "ended" or not self.keep(dict(now["result"]["result"]))
+
+    def _begin(self, *, again: bool) -> None:
+        """Have it run, and take up the attempt that does."""
+        if self.attempt:
+            now = self.work.session.call("jobs.store.state", directory=self.directory)
+            if now["state"] == "lost" and now["attempt"] == self.attempt:
+                self._restarted(now)
+        now = self.work.session.call(
+            "jobs.launch.start", directory=self.directory, spec=self.spec, again=again
+        )
+        if now["attempt"] == self.attempt:
+            return
+        size = self.log.stat().st_size if self.log.exists() else 0
+        self.attempt, self.base, self.offset = int(now["attempt"]), size, 0
+        self._remember(way=now.get("way"), failed=now.get("failed"))
+        if failed := now.get("failed"):
+            say(f"started {now['way']}: {safe(str(failed), 300)}", style="yellow")
+
+    def _remember(self, **more: Any) -> None:
+        """Write down what a later process needs to go on from here."""
+        place = {"directory": self.directory, "attempt": self.attempt, "base": self.base}
+        known = {"lost": self.lost, **{k: v for k, v in more.items() if v}}
+        host = {"host": self.work.host.name, "offset": self.offset}
+        self.work.run.put_job(self.key, place | known | host)
+
+    def _resume(self) -> bool:
+        """Take up what a process before this one has left in the run; whether there was any."""
+        left = self.work.run.jobs().get(self.key)
+        if left is None or left["directory"] != self.directory:
+            return False
+        now = self.work.session.call("jobs.store.state", directory=self.directory)
+        if now["attempt"] != left["attempt"]:
+            return False
+        self.attempt, self.base = int(left["attempt"]), int(left["base"])
+        self.lost = list(left["lost"])
+        self.offset = max(0, self.log.stat().st_size - self.base) if self.log.exists() else 0
+        if self.offset and self._digest_there() != self._digest_here():
+            with self.log.open("r+b") as file:
+                file.truncate(self.base)
+            self.offset = 0
+        say(f"found again: attempt {self.attempt}, {self.offset:,} bytes of its log are here")
+        return True
+
+    def _digest_there(self) -> str:
+        told = self.work.session.call(
+            "jobs.store.prefix_digest",
+            directory=self.directory,
+            attempt=self.attempt,
+            size=self.offset,
+        )
+        return str(told)
+
+    def _digest_here(self) -> str:
+        with self.log.open("rb") as file:
+            file.seek(self.base)
+            return hashlib.file_digest(file, "sha256").hexdigest()
+
+    def _restarted(self, now: dict[str, Any]) -> None:
+        """It ended without a result: note why, if that can be told, and let it begin again."""
+        boot = self.work.session.call("power.boot_identity")
+        self._lose("the host was restarted" if now.get("boot") != boot else "its process was ended")
+
+    def _lose(self, why: str) -> None:
+        """Count an attempt that left nothing; too many are an error."""
+        now = time.monotonic()
+        self.lost.append(why)
+        self._recent = [*(at for at in self._recent if now - at < HOUR), now]
+        self._remember()
+        if len(self._recent) >= ATTEMPTS:
+            raise self.error(
+                f"{self.work.host.name} lost the job {len(self._recent)} times within an hour: "
+                f"{'; '.join(self.lost[-ATTEMPTS:])}",
+                advice="Memory is the usual reason: try --jobs 1. Finished units are kept.",
+            )
+        say(f"{why}: going on from the finished units", style="yellow")
+
+    def _outcome(self, told: dict[str, Any]) -> dict[str, Any]:
+        """What the job's function left as its result; raises what it raised, as a call would."""
+        result = dict(told["result"])
+        if told["cancelled"]:
+            raise self.error(
+                f"the job was cancelled at {self.work.host.name}",
+                advice="Finished units are kept: the same command goes on from them.",
+            )
+        if error := result.get("error"):
+            raise_remote(self.work.host.name, error)
+        return result

@@ -1,0 +1,100 @@
+"""``invoke jobs``: what runs or ran on a host; follow it, end it."""
+
+from __future__ import annotations
+
+import re
+import sys
+import time
+from typing import Any
+
+from rich.table import Table
+
+from pipelines.console import console, host_line, safe, say
+from pipelines.errors import ConfigError
+from pipelines.stages.logs import log_lines
+from pipelines.stages.work import Work
+
+_COLOURS = {"running": "green", "ended": "", "lost": "yellow", "cancelled": "yellow"}
+
+
+def show(work: Work) -> None:
+    """Print the host's jobs as a table, the latest first."""
+    jobs = _jobs(work)
+    if not jobs:
+        say(f"no jobs at {work.host.name}")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("job", "what", "state", "try", "started", "took", "way"):
+        table.add_column(column, no_wrap=column in ("job", "started", "took"), overflow="fold")
+    for job in jobs:
+        table.add_row(*_row(job))
+    console.print(table)
+
+
+def follow(work: Work, name: str) -> None:
+    """Print a job's log from its beginning until it ends; leaving does not end the job."""
+    job = _find(work, name)
+    items = work.session.stream(
+        "jobs.follow.follow", directory=job["directory"], attempt=job["attempt"], offset=0
+    )
+    with open("/dev/null" if sys.platform != "win32" else "nul", "wb") as nowhere:  # noqa: PTH123
+        for line in log_lines(iter(items), nowhere):
+            if isinstance(line, dict):
+                say(f"{job['id']}: {_word(line)}")
+            else:
+                host_line(line)
+
+
+def cancel(work: Work, name: str) -> None:
+    """End a job and everything it started; finished units are kept."""
+    job = _find(work, name)
+    told = work.session.call("jobs.follow.cancel", directory=job["directory"])
+    say(f"{job['id']}: {_word(told)}", style="green")
+
+
+def _jobs(work: Work) -> list[dict[str, Any]]:
+    found = work.session.call("jobs.store.listed", root=work.layout.build_root)
+    return [job for job in found if isinstance(job, dict)]
+
+
+def _find(work: Work, name: str) -> dict[str, Any]:
+    """The job whose id begins with ``name``, or :class:`ConfigError` with the ones there are."""
+    jobs = _jobs(work)
+    found = [job for job in jobs if str(job["id"]).startswith(name)]
+    if len(found) == 1:
+        return found[0]
+    there = ", ".join(safe(str(job["id"]), 40) for job in (found or jobs)[:8]) or "none"
+    what = "more than one job" if found else "no job"
+    raise ConfigError(f"{what} {name!r} at {work.host.name}", advice=f"There are: {there}")
+
+
+def _word(job: dict[str, Any]) -> str:
+    """The state, with its outcome."""
+    told = job.get("result") or {}
+    if told.get("cancelled"):
+        return "cancelled"
+    code = dict(told.get("result") or {}).get("exit")
+    return str(job["state"]) if code is None else f"{job['state']}, exit {code}"
+
+
+def _row(job: dict[str, Any]) -> tuple[str, ...]:
+    word = safe(_word(job), 40)
+    colour = _COLOURS.get(re.split(r"\W", word)[0], "")
+    started = float(job.get("started", 0.0))
+    ended = float((job.get("result") or {}).get("ended", time.time()))
+    known = started > 0
+    return (
+        safe(str(job["id"]), 40),
+        safe(str(job.get("title", "")), 40),
+        f"[{colour}]{word}[/{colour}]" if colour else word,
+        str(job["attempt"]),
+        time.strftime("%m-%d %H:%M", time.localtime(started)) if known else "",
+        _span(ended - started) if known else "",
+        safe(str(job.get("way", "")), 20),
+    )
+
+
+def _span(seconds: float) -> str:
+    minutes, rest = divmod(max(0, int(seconds)), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"

@@ -1,0 +1,1 @@
+"""The tool-chain lock: read, fetch what it pins, complete it, hand it on."""

@@ -1,0 +1,83 @@
+"""One controller of the campaign, as a process that can be killed: upload, build, bring home.
+
+``controller.py ORDER`` where ORDER is a JSON file. What it uses is the product's: sessions over
+WinRS, transfers, the run's record, detached jobs. Run again, it goes on.
+"""
+
+from __future__ import annotations
+
+import json
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, cast
+
+from pipelines.hosts.base import Session
+from pipelines.hosts.channel import bootstrap_command, open_session
+from pipelines.hosts.transports.winrs import Endpoint, WinRSStream
+from pipelines.run import Run, write_atomic
+from pipelines.stages import detached
+from pipelines.stages.detached import Job
+from pipelines.stages.work import Work
+
+detached._PAUSES = (0.05, 0.2, 0.5, 1.0, 1.0)
+
+
+@dataclass
+class Named:
+    name: str
+
+
+@dataclass
+class Bench:
+    session: Session
+    run: Run
+    host: Named
+
+
+class Password:
+    """Read from its file at each sign-in, as from a keyring."""
+
+    def __init__(self, path: str) -> None:
+        self.path = Path(path)
+
+    def get_secret_value(self) -> str:
+        return self.path.read_text()
+
+
+def main(order: dict[str, Any]) -> None:
+    endpoint = Endpoint(
+        order["url"], "builder", Password(order["password"]), operation_timeout=2, read_timeout=6
+    )
+
+    def stream() -> WinRSStream:
+        return WinRSStream(endpoint, bootstrap_command(sys.executable))
+
+    facts = {"build": order["build"]}
+    run = Run.take_up(Path(order["out"]), facts) or Run.create(Path(order["out"]), "c", facts)
+    session = open_session(
+        stream(), name="simulated", reconnect=stream, pauses=(0.05, 0.2, 0.5, 1.0, 1.0)
+    )
+    there = Path(order["there"])
+    with session, run.stage("build") as detail:
+        session.put(Path(order["source"]), str(there / "source"))
+        command = [sys.executable, order["program"], str(there)]
+        spec = {"title": "c", "function": "process.stream", "arguments": {"command": command}}
+        bench = cast(Work, Bench(session, run, Named("simulated")))
+        job = Job(
+            bench, str(there), spec, run.path / "build.log", keep=lambda left: left.get("exit") == 0
+        )
+        with job.log.open("ab") as log:
+            for item in job.follow():
+                if isinstance(item, dict):
+                    detail["result"] = item
+                else:
+                    log.write(item)
+                    log.flush()
+        session.get(str(there / "wheel"), Path(order["home"]) / "wheel")
+        detail["lost"] = job.lost
+    write_atomic(Path(order["home"]) / "done", json.dumps(detail["result"]).encode())
+
+
+if __name__ == "__main__":
+    main(json.loads(Path(sys.argv[1]).read_text()))

@@ -1,0 +1,219 @@
+"""Restart and wait with the real client, against a WinRM service that goes down and comes back."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from simulated_windows import PASSWORD, SimulatedWindows
+from tenacity.wait import wait_fixed
+
+from pipelines.errors import AuthError, HostError
+from pipelines.hosts.base import Session
+from pipelines.hosts.sandbox.wsman import write_credentials
+from pipelines.hosts.sessions import over_winrs
+from pipelines.hosts.windows import reboot
+from pipelines.hosts.windows.reboot import reboot_and_wait
+
+pytestmark = pytest.mark.faults
+
+
+class Lab:
+    """A simulated host, and ``reboot_and_wait`` with its stand-ins for shutdown.exe and kernel."""
+
+    def __init__(self, windows: SimulatedWindows) -> None:
+        self.windows = windows
+        self.sessions: list[Session] = []
+        self.attempts = 0
+        self.told: list[str] = []
+        self.codes("0")
+
+    def codes(self, codes: str) -> None:
+        """What shutdown.exe leaves with, call after call."""
+        (self.windows.place / "codes").write_text(codes)
+
+    def asked(self) -> list[str]:
+        """What shutdown.exe was called with."""
+        return (self.windows.place / "shutdown-log").read_text().split()
+
+    def connect(self) -> Session:
+        self.attempts += 1
+        session = over_winrs(self.windows.endpoint(), sys.executable, "lab")
+        self.sessions.append(session)
+        return session
+
+    def restart(self, session: Session, *, timeout: float = 30.0) -> Session:
+        made = reboot_and_wait(
+            self.connect,
+            session,
+            timeout=timeout,
+            command=["shutdown.exe", "/r"],
+            abort_command=["shutdown.exe", "/a"],
+            identity=str(self.windows.place / "boot-id"),
+            pauses=wait_fixed(0.2),
+            progress=self.told.append,
+        )
+        assert made is self.sessions[-1]
+        assert made is not session
+        return made
+
+    def down(self, seconds: float, identity: str = "boot-2") -> None:
+        """Off, with every shell, and on again ``seconds`` later."""
+        self.windows.stop()
+        self.windows.boot(identity)
+        time.sleep(seconds)
+        self.windows.start()
+
+    def shells(self) -> int:
+        return len(self.windows.server.shells) if self.windows.server else 0
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    place = tmp_path / "windows"
+    place.mkdir()
+    lab = Lab(SimulatedWindows(place))
+    yield lab
+    for session in lab.sessions:
+        session.close()
+    lab.windows.stop()
+
+
+@pytest.mark.parametrize(
+    ("lingers", "off"),
+    [
+        pytest.param(0.0, 0.0, id="quickly"),
+        pytest.param(0.0, 1.5, id="refuses connections for a while"),
+        pytest.param(1.5, 0.5, id="answers for a while before it goes down"),
+    ],
+)
+def test_restart(lab: Lab, lingers: float, off: float) -> None:
+    old = lab.connect()
+    assert old.call("rpc.ping")
+
+    def go() -> None:
+        time.sleep(lingers)
+        lab.down(off)
+
+    going = lab.windows.when_asked(go)
+    new = lab.restart(old)
+    going.join(10)
+    assert new.call("power.boot_identity", path=str(lab.windows.place / "boot-id")) == "boot-2"
+    assert lab.asked() == ["/r"]
+    with pytest.raises(HostError, match="session is closed"):
+        old.call("rpc.ping")
+    if off > 1:
+        assert lab.attempts > 3
+        assert lab.told
+    assert lab.shells() == 1, "only the returned session has one"
+
+
+def test_somebody_had_scheduled_one(lab: Lab) -> None:
+    lab.codes("1190 0 0")
+    old = lab.connect()
+    lab.windows.when_asked(lambda: lab.down(0.2))
+    assert lab.restart(old).call("rpc.ping")
+    assert lab.asked() == ["/r", "/a", "/r"]
+
+
+def test_refused(lab: Lab) -> None:
+    lab.codes("5")
+    old = lab.connect()
+    with pytest.raises(HostError, match="refused to restart: exit code 5: The operation") as caught:
+        lab.restart(old)
+    assert "allowed to shut down" in caught.value.advice
+    assert lab.attempts == 1
+
+
+def test_goes_down_before_shutdown_has_answered(lab: Lab) -> None:
+    slow = lab.windows.place / "bin/shutdown.exe.py"
+    slow.write_text(slow.read_text() + "import time\ntime.sleep(20)\n")
+    old = lab.connect()
+    lab.windows.when_asked(lambda: lab.down(0.5))
+    began = time.monotonic()
+    assert lab.restart(old).call("rpc.ping")
+    assert time.monotonic() - began < 15
+
+
+def test_restarts_once_more(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Updates do that: it is back, and goes down again before the second answer."""
+    monkeypatch.setattr(reboot, "SETTLE", 1.0)
+    old = lab.connect()
+    connect = lab.connect
+    again = threading.Timer(0.5, lab.down, (0.3, "boot-3"))
+
+    def connect_and_lose() -> Session:
+        session = connect()
+        back = (lab.windows.place / "boot-id").read_text() == "boot-2\n"
+        if back and not again.ident:
+            again.start()
+        return session
+
+    monkeypatch.setattr(lab, "connect", connect_and_lose)
+    lab.windows.when_asked(lambda: lab.down(0))
+    new = lab.restart(old)
+    assert again.ident
+    assert new.call("power.boot_identity", path=str(lab.windows.place / "boot-id")) == "boot-3"
+
+
+def users(lab: Lab, password: str) -> None:
+    write_credentials(lab.windows.place / "users", "builder", password)
+
+
+def down_with_password(lab: Lab, password: str) -> None:
+    lab.windows.stop()
+    users(lab, password)
+    lab.windows.boot("boot-2")
+    lab.windows.start()
+
+
+def test_sign_in_is_refused_at_first(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    old = lab.connect()
+    refused: list[AuthError] = []
+    connect = lab.connect
+
+    def counting() -> Session:
+        try:
+            return connect()
+        except AuthError as error:
+            refused.append(error)
+            users(lab, PASSWORD)  # the machine's account database is up now
+            raise
+
+    monkeypatch.setattr(lab, "connect", counting)
+    lab.windows.when_asked(lambda: down_with_password(lab, "not yet"))
+    assert lab.restart(old).call("rpc.ping")
+    assert len(refused) == 1
+
+
+def test_sign_in_stays_refused(lab: Lab) -> None:
+    old = lab.connect()
+    going = lab.windows.when_asked(lambda: down_with_password(lab, "changed by somebody"))
+    began = time.monotonic()
+    with pytest.raises(AuthError):
+        lab.restart(old)
+    going.join(10)
+    assert time.monotonic() - began < 20, "there is nothing to wait for"
+
+
+@pytest.mark.parametrize(
+    ("then", "message"),
+    [
+        (lambda _: None, "has not restarted within 2 s"),
+        (lambda lab: lab.windows.stop(), r"did not come back within 2 s; the last attempt: "),
+    ],
+)
+def test_gives_up(lab: Lab, then: Callable[[Lab], None], message: str) -> None:
+    old = lab.connect()
+    lab.windows.when_asked(lambda: then(lab))
+    began = time.monotonic()
+    with pytest.raises(HostError, match=message) as caught:
+        lab.restart(old, timeout=2)
+    assert time.monotonic() - began < 5
+    assert caught.value.advice
+    time.sleep(0.3)
+    assert lab.shells() == 0, "what was connected is let go"

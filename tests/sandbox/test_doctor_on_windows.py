@@ -1,0 +1,132 @@
+"""The doctor on genuine Windows CPython: what is asked there, and what comes of it."""
+
+from __future__ import annotations
+
+import io
+import json
+import time
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from pipelines.doctor import report, run
+from pipelines.doctor.inspect import inspect_host, measure_skew
+from pipelines.stages.work import Work
+
+pytestmark = pytest.mark.sandbox
+
+#: What a part must have, and of which types; a dict stands for the keys below.
+MACHINE: dict[str, Any] = {
+    "system": dict,
+    "wine": str,
+    "cpu": {"model": (str, type(None)), "cores": int},
+    "commit": {"limit": int, "used": int},
+    "job": (dict, type(None)),
+    "page_file": list,
+    "long_paths": bool,
+    "temp": {
+        "TEMP": {"path": str, "exists": bool, "machine": (str, type(None))},
+        "TMP": {"path": str, "exists": bool, "machine": (str, type(None))},
+    },
+    "disks": {"C:\\": {"path": str, "free": int, "total": int}, "C:\\b": dict, "C:\\t": dict},
+    "up_since": float,
+    "administrator": bool,
+}
+FACTS: dict[str, Any] = {
+    "platform": str,
+    "windows": {"version": str, "build": int, "server": bool},
+    "machine": str,
+    "python": str,
+    "python_bits": int,
+    "cpus": int,
+    "memory": {"total": int, "available": int},
+    "time": float,
+}
+
+
+def assert_shape(found: Any, shape: Any, where: str = "") -> None:
+    if not isinstance(shape, dict):
+        assert isinstance(found, shape), f"{where}: {found!r}"
+        return
+    assert isinstance(found, dict), f"{where}: {found!r}"
+    for key, below in shape.items():
+        assert_shape(found.get(key), below, f"{where}/{key}")
+
+
+def test_the_machine(work: Work) -> None:
+    found = work.session.call("inspection.machine.machine", paths=["C:\\b", "C:\\t"])
+    assert_shape(found, MACHINE)
+    assert found["problems"] == {}
+    assert found["disks"]["problems"] == {}
+    assert found["wine"][0].isdigit()
+    assert found["commit"]["limit"] > found["commit"]["used"] > 1 << 20
+    assert found["disks"]["C:\\"]["total"] > found["disks"]["C:\\"]["free"] > 1 << 20
+    assert found["up_since"] <= time.time()
+    assert found["cpu"]["cores"] == work.facts["cpus"]
+
+
+def test_the_facts(work: Work) -> None:
+    assert_shape(work.facts, FACTS)
+    assert work.facts["problems"] == {}
+    assert (work.facts["platform"], work.facts["python_bits"]) == ("win32", 64)
+    assert work.facts["machine"] == "AMD64"
+
+
+def test_tools_are_asked_for_their_version(work: Work) -> None:
+    """python.exe is a tool that is there for certain."""
+    beside = work.host.executable.rpartition("\\")[0]
+    found = work.session.call(
+        "inspection.tools.tools", cuda=r"C:\no", programs={"python": [beside], "no-tool": []}
+    )
+    assert found["python"]["version"] == work.facts["python"]
+    assert found["python"]["path"].lower() == work.host.executable.lower()
+    assert found["no-tool"] is None
+    assert found["gpus"] is None
+    assert found["visual_studio"] == []
+    assert found["problems"] == {}
+
+
+def test_services_that_wine_lacks(work: Work) -> None:
+    found = work.session.call("inspection.services.services")
+    assert {"winrm_plugin", "winrm_shell", "defender", "exclusions"} <= found.keys()
+    assert found["defender"] is None
+    assert isinstance(found["exclusions"], list)
+    assert found["winrm_shell"] is None
+    assert found["problems"]["winrm_shell"]  # Wine has no winrm.cmd
+
+
+def test_clocks_of_one_machine_agree(work: Work) -> None:
+    assert abs(measure_skew(work.session)) < 1
+
+
+def test_the_host_part_by_part(work: Work) -> None:
+    found = inspect_host(work)
+    assert found["problems"] == {}
+    assert set(found) == {"skew", "facts", "machine", "tools", "problems"}
+
+
+def test_nothing_is_wrong_with_a_sandbox(work: Work, capsys: pytest.CaptureFixture[str]) -> None:
+    work.session.call("facts.facts")  # what a start tells is told by now
+    capsys.readouterr()
+    outcome = run.run_doctor(work, as_json=True)
+    out, _ = capsys.readouterr()
+    told = json.loads(out, parse_constant=pytest.fail)
+    assert (told["schema"], told["host"]) == (1, "sandbox")
+    assert told["order"]["sandbox"] is True
+    assert told["summary"]["error"] == 0
+    assert told["summary"]["unknown"] == 0
+    assert outcome.exit_code == 0
+    by_name = {(v.area, v.name): v for v in outcome.verdicts}
+    assert by_name["this machine", "Wine"].found.startswith("wine-")
+    assert by_name["host", "operating system"].found.startswith("Wine ")
+    assert by_name["host", "clock"].level == "ok"
+    assert by_name["tool chain", "what goes with what"].level == "ok"
+    # Memory, and what is not provisioned yet, may be worth a warning; nothing else is.
+    warned = {name for (_, name), verdict in by_name.items() if verdict.level == "warning"}
+    assert warned <= {"memory", "commit limit", "CUDA compiler", "long paths", "TEMP and TMP"}
+    console = Console(width=80, record=True, file=io.StringIO())
+    console.print(report.table(outcome.verdicts, outcome.order), soft_wrap=False, crop=False)
+    rows = console.export_text().splitlines()
+    assert rows[0].startswith("Doctor sandbox: smoke-attention for cp311, CUDA 13.0, 80+PTX")
+    assert sum(row[:3] in ("✓  ", "!  ") for row in rows) == len(outcome.verdicts)

@@ -1,0 +1,1124 @@
+"""The doctor: each verdict at its edges, hostile facts, the table, the JSON, the exit code."""
+
+from __future__ import annotations
+
+import copy
+import io
+import json
+import re
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from pipelines import errors as pipeline_errors
+from pipelines.config import Config, load_recipe
+from pipelines.console import say
+from pipelines.doctor import diagnose, inspect, machine, paths, report, run, services, thresholds
+from pipelines.doctor.model import LEVELS, Facts, Order, Verdict, worst
+from pipelines.errors import ConfigError, HostError, RemoteError, SetupError
+from pipelines.hosts.base import Capabilities, Session
+from pipelines.pipeline import take_order
+from pipelines.plan.compat import load_compat
+from pipelines.plan.resources import load_resources
+from pipelines.stages.work import Work
+from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
+
+GIB = 1 << 30
+GONE = object()
+ORDER = Order(
+    host="lab1",
+    recipe="flash",
+    python="3.11",
+    cuda="12.8",
+    torch="2.8.0",
+    toolset="14.44",
+    archs="80;90",
+    jobs=4,
+    gpu=True,
+)
+BARE = Order(
+    host="sandbox",
+    recipe="smoke",
+    python="3.11",
+    cuda="13.0",
+    archs="80",
+    sandbox=True,
+    msvc=False,
+    services=False,
+)
+GPU = {"name": "NVIDIA L4", "capability": "8.9", "driver": "572.61", "model": "TCC", "memory": "1"}
+QUOTAS = {"MaxMemoryPerShellMB": 8192, "MaxProcessesPerShell": 200}
+#: A machine and a host on which nothing is wrong.
+GOOD: dict[str, Any] = {
+    "controller": {
+        "system": "Linux 6.1, x86_64",
+        "python": "3.11.2",
+        "disks": {
+            "cache": {"path": "/home/me/.cache", "free": 40 * GIB, "total": 90 * GIB},
+            "out": {"path": "/home/me/out", "free": 40 * GIB, "total": 90 * GIB},
+        },
+        "git": "2.39.5",
+        "time": 2_000_000_000.0,
+        "newest_file": 1_999_999_999.0,
+        "lock": {
+            "tools": 13,
+            "unpinned": [],
+            "others": ["python-3.14"],
+            "error": None,
+            "missing": 0,
+            "missing_bytes": 0,
+        },
+        "wine": {"version": "wine-8.0"},
+    },
+    "host": {
+        "skew": 0.25,
+        "facts": {
+            "platform": "win32",
+            "windows": {"version": "10.0.20348", "build": 20348, "server": True},
+            "machine": "AMD64",
+            "python": "3.11.9",
+            "python_bits": 64,
+            "cpus": 16,
+            "memory": {"total": 64 * GIB},
+            "problems": {},
+        },
+        "machine": {
+            "system": {"EditionID": "ServerStandard"},
+            "wine": None,
+            "cpu": {"model": "AMD EPYC 7763", "cores": 16},
+            "commit": {"limit": 96 * GIB, "used": 8 * GIB},
+            "job": None,
+            "page_file": [r"C:\pagefile.sys 16384 65536"],
+            "long_paths": True,
+            "temp": {
+                "TEMP": {"path": r"C:\t", "exists": True, "machine": r"C:\t"},
+                "TMP": {"path": r"C:\t", "exists": True, "machine": r"C:\t"},
+            },
+            "disks": {"C:\\b": {"path": "C:\\", "free": 200 * GIB, "total": 500 * GIB}},
+            "administrator": True,
+            "problems": {},
+        },
+        "tools": {
+            "visual_studio": [{"path": r"C:\VS", "toolsets": ["14.44.35207"]}],
+            "nvcc": {"path": r"C:\cuda\12.8\bin\nvcc.exe", "version": "12.8.93"},
+            "gpus": [GPU],
+            "ninja": {"path": "ninja.exe", "version": "1.12.1"},
+            "git": {"path": "git.exe", "version": "2.50.1"},
+            "sccache": {"path": "sccache.exe", "version": "0.10.0"},
+            "problems": {},
+        },
+        "services": {
+            "winrm_plugin": QUOTAS,
+            "winrm_shell": QUOTAS,
+            "defender": {"scans": True},
+            "exclusions": [r"c:\B", "C:\\t\\"],
+            "problems": {},
+        },
+        "problems": {},
+    },
+}
+
+
+def changed(changes: dict[str, Any]) -> dict[str, Any]:
+    """GOOD with other values; a key is a path with ``/`` between its steps."""
+    facts = copy.deepcopy(GOOD)
+    for key, value in changes.items():
+        *above, last = key.split("/")
+        place = facts
+        for step in above:
+            place = place[step]
+        if value is GONE:
+            del place[last]
+        else:
+            place[last] = value
+    return facts
+
+
+def judge(name: str, changes: dict[str, Any], order: Order = ORDER) -> Verdict:
+    """The one verdict of that name (``area: name``) on GOOD with other values."""
+    area, _, title = name.partition(": ")
+    verdicts = diagnose(changed(changes), order)
+    (found,) = [v for v in verdicts if (v.area, v.name) == (area, title)]
+    return found
+
+
+def names(order: Order) -> list[str]:
+    return [f"{v.area}: {v.name}" for v in diagnose(GOOD, order)]
+
+
+def render(verdicts: list[Verdict], width: int, order: Order | None = ORDER) -> str:
+    console = Console(width=width, record=True, file=io.StringIO())
+    console.print(report.table(verdicts, order), soft_wrap=False, crop=False)
+    return console.export_text()
+
+
+def test_nothing_is_wrong_where_nothing_is_wrong() -> None:
+    verdicts = diagnose(GOOD, ORDER)
+    assert {v.level for v in verdicts} == {"ok"}
+    assert not [v for v in verdicts if v.cure or v.command]
+    assert len(verdicts) == len({(v.area, v.name) for v in verdicts}) == 38
+    assert diagnose(GOOD, ORDER) == verdicts
+
+
+def test_what_is_not_meant_to_be_there_is_not_judged() -> None:
+    gone = set(names(ORDER)) - set(names(BARE))
+    assert {name for name in gone if name.startswith("services: ")} == {
+        "services: memory of this shell",
+        "services: shell, memory",
+        "services: shell, processes",
+        "services: plugin, memory",
+        "services: plugin, processes",
+        "services: Defender",
+    }
+    assert {"host: rights", "host: page file"} <= gone
+    assert not set(names(BARE)) - set(names(ORDER))
+
+
+MEMORY, PROCESSES = "MaxMemoryPerShellMB", "MaxProcessesPerShell"
+SHELL, PLUGIN = "host/services/winrm_shell", "host/services/winrm_plugin"
+TEMP, LOCK = "host/machine/temp", "controller/lock"
+WIN, TOOLS = "host/facts/windows", "host/tools"
+STUDIO = f"{TOOLS}/visual_studio"
+
+#: Verdict, facts that differ, level, what is found, and what cure or command say.
+# fmt: off
+CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
+    # -- this machine
+    ("this machine: operating system", {"controller/system": GONE}, "unknown", "not told", ""),
+    ("this machine: Python", {"controller/python": "3.10.14"}, "error", "3.10.14", "make setup"),
+    ("this machine: Python", {"controller/python": "3.14.0rc1"}, "ok", "3.14.0rc1", ""),
+    ("this machine: Python", {"controller/python": "4.0"}, "ok", "4.0", ""),
+    ("this machine: Python", {"controller/python": "new"}, "error", "new", "uv python install"),
+    ("this machine: Python", {"controller/python": 3.11}, "unknown", "not told", ""),
+    *[
+        (f"this machine: disk of {what}", {f"controller/disks/{key}/free": free}, level, said, cure)
+        for what, key, cured in (
+            ("downloads", "cache", "XDG_CACHE_HOME"),
+            ("runs", "out", "out in pipeline.yaml"),
+        )
+        for free, level, said, cure in (
+            (4 * GIB, "ok", "4.0 GiB free in /home/me", ""),
+            (4 * GIB - 1, "warning", "4.0 GiB free", cured),
+            (1 * GIB, "warning", "1.0 GiB free", cured),
+            (1 * GIB - 1, "error", "1.0 GiB free", cured),
+            (-1, "unknown", "not told", ""),
+            (True, "unknown", "not told", ""),
+            (float("nan"), "unknown", "not told", ""),
+        )
+    ],
+    ("this machine: disk of runs", {"controller/disks": None}, "unknown", "not told", ""),
+    ("this machine: lock", {f"{LOCK}/unpinned": ["torch"]}, "error", "torch", "invoke lock"),
+    ("this machine: lock", {f"{LOCK}/unpinned": list("abcdef")}, "error",
+     "not pinned: a, b, c, d and 2 more", "invoke lock"),
+    ("this machine: lock", {f"{LOCK}/error": "no tool 'x'"}, "error", "no tool 'x'",
+     "invoke lock"),
+    ("this machine: lock", {LOCK: None}, "unknown", "not told", ""),
+    ("this machine: downloads", {f"{LOCK}/missing": 3, f"{LOCK}/missing_bytes": 5 << 20}, "ok",
+     "3 files to fetch, 5 MiB: the network is needed once", ""),
+    ("this machine: downloads", {f"{LOCK}/missing": GONE}, "unknown", "not told", ""),
+    ("this machine: downloads", {f"{LOCK}/unpinned": ["x"]}, "unknown", "before the lock", ""),
+    ("this machine: downloads", {f"{LOCK}/error": "no x"}, "unknown", "before the lock", ""),
+    ("this machine: git", {"controller/git": None}, "warning", "not found", "apt-get install git"),
+    ("this machine: git", {"controller/git": GONE}, "unknown", "not told", ""),
+    ("this machine: clock", {"controller/time": 1_999_913_599.0}, "ok", "not behind", ""),
+    ("this machine: clock", {"controller/time": 1_999_913_598.0}, "error",
+     "1.0 days behind the files", "timedatectl set-ntp true"),
+    ("this machine: clock", {"controller/newest_file": "today"}, "unknown", "not told", ""),
+    ("this machine: Wine", {"controller/wine": {"error": "Wine is not installed",
+     "advice": "Type: sudo apt-get x"}}, "error", "Wine is not installed", "Type: sudo apt-get x"),
+    ("this machine: Wine", {"controller/wine": {"error": "Wine does not run: no"}}, "error",
+     "Wine does not run: no", "sudo apt-get install --no-install-recommends wine64 libwine-dev"),
+    ("this machine: Wine", {"controller/wine": {}}, "unknown", "not told", ""),
+    # -- the host
+    ("host: operating system", {}, "ok", "Windows Server 2022, build 20348, ServerStandard", ""),
+    ("host: operating system", {f"{WIN}/build": 17762}, "error", "build 17762", "Server 2022"),
+    ("host: operating system", {f"{WIN}/build": 17763}, "ok", "Windows Server 2019", ""),
+    ("host: operating system", {f"{WIN}/build": 17764}, "warning", "build 17764", "--host"),
+    ("host: operating system", {f"{WIN}/build": 19044, f"{WIN}/server": False}, "warning",
+     "Windows, build 19044", "--host"),
+    ("host: operating system", {f"{WIN}/server": "yes"}, "unknown", "not told", ""),
+    ("host: operating system", {WIN: None}, "unknown", "not told", ""),
+    ("host: operating system", {"host/facts/platform": "linux"}, "error", "linux", "--host"),
+    ("host: operating system", {"host/machine/wine": "8.0"}, "ok",
+     "Wine 8.0, as Windows 10.0.20348", ""),
+    ("host: processor", {}, "ok", "16 cores, AMD EPYC 7763", ""),
+    ("host: processor", {"host/facts/machine": "ARM64"}, "error", "ARM64", "--host"),
+    ("host: processor", {"host/machine/cpu": None}, "ok", "16 cores, AMD64", ""),
+    ("host: processor", {"host/facts/cpus": 0}, "unknown", "not told", ""),
+    ("host: Python", {"host/facts/python_bits": 32}, "error", "32 bits", "64-bit Python"),
+    ("host: Python", {"host/facts/python_bits": None}, "unknown", "not told", ""),
+    ("host: rights", {"host/machine/administrator": False}, "warning", "no administrator",
+     "LocalAccountTokenFilterPolicy"),
+    ("host: rights", {"host/machine/administrator": None,
+     "host/machine/problems": {"administrator": "denied"}}, "unknown", "denied", ""),
+    ("host: memory", {"host/facts/memory/total": 20 * GIB}, "ok", "5.0 GiB for each of 4", ""),
+    ("host: memory", {"host/facts/memory/total": 20 * GIB - 1}, "warning",
+     "5.0 GiB for each of 4 compile jobs", "build with --jobs 3"),
+    ("host: memory", {"host/facts/memory/total": 6 * GIB}, "warning", "1.5 GiB for", "--jobs 1"),
+    ("host: memory", {"host/facts/memory/total": 3 * GIB}, "warning", "0.8 GiB for", "--jobs 1"),
+    ("host: memory", {"host/facts/memory/total": 3 * GIB - 1}, "error", "0.7 GiB", "--host"),
+    ("host: memory", {"host/facts/memory": {}}, "unknown", "not told", ""),
+    ("host: commit limit", {"host/machine/commit/used": 76 * GIB}, "ok", "20.0 GiB of 96.0", ""),
+    ("host: commit limit", {"host/machine/commit/used": 80 * GIB}, "warning",
+     "16.0 GiB of 96.0 GiB free", "build with --jobs 3, or invoke provision"),
+    ("host: commit limit", {"host/machine/commit/used": 93 * GIB}, "warning",
+     "3.0 GiB of 96.0 GiB free", "--jobs 1"),
+    ("host: commit limit", {"host/machine/commit/used": 93 * GIB + 1}, "error",
+     "3.0 GiB of 96.0 GiB free", "invoke provision"),
+    ("host: commit limit", {"host/machine/commit/used": 200 * GIB}, "error",
+     "0.0 GiB of 96.0 GiB free", "invoke provision"),
+    ("host: commit limit", {"host/machine/commit": None}, "unknown", "not told", ""),
+    ("host: page file", {"host/machine/page_file": []}, "warning", "none",
+     r'/v PagingFiles /t REG_MULTI_SZ /d "C:\pagefile.sys 16384 65536" /f'),
+    ("host: page file", {"host/machine/page_file": [""]}, "warning", "none", "invoke provision"),
+    ("host: page file", {"host/machine/page_file": [r"?:\pagefile.sys"]}, "ok", r"?:\page", ""),
+    ("host: page file", {"host/machine/page_file": None,
+     "host/machine/problems": {"page_file": "LookupError: PagingFiles is not set"}}, "unknown",
+     "LookupError: PagingFiles is not set", ""),
+    ("host: disk of builds", {"host/machine/disks/C:\\b/free": 30 * GIB}, "ok", "30.0 GiB", ""),
+    ("host: disk of builds", {"host/machine/disks/C:\\b/free": 30 * GIB - 1}, "warning",
+     r"30.0 GiB free for C:\b", r"cmd /c rmdir /s /q C:\b"),
+    ("host: disk of builds", {"host/machine/disks/C:\\b/free": 10 * GIB}, "warning", "10.0",
+     "rmd"),
+    ("host: disk of builds", {"host/machine/disks/C:\\b/free": 1}, "error", "0.0 GiB", "removes"),
+    ("host: disk of builds",
+     {"host/machine/disks": {"problems": {"C:\\b": "OSError: no such drive"}, "C:\\b": None}},
+     "unknown", "OSError: no such drive", ""),
+    ("host: clock", {"host/skew": 60.0}, "ok", "60.0 s off this machine's", ""),
+    ("host: clock", {"host/skew": -60}, "ok", "60.0 s off this machine's", ""),
+    ("host: clock", {"host/skew": 60.6}, "warning", "61 s ahead", "w32tm /resync /force"),
+    ("host: clock", {"host/skew": -300.0}, "warning", "300 s behind", "w32tm"),
+    ("host: clock", {"host/skew": -301.0}, "error", "301 s behind: Kerberos refuses", "w32tm"),
+    ("host: clock", {"host/skew": float("inf")}, "unknown", "not told", ""),
+    ("host: clock", {"host/skew": 10**400}, "unknown", "not told", ""),
+    ("host: clock", {"host/skew": None}, "unknown", "not told", ""),
+    # -- paths
+    ("paths: long paths", {"host/machine/long_paths": False}, "warning", "off",
+     r"reg add HKLM\SYSTEM\CurrentControlSet\Control\FileSystem /v LongPathsEnabled /t REG_DWORD "
+     "/d 1 /f"),
+    ("paths: long paths", {"host/machine/long_paths": 1}, "unknown", "not told", ""),
+    ("paths: TEMP and TMP", {}, "ok", r"C:\t", ""),
+    ("paths: TEMP and TMP", {TEMP: {n: {"path": None, "exists": False,
+     "machine": None} for n in ("TEMP", "TMP")}}, "warning", "not set: nvcc ends without a word",
+     r'cmd /c "setx TEMP C:\t /M & setx TMP C:\t /M"'),
+    ("paths: TEMP", {f"{TEMP}/TEMP": {"path": r"C:\Users\J Doe\tmp", "exists": True,
+     "machine": None}}, "warning", r"C:\Users\J Doe\tmp: nvcc stumbles over the blank",
+     r'cmd /c "setx TEMP C:\t /M"'),
+    ("paths: TMP", {f"{TEMP}/TMP": {"path": r"C:\no", "exists": False, "machine": r"C:\no"}},
+     "warning", r"C:\no does not exist", r'cmd /c "setx TMP C:\t /M"'),
+    ("paths: TEMP", {f"{TEMP}/TEMP": {"path": "C:\\" + 17 * "a", "exists": True, "machine": None}},
+     "ok", "aaa", ""),
+    ("paths: TEMP", {f"{TEMP}/TEMP": {"path": "C:\\" + 18 * "a", "exists": True, "machine": None}},
+     "warning", "aaa",
+     "invoke provision, or on the host as administrator (then Restart-Service WinRM)"),
+    ("paths: TEMP", {f"{TEMP}/TEMP": {"path": 40 * "a b", "exists": False, "machine": r"c:\T"}},
+     "ok", r"c:\T, in shells that start from now on", ""),
+    ("paths: TEMP and TMP", {TEMP: None}, "unknown", "not told", ""),
+    # -- tool chain
+    ("tool chain: MSVC toolset", {STUDIO: []}, "warning", "not there yet", "invoke provision"),
+    ("tool chain: MSVC toolset", {STUDIO: [{"toolsets": ["14.38.33130", "nonsense", 14]},
+     {"toolsets": ["14.44.35207"]}, 7]}, "ok", "14.44.35207 (also 14.38.33130)", ""),
+    ("tool chain: MSVC toolset", {STUDIO: [{"toolsets": ["14.50.35717", "14.44.35207"]}]}, "ok",
+     "14.44.35207 (also 14.50.35717)", ""),
+    ("tool chain: MSVC toolset", {STUDIO: [{"toolsets": ["14.50.35717"]}]}, "error",
+     "14.50.35717: crt/host_config.h of CUDA 12.4 to 13.1 refuses", "-vcvars_ver=14.44"),
+    ("tool chain: MSVC toolset", {STUDIO: None,
+     f"{TOOLS}/problems": {"visual_studio": "OSError: vswhere left with 1"}}, "unknown",
+     "OSError: vswhere left with 1", ""),
+    ("tool chain: CUDA compiler", {f"{TOOLS}/nvcc": None}, "warning", "not there yet", "invoke p"),
+    ("tool chain: CUDA compiler", {f"{TOOLS}/nvcc/version": "12.80.1"}, "warning", "nvcc 12.80.1",
+     "invoke provision"),
+    ("tool chain: CUDA compiler", {f"{TOOLS}/nvcc/version": None}, "unknown", "its version", ""),
+    ("tool chain: what goes with what", {}, "ok",
+     "CUDA 12.8.93, Python 3.11.9, MSVC 14.44.35207, torch 2.8.0: no rule against it", ""),
+    ("tool chain: what goes with what", {"host/facts/python": "three"}, "unknown",
+     "not known: python", ""),
+    # Before anything is there, what provisioning will bring is judged.
+    ("tool chain: what goes with what", {STUDIO: []}, "ok", "MSVC 14.44, torch", ""),
+    ("tool chain: host-python", {"host/facts/python": "3.9.1"}, "error", "3.10 or newer", "3.11"),
+    ("tool chain: ninja", {f"{TOOLS}/ninja/version": "1.11.1"}, "warning", "1.11.1: it", "invoke"),
+    ("tool chain: ninja", {f"{TOOLS}/ninja/version": "1.12"}, "ok", "1.12", ""),
+    ("tool chain: ninja", {f"{TOOLS}/ninja": None}, "warning", "not there yet",
+     "invoke provision"),
+    ("tool chain: git", {f"{TOOLS}/git": None}, "warning", "not there yet", "invoke provision"),
+    ("tool chain: git", {f"{TOOLS}/git": []}, "unknown", "not told", ""),
+    ("tool chain: sccache", {f"{TOOLS}/sccache": GONE}, "unknown", "not told", ""),
+    # -- GPU
+    ("GPU: GPU", {f"{TOOLS}/gpus": None}, "error", "none found", "install NVIDIA's driver there"),
+    ("GPU: GPU", {f"{TOOLS}/gpus": []}, "error", "none found", "gpu: false in pipeline.yaml"),
+    ("GPU: GPU", {f"{TOOLS}/gpus": GONE}, "unknown", "not told", ""),
+    ("GPU: GPU", {f"{TOOLS}/gpus": None,
+     f"{TOOLS}/problems": {"gpus": "OSError: nvidia-smi left with 9: no driver"}}, "error",
+     "nvidia-smi left with 9: no driver", "nvidia-smi"),
+    ("GPU: GPU 0-2", {f"{TOOLS}/gpus": [GPU, GPU, GPU]}, "ok", "NVIDIA L4", ""),
+    ("GPU: GPU 0,2", {f"{TOOLS}/gpus": [GPU, GPU | {"name": "T4"}, GPU]}, "ok", "NVIDIA L4", ""),
+    ("GPU: GPU 1", {f"{TOOLS}/gpus": [GPU, GPU | {"name": None}]}, "unknown", "its name", ""),
+    ("GPU: GPU 0 capability", {}, "ok", "8.9, which 80;90 covers", ""),
+    ("GPU: GPU 0 capability", {f"{TOOLS}/gpus": [GPU | {"capability": "12.0"}]}, "error",
+     "12.0, for which no SASS is built; the wheel does not run on it",
+     "build with --archs '80;90;120'"),
+    ("GPU: GPU 0 capability", {f"{TOOLS}/gpus": [GPU | {"capability": "3.5"}]}, "warning",
+     "3.5, for which CUDA 12.8 does not compile", "--host"),
+    ("GPU: GPU 0 capability", {f"{TOOLS}/gpus": [GPU | {"capability": "[N/A]"}]}, "unknown",
+     "[N/A]", ""),
+    ("GPU: GPU 0 driver", {f"{TOOLS}/gpus": [GPU | {"driver": "570.65"}]}, "ok", "570.65", ""),
+    ("GPU: GPU 0 driver", {f"{TOOLS}/gpus": [GPU | {"driver": "570.64"}]}, "warning",
+     "570.64 is older than CUDA 12.8", "install a driver from 570.65 on"),
+    ("GPU: GPU 0 driver", {f"{TOOLS}/gpus": [GPU | {"driver": "528.32"}]}, "error",
+     "528.32: programs of CUDA 12 need the driver 528.33", "528.33"),
+    ("GPU: GPU 0 driver", {f"{TOOLS}/gpus": [GPU | {"driver": 5}]}, "unknown", "not told", ""),
+    ("GPU: GPU 0 driver model", {}, "ok", "TCC: for computing alone; it has no memory pools", ""),
+    ("GPU: GPU 0 driver model", {f"{TOOLS}/gpus": [GPU | {"model": "WDDM"}]}, "ok",
+     "WDDM: also draws; Windows resets it", ""),
+    ("GPU: GPU 0 driver model", {f"{TOOLS}/gpus": [GPU | {"model": "MCDM"}]}, "ok", "MCDM: for",
+     ""),
+    ("GPU: GPU 0 driver model", {f"{TOOLS}/gpus": [GPU | {"model": "N/A"}]}, "unknown", "N/A", ""),
+    ("GPU: GPU 0 driver model", {f"{TOOLS}/gpus": [{}]}, "unknown", "not told", ""),
+    # -- services
+    *[
+        (f"services: {place}, {what}", {key: {**QUOTAS, name: found}}, level, said, cure)
+        for place, key, where in (
+            ("shell", SHELL, r"WSMan:\localhost\Shell"),
+            ("plugin", PLUGIN, r"WSMan:\localhost\Plugin\microsoft.powershell\Quotas"),
+        )
+        for what, name, found, level, said, cure in (
+            ("memory", MEMORY, 8191, "warning", "MB = 8191", rf"{where}\{MEMORY} 8192"),
+            ("memory", MEMORY, 3072, "warning", "MB = 3072", "powershell -Command"),
+            ("memory", MEMORY, 3071, "error", "MB = 3071", rf"{where}\{MEMORY} 8192; Restart-S"),
+            ("memory", MEMORY, 0, "ok", "= 0: no limit", ""),
+            ("memory", MEMORY, 2147483647, "ok", "= 2147483647", ""),
+            ("memory", MEMORY, "1024", "unknown", "not told", ""),
+            ("processes", PROCESSES, 199, "warning", "= 199", rf"{where}\{PROCESSES} 200"),
+            ("processes", PROCESSES, 25, "warning", "= 25", "ends the sessions of others"),
+            ("processes", PROCESSES, 24, "error", "= 24", rf"{where}\{PROCESSES} 200"),
+        )
+    ],
+    ("services: shell, memory", {SHELL: {}}, "unknown", f"{MEMORY} is not set: Windows'", ""),
+    ("services: plugin, memory", {PLUGIN: None}, "unknown", "Windows' default holds", ""),
+    ("services: plugin, processes", {PLUGIN: None,
+     "host/services/problems": {"winrm_plugin": "PermissionError: no"}}, "unknown",
+     "PermissionError: no", ""),
+    ("services: memory of this shell", {}, "ok", "not in a job object", ""),
+    *[
+        ("services: memory of this shell", {"host/machine/job": job}, level, said, cure)
+        for job, level, said, cure in (
+            ({"memory": None, "processes": 25}, "ok", "no limit", ""),
+            ({"memory": 8 * GIB}, "ok", "8.0 GiB", ""),
+            ({"memory": 8 * GIB - 1}, "warning", "8.0 GiB", "invoke provision"),
+            ({"memory": 1 * GIB}, "error", "1.0 GiB", r"Shell\MaxMemoryPerShellMB 8192"),
+            ({}, "unknown", "not told", ""),
+            ("none", "unknown", "not told", ""),
+        )
+    ],
+    ("services: Defender", {}, "ok", r"scans, but not C:\b and C:\t", ""),
+    ("services: Defender", {"host/services/defender": None}, "ok", "not installed", ""),
+    ("services: Defender", {"host/services/defender": {"scans": False}}, "ok", "does not scan",
+     ""),
+    ("services: Defender", {"host/services/defender": {"scans": 1}}, "unknown", "not told", ""),
+    ("services: Defender", {"host/services/exclusions": [r"C:\b", r"C:\temp", None]}, "warning",
+     r"scans C:\t", r'powershell -Command "Add-MpPreference -ExclusionPath C:\t"'),
+    ("services: Defender", {"host/services/exclusions": []}, "warning", r"scans C:\b and C:\t",
+     r"-ExclusionPath C:\b,C:\t"),
+    ("services: Defender", {"host/services/exclusions": ["C:\\"]}, "ok", "scans, but not", ""),
+    ("services: Defender", {"host/services/exclusions": None,
+     "host/services/problems": {"exclusions": "PermissionError: 5"}}, "unknown",
+     "scans; what it leaves out is not known: PermissionError: 5", ""),
+]
+# fmt: on
+
+
+@pytest.mark.parametrize(
+    ("name", "changes", "level", "found", "cure"),
+    CASES,
+    ids=[f"{name}={level}-{number}" for number, (name, _, level, _, _) in enumerate(CASES)],
+)
+def test_verdicts(name: str, changes: dict[str, Any], level: str, found: str, cure: str) -> None:
+    verdict = judge(name, changes)
+    assert verdict.level == level
+    assert found in verdict.found
+    assert cure in f"{verdict.cure}\n{verdict.command}"
+    assert bool(verdict.cure) == (level in ("warning", "error"))
+    if verdict.command:
+        assert "on the host as administrator" in verdict.cure
+
+
+def test_every_verdict_has_a_case() -> None:
+    plain = {"paths: build root", "paths: path budget", "GPU: GPU 0"}
+    assert set(names(ORDER)) - {name for name, *_ in CASES} == plain
+
+
+@pytest.mark.parametrize(
+    ("root", "long_paths", "level", "found"),
+    [
+        (r"C:\b", False, "ok", "about 217 characters"),
+        ("C:\\" + "a" * 43, False, "ok", "about 259 characters"),
+        ("C:\\" + "a" * 44, False, "error", "about 260 characters for the longest object file"),
+        ("C:\\" + "a" * 44, True, "warning", "long paths are on, but cl.exe may not take them"),
+        ("C:\\" + "a" * 44, None, "warning", "long paths are perhaps on, but cl.exe"),
+    ],
+)
+def test_the_path_budget(root: str, long_paths: bool | None, level: str, found: str) -> None:
+    order = Order(host="lab1", recipe="r", python="3.11", cuda="12.8", archs="80", build_root=root)
+    verdict = judge("paths: path budget", {"host/machine/long_paths": long_paths}, order)
+    assert (verdict.level, found in verdict.found) == (level, True)
+    if level != "ok":
+        assert verdict.cure == r"set layout.build_root in pipelines/resources.yaml to C:\b"
+        assert verdict.source.startswith("https://github.com/ninja-build/ninja/")
+    root_verdict = judge("paths: build root", {}, order)
+    assert root_verdict.level == ("ok" if len(root) <= 7 else "warning")
+    assert f"{len(root) + 13} characters" in root_verdict.found
+
+
+def with_order(**changes: Any) -> Order:
+    fields = {name: getattr(ORDER, name) for name in ORDER.__dataclass_fields__}
+    return Order(**fields | changes)
+
+
+@pytest.mark.parametrize(
+    ("changes", "facts", "rule", "level", "found"),
+    [
+        ({"cuda": "13.2"}, {}, "zc-preprocessor", "warning", "traditional preprocessor"),
+        ({"cuda": "13.0"}, {}, "align-c2719", "warning", "CUtensorMap"),
+        ({"torch": "2.13.0"}, {}, "torch-cxx20", "warning", "C++20"),
+        ({"archs": "80;100a;120"}, {"nvcc": None}, None, "", ""),
+        ({"cuda": "12.6", "archs": "80;90"}, {}, "ptxas-sm90", "warning", "sm_90: ptxas"),
+        (
+            {"cuda": "12.6", "archs": "80;100a;120+PTX"},
+            {},
+            "blackwell-cuda",
+            "error",
+            "sm_100a, sm_120: CUDA before 12.8 does not compile for Blackwell",
+        ),
+    ],
+)
+def test_rules_name_their_source(
+    changes: dict[str, Any], facts: dict[str, Any], rule: str | None, level: str, found: str
+) -> None:
+    by_id = {rule.id: rule for rule in load_compat().rules}
+    verdicts = diagnose(
+        changed({f"{TOOLS}/{key}": value for key, value in facts.items()}), with_order(**changes)
+    )
+    broken = [v for v in verdicts if v.name in by_id]
+    assert rule in [v.name for v in broken] if rule else not broken
+    for verdict in broken:
+        assert verdict.source == by_id[verdict.name].source
+        assert verdict.cure == by_id[verdict.name].cure
+        assert (verdict.level, verdict.found) != ("ok", "")
+    if rule:
+        (verdict,) = [v for v in broken if v.name == rule]
+        assert (verdict.level, found in verdict.found) == (level, True)
+        assert not [v for v in verdicts if v.name == "what goes with what"]
+
+
+def test_a_toolset_that_does_not_fit_is_told_once() -> None:
+    verdicts = diagnose(changed({STUDIO: [{"toolsets": ["14.44.1"]}]}), with_order(cuda="12.1"))
+    told = [v for v in verdicts if v.area == "tool chain" and v.level == "error"]
+    assert [v.name for v in told] == ["MSVC toolset"]
+    assert told[0].source == "https://github.com/ggml-org/llama.cpp/issues/8628"
+    assert "vcvars_ver=14.38" in told[0].cure
+
+
+@pytest.mark.parametrize(
+    ("archs", "gpu", "wanted", "level", "found"),
+    [
+        ("80", "8.0", True, "ok", "8.0, which 80 covers"),
+        ("86", "8.0", True, "error", "the wheel does not run on it"),
+        ("86", "8.0", False, "warning", "the wheel does not run on it"),
+        ("80+PTX", "9.0", True, "warning", "the driver compiles the PTX"),
+        ("80;90a+PTX", "12.0", True, "error", "the wheel does not run on it"),
+        ("90a", "9.0", True, "ok", "which 90a covers"),
+        ("compute_80", "8.9", True, "warning", "the driver compiles the PTX"),
+    ],
+)
+def test_which_gpus_a_wheel_runs_on(
+    archs: str, gpu: str, wanted: bool, level: str, found: str
+) -> None:
+    facts = {f"{TOOLS}/gpus": [GPU | {"capability": gpu}]}
+    verdict = judge("GPU: GPU 0 capability", facts, with_order(archs=archs, gpu=wanted))
+    assert (verdict.level, found in verdict.found) == (level, True)
+
+
+def test_without_a_gpu_where_none_is_wanted() -> None:
+    verdict = judge("GPU: GPU", {f"{TOOLS}/gpus": None}, with_order(gpu=False))
+    assert (verdict.level, verdict.cure) == ("ok", "")
+
+
+def test_thresholds_of_a_sandbox_are_its_own() -> None:
+    disk = "host/machine/disks/C:\\b/free"
+    assert judge("host: disk of builds", {disk: 4 * GIB}, BARE).level == "ok"
+    verdict = judge("host: disk of builds", {disk: 2 * GIB - 1}, BARE)
+    assert (verdict.level, verdict.command) == ("error", "")
+    tight = {"host/machine/commit": {"limit": 8 * GIB, "used": 6 * GIB}}
+    verdict = judge("host: commit limit", tight, BARE)
+    assert (verdict.level, verdict.cure) == ("error", "end other programs on that machine")
+
+
+def test_what_provisioning_raises_is_what_the_cures_say() -> None:
+    wanted = load_resources().resources
+    quotas = {(r.place, r.name) for r in wanted if r.kind == "winrm_quota"}
+    assert quotas == services.PROVISIONED
+    (page_file,) = [r for r in wanted if r.kind == "page_file"]
+    line = f"{page_file.path} {page_file.initial_mb} {page_file.maximum_mb}"
+    assert f'"{line}"' in machine._PAGING
+    (long_paths,) = [r for r in wanted if r.kind == "registry" and r.name == "LongPathsEnabled"]
+    assert f"{long_paths.key} /v {long_paths.name}" in paths._LONG
+    assert judge("services: plugin, processes", {PLUGIN: {PROCESSES: 15}}).cure.startswith("on the")
+
+
+def test_a_host_that_cannot_be_reached_leaves_this_machines_verdicts() -> None:
+    facts = {"controller": GOOD["controller"], "host": {"error": "no\x1b[31m route", "advice": ""}}
+    *ours, last = diagnose(facts, ORDER)
+    assert ours == diagnose(GOOD)
+    assert (last.level, last.found) == ("error", "no route")
+    assert last.wanted == "a session with lab1"
+    assert "pipeline.yaml" in last.cure
+    facts["host"]["advice"] = "Check the cable."
+    assert diagnose(facts, ORDER)[-1].cure == "Check the cable."
+
+
+# -- hostile facts ---------------------------------------------------------------------------------
+
+HOSTILE = [
+    "\x1b[2Jgone\r\n::error::forged",
+    "\x9b31m\u202egnp.exe\x00",
+    "[bold red]markup[/nothing]",
+    "\ud800 lone",
+    "9" * 5000,
+    "a" * 1_000_000,
+    "\x1b" * 1_000_000,
+]
+JSON = st.recursive(
+    st.none()
+    | st.booleans()
+    | st.integers()
+    | st.sampled_from([10**400, -(10**400), 1 << 63, (1 << 63) + 1])
+    | st.floats()
+    | st.text(max_size=30)
+    | st.sampled_from(HOSTILE),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
+    max_leaves=8,
+)
+CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\u202a-\u202e\u2066-\u2069\ud800-\udfff]")
+
+
+def steps(tree: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Any, ...]]:
+    """Every place in ``tree``."""
+    if path:
+        yield path
+    if isinstance(tree, dict | list):
+        for key in tree if isinstance(tree, dict) else range(len(tree)):
+            yield from steps(tree[key], (*path, key))
+
+
+PLACES = list(steps(GOOD))
+
+
+def assert_harmless(facts: Any) -> None:
+    verdicts = diagnose(facts, ORDER)
+    for verdict in verdicts:
+        assert verdict.level in LEVELS
+        assert len(verdict.found) <= 410
+        assert not CONTROL.search(verdict.found)
+        assert bool(verdict.cure) >= (verdict.level in ("warning", "error"))
+    text = render(verdicts, 80)
+    assert not CONTROL.search(text.replace("\n", ""))
+    told = report.as_json(verdicts, facts, ORDER)
+    assert told.isascii()
+    assert len(told) < 3_000_000
+    loaded = json.loads(told, parse_constant=pytest.fail)
+    assert loaded["level"] == worst(verdicts)
+
+
+@given(JSON, JSON)
+@settings(max_examples=30, deadline=None)
+def test_any_json_is_judged(ours: Any, host: Any) -> None:
+    assert_harmless({"controller": ours, "host": host})
+
+
+@given(st.dictionaries(st.sampled_from(PLACES), JSON, min_size=1, max_size=6))
+@settings(max_examples=70, deadline=None)
+def test_any_lie_in_good_facts_is_judged(lies: dict[tuple[Any, ...], Any]) -> None:
+    facts = copy.deepcopy(GOOD)
+    for place in sorted(lies, key=len, reverse=True):  # what lies deeper first
+        tree: Any = facts
+        for step in place[:-1]:
+            tree = tree[step]
+        tree[place[-1]] = lies[place]
+    assert_harmless(facts)
+
+
+@pytest.mark.parametrize("text", HOSTILE, ids=range(len(HOSTILE)))
+def test_hostile_text_everywhere(text: str) -> None:
+    def poison(tree: Any) -> Any:
+        if isinstance(tree, dict):
+            return {key: poison(value) for key, value in tree.items()}
+        return [poison(value) for value in tree] if isinstance(tree, list) else text
+
+    assert_harmless({"controller": GOOD["controller"], "host": poison(GOOD["host"])})
+    for name in list(GOOD["host"]):
+        problems = {**dict.fromkeys(GOOD["host"][name] if name != "skew" else (), text)}
+        assert_harmless(changed({f"host/{name}": {"problems": problems}}))
+
+
+def test_no_cure_is_made_from_a_hosts_words() -> None:
+    def poison(tree: Any) -> Any:
+        if isinstance(tree, dict):
+            return {key: poison(value) for key, value in tree.items()}
+        return [poison(value) for value in tree] if isinstance(tree, list) else "EVIL & del C:"
+
+    places = [place for place in PLACES if place[0] == "host" and len(place) > 1]
+    for place in places:
+        facts = copy.deepcopy(GOOD)
+        tree: Any = facts
+        for step in place[:-1]:
+            tree = tree[step]
+        tree[place[-1]] = poison(tree[place[-1]])
+        for verdict in diagnose(facts, ORDER):
+            assert "EVIL" not in verdict.cure + verdict.command + verdict.source + verdict.wanted
+
+
+def test_json_is_bounded() -> None:
+    wide = [["x" * 3000] * 300] * 300
+    deep: Any = []
+    for _ in range(5000):
+        deep = [deep]
+    facts = {"controller": {"wide": wide, 7: "number"}, "host": {"deep": deep, "set": {1}}}
+    told = json.loads(report.as_json([], facts))
+    assert len(told["facts"]["controller"]["wide"][0]) <= 200
+    assert sum(len(row) for row in told["facts"]["controller"]["wide"]) < 6000
+    assert "..." in json.dumps(told["facts"]["host"])
+    assert told["host"] is None
+
+
+def test_json_is_strict() -> None:
+    """No NaN, which is no JSON; no half of a surrogate pair, which most parsers refuse."""
+    odd = {"a": float("nan"), "b": [float("-inf")], "c": "x\ud800", "\udfff": 1 << 70}
+    told = report.as_json([], {"host": odd})
+    assert json.loads(told, parse_constant=pytest.fail)["facts"]["host"] == {
+        "a": None,
+        "b": [None],
+        "c": r"x\ud800",
+        r"\udfff": "...",
+    }
+    assert not re.search(r"(?<!\\)\\ud", told)
+
+
+def test_numbers_that_are_none() -> None:
+    for value in (True, "1", None, float("nan"), float("inf"), 10**400, 1e300, [1]):
+        assert Facts({"n": value}).signed("n") is None
+    assert Facts({"n": -2}).signed("n") == -2.0
+    assert Facts({"n": -2}).number("n") is None
+
+
+# -- how it looks ----------------------------------------------------------------------------------
+
+SICK = {
+    "controller/git": None,
+    "controller/disks/cache/free": 2 * GIB,
+    "host/skew": -412.0,
+    "host/facts/memory/total": 16 * GIB,
+    "host/machine/commit": {"limit": 18 * GIB, "used": 6 * GIB},
+    "host/machine/page_file": [],
+    "host/machine/long_paths": False,
+    "host/machine/administrator": None,
+    f"{TEMP}/TEMP/path": r"C:\Users\builder\AppData\Local\Temp",
+    f"{TEMP}/TEMP/machine": None,
+    SHELL: {MEMORY: 1024, PROCESSES: 25},
+    "host/services/exclusions": [],
+    f"{TOOLS}/gpus": [GPU | {"driver": "528.02", "capability": "12.0", "model": "WDDM"}],
+    f"{TOOLS}/ninja": None,
+}
+
+
+@pytest.mark.parametrize("width", [80, 100])
+def test_the_table_breaks_no_word(width: int) -> None:
+    verdicts = diagnose(changed(SICK), with_order(torch="2.13.0"))
+    text = render(verdicts, width)
+    lines = text.splitlines()
+    whole = {v.command for v in verdicts} | {v.source for v in verdicts}
+    for line in lines:
+        assert len(line) <= width or line.strip() in whole
+    words = set(text.split())
+    texts = [f"{v.area} {v.name} {v.found} (wanted: {v.wanted}) {v.cure}:" for v in verdicts]
+    said = " ".join([*texts, *whole, *(v.cure for v in verdicts)])
+    assert words <= {*said.split(), *"✓!✗?→", "Doctor", "lab1:", *lines[0].split()}
+    for area in dict.fromkeys(v.area for v in verdicts):
+        assert lines.count(area) == 1
+    marks = [line[0] for line in lines if line[:3] in ("✓  ", "!  ", "✗  ", "?  ")]
+    assert marks == [
+        {"ok": "✓", "warning": "!", "error": "✗", "unknown": "?"}[v.level]
+        for v in sorted(
+            verdicts, key=lambda v: list(dict.fromkeys(w.area for w in verdicts)).index(v.area)
+        )
+    ]
+
+
+def test_a_host_gives_githubs_runner_no_commands(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The runner takes a command from any line that begins with ``::``, blanks or not."""
+    monkeypatch.setattr(report, "in_ci", True)
+    for padding in range(60):
+        model = "x" * padding + "::error::forged ##[error]forged"
+        text = render([judge("host: processor", {"host/machine/cpu/model": model})], 40)
+        assert "forged" in text
+        assert not re.search(r"::|##\[", text)
+
+
+def test_only_what_is_not_well_has_a_cure() -> None:
+    text = render(diagnose(changed({"host/machine/long_paths": False}), ORDER), 80)
+    (row,) = [n for n, line in enumerate(text.splitlines()) if line.startswith("!  long paths")]
+    lines = text.splitlines()
+    assert "off (wanted: LongPathsEnabled = 1)" in lines[row]
+    assert lines[row + 1].rstrip() == (
+        "   → invoke provision, or on the host as administrator (then restart it):"
+    )
+    assert lines[row + 2] == f"     {paths._LONG}"
+    assert text.count("→") == 1
+    assert "wanted" not in text.replace(lines[row], "")
+    assert "https://" not in render(diagnose(GOOD, ORDER), 80)
+
+
+@pytest.mark.parametrize(
+    ("levels", "said"),
+    [
+        (["ok"] * 12 + ["warning"] * 2 + ["error"], "12 ok, 2 warnings, 1 error"),
+        (["ok", "warning", "error", "error"], "1 ok, 1 warning, 2 errors"),
+        (["unknown"] * 3, "0 ok, 0 warnings, 0 errors, 3 not known"),
+    ],
+)
+def test_the_summary(levels: list[Any], said: str) -> None:
+    assert report.summary([Verdict("a", "n", level, "f") for level in levels]) == said
+
+
+def test_json_says_all() -> None:
+    verdicts = diagnose(changed(SICK), ORDER)
+    told = json.loads(report.as_json(verdicts, changed(SICK), ORDER))
+    assert list(told) == ["schema", "host", "order", "level", "summary", "verdicts", "facts"]
+    assert (told["schema"], told["host"], told["level"]) == (1, "lab1", "error")
+    assert told["order"]["archs"] == "80;90"
+    assert sum(told["summary"].values()) == len(told["verdicts"]) == len(verdicts)
+    for row, verdict in zip(told["verdicts"], verdicts, strict=True):
+        assert Verdict(**row) == verdict
+    assert told["facts"]["host"]["skew"] == -412.0
+
+
+# -- gathering -------------------------------------------------------------------------------------
+
+
+class Answers:
+    """A session whose host answers from GOOD; a value that is an exception is raised."""
+
+    def __init__(self, **changes: Any) -> None:
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        host = GOOD["host"]
+        self.answers: dict[str, Any] = {
+            "rpc.ping": time.time,
+            "facts.facts": host["facts"],
+            "inspection.machine.machine": host["machine"],
+            "inspection.tools.tools": host["tools"],
+            "inspection.services.services": host["services"],
+        } | {name.replace("__", "."): value for name, value in changes.items()}
+
+    def call(self, function: str, /, **arguments: Any) -> Any:
+        self.calls.append((function, arguments))
+        answer = self.answers[function]
+        if isinstance(answer, Exception):
+            raise answer
+        return answer() if callable(answer) else answer
+
+
+class Host:
+    """A host of which only the session is real enough."""
+
+    name = "lab1"
+    evidence = "W"
+    executable = r"C:\wcw\python\python.exe"
+
+    def __init__(self, connect: Callable[[], Any], **capabilities: bool) -> None:
+        have = {"windows": True, "msvc": True, "gpu": False, "publishable": True, "services": True}
+        self.capabilities = Capabilities(**have | capabilities)
+        self._connect = connect
+
+    def connect(self) -> Session:
+        session: Session = self._connect()
+        return session
+
+    def restart(self, session: Session) -> Session:
+        raise AssertionError("the doctor restarts nothing")
+
+    def close(self) -> None:
+        """Nothing was started."""
+
+
+def make_work(host: Host, tmp_path: Path, kind: str = "winrm") -> Work:
+    winrm = {
+        "kind": "winrm",
+        "endpoint": "https://lab1:5986/wsman",
+        "username": "b",
+        "password_env": "LAB1_PW",
+    }
+    config = Config.model_validate(
+        {"hosts": {"lab1": winrm if kind == "winrm" else {"kind": kind}}, "out": str(tmp_path)}
+    )
+    order = take_order(config, host="lab1", archs="80+PTX", jobs=3)
+    lock: ToolchainLock = load_lock()
+    return Work(order, config, load_recipe(order.recipe), host, Cache(lock, tmp_path / "cache"))
+
+
+def test_what_a_host_is_asked(tmp_path: Path) -> None:
+    session = Answers()
+    work = make_work(Host(lambda: session), tmp_path)
+    found = inspect.inspect_host(work)
+    assert found["problems"] == {}
+    assert {key: found[key] for key in ("facts", "machine", "tools", "services")} == {
+        key: GOOD["host"][key] for key in ("facts", "machine", "tools", "services")
+    }
+    assert abs(found["skew"]) < 1
+    asked = dict(session.calls)
+    assert asked["inspection.machine.machine"] == {"paths": [r"C:\b", r"C:\t"]}
+    tools = asked["inspection.tools.tools"]
+    assert tools["cuda"] == r"C:\cuda\13.0"
+    assert tools["programs"] == {
+        "ninja": [r"C:\tools\ninja", r"C:\python\3.11\Scripts"],
+        "git": [r"C:\tools\git\cmd", r"C:\python\3.11\Scripts"],
+        "sccache": [r"C:\tools\sccache", r"C:\python\3.11\Scripts"],
+    }
+
+
+def test_a_host_without_services_is_not_asked_for_them(tmp_path: Path) -> None:
+    session = Answers()
+    found = inspect.inspect_host(make_work(Host(lambda: session, services=False), tmp_path))
+    assert "services" not in found
+    assert "inspection.services.services" not in dict(session.calls)
+
+
+def test_parts_that_fail_leave_the_others(tmp_path: Path) -> None:
+    session = Answers(
+        rpc__ping="noon",
+        facts__facts=RemoteError("MemoryError: no memory"),
+        inspection__services__services=OSError("odd"),
+    )
+    found = inspect.inspect_host(make_work(Host(lambda: session), tmp_path))
+    assert found["problems"]["facts"] == "MemoryError: no memory"
+    assert found["problems"]["services"] == "OSError: odd"
+    assert found["problems"]["skew"].startswith("ValueError: ")
+    assert found["tools"] == GOOD["host"]["tools"]
+    verdicts = {v.name: v for v in diagnose({"host": found}, ORDER) if v.area == "host"}
+    assert verdicts["Python"].found == "MemoryError: no memory"
+    assert verdicts["clock"].found.startswith("ValueError: ")
+
+
+def test_a_host_that_goes_away_is_not_asked_further(tmp_path: Path) -> None:
+    session = Answers(inspection__machine__machine=HostError("lab1: connection lost"))
+    found = inspect.inspect_host(make_work(Host(lambda: session), tmp_path))
+    assert found["facts"] == GOOD["host"]["facts"]
+    assert found["problems"] == dict.fromkeys(
+        ("machine", "tools", "services"), "lab1: connection lost"
+    )
+    assert [name for name, _ in session.calls][-1] == "inspection.machine.machine"
+
+
+@pytest.mark.parametrize("late", [0.0, 0.5, 1.0])
+def test_skew_is_measured_by_the_quickest_trip(
+    late: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """``late`` is the part of the trip after which the host reads its clock."""
+    now, trips = [5000.0], iter([4.0, 0.2, 9.0])
+
+    def ping() -> float:
+        trip = next(trips)
+        told = now[0] + trip * late - 100
+        now[0] += trip
+        return told
+
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[0] - 77)
+    assert inspect.measure_skew(Answers(rpc__ping=ping)) == pytest.approx(-100, abs=0.1001)  # type: ignore[arg-type]
+    assert next(trips, None) is None
+
+
+def unpinned(work: Work, name: str) -> Work:
+    """``work`` with a lock in which that tool has no sha256."""
+    lock = work.cache.lock
+    tool = lock.tools[name]
+    sources = tuple(s.model_copy(update={"sha256": None, "size": None}) for s in tool.sources)
+    tools = {**lock.tools, name: tool.model_copy(update={"sources": sources})}
+    bare = lock.model_copy(update={"tools": tools, "unpinned": (*lock.unpinned, name)})
+    work.cache = Cache(bare, work.cache.root)
+    return work
+
+
+def test_the_lock_of_this_machine(tmp_path: Path) -> None:
+    host = Host(Answers, msvc=False, services=False)
+    whole = inspect.inspect_controller(make_work(host, tmp_path), None)
+    assert whole["lock"]["unpinned"] == []
+    assert whole["lock"]["error"] is None
+    assert whole["lock"]["missing"] == whole["lock"]["tools"] > 5
+    assert whole["lock"]["missing_bytes"] > 1 << 20
+    assert "wine" not in whole
+    work = unpinned(make_work(host, tmp_path), "setuptools")
+    (verdict,) = [v for v in run.examine(work).verdicts if v.name == "lock"]
+    assert (verdict.level, verdict.found) == ("error", "not pinned: setuptools")
+    work = unpinned(make_work(host, tmp_path), "uv")
+    (verdict,) = [v for v in run.examine(work).verdicts if v.name == "lock"]
+    assert verdict.level == "error"
+    assert "uv" in verdict.found
+    assert "not pinned" in verdict.found
+
+
+def test_what_a_host_is_judged_for(tmp_path: Path) -> None:
+    order = run.order_of(make_work(Host(lambda: None, gpu=True), tmp_path))
+    assert (order.host, order.recipe, order.cuda) == ("lab1", "smoke-attention", "13.0")
+    assert (order.archs, order.jobs, order.torch) == ("80+PTX", 3, None)
+    assert order.toolset == load_lock().tools["vs-buildtools-2022"].toolset
+    assert (order.build_root, order.temp) == (r"C:\b", r"C:\t")
+    assert (order.sandbox, order.msvc, order.gpu, order.services) == (False, True, True, True)
+    order = run.order_of(make_work(Host(lambda: None, msvc=False), tmp_path, "sandbox"))
+    assert (order.sandbox, order.toolset) == (True, None)
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+def noisy() -> Any:
+    say("starting something")
+    sys.stdout.write("::add-mask::secret\n")
+    return Answers()
+
+
+def test_json_alone_is_on_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = run.run_doctor(make_work(Host(noisy), tmp_path), as_json=True)
+    out, err = capsys.readouterr()
+    told = json.loads(out)
+    assert out.startswith("{")
+    assert out.endswith("}\n")
+    assert "starting something" in err
+    assert told["host"] == "lab1"
+    assert [v["name"] for v in told["verdicts"]] == [v.name for v in outcome.verdicts]
+
+
+def test_the_table_on_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    lost = HostError("cannot connect to https://lab1:5986", advice="Is it up?")
+
+    def connect() -> Any:
+        raise lost
+
+    outcome = run.run_doctor(make_work(Host(connect), tmp_path))
+    out, err = capsys.readouterr()
+    assert err == ""
+    lines = out.splitlines()
+    assert lines[0].startswith("Doctor lab1: smoke-attention for cp311, CUDA 13.0, 80+PTX")
+    row = lines.index("host") + 1
+    assert lines[row].startswith("✗  connection ")
+    assert "cannot connect to https://lab1:5986 (wanted: a session" in lines[row]
+    assert lines[-2].rstrip() == "   → Is it up?"
+    assert lines[-1] == report.summary(outcome.verdicts)
+    assert outcome.level == "error"
+    assert outcome.exit_code == run.UNFIT
+    assert any(line.startswith("✓  Python ") for line in lines)
+
+
+def test_a_password_that_is_not_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from pipelines.pipeline import open_work
+
+    monkeypatch.delenv("LAB1_PW", raising=False)
+    made = make_work(Host(lambda: None), tmp_path)
+    outcome = run.examine(open_work(made.order, made.config))
+    last = outcome.verdicts[-1]
+    assert (last.name, last.level) == ("connection", "error")
+    assert "LAB1_PW" in last.found
+    assert "export LAB1_PW" in last.cure
+
+
+@pytest.mark.parametrize(
+    ("failure", "found", "cure"),
+    [
+        (
+            SetupError("Wine is not installed", advice="Type: sudo apt-get install wine64"),
+            "Wine is not installed",
+            "Type: sudo apt-get install wine64",
+        ),
+        (PermissionError(13, "denied"), "Wine does not run: ", "sudo apt-get install"),
+        (subprocess.TimeoutExpired("wine", 60), "Wine does not run: ", "sudo apt-get install"),
+    ],
+)
+def test_a_sandbox_without_wine(failure: Exception, found: str, cure: str, tmp_path: Path) -> None:
+    def wine() -> str:
+        raise failure
+
+    def connect() -> Any:
+        raise AssertionError("without Wine there is nothing to connect to")
+
+    work = make_work(Host(connect, msvc=False, services=False), tmp_path, "sandbox")
+    outcome = run.examine(work, wine=wine)
+    (verdict,) = [v for v in outcome.verdicts if v.name == "Wine"]
+    assert verdict.level == "error"
+    assert found in verdict.found
+    assert cure in verdict.cure
+    last = outcome.verdicts[-1]
+    assert (last.name, last.level) == ("connection", "unknown")
+    assert last.found.startswith("not tried: Wine ")
+    assert outcome.exit_code == run.UNFIT
+
+
+def test_wine_is_asked_for_a_sandbox_only(tmp_path: Path) -> None:
+    def wine() -> str:
+        raise AssertionError("not asked for")
+
+    outcome = run.examine(make_work(Host(Answers), tmp_path), wine=wine)
+    assert not [v for v in outcome.verdicts if v.name == "Wine"]
+
+
+def test_this_machine_alone(capsys: pytest.CaptureFixture[str]) -> None:
+    outcome = run.run_doctor(None, as_json=True)
+    told = json.loads(capsys.readouterr().out)
+    assert (told["host"], told["order"], told["facts"]["host"]) == (None, None, None)
+    assert {v["area"] for v in told["verdicts"]} == {"this machine"}
+    (python,) = [v for v in told["verdicts"] if v["name"] == "Python"]
+    assert python["level"] == "ok"
+    assert outcome.order is None
+
+
+@pytest.mark.parametrize(
+    ("level", "code"), [("ok", 0), ("unknown", 0), ("warning", 0), ("error", 14)]
+)
+def test_exit_codes(level: Any, code: int) -> None:
+    verdicts = (Verdict("a", "b", "ok", "c"), Verdict("a", "b", level, "c"))
+    assert run.Outcome(verdicts=verdicts, order=None, facts={}).exit_code == code
+    assert run.Outcome(verdicts=(), order=None, facts={}).exit_code == 0
+
+
+def test_the_exit_code_is_no_errors() -> None:
+    kinds = [k for k in vars(pipeline_errors).values() if isinstance(k, type)]
+    codes = {k.exit_code for k in kinds if issubclass(k, pipeline_errors.PipelineError)}
+    assert run.UNFIT not in codes | {0, 1, 2, pipeline_errors.INTERRUPTED}
+
+
+def test_wrong_thresholds_are_refused(tmp_path: Path) -> None:
+    whole = thresholds.THRESHOLDS_FILE.read_text("utf-8")
+    path = tmp_path / "thresholds.yaml"
+    for number, (old, new, said) in enumerate(
+        (
+            ("{warn: 60, fail: 300}", "{warn: 300, fail: 60}", "fail must not be below warn"),
+            ("{warn: 30, fail: 10}", "{warn: 10, fail: 30}", "fail must not be above warn"),
+            ("build_root: 20", "build_root: long", "build_root"),
+            ("temp: 20", "tmp: 20", "tmp: unknown key"),
+        )
+    ):
+        assert whole.count(old) == 1
+        path = tmp_path / f"{number}.yaml"
+        path.write_text(whole.replace(old, new))
+        with pytest.raises(ConfigError, match=re.escape(said)) as caught:
+            thresholds.load_thresholds(path)
+        assert str(path) in caught.value.message
+    with pytest.raises(ConfigError, match=r"none\.yaml"):
+        thresholds.load_thresholds(tmp_path / "none.yaml")

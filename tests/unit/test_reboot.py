@@ -1,0 +1,419 @@
+"""Restart and wait: hosts that come back late, by degrees, or not at all. Nothing sleeps."""
+
+from __future__ import annotations
+
+import inspect
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import fake_winreg
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tenacity import RetryCallState, Retrying
+from tenacity.wait import wait_base, wait_fixed, wait_none
+
+from pipelines.errors import AuthError, HostError, RemoteError
+from pipelines.hosts.windows import reboot
+from pipelines.hosts.windows.reboot import PAUSES, SIGN_INS, reboot_and_wait
+from pipelines.remote import power
+
+OK = {"code": 0, "said": ""}
+GONE = HostError("connection lost during power.boot_identity: reset")
+REFUSED = HostError("no connection: refused")
+DENIED = AuthError("refused the sign-in of 'builder'")
+
+Answer = str | dict[str, Any] | BaseException
+
+
+class FakeSession:
+    """Answers what it was told to, in order; using it closed, or beyond that, is an error."""
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers = list(answers)
+        self.calls: list[tuple[str, dict[str, Any]]] = []
+        self.closed = False
+
+    def call(self, function: str, /, **arguments: Any) -> Any:
+        assert not self.closed, f"{function} on a closed session"
+        assert self.answers, f"{function} was not expected"
+        self.calls.append((function, arguments))
+        answer = self.answers.pop(0)
+        if isinstance(answer, BaseException):
+            raise answer
+        return answer
+
+    def stream(self, function: str, /, **arguments: Any) -> Iterator[Any]:
+        for _ in range(2 if function == "power.identities" else 1):
+            yield self.call(function, **arguments)
+
+    def close(self) -> None:
+        self.closed = True
+
+    def __getattr__(self, name: str) -> Any:
+        raise AssertionError(f"{name} is not for here")
+
+
+class Restart:
+    """``reboot_and_wait`` with a host that answers connects with sessions and errors, in order."""
+
+    def __init__(self, *connects: FakeSession | Exception) -> None:
+        self.connects = list(connects)
+        self.attempts = 0
+        self.told: list[str] = []
+
+    def connect(self) -> Any:
+        assert self.connects, "one connection too many"
+        self.attempts += 1
+        made = self.connects.pop(0)
+        if isinstance(made, Exception):
+            raise made
+        return made
+
+    def __call__(
+        self, session: FakeSession, *, pauses: wait_base | None = None, timeout: float = 600.0
+    ) -> FakeSession:
+        found = reboot_and_wait(
+            self.connect,
+            session,
+            pauses=pauses or wait_none(),
+            timeout=timeout,
+            progress=self.told.append,
+        )
+        assert isinstance(found, FakeSession)
+        return found
+
+
+@pytest.fixture(autouse=True)
+def no_settling(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(reboot, "SETTLE", 0.0)
+
+
+def before(*answers: Answer) -> FakeSession:
+    """The session that the restart begins with."""
+    return FakeSession("boot 1", *(answers or (OK,)))
+
+
+def after(identity: str = "boot 2") -> FakeSession:
+    return FakeSession(identity, identity)
+
+
+def test_restart() -> None:
+    old, new = before(), after()
+    host = Restart(new)
+    assert host(old) is new
+    assert old.closed
+    assert not new.closed
+    assert [name for name, _ in old.calls] == ["power.boot_identity", "power.reboot"]
+    assert old.calls[1][1] == {"command": [], "reason": "restart asked for by the build pipeline"}
+    assert [name for name, _ in new.calls] == ["power.identities"] * 2
+    assert host.told == []
+
+
+def test_goes_on_answering_for_a_while_and_then_refuses() -> None:
+    same = [FakeSession("boot 1") for _ in range(3)]
+    new = after()
+    host = Restart(*same, FakeSession(GONE), REFUSED, REFUSED, HostError("HTTP status 503"), new)
+    assert host(before()) is new
+    assert all(session.closed and not session.answers for session in same)
+    assert host.attempts == 8
+    assert len(host.told) == 7, "three times the same, one loss, three refusals"
+    assert all(line.startswith("rebooting, ") and line.endswith(" s") for line in host.told)
+
+
+def test_connection_that_breaks_between_the_two_answers_is_not_used_again() -> None:
+    half = FakeSession("boot 2", GONE)
+    new = after()
+    assert Restart(half, new)(before()) is new
+    assert half.closed
+
+
+def test_restarts_twice() -> None:
+    once = FakeSession("boot 2", "boot 3")
+    new = after("boot 3")
+    assert Restart(once, new)(before()) is new
+    assert once.closed
+
+
+def test_host_whose_python_is_not_ready() -> None:
+    early = FakeSession(RemoteError("OSError: NtQuerySystemInformation failed", kind="OSError"))
+    new = after()
+    assert Restart(early, new)(before()) is new
+    assert early.closed
+
+
+def test_sign_in_refused_while_booting() -> None:
+    new = after()
+    assert Restart(*[DENIED] * (SIGN_INS - 1), new)(before()) is new
+
+
+def test_account_is_not_locked_out() -> None:
+    # Not in a row: what counts is how often the password was refused.
+    host = Restart(DENIED, REFUSED, DENIED, FakeSession("boot 1"), DENIED, after())
+    with pytest.raises(AuthError) as caught:
+        host(before())
+    assert caught.value is DENIED
+    assert SIGN_INS == 3
+    assert host.attempts == 5
+    assert len(host.connects) == 1, "the sixth attempt"
+
+
+# -- asking ----------------------------------------------------------------------------------------
+
+
+def code(number: int, said: str = "") -> dict[str, Any]:
+    return {"code": number, "said": said}
+
+
+@pytest.mark.parametrize("called_off", [0, 1116, 1115])
+def test_somebody_has_scheduled_one(called_off: int) -> None:
+    old = before(code(1190), code(called_off), OK)
+    assert Restart(after())(old).calls
+    assert [name for name, _ in old.calls] == [
+        "power.boot_identity",
+        "power.reboot",
+        "power.abort",
+        "power.reboot",
+    ]
+    assert old.calls[1][1] == old.calls[3][1]
+
+
+def test_under_way_already() -> None:
+    assert Restart(after())(before(code(1115)))
+
+
+def test_connection_breaks_while_asking() -> None:
+    assert Restart(after())(before(HostError("connection lost during power.reboot: reset")))
+    assert Restart(after())(before(code(1190), HostError("lost"))), "it went down meanwhile"
+
+
+@pytest.mark.parametrize(
+    ("answers", "message", "advice"),
+    [
+        ([code(5, "Access is denied.(5)")], r"refused to restart: exit code 5: Access", "allowed"),
+        ([code(21)], "exit code 21: no message", "by hand"),
+        ([code(1190), code(5)], "could not be called off: exit code 5", "allowed"),
+        ([code(1190), OK, code(1190)], "refused to restart: exit code 1190", "by hand"),
+        ([code(1, "\x1b[31mx\x07" + "y" * 900)], r"exit code 1: [^\x1b\x07]{,320}$", "by hand"),
+        ([RemoteError("FileNotFoundError: shutdown.exe")], "cannot be restarted: FileNot", "hand"),
+        ([code(1190), RemoteError("TimeoutExpired: abort")], "cannot be restarted: Time", "hand"),
+        ([AuthError("refused the sign-in")], "refused the sign-in", ""),
+    ],
+)
+def test_host_that_refuses(answers: list[Answer], message: str, advice: str) -> None:
+    host, old = Restart(), before(*answers)
+    with pytest.raises(HostError, match=message) as caught:
+        host(old)
+    assert advice in caught.value.advice
+    assert host.attempts == 0, "there is nothing to wait for"
+    assert old.closed
+
+
+def test_identity_that_cannot_be_told() -> None:
+    old = FakeSession(RemoteError("OSError: /proc/sys/kernel/random/boot_id is empty"))
+    with pytest.raises(RemoteError):
+        Restart()(old)
+    assert old.closed
+
+
+# -- giving up -------------------------------------------------------------------------------------
+
+LONG = wait_fixed(100)
+
+
+def test_host_that_does_not_go_down() -> None:
+    same = FakeSession("boot 1")
+    with pytest.raises(HostError, match="has not restarted within 50 s") as caught:
+        Restart(same)(before(), pauses=LONG, timeout=50)
+    assert "by hand" in caught.value.advice
+    assert same.closed
+
+
+@pytest.mark.parametrize("last", [REFUSED, RemoteError("OSError: x")])
+def test_host_that_does_not_come_back(last: Exception) -> None:
+    host = Restart(last)
+    with pytest.raises(
+        HostError, match="did not come back within 50 s; the last attempt"
+    ) as caught:
+        host(before(), pauses=LONG, timeout=50)
+    assert str(last) in caught.value.message
+    assert "console" in caught.value.advice
+    assert host.attempts == 1, "the next attempt would begin too late"
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt(), ValueError("a bug of ours")])
+def test_whatever_else_happens_ends_the_wait(error: BaseException) -> None:
+    session = FakeSession(error)
+    with pytest.raises(type(error)):
+        Restart(session)(before())
+    assert session.closed
+
+
+@given(st.integers(1, 60))
+def test_pauses(attempt: int) -> None:
+    state = RetryCallState(Retrying(), None, (), {})
+    state.attempt_number = attempt
+    least = min(2 ** (attempt - 1), 12)
+    pauses = {PAUSES(state) for _ in range(5)}
+    assert all(least <= pause <= least + 1 for pause in pauses)
+    assert len(pauses) > 1, "many controllers would knock at the same moment"
+
+
+# -- on the host -----------------------------------------------------------------------------------
+
+
+def test_boot_identity(tmp_path: Path) -> None:
+    if sys.platform == "linux":
+        assert (
+            power.boot_identity()
+            == power.boot_identity()
+            == Path(power.BOOT_ID).read_text().strip()
+        )
+    (tmp_path / "id").write_text("boot 1\n")
+    assert power.boot_identity(path=str(tmp_path / "id")) == "boot 1"
+    (tmp_path / "id").write_text(" \n")
+    with pytest.raises(OSError, match="is empty"):
+        power.boot_identity(path=str(tmp_path / "id"))
+
+
+def test_nothing_that_a_restart_interrupts_is_asked_twice() -> None:
+    for function in (power.reboot, power.abort, power.identities):
+        assert inspect.isgeneratorfunction(function)
+        assert not hasattr(function, "idempotent")
+
+
+def test_identities_are_told_one_after_the_other(tmp_path: Path) -> None:
+    path = tmp_path / "id"
+    path.write_text("boot 1")
+    answers = power.identities(str(path), 0)
+    assert next(answers) == "boot 1"
+    path.write_text("boot 2")
+    assert list(answers) == ["boot 2"]
+
+
+@pytest.fixture
+def ran(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
+    commands: list[list[str]] = []
+
+    def run(command: list[str], **options: Any) -> Any:
+        assert options["stdin"] == subprocess.DEVNULL
+        assert options["timeout"] <= 60
+        commands.append(command)
+        return subprocess.CompletedProcess(command, -1 & 0xFFFFFFFF, b"x" * 5000 + b" \x81 end\r\n")
+
+    monkeypatch.setattr(subprocess, "run", run)
+    return commands
+
+
+def test_what_is_asked_of_windows(ran: list[list[str]]) -> None:
+    (told,) = power.reboot(reason="r" * 600)
+    assert told["code"] == 0xFFFFFFFF
+    assert told["said"].endswith("\ufffd end")
+    assert len(told["said"]) <= 1000
+    assert len(list(power.abort())) == 1
+    assert ran == [
+        ["shutdown.exe", "/r", "/t", "2", "/c", "r" * 512],
+        ["shutdown.exe", "/a"],
+    ]
+
+
+def test_codes_of_real_programs() -> None:
+    (done,) = power.reboot([sys.executable, "-c", "print('no'); raise SystemExit(5)"])
+    assert done == {"code": 5, "said": "no"}
+    assert list(power.abort([sys.executable, "-c", ""])) == [{"code": 0, "said": ""}]
+
+
+COMPONENTS = r"software\microsoft\windows\currentversion\component based servicing\rebootpending"
+UPDATES = r"software\microsoft\windows\currentversion\windowsupdate\auto update\rebootrequired"
+MANAGER = r"system\currentcontrolset\control\session manager"
+
+
+class Key(dict[str, Any]):
+    """What winreg.OpenKey gives: closed by ``Close`` or by leaving ``with``."""
+
+    def Close(self) -> None:  # noqa: N802
+        self.clear()
+
+    def __enter__(self) -> Key:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.Close()
+
+
+@pytest.fixture
+def windows(monkeypatch: pytest.MonkeyPatch) -> dict[Any, Any]:
+    keys: dict[Any, Any] = {}
+    monkeypatch.setattr(fake_winreg, "keys", keys)
+
+    def open_key(hive: str, path: str, _: int, access: int) -> Key:
+        assert access == 0x20019 | 0x100, "a 32-bit Python would look into another registry"
+        with fake_winreg.OpenKey(hive, path) as values:
+            return Key(values)
+
+    registry = SimpleNamespace(
+        HKEY_LOCAL_MACHINE=fake_winreg.HKEY_LOCAL_MACHINE,
+        KEY_READ=0x20019,
+        KEY_WOW64_64KEY=0x100,
+        OpenKey=open_key,
+        QueryValueEx=fake_winreg.QueryValueEx,
+    )
+    monkeypatch.setitem(sys.modules, "winreg", registry)
+    monkeypatch.setattr(sys, "platform", "win32")
+    return keys
+
+
+def test_nothing_pending(windows: dict[Any, Any]) -> None:
+    assert power.pending_reboot() == []
+    windows["HKLM", MANAGER] = {}
+    assert power.pending_reboot() == []
+
+
+def test_pending(windows: dict[Any, Any]) -> None:
+    windows["HKLM", COMPONENTS] = {}
+    assert power.pending_reboot() == [
+        "component servicing: HKLM\\SOFTWARE\\Microsoft\\Windows\\CurrentVersion\\Component Based "
+        "Servicing\\RebootPending"
+    ]
+    windows["HKLM", UPDATES] = {}
+    assert [line.partition(":")[0] for line in power.pending_reboot()] == [
+        "component servicing",
+        "Windows Update",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("files", "wanted"),
+    [
+        ([r"\??\C:\a", "", r"\??\C:\b", r"\??\C:\c"], "2 files in use"),
+        ([r"\??\C:\a", ""], r"1 files in use to be renamed or deleted, first \??\C:\a"),
+        (["", ""], None),
+        ([], None),
+        (None, None),
+        ([r"\??\C:\\" + "x" * 900, ""], "1 files"),
+    ],
+)
+def test_files_in_use(windows: dict[Any, Any], files: list[str] | None, wanted: str | None) -> None:
+    windows["HKLM", MANAGER] = {"pendingfilerenameoperations": (files, fake_winreg.REG_MULTI_SZ)}
+    found = power.pending_reboot()
+    assert len(found) == (wanted is not None)
+    if wanted:
+        assert found[0].startswith(wanted)
+        assert len(found[0]) <= 300
+
+
+def test_both_lists_of_files_count(windows: dict[Any, Any]) -> None:
+    value = ([r"\??\C:\a", ""], fake_winreg.REG_MULTI_SZ)
+    windows["HKLM", MANAGER] = {
+        "pendingfilerenameoperations": value,
+        "pendingfilerenameoperations2": value,
+    }
+    assert len(power.pending_reboot()) == 2
+
+
+def test_pending_is_a_matter_of_windows() -> None:
+    assert sys.platform == "win32" or power.pending_reboot() == []
