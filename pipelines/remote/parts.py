@@ -95,7 +95,7 @@ def receive(
                 left = left[file.write(left) :]
             if whole:
                 file.truncate()
-                os.fsync(file.fileno())
+            os.fsync(file.fileno())
     if whole:
         _land(part, path, digest.hexdigest())
     return True
@@ -111,12 +111,18 @@ def land(path: str, key: str, size: int, sha256: str) -> str:
     try:
         with _filling(path, part), open(part, "r+b") as file:  # noqa: PTH123
             file.truncate(min(size, os.fstat(file.fileno()).st_size))
+            # Read, not remembered: whoever sent the same may have taken the part that this Python
+            # wrote to, and begun another.
+            read = os.fstat(file.fileno())
             digest = hashlib.sha256()
             while data := file.read(_READ):
                 digest.update(data)
-            if digest.hexdigest() != sha256:
-                return digest.hexdigest()
+            found = digest.hexdigest()
+            if found != sha256:
+                return found
             os.fsync(file.fileno())
+        if not os.path.samestat(read, os.stat(part)):  # noqa: PTH116
+            return ""
         _land(part, path, sha256)
     except FileNotFoundError:
         with contextlib.suppress(FileNotFoundError):

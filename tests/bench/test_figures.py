@@ -95,3 +95,30 @@ def test_channel_against_a_process_per_command(tmp_path: Path) -> None:
     show("a call through the channel", f"{ours * 1000:.1f} ms", "3.5 ms")
     show("a process a command over WinRS (pywinrm)", f"{theirs * 1000:.0f} ms", "-")
     show("ratio", f"{theirs / ours:.0f} x", "-")
+
+
+def test_finding_a_job_again(tmp_path: Path) -> None:
+    """From nothing to the log of a job that another controller has started."""
+    home = SandboxHost(kind="sandbox", home=str(tmp_path / "s"))
+    sandbox = Sandbox("s", home, python="3.11", cache=Cache(load_lock()), events=Silent())
+    sandbox.start(tied=True)
+    code = "import time\nfor n in range(600):\n    print(n, flush=True)\n    time.sleep(0.1)"
+    spec = {
+        "title": "bench",
+        "function": "process.stream",
+        "arguments": {"command": [sandbox.executable, "-u", "-c", code]},
+    }
+    with sandbox.connect() as session:
+        session.call("jobs.launch.start", directory=r"C:\j", spec=spec)
+    time.sleep(1)
+    began = time.monotonic()
+    with sandbox.connect() as session:
+        found = session.call("jobs.launch.start", directory=r"C:\j", spec=spec)
+        offset = found["log_size"]
+        items = session.stream("jobs.follow.follow", directory=r"C:\j", attempt=1, offset=offset)
+        assert next(iter(items))
+        seconds = time.monotonic() - began
+        session.call("jobs.follow.cancel", directory=r"C:\j")
+    sandbox.close()
+    sandbox.teardown()
+    show("a job found again, sign-in included", f"{seconds:.2f} s", "2 s")

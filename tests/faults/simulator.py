@@ -1,6 +1,6 @@
-"""A pytest plugin: hosts that fail on demand, behind our WinRM service.
+"""Hosts that fail on demand, behind our WinRM service, as pytest fixtures.
 
-``pytest_plugins = ["simulator"]`` gives the fixtures ``host``, ``new_host`` and ``clock``. The
+``conftest.py`` offers the fixtures ``host``, ``new_host`` and ``clock`` to the modules here. The
 client, the protocol and what runs there are the real ones; Windows is not: programs are this
 machine's, and what a restart or a quota kills are their processes.
 """

@@ -23,7 +23,6 @@ from pipelines.stages.detached import Job
 from pipelines.stages.work import Work
 
 pytestmark = pytest.mark.faults
-pytest_plugins = ("simulator",)
 
 NewHost = Callable[..., SimulatedHost]
 

@@ -112,7 +112,7 @@ def test_a_killed_runner_is_lost_and_the_next_start_is_another_attempt(
 ) -> None:
     job = tmp_path / "job"
     pid = start(session, job, python("import time; print('a'); time.sleep(60)"))["pid"]
-    until(lambda: state(session, job)["log_size"])
+    until(lambda: state(session, job)["log_size"] == len("a\n"))
     os.kill(pid, signal.SIGKILL)
     log, last = follow(session, job)
     assert (log, last["state"], last["result"]) == (b"a\n", "lost", None)
@@ -195,3 +195,27 @@ def test_a_directory_that_cannot_be_made(session: Session, tmp_path: Path) -> No
     (tmp_path / "file").write_text("")
     with pytest.raises(RemoteError):
         start(session, tmp_path / "file/job", python(""))
+
+
+def test_a_way_out_that_fails_is_told_and_the_next_one_taken(
+    session: Session, tmp_path: Path
+) -> None:
+    """The launcher of a host whose first way is barred; patched there, in the host's own Python."""
+    code = (
+        "import remote.jobs.launch as launch\n"
+        "good = launch.ways()['session']\n"
+        "def barred(command): raise PermissionError(5, 'Access is denied')\n"
+        "def dies(command):\n"
+        "    import subprocess, sys\n"
+        "    return subprocess.Popen([sys.executable, '-c', 'raise SystemExit(7)'])\n"
+        "launch.ways = lambda: {'breakaway': barred, 'task': dies, 'shell': good}\n"
+    )
+    channel = session._link().gateway.remote_exec(code)  # type: ignore[attr-defined]
+    channel.waitclose(10)
+    began = start(session, tmp_path / "job", python("print('ran')"))
+    assert began["way"] == "shell"
+    assert began["failed"] == {
+        "breakaway": "[Errno 5] Access is denied",
+        "task": "the runner ended with exit code 7",
+    }
+    assert follow(session, tmp_path / "job")[0] == b"ran\n"

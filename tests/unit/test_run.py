@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import pytest
 
-from pipelines.errors import BuildError, ConfigError, StorageError
+from pipelines.errors import BuildError, ConfigError, HostError, PipelineError, StorageError
 from pipelines.run import Run, disk_errors, write_atomic
 
 
@@ -126,3 +126,58 @@ def test_full_disk_when_a_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyP
 def test_other_errors_pass(tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError), disk_errors(tmp_path):
         (tmp_path / "none").read_bytes()
+
+
+FACTS = {"host": "h", "archs": None}
+
+
+def test_a_run_that_was_cut_off_is_taken_up_once(tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    first = Run.create(out, "demo", FACTS)
+    with pytest.raises(KeyboardInterrupt), first.stage("build"):
+        raise KeyboardInterrupt
+    assert Run.take_up(out, FACTS) is None, "its own process still has it"
+    first.close()
+    other = Run.create(out, "demo", {**FACTS, "host": "another"})
+    assert Run.take_up(out, {**FACTS, "host": "third"}) is None
+    taken = Run.take_up(out, FACTS)
+    assert taken is not None
+    assert taken.id == first.id
+    assert (out / "latest").resolve().name == first.id
+    assert Run.take_up(out, FACTS) is None
+    taken.close()
+    other.close()
+
+
+@pytest.mark.parametrize(
+    ("error", "again"),
+    [(HostError("gone"), True), (BuildError("no"), False)],
+    ids=["host", "build"],
+)
+def test_only_what_has_no_outcome_is_taken_up(
+    tmp_path: Path, error: PipelineError, again: bool
+) -> None:
+    run = Run.create(tmp_path, "demo", FACTS)
+    with pytest.raises(type(error)), run.stage("build"):
+        raise error
+    run.close()
+    assert (Run.take_up(tmp_path, FACTS) is not None) == again
+
+
+def test_a_damaged_record_hides_no_other(tmp_path: Path) -> None:
+    run = Run.create(tmp_path, "a", FACTS)
+    with pytest.raises(KeyboardInterrupt), run.stage("build"):
+        raise KeyboardInterrupt
+    run.close()
+    broken = tmp_path / "99999999-000000-z"
+    broken.mkdir()
+    (broken / "record.sqlite").write_bytes(b"no database" * 100)
+    taken = Run.take_up(tmp_path, FACTS)
+    assert taken is not None
+    assert taken.id == run.id
+
+
+def test_jobs_are_remembered(run: Run) -> None:
+    run.put_job("build", {"directory": r"C:\b\1", "attempt": 1})
+    run.put_job("build", {"directory": r"C:\b\1", "attempt": 2})
+    assert Run(run.path).jobs() == {"build": {"directory": r"C:\b\1", "attempt": 2}}

@@ -434,6 +434,19 @@ def test_receive_and_land(tmp_path: Path) -> None:
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["file"]
 
 
+def test_a_part_that_another_controller_took_and_began_anew(tmp_path: Path) -> None:
+    """Only what is on the disk lands, never what this Python believes to have written."""
+    target, key = str(tmp_path / "file"), "k" * 12
+    digest = hashlib.sha256(b"abcdef").hexdigest()
+    assert parts.receive(FakeFeed(b"abc"), target, key, 0)
+    (tmp_path / f"file.{key}.part").unlink()
+    assert parts.receive(FakeFeed(b"def"), target, key, 3)
+    assert parts.land(target, key, 6, digest) != digest
+    assert not (tmp_path / "file").exists()
+    assert parts.receive(FakeFeed(b"abc"), target, key, 0)
+    assert parts.land(target, key, 6, digest) == digest
+
+
 @pytest.mark.parametrize("packed", [True, False])
 def test_receive_refuses_damage(tmp_path: Path, packed: bool) -> None:
     target = tmp_path / "file"

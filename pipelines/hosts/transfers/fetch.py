@@ -5,12 +5,13 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
-from pipelines.errors import StorageError, TransferError
+from pipelines.errors import PipelineError, StorageError, TransferError
 from pipelines.hosts.base import Progress
-from pipelines.hosts.link import Link
+from pipelines.hosts.link import ConnectionLostError, Link
 from pipelines.hosts.transfers import lanes
 from pipelines.hosts.transfers.lanes import AHEAD, PLAIN, Blocks, Lines, local
 from pipelines.remote import parts
@@ -32,6 +33,10 @@ def get(lines: Lines, source: str, target: Path, progress: Progress | None) -> s
     count = max(1, -(-size // lines.block))
     with local("write", target):
         target.parent.mkdir(parents=True, exist_ok=True)
+    told: list[str] = []
+    if count > 1:  # the host reads the file while its blocks travel
+        ask = threading.Thread(target=fetch.ask, args=(lines.main(), size, told), daemon=True)
+        ask.start()
     try:
         missing = fetch.missing(count)
         lanes.carry(lines, Blocks(size, lines.block, missing, source), fetch.move, progress)
@@ -41,14 +46,15 @@ def get(lines: Lines, source: str, target: Path, progress: Progress | None) -> s
             with contextlib.suppress(OSError):
                 fetch.part.unlink()
         raise
-    return _land(fetch, size)
+    if count > 1:
+        ask.join()
+    return _land(fetch, size, told)
 
 
-def _land(fetch: _Fetch, size: int) -> str:
-    asked = {"path": fetch.source, "size": size}
-    sent = lanes.again(
-        fetch.lines, fetch.source, lambda link: link.result("parts.digest_of", asked)
-    )
+def _land(fetch: _Fetch, size: int, told: list[str]) -> str:
+    if not told:
+        lanes.again(fetch.lines, fetch.source, lambda link: fetch.digest(link, size, told))
+    sent = told[0]
     with local("write", fetch.target):
         with fetch.part.open("r+b") as file:
             file.truncate(size)
@@ -76,6 +82,16 @@ class _Fetch:
         self.target = target
         self.part = part
         self.packed = Path(source).suffix.lower() in PLAIN
+
+    def digest(self, link: Link, size: int, told: list[str]) -> None:
+        """The sha256 that the host finds, into ``told``."""
+        asked = {"path": self.source, "size": size}
+        told.append(str(link.result("parts.digest_of", asked)))
+
+    def ask(self, link: Link, size: int, told: list[str]) -> None:
+        """As :meth:`digest`; should that fail, it is asked once more at the end."""
+        with contextlib.suppress(ConnectionLostError, PipelineError):
+            self.digest(link, size, told)
 
     def missing(self, count: int) -> list[int]:
         """The blocks that are not here, or are not the host's."""
@@ -107,7 +123,9 @@ class _Fetch:
                     try:
                         item = next(items)
                     except StopIteration as end:
-                        return bool(end.value == digest.hexdigest())
+                        if end.value != digest.hexdigest():
+                            return False
+                        break
                     try:
                         data = parts.unpack(item) if self.packed else item
                     except ValueError:
@@ -115,3 +133,6 @@ class _Fetch:
                     file.write(data)
                     digest.update(data)
                     moved(len(data))
+                file.flush()
+                os.fsync(file.fileno())
+                return True

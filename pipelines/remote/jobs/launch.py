@@ -72,11 +72,8 @@ def _packed() -> bytes:
 
 def _detach(directory: str, package: str, attempt: int) -> None:
     """Try each way out in turn; raises ``RuntimeError`` when no runner came up."""
-    ways: dict[str, Callable[[list[str]], _Process | None]] = {"session": _session}
-    if sys.platform == "win32":
-        ways = {"breakaway": _breakaway, "task": _task, "shell": _shell}
     failed: dict[str, str] = {}
-    for way, run in ways.items():
+    for way, run in ways().items():
         started = json.dumps({"way": way, "failed": failed, "attempt": attempt})
         command = [sys.executable, "-B", package, directory, started]
         try:
@@ -86,6 +83,13 @@ def _detach(directory: str, package: str, attempt: int) -> None:
         except (OSError, RuntimeError) as error:
             failed[way] = str(error)[:300]
     raise RuntimeError(f"no job could be started: {failed}")
+
+
+def ways() -> dict[str, Callable[[list[str]], _Process | None]]:
+    """The ways out, the best first."""
+    if sys.platform == "win32":
+        return {"breakaway": _breakaway, "task": _task, "shell": _shell}
+    return {"session": _session}
 
 
 def _came_up(folder: pathlib.Path, attempt: int, process: _Process | None) -> bool:

@@ -52,13 +52,14 @@ with WsmanServer(launch, users, certificate=place / "cert.pem", key=place / "key
 
 #: A controller of its own, so that its memory is its own: prints peak MiB before and after.
 CONTROLLER = """
-import resource, sys
+import re, sys
 from pathlib import Path
 from pipelines.hosts.channel import bootstrap_command, open_session
 from pipelines.hosts.transports.winrs import Endpoint, WinRSStream
 class Secret:
     def get_secret_value(self): return "Passw0rd!"
-def peak(): return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+def peak(): # not getrusage, which counts what was there before exec
+    return int(re.search(r"VmHWM:\\s+(\\d+)", Path("/proc/self/status").read_text())[1]) / 1024
 endpoint = Endpoint(sys.argv[1], "builder", Secret())
 def stream(): return WinRSStream(endpoint, bootstrap_command(sys.executable))
 with open_session(stream(), name="host", reconnect=stream) as session:

@@ -1,0 +1,136 @@
+"""Detached jobs on genuine Windows CPython, in and out of a Windows job object."""
+
+from __future__ import annotations
+
+import os
+import re
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from conftest import make_sandbox
+
+from pipelines.config import ROOT
+from pipelines.hosts.base import Session
+from pipelines.hosts.sandbox.host import Sandbox
+
+pytestmark = pytest.mark.sandbox
+JOB = r"C:\j\one"
+TREE = (
+    "import subprocess, sys, time\n"
+    "subprocess.Popen([sys.executable, '-c', 'import time; time.sleep(90)'])\n"
+    "print('up', flush=True)\ntime.sleep(90)"
+)
+
+
+def spec(sandbox: Sandbox, code: str) -> dict[str, Any]:
+    command = [sandbox.executable, "-u", "-c", code]
+    return {"title": "t", "function": "process.stream", "arguments": {"command": command}}
+
+
+def start(session: Session, given: dict[str, Any]) -> dict[str, Any]:
+    return dict(session.call("jobs.launch.start", directory=JOB, spec=given))
+
+
+def first_bytes(session: Session, attempt: int = 1) -> bytes:
+    for item in session.stream("jobs.follow.follow", directory=JOB, attempt=attempt, offset=0):
+        if item:
+            return bytes(item)
+    raise AssertionError("no log")
+
+
+def pythons(sandbox: Sandbox) -> int:
+    """Windows Pythons that run in the prefix."""
+    prefix, found = f"WINEPREFIX={sandbox.home}/prefix".encode(), 0
+    for entry in Path("/proc").glob("[0-9]*"):
+        try:
+            mine = prefix in (entry / "environ").read_bytes().split(b"\0")
+            started = (entry / "cmdline").read_bytes()
+            found += mine and started.startswith(rb"C:\Python311\python.exe")
+        except OSError:
+            continue
+    return found
+
+
+def until(condition: Any, seconds: float = 20) -> None:
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_a_job_breaks_away_and_what_does_not_ends_with_its_shell(tmp_path: Path) -> None:
+    sandbox = make_sandbox(tmp_path / "s")
+    sandbox.start(tied=True)
+    with sandbox.connect() as session:
+        assert start(session, spec(sandbox, TREE))["way"] == "breakaway"
+        assert first_bytes(session) == b"up\r\n"
+        items = iter(
+            session.stream("process.stream", command=spec(sandbox, TREE)["arguments"]["command"])
+        )
+        assert next(items).startswith(b"up")
+        until(lambda: pythons(sandbox) == 6)
+    # The session's own Python, and the two that it started, are gone; runner and tree are not.
+    until(lambda: pythons(sandbox) == 3)
+    with sandbox.connect() as session:
+        assert session.call("jobs.store.state", directory=JOB)["state"] == "running"
+        told = session.call("jobs.follow.cancel", directory=JOB)
+        assert told["result"]["cancelled"] is True
+        until(lambda: pythons(sandbox) == 1)
+    sandbox.close()
+    sandbox.teardown()
+
+
+def test_a_job_whose_windows_went_away_begins_again(tmp_path: Path) -> None:
+    sandbox = make_sandbox(tmp_path / "s")
+    sandbox.start(tied=False)
+    with sandbox.connect() as session:
+        start(session, spec(sandbox, TREE))
+        first_bytes(session)
+        with sandbox.restart(session) as after:
+            assert after.call("jobs.store.state", directory=JOB)["state"] == "lost"
+            assert start(after, spec(sandbox, "print('again')"))["attempt"] == 2
+            assert first_bytes(after, 2) == b"again\r\n"
+    sandbox.teardown()
+
+
+def test_a_killed_controller_finds_its_build_again(tmp_path: Path) -> None:
+    config = tmp_path / "pipeline.yaml"
+    config.write_text(
+        f"hosts: {{sandbox: {{kind: sandbox, home: {tmp_path}/s}}}}\nout: {tmp_path}/out\n"
+    )
+    environment = {**os.environ, "WCW_CONFIG": str(config)}
+
+    def invoke(*words: str) -> subprocess.Popen[str]:
+        return subprocess.Popen(
+            [sys.executable, "-m", "invoke", *words],
+            cwd=ROOT,
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    assert invoke("sandbox.start").wait(120) == 0
+    try:
+        killed = invoke("build", "--archs", "75;86")
+        assert killed.stdout is not None
+        for line in killed.stdout:
+            if re.search(r"\[1/5\]", line):
+                break
+        killed.send_signal(signal.SIGKILL)
+        killed.wait(10)
+        said, _ = invoke("jobs").communicate(timeout=60)
+        assert "running" in said
+        said, _ = invoke("build", "--archs", "75;86").communicate(timeout=180)
+        assert "found again: attempt 1" in said
+        (run,) = (tmp_path / "out").glob("2*")
+        units = re.findall(r"^\[(\d)/5\]", (run / "build.log").read_text(), re.MULTILINE)
+        assert units == ["1", "2", "3", "4", "5"]
+        assert len(list((run / "wheels").glob("*.whl"))) == 1
+    finally:
+        invoke("sandbox.teardown").wait(60)
