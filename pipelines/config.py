@@ -1,13 +1,12 @@
-"""``pipeline.yaml`` and the recipes, as frozen models that refuse unknown keys."""
+"""``pipeline.yaml`` as frozen models that refuse unknown keys, and what reads other YAML files."""
 
 from __future__ import annotations
 
 import difflib
 import os
-import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import yaml
 from pydantic import (
@@ -15,7 +14,6 @@ from pydantic import (
     ConfigDict,
     Field,
     StringConstraints,
-    TypeAdapter,
     ValidationError,
 )
 
@@ -25,36 +23,35 @@ from pipelines.hostconfig import FIRST_PYTHON, HostConfig, SandboxHost, WinRMHos
 __all__ = [
     "CONFIG_FILE",
     "FIRST_PYTHON",
-    "RECIPES",
     "ROOT",
     "Config",
     "Defaults",
     "HostConfig",
+    "Model",
     "Name",
-    "Recipe",
+    "PythonVersion",
     "SandboxHost",
-    "Source",
     "WinRMHost",
-    "check_python",
     "explain",
     "load_config",
-    "load_recipe",
+    "read_yaml",
     "unknown",
 ]
 
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG_FILE = ROOT / "pipeline.yaml"
-RECIPES = Path(__file__).resolve().parent / "recipes"
 
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,40}$")]
 PythonVersion = Annotated[str, StringConstraints(pattern=r"^3\.\d{1,2}$")]
 
 
-class _Model(BaseModel):
+class Model(BaseModel):
+    """Frozen; unknown keys are refused."""
+
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Defaults(_Model):
+class Defaults(Model):
     """What a command uses when no flag says otherwise."""
 
     host: Name = "sandbox"
@@ -64,7 +61,7 @@ class Defaults(_Model):
     jobs: Annotated[int, Field(ge=1, le=512)] | None = None
 
 
-class Config(_Model):
+class Config(Model):
     """``pipeline.yaml``."""
 
     default: Defaults = Defaults()
@@ -77,37 +74,6 @@ class Config(_Model):
             return self.hosts[name]
         except KeyError:
             raise unknown("host", name, self.hosts, "pipeline.yaml: hosts") from None
-
-
-class Source(_Model):
-    """Where a recipe's source tree is, relative to the repository."""
-
-    path: str
-
-
-class Recipe(_Model):
-    """What to build and how; ``pipelines/recipes/<name>.yaml``."""
-
-    name: Name
-    summary: str
-    kind: Literal["wheel"]
-    source: Source
-    pythons: Annotated[tuple[PythonVersion, ...], Field(min_length=1)]
-    cuda: Annotated[str, StringConstraints(pattern=r"^\d+\.\d+$")]
-    archs: str
-    """Default list, for example ``75;80;90+PTX``."""
-    environment: dict[str, str] = {}
-    """Values may use {archs}, {jobs} and {local_version}."""
-    progress: str
-    """Regular expression on a log line with the groups done, total and unit."""
-    local_version: str
-    """The wheel's local version; {cuda} is ``130``, {stamp} is ``.sandbox`` there, else empty."""
-    build_requires: tuple[str, ...]
-    test_requires: tuple[str, ...]
-    """Tools of toolchain.lock.yaml that the build and the smoke test install."""
-    smoke: str
-    """Folder of pipelines/smoke that is shipped to test the wheel."""
-    licence: str
 
 
 def explain(path: Path, error: ValidationError) -> str:
@@ -138,7 +104,8 @@ def unknown(what: str, name: str, known: Iterable[str], where: str) -> ConfigErr
     )
 
 
-def _read(path: Path) -> Any:
+def read_yaml(path: Path) -> Any:
+    """What the file holds; :class:`ConfigError` names file and line when it is no YAML."""
     try:
         return yaml.safe_load(path.read_text("utf-8"))
     except OSError as error:
@@ -158,44 +125,8 @@ def load_config(path: Path | None = None) -> Config:
     """Read ``pipeline.yaml`` or ``$WCW_CONFIG``; :class:`ConfigError` names file and key."""
     path = path or Path(os.environ.get("WCW_CONFIG") or CONFIG_FILE)
     try:
-        return Config.model_validate(_read(path))
+        return Config.model_validate(read_yaml(path))
     except ValidationError as error:
         raise ConfigError(
             explain(path, error), advice="pipeline.yaml in the repository shows every key."
         ) from None
-
-
-def load_recipe(name: str, folder: Path = RECIPES) -> Recipe:
-    """Read the recipe ``name``; :class:`ConfigError` when there is none or it is wrong."""
-    path = folder / f"{name}.yaml"
-    if not re.fullmatch(r"[a-z0-9][a-z0-9_-]*", name) or not path.is_file():
-        raise unknown("recipe", name, (p.stem for p in folder.glob("*.yaml")), "pipelines/recipes")
-    try:
-        recipe = Recipe.model_validate(_read(path))
-        re.compile(recipe.progress)
-    except ValidationError as error:
-        raise ConfigError(explain(path, error), advice="See pipelines/config.py: Recipe.") from None
-    except re.error as error:
-        raise ConfigError(
-            f"{path}: progress: not a regular expression: {error}",
-            advice="It needs the groups done, total and unit.",
-        ) from None
-    if recipe.name != name:
-        raise ConfigError(
-            f"{path}: name: is '{recipe.name}', expected '{name}'", advice="Rename one of them."
-        )
-    return recipe
-
-
-_python = TypeAdapter(PythonVersion)
-
-
-def check_python(version: str, recipe: Recipe) -> str:
-    """``version`` if the recipe supports it, else :class:`ConfigError`."""
-    try:
-        _python.validate_python(version)
-    except ValidationError:
-        raise ConfigError(f"--python {version}: expected MAJOR.MINOR", advice="Say 3.11.") from None
-    if version not in recipe.pythons:
-        raise unknown("Python", version, recipe.pythons, f"recipe {recipe.name}")
-    return version

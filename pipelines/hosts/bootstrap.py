@@ -41,6 +41,7 @@ REMOTE = Path(__file__).resolve().parent.parent / "remote"
 READY = b"8bit?ok"
 REPORT = 64
 BLOCK = 1024
+_LAST_WORDS = 2.0  # seconds
 _LARGEST = 64 << 20  # bytes of one message; ours have 320 KiB, the longest answers a few MiB
 #: All byte values, what text modes and consoles stumble over, noise, and harmless filler: bytes
 #: that vanish on the way shift the filler forward, so that a damaged block is always complete.
@@ -208,19 +209,30 @@ def _damage(direction: str, position: int, came: str, name: str) -> HostError:
     )
 
 
+def _offer(stream: ByteStream, data: bytes) -> None:
+    """Write; whoever does not listen any more is still read from, but only for a moment.
+
+    What it says on its way out tells more than the broken pipe. A connection that was cut has
+    nothing more to say, and would be waited for until the patience is over.
+    """
+    try:
+        stream.write(data)
+    except ConnectionError:
+        end = threading.Timer(_LAST_WORDS, stream.kill)
+        end.daemon = True
+        end.start()
+
+
 def prove_eight_bit_clean(stream: ByteStream, name: str) -> None:
     """Send :data:`PATTERN` there and back; ``HostError`` names the first byte that changed."""
-    # Whoever stops listening says more on its way out than the broken pipe: hence read on.
-    with contextlib.suppress(ConnectionError):
-        stream.write(_first_line())
+    _offer(stream, _first_line())
     greeting = stream.read(len(READY))
     if greeting != READY:
         raise HostError(
             f"{name}: expected a Python that waits for its first line, got {greeting!r}",
             advice="Something else writes to the output first: a banner, or AutoRun of cmd.",
         )
-    with contextlib.suppress(ConnectionError):
-        stream.write(PATTERN)
+    _offer(stream, PATTERN)
     verdict = stream.read(REPORT).decode("ascii", "replace").split()
     if verdict != ["clean"]:
         position = verdict[0] if verdict and verdict[0].isdigit() else "0"

@@ -138,6 +138,15 @@ def parse(text: str) -> ArchList:
     return ArchList(tuple(sorted(sass, key=place)), tuple(sorted(ptx, key=place)))
 
 
+def join(one: ArchList, other: ArchList) -> ArchList:
+    """Everything that either has."""
+    place = _ORDER.__getitem__
+    return ArchList(
+        tuple(sorted({*one.sass, *other.sass}, key=place)),
+        tuple(sorted({*one.ptx, *other.ptx}, key=place)),
+    )
+
+
 def check(archs: ArchList, cuda: str = "13.0") -> None:
     """Raise ``ConfigError`` for the first architecture that CUDA ``cuda`` cannot compile for."""
     version = _version(cuda)

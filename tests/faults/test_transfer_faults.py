@@ -72,7 +72,9 @@ class Network:
         self.quiet -= 1
         if self.quiet > 0 or self.dice.random() >= self.chance:
             return False
-        self.quiet = 20 if self.chance < 1 else 0  # a new connection begins with some of these
+        # Two blocks side by side take some 18 messages and a new connection begins with four: when
+        # none gets across three times in a row, giving up is right, and tested below.
+        self.quiet = 40 if self.chance < 1 else 0
         self.resets -= 1
         return True
 

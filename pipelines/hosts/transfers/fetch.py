@@ -113,7 +113,7 @@ class _Fetch:
             "chunk": self.lines.chunk,
             "packed": self.packed,
         }
-        digest = hashlib.sha256()
+        digest = parts.Check()
         items = link.exchange("parts.send", arguments, AHEAD)
         with contextlib.closing(items), local("write", self.target):
             descriptor = os.open(self.part, os.O_RDWR | os.O_CREAT | _BINARY, 0o666)

@@ -122,7 +122,7 @@ class Blocks:
         if self.damaged[number] == ATTEMPTS:
             raise TransferError(
                 f"{self.what} arrives damaged: {ATTEMPTS} times the {self.length(number)} bytes "
-                f"from {number * self.block} on had another sha256 than was sent",
+                f"from {number * self.block} on had another check sum than was sent",
                 advice="What arrived whole is kept: run the same command again; should it happen "
                 "twice, suspect network or memory.",
             )

@@ -7,6 +7,7 @@ import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 from pipelines.errors import PipelineError, StorageError, TransferError
 from pipelines.hosts.base import Progress
@@ -96,7 +97,8 @@ class _Upload:
             "packed": self.packed,
             "whole": self.whole,
         }
-        digest, left = hashlib.sha256(), self.block
+        digest: Any = hashlib.sha256() if self.whole else parts.Check()
+        left = self.block
         with local("read", self.source), self.source.open("rb") as file:
             file.seek(number * self.block)
             with link.request("parts.receive", arguments) as worker:
