@@ -248,6 +248,94 @@ def jobs(
         stage.show(work)
 
 
+@task(
+    help={
+        **_HELP,
+        "recipe_version": "release of the package, as the recipe lists them (default: its first)",
+        "torch": "versions of torch, separated by commas",
+        "cuda": "releases of CUDA, separated by commas",
+        "select": "only the cells whose name fits, such as 'cp312-torch2.8-*'",
+        "format": "table, json, or gha (a matrix of GitHub Actions)",
+        "ask": "ask the host for its memory, cores and GPUs, instead of taking this machine's",
+    }
+)
+@_guarded
+def plan(
+    _: Context,
+    host: str | None = None,
+    recipe: str | None = None,
+    python: str | None = None,
+    archs: str | None = None,
+    jobs: str | None = None,
+    recipe_version: str | None = None,
+    torch: str | None = None,
+    cuda: str | None = None,
+    select: str | None = None,
+    format: str = "table",
+    ask: bool = False,
+) -> None:
+    """Show what can be built, what not and why, how long it takes and whether it fits."""
+    from pipelines.pipeline import run_plan
+
+    code = run_plan(
+        ask=ask,
+        host=host,
+        recipe=recipe,
+        python=python,
+        archs=archs,
+        jobs=_number("jobs", jobs),
+        version=recipe_version,
+        torch=torch,
+        cuda=cuda,
+        select=select,
+        format=format,
+    )
+    if code:
+        _close()
+        sys.exit(code)
+
+
+@task(help={"log": "a build's log, such as out/latest/build.log"})
+@_guarded
+def diagnose(_: Context, log: str) -> None:
+    """Say why a build failed, from its log: the first real cause, and what cures it."""
+    from pathlib import Path
+
+    from pipelines.console import console
+    from pipelines.diagnosis import diagnose_file
+    from pipelines.diagnosis.report import render
+
+    console.print(render(diagnose_file(Path(log)), log))
+
+
+@task(
+    help={
+        **_flags("host", "python"),
+        "prune": "remove what no command would use, and old builds on the host",
+        "days": "builds not heard of for so many days are old (default 14)",
+    }
+)
+@_guarded
+def cache(
+    _: Context,
+    host: str | None = None,
+    python: str | None = None,
+    prune: bool = False,
+    days: str = "14",
+) -> None:
+    """Show what is kept to make the next command fast; --prune gives room back."""
+    from pipelines import caches
+    from pipelines.errors import ConfigError
+
+    if not days.replace(".", "", 1).isdecimal():
+        raise ConfigError(f"--days {days}: expected a number", advice="Leave it out: 14.")
+    work = _open(host=host, python=python)
+    if prune:
+        caches.prune(work, float(days))
+    else:
+        caches.show(work)
+
+
 def _sandbox(host: str | None, python: str | None) -> Any:
     from pipelines.errors import ConfigError
     from pipelines.hosts.sandbox.host import Sandbox
@@ -300,5 +388,5 @@ def teardown(_: Context, host: str | None = None, python: str | None = None) -> 
     say("removed", style="green")
 
 
-namespace = Collection(provision, build, test, doctor, jobs, lock)
+namespace = Collection(provision, build, test, doctor, plan, jobs, diagnose, cache, lock)
 namespace.add_collection(Collection("sandbox", start, stop, status, teardown))

@@ -7,13 +7,16 @@ from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from pipelines import config as configuration
-from pipelines.config import Config, SandboxHost, WinRMHost
+from pipelines.config import Config, SandboxHost, WinRMHost, load_config
 from pipelines.console import bars, say, secret
 from pipelines.errors import BuildError, ConfigError, PipelineError
 from pipelines.hosts.base import Bars, Host
 from pipelines.plan import archs as arch_lists
+from pipelines.plan import gpus
+from pipelines.plan.archmap import translate
+from pipelines.plan.recipes import check_python, load_recipe
 from pipelines.run import Run, StageRecord
 from pipelines.stages.publish import publish
 from pipelines.stages.work import Order, Work
@@ -33,16 +36,17 @@ def take_order(
     default = settings.default
     name = host or default.host
     settings.host(name)
-    chosen = configuration.load_recipe(recipe or default.recipe)
-    wanted = arch_lists.parse(archs or default.archs or chosen.archs)
+    chosen = load_recipe(recipe or default.recipe)
+    wanted = gpus.read(archs or default.archs or chosen.archs)
     arch_lists.check(wanted, chosen.cuda)
+    translate(chosen.arch_map, wanted, chosen.cuda, chosen.name)  # refuses what it cannot be
     units = default.jobs if jobs is None else jobs
     if units is not None and not 1 <= units <= 512:  # noqa: PLR2004 - as in config.Defaults
         raise ConfigError(f"--jobs {units}: expected 1 to 512", advice="Leave it out: all cores.")
     return Order(
         host=name,
         recipe=chosen.name,
-        python=configuration.check_python(python or default.python, chosen),
+        python=check_python(python or default.python, chosen),
         archs=wanted,
         jobs=units,
     )
@@ -79,13 +83,29 @@ def open_host(settings: Config, name: str, python: str, cache: Cache) -> Host:
 def open_work(order: Order, settings: Config) -> Work:
     """Everything the stages need for ``order``."""
     cache = Cache(load_lock())
-    recipe = configuration.load_recipe(order.recipe)
+    recipe = load_recipe(order.recipe)
     return Work(
         order, settings, recipe, open_host(settings, order.host, order.python, cache), cache
     )
 
 
 # -- the stages, as the tasks call them ------------------------------------------------------------
+
+
+def run_plan(*, ask: bool, host: str | None, **asked: Any) -> int:
+    """Print the plan; 0, or 2 when nothing can be built. ``ask``: of the host, not this machine."""
+    from pipelines.plan.hostfacts import HostFacts
+    from pipelines.plan.show import run_plan as show
+
+    settings = load_config()
+    facts = None
+    if ask:
+        work = open_work(take_order(settings, host=host), settings)
+        try:
+            facts = HostFacts.told(work.facts, name=work.host.name)
+        finally:
+            work.close()
+    return show(settings, host=host, facts=facts, **asked)
 
 
 def run_doctor(work: Work, *, as_json: bool) -> int:

@@ -97,7 +97,10 @@ class Run:
                 continue  # of another version, or damaged: not ours to judge here
             if {key: known.get(key) for key in facts} != facts:
                 continue
-            if stage is None or not _cut_off(stage) or not run._hold():
+            if stage is None or not _cut_off(stage):
+                return None
+            if not run._hold() or not _cut_off(run.stages()["build"]):  # its process has just ended
+                run.close()
                 return None
             run._make_latest()
             return run

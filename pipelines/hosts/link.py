@@ -12,15 +12,12 @@ from typing import Any
 
 from execnet import gateway_base
 
-from pipelines.errors import RemoteError, StorageError
-from pipelines.hosts.base import ByteStream
+from pipelines.hosts.base import ByteStream, raise_remote
 from pipelines.hosts.bootstrap import open_gateway
 from pipelines.remote.rpc import DONE, ERROR
 
 #: At most so many items of a stream are on their way.
 WINDOW = 8
-
-_FULL = {"ENOSPC", "EDQUOT"}
 
 
 class ConnectionLostError(Exception):
@@ -55,7 +52,7 @@ class Worker:
             if word in (DONE, ERROR):
                 self.finished = True
             if word == ERROR:
-                self.link.raise_remote(value)
+                raise_remote(self.link.name, value)
             return word, value
 
     def abandon(self) -> None:
@@ -130,17 +127,6 @@ class Link:
         if self.io.failure is None:
             self.io.failure = EOFError(str(error) or "the host's Python ended")
         return ConnectionLostError(str(self.io.failure))
-
-    def raise_remote(self, told: dict[str, Any]) -> None:
-        """Raise what a remote function raised."""
-        message = f"{self.name}: {told['kind']}: {told['message']}"
-        if told["errno_name"] in _FULL:
-            place = f" at {told['path']}" if told["path"] else ""
-            raise StorageError(
-                f"{self.name}: the host's disk is full{place}: {told['message']}",
-                advice="Free space on the host, or give it another work directory.",
-            )
-        raise RemoteError(message, kind=told["kind"], trace=told["trace"])
 
     def close(self) -> None:
         """Let the host's Python end by itself, for a moment; then end it."""

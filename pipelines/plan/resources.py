@@ -12,9 +12,10 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
-from pipelines.config import Recipe, explain
+from pipelines.config import explain
 from pipelines.errors import ConfigError, LockError
 from pipelines.plan import kinds
+from pipelines.plan.recipes import Recipe
 from pipelines.toolchain.lock import ToolchainLock
 
 RESOURCES_FILE = Path(__file__).resolve().parent.parent / "resources.yaml"

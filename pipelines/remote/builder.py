@@ -8,9 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import json
 import os
 import pathlib
 import shutil
+import sys
 import tarfile
 from collections.abc import Generator
 from typing import Any
@@ -34,18 +36,28 @@ def find_vcvars() -> str:
     raise FileNotFoundError("no vcvarsall.bat: looked at " + ", ".join(_VCVARS))
 
 
-def compiler_environment() -> dict[str, str]:
-    """The environment that vcvarsall.bat leaves, on top of this process' own."""
+def compiler_environment(toolset: str = "") -> dict[str, str]:
+    """The environment that vcvarsall.bat leaves, on top of this process' own.
+
+    ``toolset``: a version of MSVC such as 14.38, or nothing for the newest.
+    """
+    asked = f" -vcvars_ver={toolset}" if toolset else ""
     script = pathlib.Path(os.environ.get("TEMP", ".")) / f"vcvars-{os.getpid()}.bat"
-    script.write_text(f'@call "{find_vcvars()}" x64\r\n@echo {_MARK}\r\n@set\r\n', "utf-8")
+    # JSON in ASCII: what `set` prints is in a code page that depends on the host's language.
+    tell = "import json, os; print(json.dumps(dict(os.environ)))"
+    lines = [
+        f'@call "{find_vcvars()}" x64{asked}',
+        f"@echo {_MARK}",
+        f'@"{sys.executable}" -c "{tell}"',
+    ]
+    script.write_text("\r\n".join(lines) + "\r\n", "utf-8")
     try:
         code, output = process.capture(["cmd", "/c", str(script)], timeout=120)
     finally:
         script.unlink(missing_ok=True)
     if code or _MARK not in output:
         raise RuntimeError(f"vcvarsall.bat left with {code}: {output[-1000:]}")
-    lines = output.partition(_MARK)[2].splitlines()
-    return dict(line.split("=", 1) for line in lines if "=" in line[1:])
+    return dict(json.loads(output.partition(_MARK)[2]))
 
 
 def unpack_source(archive: str, target: str) -> None:
@@ -72,7 +84,7 @@ def build(spec: dict[str, Any]) -> Generator[Any, None, None]:
     """Run a build; yields log bytes, then ``{"exit", "seconds", "timed_out", "wheels"}``.
 
     ``spec``: ``directory`` (the job's), ``archive`` (source .tar.gz), ``installer`` (uv.exe),
-    ``python``, ``environment`` and ``timeout`` in seconds or ``None``.
+    ``python``, ``environment``, ``toolset`` (of MSVC, or "") and ``timeout`` (seconds or ``None``).
     """
     job = pathlib.Path(spec["directory"])
     out, source = job / "out", job / "src"
@@ -80,7 +92,7 @@ def build(spec: dict[str, Any]) -> Generator[Any, None, None]:
     if out.exists():
         shutil.rmtree(out)
     out.mkdir(parents=True)
-    environment = {**compiler_environment(), **spec["environment"]}
+    environment = {**compiler_environment(spec.get("toolset", "")), **spec["environment"]}
     command = [spec["installer"], "build", "--wheel", "--no-build-isolation", "--offline"]
     command += ["--no-cache", "--no-config", "--color", "never"]
     command += ["--python", spec["python"], "--out-dir", str(out), str(source)]

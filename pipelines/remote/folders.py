@@ -6,8 +6,9 @@ taken away when the directory is made (https://learn.microsoft.com/windows/win32
 
 from __future__ import annotations
 
-import os
+import contextlib
 import pathlib
+import re
 import sys
 
 from .process import capture
@@ -23,22 +24,25 @@ def make(path: str | pathlib.Path) -> None:
     """
     wanted = pathlib.Path(path)
     missing = [folder for folder in (wanted, *wanted.parents) if not folder.exists()]
-    wanted.mkdir(parents=True, exist_ok=True)
-    if missing and sys.platform == "win32":
+    if missing and sys.platform == "win32":  # before anything is in it
+        missing[-1].mkdir(exist_ok=True)
         protect(missing[-1], readable=True)
+    wanted.mkdir(parents=True, exist_ok=True)
 
 
 def protect(folder: pathlib.Path, *, readable: bool) -> None:
     """Take other users' rights on a new directory away, but for reading if ``readable``."""
     rights = [f"{who}:(OI)(CI)F" for who in (_SYSTEM, _ADMINISTRATORS)]
-    user, domain = os.environ.get("USERNAME"), os.environ.get("USERDOMAIN")
-    if user and domain:  # who may be no administrator, and must not lock himself out
-        rights.append(f"{domain}\\{user}:(OI)(CI)F")
+    # Who may be no administrator, and must not lock himself out. Names do not always resolve.
+    _, told = capture(["whoami.exe", "/user", "/fo", "csv", "/nh"], timeout=_TIMEOUT)
+    if found := re.search(r"S-1-[0-9-]+", told):
+        rights.append(f"*{found[0]}:(OI)(CI)F")
     if readable:
         rights.append(f"{_USERS}:(OI)(CI)RX")
     plain = str(folder).removeprefix("\\\\?\\")
     command = ["icacls.exe", plain, "/inheritance:r", "/grant:r", *rights]
     code, output = capture(command, timeout=_TIMEOUT)
     if code:
-        folder.rmdir()
+        with contextlib.suppress(OSError):
+            folder.rmdir()
         raise OSError(f"icacls {plain} left with {code}: {output.strip()[-500:]}")

@@ -3,37 +3,57 @@
 from __future__ import annotations
 
 import contextlib
-import os
+import ctypes
 import pathlib
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
+
+_FAIL_IMMEDIATELY, _EXCLUSIVE = 1, 2  # LOCKFILE_FAIL_IMMEDIATELY, LOCKFILE_EXCLUSIVE_LOCK
+_HELD = 33  # ERROR_LOCK_VIOLATION
 
 
 @contextlib.contextmanager
-def claim(path: pathlib.Path, patience: float = 0.0) -> Iterator[bool]:
+def claim(path: pathlib.Path, patience: float = 0.0, *, shared: bool = False) -> Iterator[bool]:
     """Hold the lock file ``path`` if nobody else does; says whether it is held.
 
+    ``shared`` locks keep exclusive ones out, but not each other: so several may look at once.
     Waits up to ``patience`` seconds. The file is made, and stays. Raises ``OSError``.
     """
     deadline = time.monotonic() + patience
     with path.open("a+b") as file:
-        while not (held := _lock(file.fileno())) and time.monotonic() < deadline:
+        while not (held := _lock(file.fileno(), shared)) and time.monotonic() < deadline:
             time.sleep(0.02)
         yield held
 
 
-def _lock(descriptor: int) -> bool:
+def _lock(descriptor: int, shared: bool) -> bool:
+    if sys.platform == "win32":
+        return _lock_on_windows(descriptor, shared)
+    import fcntl
+
     try:
-        if sys.platform == "win32":
-            import msvcrt
-
-            os.lseek(descriptor, 0, os.SEEK_SET)
-            msvcrt.locking(descriptor, msvcrt.LK_NBLCK, 1)
-        else:
-            import fcntl
-
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError:
+        kind = fcntl.LOCK_SH if shared else fcntl.LOCK_EX
+        fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
+    except (BlockingIOError, PermissionError):
         return False
     return True
+
+
+def _lock_on_windows(descriptor: int, shared: bool) -> bool:
+    """LockFileEx, for the C run-time's locks are exclusive all."""
+    import msvcrt
+
+    kernel: Any = ctypes.WinDLL("kernel32", use_last_error=True)  # type: ignore[attr-defined, unused-ignore]
+    lock = kernel.LockFileEx
+    lock.argtypes = [ctypes.c_void_p, *[ctypes.c_uint32] * 4, ctypes.c_void_p]
+    handle = msvcrt.get_osfhandle(descriptor)  # type: ignore[attr-defined, unused-ignore]
+    overlapped = (ctypes.c_uint64 * 4)()  # OVERLAPPED, 32 bytes: the lock is on byte 0
+    flags = _FAIL_IMMEDIATELY | (0 if shared else _EXCLUSIVE)
+    if lock(handle, flags, 0, 1, 0, ctypes.byref(overlapped)):
+        return True
+    error: int = ctypes.get_last_error()  # type: ignore[attr-defined, unused-ignore]
+    if error == _HELD:
+        return False
+    raise OSError(None, "LockFileEx failed", None, error)

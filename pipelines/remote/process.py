@@ -44,6 +44,8 @@ class _Job:
         ]
         self._kernel.AssignProcessToJobObject.argtypes = [ctypes.c_void_p, ctypes.c_void_p]
         self._kernel.CloseHandle.argtypes = [ctypes.c_void_p]
+        self._kernel.TerminateJobObject.argtypes = [ctypes.c_void_p, ctypes.c_uint32]
+        self._kernel.GetCurrentProcess.restype = ctypes.c_void_p
         self._handle = self._kernel.CreateJobObjectW(None, None)
         limits = (ctypes.c_uint32 * 36)()  # JOBOBJECT_EXTENDED_LIMIT_INFORMATION, 144 bytes
         limits[4] = self._KILL_ON_CLOSE  # BasicLimitInformation.LimitFlags, at byte 16
@@ -55,10 +57,25 @@ class _Job:
         handle = getattr(process, "_handle", None)
         self._kernel.AssignProcessToJobObject(self._handle, int(handle) if handle else None)
 
+    def add_self(self) -> None:
+        self._kernel.AssignProcessToJobObject(self._handle, self._kernel.GetCurrentProcess())
+
     def close(self) -> None:
         if self._handle:
+            # Closing alone would end them with exit code 0, as if all had been well.
+            self._kernel.TerminateJobObject(self._handle, 1)
             self._kernel.CloseHandle(self._handle)
             self._handle = None
+
+
+def confine() -> None:
+    """Let everything that this process starts end with it; on Windows only."""
+    if sys.platform == "win32":
+        _confines.append(_Job())
+        _confines[-1].add_self()
+
+
+_confines: list[_Job] = []  # never closed: the handle is to live as long as the process
 
 
 def _start(
@@ -134,7 +151,11 @@ def _output(
                 if now - quiet_since > _LINGER:
                     return False
             continue
-        if data is None:
+        if data is None:  # it may have closed its output and go on
+            while process.poll() is None and not cancelled.is_set():
+                if time.monotonic() > deadline:
+                    return True
+                time.sleep(0.02)
             return False
         quiet_since = None
         yield data

@@ -61,7 +61,7 @@ def run_suite(spec: dict[str, Any]) -> Generator[Any, None, None]:
         ):
             if not isinstance(item, dict):
                 yield item
-            elif number == len(steps) or item["exit"]:
+            elif number == len(steps) or item["exit"] or item["timed_out"]:
                 item["step"] = ("venv", "install", "pytest")[number - 1]
                 item["junit"] = str(junit) if junit.is_file() else None
                 yield item

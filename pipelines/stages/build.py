@@ -2,55 +2,38 @@
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import io
 import re
-import tarfile
 import tempfile
 from pathlib import Path
 from typing import Any
 
-from pipelines.config import ROOT
-from pipelines.console import console, fold, host_line, safe, say, units_progress
-from pipelines.errors import BuildError, ConfigError, RemoteError
-from pipelines.plan.resources import Layout
+from pipelines.console import bars, console, fold, host_line, safe, say, units_progress
+from pipelines.diagnosis import Settings
+from pipelines.errors import BuildError, RemoteError
+from pipelines.plan import naming
+from pipelines.plan.archmap import translate
+from pipelines.plan.budget import plan_budget
+from pipelines.plan.hostfacts import HostFacts
+from pipelines.plan.sourcetree import EPOCH, source_tree
 from pipelines.stages.detached import Job
-from pipelines.stages.logs import TAIL, log_lines
+from pipelines.stages.healing import until_healed
+from pipelines.stages.logs import TAIL, last_lines, log_lines
 from pipelines.stages.work import Work
 
-_IGNORED = {"build", "dist", "__pycache__", ".pytest_cache"}
 _DIGITS = 10  # of a count; a host's line may hold more than int() takes
-_EPOCH = 1704067200  # 2024-01-01: sources get one time, so that equal trees are equal archives
-
-
-def pack_source(tree: Path) -> bytes:
-    """A reproducible .tar.gz of a source tree, without what a build leaves in it."""
-    if not (tree / "pyproject.toml").is_file() and not (tree / "setup.py").is_file():
-        raise ConfigError(
-            f"{tree} is no source tree: it has neither pyproject.toml nor setup.py",
-            advice="Mend source.path in the recipe.",
-        )
-    buffer = io.BytesIO()
-    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
-        for path in sorted(tree.rglob("*")):
-            parts = path.relative_to(tree).parts
-            if not path.is_file() or _IGNORED & set(parts) or parts[0].endswith(".egg-info"):
-                continue
-            info = tarfile.TarInfo("/".join(parts))
-            info.size, info.mtime, info.mode = path.stat().st_size, _EPOCH, 0o644
-            with path.open("rb") as stream:
-                archive.addfile(info, stream)
-    return gzip.compress(buffer.getvalue(), mtime=0)
 
 
 def job_id(source: bytes, work: Work, environment: dict[str, str]) -> str:
-    """The hash of everything that decides the wheel: source, tools, Python, environment."""
+    """The hash of everything that decides the wheel: source, tools, Python, environment.
+
+    ``environment`` is that of one job with one thread: how many work at it makes no other wheel.
+    """
     digest = hashlib.sha256(source)
     pins = [
         f"{tool}={sha}" for w in work.wanted for tool in w.uploads for sha in [_pin(work, tool)]
     ]
-    wheel = sorted(f"{k}={v}" for k, v in environment.items() if k != "MAX_JOBS")
+    wheel = sorted(f"{key}={value}" for key, value in environment.items())
     for text in (*pins, work.order.python, *wheel):
         digest.update(text.encode() + b"\0")
     return digest.hexdigest()[:12]
@@ -60,32 +43,34 @@ def _pin(work: Work, tool: str) -> str:
     return work.cache.lock.tool(tool).sha256
 
 
-def job_environment(work: Work, layout: Layout, jobs: int) -> dict[str, str]:
+def job_environment(work: Work, jobs: int, threads: int = 1) -> dict[str, str]:
     """The variables a build gets on top of the host's and the compiler's."""
+    recipe, order, layout = work.recipe, work.order, work.layout
     stamp = "" if work.host.capabilities.publishable else f".{work.host.name}".replace("-", "")
-    recipe, cuda = work.recipe, work.recipe.cuda.replace(".", "")
-    values = {
-        "archs": str(work.order.archs),
-        "jobs": str(jobs),
-        "local_version": recipe.local_version.format(cuda=cuda, stamp=stamp),
-    }
-    try:
-        asked = {key: text.format(**values) for key, text in recipe.environment.items()}
-    except (KeyError, IndexError, ValueError) as error:
-        raise ConfigError(
-            f"recipe {recipe.name}: environment: unknown field {error}",
-            advice=f"There are: {', '.join(values)}",
-        ) from None
-    fixed = {
+    local = naming.local_version(recipe, recipe.cuda, None, stamp)
+    archs = translate(recipe.arch_map, order.archs, recipe.cuda, recipe.name)
+    return {
         "TEMP": layout.temp,
         "TMP": layout.temp,
         "CUDA_PATH": layout.cuda,
         "CUDA_HOME": layout.cuda,
-        # The CUDA wheels keep their DLLs one level deeper than a toolkit does.
-        "SOURCE_DATE_EPOCH": str(_EPOCH),
+        "SOURCE_DATE_EPOCH": str(EPOCH),
         "PYTHONUNBUFFERED": "1",
+        **naming.environment(recipe, archs, local=local, jobs=jobs, threads=threads),
     }
-    return {**fixed, **asked}
+
+
+def job_budget(work: Work) -> tuple[int, int]:
+    """Compile units at a time and threads of nvcc, from the host's cores and memory.
+
+    Raises :class:`ConfigError` when not even one fits, before anything is sent.
+    """
+    cost = work.recipe.cost(work.recipe.cuda)
+    if cost is None:
+        return work.order.jobs or int(work.facts["cpus"]), 1
+    host = HostFacts.told(work.facts, name=work.host.name)
+    budget = plan_budget(cost, host, work.order.archs, work.order.jobs)
+    return budget.jobs, budget.threads
 
 
 def build(work: Work, detail: dict[str, Any]) -> None:
@@ -95,10 +80,11 @@ def build(work: Work, detail: dict[str, Any]) -> None:
     Raises :class:`BuildError` with the log's last lines.
     """
     session, layout = work.session, work.layout
-    jobs = work.order.jobs or int(work.facts["cpus"])
-    environment = job_environment(work, layout, jobs)
-    source = pack_source(ROOT / work.recipe.source.path)
-    job = job_id(source, work, environment)
+    jobs, threads = job_budget(work)
+    environment = job_environment(work, jobs, threads)
+    with bars() as show:
+        source = source_tree(work.recipe, work.cache, show)
+    job = job_id(source, work, job_environment(work, 1))
     directory = rf"{layout.build_root}\{job}"
     detail |= {"job": job, "directory": directory, "jobs": jobs, "environment": environment}
     detail["source_sha256"] = hashlib.sha256(source).hexdigest()
@@ -107,33 +93,48 @@ def build(work: Work, detail: dict[str, Any]) -> None:
     ):
         say(f"job {job}, {jobs} compile units at a time, in {directory} of {work.host.name}")
         session.call("files.make_dirs", path=directory)
-        archive = rf"{directory}\src.tar.gz"
-        with tempfile.TemporaryDirectory() as scratch:
-            packed = Path(scratch) / "src.tar.gz"
-            packed.write_bytes(source)
-            session.put(packed, archive)
+        archive = rf"{directory}\src-{detail['source_sha256'][:12]}.tar.gz"
+        if session.call("files.stat", path=archive) is None:  # it lands whole, or not at all
+            with tempfile.TemporaryDirectory() as scratch:
+                packed = Path(scratch) / "src.tar.gz"
+                packed.write_bytes(source)
+                session.put(packed, archive)
         spec = {
             "directory": directory,
             "archive": archive,
             "installer": layout.uv,
             "python": layout.python,
             "environment": environment,
+            "toolset": "",
             "timeout": None,
         }
-        result = _follow(work, spec, detail)
-    detail |= {"exit": result["exit"], "wheels": result["wheels"]}
-    if result["exit"]:
-        tail = "\n".join(detail["tail"][-12:])
-        raise BuildError(
-            f"the build left with exit code {result['exit']}:\n{tail}",
-            advice=f"The whole log is {work.run.path / 'build.log'}. Finished units are kept: "
-            "invoke build goes on from them.",
+        settings = Settings(
+            jobs=jobs,
+            build_root=layout.build_root,
+            nvcc_threads=threads,
+            environment=environment,
+        )
+        result = until_healed(
+            settings,
+            lambda now, fresh: _follow(work, _changed(spec, settings, now), detail, fresh=fresh),
+            work.run.path / "build.log",
+            detail,
         )
     if not result["wheels"]:
         raise BuildError("the build succeeded but left no wheel", advice="Is it a wheel project?")
 
 
-def _follow(work: Work, spec: dict[str, Any], detail: dict[str, Any]) -> dict[str, Any]:
+def _changed(spec: dict[str, Any], before: Settings, now: Settings) -> dict[str, Any]:
+    """The build's specification with healed settings; another root is another directory."""
+    directory = now.build_root + spec["directory"].removeprefix(before.build_root)
+    changes = {"environment": dict(now.environment), "toolset": now.toolset or ""}
+    return spec | changes | {"directory": directory}
+
+
+def _follow(
+    work: Work, spec: dict[str, Any], detail: dict[str, Any], *, fresh: bool
+) -> tuple[dict[str, Any], int]:
+    """Run the build and show its log; the result, and where in build.log this attempt begins."""
     pattern = re.compile(work.recipe.progress)
     units: dict[str, int] = {"done": 0, "total": 0}
     tail: list[str] = []
@@ -147,6 +148,7 @@ def _follow(work: Work, spec: dict[str, Any], detail: dict[str, Any]) -> dict[st
         keep=lambda left: (
             not left.get("exit", 1) and work.session.call("builder.whole", wheels=left["wheels"])
         ),
+        fresh=fresh,
     )
     try:
         with path.open("ab") as log, units_progress() as progress:
@@ -154,7 +156,9 @@ def _follow(work: Work, spec: dict[str, Any], detail: dict[str, Any]) -> dict[st
             for line in log_lines(job.follow(), log):
                 if isinstance(line, dict):
                     detail |= {"units": units, "attempt": job.attempt, "lost": job.lost}
-                    return line
+                    detail |= {"exit": line["exit"], "wheels": line["wheels"]}
+                    tail[:] = last_lines(path, TAIL)  # also what came before we did
+                    return line, job.base
                 tail.append(safe(line, 500))
                 del tail[:-TAIL]
                 match = pattern.match(line)

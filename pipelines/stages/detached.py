@@ -8,7 +8,9 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pipelines.console import safe, say
 from pipelines.errors import AuthError, BuildError, HostError, PipelineError, RemoteError
@@ -32,6 +34,8 @@ class Job:
     log: Path
     keep: Callable[[dict[str, Any]], bool] = lambda _: False
     """Whether the result of a job that has ended is taken as it is, instead of running it again."""
+    fresh: bool = False
+    """Begin another attempt, whatever there is; its log comes after the one that is here."""
     error: type[PipelineError] = BuildError
     """What is raised when the job itself is to blame."""
     patience: float = PATIENCE
@@ -45,6 +49,10 @@ class Job:
     _recent: list[float] = field(default_factory=list)
     _heard: float = 0.0
     _tries: int = 0
+    _counted: int = 0
+    """The attempt that was counted as lost last."""
+    _beyond: int = 0
+    """Attempts up to this one are of no interest any more."""
 
     @property
     def key(self) -> str:
@@ -58,28 +66,51 @@ class Job:
         when the host refuses the sign-in, ``error`` when attempt after attempt is lost. In each
         case the job, if it runs, goes on.
         """
-        again = False
-        if not self._resume():
-            again = self._must_run()
-            if self.log.exists():
-                os.truncate(self.log, 0)
         self._heard = time.monotonic()
+        prepared = False
         while True:
             try:
-                self._begin(again=again)
-                again = False
-                now = yield from self._read()
+                if not prepared:
+                    self._prepare()
+                    prepared = True
+                if not self.attempt:
+                    self._begin()
+                now = yield from self._read()  # to its end, also of what an attempt lost left
+                if now["attempt"] == self.attempt:
+                    if now["state"] == "ended":
+                        self._remember()
+                        yield self._outcome(now["result"])
+                        return
+                    if now["state"] == "lost" and self._counted != self.attempt:
+                        self._lose(self._why(now))
+                self._begin()
             except RemoteError as error:
                 if error.kind != "RuntimeError":  # as launch.start says that no runner came up
                     raise
                 self._lose(error.message)
             except HostError as error:
                 self._wait(error)
-            else:
-                if now["state"] == "ended" and now["attempt"] == self.attempt:
-                    self._remember()
-                    yield self._outcome(now["result"])
-                    return
+
+    def _prepare(self) -> None:
+        """Take up what a process before this one left, or see what is to be done anew."""
+        now = self._state()
+        if self.fresh:
+            self._beyond = int(now["attempt"])
+            return
+        if self._resume(now):
+            return
+        if now["state"] == "ended":
+            told = now["result"]
+            if told["cancelled"] or not self.keep(dict(told["result"])):
+                self._beyond = int(now["attempt"])
+        if self.log.exists():
+            os.truncate(self.log, 0)
+
+    def _state(self) -> dict[str, Any]:
+        """The job, as the host tells of it."""
+        told = self.work.session.call("jobs.store.state", directory=self.directory)
+        self._heard = time.monotonic()
+        return checked(self.work.host.name, told)
 
     def _read(self) -> Generator[Any, None, dict[str, Any]]:
         """Yield the log as it comes; the state of the job once this attempt has ended."""
@@ -92,7 +123,7 @@ class Job:
         for item in items:
             self._heard, self._tries = time.monotonic(), 0
             if isinstance(item, dict):
-                return item
+                return checked(self.work.host.name, item)
             if item:
                 self.offset += len(item)
                 yield item
@@ -113,19 +144,14 @@ class Job:
         time.sleep(_PAUSES[min(self._tries, len(_PAUSES) - 1)])
         self._tries += 1
 
-    def _must_run(self) -> bool:
-        now = self.work.session.call("jobs.store.state", directory=self.directory)
-        return now["state"] != "ended" or not self.keep(dict(now["result"]["result"]))
-
-    def _begin(self, *, again: bool) -> None:
+    def _begin(self) -> None:
         """Have it run, and take up the attempt that does."""
-        if self.attempt:
-            now = self.work.session.call("jobs.store.state", directory=self.directory)
-            if now["state"] == "lost" and now["attempt"] == self.attempt:
-                self._restarted(now)
-        now = self.work.session.call(
-            "jobs.launch.start", directory=self.directory, spec=self.spec, again=again
+        told = self.work.session.call(
+            "jobs.launch.start", directory=self.directory, spec=self.spec, beyond=self._beyond
         )
+        now = checked(self.work.host.name, told)
+        if now["attempt"] <= self._beyond:
+            raise HostError(f"{self.work.host.name}: the job has not begun yet")
         if now["attempt"] == self.attempt:
             return
         size = self.log.stat().st_size if self.log.exists() else 0
@@ -141,20 +167,19 @@ class Job:
         host = {"host": self.work.host.name, "offset": self.offset}
         self.work.run.put_job(self.key, place | known | host)
 
-    def _resume(self) -> bool:
+    def _resume(self, now: dict[str, Any]) -> bool:
         """Take up what a process before this one has left in the run; whether there was any."""
         left = self.work.run.jobs().get(self.key)
-        if left is None or left["directory"] != self.directory:
+        size = self.log.stat().st_size if self.log.exists() else 0
+        if left is None or left["directory"] != self.directory or now["state"] == "absent":
             return False
-        now = self.work.session.call("jobs.store.state", directory=self.directory)
-        if now["attempt"] != left["attempt"]:
+        if left["attempt"] > now["attempt"] or left["base"] > size:
             return False
         self.attempt, self.base = int(left["attempt"]), int(left["base"])
         self.lost = list(left["lost"])
-        self.offset = max(0, self.log.stat().st_size - self.base) if self.log.exists() else 0
+        self.offset = size - self.base
         if self.offset and self._digest_there() != self._digest_here():
-            with self.log.open("r+b") as file:
-                file.truncate(self.base)
+            os.truncate(self.log, self.base)
             self.offset = 0
         say(f"found again: attempt {self.attempt}, {self.offset:,} bytes of its log are here")
         return True
@@ -173,14 +198,15 @@ class Job:
             file.seek(self.base)
             return hashlib.file_digest(file, "sha256").hexdigest()
 
-    def _restarted(self, now: dict[str, Any]) -> None:
-        """It ended without a result: note why, if that can be told, and let it begin again."""
+    def _why(self, now: dict[str, Any]) -> str:
+        """Why an attempt ended without a result, if that can be told."""
         boot = self.work.session.call("power.boot_identity")
-        self._lose("the host was restarted" if now.get("boot") != boot else "its process was ended")
+        return "the host was restarted" if now.get("boot") != boot else "its process was ended"
 
     def _lose(self, why: str) -> None:
         """Count an attempt that left nothing; too many are an error."""
         now = time.monotonic()
+        self._counted = self.attempt
         self.lost.append(why)
         self._recent = [*(at for at in self._recent if now - at < HOUR), now]
         self._remember()
@@ -203,3 +229,34 @@ class Job:
         if error := result.get("error"):
             raise_remote(self.work.host.name, error)
         return result
+
+
+class _Result(BaseModel):
+    attempt: int
+    cancelled: bool
+    ended: Annotated[float, Field(ge=0, le=4e9)]
+    result: dict[str, Any]
+
+
+class _State(BaseModel):
+    """What a host says of a job, as far as it is relied on."""
+
+    model_config = ConfigDict(extra="allow")
+
+    state: Literal["absent", "running", "ended", "lost"]
+    attempt: Annotated[int, Field(ge=0, le=10**6)]
+    started: Annotated[float, Field(ge=0, le=4e9)] = 0.0
+    """Seconds since the epoch."""
+    result: _Result | None = None
+
+
+def checked(host: str, told: Any) -> dict[str, Any]:
+    """``told`` if it has the form of a job's state; :class:`HostError` if it has not."""
+    try:
+        _State.model_validate(told)
+    except ValidationError as error:
+        raise HostError(
+            f"{host} sent what is no state of a job: {safe(str(error.errors()[0]['msg']), 200)}",
+            advice="Remove the job's directory there: invoke jobs shows where it is.",
+        ) from None
+    return dict(told)

@@ -8,9 +8,11 @@ import time
 from typing import Any
 
 from rich.table import Table
+from rich.text import Text
 
 from pipelines.console import console, host_line, safe, say
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, HostError
+from pipelines.stages.detached import checked
 from pipelines.stages.logs import log_lines
 from pipelines.stages.work import Work
 
@@ -25,7 +27,7 @@ def show(work: Work) -> None:
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("job", "what", "state", "try", "started", "took", "way"):
-        table.add_column(column, no_wrap=column in ("job", "started", "took"), overflow="fold")
+        table.add_column(column, no_wrap=column not in ("what", "way"), overflow="fold")
     for job in jobs:
         table.add_row(*_row(job))
     console.print(table)
@@ -49,18 +51,29 @@ def cancel(work: Work, name: str) -> None:
     """End a job and everything it started; finished units are kept."""
     job = _find(work, name)
     told = work.session.call("jobs.follow.cancel", directory=job["directory"])
+    if checked(work.host.name, told)["state"] == "running":
+        raise HostError(
+            f"{work.host.name}: job {safe(str(job['id']), 40)} does not end",
+            advice="Restart the host, or end its processes there by hand.",
+        )
     say(f"{job['id']}: {_word(told)}", style="green")
 
 
 def _jobs(work: Work) -> list[dict[str, Any]]:
     found = work.session.call("jobs.store.listed", root=work.layout.build_root)
-    return [job for job in found if isinstance(job, dict)]
+    jobs = []
+    for job in found:
+        try:
+            jobs.append(checked(work.host.name, job))
+        except HostError as error:  # one does not hide the others
+            say(error.message, style="yellow")
+    return jobs
 
 
 def _find(work: Work, name: str) -> dict[str, Any]:
     """The job whose id begins with ``name``, or :class:`ConfigError` with the ones there are."""
     jobs = _jobs(work)
-    found = [job for job in jobs if str(job["id"]).startswith(name)]
+    found = [job for job in jobs if name and str(job["id"]).startswith(name)]
     if len(found) == 1:
         return found[0]
     there = ", ".join(safe(str(job["id"]), 40) for job in (found or jobs)[:8]) or "none"
@@ -77,21 +90,26 @@ def _word(job: dict[str, Any]) -> str:
     return str(job["state"]) if code is None else f"{job['state']}, exit {code}"
 
 
-def _row(job: dict[str, Any]) -> tuple[str, ...]:
+def _row(job: dict[str, Any]) -> tuple[Text, ...]:
     word = safe(_word(job), 40)
     colour = _COLOURS.get(re.split(r"\W", word)[0], "")
     started = float(job.get("started", 0.0))
     ended = float((job.get("result") or {}).get("ended", time.time()))
     known = started > 0
     return (
-        safe(str(job["id"]), 40),
-        safe(str(job.get("title", "")), 40),
-        f"[{colour}]{word}[/{colour}]" if colour else word,
-        str(job["attempt"]),
-        time.strftime("%m-%d %H:%M", time.localtime(started)) if known else "",
-        _span(ended - started) if known else "",
-        safe(str(job.get("way", "")), 20),
+        _text(job["id"]),
+        _text(job.get("title", "")),
+        Text(word, style=colour),
+        _text(job["attempt"]),
+        Text(time.strftime("%m-%d %H:%M", time.localtime(started)) if known else ""),
+        Text(_span(ended - started) if known else ""),
+        _text(job.get("way", "")),
     )
+
+
+def _text(value: Any) -> Text:
+    """A word of the host's, in one line, never markup."""
+    return Text(" ".join(safe(str(value), 40).split()))
 
 
 def _span(seconds: float) -> str:

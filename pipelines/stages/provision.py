@@ -7,6 +7,7 @@ from functools import partial
 from pathlib import Path, PureWindowsPath
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from pipelines.console import bars, console, fold, safe, say
@@ -158,6 +159,11 @@ def _upload(work: Work, tool: str, target: str, show: Bars) -> None:
     session.put(source, target, progress=partial(show, f"upload {tool}"))
 
 
+def _shown(text: str, limit: int = 2000) -> str:
+    """What a host says, never as markup."""
+    return escape(safe(text, limit))
+
+
 def _table(rows: list[dict[str, Any]]) -> Table:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("resource", "wanted", "found", "changed"):
@@ -169,7 +175,7 @@ def _table(rows: list[dict[str, Any]]) -> Table:
             mark = f"[yellow]yes[/yellow] {row['seconds']:.1f} s"
         else:
             mark = "[dim]no[/dim]"
-        table.add_row(row["id"], safe(row["wanted"]), safe(row["found"], 80), mark)
+        table.add_row(row["id"], _shown(row["wanted"]), _shown(row["found"], 80), mark)
     return table
 
 
@@ -178,6 +184,6 @@ def _planned(rows: list[dict[str, Any]]) -> Table:
     for column in ("resource", "found", "would do"):
         table.add_column(column, overflow="fold", min_width=_MIN_WIDTH)
     for row in rows:
-        todo = "[dim]nothing[/dim]" if row["ok"] else f"[yellow]{safe(row['plan'], 300)}[/yellow]"
-        table.add_row(row["id"], safe(row["found"], 80), todo)
+        todo = "[dim]nothing[/dim]" if row["ok"] else f"[yellow]{_shown(row['plan'], 300)}[/yellow]"
+        table.add_row(row["id"], _shown(row["found"], 80), todo)
     return table

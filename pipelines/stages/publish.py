@@ -57,10 +57,21 @@ def _suite(stage: StageRecord, properties: dict[str, str], host: str) -> Suite:
         detail="\n".join(filter(None, (redact(str(detail.get("advice", ""))), log)))
         if outcome != "passed"
         else "",
-        stdout=log if outcome == "passed" else "",
+        stdout="\n".join((*map(redact, detail.get("healed", [])), log))
+        if outcome == "passed"
+        else "",
+        properties=_told(detail),
     )
     when = datetime.fromtimestamp(stage.started, UTC).isoformat(timespec="seconds")
     return Suite(stage.name, (own, *cases), properties, when, host)
+
+
+def _told(detail: dict[str, Any]) -> dict[str, str]:
+    """What a stage says of how it went: losses, what was healed, the diagnosis."""
+    told = {"attempt": detail.get("attempt"), "diagnosis": detail.get("diagnosis")}
+    told |= {f"lost {n}": why for n, why in enumerate(detail.get("lost", []), 1)}
+    told |= {f"healed {n}": what for n, what in enumerate(detail.get("healed", []), 1)}
+    return {key: redact(str(value)) for key, value in told.items() if value}
 
 
 def _inner(stage: StageRecord) -> list[Case]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections import Counter
 from pathlib import Path
 from typing import Any
@@ -11,7 +13,7 @@ from pipelines.console import console, fold, host_line, safe, say
 from pipelines.errors import ConfigError, HostError, RemoteError, SmokeError
 from pipelines.reports.junit import read_pytest
 from pipelines.stages.detached import Job
-from pipelines.stages.logs import TAIL, log_lines
+from pipelines.stages.logs import TAIL, last_lines, log_lines
 from pipelines.stages.work import Work
 from pipelines.wheels import fatbin
 from pipelines.wheels.metadata import inspect
@@ -30,7 +32,10 @@ def test(work: Work, detail: dict[str, Any]) -> None:
         )
     (wheel,) = wheels
     layout = work.layout
-    directory = rf"{layout.build_root}\smoke-{work.run.id}"
+    suite, expected = suite_files(work.recipe.smoke), expectations(work, wheel)
+    told = json.dumps([work.run.id, suite, expected], sort_keys=True)
+    name = hashlib.sha256(told.encode()).hexdigest()[:12]
+    directory = rf"{layout.build_root}\smoke-{name}"
     with fold(f"Smoke test {wheel.name} on {work.host.name}"):
         target = rf"{directory}-wheel\{wheel.name}"
         work.session.call("files.make_dirs", path=rf"{directory}-wheel")
@@ -43,8 +48,8 @@ def test(work: Work, detail: dict[str, Any]) -> None:
             "wheels": layout.wheels,
             "wheel": target,
             "packages": [f"{t}=={lock.tool(t).version}" for t in work.recipe.test_requires],
-            "suite": suite_files(work.recipe.smoke),
-            "expect": expectations(work, wheel),
+            "suite": suite,
+            "expect": expected,
             "environment": {
                 "TEMP": layout.temp,
                 "TMP": layout.temp,
@@ -107,6 +112,7 @@ def _follow(job: Job, detail: dict[str, Any]) -> dict[str, Any]:
         with job.log.open("ab") as log:
             for line in log_lines(job.follow(), log):
                 if isinstance(line, dict):
+                    tail[:] = last_lines(job.log, TAIL)
                     return line
                 tail.append(safe(line, 500))
                 del tail[:-TAIL]

@@ -7,9 +7,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipelines.config import ROOT, Config, Recipe
+from pipelines.config import ROOT, Config
 from pipelines.hosts.base import Host, Session
 from pipelines.plan.archs import ArchList
+from pipelines.plan.recipes import Recipe
 from pipelines.plan.resources import (
     Layout,
     Place,

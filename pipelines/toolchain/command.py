@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+from rich.markup import escape
 from rich.table import Table
 
 from pipelines.console import bars, console, safe, say
@@ -63,5 +64,5 @@ def _table(pinned: list[Pinned]) -> Table:
         table.add_column(column, justify="right" if column == "MiB" else "left", overflow="fold")
     for row in pinned:
         size = f"{row.size / (1 << 20):.1f}"
-        table.add_row(row.tool, row.version, size, row.sha256[:16], safe(row.place, 200))
+        table.add_row(row.tool, row.version, size, row.sha256[:16], escape(safe(row.place, 200)))
     return table

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
+from pipelines.errors import PipelineError
 from pipelines.hosts.base import Session
 from pipelines.hosts.channel import bootstrap_command, open_session
 from pipelines.hosts.transports.winrs import Endpoint, WinRSStream
@@ -80,4 +81,8 @@ def main(order: dict[str, Any]) -> None:
 
 
 if __name__ == "__main__":
-    main(json.loads(Path(sys.argv[1]).read_text()))
+    try:
+        main(json.loads(Path(sys.argv[1]).read_text()))
+    except PipelineError as error:
+        print(f"{type(error).__name__}: {error.message}", flush=True)
+        sys.exit(error.exit_code)

@@ -173,7 +173,7 @@ class SimulatedHost:
         self.faults = Faults()
         self.secret = Secret(PASSWORD)
         self.users = write_credentials(place / "users", USER, PASSWORD)
-        self.boots = 0
+        self.boots = self.killed = 0
         self._ports = (0, 0)
         self._server: WsmanServer | None = None
         if secure:
@@ -231,6 +231,11 @@ class SimulatedHost:
                 variables = (entry / "environ").read_bytes().split(b"\0")
                 if own in variables and any(v.startswith(wanted) for v in variables) == having:
                     os.kill(int(entry.name), signal.SIGKILL)
+                    self.killed += 1
+
+    def shells(self) -> set[str]:
+        """The ids of the shells that are open."""
+        return set(self._server.shells._shells) if self._server else set()
 
     def rotate_password(self, password: str) -> None:
         """The next sign-in wants another password; clients are not told."""

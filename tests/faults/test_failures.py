@@ -180,7 +180,10 @@ def test_an_envelope_limit_below_what_is_sent(new_host: NewHost, tmp_path: Path)
 def test_a_slow_link_is_only_slow(host: SimulatedHost) -> None:
     with host.session() as session:
         host.faults.plan("Receive", slow(1.0), times=3)
+        began = time.monotonic()
         assert session.call("rpc.ping")
+    assert host.faults.hits
+    assert time.monotonic() - began > 0.9
 
 
 def test_a_flipped_byte_in_a_download_does_not_land(host: SimulatedHost, tmp_path: Path) -> None:
@@ -210,12 +213,15 @@ def test_a_restart_with_vanished_shells(bench: Bench) -> None:
     units = [line for line in lines if line.startswith("unit")]
     assert len(set(units)) == len(units), "a finished unit was made again"
     assert len(list(bench.sim.place.glob("unit?"))) == 10
+    there = [(bench.sim.place / f"job/log.{attempt}").read_bytes() for attempt in (1, 2)]
+    assert job.log.read_bytes() == b"".join(there), "the end of the lost attempt's log is missing"
 
 
 def test_a_shell_that_passes_its_memory_quota_does_not_take_the_job_along(bench: Bench) -> None:
     job = counting(bench)
     lines, result = finish(job, at(b"unit 3", bench.sim.kill_shells))
     assert (lines, result["exit"], job.attempt) == (WHOLE, 0, 1)
+    assert bench.sim.killed
 
 
 def test_the_eight_hour_cap_on_shells(bench: Bench, clock: Clock) -> None:
@@ -224,8 +230,12 @@ def test_the_eight_hour_cap_on_shells(bench: Bench, clock: Clock) -> None:
     def eight_hours_later() -> None:
         clock.ahead += 8 * 3600 + 1
 
+    assert bench.session.call("rpc.ping")
+    first = bench.sim.shells()
+    assert first
     lines, result = finish(job, at(b"unit 3", eight_hours_later))
     assert (lines, result["exit"], job.attempt) == (WHOLE, 0, 1)
+    assert not first & bench.sim.shells()
 
 
 def test_a_host_that_is_lost_again_and_again(bench: Bench) -> None:

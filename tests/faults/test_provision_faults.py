@@ -10,13 +10,14 @@ from typing import Any
 
 import pytest
 
-from pipelines.config import Config, load_recipe
+from pipelines.config import Config
 from pipelines.errors import HostError, LockError, ProvisionError, StorageError
 from pipelines.hosts.base import Capabilities, Session
 from pipelines.hosts.channel import bootstrap_command, open_session
 from pipelines.hosts.sandbox.wsman import WsmanServer, write_credentials
 from pipelines.hosts.transports.winrs import Endpoint, WinRSStream
 from pipelines.plan.archs import ArchList
+from pipelines.plan.recipes import load_recipe
 from pipelines.plan.resources import Layout, Wanted
 from pipelines.stages import provision as stage
 from pipelines.stages.provision import provision

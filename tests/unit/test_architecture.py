@@ -15,9 +15,9 @@ LAYERS = (
     {"errors"},
     {"config", "hostconfig"},
     {"toolchain", "run", "console"},
-    {"hosts", "plan", "wheels", "reports"},
+    {"hosts", "plan", "wheels", "diagnosis", "reports"},
     {"stages", "doctor"},
-    {"pipeline"},
+    {"pipeline", "caches"},
     {"tasks"},
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

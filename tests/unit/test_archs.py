@@ -12,7 +12,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import ConfigError
-from pipelines.plan.archs import KNOWN, ArchList, check, parse, supported
+from pipelines.plan.archmap import Fixed, Listed, Single, Torch, torch_list, translate
+from pipelines.plan.archs import KNOWN, ArchList, check, join, parse, supported
+from pipelines.plan.gpus import arch_of, load_gpus, read
+from pipelines.plan.recipes import load_recipe
 
 
 @pytest.mark.parametrize(
@@ -132,3 +135,198 @@ def test_the_table_holds_what_nvcc_lists() -> None:
     usage = subprocess.run([nvcc, "--help"], capture_output=True, text=True, check=True).stdout
     listed = set(re.findall(r"'sm_(\w+)'", usage))
     assert set(supported("13.0")) == listed
+
+
+# -- names of GPUs --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("name", "arch"),
+    [
+        ("NVIDIA GeForce RTX 4090", "89"),
+        ("RTX 40xx", "89"),
+        ("rtx 4070 ti super", "89"),
+        ("NVIDIA GeForce RTX 4060 Laptop GPU", "89"),
+        ("RTX 3090", "86"),
+        ("RTX 50xx", "120"),
+        ("GeForce RTX 5070 Ti", "120"),
+        ("RTX 20xx", "75"),
+        ("GTX 1650", "75"),
+        ("GTX 1080 Ti", "61"),
+        ("NVIDIA A100-SXM4-80GB", "80"),
+        ("NVIDIA H100 80GB HBM3", "90"),
+        ("NVIDIA H200", "90"),
+        ("Tesla T4", "75"),
+        ("Tesla V100-SXM2-16GB", "70"),
+        ("NVIDIA L40S", "89"),
+        ("NVIDIA A10G", "86"),
+        ("B200", "100"),
+        ("Jetson AGX Orin", "87"),
+        # Three generations of workstation boards share a number.
+        ("Quadro RTX 4000", "75"),
+        ("NVIDIA RTX A4000", "86"),
+        ("NVIDIA RTX 4000 Ada Generation", "89"),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", None),
+        ("RTX PRO 6000", "120"),
+        ("RTX 4000", None),
+        ("RTX 6090", None),
+        ("x" * 5000, None),
+    ],
+)
+def test_names_of_gpus(name: str, arch: str | None) -> None:
+    assert arch_of(name) == arch
+
+
+def test_the_table_of_gpus() -> None:
+    for gpu in load_gpus():
+        assert gpu.arch in KNOWN
+        assert re.compile(gpu.match)
+
+
+@pytest.mark.parametrize(
+    ("text", "normal"),
+    [
+        ("89", "89"),
+        ("8.9+PTX", "89+PTX"),
+        ("RTX 40xx", "89"),
+        ("RTX 30xx, RTX 5090 + PTX; 8.0", "80;86;120+PTX"),
+        ("sm_90a; compute_120", "90a;compute_120"),
+        ("75 80 90+PTX", "75;80;90+PTX"),
+        ("native", "86;89"),
+        ("Native+PTX, A100", "80;86+PTX;89+PTX"),
+    ],
+)
+def test_everything_a_user_may_write(text: str, normal: str) -> None:
+    assert str(read(text, native=("8.9", "8.6", "8.9"))) == normal
+
+
+@pytest.mark.parametrize(
+    ("text", "native", "said"),
+    [
+        ("native", None, "was not asked"),
+        ("native", (), "it has none"),
+        ("RTX 4000", None, "'RTX 4000' is not known"),
+        ("Radeon 7900", None, "'Radeon 7900' is not known"),
+        ("85", None, "no architecture"),
+        ("", None, "empty"),
+    ],
+)
+def test_what_no_gpu_is_called(text: str, native: tuple[str, ...] | None, said: str) -> None:
+    with pytest.raises(ConfigError, match=re.escape(said)) as caught:
+        read(text, native)
+    assert caught.value.advice
+
+
+# -- what packages make of it ---------------------------------------------------------------------
+
+FLASH = load_recipe("flash-attn").arch_map
+MAIN = load_recipe("flash-attn", version="main").arch_map
+OLD = load_recipe("flash-attn", version="2.3.6").arch_map
+FROM_AMPERE = [arch for arch in KNOWN if int(arch.rstrip("af")) >= 80 and not arch.endswith("f")]
+
+
+def gencodes(variables: dict[str, str], cuda: str, *, newer: bool = False) -> ArchList:
+    """What flash-attn's setup.py (2.7 to 2.8.3; ``newer`` main) and torch make of ``variables``.
+
+    setup.py compares strings with a closed list. torch adds flags of its own only where no flag
+    of the package names an arch, and takes the local GPU, which a host may not have, without list.
+    """
+    release = tuple(map(int, cuda.split(".")))
+    told = variables.get("FLASH_ATTN_CUDA_ARCHS", "80;90;100;120").split(";")
+    needs = {"80": (0, 0), "90": (11, 8), "100": (12, 8), "120": (12, 8)}
+    needs |= {"110": (13, 0)} if newer else {}
+    sass = [arch for arch, least in needs.items() if arch in told and release >= least]
+    ptx = [max((a for a in told if a.isdigit()), key=int)] if newer and sass else []
+    if sass:
+        return parse(";".join([*sass, *(f"compute_{arch}" for arch in ptx)]))
+    return parse(variables["TORCH_CUDA_ARCH_LIST"])  # KeyError: the local GPU would decide
+
+
+@settings(derandomize=True, max_examples=200, deadline=None)
+@given(
+    st.sets(st.sampled_from(FROM_AMPERE), min_size=1),
+    st.data(),
+    st.sampled_from(["12.4", "12.6", "12.8", "13.0"]),
+    st.booleans(),
+)
+def test_flash_attn_gets_exactly_what_was_asked_for(
+    sass: set[str], data: st.DataObject, cuda: str, newer: bool
+) -> None:
+    """86 and 89 are in none of its lists: given to it, they meant nothing, without a word."""
+    ptx = data.draw(st.sets(st.sampled_from(sorted(sass))))
+    archs = join(ArchList(()), ArchList(tuple(sass), tuple(ptx)))
+    made = translate(MAIN if newer else FLASH, archs, cuda, "flash-attn")
+    assert gencodes(made.variables, cuda, newer=newer) == archs == made.effective
+
+
+@pytest.mark.parametrize(
+    ("archs", "cuda", "variables", "notes"),
+    [
+        ("80;90", "12.8", {"FLASH_ATTN_CUDA_ARCHS": "80;90"}, 0),
+        (
+            "89",
+            "12.8",
+            {"FLASH_ATTN_CUDA_ARCHS": "torch", "TORCH_CUDA_ARCH_LIST": "8.9"},
+            1,
+        ),
+        (
+            "80;86+PTX",
+            "12.8",
+            {"FLASH_ATTN_CUDA_ARCHS": "torch", "TORCH_CUDA_ARCH_LIST": "8.0;8.6+PTX"},
+            2,
+        ),
+    ],
+)
+def test_the_trap_of_86_and_89(
+    archs: str, cuda: str, variables: dict[str, str], notes: int
+) -> None:
+    made = translate(FLASH, parse(archs), cuda, "flash-attn")
+    assert made.variables == variables
+    assert len(made.notes) == notes
+    if notes:
+        assert "does nothing for 8" in made.notes[0]
+
+
+def test_flash_attn_has_nothing_for_turing() -> None:
+    with pytest.raises(ConfigError, match="no code for 75") as caught:
+        translate(FLASH, parse("75;80"), "12.8", "flash-attn")
+    assert "issues/1640" in caught.value.message
+    assert caught.value.advice.endswith("80")
+
+
+def test_an_old_flash_attn_compiles_its_own_as_well() -> None:
+    made = translate(OLD, parse("89+PTX"), "12.1", "flash-attn")
+    assert str(made.effective) == "80;89+PTX;90"
+    assert made.variables == {
+        "NVCC_APPEND_FLAGS": "-gencode=arch=compute_89,code=sm_89 "
+        "-gencode=arch=compute_89,code=compute_89"
+    }
+    plain = translate(OLD, parse("80;90"), "12.1", "flash-attn")
+    assert (plain.variables, plain.notes) == ({}, ())
+
+
+def test_torch_has_its_own_spelling() -> None:
+    made = translate(Torch(kind="torch"), parse("75;90a;120+PTX"), "12.8", "x")
+    assert made.variables == {"TORCH_CUDA_ARCH_LIST": "7.5;9.0a;12.0+PTX"}
+    with pytest.raises(ConfigError, match="family target 120f") as caught:
+        torch_list(parse("120f"))
+    assert caught.value.advice.endswith("120")
+    with pytest.raises(ConfigError, match="PTX of 90 without") as caught:
+        torch_list(parse("80;compute_90"))
+    assert caught.value.advice.endswith("90+PTX")
+
+
+def test_one_architecture_a_build() -> None:
+    candle = load_recipe("candle-flash-attn").arch_map
+    assert isinstance(candle, Single)
+    assert translate(candle, parse("89"), "12.8", "c").variables == {"CUDA_COMPUTE_CAP": "89"}
+    for text in ("80;89", "89+PTX"):
+        with pytest.raises(ConfigError, match="one architecture at a time"):
+            translate(candle, parse(text), "12.8", "candle")
+
+
+def test_maps_name_known_architectures() -> None:
+    with pytest.raises(ValueError, match="no architecture"):
+        Fixed(kind="fixed", compiles={"85": ">=12"})
+    with pytest.raises(ValueError, match="not a version range"):
+        Listed(kind="listed", variable="A", understands={"80": "new"}, none="x")

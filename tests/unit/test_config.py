@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config import CONFIG_FILE, WinRMHost, check_python, load_config, load_recipe
+from pipelines.config import CONFIG_FILE, WinRMHost, load_config
 from pipelines.errors import ConfigError
+from pipelines.plan.recipes import check_python, load_recipe
 
 WINRM = "hosts:\n  lab: {{kind: winrm, endpoint: '{}', username: u, password_env: LAB_PW}}\n"
 

@@ -19,7 +19,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from pipelines import errors as pipeline_errors
-from pipelines.config import Config, load_recipe
+from pipelines.config import Config
 from pipelines.console import say
 from pipelines.doctor import diagnose, inspect, machine, paths, report, run, services, thresholds
 from pipelines.doctor.model import LEVELS, Facts, Order, Verdict, worst
@@ -27,6 +27,7 @@ from pipelines.errors import ConfigError, HostError, RemoteError, SetupError
 from pipelines.hosts.base import Capabilities, Session
 from pipelines.pipeline import take_order
 from pipelines.plan.compat import load_compat
+from pipelines.plan.recipes import load_recipe
 from pipelines.plan.resources import load_resources
 from pipelines.stages.work import Work
 from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock

@@ -101,7 +101,8 @@ def test_one_that_has_ended_is_not_run_again_unless_asked(session: Session, tmp_
         start(session, tmp_path / "job", spec)
         follow(session, tmp_path / "job")
     assert count.read_text() == "x"
-    assert start(session, tmp_path / "job", spec, again=True)["attempt"] == 2
+    for _ in range(2):  # asked twice, for the first answer may be lost
+        assert start(session, tmp_path / "job", spec, beyond=1)["attempt"] == 2
     _, last = follow(session, tmp_path / "job", attempt=2)
     assert last["attempt"] == 2
     assert count.read_text() == "xx"

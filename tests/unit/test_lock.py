@@ -13,10 +13,10 @@ from typing import Any
 import pytest
 import yaml
 
-from pipelines.config import load_recipe
 from pipelines.errors import LockError, StorageError
 from pipelines.hosts.sandbox import image
 from pipelines.hosts.sandbox.host import Sandbox
+from pipelines.plan.recipes import load_recipe
 from pipelines.plan.resources import Place, load_resources, wanted_resources
 from pipelines.toolchain import lock as module
 from pipelines.toolchain.lock import Cache, Tool, ToolchainLock, load_lock, verify

@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import io
 import typing
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from rich.console import Console
 
-from pipelines.config import load_recipe
 from pipelines.errors import ConfigError, LockError
 from pipelines.plan import kinds
+from pipelines.plan.recipes import load_recipe
 from pipelines.plan.resources import (
     RESOURCES_FILE,
     Place,
@@ -21,6 +23,7 @@ from pipelines.plan.resources import (
     load_resources,
     wanted_resources,
 )
+from pipelines.stages import provision as provision_stage
 from pipelines.toolchain.lock import ToolchainLock, load_lock
 
 SANDBOX = Place(
@@ -190,3 +193,16 @@ def test_a_tool_named_twice_is_one() -> None:
 def test_a_tool_that_is_not_in_the_lock() -> None:
     with pytest.raises(LockError, match="no tool"):
         wanted_of(SANDBOX, ToolchainLock(version=1, tools={}))
+
+
+def test_what_a_host_found_is_no_markup() -> None:
+    row = {"id": "x", "wanted": "[a]", "found": "[/red]\x1b[31m", "plan": "[/]", "ok": False}
+    for table in (
+        provision_stage._table([row | {"changed": False, "seconds": 0.0}]),
+        provision_stage._planned([row]),
+    ):
+        console = Console(width=80, record=True, file=io.StringIO())
+        console.print(table)
+        said = console.export_text()
+        assert "[/red]" in said
+        assert "\x1b" not in said

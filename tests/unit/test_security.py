@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines import console
-from pipelines.config import Config, WinRMHost, load_recipe
+from pipelines.config import Config, WinRMHost
 from pipelines.console import safe
 from pipelines.errors import ProvisionError
 from pipelines.hosts.sandbox.wsman import WsmanServer, create_certificate, write_credentials
@@ -28,6 +28,7 @@ from pipelines.hosts.transports import signins
 from pipelines.hosts.winrm import WindowsHost
 from pipelines.pipeline import run_provision
 from pipelines.plan.archs import ArchList
+from pipelines.plan.recipes import load_recipe
 from pipelines.plan.resources import Layout, Wanted
 from pipelines.remote import builder
 from pipelines.remote.resources import archive

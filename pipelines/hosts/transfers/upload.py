@@ -30,7 +30,7 @@ def put(lines: Lines, source: Path, target: str, progress: Progress | None) -> s
     except StorageError:
         # Another lane may have written after the host found its disk full.
         with contextlib.suppress(PipelineError, ConnectionLostError):
-            lines.main().result("parts.discard", {"path": target, "key": upload.key})
+            upload.discard(lines.main())
         raise
 
 
@@ -65,7 +65,11 @@ class _Upload:
             found = lanes.again(self.lines, self.target, lambda link: self.land(link, size))
             if found == self.sha256:
                 return found
-            # Somebody removed or changed what had come: once more, what is missing now.
+            # Somebody who sends the same took what had come, and has landed it already; or
+            # somebody removed or changed it: once more, what is missing now.
+            if lanes.again(self.lines, self.target, self.landed) == self.sha256:
+                lanes.again(self.lines, self.target, self.discard)
+                return self.sha256
         raise TransferError(
             f"{self.lines.name}: {self.target} arrived damaged: sent {size} bytes, sha256 "
             f"{self.sha256}, there is {found or 'nothing'}",
@@ -82,6 +86,16 @@ class _Upload:
         here = parts.digests(str(self.source), self.block, len(there))
         good = {n for n, pair in enumerate(zip(here, there, strict=False)) if pair[0] == pair[1]}
         return [n for n in range(count) if n not in good]
+
+    def landed(self, link: Link) -> str:
+        """The sha256 of what the target has now; empty without one."""
+        if link.result("files.stat", {"path": self.target}) is None:
+            return ""
+        return str(link.result("parts.digest_of", {"path": self.target}))
+
+    def discard(self, link: Link) -> None:
+        """Remove what has come."""
+        link.result("parts.discard", {"path": self.target, "key": self.key})
 
     def land(self, link: Link, size: int) -> str:
         """Let the host check and rename; the sha256 that it found."""

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import pathlib
 import time
 from collections.abc import Generator
 from typing import Any
 
+from .. import locks
 from ..rpc import idempotent
-from . import store
+from . import runner, store
 
 _CHUNK = 256 * 1024
 _POLL = 0.1
@@ -53,14 +56,32 @@ def cancel(directory: str, patience: float = 25.0) -> dict[str, Any]:
     """End a job with everything that it started; its :func:`store.state` afterwards."""
     folder = store.place(directory)
     now = store.state(directory)
+    if now["state"] == "lost":
+        return _mark(folder, directory)
     if now["state"] != "running":
         return now
     (folder / store.CANCEL).touch()
     deadline = time.monotonic() + patience
     while store.lives(folder) and time.monotonic() < deadline:
         time.sleep(0.05)
-    if store.lives(folder) and now.get("pid"):
-        os.kill(int(now["pid"]), 9)  # on Windows TerminateProcess; its job object ends the rest
+    still = store.state(directory)
+    if still["state"] == "running" and still["attempt"] == now["attempt"] and "pid" in still:
+        with contextlib.suppress(OSError):
+            os.kill(int(still["pid"]), 9)  # TerminateProcess on Windows: its job object ends all
+        runner.sweep(folder)
         while store.lives(folder) and time.monotonic() < deadline + 5:
             time.sleep(0.05)
+    return _mark(folder, directory)
+
+
+def _mark(folder: pathlib.Path, directory: str) -> dict[str, Any]:
+    """Leave a result where there is none, or whoever follows the job would begin it again."""
+    with locks.claim(folder / store.ALIVE) as free:
+        if free:
+            told = store.read(folder / store.STATE) or {}
+            result = store.read(folder / store.RESULT) or {}
+            attempt = int(told.get("attempt", 0))
+            if result.get("attempt") != attempt:
+                error = {"kind": "Cancelled", "message": "ended by force"}
+                runner.finish(folder, attempt, {"error": error}, cancelled=True)
     return store.state(directory)

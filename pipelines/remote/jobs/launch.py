@@ -8,7 +8,7 @@ Scheduler. Where neither is to be had the runner lives as long as the shell; the
 
 from __future__ import annotations
 
-import contextlib
+import hashlib
 import io
 import json
 import os
@@ -20,11 +20,12 @@ import zipfile
 from collections.abc import Callable
 from typing import Any
 
-from .. import scheduler
+from .. import folders, locks, scheduler
 from ..rpc import idempotent
 from . import store
 
 _Process = subprocess.Popen[bytes]
+_TURN = 100.0  # seconds to wait for another controller that is starting the same
 _STARTS = 30.0  # seconds that a runner may take until it holds its lock
 _MAIN = """
 import json, sys
@@ -35,27 +36,32 @@ _BREAKAWAY, _NEW_GROUP, _NO_WINDOW = 0x01000000, 0x00000200, 0x08000000
 
 
 @idempotent
-def start(directory: str, spec: dict[str, Any], again: bool = False) -> dict[str, Any]:
+def start(directory: str, spec: dict[str, Any], beyond: int = 0) -> dict[str, Any]:
     """Have the job in ``directory`` run, and return its :func:`store.state`.
 
-    One that runs is left alone, whoever started it; one that has ended too, unless ``again``.
+    One that runs is left alone, whoever started it; one that has ended too, unless its attempt is
+    ``beyond`` or an earlier one. So asking twice does no harm.
     ``spec``: ``title``, ``function`` ("builder.build") and ``arguments`` of a generator function
     of this package that yields bytes for the log and its result, a dict, last.
     """
     folder = store.place(directory)
-    folder.mkdir(parents=True, exist_ok=True)
-    now = store.state(directory)
-    if now["state"] == "running" or (now["state"] == "ended" and not again):
-        return now
-    store.write(folder / store.SPEC, spec)
-    package = folder / "runner.pyz"
-    part = package.with_name(f"runner.{os.getpid()}.part")
-    part.write_bytes(_packed())
-    with contextlib.suppress(PermissionError):  # Windows: somebody else has just started it
-        os.replace(part, package)  # noqa: PTH105
-    part.unlink(missing_ok=True)
-    _detach(directory, os.path.join(directory, package.name), int(now["attempt"]) + 1)  # noqa: PTH118
-    return store.state(directory)
+    folders.make(folder)
+    with locks.claim(folder / store.STARTING, _TURN) as mine:
+        if not mine:
+            raise RuntimeError(f"somebody else has been starting it for {_TURN:.0f} s")
+        now = store.state(directory)
+        if now["state"] == "running" or (now["state"] == "ended" and now["attempt"] > beyond):
+            return now
+        store.write(folder / store.SPEC, spec)
+        code = _packed()
+        package = folder / f"runner-{hashlib.sha256(code).hexdigest()[:12]}.pyz"
+        if not package.exists():
+            part = package.with_name(f"runner.{os.getpid()}.part")
+            part.write_bytes(code)
+            store.patiently(lambda: os.replace(part, package))  # noqa: PTH105
+        path = os.path.join(directory, package.name)  # noqa: PTH118 - not in its long form
+        _detach(directory, path, int(now["attempt"]) + 1)
+        return store.state(directory)
 
 
 def _packed() -> bytes:
@@ -76,30 +82,35 @@ def _detach(directory: str, package: str, attempt: int) -> None:
     for way, run in ways().items():
         started = json.dumps({"way": way, "failed": failed, "attempt": attempt})
         command = [sys.executable, "-B", package, directory, started]
+        process: _Process | _Task | None = None
         try:
             process = run(command)
-            if _came_up(store.place(directory), attempt, process):
-                return
+            _come_up(store.place(directory), attempt, process)
         except (OSError, RuntimeError) as error:
             failed[way] = str(error)[:300]
+        else:
+            return
+        finally:
+            if isinstance(process, _Task):
+                process.forget()
     raise RuntimeError(f"no job could be started: {failed}")
 
 
-def ways() -> dict[str, Callable[[list[str]], _Process | None]]:
+def ways() -> dict[str, Callable[[list[str]], _Process | _Task]]:
     """The ways out, the best first."""
     if sys.platform == "win32":
-        return {"breakaway": _breakaway, "task": _task, "shell": _shell}
+        return {"breakaway": _breakaway, "task": _Task, "shell": _shell}
     return {"session": _session}
 
 
-def _came_up(folder: pathlib.Path, attempt: int, process: _Process | None) -> bool:
+def _come_up(folder: pathlib.Path, attempt: int, process: _Process | _Task) -> None:
     """Wait until the attempt has begun, whoever started it."""
     deadline = time.monotonic() + _STARTS
     while time.monotonic() < deadline:
-        code = process.poll() if process else None
+        code = process.poll()
         told = store.read(folder / store.STATE) or {}
         if int(told.get("attempt", 0)) >= attempt:
-            return True
+            return
         if code is not None:
             raise RuntimeError(f"the runner ended with exit code {code}")
         time.sleep(0.02)
@@ -131,12 +142,22 @@ def _session(command: list[str]) -> _Process:
     return _popen(command, start_new_session=True, env=environment)
 
 
-def _task(command: list[str]) -> None:
-    """Through the Task Scheduler; the task itself is gone once it has begun."""
-    name = f"wcw-job-{os.getpid()}-{time.monotonic_ns()}"
-    scheduler.register(name, command, at_start=False)
-    try:
-        scheduler.start(name)
-        time.sleep(1.0)
-    finally:
-        scheduler.forget(name)
+class _Task:
+    """A runner that the Task Scheduler starts."""
+
+    def __init__(self, command: list[str]) -> None:
+        self.name = f"wcw-job-{os.getpid()}-{time.monotonic_ns()}"
+        scheduler.register(self.name, command, at_start=False)
+        try:
+            scheduler.start(self.name)
+        except BaseException:
+            self.forget()
+            raise
+
+    def poll(self) -> int | None:
+        """Not known."""
+        return None
+
+    def forget(self) -> None:
+        """Remove the task; what it started goes on."""
+        scheduler.forget(self.name)

@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import pathlib
+import signal
+import sys
 import threading
 import time
 from typing import Any
@@ -15,6 +17,8 @@ from . import store
 #: Seconds within which a cancelled function must have ended by itself.
 GRACE = 15.0
 _LOOK = 0.25
+_MARK = "WCW_JOB"
+_RESERVE = 64 << 10  # bytes given back when the result is written: the disk may be full by then
 
 
 def run(directory: str, started: dict[str, Any]) -> int:
@@ -33,14 +37,18 @@ def _run(folder: pathlib.Path, started: dict[str, Any]) -> int:
     attempt = int(started["attempt"])
     if int((store.read(folder / store.STATE) or {}).get("attempt", 0)) >= attempt:
         return 1  # two controllers asked at the same moment; the other one's runner was first
-    for name in (store.RESULT, store.CANCEL):
-        (folder / name).unlink(missing_ok=True)
+    sweep(folder)
+    os.environ[_MARK] = str(folder)
+    process.confine()
+    store.patiently(lambda: (folder / store.CANCEL).unlink(missing_ok=True))
+    (folder / "reserve").write_bytes(bytes(_RESERVE))
     identity = ""
     with contextlib.suppress(OSError):
         identity = power.boot_identity()
     told = {**started, "pid": os.getpid(), "started": time.time()}
     store.write(folder / store.STATE, {**told, "boot": identity})
-    threading.Thread(target=_obey, args=(folder, attempt), daemon=True).start()
+    ending = _Ending(folder, attempt)
+    threading.Thread(target=_obey, args=(folder, ending), daemon=True).start()
     result: dict[str, Any] = {}
     try:
         with store.logs(folder, attempt).open("ab", buffering=0) as log:
@@ -48,27 +56,60 @@ def _run(folder: pathlib.Path, started: dict[str, Any]) -> int:
                 if isinstance(item, dict):
                     result = item
                 else:
-                    log.write(item)
+                    left = memoryview(item)
+                    while left:
+                        left = left[log.write(left) :]
             os.fsync(log.fileno())
     except BaseException as error:
         result = {"error": rpc.describe(error)}
-    _finish(folder, attempt, result)
+    ending.write(result)
     return 0
 
 
-def _finish(folder: pathlib.Path, attempt: int, result: dict[str, Any]) -> None:
-    cancelled = process.cancelled.is_set()
-    store.write(
-        folder / store.RESULT,
-        {"attempt": attempt, "cancelled": cancelled, "ended": time.time(), "result": result},
-    )
+def sweep(folder: pathlib.Path) -> None:
+    """End what an earlier runner left behind when it was killed; Windows has ended it already."""
+    if sys.platform == "win32":
+        return
+    mark = f"{_MARK}={folder}".encode()
+    for entry in pathlib.Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            mine = mark in (entry / "environ").read_bytes().split(b"\0")
+            if mine and int(entry.name) != os.getpid():
+                os.kill(int(entry.name), signal.SIGKILL)
 
 
-def _obey(folder: pathlib.Path, attempt: int) -> None:
+class _Ending:
+    """Writes the result, once: the function's own, or that it was ended by force."""
+
+    def __init__(self, folder: pathlib.Path, attempt: int) -> None:
+        self.folder = folder
+        self.attempt = attempt
+        self._lock = threading.Lock()
+        self._written = False
+
+    def write(self, result: dict[str, Any]) -> None:
+        with self._lock:
+            if self._written:
+                return
+            (self.folder / "reserve").unlink(missing_ok=True)
+            finish(self.folder, self.attempt, result, cancelled=process.cancelled.is_set())
+            self._written = True
+
+
+def finish(folder: pathlib.Path, attempt: int, result: dict[str, Any], *, cancelled: bool) -> None:
+    """Write the result of an attempt."""
+    told = {"attempt": attempt, "cancelled": cancelled, "ended": time.time(), "result": result}
+    store.write(folder / store.RESULT, told)
+
+
+def _obey(folder: pathlib.Path, ending: _Ending) -> None:
     """Wait for ``cancel``: ask the function to end, then end this process and all it started."""
     while not (folder / store.CANCEL).exists():
         time.sleep(_LOOK)
     process.cancelled.set()
     time.sleep(GRACE)
-    _finish(folder, attempt, {"error": {"kind": "Cancelled", "message": "ended by force"}})
-    os._exit(1)
+    try:
+        ending.write({"error": {"kind": "Cancelled", "message": "ended by force"}})
+        sweep(folder)
+    finally:
+        os._exit(1)

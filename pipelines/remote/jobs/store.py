@@ -15,6 +15,10 @@ from ..locks import claim
 from ..rpc import idempotent
 
 SPEC, ALIVE, STATE, RESULT, CANCEL = "spec.json", "alive", "state.json", "result.json", "cancel"
+#: Held by whoever starts the job, or removes it.
+STARTING = "starting"
+#: Seconds of patience with a file that somebody else reads, replaces or scans (Windows).
+_BUSY = 5.0
 
 
 def place(directory: str) -> pathlib.Path:
@@ -23,17 +27,19 @@ def place(directory: str) -> pathlib.Path:
 
 
 def read(path: pathlib.Path) -> dict[str, Any] | None:
-    """A JSON object, or ``None`` when it is not there or not whole."""
-    for _ in range(3):
+    """A JSON object, or ``None`` when it is not there or is none."""
+    deadline = time.monotonic() + _BUSY
+    while True:
         try:
             found = json.loads(path.read_text("utf-8"))
         except (FileNotFoundError, ValueError):
             return None
-        except PermissionError:  # Windows: it is being replaced
+        except PermissionError:
+            if time.monotonic() > deadline:
+                raise
             time.sleep(0.05)
         else:
             return found if isinstance(found, dict) else None
-    return None
 
 
 def write(path: pathlib.Path, value: dict[str, Any]) -> None:
@@ -43,21 +49,28 @@ def write(path: pathlib.Path, value: dict[str, Any]) -> None:
         json.dump(value, file, indent=1)
         file.flush()
         os.fsync(file.fileno())
-    for pause in (0.05, 0.2, 1.0, 3.0):
+    patiently(lambda: os.replace(part, path))  # noqa: PTH105 - replaces on Windows too
+
+
+def patiently(action: Any) -> None:
+    """Do it again while Windows says that somebody else has the file open."""
+    deadline = time.monotonic() + _BUSY
+    while True:
         try:
-            os.replace(part, path)  # noqa: PTH105 - replaces on Windows too
-        except PermissionError:  # Windows: somebody reads it, or scans it
-            time.sleep(pause)
+            action()
+        except PermissionError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.05)
         else:
             return
-    os.replace(part, path)  # noqa: PTH105
 
 
 def lives(directory: pathlib.Path) -> bool:
     """Whether the job's runner is alive, by its lock: process ids are used again, locks are not."""
     if not (directory / ALIVE).exists():
         return False
-    with claim(directory / ALIVE) as free:
+    with claim(directory / ALIVE, shared=True) as free:
         return not free
 
 
@@ -79,10 +92,13 @@ def state(directory: str) -> dict[str, Any]:
         return {"state": "absent", "attempt": 0, "log_size": 0}
     # In this order: a runner that ends between the two looks has left its result.
     running = lives(folder)
-    result = read(folder / RESULT)
     told = read(folder / STATE) or {}
     attempt = int(told.get("attempt", 0))
+    result = read(folder / RESULT)
+    if result is not None and result.get("attempt") != attempt:
+        result = None  # an earlier attempt's
     log = logs(folder, attempt)
+    heard = [p.stat().st_mtime for p in (log, folder / STATE, folder / SPEC) if p.exists()]
     return {
         **told,
         "state": "running" if running else "ended" if result is not None else "lost",
@@ -90,7 +106,7 @@ def state(directory: str) -> dict[str, Any]:
         "title": spec.get("title", ""),
         "result": None if running else result,
         "log_size": log.stat().st_size if log.exists() else 0,
-        "heard": max((p.stat().st_mtime for p in (log, folder / STATE) if p.exists()), default=0.0),
+        "heard": max(heard, default=0.0),
     }
 
 
@@ -100,11 +116,12 @@ def listed(root: str) -> list[dict[str, Any]]:
     found = []
     for spec in place(root).glob(f"*/{SPEC}"):
         directory = str(spec.parent)
-        with contextlib.suppress(OSError):  # removed meanwhile
+        # Removed meanwhile, or damaged: one job does not hide the others.
+        with contextlib.suppress(OSError, ValueError, TypeError):
             told = state(directory)
             if told["state"] != "absent":
                 found.append({"id": spec.parent.name, "directory": directory, **told})
-    return sorted(found, key=lambda job: -float(job.get("started", 0.0)))
+    return sorted(found, key=lambda job: -job["heard"])
 
 
 @idempotent

@@ -1,0 +1,20 @@
+"""Why a build failed, what cures it, and what the pipeline changes itself before it goes on."""
+
+from pipelines.diagnosis.heal import LIMIT, Change, Settings, first_error, heal
+from pipelines.diagnosis.matcher import Diagnosis, Finding, diagnose, diagnose_file
+from pipelines.diagnosis.model import Catalogue, Signature, load_catalogue
+
+__all__ = [
+    "LIMIT",
+    "Catalogue",
+    "Change",
+    "Diagnosis",
+    "Finding",
+    "Settings",
+    "Signature",
+    "diagnose",
+    "diagnose_file",
+    "first_error",
+    "heal",
+    "load_catalogue",
+]

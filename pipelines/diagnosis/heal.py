@@ -1,0 +1,175 @@
+"""Which change to a build's settings follows from a diagnosis: pure, and never a loop.
+
+A build is healed at most :data:`LIMIT` times. No change is made twice and no settings are tried
+again, so that whatever the logs say, it ends. What is changed never makes another wheel than was
+asked for: no architecture is left out, no release is swapped.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from types import MappingProxyType
+
+from pipelines.diagnosis.matcher import Diagnosis
+from pipelines.diagnosis.model import (
+    AppendFlag,
+    DropFlag,
+    FewerJobs,
+    Heal,
+    OtherToolset,
+    SetVariable,
+    ShorterRoot,
+)
+
+#: Times that a build goes on by itself after a failure.
+LIMIT = 2
+
+
+def _none() -> Mapping[str, str]:
+    return MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What of a build may be changed by itself."""
+
+    jobs: int
+    """Compile units at a time."""
+    build_root: str
+    """Windows path; the job's directory is below it."""
+    nvcc_threads: int = 1
+    environment: Mapping[str, str] = field(default_factory=_none)
+    """Names are Windows': without case. MAX_JOBS and NVCC_THREADS follow ``jobs`` and
+    ``nvcc_threads`` if they are in it."""
+    toolset: str | None = None
+    """Version of MSVC for vcvarsall.bat -vcvars_ver, or the one in use; ``None``: the newest."""
+
+
+@dataclass(frozen=True)
+class Change:
+    """One step of healing: what was changed, because of what, and what the build had and gets."""
+
+    what: str
+    """In words, for the log and the report."""
+    diagnosis: Diagnosis
+    """What it answers: of the first change, the first error."""
+    before: Settings
+    settings: Settings
+
+    @property
+    def why(self) -> str:
+        """The signature and its cause, in words."""
+        return f"{self.diagnosis.signature.id}: {self.diagnosis.signature.cause}"
+
+
+def heal(diagnosis: Diagnosis, settings: Settings, tried: Sequence[Change] = ()) -> Change | None:
+    """The change to make before the build goes on, or ``None``: let it fail.
+
+    ``settings`` are those of the build that has just failed, ``tried`` the changes made so far,
+    in order. Wrappers and warnings heal nothing: the catalogue is refused if they would.
+    """
+    if len(tried) >= LIMIT:
+        return None
+    known = [settings, *(s for change in tried for s in (change.before, change.settings))]
+    told = {change.what for change in tried}
+    for remedy in diagnosis.signature.heals:
+        for what, made in _ways(remedy, settings):
+            if what not in told and made not in known:
+                return Change(what, diagnosis, settings, made)
+    return None
+
+
+def first_error(tried: Sequence[Change], last: Diagnosis | None) -> Diagnosis | None:
+    """What a failure is reported as: the first error, whatever came of the changes after it."""
+    return tried[0].diagnosis if tried else last
+
+
+def _ways(remedy: Heal, now: Settings) -> Iterator[tuple[str, Settings]]:
+    """What may be changed, in words, and the settings with it."""
+    if isinstance(remedy, FewerJobs):
+        yield from _fewer(now)
+    elif isinstance(remedy, SetVariable):
+        environment = _with(now.environment, remedy.variable, remedy.value)
+        yield f"{remedy.variable} is {remedy.value}", replace(now, environment=environment)
+    elif isinstance(remedy, AppendFlag):
+        flags = _value(now.environment, remedy.variable).split()
+        if remedy.flag not in flags:
+            environment = _with(now.environment, remedy.variable, " ".join([*flags, remedy.flag]))
+            yield f"{remedy.flag} in {remedy.variable}", replace(now, environment=environment)
+    elif isinstance(remedy, DropFlag):
+        yield from _dropped(remedy, now)
+    elif isinstance(remedy, OtherToolset):
+        for version in remedy.versions:
+            if _differs(version, now.toolset, older=remedy.older):
+                yield f"toolset {version}", replace(now, toolset=version)
+    elif isinstance(remedy, ShorterRoot):
+        yield from _shorter(remedy, now)
+
+
+def _fewer(now: Settings) -> Iterator[tuple[str, Settings]]:
+    if now.jobs > 1:
+        jobs = now.jobs // 2
+        environment = _following(now.environment, "MAX_JOBS", jobs)
+        what = f"{jobs} compile units at a time instead of {now.jobs}"
+        yield what, replace(now, jobs=jobs, environment=environment)
+    elif now.nvcc_threads > 1:
+        threads = now.nvcc_threads // 2
+        environment = _following(now.environment, "NVCC_THREADS", threads)
+        what = f"{threads} threads of nvcc instead of {now.nvcc_threads}"
+        yield what, replace(now, nvcc_threads=threads, environment=environment)
+
+
+def _dropped(remedy: DropFlag, now: Settings) -> Iterator[tuple[str, Settings]]:
+    environment, gone = now.environment, []
+    for variable in remedy.variables:
+        flags = _value(environment, variable).split()
+        left = [f for f in flags if not any(fnmatch.fnmatchcase(f, p) for p in remedy.flags)]
+        if left != flags:
+            gone += [f"{flag} in {variable}" for flag in flags if flag not in left]
+            environment = _with(environment, variable, " ".join(left))
+    if gone:
+        yield f"no {', no '.join(gone)}", replace(now, environment=environment)
+
+
+def _shorter(remedy: ShorterRoot, now: Settings) -> Iterator[tuple[str, Settings]]:
+    environment, said = now.environment, []
+    root = min(now.build_root, remedy.root, key=len)
+    if root != now.build_root:
+        said.append(f"build root {root}")
+    for variable in ("TEMP", "TMP"):
+        if len(_value(environment, variable)) > len(remedy.temp):
+            environment = _with(environment, variable, remedy.temp)
+            said.append(f"{variable} {remedy.temp}")
+    if said:
+        yield ", ".join(said), replace(now, build_root=root, environment=environment)
+
+
+def _differs(version: str, now: str | None, *, older: bool) -> bool:
+    """Whether ``version`` (14.38) is another toolset than ``now`` (14.44.35207)."""
+    if now is None:
+        return True
+    mine, other = (
+        [int(p) if p.isdecimal() else 0 for p in v.split(".")[:2]] for v in (version, now)
+    )
+    return mine < other if older else mine != other
+
+
+def _name(environment: Mapping[str, str], variable: str) -> str:
+    """The variable as it is spelt in ``environment``."""
+    return next((name for name in environment if name.upper() == variable), variable)
+
+
+def _value(environment: Mapping[str, str], variable: str) -> str:
+    return environment.get(_name(environment, variable), "")
+
+
+def _with(environment: Mapping[str, str], variable: str, value: str) -> Mapping[str, str]:
+    return {**environment, _name(environment, variable): value}
+
+
+def _following(environment: Mapping[str, str], variable: str, value: int) -> Mapping[str, str]:
+    """A variable that repeats a setting: changed if it is there, never added."""
+    present = _name(environment, variable) in environment
+    return _with(environment, variable, str(value)) if present else environment

@@ -1,0 +1,222 @@
+"""``catalogue.yaml`` as frozen models: what a log may show, why, what cures it, what heals it."""
+
+from __future__ import annotations
+
+import re
+from functools import cache, cached_property
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationError,
+    model_validator,
+)
+
+from pipelines.config import explain
+from pipelines.errors import ConfigError
+
+CATALOGUE_FILE = Path(__file__).resolve().with_name("catalogue.yaml")
+
+Kind = Literal["cause", "wrapper", "warning"]
+_RANKS: dict[Kind, int] = {"cause": 0, "wrapper": 20, "warning": 50}
+
+#: Ways to match that a regex may have at one place of a line: its cost on hostile text.
+_WAYS = 4096
+_ESCAPES_AND_CLASSES = re.compile(r"\\.|\[\^?\]?(?:\\.|[^\]\\])*\]")
+_REPEAT = re.compile(r"([*+])|\{(\d*)(,?)(\d*)\}")
+
+
+def _bounded(text: str) -> str:
+    """Refuse what takes more than linear time: the text it is matched against is hostile."""
+    try:
+        re.compile(text, re.ASCII)
+    except (re.error, OverflowError) as error:
+        raise ValueError(f"not a regular expression: {error}") from None
+    # Every escape and every class is one character to what follows it.
+    plain = _ESCAPES_AND_CLASSES.sub("x", text)
+    ways = 1
+    for found in _REPEAT.finditer(plain):
+        sign, low, comma, high = found.groups()
+        if sign or (comma and not high):
+            raise ValueError(f"unbounded repeat '{found[0]}'; write {{0,200}}")
+        if plain[found.start() - 1] == ")":
+            raise ValueError("repeats a group; repeat single characters only")
+        ways *= int(high) - int(low or 0) + 1 if comma else 1
+    if ways > _WAYS:
+        raise ValueError(f"{ways} ways to match at one place, at most {_WAYS}: lower the bounds")
+    return text
+
+
+def _ascii(text: str) -> str:
+    if not text.isascii() or not text.isprintable():
+        raise ValueError("a needle is printable ASCII")
+    return text
+
+
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Id = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]*$")]
+Link = Annotated[str, StringConstraints(pattern=r"^https://\S+$")]
+Needle = Annotated[str, StringConstraints(min_length=4, max_length=64), AfterValidator(_ascii)]
+Variable = Annotated[str, StringConstraints(pattern=r"^[A-Z_][A-Z0-9_]*$")]
+Toolset = Annotated[str, StringConstraints(pattern=r"^14\.\d{2}$")]
+WindowsPath = Annotated[str, StringConstraints(pattern=r"^[A-Z]:\\[^/]*$")]
+
+
+class _Model(BaseModel):
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+
+class FewerJobs(_Model):
+    """Half the compile units at a time; at one unit, half the threads of nvcc."""
+
+    kind: Literal["fewer-jobs"]
+
+
+class SetVariable(_Model):
+    """A variable of the build's environment."""
+
+    kind: Literal["set"]
+    variable: Variable
+    value: Text
+
+
+class AppendFlag(_Model):
+    """A flag more in a variable that the compiler reads."""
+
+    kind: Literal["append-flag"]
+    variable: Variable
+    flag: Text
+
+
+class DropFlag(_Model):
+    """Flags (patterns with ``*``) less in variables that the compiler reads."""
+
+    kind: Literal["drop-flag"]
+    variables: Annotated[tuple[Variable, ...], Field(min_length=1)]
+    flags: Annotated[tuple[Text, ...], Field(min_length=1)]
+
+
+class OtherToolset(_Model):
+    """The first of these toolsets that is another one than the build had."""
+
+    kind: Literal["other-toolset"]
+    versions: Annotated[tuple[Toolset, ...], Field(min_length=1)]
+    older: bool = False
+    """Only toolsets older than the one the build had."""
+
+
+class ShorterRoot(_Model):
+    """Shorter directories for the build and for temporary files."""
+
+    kind: Literal["shorter-root"]
+    root: WindowsPath
+    temp: WindowsPath
+
+
+Heal = Annotated[
+    FewerJobs | SetVariable | AppendFlag | DropFlag | OtherToolset | ShorterRoot,
+    Field(discriminator="kind"),
+]
+
+
+class Signature(_Model):
+    """One way to fail: how a log shows it, why it happens, what to do."""
+
+    id: Id
+    kind: Kind = "cause"
+    rank: Annotated[int, Field(ge=0, le=99)] | None = None
+    regex: Annotated[str, StringConstraints(min_length=1), AfterValidator(_bounded)]
+    needles: Annotated[tuple[Needle, ...], Field(min_length=1)]
+    sample: Text
+    cause: Text
+    cure: Text
+    """What to type, or to set and where."""
+    evidence: tuple[Link, ...] = ()
+    evidence_note: Text | None = None
+    """What is known without a link."""
+    basis: Literal["seen", "code", "inferred"] = "seen"
+    heals: tuple[Heal, ...] = ()
+    context: Annotated[int, Field(ge=0, le=20)] = 3
+    """Lines below the finding that belong to it."""
+
+    @cached_property
+    def pattern(self) -> re.Pattern[str]:
+        """The compiled regex."""
+        return re.compile(self.regex, re.ASCII)
+
+    @property
+    def order(self) -> int:
+        """Findings of a lower order explain those of a higher one."""
+        return _RANKS[self.kind] if self.rank is None else self.rank
+
+    @model_validator(mode="after")
+    def _agrees_with_itself(self) -> Self:
+        if not self.evidence and not self.evidence_note:
+            raise ValueError("neither evidence nor evidence_note: where was it seen?")
+        if self.heals and self.kind != "cause":
+            raise ValueError(f"a {self.kind} heals nothing; leave heals out")
+        if not self.pattern.search(self.sample):
+            raise ValueError("the regex does not match the sample")
+        if not any(needle in self.sample for needle in self.needles):
+            raise ValueError("none of the needles stands in the sample")
+        return self
+
+
+class Catalogue(_Model):
+    """``catalogue.yaml``."""
+
+    signatures: Annotated[tuple[Signature, ...], Field(min_length=1)]
+
+    @cached_property
+    def by_id(self) -> dict[str, Signature]:
+        """Every signature under its id."""
+        return {signature.id: signature for signature in self.signatures}
+
+    @cached_property
+    def by_needle(self) -> dict[bytes, tuple[Signature, ...]]:
+        """Every needle with the signatures that it may announce."""
+        found: dict[bytes, list[Signature]] = {}
+        for signature in self.signatures:
+            for needle in signature.needles:
+                found.setdefault(needle.encode(), []).append(signature)
+        return {needle: tuple(signatures) for needle, signatures in found.items()}
+
+    @model_validator(mode="after")
+    def _one_signature_an_id(self) -> Self:
+        ids = [signature.id for signature in self.signatures]
+        if doubles := sorted({name for name in ids if ids.count(name) > 1}):
+            raise ValueError(f"signatures with the same id: {', '.join(doubles)}")
+        return self
+
+
+def _named(problems: str, text: Any) -> str:
+    """The problems with the ids of the signatures in place of their numbers."""
+
+    def name(found: re.Match[str]) -> str:
+        try:
+            return f" signatures.{text['signatures'][int(found[1])]['id']}"
+        except (KeyError, TypeError):
+            return found[0]
+
+    return re.sub(r" signatures\.(\d{1,6})\b", name, problems)
+
+
+@cache
+def load_catalogue(path: Path = CATALOGUE_FILE) -> Catalogue:
+    """Read the file; :class:`ConfigError` names the file and the key that is wrong."""
+    try:
+        text: Any = yaml.safe_load(path.read_text("utf-8"))
+        return Catalogue.model_validate(text)
+    except ValidationError as error:
+        raise ConfigError(
+            _named(explain(path, error), text),
+            advice="See pipelines/diagnosis/model.py: Signature.",
+        ) from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: {error}", advice="Restore it from git.") from None

@@ -1,0 +1,59 @@
+"""What a plan needs to know of a host, from whatever source there is."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+GIB = 1 << 30
+
+
+@dataclass(frozen=True)
+class HostFacts:
+    """Sizes in bytes. ``commit`` is what may still be reserved on Windows: memory and page file."""
+
+    cores: int
+    memory: int
+    commit: int | None = None
+    native: tuple[str, ...] | None = None
+    """Compute capabilities of its GPUs; ``None`` when it was not asked."""
+    msvc: str | None = None
+    """Version of its toolset; ``None`` when it is not known."""
+    origin: str = "this machine"
+    """Where this comes from, for people."""
+
+    @property
+    def usable(self) -> int:
+        """What compilers may take: the smaller of memory and commit limit."""
+        return self.memory if self.commit is None else min(self.memory, self.commit)
+
+    @classmethod
+    def local(cls) -> HostFacts:
+        """The machine this runs on, as a stand-in for a host that was not asked."""
+        page = os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 4096
+        pages = os.sysconf("SC_PHYS_PAGES") if hasattr(os, "sysconf") else 0
+        return cls(cores=os.cpu_count() or 1, memory=page * pages or 8 * GIB)
+
+    @classmethod
+    def told(
+        cls,
+        facts: Mapping[str, Any],
+        *,
+        name: str,
+        native: tuple[str, ...] | None = None,
+        msvc: str | None = None,
+    ) -> HostFacts:
+        """From what ``facts.facts`` of a session returned; what is no number is left out."""
+        memory = facts.get("memory") or {}
+        total, commit = memory.get("total"), memory.get("commit_available")
+        cores = facts.get("cpus")
+        return cls(
+            cores=cores if isinstance(cores, int) and cores > 0 else 1,
+            memory=total if isinstance(total, int) and total > 0 else 8 * GIB,
+            commit=commit if isinstance(commit, int) and commit > 0 else None,
+            native=native,
+            msvc=msvc,
+            origin=name,
+        )

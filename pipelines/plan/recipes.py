@@ -1,0 +1,282 @@
+"""What can be built: ``pipelines/recipes/<name>.yaml`` as frozen models.
+
+A file describes a package once, and below ``versions`` what differs from release to release; a
+key of a version replaces the package's, ``environment`` is merged. :func:`load_recipe` gives one
+version, flat.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+from packaging.specifiers import SpecifierSet
+from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, model_validator
+
+from pipelines.config import Model, Name, PythonVersion, explain, read_yaml, unknown
+from pipelines.errors import ConfigError
+from pipelines.plan import gpus
+from pipelines.plan.archmap import ArchMap, Plain, Variable, translate
+from pipelines.plan.compat import Range
+from pipelines.plan.origin import FileSource, Inside, PathSource, Source
+
+__all__ = ["RECIPES", "Recipe", "check_python", "load_recipe", "load_versions", "recipe_names"]
+
+RECIPES = Path(__file__).resolve().parent.parent / "recipes"
+
+Release = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+$")]
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Strategy = Literal["build", "prebuilt", "prebuilt-then-build", "skip"]
+
+_GROUPS = {"done", "total", "unit"}
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+
+
+class Supports(Model):
+    """What the package itself says it works with."""
+
+    cuda: Range | None = None
+    torch: Range | None = None
+
+
+class Cost(Model):
+    """What compiling takes; the first of a recipe's whose CUDA fits counts."""
+
+    cuda: Range | None = None
+    units: Annotated[int, Field(gt=0)]
+    """Files that are compiled."""
+    unit_seconds: Annotated[float, Field(gt=0)]
+    """Seconds of one core for a unit and one architecture, on average."""
+    thread_gib: Annotated[float, Field(gt=0)]
+    """Memory of one compile thread at its peak; nvcc has one for each architecture at a time."""
+    nvcc_threads: Annotated[int, Field(ge=1)] | None = None
+    """What the package hard-wires; ``None`` when {threads} in ``environment`` says it."""
+    basis: Text
+    """Where the figures come from."""
+
+
+class Objects(Model):
+    """How the build names its objects, to know the longest path before there is one."""
+
+    relative: tuple[str, ...] = ()
+    """Globs of sources that setup.py names relative to the tree."""
+    absolute: tuple[str, ...] = ()
+    """Globs of those it names by absolute path: the root then stands in the object's path twice."""
+
+
+class Library(Model):
+    """A cargo build's kernels as a library of their own, made first and kept under a key."""
+
+    sources: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Globs of the kernels, below ``directory``."""
+    directory: Inside
+    flags: tuple[str, ...]
+    """nvcc's, as the crate's build script has them."""
+    names: Annotated[tuple[Text, ...], Field(min_length=1)]
+    """File names that the build script and the linker look for."""
+    variable: Variable
+    """Tells the build script where the library is."""
+
+
+class Recipe(Model):
+    """One version of a package: what to build and how."""
+
+    name: Name
+    summary: Text
+    kind: Literal["wheel", "cargo"]
+    licence: Text
+    version: str = ""
+    """As ``versions`` calls it; empty when the source tree says it."""
+    project: Name | None = None
+    """The distribution's name on an index; default the recipe's."""
+    strategy: Strategy = "build"
+    prebuilt: tuple[Text, ...] = ()
+    """Directories and simple indexes with wheels, in the order in which they are looked at."""
+    skip: str = ""
+    """With ``strategy: skip``: what is said, and what to use instead."""
+    source: Source
+    exclude: tuple[Text, ...] = ()
+    """Globs of the tree that the build does not need; they are not sent to the host."""
+    pythons: tuple[PythonVersion, ...] = ()
+    torch: Release | None = None
+    """The release it is built against by default; ``None`` for a package without torch."""
+    cuda: Release
+    supports: Supports = Supports()
+    archs: Text
+    """Default list, for example ``75;80;90+PTX``."""
+    arch_map: ArchMap = Plain()
+    environment: dict[Variable, str] = Field(default={})
+    """May use {archs}, {jobs}, {threads}, {version} and {local_version}."""
+    progress: str
+    """Regular expression on a log line with the groups done, total and unit."""
+    local_version: str = "cu{cuda}torch{torch}{stamp}"
+    """The wheel's, inside and in its name; see :mod:`pipelines.plan.naming` for the fields."""
+    build_requires: tuple[str, ...]
+    test_requires: tuple[str, ...] = ()
+    """Tools of toolchain.lock.yaml that the build and the smoke test install."""
+    host_requires: tuple[str, ...] = ()
+    """Programs that the build starts, beyond the compiler."""
+    smoke: str = ""
+    """Folder of pipelines/smoke that is shipped to test the wheel; empty: none yet."""
+    verify: str = ""
+    """Python that shows on the host that the wheel loads, when there is no smoke suite."""
+    costs: tuple[Cost, ...] = ()
+    objects: Objects = Objects()
+    library: Library | None = None
+
+    @property
+    def distribution(self) -> str:
+        """Its name on an index."""
+        return self.project or self.name
+
+    def cost(self, cuda: str) -> Cost | None:
+        """What a build with CUDA ``cuda`` takes; ``None`` when nobody knows."""
+        for cost in self.costs:
+            if cost.cuda is None or SpecifierSet(cost.cuda).contains(cuda):
+                return cost
+        return None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.kind == "wheel" and not self.pythons:
+            raise ValueError("pythons: a wheel needs at least one")
+        if self.kind == "cargo" and (self.pythons or self.torch or not self.library):
+            raise ValueError("a cargo build has a library, and neither pythons nor torch")
+        if self.kind == "wheel" and self.library:
+            raise ValueError("library: only for kind: cargo")
+        if isinstance(self.source, PathSource) == bool(self.version):
+            raise ValueError("version: a directory here has none, every other source one")
+        if isinstance(self.source, FileSource) and not self.source.file.endswith(".tar.gz"):
+            raise ValueError("source: file: expected a .tar.gz")
+        return self
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        """Contradictions are found here, before anything is started."""
+        if (self.strategy == "skip") != bool(self.skip):
+            raise ValueError("strategy: skip needs 'skip', which says why and what to use instead")
+        if self.strategy in ("prebuilt", "prebuilt-then-build") and not self.prebuilt:
+            raise ValueError(
+                f"strategy: {self.strategy} needs 'prebuilt', where to look for wheels"
+            )
+        for name, value, range_ in (
+            ("cuda", self.cuda, self.supports.cuda),
+            ("torch", self.torch, self.supports.torch),
+        ):
+            if range_ and value is None:
+                raise ValueError(f"supports: {name}: {range_}, but there is no {name}")
+            if range_ and not SpecifierSet(range_).contains(str(value)):
+                raise ValueError(f"{name}: {value} is not in supports: {name}: {range_}")
+        if self.torch is None and "{torch}" in self.local_version:
+            raise ValueError("local_version: {torch} is used, but there is no torch")
+        return self
+
+    @model_validator(mode="after")
+    def _patterns(self) -> Self:
+        try:
+            found = re.compile(self.progress)
+        except re.error as error:
+            raise ValueError(f"progress: not a regular expression: {error}") from None
+        if lacking := sorted(_GROUPS - set(found.groupindex)):
+            raise ValueError(f"progress: without the group {', '.join(lacking)}")
+        try:
+            translate(self.arch_map, gpus.read(self.archs), self.cuda, self.name)
+        except ConfigError as error:
+            raise ValueError(f"archs: {error.message}; {error.advice}") from None
+        return self
+
+
+def recipe_names(folder: Path = RECIPES) -> tuple[str, ...]:
+    """The recipes that there are."""
+    return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
+
+
+def load_recipe(name: str, folder: Path = RECIPES, *, version: str | None = None) -> Recipe:
+    """The recipe ``name`` in ``version``, or in its default one.
+
+    Raises :class:`ConfigError` when there is none or the file is wrong in any of its versions.
+    """
+    versions = load_versions(name, folder)
+    if version is None:
+        return next(iter(versions.values()))
+    if version not in versions:
+        raise unknown("version", version, filter(None, versions), f"recipe {name}")
+    return versions[version]
+
+
+def load_versions(name: str, folder: Path = RECIPES) -> dict[str, Recipe]:
+    """Every version of the recipe, the default one first; one called ``""`` if it names none."""
+    path = folder / f"{name}.yaml"
+    if not _NAME.fullmatch(name) or not path.is_file():
+        raise unknown("recipe", name, recipe_names(folder), "pipelines/recipes")
+    text = read_yaml(path)
+    found = {}
+    for version, keys in _flat(path, text).items():
+        try:
+            found[version] = Recipe.model_validate(keys)
+        except ValidationError as error:
+            where = Path(f"{path}: versions.{version}") if version else path
+            raise ConfigError(
+                explain(where, error), advice="pipelines/recipes/schema.json says what may stand."
+            ) from None
+    made = next(iter(found.values()))
+    if made.name != name:
+        raise ConfigError(
+            f"{path}: name: is '{made.name}', expected '{name}'", advice="Rename one of them."
+        )
+    return found
+
+
+def _flat(path: Path, text: Any) -> dict[str, Any]:
+    """The keys of each version, with the package's filled in; the default version first."""
+    if not isinstance(text, dict) or "versions" not in text:
+        return {"": text}
+    common = {key: value for key, value in text.items() if key not in ("versions", "default")}
+    versions = text["versions"]
+    if not isinstance(versions, dict) or not versions or "version" in common:
+        raise ConfigError(
+            f"{path}: versions: expected one or more, and no 'version' beside them",
+            advice="Write: versions: {1.2.3: {source: ...}}, or leave it out.",
+        )
+    for version, keys in versions.items():
+        if not isinstance(version, str) or not isinstance(keys, dict):
+            raise ConfigError(
+                f"{path}: versions: {version}: expected a name in quotes and keys below it",
+                advice=f'Write: "{version}": {{source: ...}}',
+            )
+        if strange := sorted({*keys} - VARIES):
+            raise ConfigError(
+                f"{path}: versions.{version}: {strange[0]}: does not vary from version to version",
+                advice=f"These do: {', '.join(sorted(VARIES))}.",
+            )
+    first = text.get("default", next(iter(versions)))
+    if first not in versions:
+        raise unknown("default version", str(first), versions, str(path))
+    flat = {}
+    for version in (first, *(name for name in versions if name != first)):
+        keys = versions[version]
+        merged = {**common, **keys, "version": version}
+        if isinstance(common.get("environment"), dict) and isinstance(
+            keys.get("environment", {}), dict
+        ):
+            merged["environment"] = {**common["environment"], **keys.get("environment", {})}
+        flat[version] = merged
+    return flat
+
+
+#: Keys that a version may have.
+VARIES = frozenset(Recipe.model_fields) - {"name", "summary", "kind", "project", "version"}
+
+_python = TypeAdapter(PythonVersion)
+
+
+def check_python(version: str, recipe: Recipe) -> str:
+    """``version`` if the recipe supports it, else :class:`ConfigError`."""
+    try:
+        _python.validate_python(version)
+    except ValidationError:
+        raise ConfigError(f"--python {version}: expected MAJOR.MINOR", advice="Say 3.11.") from None
+    if recipe.pythons and version not in recipe.pythons:
+        raise unknown("Python", version, recipe.pythons, f"recipe {recipe.name}")
+    return version

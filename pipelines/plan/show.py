@@ -1,0 +1,279 @@
+"""``invoke plan``: the matrix as a table, as JSON, or as a matrix of GitHub Actions."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any, Literal, get_args
+
+from rich.markup import escape
+from rich.table import Table
+
+from pipelines.config import ROOT, Config
+from pipelines.console import console, say
+from pipelines.errors import ConfigError
+from pipelines.plan import gpus
+from pipelines.plan.hostfacts import GIB, HostFacts
+from pipelines.plan.matrix import Ground, Judged, expand, judge
+from pipelines.plan.matrix import select as pick
+from pipelines.plan.paths import MAX_PATH
+from pipelines.plan.recipes import Recipe, load_recipe
+from pipelines.plan.resources import load_resources
+from pipelines.plan.sourcetree import names_if_here
+from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
+
+Format = Literal["table", "json", "gha"]
+FORMATS: tuple[str, ...] = get_args(Format)
+
+#: Of jobs that one matrix of GitHub Actions may have:
+#: https://docs.github.com/en/actions/reference/limits
+GHA_MOST = 256
+#: What a plan ends with that has not one cell to build.
+NOTHING = ConfigError.exit_code
+
+
+def run_plan(
+    settings: Config,
+    *,
+    host: str | None = None,
+    recipe: str | None = None,
+    select: str | None = None,
+    python: str | None = None,
+    torch: str | None = None,
+    cuda: str | None = None,
+    archs: str | None = None,
+    format: str = "table",
+    version: str | None = None,
+    jobs: int | None = None,
+    facts: HostFacts | None = None,
+    cache: Cache | None = None,
+) -> int:
+    """Print the plan; 0, or 2 when no cell can be built.
+
+    Several values of an axis stand between commas; several lists of architectures between ``|``.
+    ``facts`` of a host that was asked; without, this machine stands in for it. Nothing is fetched
+    and no host is connected to. Raises :class:`ConfigError` for what is not understood.
+    """
+    if format not in FORMATS:
+        raise ConfigError(f"--format {format}: unknown", advice=f"There are: {', '.join(FORMATS)}.")
+    name = host or settings.default.host
+    settings.host(name)
+    chosen = load_recipe(recipe or settings.default.recipe, version=version)
+    kept = cache or Cache(load_lock())
+    ground = lay_ground(chosen, kept, facts or HostFacts.local(), jobs=jobs)
+    rows = plan(chosen, ground, select=select, python=python, torch=torch, cuda=cuda, archs=archs)
+    have = what_is_here(kept, rows, ROOT / settings.out)
+    if format == "json":
+        document = as_json(chosen, ground, rows, have)
+        console.print(json.dumps(document, indent=1), markup=False, soft_wrap=True)
+    elif format == "gha":
+        matrix = as_gha(chosen, name, rows)
+        console.print(json.dumps(matrix, separators=(",", ":")), markup=False, soft_wrap=True)
+    else:
+        print_table(chosen, ground, rows, have)
+    return 0 if chosen.strategy == "skip" or any(row.buildable for row in rows) else NOTHING
+
+
+def plan(
+    recipe: Recipe,
+    ground: Ground,
+    *,
+    select: str | None = None,
+    python: str | None = None,
+    torch: str | None = None,
+    cuda: str | None = None,
+    archs: str | None = None,
+) -> list[Judged]:
+    """The judged cells of what was asked for, see :func:`run_plan`."""
+    lists = [gpus.read(text, ground.host.native) for text in (archs or recipe.archs).split("|")]
+    cells = expand(
+        recipe, python=_split(python), torch=_split(torch), cuda=_split(cuda), archs=lists
+    )
+    return judge(recipe, pick(cells, [select] if select else []), ground)
+
+
+def lay_ground(
+    recipe: Recipe, cache: Cache, host: HostFacts, *, jobs: int | None = None, stamp: str = ""
+) -> Ground:
+    """What the lock, the layout and the cache say, for :func:`plan`."""
+    wanted = dict.fromkeys((*recipe.build_requires, *recipe.test_requires))
+    return Ground(
+        host=host,
+        build_root=load_resources().layout.build_root,
+        toolkits=toolkits(cache.lock),
+        lacking=tuple(name for name in wanted if not _pinned(cache.lock, name)),
+        names=names_if_here(recipe, cache),
+        jobs=jobs,
+        stamp=stamp,
+    )
+
+
+def toolkits(lock: ToolchainLock) -> frozenset[str]:
+    """CUDA releases whose compiler the lock has, pinned."""
+    parts = [name.split("-") for name in lock.tools if name.endswith("-cuda_nvcc")]
+    return frozenset(p[1] for p in parts if _pinned(lock, "-".join(p)))
+
+
+def _pinned(lock: ToolchainLock, name: str) -> bool:
+    tool = lock.tools.get(name)
+    return tool is not None and tool.pinned
+
+
+def _split(text: str | None) -> list[str]:
+    return [part for part in (text or "").replace(",", " ").split() if part]
+
+
+def what_is_here(cache: Cache, rows: Sequence[Judged], runs: Path) -> dict[str, dict[str, Any]]:
+    """Of each cell: how many files of its toolkit the cache has, and a wheel that is built."""
+    groups: dict[str, list[str]] = {}
+    for tool in cache.lock.tools:
+        if tool.startswith("cuda-") and _pinned(cache.lock, tool):
+            groups.setdefault(tool.split("-")[1], []).append(tool)
+    counts = {
+        cuda: f"{len(names) - len(cache.missing(names))}/{len(names)}"
+        for cuda, names in groups.items()
+    }
+    built = {path.name: path for path in runs.glob("*/wheels/*.whl")} if runs.is_dir() else {}
+    here: dict[str, dict[str, Any]] = {}
+    for row in rows:
+        wheel = built.get(row.wheel) if row.wheel else None
+        here[row.cell.id] = {
+            "toolkit_files": counts.get(row.cell.cuda, "0/0"),
+            "wheel": str(wheel) if wheel else None,
+        }
+    return here
+
+
+def as_json(
+    recipe: Recipe, ground: Ground, rows: Sequence[Judged], have: dict[str, dict[str, Any]]
+) -> dict[str, Any]:
+    """The whole plan as plain values; sizes in bytes, times in seconds."""
+    return {
+        "recipe": recipe.name,
+        "version": recipe.version,
+        "strategy": recipe.strategy,
+        "host": asdict(ground.host),
+        "source_in_cache": ground.names is not None,
+        "max_path": MAX_PATH,
+        "cells": [
+            {
+                "id": row.cell.id,
+                "python": row.cell.python,
+                "torch": row.cell.torch,
+                "cuda": row.cell.cuda,
+                "archs": str(row.cell.archs),
+                "effective_archs": str(row.archs.effective) if row.archs else None,
+                "arch_variables": row.archs.variables if row.archs else {},
+                "buildable": row.buildable,
+                "findings": [asdict(finding) for finding in row.findings],
+                "budget": asdict(row.budget) if row.budget else None,
+                "longest_path": row.longest.path if row.longest else None,
+                "local_version": row.local,
+                "wheel": row.wheel,
+                "here": have.get(row.cell.id, {}),
+            }
+            for row in rows
+        ],
+    }
+
+
+def as_gha(recipe: Recipe, host: str, rows: Sequence[Judged]) -> dict[str, Any]:
+    """A value for ``strategy.matrix``: the cells that can be built, and nothing else.
+
+    Raises :class:`ConfigError` when there are none, or more than GitHub takes.
+    """
+    good = [row for row in rows if row.buildable]
+    if recipe.strategy == "skip":
+        good = []
+    if not good or len(good) > GHA_MOST:
+        raise ConfigError(
+            f"{len(good)} cells can be built; a matrix has 1 to {GHA_MOST}",
+            advice="Choose others with --select, such as 'cp312-*'; --format table says why not.",
+        )
+    return {
+        "include": [
+            {
+                "cell": row.cell.id,
+                "host": host,
+                "recipe": recipe.name,
+                "version": recipe.version,
+                "python": row.cell.python,
+                "torch": row.cell.torch,
+                "cuda": row.cell.cuda,
+                "archs": str(row.cell.archs),
+            }
+            for row in good
+        ]
+    }
+
+
+def print_table(
+    recipe: Recipe, ground: Ground, rows: Sequence[Judged], have: dict[str, dict[str, Any]]
+) -> None:
+    """For people: a line for each cell, then why cells were rejected."""
+    host = ground.host
+    say(f"{recipe.name} {recipe.version}  ({recipe.kind}, strategy: {recipe.strategy})", "bold")
+    if recipe.strategy == "skip":
+        say(recipe.skip, "yellow")
+        return
+    memory = f"{host.memory / GIB:.0f} GiB of memory"
+    memory += f", {host.commit / GIB:.0f} GiB to reserve" if host.commit else ""
+    say(f"on {host.origin}: {host.cores} cores, {memory}")
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("cell", "archs in the wheel", "jobs x threads", "memory", "core-hours", "time"):
+        table.add_column(column)
+    for column in ("path", "here", "verdict"):
+        table.add_column(column)
+    for row in rows:
+        table.add_row(*_cells(row, have.get(row.cell.id, {})))
+    console.print(table, soft_wrap=False)
+    _print_findings(rows)
+    if ground.names is None:
+        say("The source is not in the cache yet: path lengths are not known.", "dim")
+    if (cost := recipe.cost(recipe.cuda)) is not None:
+        say(f"Times and memory are estimates: {cost.basis}.", "dim")
+    good = sum(row.buildable for row in rows)
+    say(f"{good} of {len(rows)} cells can be built", "green" if good else "red")
+
+
+def _cells(row: Judged, here: dict[str, Any]) -> list[str]:
+    budget, longest = row.budget, row.longest
+    errors = [finding.rule for finding in row.findings if finding.error]
+    verdict = f"[red]no: {escape(errors[0])}[/red]" if errors else "[green]yes[/green]"
+    return [
+        escape(row.cell.id),
+        escape(str(row.archs.effective if row.archs else row.cell.archs)),
+        f"{budget.jobs} x {budget.threads} ({budget.bound})" if budget else "?",
+        f"{budget.peak / GIB:.0f} GiB" if budget else "?",
+        f"{budget.core_seconds / 3600:.1f}" if budget else "?",
+        duration(budget.wall_seconds) if budget else "?",
+        f"{len(longest.path)}" if longest else "?",
+        "wheel" if here.get("wheel") else f"CUDA {here.get('toolkit_files', '0/0')}",
+        verdict,
+    ]
+
+
+def _print_findings(rows: Sequence[Judged]) -> None:
+    """Each finding once, with the cells that it concerns."""
+    grouped: dict[tuple[bool, str, str, str, str], int] = {}
+    for row in rows:
+        for found in row.findings:
+            key = (found.error, found.rule, found.says, found.source, found.cure)
+            grouped[key] = grouped.get(key, 0) + 1
+    for (error, rule, says, source, cure), count in sorted(
+        grouped.items(), key=lambda item: (not item[0][0], -item[1])
+    ):
+        style, word = ("red", "rejects") if error else ("yellow", "concerns")
+        cells = "all cells" if count == len(rows) else f"{count} of {len(rows)} cells"
+        say(f"{rule} {word} {cells}: {says}", style)
+        say(f"    {source}" + (f"  -> {cure}" if cure else ""), "dim")
+
+
+def duration(seconds: float) -> str:
+    """``2 h 05 min``, ``14 min``, ``40 s``."""
+    minutes = round(seconds / 60)
+    if seconds < 90:  # noqa: PLR2004 - seconds are what a person still counts
+        return f"{seconds:.0f} s"
+    return f"{minutes // 60} h {minutes % 60:02d} min" if minutes >= 60 else f"{minutes} min"  # noqa: PLR2004

@@ -1,0 +1,100 @@
+"""How fast a log is diagnosed, beside the same regexes one by one over the whole text."""
+
+from __future__ import annotations
+
+import time
+import tracemalloc
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import pytest
+from test_figures import show
+
+from pipelines.diagnosis import Diagnosis, diagnose, diagnose_file, load_catalogue
+
+pytestmark = pytest.mark.bench
+
+SIZE = 100_000_000
+PEER_SIZE = 8_000_000  # the peer takes minutes for all of it
+FLAGS = " ".join(
+    f"-Xcudafe --diag_suppress=d{n} -IC:\\b\\0123456789ab\\src\\inc{n}" for n in range(12)
+)
+
+
+def log() -> Iterator[str]:
+    """Lines of a verbose build of flash-attn: commands, and warnings of all compilers."""
+    unit = 0
+    while True:
+        unit += 1
+        name = f"flash_{('fwd', 'bwd')[unit % 2]}_hdim{32 * (unit % 8)}_bf16_sm80_{unit}"
+        yield rf"[{unit % 73}/73] C:\cuda\13.0\bin\nvcc -c {FLAGS} -o C:\b\src\build\{name}.obj"
+        yield "cl : Command line warning D9025 : overriding '/D__CUDA_NO_HALF_OPERATORS__'"
+        yield rf"C:\b\torch\c10/util/irange.h({unit}): warning #186-D: pointless comparison"
+        yield f'Remark: The warnings can be suppressed with "-diag-suppress <number>" {unit}'
+        yield f"ptxas info    : Used {unit % 255} registers, 0 bytes spill stores"
+        yield f"{name}.cu"
+        yield f"tmpxft_{unit:08x}_00000000-7_{name}.compute_80.cudafe1.cpp"
+
+
+@pytest.fixture(scope="module")
+def path(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """100 MB; the cause in the middle, wrappers at the end."""
+    made = tmp_path_factory.mktemp("log") / "build.log"
+    with made.open("w", encoding="utf-8", newline="\r\n") as file:
+        size, told = 0, False
+        for line in log():
+            size += file.write(line + "\n")
+            if size > SIZE // 2 and not told:
+                file.write("FAILED: a.obj\na.hpp(478): catastrophic error : out of memory\n")
+                told = True
+            if size > SIZE:
+                break
+        file.write("ninja: build stopped: subcommand failed.\n")
+    return made
+
+
+def timed(function: Callable[[], Diagnosis | None]) -> tuple[Diagnosis | None, float, float]:
+    """What it returns, seconds by the clock and of processor; the best of three."""
+    best = None
+    for _ in range(3):
+        wall, processor = time.perf_counter(), time.process_time()
+        told = function()
+        took = (time.perf_counter() - wall, time.process_time() - processor)
+        best = min(best or took, took)
+    assert best
+    return told, *best
+
+
+def test_log_of_100_mb(path: Path) -> None:
+    megabytes = path.stat().st_size / 1e6
+    diagnosis, wall, processor = timed(lambda: diagnose_file(path))
+    assert diagnosis is not None
+    assert diagnosis.signature.id == "oom-edg"
+    show(
+        f"diagnosis of a {megabytes:.0f} MB log, by the clock", f"{megabytes / wall:.0f} MB/s", "20"
+    )
+    show("the same, of processor time", f"{megabytes / processor:.0f} MB/s", "20 MB/s")
+    tracemalloc.start()
+    diagnose_file(path)
+    show("peak memory of it", f"{tracemalloc.get_traced_memory()[1] / 2**20:.1f} MiB", "bounded")
+    tracemalloc.stop()
+
+    text = path.read_text("utf-8")[:PEER_SIZE]
+    patterns = [signature.pattern for signature in load_catalogue().signatures]
+    began = time.process_time()
+    for pattern in patterns:
+        pattern.search(text)
+    peer = PEER_SIZE / 1e6 / (time.process_time() - began)
+    show("the regexes one by one over the text", f"{peer:.2f} MB/s", "(peer)")
+    show("ratio to the peer", f"{megabytes / processor / peer:.0f} x", "")
+
+
+def test_log_that_is_made_to_be_slow() -> None:
+    """Every line has needles and matches nothing: the worst there is, still linear."""
+    near = ["DLL load failed", "error C9", "error LNK", ": invalid argument", "FAILED:", "LNK1",
+            "died with status 1", "is not recognized as"]  # fmt: skip
+    lines = near * 60_000
+    megabytes = sum(len(line) + 1 for line in lines) / 1e6
+    told, _, processor = timed(lambda: diagnose(lines))
+    assert told is None
+    show(f"{len(lines):,} short lines that nearly match", f"{megabytes / processor:.1f} MB/s", "")

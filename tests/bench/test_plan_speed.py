@@ -1,0 +1,39 @@
+"""How long a plan of 500 cells takes, from the recipe's file to the last verdict."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from test_figures import show
+
+from pipelines.plan.hostfacts import GIB, HostFacts
+from pipelines.plan.recipes import load_recipe
+from pipelines.plan.show import lay_ground, plan, what_is_here
+from pipelines.toolchain.lock import Cache, load_lock
+
+pytestmark = pytest.mark.bench
+
+LISTS = "80|86|89|90|80;90|80;86;89;90+PTX|86+PTX"
+
+
+def test_five_hundred_cells() -> None:
+    cache = Cache(load_lock())
+    host = HostFacts(16, 64 * GIB, 80 * GIB, msvc="14.44.35207")
+    began = time.monotonic()
+    recipe = load_recipe("flash-attn")
+    ground = lay_ground(recipe, cache, host)
+    rows = plan(
+        recipe,
+        ground,
+        torch="2.6,2.7,2.8,2.9,2.10,2.11",
+        cuda="12.4,12.6,12.8",
+        python="3.10,3.11,3.12,3.13",
+        archs=LISTS,
+    )
+    what_is_here(cache, rows, Path("out"))
+    took = time.monotonic() - began
+    assert len(rows) == 504
+    show(f"planning {len(rows)} cells", f"{took:.2f} s", "1 s")
+    show("source tree", "in the cache" if ground.names else "not in the cache", "-")

@@ -1,0 +1,670 @@
+"""Diagnoses: every signature by its sample, whole logs, and logs that mean harm."""
+
+from __future__ import annotations
+
+import io
+import re
+import time
+import tracemalloc
+from itertools import pairwise
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from rich.console import Console
+
+from pipelines.diagnosis import Diagnosis, Signature, diagnose, diagnose_file, load_catalogue
+from pipelines.diagnosis import report as reports
+from pipelines.diagnosis.model import CATALOGUE_FILE
+from pipelines.errors import ConfigError
+
+CATALOGUE = load_catalogue()
+EVERY = pytest.mark.parametrize("signature", CATALOGUE.signatures, ids=lambda s: s.id)
+
+#: What this project has collected of real failures; each must keep its signature.
+KNOWN = """
+wheel-404 ninja-wrapper oom-edg oom-llvm oom-c1060 paging-1455 ptxas-av cudafe-409 vs-unsupported
+stl1002 zc-preproc align-c2719 arrayref-c2666 cxx20-hdr std-ambig cutlass-traits m-log2e
+constexpr-c2975 longpath-git longpath-ninja longpath-cl cutlass-missing winerror206 lnk1248
+lnk1104-py lnk1181-torch x86-env gnu-link no-cl vc-missing vc-sdk cuda-home cuda-mismatch
+arch-unsupported arch-indexerror no-torch oem-decode rename-xdev dll-proc dll-mod no-kernel ampere
+fa3-keyerror no-backward gh-6h
+""".split()  # noqa: SIM905
+
+UNIT = "C:/b/0123456789ab/src/build/temp.win-amd64-cpython-311/Release/csrc/flash_attn/src"
+NVCC = r"C:\cuda\13.0\bin\nvcc -c -std=c++17 -Xcompiler /MD -gencode arch=compute_80,code=sm_80"
+
+
+def healthy(units: int, *, first: int = 1, of: int = 73) -> list[str]:
+    """What a build prints while all is well: commands, warnings of every compiler."""
+    lines = []
+    for unit in range(first, first + units):
+        lines += [
+            rf"[{unit}/{of}] {NVCC} -o {UNIT}/flash_fwd_{unit}.obj",
+            "cl : Command line warning D9025 : overriding '/D__CUDA_NO_HALF_OPERATORS__'",
+            r"C:\b\torch\include\c10/util/irange.h(54): warning #186-D: pointless comparison",
+            "ptxas info    : 0 bytes gmem, 80 bytes cmem[4]",
+            f"flash_fwd_{unit}.cu",
+            f"tmpxft_0000{unit:04x}_00000000-7_flash_fwd_{unit}.compute_80.cudafe1.cpp",
+        ]
+    return lines
+
+
+def failed(unit: str, *said: str) -> list[str]:
+    """What ninja prints of a unit that failed."""
+    return [f"FAILED: {UNIT}/{unit}.obj", f"{NVCC} -o {UNIT}/{unit}.obj", *said]
+
+
+FLASH_ATTN_HEAD = [
+    "running bdist_wheel",
+    "Guessing wheel URL:  https://github.com/Dao-AILab/flash-attention/releases/download/v2.8.3/"
+    "flash_attn-2.8.3+cu12torch2.8cxx11abiFALSE-cp311-cp311-win_amd64.whl",
+    "Precompiled wheel not found. Building from source...",
+    "running build_ext",
+]
+FLASH_ATTN_END = [
+    "ninja: build stopped: subcommand failed.",
+    "Traceback (most recent call last):",
+    r'  File "C:\p\Lib\site-packages\torch\utils\cpp_extension.py", line 2104, in _run_ninja_build',
+    "subprocess.CalledProcessError: Command '['ninja', '-v']' returned non-zero exit status 1.",
+    "RuntimeError: Error compiling objects for extension",
+    "ERROR: Failed building wheel for flash-attn",
+]
+
+
+def found(diagnosis: Diagnosis | None) -> list[tuple[str, int]]:
+    """Every finding as signature and line, the cause first."""
+    if diagnosis is None:
+        return []
+    return [(f.signature.id, f.line) for f in (diagnosis.cause, *diagnosis.others)]
+
+
+def encoded(lines: list[str], encoding: str = "utf-8", end: str = "\n") -> io.BytesIO:
+    return io.BytesIO("".join(line + end for line in lines).encode(encoding))
+
+
+# -- the catalogue --------------------------------------------------------------------------------
+
+
+def test_every_known_failure_has_a_signature() -> None:
+    assert len(KNOWN) == len(set(KNOWN)) == 45
+    assert not set(KNOWN) - set(CATALOGUE.by_id)
+
+
+@EVERY
+def test_sample_is_diagnosed_as_its_signature(signature: Signature) -> None:
+    diagnosis = diagnose(signature.sample.splitlines())
+    assert diagnosis is not None
+    assert diagnosis.signature is signature
+    causes = [f for f in diagnosis.others if f.signature.kind == "cause"]
+    assert not causes, "a line has one cause"
+
+
+@EVERY
+def test_sample_is_found_below_thousands_of_lines(signature: Signature) -> None:
+    above = healthy(400)
+    diagnosis = diagnose(encoded([*above, *signature.sample.splitlines(), *healthy(400)]))
+    assert diagnosis is not None
+    assert diagnosis.signature is signature
+    assert diagnosis.cause.line == len(above) + 1
+    assert diagnosis.lines == 2 * len(above) + len(signature.sample.splitlines())
+
+
+@EVERY
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@given(data=st.data())
+def test_what_the_regex_matches_has_a_needle(signature: Signature, data: st.DataObject) -> None:
+    """Otherwise the pass over the log would jump over it."""
+    # Lookarounds are no business of the needles, and Hypothesis cannot generate them.
+    regex = re.sub(r"\(\?[!=](?:[^()]|\([^()]*\))*\)", "", signature.regex)
+    text = data.draw(st.from_regex(re.compile(regex, re.ASCII)))
+    assert any(needle in text for needle in signature.needles)
+
+
+def test_what_heals_by_itself_says_how_a_person_would() -> None:
+    """What the pipeline sets is also in the cure, so that the two cannot drift apart."""
+    for signature in CATALOGUE.signatures:
+        for remedy in signature.heals:
+            values = [
+                *getattr(remedy, "versions", ())[:1],
+                getattr(remedy, "variable", ""),
+                getattr(remedy, "value", ""),
+                getattr(remedy, "flag", ""),
+                getattr(remedy, "root", ""),
+            ]
+            if remedy.kind == "fewer-jobs":
+                values.append("--jobs")
+            if signature.id == "cudafe-409":
+                values = ["14.38", "CL", "_CL_", "/permissive-", "/std:"]
+            assert not [v for v in values if v not in signature.cure], signature.id
+
+
+#: What four guides to building flash-attn, xFormers and candle on Windows advise: what a log shows
+#: of the case -> what the diagnosis must tell.
+ADVICE = [
+    ("ImportError: DLL load failed while importing flash_attn_2_cuda: The specified procedure "
+     "could not be found.", ("torch==", "--no-build-isolation", "prebuilt wheel")),
+    ("urllib.error.HTTPError: HTTP Error 404: Not Found",
+     ("FLASH_ATTENTION_FORCE_BUILD", "--prefer-binary")),
+    ("ninja: build stopped: subcommand failed.", ("v2.7.4.post1", "clean", "-v")),
+    ("RuntimeError: CUDA error: invalid argument", ("nvidia-smi", "compute_cap", "--archs")),
+    ("RuntimeError: no kernel image is available for execution on the device",
+     ("nvidia-smi", "+PTX", "12.8")),
+    ("nvcc fatal   : Cannot find compiler 'cl.exe' in PATH",
+     ("DISTUTILS_USE_SDK=1", "vcvarsall.bat x64")),
+    ("error: Microsoft Visual C++ 14.0 or greater is required.",
+     ("Desktop development with C++",)),
+    ("'nvcc' is not recognized as an internal or external command,",
+     ("nvcc --version", "PATH", "CUDA_PATH")),
+    ("ERROR: x-cp310-cp310-win_amd64.whl is not a supported wheel on this platform.",
+     ("platform.architecture()", "64bit")),
+    ("torch.cuda.OutOfMemoryError: CUDA out of memory.",
+     ("smaller batch", "float16", "CUDA_MODULE_LOADING", "shorter sequences")),
+    ("ERROR: Failed building wheel for flash-attn",
+     ("-v", "pip wheel . ", "--no-build-isolation", "--no-deps", "-w dist")),
+    ("##[error]The operation was canceled.", ("MAX_JOBS", "--archs", "finished units")),
+    ("catastrophic error : out of memory", ("MAX_JOBS", "Do not clean")),
+    ("fatal error C1083: Cannot open include file: 'cute/tensor.hpp': No such file or directory",
+     ("git submodule update --init",)),
+    ("The detected CUDA version (11.8) mismatches the version that was used to compile",
+     ("cuXXX", "--no-build-isolation")),
+    ("ninja: error: Stat(C:/x.obj): Filename longer than 260 characters",
+     ("LongPathsEnabled", "restart", "TEMP and TMP")),
+    ("error: unable to create file a.html: Filename too long", ("core.longpaths true",)),
+    ("ModuleNotFoundError: No module named 'torch'", ("--no-build-isolation",)),
+    ("RuntimeError: FlashAttention only supports Ampere GPUs or newer.",
+     ("use_flash_attention: false", "30 to 40 %", "pip install xformers")),
+    ("ERROR: flash_attn-2.3.6-cp310-cp310-win_amd64-cuda12.3-sm89.whl is not a valid wheel "
+     "filename.", ("+cu123",)),
+    ("A matching Triton is not available, some optimizations will not be enabled",
+     ("xformers.info",)),
+    ("NotImplementedError: No operator found for `memory_efficient_attention_forward`",
+     ("python -m xformers.info", "flshattF")),
+    ("LINK : fatal error LNK1181: cannot open input file 'flashattention.lib'",
+     ("lib /OUT:libflashattention.a", "put it back")),
+    ("= note: perhaps two different versions of crate `candle_core` are being used?",
+     ("git = ", "one tag")),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "told"), ADVICE, ids=lambda value: value[:30])
+def test_advice_of_the_guides_is_reached(line: str, told: tuple[str, ...]) -> None:
+    diagnosis = diagnose([line])
+    assert diagnosis is not None
+    cure = diagnosis.signature.cure
+    assert not [text for text in told if text not in cure], cure
+
+
+def test_mistakes_of_the_guides_are_not_repeated() -> None:
+    wrong = (
+        r"FLASH_ATTN_CUDA_ARCHS=(?:\d+;)*(?:75|86|89)\b",  # ignored: no code comes of it
+        r"if True",  # editing setup.py
+        r"Launch-VsDevShell",  # a 32-bit prompt unless told otherwise, and no batch file
+        r"CMAKE_VERBOSE_MAKEFILE",  # nothing reads it
+        r"cargo check",  # does not link
+        r"-cuda12\.3-sm89\.whl`",
+        r"rmdir /s",
+    )
+    for signature in CATALOGUE.signatures:
+        assert not [w for w in wrong if re.search(w, signature.cure)], signature.id
+    assert "changes nothing" in CATALOGUE.by_id["longpath-cl"].cause  # LongPathsEnabled alone
+
+
+# -- a catalogue that is wrong --------------------------------------------------------------------
+
+GOOD: dict[str, Any] = {
+    "id": "boom",
+    "regex": r"boom \d{1,4}",
+    "needles": ["boom "],
+    "sample": "boom 12",
+    "cause": "It went boom.",
+    "cure": "Do not.",
+    "evidence": ["https://example.org/1"],
+}
+
+
+@pytest.mark.parametrize(
+    ("change", "told"),
+    [
+        ({"regex": "boom ("}, "not a regular expression"),
+        ({"regex": r"boom .*12"}, "unbounded repeat '*'"),
+        ({"regex": r"boom \d+"}, "unbounded repeat '+'"),
+        ({"regex": r"boom \d{1,}"}, "unbounded repeat '{1,}'"),
+        ({"regex": r"boom (?:\d{1,4}){1,4}"}, "repeats a group"),
+        ({"regex": r"boom .{0,99}.{0,99}12|boom 12"}, "10000 ways"),
+        ({"regex": r"[*+]boom \d{1,4}"}, "does not match the sample"),
+        ({"sample": "bang"}, "does not match the sample"),
+        ({"needles": ["bang"]}, "none of the needles"),
+        ({"needles": ["bo"]}, "at least 4 characters"),
+        ({"needles": ["böööm"]}, "printable ASCII"),
+        ({"evidence": []}, "where was it seen"),
+        ({"evidence": ["FA#12"]}, "should match pattern"),
+        ({"kind": "guess"}, "'cause', 'wrapper' or 'warning'"),
+        ({"heals": [{"kind": "pray"}]}, "does not match any of the expected tags"),
+        ({"heals": [{"kind": "fewer-jobs"}], "kind": "wrapper"}, "a wrapper heals nothing"),
+        ({"heals": [{"kind": "set", "variable": "a b", "value": "1"}]}, "should match pattern"),
+        ({"fix": "x"}, "unknown key"),
+        ({"cure": " "}, "at least 1 character"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_wrong_catalogue_names_file_key_and_expectation(
+    change: dict[str, Any], told: str, tmp_path: Path
+) -> None:
+    path = tmp_path / "catalogue.yaml"
+    path.write_text(yaml.safe_dump({"signatures": [GOOD]}))
+    assert load_catalogue(path).by_id["boom"].order == 0
+    bad = tmp_path / "bad.yaml"
+    bad.write_text(yaml.safe_dump({"signatures": [GOOD | {"id": "other"}, GOOD | change]}))
+    with pytest.raises(ConfigError) as caught:
+        load_catalogue(bad)
+    assert told in caught.value.message
+    assert f"{bad}: signatures.boom" in caught.value.message
+
+
+def test_catalogue_that_is_no_catalogue(tmp_path: Path) -> None:
+    for text in ("signatures: [", "[]", "signatures: []", "signatures: 3", "\x00"):
+        path = tmp_path / f"{abs(hash(text))}.yaml"
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=re.escape(str(path))):
+            load_catalogue(path)
+    twice = tmp_path / "twice.yaml"
+    twice.write_text(yaml.safe_dump({"signatures": [GOOD, GOOD]}))
+    with pytest.raises(ConfigError, match="same id: boom"):
+        load_catalogue(twice)
+
+
+# -- whole logs -----------------------------------------------------------------------------------
+
+
+def test_memory_in_cudafe_far_above_the_end() -> None:
+    lines = [
+        *FLASH_ATTN_HEAD,
+        *healthy(9),
+        *failed(
+            "flash_bwd_hdim256_bf16_sm80",
+            "layout_composed.hpp(478): catastrophic error : out of memory",
+            "1 catastrophic error detected in the compilation of flash_bwd_hdim256_bf16_sm80.cu.",
+            "Compilation terminated.",
+        ),
+        *healthy(500, first=10),
+        *failed("flash_bwd_hdim192_bf16_sm80", "nvcc error   : 'cudafe++' died with status 0x1"),
+        *FLASH_ATTN_END,
+    ]
+    diagnosis = diagnose(encoded(lines))
+    assert diagnosis is not None
+    at = lines.index("layout_composed.hpp(478): catastrophic error : out of memory") + 1
+    assert found(diagnosis)[0] == ("oom-edg", at)
+    assert at < len(lines) - 3000
+    assert diagnosis.cause.unit == f"{UNIT}/flash_bwd_hdim256_bf16_sm80.obj"
+    assert diagnosis.cause.below == (lines[at], lines[at + 1])  # down to the next unit
+    assert {"ninja-wrapper", "wheel-404", "unit-failed"} <= {n for n, _ in found(diagnosis)}
+    assert [line for _, line in found(diagnosis)[1:]] == sorted(
+        line for _, line in found(diagnosis)[1:]
+    )
+
+
+LOGS: dict[str, tuple[list[str], str]] = {
+    "path too long for cl": (
+        [
+            *FLASH_ATTN_HEAD,
+            *failed("flash_api", "flash_api.cpp : fatal error C1083: Cannot open compiler "
+                    "generated file: '': Invalid argument"),
+            *FLASH_ATTN_END,
+        ],
+        "longpath-cl",
+    ),
+    "path too long, in Chinese": (
+        [*failed("a", "a.cpp: fatal error C1083: 无法打开编译器生成的文件: “”: Invalid argument")],
+        "longpath-cl",
+    ),
+    "404 raised while another error is handled": (
+        [
+            "ninja: build stopped: subcommand failed.",
+            r'  File "C:\t\setup.py", line 468, in run',
+            "urllib.error.HTTPError: HTTP Error 404: Not Found",
+            "During handling of the above exception, another exception occurred:",
+            "RuntimeError: Error compiling objects for extension",
+        ],
+        "ninja-wrapper",
+    ),
+    "404 only": ([*FLASH_ATTN_HEAD, "urllib.error.HTTPError: HTTP Error 404: Not Found"],
+                 "wheel-404"),
+    "no cl, in German": (
+        [
+            r"C:\p\Lib\site-packages\torch\utils\cpp_extension.py:383: UserWarning: Error checking "
+            "compiler version for cl: [WinError 2] Das System kann die angegebene Datei nicht "
+            "finden",
+            "  warnings.warn(f'Error checking compiler version for {compiler}: {error}')",
+            "error: Microsoft Visual C++ 14.0 or greater is required. Get it with ...",
+            "error: subprocess-exited-with-error",
+        ],
+        "vc-missing",
+    ),
+    "no cl at all": (
+        ["UserWarning: Error checking compiler version for cl: [WinError 2] nicht gefunden",
+         "error: [WinError 2] Das System kann die angegebene Datei nicht finden",
+         "ERROR: Failed building wheel for exllama"],
+        "cl-unchecked",
+    ),
+    "CUDA mismatch over two lines": (
+        [
+            *FLASH_ATTN_HEAD,
+            "      RuntimeError:",
+            "    The detected CUDA version (11.8) mismatches the version that was used to compile",
+            "      PyTorch (12.4). Please make sure to use the same CUDA versions.",
+            "      error: subprocess-exited-with-error",
+        ],
+        "cuda-mismatch",
+    ),
+    "minor CUDA mismatch is no error": (
+        [
+            "UserWarning: The detected CUDA version (12.6) has a minor version mismatch with the "
+            "version that was used to compile PyTorch (12.4). Most likely this shouldn't be a "
+            "problem.",
+            *failed("a", "LINK : fatal error LNK1181: cannot open input file 'c10_cuda.lib'"),
+        ],
+        "lnk1181-torch",
+    ),
+    "toolset too new": (
+        [
+            *failed("a", r"C:\cuda\include\crt/host_config.h(164): fatal error C1189: #error:  -- "
+                    "unsupported Microsoft Visual Studio version! Only the versions between 2017 "
+                    "and 2022 (inclusive) are supported!"),
+            *FLASH_ATTN_END,
+        ],
+        "vs-unsupported",
+    ),
+    "quota of WinRM's shell": (
+        ["c1xx: error C3859: Failed to create virtual memory for PCH",
+         "c1xx: note: the system returned code 1455: The paging file is too small for this "
+         "operation to complete."],
+        "paging-1455",
+    ),
+    "cicc by cmake": (
+        ["CUDACOMPILE : error : '\"%CICC_PATH%\\cicc\"' died with status 0xC0000409"],
+        "oom-llvm",
+    ),
+    "Chinese linker": (["LINK : fatal error LNK1181: 无法打开输入文件“torch_cuda.lib”"],
+                       "lnk1181-torch"),
+    "unknown error before the end": (
+        [*healthy(3), *failed("a", "a.cu(12): error: no instance of overloaded function matches"),
+         *healthy(3), *FLASH_ATTN_END],
+        "compile-error",
+    ),
+    "unit that says nothing": ([*healthy(3), *failed("a"), *FLASH_ATTN_END], "unit-failed"),
+    "only the last lines are there": (FLASH_ATTN_END, "ninja-wrapper"),
+    "pip alone": (["error: subprocess-exited-with-error", "ERROR: Failed building wheel for x"],
+                  "pip-wrapper"),
+    "a warning and an error": (
+        ["A matching Triton is not available, some optimizations will not be enabled",
+         "RuntimeError: CUDA error: no kernel image is available for execution on the device"],
+        "no-kernel",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", LOGS)
+def test_first_real_cause(name: str) -> None:
+    lines, wanted = LOGS[name]
+    diagnosis = diagnose(encoded(lines))
+    assert diagnosis is not None
+    assert diagnosis.signature.id == wanted
+    assert diagnosis.cause.text in "\n".join(lines)
+
+
+def test_first_of_two_causes_counts() -> None:
+    two = ["nvcc fatal   : Unsupported gpu architecture 'compute_35'", "[WinError 206] too long"]
+    assert found(diagnose(two))[0] == ("arch-unsupported", 1)
+    assert found(diagnose(two[::-1]))[0] == ("winerror206", 1)
+    both = diagnose([" and ".join(two)])
+    assert found(both) == [("arch-unsupported", 1), ("compile-error", 1), ("winerror206", 1)]
+
+
+def test_log_without_an_error_is_none() -> None:
+    good = [*FLASH_ATTN_HEAD[3:], *healthy(800), "Successfully built flash_attn-2.8.3.whl",
+            "0 errors, 0 failed", r"C:\b\error_codes.cpp -Werror", "copying errors.py"]  # fmt: skip
+    assert diagnose(encoded(good)) is None
+    assert diagnose(io.BytesIO()) is None
+    assert diagnose([]) is None
+
+
+# -- encodings and shapes of logs -----------------------------------------------------------------
+
+CAUSE = "flash_api.cpp : fatal error C1083: für 'Straße é': Invalid argument"
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+@pytest.mark.parametrize(
+    "encoding", ["utf-8", "utf-8-sig", "cp1252", "utf-16", "utf-16-le", "utf-16-be"]
+)
+def test_encodings(encoding: str, end: str) -> None:
+    lines = [*healthy(700), *failed("a", CAUSE), *healthy(700)]
+    diagnosis = diagnose(encoded(lines, encoding, end))
+    assert diagnosis is not None
+    assert found(diagnosis)[0] == ("longpath-cl", lines.index(CAUSE) + 1)
+    assert diagnosis.lines == len(lines)
+    assert diagnosis.cause.text == CAUSE
+
+
+def test_big_endian_with_mark_and_encodings_that_change() -> None:
+    log = io.BytesIO(b"\xfe\xff" + f"好\n{CAUSE}\n".encode("utf-16-be"))
+    assert found(diagnose(log))[0] == ("longpath-cl", 2)
+    log = io.BytesIO(b"ordinary\n" + f"{CAUSE}\n".encode("utf-16-le") + b"ordinary\n")
+    assert found(diagnose(log))[0] == ("longpath-cl", 2)
+
+
+def test_mixed_line_ends_and_colours() -> None:
+    log = io.BytesIO(
+        b"one\r\ntwo\nbar 1%\rbar 2%\r\x1b[31mfatal \x1b[1merror C1060\x1b[0m: no heap\rbar 3%\r\n"
+        b"KeyError: 'Windows'"
+    )
+    diagnosis = diagnose(log)
+    assert diagnosis is not None
+    assert found(diagnosis)[0] == ("oom-c1060", 3)
+    assert ("fa3-keyerror", 4) in found(diagnosis)
+    assert diagnosis.cause.text == "fatal error C1060: no heap"
+    assert diagnosis.lines == 4
+
+
+@given(cut=st.integers(1, 400), pad=st.integers(0, 300))
+@settings(max_examples=60, deadline=None)
+def test_blocks_may_end_anywhere(cut: int, pad: int) -> None:
+    """A stream that gives a few bytes at a time shows the same as one that gives all."""
+
+    class Dribble(io.BytesIO):
+        def read(self, size: int | None = -1, /) -> bytes:
+            return super().read(cut)
+
+    text = "\r\n".join(
+        ["x" * pad, "\x1b[31mFAILED: a.obj\x1b[0m", CAUSE, "below", "KeyError: 'Windows'"]
+    )
+    raw = text.encode("utf-16")
+    assert diagnose(Dribble(raw)) == diagnose(io.BytesIO(raw))
+    assert diagnose(Dribble(text.encode())) == diagnose(io.BytesIO(text.encode()))
+
+
+def test_cause_across_the_borders_of_blocks() -> None:
+    for pad in range((1 << 18) - 100, (1 << 18) + 20, 7):
+        for fill in (b"x", b"\n"):
+            diagnosis = diagnose(io.BytesIO(fill * pad + b"\n" + CAUSE.encode() + b"\nbelow\n"))
+            assert diagnosis is not None
+            assert diagnosis.cause.below == ("below",)
+            assert diagnosis.cause.line == (2 if fill == b"x" else pad + 2)
+
+
+def test_needle_across_the_borders_of_a_search() -> None:
+    """A block is searched up to where too little follows; what begins there must not be lost."""
+    after = b"\n" + b"below\n" * 60_000
+    for pad in range((1 << 18) - (1 << 13) - 60, (1 << 18) - (1 << 13) + 5):
+        assert found(diagnose(io.BytesIO(b"x" * pad + b"\n" + CAUSE.encode() + after))) == [
+            ("longpath-cl", 2),
+            ("compile-error", 2),
+        ]
+
+
+def test_needle_across_the_cut_of_a_long_line() -> None:
+    for gap in range(2030, 2060):
+        line = "nearly: error C9 ".ljust(gap) + "fatal error C1060: no heap" + " " * 3000
+        assert found(diagnose([line]))[0] == ("oom-c1060", 1)
+
+
+def test_line_that_a_progress_bar_repeats_is_one_finding() -> None:
+    log = b"LNK1: 1%\rKeyError: 'Windows'\rKeyError: 'Windows'\rKeyError: 'Windows'\n"
+    assert found(diagnose(io.BytesIO(log))) == [("fa3-keyerror", 1)]
+
+
+def test_mark_of_utf_8_is_no_part_of_the_text() -> None:
+    diagnosis = diagnose(encoded([CAUSE], "utf-8-sig"))
+    assert diagnosis is not None
+    assert diagnosis.cause.text == CAUSE
+
+
+def test_lines_and_bytes_show_the_same() -> None:
+    lines = [*healthy(300), *failed("a", CAUSE), *FLASH_ATTN_END]
+    assert diagnose(lines) == diagnose(encoded(lines))
+    assert diagnose(line + "\n" for line in lines) == diagnose(encoded(lines))
+
+
+def test_lines_above_are_counted() -> None:
+    diagnosis = diagnose(["good", CAUSE], above=40)
+    assert diagnosis is not None
+    assert found(diagnosis)[0] == ("longpath-cl", 42)
+    assert diagnosis.lines == 42
+
+
+def test_what_uv_says_last_is_not_the_cause() -> None:
+    said = ["error: Failed to build `C:\\b\\x`", "", "  cause: Call to x failed (exit code: 1)"]
+    assert found(diagnose(["a.cu(1): error: odd", *said]))[0] == ("compile-error", 1)
+    alone = diagnose(said)
+    assert alone is not None
+    assert (alone.signature.id, alone.cause.below) == ("pip-wrapper", (said[2],))
+
+
+def test_our_own_words_in_a_log_are_no_finding() -> None:
+    """What is said of healing goes into the log, which may be diagnosed again."""
+    for signature in (s for s in CATALOGUE.signatures if s.heals):
+        ours = diagnose([f"--- healed 1 of 1: x - because of line 1, {signature.id}: "
+                         f"{signature.cause} ---"])  # fmt: skip
+        assert ours is None, signature.id
+
+
+def test_file(tmp_path: Path) -> None:
+    path = tmp_path / "build.log"
+    path.write_text(CAUSE)
+    assert found(diagnose_file(path))[0] == ("longpath-cl", 1)
+    with pytest.raises(ConfigError, match=r"gone\.log"):
+        diagnose_file(tmp_path / "gone.log")
+
+
+# -- hostile logs ---------------------------------------------------------------------------------
+
+
+def hostile(signature: Signature, size: int = 1 << 20) -> list[str]:
+    """Lines that begin as the regex wants it again and again, and never end so."""
+    sample = signature.sample.splitlines()[0]
+    match = signature.pattern.search(sample)
+    part = match[0] if match else signature.needles[0]
+    seeds = (part[:-1], part[: len(part) // 2], signature.needles[0])
+    return [(seed * (size // len(seed) + 1))[:size] for seed in seeds]
+
+
+@EVERY
+def test_no_regex_is_slow_on_a_long_line(signature: Signature) -> None:
+    for line in hostile(signature):
+        began = time.process_time()
+        signature.pattern.search(line)
+        assert time.process_time() - began < 1, line[:60]
+
+
+def test_long_lines_cost_no_more_than_short_ones() -> None:
+    lines = [hostile(CATALOGUE.by_id[name])[0] for name in ("wheel-404", "longpath-cl")]
+    began = time.process_time()
+    diagnose(encoded(lines))
+    assert time.process_time() - began < 2
+
+
+def test_cause_within_a_long_line_is_found_and_cut() -> None:
+    line = "a" * 3_000_000 + " fatal error C1060: no heap " + "b" * 3_000_000
+    diagnosis = diagnose([line])
+    assert found(diagnosis)[0] == ("oom-c1060", 1)
+    assert diagnosis is not None
+    assert "error C1060" in diagnosis.cause.text
+    assert len(diagnosis.cause.text) < 500
+
+
+def test_what_is_kept_is_bounded() -> None:
+    lines = [s.sample.splitlines()[0] for s in CATALOGUE.signatures] * 300
+    diagnosis = diagnose(lines)
+    assert diagnosis is not None
+    assert len(diagnosis.others) < 5 * len(CATALOGUE.signatures)
+    for earlier, later in pairwise(diagnosis.others):
+        assert (earlier.line, earlier.column) <= (later.line, later.column)
+    assert diagnosis.lines == len(lines)
+
+
+def test_memory_is_bounded() -> None:
+    class Endless(io.RawIOBase):
+        left = 160
+
+        def read(self, size: int = -1, /) -> bytes:
+            self.left -= 1
+            return b"FAILED: \x1b error C1083: ".rjust(size) if self.left > 0 else b""
+
+    tracemalloc.start()
+    try:
+        diagnose(Endless())  # type: ignore[arg-type] # read() is all that is used
+        assert tracemalloc.get_traced_memory()[1] < 8 << 20
+    finally:
+        tracemalloc.stop()
+
+
+@given(raw=st.binary(max_size=600), at=st.integers(0, 600))
+@settings(max_examples=200, deadline=None)
+def test_any_bytes_are_a_log(raw: bytes, at: int) -> None:
+    log = raw[:at] + b"\nKeyError: 'Windows'\n" + raw[at:]
+    diagnosis = diagnose(io.BytesIO(log))
+    if not raw.startswith((b"\xff\xfe", b"\xfe\xff")):
+        assert "fa3-keyerror" in [name for name, _ in found(diagnosis)]
+
+
+def test_what_a_host_said_cannot_reach_the_terminal() -> None:
+    evil = "\x1b]0;title\x07 [red]fatal error C1060: \x9b2J \u202e ::error::x ##[error]y"
+    diagnosis = diagnose([evil, "\x1b[2J\x07below"])
+    assert diagnosis is not None
+    console = Console(record=True, file=io.StringIO(), width=200, color_system=None)
+    console.print(reports.render(diagnosis, "build.log"))
+    shown = console.export_text()
+    assert "[red]fatal error C1060" in shown  # no markup
+    assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f-\x9f\u202e]", shown)
+
+
+def test_report_tells_all(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines = [*FLASH_ATTN_HEAD, *failed("a", "x(1): catastrophic error : out of memory", "below")]
+    diagnosis = diagnose([*lines, *FLASH_ATTN_END])
+    assert diagnosis is not None
+    console = Console(record=True, file=io.StringIO(), width=300, color_system=None)
+    console.print(reports.render(diagnosis, "build.log"))
+    shown = console.export_text()
+    signature = diagnosis.signature
+    wanted = [signature.cause, signature.cure, *signature.evidence, "build.log, line 7", "below",
+              f"unit {UNIT}/a.obj", "by itself", "ninja-wrapper"]  # fmt: skip
+    assert not [text for text in wanted if text not in shown]
+    kept = reports.record(diagnosis)
+    assert (kept["id"], kept["line"], kept["heals_itself"]) == ("oom-edg", 7, True)
+    assert kept["others"][0] == {"id": "wheel-404", "line": 2, "text": diagnosis.others[0].text,
+                                 "unit": ""}  # fmt: skip
+    assert reports.summary(diagnosis).startswith("line 7: cudafe++")
+    assert "no known cause" in reports.summary(diagnose(FLASH_ATTN_END))  # type: ignore[arg-type]
+    monkeypatch.setattr(reports, "in_ci", True)
+    console.print(reports.render(diagnose(["::error:: fatal error C1060: x"]), "x.log"))
+    assert "::error" not in console.export_text()
+    console.print(reports.render(None, "x.log"))
+    assert "Nothing in x.log" in console.export_text()
+
+
+def test_catalogue_is_shipped() -> None:
+    assert CATALOGUE_FILE.is_file()

@@ -1,0 +1,132 @@
+"""``invoke jobs``: what a host says of its jobs, as people see it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any, cast
+
+import pytest
+
+from pipelines.errors import ConfigError
+from pipelines.stages import jobs
+from pipelines.stages.work import Work
+
+RUNNING = {
+    "id": "79a4b4bca157",
+    "directory": r"C:\b\79a4b4bca157",
+    "title": "smoke-attention-cp311",
+    "state": "running",
+    "attempt": 2,
+    "started": 1795248465.4,
+    "way": "breakaway",
+    "result": None,
+    "log_size": 3,
+}
+ENDED = RUNNING | {
+    "id": "79ffffffffff",
+    "directory": r"C:\b\79ffffffffff",
+    "state": "ended",
+    "result": {
+        "attempt": 2,
+        "ended": 1795248465.4 + 3725,
+        "cancelled": False,
+        "result": {"exit": 3},
+    },
+}
+HOSTILE = RUNNING | {
+    "id": "evil\x1b]0;x\x07",
+    "title": "::error::[red]a\r\nb[/red]",
+    "way": "x" * 5000,
+}
+
+
+@dataclass
+class FakeSession:
+    answers: dict[str, Any]
+    asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
+
+    def call(self, function: str, /, **arguments: Any) -> Any:
+        self.asked.append((function, arguments))
+        return self.answers[function]
+
+    def stream(self, function: str, /, **arguments: Any) -> Iterator[Any]:
+        self.asked.append((function, arguments))
+        yield from self.answers[function]
+
+
+def work(*listed: dict[str, Any], **answers: Any) -> Any:
+    class Host:
+        name = "lab1"
+
+    class Layout:
+        build_root = r"C:\b"
+
+    class FakeWork:
+        host = Host()
+        layout = Layout()
+        session = FakeSession({"jobs.store.listed": list(listed), **answers})
+
+    return cast(Work, FakeWork())
+
+
+def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
+    jobs.show(work(RUNNING, ENDED))
+    said = " ".join(capsys.readouterr().out.split())
+    assert "79a4b4bca157" in said
+    assert "ended, exit 3" in said
+    assert "1 h 02 min" in said
+
+
+def test_no_jobs(capsys: pytest.CaptureFixture[str]) -> None:
+    jobs.show(work())
+    assert capsys.readouterr().out == "no jobs at lab1\n"
+
+
+def test_what_a_host_says_is_data(capsys: pytest.CaptureFixture[str]) -> None:
+    jobs.show(work(HOSTILE))
+    said = capsys.readouterr().out
+    assert "\x1b]0" not in said
+    assert "\n::error" not in said
+    assert "[red]" in "".join(said.split())
+    assert len(said) < 5000
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [{"started": 1e300}, {"started": "x"}, {"result": [1]}, {"attempt": -1}, {"state": "[bold]"}],
+)
+def test_a_damaged_job_hides_no_other(
+    damage: dict[str, Any], capsys: pytest.CaptureFixture[str]
+) -> None:
+    jobs.show(work(RUNNING | damage, ENDED))
+    said = capsys.readouterr().out
+    assert "no state of a job" in said
+    assert "79ffffffffff" in said
+
+
+def test_a_job_is_named_by_the_beginning_of_its_id(capsys: pytest.CaptureFixture[str]) -> None:
+    outcome: dict[str, Any] = {"attempt": 2, "ended": 0.0, "cancelled": True, "result": {}}
+    cancelled = ENDED | {"result": outcome}
+    fake = work(RUNNING, ENDED, **{"jobs.follow.cancel": cancelled})
+    jobs.cancel(fake, "79a4")
+    assert fake.session.asked[-1] == ("jobs.follow.cancel", {"directory": r"C:\b\79a4b4bca157"})
+    assert "cancelled" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("name", "why"), [("79", "more than one job"), ("x", "no job"), ("", "no job")]
+)
+def test_no_such_job(name: str, why: str) -> None:
+    with pytest.raises(ConfigError, match=why) as caught:
+        jobs.cancel(work(RUNNING, ENDED), name)
+    assert "79a4b4bca157, 79ffffffffff" in caught.value.advice
+
+
+def test_following(capsys: pytest.CaptureFixture[str]) -> None:
+    items = [b"one\ntw", b"", b"o\n\x1b[2Jthree\n", ENDED]
+    fake = work(ENDED, **{"jobs.follow.follow": items})
+    jobs.follow(fake, "79f")
+    said = capsys.readouterr().out
+    assert [line[2:] for line in said.splitlines()[:3]] == ["one", "two", "three"]
+    assert said.endswith("79ffffffffff: ended, exit 3\n")

@@ -1,0 +1,261 @@
+"""The matrix: its cells, the rules that reject them, and what is printed."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.config import CONFIG_FILE, load_config
+from pipelines.console import console
+from pipelines.errors import ConfigError
+from pipelines.plan import show
+from pipelines.plan.archs import parse
+from pipelines.plan.hostfacts import GIB, HostFacts
+from pipelines.plan.matrix import Ground, Judged, expand, judge, select
+from pipelines.plan.recipes import Recipe, load_recipe, recipe_names
+from pipelines.plan.torches import load_torches
+from pipelines.toolchain.lock import Cache, load_lock
+
+HOST = HostFacts(16, 64 * GIB, 80 * GIB, native=("8.9",), msvc="14.44.35207", origin="lab1")
+TOOLKITS = frozenset({"12.4", "12.6", "12.8", "12.9", "13.0"})
+GROUND = Ground(HOST, "C:\\b", TOOLKITS, names=["setup.py"])
+FLASH = load_recipe("flash-attn")
+
+
+def cells(recipe: Recipe = FLASH, archs: str = "80;90", **axes: Any) -> list[Judged]:
+    lists = [parse(text) for text in archs.split("|")]
+    return judge(recipe, expand(recipe, **axes, archs=lists), GROUND)
+
+
+def rejected(row: Judged) -> list[str]:
+    return [finding.rule for finding in row.findings if finding.error]
+
+
+def one(**axes: str) -> Judged:
+    archs = axes.pop("archs", "80;90")
+    recipe = load_recipe("flash-attn", version=axes.pop("version", None))
+    (row,) = cells(recipe, archs, **{key: [value] for key, value in axes.items()})
+    return row
+
+
+def test_an_axis_left_out_takes_what_there_is() -> None:
+    rows = cells(torch=["2.8"])
+    assert [row.cell.id for row in rows][:2] == ["cp310-torch2.8-cu126", "cp311-torch2.8-cu126"]
+    assert {row.cell.cuda for row in rows} == {"12.6", "12.8", "12.9"}
+    assert all(row.buildable for row in rows)
+    everything = cells()
+    assert {row.cell.torch for row in everything} == {t for t in load_torches() if t != "2.1"}
+    assert not [row for row in everything if {"torch-cuda", "torch-python"} & {*rejected(row)}]
+
+
+def test_several_lists_of_architectures_are_an_axis() -> None:
+    rows = cells(archs="80|89+PTX", torch=["2.8"], cuda=["12.8"], python=["3.12"])
+    assert [row.cell.id for row in rows] == [
+        "cp312-torch2.8-cu128-sm80",
+        "cp312-torch2.8-cu128-sm89+PTX",
+    ]
+
+
+def test_packages_without_torch_or_python() -> None:
+    assert [row.cell.id for row in cells(load_recipe("smoke-attention"), "90")] == [
+        "cp311-cu130",
+        "cp313-cu130",
+    ]
+    (row,) = cells(load_recipe("candle-flash-attn"), "89")
+    assert (row.cell.id, row.wheel, row.buildable) == ("cu128", "", True)
+
+
+@pytest.mark.parametrize(
+    ("axes", "rule", "cure"),
+    [
+        # The guide's own table names this build, and there never was one.
+        ({"torch": "2.6", "cuda": "12.1", "python": "3.12"}, "torch-cuda", "12.4"),
+        ({"torch": "2.5", "cuda": "12.4", "python": "3.13"}, "torch-python", "3.12"),
+        ({"torch": "2.8", "cuda": "12.8", "python": "3.9"}, "recipe-python", "3.10"),
+        ({"torch": "2.1", "cuda": "12.1", "python": "3.11"}, "recipe-torch", ""),
+        ({"torch": "2.5", "cuda": "11.8", "python": "3.11"}, "recipe-cuda", ""),
+        ({"torch": "2.5", "cuda": "12.1", "python": "3.11"}, "toolkit-not-pinned", "12.4"),
+        (
+            {"torch": "2.6", "cuda": "12.6", "python": "3.12", "archs": "120"},
+            "blackwell-cuda",
+            "12.8",
+        ),
+        ({"torch": "2.8", "cuda": "12.8", "python": "3.12", "archs": "75"}, "archs", "80"),
+        ({"torch": "2.4", "cuda": "12.4", "python": "3.12", "archs": "88"}, "archs", "87"),
+    ],
+)
+def test_rules_reject_with_their_source(axes: dict[str, str], rule: str, cure: str) -> None:
+    row = one(**axes)
+    assert not row.buildable
+    found = next(finding for finding in row.findings if finding.rule == rule)
+    assert found.error
+    assert found.source
+    assert cure in found.cure
+
+
+def test_the_toolset_of_the_host_counts() -> None:
+    newer = Ground(HostFacts(16, 64 * GIB, msvc="14.50.1"), "C:\\b", TOOLKITS, names=["setup.py"])
+    rows = judge(FLASH, expand(FLASH, torch=["2.8"], archs=[parse("80")]), newer)
+    assert {rule for row in rows for rule in rejected(row)} == {"host-config-1950"}
+
+
+def test_the_host_and_the_tree_must_fit() -> None:
+    small = Ground(HostFacts(4, 4 * GIB), "C:\\b", TOOLKITS, names=["a/" * 120 + "setup.py"])
+    (row, *_) = judge(FLASH, expand(FLASH, torch=["2.8"], archs=[parse("80")]), small)
+    assert rejected(row) == ["host-too-small", "path-too-long"]
+    path = next(finding for finding in row.findings if finding.rule == "path-too-long")
+    assert "a build root of at most" in path.cure
+
+
+def test_what_the_lock_lacks_is_said() -> None:
+    ground = Ground(HOST, "C:\\b", TOOLKITS, lacking=("torch",))
+    (row, *_) = judge(FLASH, expand(FLASH, torch=["2.8"], archs=[parse("80")]), ground)
+    assert row.buildable
+    assert [finding.rule for finding in row.findings] == ["tool-not-pinned"]
+    assert row.longest is None  # the source is not here: nothing is claimed
+
+
+def test_globs() -> None:
+    rows = expand(FLASH, archs=[parse("80")])
+    ids = [cell.id for cell in select(rows, ["cp312-torch2.8-*, cp313-torch2.9-cu130"])]
+    assert ids == [
+        "cp312-torch2.8-cu126",
+        "cp312-torch2.8-cu128",
+        "cp312-torch2.8-cu129",
+        "cp313-torch2.9-cu130",
+    ]
+    assert select(rows, []) == rows
+    with pytest.raises(ConfigError, match=r"'cp312-torch2\.8-cu127'") as caught:
+        select(rows, ["cp312-torch2.8-cu127"])
+    assert caught.value.advice.startswith("The nearest is cp312-torch2.8-cu12")
+
+
+@pytest.mark.parametrize(
+    ("axes", "said"),
+    [
+        ({"python": ["312"]}, "expected a version"),
+        ({"torch": ["new"]}, "expected a version"),
+        ({"cuda": ["13"]}, "expected a version"),
+    ],
+)
+def test_odd_versions(axes: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        expand(FLASH, **axes, archs=[parse("80")])
+
+
+def test_an_empty_matrix() -> None:
+    recipe = FLASH.model_copy(update={"pythons": ("3.6",)})
+    with pytest.raises(ConfigError, match="is empty") as caught:
+        expand(recipe, archs=[parse("80")])
+    assert "3.6" in caught.value.advice
+
+
+# -- invoke plan ----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return Cache(load_lock(), tmp_path)
+
+
+def run(cache: Cache, **flags: Any) -> tuple[int, str]:
+    with console.capture() as captured:
+        code = show.run_plan(load_config(CONFIG_FILE), facts=HOST, cache=cache, **flags)
+    return code, captured.get()
+
+
+def test_json(cache: Cache) -> None:
+    code, said = run(cache, recipe="flash-attn", select="cp312-torch2.8-cu128", format="json")
+    document = json.loads(said)
+    assert code == 0
+    assert document["host"]["cores"] == 16
+    assert document["source_in_cache"] is False
+    (cell,) = document["cells"]
+    assert cell["wheel"] == "flash_attn-2.8.3.post2+cu128torch2.8-cp312-cp312-win_amd64.whl"
+    assert cell["arch_variables"] == {"FLASH_ATTN_CUDA_ARCHS": "80;90;120"}
+    # 73 units in 19 rounds of 4 jobs leave less idle than in 7 rounds of 12.
+    assert (cell["budget"]["jobs"], cell["budget"]["threads"]) == (4, 3)
+    assert cell["here"] == {"toolkit_files": "0/12", "wheel": None}
+
+
+def test_native_is_the_hosts_own_gpu(cache: Cache) -> None:
+    flags = {"recipe": "flash-attn", "torch": "2.8", "archs": "native", "format": "json"}
+    assert {cell["archs"] for cell in json.loads(run(cache, **flags)[1])["cells"]} == {"89"}
+
+
+def test_a_matrix_for_github(cache: Cache) -> None:
+    code, said = run(cache, recipe="flash-attn", select="cp31?-torch2.8-cu128", format="gha")
+    assert code == 0
+    matrix = json.loads(said)
+    assert said.count("\n") == 1  # a line, as $GITHUB_OUTPUT wants it
+    assert matrix["include"][2] == {
+        "cell": "cp312-torch2.8-cu128",
+        "host": "sandbox",
+        "recipe": "flash-attn",
+        "version": "2.8.3.post2",
+        "python": "3.12",
+        "torch": "2.8",
+        "cuda": "12.8",
+        "archs": "80;90;120",
+    }
+
+
+@pytest.mark.parametrize(
+    "flags",
+    [
+        {"torch": "2.6", "cuda": "12.1"},  # nothing can be built
+        {"archs": "|".join(["80", "90", "80;90", "89", "86", "86;89"])},  # too many
+    ],
+)
+def test_matrices_that_github_does_not_take(cache: Cache, flags: dict[str, str]) -> None:
+    with pytest.raises(ConfigError, match="a matrix has 1 to 256"):
+        run(cache, recipe="flash-attn", format="gha", **flags)
+
+
+def test_the_table_says_why_not(cache: Cache) -> None:
+    code, said = run(cache, recipe="flash-attn", torch="2.6", cuda="12.1", python="3.12")
+    assert code == show.NOTHING
+    assert "there is no torch 2.6 for CUDA 12.1 on Windows" in said
+    assert "https://github.com/pytorch/pytorch" in said
+    assert "0 of 1 cells can be built" in said
+
+
+def test_a_wheel_that_is_there_is_found(cache: Cache, tmp_path: Path) -> None:
+    wheels = tmp_path / "out/run/wheels"
+    wheels.mkdir(parents=True)
+    name = "flash_attn-2.8.3.post2+cu128torch2.8-cp312-cp312-win_amd64.whl"
+    (wheels / name).touch()
+    rows = cells(torch=["2.8"], cuda=["12.8"])
+    have = show.what_is_here(cache, rows, tmp_path / "out")
+    assert [cell for cell, here in have.items() if here["wheel"]] == ["cp312-torch2.8-cu128"]
+
+
+@pytest.mark.parametrize("name", recipe_names())
+def test_every_recipe_has_a_plan(cache: Cache, name: str) -> None:
+    code, said = run(cache, recipe=name)
+    assert code == 0
+    assert "cells can be built" in said
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"format": "xml"}, "--format xml"),
+        ({"host": "nowhere"}, "unknown host"),
+        ({"recipe": "flash-atn"}, "unknown recipe"),
+        ({"recipe": "flash-attn", "version": "2.8.4"}, "unknown version"),
+        ({"recipe": "flash-attn", "select": "cp39-*"}, "no cell is called"),
+        ({"recipe": "flash-attn", "archs": "RTX 9999"}, "is not known"),
+    ],
+)
+def test_what_is_not_understood(cache: Cache, flags: dict[str, str], said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        run(cache, **flags)
+    assert caught.value.advice
+
+
+def test_durations() -> None:
+    assert [show.duration(s) for s in (40, 840, 7500)] == ["40 s", "14 min", "2 h 05 min"]

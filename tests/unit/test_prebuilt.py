@@ -1,0 +1,238 @@
+"""Wheels of others: which one fits, and what has to be shown before it is used."""
+
+from __future__ import annotations
+
+import hashlib
+from pathlib import Path
+
+import pytest
+from test_fatbin import ELF, PTX, container
+from test_wheel_metadata import FILES, INFO, METADATA, NAME, pe, wheel
+
+from pipelines.errors import AuditError, ConfigError, LockError
+from pipelines.plan.archs import parse
+from pipelines.plan.matrix import Cell
+from pipelines.plan.prebuilt import (
+    Offer,
+    decide,
+    match,
+    obtain_offer,
+    offers_of,
+    uncovered,
+    verify_wheel,
+    wheel_tags,
+)
+from pipelines.plan.recipes import Recipe, load_recipe
+from pipelines.toolchain import lock
+from pipelines.toolchain.sources import Source
+from pipelines.wheels.metadata import inspect
+
+FLASH = load_recipe("flash-attn", version="2.8.3.post2")
+CELL = Cell("cp312-torch2.8-cu128", "3.12", "2.8", "12.8", parse("89"))
+
+
+def offer(tail: str, version: str = "2.8.3.post2") -> Offer:
+    return Offer(f"flash_attn-{version}{tail}.whl", "/nowhere")
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        "+cu128torch2.8-cp312-cp312-win_amd64",
+        "+cu128torch2.8.0cxx11abiFALSE-cp312-cp312-win_amd64",
+        "+cu12torch2.8cxx11abiFALSE-cp312-cp312-win_amd64",  # Dao-AILab states the major alone
+        "-cp312-cp312-win_amd64",
+        "+cu128torch2.8-cp39-abi3-win_amd64",
+        "+cu128torch2.8-py3-none-win_amd64",
+    ],
+)
+def test_what_fits(tail: str) -> None:
+    assert match(FLASH, CELL, [offer(tail)]).offer == offer(tail)
+
+
+@pytest.mark.parametrize(
+    ("tail", "why"),
+    [
+        ("+cu128torch2.8-cp311-cp311-win_amd64", "tags cp311"),
+        ("+cu128torch2.8-cp312-cp312-linux_x86_64", "tags"),
+        ("+cu128torch2.8-cp313-abi3-win_amd64", "tags"),
+        ("+cu128torch2.7-cp312-cp312-win_amd64", "torch 2.7, 2.8 is wanted"),
+        ("+cu128torch2.80-cp312-cp312-win_amd64", "torch 2.80"),
+        ("+cu126torch2.8-cp312-cp312-win_amd64", "CUDA 126, 12.8 is wanted"),
+        ("+cu13torch2.8-cp312-cp312-win_amd64", "CUDA 13, 12.8"),
+        # What seed wheels were called; no installer takes such a name.
+        ("-cp312-cp312-win_amd64-cuda12.3-sm89", "not a wheel's"),
+    ],
+)
+def test_what_does_not_fit(tail: str, why: str) -> None:
+    found = match(FLASH, CELL, [offer(tail)])
+    assert found.offer is None
+    assert why in found.refused[offer(tail).file]
+
+
+def test_versions_and_names() -> None:
+    tail = "+cu128torch2.8-cp312-cp312-win_amd64"
+    older, other = offer(tail, "2.8.3"), Offer(f"xformers-2.8.3.post2{tail}.whl", "x")
+    assert match(FLASH, CELL, [older, other]).refused == {
+        older.file: "version 2.8.3, 2.8.3.post2 is wanted",
+        other.file: "it is xformers",
+    }
+
+
+def test_the_one_that_says_most_is_taken() -> None:
+    vague = offer("-cp312-cp312-win_amd64")
+    stated = offer("+cu128torch2.8-cp312-cp312-win_amd64")
+    general = offer("+cu128torch2.8-cp39-abi3-win_amd64")
+    assert match(FLASH, CELL, [general, vague, stated]).offer == stated
+
+
+def test_tags_of_a_python() -> None:
+    names = [str(tag) for tag in wheel_tags("3.12")]
+    assert names[0] == "cp312-cp312-win_amd64"
+    assert {"cp39-abi3-win_amd64", "py3-none-any"} < {*names}
+    assert "cp313-cp313-win_amd64" not in names
+
+
+# -- strategies -----------------------------------------------------------------------------------
+
+
+def with_strategy(**keys: object) -> Recipe:
+    return FLASH.model_copy(update=keys)
+
+
+def test_strategies(tmp_path: Path) -> None:
+    name = "flash_attn-2.8.3.post2+cu128torch2.8-cp312-cp312-win_amd64.whl"
+    (tmp_path / name).write_bytes(b"x")
+    here = (str(tmp_path),)
+    assert decide(FLASH, CELL).action == "build"
+    for strategy in ("prebuilt", "prebuilt-then-build"):
+        found = decide(with_strategy(strategy=strategy, prebuilt=here), CELL)
+        assert found.action == "prebuilt"
+        assert found.offer is not None
+        assert found.offer.path == tmp_path / name
+    assert decide(FLASH, CELL, strategy="prebuilt", places=here).action == "prebuilt"
+    skipped = decide(with_strategy(strategy="skip", skip="use xformers"), CELL)
+    assert (skipped.action, skipped.why) == ("skip", "use xformers")
+
+
+def test_when_nothing_fits(tmp_path: Path) -> None:
+    (tmp_path / "flash_attn-2.8.2-cp312-cp312-win_amd64.whl").touch()
+    here = (str(tmp_path),)
+    found = decide(FLASH, CELL, strategy="prebuilt-then-build", places=here)
+    assert found.action == "build"
+    assert "version 2.8.2" in found.why
+    with pytest.raises(ConfigError, match=r"version 2\.8\.2") as caught:
+        decide(FLASH, CELL, strategy="prebuilt", places=here)
+    assert "strategy: build" in caught.value.advice
+
+
+@pytest.mark.parametrize("place", ["/nowhere/at/all", "http://plain.example/simple"])
+def test_places_that_cannot_be_read(place: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        offers_of(place, "flash-attn")
+    assert caught.value.advice
+
+
+# -- proof ----------------------------------------------------------------------------------------
+
+
+def offered(path: Path, sha256: str | None = None) -> Offer:
+    return Offer(path.name, str(path), sha256, path.stat().st_size)
+
+
+def cell(archs: str = "90", torch: str = "2.8") -> Cell:
+    return Cell("c", "3.11", torch, "13.0", parse(archs))
+
+
+def test_a_good_wheel_is_taken_with_its_sums(tmp_path: Path) -> None:
+    path = wheel(tmp_path, FILES)
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    (tmp_path / "SHA256SUMS").write_text(f"{digest} *{NAME}\nnonsense\n")
+    (found,) = offers_of(str(tmp_path), "pkg")
+    assert found.sha256 == digest
+    assert verify_wheel(path, found, cell()).filename == NAME
+
+
+def test_other_bytes_than_stated(tmp_path: Path) -> None:
+    path = wheel(tmp_path, FILES)
+    with pytest.raises(AuditError, match="its sha256 is"):
+        verify_wheel(path, offered(path, "0" * 64), cell())
+
+
+def test_a_wheel_without_device_code_is_refused(tmp_path: Path) -> None:
+    path = wheel(tmp_path, {**FILES, "pkg/_C.cp311-win_amd64.pyd": pe()})
+    with pytest.raises(AuditError, match="device code"):
+        verify_wheel(path, offered(path), cell())
+
+
+def test_a_wheel_whose_record_lies_is_refused(tmp_path: Path) -> None:
+    path = wheel(tmp_path, FILES, b"pkg/__init__.py,,\n")
+    with pytest.raises(AuditError, match="RECORD"):
+        verify_wheel(path, offered(path), cell())
+
+
+@pytest.mark.parametrize(
+    ("requirement", "torch", "fits"),
+    [
+        (b"torch==2.8.0", "2.8", True),
+        (b"torch (>=2.7)", "2.8", True),
+        (b"torch==2.7.0", "2.8", False),
+        (b"torch<2.8", "2.8.1", False),
+        (b"numpy", "2.8", True),
+    ],
+)
+def test_the_torch_it_requires(tmp_path: Path, requirement: bytes, torch: str, fits: bool) -> None:
+    text = METADATA.replace(b"\n\n", b"\nRequires-Dist: " + requirement + b"\n\n", 1)
+    path = wheel(tmp_path, {**FILES, f"{INFO}/METADATA": text})
+    if fits:
+        assert verify_wheel(path, offered(path), cell(torch=torch))
+    else:
+        with pytest.raises(AuditError, match="it requires torch"):
+            verify_wheel(path, offered(path), cell(torch=torch))
+
+
+@pytest.mark.parametrize(
+    ("inside", "asked", "lacking"),
+    [
+        ("80", "80;86;89", []),  # machine code runs on newer GPUs of its major version
+        ("80", "75;90", ["75", "90"]),
+        ("86", "80;89", ["80"]),
+        ("80 90", "89;90", ["89", "90"]),  # each container has one of them only
+        ("90a", "90", []),  # the a stands for features of this very GPU
+        ("100a", "103", ["103"]),
+        ("100f", "103", []),
+        ("P80", "80;90;120", []),
+        ("P90a", "120", ["120"]),
+    ],
+)
+def test_every_container_must_serve_every_gpu(
+    tmp_path: Path, inside: str, asked: str, lacking: list[str]
+) -> None:
+    entries = [(PTX, a[1:], 8) if a[0] == "P" else (ELF, a, 8) for a in inside.split()]
+    data = pe(tail=b"".join(container(entry) for entry in entries))
+    path = wheel(tmp_path, {**FILES, "pkg/_C.cp311-win_amd64.pyd": data})
+    assert uncovered(inspect(path), parse(asked)) == lacking
+
+
+def test_remote_wheels_need_a_stated_hash_and_must_have_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[str | None] = []
+
+    def download(source: Source, target: Path, step: object) -> None:
+        asked.append(source.url)
+        target.write_bytes(b"a wheel")
+
+    monkeypatch.setattr(lock, "download", download)
+    cache = lock.Cache(lock.load_lock(), tmp_path)
+    place, name = "https://x.example/a.whl#sha256=0", "a-1-py3-none-any.whl"
+    digest = hashlib.sha256(b"a wheel").hexdigest()
+    path = obtain_offer(Offer(name, place, digest), cache)
+    assert path.read_bytes() == b"a wheel"
+    assert obtain_offer(Offer(name, place, digest), cache) == path
+    assert asked == ["https://x.example/a.whl"]  # without the fragment, and once
+    with pytest.raises(LockError, match="stated is 000"):
+        obtain_offer(Offer(name, place, "0" * 64), cache)
+    with pytest.raises(AuditError, match="states no sha256"):
+        obtain_offer(Offer(name, place), cache)
+    assert obtain_offer(Offer(name, str(path)), cache) == path

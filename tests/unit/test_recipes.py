@@ -1,0 +1,316 @@
+"""Recipes: what is shipped, what is refused, what is published about them."""
+
+from __future__ import annotations
+
+import io
+import re
+import tarfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from pipelines.errors import ConfigError, LockError
+from pipelines.plan import recipe_schema
+from pipelines.plan.archmap import translate
+from pipelines.plan.gpus import read
+from pipelines.plan.library import library_key, steps
+from pipelines.plan.naming import environment, local_version, wheel_name
+from pipelines.plan.origin import FileSource, GitSource
+from pipelines.plan.paths import kept
+from pipelines.plan.recipes import RECIPES, Recipe, load_recipe, load_versions, recipe_names
+from pipelines.plan.sourcetree import _commit, names_if_here, pack, source_tree
+from pipelines.toolchain.lock import Cache, load_lock
+
+SMOKE = yaml.safe_load((RECIPES / "smoke-attention.yaml").read_text())
+ALL = [(name, version) for name in recipe_names() for version in load_versions(name)]
+
+
+def test_what_is_shipped() -> None:
+    assert recipe_names() == ("candle-flash-attn", "flash-attn", "smoke-attention", "xformers")
+    assert list(load_versions("flash-attn")) == ["2.8.3.post2", "2.7.4.post1", "2.3.6", "main"]
+    assert load_recipe("flash-attn", version="2.3.6").pythons == ("3.10", "3.11")
+
+
+@pytest.mark.parametrize(("name", "version"), ALL)
+def test_every_version_gives_an_environment_and_a_name(name: str, version: str) -> None:
+    recipe = load_recipe(name, version=version)
+    archs = translate(recipe.arch_map, read(recipe.archs), recipe.cuda, name)
+    local = local_version(recipe, recipe.cuda, recipe.torch)
+    made = environment(recipe, archs, local=local, jobs=7, threads=2)
+    assert not [value for value in made.values() if "{" in value]
+    assert "7" in made.values()
+    if recipe.kind == "wheel":
+        assert any(local in value for value in made.values())
+        assert re.fullmatch(r"cu\d+(torch\d\.\d+)?", local)
+
+
+@pytest.mark.parametrize(("name", "version"), ALL)
+def test_progress_finds_the_unit(name: str, version: str) -> None:
+    recipe = load_recipe(name, version=version)
+    line = "[3/73] attention.cu 10.0s"
+    if recipe.torch:  # as ninja says it when torch asks for all
+        line = r"[3/73] C:\cuda\bin\nvcc -c C:\b\1\src\csrc\flash.cu -o C:\b\flash.obj"
+    found = re.match(recipe.progress, line)
+    assert found is not None
+    assert (found["done"], found["total"]) == ("3", "73")
+    assert found["unit"].endswith(".cu")
+
+
+def change(tmp_path: Path, **keys: Any) -> Recipe:
+    text = {k: v for k, v in (SMOKE | keys).items() if v is not None}
+    (tmp_path / "smoke-attention.yaml").write_text(yaml.safe_dump(text))
+    return load_recipe("smoke-attention", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ({"strategy": "skip"}, "skip needs 'skip'"),
+        ({"skip": "xformers instead"}, "skip needs 'skip'"),
+        ({"strategy": "prebuilt"}, "needs 'prebuilt'"),
+        ({"supports": {"cuda": ">=12,<13"}}, "cuda: 13.0 is not in supports"),
+        ({"supports": {"torch": ">=2"}}, "there is no torch"),
+        ({"supports": {"cuda": ">=13,<12"}}, "contradicts itself"),
+        ({"local_version": "torch{torch}"}, "there is no torch"),
+        ({"pythons": []}, "a wheel needs at least one"),
+        ({"kind": "cargo"}, "a cargo build has a library"),
+        ({"progress": "(?P<done>x)"}, "without the group total, unit"),
+        ({"archs": "compute_90"}, "PTX of 90 without its machine code"),
+        ({"archs": "85"}, "the nearest valid one is 86"),
+        ({"arch_map": {"kind": "plain", "least": "80"}}, "no code for 75"),
+        ({"arch_map": {"kind": "guess"}}, "arch_map"),
+        ({"source": {"pypi": "x==1", "file": "x-1.tar.gz"}}, "sha256"),
+        ({"source": {"git": "http://x/y", "commit": "a" * 40}}, "git"),
+        ({"source": {"git": "https://x/y", "commit": "main"}}, "commit"),
+        ({"version": "1.0"}, "a directory here has none"),
+        ({"environment": {"max_jobs": "1"}}, "environment"),
+        ({"versions": {}}, "expected one or more"),
+        ({"versions": {"1": {"name": "x"}}}, "does not vary"),
+        ({"versions": {1: {}}}, "expected a name in quotes"),
+        ({"versions": {"1": {}}, "default": "2"}, "unknown default version '2'"),
+    ],
+)
+def test_contradictions_are_refused(tmp_path: Path, keys: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        change(tmp_path, **keys)
+    assert said in caught.value.message
+    assert "smoke-attention.yaml" in caught.value.message
+    assert caught.value.advice
+
+
+def test_a_version_replaces_keys_and_merges_the_environment(tmp_path: Path) -> None:
+    source = {"url": "https://x.example/a.tar.gz", "file": "a.tar.gz"}
+    pinned = source | {"sha256": "0" * 64, "size": 1}
+    made = change(
+        tmp_path,
+        versions={"1": {"source": pinned, "archs": "80", "environment": {"A": "{version}"}}},
+    )
+    assert (made.version, made.archs) == ("1", "80")
+    assert made.environment == {**SMOKE["environment"], "A": "{version}"}
+    with pytest.raises(ConfigError, match="unknown version '2'"):
+        load_recipe("smoke-attention", tmp_path, version="2")
+
+
+def test_the_documented_example_is_a_recipe(tmp_path: Path) -> None:
+    text = (Path(__file__).parents[2] / "docs/recipes.md").read_text()
+    whole, costs = (part.split("```")[0] for part in text.split("```yaml\n")[1:3])
+    for example in (whole, whole + costs):
+        (tmp_path / "causal-conv1d.yaml").write_text(example)
+        recipe = load_recipe("causal-conv1d", tmp_path)
+        assert (recipe.version, recipe.torch) == ("1.7.0", "2.8")
+        assert local_version(recipe, recipe.cuda, recipe.torch) == "cu128torch2.8"
+        archs = translate(recipe.arch_map, read(recipe.archs), recipe.cuda, recipe.name)
+        assert str(archs.effective) == "75;80;87;89;90;100;120"
+    assert recipe.cost("12.8") is not None
+
+
+def test_the_schema_is_the_published_one() -> None:
+    """After a change of the model: python -m pipelines.plan.recipe_schema > .../schema.json."""
+    assert recipe_schema.SCHEMA_FILE.read_text() == recipe_schema.text()
+
+
+def test_the_schema_knows_every_key_that_is_used() -> None:
+    schema = recipe_schema.schema()
+    known = schema["properties"]
+    below = known["versions"]["additionalProperties"]["properties"]
+    for name in recipe_names():
+        text = yaml.safe_load((RECIPES / f"{name}.yaml").read_text())
+        assert text.keys() <= known.keys()
+        assert text.keys() >= {*schema["required"]}
+        for keys in text.get("versions", {}).values():
+            assert keys.keys() <= below.keys()
+    assert schema["additionalProperties"] is False
+
+
+# -- names ----------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("template", "local"),
+    [
+        ("cu{cuda}torch{torch}{stamp}", "cu128torch2.8.sandbox"),
+        ("cu{cuda_major}torch{torch}cxx11abiFALSE", "cu12torch2.8cxx11abifalse"),
+        ("cu{cuda}torch{torch_full}cxx11abiFALSE", "cu128torch2.8.1cxx11abifalse"),
+    ],
+)
+def test_conventions_of_names(template: str, local: str) -> None:
+    recipe = load_recipe("flash-attn").model_copy(update={"local_version": template})
+    found = local_version(recipe, "12.8", "2.8.1", ".sandbox")
+    assert found == local
+    assert wheel_name(recipe, found, "3.12") == (
+        f"flash_attn-2.8.3.post2+{local}-cp312-cp312-win_amd64.whl"
+    )
+
+
+@pytest.mark.parametrize("template", ["{cudas}", "cu {cuda}", "{0}", "cu{cuda"])
+def test_templates_that_give_no_name(template: str) -> None:
+    recipe = load_recipe("flash-attn").model_copy(update={"local_version": template})
+    with pytest.raises(ConfigError, match="local_version"):
+        local_version(recipe, "12.8", "2.8")
+
+
+def test_the_two_ways_to_set_archs_do_not_meet(tmp_path: Path) -> None:
+    made = change(tmp_path, arch_map={"kind": "torch"}, environment={"TORCH_CUDA_ARCH_LIST": "x"})
+    archs = translate(made.arch_map, read("90"), "13.0", "x")
+    with pytest.raises(ConfigError, match="set by arch_map"):
+        environment(made, archs, local="x", jobs=1)
+
+
+# -- sources --------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return Cache(load_lock(), tmp_path / "cache")
+
+
+def file_recipe(tmp_path: Path, cache: Cache, members: dict[str, bytes], **keys: Any) -> Recipe:
+    import hashlib
+    import io
+    import tarfile
+
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz") as archive:
+        for name, data in members.items():
+            info = tarfile.TarInfo(name)
+            info.size = len(data)
+            archive.addfile(info, io.BytesIO(data))
+    data = buffer.getvalue()
+    digest = hashlib.sha256(data).hexdigest()
+    place = cache.place("a-1.tar.gz", digest)
+    place.parent.mkdir(parents=True)
+    place.write_bytes(data)
+    source = {"url": "https://a.invalid/a-1.tar.gz", "file": "a-1.tar.gz"}
+    pin = {"sha256": digest, "size": len(data)}
+    return change(tmp_path, versions={"1": {"source": source | pin}}, **keys)
+
+
+def test_a_directory_packs_the_same_each_time(cache: Cache) -> None:
+    recipe = load_recipe("smoke-attention")
+    packed = source_tree(recipe, cache)
+    assert packed == source_tree(recipe, cache)
+    with tarfile.open(fileobj=io.BytesIO(packed)) as archive:
+        names = archive.getnames()
+    assert names == sorted(names)
+    assert "pyproject.toml" in names
+    assert not [name for name in names if "__pycache__" in name]
+    assert "setup.py" in (names_if_here(recipe, cache) or [])
+
+
+def test_a_pinned_file_packs_without_its_top_directory(tmp_path: Path, cache: Cache) -> None:
+    members = {"a-1/setup.py": b"x", "a-1/amd/long.cu": b"y", "a-1/k.cu": b"z"}
+    recipe = file_recipe(tmp_path, cache, members, exclude=["amd/*"])
+    made = source_tree(recipe, cache)
+    assert made == pack([("k.cu", b"z"), ("setup.py", b"x")])
+    assert made == source_tree(recipe, cache)
+    assert kept(names_if_here(recipe, cache) or [], recipe.exclude) == ["setup.py", "k.cu"]
+
+
+@pytest.mark.parametrize("name", ["setup.py", "a-1/../../setup.py"])
+def test_archives_with_odd_members_are_refused(tmp_path: Path, cache: Cache, name: str) -> None:
+    recipe = file_recipe(tmp_path, cache, {name: b"x"})
+    with pytest.raises(LockError, match="no plain file"):
+        source_tree(recipe, cache)
+
+
+def test_what_is_no_source_tree(tmp_path: Path, cache: Cache) -> None:
+    recipe = file_recipe(tmp_path, cache, {"a-1/readme": b"x"})
+    with pytest.raises(ConfigError, match="no source tree"):
+        source_tree(recipe, cache)
+
+
+def test_a_file_whose_bytes_are_others_is_refused(tmp_path: Path, cache: Cache) -> None:
+    recipe = file_recipe(tmp_path, cache, {"a-1/setup.py": b"x"})
+    assert isinstance(recipe.source, FileSource)
+    cache.place(recipe.source.file, recipe.source.sha256).write_bytes(b"short")
+    with pytest.raises(LockError, match="could not be fetched"):
+        source_tree(recipe, cache)  # it is fetched anew, from a place that there is not
+
+
+def git(tree: Path, *words: str) -> str:
+    import subprocess
+
+    command = ["git", "-c", "user.name=a", "-c", "user.email=a@b.c", *words]
+    return subprocess.run(command, cwd=tree, capture_output=True, text=True, check=True).stdout
+
+
+def test_a_commit_with_its_submodule(tmp_path: Path) -> None:
+    for name in ("inner", "outer"):
+        tree = tmp_path / name
+        tree.mkdir()
+        git(tree, "init", "--quiet")
+        (tree / "setup.py").write_text(name)
+        if name == "outer":
+            inner = f"file://{tmp_path}/inner"
+            git(tree, "-c", "protocol.file.allow=always", "submodule", "add", inner, "dep")
+        git(tree, "add", ".")
+        git(tree, "commit", "--quiet", "-m", name)
+    commit = git(tmp_path / "outer", "rev-parse", "HEAD").strip()
+
+    def source(commit: str, *submodules: str) -> GitSource:
+        url = f"file://{tmp_path}/outer"
+        return GitSource.model_construct(git=url, commit=commit, submodules=submodules)
+
+    whole = dict(_commit(source(commit, "dep"), "file"))
+    assert (whole["setup.py"], whole["dep/setup.py"]) == (b"outer", b"inner")
+    assert "dep/setup.py" not in dict(_commit(source(commit), "file"))
+    with pytest.raises(LockError, match="fetch failed"):
+        list(_commit(source(commit)))  # only https, unless a test says so
+    with pytest.raises(LockError, match="fetch failed"):
+        list(_commit(source("0" * 40), "file"))
+
+
+# -- a cargo build's library ----------------------------------------------------------------------
+
+
+def test_the_library_is_made_before_cargo_runs() -> None:
+    recipe = load_recipe("candle-flash-attn")
+    base = "candle-flash-attn/kernels"
+    names = [f"{base}/flash_api.cu", f"{base}/flash_fwd.cu", f"{base}/flash.h", "candle-core/a.cu"]
+    made = steps(recipe, names, key="k", arch="89", source=r"C:\b\1\src", root=r"C:\b\lib")
+    assert [command[-1] for command in made.compile] == [
+        "kernels/flash_api.cu",
+        "kernels/flash_fwd.cu",
+    ]
+    assert all("--gpu-architecture=sm_89" in command for command in made.compile)
+    assert made.archive[-2:] == (r"C:\b\lib\k\flash_api.obj", r"C:\b\lib\k\flash_fwd.obj")
+    assert made.library == (r"C:\b\lib\k\libflashattention.a", r"C:\b\lib\k\flashattention.lib")
+    assert made.environment == {"CANDLE_FLASH_ATTN_BUILD_DIR": r"C:\b\lib\k"}
+    assert made.directory == r"C:\b\1\src\candle-flash-attn"
+    with pytest.raises(ConfigError, match="0 kernels"):
+        steps(recipe, [], key="k", arch="89", source="s", root="r")
+
+
+def test_the_key_has_all_that_decides_the_objects() -> None:
+    recipe = load_recipe("candle-flash-attn")
+    assert recipe.library is not None
+    given = {"cuda": "12.8.93", "msvc": "14.44.35207", "arch": "89"}
+    key = library_key(recipe, "a", **given)
+    assert key == library_key(recipe, "a", **given)
+    flags = recipe.library.model_copy(update={"flags": ("-O2",)})
+    others = [library_key(recipe, "b", **given)]
+    others += [library_key(recipe, "a", **{**given, name: "x"}) for name in given]
+    others.append(library_key(recipe.model_copy(update={"library": flags}), "a", **given))
+    assert len({key, *others}) == 6
