@@ -222,9 +222,11 @@ def print_table(
     memory += f", {host.commit / GIB:.0f} GiB to reserve" if host.commit else ""
     say(f"on {host.origin}: {host.cores} cores, {memory}")
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("cell", "archs in the wheel", "jobs x threads", "memory", "core-hours", "time"):
-        table.add_column(column)
-    for column in ("path", "here", "verdict"):
+    table.add_column("cell", no_wrap=True)
+    table.add_column("archs", overflow="fold", min_width=9)
+    for column in ("jobs", "memory", "core h", "time", "path"):
+        table.add_column(column, no_wrap=True)
+    for column in ("here", "verdict"):
         table.add_column(column)
     for row in rows:
         table.add_row(*_cells(row, have.get(row.cell.id, {})))
@@ -245,7 +247,7 @@ def _cells(row: Judged, here: dict[str, Any]) -> list[str]:
     return [
         escape(row.cell.id),
         escape(str(row.archs.effective if row.archs else row.cell.archs)),
-        f"{budget.jobs} x {budget.threads} ({budget.bound})" if budget else "?",
+        f"{budget.jobs} x {budget.threads}" if budget else "?",
         f"{budget.peak / GIB:.0f} GiB" if budget else "?",
         f"{budget.core_seconds / 3600:.1f}" if budget else "?",
         duration(budget.wall_seconds) if budget else "?",

@@ -20,13 +20,14 @@ _SYSTEM, _ADMINISTRATORS, _USERS = "*S-1-5-18", "*S-1-5-32-544", "*S-1-5-32-545"
 def make(path: str | pathlib.Path) -> None:
     """Make the directory and those above it; harmless when it is there. Raises ``OSError``.
 
-    On Windows the topmost new one is for administrators, and whoever makes it, to change.
+    On Windows a new one below the root of a drive is for administrators, and whoever makes it, to
+    change; what is made in it inherits that.
     """
     wanted = pathlib.Path(path)
     missing = [folder for folder in (wanted, *wanted.parents) if not folder.exists()]
-    if missing and sys.platform == "win32":  # before anything is in it
+    if missing and sys.platform == "win32" and missing[-1].parent == missing[-1].parent.parent:
         missing[-1].mkdir(exist_ok=True)
-        protect(missing[-1], readable=True)
+        protect(missing[-1], readable=True)  # before anything is in it
     wanted.mkdir(parents=True, exist_ok=True)
 
 

@@ -237,6 +237,12 @@ class SimulatedHost:
         """The ids of the shells that are open."""
         return set(self._server.shells._shells) if self._server else set()
 
+    def wake(self) -> None:
+        """Let the server look at its clock again: it sleeps until the next shell is due."""
+        if self._server:
+            with self._server.shells._changed:
+                self._server.shells._changed.notify_all()
+
     def rotate_password(self, password: str) -> None:
         """The next sign-in wants another password; clients are not told."""
         write_credentials(self.users, USER, password)

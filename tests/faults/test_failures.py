@@ -229,6 +229,7 @@ def test_the_eight_hour_cap_on_shells(bench: Bench, clock: Clock) -> None:
 
     def eight_hours_later() -> None:
         clock.ahead += 8 * 3600 + 1
+        bench.sim.wake()
 
     assert bench.session.call("rpc.ping")
     first = bench.sim.shells()

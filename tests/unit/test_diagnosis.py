@@ -205,7 +205,7 @@ def test_mistakes_of_the_guides_are_not_repeated() -> None:
         r"Launch-VsDevShell",  # a 32-bit prompt unless told otherwise, and no batch file
         r"CMAKE_VERBOSE_MAKEFILE",  # nothing reads it
         r"cargo check",  # does not link
-        r"-cuda12\.3-sm89\.whl`",
+        r"-cuda12\.3-sm89\.whl",
         r"rmdir /s",
     )
     for signature in CATALOGUE.signatures:
