@@ -266,6 +266,32 @@ def test_a_host_that_stays_away(bench: Bench) -> None:
     assert "finds it again" in caught.value.advice
 
 
+def test_a_fresh_attempt_comes_after_the_log_that_is_here(bench: Bench) -> None:
+    """As healing asks for one: units are kept, the first log too, and nothing runs a third time."""
+    first = counting(bench, units=3, seconds=0.0)
+    finish(first)
+    second = counting(bench, units=5, seconds=0.0)
+    second.fresh = True
+    lines, result = finish(second)
+    assert lines == [
+        "begin",
+        "unit 0",
+        "unit 1",
+        "unit 2",
+        "end",
+        "begin",
+        "unit 3",
+        "unit 4",
+        "end",
+    ]
+    assert (result["exit"], second.attempt) == (0, 2)
+    assert second.base == len("begin\nunit 0\nunit 1\nunit 2\nend\n")
+    kept = counting(bench, units=5, seconds=0.0)
+    kept.keep = lambda left: left["exit"] == 0
+    finish(kept)
+    assert kept.attempt == 2
+
+
 # -- who it is -------------------------------------------------------------------------------------
 
 
