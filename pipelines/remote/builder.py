@@ -112,8 +112,3 @@ def whole(wheels: list[dict[str, Any]]) -> bool:
     with contextlib.suppress(OSError):
         return bool(wheels) and all(files.sha256(w["path"]) == w["sha256"] for w in wheels)
     return False
-
-
-def remove_job(directory: str) -> bool:
-    """Forget a job: its directory with everything in it."""
-    return files.remove_tree(directory)

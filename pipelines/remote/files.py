@@ -123,10 +123,11 @@ def read_tail(path: str, limit: int) -> bytes:
 
 
 @idempotent
-def sha256(path: str) -> str:
-    """The sha256 of a file, to find out whether it needs sending at all."""
-    digest = hashlib.sha256()
+def sha256(path: str, size: int | None = None) -> str:
+    """The sha256 of a file, or of its first ``size`` bytes."""
+    digest, left = hashlib.sha256(), sys.maxsize if size is None else size
     with open(long_path(path), "rb") as file:  # noqa: PTH123
-        while data := file.read(1 << 20):
+        while data := file.read(min(1 << 20, left)):
+            left -= len(data)
             digest.update(data)
     return digest.hexdigest()

@@ -16,7 +16,6 @@ import errno
 import hashlib
 import os
 import re
-import sys
 import time
 import zlib
 from collections.abc import Generator, Iterator
@@ -24,6 +23,7 @@ from typing import Any
 
 from . import folders
 from .files import long_path, replace, writing
+from .files import sha256 as file_sha256
 from .rpc import Feed, fed, idempotent
 
 _READ = 1 << 20
@@ -145,7 +145,7 @@ def land(path: str, key: str, size: int, sha256: str) -> str:
         _land(part, path, sha256)
     except FileNotFoundError:
         with contextlib.suppress(FileNotFoundError):
-            return digest_of(path)
+            return file_sha256(path)
         return ""
     return sha256
 
@@ -163,7 +163,7 @@ def _land(part: str, path: str, sha256: str) -> None:
     try:
         replace(part, target)
     except FileNotFoundError:  # another controller sent the same, and was faster
-        if digest_of(path) != sha256:
+        if file_sha256(path) != sha256:
             raise
     folder, name = os.path.split(target)
     for entry in os.scandir(folder or "."):
@@ -214,15 +214,4 @@ def send(
             length -= len(data)
             digest.update(data)
             yield pack(data) if packed else data
-    return digest.hexdigest()
-
-
-@idempotent
-def digest_of(path: str, size: int | None = None) -> str:
-    """The sha256 of a file, or of its first ``size`` bytes."""
-    digest, left = hashlib.sha256(), sys.maxsize if size is None else size
-    with open(long_path(path), "rb") as file:  # noqa: PTH123
-        while data := file.read(min(_READ, left)):
-            left -= len(data)
-            digest.update(data)
     return digest.hexdigest()

@@ -86,7 +86,7 @@ class _Fetch:
     def digest(self, link: Link, size: int, told: list[str]) -> None:
         """The sha256 that the host finds, into ``told``."""
         asked = {"path": self.source, "size": size}
-        told.append(str(link.result("parts.digest_of", asked)))
+        told.append(str(link.result("files.sha256", asked)))
 
     def ask(self, link: Link, size: int, told: list[str]) -> None:
         """As :meth:`digest`; should that fail, it is asked once more at the end."""

@@ -91,7 +91,7 @@ class _Upload:
         """The sha256 of what the target has now; empty without one."""
         if link.result("files.stat", {"path": self.target}) is None:
             return ""
-        return str(link.result("parts.digest_of", {"path": self.target}))
+        return str(link.result("files.sha256", {"path": self.target}))
 
     def discard(self, link: Link) -> None:
         """Remove what has come."""
