@@ -285,6 +285,6 @@ def test_bytes_that_change_on_the_host(
     target = tmp_path / "target"
     with pytest.raises(TransferError):
         session.put(source, str(target), progress=rewrite)
-    with pytest.raises(TransferError):
+    with pytest.raises(TransferError, match="written to while it was fetched"):
         session.get(str(source), target, progress=rewrite)
     assert target.read_text() == "old"

@@ -48,13 +48,21 @@ def get(lines: Lines, source: str, target: Path, progress: Progress | None) -> s
         raise
     if count > 1:
         ask.join()
-    return _land(fetch, size, told)
-
-
-def _land(fetch: _Fetch, size: int, told: list[str]) -> str:
     if not told:
-        lanes.again(fetch.lines, fetch.source, lambda link: fetch.digest(link, size, told))
-    sent = told[0]
+        lanes.again(lines, source, lambda link: fetch.digest(link, size, told))
+    # What was hashed and what was sent are two readings, of which a writer may spoil both alike.
+    if count > 1 and head != lanes.again(
+        lines, source, lambda link: link.result("parts.head", {"path": source})
+    ):
+        fetch.part.unlink()
+        raise TransferError(
+            f"{lines.name}: {source} was written to while it was fetched",
+            advice="Run the same command again once nothing writes to it any more.",
+        )
+    return _land(fetch, size, told[0])
+
+
+def _land(fetch: _Fetch, size: int, sent: str) -> str:
     with local("write", fetch.target):
         with fetch.part.open("r+b") as file:
             file.truncate(size)
