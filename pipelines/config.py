@@ -18,7 +18,7 @@ from pydantic import (
 )
 
 from pipelines.errors import ConfigError
-from pipelines.hostconfig import FIRST_PYTHON, HostConfig, SandboxHost, WinRMHost
+from pipelines.hostconfig import FIRST_PYTHON, HostConfig, LocalHost, SandboxHost, WinRMHost
 
 __all__ = [
     "CONFIG_FILE",
@@ -27,6 +27,7 @@ __all__ = [
     "Config",
     "Defaults",
     "HostConfig",
+    "LocalHost",
     "Model",
     "Name",
     "PythonVersion",
@@ -67,8 +68,12 @@ class Config(Model):
     default: Defaults = Defaults()
     hosts: dict[Name, HostConfig]
     out: str = "out"
+    offline: bool = False
+    """Fetch nothing: what is neither in the cache nor in the wheelhouse is an error."""
+    wheelhouse: str | None = None
+    """Directory in which pinned files are looked for before the network; see invoke wheelhouse."""
 
-    def host(self, name: str) -> SandboxHost | WinRMHost:
+    def host(self, name: str) -> HostConfig:
         """The host called ``name``, or :class:`ConfigError` with the nearest name."""
         try:
             return self.hosts[name]

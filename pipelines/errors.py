@@ -108,5 +108,12 @@ class RemoteError(PipelineError):
         self.trace = trace
 
 
+class TimeUpError(PipelineError):
+    """The time a build was given is up; the next one goes on. 75 is EX_TEMPFAIL of sysexits.h."""
+
+    exit_code = 75
+    title = "time is up"
+
+
 #: What Ctrl-C leaves with, as a shell does for SIGINT.
 INTERRUPTED = 130

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import (
@@ -16,6 +17,18 @@ from pydantic import (
 
 #: Where the pipeline puts the Python that runs its own code on a Windows host.
 FIRST_PYTHON = r"C:\wcw\python\python.exe"
+
+
+@dataclass(frozen=True)
+class Existing:
+    """An environment that is used as it is: nothing is installed into it."""
+
+    root: str
+    """Directory on the host for what the pipeline leaves there."""
+    toolkit: str = ""
+    """Directory of the CUDA toolkit; empty when there is none."""
+    sccache: str = ""
+    """Path of the program; empty when there is none."""
 
 
 class _Model(BaseModel):
@@ -185,4 +198,21 @@ class WinRMHost(_Model):
         return self.bootstrap
 
 
-HostConfig = Annotated[SandboxHost | WinRMHost, Field(discriminator="kind")]
+class LocalHost(_Model):
+    """The machine that the pipeline itself runs on, Linux or Windows."""
+
+    kind: Literal["local"]
+    python: str | None = None
+    """A Python whose environment is used as it is: nothing is installed into it.
+
+    Without it the machine is made ready as any other Windows is, which only a Windows can be.
+    """
+    root: str | None = None
+    """Directory for builds and their cache; default below ``~/.cache``, on Windows ``C:\\wcw``."""
+    cuda: str | None = None
+    """Directory of the CUDA toolkit; default ``$CUDA_PATH``, ``$CUDA_HOME``, that of ``nvcc``."""
+    gpu: bool | None = None
+    """Whether it has a GPU; default whether there is an NVIDIA driver."""
+
+
+HostConfig = Annotated[SandboxHost | WinRMHost | LocalHost, Field(discriminator="kind")]

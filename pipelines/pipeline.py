@@ -9,14 +9,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.config import Config, SandboxHost, WinRMHost, load_config
+from pipelines.config import Config, LocalHost, SandboxHost, load_config
 from pipelines.console import bars, say, secret
 from pipelines.errors import BuildError, ConfigError, PipelineError
 from pipelines.hosts.base import Bars, Host
 from pipelines.plan import archs as arch_lists
 from pipelines.plan import gpus
 from pipelines.plan.archmap import translate
-from pipelines.plan.recipes import check_python, load_recipe
+from pipelines.plan.recipes import check_python, for_cell, load_recipe
 from pipelines.run import Run, StageRecord
 from pipelines.stages.publish import publish
 from pipelines.stages.work import Order, Work
@@ -31,12 +31,17 @@ def take_order(
     python: str | None = None,
     archs: str | None = None,
     jobs: int | None = None,
+    recipe_version: str | None = None,
+    torch: str | None = None,
+    cuda: str | None = None,
+    minutes: float | None = None,
 ) -> Order:
     """Check what was asked for, filled up from ``pipeline.yaml`` and the recipe."""
     default = settings.default
     name = host or default.host
     settings.host(name)
-    chosen = load_recipe(recipe or default.recipe)
+    chosen = load_recipe(recipe or default.recipe, version=recipe_version)
+    chosen = for_cell(chosen, cuda=cuda, torch=torch)
     wanted = gpus.read(archs or default.archs or chosen.archs)
     arch_lists.check(wanted, chosen.cuda)
     translate(chosen.arch_map, wanted, chosen.cuda, chosen.name)  # refuses what it cannot be
@@ -49,6 +54,10 @@ def take_order(
         python=check_python(python or default.python, chosen),
         archs=wanted,
         jobs=units,
+        version=chosen.version,
+        torch=chosen.torch,
+        cuda=chosen.cuda,
+        minutes=minutes,
     )
 
 
@@ -74,7 +83,10 @@ def open_host(settings: Config, name: str, python: str, cache: Cache) -> Host:
         from pipelines.hosts.sandbox.host import Sandbox
 
         return Sandbox(name, host, python=python, cache=cache, events=Tell(name), remember=secret)
-    assert isinstance(host, WinRMHost)  # noqa: S101 - there is no third kind
+    if isinstance(host, LocalHost):
+        from pipelines.hosts.local import ThisMachine
+
+        return ThisMachine(name, host, events=Tell(name))
     from pipelines.hosts.winrm import WindowsHost
 
     return WindowsHost(name, host, remember=secret, cache=cache, events=Tell(name))
@@ -82,8 +94,14 @@ def open_host(settings: Config, name: str, python: str, cache: Cache) -> Host:
 
 def open_work(order: Order, settings: Config) -> Work:
     """Everything the stages need for ``order``."""
-    cache = Cache(load_lock())
-    recipe = load_recipe(order.recipe)
+    house = Path(settings.wheelhouse).expanduser() if settings.wheelhouse else None
+    if house is not None and not house.is_dir():
+        raise ConfigError(
+            f"wheelhouse: there is no directory {house}", advice="invoke wheelhouse DIR makes one."
+        )
+    cache = Cache(load_lock(), wheelhouse=house, offline=settings.offline)
+    recipe = load_recipe(order.recipe, version=order.version or None)
+    recipe = for_cell(recipe, cuda=order.cuda or None, torch=order.torch)
     return Work(
         order, settings, recipe, open_host(settings, order.host, order.python, cache), cache
     )
@@ -115,6 +133,24 @@ def run_doctor(work: Work, *, as_json: bool) -> int:
     return doctor(work, as_json=as_json).exit_code
 
 
+def run_wheelhouse(work: Work, folder: Path, *, controller_python: str | None = None) -> None:
+    """Fill ``folder`` with what ``work`` and the pipeline itself need on an unconnected machine."""
+    from pipelines.plan.origin import FileSource
+    from pipelines.plan.sourcetree import fetch_file
+    from pipelines.toolchain import wheelhouse
+
+    folder.mkdir(parents=True, exist_ok=True)
+    tools = [tool for wanted in work.wanted for tool in wanted.uploads]
+    with bars() as show:
+        fresh = wheelhouse.gather_files(work.cache, tools, folder, show)
+        if isinstance(work.recipe.source, FileSource):
+            path = fetch_file(work.recipe.source, work.recipe, work.cache, show)
+            fresh += wheelhouse.put(path, work.recipe.source.sha256, folder)
+    fresh += wheelhouse.gather_controller(folder, controller_python)
+    size = sum(path.stat().st_size for path in folder.iterdir()) >> 20
+    say(f"{folder}: {fresh} files are new, {size} MiB in all", style="green")
+
+
 def run_provision(work: Work, *, dry_run: bool = False) -> None:
     """Bring the host into the wanted state."""
     from pipelines.stages.provision import provision
@@ -132,10 +168,12 @@ def run_build(work: Work) -> Path:
     from pipelines.stages.audit import audit
     from pipelines.stages.build import build
     from pipelines.stages.collect import collect
+    from pipelines.stages.feasible import refuse_unbuildable
 
     run = work.new_run()
 
     def stages() -> None:
+        refuse_unbuildable(work)
         if work.provisioned is None:
             with run.stage("provision"):
                 run_provision(work)
@@ -163,30 +201,33 @@ def run_build(work: Work) -> Path:
     return run.path
 
 
-def run_test(work: Work) -> Path:
-    """Smoke-test the wheel of this process' run, or of the latest; the run's directory."""
+def run_test(work: Work, *, run: str | None = None) -> Path:
+    """Smoke-test the wheel of ``run``, of this process' run, or of the latest; its directory."""
     from pipelines.stages.test import test
 
-    run = work.run
-    facts, order = run.facts(), work.order
-    for key, asked in (("recipe", order.recipe), ("python", order.python)):
-        if facts.get(key) != asked:
+    if run is not None:
+        work.open_run(run)
+    this = work.run
+    facts, order = this.facts(), work.order
+    for key in ("recipe", "version", "python", "torch", "cuda"):
+        asked, flag = getattr(order, key), "recipe-version" if key == "version" else key
+        if (facts.get(key) or None) != (asked or None):
             raise ConfigError(
-                f"the latest run, {run.id}, is of {key} {facts.get(key)}, not {asked}",
-                advice=f"Type: invoke build --{key} {asked} test",
+                f"the run {this.id} is of {key} {facts.get(key)}, not {asked}",
+                advice=f"Type: invoke build --{flag} {asked} test",
             )
     if work.provisioned is None:
         run_provision(work)
-    state = run.stages().get("audit")
+    state = this.stages().get("audit")
     if state is None or state.state != "passed":
-        raise BuildError(f"run {run.id} has no wheel that passed", advice="Type: invoke build")
+        raise BuildError(f"run {this.id} has no wheel that passed", advice="Type: invoke build")
 
     def stages() -> None:
-        with run.stage("test") as detail:
+        with this.stage("test") as detail:
             test(work, detail)
 
-    _and_publish(work, run, stages)
-    return run.path
+    _and_publish(work, this, stages)
+    return this.path
 
 
 def _and_publish(work: Work, run: Run, stages: Callable[[], None]) -> None:

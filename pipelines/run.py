@@ -19,7 +19,14 @@ from pathlib import Path
 from typing import Any, Literal, Self
 
 from pipelines.console import redact_all
-from pipelines.errors import AuthError, ConfigError, HostError, PipelineError, StorageError
+from pipelines.errors import (
+    AuthError,
+    ConfigError,
+    HostError,
+    PipelineError,
+    StorageError,
+    TimeUpError,
+)
 from pipelines.remote.locks import claim
 from pipelines.toolchain.sources import DISK_ERRNOS
 
@@ -133,6 +140,14 @@ class Run:
         last = ", ".join(r for r in runs[-5:] if r != "latest") or "none yet: invoke build"
         raise ConfigError(f"no run '{name}' in {out}", advice=f"There are: {last}")
 
+    @classmethod
+    def find(cls, out: Path, name: str) -> Self:
+        """As :meth:`open`; ``name`` may be the path of a run's directory, wherever it is."""
+        path = Path(name)
+        if (path / "record.sqlite").is_file():
+            return cls(path.resolve())
+        return cls.open(out, name)
+
     @contextmanager
     def _database(self) -> Iterator[sqlite3.Connection]:
         with disk_errors(self.path):
@@ -216,7 +231,7 @@ class Run:
 
 def _cut_off(stage: StageRecord) -> bool:
     """Whether the stage has no outcome: its controller was killed or left, or lost the host."""
-    lost = stage.detail.get("kind") in (HostError.title, AuthError.title)
+    lost = stage.detail.get("kind") in (HostError.title, AuthError.title, TimeUpError.title)
     return stage.state in ("running", "interrupted") or (stage.state == "failed" and lost)
 
 

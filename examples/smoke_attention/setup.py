@@ -38,6 +38,10 @@ CUDA_SOURCES = [
 C_SOURCE = "src/_core.c"
 HEADERS = ["src/attention.h", "src/attention.cuh", "src/half.cuh"]
 
+#: Object -> its line in the log of times, for those that were compiled now.
+TIMES: dict[Path, str] = {}
+BEGAN = time.monotonic()
+
 #: Compilers read options from these too, so a change of theirs is a change of the command.
 COMPILER_VARIABLES = ("CL", "_CL_", "CFLAGS", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS")
 
@@ -116,6 +120,12 @@ def cuda_toolkit() -> Path:
     )
 
 
+def cudart() -> str:
+    """Return the linker's option for CUDA's run-time; NVIDIA's wheels have no libcudart.so."""
+    names = sorted(path.name for path in LIBRARIES.glob("libcudart.so*"))
+    return f"-l:{names[0]}" if names else "-lcudart"
+
+
 def say(text: str) -> None:
     """Print whole lines in one write: several threads speak."""
     sys.stdout.write(text.rstrip("\n") + "\n")
@@ -190,7 +200,12 @@ class Unit(NamedTuple):
         if printed.strip():
             say(printed)
         self.stamp.write_text(self.recipe(), encoding="utf-8")
-        return time.monotonic() - started
+        seconds = time.monotonic() - started
+        begin = round((started - BEGAN) * 1000)
+        changed = self.object.stat().st_mtime_ns
+        name = self.object.resolve().as_posix()
+        TIMES[self.object] = f"{begin}\t{begin + round(seconds * 1000)}\t{changed}\t{name}\t0"
+        return seconds
 
 
 class BuildCuda(build_ext):
@@ -224,7 +239,15 @@ class BuildCuda(build_ext):
                 pool.shutdown(cancel_futures=True)
                 raise
         say(f"[{total}/{total}] {last.source.name} {last.build():.1f}s")
+        self.write_times([*units, last])
         return [str(unit.object) for unit in [*units, last]]
+
+    def write_times(self, units: list[Unit]) -> None:
+        """Leave when each object was made as ninja does, for tools that draw the build."""
+        rows = [TIMES[unit.object] for unit in units if unit.object in TIMES]
+        if rows:
+            text = "".join(f"{row}\n" for row in ["# ninja log v5", *rows])
+            Path(self.build_temp, ".ninja_log").write_text(text, encoding="utf-8")
 
     def cuda_unit(self, source: Path) -> Unit:
         """Return the unit that nvcc compiles."""
@@ -286,7 +309,8 @@ setup(
             include_dirs=[str(TOOLKIT / "include")],
             library_dirs=[str(LIBRARIES)],
             # nvcc's host code is C++, and on Linux a C extension's link does not bring its library
-            libraries=["cudart"] if WINDOWS else ["cudart", "stdc++"],
+            libraries=["cudart"] if WINDOWS else ["stdc++"],
+            extra_link_args=[] if WINDOWS else [cudart()],
             # Linux looks for cudart in NVIDIA's wheel beside us, then where we built.
             runtime_library_dirs=[]
             if WINDOWS

@@ -12,7 +12,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
-from pathlib import Path, PureWindowsPath
+from pathlib import Path, PurePath, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
 from pipelines.config import ROOT
@@ -122,6 +122,9 @@ def measure_skew(session: Session) -> float:
 
 def _places(work: Work) -> dict[str, list[str]]:
     """Program -> directories in which it is looked for before PATH: where provisioning puts it."""
+    if work.host.existing is not None:
+        python, toolkit = work.layout.python, work.layout.join(work.layout.cuda, "bin")
+        return {name: [python[: -len(PurePath(python).name) - 1], toolkit] for name in PROGRAMS}
     beside = str(PureWindowsPath(work.layout.python).parent / "Scripts")
     found: dict[str, list[str]] = {name: [] for name in PROGRAMS}
     for resource in work.resources.resources:

@@ -57,7 +57,6 @@ def order_of(work: Work) -> Order:
     """What the host of ``work`` is judged for."""
     order, recipe, layout, can = work.order, work.recipe, work.layout, work.host.capabilities
     tools = work.cache.lock.tools
-    torch = "torch" in (*recipe.build_requires, *recipe.test_requires)
     installed = (name for r in work.resources.resources for name in getattr(r, "tools", ()))
     toolsets = [tools[name].toolset for name in installed if name in tools]
     return Order(
@@ -65,7 +64,7 @@ def order_of(work: Work) -> Order:
         recipe=recipe.name,
         python=order.python,
         cuda=recipe.cuda,
-        torch=tools["torch"].version if torch and "torch" in tools else None,
+        torch=recipe.torch,
         toolset=next(filter(None, toolsets), None) if can.msvc else None,
         archs=str(order.archs),
         jobs=order.jobs,

@@ -10,6 +10,7 @@ from types import TracebackType
 from typing import Any, NoReturn, Protocol, Self
 
 from pipelines.errors import RemoteError, StorageError
+from pipelines.hostconfig import Existing
 
 #: Called with (bytes done, bytes in all) while a transfer goes on.
 Progress = Callable[[int, int], None]
@@ -64,6 +65,8 @@ class Capabilities:
     """Whether wheels made there may go to an index; the sandbox's never may."""
     services: bool = False
     """Whether it is a whole Windows: WinRM service, Task Scheduler, Defender, page file, reboot."""
+    toolkit: bool = False
+    """Whether it has a CUDA toolkit of its own, which is used as it is."""
 
 
 class ByteStream(Protocol):
@@ -125,6 +128,10 @@ class Host(Protocol):
     capabilities: Capabilities
     evidence: str
     """Highest evidence level of what runs there: W, F, B, G or R, see README.md."""
+
+    @property
+    def existing(self) -> Existing | None:
+        """What is there to be used as it is; ``None`` where the pipeline installs its tools."""
 
     @property
     def executable(self) -> str:

@@ -88,6 +88,9 @@ serve(io, id="host")
 """
 
 
+_SERVED = "import sys;exec(eval(sys.stdin.readline()))"
+
+
 def bootstrap_command(python: str = "python") -> str:
     """The command line that starts a host's Python.
 
@@ -95,7 +98,12 @@ def bootstrap_command(python: str = "python") -> str:
     path needs a transport that starts the program itself (WinRS: ``skip_cmd_shell``).
     """
     program = f'"{python}"' if " " in python else python
-    return f'{program} -u -c "import sys;exec(eval(sys.stdin.readline()))"'
+    return f'{program} -u -c "{_SERVED}"'
+
+
+def bootstrap_argv(python: str) -> list[str]:
+    """The same as words, where no shell is between."""
+    return [python, "-u", "-c", _SERVED]
 
 
 @cache

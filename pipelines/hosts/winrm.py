@@ -9,6 +9,7 @@ from pathlib import Path
 
 from pipelines.config import WinRMHost
 from pipelines.errors import ConfigError, HostError, SetupError
+from pipelines.hostconfig import Existing
 from pipelines.hosts.base import Capabilities, Events, Session, Silent
 from pipelines.hosts.credentials import EXTRA, credential
 from pipelines.hosts.sessions import over_winrs
@@ -22,6 +23,7 @@ class WindowsHost:
     """Implements :class:`pipelines.hosts.base.Host` over the user's own WinRM service."""
 
     evidence = "W"
+    existing: Existing | None = None
 
     def __init__(
         self,

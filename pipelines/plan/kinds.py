@@ -2,7 +2,7 @@
 
 ``pipelines/remote/resources`` has a module of the same name for each, which checks and applies it
 on the host. ``tools`` names entries of the tool-chain lock (``*`` stands for any text); strings may
-hold {cuda} and {python}.
+hold {cuda}, {python} and {torch}.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import Annotated, Any, ClassVar, Literal
 from pydantic import AfterValidator, BaseModel, ConfigDict, Field
 
 #: A capability of :class:`pipelines.hosts.base.Capabilities`.
-Capability = Literal["windows", "msvc", "gpu", "publishable", "services"]
+Capability = Literal["windows", "msvc", "gpu", "publishable", "services", "toolkit"]
 
 
 def _compiles(pattern: str) -> str:
@@ -144,6 +144,38 @@ class Packages(Resource):
         return ", ".join(f"{name} {version}" for name, version in spec["packages"].items())
 
 
+class Distributions(Resource):
+    """Python packages that must be there already, torch for the cell's release and CUDA."""
+
+    kind: Literal["distributions"]
+    tools: tuple[str, ...]
+    spare: tuple[str, ...] = ()
+    """Tools of the lock that only hosts without their own environment need."""
+    torch: str = "{torch}"
+    cuda: str = "{cuda}"
+
+    def summary(self, spec: dict[str, Any]) -> str:
+        """Names, and what torch must be."""
+        return ", ".join(
+            f"{name} {spec['torch']} (CUDA {spec['cuda']})" if name == "torch" else name
+            for name in spec["names"]
+        )
+
+
+class Program(Resource):
+    """A program that must be there already."""
+
+    kind: Literal["program"]
+    path: str
+    check: Proof
+    otherwise: Annotated[str, Field(min_length=1)]
+    """What to do when it is missing or another."""
+
+    def summary(self, spec: dict[str, Any]) -> str:
+        """Its path and what it must say."""
+        return f"{spec['path']}: {spec['check']['prints']}"
+
+
 class Installer(Resource):
     """A program of the lock that installs something."""
 
@@ -238,6 +270,8 @@ AnyResource = Annotated[
     | Archive
     | Files
     | Packages
+    | Distributions
+    | Program
     | Installer
     | WinrmQuota
     | DefenderExclusion

@@ -21,7 +21,15 @@ from pipelines.plan.archmap import ArchMap, Plain, Variable, translate
 from pipelines.plan.compat import Range
 from pipelines.plan.origin import FileSource, Inside, PathSource, Source
 
-__all__ = ["RECIPES", "Recipe", "check_python", "load_recipe", "load_versions", "recipe_names"]
+__all__ = [
+    "RECIPES",
+    "Recipe",
+    "check_python",
+    "for_cell",
+    "load_recipe",
+    "load_versions",
+    "recipe_names",
+]
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 
@@ -30,6 +38,7 @@ Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Strategy = Literal["build", "prebuilt", "prebuilt-then-build", "skip"]
 
 _GROUPS = {"done", "total", "unit"}
+_RELEASE = re.compile(r"\d+\.\d+")
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 
 
@@ -203,6 +212,29 @@ def load_recipe(name: str, folder: Path = RECIPES, *, version: str | None = None
     if version not in versions:
         raise unknown("version", version, filter(None, versions), f"recipe {name}")
     return versions[version]
+
+
+def for_cell(recipe: Recipe, *, cuda: str | None = None, torch: str | None = None) -> Recipe:
+    """``recipe`` built with these releases instead of its own defaults.
+
+    Raises :class:`ConfigError` for what the package does not work with; rules on what goes with
+    what are :mod:`pipelines.plan.compat`'s.
+    """
+    if torch is not None and recipe.torch is None:
+        raise ConfigError(
+            f"--torch {torch}: {recipe.name} is built without torch", advice="Leave it out."
+        )
+    asked = {"cuda": cuda or recipe.cuda, "torch": torch or recipe.torch}
+    for name, value in asked.items():
+        range_ = getattr(recipe.supports, name)
+        if value is not None and not _RELEASE.fullmatch(value):
+            raise ConfigError(f"--{name} {value}: expected MAJOR.MINOR", advice="Such as 12.8.")
+        if value is not None and range_ and not SpecifierSet(range_).contains(value):
+            raise ConfigError(
+                f"--{name} {value}: {recipe.name} {recipe.version} works with {name} {range_}",
+                advice=f"Its default is {getattr(recipe, name)}; invoke plan shows what there is.",
+            )
+    return recipe.model_copy(update=asked)
 
 
 def load_versions(name: str, folder: Path = RECIPES) -> dict[str, Recipe]:

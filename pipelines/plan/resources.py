@@ -1,4 +1,8 @@
-"""What a host is wanted to have: ``pipelines/resources.yaml`` in order, with the lock's pins."""
+"""What a host is wanted to have, in order, with the lock's pins.
+
+``pipelines/resources.yaml`` for hosts where the pipeline installs its tools,
+``pipelines/resources-existing.yaml`` for an environment that is used as it is.
+"""
 
 from __future__ import annotations
 
@@ -14,11 +18,13 @@ from pydantic import ValidationError
 
 from pipelines.config import explain
 from pipelines.errors import ConfigError, LockError
+from pipelines.hostconfig import Existing
 from pipelines.plan import kinds
 from pipelines.plan.recipes import Recipe
 from pipelines.toolchain.lock import ToolchainLock
 
 RESOURCES_FILE = Path(__file__).resolve().parent.parent / "resources.yaml"
+EXISTING_FILE = RESOURCES_FILE.with_name("resources-existing.yaml")
 _HINT = "pipelines/plan/kinds.py describes every kind."
 
 
@@ -29,9 +35,18 @@ class Layout(kinds.Model):
     temp: str
     wheels: str
     uv: str
+    """The program that makes environments; empty where the Python's own pip does."""
     cuda: str
     python: str
     marker: str
+    sccache: str
+    """The program; empty when there is none."""
+    compile_cache: str
+    """Directory of sccache's local cache."""
+
+    def join(self, *parts: str) -> str:
+        """A path below ``parts[0]``, which is one of the layout's, as the host writes it."""
+        return ("\\" if "\\" in self.build_root else "/").join(parts)
 
 
 class Resources(kinds.Model):
@@ -51,6 +66,21 @@ class Place:
     cuda: str
     executable: str
     """The Python that the session runs in; builds use it where none is provisioned."""
+    torch: str | None = None
+    existing: Existing | None = None
+    """An environment that is used as it is."""
+
+    @property
+    def cell(self) -> dict[str, str]:
+        """What the strings of the file may use."""
+        cell = {"cuda": self.cuda, "python": self.python, "torch": self.torch or ""}
+        if self.existing is not None:
+            exe = ".exe" if self.capabilities["windows"] else ""
+            cell |= {"executable": self.executable, "exe": exe, "root": self.existing.root}
+            cell |= {"toolkit": self.existing.toolkit, "sccache": self.existing.sccache}
+            if not self.existing.toolkit:  # one is unpacked there, by the resource of this name
+                cell["toolkit"] = f"{self.existing.root}/cuda/{self.cuda}"
+        return cell
 
 
 @dataclass(frozen=True)
@@ -118,10 +148,23 @@ def in_order(resources: Iterable[kinds.AnyResource]) -> list[kinds.AnyResource]:
 
 def layout_of(resources: Resources, place: Place) -> Layout:
     """Where things are for this cell on this host."""
-    filled = _fill(resources.layout.model_dump(), {"cuda": place.cuda, "python": place.python})
-    if not place.capabilities["msvc"]:  # no Python of ours is unpacked there
-        filled["python"] = place.executable
+    filled = _native(_fill(resources.layout.model_dump(), place.cell), place)
+    if place.existing is None and not place.capabilities["msvc"]:  # neither is unpacked there
+        filled |= {"python": place.executable, "sccache": ""}
     return Layout.model_validate(filled)
+
+
+def _native(value: Any, place: Place) -> Any:
+    """Paths of an existing environment as Windows writes them, if it is one."""
+    if place.existing is None or not place.capabilities["windows"]:
+        return value
+    if isinstance(value, str):
+        return value.replace("/", "\\")
+    if isinstance(value, list):
+        return [_native(item, place) for item in value]
+    if isinstance(value, dict):
+        return {key: _native(item, place) for key, item in value.items()}
+    return value
 
 
 def wanted_resources(
@@ -149,19 +192,29 @@ def _wanted(
     layout: Layout,
     place: Place,
 ) -> Wanted:
-    cell = {"cuda": place.cuda, "python": place.python}
+    cell = place.cell
     spec: dict[str, Any] = _fill(
         resource.model_dump(mode="json", exclude=set(resource.LOCAL), exclude_none=True), cell
     )
+    spec = _native(spec, place)
     lists = {"{recipe.build}": recipe.build_requires, "{recipe.test}": recipe.test_requires}
     named: tuple[str, ...] = getattr(resource, "tools", ())
     tools = list(
-        dict.fromkeys(t for n in named for t in lists.get(n) or _matching(_text(n, cell), lock))
+        dict.fromkeys(
+            tool
+            for name in named
+            for tool in (lists[name] if name in lists else _matching(_text(name, cell), lock))
+        )
     )
+    if isinstance(resource, kinds.Distributions):
+        spare = spec.pop("spare")
+        spec["names"] = [tool for tool in tools if tool not in spare]
+        spec["python"] = layout.python
+        return Wanted(resource.id, resource.why, spec, {}, resource.summary(spec))
     pins = [lock.tool(name) for name in tools]
     folder = spec["path"] if isinstance(resource, kinds.Files) else layout.temp
     rows = [
-        {"name": n, "version": p.version, "sha256": p.sha256, "file": rf"{folder}\{p.file}"}
+        {"name": n, "version": p.version, "sha256": p.sha256, "file": layout.join(folder, p.file)}
         for n, p in zip(tools, pins, strict=True)
     ]
     uploads = {row["name"]: row["file"] for row in rows}

@@ -22,7 +22,7 @@ from pipelines.config import ROOT
 from pipelines.errors import ConfigError, LockError, SetupError
 from pipelines.plan.origin import FileSource, GitSource, PathSource
 from pipelines.plan.recipes import Recipe
-from pipelines.toolchain.lock import Cache, FetchProgress, Tool, obtain, verify
+from pipelines.toolchain.lock import Cache, FetchProgress, Tool, verify
 from pipelines.toolchain.sources import Source
 
 #: 2024-01-01: sources get one time, so that equal trees are equal archives.
@@ -51,14 +51,33 @@ def source_tree(
     if isinstance(source, FileSource):
         path = fetch_file(source, recipe, cache, progress)
         return pack(_archive(path), recipe.exclude, where=source.file)
+    return _git_archive(source, recipe, cache).read_bytes()
+
+
+def fetch_tree(recipe: Recipe, cache: Cache, progress: FetchProgress | None = None) -> None:
+    """Bring the source into the cache; what :func:`source_tree` raises."""
+    if isinstance(recipe.source, FileSource):
+        fetch_file(recipe.source, recipe, cache, progress)
+    elif not isinstance(recipe.source, PathSource):
+        _git_archive(recipe.source, recipe, cache)
+
+
+def _git_archive(source: GitSource, recipe: Recipe, cache: Cache) -> Path:
+    """The commit in the cache, packed as it is sent."""
     path = cache.place(f"{recipe.name}-{source.commit[:12]}.tar.gz", _git_key(recipe, source))
-    if not path.is_file():
-        made = pack(_commit(source), recipe.exclude, where=f"{source.git} {source.commit[:12]}")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
-        part.write_bytes(made)
-        part.replace(path)
-    return path.read_bytes()
+    if path.is_file():
+        return path
+    if cache.offline:
+        raise LockError(
+            f"{recipe.name} {recipe.version} is not here, and nothing is fetched: {path}",
+            advice="Build once without --offline, or bring that file there.",
+        )
+    made = pack(_commit(source), recipe.exclude, where=f"{source.git} {source.commit[:12]}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
+    part.write_bytes(made)
+    part.replace(path)
+    return path
 
 
 def names_if_here(recipe: Recipe, cache: Cache, *, root: Path = ROOT) -> list[str] | None:
@@ -102,8 +121,7 @@ def fetch_file(
 
     if not (path.is_file() and path.stat().st_size == source.size):
         tool = Tool(version=recipe.version, sources=(source,))
-        part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
-        obtain(recipe.name, tool, part, keep, progress)
+        cache.obtain(recipe.name, tool, path, keep, progress)
     return path
 
 

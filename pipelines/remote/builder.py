@@ -17,7 +17,7 @@ import tarfile
 from collections.abc import Generator
 from typing import Any
 
-from . import files, process
+from . import files, gauge, process
 from .members import member_parts, refusal
 from .rpc import idempotent
 
@@ -25,6 +25,27 @@ _VCVARS = (
     r"C:\VS\VC\Auxiliary\Build\vcvarsall.bat",
     r"C:\Program Files*\Microsoft Visual Studio\20*\*\VC\Auxiliary\Build\vcvarsall.bat",
 )
+# PEP 517 without a front end: pip would indent every line and build the metadata twice.
+_BACKEND = """
+import importlib, os, sys
+source, out = sys.argv[1:]
+os.chdir(source)
+system = {}
+if os.path.isfile("pyproject.toml"):
+    try:
+        import tomllib
+    except ImportError:
+        from pip._vendor import tomli as tomllib
+    with open("pyproject.toml", "rb") as file:
+        system = tomllib.load(file).get("build-system", {})
+sys.path[:0] = [os.path.abspath(path) for path in system.get("backend-path", [])]
+sys.argv[1:] = []
+name, _, inside = system.get("build-backend", "setuptools.build_meta:__legacy__").partition(":")
+backend = importlib.import_module(name)
+for part in filter(None, inside.split(".")):
+    backend = getattr(backend, part)
+print("wheel:", backend.build_wheel(out), flush=True)
+"""
 _MARK = "--- environment follows ---"
 
 
@@ -39,8 +60,11 @@ def find_vcvars() -> str:
 def compiler_environment(toolset: str = "") -> dict[str, str]:
     """The environment that vcvarsall.bat leaves, on top of this process' own.
 
-    ``toolset``: a version of MSVC such as 14.38, or nothing for the newest.
+    ``toolset``: a version of MSVC such as 14.38, or nothing for the newest. Elsewhere than on
+    Windows the compiler needs none: it is this process' own.
     """
+    if sys.platform != "win32":
+        return dict(os.environ)
     asked = f" -vcvars_ver={toolset}" if toolset else ""
     script = pathlib.Path(os.environ.get("TEMP", ".")) / f"vcvars-{os.getpid()}.bat"
     # JSON in ASCII: what `set` prints is in a code page that depends on the host's language.
@@ -83,8 +107,9 @@ def unpack_source(archive: str, target: str) -> None:
 def build(spec: dict[str, Any]) -> Generator[Any, None, None]:
     """Run a build; yields log bytes, then ``{"exit", "seconds", "timed_out", "wheels"}``.
 
-    ``spec``: ``directory`` (the job's), ``archive`` (source .tar.gz), ``installer`` (uv.exe),
-    ``python``, ``environment``, ``toolset`` (of MSVC, or "") and ``timeout`` (seconds or ``None``).
+    ``spec``: ``directory`` (the job's), ``archive`` (source .tar.gz), ``installer`` (uv.exe, or ""
+    for the package's own build system alone), ``python``, ``environment``, ``toolset`` (of MSVC, or "") and
+    ``timeout`` (seconds or ``None``). With the result comes ``timeline``, see :mod:`.gauge`.
     """
     job = pathlib.Path(spec["directory"])
     out, source = job / "out", job / "src"
@@ -93,17 +118,26 @@ def build(spec: dict[str, Any]) -> Generator[Any, None, None]:
         shutil.rmtree(out)
     out.mkdir(parents=True)
     environment = {**compiler_environment(spec.get("toolset", "")), **spec["environment"]}
-    command = [spec["installer"], "build", "--wheel", "--no-build-isolation", "--offline"]
-    command += ["--no-cache", "--no-config", "--color", "never"]
-    command += ["--python", spec["python"], "--out-dir", str(out), str(source)]
+    command = _command(spec["installer"], spec["python"], str(out), str(source))
+    measured = gauge.Gauge()
     for item in process.stream(command, env=environment, cwd=str(job), timeout=spec["timeout"]):
         if isinstance(item, dict):
+            item["timeline"] = measured.finish(source)
             found = sorted(out.glob("*.whl"))
             item["wheels"] = [
                 {"path": str(w), "size": w.stat().st_size, "sha256": files.sha256(str(w))}
                 for w in found
             ]
         yield item
+
+
+def _command(installer: str, python: str, out: str, source: str) -> list[str]:
+    """Build the wheel with what that Python has, and nothing from anywhere else."""
+    if installer:
+        command = [installer, "build", "--wheel", "--no-build-isolation", "--offline"]
+        command += ["--no-cache", "--no-config", "--color", "never"]
+        return [*command, "--python", python, "--out-dir", out, source]
+    return [python, "-u", "-c", _BACKEND, source, out]
 
 
 @idempotent

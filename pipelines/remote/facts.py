@@ -66,7 +66,7 @@ def gather(sources: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
     return {**found, "problems": problems}
 
 
-def _memory() -> dict[str, int]:
+def memory() -> dict[str, int]:
     """Bytes of memory, all and free; on Windows also memory plus page file (the commit limit)."""
     if sys.platform == "win32":
         status = _MemoryStatus()
@@ -138,7 +138,7 @@ def facts(path: str = ".") -> dict[str, Any]:
             "pid": os.getpid,
             "cwd": os.getcwd,
             "cpus": lambda: os.cpu_count() or 1,
-            "memory": _memory,
+            "memory": memory,
             "disk": lambda: disk(path),
             "time": time.time,
             "utc_offset": lambda: -time.timezone,

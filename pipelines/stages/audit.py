@@ -25,7 +25,7 @@ def audit(work: Work, wheels: list[Path], detail: dict[str, Any]) -> None:
     for wheel in wheels:
         with fold(f"Audit {wheel.name}"):
             facts = inspect(wheel)
-            checks = gate(facts, work.order.archs, platform=platform)
+            checks = gate(facts, work.archs.effective, platform=platform)
             table = Table(box=None, pad_edge=False, show_header=False)
             for check in checks:
                 mark = "[green]ok[/green]" if check.ok else "[bold red]no[/bold red]"

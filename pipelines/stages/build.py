@@ -10,9 +10,8 @@ from typing import Any
 
 from pipelines.console import bars, console, fold, host_line, safe, say, units_progress
 from pipelines.diagnosis import Settings
-from pipelines.errors import BuildError, RemoteError
+from pipelines.errors import BuildError, RemoteError, TimeUpError
 from pipelines.plan import naming
-from pipelines.plan.archmap import translate
 from pipelines.plan.budget import plan_budget
 from pipelines.plan.hostfacts import HostFacts
 from pipelines.plan.sourcetree import EPOCH, source_tree
@@ -33,6 +32,8 @@ def job_id(source: bytes, work: Work, environment: dict[str, str]) -> str:
     pins = [
         f"{tool}={sha}" for w in work.wanted for tool in w.uploads for sha in [_pin(work, tool)]
     ]
+    if work.provisioned is not None and work.host.existing is not None:  # no pins: what was found
+        pins += [f"{row['id']}={row['found']}" for row in work.provisioned.detail["resources"]]
     wheel = sorted(f"{key}={value}" for key, value in environment.items())
     for text in (*pins, work.order.python, *wheel):
         digest.update(text.encode() + b"\0")
@@ -45,10 +46,9 @@ def _pin(work: Work, tool: str) -> str:
 
 def job_environment(work: Work, jobs: int, threads: int = 1) -> dict[str, str]:
     """The variables a build gets on top of the host's and the compiler's."""
-    recipe, order, layout = work.recipe, work.order, work.layout
+    recipe, layout = work.recipe, work.layout
     stamp = "" if work.host.capabilities.publishable else f".{work.host.name}".replace("-", "")
-    local = naming.local_version(recipe, recipe.cuda, None, stamp)
-    archs = translate(recipe.arch_map, order.archs, recipe.cuda, recipe.name)
+    local = naming.local_version(recipe, recipe.cuda, recipe.torch, stamp)
     return {
         "TEMP": layout.temp,
         "TMP": layout.temp,
@@ -56,7 +56,7 @@ def job_environment(work: Work, jobs: int, threads: int = 1) -> dict[str, str]:
         "CUDA_HOME": layout.cuda,
         "SOURCE_DATE_EPOCH": str(EPOCH),
         "PYTHONUNBUFFERED": "1",
-        **naming.environment(recipe, archs, local=local, jobs=jobs, threads=threads),
+        **naming.environment(recipe, work.archs, local=local, jobs=jobs, threads=threads),
     }
 
 
@@ -79,21 +79,19 @@ def build(work: Work, detail: dict[str, Any]) -> None:
     The log streams into ``build.log`` of the run as it comes, so that it is kept whatever happens.
     Raises :class:`BuildError` with the log's last lines.
     """
-    session, layout = work.session, work.layout
+    session, layout, order = work.session, work.layout, work.order
     jobs, threads = job_budget(work)
     environment = job_environment(work, jobs, threads)
     with bars() as show:
         source = source_tree(work.recipe, work.cache, show)
     job = job_id(source, work, job_environment(work, 1))
-    directory = rf"{layout.build_root}\{job}"
+    directory = layout.join(layout.build_root, job)
     detail |= {"job": job, "directory": directory, "jobs": jobs, "environment": environment}
     detail["source_sha256"] = hashlib.sha256(source).hexdigest()
-    with fold(
-        f"Build {work.recipe.name} for cp{work.order.python.replace('.', '')}: {work.order.archs}"
-    ):
+    with fold(f"Build {order.label}: {order.archs}"):
         say(f"job {job}, {jobs} compile units at a time, in {directory} of {work.host.name}")
         session.call("files.make_dirs", path=directory)
-        archive = rf"{directory}\src-{detail['source_sha256'][:12]}.tar.gz"
+        archive = layout.join(directory, f"src-{detail['source_sha256'][:12]}.tar.gz")
         if session.call("files.stat", path=archive) is None:  # it lands whole, or not at all
             with tempfile.TemporaryDirectory() as scratch:
                 packed = Path(scratch) / "src.tar.gz"
@@ -106,7 +104,7 @@ def build(work: Work, detail: dict[str, Any]) -> None:
             "python": layout.python,
             "environment": environment,
             "toolset": "",
-            "timeout": None,
+            "timeout": None if order.minutes is None else order.minutes * 60,
         }
         settings = Settings(
             jobs=jobs,
@@ -119,6 +117,12 @@ def build(work: Work, detail: dict[str, Any]) -> None:
             lambda now, fresh: _follow(work, _changed(spec, settings, now), detail, fresh=fresh),
             work.run.path / "build.log",
             detail,
+        )
+    if result.get("timed_out"):
+        raise TimeUpError(
+            f"the build was ended after {order.minutes:g} minutes, as --minutes says: "
+            f"{detail['units'].get('done', 0)} of {detail['units'].get('total') or '?'} units",
+            advice="Finished units are kept: the same command goes on from them.",
         )
     if not result["wheels"]:
         raise BuildError("the build succeeded but left no wheel", advice="Is it a wheel project?")
@@ -157,6 +161,7 @@ def _follow(
                 if isinstance(line, dict):
                     detail |= {"units": units, "attempt": job.attempt, "lost": job.lost}
                     detail |= {"exit": line["exit"], "wheels": line["wheels"]}
+                    detail["timeline"] = line.get("timeline", {})
                     tail[:] = last_lines(path, TAIL)  # also what came before we did
                     return line, job.base
                 tail.append(safe(line, 500))

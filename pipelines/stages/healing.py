@@ -29,7 +29,7 @@ def until_healed(
     while True:
         result, begin = once(settings, bool(tried))
         detail["healed"] = story(tried)
-        if not result["exit"]:
+        if not result["exit"] or result.get("timed_out"):
             return result
         with log.open("rb") as stream:
             above = sum(piece.count(b"\n") for piece in _pieces(stream, begin))

@@ -35,19 +35,22 @@ def test(work: Work, detail: dict[str, Any]) -> None:
     suite, expected = suite_files(work.recipe.smoke), expectations(work, wheel)
     told = json.dumps([work.run.id, suite, expected], sort_keys=True)
     name = hashlib.sha256(told.encode()).hexdigest()[:12]
-    directory = rf"{layout.build_root}\smoke-{name}"
+    directory = layout.join(layout.build_root, f"smoke-{name}")
     with fold(f"Smoke test {wheel.name} on {work.host.name}"):
-        target = rf"{directory}-wheel\{wheel.name}"
-        work.session.call("files.make_dirs", path=rf"{directory}-wheel")
+        target = layout.join(f"{directory}-wheel", wheel.name)
+        work.session.call("files.make_dirs", path=f"{directory}-wheel")
         work.session.put(wheel, target)
         lock = work.cache.lock
         spec = {
-            "directory": rf"{directory}\t",
+            "directory": layout.join(directory, "t"),
             "installer": layout.uv,
             "python": layout.python,
             "wheels": layout.wheels,
             "wheel": target,
-            "packages": [f"{t}=={lock.tool(t).version}" for t in work.recipe.test_requires],
+            "packages": []
+            if work.host.existing
+            else [f"{t}=={lock.tool(t).version}" for t in work.recipe.test_requires],
+            "system": work.host.existing is not None,
             "suite": suite,
             "expect": expected,
             "environment": {
@@ -84,23 +87,25 @@ def _clean(work: Work, directory: str) -> None:
 
 
 def suite_files(name: str) -> dict[str, str]:
-    """The suite as it is shipped: its files by name, and the fat-binary reader it uses."""
+    """The suite as it is shipped, with what all share and the fat-binary reader, by file name."""
     folder = _SUITES / name
     kept = [path for path in sorted(folder.glob("*")) if path.suffix in (".py", ".ini")]
+    shared = sorted((_SUITES / "common").glob("*.py"))
     files = {path.name: path.read_text("utf-8") for path in kept}
-    if not files:
+    if not kept:
         raise ConfigError(f"no smoke suite in {folder}", advice="Mend smoke in the recipe.")
-    return files | {"fatbin.py": Path(fatbin.__file__).read_text("utf-8")}
+    shared.append(Path(fatbin.__file__))
+    return {path.name: path.read_text("utf-8") for path in shared} | files
 
 
 def expectations(work: Work, wheel: Path) -> dict[str, Any]:
     """What the suite compares the installed wheel with."""
-    facts = inspect(wheel)
+    facts, archs = inspect(wheel), work.archs.effective
     return {
         "distribution": work.recipe.name,
         "version": str(facts.version),
-        "archs": list(work.order.archs.sass),
-        "ptx": list(work.order.archs.ptx),
+        "archs": list(archs.sass),
+        "ptx": list(archs.ptx),
         "platform": "win_amd64" if work.host.capabilities.windows else None,
     }
 

@@ -9,9 +9,12 @@ from typing import Any
 
 from pipelines.config import ROOT, Config
 from pipelines.hosts.base import Host, Session
+from pipelines.plan.archmap import Translated, translate
 from pipelines.plan.archs import ArchList
 from pipelines.plan.recipes import Recipe
 from pipelines.plan.resources import (
+    EXISTING_FILE,
+    RESOURCES_FILE,
     Layout,
     Place,
     Resources,
@@ -34,16 +37,25 @@ class Order:
     archs: ArchList
     jobs: int | None
     """Compile units at a time; ``None`` means the host's cores."""
+    version: str = ""
+    """Of the package; empty when the source tree says it."""
+    torch: str | None = None
+    cuda: str = ""
+    minutes: float | None = None
+    """After which a build is ended, to be gone on with by the next; ``None``: never."""
 
     @property
-    def place(self) -> tuple[str, str, str]:
+    def place(self) -> tuple[str | None, ...]:
         """What one session on one host serves."""
-        return self.host, self.recipe, self.python
+        return self.host, self.recipe, self.python, self.version, self.torch, self.cuda
 
     @property
     def label(self) -> str:
-        """Names runs: ``smoke-attention-cp311``."""
-        return f"{self.recipe}-cp{self.python.replace('.', '')}"
+        """Names runs: ``smoke-attention-cp311``, ``flash-attn-2.8.3-cp312-torch2.8-cu128``."""
+        parts = [self.recipe, self.version, f"cp{self.python.replace('.', '')}"]
+        if self.torch:
+            parts += [f"torch{self.torch}", f"cu{self.cuda.replace('.', '')}"]
+        return "-".join(filter(None, parts))
 
 
 class Work:
@@ -86,10 +98,16 @@ class Work:
             self._facts = self.session.call("facts.facts")
         return self._facts
 
+    @property
+    def archs(self) -> Translated:
+        """The architectures as the package understands them."""
+        recipe = self.recipe
+        return translate(recipe.arch_map, self.order.archs, recipe.cuda, recipe.name)
+
     @cached_property
     def resources(self) -> Resources:
-        """``resources.yaml``."""
-        return load_resources()
+        """What is wanted of hosts of this kind."""
+        return load_resources(RESOURCES_FILE if self.host.existing is None else EXISTING_FILE)
 
     @cached_property
     def place(self) -> Place:
@@ -99,6 +117,8 @@ class Work:
             python=self.order.python,
             cuda=self.recipe.cuda,
             executable=self.host.executable,
+            torch=self.recipe.torch,
+            existing=self.host.existing,
         )
 
     @cached_property
@@ -118,6 +138,10 @@ class Work:
             self._run = Run.open(self.out)
         return self._run
 
+    def open_run(self, name: str) -> None:
+        """Go on with a run of an earlier command: a name below ``out``, or a run's directory."""
+        self._run = Run.find(self.out, name)
+
     def new_run(self) -> Run:
         """Begin a run, or go on with one of the same order that was cut off in its build."""
         order = self.order
@@ -125,6 +149,8 @@ class Work:
             "host": order.host,
             "recipe": order.recipe,
             "python": order.python,
+            "version": order.version,
+            "torch": order.torch,
             "archs": str(order.archs),
             "cuda": self.recipe.cuda,
             "jobs": order.jobs,

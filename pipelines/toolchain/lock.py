@@ -11,6 +11,7 @@ from __future__ import annotations
 import hashlib
 import os
 import re
+import shutil
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
@@ -150,9 +151,19 @@ def default_cache() -> Path:
 class Cache:
     """Verified downloads below ``root``; safe for several threads and processes."""
 
-    def __init__(self, lock: ToolchainLock, root: Path | None = None) -> None:
+    def __init__(
+        self,
+        lock: ToolchainLock,
+        root: Path | None = None,
+        *,
+        wheelhouse: Path | None = None,
+        offline: bool = False,
+    ) -> None:
+        """``wheelhouse`` is looked into first; ``offline`` forbids the network."""
         self.lock = lock
         self.root = root or default_cache()
+        self.wheelhouse = wheelhouse
+        self.offline = offline
 
     def path(self, name: str) -> Path:
         """Where tool ``name`` is, or will be, in the cache."""
@@ -196,9 +207,40 @@ class Cache:
             part.replace(path)
 
         if not self._present(name):
-            part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
-            obtain(name, tool, part, keep, progress)
+            self.obtain(name, tool, path, keep, progress)
         return path
+
+    def obtain(
+        self,
+        name: str,
+        tool: Tool,
+        path: Path,
+        keep: Callable[[Path, Source], None],
+        progress: FetchProgress | None = None,
+    ) -> None:
+        """As :func:`obtain`, beside ``path``; from the wheelhouse, should it have the file."""
+        part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
+        if self.wheelhouse is not None and (here := self.wheelhouse / tool.file).is_file():
+            try:
+                part.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copyfile(here, part)
+                keep(part, tool.sources[0])
+            except LockError as error:
+                raise LockError(
+                    f"{here}: {error.message}", advice="Replace it: invoke wheelhouse fetches it."
+                ) from None
+            finally:
+                part.unlink(missing_ok=True)
+            return
+        if self.offline:
+            where = f", nor in {self.wheelhouse}" if self.wheelhouse else ""
+            raise LockError(
+                f"{name} {tool.version} is not here, and nothing is fetched: {tool.file} is not in "
+                f"{self.root}{where}",
+                advice="On a connected machine type: invoke wheelhouse DIR, bring the directory "
+                "here, and name it with --wheelhouse.",
+            )
+        obtain(name, tool, part, keep, progress)
 
 
 def obtain(

@@ -12,6 +12,7 @@ import pytest
 
 from pipelines.config import Config
 from pipelines.errors import HostError, LockError, ProvisionError, StorageError
+from pipelines.hostconfig import Existing
 from pipelines.hosts.base import Capabilities, Session
 from pipelines.hosts.channel import bootstrap_command, open_session
 from pipelines.hosts.sandbox.wsman import WsmanServer, write_credentials
@@ -51,6 +52,7 @@ class SimulatedHost:
     name = "simulated"
     evidence = "F"
     executable = sys.executable
+    existing: Existing | None = None
     capabilities = Capabilities(windows=True, msvc=True, gpu=False, publishable=False)
 
     def __init__(self, server: WsmanServer) -> None:
@@ -90,6 +92,8 @@ def work(tmp_path: Path) -> Iterator[Work]:
             cuda=temp,
             python=sys.executable,
             marker=str(tmp_path / "restart.json"),
+            sccache="",
+            compile_cache=temp,
         )
         yield made
         made.close()

@@ -18,6 +18,7 @@ LAYERS = (
     {"hosts", "plan", "wheels", "diagnosis", "reports"},
     {"stages", "doctor"},
     {"pipeline", "caches"},
+    {"commandline"},
     {"tasks"},
 )
 LEVEL = {name: level for level, names in enumerate(LAYERS) for name in names}

@@ -24,6 +24,7 @@ from pipelines.console import say
 from pipelines.doctor import diagnose, inspect, machine, paths, report, run, services, thresholds
 from pipelines.doctor.model import LEVELS, Facts, Order, Verdict, worst
 from pipelines.errors import ConfigError, HostError, RemoteError, SetupError
+from pipelines.hostconfig import Existing
 from pipelines.hosts.base import Capabilities, Session
 from pipelines.pipeline import take_order
 from pipelines.plan.compat import load_compat
@@ -843,6 +844,7 @@ class Host:
     name = "lab1"
     evidence = "W"
     executable = r"C:\wcw\python\python.exe"
+    existing: Existing | None = None
 
     def __init__(self, connect: Callable[[], Any], **capabilities: bool) -> None:
         have = {"windows": True, "msvc": True, "gpu": False, "publishable": True, "services": True}

@@ -15,6 +15,7 @@ from pipelines.errors import ConfigError, LockError
 from pipelines.plan import kinds
 from pipelines.plan.recipes import load_recipe
 from pipelines.plan.resources import (
+    EXISTING_FILE,
     RESOURCES_FILE,
     Place,
     Wanted,
@@ -59,11 +60,11 @@ def complete(lock: ToolchainLock) -> ToolchainLock:
 
 
 def test_the_shipped_file_uses_every_kind() -> None:
-    made = load_resources()
+    made = [r for file in (RESOURCES_FILE, EXISTING_FILE) for r in load_resources(file).resources]
     known = typing.get_args(typing.get_args(kinds.AnyResource)[0])
-    assert {type(resource) for resource in made.resources} == set(known)
+    assert {type(resource) for resource in made} == set(known)
     remote = Path(kinds.__file__).parents[1] / "remote/resources"
-    assert {r.kind for r in made.resources} <= {path.stem for path in remote.glob("*.py")}
+    assert {r.kind for r in made} <= {path.stem for path in remote.glob("*.py")}
 
 
 @pytest.mark.parametrize(

@@ -23,6 +23,7 @@ from typing import IO, Any
 
 from pipelines.config import ROOT, SandboxHost
 from pipelines.errors import HostError
+from pipelines.hostconfig import Existing
 from pipelines.hosts.base import Capabilities, Events, Session
 from pipelines.hosts.sandbox import image
 from pipelines.hosts.sandbox.wine import Prefix
@@ -53,6 +54,7 @@ class Sandbox:
 
     capabilities = Capabilities(windows=True, msvc=False, gpu=False, publishable=False)
     evidence = "B"
+    existing: Existing | None = None
 
     def __init__(
         self,

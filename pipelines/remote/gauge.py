@@ -1,0 +1,132 @@
+"""How a build used the machine: when each unit was compiled, how busy cores and memory were.
+
+``{"units": [[name, start, end], ...], "samples": [[t, busy, used], ...], "cpus", "memory"}``, in
+seconds since the build began, shares of all cores, and bytes. Units come from ``.ninja_log``, which
+ninja writes, as does whatever else builds and wants to be seen.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import os
+import pathlib
+import sys
+import threading
+import time
+from typing import Any
+
+from . import facts
+
+_EVERY = 2.0  # seconds
+_MOST_SAMPLES = 600  # beyond that every second one is dropped, and they come half as often
+_MOST_UNITS = 2000
+_UNITS = (".o", ".obj", ".cubin", ".ptx")
+
+
+class Gauge:
+    """Measures from its making until :meth:`finish`."""
+
+    def __init__(self) -> None:
+        self._began = time.time()
+        self._clock = time.monotonic()
+        self._samples: list[list[float]] = []
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._sample, daemon=True)
+        self._thread.start()
+
+    def _sample(self) -> None:
+        every = _EVERY
+        with contextlib.suppress(OSError, ValueError, AttributeError):  # no figures, but a build
+            before = processor_times()
+            while not self._done.wait(every):
+                now = processor_times()
+                busy, total = now[0] - before[0], now[1] - before[1]
+                before = now
+                share = busy / total if total else 0.0
+                at = time.monotonic() - self._clock
+                self._samples.append([round(at, 1), round(share, 3), float(memory()[0])])
+                if len(self._samples) >= _MOST_SAMPLES:
+                    self._samples = self._samples[1::2]
+                    every *= 2
+
+    def finish(self, tree: pathlib.Path) -> dict[str, Any]:
+        """Stop, and tell; ``tree`` is where the build took place."""
+        self._done.set()
+        self._thread.join(5)
+        units: list[list[Any]] = []
+        for log in sorted(tree.glob("build/**/.ninja_log")):
+            with contextlib.suppress(OSError, ValueError):
+                units += ninja_units(log, self._began)
+        told: dict[str, Any] = {"units": sorted(units, key=lambda u: u[1])[:_MOST_UNITS]}
+        told |= {"samples": list(self._samples), "cpus": os.cpu_count() or 1, "memory": 0}
+        with contextlib.suppress(OSError, AttributeError):
+            told["memory"] = memory()[1]
+        return told
+
+
+def ninja_units(log: pathlib.Path, began: float) -> list[list[Any]]:
+    """The objects that were made after ``began`` (seconds since the epoch).
+
+    A line is ``start end mtime output hash`` with milliseconds since that ninja started, which is
+    not written down: it is found from the time at which the objects were last changed.
+    https://ninja-build.org/manual.html (version 5 to 7 of the log)
+    """
+    rows: dict[str, tuple[float, float]] = {}
+    for line in log.read_text("utf-8", "replace").splitlines():
+        parts = line.split("\t")
+        if len(parts) == 5 and parts[0].isdecimal() and parts[1].isdecimal():  # noqa: PLR2004
+            rows[parts[3]] = (int(parts[0]) / 1000, int(parts[1]) / 1000)
+    made: dict[str, float] = {}
+    for output in rows:
+        path = log.parent / output  # an absolute one stays what it is
+        if path.suffix in _UNITS and path.is_file():
+            made[output] = path.stat().st_mtime
+    fresh = [output for output, at in made.items() if at >= began - 1]
+    if not fresh:
+        return []
+    zero = max(made[output] - rows[output][1] for output in fresh) - began
+    return [
+        [pathlib.PurePath(name.replace("\\", "/")).name, *(round(t + zero, 2) for t in rows[name])]
+        for name in fresh
+    ]
+
+
+class _Time(ctypes.Structure):
+    """FILETIME."""
+
+    _fields_ = (("low", ctypes.c_uint32), ("high", ctypes.c_uint32))
+
+    @property
+    def value(self) -> int:
+        return int(self.high) << 32 | int(self.low)
+
+
+def processor_times() -> tuple[float, float]:
+    """Busy and all time of all cores together, in units of the platform's own."""
+    if sys.platform == "win32":
+        idle, kernel, user = _Time(), _Time(), _Time()
+        ctypes.windll.kernel32.GetSystemTimes(
+            ctypes.byref(idle), ctypes.byref(kernel), ctypes.byref(user)
+        )
+        total = kernel.value + user.value  # the kernel's holds the idle time
+        return float(total - idle.value), float(total)
+    with open("/proc/stat", encoding="ascii") as file:  # noqa: PTH123
+        fields = [int(word) for word in file.readline().split()[1:9]]
+    waits = fields[3] + fields[4]  # idle, and idle with a disk at work
+    return float(sum(fields) - waits), float(sum(fields))
+
+
+def memory() -> tuple[int, int]:
+    """Bytes that are in use and bytes that there are; on Windows of the commit limit."""
+    told = facts.memory()
+    if "commit_limit" in told:
+        return told["commit_limit"] - told["commit_available"], told["commit_limit"]
+    if sys.platform == "win32":
+        return 0, 0
+    available = told["available"]
+    with contextlib.suppress(OSError, ValueError):
+        for line in pathlib.Path("/proc/meminfo").read_text("ascii").splitlines():
+            if line.startswith("MemAvailable:"):
+                available = int(line.split()[1]) * 1024
+    return told["total"] - available, told["total"]

@@ -1,0 +1,90 @@
+"""Python packages that must be there already: ``{names, python, torch, cuda}``. Never installed.
+
+Nothing is imported: torch takes seconds, and a broken one ends the process that asks. Its version
+and CUDA release are read from ``torch/version.py``.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from ..process import capture
+from . import RefusedError
+
+_TIMEOUT = 60.0
+# Run by the very Python that builds: it alone knows where it looks.
+_ASK = """
+import importlib.metadata, importlib.util, json, pathlib, sys
+found = {}
+for name in sys.argv[1:]:
+    try:
+        found[name] = importlib.metadata.version(name)
+    except importlib.metadata.PackageNotFoundError:
+        pass
+cuda = ""
+if "torch" in found:
+    place = importlib.util.find_spec("torch").submodule_search_locations[0]
+    for line in (pathlib.Path(place) / "version.py").read_text().splitlines():
+        if line.startswith("cuda"):
+            cuda = line.partition("=")[2].strip().strip("'\\"")
+print("ANSWER" + json.dumps({"found": found, "cuda": cuda}))
+"""
+
+
+def installed(python: str, names: list[str]) -> dict[str, str]:
+    """Versions of those of ``names`` that are there; under ``torch's CUDA`` its CUDA release."""
+    code, output = capture([python, "-c", _ASK, *names], timeout=_TIMEOUT)
+    for line in output.splitlines():
+        if line.startswith("ANSWER"):
+            told = json.loads(line[len("ANSWER") :])
+            extra = {"torch's CUDA": str(told["cuda"])} if "torch" in told["found"] else {}
+            return {**told["found"], **extra}
+    raise RuntimeError(f"{python} left with {code}: {output.strip()[-300:]}")
+
+
+def check(spec: dict[str, Any]) -> dict[str, Any]:
+    """Compare with what is there."""
+    have = installed(spec["python"], spec["names"])
+    wrong = _wrong(spec, have)
+    found = ", ".join(f"{name} {version}" for name, version in have.items())
+    return {"ok": not wrong, "found": f"{found}{'; ' if found and wrong else ''}{wrong}" or "none"}
+
+
+def _wrong(spec: dict[str, Any], have: dict[str, str]) -> str:
+    missing = [name for name in spec["names"] if name not in have]
+    if missing:
+        return f"not there: {', '.join(missing)}"
+    if "torch" in spec["names"]:
+        asked = (spec["torch"], spec["cuda"])
+        there = (_release(have["torch"]), _release(have["torch's CUDA"]))
+        if asked != there:
+            return f"that is torch {there[0]} for CUDA {there[1] or 'none'}"
+    return ""
+
+
+def _release(version: str) -> str:
+    found = re.match(r"\d+\.\d+", version)
+    return found[0] if found else ""
+
+
+def plan(spec: dict[str, Any]) -> str:
+    """What a person has to do."""
+    return f"not ours to install: {_advice(spec, installed(spec['python'], spec['names']))}"
+
+
+def apply(spec: dict[str, Any]) -> None:
+    """Refuse, with the command that would help."""
+    have = installed(spec["python"], spec["names"])
+    raise RefusedError("this environment is used as it is", advice=_advice(spec, have))
+
+
+def _advice(spec: dict[str, Any], have: dict[str, str]) -> str:
+    missing = [name for name in spec["names"] if name not in have]
+    if missing:
+        return f"type: {spec['python']} -m pip install {' '.join(missing)}"
+    torch, cuda = _release(have.get("torch", "")), _release(have.get("torch's CUDA", ""))
+    if not cuda:
+        return "this torch has no CUDA: install one of its CUDA builds"
+    return f"ask for what is there: --torch {torch} --cuda {cuda}"

@@ -1,0 +1,39 @@
+"""Refuses a build that cannot work, before anything is started for it."""
+
+from __future__ import annotations
+
+from pipelines.console import bars, say
+from pipelines.errors import ConfigError
+from pipelines.plan.hostfacts import HostFacts
+from pipelines.plan.matrix import Cell, Ground, judge
+from pipelines.plan.sourcetree import fetch_tree, names_if_here
+from pipelines.stages.work import Work
+
+
+def refuse_unbuildable(work: Work) -> None:
+    """Judge the order as ``invoke plan`` would, with the host's own facts.
+
+    Raises :class:`ConfigError` with the first rule that rejects it, its source, and what would
+    work; prints what is to be minded. The rules are Windows': elsewhere nothing is judged.
+    """
+    if not work.host.capabilities.windows:
+        return
+    order, recipe = work.order, work.recipe
+    with bars() as show:
+        fetch_tree(recipe, work.cache, show)
+    cell = Cell(order.label, order.python, order.torch or "", recipe.cuda, order.archs)
+    ground = Ground(
+        host=HostFacts.told(work.facts, name=work.host.name),
+        build_root=work.layout.build_root,
+        toolkits=frozenset({recipe.cuda}),  # provisioning says so if it has none
+        names=names_if_here(recipe, work.cache),
+        jobs=order.jobs,
+    )
+    (judged,) = judge(recipe, [cell], ground)
+    for finding in judged.findings:
+        if finding.error:
+            raise ConfigError(
+                f"{order.label} cannot be built: {finding.says} ({finding.source})",
+                advice=f"{finding.cure[:1].upper()}{finding.cure[1:]}. invoke plan shows what can.",
+            )
+        say(f"mind: {finding.says}", style="yellow")

@@ -1,0 +1,278 @@
+"""The controller's own machine as a host, and environments that are used as they are."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.config import LocalHost
+from pipelines.errors import ConfigError, HostError, RemoteError
+from pipelines.hostconfig import Existing
+from pipelines.hosts.local import ThisMachine
+from pipelines.plan.recipes import for_cell, load_recipe
+from pipelines.plan.resources import (
+    EXISTING_FILE,
+    Place,
+    layout_of,
+    load_resources,
+    wanted_resources,
+)
+from pipelines.remote import gauge
+from pipelines.remote.resources import RefusedError, distributions, program
+from pipelines.toolchain.lock import load_lock
+
+
+def host(tmp_path: Path, **keys: Any) -> ThisMachine:
+    settings = {"kind": "local", "python": sys.executable, "root": str(tmp_path)} | keys
+    return ThisMachine("here", LocalHost.model_validate(settings))
+
+
+def toolkit(folder: Path, release: str = "13.0") -> Path:
+    nvcc = folder / "bin/nvcc"
+    nvcc.parent.mkdir(parents=True)
+    nvcc.write_text(f"#!/bin/sh\necho 'Cuda compilation tools, release {release}, V{release}.48'\n")
+    nvcc.chmod(0o755)
+    return folder
+
+
+def test_a_session_runs_our_code_in_that_python(tmp_path: Path) -> None:
+    with host(tmp_path).connect() as session:
+        facts = session.call("facts.facts")
+        assert facts["executable"] == sys.executable
+        assert facts["pid"] != os.getpid()
+        session.call("files.make_dirs", path=str(tmp_path / "b"))
+        (tmp_path / "here").write_bytes(b"1234")
+        session.put(tmp_path / "here", str(tmp_path / "b" / "there"))
+        assert (tmp_path / "b" / "there").read_bytes() == b"1234"
+        with pytest.raises(RemoteError, match="defines no function"):
+            session.call("files.nothing")
+
+
+def test_a_python_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is no program /none/python"):
+        host(tmp_path, python="/none/python")
+
+
+def test_a_program_that_is_no_python(tmp_path: Path) -> None:
+    with pytest.raises(HostError):
+        host(tmp_path, python="/bin/true").connect()
+
+
+def test_a_link_into_a_virtual_environment_stays_one(tmp_path: Path) -> None:
+    """What it points to would not know the packages."""
+    (tmp_path / "python").symlink_to(sys.executable)
+    assert host(tmp_path, python=str(tmp_path / "python")).executable == str(tmp_path / "python")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a Windows can be made ready")
+def test_without_python_only_windows_can_be_made_ready(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="only a Windows") as caught:
+        host(tmp_path, python=None)
+    assert "python: /path/to/" in caught.value.advice
+
+
+def test_it_is_not_restarted(tmp_path: Path) -> None:
+    made = host(tmp_path)
+    with made.connect() as session, pytest.raises(HostError, match="not restarted from here"):
+        made.restart(session)
+
+
+def test_where_the_toolkit_is_looked_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("CUDA_PATH", "CUDA_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("PATH", str(tmp_path / "nothing"))
+    monkeypatch.setattr(shutil, "which", lambda name: sys.executable if "py" in name else "")
+    one, two = toolkit(tmp_path / "one"), toolkit(tmp_path / "two")
+    monkeypatch.setenv("CUDA_HOME", str(one))
+    existing = host(tmp_path).existing
+    assert existing is not None
+    assert existing.toolkit == str(one)
+    named = host(tmp_path, cuda=str(two)).existing
+    assert named is not None
+    assert named.toolkit == str(two)
+    with pytest.raises(ConfigError, match="cuda: there is no"):
+        host(tmp_path, cuda=str(tmp_path / "three"))
+
+
+# -- what is wanted of it --------------------------------------------------------------------------
+
+CAN = dict.fromkeys(("windows", "msvc", "gpu", "publishable", "services", "toolkit"), False)
+LINUX = Place(
+    capabilities=CAN | {"toolkit": True},
+    python="3.12",
+    cuda="13.0",
+    torch="2.11",
+    executable="/env/bin/python",
+    existing=Existing(root="/r", toolkit="/cuda", sccache="/bin/sccache"),
+)
+WINDOWS = Place(
+    capabilities=CAN | {"windows": True, "msvc": True},
+    python="3.12",
+    cuda="12.8",
+    torch="2.8",
+    executable=r"C:\env\python.exe",
+    existing=Existing(root="C:/wcw"),
+)
+
+
+def wanted(place: Place) -> dict[str, dict[str, Any]]:
+    recipe = for_cell(load_recipe("flash-attn"), cuda=place.cuda, torch=place.torch)
+    made = wanted_resources(load_resources(EXISTING_FILE), recipe, load_lock(), place)
+    return {one.id: one.spec for one in made}
+
+
+def test_on_linux_nothing_is_installed() -> None:
+    specs = wanted(LINUX)
+    assert [*specs] == ["build root", "temp", "environment", "CUDA compiler"]
+    assert specs["CUDA compiler"]["path"] == "/cuda/bin/nvcc"
+    assert specs["CUDA compiler"]["check"]["prints"] == "release 13.0,"
+    environment = specs["environment"]
+    assert environment["python"] == "/env/bin/python"
+    assert {"torch", "ninja", "einops", "pytest"} <= set(environment["names"])
+    assert "colorama" not in environment["names"]
+    assert (environment["torch"], environment["cuda"]) == ("2.11", "13.0")
+    layout = layout_of(load_resources(EXISTING_FILE), LINUX)
+    assert layout.join(layout.build_root, "job") == "/r/b/job"
+    assert (layout.uv, layout.sccache) == ("", "/bin/sccache")
+
+
+def test_on_windows_a_toolkit_is_unpacked_where_there_is_none() -> None:
+    specs = wanted(WINDOWS)
+    assert [*specs] == ["build root", "temp", "environment", "CUDA toolkit"]
+    assert specs["CUDA toolkit"]["path"] == r"C:\wcw\cuda\12.8"
+    layout = layout_of(load_resources(EXISTING_FILE), WINDOWS)
+    assert layout.cuda == r"C:\wcw\cuda\12.8"
+    assert layout.join(layout.build_root, "job") == r"C:\wcw\b\job"
+
+
+def test_releases_of_a_cell() -> None:
+    recipe = load_recipe("flash-attn")
+    assert for_cell(recipe, cuda="13.0", torch="2.11").torch == "2.11"
+    assert for_cell(recipe) == recipe
+    with pytest.raises(ConfigError, match=r"--cuda 11.8: flash-attn .* works with cuda >=12.0"):
+        for_cell(recipe, cuda="11.8")
+    with pytest.raises(ConfigError, match=r"--torch 2: expected MAJOR\.MINOR"):
+        for_cell(recipe, torch="2")
+    with pytest.raises(ConfigError, match="built without torch"):
+        for_cell(load_recipe("smoke-attention"), torch="2.8")
+
+
+# -- on the host -----------------------------------------------------------------------------------
+
+
+def nvcc(tmp_path: Path, release: str) -> dict[str, Any]:
+    path = str(toolkit(tmp_path / release, release) / "bin/nvcc")
+    check = {"command": [path, "--version"], "prints": r"release 13\.0,"}
+    return {"path": path, "check": check, "otherwise": "ask for it with --cuda"}
+
+
+def test_a_program_that_is_there(tmp_path: Path) -> None:
+    assert program.check(nvcc(tmp_path, "13.0")) == {"ok": True, "found": "release 13.0,"}
+    other = nvcc(tmp_path, "12.4")
+    found = program.check(other)
+    assert not found["ok"]
+    assert "release 12.4" in found["found"]
+    missing = other | {"path": str(tmp_path / "none")}
+    assert program.check(missing) == {"ok": False, "found": "nothing"}
+    assert "ask for it with --cuda" in program.plan(other)
+    with pytest.raises(RefusedError, match="as it is there"):
+        program.apply(other)
+
+
+def environment(tmp_path: Path, torch: str | None, cuda: str = "13.0") -> dict[str, Any]:
+    """A Python whose packages are what it is said to have."""
+    site = tmp_path / "site"
+    for name, version in (("ninja", "1.13"), *([("torch", torch)] if torch else [])):
+        folder = site / f"{name}-{version}.dist-info"
+        folder.mkdir(parents=True)
+        (folder / "METADATA").write_text(f"Name: {name}\nVersion: {version}\n")
+    if torch:
+        (site / "torch").mkdir()
+        (site / "torch/__init__.py").write_text("raise SystemExit('imported')")
+        (site / "torch/version.py").write_text(f"__version__ = {torch!r}\ncuda = '{cuda}'\n")
+    python = tmp_path / "python"
+    python.write_text(f'#!/bin/sh\nPYTHONPATH={site} exec {sys.executable} -S "$@"\n')
+    python.chmod(0o755)
+    asked = {"torch": "2.11", "cuda": "13.0"}
+    return {"names": ["ninja", "torch"], "python": str(python), **asked}
+
+
+def test_distributions_that_are_there(tmp_path: Path) -> None:
+    spec = environment(tmp_path, "2.11.0+cu130")
+    found = distributions.check(spec)
+    assert found["ok"]
+    assert "torch 2.11.0+cu130" in found["found"]
+
+
+@pytest.mark.parametrize(
+    ("torch", "cuda", "found", "advice"),
+    [
+        (None, "", "not there: torch", "-m pip install torch"),
+        ("2.8.0+cu128", "12.8", "torch 2.8 for CUDA 12.8", "--torch 2.8 --cuda 12.8"),
+        ("2.11.0+cpu", "", "for CUDA none", "has no CUDA"),
+    ],
+)
+def test_distributions_that_are_not(
+    tmp_path: Path, torch: str | None, cuda: str, found: str, advice: str
+) -> None:
+    spec = environment(tmp_path, torch, cuda)
+    told = distributions.check(spec)
+    assert not told["ok"]
+    assert found in told["found"]
+    with pytest.raises(RefusedError) as caught:
+        distributions.apply(spec)
+    assert advice in caught.value.advice
+    assert advice in distributions.plan(spec)
+
+
+# -- how a build used the machine ------------------------------------------------------------------
+
+
+def test_units_of_a_ninja_log(tmp_path: Path) -> None:
+    rows = []
+    began = 1_700_000_000.0
+    for number, (start, end) in enumerate([(0, 2000), (500, 4000), (2000, 9000)]):
+        out = tmp_path / f"unit{number}.o"
+        out.touch()
+        os.utime(out, (began + 10 + end / 1000,) * 2)
+        rows.append(f"{start}\t{end}\t0\t{out}\tabc")
+    old = tmp_path / "old.o"
+    old.touch()
+    os.utime(old, (began - 100,) * 2)
+    rows += [f"0\t100\t0\t{old}\tabc", "0\t9\t0\tgone.o\tabc", "damaged", "x\ty\t0\tz.o\t0"]
+    log = tmp_path / ".ninja_log"
+    log.write_text("# ninja log v5\n" + "\n".join(rows) + "\n")
+    units = gauge.ninja_units(log, began)
+    assert units == [["unit0.o", 10.0, 12.0], ["unit1.o", 10.5, 14.0], ["unit2.o", 12.0, 19.0]]
+
+
+def test_a_gauge_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gauge, "_EVERY", 0.05)
+    measured = gauge.Gauge()
+    deadline = 20
+    while len(measured._samples) < 3 and deadline:
+        sum(range(1_000_000))
+        deadline -= 1
+    told = measured.finish(tmp_path)
+    json.dumps(told)
+    assert told["units"] == []
+    assert told["samples"]
+    assert all(0 <= busy <= 1 and used > 0 for _, busy, used in told["samples"])
+    assert told["cpus"] == os.cpu_count()
+    assert told["memory"] > 100 << 20
+
+
+def test_a_gauge_does_not_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gauge, "_MOST_SAMPLES", 8)
+    monkeypatch.setattr(gauge, "_EVERY", 0.001)
+    measured = gauge.Gauge()
+    while len(measured._samples) < 7:
+        pass
+    measured._done.wait(0.2)
+    assert len(measured.finish(tmp_path)["samples"]) < 8
