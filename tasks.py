@@ -13,7 +13,16 @@ from invoke.collection import Collection
 from invoke.context import Context
 from invoke.tasks import task
 
-from pipelines.commandline import CELL, FETCH, OneOrder, guarded, number, order_task, settle
+from pipelines.commandline import (
+    CELL,
+    FETCH,
+    OneOrder,
+    amount,
+    guarded,
+    number,
+    order_task,
+    settle,
+)
 
 __all__ = ["OneOrder"]  # invoke.yaml names it
 
@@ -168,7 +177,7 @@ def cache(work: Any, prune: bool = False, days: str = "14") -> None:
     from pipelines import caches
 
     if prune:
-        caches.prune(work, caches.read_days(days))
+        caches.prune(work, amount("days", days) or 0.0)
     else:
         caches.show(work)
 

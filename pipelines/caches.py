@@ -12,7 +12,6 @@ from rich.table import Table
 
 from pipelines.config import SandboxHost
 from pipelines.console import console, safe, say
-from pipelines.errors import ConfigError
 from pipelines.stages.work import Work
 
 _DAY = 86400.0
@@ -30,13 +29,6 @@ class Kept:
     """Whether a command of today would use it."""
     used: float
     """When it was last changed, in seconds since the epoch."""
-
-
-def read_days(text: str) -> float:
-    """``--days`` as a number."""
-    if not text.replace(".", "", 1).isdecimal():
-        raise ConfigError(f"--days {text}: expected a number", advice="Leave it out: 14.")
-    return float(text)
 
 
 def show(work: Work) -> None:

@@ -35,7 +35,6 @@ CELL = ("host", "recipe", "recipe_version", "python", "torch", "cuda")
 #: Where pinned files come from.
 FETCH = ("offline", "wheelhouse")
 
-_WHOLE = ("jobs", "minutes")
 _work: Any = None
 
 
@@ -132,6 +131,15 @@ def number(flag: str, text: str | None) -> int | None:
         ) from None
 
 
+def amount(flag: str, text: str | None) -> float | None:
+    """A number above 0, of whatever is counted."""
+    if text is None:
+        return None
+    if not text.replace(".", "", 1).isdecimal() or not float(text):
+        raise ConfigError(f"--{flag} {text}: expected a number above 0", advice="Such as 330.")
+    return float(text)
+
+
 def open_work(**flags: Any) -> Any:
     """The work of this command line: one, unless a flag takes a task to another host or cell."""
     global _work  # noqa: PLW0603
@@ -141,9 +149,9 @@ def open_work(**flags: Any) -> Any:
     given = {key: value for key, value in (OneOrder.line | flags).items() if value}
     fetch = {name: given.pop(name) for name in FETCH if name in given}
     settings = load_config().model_copy(update=fetch)
-    order = pipeline.take_order(
-        settings, **given | {name: number(name, given.get(name)) for name in _WHOLE}
-    )
+    given["jobs"] = number("jobs", given.get("jobs"))
+    given["minutes"] = amount("minutes", given.get("minutes"))
+    order = pipeline.take_order(settings, **given)
     if _work is not None and _work.order.place != order.place:
         close_work()
     if _work is None:

@@ -32,8 +32,10 @@ def job_id(source: bytes, work: Work, environment: dict[str, str]) -> str:
     pins = [
         f"{tool}={sha}" for w in work.wanted for tool in w.uploads for sha in [_pin(work, tool)]
     ]
-    if work.provisioned is not None and work.host.existing is not None:  # no pins: what was found
-        pins += [f"{row['id']}={row['found']}" for row in work.provisioned.detail["resources"]]
+    if work.provisioned is not None:  # of what is not ours there is no pin: what was found
+        theirs = {w.id for w in work.wanted if w.spec["kind"] in ("distributions", "program")}
+        rows = work.provisioned.detail["resources"]
+        pins += [f"{row['id']}={row['found']}" for row in rows if row["id"] in theirs]
     wheel = sorted(f"{key}={value}" for key, value in environment.items())
     for text in (*pins, work.order.python, *wheel):
         digest.update(text.encode() + b"\0")

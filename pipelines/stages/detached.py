@@ -94,7 +94,9 @@ class Job:
     def _prepare(self) -> None:
         """Take up what a process before this one left, or see what is to be done anew."""
         now = self._state()
-        if self.fresh:
+        # What ran out of time is gone on with, whoever asks: its log comes after the first one.
+        up = now["state"] == "ended" and now["result"]["result"].get("timed_out")
+        if self.fresh or up:
             self._beyond = int(now["attempt"])
             return
         if self._resume(now):

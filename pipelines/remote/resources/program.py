@@ -19,8 +19,7 @@ def check(spec: dict[str, Any]) -> dict[str, Any]:
         return {"ok": False, "found": "nothing"}
     code, output = capture(spec["check"]["command"], timeout=_TIMEOUT)
     found = re.search(spec["check"]["prints"], output, re.MULTILINE)
-    last = output.strip().splitlines()[-1:] or [""]
-    said = found[0] if found else last[0]
+    said = found[0] if found else " ".join(output.strip().splitlines()[-2:])
     return {"ok": not code and bool(found), "found": said.strip()[:_SHOWN] or f"exit code {code}"}
 
 

@@ -1,0 +1,145 @@
+"""The main job on this machine, in an environment that is used as it is, with NVIDIA's compiler.
+
+Linux wheels: what is shown is the way through a host of kind local, not Windows.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipelines.config import ROOT, Config
+from pipelines.errors import BuildError, ProvisionError, TimeUpError
+from pipelines.pipeline import open_work, run_build, run_test, take_order
+from pipelines.stages.work import Work
+
+pytestmark = [
+    pytest.mark.sandbox,
+    pytest.mark.skipif(not shutil.which("g++"), reason="nvcc needs g++"),
+]
+
+CUDA = "13.0.*"
+PACKAGES = [
+    *(f"nvidia-{name}=={CUDA}" for name in ("cuda-nvcc", "nvvm", "cuda-crt", "cuda-runtime")),
+    *(f"nvidia-cuda-cccl=={CUDA}", "setuptools", "pytest", "pytest-xdist", "pytest-timeout"),
+]
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment as somebody might have it, compiler included."""
+    place = tmp_path_factory.mktemp("environment") / "venv"
+    uv = str(Path(sys.executable).with_name("uv"))
+    python = str(place / "bin/python")
+    for words in (
+        ["venv", "--quiet", "--seed", "--python", sys.executable, str(place)],
+        ["pip", "install", "--quiet", "--system-certs", "--python", python, *PACKAGES],
+    ):
+        subprocess.run([uv, *words], check=True)
+    return place
+
+
+Opened = Callable[..., Work]
+
+
+@pytest.fixture
+def opened(tmp_path: Path, environment: Path) -> Opened:
+    (cuda,) = environment.glob("lib/python3*/site-packages/nvidia/cu13")
+
+    def make(**asked: object) -> Work:
+        host = {"kind": "local", "python": str(environment / "bin/python"), "cuda": str(cuda)}
+        settings = Config.model_validate(
+            {
+                "default": {"python": f"3.{sys.version_info.minor}", "archs": "90", "jobs": 2},
+                "hosts": {"here": host | {"root": str(tmp_path / "root")}},
+                "out": str(tmp_path / "out"),
+            }
+        )
+        return open_work(take_order(settings, host="here", **asked), settings)  # type: ignore[arg-type]
+
+    return make
+
+
+def listed(environment: Path) -> str:
+    """What the environment holds."""
+    packages = environment / "lib"
+    return "\n".join(sorted(str(path) for path in packages.glob("python3*/site-packages/*")))
+
+
+@pytest.mark.skipif(sys.version_info[:2] not in ((3, 11), (3, 13)), reason="the recipe's Pythons")
+def test_build_and_test_in_an_environment(opened: Opened, environment: Path) -> None:
+    before = listed(environment)
+    work = opened()
+    try:
+        path = run_build(work)
+        run_test(work)
+    finally:
+        work.close()
+    (wheel,) = (path / "wheels").glob("*.whl")
+    assert wheel.name.endswith("linux_x86_64.whl")
+    stages = work.run.stages()
+    assert {name: stage.state for name, stage in stages.items()} == dict.fromkeys(
+        ("provision", "build", "collect", "audit", "test"), "passed"
+    )
+    timeline = stages["build"].detail["timeline"]
+    assert len(timeline["units"]) == 5
+    assert all(0 <= start < end for _, start, end in timeline["units"])
+    assert timeline["cpus"] >= 1
+    assert timeline["samples"]
+    assert stages["test"].detail["outcomes"]["passed"] > 20
+    assert "skipped" in (path / "junit.xml").read_text()
+    manifest = json.loads((path / "manifest.json").read_text())
+    assert manifest["inputs"]["host"] == "here"
+    assert listed(environment) == before, "nothing was installed into it"
+
+
+def test_time_is_up_and_the_next_build_goes_on(opened: Opened) -> None:
+    work = opened(minutes=0.15, jobs=1)
+    with pytest.raises(TimeUpError, match=r"ended after 0\.15 minutes") as caught:
+        run_build(work)
+    first = work.run.id
+    work.close()
+    assert caught.value.exit_code == 75
+    again = opened(jobs=1)
+    try:
+        path = run_build(again)
+    finally:
+        again.close()
+    assert path.name == first, "the run that was cut off is gone on with"
+    assert "is up to date" in (path / "build.log").read_text()
+
+
+def test_another_release_than_the_one_that_is_there(opened: Opened) -> None:
+    work = opened(cuda="12.8", archs="90")
+    with pytest.raises(ProvisionError, match=r"CUDA compiler.*release 13\.0") as caught:
+        run_build(work)
+    work.close()
+    assert "--cuda" in caught.value.advice
+
+
+def test_what_a_recipe_needs_and_is_not_there(opened: Opened) -> None:
+    work = opened(recipe="flash-attn", cuda="13.0", torch="2.11")
+    with pytest.raises(ProvisionError, match=r"not there: .*torch") as caught:
+        run_build(work)
+    work.close()
+    assert "-m pip install" in caught.value.advice
+
+
+def test_a_source_that_does_not_compile(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    work = opened()
+    tree = work.out / "tree"
+    shutil.copytree(ROOT / "examples/smoke_attention", tree)
+    (tree / "src/half.cuh").write_text("#error not today\n")
+    source = type(work.recipe.source).model_construct(path=str(tree))
+    monkeypatch.setattr(work, "recipe", work.recipe.model_copy(update={"source": source}))
+    with pytest.raises(BuildError, match="not today"):
+        run_build(work)
+    work.close()
+    junit = (work.run.path / "junit.xml").read_text()
+    assert "not today" in junit
