@@ -170,10 +170,10 @@ def run_build(work: Work) -> Path:
     from pipelines.stages.collect import collect
     from pipelines.stages.feasible import refuse_unbuildable
 
+    refuse_unbuildable(work)
     run = work.new_run()
 
     def stages() -> None:
-        refuse_unbuildable(work)
         if work.provisioned is None:
             with run.stage("provision"):
                 run_provision(work)

@@ -11,10 +11,11 @@ from pipelines.stages.work import Work
 
 
 def refuse_unbuildable(work: Work) -> None:
-    """Judge the order as ``invoke plan`` would, with the host's own facts.
+    """Judge the order as ``invoke plan`` would, before the host is even asked.
 
-    Raises :class:`ConfigError` with the first rule that rejects it, its source, and what would
-    work; prints what is to be minded. The rules are Windows': elsewhere nothing is judged.
+    Whether it fits the host's memory is judged by the build stage. Raises :class:`ConfigError` with
+    the first rule that rejects it, its source, and what would work; prints what is to be minded.
+    The rules are Windows': elsewhere nothing is judged.
     """
     if not work.host.capabilities.windows:
         return
@@ -23,11 +24,10 @@ def refuse_unbuildable(work: Work) -> None:
         fetch_tree(recipe, work.cache, show)
     cell = Cell(order.label, order.python, order.torch or "", recipe.cuda, order.archs)
     ground = Ground(
-        host=HostFacts.told(work.facts, name=work.host.name),
+        host=HostFacts(cores=1, memory=1 << 50),
         build_root=work.layout.build_root,
         toolkits=frozenset({recipe.cuda}),  # provisioning says so if it has none
         names=names_if_here(recipe, work.cache),
-        jobs=order.jobs,
     )
     (judged,) = judge(recipe, [cell], ground)
     for finding in judged.findings:

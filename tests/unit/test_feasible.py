@@ -1,0 +1,62 @@
+"""What cannot be built is refused before a run begins or a host is asked."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+
+from pipelines.config import Config
+from pipelines.errors import ConfigError
+from pipelines.pipeline import open_work, run_build, take_order
+from pipelines.stages.feasible import refuse_unbuildable
+from pipelines.stages.work import Work
+
+LAB = {"kind": "winrm", "endpoint": "https://lab.invalid:5986/wsman", "username": "u"}
+
+
+def work(tmp_path: Path, **asked: str) -> Work:
+    hosts = {"lab": LAB | {"password_env": "NOT_SET"}}
+    settings = Config.model_validate(
+        {"hosts": hosts, "out": str(tmp_path / "out"), "offline": True, "default": {"host": "lab"}}
+    )
+    made = open_work(take_order(settings, **{"recipe": "smoke-attention"} | asked), settings)  # type: ignore[arg-type]
+    assert isinstance(made, Work)
+    return made
+
+
+def fetched(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.stages.feasible.fetch_tree", lambda *_: None)
+
+
+REFUSED = [
+    ({"python": "3.12", "torch": "2.8", "cuda": "13.0"}, "no torch 2.8 for CUDA 13.0", "12.9"),
+    ({"python": "3.13", "torch": "2.4", "cuda": "12.4"}, "no torch 2.4 for Python 3.13", "3.12"),
+]
+
+
+@pytest.mark.parametrize(("asked", "said", "near"), REFUSED)
+def test_refused(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, str], said: str, near: str
+) -> None:
+    fetched(monkeypatch)
+    with pytest.raises(ConfigError, match=re.escape(said)) as caught:
+        run_build(work(tmp_path, recipe="flash-attn", archs="80", **asked))
+    assert near in caught.value.advice
+    assert not (tmp_path / "out").exists(), "no run was begun"
+
+
+def test_what_can_be_built_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fetched(monkeypatch)
+    refuse_unbuildable(work(tmp_path))
+    refuse_unbuildable(work(tmp_path, recipe="flash-attn", python="3.12", archs="80;90"))
+
+
+def test_what_is_to_be_minded_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """89 is no word of flash-attn's list: it means nothing there, in silence."""
+    fetched(monkeypatch)
+    refuse_unbuildable(work(tmp_path, recipe="flash-attn", python="3.12", archs="89"))
+    assert "FLASH_ATTN_CUDA_ARCHS does nothing for 89" in " ".join(capsys.readouterr().out.split())
