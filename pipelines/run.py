@@ -39,6 +39,7 @@ CREATE TABLE IF NOT EXISTS stages (
 );
 """
 _LOOK_BACK = 50  # runs
+_NO_PRIVILEGE = 1314  # ERROR_PRIVILEGE_NOT_HELD
 State = Literal["running", "passed", "failed", "interrupted"]
 
 
@@ -123,7 +124,12 @@ class Run:
         link = out / f".latest.{os.getpid()}"
         with disk_errors(out):
             link.unlink(missing_ok=True)
-            link.symlink_to(self.path.name)
+            try:
+                link.symlink_to(self.path.name)
+            except OSError as error:
+                if getattr(error, "winerror", None) == _NO_PRIVILEGE:  # few accounts of Windows may
+                    return
+                raise
             link.replace(out / "latest")
 
     def close(self) -> None:
@@ -137,6 +143,8 @@ class Run:
         if re.fullmatch(r"[\w.-]+", name) and (path / "record.sqlite").is_file():
             return cls(path.resolve())
         runs = sorted(p.name for p in out.glob("*/record.sqlite") for p in [p.parent])
+        if name == "latest" and runs:  # where no link could be made: names begin with the time
+            return cls(out / runs[-1])
         last = ", ".join(r for r in runs[-5:] if r != "latest") or "none yet: invoke build"
         raise ConfigError(f"no run '{name}' in {out}", advice=f"There are: {last}")
 

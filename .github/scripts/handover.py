@@ -1,0 +1,100 @@
+"""Packs a build directory for the next attempt, and unpacks it there.
+
+    python handover.py pack FOLDER ARCHIVE      python handover.py unpack ARCHIVE FOLDER
+
+An artifact does not keep times of change, and ninja decides by them what is up to date. It compares
+them to the last digit: a unit whose time comes back 100 ns later is compiled again, because what
+ninja noted of its headers is then older than the unit. A tar's times are fractions of a second,
+rounded, so the nanoseconds go along in a field of their own. Python and not tar, also because it
+depends on the path of a Windows which tar that is, and GNU's takes ``C:`` for another machine.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tarfile
+import time
+from pathlib import Path
+
+_USAGE = 2
+_TIME = "WCW.mtime_ns"
+
+
+def pack(folder: Path, archive: Path) -> int:
+    """Write everything in ``folder`` to ``archive``, which appears by rename; the file count.
+
+    Files that are gone by the time it is their turn are left out: a compiler's temporary ones.
+    Without a folder there is no archive, and the count is 0.
+    """
+    count = 0
+    if not folder.is_dir():
+        return count
+    part = archive.with_name(archive.name + ".part")
+    archive.parent.mkdir(parents=True, exist_ok=True)
+    with tarfile.open(part, "w", format=tarfile.PAX_FORMAT) as tar:
+        for place, folders, files in os.walk(folder):
+            folders.sort()
+            # Folders too: a build expects the empty ones that it made.
+            for name in (*folders, *sorted(files)):
+                path = Path(place) / name
+                try:
+                    count += _add(tar, path, path.relative_to(folder).as_posix())
+                except FileNotFoundError:
+                    continue
+    part.replace(archive)
+    return count
+
+
+def _add(tar: tarfile.TarFile, path: Path, name: str) -> bool:
+    """Add one entry with its exact time; whether it is a file."""
+    member = tar.gettarinfo(path, name)
+    member.pax_headers = {_TIME: str(path.lstat().st_mtime_ns)}
+    if not member.isfile():
+        tar.addfile(member)
+        return False
+    with path.open("rb") as file:
+        tar.addfile(member, file)
+    return True
+
+
+def unpack(archive: Path, folder: Path) -> int:
+    """Put back what :func:`pack` wrote; the file count. Nothing lands outside ``folder``.
+
+    Raises :class:`tarfile.TarError` for an archive that is damaged or reaches outside.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    count = 0
+    with tarfile.open(archive, "r:") as tar:
+        times = []
+        for member in tar:
+            tar.extract(member, folder, filter="tar")
+            count += member.isfile()
+            if _TIME in member.pax_headers and not member.issym():
+                times.append((folder / member.name, int(member.pax_headers[_TIME])))
+        for path, time_ns in reversed(times):  # a folder after what was put into it
+            os.utime(path, ns=(time_ns, time_ns))
+    return count
+
+
+def main(arguments: list[str]) -> int:
+    """Run one of the two; 0, 2 for a wrong command line."""
+    if len(arguments) != 3 or arguments[0] not in ("pack", "unpack"):  # noqa: PLR2004
+        print(__doc__, file=sys.stderr)
+        return _USAGE
+    command, source, target = arguments
+    began = time.monotonic()
+    count = {"pack": pack, "unpack": unpack}[command](Path(source), Path(target))
+    archive = Path(target if command == "pack" else source)
+    if not archive.is_file():
+        print(f"there is no {source}: nothing to hand over")
+        return 0
+    print(
+        f"{command}ed {count} files, {archive.stat().st_size / 2**20:,.1f} MiB, "
+        f"in {time.monotonic() - began:.1f} s"
+    )
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main(sys.argv[1:]))

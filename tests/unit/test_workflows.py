@@ -1,0 +1,606 @@
+"""``.github``: what GitHub would read, and the commands in it, which run here.
+
+``scripts/check-workflows`` has the linters; this needs none of them.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import io
+import json
+import os
+import re
+import shutil
+import subprocess
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from invoke.parser import Parser
+
+import tasks
+from pipelines.config import ROOT, load_config
+from pipelines.errors import TimeUpError
+from pipelines.plan.resources import load_resources
+from pipelines.toolchain.lock import default_cache
+
+GITHUB = ROOT / ".github"
+WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
+ACTIONS = sorted((GITHUB / "actions").glob("*/action.yml"))
+FILES = [*WORKFLOWS, *ACTIONS]
+PIN = re.compile(
+    r"uses: (?P<action>[\w-]+/[\w/-]+)@(?P<sha>[0-9a-f]{40}) # (?P<version>v\d+\.\d+\.\d+)$"
+)
+OWN = re.compile(r"uses: \$/(?P<path>\.github/[\w./-]+)$")
+BASH = shutil.which("bash")
+needs_bash = pytest.mark.skipif(
+    BASH is None or sys.platform == "win32", reason="the commands of a workflow are bash"
+)
+FULL = {
+    "cell": "cp312-torch2.8-cu128",
+    "host": "runner",
+    "recipe": "flash-attn",
+    "version": "2.8.3.post2",
+    "python": "3.12",
+    "torch": "2.8",
+    "cuda": "12.8",
+    "archs": "80;90;120+PTX",
+}
+BARE = FULL | {"cell": "cu130", "version": "", "python": "", "torch": "", "cuda": "13.0"}
+
+
+def read(path: Path) -> dict[str, Any]:
+    document = yaml.safe_load(path.read_text("utf-8"))
+    assert isinstance(document, dict)
+    # YAML 1.1 takes `on` for a boolean; GitHub does not.
+    return {("on" if key is True else key): value for key, value in document.items()}
+
+
+WHEELS = read(GITHUB / "workflows/wheels.yml")
+CELL = read(GITHUB / "workflows/build-cell.yml")
+
+
+def jobs() -> Iterator[tuple[str, str, dict[str, Any]]]:
+    for path in WORKFLOWS:
+        for name, job in read(path)["jobs"].items():
+            yield path.name, name, job
+
+
+def steps() -> Iterator[tuple[str, dict[str, Any]]]:
+    for file, name, job in jobs():
+        for step in job.get("steps", []):
+            yield f"{file}:{name}", step
+    for path in ACTIONS:
+        for step in read(path)["runs"]["steps"]:
+            yield path.parent.name, step
+
+
+def step(document: dict[str, Any], job: str, name: str) -> dict[str, Any]:
+    found = [s for s in document["jobs"][job]["steps"] if s.get("name") == name]
+    assert len(found) == 1, name
+    return dict(found[0])
+
+
+# -- pins, permissions, limits --------------------------------------------------------------------
+
+
+def test_every_action_is_pinned_by_commit_with_its_version() -> None:
+    pins: dict[str, set[tuple[str, str]]] = {}
+    for path in FILES:
+        for line in path.read_text("utf-8").splitlines():
+            if "uses:" not in line:
+                continue
+            if own := OWN.search(line):
+                assert (ROOT / own["path"]).exists(), line
+                continue
+            pin = PIN.search(line)
+            assert pin, f"{path.name}: {line.strip()}"
+            pins.setdefault(
+                pin["action"].removesuffix("/restore").removesuffix("/save"), set()
+            ).add((pin["sha"], pin["version"]))
+    assert {action: len(found) for action, found in pins.items()} == dict.fromkeys(pins, 1)
+    assert {action.split("/")[0] for action in pins} == {"actions"}, "GitHub's own actions alone"
+
+
+def test_nothing_is_interpolated_into_a_command() -> None:
+    for where, found in steps():
+        assert "${{" not in found.get("run", ""), where
+        assert "${{" not in found.get("shell", ""), where
+
+
+def test_permissions_are_the_least() -> None:
+    for path in WORKFLOWS:
+        assert read(path)["permissions"] == {}, path.name
+    for file, name, job in jobs():
+        asked = job.get("permissions", {})
+        assert asked in ({}, {"contents": "read"}), f"{file}:{name}"
+        clones = any("checkout@" in s.get("uses", "") for s in job.get("steps", []))
+        assert bool(asked) == (clones or "uses" in job), f"{file}:{name}"
+
+
+def test_every_job_ends_and_no_credentials_stay() -> None:
+    for file, name, job in jobs():
+        if "steps" in job:
+            assert 0 < job["timeout-minutes"] <= 360, f"{file}:{name}"
+    for where, found in steps():
+        if "checkout@" in found.get("uses", ""):
+            assert found["with"]["persist-credentials"] is False, where
+
+
+def test_what_may_run_at_the_same_time() -> None:
+    groups = {}
+    for path in WORKFLOWS:
+        if path.name == "build-cell.yml":  # a cell of wheels.yml, whose group holds it
+            continue
+        document = read(path)
+        groups[path.name] = document["concurrency"]["group"].split("${{")[0]
+        compiles = path.name != "ci.yml"
+        assert document["concurrency"]["cancel-in-progress"] is not compiles, path.name
+    # A caller in the group of what it calls would wait for itself.
+    assert len(set(groups.values())) == len(groups)
+
+
+def test_secrets_reach_the_test_on_the_gpu_alone() -> None:
+    for path in WORKFLOWS:
+        for line in path.read_text("utf-8").splitlines():
+            if "${{ secrets." in line:
+                assert "host-password" in line, f"{path.name}: {line}"
+    holders = [s["name"] for _, s in steps() if "secrets." in str(s)]
+    assert holders == ["Test"]
+    for path in WORKFLOWS:
+        assert "pull_request_target" not in read(path)["on"]
+        assert "workflow_run" not in read(path)["on"]
+
+
+def test_calls_fit_what_is_called() -> None:
+    count = 0
+    for file, name, job in jobs():
+        if "uses" not in job:
+            continue
+        count += 1
+        called = read(ROOT / job["uses"].removeprefix("$/"))["on"]["workflow_call"]
+        inputs, given = called["inputs"], job.get("with", {})
+        assert given.keys() <= inputs.keys(), f"{file}:{name}"
+        assert {n for n, i in inputs.items() if i.get("required")} <= given.keys(), f"{file}:{name}"
+        assert job.get("secrets", {}).keys() <= called.get("secrets", {}).keys()
+        for key, value in inputs.items():
+            assert "default" in value or value.get("required"), f"{file}: {key}"
+    assert count == 4
+
+
+def test_an_attempt_goes_to_the_next() -> None:
+    built = {n: j for n, j in WHEELS["jobs"].items() if n.startswith("build-")}
+    assert [job["with"]["attempt"] for job in built.values()] == [1, 2, 3]
+    assert [job["with"].get("last", False) for job in built.values()] == [False, False, True]
+    alike = [
+        {key: v for key, v in job["with"].items() if key not in ("attempt", "last")}
+        for job in built.values()
+    ]
+    assert alike[0] == alike[1] == alike[2]
+    for job in built.values():
+        assert job["strategy"]["fail-fast"] is False
+    # Built and handed over within the job's six hours.
+    minutes = WHEELS["on"]["workflow_call"]["inputs"]["minutes"]["default"]
+    net = step(CELL, "build", "Build")["timeout-minutes"]
+    assert minutes + 30 <= net < CELL["jobs"]["build"]["timeout-minutes"]
+
+
+def test_places_are_the_pipelines() -> None:
+    layout = load_resources().layout
+    found = step(CELL, "build", "Compiled units of earlier runs")["with"]["path"]
+    kept = step(CELL, "build", "Keep the compiled units")["with"]["path"]
+    assert found == kept == layout.compile_cache
+    for name in ("Unpack it", "Pack the build directory"):
+        assert f"'{layout.build_root}'" in step(CELL, "build", name)["run"]
+    downloads = step(CELL, "build", "Downloads of earlier runs")["with"]["path"]
+    assert Path(downloads).name == default_cache().name
+    assert load_config(GITHUB / "runner.yaml").host("runner").kind == "local"
+
+
+def test_what_is_handed_over_is_what_is_awaited() -> None:
+    def names(document: dict[str, Any], key: str) -> set[str]:
+        every = [s for job in document["jobs"].values() for s in job.get("steps", [])]
+        found = {
+            s["with"][key] for s in every if key in s.get("with", {}) and "artifact@" in s["uses"]
+        }
+        cell = r"\$\{\{ (env\.CELL|matrix\.cell) \}\}|\*"
+        order = r"\$\{\{ (inputs|needs\.plan\.outputs)\.name \}\}"
+        found = {re.sub(cell, "CELL", re.sub(order, "ORDER", name)) for name in found}
+        return {name.replace("${{ inputs.attempt }}", "N") for name in found}
+
+    made = names(CELL, "name") | names(WHEELS, "name")
+    wanted = names(CELL, "pattern") | names(WHEELS, "pattern")
+    wanted = {re.sub(r"^left-\d", "left-N", name) for name in wanted}
+    assert wanted <= made
+    assert made - wanted == {"report-ORDER"}
+
+
+def test_docs_name_every_input() -> None:
+    said = (ROOT / "docs/github-actions.md").read_text("utf-8")
+    for name in (
+        *WHEELS["on"]["workflow_call"]["inputs"],
+        *WHEELS["on"]["workflow_call"]["secrets"],
+    ):
+        assert f"`{name}`" in said, name
+    for name in re.findall(
+        r"(?:vars|secrets)\.([A-Z_]+)", (GITHUB / "workflows/build-wheels.yml").read_text()
+    ):
+        assert f"`{name}`" in said, name
+
+
+def test_ci_types_what_there_is() -> None:
+    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
+    for _, found in steps():
+        for word in re.findall(r"\bmake ([\w-]+)", found.get("run", "")):
+            assert word in targets
+        for word in re.findall(
+            r"(?:^|\s)((?:scripts|\.github/scripts|tests)/[\w./-]+)", found.get("run", "")
+        ):
+            assert (ROOT / word).exists(), word
+
+
+# -- the commands ---------------------------------------------------------------------------------
+
+
+class Shell:
+    """Runs a step's script as GitHub would, with an ``invoke`` of ours that notes its words."""
+
+    def __init__(self, place: Path) -> None:
+        self.place = place
+        self.output = place / "output"
+        self.words = place / "words"
+        (place / "bin").mkdir()
+        self.program(
+            "invoke",
+            f'printf "%s\\0" "$@" >> {self.words}; echo >> {self.words}; exit ${{CODE:-0}}',
+        )
+        (place / "bin/python").symlink_to(sys.executable)
+        (place / "bin/python3").symlink_to(sys.executable)
+
+    def program(self, name: str, code: str) -> None:
+        path = self.place / "bin" / name
+        path.write_text(f"#!/bin/sh\n{code}\n")
+        path.chmod(0o755)
+
+    def run(self, script: str, **env: str) -> tuple[int, str]:
+        assert BASH is not None
+        self.output.write_text("")
+        done = subprocess.run(
+            [BASH, "--noprofile", "--norc", "-eo", "pipefail", "-c", script],
+            cwd=self.place,
+            env={
+                "PATH": f"{self.place / 'bin'}{os.pathsep}{os.environ['PATH']}",
+                "GITHUB_OUTPUT": str(self.output),
+                "HOME": str(self.place),
+                **env,
+            },
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            timeout=60,
+            check=False,
+        )
+        return done.returncode, done.stdout
+
+    @property
+    def outputs(self) -> dict[str, str]:
+        return dict(line.split("=", 1) for line in self.output.read_text().splitlines())
+
+    def typed(self) -> list[list[str]]:
+        """The command lines that ``invoke`` was called with, each parsed by the real parser."""
+        lines = [line.split("\0")[:-1] for line in self.words.read_text().splitlines()]
+        for line in lines:
+            Parser(contexts=tasks.namespace.to_contexts()).parse_argv(list(line))
+        self.words.unlink()
+        return lines
+
+
+@pytest.fixture
+def shell(tmp_path: Path) -> Shell:
+    return Shell(tmp_path)
+
+
+def environment(
+    cell: dict[str, str], document: dict[str, Any], job: str, **more: str
+) -> dict[str, str]:
+    """The job's variables that come from the cell, as GitHub would fill them in."""
+    filled = {}
+    for source in (document["jobs"][job].get("env", {}), more):
+        for name, value in source.items():
+            if found := re.fullmatch(
+                r"\$\{\{ (?:fromJSON\(inputs\.cell\)|matrix)\.(\w+) \}\}", str(value)
+            ):
+                filled[name] = cell[found[1]]
+            elif "${{" not in str(value):
+                filled[name] = str(value)
+    return filled
+
+
+@needs_bash
+@pytest.mark.parametrize("cell", [FULL, BARE], ids=["full", "bare"])
+@pytest.mark.parametrize(
+    ("code", "last", "ends", "unfinished"),
+    [
+        (0, "false", 0, False),
+        (TimeUpError.exit_code, "false", 0, True),
+        (TimeUpError.exit_code, "true", 75, True),
+        (8, "false", 8, False),
+        (9, "true", 9, False),
+    ],
+)
+def test_build(
+    shell: Shell, cell: dict[str, str], *, code: int, last: str, ends: int, unfinished: bool
+) -> None:
+    env = environment(cell, CELL, "build", MINUTES="290", LAST=last, CODE=str(code))
+    ended, said = shell.run(step(CELL, "build", "Build")["run"], **env)
+    assert ended == ends
+    assert shell.outputs == ({"unfinished": "true"} if unfinished else {})
+    assert ("::error" in said) == (unfinished and last == "true")
+    assert ("::notice" in said) == (unfinished and last == "false")
+    (line,) = shell.typed()
+    assert line[:4] == ["provision", "build", "--host", "runner"]
+    assert "" not in line
+    flags = dict(zip(line[2::2], line[3::2], strict=True))
+    asked = {"--recipe": "recipe", "--recipe-version": "version", "--python": "python"}
+    asked |= {"--torch": "torch", "--cuda": "cuda", "--archs": "archs"}
+    wanted = {flag: cell[key] for flag, key in asked.items() if cell[key]}
+    assert flags == wanted | {"--host": "runner", "--minutes": "290"}
+
+
+@needs_bash
+def test_a_hostile_input_stays_one_word(shell: Shell) -> None:
+    evil = FULL | {"archs": "$(touch hacked); `touch hacked` && echo \"'", "version": "1 2;*"}
+    env = environment(evil, CELL, "build", MINUTES="1", LAST="false")
+    assert shell.run(step(CELL, "build", "Build")["run"], **env)[0] == 0
+    (line,) = shell.typed()
+    assert evil["archs"] in line
+    assert evil["version"] in line
+    assert not (shell.place / "hacked").exists()
+
+
+@needs_bash
+def test_plan_and_the_cells_of_it(shell: Shell) -> None:
+    """The real ``invoke plan``: it prints every key that the workflows take of a cell."""
+    shell.program("invoke", f'cd {ROOT} && exec {sys.executable} -m invoke "$@"')
+    env = {"RECIPE": "flash-attn", "PYTHON": "3.11,3.12", "TORCH": "2.8", "CUDA": "12.8"}
+    env |= {"VERSION": "", "ARCHS": "", "SELECT": "cp312-*", "WCW_CONFIG": ".github/runner.yaml"}
+    code, said = shell.run(step(WHEELS, "plan", "Plan")["run"], **env)
+    assert code == 0, said
+    cells = json.loads(shell.outputs["matrix"])["include"]
+    assert [cell["cell"] for cell in cells] == ["cp312-torch2.8-cu128"]
+    assert shell.outputs["name"] == f"flash-attn-{cells[0]['version']}"
+    assert cells[0].keys() >= FULL.keys()
+    text = "".join(path.read_text("utf-8") for path in WORKFLOWS)
+    taken = set(re.findall(r"(?:fromJSON\(inputs\.cell\)|\bmatrix)\.(\w+)", text))
+    assert taken <= FULL.keys()
+    env |= {"RECIPE": "smoke-attention", "PYTHON": "", "TORCH": "", "CUDA": "", "SELECT": ""}
+    assert shell.run(step(WHEELS, "plan", "Plan")["run"], **env)[0] == 0
+    assert re.fullmatch(r"smoke-attention(-[\w.]*\w)?", shell.outputs["name"])
+    env |= {"SELECT": "cp27-*"}
+    code, said = shell.run(step(WHEELS, "plan", "Plan")["run"], **env)
+    assert code == 2
+    assert shell.outputs == {}
+
+
+@needs_bash
+@pytest.mark.parametrize("job", ["left-1", "left-2", "built"])
+def test_cells_become_a_matrix(shell: Shell, job: str) -> None:
+    script = step(WHEELS, job, "Make a matrix of them")["run"]
+    assert shell.run(script)[0] == 0
+    assert shell.outputs == {"matrix": ""}  # none is left: the next job is skipped
+    put = step(CELL, "build", "Entry for the test")["run"]
+    for cell in (FULL, BARE):
+        env = {"CELL": cell["cell"], "ENTRY": json.dumps(cell, indent=2)}
+        assert shell.run("rm -rf built\n" + put, **env)[0] == 0
+        (shell.place / "cells").mkdir(exist_ok=True)
+        name = f"{cell['cell']}.json"
+        shutil.copy(shell.place / "built" / name, shell.place / "cells" / name)
+    shutil.rmtree(shell.place / "built")
+    assert shell.run(script)[0] == 0
+    assert json.loads(shell.outputs["matrix"]) == {"include": [FULL, BARE]}
+    if job != "built":  # a later attempt has built one of them
+        (shell.place / "built").mkdir()
+        (shell.place / "built" / f"{FULL['cell']}.json").write_text("{}")
+        assert shell.run(script)[0] == 0
+        assert json.loads(shell.outputs["matrix"]) == {"include": [BARE]}
+
+
+@needs_bash
+@pytest.mark.parametrize("cell", [FULL, BARE], ids=["full", "bare"])
+def test_test_takes_the_run_that_came(shell: Shell, cell: dict[str, str]) -> None:
+    for name in ("20260101-000000-x", "provision"):  # installers' logs come along
+        (shell.place / "runs" / name).mkdir(parents=True)
+    (shell.place / "runs/20260101-000000-x/record.sqlite").touch()
+    found = step(WHEELS, "test", "Test")
+    env = environment(cell, WHEELS, "test", **found["env"])
+    ended, said = shell.run(found["run"], **env, HOST="lab1")
+    assert (ended, said) == (0, "")
+    (line,) = shell.typed()
+    assert line[:3] == ["test", "--host", "lab1"]
+    assert line[-2:] == ["--run", "runs/20260101-000000-x"]
+    assert "" not in line
+
+
+@needs_bash
+def test_test_fails_when_no_run_came_or_a_case_failed(shell: Shell) -> None:
+    found = step(WHEELS, "test", "Test")
+    env = environment(FULL, WHEELS, "test", **found["env"])
+    (shell.place / "runs/r").mkdir(parents=True)
+    (shell.place / "runs/r/record.sqlite").touch()
+    assert shell.run(found["run"], **env, HOST="runner", CODE="10")[0] == 10
+
+
+@needs_bash
+def test_configuration_of_the_gpu_host(shell: Shell) -> None:
+    text = "hosts:\n  lab1: {kind: local, python: 'C:/x y/python.exe'}\n"
+    assert shell.run(step(WHEELS, "test", "The host's configuration")["run"], CONFIG=text)[0] == 0
+    path = shell.place / "host.yaml"
+    assert load_config(path).host("lab1").kind == "local"
+    assert f"'{path.name}'" in WHEELS["jobs"]["test"]["env"]["WCW_CONFIG"]
+
+
+@needs_bash
+@pytest.mark.xfail(
+    "report" not in tasks.namespace.task_names, reason="no invoke report yet", strict=True
+)
+def test_report(shell: Shell) -> None:
+    script = step(WHEELS, "report", "Report")["run"]
+    ended, said = shell.run(script)
+    assert ended == 1
+    assert "::error::No attempt left a record" in said
+    for name in ("a", "b", "provision"):
+        (shell.place / "runs" / name).mkdir(parents=True)
+    for name in ("a", "b"):
+        (shell.place / "runs" / name / "record.sqlite").touch()
+    assert shell.run(script)[0] == 0
+    assert shell.typed() == [["report", "runs"]]
+
+
+@needs_bash
+@pytest.mark.parametrize(("code", "ends"), [(0, 0), (14, 0), (5, 5)])
+def test_doctor_comes_to_a_verdict(shell: Shell, code: int, ends: int) -> None:
+    script = step(read(GITHUB / "workflows/ci.yml"), "windows", "Doctor")["run"]
+    assert shell.run(script, CODE=str(code))[0] == ends
+    assert shell.typed() == [["doctor", "--host", "runner"]]
+
+
+@needs_bash
+@pytest.mark.parametrize("folder", ["bin/python", "Scripts/python.exe"])
+def test_set_up_finds_the_environment_it_made(shell: Shell, folder: str) -> None:
+    (shell.place / "bin/python").unlink()
+    made = shell.place / ".venv" / folder
+    shell.program(
+        "python",
+        f'[ "$*" = "-m venv --clear .venv" ] || exit 1\n'
+        f"mkdir -p {made.parent}\n"
+        f"printf '#!/bin/sh\\necho \"$@\" >> {shell.place}/typed\\necho a/place\\n' > {made}\n"
+        f"chmod +x {made}",
+    )
+    (found,) = (s for s in read(ACTIONS[0])["runs"]["steps"] if "run" in s)
+    path = shell.place / "path"
+    ended, said = shell.run(found["run"], LOCK="requirements.lock", GITHUB_PATH=str(path))
+    assert ended == 0, said
+    assert path.read_text() == "a/place\n"
+    pip, uv, _ = (shell.place / "typed").read_text().splitlines()
+    assert pip.startswith("-m pip install")
+    assert uv.startswith("-m uv pip install")
+    assert all("--require-hashes" in line for line in (pip, uv))
+    assert uv.endswith(f"--python .venv/{folder} -r requirements.lock")
+
+
+# -- the build directory --------------------------------------------------------------------------
+
+
+def handover() -> Any:
+    spec = importlib.util.spec_from_file_location("handover", GITHUB / "scripts/handover.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+HANDOVER = handover()
+
+
+def tree(folder: Path) -> dict[str, tuple[str, int]]:
+    """Every entry with its content and its time of change, to the nanosecond."""
+    return {
+        path.relative_to(folder).as_posix(): (
+            path.read_text() if path.is_file() else "/",
+            path.stat().st_mtime_ns,
+        )
+        for path in sorted(folder.rglob("*"))
+    }
+
+
+def test_a_build_directory_arrives_as_it_was(tmp_path: Path) -> None:
+    folder, archive = tmp_path / "b", tmp_path / "handover/build.tar"
+    for number, name in enumerate(["job/x.obj", "job/deep/" + "y" * 150 + "/z.obj", "job/ü ö.txt"]):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(name)
+        os.utime(path, ns=(0, 1_700_000_000_123_456_700 + number * 100))
+    (folder / "job/empty").mkdir()
+    os.utime(folder / "job", ns=(0, 1_600_000_000_987_654_300))
+    assert HANDOVER.pack(folder, archive) == 3
+    assert [path.name for path in archive.parent.iterdir()] == ["build.tar"]
+    assert HANDOVER.unpack(archive, tmp_path / "there") == 3
+    assert tree(tmp_path / "there") == tree(folder)
+
+
+@pytest.mark.skipif(shutil.which("ninja") is None, reason="no ninja here")
+def test_ninja_has_nothing_to_do_after_a_handover(tmp_path: Path) -> None:
+    folder = tmp_path / "b"
+    folder.mkdir()
+    (folder / "build.ninja").write_text(
+        'rule cc\n  command = cp $in $out && echo "$out: header.h" > $out.d\n'
+        "  depfile = $out.d\n  deps = gcc\nbuild one.o: cc one.c\nbuild two.o: cc two.c\n"
+    )
+    for name in ("one.c", "two.c", "header.h"):
+        (folder / name).write_text(name)
+
+    def ninja(place: Path, *words: str) -> str:
+        done = subprocess.run(
+            ["ninja", "-C", str(place), *words], capture_output=True, text=True, check=True
+        )
+        return done.stdout
+
+    ninja(folder, "one.o")
+    # Times that a tar rounds upwards: ninja then takes its notes of the headers for outdated.
+    for number in range(5):
+        there, archive = tmp_path / f"there{number}", tmp_path / "build.tar"
+        HANDOVER.pack(folder, archive)
+        HANDOVER.unpack(archive, there)
+        assert "[1/1] cp two.c" in ninja(there)  # the unit that was left, and no other
+        assert "no work to do" in ninja(there)
+        (folder / "one.o").unlink()
+        ninja(folder, "one.o")
+
+
+def test_nothing_to_hand_over(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    archive = tmp_path / "build.tar"
+    assert HANDOVER.main(["pack", str(tmp_path / "none"), str(archive)]) == 0
+    assert "nothing to hand over" in capsys.readouterr().out
+    assert not archive.exists()
+    assert HANDOVER.main(["unpack", str(archive)]) == 2
+
+
+def test_a_damaged_or_hostile_archive_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "b").mkdir()
+    (tmp_path / "b/x.obj").write_bytes(b"x" * 100_000)
+    archive = tmp_path / "build.tar"
+    HANDOVER.pack(tmp_path / "b", archive)
+    archive.write_bytes(archive.read_bytes()[:50_000])
+    with pytest.raises(tarfile.ReadError):
+        HANDOVER.unpack(archive, tmp_path / "there")
+    with tarfile.open(archive, "w") as tar:
+        member = tarfile.TarInfo("../outside")
+        member.size = 1
+        tar.addfile(member, io.BytesIO(b"x"))
+    with pytest.raises(tarfile.TarError):
+        HANDOVER.unpack(archive, tmp_path / "there")
+    assert not (tmp_path / "outside").exists()
+
+
+def test_a_file_that_is_gone_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    folder = tmp_path / "b"
+    folder.mkdir()
+    (folder / "kept").write_text("x")
+    (folder / "temporary").write_text("x")
+    real = tarfile.TarFile.gettarinfo
+
+    def look(self: tarfile.TarFile, name: Any, arcname: str) -> tarfile.TarInfo:
+        if Path(name).name == "temporary":
+            Path(name).unlink()
+        return real(self, name, arcname)
+
+    monkeypatch.setattr(tarfile.TarFile, "gettarinfo", look)
+    assert HANDOVER.pack(folder, tmp_path / "build.tar") == 1
+    with tarfile.open(tmp_path / "build.tar") as tar:
+        assert tar.getnames() == ["kept"]
