@@ -17,6 +17,7 @@ from pydantic import (
     ValidationError,
 )
 
+from pipelines.cacheconfig import CompileCache, DiskCache
 from pipelines.errors import ConfigError
 from pipelines.hostconfig import FIRST_PYTHON, HostConfig, LocalHost, SandboxHost, WinRMHost
 
@@ -68,6 +69,8 @@ class Config(Model):
     default: Defaults = Defaults()
     hosts: dict[Name, HostConfig]
     out: str = "out"
+    compile_cache: CompileCache = DiskCache()
+    """Where compiled units are kept between builds."""
     offline: bool = False
     """Fetch nothing: what is neither in the cache nor in the wheelhouse is an error."""
     wheelhouse: str | None = None

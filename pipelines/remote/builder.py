@@ -17,7 +17,7 @@ import tarfile
 from collections.abc import Generator
 from typing import Any
 
-from . import files, gauge, process
+from . import compilecache, files, gauge, process
 from .members import member_parts, refusal
 from .rpc import idempotent
 
@@ -105,30 +105,33 @@ def unpack_source(archive: str, target: str) -> None:
 
 
 def build(spec: dict[str, Any]) -> Generator[Any, None, None]:
-    """Run a build; yields log bytes, then ``{"exit", "seconds", "timed_out", "wheels"}``.
+    """Run a build; yields log bytes, then ``{"exit", "seconds", "timed_out", "wheels", ...}``.
 
     ``spec``: ``directory`` (the job's), ``archive`` (source .tar.gz), ``installer`` (uv.exe, or ""
-    for the package's own build system alone), ``python``, ``environment``, ``toolset`` (of MSVC, or "") and
-    ``timeout`` (seconds or ``None``). With the result comes ``timeline``, see :mod:`.gauge`.
+    for the package's own build system alone), ``python``, ``environment``, ``toolset`` (of MSVC, or
+    ""), ``timeout`` (seconds or ``None``) and ``cache`` (see :mod:`.compilecache`, or ``None``).
+    With the result come ``timeline``, see :mod:`.gauge`, and the figures of the ``cache``.
     """
     job = pathlib.Path(spec["directory"])
-    out, source = job / "out", job / "src"
-    unpack_source(spec["archive"], str(source))
+    out = job / "out"
     if out.exists():
         shutil.rmtree(out)
     out.mkdir(parents=True)
-    environment = {**compiler_environment(spec.get("toolset", "")), **spec["environment"]}
-    command = _command(spec["installer"], spec["python"], str(out), str(source))
-    measured = gauge.Gauge()
-    for item in process.stream(command, env=environment, cwd=str(job), timeout=spec["timeout"]):
-        if isinstance(item, dict):
-            item["timeline"] = measured.finish(source)
-            found = sorted(out.glob("*.whl"))
-            item["wheels"] = [
-                {"path": str(w), "size": w.stat().st_size, "sha256": files.sha256(str(w))}
-                for w in found
-            ]
-        yield item
+    with compilecache.running(spec.get("cache"), job / "src") as cache:
+        yield cache.line()
+        unpack_source(spec["archive"], str(cache.source))
+        environment = {**compiler_environment(spec.get("toolset", "")), **spec["environment"]}
+        environment |= cache.environment
+        command = _command(spec["installer"], spec["python"], str(out), str(cache.source))
+        measured = gauge.Gauge()
+        for item in process.stream(command, env=environment, cwd=str(job), timeout=spec["timeout"]):
+            if isinstance(item, dict):
+                item |= {"timeline": measured.finish(cache.source), "cache": cache.figures()}
+                item["wheels"] = [
+                    {"path": str(w), "size": w.stat().st_size, "sha256": files.sha256(str(w))}
+                    for w in sorted(out.glob("*.whl"))
+                ]
+            yield item
 
 
 def _command(installer: str, python: str, out: str, source: str) -> list[str]:

@@ -1,4 +1,10 @@
-"""Runs a smoke suite against a wheel: in a clean virtual environment, from an empty directory."""
+"""Runs a smoke suite against a wheel: in a virtual environment of its own, from an empty directory.
+
+``system`` is for environments that are used as they are: torch and the test tools are the given
+Python's, the wheel alone goes into a virtual environment over it, and the given one is not
+touched. Such an environment may be a virtual one itself, of which ``--system-site-packages``
+would see only the base: so the new one is told its directories by a ``.pth`` file.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +17,29 @@ from typing import Any
 
 from . import process
 
+_UV = ("--quiet", "--offline", "--no-cache", "--no-config", "--color", "never")
+_WINDOWS = os.name == "nt"
+#: The suite ends itself before its time is up: a report with a reason instead of none.
+_RESERVE = 60.0
+_QUERY = """
+import json, site, sys
+places = list(site.getsitepackages())
+if site.ENABLE_USER_SITE:
+    places.append(site.getusersitepackages())
+print(json.dumps(places))
+"""
+
 
 def run_suite(spec: dict[str, Any]) -> Generator[Any, None, None]:
-    """Yield log bytes, then ``{"exit", "seconds", "timed_out", "junit"}``.
+    """Yield log bytes, then ``{"exit", "seconds", "timed_out", "step", "junit"}``.
 
-    ``spec``: ``directory`` (made anew), ``installer`` (uv.exe), ``python``, ``wheels`` (directory
-    with the pinned wheels), ``wheel`` (the one to test), ``packages`` (what else to install),
-    ``suite`` (file name -> text), ``expect`` (what the suite reads from ``SMOKE_EXPECT``),
-    ``environment``, ``timeout``. ``junit`` is the report's path, or ``None`` if there is none.
+    ``spec``: ``directory`` (made anew), ``installer`` (uv.exe; empty: pip of ``python``),
+    ``python``, ``wheels`` (directory with the pinned wheels), ``wheel`` (the one to test; empty:
+    the suite needs none), ``packages`` (what else to install), ``suite`` (file name -> text),
+    ``expect`` (what the suite reads from ``SMOKE_EXPECT``), ``environment``, ``timeout`` (seconds a
+    step). With ``system`` true ``packages`` are not installed: ``python`` has them, with pytest and
+    pytest-xdist. ``junit`` is the report's path, or ``None`` if there is none; ``step`` is the one
+    that ended it: ``venv``, ``install`` or ``pytest``.
     """
     root = pathlib.Path(spec["directory"])
     if root.exists():
@@ -29,40 +50,74 @@ def run_suite(spec: dict[str, Any]) -> Generator[Any, None, None]:
     for name, text in spec["suite"].items():
         (suite / name).write_text(text, "utf-8")
     (root / "expect.json").write_text(json.dumps(spec["expect"]), "utf-8")
-
-    windows = os.name == "nt"
-    python = root / "venv" / ("Scripts/python.exe" if windows else "bin/python")
     junit = root / "junit.xml"
-    uv = [
-        spec["installer"],
-        "--quiet",
-        "--offline",
-        "--no-cache",
-        "--no-config",
-        "--color",
-        "never",
-    ]
-    steps = [
-        [*uv, "venv", "--python", spec["python"], str(root / "venv")],
-        [
-            *(*uv, "pip", "install", "--python", str(python), "--no-index"),
-            *("--find-links", spec["wheels"], spec["wheel"], *spec["packages"]),
-        ],
-        [
-            *(str(python), "-m", "pytest", str(suite), "--rootdir", str(suite)),
-            *("-p", "no:cacheprovider", "-q", "-ra", "--color=no", "--tb=short"),
-            f"--junitxml={junit}",
-        ],
-    ]
-    environment = {**os.environ, **spec["environment"], "SMOKE_EXPECT": str(root / "expect.json")}
-    for number, command in enumerate(steps, 1):
+    environment = {
+        **os.environ,
+        "SMOKE_SECONDS": str(max(spec["timeout"] - _RESERVE, spec["timeout"] / 2)),
+        **spec["environment"],
+        "SMOKE_EXPECT": str(root / "expect.json"),
+        # The user's environment may have plug-ins that change what pytest does.
+        "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
+    }
+    for step, command in _steps(spec, root, suite, junit):
         for item in process.stream(
             command, env=environment, cwd=str(empty), timeout=spec["timeout"]
         ):
             if not isinstance(item, dict):
                 yield item
-            elif number == len(steps) or item["exit"] or item["timed_out"]:
-                item["step"] = ("venv", "install", "pytest")[number - 1]
-                item["junit"] = str(junit) if junit.is_file() else None
-                yield item
+            elif step == "pytest" or item["exit"] or item["timed_out"]:
+                yield item | {"step": step, "junit": str(junit) if junit.is_file() else None}
                 return
+        if step == "venv" and spec.get("system"):
+            _see(spec["python"], root / "venv")
+
+
+def _steps(
+    spec: dict[str, Any], root: pathlib.Path, suite: pathlib.Path, junit: pathlib.Path
+) -> Generator[tuple[str, list[str]], None, None]:
+    """The steps in order. The program that pytest is run by is in the new environment."""
+    system = spec.get("system", False)
+    venv = root / "venv"
+    python = str(venv / ("Scripts/python.exe" if _WINDOWS else "bin/python"))
+    uv = [spec["installer"], *_UV]
+    if system or not spec["installer"]:
+        bare = ["--without-pip"] if system else []
+        yield "venv", [spec["python"], "-m", "venv", *bare, str(venv)]
+    else:
+        yield "venv", [*uv, "venv", "--python", spec["python"], str(venv)]
+    wanted = [spec["wheel"]] if spec["wheel"] else []
+    options = ["--no-index"]
+    if system:
+        options += ["--no-deps"]
+    else:
+        options += ["--find-links", spec["wheels"]]
+        wanted += spec["packages"]
+    if wanted and spec["installer"]:
+        yield "install", [*uv, "pip", "install", "--python", python, *options, *wanted]
+    elif wanted:
+        # The user's pip, run by the new Python: it sees and would remove the user's own version.
+        pip = ["-m", "pip", "--isolated", "--disable-pip-version-check", "--no-color", "install"]
+        quiet = ["--quiet", "--no-cache-dir", "--ignore-installed", "--no-warn-script-location"]
+        yield "install", [python, *pip, *quiet, *options, *wanted]
+    yield (
+        "pytest",
+        [
+            *(python, "-m", "pytest", str(suite), "--rootdir", str(suite)),
+            # One worker: a case that ends the interpreter ends it alone, and another is started.
+            *("-p", "xdist.plugin", "-n", "1", "--max-worker-restart", "64"),
+            *("-p", "no:cacheprovider", "-q", "-ra", "--color=no", "--tb=short"),
+            f"--junitxml={junit}",
+        ],
+    )
+
+
+def _see(python: str, venv: pathlib.Path) -> None:
+    """Let the virtual environment see what ``python`` sees, its own packages first."""
+    code, text = process.capture([python, "-c", _QUERY], timeout=120)
+    if code:
+        raise RuntimeError(f"{python} does not tell where its packages are: {text.strip()}")
+    places = json.loads(text.strip().splitlines()[-1])
+    (site,) = [venv / "Lib" / "site-packages"] if _WINDOWS else venv.glob("lib/*/site-packages")
+    # addsitedir, not a plain path: the .pth files in there count as well (editable installs).
+    lines = [f"import site; site.addsitedir({place!a})\n" for place in places]
+    (site / "_given_environment.pth").write_text("".join(lines), "utf-8")

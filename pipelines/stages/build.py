@@ -11,7 +11,7 @@ from typing import Any
 from pipelines.console import bars, console, fold, host_line, safe, say, units_progress
 from pipelines.diagnosis import Settings
 from pipelines.errors import BuildError, RemoteError, TimeUpError
-from pipelines.plan import naming
+from pipelines.plan import compilecache, naming
 from pipelines.plan.budget import plan_budget
 from pipelines.plan.hostfacts import HostFacts
 from pipelines.plan.sourcetree import EPOCH, source_tree
@@ -62,6 +62,21 @@ def job_environment(work: Work, jobs: int, threads: int = 1) -> dict[str, str]:
     }
 
 
+def compile_cache(work: Work) -> dict[str, Any] | None:
+    """What the build is told of the cache of compiled units; torch's builds can use it."""
+    layout = work.layout
+    if not work.recipe.torch:
+        return None
+    nvcc = "nvcc.exe" if work.host.capabilities.windows else "nvcc"
+    return compilecache.host_spec(
+        work.config.compile_cache,
+        executable=layout.sccache,
+        directory=layout.compile_cache,
+        nvcc=layout.join(layout.cuda, "bin", nvcc),
+        place=layout.join(layout.build_root, "s"),
+    )
+
+
 def job_budget(work: Work) -> tuple[int, int]:
     """Compile units at a time and threads of nvcc, from the host's cores and memory.
 
@@ -106,6 +121,7 @@ def build(work: Work, detail: dict[str, Any]) -> None:
             "python": layout.python,
             "environment": environment,
             "toolset": "",
+            "cache": compile_cache(work),
             "timeout": None if order.minutes is None else order.minutes * 60,
         }
         settings = Settings(
@@ -155,6 +171,7 @@ def _follow(
             not left.get("exit", 1) and work.session.call("builder.whole", wheels=left["wheels"])
         ),
         fresh=fresh,
+        secrets=compilecache.secrets(work.config.compile_cache) if spec["cache"] else {},
     )
     try:
         with path.open("ab") as log, units_progress() as progress:
@@ -163,7 +180,7 @@ def _follow(
                 if isinstance(line, dict):
                     detail |= {"units": units, "attempt": job.attempt, "lost": job.lost}
                     detail |= {"exit": line["exit"], "wheels": line["wheels"]}
-                    detail["timeline"] = line.get("timeline", {})
+                    detail |= {"timeline": line.get("timeline"), "cache": line.get("cache")}
                     tail[:] = last_lines(path, TAIL)  # also what came before we did
                     return line, job.base
                 tail.append(safe(line, 500))

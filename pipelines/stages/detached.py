@@ -34,6 +34,8 @@ class Job:
     log: Path
     keep: Callable[[dict[str, Any]], bool] = lambda _: False
     """Whether the result of a job that has ended is taken as it is, instead of running it again."""
+    secrets: dict[str, str] = field(default_factory=dict, repr=False)
+    """Variables for the job's own process: sent when it is started, written down nowhere."""
     fresh: bool = False
     """Begin another attempt, whatever there is; its log comes after the one that is here."""
     error: type[PipelineError] = BuildError
@@ -149,7 +151,11 @@ class Job:
     def _begin(self) -> None:
         """Have it run, and take up the attempt that does."""
         told = self.work.session.call(
-            "jobs.launch.start", directory=self.directory, spec=self.spec, beyond=self._beyond
+            "jobs.launch.start",
+            directory=self.directory,
+            spec=self.spec,
+            beyond=self._beyond,
+            secrets=self.secrets,
         )
         now = checked(self.work.host.name, told)
         if now["attempt"] <= self._beyond:

@@ -57,6 +57,7 @@ def test(work: Work, detail: dict[str, Any]) -> None:
                 "TEMP": layout.temp,
                 "TMP": layout.temp,
                 "PYTHONUTF8": "1",
+                "CUDA_MODULE_LOADING": "LAZY",
                 # Only what the virtual environment holds may be found, no toolkit.
                 "CUDA_PATH": "",
                 "CUDA_HOME": "",
@@ -87,15 +88,14 @@ def _clean(work: Work, directory: str) -> None:
 
 
 def suite_files(name: str) -> dict[str, str]:
-    """The suite as it is shipped, with what all share and the fat-binary reader, by file name."""
-    folder = _SUITES / name
-    kept = [path for path in sorted(folder.glob("*")) if path.suffix in (".py", ".ini")]
-    shared = sorted((_SUITES / "common").glob("*.py"))
-    files = {path.name: path.read_text("utf-8") for path in kept}
-    if not kept:
-        raise ConfigError(f"no smoke suite in {folder}", advice="Mend smoke in the recipe.")
-    shared.append(Path(fatbin.__file__))
-    return {path.name: path.read_text("utf-8") for path in shared} | files
+    """The suite as it is shipped: the shared files, its own, and the fat-binary reader."""
+    files: dict[str, str] = {}
+    for folder in (_SUITES / "common", _SUITES / name):
+        kept = [path for path in sorted(folder.glob("*")) if path.suffix in (".py", ".ini")]
+        if not kept:
+            raise ConfigError(f"no smoke suite in {folder}", advice="Mend smoke in the recipe.")
+        files |= {path.name: path.read_text("utf-8") for path in kept}
+    return files | {"fatbin.py": Path(fatbin.__file__).read_text("utf-8")}
 
 
 def expectations(work: Work, wheel: Path) -> dict[str, Any]:
@@ -104,6 +104,8 @@ def expectations(work: Work, wheel: Path) -> dict[str, Any]:
     return {
         "distribution": work.recipe.name,
         "version": str(facts.version),
+        "cuda": work.recipe.cuda,
+        "torch": work.recipe.torch,
         "archs": list(archs.sass),
         "ptx": list(archs.ptx),
         "platform": "win_amd64" if work.host.capabilities.windows else None,

@@ -13,7 +13,7 @@ from pipelines import errors
 ROOT = Path(__file__).parents[2]
 LAYERS = (
     {"errors"},
-    {"config", "hostconfig"},
+    {"config", "hostconfig", "cacheconfig"},
     {"toolchain", "run", "console"},
     {"hosts", "plan", "wheels", "diagnosis", "reports"},
     {"stages", "doctor"},

@@ -205,8 +205,8 @@ def test_a_way_out_that_fails_is_told_and_the_next_one_taken(
     code = (
         "import remote.jobs.launch as launch\n"
         "good = launch.ways()['session']\n"
-        "def barred(command): raise PermissionError(5, 'Access is denied')\n"
-        "def dies(command):\n"
+        "def barred(command, secrets): raise PermissionError(5, 'Access is denied')\n"
+        "def dies(command, secrets):\n"
         "    import subprocess, sys\n"
         "    return subprocess.Popen([sys.executable, '-c', 'raise SystemExit(7)'])\n"
         "launch.ways = lambda: {'breakaway': barred, 'task': dies, 'shell': good}\n"

@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import IO, Any
 
 from pipelines.config import ROOT, SandboxHost
-from pipelines.errors import HostError
+from pipelines.errors import ConfigError, HostError
 from pipelines.hostconfig import Existing
 from pipelines.hosts.base import Capabilities, Events, Session
 from pipelines.hosts.sandbox import image
@@ -66,7 +66,17 @@ class Sandbox:
         events: Events,
         remember: Callable[[str], str] = str,
     ) -> None:
-        """``remember`` is given every secret, so that it can be kept out of what is printed."""
+        """``remember`` is given every secret, so that it can be kept out of what is printed.
+
+        Raises :class:`ConfigError` for a Python of which the lock has no headers.
+        """
+        marked = image.headers_of("")
+        known = [name.removeprefix(marked) for name in cache.lock.tools if name.startswith(marked)]
+        if python not in known:
+            raise ConfigError(
+                f"a sandbox has Python {' or '.join(known)}, not {python}",
+                advice=f"Type: --python {known[0]}, or build on another host.",
+            )
         self.name = name
         self.config = config
         self.python = python

@@ -30,9 +30,14 @@ SEAL = "sealed.json"
 Step = Callable[[str], object]
 
 
+def headers_of(python: str) -> str:
+    """The entry of the lock that has the headers of ``python``."""
+    return f"cpython-headers-{python}"
+
+
 def tools(python: str) -> tuple[str, str, str]:
     """The entries of the lock that an image with ``python`` ("3.11") is made of."""
-    return (f"cpython-{python}", f"cpython-headers-{python}", "zig")
+    return (f"cpython-{python}", headers_of(python), "zig")
 
 
 def image_key(cache: Cache, python: str) -> str:
@@ -127,7 +132,7 @@ def _install_python(cache: Cache, python: str, drive: Path) -> Path:
             continue
         is_module = base.endswith(".pyd") or base.startswith(("lib", "sqlite3"))
         (home / ("DLLs" if is_module else ".") / base).write_bytes(embedded.read(name))
-    with tarfile.open(cache.path(f"cpython-headers-{python}")) as tree:
+    with tarfile.open(cache.path(headers_of(python))) as tree:
         for member in tree:
             parts = Path(member.name).parts[1:]
             if not member.isfile() or ".." in parts:

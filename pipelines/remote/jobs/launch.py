@@ -20,7 +20,7 @@ import zipfile
 from collections.abc import Callable
 from typing import Any
 
-from .. import folders, locks, scheduler
+from .. import compilecache, folders, locks, scheduler
 from ..rpc import idempotent
 from . import store
 
@@ -36,13 +36,20 @@ _BREAKAWAY, _NEW_GROUP, _NO_WINDOW = 0x01000000, 0x00000200, 0x08000000
 
 
 @idempotent
-def start(directory: str, spec: dict[str, Any], beyond: int = 0) -> dict[str, Any]:
+def start(
+    directory: str,
+    spec: dict[str, Any],
+    beyond: int = 0,
+    secrets: dict[str, str] | None = None,
+) -> dict[str, Any]:
     """Have the job in ``directory`` run, and return its :func:`store.state`.
 
     One that runs is left alone, whoever started it; one that has ended too, unless its attempt is
     ``beyond`` or an earlier one. So asking twice does no harm.
     ``spec``: ``title``, ``function`` ("builder.build") and ``arguments`` of a generator function
-    of this package that yields bytes for the log and its result, a dict, last.
+    of this package that yields bytes for the log and its result, a dict, last. ``secrets`` are for
+    that process alone, in its environment, see compilecache.SECRETS; the Task Scheduler cannot hand
+    them on.
     """
     folder = store.place(directory)
     folders.make(folder)
@@ -60,7 +67,7 @@ def start(directory: str, spec: dict[str, Any], beyond: int = 0) -> dict[str, An
             part.write_bytes(code)
             store.patiently(lambda: os.replace(part, package))  # noqa: PTH105
         path = os.path.join(directory, package.name)  # noqa: PTH118 - not in its long form
-        _detach(directory, path, int(now["attempt"]) + 1)
+        _detach(directory, path, int(now["attempt"]) + 1, secrets or {})
         return store.state(directory)
 
 
@@ -76,7 +83,7 @@ def _packed() -> bytes:
     return buffer.getvalue()
 
 
-def _detach(directory: str, package: str, attempt: int) -> None:
+def _detach(directory: str, package: str, attempt: int, secrets: dict[str, str]) -> None:
     """Try each way out in turn; raises ``RuntimeError`` when no runner came up."""
     failed: dict[str, str] = {}
     for way, run in ways().items():
@@ -84,7 +91,7 @@ def _detach(directory: str, package: str, attempt: int) -> None:
         command = [sys.executable, "-B", package, directory, started]
         process: _Process | _Task | None = None
         try:
-            process = run(command)
+            process = run(command, secrets)
             _come_up(store.place(directory), attempt, process)
         except (OSError, RuntimeError) as error:
             failed[way] = str(error)[:300]
@@ -96,7 +103,7 @@ def _detach(directory: str, package: str, attempt: int) -> None:
     raise RuntimeError(f"no job could be started: {failed}")
 
 
-def ways() -> dict[str, Callable[[list[str]], _Process | _Task]]:
+def ways() -> dict[str, Callable[[list[str], dict[str, str]], _Process | _Task]]:
     """The ways out, the best first."""
     if sys.platform == "win32":
         return {"breakaway": _breakaway, "task": _Task, "shell": _shell}
@@ -117,9 +124,14 @@ def _come_up(folder: pathlib.Path, attempt: int, process: _Process | _Task) -> N
     raise RuntimeError(f"the runner did not begin within {_STARTS:.0f} s")
 
 
-def _popen(command: list[str], **more: Any) -> _Process:
+def _popen(command: list[str], secrets: dict[str, str], **more: Any) -> _Process:
+    # Without what marks this shell's processes, for it is none of them.
+    environment = {key: value for key, value in os.environ.items() if key != "WSMAN_COMMAND"}
+    if secrets:
+        environment[compilecache.SECRETS] = json.dumps(secrets)
     return subprocess.Popen(
         command,
+        env=environment,
         stdin=subprocess.DEVNULL,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -128,24 +140,22 @@ def _popen(command: list[str], **more: Any) -> _Process:
     )
 
 
-def _breakaway(command: list[str]) -> _Process:
-    return _popen(command, creationflags=_BREAKAWAY | _NEW_GROUP | _NO_WINDOW)
+def _breakaway(command: list[str], secrets: dict[str, str]) -> _Process:
+    return _popen(command, secrets, creationflags=_BREAKAWAY | _NEW_GROUP | _NO_WINDOW)
 
 
-def _shell(command: list[str]) -> _Process:
-    return _popen(command, creationflags=_NEW_GROUP | _NO_WINDOW)
+def _shell(command: list[str], secrets: dict[str, str]) -> _Process:
+    return _popen(command, secrets, creationflags=_NEW_GROUP | _NO_WINDOW)
 
 
-def _session(command: list[str]) -> _Process:
-    """A session of its own, without what marks this shell's processes."""
-    environment = {key: value for key, value in os.environ.items() if key != "WSMAN_COMMAND"}
-    return _popen(command, start_new_session=True, env=environment)
+def _session(command: list[str], secrets: dict[str, str]) -> _Process:
+    return _popen(command, secrets, start_new_session=True)
 
 
 class _Task:
     """A runner that the Task Scheduler starts."""
 
-    def __init__(self, command: list[str]) -> None:
+    def __init__(self, command: list[str], _: dict[str, str]) -> None:
         self.name = f"wcw-job-{os.getpid()}-{time.monotonic_ns()}"
         scheduler.register(self.name, command, at_start=False)
         try:

@@ -1,0 +1,211 @@
+"""sccache for the length of one build: its server, its figures, its directory.
+
+The server is started here and not by the first ``sccache nvcc``: that one would end with the
+build's process group and might hold the pipe of its log. It alone is given secrets. Compilers are
+its children, so it ends, with all of them, when the build does.
+
+A unit is known by the absolute path of its source: nvcc hands it to cicc and cudafe++, and sccache
+takes their arguments into the key, with SCCACHE_BASEDIRS or without. Jobs have directories of
+their own, so while it is compiled a tree is moved to one fixed place, and back.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from . import folders, locks, sccache
+from .fixedplace import moved
+from .rpc import idempotent
+
+#: Holds the secrets, as JSON, on their way from the controller to this process; gone at once.
+SECRETS = "WCW_CACHE_SECRETS"
+
+_LOCK = "in-use"
+_ENTRY = re.compile(r"[0-9a-f]{32,64}")
+_TURN = 10.0  # seconds that a build before this one may take to let go
+
+
+@dataclass
+class Running:
+    """What a build is given: where its source is, and what to add to its environment."""
+
+    source: pathlib.Path
+    environment: dict[str, str] = field(default_factory=dict)
+    """Empty when there is no cache; then ``said`` says why."""
+    launcher: list[str] = field(default_factory=list)
+    """Words to put before a compiler that torch does not start."""
+    said: str = ""
+    _ask: list[str] = field(default_factory=list)
+
+    def line(self) -> bytes:
+        """``said`` as a line for the build's log."""
+        return f"compile cache: {self.said}\n".encode()
+
+    def figures(self) -> dict[str, Any]:
+        """Of this build: see :func:`figures`. Empty without a cache, or when nobody answers."""
+        return _stats(self._ask, self.environment) if self._ask else {}
+
+
+@contextlib.contextmanager
+def running(spec: dict[str, Any] | None, source: pathlib.Path) -> Iterator[Running]:
+    """Have a cache for the tree ``source`` while the block runs; work on ``.source`` within.
+
+    ``spec``: ``kind``, ``executable``, ``directory``, ``environment`` (without secrets), ``remote``
+    (names in it that are left out for the local cache), ``nvcc`` and ``place``; or ``None``.
+    Whatever is wrong with the cache, the build goes on without it.
+    """
+    secrets = _secrets()
+    if spec is None:
+        yield Running(source, said="off")
+        return
+    with contextlib.ExitStack() as stack:
+        try:
+            made = _enter(stack, spec, secrets, source)
+        except OSError as error:
+            stack.close()
+            made = Running(source, said=f"not used: {error}")
+        yield made
+
+
+def _secrets() -> dict[str, str]:
+    """What the controller handed over, taken out of this process' environment."""
+    try:
+        told = json.loads(os.environ.pop(SECRETS, "{}"))
+    except ValueError:
+        return {}
+    return {str(key): str(value) for key, value in told.items()} if isinstance(told, dict) else {}
+
+
+def _enter(
+    stack: contextlib.ExitStack,
+    spec: dict[str, Any],
+    secrets: dict[str, str],
+    source: pathlib.Path,
+) -> Running:
+    if not os.path.isfile(spec["executable"]):  # noqa: PTH113 - a host's path, as a string
+        return Running(source, said=f"not used: there is no {spec['executable']}")
+    directory = pathlib.Path(spec["directory"])
+    folders.make(directory)
+    # sccache: "the local storage only supports a single server at a time".
+    if not stack.enter_context(locks.claim(directory / _LOCK, _TURN)):
+        return Running(source, said="not used: another build on this host is at it")
+    sccache.stop(spec["executable"], directory)  # one whose runner was killed
+    place = stack.enter_context(moved(source, pathlib.Path(spec["place"])))
+    wanted, failed = dict(spec["environment"]), ""
+    local = {key: value for key, value in wanted.items() if key not in spec["remote"]}
+    for environment, more in ((wanted, secrets), (local, {}))[: 1 + bool(spec["remote"])]:
+        try:
+            address = stack.enter_context(
+                sccache.server(spec["executable"], directory, {**environment, **more})
+            )
+        except OSError as error:
+            failed = f"{spec['kind']} is not used: {error}"
+            for value in more.values():
+                failed = failed.replace(value, "***")
+            continue
+        told = {**environment, **address, "SCCACHE_IGNORE_SERVER_IO_ERROR": "1"}
+        told["PYTORCH_NVCC"] = quoted([spec["executable"], spec["nvcc"]])
+        where = "local disk" if environment == local else spec["kind"]
+        said = f"{failed}; {where} instead" if failed else f"{where}, {directory}"
+        return Running(place, told, [spec["executable"]], said, [spec["executable"]])
+    return Running(place, said=failed)
+
+
+def quoted(words: list[str]) -> str:
+    """``words`` as one command line of this system."""
+    return subprocess.list2cmdline(words) if sys.platform == "win32" else shlex.join(words)
+
+
+# -- figures and room -----------------------------------------------------------------------------
+
+
+def _stats(command: list[str], address: dict[str, str]) -> dict[str, Any]:
+    return figures(sccache.tell([*command, "--show-stats", "--stats-format=json"], address))
+
+
+def figures(text: str) -> dict[str, Any]:
+    """``sccache --show-stats --stats-format=json`` in a few numbers; empty if it is none.
+
+    ``hits`` and ``misses`` count steps: a unit of nvcc is several (cudafe++, cicc, ptxas), and one
+    with a miss costs what that step costs. ``errors`` are of all kinds; ``bytes`` and ``most`` are
+    the size of the cache, where that is known.
+    """
+    try:
+        told = json.loads(text)
+        stats = told["stats"]
+        return {
+            "requests": int(stats["compile_requests"]),
+            "hits": sum(stats["cache_hits"]["counts"].values()),
+            "misses": sum(stats["cache_misses"]["counts"].values()),
+            "missed": dict(stats["cache_misses"]["adv_counts"]),
+            "not_cached": sum(stats["not_cached"].values()),
+            "errors": sum(stats["cache_errors"]["counts"].values())
+            + sum(stats[key] for key in ("cache_read_errors", "cache_write_errors"))
+            + stats["cache_timeouts"],
+            "bytes": told.get("cache_size"),
+            "most": told.get("max_cache_size"),
+            "version": str(told.get("version", "")),
+        }
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return {}
+
+
+@idempotent
+def stats(executable: str, directory: str) -> dict[str, Any]:
+    """``bytes`` and ``entries`` of the local cache, and :func:`figures` of a build that runs.
+
+    Nothing is started for it; a missing directory is an empty cache.
+    """
+    rows = _entries(pathlib.Path(directory))
+    told = {"entries": len(rows), "bytes": sum(size for _, size, _ in rows)}
+    address = sccache.address_of(pathlib.Path(directory))
+    return {**(_stats([executable], address) if sccache.answers(address) else {}), **told}
+
+
+@idempotent
+def prune(directory: str, most: int) -> dict[str, Any]:
+    """Remove what was used longest ago until the local cache has ``most`` bytes.
+
+    ``{"busy", "removed", "freed", "bytes"}``; one that a build uses is left alone.
+    """
+    folder = pathlib.Path(directory)
+    rows = sorted(_entries(folder), key=lambda row: row[2])
+    size = sum(row[1] for row in rows)
+    told = {"busy": False, "removed": 0, "freed": 0, "bytes": size}
+    if size <= most:
+        return told
+    with locks.claim(folder / _LOCK) as mine:
+        if not mine:
+            return {**told, "busy": True}
+        for path, held, _ in rows:
+            if told["bytes"] <= most:
+                break
+            with contextlib.suppress(OSError):
+                path.unlink()
+                told["removed"] += 1
+                told["freed"] += held
+                told["bytes"] -= held
+    return told
+
+
+def _entries(folder: pathlib.Path) -> list[tuple[pathlib.Path, int, float]]:
+    """Path, size and time of last use of what sccache keeps; nothing else that lies there."""
+    rows = []
+    for base, _, names in os.walk(folder):
+        for name in names:
+            if _ENTRY.fullmatch(name):
+                with contextlib.suppress(OSError):
+                    path = pathlib.Path(base, name)
+                    found = path.stat()
+                    rows.append((path, found.st_size, found.st_mtime))
+    return rows

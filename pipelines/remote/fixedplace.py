@@ -1,0 +1,72 @@
+"""One fixed place for whatever tree is being compiled, for compilers write down where it stood."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import sys
+import time
+from collections.abc import Iterator
+
+from . import files, folders
+
+_TURN = 10.0  # seconds that compilers which were ended may hold a directory
+
+
+@contextlib.contextmanager
+def moved(source: pathlib.Path, place: pathlib.Path) -> Iterator[pathlib.Path]:
+    """The tree ``source`` at ``place`` while the block runs; ``source`` itself if that fails.
+
+    One at a time: the caller holds a lock. What a build that was killed left there goes home first.
+    """
+    note = place.with_name(f"{place.name}.home")
+    there = _go(source, place, note)
+    try:
+        yield place if there else source
+    finally:
+        if there:
+            with contextlib.suppress(OSError):  # a scanner is at it: the next build moves it home
+                _home(place, note)
+
+
+def _go(source: pathlib.Path, place: pathlib.Path, note: pathlib.Path) -> bool:
+    try:
+        folders.make(place.parent)
+        _home(place, note)
+        note.write_text(json.dumps(str(source)), "utf-8")
+        if source.exists():
+            _rename(source, place)
+        else:
+            place.mkdir()
+    except OSError:
+        return False
+    return True
+
+
+def _home(place: pathlib.Path, note: pathlib.Path) -> None:
+    if place.exists():
+        try:
+            home = pathlib.Path(json.loads(note.read_text("utf-8")))
+        except (FileNotFoundError, ValueError, TypeError):
+            home = place  # nobody knows whose it is
+        if home != place and home.parent.is_dir() and not home.exists():
+            _rename(place, home)
+        else:  # its job was removed meanwhile
+            files.remove_tree(str(place))
+    note.unlink(missing_ok=True)
+
+
+def _rename(source: pathlib.Path, target: pathlib.Path) -> None:
+    """Rename a directory; patiently, for compilers that were ended hold it for a moment."""
+    deadline = time.monotonic() + _TURN
+    while True:
+        try:
+            os.rename(source, target)  # noqa: PTH104 - never over another one
+        except PermissionError:
+            if sys.platform != "win32" or time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+        else:
+            return

@@ -1,0 +1,145 @@
+"""A server of sccache as a child of ours, and asking one that runs."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import pathlib
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+
+from . import process
+
+_ADDRESS, _LOG = "server.json", "server.log"
+_START, _ASK, _FAREWELL = 25.0, 15.0, 12.0  # seconds
+_IDLE = "7200"  # seconds; only for a server whose runner was killed
+_WORDS = 400  # of the server's own words, in bytes
+_NO_WINDOW, _NEW_GROUP = 0x08000000, 0x00000200
+
+
+@contextlib.contextmanager
+def server(
+    executable: str, directory: pathlib.Path, environment: dict[str, str]
+) -> Iterator[dict[str, str]]:
+    """A server of our own; yields the variable by which it is found.
+
+    Raises ``OSError`` with its last words when it does not come up.
+    """
+    with contextlib.ExitStack() as stack:
+        if sys.platform == "win32":
+            address = {"SCCACHE_SERVER_PORT": str(_free_port())}
+        else:  # a port would obey every user of the machine
+            folder = stack.enter_context(tempfile.TemporaryDirectory(prefix="sc-"))
+            address = {"SCCACHE_SERVER_UDS": f"{folder}/s"}
+        windows = sys.platform == "win32"
+        # Neither a user's own variables nor his file mix in settings of their own.
+        variables = {k: v for k, v in os.environ.items() if not k.startswith("SCCACHE_")}
+        variables |= {**environment, **address, "SCCACHE_CONF": str(directory / "none.toml")}
+        variables |= {"SCCACHE_START_SERVER": "1", "SCCACHE_NO_DAEMON": "1"}
+        variables["SCCACHE_IDLE_TIMEOUT"] = _IDLE
+        stack.callback((directory / _LOG).unlink, missing_ok=True)
+        with (directory / _LOG).open("wb") as log:
+            started = subprocess.Popen(
+                [executable],
+                env=variables,
+                stdin=subprocess.DEVNULL,
+                stdout=log,
+                stderr=log,
+                start_new_session=not windows,
+                creationflags=_NO_WINDOW | _NEW_GROUP if windows else 0,
+            )
+        job = process._Job() if windows else None
+        if job:
+            job.add(started)
+        stack.callback(process._end, started, job)  # with the compilers that still run
+        _come_up(started, address, directory / _LOG)
+        note = directory / _ADDRESS
+        note.write_text(json.dumps(address), "utf-8")
+        stack.callback(note.unlink, missing_ok=True)
+        stack.callback(_farewell, executable, address, started)
+        yield address
+
+
+def _free_port() -> int:
+    with socket.socket() as found:
+        found.bind(("127.0.0.1", 0))
+        return int(found.getsockname()[1])
+
+
+def _come_up(server: subprocess.Popen[bytes], address: dict[str, str], log: pathlib.Path) -> None:
+    deadline = time.monotonic() + _START
+    while not answers(address):
+        ended = server.poll() is not None
+        if ended or time.monotonic() > deadline or process.cancelled.is_set():
+            with log.open("rb") as words:
+                words.seek(max(0, words.seek(0, os.SEEK_END) - _WORDS))
+                said = " ".join(words.read().decode("utf-8", "replace").split())
+            why = "sccache's server ended" if ended else "sccache's server does not answer"
+            raise OSError(f"{why}: {said}" if said else why)
+        time.sleep(0.05)
+
+
+def answers(address: dict[str, str]) -> bool:
+    """Whether a server listens there."""
+    try:
+        if port := address.get("SCCACHE_SERVER_PORT"):
+            socket.create_connection(("127.0.0.1", int(port)), timeout=1).close()
+        elif sys.platform != "win32":
+            with socket.socket(socket.AF_UNIX) as line:
+                line.settimeout(1)
+                line.connect(address["SCCACHE_SERVER_UDS"])
+    except (OSError, ValueError, KeyError):
+        return False
+    return True
+
+
+def _farewell(executable: str, address: dict[str, str], server: subprocess.Popen[bytes]) -> None:
+    """Let the server write what it still has; whoever does not leave is ended by the caller."""
+    if process.cancelled.is_set():
+        return
+    tell([executable, "--stop-server"], address)
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        server.wait(_FAREWELL)
+
+
+def tell(command: list[str], address: dict[str, str]) -> str:
+    """What sccache prints; empty when it does not answer."""
+    try:
+        done = subprocess.run(
+            command,
+            env={**os.environ, **address},
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            timeout=_ASK,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.decode("utf-8", "replace")
+
+
+def stop(executable: str, directory: pathlib.Path) -> bool:
+    """Ask a server that still runs for ``directory`` to end; whether there was one."""
+    known = address_of(directory)
+    if not answers(known):
+        return False
+    tell([executable, "--stop-server"], known)
+    deadline = time.monotonic() + _FAREWELL
+    while answers(known) and time.monotonic() < deadline:
+        time.sleep(0.1)
+    return True
+
+
+def address_of(directory: pathlib.Path) -> dict[str, str]:
+    """The address of the server that was started for ``directory``; empty if there is none."""
+    try:
+        told = json.loads((directory / _ADDRESS).read_text("utf-8"))
+    except (OSError, ValueError):
+        return {}
+    return {str(k): str(v) for k, v in told.items()} if isinstance(told, dict) else {}

@@ -1,0 +1,119 @@
+"""What all suites share: the facts, asked for once; the fixtures; the report's properties.
+
+A suite is sent to a host and run there against the installed wheel. It needs pytest,
+pytest-xdist, the standard library, the files of ``common`` and ``fatbin.py`` beside it, a
+``smoke_suite.py`` (see :mod:`smoke_probe`), and ``SMOKE_EXPECT``: the path of a JSON file with
+``distribution`` (empty: no wheel), ``version``, ``archs``, ``ptx`` and ``platform`` (``null``:
+any); ``cuda`` and ``files`` (more files with device code) may be there.
+
+Nothing here or at a test module's head imports torch or the package: a crash at their import
+is for :mod:`smoke_probe` to find, and must not end pytest.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import smoke_facts
+import smoke_isolation
+import smoke_suite
+from _pytest.junitxml import xml_key
+from smoke_isolation import FACTS
+
+# Before anything loads the driver, and for every process from here: modules are loaded when used.
+os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")
+
+_SUITE = "suite:"  # a property of a case with this prefix is one of the whole suite
+
+
+def _expected() -> dict[str, Any]:
+    path = os.environ.get("SMOKE_EXPECT")
+    return dict(json.loads(Path(path).read_text(encoding="utf-8"))) if path else {}
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """In a worker: take the facts from pytest's own process."""
+    told = getattr(config, "workerinput", None)
+    if told is not None:
+        config.stash[FACTS] = json.loads(told["smoke_facts"])
+        config.pluginmanager.register(smoke_isolation.Guard(told, smoke_suite.lost))
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """In pytest's own process: gather the facts, and warn before anything runs."""
+    config = session.config
+    if hasattr(config, "workerinput"):
+        return
+    facts = smoke_facts.gather(_expected())
+    config.stash[FACTS] = facts
+    config.pluginmanager.register(_Report(config, facts))
+    config.pluginmanager.register(smoke_isolation.Watch(facts))
+    lines = [f"{name}: {value}" for name, value in facts["report"].items()]
+    lines += [f"FAILURE ({name}): {text}" for name, text in facts["failures"].items()]
+    print("\n".join(lines), flush=True)
+
+
+class _Report:
+    """Writes properties of the suite; the fixture for that does not work under pytest-xdist."""
+
+    def __init__(self, config: pytest.Config, facts: dict[str, Any]) -> None:
+        self._config = config
+        self._properties: dict[str, str] = dict(facts["report"])
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Move what is the suite's from the case to the suite."""
+        for name, value in report.user_properties:
+            if name.startswith(_SUITE):
+                self._properties[name.removeprefix(_SUITE)] = str(value)
+        kept = [pair for pair in report.user_properties if not pair[0].startswith(_SUITE)]
+        report.user_properties[:] = kept
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self) -> None:
+        xml = self._config.stash.get(xml_key, None)
+        for name, value in self._properties.items() if xml else ():
+            xml.add_global_property(name, value)
+
+
+@pytest.fixture(scope="session")
+def facts(pytestconfig: pytest.Config) -> dict[str, Any]:
+    """What :func:`smoke_facts.gather` found."""
+    return pytestconfig.stash[FACTS]
+
+
+@pytest.fixture
+def record_suite(record_property: Any) -> Any:
+    """Record a property of the whole suite: ``record_suite(name, value)``."""
+    return lambda name, value: record_property(f"{_SUITE}{name}", str(value))
+
+
+@pytest.fixture(scope="session")
+def gpu(facts: dict[str, Any]) -> dict[str, Any]:
+    """The first GPU. Skips, and says why, where the wheel cannot run on it."""
+    if facts["blocked"]:
+        pytest.skip(facts["blocked"])
+    if not facts["gpu"]["devices"]:
+        pytest.fail("no GPU and no reason why", pytrace=False)
+    return dict(facts["gpu"]["devices"][0])
+
+
+@pytest.fixture(scope="session")
+def expected() -> dict[str, Any]:
+    """What the pipeline says this wheel is."""
+    if not (told := _expected()):
+        pytest.fail("SMOKE_EXPECT must name the JSON file that says what to expect", pytrace=False)
+    return told
+
+
+@pytest.fixture(scope="session")
+def installed(expected: dict[str, Any]) -> importlib.metadata.Distribution:
+    """The installed distribution."""
+    if not expected.get("distribution"):
+        pytest.skip("what is tested here is not a wheel")
+    return importlib.metadata.distribution(expected["distribution"])

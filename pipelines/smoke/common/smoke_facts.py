@@ -1,0 +1,272 @@
+"""What this host and this wheel are, gathered once before any test, and what that means.
+
+:func:`gather` asks (driver, torch, package, each in a process of its own, and the files on
+disk); :func:`judge` draws the conclusions from the answers alone; :func:`properties` is what
+goes into the report. All of it is plain data: it is handed to the test process as JSON.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import fatbin
+import smoke_images
+import smoke_probe
+import smoke_suite
+
+_HERE = Path(__file__).resolve().parent
+_GPU_SECONDS, _PROBE_SECONDS = 120.0, 300.0
+_WINDOWS_ENDS = {
+    0xC0000005: "an access violation",
+    0xC0000374: "a corrupted heap",
+    0xC0000409: "abort() or a stack overrun",
+    0xC00000FD: "a stack overflow",
+    0xC0000135: "a DLL that is not there",
+    0xC0000139: "a DLL without a function it should have",
+    3: "abort()",
+}
+
+
+def ended(code: int | None) -> str:
+    """How a process ended: ``was ended by signal 11 (SIGSEGV)``."""
+    if code is None:
+        return "ended, nothing is known of how"
+    if code < 0:
+        known = {member.value: member.name for member in signal.Signals}
+        return f"was ended by signal {-code} ({known.get(-code, 'unknown')})"
+    if os.name == "nt" and code in _WINDOWS_ENDS:
+        return f"was ended by {_WINDOWS_ENDS[code]} (exit code 0x{code:X})"
+    return f"left with exit code {code}"
+
+
+def _run(script: str, *arguments: str, seconds: float) -> tuple[list[dict[str, Any]], str]:
+    """The answers a script prints, and how it died (empty if it did not)."""
+    with subprocess.Popen(
+        [sys.executable, "-X", "faulthandler", str(_HERE / script), *arguments],
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        errors="replace",
+    ) as process:
+        try:
+            output, _ = process.communicate(timeout=seconds)
+            died = "" if process.returncode == 0 else ended(process.returncode)
+        except subprocess.TimeoutExpired:
+            process.kill()
+            output, _ = process.communicate()
+            died = f"hung for {seconds:.0f} s"
+    answers, said = [], []
+    for line in output.splitlines():
+        if line.startswith(smoke_probe.MARK):
+            answers.append(json.loads(line.removeprefix(smoke_probe.MARK)))
+        elif line.strip():
+            said.append(line)
+    if said:
+        print("\n".join(said[-40:]))
+    return answers, died
+
+
+def gather(expected: dict[str, Any]) -> dict[str, Any]:
+    """Every fact, then ``failures``, ``warnings``, ``blocked`` and ``properties`` from them."""
+    answers, died = _run("smoke_gpu.py", seconds=_GPU_SECONDS)
+    gpu = answers[0] if answers and not died else _no_answer(died)
+    answers, died = _run(
+        "smoke_probe.py", "gpu" if gpu["devices"] else "no-gpu", seconds=_PROBE_SECONDS
+    )
+    facts: dict[str, Any] = {"gpu": gpu, "torch": {}, "properties": {}, "doing": "", "failed": ""}
+    for answer in answers:
+        facts |= answer
+    if died:
+        facts["failed"] = f"the interpreter {died}"
+    facts["version"], facts["units"] = _installed(expected, gpu["devices"])
+    return facts | judge(facts, expected)
+
+
+def _no_answer(died: str) -> dict[str, Any]:
+    # No answer is no reason to skip: a driver that crashes is not the same as none.
+    broken = f"the process that asks the driver {died or 'said nothing'}"
+    return {"skip": "", "broken": broken, "cuda": "", "driver_version": "unknown", "devices": []}
+
+
+def _installed(
+    expected: dict[str, Any], devices: list[dict[str, Any]]
+) -> tuple[str, dict[str, dict[str, Any]]]:
+    """The installed version, and for each file with device code what it holds and what runs."""
+    own = getattr(smoke_suite, "files", None)  # for what is not a wheel
+    files: dict[str, Path] = {str(f): Path(f) for f in expected.get("files", [])}
+    files |= {str(f): f for f in own(expected)} if own else {}
+    version = ""
+    try:
+        wheel = importlib.metadata.distribution(expected.get("distribution", ""))
+        version = wheel.version
+        for file in wheel.files or []:
+            if file.name.endswith((".pyd", ".so", ".dll")):
+                files[str(file)] = Path(str(wheel.locate_file(file)))
+    except (importlib.metadata.PackageNotFoundError, ValueError):
+        pass  # the test of the metadata says so
+    units = {}
+    for name, path in files.items():
+        if not path.is_file():
+            continue
+        found = fatbin.inventory(path.read_bytes())
+        if not found.containers:
+            continue
+        verdicts = {
+            f"gpu{d['index']}": vars(smoke_images.judge(path.name, found, d["name"], d["arch"]))
+            for d in devices
+        }
+        units[name] = {
+            "sass": sorted(found.sass, key=fatbin.arch_key),
+            "ptx": sorted(found.ptx, key=fatbin.arch_key),
+            "containers": len(found.containers),
+            "gpus": verdicts,
+        }
+    return version, units
+
+
+def judge(facts: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
+    """``failures`` by name, ``warnings``, ``blocked`` (why no GPU test can run), ``properties``."""
+    gpu, torch = facts["gpu"], facts["torch"]
+    warnings: list[str] = []
+    failures = {
+        "driver": gpu["broken"] or _driver_too_old(facts, expected, warnings),
+        "torch": _torch(facts),
+        "package": _package(facts),
+        "promise": _promise(facts["version"] or expected.get("version", ""), torch),
+        "image": _image(facts["units"], warnings),
+    }
+    failures = {name: text for name, text in failures.items() if text}
+    first = next(iter(failures.items()), None)
+    blocked = gpu["skip"] or (f"cannot run: {first[1]}" if first else "")
+    told = {"failures": failures, "warnings": warnings, "blocked": blocked}
+    return told | {"report": properties(facts, warnings)}
+
+
+def _numbers(version: str) -> tuple[int, int]:
+    found = re.match(r"(\d+)(?:\.(\d+))?", version)
+    return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
+
+
+def _driver_too_old(facts: dict[str, Any], expected: dict[str, Any], warnings: list[str]) -> str:
+    """A driver runs every CUDA of its major version; an older major version it does not know.
+
+    Same major and newer minor: SASS runs ("minor version compatibility"), PTX does not.
+    """
+    driver = facts["gpu"]["cuda"]
+    properties = facts["properties"]
+    wanted = (
+        facts["torch"].get("cuda")
+        or properties.get("cuda_runtime")
+        or properties.get("cuda_toolkit")
+    )
+    wanted = wanted or expected.get("cuda")
+    if not driver or not wanted:
+        return ""
+    own = f"driver {facts['gpu']['driver_version']} knows CUDA {driver}"
+    if _numbers(driver)[0] < _numbers(wanted)[0]:
+        return f"the driver is too old: {own} and the wheel needs CUDA {wanted}"
+    if _numbers(driver) < _numbers(wanted):
+        warnings.append(f"{own} and the wheel is for CUDA {wanted}: its PTX will not be compiled")
+    return ""
+
+
+def _torch(facts: dict[str, Any]) -> str:
+    torch, gpu = facts["torch"], facts["gpu"]
+    if facts["doing"] == "torch" and facts["failed"]:
+        return f"torch cannot be imported: {facts['failed']}"
+    if not smoke_suite.TORCH or not torch:
+        return ""
+    if not torch["cuda"]:
+        kind = f"a build for ROCm {torch['hip']}" if torch["hip"] else "a CPU build"
+        return f"torch {torch['version']} has no CUDA: it is {kind}"
+    if gpu["devices"] and not torch["devices"]:
+        why = torch["cuda_error"] or "it counts 0"
+        count = len(gpu["devices"])
+        return f"torch {torch['version']} sees none of the driver's {count} GPUs: {why}"
+    return ""
+
+
+def _package(facts: dict[str, Any]) -> str:
+    if not facts["failed"] or facts["doing"] == "torch":
+        return ""
+    if facts["doing"] == "facts":
+        return f"the package does not tell what it is: {facts['failed']}"
+    where = f" with torch {facts['torch']['version']}" if facts["torch"] else ""
+    return f"import {facts['doing'] or 'of the package'} failed{where}: {facts['failed']}"
+
+
+def _promise(version: str, torch: dict[str, Any]) -> str:
+    """What a local version like ``+cu12torch2.8cxx11abiTRUE`` promises against what is here."""
+    _, _, local = version.partition("+")
+    if not torch or not local:
+        return ""
+    wrong = []
+    if (found := re.search(r"torch(\d+)\.(\d+)", local)) is not None:
+        wanted = f"{found[1]}.{found[2]}"
+        if _numbers(torch["version"]) != _numbers(wanted):
+            wrong.append(f"it is for torch {wanted}, here is {torch['version']}")
+    if (found := re.search(r"cu(\d{2})\d*", local)) is not None and torch["cuda"]:  # noqa: SIM102
+        if _numbers(torch["cuda"])[0] != int(found[1]):
+            wrong.append(f"it is for CUDA {found[1]}, torch here has {torch['cuda']}")
+    if (found := re.search(r"cxx11abi(true|false)", local, re.IGNORECASE)) is not None:  # noqa: SIM102
+        if (found[1].lower() == "true") != torch["cxx11abi"]:
+            wrong.append(f"its cxx11abi is {found[1].upper()}, torch's is {torch['cxx11abi']}")
+    return f"version {version} says: {'; '.join(wrong)}" if wrong else ""
+
+
+def _image(units: dict[str, dict[str, Any]], warnings: list[str]) -> str:
+    """Why no file has code for a GPU. Files for other GPUs alone are a warning beside good ones."""
+    failures: dict[str, list[str]] = {}
+    good: set[str] = set()
+    for unit in units.values():
+        for gpu, verdict in unit["gpus"].items():
+            if verdict["failure"]:
+                failures.setdefault(gpu, []).append(verdict["failure"])
+            else:
+                good.add(gpu)
+            if verdict["warning"]:
+                warnings.append(verdict["warning"])
+    bad = [text for gpu, texts in failures.items() if gpu not in good for text in texts]
+    warnings += [text for gpu, texts in failures.items() if gpu in good for text in texts]
+    return "; ".join(bad)
+
+
+def properties(facts: dict[str, Any], warnings: Iterable[str]) -> dict[str, str]:
+    """What a reader of the report needs of this host and this wheel, by name."""
+    gpu, torch = facts["gpu"], facts["torch"]
+    told = {
+        "python": sys.version.split()[0],
+        "platform": sys.platform,
+        "package_version": facts["version"],
+        "gpu_count": len(gpu["devices"]),
+        "gpu_unavailable": gpu["skip"] or gpu["broken"],
+        "driver_version": gpu["driver_version"] if gpu["cuda"] else "",
+        "cuda_driver": gpu["cuda"],
+        "module_loading": gpu.get("module_loading", ""),
+        "torch": torch.get("version", ""),
+        "torch_cuda": torch.get("cuda", ""),
+        "torch_archs": " ".join(torch.get("archs", ())),
+    }
+    for device in gpu["devices"]:
+        prefix = f"gpu{device['index']}"
+        for key in ("name", "compute_capability", "multiprocessors", "memory_mib", "driver_model"):
+            told[f"{prefix}_{key}"] = device[key]
+    for name, unit in facts["units"].items():
+        short = name.replace("\\", "/").rsplit("/", 1)[-1]
+        told[f"{short}.sass"] = " ".join(unit["sass"]) or "none"
+        told[f"{short}.ptx"] = " ".join(unit["ptx"]) or "none"
+        for each, verdict in unit["gpus"].items():
+            told[f"{short}.{each}_runs"] = verdict["told"]
+    told |= {f"warning{number}": text for number, text in enumerate(warnings, 1)}
+    told |= facts["properties"]
+    return {name: str(value) for name, value in told.items() if value not in ("", None)}

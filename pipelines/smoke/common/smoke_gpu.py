@@ -1,0 +1,139 @@
+"""Asks the driver which GPUs there are. Run as a program, it prints the answer as JSON.
+
+In a process of its own, because a broken driver can end the process that asks it. Only the
+driver is asked (``nvcuda.dll``, ``libcuda.so.1``, and NVML for its version and model): what is
+said here is true whatever torch or the wheel under test think.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import sys
+from typing import Any
+
+MARK = "ANSWER"
+_WINDOWS = sys.platform == "win32"
+_DRIVER = "nvcuda.dll" if _WINDOWS else "libcuda.so.1"
+_NVML = "nvml.dll" if _WINDOWS else "libnvidia-ml.so.1"
+_NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
+_ATTRIBUTES = {"multiprocessors": 16, "major": 75, "minor": 76, "tcc": 35}  # CU_DEVICE_ATTRIBUTE_*
+_LOADING = {1: "eager", 2: "lazy"}  # CU_MODULE_EAGER_LOADING, CU_MODULE_LAZY_LOADING
+_MODELS = {0: "WDDM", 1: "TCC", 2: "MCDM"}  # nvmlDriverModel_t
+
+
+class DriverError(Exception):
+    """A call of the driver's failed; ``code`` is its CUresult."""
+
+    def __init__(self, call: str, code: int) -> None:
+        super().__init__(f"{call} returned {code}")
+        self.code = code
+
+
+def _load(name: str) -> Any:
+    return ctypes.WinDLL(name) if _WINDOWS else ctypes.CDLL(name)  # type: ignore[attr-defined]
+
+
+def _call(library: Any, name: str, *arguments: Any) -> None:
+    if code := getattr(library, name)(*arguments):
+        raise DriverError(name, code)
+
+
+def _number(library: Any, name: str, *arguments: Any) -> int:
+    value = ctypes.c_int()
+    _call(library, name, ctypes.byref(value), *arguments)
+    return value.value
+
+
+def module_loading() -> str:
+    """``lazy``, ``eager``, or why the driver does not say; asked of this very process."""
+    try:
+        driver = _load(_DRIVER)
+        _call(driver, "cuInit", 0)
+        mode = _number(driver, "cuModuleGetLoadingMode")
+    except (OSError, AttributeError, DriverError) as error:
+        return f"not told: {error}"
+    return _LOADING.get(mode, f"not told: mode {mode}")
+
+
+def _device(driver: Any, index: int) -> dict[str, Any]:
+    handle = _number(driver, "cuDeviceGet", index)
+    name = ctypes.create_string_buffer(256)
+    _call(driver, "cuDeviceGetName", name, len(name), handle)
+    memory = ctypes.c_size_t()
+    _call(driver, "cuDeviceTotalMem_v2", ctypes.byref(memory), handle)
+    bus = ctypes.create_string_buffer(64)
+    _call(driver, "cuDeviceGetPCIBusId", bus, len(bus), handle)
+    told = {
+        key: _number(driver, "cuDeviceGetAttribute", number, handle)
+        for key, number in _ATTRIBUTES.items()
+    }
+    return {
+        "index": index,
+        "name": name.value.decode(errors="replace"),
+        "arch": f"{told['major']}{told['minor']}",
+        "compute_capability": f"{told['major']}.{told['minor']}",
+        "multiprocessors": told["multiprocessors"],
+        "memory_mib": memory.value >> 20,
+        "bus": bus.value.decode(errors="replace"),
+        "driver_model": ("TCC" if told["tcc"] else "unknown") if _WINDOWS else "Linux",
+    }
+
+
+def _ask_nvml(facts: dict[str, Any]) -> None:
+    """Add the driver's version, and on Windows each GPU's driver model, where NVML tells them."""
+    nvml = _load(_NVML)
+    _call(nvml, "nvmlInit_v2")
+    version = ctypes.create_string_buffer(96)
+    _call(nvml, "nvmlSystemGetDriverVersion", version, len(version))
+    facts["driver_version"] = version.value.decode(errors="replace")
+    for device in facts["devices"] if _WINDOWS else ():
+        handle, current, pending = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
+        place = ctypes.c_char_p(device["bus"].encode())
+        _call(nvml, "nvmlDeviceGetHandleByPciBusId_v2", place, ctypes.byref(handle))
+        both = ctypes.byref(current), ctypes.byref(pending)
+        _call(nvml, "nvmlDeviceGetDriverModel", handle, *both)
+        device["driver_model"] = _MODELS.get(current.value, f"model {current.value}")
+
+
+def ask() -> dict[str, Any]:
+    """``skip`` (why there is no GPU), ``broken`` (why the driver fails), and what there is.
+
+    ``cuda`` is the newest CUDA version the driver knows (``13.0``), ``driver_version`` its own.
+    """
+    facts: dict[str, Any] = {
+        "skip": "",
+        "broken": "",
+        "cuda": "",
+        "driver_version": "unknown",
+        "module_loading": "",
+        "devices": [],
+    }
+    try:
+        driver = _load(_DRIVER)
+    except OSError:
+        return facts | {"skip": f"no NVIDIA driver ({_DRIVER}) on this host"}
+    try:
+        _call(driver, "cuInit", 0)
+        number = _number(driver, "cuDriverGetVersion")
+        facts["cuda"] = f"{number // 1000}.{number % 1000 // 10}"
+        count = _number(driver, "cuDeviceGetCount")
+        facts["devices"] = [_device(driver, index) for index in range(count)]
+    except DriverError as error:
+        if error.code == _NO_DEVICE:
+            return facts | {"skip": f"no CUDA device on this host ({error})"}
+        return facts | {"broken": f"the NVIDIA driver does not answer: {error}"}
+    except AttributeError as error:
+        return facts | {"broken": f"the NVIDIA driver is too old or not whole: {error}"}
+    if not facts["devices"]:
+        return facts | {"skip": "no CUDA device on this host (the driver counts 0)"}
+    facts["module_loading"] = module_loading()
+    try:
+        _ask_nvml(facts)
+    except (OSError, AttributeError, DriverError) as error:
+        facts["nvml"] = f"not asked: {error}"
+    return facts
+
+
+if __name__ == "__main__":
+    print(MARK + json.dumps(ask()))

@@ -1,0 +1,72 @@
+"""Imports torch and the package under test, and says what they are. Run as a program.
+
+In a process of its own: a wheel for another torch may end the interpreter at its import. Each
+line is an answer; ``doing`` before each step says where it ended if it did.
+
+Arguments: ``gpu`` or ``no-gpu``.
+"""
+
+from __future__ import annotations
+
+import importlib
+import json
+import sys
+import traceback
+from typing import Any
+
+import smoke_suite
+
+MARK = "ANSWER"
+
+
+def say(**facts: Any) -> None:
+    """Print one answer; flushed, because the next step may be the last."""
+    print(MARK + json.dumps(facts, default=str), flush=True)
+
+
+def about_torch(*, gpu: bool) -> dict[str, Any]:
+    """What torch is, and whether it reaches the GPU."""
+    import torch
+
+    facts: dict[str, Any] = {
+        "version": str(torch.__version__),
+        "cuda": torch.version.cuda or "",
+        "hip": getattr(torch.version, "hip", None) or "",
+        "cxx11abi": bool(torch.compiled_with_cxx11_abi()),
+        "archs": [],
+        "devices": 0,
+        "cuda_error": "",
+    }
+    if facts["cuda"] and gpu:
+        try:
+            torch.cuda.init()
+            facts["archs"] = list(torch.cuda.get_arch_list())
+            facts["devices"] = torch.cuda.device_count()
+        except (RuntimeError, AssertionError) as error:
+            facts["cuda_error"] = str(error)
+    return facts
+
+
+def main() -> None:
+    """Go through the steps until one fails."""
+    gpu = sys.argv[1] == "gpu"
+    steps = ["torch"] if smoke_suite.TORCH else []
+    steps += [*smoke_suite.MODULES, "facts"]
+    for step in steps:
+        say(doing=step)
+        try:
+            if step == "torch":
+                say(torch=about_torch(gpu=gpu))
+            elif step == "facts":
+                say(properties=smoke_suite.facts(gpu=gpu))
+            else:
+                importlib.import_module(step)
+        except BaseException as error:  # whatever an import raises is the answer
+            traceback.print_exc()
+            say(failed=f"{type(error).__name__}: {error}")
+            return
+    say(done=True)
+
+
+if __name__ == "__main__":
+    main()

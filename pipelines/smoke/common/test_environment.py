@@ -1,0 +1,63 @@
+"""The wheel and this host fit together: each reason why not is a failed case of its own.
+
+Judged by :mod:`smoke_facts` before any of these ran; a case here turns a judgement into a
+result. Without a GPU the cases about one skip, and say so.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import smoke_suite
+
+
+def verdict(facts: dict[str, Any], name: str, *, gpu: bool = False) -> None:
+    """Fail with the judgement called ``name``; skip without a GPU if it is about one."""
+    if name in facts["failures"]:
+        pytest.fail(facts["failures"][name], pytrace=False)
+    if gpu and facts["gpu"]["skip"]:
+        pytest.skip(facts["gpu"]["skip"])
+
+
+def test_torch_is_there_and_has_cuda(facts: dict[str, Any]) -> None:
+    """torch imports in a fresh interpreter, is a CUDA build, and sees the driver's GPUs."""
+    verdict(facts, "torch")
+    if not smoke_suite.TORCH:
+        pytest.skip("this package does not use torch")
+
+
+def test_package_imports_in_a_fresh_interpreter(facts: dict[str, Any]) -> None:
+    """A new Python imports the package and its extension: every DLL and symbol is found."""
+    verdict(facts, "package")
+    if facts["failed"]:
+        pytest.skip(f"not tried: {facts['failed']}")
+
+
+def test_version_keeps_its_promise(facts: dict[str, Any]) -> None:
+    """torch and CUDA named in the version are the ones here."""
+    verdict(facts, "promise")
+
+
+def test_driver_knows_the_cuda_of_the_wheel(facts: dict[str, Any]) -> None:
+    """The driver answers and is not older than the CUDA the wheel was built with."""
+    verdict(facts, "driver", gpu=True)
+
+
+def test_device_code_for_every_gpu(facts: dict[str, Any], record_property: Any) -> None:
+    """Every GPU here finds code it can run: a cubin, or PTX that is compiled (a warning)."""
+    for number, text in enumerate(facts["warnings"], 1):
+        record_property(f"warning{number}", text)
+    verdict(facts, "image", gpu=True)
+    if not facts["units"]:
+        pytest.skip("no file of this package holds device code")
+
+
+def test_promised_architectures_are_inside(facts: dict[str, Any], expected: dict[str, Any]) -> None:
+    """The files together carry the machine code and the PTX that were ordered."""
+    wanted = {"sass": set(expected.get("archs") or ()), "ptx": set(expected.get("ptx") or ())}
+    if not any(wanted.values()):
+        pytest.skip("nobody says which architectures were ordered")
+    for kind, archs in wanted.items():
+        found = {arch for unit in facts["units"].values() for arch in unit[kind]}
+        assert archs <= found, f"{kind} ordered for {sorted(archs)}, found for {sorted(found)}"

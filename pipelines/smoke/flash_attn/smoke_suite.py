@@ -1,0 +1,27 @@
+"""What the shared part must know of this suite."""
+
+from __future__ import annotations
+
+import sys
+
+TORCH = True
+MODULES = ("flash_attn_2_cuda", "flash_attn")
+
+
+def facts(*, gpu: bool) -> dict[str, str]:  # noqa: ARG001  other suites ask the GPU
+    """Asked in a process of its own, after the import; more properties of the report."""
+    import flash_attn
+
+    return {"flash_attn": flash_attn.__version__}
+
+
+def lost() -> bool:
+    """Whether the GPU's context is gone: then every later call in this process fails too."""
+    torch = sys.modules.get("torch")
+    if torch is None or not torch.cuda.is_initialized():
+        return False
+    try:
+        torch.cuda.synchronize()
+    except RuntimeError:
+        return True
+    return False

@@ -1,0 +1,23 @@
+"""What the shared part must know of this suite."""
+
+from __future__ import annotations
+
+TORCH = False
+MODULES = ("smoke_attention",)
+
+
+def facts(*, gpu: bool) -> dict[str, str]:
+    """Asked in a process of its own, after the import; more properties of the report."""
+    import smoke_attention
+
+    told = {"cuda_toolkit": str(smoke_attention.build_info().get("cuda", ""))}
+    devices = smoke_attention.devices() if gpu else []  # none as well where the driver is too old
+    if devices:
+        number = devices[0]["runtime_version"]
+        told["cuda_runtime"] = f"{number // 1000}.{number % 1000 // 10}"
+    return told
+
+
+def lost() -> bool:
+    """Each call of this package makes and frees all it needs; a later one shows by itself."""
+    return False

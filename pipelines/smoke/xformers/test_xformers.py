@@ -1,0 +1,126 @@
+"""What xFormers says it has, and its attention against an exact answer."""
+
+from __future__ import annotations
+
+import sys
+from typing import Any
+
+import pytest
+import xformers_info
+from smoke_isolation import FACTS
+from smoke_suite import ROW
+
+DTYPES = ("fp16", "bf16")
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """One case for each row of the table that says whether something is there."""
+    if "row" in metafunc.fixturenames:
+        told = metafunc.config.stash[FACTS]["properties"]
+        names = [
+            name.removeprefix(ROW)
+            for name, status in told.items()
+            if name.startswith(ROW) and xformers_info.is_status(status)
+        ]
+        metafunc.parametrize("row", names)
+
+
+def test_info(row: str, facts: dict[str, Any]) -> None:
+    """What must be available is; what may be missing here skips and says why."""
+    devices = facts["gpu"]["devices"]
+    if not devices:
+        pytest.skip(facts["gpu"]["skip"] or facts["gpu"]["broken"])
+    verdict, why = xformers_info.missing(
+        row,
+        facts["properties"][f"{ROW}{row}"],
+        windows=sys.platform == "win32",
+        arch=int(devices[0]["arch"]),
+    )
+    if verdict == "fail":
+        pytest.fail(why, pytrace=False)
+    if verdict == "skip":
+        pytest.skip(why)
+
+
+def operators(name: str) -> Any:
+    """The pair of operators (``None``: xFormers chooses); skips where one is not available."""
+    from xformers.ops import fmha
+
+    if name == "default":
+        return None
+    module = getattr(fmha, name)
+    pair = module.FwOp, module.BwOp
+    for each in pair:
+        if not each.is_available():
+            pytest.skip(f"{each.NAME} is not available (see the rows of xformers.info)")
+    return pair
+
+
+def compare(inputs: Any, rule: Any, mask: Any, op: Any, record: Any, *, bias: Any = None) -> None:
+    """Forward and backward of memory_efficient_attention within the reference's tolerance."""
+    import torch
+    from smoke_reference import BACKWARD, BACKWARD_SMALL, FORWARD, FORWARD_SMALL, attention, share
+    from xformers.ops import memory_efficient_attention
+
+    try:
+        got = memory_efficient_attention(*inputs, attn_bias=mask, op=op)
+    except (NotImplementedError, ValueError) as error:
+        if op is None or "is not supported because" not in str(error):
+            raise
+        pytest.skip(" ".join(str(error).split())[:300])
+    exact = attention(*inputs, rule, bias=bias)
+    plain = attention(*inputs, rule, bias=bias, exact=False)
+    direction = torch.randn_like(got)
+    grads = [torch.autograd.grad(out, inputs, direction) for out in (got, exact, plain)]
+    told = {"out": share(got, exact, plain, FORWARD, FORWARD_SMALL)}
+    for name, *three in zip(("dq", "dk", "dv"), *grads, strict=True):
+        told[name] = share(*three, BACKWARD, BACKWARD_SMALL)
+    for name, value in told.items():
+        record(f"error_of_tolerance.{name}", f"{value:.3f}")
+    assert all(value <= 1 for value in told.values()), told
+
+
+def normal(dtype: str, rows: int, columns: int, dim: int) -> Any:
+    """Reproducible ``q, k, v`` on the GPU, two batch entries of four heads."""
+    import torch
+
+    torch.set_float32_matmul_precision("highest")  # the reference is fp32, not TF32
+    kind = {"fp16": torch.float16, "bf16": torch.bfloat16}[dtype]
+    source = torch.Generator(device="cuda").manual_seed(dim)
+    return tuple(
+        torch.randn(2, n, 4, dim, generator=source, device="cuda").to(kind).requires_grad_()
+        for n in (rows, columns, columns)
+    )
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("causal", [False, True], ids=["full", "causal"])
+@pytest.mark.parametrize("dim", [32, 64, 128, 256])
+@pytest.mark.parametrize("operator", ["default", "cutlass", "flash"])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_memory_efficient_attention(
+    dtype: str, operator: str, dim: int, causal: bool, record_property: Any
+) -> None:
+    """Each operator that is there, and the one that xFormers chooses."""
+    from smoke_reference import Rule
+    from xformers.ops import LowerTriangularMask
+
+    op = operators(operator)
+    # The triangle is aligned to the top left; with as many queries as keys that is the same.
+    inputs = normal(dtype, 384 if causal else 113, 384 if causal else 203, dim)
+    mask = LowerTriangularMask() if causal else None
+    compare(inputs, Rule(causal=causal), mask, op, record_property)
+
+
+@pytest.mark.usefixtures("gpu")
+@pytest.mark.parametrize("dim", [64, 128])
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_a_bias_of_one_s_own(dtype: str, dim: int, record_property: Any) -> None:
+    """A tensor added to the scores: cutlass has it, and is chosen for it."""
+    import torch
+    from smoke_reference import Rule
+
+    inputs = normal(dtype, 128, 256, dim)
+    source = torch.Generator(device="cuda").manual_seed(5)
+    bias = torch.randn(2, 4, 128, 256, generator=source, device="cuda").to(inputs[0].dtype)
+    compare(inputs, Rule(), bias, None, record_property, bias=bias.float())

@@ -1,0 +1,137 @@
+"""Breaks a good flash-attn wheel (Linux) in one way, and leaves the rest as it was.
+
+Each change is one that real wheels have had: built for other GPUs, for another torch, without the
+backward, or crashing. RECORD is written anew, so that nothing but the fault itself is at fault.
+
+As a program: ``python tests/gpu/broken_wheels.py GOOD.whl OUT_DIRECTORY [FAULT ...]``
+"""
+
+from __future__ import annotations
+
+import base64
+import csv
+import hashlib
+import io
+import struct
+import sys
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+from pipelines.wheels import fatbin
+
+Members = dict[str, bytes]
+_INIT = "flash_attn/__init__.py"
+_ENTRY_ARCH = 28
+
+
+def _extension(members: Members) -> str:
+    (name,) = [name for name in members if name.endswith((".so", ".pyd"))]
+    return name
+
+
+def wrong_arch(members: Members) -> None:
+    """Every cubin says it is for sm_75, and there is no PTX: nothing runs on a newer GPU."""
+    name = _extension(members)
+    data = bytearray(members[name])
+    for container in fatbin.inventory(members[name]).containers:
+        _, header, size = struct.unpack_from("<HHQ", data, container.offset + 4)
+        position = container.offset + header
+        end = position + size
+        while position < end:
+            kind, _, entry, payload = struct.unpack_from("<HHIQ", data, position)
+            struct.pack_into("<I", data, position + _ENTRY_ARCH, 75)
+            if kind == fatbin.PTX:  # as device code of a kind that the driver passes over
+                struct.pack_into("<H", data, position, fatbin.LTO)
+            position += entry + payload
+    members[name] = bytes(data)
+
+
+def wrong_torch(members: Members) -> None:
+    """A function that torch has under another name: what another torch's ABI looks like."""
+    name = _extension(members)
+    good = b"torchCheckFail"
+    if good not in members[name]:
+        raise ValueError(f"{name} does not use torch's {good.decode()}")
+    members[name] = members[name].replace(good, b"torchChuckFail")
+
+
+def _patched(text: str) -> Callable[[Members], None]:
+    def change(members: Members) -> None:
+        members[_INIT] += f"\n\nimport flash_attn_2_cuda as _kernels\n\n{text}".encode()
+
+    return change
+
+
+NO_BACKWARD = """
+def _refuse(*_, **__):
+    raise RuntimeError("This flash attention build does not support backward.")
+
+_kernels.bwd = _kernels.varlen_bwd = _refuse
+"""
+CRASHING = """
+_fwd = _kernels.fwd
+
+def _crash(q, *rest):
+    if q.shape[-1] == 160:
+        import ctypes
+        ctypes.string_at(0)
+    return _fwd(q, *rest)
+
+_kernels.fwd = _crash
+"""
+HANGING = (  # in one case alone: each costs its whole time
+    CRASHING.replace("import ctypes", "import time")
+    .replace("ctypes.string_at(0)", "time.sleep(3600)")
+    .replace("== 160:", "== 160 and q.shape[1] == 128:")
+)
+WRONG_NUMBERS = """
+_fwd = _kernels.fwd
+
+def _off(*arguments):
+    told = _fwd(*arguments)
+    told[0].mul_(1.02)
+    return told
+
+_kernels.fwd = _off
+"""
+
+FAULTS: dict[str, Callable[[Members], None]] = {
+    "wrong_arch": wrong_arch,
+    "wrong_torch": wrong_torch,
+    "no_backward": _patched(NO_BACKWARD),
+    "crashing": _patched(CRASHING),
+    "hanging": _patched(HANGING),
+    "wrong_numbers": _patched(WRONG_NUMBERS),
+}
+
+
+def _record(members: Members, name: str) -> bytes:
+    text = io.StringIO()
+    rows = csv.writer(text, lineterminator="\n")
+    for path, data in members.items():
+        if path != name:
+            digest = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=")
+            rows.writerow([path, f"sha256={digest.decode()}", len(data)])
+    rows.writerow([name, "", ""])
+    return text.getvalue().encode()
+
+
+def break_wheel(good: Path, folder: Path, fault: str) -> Path:
+    """The wheel with this fault, of the same name, in ``folder/fault``."""
+    with zipfile.ZipFile(good) as archive:
+        members = {name: archive.read(name) for name in archive.namelist() if name[-1] != "/"}
+    FAULTS[fault](members)
+    (record,) = [name for name in members if name.endswith(".dist-info/RECORD")]
+    members[record] = _record(members, record)
+    target = folder / fault / good.name
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    return target
+
+
+if __name__ == "__main__":
+    for each in sys.argv[3:] or FAULTS:
+        print(break_wheel(Path(sys.argv[1]), Path(sys.argv[2]), each))

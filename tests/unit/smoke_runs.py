@@ -1,0 +1,156 @@
+"""Runs shipped smoke suites for real, against wheels made here, without a GPU."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import subprocess
+import sys
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipelines.remote import tester
+from pipelines.reports.junit import read_pytest
+from pipelines.reports.model import Case, Suite
+from pipelines.wheels import fatbin
+
+SMOKE = Path(__file__).parents[2] / "pipelines" / "smoke"
+
+
+def shipped(name: str = "") -> dict[str, str]:
+    """The files of ``common``, of the suite, and the fat-binary reader, as they are sent."""
+    folders = ["common", *([name] if name else [])]
+    paths = [path for folder in folders for path in sorted((SMOKE / folder).glob("*"))]
+    files = [path for path in paths if path.suffix in (".py", ".ini")]
+    assert len({path.name for path in files}) == len(files), "two files of one name"
+    told = {path.name: path.read_text("utf-8") for path in files}
+    return told | {"fatbin.py": Path(fatbin.__file__).read_text("utf-8")}
+
+
+def wheel(
+    folder: Path,
+    name: str,
+    files: dict[str, bytes],
+    version: str = "1.0",
+    tag: str = "py3-none-any",
+) -> Path:
+    """A whole wheel with these files."""
+    info = f"{name}-{version}.dist-info"
+    all_files = files | {
+        f"{info}/METADATA": (
+            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nRequires-Python: >=3.10\n"
+        ).encode(),
+        f"{info}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n".encode(),
+    }
+    record = "".join(
+        f"{path},sha256={_digest(data)},{len(data)}\n" for path, data in all_files.items()
+    )
+    target = folder / f"{name}-{version}-{tag}.whl"
+    with zipfile.ZipFile(target, "w") as archive:
+        for path, data in all_files.items():
+            archive.writestr(path, data)
+        archive.writestr(f"{info}/RECORD", f"{record}{info}/RECORD,,\n")
+    return target
+
+
+def _digest(data: bytes) -> str:
+    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a run left."""
+
+    result: dict[str, Any]
+    log: str
+    suite: Suite
+
+    def case(self, name: str) -> Case:
+        """The one case of this name."""
+        (found,) = [case for case in self.suite.cases if case.name == name]
+        return found
+
+    def outcomes(self, *outcomes: str) -> list[str]:
+        """The names of the cases that ended so."""
+        return [case.name for case in self.suite.cases if case.outcome in outcomes]
+
+
+def run(  # noqa: PLR0917  the order of a call
+    folder: Path,
+    suite: dict[str, str],
+    wheel: Path | None,
+    expect: dict[str, Any],
+    environment: dict[str, str] | None = None,
+    timeout: float = 300.0,
+    installer: str = "",
+) -> Outcome:
+    """Run the suite as a host does: over this very Python, used as it is."""
+    spec = {
+        "directory": str(folder / "t"),
+        "installer": installer,
+        "python": sys.executable,
+        "system": True,
+        "wheels": "",
+        "wheel": str(wheel) if wheel else "",
+        "packages": ["not-to-be-installed"],
+        "suite": suite,
+        "expect": expect,
+        "environment": environment or {},
+        "timeout": timeout,
+    }
+    log, result = b"", {}
+    for item in tester.run_suite(spec):
+        if isinstance(item, dict):
+            result = item
+        else:
+            log += item
+    text = log.decode(errors="replace")
+    assert result["junit"], text
+    return Outcome(result, text, read_pytest(Path(result["junit"]).read_bytes()))
+
+
+FAKE_DRIVER = r"""
+#include <stddef.h>
+#include <string.h>
+int cuInit(unsigned f) { INIT }
+int cuDriverGetVersion(int *v) { *v = DRIVER; return 0; }
+int cuDeviceGetCount(int *n) { *n = 1; return 0; }
+int cuDeviceGet(int *d, int i) { *d = i; return 0; }
+int cuDeviceGetName(char *s, int n, int d) { strncpy(s, "NVIDIA Pretended", n); return 0; }
+int cuDeviceTotalMem_v2(size_t *b, int d) { *b = (size_t)24 << 30; return 0; }
+int cuDeviceGetPCIBusId(char *s, int n, int d) { strncpy(s, "0000:01:00.0", n); return 0; }
+int cuModuleGetLoadingMode(int *m) { *m = 2; return 0; }
+int cuDeviceGetAttribute(int *v, int a, int d)
+{ *v = a == 75 ? MAJOR : a == 76 ? MINOR : a == 16 ? 42 : 0; return 0; }
+"""
+
+
+def fake_driver(
+    folder: Path, *, cuda: int = 13000, arch: tuple[int, int] = (8, 9), init: str = "return 0;"
+) -> dict[str, str]:
+    """The environment in which ``libcuda.so.1`` is a library made here, with one GPU."""
+    folder.mkdir(parents=True, exist_ok=True)
+    source = folder / "cuda.c"
+    source.write_text(FAKE_DRIVER)
+    values = {"DRIVER": cuda, "MAJOR": arch[0], "MINOR": arch[1], "INIT": init}
+    subprocess.run(
+        [
+            *("cc", "-shared", "-fPIC", "-w", "-o", str(folder / "libcuda.so.1"), str(source)),
+            *(f"-D{name}={value}" for name, value in values.items()),
+        ],
+        check=True,
+    )
+    return {"LD_LIBRARY_PATH": str(folder)}
+
+
+def device_code(sass: list[int], ptx: list[int]) -> bytes:
+    """A file with one fat binary: empty cubins and PTX for these architectures."""
+    import struct
+
+    entries = b""
+    for kind, archs in ((fatbin.ELF, sass), (fatbin.PTX, ptx)):
+        for arch in archs:
+            entries += struct.pack("<HHIQ12xI8xQ16x", kind, 0x0101, 64, 8, arch, 0) + bytes(8)
+    return fatbin.MAGIC + struct.pack("<HHQ", 1, 16, len(entries)) + entries

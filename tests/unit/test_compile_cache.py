@@ -1,0 +1,411 @@
+"""The compile cache: what a host is told, secrets, and sccache itself where it is installed."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from pydantic import TypeAdapter, ValidationError
+
+from pipelines.cacheconfig import CompileCache
+from pipelines.console import redact
+from pipelines.errors import ConfigError
+from pipelines.plan import compilecache as plan
+from pipelines.remote import compilecache, fixedplace, locks, process, sccache
+
+if sys.platform == "win32":
+    pytest.skip("the fake server is a POSIX script", allow_module_level=True)
+
+SCCACHE = shutil.which("sccache") or ""
+NVCC = shutil.which("nvcc") or next(
+    (p for p in ("/usr/local/cuda/bin/nvcc",) if Path(p).exists()), ""
+)
+needs_sccache = pytest.mark.skipif(not SCCACHE, reason="sccache is not installed")
+needs_nvcc = pytest.mark.skipif(not (SCCACHE and NVCC), reason="needs sccache and nvcc")
+
+
+def cache(**keys: Any) -> CompileCache:
+    made: CompileCache = TypeAdapter(CompileCache).validate_python(keys)
+    return made
+
+
+# -- configuration --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "keys",
+    [
+        {"kind": "disk", "size_gib": 0},
+        {"kind": "disk", "password": "x"},
+        {"kind": "s3"},
+        {"kind": "s3", "bucket": "b", "secret_access_key": "x"},
+        {"kind": "s3", "bucket": "b", "endpoint": "https://key:word@minio.example"},
+        {"kind": "redis", "endpoint": "redis://:word@10.0.0.1:6379"},
+        {"kind": "webdav", "endpoint": "https://dav.example/?token=word"},
+        {"kind": "floppy"},
+    ],
+)
+def test_no_secret_and_nothing_unknown_is_taken(keys: dict[str, Any]) -> None:
+    with pytest.raises(ValidationError):
+        cache(**keys)
+
+
+def test_variables_of_each_kind() -> None:
+    disk = plan.environment(cache(kind="disk", size_gib=5), r"C:\sccache")
+    assert disk == {"SCCACHE_DIR": r"C:\sccache\units", "SCCACHE_CACHE_SIZE": "5G"}
+    s3 = plan.environment(cache(kind="s3", bucket="b", endpoint="http://minio:9000"), "/c")
+    assert s3["SCCACHE_BUCKET"] == "b"
+    assert s3["SCCACHE_REGION"] == "auto"
+    assert s3["SCCACHE_S3_USE_SSL"] == "false"
+    assert "SCCACHE_S3_RW_MODE" not in s3
+    redis = plan.environment(cache(kind="redis", endpoint="rediss://r:1", read_only=True), "/c")
+    assert redis["SCCACHE_REDIS_RW_MODE"] == "READ_ONLY"
+    gha = plan.environment(cache(kind="gha"), "/c")
+    assert gha["SCCACHE_GHA_ENABLED"] == "on"
+    dav = plan.environment(cache(kind="webdav", endpoint="https://dav/x", prefix="p"), "/c")
+    assert dav["SCCACHE_WEBDAV_KEY_PREFIX"] == "p"
+
+
+def test_off_as_yaml_reads_it() -> None:
+    assert cache(**yaml.safe_load("{kind: off}")).kind == "off"
+
+
+def spec(where: CompileCache, executable: str = "sccache", **more: str) -> dict[str, Any] | None:
+    at = {"directory": "/c", "nvcc": "/n/nvcc", "place": "/b/s", **more}
+    return plan.host_spec(where, executable=executable, **at)
+
+
+def test_what_the_host_is_told_names_what_the_local_cache_leaves_out() -> None:
+    assert spec(cache(kind="off")) is None
+    assert spec(cache(kind="disk"), executable="") is None
+    told = spec(cache(kind="redis", endpoint="redis://r:1"))
+    assert told is not None
+    assert told["remote"] == ["SCCACHE_REDIS_ENDPOINT"]
+    assert json.loads(json.dumps(told)) == told
+
+
+def test_secrets_come_from_the_environment_and_are_redacted() -> None:
+    have = {"AWS_ACCESS_KEY_ID": "AKIA-not-shown", "AWS_SECRET_ACCESS_KEY": "wcw-hidden", "X": "1"}
+    s3 = cache(kind="s3", bucket="b")
+    assert plan.secrets(s3, have) == {k: v for k, v in have.items() if k != "X"}
+    assert redact("said wcw-hidden") == "said ***"
+    assert "hidden" not in json.dumps(spec(s3))
+    assert plan.secrets(s3, {}) == {}
+    with pytest.raises(ConfigError, match="AWS_SECRET_ACCESS_KEY is not"):
+        plan.secrets(s3, {"AWS_ACCESS_KEY_ID": "AKIA-not-shown"})
+
+
+def test_actions_without_its_token_is_refused_with_a_way_out() -> None:
+    with pytest.raises(ConfigError, match="ACTIONS_RUNTIME_TOKEN not set") as caught:
+        plan.secrets(cache(kind="gha"), {"ACTIONS_RESULTS_URL": "https://x"})
+    assert "actions/cache" in caught.value.advice
+
+
+# -- the fixed place ------------------------------------------------------------------------------
+
+
+def test_a_tree_is_at_its_place_and_comes_home(tmp_path: Path) -> None:
+    source, place = tmp_path / "j" / "src", tmp_path / "s"
+    source.mkdir(parents=True)
+    (source / "a.cu").write_text("x")
+    with fixedplace.moved(source, place) as there:
+        assert there == place
+        assert (place / "a.cu").exists()
+        assert not source.exists()
+        (place / "a.obj").write_text("y")
+    assert (source / "a.obj").read_text() == "y"
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["j"]
+
+
+def test_what_a_killed_build_left_goes_home_first(tmp_path: Path) -> None:
+    one, two, place = tmp_path / "1" / "src", tmp_path / "2" / "src", tmp_path / "s"
+    for folder in (one, two):
+        folder.mkdir(parents=True)
+        (folder / "name").write_text(folder.parent.name)
+    generator = fixedplace._go(one, place, tmp_path / "s.home")  # and then it is killed
+    assert generator
+    with fixedplace.moved(two, place):
+        assert (place / "name").read_text() == "2"
+        assert (one / "name").read_text() == "1"
+    assert (two / "name").read_text() == "2"
+
+
+def test_a_removed_job_leaves_no_tree_behind(tmp_path: Path) -> None:
+    one, two, place = tmp_path / "1" / "src", tmp_path / "2" / "src", tmp_path / "s"
+    one.mkdir(parents=True)
+    assert fixedplace._go(one, place, tmp_path / "s.home")
+    shutil.rmtree(one.parent)
+    (place / "old").touch()
+    with fixedplace.moved(two, place):
+        assert not list(place.iterdir())
+    assert two.is_dir() is False or not list(two.iterdir())
+
+
+# -- running --------------------------------------------------------------------------------------
+
+FAKE = """#!{python}
+import os, socket, sys
+if sys.argv[1:2] == ["--stop-server"]:
+    line = socket.socket(socket.AF_UNIX)
+    line.connect(os.environ["SCCACHE_SERVER_UDS"]); line.send(b"stop"); sys.exit()
+if sys.argv[1:2] == ["--show-stats"]:
+    print("not json"); sys.exit()
+if os.environ.get("SCCACHE_REDIS_ENDPOINT"):
+    print("no redis: bad word", os.environ.get("SCCACHE_REDIS_PASSWORD"), file=sys.stderr)
+    sys.exit(2)
+server = socket.socket(socket.AF_UNIX)
+server.bind(os.environ["SCCACHE_SERVER_UDS"]); server.listen()
+while True:
+    line, _ = server.accept()
+    if line.recv(9): break
+"""
+
+
+@pytest.fixture
+def fake(tmp_path: Path) -> str:
+    path = tmp_path / "fake-sccache"
+    path.write_text(FAKE.format(python=sys.executable))
+    path.chmod(0o755)
+    return str(path)
+
+
+def told(tmp_path: Path, executable: str, where: CompileCache | None = None) -> dict[str, Any]:
+    made = spec(
+        where or cache(kind="disk"),
+        executable,
+        directory=str(tmp_path / "cache"),
+        place=str(tmp_path / "s"),
+        nvcc="/n o/nvcc",
+    )
+    assert made is not None
+    return made
+
+
+def children() -> list[str]:
+    found = []
+    for entry in Path("/proc").glob("[0-9]*"):
+        with contextlib.suppress(OSError):
+            parent = entry.joinpath("stat").read_text().rpartition(")")[2].split()[1]
+            if parent == str(os.getpid()):
+                found.append(entry.joinpath("cmdline").read_bytes().decode())
+    return [line for line in found if "sccache" in line]
+
+
+def test_the_server_lives_as_long_as_the_block(tmp_path: Path, fake: str) -> None:
+    with compilecache.running(told(tmp_path, fake), tmp_path / "src") as made:
+        assert made.environment["PYTORCH_NVCC"] == f"{fake} '/n o/nvcc'"
+        assert made.environment["SCCACHE_DIR"] == str(tmp_path / "cache" / "units")
+        assert made.source == tmp_path / "s"
+        assert b"disk" in made.line()
+        assert made.figures() == {}  # it says nonsense
+        assert len(children()) == 1
+        uds = made.environment["SCCACHE_SERVER_UDS"]
+        assert sccache.answers({"SCCACHE_SERVER_UDS": uds})
+    assert not children()
+    assert not Path(uds).exists()
+    assert sorted(p.name for p in (tmp_path / "cache").iterdir()) == ["in-use"]
+
+
+def test_a_build_that_raises_leaves_no_server(tmp_path: Path, fake: str) -> None:
+    with (
+        pytest.raises(RuntimeError, match="the build"),
+        compilecache.running(told(tmp_path, fake), tmp_path / "src"),
+    ):
+        raise RuntimeError("the build")
+    assert not children()
+
+
+def test_no_sccache_is_no_error(tmp_path: Path) -> None:
+    with compilecache.running(told(tmp_path, "/nowhere/sccache"), tmp_path / "src") as made:
+        assert made.environment == {}
+        assert made.source == tmp_path / "src"
+        assert b"there is no /nowhere/sccache" in made.line()
+    with compilecache.running(None, tmp_path / "src") as made:
+        assert made.line() == b"compile cache: off\n"
+    assert compilecache.stats("/nowhere/sccache", str(tmp_path / "none")) == {
+        "entries": 0,
+        "bytes": 0,
+    }
+
+
+def test_a_remote_cache_that_fails_is_replaced_by_the_disk_without_its_secrets(
+    tmp_path: Path, fake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv(
+        compilecache.SECRETS, json.dumps({"SCCACHE_REDIS_PASSWORD": "word-not-shown"})
+    )
+    where = told(tmp_path, fake, cache(kind="redis", endpoint="redis://r:1"))
+    with compilecache.running(where, tmp_path / "src") as made:
+        assert made.said.startswith("redis is not used: sccache's server ended: no redis")
+        assert made.said.endswith("; local disk instead")
+        assert "word-not-shown" not in made.said
+        assert "word-not-shown" not in json.dumps(made.environment)
+        assert compilecache.SECRETS not in os.environ
+        (server,) = Path(f"/proc/{os.getpid()}/task/{os.getpid()}/children").read_text().split()
+        assert b"word-not-shown" not in Path(f"/proc/{server}/environ").read_bytes()
+    kept = [p for p in (tmp_path / "cache").rglob("*") if p.is_file()]
+    assert not [p for p in kept if b"word-not-shown" in p.read_bytes()]
+
+
+def test_a_second_build_goes_without(
+    tmp_path: Path, fake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(compilecache, "_TURN", 0.1)
+    where = told(tmp_path, fake)
+    with (
+        compilecache.running(where, tmp_path / "1"),
+        compilecache.running(where, tmp_path / "2") as second,
+    ):
+        assert second.environment == {}
+        assert "another build" in second.said
+        assert second.source == tmp_path / "2"
+        assert compilecache.prune(where["directory"], 0)["busy"] is False  # it is empty
+    with compilecache.running(where, tmp_path / "2") as second:
+        assert second.environment
+
+
+def test_a_server_that_never_answers_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "deaf-sccache"
+    script.write_text("#!/bin/sh\nexec sleep 600\n")
+    script.chmod(0o755)
+    monkeypatch.setattr(sccache, "_START", 0.3)
+    with compilecache.running(told(tmp_path, str(script)), tmp_path / "src") as made:
+        assert "does not answer" in made.said
+        assert made.environment == {}
+    assert not children()
+
+
+def test_cancelling_does_not_wait_for_the_server(
+    tmp_path: Path, fake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    event = threading.Event()
+    monkeypatch.setattr(process, "cancelled", event)
+    began = time.monotonic()
+    with compilecache.running(told(tmp_path, fake), tmp_path / "src"):
+        event.set()
+    assert time.monotonic() - began < 5
+    assert not children()
+
+
+def test_prune_removes_what_was_used_longest_ago(tmp_path: Path) -> None:
+    for number in range(4):
+        path = tmp_path / "a" / "b" / f"{number:064x}"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(bytes(100))
+        os.utime(path, (number, number))
+    (tmp_path / "a" / "mine.txt").write_bytes(bytes(900))
+    assert compilecache.stats("", str(tmp_path))["bytes"] == 400
+    done = compilecache.prune(str(tmp_path), 250)
+    assert done == {"busy": False, "removed": 2, "freed": 200, "bytes": 200}
+    left = sorted(p.name for p in (tmp_path / "a" / "b").iterdir())
+    assert left == [f"{2:064x}", f"{3:064x}"]
+    assert (tmp_path / "a" / "mine.txt").exists()
+    with locks.claim(tmp_path / "in-use") as held:
+        assert held
+        assert compilecache.prune(str(tmp_path), 0)["busy"] is True
+    assert compilecache.stats("", str(tmp_path))["entries"] == 2
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"stats": {"compile_requests": "x"}}', "\0"])
+def test_figures_of_nonsense(text: str) -> None:
+    assert compilecache.figures(text) == {}
+
+
+# -- with the real sccache ------------------------------------------------------------------------
+
+
+def compiled(tmp_path: Path, job: str, compiler: str, name: str, text: str) -> dict[str, Any]:
+    """The cache's figures of one build, in a job's directory of its own, of one unit."""
+    source = tmp_path / job / "src"
+    source.mkdir(parents=True, exist_ok=True)
+    (source / name).write_text(text)
+    where = told(tmp_path, SCCACHE) | {"nvcc": compiler}
+    with compilecache.running(where, source) as made:
+        assert made.environment, made.said
+        path = made.source / name
+        for item in process.stream(
+            ["sh", "-c", f"$PYTORCH_NVCC -c {path} -o {path}.o"],
+            env={**os.environ, **made.environment},
+            cwd=str(made.source),
+        ):
+            if isinstance(item, dict):
+                assert item["exit"] == 0
+                assert item["seconds"] < 60
+        figures = made.figures()
+    assert (source / f"{name}.o").stat().st_size > 0
+    assert not children()
+    return figures
+
+
+@needs_sccache
+def test_a_unit_is_compiled_once_for_two_jobs(tmp_path: Path) -> None:
+    text = "#include <cassert>\nint f(int x) { assert(x); return x + 1; }\n"  # has __FILE__ in it
+    compiler = shutil.which("g++") or ""
+    if not compiler:
+        pytest.skip("no g++")
+    first = compiled(tmp_path, "1", compiler, "a.cpp", text)
+    assert (first["hits"], first["misses"], first["errors"]) == (0, 1, 0)
+    second = compiled(tmp_path, "2", compiler, "a.cpp", text)
+    assert (second["hits"], second["misses"]) == (1, 0)
+    third = compiled(tmp_path, "3", compiler, "a.cpp", text.replace("1", "2"))
+    assert (third["hits"], third["misses"]) == (0, 1)
+    kept = compilecache.stats(SCCACHE, str(tmp_path / "cache"))
+    assert kept["entries"] >= 2
+    assert compilecache.prune(str(tmp_path / "cache"), 0)["bytes"] == 0
+    assert compiled(tmp_path, "4", compiler, "a.cpp", text)["misses"] == 1
+
+
+@needs_nvcc
+def test_every_step_of_nvcc_is_found_again_by_another_job(tmp_path: Path) -> None:
+    text = (
+        "#include <cassert>\n__global__ void f(float *x) { assert(x); x[threadIdx.x] += 1; }\n"
+        "void g(float *x) { f<<<1, 32>>>(x); }\n"
+    )
+    first = compiled(tmp_path, "1", NVCC, "a.cu", text)
+    assert first["misses"] >= 3, first
+    second = compiled(tmp_path, "2", NVCC, "a.cu", text)
+    assert second["misses"] == 0, second
+    assert second["hits"] >= 1
+
+
+@needs_sccache
+def test_the_server_of_a_runner_that_was_killed_is_replaced(tmp_path: Path) -> None:
+    """As a job of the host runs: the runner ends by SIGKILL, the server is left."""
+    where = told(tmp_path, SCCACHE)
+    code = (
+        "import json, sys, pathlib, time\nfrom pipelines.remote import compilecache\n"
+        "with compilecache.running(json.loads(sys.argv[1]), pathlib.Path(sys.argv[2])):\n"
+        "    print('up', flush=True)\n    time.sleep(600)\n"
+    )
+    source = tmp_path / "1" / "src"
+    source.mkdir(parents=True)
+    (source / "kept").touch()
+    runner = subprocess.Popen(
+        [sys.executable, "-c", code, json.dumps(where), str(source)],
+        stdout=subprocess.PIPE,
+        cwd=Path(__file__).parents[2],
+    )
+    assert runner.stdout is not None
+    assert runner.stdout.readline() == b"up\n"
+    runner.send_signal(signal.SIGKILL)
+    runner.wait()
+    runner.stdout.close()
+    left = sccache.address_of(tmp_path / "cache")
+    assert sccache.answers(left)
+    with compilecache.running(where, tmp_path / "2" / "src") as made:
+        assert made.environment["SCCACHE_SERVER_UDS"] != left["SCCACHE_SERVER_UDS"]
+        assert not sccache.answers(left)
+        assert (source / "kept").exists()

@@ -1,0 +1,305 @@
+"""What a GPU will run of a file, whether a driver is new enough, what a torch lacks."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from smoke_runs import device_code, fake_driver, run, shipped, wheel
+
+from pipelines.wheels.fatbin import inventory
+
+needs_cc = pytest.mark.skipif(
+    os.name == "nt" or not shutil.which("cc"), reason="makes a shared library with cc"
+)
+
+
+@pytest.fixture(scope="module")
+def modules(tmp_path_factory: pytest.TempPathFactory) -> dict[str, ModuleType]:
+    """The shipped modules, imported from a folder as on a host."""
+    folder = tmp_path_factory.mktemp("shipped")
+    for name, text in shipped("flash_attn").items():
+        (folder / name).write_text(text, "utf-8")
+    names = ("fatbin", "smoke_images", "smoke_gpu", "smoke_facts", "smoke_batches")
+    sys.path.insert(0, str(folder))
+    try:
+        return {name: importlib.import_module(name) for name in names}
+    finally:
+        sys.path.remove(str(folder))
+
+
+@pytest.mark.parametrize(
+    ("sass", "ptx", "device", "choice"),
+    [
+        (["80", "90"], [], "90", "sm_90"),
+        (["80"], [], "86", "sm_80"),  # same major, a minor version not above
+        (["80", "86"], [], "89", "sm_86"),
+        (["86"], [], "80", "nothing"),  # minor versions go one way only
+        (["80"], [], "90", "nothing"),  # a cubin never runs on another major version
+        (["80"], ["80"], "90", "compiled from compute_80"),
+        (["80"], ["80"], "75", "nothing"),
+        (["75"], ["75", "90"], "120", "compiled from compute_90"),
+        (["90a"], [], "90", "sm_90a"),
+        ([], ["90a"], "100", "nothing"),  # PTX for one GPU is for that one
+        (["100f"], [], "103", "sm_100f"),
+        ([], ["100f"], "120", "nothing"),
+        (["120"], [], "121", "sm_120"),
+        ([], [], "90", "nothing"),
+    ],
+)
+def test_the_driver_s_choice(
+    modules: dict[str, ModuleType], sass: list[str], ptx: list[str], device: str, choice: str
+) -> None:
+    assert str(modules["smoke_images"].choose(sass, ptx, device)) == choice
+
+
+ARCHS = st.sampled_from([70, 75, 80, 86, 89, 90, 100, 103, 120])
+
+
+@given(st.sets(ARCHS, min_size=1, max_size=4), st.sets(ARCHS, max_size=2), ARCHS)
+def test_a_verdict_says_one_thing(
+    modules: dict[str, ModuleType], sass: set[int], ptx: set[int], device: int
+) -> None:
+    images = modules["smoke_images"]
+    found = inventory(device_code(sorted(sass), sorted(ptx)))
+    verdict = images.judge("x.so", found, "GPU", str(device))
+    assert not (verdict.failure and verdict.warning)
+    runs = any(a // 10 == device // 10 and a <= device for a in sass)
+    compiles = not runs and any(a <= device for a in ptx)
+    assert bool(verdict.failure) == (not runs and not compiles)
+    assert bool(verdict.warning) == compiles
+    if verdict.failure:
+        assert f"sm_{device}" in verdict.failure
+        assert str(min(sass)) in verdict.failure
+
+
+def raw(**changes: Any) -> dict[str, Any]:
+    gpu = {
+        "skip": "",
+        "broken": "",
+        "cuda": "13.0",
+        "driver_version": "580.1",
+        "module_loading": "lazy",
+        "devices": [
+            {
+                "index": 0,
+                "name": "GPU",
+                "arch": "90",
+                "compute_capability": "9.0",
+                "multiprocessors": 132,
+                "memory_mib": 1,
+                "driver_model": "TCC",
+            }
+        ],
+    }
+    torch = {
+        "version": "2.11.0+cu130",
+        "cuda": "13.0",
+        "hip": "",
+        "cxx11abi": True,
+        "archs": ["sm_90"],
+        "devices": 1,
+        "cuda_error": "",
+    }
+    facts: dict[str, Any] = {
+        "gpu": gpu | changes.pop("gpu", {}),
+        "torch": torch | changes.pop("torch", {}),
+        "properties": {},
+        "doing": "facts",
+        "failed": "",
+        "version": "2.8.3",
+        "units": {},
+    }
+    return facts | changes
+
+
+@pytest.mark.parametrize(
+    ("changes", "name", "said"),
+    [
+        ({"gpu": {"cuda": "12.4"}}, "driver", ("CUDA 12.4", "CUDA 13.0", "580.1")),
+        ({"gpu": {"broken": "cuInit returned 999"}}, "driver", ("cuInit returned 999",)),
+        ({"torch": {"cuda": ""}}, "torch", ("2.11.0", "no CUDA", "CPU build")),
+        ({"torch": {"cuda": "", "hip": "6.2"}}, "torch", ("ROCm 6.2",)),
+        ({"torch": {"devices": 0, "cuda_error": "bad"}}, "torch", ("sees none", "bad")),
+        ({"torch": {}, "doing": "torch", "failed": "ImportError: x"}, "torch", ("ImportError: x",)),
+        (
+            {"doing": "flash_attn_2_cuda", "failed": "ImportError: undefined symbol: _ZN3c10"},
+            "package",
+            ("flash_attn_2_cuda", "torch 2.11.0", "undefined symbol"),
+        ),
+        ({"version": "2.8.3+cu12torch2.8cxx11abiTRUE"}, "promise", ("torch 2.8", "CUDA 12")),
+        ({"version": "2.8.3+cu130torch2.11cxx11abiFALSE"}, "promise", ("cxx11abi is FALSE",)),
+    ],
+)
+def test_what_is_wrong_is_named(
+    modules: dict[str, ModuleType], changes: dict[str, Any], name: str, said: tuple[str, ...]
+) -> None:
+    told = modules["smoke_facts"].judge(raw(**changes), {})
+    assert list(told["failures"]) == [name]
+    assert all(text in told["failures"][name] for text in said), told["failures"]
+    assert told["failures"][name] in told["blocked"]
+
+
+def test_what_is_well_is_well(modules: dict[str, ModuleType]) -> None:
+    told = modules["smoke_facts"].judge(raw(version="2.8.3+cu130torch2.11cxx11abiTRUE"), {})
+    assert told["failures"] == {}
+    assert told["warnings"] == []
+    assert told["blocked"] == ""
+    assert told["report"]["gpu0_driver_model"] == "TCC"
+
+
+def test_a_newer_minor_version_is_a_warning(modules: dict[str, ModuleType]) -> None:
+    """CUDA's minor version compatibility: machine code runs, PTX does not."""
+    told = modules["smoke_facts"].judge(raw(torch={"cuda": "13.1"}), {})
+    assert told["failures"] == {}
+    assert "CUDA 13.1" in told["warnings"][0]
+
+
+def test_no_gpu_blocks_without_failing(modules: dict[str, ModuleType]) -> None:
+    gpu = {"skip": "no CUDA device on this host", "devices": [], "cuda": ""}
+    told = modules["smoke_facts"].judge(raw(gpu=gpu, torch={"devices": 0}), {})
+    assert told["failures"] == {}
+    assert told["blocked"] == "no CUDA device on this host"
+
+
+class OutOfMemoryError(RuntimeError):
+    """As torch calls its own."""
+
+
+def test_out_of_memory_falls_back_and_says_so(modules: dict[str, ModuleType]) -> None:
+    tried, said, freed = [], [], []
+
+    def run_batch(batch: int) -> str:
+        tried.append(batch)
+        if batch > 2:
+            raise OutOfMemoryError("CUDA out of memory. Tried to allocate 3 GiB")
+        return "done"
+
+    batches = modules["smoke_batches"]
+    told = batches.shrinking(8, run_batch, lambda *pair: said.append(pair), lambda: freed.append(1))
+    assert told == "done"
+    assert tried == [8, 4, 2]
+    assert said == [("batch", "2 instead of 8: out of GPU memory")]
+    assert len(freed) == 2
+
+
+@pytest.mark.parametrize("error", [OutOfMemoryError("x"), RuntimeError("bad shape")])
+def test_what_memory_cannot_cure_is_raised(
+    modules: dict[str, ModuleType], error: RuntimeError
+) -> None:
+    def run_batch(_: int) -> None:
+        raise error
+
+    with pytest.raises(RuntimeError, match=str(error)):
+        modules["smoke_batches"].shrinking(1, run_batch, print, print)
+
+
+@needs_cc
+@pytest.mark.parametrize(
+    ("init", "key", "said"),
+    [
+        ("return 0;", "", ""),
+        ("return 100;", "skip", "no CUDA device on this host (cuInit returned 100)"),
+        ("return 999;", "broken", "cuInit returned 999"),
+    ],
+)
+def test_the_driver_is_asked(tmp_path: Path, init: str, key: str, said: str) -> None:
+    """A library made here, with the driver's entry points, in the place of NVIDIA's."""
+    told = fake_driver(tmp_path, init=init, arch=(12, 0))
+    script = Path(__file__).parents[2] / "pipelines/smoke/common/smoke_gpu.py"
+    done = subprocess.run(
+        [sys.executable, str(script)],
+        env={**os.environ, **told},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    facts = json.loads(done.stdout.removeprefix("ANSWER"))
+    if key:
+        assert said in facts[key]
+        assert facts["devices"] == []
+    else:
+        (device,) = facts["devices"]
+        assert (device["name"], device["arch"]) == ("NVIDIA Pretended", "120")
+        assert (device["memory_mib"], device["multiprocessors"]) == (24 << 10, 42)
+        assert (facts["cuda"], facts["module_loading"]) == ("13.0", "lazy")
+
+
+PLAIN = "TORCH = False\nMODULES = ('demo',)\ndef facts(*, gpu): return {'cuda_runtime': '13.0'}\n"
+EXPECT = {"distribution": "demo", "version": "1.0", "archs": ["80"], "ptx": [], "platform": None}
+GPU_CASE = "def test_on_the_gpu(gpu): assert gpu['name'] == 'NVIDIA Pretended'\n"
+
+
+@needs_cc
+@pytest.mark.parametrize(
+    ("driver", "code", "failed", "said"),
+    [
+        ({"arch": (8, 9)}, ([80], []), "", ""),
+        ({"arch": (9, 0)}, ([80], [80]), "", "compiles PTX for NVIDIA Pretended (sm_90)"),
+        ({"arch": (7, 5)}, ([80], [80]), "test_device_code_for_every_gpu", "SASS for 80"),
+        (
+            {"arch": (8, 9), "cuda": 12040},
+            ([80], []),
+            "test_driver_knows_the_cuda_of_the_wheel",
+            "knows CUDA 12.4 and the wheel needs CUDA 13.0",
+        ),
+        (
+            {"arch": (8, 9), "init": "__builtin_trap();"},
+            ([80], []),
+            "test_driver_knows_the_cuda_of_the_wheel",
+            "the process that asks the driver was ended by signal 4 (SIGILL)",
+        ),
+    ],
+    ids=["fits", "compiled", "too-old-gpu", "too-old-driver", "driver-crashes"],
+)
+def test_a_whole_run_on_a_pretended_gpu(
+    tmp_path: Path,
+    driver: dict[str, Any],
+    code: tuple[list[int], list[int]],
+    failed: str,
+    said: str,
+) -> None:
+    """The shared part of every suite, from the wheel's bytes to the report."""
+    files = {"demo.py": b"", "demo_core.abi3.so": device_code(*code)}
+    made = wheel(tmp_path, "demo", files)
+    suite = shipped() | {
+        "smoke_suite.py": PLAIN + "def lost(): return False\n",
+        "test_z.py": GPU_CASE,
+    }
+    outcome = run(tmp_path, suite, made, EXPECT, fake_driver(tmp_path / "driver", **driver))
+    assert outcome.outcomes("failed", "error") == ([failed] if failed else [])
+    properties = outcome.suite.properties
+    if failed:
+        assert said in outcome.case(failed).message
+        assert said in outcome.case("test_on_the_gpu").message  # skipped, for the same reason
+        return
+    assert outcome.case("test_on_the_gpu").outcome == "passed"
+    assert properties["gpu0_name"] == "NVIDIA Pretended"
+    assert properties["demo_core.abi3.so.sass"] == "80"
+    assert ("warning1" in properties) == bool(said)
+    if said:
+        assert said in properties["warning1"]
+        assert outcome.log.index(said) < outcome.log.index("passed")
+
+
+def test_flash_attn_without_torch_is_a_finished_report(tmp_path: Path) -> None:
+    """The shipped suite, whole, where there is neither torch nor a GPU."""
+    made = wheel(tmp_path, "flash_attn", {"flash_attn/__init__.py": b"import torch\n"}, "2.8.3")
+    expect = EXPECT | {"distribution": "flash-attn", "version": "2.8.3", "archs": []}
+    outcome = run(tmp_path, shipped("flash_attn"), made, expect)
+    assert outcome.outcomes("failed", "error") == ["test_torch_is_there_and_has_cuda"]
+    assert "No module named 'torch'" in outcome.case("test_torch_is_there_and_has_cuda").message
+    gpu_cases = [c for c in outcome.suite.cases if c.classname.startswith("test_flash")]
+    assert 250 < len(gpu_cases) <= 350
+    assert {case.outcome for case in gpu_cases} == {"skipped"}
+    assert {case.message for case in gpu_cases} == {"no NVIDIA driver (libcuda.so.1) on this host"}
