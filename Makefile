@@ -1,5 +1,5 @@
 # make wheel: from nothing to a tested Windows CUDA wheel. make test: set up and run the tests.
-.PHONY: help wheel test test-all check bench lock clean
+.PHONY: help wheel test test-all browser check bench lock clean
 
 INVOKE := .venv/bin/invoke
 PYTEST := .venv/bin/python -m pytest
@@ -19,7 +19,12 @@ test-all: ## The slow tests too: sandbox, faults, image, playbook and workflows
 	@scripts/setup --dev
 	@scripts/check-provisioners
 	@scripts/check-workflows
-	@$(PYTEST) -m "not docker and not gpu and not bench"
+	@$(PYTEST) -m "not docker and not gpu and not bench and not browser"
+
+browser: ## The report's pages in Chromium: axe, keyboard, print; REPORT_SHOTS=DIR keeps pictures
+	@scripts/setup --dev
+	@scripts/setup-browser
+	@$(PYTEST) -m browser tests/browser
 
 check: ## Format, lint and types
 	@scripts/setup --dev

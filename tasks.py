@@ -156,6 +156,30 @@ def plan(
     )
 
 
+@task(
+    help={
+        "run": "a name below out/, latest, a run's directory, or a directory of runs",
+        "also": "one more for the same page; may be repeated",
+    },
+    iterable=["also"],
+)
+@guarded
+def report(_: Context, run: str, also: list[str]) -> None:
+    """Make the reports of runs again: one HTML page, summaries for GitHub and terminal."""
+    from pipelines.stages.reporting import run_report
+
+    run_report([run, *also])
+
+
+@task(help={"before": "a run", "after": "the run to compare with it"})
+@guarded
+def compare(_: Context, before: str, after: str) -> int:
+    """Show what got slower, larger or lost a capability; leaves with 15 when something did."""
+    from pipelines.stages.reporting import run_compare
+
+    return run_compare(before, after)
+
+
 @task(help={"log": "a build's log, such as out/latest/build.log"})
 @guarded
 def diagnose(_: Context, log: str) -> None:
@@ -239,6 +263,7 @@ def _sandbox(work: Any) -> Any:
 
 
 namespace = Collection(
-    *(provision, build, test, doctor, plan, jobs, diagnose, cache, lock, wheelhouse)
+    *(provision, build, test, report, compare, doctor),
+    *(plan, jobs, diagnose, cache, lock, wheelhouse),
 )
 namespace.add_collection(Collection("sandbox", start, stop, status, teardown))

@@ -50,6 +50,15 @@ def show(work: Work) -> None:
     jobs = work.session.call("jobs.keep.sizes", root=work.layout.build_root)
     size = sum(int(job["bytes"]) for job in jobs)
     table.add_row(work.host.name, "builds and their units", str(len(jobs)), _mib(size), "")
+    layout = work.layout
+    units = work.session.call(
+        "compilecache.stats", executable=layout.sccache, directory=layout.compile_cache
+    )
+    rows = work.session.call("cargo.libraries", root=layout.join(layout.compile_cache, "libraries"))
+    size = sum(int(row["bytes"]) for row in rows)
+    name = work.host.name
+    table.add_row(name, "compiled units", str(units["entries"]), _mib(int(units["bytes"])), "")
+    table.add_row(name, "libraries of kernels", str(len(rows)), _mib(size), "")
     console.print(table)
     say("invoke cache --prune gives the unused back, and builds of more than --days 14", "dim")
 
@@ -64,6 +73,12 @@ def prune(work: Work, days: float) -> None:
         freed += one.size
         say(f"removed {one.path}")
     removed = work.session.call("jobs.keep.prune", root=work.layout.build_root, days=days)
+    layout = work.layout
+    work.session.call("cargo.prune", root=layout.join(layout.compile_cache, "libraries"), days=days)
+    limit = getattr(work.config.compile_cache, "size_gib", 20) << 30
+    told = work.session.call("compilecache.prune", directory=layout.compile_cache, most=limit)
+    if told["busy"]:
+        say(f"{work.host.name}: a build is at the compile cache: left alone", "yellow")
     for job in removed:
         say(f"removed build {safe(str(job), 40)} on {work.host.name}")
     say(f"{_mib(freed)} MiB freed here, {len(removed)} builds on {work.host.name}", "green")

@@ -169,11 +169,26 @@ def run_build(work: Work) -> Path:
     from pipelines.stages.build import build
     from pipelines.stages.collect import collect
     from pipelines.stages.feasible import refuse_unbuildable
+    from pipelines.stages.prebuilt import audit_prebuilt, skipped, take_prebuilt
 
-    refuse_unbuildable(work)
+    if work.recipe.strategy == "build":
+        refuse_unbuildable(work)
     run = work.new_run()
 
     def stages() -> None:
+        if work.recipe.strategy == "skip":
+            with run.stage("skip") as detail:
+                run.note(origin=skipped(work, detail))
+            return
+        if work.recipe.strategy != "build":
+            with run.stage("prebuilt") as detail:
+                taken = take_prebuilt(work, detail)
+            run.note(origin=detail["origin"])
+            if taken:
+                with run.stage("audit") as detail:
+                    audit_prebuilt(work, taken, detail)
+                return
+            refuse_unbuildable(work)
         if work.provisioned is None:
             with run.stage("provision"):
                 run_provision(work)
@@ -216,6 +231,9 @@ def run_test(work: Work, *, run: str | None = None) -> Path:
                 f"the run {this.id} is of {key} {facts.get(key)}, not {asked}",
                 advice=f"Type: invoke build --{flag} {asked} test",
             )
+    if "skip" in this.stages():
+        say(f"nothing to test: {this.stages()['skip'].detail.get('skipped', '')}", style="yellow")
+        return this.path
     if work.provisioned is None:
         run_provision(work)
     state = this.stages().get("audit")

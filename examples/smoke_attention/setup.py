@@ -10,6 +10,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -253,7 +254,7 @@ class BuildCuda(build_ext):
         """Return the unit that nvcc compiles."""
         target = Path(self.build_temp) / source.with_suffix(".obj" if WINDOWS else ".o").name
         host = ["--use-local-env", "-Xcompiler", "/MD"] if WINDOWS else ["-Xcompiler", "-fPIC"]
-        command: list[str] = [str(TOOLKIT / "bin" / NVCC), "-c", str(source), "-o", str(target)]
+        command: list[str] = [*COMPILER, "-c", str(source), "-o", str(target)]
         command += ["-O3", "-std=c++14", *host, *ARCHS.flags()]
         return Unit(source, target, subprocess.list2cmdline(command), lambda: run(command))
 
@@ -295,6 +296,9 @@ class BuildCuda(build_ext):
 BUILDING = not {"sdist", "egg_info", "dist_info", "clean", "--version", "--help"} & set(sys.argv)
 TOOLKIT = cuda_toolkit() if BUILDING else Path()
 ARCHS = Archs.parse(os.environ.get("SMOKE_ATTENTION_ARCHS") or DEFAULT_ARCHS)
+# As torch's extensions have it: nvcc, perhaps with a compile cache before it.
+COMPILER = shlex.split(os.environ.get("PYTORCH_NVCC", ""), posix=not WINDOWS)
+COMPILER = COMPILER or [str(TOOLKIT / "bin" / NVCC)]
 LIBRARIES = TOOLKIT / "lib" / "x64" if WINDOWS else TOOLKIT / "lib64"
 if not LIBRARIES.is_dir():
     LIBRARIES = TOOLKIT / "lib"  # the layout of NVIDIA's wheels

@@ -56,7 +56,10 @@ def _git() -> str | None:
 def _lock(work: Work) -> dict[str, Any]:
     """Tools without a pin, wanted or not, and what of the pinned ones is still to be fetched."""
     lock, recipe = work.cache.lock, work.recipe
-    names = dict.fromkeys((*recipe.build_requires, *recipe.test_requires))
+    asked = [] if work.host.existing else [*recipe.build_requires, *recipe.test_requires]
+    unpinned = lock.lacking(asked, cell := work.place.lock_cell)
+    there = [name for name in asked if name not in unpinned]
+    names = dict.fromkeys(lock.entries_for(there, cell).values())
     error = None
     try:
         names |= dict.fromkeys(tool for wanted in work.wanted for tool in wanted.uploads)
@@ -66,7 +69,7 @@ def _lock(work: Work) -> dict[str, Any]:
     missing = work.cache.missing(pinned)
     return {
         "tools": len(pinned),
-        "unpinned": [name for name in names if name not in pinned],
+        "unpinned": unpinned,
         "others": sorted({*lock.unpinned} - names.keys()),
         "error": error,
         "missing": len(missing),

@@ -80,8 +80,8 @@ class Ground:
     build_root: str
     toolkits: frozenset[str]
     """CUDA releases that can be provisioned."""
-    lacking: tuple[str, ...] = ()
-    """Tools that the recipe needs and the lock does not have, or has not pinned."""
+    lacking: Callable[[Cell], Sequence[str]] = lambda _: ()
+    """Tools that a cell needs and the lock does not have for it, or has not pinned."""
     names: Sequence[str] | None = None
     """The files of the source tree; ``None`` when it is not here yet."""
     jobs: int | None = None
@@ -180,11 +180,11 @@ def _judge(
                 f"the nearest is {near}" if near else "add its archives there",
             )
         )
-    for name in ground.lacking:
+    for name in ground.lacking(cell):
         findings.append(
             Finding(
                 "tool-not-pinned",
-                f"toolchain.lock.yaml has no {name}, which the build installs",
+                f"toolchain.lock.yaml has no {name} with sha256 and size for this cell",
                 "toolchain.lock.yaml",
                 "add it there: invoke build refuses to start without it",
                 error=False,
@@ -295,12 +295,12 @@ def _within(value: str, range_: str | None) -> bool:
 
 
 def _nearest(value: str, known: Iterable[str]) -> str:
-    def away(other: str) -> tuple[int, int]:
+    def away(other: str) -> int:
         try:
             one, two = Version(value), Version(other)
         except InvalidVersion:
-            return 99, 99
-        return abs(one.major - two.major), abs(one.minor - two.minor)
+            return 1 << 20
+        return abs(one.major * 100 + one.minor - two.major * 100 - two.minor)  # 12.9, then 13.0
 
     return min(sorted(known), key=away, default="")
 

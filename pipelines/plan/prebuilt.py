@@ -1,67 +1,55 @@
 """Wheels that others have built: found by what their names say, believed after a look inside.
 
-A directory or a simple index offers wheels. One fits when its tags, version, torch and CUDA are
-those of the cell; it is used only after its sha256, its RECORD and the device code inside it have
-been checked, for a wheel for the wrong torch or GPU imports well enough to be believed.
+What :mod:`pipelines.plan.offers` lists is looked at here. One fits when its tags, version, torch
+and CUDA are those of the cell; it is used only after its sha256, its RECORD and the device code
+inside it have been checked, for a wheel for the wrong torch or GPU imports well enough to be
+believed.
 """
 
 from __future__ import annotations
 
-import os
 import re
-import threading
 import zipfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path
 from typing import Literal
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.tags import Tag, compatible_tags, cpython_tags
+from packaging.tags import Tag, compatible_tags, cpython_tags, platform_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from pipelines.errors import AuditError, ConfigError, LockError
+from pipelines.errors import AuditError, ConfigError
 from pipelines.plan.archmap import numbers
 from pipelines.plan.archs import ArchList
 from pipelines.plan.matrix import Cell
+from pipelines.plan.offers import Offer, offers_of
 from pipelines.plan.recipes import Recipe, Strategy
-from pipelines.toolchain.lock import Cache, Tool, obtain, sha256_of
-from pipelines.toolchain.sources import Source
-from pipelines.wheels.gate import gate
+from pipelines.toolchain.lock import sha256_of
+from pipelines.wheels.gate import Check, gate
 from pipelines.wheels.metadata import WheelFacts, inspect
 
-_PLATFORM = "win_amd64"
+#: What a Windows host takes; see :func:`platforms_of` for others.
+WINDOWS = ("win_amd64",)
+_PLAIN = re.compile(r"\w[\w.+!-]*", re.ASCII)
 _CUDA = re.compile(r"cu(\d{2,4})(?!\d)")
 _TORCH = re.compile(r"(?:torch|pt)(\d+\.\d+(?:\.\d+)?)")
-_SUMS = "SHA256SUMS"
-_DIGEST = re.compile(r"[0-9a-f]{64}")
 _SMALL = 1 << 20
 
 
 @dataclass(frozen=True)
-class Offer:
-    """A wheel that is to be had: its file name, where it is, its sha256 where that is stated."""
+class Match:
+    """The offers that fit, the best first, and why the others do not: file name -> reason."""
 
-    file: str
-    place: str
-    """A path, or a URL."""
-    sha256: str | None = None
-    size: int | None = None
+    offers: tuple[Offer, ...]
+    refused: dict[str, str]
 
     @property
-    def path(self) -> Path | None:
-        """The file, if it is one here."""
-        return None if "://" in self.place else Path(self.place)
-
-
-@dataclass(frozen=True)
-class Match:
-    """The offer that fits best, and why the others do not: file name -> reason."""
-
-    offer: Offer | None
-    refused: dict[str, str]
+    def offer(self) -> Offer | None:
+        """The best one."""
+        return next(iter(self.offers), None)
 
 
 @dataclass(frozen=True)
@@ -71,68 +59,20 @@ class Decision:
     action: Literal["build", "prebuilt", "skip"]
     why: str
     offer: Offer | None = None
+    others: tuple[Offer, ...] = ()
+    """Those that are looked into when ``offer`` turns out to be another than it says."""
 
 
-def offers_of(place: str, project: str) -> list[Offer]:
-    """The wheels at ``place``: a directory (with SHA256SUMS, if it has one) or a simple index.
-
-    Raises :class:`ConfigError` when it is neither or cannot be read.
-    """
-    if re.match(r"https?://", place):
-        return _index(place, project)
-    folder = Path(place).expanduser()
-    try:
-        sums = _sums(folder / _SUMS)
-        return [
-            Offer(path.name, str(path), sums.get(path.name), path.stat().st_size)
-            for path in sorted(folder.iterdir())
-            if path.suffix == ".whl"
-        ]
-    except OSError as error:
-        raise ConfigError(
-            f"no wheels can be read in {place}: {error.strerror}",
-            advice="Mend 'prebuilt' in the recipe: a directory, or the URL of a simple index.",
-        ) from None
+def platforms_of(*, windows: bool) -> tuple[str, ...]:
+    """Platform tags of a host; one that is no Windows is this machine, and takes what it takes."""
+    return WINDOWS if windows else tuple(platform_tags())
 
 
-def _sums(path: Path) -> dict[str, str]:
-    """``sha256sum``'s own format."""
-    if not path.is_file():
-        return {}
-    rows = (line.split(maxsplit=1) for line in path.read_text("utf-8").splitlines())
-    return {
-        row[1].lstrip("*"): row[0] for row in rows if len(row) > 1 and _DIGEST.fullmatch(row[0])
-    }
-
-
-def _index(url: str, project: str) -> list[Offer]:
-    from pypi_simple import NoSuchProjectError, PyPISimple, UnsupportedContentTypeError
-    from requests import RequestException
-
-    from pipelines.toolchain.sources import _session
-
-    if not url.startswith("https://"):
-        raise ConfigError(f"{url} is not https", advice="Only indexes behind TLS are asked.")
-    try:
-        with PyPISimple(url, session=_session()) as client:
-            page = client.get_project_page(project, timeout=(15, 60))
-    except NoSuchProjectError:
-        return []
-    except (RequestException, UnsupportedContentTypeError, ValueError) as error:
-        raise ConfigError(
-            f"{url} cannot be read as a simple index: {error}", advice="Mend 'prebuilt'."
-        ) from None
-    found = []
-    for package in page.packages:
-        if package.filename.endswith(".whl") and not package.is_yanked:
-            digest = (package.digests or {}).get("sha256")
-            found.append(Offer(package.filename, package.url, digest, package.size))
-    return found
-
-
-def match(recipe: Recipe, cell: Cell, offers: Iterable[Offer]) -> Match:
-    """The best of ``offers`` for ``cell``: by tag, then by what states torch and CUDA."""
-    tags = wheel_tags(cell.python)
+def match(
+    recipe: Recipe, cell: Cell, offers: Iterable[Offer], platforms: Sequence[str] = WINDOWS
+) -> Match:
+    """Those of ``offers`` that fit ``cell``, by tag, then by what states torch and CUDA."""
+    tags = wheel_tags(cell.python, platforms)
     refused: dict[str, str] = {}
     fitting: list[tuple[tuple[int, int], Offer]] = []
     for offer in offers:
@@ -141,17 +81,17 @@ def match(recipe: Recipe, cell: Cell, offers: Iterable[Offer]) -> Match:
             refused[offer.file] = reason
         else:
             fitting.append((rank, offer))
-    best = min(fitting, key=lambda item: item[0], default=None)
-    return Match(best[1] if best else None, refused)
+    fitting.sort(key=lambda item: item[0])
+    return Match(tuple(offer for _, offer in fitting), refused)
 
 
-def wheel_tags(python: str) -> dict[Tag, int]:
-    """Every tag that a Windows Python takes, with its rank, the most special first."""
+def wheel_tags(python: str, platforms: Sequence[str] = WINDOWS) -> dict[Tag, int]:
+    """Every tag that a Python takes there, with its rank, the most special first."""
     major, minor = (int(part) for part in python.split("."))
     interpreter = f"cp{major}{minor}"
     tags = [
-        *cpython_tags((major, minor), abis=[interpreter], platforms=[_PLATFORM]),
-        *compatible_tags((major, minor), interpreter=interpreter, platforms=[_PLATFORM]),
+        *cpython_tags((major, minor), abis=[interpreter], platforms=platforms),
+        *compatible_tags((major, minor), interpreter=interpreter, platforms=platforms),
     ]
     return {tag: rank for rank, tag in enumerate(tags)}
 
@@ -161,6 +101,8 @@ def _fits(
 ) -> tuple[str, tuple[int, int]]:
     """Why not (empty if it fits), and the rank of a tag and of how much the name says."""
     nothing = (0, 0)
+    if not _PLAIN.fullmatch(offer.file):  # it becomes a file of ours
+        return "its name has characters that no wheel's has", nothing
     try:
         name, version, _, found = parse_wheel_filename(offer.file)
     except InvalidWheelFilename:
@@ -196,8 +138,27 @@ def _same_cuda(stated: str, wanted: str) -> bool:
     return stated == (wanted.partition(".")[0] if len(stated) == 2 else plain)  # noqa: PLR2004
 
 
+def unstated(offer: Offer, cell: Cell) -> list[str]:
+    """Of torch and CUDA, what the wheel's name leaves open and nothing else has shown."""
+    local = parse_wheel_filename(offer.file)[1].local or ""
+    return [
+        name
+        for name, said, asked in (
+            ("torch", _TORCH.search(local), cell.torch),
+            ("CUDA", _CUDA.search(local), cell.cuda),
+        )
+        if asked and not said
+    ]
+
+
 def decide(
-    recipe: Recipe, cell: Cell, *, strategy: Strategy | None = None, places: Sequence[str] = ()
+    recipe: Recipe,
+    cell: Cell,
+    *,
+    strategy: Strategy | None = None,
+    places: Sequence[str] = (),
+    platforms: Sequence[str] = WINDOWS,
+    look: Callable[[str, str], list[Offer]] = offers_of,
 ) -> Decision:
     """What the strategy means for ``cell``; ``places`` come before the recipe's own.
 
@@ -208,13 +169,22 @@ def decide(
         return Decision("skip", recipe.skip or "skipped, as asked for")
     if chosen == "build":
         return Decision("build", "strategy: build")
+    if recipe.kind != "wheel":
+        raise ConfigError(
+            f"{recipe.name}: strategy: {chosen}: only wheels are to be had prebuilt",
+            advice="strategy: build; its kernels are kept and restored in seconds.",
+        )
     where = (*places, *recipe.prebuilt)
     refused: dict[str, str] = {}
+    fitting: list[tuple[str, Offer]] = []
     for place in where:
-        found = match(recipe, cell, offers_of(place, recipe.distribution))
-        if found.offer:
-            return Decision("prebuilt", f"{found.offer.file} from {place}", found.offer)
+        found = match(recipe, cell, look(place, recipe.distribution), platforms)
+        fitting += [(place, offer) for offer in found.offers]
         refused |= found.refused
+    if fitting:
+        (place, offer), *others = fitting
+        rest = tuple(other for _, other in others)
+        return Decision("prebuilt", f"{offer.file} from {place}", offer, rest)
     reasons = "; ".join(f"{file}: {why}" for file, why in list(refused.items())[:5]) or "no wheels"
     if chosen == "prebuilt-then-build":
         return Decision("build", f"nothing prebuilt fits {cell.id}: {reasons}")
@@ -224,53 +194,58 @@ def decide(
     )
 
 
-def obtain_offer(offer: Offer, cache: Cache) -> Path:
-    """The wheel on this machine, fetched into the verified cache when it is remote.
-
-    Raises :class:`AuditError` when its index states no sha256: there is nothing to verify it by;
-    :class:`LockError` when it cannot be had or has another one.
-    """
-    if offer.path is not None:
-        return offer.path
-    digest = offer.sha256
-    if not digest:
-        raise AuditError(
-            f"{offer.file}: its index states no sha256",
-            advice="Download it yourself, put it into a directory, and name that directory.",
+def verify_wheel(
+    path: Path, offer: Offer, cell: Cell, platforms: Sequence[str] = WINDOWS
+) -> WheelFacts:
+    """The facts of a wheel that may be used for ``cell``; :class:`AuditError` says why not."""
+    facts, checks = examine(path, offer, cell, platforms)
+    if wrong := [check for check in checks if not check.ok]:
+        raise _no(
+            offer,
+            "; ".join(
+                f"{c.name}: {c.detail or f'found {c.found}, wanted {c.wanted}'}" for c in wrong
+            ),
         )
-    path = cache.place(offer.file, digest)
-
-    def keep(part: Path, source: Source) -> None:
-        if (found := sha256_of(part)) != digest:
-            raise LockError(f"{source.file} has sha256 {found}, stated is {digest}")
-        part.replace(path)
-
-    if not path.is_file():
-        source = Source(file=offer.file, url=offer.place.partition("#")[0], size=offer.size)
-        part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
-        obtain(offer.file, Tool(version="prebuilt", sources=(source,)), part, keep)
-    return path
-
-
-def verify_wheel(path: Path, offer: Offer, cell: Cell) -> WheelFacts:
-    """The facts of a wheel that may be used for ``cell``; :class:`AuditError` says why not.
-
-    Checked: the stated sha256, RECORD, names, tags, x64, PyInit, whole device code, code for every
-    architecture that was asked for, and that its METADATA takes this torch.
-    """
-    if offer.sha256 and (found := sha256_of(path)) != offer.sha256:
-        raise _no(offer, f"its sha256 is {found}, {offer.sha256} is stated")
-    facts = inspect(path)
-    wrong = [check for check in gate(facts, ArchList(()), platform=_PLATFORM) if not check.ok]
-    if wrong:
-        raise _no(offer, "; ".join(f"{c.name}: {c.found}, wanted {c.wanted}" for c in wrong))
-    if lacking := uncovered(facts, cell.archs):
-        raise _no(offer, f"a container has no code for {', '.join(lacking)}")
-    if cell.torch and (requirement := _torch_requirement(path, facts)) is not None:
-        release = cell.torch if cell.torch.count(".") > 1 else f"{cell.torch}.0"
-        if not requirement.specifier.contains(release, prereleases=True):
-            raise _no(offer, f"it requires {requirement}, torch {cell.torch} is wanted")
     return facts
+
+
+def examine(
+    path: Path, offer: Offer, cell: Cell, platforms: Sequence[str] = WINDOWS
+) -> tuple[WheelFacts, list[Check]]:
+    """The facts of a wheel and every check on them.
+
+    The stated sha256, RECORD, names, tags, on Windows x64 and PyInit, whole device code, code for
+    every architecture that was asked for, and that its METADATA takes this torch. Raises
+    :class:`AuditError` for a file that is no wheel.
+    """
+    found = sha256_of(path)
+    if offer.sha256 and found != offer.sha256:
+        detail = f"its sha256 is {found}, {offer.sha256} is stated"
+        raise _no(offer, detail)  # nothing in it is worth a look
+    facts = inspect(path)
+    own = {tag.rsplit("-", 1)[-1] for tag in facts.tags}
+    platform = next((name for name in platforms if name in own), platforms[0])
+    checks = [
+        Check("sha256", True, found, offer.sha256 or "none is stated"),
+        *gate(facts, ArchList(()), platform=platform),
+    ]
+    lacking = uncovered(facts, cell.archs)
+    checks.append(
+        Check(
+            "runs on what was asked for",
+            not lacking,
+            f"no code for {', '.join(lacking)}" if lacking else "code for each",
+            str(cell.archs),
+            f"a container has no code for {', '.join(lacking)}" if lacking else "",
+        )
+    )
+    requirement = _torch_requirement(path, facts) if cell.torch else None
+    if requirement is not None:
+        release = cell.torch if cell.torch.count(".") > 1 else f"{cell.torch}.0"
+        fits = requirement.specifier.contains(release, prereleases=True)
+        detail = "" if fits else f"it requires {requirement}, torch {cell.torch} is wanted"
+        checks.append(Check("torch", fits, str(requirement), cell.torch, detail))
+    return facts, checks
 
 
 def uncovered(facts: WheelFacts, archs: ArchList) -> list[str]:

@@ -130,6 +130,8 @@ class Recipe(Model):
     """Folder of pipelines/smoke that is shipped to test the wheel; empty: none yet."""
     verify: str = ""
     """Python that shows on the host that the wheel loads, when there is no smoke suite."""
+    slow_first: tuple[Text, ...] = ()
+    """Globs on the names of torch extensions' sources: those that take longest, in that order."""
     costs: tuple[Cost, ...] = ()
     objects: Objects = Objects()
     library: Library | None = None

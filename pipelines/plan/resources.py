@@ -21,6 +21,7 @@ from pipelines.errors import ConfigError, LockError
 from pipelines.hostconfig import Existing
 from pipelines.plan import kinds
 from pipelines.plan.recipes import Recipe
+from pipelines.toolchain.cells import Cell
 from pipelines.toolchain.lock import ToolchainLock
 
 RESOURCES_FILE = Path(__file__).resolve().parent.parent / "resources.yaml"
@@ -41,6 +42,8 @@ class Layout(kinds.Model):
     marker: str
     sccache: str
     """The program; empty when there is none."""
+    ninja: str
+    """The program; empty: the one on PATH."""
     compile_cache: str
     """Directory of sccache's local cache."""
 
@@ -81,6 +84,11 @@ class Place:
             if not self.existing.toolkit:  # one is unpacked there, by the resource of this name
                 cell["toolkit"] = f"{self.existing.root}/cuda/{self.cuda}"
         return cell
+
+    @property
+    def lock_cell(self) -> Cell:
+        """What decides which entry of the lock a recipe's tool is."""
+        return Cell(python=self.python, cuda=self.cuda, torch=self.torch or "")
 
 
 @dataclass(frozen=True)
@@ -150,7 +158,7 @@ def layout_of(resources: Resources, place: Place) -> Layout:
     """Where things are for this cell on this host."""
     filled = _native(_fill(resources.layout.model_dump(), place.cell), place)
     if place.existing is None and not place.capabilities["msvc"]:  # neither is unpacked there
-        filled |= {"python": place.executable, "sccache": ""}
+        filled |= {"python": place.executable, "sccache": "", "ninja": ""}
     return Layout.model_validate(filled)
 
 
@@ -199,18 +207,14 @@ def _wanted(
     spec = _native(spec, place)
     lists = {"{recipe.build}": recipe.build_requires, "{recipe.test}": recipe.test_requires}
     named: tuple[str, ...] = getattr(resource, "tools", ())
-    tools = list(
-        dict.fromkeys(
-            tool
-            for name in named
-            for tool in (lists[name] if name in lists else _matching(_text(name, cell), lock))
-        )
-    )
     if isinstance(resource, kinds.Distributions):
+        listed = [tool for name in named for tool in lists.get(name, (name,))]
         spare = spec.pop("spare")
-        spec["names"] = [tool for tool in tools if tool not in spare]
+        spec["names"] = [tool for tool in dict.fromkeys(listed) if tool not in spare]
         spec["python"] = layout.python
         return Wanted(resource.id, resource.why, spec, {}, resource.summary(spec))
+    entries = _entries(named, lists, lock, place)
+    tools = list(entries.values())
     pins = [lock.tool(name) for name in tools]
     folder = spec["path"] if isinstance(resource, kinds.Files) else layout.temp
     rows = [
@@ -226,7 +230,7 @@ def _wanted(
     elif isinstance(resource, kinds.Files):
         spec["files"] = rows
     elif isinstance(resource, kinds.Packages):
-        spec["packages"] = {name: pin.version for name, pin in zip(tools, pins, strict=True)}
+        spec["packages"] = {name: pin.version for name, pin in zip(entries, pins, strict=True)}
         spec |= {"installer": layout.uv, "wheels": layout.wheels, "python": layout.python}
         uploads = {}
     elif isinstance(resource, kinds.Installer):
@@ -234,6 +238,21 @@ def _wanted(
         adds = [word for component in pins[0].components for word in ("--add", component)]
         spec["arguments"] = _arguments(spec["arguments"], adds, uploads)
     return Wanted(resource.id, resource.why, spec, uploads, resource.summary(spec))
+
+
+def _entries(
+    named: Iterable[str],
+    lists: Mapping[str, Iterable[str]],
+    lock: ToolchainLock,
+    place: Place,
+) -> dict[str, str]:
+    """The lock's entries: what is installed -> its entry; other files are called as the entry."""
+    wanted = [tool for name in named for tool in lists.get(name, ())]
+    found = lock.entries_for(wanted, place.lock_cell)
+    for name in named:
+        if name not in lists:
+            found |= {tool: tool for tool in _matching(_text(name, place.cell), lock)}
+    return found
 
 
 def _matching(name: str, lock: ToolchainLock) -> list[str]:

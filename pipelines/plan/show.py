@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import sys
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict
+from functools import cache as remember
 from pathlib import Path
 from typing import Any, Literal, get_args
 
@@ -18,10 +20,13 @@ from pipelines.plan import gpus
 from pipelines.plan.hostfacts import GIB, HostFacts
 from pipelines.plan.matrix import Ground, Judged, expand, judge
 from pipelines.plan.matrix import select as pick
+from pipelines.plan.offers import offers_of
 from pipelines.plan.paths import MAX_PATH
+from pipelines.plan.prebuilt import WINDOWS, Decision, decide, platforms_of
 from pipelines.plan.recipes import Recipe, load_recipe
 from pipelines.plan.resources import load_resources
 from pipelines.plan.sourcetree import names_if_here
+from pipelines.toolchain import cells
 from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
 
 Format = Literal["table", "json", "gha"]
@@ -54,26 +59,55 @@ def run_plan(
 
     Several values of an axis stand between commas; several lists of architectures between ``|``.
     ``facts`` of a host that was asked; without, this machine stands in for it. Nothing is fetched
-    and no host is connected to. Raises :class:`ConfigError` for what is not understood.
+    and no host is connected to; only what a recipe names under ``prebuilt`` is listed. Raises
+    :class:`ConfigError` for what is not understood.
     """
     if format not in FORMATS:
         raise ConfigError(f"--format {format}: unknown", advice=f"There are: {', '.join(FORMATS)}.")
     name = host or settings.default.host
-    settings.host(name)
+    here = settings.host(name).kind == "local" and sys.platform != "win32"
     chosen = load_recipe(recipe or settings.default.recipe, version=version)
     kept = cache or Cache(load_lock())
     ground = lay_ground(chosen, kept, facts or HostFacts.local(), jobs=jobs)
     rows = plan(chosen, ground, select=select, python=python, torch=torch, cuda=cuda, archs=archs)
     have = what_is_here(kept, rows, ROOT / settings.out)
+    ways = decisions(chosen, rows, platforms_of(windows=not here))
     if format == "json":
-        document = as_json(chosen, ground, rows, have)
+        document = as_json(chosen, ground, rows, have, ways)
         console.print(json.dumps(document, indent=1), markup=False, soft_wrap=True)
     elif format == "gha":
-        matrix = as_gha(chosen, name, rows)
+        matrix = as_gha(chosen, name, rows, ways)
         console.print(json.dumps(matrix, separators=(",", ":")), markup=False, soft_wrap=True)
     else:
-        print_table(chosen, ground, rows, have)
-    return 0 if chosen.strategy == "skip" or any(row.buildable for row in rows) else NOTHING
+        print_table(chosen, ground, rows, have, ways)
+    done = any(possible(row, ways[row.cell.id]) for row in rows)
+    return 0 if chosen.strategy == "skip" or done else NOTHING
+
+
+def decisions(
+    recipe: Recipe, rows: Sequence[Judged], platforms: Sequence[str] = WINDOWS
+) -> dict[str, Decision | str]:
+    """Of each cell, by its id: what the strategy makes of it, or why nothing can be had.
+
+    Each place of ``prebuilt`` is listed once. Raises :class:`ConfigError` for one that cannot be.
+    """
+    look = remember(offers_of)
+    for place in recipe.prebuilt if recipe.strategy.startswith("prebuilt") else ():
+        look(place, recipe.distribution)
+    made: dict[str, Decision | str] = {}
+    for row in rows:
+        try:
+            made[row.cell.id] = decide(recipe, row.cell, platforms=platforms, look=look)
+        except ConfigError as error:
+            made[row.cell.id] = error.message
+    return made
+
+
+def possible(row: Judged, way: Decision | str) -> bool:
+    """Whether a wheel can come of the cell: one that is there needs no compiler."""
+    if isinstance(way, str) or way.action == "skip":
+        return False
+    return way.action == "prebuilt" or row.buildable
 
 
 def plan(
@@ -103,7 +137,9 @@ def lay_ground(
         host=host,
         build_root=load_resources().layout.build_root,
         toolkits=toolkits(cache.lock),
-        lacking=tuple(name for name in wanted if not _pinned(cache.lock, name)),
+        lacking=lambda cell: cache.lock.lacking(
+            wanted, cells.Cell(cell.python, cell.cuda, cell.torch)
+        ),
         names=names_if_here(recipe, cache),
         jobs=jobs,
         stamp=stamp,
@@ -147,7 +183,11 @@ def what_is_here(cache: Cache, rows: Sequence[Judged], runs: Path) -> dict[str, 
 
 
 def as_json(
-    recipe: Recipe, ground: Ground, rows: Sequence[Judged], have: dict[str, dict[str, Any]]
+    recipe: Recipe,
+    ground: Ground,
+    rows: Sequence[Judged],
+    have: dict[str, dict[str, Any]],
+    ways: Mapping[str, Decision | str],
 ) -> dict[str, Any]:
     """The whole plan as plain values; sizes in bytes, times in seconds."""
     return {
@@ -167,6 +207,7 @@ def as_json(
                 "effective_archs": str(row.archs.effective) if row.archs else None,
                 "arch_variables": row.archs.variables if row.archs else {},
                 "buildable": row.buildable,
+                **_way(ways[row.cell.id]),
                 "findings": [asdict(finding) for finding in row.findings],
                 "budget": asdict(row.budget) if row.budget else None,
                 "longest_path": row.longest.path if row.longest else None,
@@ -179,14 +220,23 @@ def as_json(
     }
 
 
-def as_gha(recipe: Recipe, host: str, rows: Sequence[Judged]) -> dict[str, Any]:
-    """A value for ``strategy.matrix``: the cells that can be built, and nothing else.
+def _way(way: Decision | str) -> dict[str, Any]:
+    """``way`` is ``build``, ``prebuilt``, ``skip`` or ``none``."""
+    if isinstance(way, str):
+        return {"way": "none", "why": way, "prebuilt": None}
+    offer = way.offer
+    place = {"file": offer.file, "place": offer.place, "sha256": offer.sha256} if offer else None
+    return {"way": way.action, "why": way.why, "prebuilt": place}
+
+
+def as_gha(
+    recipe: Recipe, host: str, rows: Sequence[Judged], ways: Mapping[str, Decision | str]
+) -> dict[str, Any]:
+    """A value for ``strategy.matrix``: the cells of which a wheel can come, and nothing else.
 
     Raises :class:`ConfigError` when there are none, or more than GitHub takes.
     """
-    good = [row for row in rows if row.buildable]
-    if recipe.strategy == "skip":
-        good = []
+    good = [row for row in rows if possible(row, ways[row.cell.id])]
     if not good or len(good) > GHA_MOST:
         raise ConfigError(
             f"{len(good)} cells can be built; a matrix has 1 to {GHA_MOST}",
@@ -203,6 +253,7 @@ def as_gha(recipe: Recipe, host: str, rows: Sequence[Judged]) -> dict[str, Any]:
                 "torch": row.cell.torch,
                 "cuda": row.cell.cuda,
                 "archs": str(row.cell.archs),
+                "way": _way(ways[row.cell.id])["way"],
             }
             for row in good
         ]
@@ -210,7 +261,11 @@ def as_gha(recipe: Recipe, host: str, rows: Sequence[Judged]) -> dict[str, Any]:
 
 
 def print_table(
-    recipe: Recipe, ground: Ground, rows: Sequence[Judged], have: dict[str, dict[str, Any]]
+    recipe: Recipe,
+    ground: Ground,
+    rows: Sequence[Judged],
+    have: dict[str, dict[str, Any]],
+    ways: Mapping[str, Decision | str],
 ) -> None:
     """For people: a line for each cell, then why cells were rejected."""
     host = ground.host
@@ -229,21 +284,43 @@ def print_table(
     for column in ("here", "verdict"):
         table.add_column(column)
     for row in rows:
-        table.add_row(*_cells(row, have.get(row.cell.id, {})))
+        table.add_row(*_cells(row, have.get(row.cell.id, {}), ways[row.cell.id]))
     console.print(table, soft_wrap=False)
     _print_findings(rows)
+    _print_ways(rows, ways)
     if ground.names is None:
         say("The source is not in the cache yet: path lengths are not known.", "dim")
     if (cost := recipe.cost(recipe.cuda)) is not None:
         say(f"Times and memory are estimates: {cost.basis}.", "dim")
-    good = sum(row.buildable for row in rows)
-    say(f"{good} of {len(rows)} cells can be built", "green" if good else "red")
+    taken = sum(isinstance(w, Decision) and w.action == "prebuilt" for w in ways.values())
+    good = sum(possible(row, ways[row.cell.id]) for row in rows) - taken
+    more = f", {taken} are there prebuilt" if taken else ""
+    say(f"{good} of {len(rows)} cells can be built{more}", "green" if good + taken else "red")
 
 
-def _cells(row: Judged, here: dict[str, Any]) -> list[str]:
+def _print_ways(rows: Sequence[Judged], ways: Mapping[str, Decision | str]) -> None:
+    """Which wheels would be taken, and why there are none; each reason once."""
+    said: dict[tuple[str, str], None] = {}
+    for row in rows:
+        way = ways[row.cell.id]
+        if isinstance(way, str):
+            said[way, "red"] = None
+        elif way.action == "prebuilt":
+            said[f"{row.cell.id}: {way.why}, once it is verified", "green"] = None
+        elif way.why.startswith("nothing prebuilt"):
+            said[way.why, "yellow"] = None
+    for text, style in said:
+        say(text, style)
+
+
+def _cells(row: Judged, here: dict[str, Any], way: Decision | str) -> list[str]:
     budget, longest = row.budget, row.longest
     errors = [finding.rule for finding in row.findings if finding.error]
     verdict = f"[red]no: {escape(errors[0])}[/red]" if errors else "[green]yes[/green]"
+    if isinstance(way, str):
+        verdict = "[red]no: nothing prebuilt[/red]"
+    elif way.action == "prebuilt":
+        verdict = "[green]prebuilt[/green]"
     return [
         escape(row.cell.id),
         escape(str(row.archs.effective if row.archs else row.cell.archs)),

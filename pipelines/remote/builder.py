@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import glob
+import inspect
 import json
 import os
 import pathlib
@@ -17,7 +18,7 @@ import tarfile
 from collections.abc import Generator
 from typing import Any
 
-from . import compilecache, files, gauge, process
+from . import buildwheel, compilecache, files, gauge, process
 from .members import member_parts, refusal
 from .rpc import idempotent
 
@@ -25,27 +26,6 @@ _VCVARS = (
     r"C:\VS\VC\Auxiliary\Build\vcvarsall.bat",
     r"C:\Program Files*\Microsoft Visual Studio\20*\*\VC\Auxiliary\Build\vcvarsall.bat",
 )
-# PEP 517 without a front end: pip would indent every line and build the metadata twice.
-_BACKEND = """
-import importlib, os, sys
-source, out = sys.argv[1:]
-os.chdir(source)
-system = {}
-if os.path.isfile("pyproject.toml"):
-    try:
-        import tomllib
-    except ImportError:
-        from pip._vendor import tomli as tomllib
-    with open("pyproject.toml", "rb") as file:
-        system = tomllib.load(file).get("build-system", {})
-sys.path[:0] = [os.path.abspath(path) for path in system.get("backend-path", [])]
-sys.argv[1:] = []
-name, _, inside = system.get("build-backend", "setuptools.build_meta:__legacy__").partition(":")
-backend = importlib.import_module(name)
-for part in filter(None, inside.split(".")):
-    backend = getattr(backend, part)
-print("wheel:", backend.build_wheel(out), flush=True)
-"""
 _MARK = "--- environment follows ---"
 
 
@@ -107,10 +87,10 @@ def unpack_source(archive: str, target: str) -> None:
 def build(spec: dict[str, Any]) -> Generator[Any, None, None]:
     """Run a build; yields log bytes, then ``{"exit", "seconds", "timed_out", "wheels", ...}``.
 
-    ``spec``: ``directory`` (the job's), ``archive`` (source .tar.gz), ``installer`` (uv.exe, or ""
-    for the package's own build system alone), ``python``, ``environment``, ``toolset`` (of MSVC, or
-    ""), ``timeout`` (seconds or ``None``) and ``cache`` (see :mod:`.compilecache`, or ``None``).
-    With the result come ``timeline``, see :mod:`.gauge`, and the figures of the ``cache``.
+    ``spec``: ``directory`` (the job's), ``archive`` (source .tar.gz), ``python``, ``environment``,
+    ``toolset`` (of MSVC, or ""), ``timeout`` (seconds or ``None``) and ``cache`` (see
+    :mod:`.compilecache`, or ``None``). With the result come ``timeline``, see :mod:`.gauge`, and
+    the figures of the ``cache``.
     """
     job = pathlib.Path(spec["directory"])
     out = job / "out"
@@ -122,7 +102,13 @@ def build(spec: dict[str, Any]) -> Generator[Any, None, None]:
         unpack_source(spec["archive"], str(cache.source))
         environment = {**compiler_environment(spec.get("toolset", "")), **spec["environment"]}
         environment |= cache.environment
-        command = _command(spec["installer"], spec["python"], str(out), str(cache.source))
+        # Programs of the environment (ninja) are found, activated or not.
+        beside = os.path.dirname(spec["python"])  # noqa: PTH120 - not resolved: it may be a link
+        places = [beside, os.path.join(beside, "Scripts"), environment.get("PATH", "")]  # noqa: PTH118
+        environment["PATH"] = os.pathsep.join(places)
+        program = job / "buildwheel.py"
+        program.write_text(inspect.getsource(buildwheel), "utf-8")
+        command = [spec["python"], "-u", str(program), str(cache.source), str(out)]
         measured = gauge.Gauge()
         for item in process.stream(command, env=environment, cwd=str(job), timeout=spec["timeout"]):
             if isinstance(item, dict):
@@ -132,15 +118,6 @@ def build(spec: dict[str, Any]) -> Generator[Any, None, None]:
                     for w in sorted(out.glob("*.whl"))
                 ]
             yield item
-
-
-def _command(installer: str, python: str, out: str, source: str) -> list[str]:
-    """Build the wheel with what that Python has, and nothing from anywhere else."""
-    if installer:
-        command = [installer, "build", "--wheel", "--no-build-isolation", "--offline"]
-        command += ["--no-cache", "--no-config", "--color", "never"]
-        return [*command, "--python", python, "--out-dir", out, source]
-    return [python, "-u", "-c", _BACKEND, source, out]
 
 
 @idempotent

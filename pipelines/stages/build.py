@@ -11,83 +11,17 @@ from typing import Any
 from pipelines.console import bars, console, fold, host_line, safe, say, units_progress
 from pipelines.diagnosis import Settings
 from pipelines.errors import BuildError, RemoteError, TimeUpError
-from pipelines.plan import compilecache, naming
-from pipelines.plan.budget import plan_budget
-from pipelines.plan.hostfacts import HostFacts
-from pipelines.plan.sourcetree import EPOCH, source_tree
+from pipelines.plan import compilecache
+from pipelines.plan.sourcetree import source_tree
+from pipelines.stages.buildspec import build_spec, job_budget, job_environment, job_id
 from pipelines.stages.detached import Job
 from pipelines.stages.healing import until_healed
 from pipelines.stages.logs import TAIL, last_lines, log_lines
 from pipelines.stages.work import Work
 
+#: Kind of a recipe -> the function of ``pipelines/remote`` that builds it.
+FUNCTIONS = {"wheel": "builder.build", "cargo": "cargo.build"}
 _DIGITS = 10  # of a count; a host's line may hold more than int() takes
-
-
-def job_id(source: bytes, work: Work, environment: dict[str, str]) -> str:
-    """The hash of everything that decides the wheel: source, tools, Python, environment.
-
-    ``environment`` is that of one job with one thread: how many work at it makes no other wheel.
-    """
-    digest = hashlib.sha256(source)
-    pins = [
-        f"{tool}={sha}" for w in work.wanted for tool in w.uploads for sha in [_pin(work, tool)]
-    ]
-    if work.provisioned is not None:  # of what is not ours there is no pin: what was found
-        theirs = {w.id for w in work.wanted if w.spec["kind"] in ("distributions", "program")}
-        rows = work.provisioned.detail["resources"]
-        pins += [f"{row['id']}={row['found']}" for row in rows if row["id"] in theirs]
-    wheel = sorted(f"{key}={value}" for key, value in environment.items())
-    for text in (*pins, work.order.python, *wheel):
-        digest.update(text.encode() + b"\0")
-    return digest.hexdigest()[:12]
-
-
-def _pin(work: Work, tool: str) -> str:
-    return work.cache.lock.tool(tool).sha256
-
-
-def job_environment(work: Work, jobs: int, threads: int = 1) -> dict[str, str]:
-    """The variables a build gets on top of the host's and the compiler's."""
-    recipe, layout = work.recipe, work.layout
-    stamp = "" if work.host.capabilities.publishable else f".{work.host.name}".replace("-", "")
-    local = naming.local_version(recipe, recipe.cuda, recipe.torch, stamp)
-    return {
-        "TEMP": layout.temp,
-        "TMP": layout.temp,
-        "CUDA_PATH": layout.cuda,
-        "CUDA_HOME": layout.cuda,
-        "SOURCE_DATE_EPOCH": str(EPOCH),
-        "PYTHONUNBUFFERED": "1",
-        **naming.environment(recipe, work.archs, local=local, jobs=jobs, threads=threads),
-    }
-
-
-def compile_cache(work: Work) -> dict[str, Any] | None:
-    """What the build is told of the cache of compiled units; torch's builds can use it."""
-    layout = work.layout
-    if not work.recipe.torch:
-        return None
-    nvcc = "nvcc.exe" if work.host.capabilities.windows else "nvcc"
-    return compilecache.host_spec(
-        work.config.compile_cache,
-        executable=layout.sccache,
-        directory=layout.compile_cache,
-        nvcc=layout.join(layout.cuda, "bin", nvcc),
-        place=layout.join(layout.build_root, "s"),
-    )
-
-
-def job_budget(work: Work) -> tuple[int, int]:
-    """Compile units at a time and threads of nvcc, from the host's cores and memory.
-
-    Raises :class:`ConfigError` when not even one fits, before anything is sent.
-    """
-    cost = work.recipe.cost(work.recipe.cuda)
-    if cost is None:
-        return work.order.jobs or int(work.facts["cpus"]), 1
-    host = HostFacts.told(work.facts, name=work.host.name)
-    budget = plan_budget(cost, host, work.order.archs, work.order.jobs)
-    return budget.jobs, budget.threads
 
 
 def build(work: Work, detail: dict[str, Any]) -> None:
@@ -114,16 +48,7 @@ def build(work: Work, detail: dict[str, Any]) -> None:
                 packed = Path(scratch) / "src.tar.gz"
                 packed.write_bytes(source)
                 session.put(packed, archive)
-        spec = {
-            "directory": directory,
-            "archive": archive,
-            "installer": layout.uv,
-            "python": layout.python,
-            "environment": environment,
-            "toolset": "",
-            "cache": compile_cache(work),
-            "timeout": None if order.minutes is None else order.minutes * 60,
-        }
+        spec = build_spec(work, directory, archive, detail)
         settings = Settings(
             jobs=jobs,
             build_root=layout.build_root,
@@ -142,8 +67,14 @@ def build(work: Work, detail: dict[str, Any]) -> None:
             f"{detail['units'].get('done', 0)} of {detail['units'].get('total') or '?'} units",
             advice="Finished units are kept: the same command goes on from them.",
         )
-    if not result["wheels"]:
+    if work.recipe.kind == "wheel" and not result["wheels"]:
         raise BuildError("the build succeeded but left no wheel", advice="Is it a wheel project?")
+
+
+def _left(result: dict[str, Any]) -> list[dict[str, Any]]:
+    """The files that a build left: path, size, sha256."""
+    library = result.get("library")
+    return [*result.get("wheels", []), *([library] if library else [])]
 
 
 def _changed(spec: dict[str, Any], before: Settings, now: Settings) -> dict[str, Any]:
@@ -161,14 +92,14 @@ def _follow(
     units: dict[str, int] = {"done": 0, "total": 0}
     tail: list[str] = []
     detail["tail"] = tail
-    path = work.run.path / "build.log"
+    path, kind = work.run.path / "build.log", work.recipe.kind
     job = Job(
         work,
         spec["directory"],
-        {"title": work.order.label, "function": "builder.build", "arguments": {"spec": spec}},
+        {"title": work.order.label, "function": FUNCTIONS[kind], "arguments": {"spec": spec}},
         path,
         keep=lambda left: (
-            not left.get("exit", 1) and work.session.call("builder.whole", wheels=left["wheels"])
+            not left.get("exit", 1) and work.session.call("builder.whole", wheels=_left(left))
         ),
         fresh=fresh,
         secrets=compilecache.secrets(work.config.compile_cache) if spec["cache"] else {},
@@ -180,7 +111,8 @@ def _follow(
                 if isinstance(line, dict):
                     detail |= {"units": units, "attempt": job.attempt, "lost": job.lost}
                     detail |= {"exit": line["exit"], "wheels": line["wheels"]}
-                    detail |= {"timeline": line.get("timeline"), "cache": line.get("cache")}
+                    told = ("timeline", "cache", "library", "programs")
+                    detail |= {key: line[key] for key in told if line.get(key)}
                     tail[:] = last_lines(path, TAIL)  # also what came before we did
                     return line, job.base
                 tail.append(safe(line, 500))

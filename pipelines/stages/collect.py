@@ -18,31 +18,36 @@ _SCHEMA = 1
 
 
 def collect(work: Work, built: dict[str, Any], detail: dict[str, Any]) -> list[Path]:
-    """Fetch what the build left; returns the wheels, which landed by rename.
+    """Fetch what the build left, wheels or a crate's library of kernels; it landed by rename.
 
     A wheel made on a host whose wheels must not be published has to say so in its version.
     """
-    folder = work.run.path / "wheels"
-    with disk_errors(folder):
-        folder.mkdir(exist_ok=True)
-    wheels = []
+    wanted: list[tuple[dict[str, Any], Path]] = []
+    for row in built["wheels"]:
+        # The host names the file: only a plain wheel name may become one of ours.
+        name = str(row["path"]).replace("\\", "/").rpartition("/")[2]
+        if not name.endswith(".whl") or safe(name) != name or name.startswith("."):
+            raise AuditError(f"the host offers a file called {safe(name)!r}, not a wheel")
+        wanted.append((row, work.run.path / "wheels" / name))
+    library = work.recipe.library
+    if library and built.get("library"):
+        name = library.names[-1 if work.host.capabilities.windows else 0]
+        wanted.append((built["library"], work.run.path / "library" / name))
     with bytes_progress() as progress:
-        for row in built["wheels"]:
-            # The host names the file: only a plain wheel name may become one of ours.
-            name = str(row["path"]).replace("\\", "/").rpartition("/")[2]
-            if not name.endswith(".whl") or safe(name) != name or name.startswith("."):
-                raise AuditError(f"the host offers a file called {safe(name)!r}, not a wheel")
-            task = progress.add_task(f"fetch {name}", total=row["size"])
+        for row, target in wanted:
+            with disk_errors(target.parent):
+                target.parent.mkdir(exist_ok=True)
+            task = progress.add_task(f"fetch {target.name}", total=row["size"])
             work.session.get(
                 row["path"],
-                folder / name,
+                target,
                 progress=lambda done, total, bar=task: progress.update(  # type: ignore[misc]
                     bar, completed=done, total=total
                 ),
             )
-            wheels.append(folder / name)
-    detail["files"] = [str(path.relative_to(work.run.path)) for path in wheels]
-    return wheels
+    fetched = [target for _, target in wanted]
+    detail["files"] = [str(path.relative_to(work.run.path)) for path in fetched]
+    return fetched
 
 
 def file_row(path: Path, root: Path) -> dict[str, Any]:
@@ -60,7 +65,9 @@ def write_manifest(work: Work) -> Path:
     """``manifest.json``: inputs, tools, timings, and every file with size and sha256."""
     run, facts = work.run, work.run.facts()
     kept = [*sorted((run.path / "wheels").glob("*.whl"))]
-    kept += [run.path / name for name in ("build.log", "smoke.log", "smoke.xml", "junit.xml")]
+    kept += sorted((run.path / "library").glob("*"))
+    names = ("build.log", "smoke.log", "smoke.xml", "junit.xml", "report.html", "summary.md")
+    kept += [run.path / name for name in names]
     tools = {tool for wanted in work.wanted for tool in wanted.uploads}
     lock = work.cache.lock
     manifest = {
@@ -70,7 +77,7 @@ def write_manifest(work: Work) -> Path:
         "run": run.id,
         "publishable": facts["publishable"],
         "inputs": {k: facts[k] for k in ("host", "recipe", "python", "cuda", "archs")}
-        | {k: facts.get(k) for k in ("job", "source_sha256")},
+        | {k: facts.get(k) for k in ("job", "source_sha256", "origin")},
         "host": facts.get("host_facts", {}),
         "evidence": facts["evidence"],
         "tools": {

@@ -40,16 +40,13 @@ def test(work: Work, detail: dict[str, Any]) -> None:
         target = layout.join(f"{directory}-wheel", wheel.name)
         work.session.call("files.make_dirs", path=f"{directory}-wheel")
         work.session.put(wheel, target)
-        lock = work.cache.lock
         spec = {
             "directory": layout.join(directory, "t"),
             "installer": layout.uv,
             "python": layout.python,
             "wheels": layout.wheels,
             "wheel": target,
-            "packages": []
-            if work.host.existing
-            else [f"{t}=={lock.tool(t).version}" for t in work.recipe.test_requires],
+            "packages": [] if work.host.existing else packages(work),
             "system": work.host.existing is not None,
             "suite": suite,
             "expect": expected,
@@ -96,6 +93,13 @@ def suite_files(name: str) -> dict[str, str]:
             raise ConfigError(f"no smoke suite in {folder}", advice="Mend smoke in the recipe.")
         files |= {path.name: path.read_text("utf-8") for path in kept}
     return files | {"fatbin.py": Path(fatbin.__file__).read_text("utf-8")}
+
+
+def packages(work: Work) -> list[str]:
+    """What the suite imports, ``name==version`` each, with all that must come along."""
+    lock = work.cache.lock
+    entries = lock.entries_for(work.recipe.test_requires, work.place.lock_cell)
+    return [f"{name}=={lock.tool(entry).version}" for name, entry in entries.items()]
 
 
 def expectations(work: Work, wheel: Path) -> dict[str, Any]:

@@ -30,6 +30,7 @@ from pydantic import (
 
 from pipelines.config import explain
 from pipelines.errors import LockError, StorageError
+from pipelines.toolchain import cells
 from pipelines.toolchain.sources import DISK_ERRNOS, Source, download
 
 LOCK_FILE = Path(__file__).resolve().parents[2] / "toolchain.lock.yaml"
@@ -55,6 +56,8 @@ class Tool(BaseModel):
     """What Visual Studio's installer is asked for."""
     toolset: Annotated[str, StringConstraints(pattern=r"^14\.\d\d$")] | None = None
     """The MSVC toolset among them, as ``vcvarsall.bat -vcvars_ver=`` takes it."""
+    requires: tuple[Annotated[str, StringConstraints(min_length=1)], ...] = ()
+    """Names, see :mod:`pipelines.toolchain.cells`, of what must be installed with it."""
 
     @model_validator(mode="after")
     def _one_content(self) -> Self:
@@ -109,6 +112,39 @@ class ToolchainLock(BaseModel):
         if wrong:
             raise ValueError("tools." + "; tools.".join(wrong))
         return self
+
+    @model_validator(mode="after")
+    def _requires_are_there(self) -> Self:
+        known = cells.names(self.tools)
+        wrong = [
+            f"{name} requires '{other}', which there is not"
+            for name, tool in self.tools.items()
+            for other in tool.requires
+            if other not in known
+        ]
+        if wrong:
+            raise ValueError("tools." + "; tools.".join(wrong))
+        return self
+
+    def entries_for(self, names: Iterable[str], cell: cells.Cell) -> dict[str, str]:
+        """What ``names`` stand for in ``cell``, with what must come along: name -> entry.
+
+        In the order of ``names``, then the others; whether they are pinned is :meth:`tool`'s to
+        say. Raises :class:`LockError` for a name that has no entry in this cell, with the nearest.
+        """
+        return cells.expand(self.tools, names, cell)
+
+    def lacking(self, names: Iterable[str], cell: cells.Cell) -> list[str]:
+        """Of ``names`` and what must come along: those without an entry, or without its pins."""
+        found: dict[str, bool] = {}
+        for name in names:
+            try:
+                entries = self.entries_for([name], cell)
+            except LockError:
+                found[name] = False
+            else:
+                found |= {other: self.tools[entry].pinned for other, entry in entries.items()}
+        return [name for name, pinned in found.items() if not pinned]
 
     def tool(self, name: str) -> Tool:
         """The pinned entry called ``name``.
@@ -229,6 +265,12 @@ class Cache:
                 raise LockError(
                     f"{here}: {error.message}", advice="Replace it: invoke wheelhouse fetches it."
                 ) from None
+            except OSError as error:
+                raise StorageError(
+                    f"cannot copy {here} to {part.parent}: {error.strerror}",
+                    advice="Make the one readable and the other writable, with "
+                    f"{tool.size >> 20} MiB free.",
+                ) from error
             finally:
                 part.unlink(missing_ok=True)
             return

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from pipelines.plan.archs import ArchList
-from pipelines.wheels.fatbin import Container, arch_key, compact
+from pipelines.wheels.fatbin import Container, arch_key, compact, inventory
 from pipelines.wheels.metadata import X64, Binary, WheelFacts
 
 _NO_DEVICE_CODE = (
@@ -45,7 +45,7 @@ def gate(facts: WheelFacts, archs: ArchList, *, platform: str, exact: bool = Fal
     return [
         *_packaging(facts, platform),
         *(_windows(facts) if platform.startswith("win") else ()),
-        *_device(facts, archs, exact=exact),
+        *_device(facts.binaries, archs, exact=exact),
     ]
 
 
@@ -97,8 +97,13 @@ def _windows(facts: WheelFacts) -> Iterator[Check]:
     yield Check("PyInit", not lacking, _list(lacking) or "exported", "exported by every module")
 
 
-def _device(facts: WheelFacts, archs: ArchList, *, exact: bool) -> Iterator[Check]:
-    carriers = _carriers(facts)
+def gate_library(name: str, data: bytes, archs: ArchList) -> list[Check]:
+    """The checks of a static library's device code."""
+    return list(_device((Binary(name, inventory(data)),), archs, exact=False))
+
+
+def _device(binaries: tuple[Binary, ...], archs: ArchList, *, exact: bool) -> Iterator[Check]:
+    carriers = _carriers(binaries)
     containers = [unit for binary in carriers for unit in binary.inventory.containers]
     total = len(containers)
     yield Check(
@@ -109,7 +114,7 @@ def _device(facts: WheelFacts, archs: ArchList, *, exact: bool) -> Iterator[Chec
         "" if total else _NO_DEVICE_CODE,
     )
     damaged = [f"{b.name} at {c.offset:#x}" for b in carriers for c in _damaged(b)]
-    damaged += [f"{b.name} read in part" for b in facts.binaries if not b.inventory.complete]
+    damaged += [f"{b.name} read in part" for b in binaries if not b.inventory.complete]
     yield Check("device code whole", not damaged, _list(damaged) or "whole", "whole")
 
     sass = Counter(arch for unit in containers for arch in unit.sass)
@@ -141,12 +146,12 @@ def _device(facts: WheelFacts, archs: ArchList, *, exact: bool) -> Iterator[Chec
     )
 
 
-def _carriers(facts: WheelFacts) -> list[Binary]:
+def _carriers(binaries: tuple[Binary, ...]) -> list[Binary]:
     """Binaries judged for device code: extension modules, or DLLs when no module has any.
 
     A bundled library such as cuBLAS has architectures of its own, which are not ours to ask.
     """
-    having = [binary for binary in facts.binaries if binary.inventory.containers]
+    having = [binary for binary in binaries if binary.inventory.containers]
     return [binary for binary in having if binary.module] or having
 
 

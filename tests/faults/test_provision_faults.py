@@ -93,6 +93,7 @@ def work(tmp_path: Path) -> Iterator[Work]:
             python=sys.executable,
             marker=str(tmp_path / "restart.json"),
             sccache="",
+            ninja="",
             compile_cache=temp,
         )
         yield made

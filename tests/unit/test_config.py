@@ -229,7 +229,7 @@ def test_unknown_names_come_with_the_nearest() -> None:
     for attempt, name, near in (
         (lambda: load_config(CONFIG_FILE).host("sandbx"), "sandbx", "sandbox"),
         (lambda: load_recipe("smoke-atention"), "smoke-atention", "smoke-attention"),
-        (lambda: check_python("3.12", recipe), "3.12", "3.1"),
+        (lambda: check_python("3.15", recipe), "3.15", "3.1"),
     ):
         with pytest.raises(ConfigError, match=f"unknown .* '{name}'") as caught:
             attempt()

@@ -31,7 +31,7 @@ def test_a_source_that_fails_leaves_a_reason(monkeypatch: pytest.MonkeyPatch) ->
     def broken() -> None:
         raise OSError("the registry is gone" * 100)
 
-    monkeypatch.setattr(facts, "_memory", broken)
+    monkeypatch.setattr(facts, "memory", broken)
     found = facts.facts()
     assert found["memory"] is None
     assert found["problems"]["memory"].startswith("OSError: the registry is gone")

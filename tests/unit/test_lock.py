@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import re
+import shutil
 import threading
 from dataclasses import asdict
 from pathlib import Path
@@ -12,13 +13,19 @@ from typing import Any
 
 import pytest
 import yaml
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pipelines.errors import LockError, StorageError
 from pipelines.hosts.sandbox import image
 from pipelines.hosts.sandbox.host import Sandbox
-from pipelines.plan.recipes import load_recipe
+from pipelines.plan.origin import FileSource
+from pipelines.plan.recipes import load_recipe, recipe_names
 from pipelines.plan.resources import Place, load_resources, wanted_resources
+from pipelines.plan.sourcetree import fetch_file, source_tree
+from pipelines.toolchain import cells
 from pipelines.toolchain import lock as module
+from pipelines.toolchain.cells import Cell, candidates
 from pipelines.toolchain.lock import Cache, Tool, ToolchainLock, load_lock, verify
 from pipelines.toolchain.sources import Source, Step
 
@@ -338,3 +345,282 @@ def test_all_sources_of_a_tool_are_the_same_file(changes: dict[str, Any]) -> Non
     other = source(url="https://example.org/x", **changes)
     with pytest.raises(ValueError, match="same sha256 and size"):
         locked(source(), other)
+
+
+# -- entries of a cell -----------------------------------------------------------------------------
+
+CELL = Cell(python="3.12", cuda="12.8", torch="2.8")
+
+
+def entries(**requires: list[str]) -> ToolchainLock:
+    """A lock with an entry for each name (``_`` for ``-``), which requires these."""
+    tools = {
+        name: {"version": "1", "requires": needs, "sources": [source()]}
+        for name, needs in requires.items()
+    }
+    return ToolchainLock.model_validate({"version": 1, "tools": tools})
+
+
+def test_the_most_particular_entry_is_taken() -> None:
+    order = ["a-2.8-cu128-cp312", "a-torch2.8", "a-cp312", "a"]
+    assert candidates("a", CELL) == order
+    for number, name in enumerate(order):
+        lock = entries(**{entry: [] for entry in order[number:]})
+        assert lock.entries_for(["a"], CELL) == {"a": name}
+    others = ["a-2.8-cu128-cp313", "a-2.8-cu129-cp312", "a-torch2.9", "a-cp31", "a-cp313"]
+    assert entries(a=[], **{other: [] for other in others}).entries_for(["a"], CELL) == {"a": "a"}
+    assert candidates("a", Cell()) == ["a"]
+    assert candidates("a", Cell(python="3.9", cuda="13.0")) == ["a-cp39", "a"]
+
+
+def test_what_must_come_along_follows_once_and_of_the_same_cell() -> None:
+    needs = {
+        "torch-2.8-cu128-cp312": ["sympy", "markup"],
+        "torch-2.8-cu128-cp311": ["gone-in-3.12"],
+        "gone-in-3.12": [],
+        "sympy": ["mpmath", "torch"],  # a circle
+        "mpmath": ["mpmath"],
+        "markup-cp311": [],
+        "markup-cp312": ["mpmath"],
+        "pytest": ["markup"],
+    }
+    lock = entries(**needs)
+    found = lock.entries_for(["pytest", "torch", "pytest"], CELL)
+    assert list(found) == ["pytest", "torch", "markup", "sympy", "mpmath"]
+    assert found["torch"] == "torch-2.8-cu128-cp312"
+    assert found["markup"] == "markup-cp312"
+
+
+@given(st.dictionaries(st.sampled_from("abcdefgh"), st.sets(st.sampled_from("abcdefgh"))))
+def test_expansion_is_what_can_be_reached(graph: dict[str, set[str]]) -> None:
+    whole = {name: sorted(graph.get(name, ())) for name in "abcdefgh"}
+    lock = entries(**whole)
+    for start in whole:
+        reached = {start}
+        while more := {other for name in reached for other in whole[name]} - reached:
+            reached |= more
+        found = lock.entries_for([start], CELL)
+        assert next(iter(found)) == start
+        assert set(found) == reached
+        assert lock.lacking([start], CELL) == []
+
+
+@pytest.mark.parametrize(
+    ("cell", "first"),
+    [
+        (Cell("3.9", "12.8", "2.8"), ["torch-2.8-cu128-cp310", "torch-2.8-cu128-cp312"]),
+        (Cell("3.12", "12.9", "2.8"), ["torch-2.8-cu128-cp312", "torch-2.8-cu128-cp310"]),
+        (Cell("3.12", "12.8", "2.7"), ["torch-2.8-cu128-cp312", "torch-2.10-cu128-cp312"]),
+        (Cell("3.10", "13.0", "2.11"), ["torch-2.8-cu128-cp310", "torch-2.10-cu128-cp312"]),
+    ],
+)
+def test_no_entry_in_this_cell_names_the_nearest(cell: Cell, first: list[str]) -> None:
+    have = ["torch-2.10-cu128-cp312", "torch-2.8-cu128-cp312", "torch-2.8-cu128-cp310", "torchy"]
+    lock = entries(**{name: [] for name in have})
+    with pytest.raises(LockError) as caught:
+        lock.entries_for(["torch"], cell)
+    said = caught.value.message
+    assert f"no torch for CUDA {cell.cuda}, torch {cell.torch}, Python {cell.python}: " in said
+    assert f"there are {', '.join(first)}" in said
+    assert "torchy" not in said
+    assert caught.value.advice
+
+
+def test_no_entry_of_that_name_at_all() -> None:
+    lock = entries(**{"numpy-cp312": [], "uv": []})
+    with pytest.raises(LockError, match="no tool 'nunpy'") as caught:
+        lock.entries_for(["nunpy"], CELL)
+    assert "numpy" in caught.value.advice
+    with pytest.raises(LockError, match="no tool 'x'") as caught:
+        lock.entries_for(["x"], CELL)
+    assert caught.value.advice
+
+
+def test_many_others_are_counted() -> None:
+    lock = entries(**{f"numpy-cp3{minor}": [] for minor in range(10, 20)})
+    with pytest.raises(LockError, match="numpy-cp314, numpy-cp315 and 4 more"):
+        lock.entries_for(["numpy"], Cell(python="3.9"))
+
+
+def test_unknown_requirements_are_refused_when_the_lock_is_read(tmp_path: Path) -> None:
+    path = tmp_path / "lock.yaml"
+    tools = {
+        "torch-cp312": {"version": "1", "requires": ["numpy", "nunpy"], "sources": [source()]},
+        "numpy-cp313": {"version": "1", "sources": [source()]},
+    }
+    path.write_text(yaml.safe_dump({"version": 1, "tools": tools}))
+    with pytest.raises(LockError) as caught:
+        load_lock(path)
+    assert "tools.torch-cp312 requires 'nunpy', which there is not" in caught.value.message
+    assert "'numpy'" not in caught.value.message  # there is one, if not for every cell
+    assert caught.value.advice
+
+
+def test_lacking_is_what_has_no_entry_or_no_pin() -> None:
+    half = source(sha256=None)
+    rows = {
+        "torch-2.8-cu128-cp312": {"version": "1", "requires": ["sympy"], "sources": [half]},
+        "sympy": {"version": "1", "requires": ["mpmath"], "sources": [source()]},
+        "mpmath": {"version": "1", "sources": [half]},
+        "uv": {"version": "1", "sources": [source()]},
+    }
+    unpinned = ["torch-2.8-cu128-cp312", "mpmath"]
+    lock = ToolchainLock.model_validate({"version": 1, "unpinned": unpinned, "tools": rows})
+    assert lock.lacking(["uv", "torch", "none", "sympy"], CELL) == ["torch", "mpmath", "none"]
+    assert lock.lacking(["uv", "torch"], Cell(python="3.13")) == ["torch"]
+
+
+def test_names_of_entries() -> None:
+    entries = ["torch-2.8-cu128-cp312", "setuptools-torch2.11", "numpy-cp39", "cuda-12.8-libcublas"]
+    assert cells.names(entries) == {*entries, "torch", "setuptools", "numpy"}
+
+
+TORCHES = sorted(name for name in load_lock().tools if re.fullmatch(r"torch-.*-cp3\d+", name))
+
+
+def test_the_torches_are_those_that_are_offered() -> None:
+    offered = {("2.8", "128"), ("2.10", "128"), ("2.11", "130")}
+    pythons = ("310", "311", "312", "313")
+    assert set(TORCHES) == {f"torch-{t}-cu{c}-cp{p}" for t, c in offered for p in pythons}
+
+
+@pytest.mark.parametrize("name", TORCHES)
+def test_every_torch_has_what_builds_and_tests_install(name: str) -> None:
+    lock = load_lock()
+    _, torch, cuda, python = name.split("-")
+    tool = lock.tools[name]
+    assert tool.version.startswith(f"{torch}.")
+    assert tool.version.endswith(f"+{cuda}")
+    assert tool.file == f"torch-{tool.version}-{python}-{python}-win_amd64.whl"
+    (place,) = tool.sources
+    assert place.url == (f"https://download.pytorch.org/whl/{cuda}/{tool.file.replace('+', '%2B')}")
+    cell = Cell(f"3.{python[3:]}", f"{cuda[2:4]}.{cuda[4:]}", torch)
+    for recipe in map(load_recipe, recipe_names()):
+        found = lock.entries_for([*recipe.build_requires, *recipe.test_requires], cell)
+        for asked, entry in found.items():
+            assert module.wheel_name(lock.tools[entry].file) == asked
+            assert lock.tools[entry].pinned or entry == name
+            tags = lock.tools[entry].file.removesuffix(".whl").split("-")[-3:]
+            assert tags[0] in (python, "py3", "py2.py3", "cp37")  # the last is for any from it on
+            assert tags[2] in ("win_amd64", "any")
+        if "torch" in found:
+            assert found["torch"] == name
+            assert {"filelock", "sympy", "mpmath", "jinja2", "markupsafe"} <= set(found)
+            major = int(lock.tools[found.get("setuptools", "setuptools")].version.split(".")[0])
+            assert torch != "2.11" or major < 82, "its metadata say setuptools<82"
+        if "pytest" in found:
+            assert ({"tomli", "exceptiongroup"} <= set(found)) == (python == "cp310")
+
+
+# -- the wheelhouse, and no network ----------------------------------------------------------------
+
+
+def house(tmp_path: Path, data: bytes | None = DATA, name: str = "f.whl") -> Path:
+    folder = tmp_path / "house"
+    folder.mkdir()
+    if data is not None:
+        (folder / name).write_bytes(data)
+    return folder
+
+
+@pytest.mark.parametrize("offline", [False, True])
+def test_the_wheelhouse_comes_first(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, offline: bool
+) -> None:
+    net = serve(monkeypatch, f=DATA)
+    folder, root = house(tmp_path), tmp_path / "cache"
+    cache = Cache(locked(source()), root, wheelhouse=folder, offline=offline)
+    path = cache.fetch("tool0")
+    assert path == cache.path("tool0")
+    assert path.read_bytes() == DATA
+    assert net.asked == []
+    assert leftovers(root) == [path]
+    (folder / "f.whl").unlink()  # it was copied
+    assert cache.fetch("tool0").read_bytes() == DATA
+    assert Cache(locked(source()), root, offline=True).fetch("tool0") == path
+
+
+@pytest.mark.parametrize("offline", [False, True])
+@pytest.mark.parametrize("data", [b"x" * len(DATA), DATA + b"!", b""])
+def test_wrong_bytes_in_the_wheelhouse_are_told_not_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, data: bytes, offline: bool
+) -> None:
+    net = serve(monkeypatch, f=DATA)
+    folder, root = house(tmp_path, data), tmp_path / "cache"
+    cache = Cache(locked(source()), root, wheelhouse=folder, offline=offline)
+    with pytest.raises(LockError, match="pinned") as caught:
+        cache.fetch("tool0")
+    assert str(folder / "f.whl") in caught.value.message
+    assert "invoke wheelhouse" in caught.value.advice
+    assert net.asked == []
+    assert leftovers(root) == []
+    assert (folder / "f.whl").read_bytes() == data
+
+
+def test_what_the_wheelhouse_lacks_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = serve(monkeypatch, f=DATA)
+    folder = house(tmp_path, None)
+    (folder / "f.whl").mkdir()  # no file
+    cache = Cache(locked(source()), tmp_path / "cache", wheelhouse=folder)
+    assert cache.fetch("tool0").read_bytes() == DATA
+    assert net.asked == ["f"]
+
+
+@pytest.mark.parametrize("with_house", [False, True])
+def test_offline_nothing_is_fetched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, with_house: bool
+) -> None:
+    net = serve(monkeypatch, f=DATA)
+    folder = house(tmp_path, DATA, "other.whl") if with_house else None
+    cache = Cache(locked(source()), tmp_path / "cache", wheelhouse=folder, offline=True)
+    with pytest.raises(LockError, match="nothing is fetched") as caught:
+        cache.fetch("tool0")
+    said = caught.value.message
+    assert "tool0 1" in said
+    assert "f.whl" in said
+    assert (str(tmp_path / "house") in said) == with_house
+    assert "--wheelhouse" in caught.value.advice
+    with pytest.raises(LockError, match="nothing is fetched"):
+        cache.fetch_all(["tool0"])
+    assert net.asked == []
+    assert leftovers(tmp_path / "cache") == []
+
+
+def test_a_wheelhouse_that_cannot_be_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(shutil, "copyfile", full)
+    folder = house(tmp_path)
+    cache = Cache(locked(source()), tmp_path / "cache", wheelhouse=folder, offline=True)
+    with pytest.raises(StorageError, match="No space left") as caught:
+        cache.fetch("tool0")
+    assert str(folder / "f.whl") in caught.value.message
+    assert caught.value.advice
+
+
+def test_a_source_distribution_comes_from_the_wheelhouse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    net = serve(monkeypatch, f=DATA)
+    pin = {"url": "https://a.invalid/f", "file": "a-1.tar.gz", "sha256": GOOD, "size": len(DATA)}
+    origin = FileSource.model_validate(pin)
+    recipe = load_recipe("flash-attn").model_copy(update={"source": origin})
+    folder, root = house(tmp_path, DATA, "a-1.tar.gz"), tmp_path / "cache"
+    lock = locked(source())
+    path = fetch_file(origin, recipe, Cache(lock, root, wheelhouse=folder, offline=True))
+    assert path == Cache(lock, root).place("a-1.tar.gz", GOOD)
+    assert path.read_bytes() == DATA
+    assert net.asked == []
+
+    (folder / "a-1.tar.gz").write_bytes(b"x" * len(DATA))
+    other = Cache(lock, tmp_path / "second", wheelhouse=folder, offline=True)
+    with pytest.raises(LockError, match=r"house/a-1\.tar\.gz: a-1\.tar\.gz has sha256"):
+        source_tree(recipe, other)
+    (folder / "a-1.tar.gz").unlink()
+    with pytest.raises(LockError, match=r"flash-attn 2\.8\.3\.post2 is not here") as caught:
+        source_tree(recipe, other)
+    assert "invoke wheelhouse" in caught.value.advice
+    assert leftovers(tmp_path / "second") == []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 from pathlib import Path
 from typing import Any
@@ -14,7 +15,8 @@ from pipelines.errors import ConfigError
 from pipelines.plan import show
 from pipelines.plan.archs import parse
 from pipelines.plan.hostfacts import GIB, HostFacts
-from pipelines.plan.matrix import Ground, Judged, expand, judge, select
+from pipelines.plan.matrix import Finding, Ground, Judged, expand, judge, select
+from pipelines.plan.offers import Offer, offers_of
 from pipelines.plan.recipes import Recipe, load_recipe, recipe_names
 from pipelines.plan.torches import load_torches
 from pipelines.toolchain.lock import Cache, load_lock
@@ -60,10 +62,10 @@ def test_several_lists_of_architectures_are_an_axis() -> None:
 
 
 def test_packages_without_torch_or_python() -> None:
-    assert [row.cell.id for row in cells(load_recipe("smoke-attention"), "90")] == [
-        "cp311-cu130",
-        "cp313-cu130",
-    ]
+    smoke = load_recipe("smoke-attention")
+    ids = [f"cp{python.replace('.', '')}-cu130" for python in smoke.pythons]
+    assert "cp311-cu130" in ids
+    assert [row.cell.id for row in cells(smoke, "90")] == ids
     (row,) = cells(load_recipe("candle-flash-attn"), "89")
     assert (row.cell.id, row.wheel, row.buildable) == ("cu128", "", True)
 
@@ -111,7 +113,7 @@ def test_the_host_and_the_tree_must_fit() -> None:
 
 
 def test_what_the_lock_lacks_is_said() -> None:
-    ground = Ground(HOST, "C:\\b", TOOLKITS, lacking=("torch",))
+    ground = Ground(HOST, "C:\\b", TOOLKITS, lacking=lambda _: ["torch"])
     (row, *_) = judge(FLASH, expand(FLASH, torch=["2.8"], archs=[parse("80")]), ground)
     assert row.buildable
     assert [finding.rule for finding in row.findings] == ["tool-not-pinned"]
@@ -200,6 +202,7 @@ def test_a_matrix_for_github(cache: Cache) -> None:
         "torch": "2.8",
         "cuda": "12.8",
         "archs": "80;90;120",
+        "way": "build",
     }
 
 
@@ -231,6 +234,53 @@ def test_a_wheel_that_is_there_is_found(cache: Cache, tmp_path: Path) -> None:
     rows = cells(torch=["2.8"], cuda=["12.8"])
     have = show.what_is_here(cache, rows, tmp_path / "out")
     assert [cell for cell, here in have.items() if here["wheel"]] == ["cp312-torch2.8-cu128"]
+
+
+@pytest.mark.parametrize("strategy", ["prebuilt", "prebuilt-then-build"])
+def test_what_a_strategy_makes_of_each_cell(
+    cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, strategy: str
+) -> None:
+    name = "flash_attn-2.8.3.post2+cu128torch2.8-cp312-cp312-win_amd64.whl"
+    (tmp_path / name).touch()
+    asked: list[str] = []
+
+    def look(place: str, project: str) -> list[Offer]:
+        asked.append(place)
+        return offers_of(place, project)
+
+    made = FLASH.model_copy(update={"strategy": strategy, "prebuilt": (str(tmp_path),)})
+    monkeypatch.setattr(show, "load_recipe", lambda *_, **__: made)
+    monkeypatch.setattr(show, "offers_of", look)
+    flags = {"recipe": "flash-attn", "select": "cp31[23]-torch2.8-cu128"}
+    cells_ = json.loads(run(cache, **flags, format="json")[1])["cells"]
+    assert asked == [str(tmp_path)]
+    assert cells_[0]["way"] == "prebuilt"
+    assert cells_[0]["prebuilt"]["file"] == name
+    either = strategy == "prebuilt-then-build"
+    assert cells_[1]["way"] == ("build" if either else "none")
+    assert "nothing prebuilt fits cp313-torch2.8-cu128" in cells_[1]["why"]
+    ways = [row["way"] for row in json.loads(run(cache, **flags, format="gha")[1])["include"]]
+    assert ways == (["prebuilt", "build"] if either else ["prebuilt"])
+    code, said = run(cache, **flags)
+    assert code == 0
+    assert f"{name} from {tmp_path}, once it is verified" in said.replace("\n", "")
+    assert f"{int(either)} of 2 cells can be built, 1 are there prebuilt" in said
+    # Without a compiler for its CUDA in the lock a wheel can be had all the same.
+    (row,) = [row for row in cells(made, cuda=["12.8"], torch=["2.8"]) if row.cell.python == "3.12"]
+    unbuildable = dataclasses.replace(row, findings=(Finding("x", "x", "x"),))
+    way = show.decisions(made, [unbuildable])[row.cell.id]
+    assert show.possible(unbuildable, way)
+    code, _ = run(cache, recipe="flash-attn", select="cp313-torch2.8-cu128")
+    assert code == (0 if either else show.NOTHING)
+
+
+def test_a_place_that_cannot_be_listed_is_told_before_anything(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = FLASH.model_copy(update={"strategy": "prebuilt", "prebuilt": ("/nowhere",)})
+    monkeypatch.setattr(show, "load_recipe", lambda *_, **__: made)
+    with pytest.raises(ConfigError, match="no wheels can be read in /nowhere"):
+        run(cache, recipe="flash-attn")
 
 
 @pytest.mark.parametrize("name", recipe_names())

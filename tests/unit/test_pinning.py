@@ -206,6 +206,31 @@ def test_everything_is_completed(server: Server, lock: Path, tmp_path: Path) -> 
     assert server.asked == asked
 
 
+def test_an_entry_of_a_cell_keeps_what_it_requires(server: Server, lock: Path) -> None:
+    """As torch's wheels are written, half of them with a sha256."""
+    entry = f"""\
+  torch-2.8-cu128-cp312:
+    version: "2.8.0+cu128"
+    requires: [done,
+      gamma]
+    sources:
+      - url: https://a.invalid/whl/torch-2.8.0%2Bcu128-cp312.whl
+        file: torch-2.8.0+cu128-cp312.whl
+        sha256: {sha(ALPHA)}
+"""
+    text = BLOCK.replace("  done:\n", f"{entry}  done:\n")
+    text = text.replace("unpinned:\n", "unpinned:\n  - torch-2.8-cu128-cp312\n")
+    lock.write_text(text)
+    server.files["/whl/torch-2.8.0%2Bcu128-cp312.whl"] = ALPHA
+    assert [pin.tool for pin in complete(lock, ["torch-2.8-cu128-cp312"])] == [
+        "torch-2.8-cu128-cp312"
+    ]
+    pinned = entry + f"        size: {len(ALPHA)}\n"
+    assert lock.read_text() == BLOCK.replace("  done:\n", f"{pinned}  done:\n")
+    tool = load_lock(lock).tool("torch-2.8-cu128-cp312")
+    assert (tool.requires, tool.size) == (("done", "gamma"), len(ALPHA))
+
+
 def test_only_the_named_ones(server: Server, lock: Path) -> None:
     assert [pin.tool for pin in complete(lock, ["gamma", "done"])] == ["gamma"]
     assert server.asked == ["/gamma"]

@@ -12,13 +12,13 @@ from test_wheel_metadata import FILES, INFO, METADATA, NAME, pe, wheel
 from pipelines.errors import AuditError, ConfigError, LockError
 from pipelines.plan.archs import parse
 from pipelines.plan.matrix import Cell
+from pipelines.plan.offers import Offer, obtain_offer, offers_of
 from pipelines.plan.prebuilt import (
-    Offer,
     decide,
     match,
-    obtain_offer,
-    offers_of,
+    platforms_of,
     uncovered,
+    unstated,
     verify_wheel,
     wheel_tags,
 )
@@ -131,6 +131,39 @@ def test_places_that_cannot_be_read(place: str) -> None:
     with pytest.raises(ConfigError) as caught:
         offers_of(place, "flash-attn")
     assert caught.value.advice
+
+
+def test_a_name_that_leads_elsewhere_is_refused() -> None:
+    names = ["/../../evil", "\\..\\evil", "\n::error", "\x00"]
+    for name in names:
+        bad = offer(f"-cp312-cp312-win_amd64.{name}")
+        assert "characters" in match(FLASH, CELL, [bad]).refused[bad.file]
+
+
+def test_the_next_best_are_kept_in_order(tmp_path: Path) -> None:
+    tails = ["", "+cu12torch2.8", "+cu128torch2.8"]
+    for tail in tails:
+        (tmp_path / f"flash_attn-2.8.3.post2{tail}-cp312-cp312-win_amd64.whl").touch()
+    found = decide(FLASH, CELL, strategy="prebuilt", places=[str(tmp_path)])
+    assert found.offer is not None
+    assert "torch" in found.offer.file
+    assert found.others[-1].file == "flash_attn-2.8.3.post2-cp312-cp312-win_amd64.whl"
+    assert unstated(found.offer, CELL) == []
+    assert unstated(found.others[-1], CELL) == ["torch", "CUDA"]
+
+
+def test_wheels_of_this_machine_are_for_no_windows() -> None:
+    here = platforms_of(windows=False)
+    linux = offer("+cu128torch2.8-cp312-cp312-linux_x86_64")
+    assert match(FLASH, CELL, [linux], ["linux_x86_64"]).offer == linux
+    assert match(FLASH, CELL, [linux]).offer is None
+    assert "win_amd64" not in here
+    assert platforms_of(windows=True) == ("win_amd64",)
+
+
+def test_a_crate_is_not_to_be_had_prebuilt(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="only wheels"):
+        decide(load_recipe("candle-flash-attn"), CELL, strategy="prebuilt", places=[str(tmp_path)])
 
 
 # -- proof ----------------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import json
 import re
 import tarfile
 from pathlib import Path
@@ -21,6 +22,7 @@ from pipelines.plan.origin import FileSource, GitSource
 from pipelines.plan.paths import kept
 from pipelines.plan.recipes import RECIPES, Recipe, load_recipe, load_versions, recipe_names
 from pipelines.plan.sourcetree import _commit, names_if_here, pack, source_tree
+from pipelines.toolchain.cells import Cell
 from pipelines.toolchain.lock import Cache, load_lock
 
 SMOKE = yaml.safe_load((RECIPES / "smoke-attention.yaml").read_text())
@@ -56,6 +58,18 @@ def test_progress_finds_the_unit(name: str, version: str) -> None:
     assert found is not None
     assert (found["done"], found["total"]) == ("3", "73")
     assert found["unit"].endswith(".cu")
+
+
+def test_smoke_suites_get_the_same_pytest() -> None:
+    """What runs cases in a process of their own, and what they need; all of it in the lock."""
+    lock = load_lock()
+    common = {"pytest", "pytest-xdist", "execnet", "iniconfig", "packaging", "pluggy"}
+    common |= {"pygments", "colorama"}
+    for name in recipe_names():
+        assert common <= {*load_recipe(name).test_requires}, name
+    for tool in common:
+        needed = set(lock.entries_for([tool], Cell(python="3.12")))
+        assert needed <= common, f"{tool} brings what the recipes do not say"
 
 
 def change(tmp_path: Path, **keys: Any) -> Recipe:
@@ -288,29 +302,37 @@ def test_a_commit_with_its_submodule(tmp_path: Path) -> None:
 def test_the_library_is_made_before_cargo_runs() -> None:
     recipe = load_recipe("candle-flash-attn")
     base = "candle-flash-attn/kernels"
-    names = [f"{base}/flash_api.cu", f"{base}/flash_fwd.cu", f"{base}/flash.h", "candle-core/a.cu"]
-    made = steps(recipe, names, key="k", arch="89", source=r"C:\b\1\src", root=r"C:\b\lib")
-    assert [command[-1] for command in made.compile] == [
+    names = ["flash_api.cu", "flash_fwd_hdim32_sm80.cu", "flash_fwd_hdim256_sm80.cu", "flash.h"]
+    tree = [*(f"{base}/{name}" for name in names), "candle-core/a.cu"]
+    made = steps(recipe, tree, key="k", arch="89")
+    assert [unit.source for unit in made.units] == [
+        "kernels/flash_fwd_hdim256_sm80.cu",
+        "kernels/flash_fwd_hdim32_sm80.cu",
         "kernels/flash_api.cu",
-        "kernels/flash_fwd.cu",
     ]
-    assert all("--gpu-architecture=sm_89" in command for command in made.compile)
-    assert made.archive[-2:] == (r"C:\b\lib\k\flash_api.obj", r"C:\b\lib\k\flash_fwd.obj")
-    assert made.library == (r"C:\b\lib\k\libflashattention.a", r"C:\b\lib\k\flashattention.lib")
-    assert made.environment == {"CANDLE_FLASH_ATTN_BUILD_DIR": r"C:\b\lib\k"}
-    assert made.directory == r"C:\b\1\src\candle-flash-attn"
+    assert made.units[-1].object == "flash_api.obj"
+    assert made.compiler[:3] == ("nvcc", "--gpu-architecture=sm_89", "-c")
+    assert "-fPIC" not in made.compiler
+    assert made.archiver == ("lib", "/NOLOGO", "/OUT:{out}")
+    assert made.library == ("libflashattention.a", "flashattention.lib")
+    assert made.variable == "CANDLE_FLASH_ATTN_BUILD_DIR"
+    assert made.directory == "candle-flash-attn"
+    assert json.loads(json.dumps(made.spec()))["units"][0]["object"].endswith(".obj")
+    elsewhere = steps(recipe, tree, key="k", arch="89", windows=False)
+    assert elsewhere.compiler[-2:] == ("-Xcompiler", "-fPIC")
+    assert elsewhere.archiver[0] == "ar"
     with pytest.raises(ConfigError, match="0 kernels"):
-        steps(recipe, [], key="k", arch="89", source="s", root="r")
+        steps(recipe, [], key="k", arch="89")
 
 
 def test_the_key_has_all_that_decides_the_objects() -> None:
     recipe = load_recipe("candle-flash-attn")
     assert recipe.library is not None
-    given = {"cuda": "12.8.93", "msvc": "14.44.35207", "arch": "89"}
+    given = {"cuda": "12.8", "arch": "89"}
     key = library_key(recipe, "a", **given)
     assert key == library_key(recipe, "a", **given)
     flags = recipe.library.model_copy(update={"flags": ("-O2",)})
     others = [library_key(recipe, "b", **given)]
     others += [library_key(recipe, "a", **{**given, name: "x"}) for name in given]
     others.append(library_key(recipe.model_copy(update={"library": flags}), "a", **given))
-    assert len({key, *others}) == 6
+    assert len({key, *others}) == 5

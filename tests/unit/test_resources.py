@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import typing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from pipelines.errors import ConfigError, LockError
+from pipelines.hostconfig import Existing
 from pipelines.plan import kinds
 from pipelines.plan.recipes import load_recipe
 from pipelines.plan.resources import (
@@ -25,7 +27,7 @@ from pipelines.plan.resources import (
     wanted_resources,
 )
 from pipelines.stages import provision as provision_stage
-from pipelines.toolchain.lock import ToolchainLock, load_lock
+from pipelines.toolchain.lock import ToolchainLock, load_lock, wheel_name
 
 SANDBOX = Place(
     capabilities={"windows": True, "msvc": False, "gpu": False, "publishable": False}
@@ -185,10 +187,66 @@ def test_what_is_sent(place: Place) -> None:
 
 def test_a_tool_named_twice_is_one() -> None:
     recipe = load_recipe("smoke-attention")
-    recipe = recipe.model_copy(update={"test_requires": (*recipe.build_requires, "pytest")})
+    recipe = recipe.model_copy(update={"test_requires": (*recipe.build_requires, "iniconfig")})
     made = wanted_resources(load_resources(), recipe, load_lock(), SANDBOX)
     (files,) = [w.spec["files"] for w in made if w.id == "wheels"]
-    assert [f["name"] for f in files] == [*recipe.build_requires, "pytest"]
+    assert [f["name"] for f in files] == [*recipe.build_requires, "iniconfig"]
+
+
+TORCH = replace(SERVER, torch="2.8")
+
+
+@pytest.mark.parametrize("name", ["flash-attn", "xformers"])
+def test_the_wheels_are_those_of_the_cell(name: str) -> None:
+    lock, recipe = complete(load_lock()), load_recipe(name)
+    made = {w.id: w for w in wanted_resources(load_resources(), recipe, lock, TORCH)}
+    files = made["wheels"].spec["files"]
+    names = [row["name"] for row in files]
+    assert len(set(names)) == len(names)
+    assert {"torch-2.8-cu128-cp312", "markupsafe-cp312", "mpmath", "filelock"} <= {*names}
+    assert not [n for n in names if n.startswith(("torch-", "markupsafe-")) and "cp312" not in n]
+    assert ("numpy-cp312" in names) == (name == "xformers")
+    assert set(made["wheels"].uploads) == {*names}
+    for row in files:
+        tool = lock.tool(row["name"])
+        assert (row["version"], row["sha256"]) == (tool.version, tool.sha256)
+        assert row["file"] == made["wheels"].uploads[row["name"]] == rf"C:\w\{tool.file}"
+    # What is installed is named as its distribution is, and complete: no index is asked.
+    packages = made["build tools"].spec["packages"]
+    assert packages["torch"] == "2.8.0+cu128"
+    assert {*recipe.build_requires, "markupsafe", "mpmath", "typing-extensions"} <= set(packages)
+    assert not [name for name in packages if "cp312" in name]
+    for distribution, entry in lock.entries_for(recipe.build_requires, TORCH.lock_cell).items():
+        assert packages[distribution] == lock.tool(entry).version
+    assert set(packages) <= {wheel_name(lock.tool(name).file) for name in names}
+
+
+def test_a_torch_that_the_lock_does_not_have_is_told_with_the_nearest() -> None:
+    recipe = load_recipe("flash-attn")
+    with pytest.raises(LockError) as caught:
+        wanted_resources(
+            load_resources(), recipe, complete(load_lock()), replace(TORCH, torch="2.7")
+        )
+    assert "no torch for CUDA 12.8, torch 2.7, Python 3.12: " in caught.value.message
+    assert "there are torch-2.8-cu128-cp312" in caught.value.message
+
+
+def test_an_environment_used_as_it_is_needs_no_entries() -> None:
+    """There the names are the recipe's own, whatever the lock has for this cell."""
+    existing = Existing(root="/x", toolkit="/cuda")
+    place = replace(
+        TORCH,
+        capabilities={**SERVER.capabilities, "windows": False, "toolkit": True},
+        torch="2.99",
+        existing=existing,
+    )
+    recipe = load_recipe("flash-attn")
+    made = wanted_resources(load_resources(EXISTING_FILE), recipe, load_lock(), place)
+    (found,) = [wanted for wanted in made if wanted.id == "environment"]
+    asked = [*recipe.build_requires, *recipe.test_requires]
+    assert "torch" in found.spec["names"]
+    assert set(found.spec["names"]) <= {*asked}
+    assert found.uploads == {}
 
 
 def test_a_tool_that_is_not_in_the_lock() -> None:

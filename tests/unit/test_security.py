@@ -360,7 +360,9 @@ def work_for(tmp_path: Path, settings: dict[str, Any], wanted: list[Wanted]) -> 
     cache = Cache(load_lock(), tmp_path / "cache")
     work = Work(order, config, load_recipe("smoke-attention"), host, cache)
     temp = str(tmp_path / "t")
-    places = dict.fromkeys(("build_root", "temp", "wheels", "cuda", "sccache", "compile_cache"), temp)
+    places = dict.fromkeys(
+        ("build_root", "temp", "wheels", "cuda", "sccache", "ninja", "compile_cache"), temp
+    )
     marker = str(tmp_path / "restart.json")
     work.__dict__["layout"] = Layout(**places, uv="uv", python=sys.executable, marker=marker)
     work.__dict__["wanted"] = wanted

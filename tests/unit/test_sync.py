@@ -96,6 +96,17 @@ def test_every_pin_is_that_of_the_lock() -> None:
     assert list(pins["toolchain_pythons"]) == ["3.10", "3.11", "3.12", "3.13", "3.14"]
 
 
+def test_wheels_of_cells_are_in_neither() -> None:
+    """Image and playbook are for any cell: what recipes install comes with provision."""
+    made = raw()
+    made["tools"]["torch-9.9-cu128-cp312"] = made["tools"]["torch-2.8-cu128-cp312"]
+    made["tools"]["psutil-cp312"] = made["tools"]["psutil"]
+    texts = render(ToolchainLock.model_validate(made))
+    assert texts == render(LOCK)
+    for tool in ("torch-2.8-cu128-cp312", "numpy-cp312", "psutil", "pytest-xdist"):
+        assert not [path for path, text in texts.items() if LOCK.tool(tool).sha256 in text]
+
+
 @pytest.mark.parametrize("without", [["size"], ["sha256"], ["sha256", "size"]])
 def test_half_a_pin_is_none(without: list[str]) -> None:
     made = raw()

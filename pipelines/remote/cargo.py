@@ -1,0 +1,312 @@
+"""Builds a Rust crate on the host, its CUDA kernels first: as a library that is kept under a key.
+
+ninja compiles them: it takes the slow ones first, goes on after an interruption, and knows a half
+written object from a whole one. A second build with the same key finds the library and links.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+import pathlib
+import re
+import shutil
+import sys
+import time
+from collections.abc import Generator
+from typing import Any
+
+from . import builder, compilecache, files, folders, gauge, locks, process
+from .rpc import idempotent
+
+_TURN = 60.0  # seconds that another build may need to leave the same library
+_NOTE = "library.json"
+_OBJECTS = "build"  # where the gauge looks for ninja's log
+_KEY = re.compile(r"[0-9a-f]{16}")
+_LONGEST = 1 << 20  # bytes of a line of cargo's
+
+#: What a function here that runs programs returns: the last one's exit code, and if it was ended.
+_Ended = tuple[int, bool]
+
+
+def build(spec: dict[str, Any]) -> Generator[Any, None, None]:
+    """Run a build; yields log bytes, then its result.
+
+    ``spec``: ``directory`` (the job's), ``archive`` (source .tar.gz), ``environment``, ``toolset``
+    (of MSVC, or ""), ``timeout`` (seconds or ``None``), ``jobs``, ``toolkit`` (CUDA's directory),
+    ``ninja`` and ``cargo`` (programs; "" looks on PATH), ``root`` (where libraries are kept),
+    ``steps`` (see plan/library.py) and ``cache`` (see compilecache.py, or ``None``).
+
+    Result: ``exit``, ``seconds``, ``timed_out``, ``wheels`` (none), ``library`` (``path``,
+    ``size``, ``sha256``, ``key``, ``restored``, ``seconds``; ``None`` if it was not made),
+    ``programs`` (``path``, ``size``, ``sha256`` of what ``verify`` linked), ``cache`` (figures)
+    and ``timeline`` of the kernels (see gauge.py; empty when none was compiled).
+    """
+    began = time.monotonic()
+    job = pathlib.Path(spec["directory"])
+    result: dict[str, Any] = {"exit": 1, "timed_out": False, "wheels": []}
+    result |= {"library": None, "programs": [], "cache": {}, "timeline": {}}
+    with compilecache.running(spec.get("cache"), job / "src") as cache:
+        yield cache.line()
+        builder.unpack_source(spec["archive"], str(cache.source))
+        made = _Build(spec, cache, began)
+        code, late = yield from made.library(result)
+        if not code and not late:
+            code, late = yield from made.crate(result)
+        result |= {"exit": code, "timed_out": late, "cache": cache.figures()}
+    yield result | {"seconds": time.monotonic() - began}
+
+
+class _Build:
+    """One build: where everything is, and the steps."""
+
+    def __init__(self, spec: dict[str, Any], cache: compilecache.Running, began: float) -> None:
+        self.steps, self.spec, self.cache = spec["steps"], spec, cache
+        self.until = None if spec["timeout"] is None else began + spec["timeout"]
+        self.project = cache.source.joinpath(*self.steps["directory"].split("/"))
+        environment = {
+            **builder.compiler_environment(spec.get("toolset", "")),
+            **spec["environment"],
+        }
+        toolkit = pathlib.Path(spec["toolkit"])
+        environment["PATH"] = os.pathsep.join([str(toolkit / "bin"), environment.get("PATH", "")])
+        if sys.platform == "win32":
+            _before(environment, "LIB", toolkit / "lib" / "x64")
+        else:
+            _before(environment, "LIBRARY_PATH", toolkit / "lib64")
+        self.environment = environment | cache.environment
+        self.nvcc = self.program(self.steps["compiler"][0])
+        stated = (
+            f"{self.steps['key']}\0{_version([self.nvcc, '--version'])}\0{self._host_compiler()}"
+        )
+        self.key = hashlib.sha256(stated.encode()).hexdigest()[:16]
+        self.store = pathlib.Path(spec["root"]) / self.key
+
+    def program(self, name: str) -> str:
+        """Its path on the build's PATH, which is not this process'."""
+        found = shutil.which(name, path=self.environment["PATH"])
+        if found is None and name == "cargo":  # where rustup puts it, for whoever has no new PATH
+            home = pathlib.Path(os.environ.get("CARGO_HOME") or pathlib.Path.home() / ".cargo")
+            found = shutil.which(name, path=str(home / "bin"))
+        if found is None:
+            raise FileNotFoundError(f"there is no {name} on the host's PATH")
+        return found
+
+    def _host_compiler(self) -> str:
+        if sys.platform == "win32":
+            return self.environment.get("VCTOOLSVERSION", "")
+        return _version([self.program("c++"), "--version"])
+
+    def run(self, command: list[str], **more: str) -> Generator[Any, None, _Ended]:
+        """Run a program in the project's directory; yields its output."""
+        left = None if self.until is None else max(0.1, self.until - time.monotonic())
+        environment = {**self.environment, **more}
+        for item in process.stream(command, env=environment, cwd=str(self.project), timeout=left):
+            if isinstance(item, dict):
+                return item["exit"], item["timed_out"]
+            yield item
+        raise RuntimeError("the stream ended without an exit code")
+
+    # -- the library ------------------------------------------------------------------------------
+
+    def library(self, result: dict[str, Any]) -> Generator[Any, None, _Ended]:
+        """Have the library in the store, compiled or as it was kept."""
+        began = time.monotonic()
+        folders.make(self.store.parent)
+        with locks.claim(self.store.with_name(f"{self.key}.lock"), _TURN) as mine:
+            if not mine:
+                raise RuntimeError(f"another build on this host makes {self.store}")
+            kept, damaged = self._kept()
+            if damaged:
+                yield f"{self.store}: {damaged}: it is made again\n".encode()
+                files.remove_tree(str(self.store))
+            if kept is None:
+                ended = yield from self._make(result)
+                if ended != (0, False):
+                    return ended
+                kept, damaged = self._kept()
+                if kept is None:
+                    raise RuntimeError(f"{self.store} is not whole: {damaged}")
+                restored = False
+            else:
+                restored = True
+                os.utime(self.store / _NOTE)  # used today
+            seconds = time.monotonic() - began
+        result["library"] = {**kept, "key": self.key, "restored": restored, "seconds": seconds}
+        how = "restored" if restored else "made"
+        yield f"library {self.key} {how} in {seconds:.1f} s, {kept['size']:,} bytes\n".encode()
+        return 0, False
+
+    def _kept(self) -> tuple[dict[str, Any] | None, str]:
+        """The library if it is whole; else why what is there is not taken, empty if nothing is."""
+        try:
+            told = json.loads((self.store / _NOTE).read_text("utf-8"))
+        except FileNotFoundError:
+            return None, ""
+        except ValueError:
+            return None, f"{_NOTE} is damaged"
+        first = self.store / self.steps["library"][0]
+        for name in self.steps["library"]:
+            path = self.store / name
+            try:
+                same = path != first and path.samefile(first)
+                if not same and files.sha256(str(path)) != told["sha256"]:
+                    return None, f"{name} is not what was kept"
+            except OSError:
+                return None, f"{name} is missing"
+        return {"path": str(first), "size": first.stat().st_size, "sha256": told["sha256"]}, ""
+
+    def _make(self, result: dict[str, Any]) -> Generator[Any, None, _Ended]:
+        objects = self.store / _OBJECTS
+        objects.mkdir(parents=True, exist_ok=True)
+        rules = self.store / "build.ninja"
+        rules.write_text(self._rules(objects), "utf-8")
+        ninja = self.spec.get("ninja") or self.program("ninja")
+        command = [ninja, "-f", str(rules), "-j", str(self.spec["jobs"])]
+        measured = gauge.Gauge()
+        try:
+            ended = yield from self.run(command, NINJA_STATUS="[%f/%t] ")
+        finally:
+            result["timeline"] = measured.finish(self.store)
+        if ended != (0, False):
+            return ended
+        out = self.store / f"joined{pathlib.Path(self.steps['library'][-1]).suffix}"
+        out.unlink(missing_ok=True)  # ar would add to it
+        first, *words = (word.replace("{out}", str(out)) for word in self.steps["archiver"])
+        paths = [str(objects / unit["object"]) for unit in self.steps["units"]]
+        ended = yield from self.run([self.program(first), *words, *paths])
+        if ended == (0, False):
+            self._keep(out)
+        return ended
+
+    def _rules(self, objects: pathlib.Path) -> str:
+        """A build.ninja that compiles every unit, the first ones first."""
+        lines = ["builddir = " + _literal(str(objects)), "rule unit"]
+        lines += ["  command = $words", "  description = $name"]
+        for unit in self.steps["units"]:
+            target = str(objects / unit["object"])
+            words = [*self.cache.launcher, self.nvcc, *self.steps["compiler"][1:]]
+            words += ["-o", target, unit["source"]]
+            line = compilecache.quoted(words)
+            lines.append(f"build {_path(target)}: unit {_path(unit['source'])}")
+            lines.append(f"  words = {_literal(line)}")
+            lines.append(f"  name = {_literal(unit['source'].rpartition('/')[2])}")
+        return "\n".join(lines) + "\n"
+
+    def _keep(self, out: pathlib.Path) -> None:
+        """Under every name, and last the note that makes it one that is kept."""
+        first, *others = (self.store / name for name in self.steps["library"])
+        sha256 = files.sha256(str(out))
+        files.replace(str(out), str(first))
+        for other in others:
+            other.unlink(missing_ok=True)
+            try:
+                os.link(first, other)
+            except OSError:  # a disk without links
+                shutil.copyfile(first, other)
+        part = self.store / f"{_NOTE}.part"
+        part.write_text(json.dumps({"sha256": sha256}), "utf-8")
+        files.replace(str(part), str(self.store / _NOTE))
+        files.remove_tree(str(self.store / _OBJECTS))  # they are in it
+
+    # -- the crate --------------------------------------------------------------------------------
+
+    def crate(self, result: dict[str, Any]) -> Generator[Any, None, _Ended]:
+        """Run cargo over the library, then link programs with it."""
+        more = {
+            self.steps["variable"]: str(self.store),
+            "CARGO_TERM_COLOR": "never",
+            # A changed variable does not run a build script again: another library, another target.
+            "CARGO_TARGET_DIR": str(pathlib.Path(self.spec["directory"]) / f"target-{self.key}"),
+        }
+        cargo = self.spec.get("cargo") or self.program("cargo")
+        ended = yield from self.run([cargo, *self.steps["cargo"][1:]], **more)
+        if ended != (0, False) or not self.steps["verify"]:
+            return ended
+        words = [*self.steps["verify"][1:], "--message-format=json-render-diagnostics"]
+        rest, ended = b"", (1, False)
+        stream = self.run([cargo, *words], **more)
+        while True:
+            try:
+                *lines, rest = (rest + next(stream)).split(b"\n")
+            except StopIteration as end:
+                ended = (int(end.value[0]), bool(end.value[1]))
+                break
+            for line in lines:
+                yield from _told(line + b"\n", result)
+            if len(rest) > _LONGEST:
+                yield rest
+                rest = b""
+        if rest:
+            yield from _told(rest, result)
+        return ended
+
+
+def _told(line: bytes, result: dict[str, Any]) -> Generator[bytes, None, None]:
+    """Take the programs out of cargo's messages; what is none is the log's."""
+    if not line.startswith(b"{"):
+        yield line
+        return
+    with contextlib.suppress(ValueError, OSError):
+        path = json.loads(line).get("executable")
+        if path:
+            size = os.stat(path).st_size  # noqa: PTH116 - a host's path, as a string
+            result["programs"].append({"path": path, "size": size, "sha256": files.sha256(path)})
+
+
+def _version(command: list[str]) -> str:
+    """What a compiler states of itself."""
+    code, said = process.capture(command, timeout=60)
+    if code:
+        raise RuntimeError(f"{command[0]} --version left with {code}: {said[-300:]}")
+    return said
+
+
+def _before(environment: dict[str, str], name: str, folder: pathlib.Path) -> None:
+    environment[name] = os.pathsep.join(filter(None, [str(folder), environment.get(name, "")]))
+
+
+def _literal(text: str) -> str:
+    return text.replace("$", "$$")
+
+
+def _path(text: str) -> str:
+    return text.replace("$", "$$").replace(" ", "$ ").replace(":", "$:")
+
+
+# -- room -----------------------------------------------------------------------------------------
+
+
+@idempotent
+def libraries(root: str) -> list[dict[str, Any]]:
+    """What is kept below ``root``: ``key``, ``bytes``, ``used`` (epoch) and ``whole``."""
+    rows = []
+    for folder in pathlib.Path(root).glob("*"):
+        if folder.is_dir() and _KEY.fullmatch(folder.name):
+            note = folder / _NOTE
+            seen: dict[int, int] = {}
+            for path in folder.rglob("*"):
+                with contextlib.suppress(OSError):
+                    found = path.lstat()
+                    seen[found.st_ino or len(seen)] = found.st_size  # names of one file count once
+            used = (note if note.exists() else folder).stat().st_mtime
+            row = {"key": folder.name, "bytes": sum(seen.values()), "used": used}
+            rows.append(row | {"whole": note.exists()})
+    return sorted(rows, key=lambda row: -row["used"])
+
+
+@idempotent
+def prune(root: str, days: float) -> list[str]:
+    """Remove libraries that no build has used for so many days; their keys."""
+    removed = []
+    for row in libraries(root):
+        folder = pathlib.Path(root) / row["key"]
+        if time.time() - row["used"] < days * 86400:
+            continue
+        with locks.claim(folder.with_name(f"{row['key']}.lock")) as mine:
+            if mine:
+                files.remove_tree(str(folder))
+                removed.append(row["key"])
+    return removed

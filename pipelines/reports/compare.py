@@ -1,0 +1,289 @@
+"""Two runs side by side: what got slower, larger, or lost a capability; and what got better."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from functools import cache
+from pathlib import Path
+from typing import Annotated, Literal
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from pipelines.config import explain
+from pipelines.errors import ConfigError
+from pipelines.reports import text
+from pipelines.reports.views import VERDICTS, Better, RunView
+
+COMPARE_FILE = Path(__file__).resolve().with_name("compare.yaml")
+#: What ``invoke compare`` leaves with when something got worse; no error's code.
+WORSE = 15
+
+Judgement = Literal["worse", "better", "changed"]
+_CASES = 50
+_ARCH = re.compile(r"(?<!\S)\d{2,3}[a-f]?(?!\S)")
+_FAILED = ("failed", "error")
+
+
+class Threshold(BaseModel):
+    """What is more than ``ratio`` times as much and more by ``difference`` has got worse."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    ratio: Annotated[float, Field(ge=1)]
+    difference: Annotated[float, Field(ge=0)]
+
+    def passed(self, before: float, after: float) -> bool:
+        """Whether ``after`` is that much more than ``before``."""
+        return after > before * self.ratio and after - before > self.difference
+
+
+class Thresholds(BaseModel):
+    """``compare.yaml``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    stage: Threshold
+    unit: Threshold
+    wheel: Threshold
+    peak: Threshold
+    figure: Threshold
+
+
+@cache
+def load_thresholds(path: Path = COMPARE_FILE) -> Thresholds:
+    """Read the file; :class:`ConfigError` names the file and the key that is wrong."""
+    try:
+        return Thresholds.model_validate(yaml.safe_load(path.read_text("utf-8")))
+    except ValidationError as error:
+        raise ConfigError(explain(path, error), advice="Restore it from git.") from None
+    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+        raise ConfigError(f"{path}: {error}", advice="Restore it from git.") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """One thing that is not as it was."""
+
+    kind: str
+    subject: str
+    before: str
+    after: str
+    judgement: Judgement
+    ratio: float | None = None
+    """After by before, where both are numbers."""
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Comparison:
+    """Everything that differs; what was compared with what stands in ``notes``."""
+
+    before: RunView
+    after: RunView
+    notes: tuple[str, ...]
+    differences: tuple[Difference, ...]
+
+    @property
+    def worse(self) -> tuple[Difference, ...]:
+        """What got worse."""
+        return tuple(d for d in self.differences if d.judgement == "worse")
+
+    @property
+    def exit_code(self) -> int:
+        """0, or :data:`WORSE`."""
+        return WORSE if self.worse else 0
+
+
+def compare(before: RunView, after: RunView, thresholds: Thresholds | None = None) -> Comparison:
+    """What differs between two runs, what got worse first.
+
+    Times count only of the same host with the same jobs, GPU figures only of the same GPU: of
+    others they are shown as changed.
+    """
+    given = thresholds or load_thresholds()
+    same_host = (before.cell.host, before.jobs) == (after.cell.host, after.jobs)
+    same_cell = replace(before.cell, host="") == replace(after.cell, host="")
+    same_gpu = before.gpu == after.gpu and (bool(after.gpu) or before.cell.host == after.cell.host)
+    found = [
+        *_verdict(before, after),
+        *_capabilities(before, after),
+        *_archs(before, after),
+        *_cases(before, after),
+        *_times(before, after, given, same_host),
+        *_sizes(before, after, given, same_host=same_host, same_cell=same_cell),
+        *_figures(before, after, given.figure, same_gpu),
+    ]
+    order: tuple[Judgement, ...] = ("worse", "changed", "better")
+    return Comparison(
+        before,
+        after,
+        _notes(before, after),
+        tuple(sorted(found, key=lambda d: order.index(d.judgement))),
+    )
+
+
+def _notes(before: RunView, after: RunView) -> tuple[str, ...]:
+    pairs = [
+        (name, str(getattr(before.cell, name)), str(getattr(after.cell, name)))
+        for name in ("recipe", "version", "python", "torch", "cuda", "archs", "host")
+    ]
+    pairs += [("jobs", before.jobs, after.jobs), ("GPU", before.gpu, after.gpu)]
+    return tuple(f"another {name}: {a or '-'}, now {b or '-'}" for name, a, b in pairs if a != b)
+
+
+def _verdict(before: RunView, after: RunView) -> Iterator[Difference]:
+    if before.verdict != after.verdict:
+        fell = VERDICTS.index(after.verdict) > VERDICTS.index(before.verdict)
+        yield Difference(
+            "verdict", "run", before.verdict, after.verdict, "worse" if fell else "better"
+        )
+
+
+def _capabilities(before: RunView, after: RunView) -> Iterator[Difference]:
+    """Those of a run whose suite said none are not lost: it was not asked."""
+    if not before.capabilities or not after.capabilities:
+        return
+    old = {c.name: c for c in before.capabilities}
+    new = {c.name: c for c in after.capabilities}
+    for name in sorted(old.keys() | new.keys()):
+        a, b = old.get(name), new.get(name)
+        had, has = a is not None and a.there, b is not None and b.there
+        if had != has:
+            judgement: Judgement = "worse" if had else "better"
+            said = (a.state if a else "-", b.state if b else "-")
+            yield Difference("capability", name, *said, judgement)
+
+
+def _archs(before: RunView, after: RunView) -> Iterator[Difference]:
+    """Device code that the audit found in the wheel."""
+    for kind in ("SASS", "PTX"):
+        old, new = (
+            {a for c in view.checks if c.name == kind for a in _ARCH.findall(c.found)}
+            for view in (before, after)
+        )
+        if old != new and before.checks and after.checks:
+            judgement: Judgement = "worse" if old - new else "better"
+            was, now = (
+                " ".join(sorted(side, key=lambda arch: (len(arch.rstrip("abcdef")), arch)))
+                or "none"
+                for side in (old, new)
+            )
+            yield Difference("device code", kind, was, now, judgement)
+
+
+def _cases(before: RunView, after: RunView) -> Iterator[Difference]:
+    """Smoke cases that say something else; a pass that became a skip shows nothing any more."""
+    if not before.cases or not after.cases:
+        return
+    old = {(c.suite, c.name): c.outcome for c in before.cases}
+    new = {(c.suite, c.name): c.outcome for c in after.cases}
+    rows = []
+    for key, outcome in new.items():
+        was = old.get(key)
+        if was == outcome or was is None or {was, outcome} <= set(_FAILED):
+            if was is None and outcome in _FAILED:
+                rows.append(Difference("smoke case", key[1], "-", outcome, "worse"))
+            continue
+        worse = outcome in _FAILED or (was == "passed" and outcome == "skipped")
+        rows.append(Difference("smoke case", key[1], was, outcome, "worse" if worse else "better"))
+    yield from rows[:_CASES]
+    if len(rows) > _CASES:
+        worst = any(row.judgement == "worse" for row in rows[_CASES:])
+        yield Difference(
+            "smoke case", f"{len(rows) - _CASES} more", "", "", "worse" if worst else "changed"
+        )
+    gone = len(old.keys() - new.keys())
+    come = len(new.keys() - old.keys())
+    if gone or come:
+        yield Difference("smoke case", "names", f"{gone} only then", f"{come} only now", "changed")
+
+
+def _times(before: RunView, after: RunView, given: Thresholds, same: bool) -> Iterator[Difference]:
+    old, new = (
+        {unit.name: unit.seconds for unit in view.timeline.units} if view.timeline else {}
+        for view in (before, after)
+    )
+    note = "" if same else "another host or number of jobs"
+    for stage in after.stages:
+        was = before.stage(stage.name)
+        if was is None or was.seconds is None or stage.seconds is None:
+            continue
+        if was.state != "passed" or stage.state != "passed":
+            continue
+        others = stage.name == "build" and old.keys() != new.keys()
+        why = note or ("other units were compiled" if others else "")
+        yield from _numbers(
+            "stage",
+            stage.name,
+            was.seconds,
+            stage.seconds,
+            given.stage,
+            shown=text.seconds,
+            note=why,
+        )
+    for name in sorted(old.keys() & new.keys()):
+        yield from _numbers(
+            "compile unit", name, old[name], new[name], given.unit, shown=text.seconds, note=note
+        )
+
+
+def _sizes(
+    before: RunView, after: RunView, given: Thresholds, *, same_host: bool, same_cell: bool
+) -> Iterator[Difference]:
+    old, new = (sum(wheel.size for wheel in view.wheels) for view in (before, after))
+    cell = "" if same_cell else "another cell"
+    if old and new:
+        yield from _numbers("size", "wheel", old, new, given.wheel, shown=text.size, note=cell)
+    if before.timeline and after.timeline and before.timeline.peak and after.timeline.peak:
+        peaks = (before.timeline.peak, after.timeline.peak)
+        note = cell if same_host else "another host or number of jobs"
+        yield from _numbers(
+            "memory", "while compiling", *peaks, given.peak, shown=text.size, note=note
+        )
+
+
+def _figures(before: RunView, after: RunView, given: Threshold, same: bool) -> Iterator[Difference]:
+    old = {figure.key: figure for figure in before.figures}
+    for figure in after.figures:
+        was = old.get(figure.key)
+        if was is None or was.unit != figure.unit:
+            continue
+
+        def shown(value: float, unit: str = figure.unit) -> str:
+            return f"{text.number(value)} {unit}".strip()
+
+        yield from _numbers(
+            figure.group,
+            f"{figure.subject} {figure.series}",
+            was.value,
+            figure.value,
+            given,
+            shown=shown,
+            better=figure.better,
+            note="" if same else "another GPU",
+        )
+
+
+def _numbers(
+    kind: str,
+    subject: str,
+    before: float,
+    after: float,
+    given: Threshold,
+    *,
+    shown: Callable[[float], str],
+    better: Better = "lower",
+    note: str = "",
+) -> Iterator[Difference]:
+    """A difference if it passes the threshold either way; judged if nothing speaks against it."""
+    more, less = given.passed(before, after), given.passed(after, before)
+    if not more and not less:
+        return
+    judgement: Judgement = "changed"
+    if not note and better != "neither":
+        judgement = "worse" if more == (better == "lower") else "better"
+    ratio = after / before if before else None
+    yield Difference(kind, subject, shown(before), shown(after), judgement, ratio, note)

@@ -1,0 +1,153 @@
+"""The summary of runs as Markdown, for the page of a GitHub job, and annotations for its log.
+
+GitHub shows at most 1 MiB of a step's summary and ten errors of a step:
+https://docs.github.com/en/actions/reference/workflows-and-actions/workflow-commands
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Sequence
+
+from pipelines.reports import text
+from pipelines.reports.views import VERDICTS, Excerpt, Failure, RunView, Verdict
+
+#: Bytes of a summary; the rest of GitHub's 1 MiB is left to other steps' output.
+MOST = 900 << 10
+_ANNOTATIONS = 10
+_DETAILED = 20  # runs whose failures are told one by one
+_MARKUP = re.compile(r"([\\`*_{}\[\]()#+!|~$@:-])")
+_MARKS: dict[Verdict, str] = {
+    "passed": "✅ passed",
+    "untested": "🟡 not tested",
+    "unfinished": "🟡 unfinished",
+    "failed": "❌ failed",
+}
+
+
+def summary(views: Sequence[RunView]) -> str:
+    """A summary of ``views``, at least one; at most :data:`MOST` bytes."""
+    parts = _one(views[0]) if len(views) == 1 else _many(views)
+    said = "\n".join(parts) + "\n"
+    if len(said.encode()) > MOST:
+        note = "\n\n(The summary was longer; the rest is in report.html.)\n"
+        kept = said.encode()[: MOST - len(note.encode())].decode(errors="ignore")
+        fence = "\n```" if kept.count("\n```") % 2 else ""
+        said = kept.rpartition("\n")[0] + fence + note
+    return said
+
+
+def plain(said: str, limit: int = 300) -> str:
+    """Text that means nothing to Markdown and nothing to HTML, on one line."""
+    cut = said if len(said) <= limit else said[:limit] + " ..."
+    escaped = _MARKUP.sub(r"\\\1", " ".join(cut.split()))
+    return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _one(view: RunView) -> list[str]:
+    title = plain(f"{view.cell.package} for {view.cell.label}")
+    parts = [f"## {_MARKS[view.verdict]}: {title}", "", plain(view.headline, 600), ""]
+    parts += [f"- {plain(said)}" for said in view.caveats]
+    parts += ["", "| Stage | State | Took |", "|-|-|-:|"]
+    parts += [
+        f"| {plain(stage.name)} | {plain(stage.state)} | {text.seconds(stage.seconds) or '-'} |"
+        for stage in view.stages
+    ]
+    if view.counts:
+        said = ", ".join(f"{count} {word}" for word, count in view.counts.items())
+        parts += ["", f"Smoke cases: {said}."]
+    parts += _failures(view.failures[:15])
+    if view.timeline is not None and view.timeline.units:
+        parts += ["", "| Slowest units | Took |", "|-|-:|"]
+        parts += [
+            f"| {plain(unit.name, 100)} | {text.seconds(unit.seconds)} |"
+            for unit in view.timeline.slowest[:5]
+        ]
+    if view.files:
+        parts += ["", "<details><summary>Files</summary>", ""]
+        parts += ["| File | Size | sha256 |", "|-|-:|-|"]
+        parts += [
+            f"| {plain(file.path)} | {text.size(file.size)} | `{file.sha256}` |"
+            for file in view.files[:100]
+        ]
+        parts += ["", "</details>"]
+    return parts
+
+
+def _many(views: Sequence[RunView]) -> list[str]:
+    tally = Counter(view.verdict for view in views)
+    said = ", ".join(f"{tally[kind]} {_MARKS[kind]}" for kind in VERDICTS if tally[kind])
+    parts = [f"## {tally['passed']} of {text.counted(len(views), 'run')} passed", "", said, ""]
+    parts += ["| Package | Cell | Host | Verdict | Smoke cases | Took |", "|-|-|-|-|-|-:|"]
+    for view in sorted(views, key=lambda view: -VERDICTS.index(view.verdict)):
+        counts = ", ".join(f"{count} {word}" for word, count in view.counts.items()) or "-"
+        cells = (view.cell.package, view.cell.label, view.cell.host)
+        named = " | ".join(plain(cell, 100) for cell in cells)
+        parts.append(
+            f"| {named} | {_MARKS[view.verdict]} | {counts} | {text.seconds(view.seconds)} |"
+        )
+    for view in [view for view in views if view.failures][:_DETAILED]:
+        parts += ["", f"### {plain(f'{view.cell.package} for {view.cell.label}')}"]
+        parts += _failures(view.failures[:3])
+    return parts
+
+
+def _failures(failures: Sequence[Failure]) -> list[str]:
+    parts: list[str] = []
+    for failure in failures:
+        where = f"{failure.where}, {failure.signature}" if failure.signature else failure.where
+        parts += ["", f"**{plain(failure.title)}** ({plain(where)})"]
+        if failure.message:
+            parts += ["", plain(failure.message, 1000)]
+        if failure.cure:
+            parts += ["", f"→ {plain(failure.cure, 600)}"]
+        if failure.excerpt is not None:
+            parts += ["", *_fenced(failure.excerpt)]
+    return parts
+
+
+def _fenced(found: Excerpt) -> list[str]:
+    """The lines in a fence that none of them can close."""
+    lines = [
+        f"{'>' if found.mark and n == found.mark else ' '} {line}"
+        for n, line in enumerate(found.lines, found.first)
+    ]
+    longest = max((len(run) for line in lines for run in re.findall(r"`+", line)), default=0)
+    fence = "`" * max(3, longest + 1)
+    where = f"{found.source}, line {found.mark}" if found.mark else found.source
+    head = f"<details><summary>{plain(where)}</summary>"
+    return [head, "", f"{fence}text", *lines[:40], fence, "", "</details>"]
+
+
+def errors(views: Sequence[RunView], *, stages: bool = True) -> list[str]:
+    """Workflow commands, a line each, for the first ten failures of ``views``.
+
+    ``stages=False`` leaves out a stage's own error where no diagnosis adds to it: whoever raised
+    it prints that one.
+    """
+    made = []
+    for view in views:
+        for failure in view.failures:
+            own = failure.where in {stage.name for stage in view.stages} and not failure.signature
+            if own and not stages and failure.title.startswith(f"{failure.where} "):
+                continue
+            made.append(_annotation(view, failure))
+    return made[:_ANNOTATIONS]
+
+
+def _annotation(view: RunView, failure: Failure) -> str:
+    fields = {"file": failure.file, "line": str(failure.line) if failure.line else ""}
+    fields["title"] = f"{view.cell.label}: {failure.title}"[:200]
+    said = "\n".join(filter(None, (failure.message[:1500], failure.cure[:600]))) or failure.title
+    named = ",".join(f"{key}={_field(value)}" for key, value in fields.items() if value)
+    return f"::error {named}::{_data(said)}"
+
+
+def _data(said: str) -> str:
+    """As the runner's toolkit writes it: what would end the command is encoded."""
+    return said.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
+
+
+def _field(said: str) -> str:
+    return _data(said).replace(":", "%3A").replace(",", "%2C")

@@ -1,0 +1,95 @@
+"""Runs in a terminal: a table of stages, then what failed. Texts, never markup."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.padding import Padding
+from rich.table import Table
+from rich.text import Text
+
+from pipelines.console import in_ci
+from pipelines.reports import text
+from pipelines.reports.views import Failure, RunView, Verdict
+
+_STYLES: dict[Verdict, tuple[str, str]] = {
+    "passed": ("✓ passed", "bold green"),
+    "untested": ("◐ not tested", "bold yellow"),
+    "unfinished": ("… unfinished", "bold yellow"),
+    "failed": ("✗ failed", "bold red"),
+}
+_STATES = {"passed": "green", "failed": "red", "running": "yellow", "interrupted": "yellow"}
+_FAILURES = 6
+
+
+def render(views: Sequence[RunView]) -> RenderableType:
+    """``views`` for a terminal, at least one."""
+    return _one(views[0]) if len(views) == 1 else _many(views)
+
+
+def _shown(said: str) -> str:
+    """No line of a host is a command to GitHub's runner."""
+    return said.replace("::", ": :").replace("##[", "## [") if in_ci else said
+
+
+def _one(view: RunView) -> Group:
+    word, style = _STYLES[view.verdict]
+    title = Text(word, style=style)
+    title.append(_shown(f"  {view.cell.package} for {view.cell.label}"), style="bold")
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for stage in view.stages:
+        table.add_row(
+            Text(_shown(f"  {stage.name}")),
+            Text(_shown(stage.state), style=_STATES.get(stage.state, "dim")),
+            Text(text.seconds(stage.seconds), style="dim", justify="right"),
+            Text(_note(view, stage.name), style="dim"),
+        )
+    rows: list[RenderableType] = [title, table]
+    rows += [Text(f"  {_shown(said)}", style="yellow") for said in view.caveats]
+    rows += [row for failure in view.failures[:_FAILURES] for row in _failure(failure)]
+    if (more := len(view.failures) - _FAILURES) > 0:
+        rows.append(Text(f"  and {text.counted(more, 'more failure')}", style="red"))
+    return Group(*rows)
+
+
+def _failure(failure: Failure) -> list[RenderableType]:
+    head = Text("  ✗ ", style="red")
+    head.append(_shown(failure.title), style="red")
+    said = failure.message.splitlines()[0] if failure.message else ""
+    rows: list[RenderableType] = [head]
+    if said:
+        rows.append(Padding(Text(_shown(said[:300]), style="dim"), (0, 0, 0, 4)))
+    return rows
+
+
+def _note(view: RunView, stage: str) -> str:
+    """What is worth knowing of a stage, in a few words."""
+    if stage == "build" and view.timeline is not None and view.timeline.units:
+        said = text.counted(len(view.timeline.units), "unit")
+        busy = view.timeline.busy
+        return said + (f", cores {text.percent(busy)} busy" if busy is not None else "")
+    if stage == "collect" and view.wheels:
+        return text.size(sum(wheel.size for wheel in view.wheels))
+    if stage == "audit" and view.checks:
+        return text.counted(len(view.checks), "check")
+    if stage == "test":
+        return ", ".join(f"{count} {word}" for word, count in view.counts.items())
+    return ""
+
+
+def _many(views: Sequence[RunView]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("verdict", "run", "took", "wheel", "smoke cases"):
+        table.add_column(name, justify="right" if name in ("took", "wheel") else "left")
+    for view in views:
+        word, style = _STYLES[view.verdict]
+        name = f"{view.cell.package} for {view.cell.label}"
+        table.add_row(
+            Text(word, style=style),
+            Text(_shown(f"{name} on {view.cell.host}" if view.cell.host else name)),
+            Text(text.seconds(view.seconds)),
+            Text(text.size(view.wheels[0].size) if view.wheels else "-"),
+            Text(_note(view, "test")),
+        )
+    return table

@@ -1,0 +1,258 @@
+"""A run as its readers see it: frozen, bounded, every text of a host already harmless to print."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import dataclass
+from typing import Literal
+
+from pipelines.reports.model import Outcome
+
+Verdict = Literal["passed", "untested", "unfinished", "failed"]
+Group = Literal["speed", "ratio", "memory", "accuracy"]
+Better = Literal["lower", "higher", "neither"]
+
+#: From best to worst.
+VERDICTS: tuple[Verdict, ...] = ("passed", "untested", "unfinished", "failed")
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What was asked for; ``""`` where the record does not say."""
+
+    host: str = ""
+    recipe: str = ""
+    version: str = ""
+    python: str = ""
+    torch: str = ""
+    cuda: str = ""
+    archs: str = ""
+
+    @property
+    def label(self) -> str:
+        """``cp311, torch 2.8, CUDA 12.8, 80;90``."""
+        parts = (
+            self.python and f"cp{self.python.replace('.', '')}",
+            self.torch and f"torch {self.torch}",
+            self.cuda and f"CUDA {self.cuda}",
+            self.archs,
+        )
+        return ", ".join(filter(None, parts)) or "a cell that was not recorded"
+
+    @property
+    def package(self) -> str:
+        """``flash-attn 2.8.3``."""
+        return " ".join(filter(None, (self.recipe, self.version))) or "unknown package"
+
+
+@dataclass(frozen=True, slots=True)
+class StageView:
+    """One stage; ``state`` is the record's, or ``"not reached"``."""
+
+    name: str
+    state: str
+    started: float = 0.0
+    """Seconds since the epoch."""
+    seconds: float | None = None
+    error: str = ""
+    advice: str = ""
+    kind: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Unit:
+    """A compile unit; seconds since the build's start."""
+
+    name: str
+    start: float
+    end: float
+    lane: int
+    """Of the job that compiled it, from 0."""
+
+    @property
+    def seconds(self) -> float:
+        """How long it took."""
+        return self.end - self.start
+
+
+@dataclass(frozen=True, slots=True)
+class Timeline:
+    """What the host did while it compiled."""
+
+    units: tuple[Unit, ...]
+    samples: tuple[tuple[float, float, float], ...]
+    """Seconds since the build's start, share of the cores that was busy, bytes of memory used."""
+    cpus: int
+    memory: float
+    """Bytes of the host; 0: not known."""
+    lanes: int
+    left_out: int
+    """Units that were not kept: too many, or their times make no sense."""
+
+    @property
+    def end(self) -> float:
+        """Seconds from the build's start to the last thing known of it."""
+        ends = [unit.end for unit in self.units] + [sample[0] for sample in self.samples[-1:]]
+        return max(ends, default=0.0)
+
+    @property
+    def slowest(self) -> tuple[Unit, ...]:
+        """The ten slowest units, the slowest first."""
+        return tuple(sorted(self.units, key=lambda unit: (-unit.seconds, unit.name))[:10])
+
+    @property
+    def busy(self) -> float | None:
+        """Mean share of the cores that was busy, 0 to 1; ``None``: not measured."""
+        pairs = list(itertools.pairwise(self.samples))
+        span = sum(b[0] - a[0] for a, b in pairs)
+        if span <= 0:
+            return self.samples[0][1] if self.samples else None
+        return sum((a[1] + b[1]) / 2 * (b[0] - a[0]) for a, b in pairs) / span
+
+    @property
+    def peak(self) -> float:
+        """Most bytes of memory used at a sample."""
+        return max((sample[2] for sample in self.samples), default=0.0)
+
+
+@dataclass(frozen=True, slots=True)
+class Excerpt:
+    """Lines of a log, the marked one among them."""
+
+    source: str
+    first: int
+    """Number of the first line, from 1; 0: not known, these are the last ones kept."""
+    lines: tuple[str, ...]
+    mark: int = 0
+    """Number of the line that says it; 0: none."""
+
+
+@dataclass(frozen=True, slots=True)
+class Failure:
+    """Something that went wrong: a stage, a check of the wheel, a smoke case."""
+
+    where: str
+    title: str
+    message: str = ""
+    cure: str = ""
+    signature: str = ""
+    """Id in the catalogue of diagnoses, if it is known."""
+    links: tuple[str, ...] = ()
+    excerpt: Excerpt | None = None
+    file: str = ""
+    """Path in the repository that it is about, and line in it, for annotations."""
+    line: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class CaseView:
+    """A smoke case."""
+
+    name: str
+    suite: str
+    outcome: Outcome
+    seconds: float
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
+class Figure:
+    """A measured number of the smoke suite."""
+
+    key: str
+    """Finds the same figure in another run."""
+    group: Group
+    subject: str
+    series: str
+    value: float
+    unit: str
+    better: Better
+
+
+@dataclass(frozen=True, slots=True)
+class Capability:
+    """What a wheel has, as its smoke suite found."""
+
+    name: str
+    state: str
+
+    @property
+    def there(self) -> bool:
+        """Whether it has it."""
+        return self.state.casefold() in ("yes", "true", "1", "ok", "available")
+
+
+@dataclass(frozen=True, slots=True)
+class FileView:
+    """A file of the run."""
+
+    path: str
+    size: int
+    """Bytes."""
+    sha256: str
+    note: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Check:
+    """A check of the audit."""
+
+    wheel: str
+    name: str
+    ok: bool
+    found: str
+    wanted: str
+
+
+@dataclass(frozen=True, slots=True)
+class RunView:
+    """A run: everything that its reports tell."""
+
+    id: str
+    created: str
+    verdict: Verdict
+    headline: str
+    caveats: tuple[str, ...]
+    """What a reader must know besides the verdict."""
+    cell: Cell
+    gpu: str
+    stages: tuple[StageView, ...]
+    timeline: Timeline | None
+    failures: tuple[Failure, ...]
+    cases: tuple[CaseView, ...]
+    skips: tuple[tuple[str, int], ...]
+    """Reasons with the number of cases skipped for it."""
+    figures: tuple[Figure, ...]
+    capabilities: tuple[Capability, ...]
+    checks: tuple[Check, ...]
+    resources: tuple[tuple[str, str, bool], ...]
+    """What provisioning looked after: id, what was found, whether it was changed."""
+    files: tuple[FileView, ...]
+    provenance: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
+    """Sections of names with values."""
+    jobs: str
+    """Compile units at a time."""
+
+    @property
+    def seconds(self) -> float:
+        """Of all stages together."""
+        return sum(stage.seconds or 0.0 for stage in self.stages)
+
+    @property
+    def counts(self) -> dict[str, int]:
+        """Smoke cases by outcome; none that is 0."""
+        made: dict[str, int] = {}
+        for outcome in ("passed", "failed", "error", "skipped"):
+            if count := sum(case.outcome == outcome for case in self.cases):
+                made[outcome] = count
+        return made
+
+    @property
+    def wheels(self) -> tuple[FileView, ...]:
+        """The wheels that passed the audit, or were not yet audited."""
+        return tuple(f for f in self.files if f.path.startswith("wheels/"))
+
+    def stage(self, name: str) -> StageView | None:
+        """The stage of that name, if it was reached."""
+        found = (s for s in self.stages if s.name == name and s.state != "not reached")
+        return next(found, None)

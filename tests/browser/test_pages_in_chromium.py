@@ -1,0 +1,95 @@
+"""The pages in a Chromium: no script, no request, no overflow, keyboard, print, axe's rules.
+
+Needs scripts/setup-browser. With ``REPORT_SHOTS=DIR`` the screenshots are kept: 1280 and 390
+pixels wide, light and dark.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+
+import report_samples as samples
+
+from pipelines.reports.facts import load_view
+from pipelines.reports.html import render
+from pipelines.run import Run
+
+pytestmark = pytest.mark.browser
+
+HERE = Path(__file__).parent
+ONE = ("good", "failed_build", "failed_smoke", "killed", "hostile")
+PAGES = (*ONE, "matrix")
+
+
+@pytest.fixture(scope="module")
+def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
+    """What Chromium found on every page, in both themes and widths."""
+    browser = (
+        os.environ.get("CHROMIUM") or shutil.which("chromium") or shutil.which("google-chrome")
+    )
+    if not (HERE / "node_modules" / "axe-core").is_dir() or browser is None:
+        pytest.skip("scripts/setup-browser has not been run, or there is no Chromium")
+    folder = tmp_path_factory.mktemp("pages")
+    for name in ONE:
+        run: Run = getattr(samples, name)(folder / name)
+        (folder / f"{name}.html").write_text(render([load_view(run)]), "utf-8")
+    runs = samples.matrix(folder / "m", 24)
+    page = render([load_view(run) for run in runs])
+    (folder / "matrix.html").write_text(page, "utf-8")
+    shots = os.environ.get("REPORT_SHOTS", "-")
+    paths = [str(folder / f"{name}.html") for name in PAGES]
+    done = subprocess.run(
+        ["node", str(HERE / "check.mjs"), browser, shots, *paths],
+        capture_output=True,
+        cwd=HERE,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr.decode()[-3000:]
+    found: list[dict[str, Any]] = json.loads(done.stdout)
+    assert len(found) == 4 * len(PAGES)
+    return found
+
+
+def wrong(seen: list[dict[str, Any]], key: str, *allowed: Any) -> list[Any]:
+    """Where ``key`` is none of ``allowed``."""
+    return [
+        (Path(one["path"]).stem, one["colorScheme"], one["width"], one[key])
+        for one in seen
+        if key in one and one[key] not in allowed
+    ]
+
+
+@pytest.mark.parametrize(
+    ("key", "allowed"),
+    [
+        ("violations", ([],)),
+        ("said", ([],)),  # the console: a refused style, an error, a dialog
+        ("loaded", ([],)),
+        ("executable", (0,)),
+        ("overflow", (0,)),
+        ("skip", (["#main", True],)),
+        ("main", ("main",)),
+        ("toggles", (True,)),
+        ("outline", ("solid", "past the end")),
+        ("dangling", ([],)),
+        ("unprinted", (0,)),
+        ("paper", ("rgb(255, 255, 255)",)),
+    ],
+)
+def test_every_page(seen: list[dict[str, Any]], key: str, allowed: tuple[Any, ...]) -> None:
+    assert any(key in one for one in seen)
+    assert not wrong(seen, key, *allowed)
+
+
+def test_axe_had_something_to_say(seen: list[dict[str, Any]]) -> None:
+    assert all(one["rules"] > 25 for one in seen)

@@ -1,0 +1,128 @@
+"""The program that calls a package's build system: its own process, as on a host."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines.remote import buildwheel
+
+BACKEND = """
+import os, pathlib, sys
+def build_wheel(out):
+    pathlib.Path(out, "made.whl").write_text(os.getcwd() + "|" + repr(sys.argv))
+    return "made.whl"
+class inner:
+    build_wheel = staticmethod(build_wheel)
+"""
+
+
+def run(source: Path, out: Path, **environment: str) -> str:
+    out.mkdir()
+    done = subprocess.run(
+        [sys.executable, "-u", buildwheel.__file__, str(source), str(out)],
+        env={**os.environ, **environment},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
+    return done.stdout
+
+
+@pytest.mark.parametrize("name", ["mine", "mine:inner"])
+def test_the_backend_that_a_project_brings(tmp_path: Path, name: str) -> None:
+    source = tmp_path / "source"
+    (source / "tools").mkdir(parents=True)
+    (source / "tools/mine.py").write_text(BACKEND)
+    system = f'[build-system]\nrequires = []\nbuild-backend = "{name}"\nbackend-path = ["tools"]\n'
+    (source / "pyproject.toml").write_text(system)
+    said = run(source, tmp_path / "out")
+    assert said.splitlines()[-1] == "wheel: made.whl"
+    place, _, words = (tmp_path / "out/made.whl").read_text().partition("|")
+    assert place == str(source)
+    assert len(json.loads(words.replace("'", '"'))) == 1, "setup.py would read them"
+
+
+def test_setup_py_alone(tmp_path: Path) -> None:
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "beside.py").write_text("NAME = 'old-style'\n")
+    (source / "setup.py").write_text(
+        "import beside, setuptools\nsetuptools.setup(name=beside.NAME, version='1', py_modules=[])\n"
+    )
+    run(source, tmp_path / "out")
+    assert [path.name for path in (tmp_path / "out").glob("*.whl")] == [
+        "old_style-1-py3-none-any.whl"
+    ]
+
+
+TORCH = """
+import json, pathlib
+def _write_ninja_file(path, *, sources, objects, flags=()):
+    pathlib.Path(path).write_text(json.dumps([sources, objects]))
+"""
+
+
+def torch(tmp_path: Path, text: str) -> str:
+    """A stand-in for torch's private function, of which only the order of arguments matters."""
+    package = tmp_path / "site/torch/utils"
+    package.mkdir(parents=True)
+    for folder in (package, package.parent):
+        (folder / "__init__.py").touch()
+    (package / "cpp_extension.py").write_text(text)
+    return str(tmp_path / "site")
+
+
+def ninja_backend(source: Path) -> None:
+    source.mkdir()
+    (source / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "mine"\nbackend-path = ["."]\n'
+    )
+    (source / "mine.py").write_text(
+        "import os, pathlib\n"
+        "from torch.utils import cpp_extension as torch\n"
+        "def build_wheel(out):\n"
+        "    names = ['api', 'b_slow', 'c', 'd_slow']\n"
+        "    torch._write_ninja_file(os.path.join(out, 'n'),\n"
+        "        sources=['/x/' + name + '.cu' for name in names],\n"
+        "        objects=[name + '.o' for name in names])\n"
+        "    return 'x'\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("globs", "wanted"),
+    [
+        ([], ["api", "b_slow", "c", "d_slow"]),
+        (["*_slow.cu"], ["b_slow", "d_slow", "api", "c"]),
+        (["d_*", "*_slow.cu", "c*"], ["d_slow", "b_slow", "c", "api"]),
+    ],
+)
+def test_slow_units_begin_first(tmp_path: Path, globs: list[str], wanted: list[str]) -> None:
+    ninja_backend(tmp_path / "source")
+    site = torch(tmp_path, TORCH)
+    asked = {buildwheel.SLOW_FIRST: json.dumps(globs)}
+    run(tmp_path / "source", tmp_path / "out", PYTHONPATH=site, **asked)
+    sources, objects = json.loads((tmp_path / "out/n").read_text())
+    assert sources == [f"/x/{name}.cu" for name in wanted]
+    assert objects == [f"{name}.o" for name in wanted]
+
+
+def test_a_torch_that_works_otherwise_is_left_alone(tmp_path: Path) -> None:
+    ninja_backend(tmp_path / "source")
+    (tmp_path / "source/mine.py").write_text("def build_wheel(out):\n    return 'x'\n")
+    site = torch(tmp_path, "# nothing private here\n")
+    asked = {buildwheel.SLOW_FIRST: '["*"]'}
+    assert "wheel: x" in run(tmp_path / "source", tmp_path / "out", PYTHONPATH=site, **asked)
+
+
+def test_windows_names_are_ranked_too() -> None:
+    assert buildwheel.rank(r"C:\b\s\csrc\flash_bwd.cu", ["x*", "flash_bwd*"]) == 1
+    assert buildwheel.rank("other.cu", ["x*", "flash_bwd*"]) == 2

@@ -1,0 +1,187 @@
+"""Two runs side by side: what is worse is said and is the exit code, noise is neither."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import report_samples as samples
+
+from pipelines import errors
+from pipelines.doctor.run import UNFIT
+from pipelines.errors import ConfigError
+from pipelines.reports.compare import WORSE, Difference, compare, load_thresholds
+from pipelines.reports.facts import load_view
+from pipelines.reports.model import Case
+from pipelines.reports.views import Capability, RunView
+
+
+@pytest.fixture(scope="module")
+def base(tmp_path_factory: pytest.TempPathFactory) -> RunView:
+    return load_view(samples.good(tmp_path_factory.mktemp("base")))
+
+
+@pytest.fixture
+def out(tmp_path: Path) -> Path:
+    return tmp_path
+
+
+def worse(before: RunView, after: RunView) -> set[tuple[str, str]]:
+    return {(d.kind, d.subject) for d in compare(before, after).worse}
+
+
+def row(before: RunView, after: RunView, kind: str, subject: str) -> Difference:
+    found = compare(before, after).differences
+    return next(d for d in found if (d.kind, d.subject) == (kind, subject))
+
+
+def test_a_run_is_as_good_as_itself(base: RunView) -> None:
+    seen = compare(base, base)
+    assert (seen.differences, seen.notes, seen.exit_code) == ((), (), 0)
+
+
+def test_slower(base: RunView, out: Path) -> None:
+    slow = load_view(samples.good(out, slower=1.5))
+    seen = compare(base, slow)
+    kinds = {d.kind for d in seen.worse}
+    assert kinds == {"stage", "compile unit", "speed"}
+    build = row(base, slow, "stage", "build")
+    assert (build.before, build.after, build.ratio) == ("11 min 40 s", "17 min 30 s", 1.5)
+    assert seen.exit_code == WORSE
+    assert compare(slow, base).exit_code == 0
+    assert {d.judgement for d in compare(slow, base).differences} == {"better"}
+
+
+def test_noise_is_not_told(base: RunView, out: Path) -> None:
+    assert compare(base, load_view(samples.good(out, slower=1.05))).exit_code == 0
+
+
+def test_another_host_or_gpu_is_not_judged(base: RunView, out: Path) -> None:
+    slow = load_view(samples.good(out, slower=1.5, host="other"))
+    seen = compare(base, replace(slow, gpu="NVIDIA T4"))
+    assert "another host: lab, now other" in seen.notes
+    assert seen.exit_code == 0
+    notes = {d.kind: d.note for d in seen.differences}
+    assert notes["stage"] == notes["compile unit"] == "another host or number of jobs"
+    assert notes["speed"] == "another GPU"
+
+
+def test_other_units_make_no_slower_build(base: RunView) -> None:
+    assert base.timeline is not None
+    few = replace(base, timeline=replace(base.timeline, units=base.timeline.units[:3]))
+    quick = tuple(replace(s, seconds=4.0) if s.name == "build" else s for s in base.stages)
+    few = replace(few, stages=quick)
+    build = row(few, base, "stage", "build")
+    assert (build.judgement, build.note) == ("changed", "other units were compiled")
+
+
+def test_a_larger_wheel(base: RunView, out: Path) -> None:
+    large = load_view(samples.good(out, size=200_000))
+    assert worse(base, large) == {("size", "wheel")}
+    other = replace(large, cell=replace(large.cell, archs="80"))
+    assert row(base, other, "size", "wheel").note == "another cell"
+    assert worse(base, other) == set()
+
+
+def test_a_lost_capability(base: RunView) -> None:
+    lost = tuple(
+        Capability(c.name, "no") if c.name == "backward.hdim256" else c for c in base.capabilities
+    )
+    assert worse(base, replace(base, capabilities=lost)) == {("capability", "backward.hdim256")}
+    gone = base.capabilities[1:]
+    assert worse(base, replace(base, capabilities=gone)) == {
+        ("capability", base.capabilities[0].name)
+    }
+    assert worse(replace(base, capabilities=gone), base) == set()
+    assert compare(base, replace(base, capabilities=())).exit_code == 0  # it was not asked
+
+
+def test_lost_device_code(base: RunView) -> None:
+    fewer = tuple(replace(c, found="80 86") if c.name == "SASS" else c for c in base.checks)
+    assert worse(base, replace(base, checks=fewer)) == {("device code", "SASS")}
+    difference = row(base, replace(base, checks=fewer), "device code", "SASS")
+    assert (difference.before, difference.after) == ("80 86 89 90", "80 86")
+
+
+@pytest.mark.parametrize(
+    ("was", "now", "judgement"),
+    [
+        ("passed", "failed", "worse"),
+        ("passed", "error", "worse"),
+        ("passed", "skipped", "worse"),
+        ("skipped", "failed", "worse"),
+        ("failed", "passed", "better"),
+        ("skipped", "passed", "better"),
+        ("failed", "error", None),
+    ],
+)
+def test_cases(base: RunView, was: str, now: str, judgement: str | None) -> None:
+    def with_first(outcome: str) -> RunView:
+        first = replace(base.cases[0], outcome=outcome)  # type: ignore[arg-type]
+        return replace(base, cases=(first, *base.cases[1:]))
+
+    found = [
+        d for d in compare(with_first(was), with_first(now)).differences if d.kind == "smoke case"
+    ]
+    assert [d.judgement for d in found] == ([judgement] if judgement else [])
+
+
+def test_cases_that_come_and_go(base: RunView) -> None:
+    assert worse(base, replace(base, cases=base.cases[1:])) == set()
+    names = row(base, replace(base, cases=base.cases[1:]), "smoke case", "names")
+    assert (names.before, names.after, names.judgement) == ("1 only then", "0 only now", "changed")
+
+
+def test_a_new_case_that_fails_is_worse(out: Path, base: RunView) -> None:
+    run = samples.good(out)
+    samples.smoke(
+        run, [*samples.smoke_cases(), Case("new", outcome="failed")], alibi="yes", softcap="absent"
+    )
+    assert worse(base, load_view(run)) == {("smoke case", "new")}
+
+
+def test_many_cases_are_told_in_one_row(base: RunView) -> None:
+    cases = tuple(replace(base.cases[0], name=f"t{n}") for n in range(80))
+    bad = tuple(replace(case, outcome="failed") for case in cases)
+    seen = compare(replace(base, cases=cases), replace(base, cases=bad))
+    assert ("smoke case", "30 more") in {(d.kind, d.subject) for d in seen.worse}
+
+
+def test_a_failed_run_is_worse(base: RunView, out: Path) -> None:
+    failed = load_view(samples.failed_build(out))
+    assert worse(base, failed) == {("verdict", "run")}
+    assert compare(failed, base).exit_code == 0
+
+
+def test_figures_of_no_direction_are_not_judged(base: RunView) -> None:
+    neither = replace(base, figures=tuple(replace(f, better="neither") for f in base.figures))
+    doubled = replace(
+        neither, figures=tuple(replace(f, value=f.value * 2) for f in neither.figures)
+    )
+    seen = compare(neither, doubled)
+    assert seen.differences
+    assert seen.exit_code == 0
+
+
+def test_more_is_better_for_some(base: RunView) -> None:
+    halved = tuple(replace(f, value=f.value / 2) for f in base.figures if f.group == "ratio")
+    kept = tuple(f for f in base.figures if f.group == "ratio")
+    assert {k for k, _ in worse(replace(base, figures=kept), replace(base, figures=halved))} == {
+        "ratio"
+    }
+    assert worse(replace(base, figures=halved), replace(base, figures=kept)) == set()
+
+
+def test_the_exit_code_is_its_own() -> None:
+    kinds = [errors.PipelineError]
+    for kind in kinds:
+        kinds += kind.__subclasses__()
+    assert WORSE not in {kind.exit_code for kind in kinds} | {0, UNFIT, errors.INTERRUPTED}
+
+
+def test_a_broken_thresholds_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "compare.yaml"
+    path.write_text("stage: {ratio: 0.5, difference: 1}")
+    with pytest.raises(ConfigError, match=r"stage\.ratio"):
+        load_thresholds(path)

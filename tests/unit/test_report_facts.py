@@ -1,0 +1,441 @@
+"""From records to views: whatever a record holds or lacks, the right view comes of it."""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import os
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+import report_samples as samples
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from pipelines import console
+from pipelines.errors import BuildError, ConfigError, TimeUpError
+from pipelines.reports import failures as failing
+from pipelines.reports.facts import load_view
+from pipelines.reports.figures import figures, load_rules
+from pipelines.reports.files import files
+from pipelines.reports.html import render
+from pipelines.reports.junit import write
+from pipelines.reports.markdown import summary
+from pipelines.reports.model import Case, Suite
+from pipelines.reports.timeline import read_timeline
+from pipelines.run import Run
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30),
+    lambda inner: (
+        st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+    ),
+    max_leaves=12,
+)
+DETAIL = st.fixed_dictionaries(
+    {},
+    optional=dict.fromkeys(
+        (
+            "resources",
+            "wheels",
+            "timeline",
+            "tail",
+            "error",
+            "advice",
+            "diagnosis",
+            "healed",
+            "lost",
+            "outcomes",
+            "environment",
+            "jobs",
+            "kind",
+        ),
+        JSON,
+    ),
+)
+
+
+@pytest.mark.parametrize(
+    ("sample", "verdict", "said"),
+    [
+        ("good", "passed", "built, audited and smoke-tested"),
+        ("failed_build", "failed", "build failed: the build left with exit code 1"),
+        ("failed_smoke", "failed", "test failed: 1 of 13 smoke cases failed"),
+        ("killed", "unfinished", "build has no outcome: it is going on, or was killed"),
+    ],
+)
+def test_verdicts(tmp_path: Path, sample: str, verdict: str, said: str) -> None:
+    view = load_view(getattr(samples, sample)(tmp_path))
+    assert view.verdict == verdict
+    assert view.headline.startswith(said)
+
+
+def test_stages_that_are_missing_are_not_reached(tmp_path: Path) -> None:
+    view = load_view(samples.killed(tmp_path))
+    states = {stage.name: stage.state for stage in view.stages}
+    assert states == {
+        "provision": "passed",
+        "build": "running",
+        "collect": "not reached",
+        "audit": "not reached",
+        "test": "not reached",
+    }
+    assert view.stage("audit") is None
+
+
+def test_an_untested_wheel_is_no_pass(tmp_path: Path) -> None:
+    run = Run.create(tmp_path, "r", samples.facts())
+    for name in ("provision", "build", "collect", "audit"):
+        samples.stage(run, name)
+    assert load_view(run).verdict == "untested"
+
+
+def test_nothing_recorded(tmp_path: Path) -> None:
+    view = load_view(Run.create(tmp_path, "r", {}))
+    assert (view.verdict, view.headline) == ("unfinished", "nothing is recorded of provision")
+    assert view.cell.label == "a cell that was not recorded"
+
+
+@pytest.mark.parametrize(
+    ("error", "verdict"),
+    [
+        (TimeUpError("after 5 minutes"), "unfinished"),
+        (KeyboardInterrupt(), "unfinished"),
+        (BuildError("no"), "failed"),
+        (ValueError("odd"), "failed"),
+    ],
+)
+def test_how_a_build_ended(tmp_path: Path, error: BaseException, verdict: str) -> None:
+    run = Run.create(tmp_path, "r", samples.facts())
+
+    def work() -> None:
+        with run.stage("build"):
+            raise error
+
+    with pytest.raises(type(error)):
+        work()
+    assert load_view(run).verdict == verdict
+
+
+def test_what_a_good_run_holds(tmp_path: Path) -> None:
+    view = load_view(samples.good(tmp_path))
+    assert view.counts == {"passed": 12, "skipped": 1}
+    assert view.skips == (("sm_90 runs a cubin of its own", 1),)
+    assert view.gpu == "NVIDIA L4"
+    assert view.cell.label == "cp312, torch 2.8, CUDA 12.8, 80;86;89;90"
+    assert "1 of 13 smoke cases were skipped" in view.caveats[0]
+    has = {c.name: c.there for c in view.capabilities}
+    assert has["forward.hdim64"]
+    assert not has["softcap"]
+    assert {f.group for f in view.figures} == {"speed", "ratio", "memory", "accuracy"}
+    assert view.timeline is not None
+    assert (len(view.timeline.units), view.timeline.lanes) == (73, 6)
+    assert dict(view.provenance)["Run"]
+    assert view.failures == ()
+
+
+def test_a_skip_is_told_even_where_all_is_green(tmp_path: Path) -> None:
+    run = samples.good(tmp_path)
+    samples.smoke(run, [Case("a"), Case("b", outcome="skipped", message="no GPU")])
+    assert load_view(run).caveats[0] == ("1 of 2 smoke cases were skipped, most of them: no GPU")
+
+
+def test_the_diagnosis_comes_with_its_lines(tmp_path: Path) -> None:
+    (failure,) = load_view(samples.failed_build(tmp_path)).failures
+    assert failure.signature == "cudafe-av"
+    assert failure.links
+    assert failure.excerpt is not None
+    assert (failure.excerpt.source, failure.excerpt.mark) == ("build.log", 60)
+    marked = failure.excerpt.lines[failure.excerpt.mark - failure.excerpt.first]
+    assert marked.startswith("cudafe++ died")
+    assert failure.file == "pipelines/recipes/flash-attn.yaml"
+
+
+def test_without_a_diagnosis_the_end_of_the_log_is_told(tmp_path: Path) -> None:
+    run = Run.create(tmp_path, "r", samples.facts())
+    samples.stage(run, "build", "failed", error="no", tail=[f"line {n}" for n in range(60)])
+    (failure,) = load_view(run).failures
+    assert failure.excerpt is not None
+    assert failure.excerpt.first == 0
+    assert failure.excerpt.lines[-1] == "line 59"
+    assert len(failure.excerpt.lines) == 30
+
+
+def test_excerpts_of_odd_logs(tmp_path: Path) -> None:
+    log = tmp_path / "build.log"
+    log.write_bytes(b"x" * 300_000 + b"\nsecond \xff\xfe\r\nthird")
+    found = failing.excerpt(log, 2)
+    assert found is not None
+    assert found.lines[1] == "second \ufffd\ufffd"
+    assert len(found.lines[0]) < 500
+    assert (found.first, len(found.lines)) == (1, 3)
+    assert failing.excerpt(log, 4) is None
+    assert failing.excerpt(log, 0) is None
+    assert failing.excerpt(tmp_path / "none", 1) is None
+
+
+def test_a_large_log_is_not_in_the_view(tmp_path: Path) -> None:
+    run = samples.failed_build(tmp_path)
+    with (run.path / "build.log").open("ab") as log:
+        log.write(b"noise of a compiler that never ends\n" * 1_000_000)
+    assert len(render([load_view(run)])) < 60_000
+
+
+def test_a_failed_case_names_its_place(tmp_path: Path) -> None:
+    run = samples.good(tmp_path, recipe="smoke-attention")
+    trace = "suite/test_package.py:12: in f\n    x\nsuite/test_package.py:59: AssertionError"
+    samples.smoke(run, [Case("t", "test_package", 0, "failed", "E", trace)], "failed")
+    failure = load_view(run).failures[-1]
+    assert (failure.file, failure.line) == (
+        "pipelines/smoke/smoke_attention/test_package.py",
+        59,
+    )
+
+
+def test_failed_checks_and_resources_are_failures(tmp_path: Path) -> None:
+    run = Run.create(tmp_path, "r", samples.facts())
+    row = {"id": "TEMP", "wanted": "1", "found": "0", "changed": False, "ok": False, "seconds": 0}
+    samples.stage(run, "provision", resources=[row])
+    samples.audit(run, "80", ok=False, state="failed")
+    titles = [failure.title for failure in load_view(run).failures]
+    assert titles == ["audit failed", "TEMP", "SASS of the wheel"]
+
+
+def test_many_failing_cases_are_bounded(tmp_path: Path) -> None:
+    run = samples.good(tmp_path)
+    samples.smoke(run, [Case(f"t{n}", outcome="failed") for n in range(400)], "failed")
+    view = load_view(run)
+    assert view.failures[-1].title == "350 more smoke cases failed"
+    assert len(render([view])) < 400_000
+
+
+def test_a_smoke_report_that_cannot_be_read_is_told(tmp_path: Path) -> None:
+    run = samples.good(tmp_path)
+    (run.path / "smoke.xml").write_bytes(b"<testsuites><!")
+    view = load_view(run)
+    assert view.cases == ()
+    assert "no JUnit XML" in view.caveats[0]
+
+
+def test_files_with_sha256(tmp_path: Path) -> None:
+    run = samples.good(tmp_path)
+    (run.path / "wheels" / "link.whl").symlink_to("/etc/hostname")
+    paths = [file.path for file in load_view(run).files]
+    assert paths == ["build.log", "smoke.xml", next(p for p in paths if p.endswith(".whl"))]
+    assert load_view(run).files[-1].sha256 == (hashlib.sha256(bytes(4000)).hexdigest())
+
+
+def test_a_wheel_that_is_not_the_manifests(tmp_path: Path) -> None:
+    run = samples.good(tmp_path)
+    samples.manifest(run)
+    assert {file.note for file in files(run.path)} == {""}
+    wheel = next(run.path.glob("wheels/*.whl"))
+    wheel.write_bytes(bytes(3999) + b"x")
+    assert files(run.path)[-1].note == "differs from manifest.json"
+    wheel.unlink()
+    left = files(run.path)[-1]
+    assert (left.note, left.size) == ("not here; as manifest.json says", 4000)
+
+
+def test_large_files_have_the_manifests_word_unless_touched(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = samples.good(tmp_path)
+    samples.manifest(run)
+    monkeypatch.setattr("pipelines.reports.files._LARGE", 1000)
+    assert files(run.path)[-1].note == "as manifest.json says"
+    os.utime(next(run.path.glob("wheels/*.whl")), (3e9, 3e9))
+    assert files(run.path)[-1].note == ""
+
+
+@pytest.mark.parametrize("said", ["{", "[]", '{"written": 1}', "[" * 100_000, '{"files": [1]}'])
+def test_odd_manifests_are_passed_over(tmp_path: Path, said: str) -> None:
+    run = samples.good(tmp_path)
+    (run.path / "manifest.json").write_text(said)
+    assert len(files(run.path)) == 3
+
+
+def test_lanes_are_the_jobs() -> None:
+    rows = [["a", 0, 5], ["b", 0, 3], ["c", 3, 6], ["d", 5, 7], ["e", 3.02, 4]]
+    read = read_timeline({"units": rows, "cpus": 2})
+    assert read is not None
+    assert {unit.name: unit.lane for unit in read.units} == {"a": 1, "b": 0, "c": 0, "e": 2, "d": 1}
+    assert read.lanes == 3
+    assert [unit.name for unit in read.slowest][:3] == ["a", "b", "c"]
+
+
+def test_utilisation_is_weighted_by_time() -> None:
+    read = read_timeline({"samples": [[0, 1.0, 5], [8, 1.0, 9], [10, 0.0, 7]]})
+    assert read is not None
+    assert read.busy == pytest.approx(0.9)
+    assert read.peak == 9
+
+
+@given(
+    st.lists(
+        st.tuples(st.floats(0, 100), st.floats(0.1, 20)).map(lambda p: ["u", p[0], p[0] + p[1]]),
+        max_size=60,
+    )
+)
+def test_no_two_units_share_a_lane_at_a_time(rows: list[list[Any]]) -> None:
+    read = read_timeline({"units": rows})
+    units = read.units if read else ()
+    assert len(units) == len(rows)
+    for lane in {unit.lane for unit in units}:
+        own = sorted((u for u in units if u.lane == lane), key=lambda u: u.start)
+        assert all(a.end <= b.start + 0.06 for a, b in itertools.pairwise(own))
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        ["a", 5, 4],
+        ["a", -1, 4],
+        ["a", float("nan"), 4],
+        ["a", 0, float("inf")],
+        ["a", "0", "1"],
+        ["a", 0],
+        "abc",
+        None,
+        ["a", True, 2],
+        ["a", 0, 10**400],
+    ],
+)
+def test_units_without_sense_are_counted(row: Any) -> None:
+    read = read_timeline({"units": [row, ["b", 0, 1]]})
+    assert read is not None
+    assert [unit.name for unit in read.units] == ["b"]
+    assert read.left_out == 1
+
+
+def test_too_many_units_and_lanes() -> None:
+    read = read_timeline({"units": [[str(n), 0, n % 9 + 1] for n in range(9000)]})
+    assert read is not None
+    assert (len(read.units), read.lanes) == (64, 64)
+    assert read.left_out == 9000 - 64
+
+
+def test_the_rules_of_figures() -> None:
+    case = Case(
+        "test_throughput[fp16]",
+        properties={
+            "milliseconds": "1.5",
+            "tflops": "21.0",
+            "error_of_tolerance": "0.4",
+            "gpu": "L4",
+            "speed.d64.sdpa_ms": "3 ms",
+            "ratio.d64": "2.1",
+            "memory.d64.peak_mib": "inf",
+            "memory.linear.ratio": "2.01",
+            "sass": "75 86 90",
+            "has.alibi": "1",
+        },
+    )
+    found = {f.key: f for f in figures({}, [case])}
+    own = "test_throughput[fp16]: "
+    assert set(found) == {
+        f"{own}milliseconds",
+        f"{own}tflops",
+        f"{own}error_of_tolerance",
+        "speed.d64.sdpa_ms",
+        "ratio.d64",
+        "memory.linear.ratio",
+    }
+    ms = found[f"{own}milliseconds"]
+    assert (ms.group, ms.unit, ms.better, ms.value) == ("speed", "ms", "lower", 1.5)
+    assert found[f"{own}tflops"].better == "higher"
+    assert (found["speed.d64.sdpa_ms"].subject, found["speed.d64.sdpa_ms"].series) == (
+        "d64",
+        "sdpa_ms",
+    )
+
+
+def test_one_name_in_two_cases_is_two_figures() -> None:
+    cases = [Case(name, properties={"speed.x.y_ms": "1"}) for name in ("a", "b")]
+    assert [f.key for f in figures({}, cases)] == ["speed.x.y_ms", "b: speed.x.y_ms"]
+
+
+def test_a_broken_rules_file_is_named(tmp_path: Path) -> None:
+    path = tmp_path / "figures.yaml"
+    path.write_text("rules: [{pattern: a, group: sped, unit: s, better: lower}]")
+    with pytest.raises(ConfigError, match="group"):
+        load_rules(path)
+
+
+def test_the_same_record_gives_the_same_reports(tmp_path: Path) -> None:
+    run = samples.failed_smoke(tmp_path)
+    first = load_view(run)
+    (run.path / "report.html").write_text("an old one")
+    again = load_view(Run(run.path))
+    assert first == again
+    assert render([first]) == render([again])
+    assert summary([first]) == summary([again])
+
+
+def test_secrets_stay_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = samples.failed_build(tmp_path)
+    with (run.path / "build.log").open("a") as log:
+        log.write("the hunter22 is out\n")
+    run.note(host_facts={"x": "hunter22"})
+    monkeypatch.setattr(console, "_secrets", {"hunter22"})
+    view = load_view(run)
+    assert "hunter22" not in render([view]) + summary([view])
+
+
+def test_no_record_and_a_damaged_one(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="no record that can be read"):
+        load_view(Run(tmp_path))
+    (tmp_path / "record.sqlite").write_bytes(b"not a database" * 100)
+    with pytest.raises(ConfigError, match="no record that can be read"):
+        load_view(Run(tmp_path))
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    st.dictionaries(st.sampled_from(("build", "audit", "test", "provision")), DETAIL), JSON, JSON
+)
+def test_any_record_gives_reports(
+    tmp_path_factory: pytest.TempPathFactory, details: dict[str, Any], facts: Any, state: Any
+) -> None:
+    run = Run.create(tmp_path_factory.mktemp("r"), "r", {"host_facts": facts, "archs": facts})
+    with sqlite3.connect(run.path / "record.sqlite") as database:
+        for name, detail in details.items():
+            row = (name, str(state)[:20], 1.0, None, json.dumps(detail))
+            database.execute("INSERT INTO stages VALUES (?, ?, ?, ?, ?)", row)
+    view = load_view(run)
+    assert "<main" in render([view])
+    assert "<main" in render([view, view])
+    assert summary([view])
+
+
+def test_what_the_suites_of_this_project_record(tmp_path: Path) -> None:
+    told = {
+        "speed.forward.hdim64.over_math": "4.10",
+        "speed.forward.hdim64.tflops": "310.0",
+        "memory.growth_4096_to_8192": "2.00",
+        "memory.peak_mib_at_8192": "96.0",
+        "package_name": "flash-attn",
+        "gpu0_name": "NVIDIA H200",
+        "warning1": "the driver compiles PTX for it at the first use",
+        "info.fa2F": "available",
+        "info.fa2B": "unavailable",
+        "info.version": "0.0.31",
+    }
+    run = samples.good(tmp_path)
+    case = Case("t", properties={"milliseconds_math": "0.4"})
+    write(run.path / "smoke.xml", [Suite("pytest", (case,), told)])
+    view = load_view(run)
+    groups = {f.key: (f.group, f.unit, f.better) for f in view.figures}
+    assert groups == {
+        "speed.forward.hdim64.over_math": ("ratio", "x", "higher"),
+        "speed.forward.hdim64.tflops": ("speed", "TFLOP/s", "higher"),
+        "memory.growth_4096_to_8192": ("memory", "x", "lower"),
+        "memory.peak_mib_at_8192": ("memory", "MiB", "lower"),
+        "t: milliseconds_math": ("speed", "ms", "lower"),
+    }
+    assert view.gpu == "NVIDIA H200"
+    assert told["warning1"] in view.caveats
+    assert {c.name: c.there for c in view.capabilities} == {"fa2F": True, "fa2B": False}

@@ -1,0 +1,155 @@
+"""``invoke report`` and ``invoke compare``: runs by name and by path, files whole, GitHub told."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+
+import pytest
+import report_samples as samples
+
+from pipelines.errors import ConfigError, StorageError
+from pipelines.reports.compare import WORSE
+from pipelines.run import Run
+from pipelines.stages.publish import publish
+from pipelines.stages.reporting import find, run_compare, run_report
+
+
+@pytest.fixture(autouse=True)
+def _nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("GITHUB_STEP_SUMMARY", "GITHUB_ACTIONS"):
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The ``out`` of a configuration."""
+    config = tmp_path / "pipeline.yaml"
+    config.write_text(f"hosts: {{sandbox: {{kind: sandbox}}}}\nout: {tmp_path / 'out'}\n")
+    monkeypatch.setenv("WCW_CONFIG", str(config))
+    return tmp_path / "out"
+
+
+def test_by_name(out: Path) -> None:
+    first, second = samples.good(out, label="a"), samples.failed_build(out, label="b")
+    assert run_report([]) == second.path / "report.html"
+    assert run_report(["latest"]).read_text().startswith("<!doctype html>")
+    assert run_report([first.id]) == first.path / "report.html"
+    assert "Passed: flash-attn" in (first.path / "report.html").read_text()
+    assert (first.path / "summary.md").read_text().startswith("## ✅ passed")
+
+
+def test_several_runs_in_one_page(out: Path) -> None:
+    runs = [samples.good(out, label="a"), samples.failed_build(out, label="b")]
+    page = run_report([run.id for run in runs])
+    assert page == out / "report.html"
+    assert "1 of 2 runs passed" in page.read_text()
+
+
+def test_a_downloaded_run_needs_no_configuration(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = samples.good(tmp_path / "there", label="a")
+    samples.good(tmp_path / "there", label="b")
+    run.close()
+    shutil.copytree(run.path, tmp_path / "artifacts" / "cell one")
+    monkeypatch.setenv("WCW_CONFIG", str(tmp_path / "none.yaml"))
+    page = run_report([str(tmp_path / "artifacts" / "cell one")])
+    assert page == tmp_path / "artifacts" / "cell one" / "report.html"
+    assert run_report([str(tmp_path / "artifacts")]) == page
+    assert "All 2 runs passed" in run_report([str(tmp_path / "there")]).read_text()
+    assert len(find(str(tmp_path / "there"))) == 2  # "latest" is no third one
+
+
+def test_what_is_no_run(out: Path, tmp_path: Path) -> None:
+    samples.good(out)
+    with pytest.raises(ConfigError, match="no run 'nonsense'"):
+        run_report(["nonsense"])
+    with pytest.raises(ConfigError, match="no run"):
+        run_report([str(tmp_path / "empty")])
+
+
+def test_a_directory_that_cannot_be_written(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = samples.good(out)
+
+    def full(*_: object, **__: object) -> None:
+        raise StorageError("no space", advice="Free some.")
+
+    monkeypatch.setattr("pipelines.stages.reporting.write_atomic", full)
+    with pytest.raises(StorageError, match="no space"):
+        run_report([run.id])
+    assert not list(run.path.glob("report.html*"))
+
+
+def test_compare_prints_and_judges(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    fast, slow = samples.good(out, label="a"), samples.good(out, label="b", slower=2.0)
+    assert run_compare(fast.id, slow.id) == WORSE
+    said = capsys.readouterr().out
+    assert "worse" in said
+    assert "11 min 40 s" in said
+    assert run_compare(slow.id, str(fast.path)) == 0
+    assert "nothing got worse" in capsys.readouterr().out
+
+
+def test_compare_wants_one_run_each(out: Path) -> None:
+    samples.good(out, label="a")
+    samples.good(out, label="b")
+    with pytest.raises(ConfigError, match="holds 2 runs"):
+        run_compare(str(out), "latest")
+
+
+def test_compare_writes_nothing(out: Path) -> None:
+    runs = [samples.good(out, label="a"), samples.good(out, label="b")]
+    before = sorted(out.rglob("*"))
+    run_compare(runs[0].id, runs[1].id)
+    assert [p for p in sorted(out.rglob("*")) if "sqlite-" not in p.name] == before
+
+
+def test_publish_leaves_every_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    run = samples.failed_smoke(tmp_path)
+    assert publish(run) == run.path / "junit.xml"
+    page = (run.path / "report.html").read_text()
+    assert "test_backward[64]" in page
+    assert "junit.xml" in page
+    assert (run.path / "summary.md").is_file()
+    said = capsys.readouterr().out
+    assert "failed  flash-attn 2.8.3" in said
+    assert "::error" not in said
+    again = run_report([str(run.path)]).read_text()
+    assert again == page
+
+
+@pytest.mark.parametrize("sample", ["good", "failed_build", "killed", "hostile"])
+def test_publish_copes(tmp_path: Path, sample: str) -> None:
+    run: Run = getattr(samples, sample)(tmp_path)
+    publish(run)
+    assert (run.path / "report.html").stat().st_size < 200_000
+
+
+def test_github_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = samples.failed_smoke(tmp_path)
+    step = tmp_path / "step.md"
+    step.write_text("before\n")
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(step))
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    publish(run)
+    assert step.read_text().startswith("before\n## ❌ failed")
+    lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("::")]
+    assert len(lines) == 1  # the stage's own error is annotated by who prints it
+    assert "test_backward[64]" in lines[0]
+    monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(tmp_path / "no" / "step.md"))
+    run_report([str(run.path)])
+    assert "step summary cannot be written" in capsys.readouterr().out
+
+
+def test_no_line_of_a_host_is_a_command(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    run = samples.hostile(tmp_path)
+    monkeypatch.setenv("GITHUB_ACTIONS", "true")
+    monkeypatch.setattr("pipelines.reports.terminal.in_ci", True)
+    publish(run)
+    said = [line for line in capsys.readouterr().out.splitlines() if "::" in line or "##[" in line]
+    assert all(line.startswith("::error ") for line in said)
