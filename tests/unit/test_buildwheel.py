@@ -50,19 +50,6 @@ def test_the_backend_that_a_project_brings(tmp_path: Path, name: str) -> None:
     assert len(json.loads(words.replace("'", '"'))) == 1, "setup.py would read them"
 
 
-def test_setup_py_alone(tmp_path: Path) -> None:
-    source = tmp_path / "source"
-    source.mkdir()
-    (source / "beside.py").write_text("NAME = 'old-style'\n")
-    (source / "setup.py").write_text(
-        "import beside, setuptools\nsetuptools.setup(name=beside.NAME, version='1', py_modules=[])\n"
-    )
-    run(source, tmp_path / "out")
-    assert [path.name for path in (tmp_path / "out").glob("*.whl")] == [
-        "old_style-1-py3-none-any.whl"
-    ]
-
-
 TORCH = """
 import json, pathlib
 def _write_ninja_file(path, *, sources, objects, flags=()):
