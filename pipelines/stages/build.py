@@ -113,6 +113,7 @@ def _follow(
                     detail |= {"exit": line["exit"], "wheels": line["wheels"]}
                     told = ("timeline", "cache", "library", "programs")
                     detail |= {key: line[key] for key in told if line.get(key)}
+                    detail["process_seconds"] = line["seconds"]  # without anything of ours
                     tail[:] = last_lines(path, TAIL)  # also what came before we did
                     return line, job.base
                 tail.append(safe(line, 500))
