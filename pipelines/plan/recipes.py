@@ -7,6 +7,7 @@ version, flat.
 
 from __future__ import annotations
 
+import fnmatch
 import re
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
@@ -17,7 +18,8 @@ from pydantic import Field, StringConstraints, TypeAdapter, ValidationError, mod
 from pipelines.config import Model, Name, PythonVersion, explain, read_yaml, unknown
 from pipelines.errors import ConfigError
 from pipelines.plan import gpus
-from pipelines.plan.archmap import ArchMap, Plain, Variable, translate
+from pipelines.plan.archmap import Arch, ArchMap, Plain, Variable, translate
+from pipelines.plan.archs import ArchList
 from pipelines.plan.compat import Range
 from pipelines.plan.origin import FileSource, Inside, PathSource, Source
 
@@ -72,6 +74,15 @@ class Objects(Model):
     """Globs of sources that setup.py names relative to the tree."""
     absolute: tuple[str, ...] = ()
     """Globs of those it names by absolute path: the root then stands in the object's path twice."""
+
+
+class Module(Model):
+    """An extension module that its setup.py builds for fewer architectures than it is asked for."""
+
+    files: Text
+    """Glob on its name within the wheel."""
+    only: Annotated[tuple[Arch, ...], Field(min_length=1)]
+    """The architectures that it can have."""
 
 
 class Library(Model):
@@ -130,6 +141,8 @@ class Recipe(Model):
     """Folder of pipelines/smoke that is shipped to test the wheel; empty: none yet."""
     verify: str = ""
     """Python that shows on the host that the wheel loads, when there is no smoke suite."""
+    modules: tuple[Module, ...] = ()
+    """Those that have not every architecture; the audit asks of each what it can have."""
     slow_first: tuple[Text, ...] = ()
     """Globs on the names of torch extensions' sources: those that take longest, in that order."""
     costs: tuple[Cost, ...] = ()
@@ -140,6 +153,13 @@ class Recipe(Model):
     def distribution(self) -> str:
         """Its name on an index."""
         return self.project or self.name
+
+    def archs_of(self, module: str, archs: ArchList) -> tuple[str, ...]:
+        """What of ``archs`` the module of that name in the wheel is to have."""
+        for limited in self.modules:
+            if fnmatch.fnmatchcase(module, limited.files):
+                return tuple(arch for arch in archs.sass if arch in limited.only)
+        return archs.sass
 
     def cost(self, cuda: str) -> Cost | None:
         """What a build with CUDA ``cuda`` takes; ``None`` when nobody knows."""

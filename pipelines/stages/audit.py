@@ -48,7 +48,12 @@ def _checks(work: Work, file: Path) -> tuple[str, list[Check]]:
         return work.order.version, gate_library(file.name, file.read_bytes(), archs)
     facts = inspect(file)
     platform = "win_amd64" if work.host.capabilities.windows else "linux_x86_64"
-    return str(facts.version), gate(facts, archs, platform=platform)
+    return str(facts.version), gate(
+        facts,
+        archs,
+        platform=platform,
+        expects=lambda name: work.recipe.archs_of(name, archs),
+    )
 
 
 def _reject(work: Work, file: Path, checks: list[Check]) -> NoReturn:

@@ -8,7 +8,7 @@ that GPU when the one unit without it is called.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from dataclasses import dataclass
 
 from pipelines.plan.archs import ArchList
@@ -23,6 +23,9 @@ _NO_DEVICE_CODE = (
 )
 _SHOWN = 5
 
+#: Of a binary's name within the wheel: the architectures that it can have at all.
+Expects = Callable[[str], Collection[str]]
+
 
 @dataclass(frozen=True)
 class Check:
@@ -35,17 +38,25 @@ class Check:
     detail: str = ""
 
 
-def gate(facts: WheelFacts, archs: ArchList, *, platform: str, exact: bool = False) -> list[Check]:
+def gate(
+    facts: WheelFacts,
+    archs: ArchList,
+    *,
+    platform: str,
+    exact: bool = False,
+    expects: Expects | None = None,
+) -> list[Check]:
     """All checks, the same ones in the same order for every wheel of a platform.
 
     ``platform`` is a wheel platform tag such as ``win_amd64``. Architectures nobody asked for
     are only mentioned, unless ``exact`` forbids them: recipes add some of their own (90a),
-    and they cost size, not correctness.
+    and they cost size, not correctness. ``expects`` says of a binary's name which of ``archs``
+    it is to have, where that is not all of them.
     """
     return [
         *_packaging(facts, platform),
         *(_windows(facts) if platform.startswith("win") else ()),
-        *_device(facts.binaries, archs, exact=exact),
+        *_device(facts.binaries, archs, exact=exact, expects=expects),
     ]
 
 
@@ -102,7 +113,13 @@ def gate_library(name: str, data: bytes, archs: ArchList) -> list[Check]:
     return list(_device((Binary(name, inventory(data)),), archs, exact=False))
 
 
-def _device(binaries: tuple[Binary, ...], archs: ArchList, *, exact: bool) -> Iterator[Check]:
+def _device(
+    binaries: tuple[Binary, ...],
+    archs: ArchList,
+    *,
+    exact: bool,
+    expects: Expects | None = None,
+) -> Iterator[Check]:
     carriers = _carriers(binaries)
     containers = [unit for binary in carriers for unit in binary.inventory.containers]
     total = len(containers)
@@ -118,13 +135,22 @@ def _device(binaries: tuple[Binary, ...], archs: ArchList, *, exact: bool) -> It
     yield Check("device code whole", not damaged, _list(damaged) or "whole", "whole")
 
     sass = Counter(arch for unit in containers for arch in unit.sass)
-    short = [arch for arch in archs.sass if not total or sass[arch] < total]
+    due = {
+        arch: [b for b in carriers if expects is None or arch in expects(b.name)]
+        for arch in archs.sass
+    }
+    whole = {a: sum(len(b.inventory.containers) for b in found) for a, found in due.items()}
+    have = {
+        a: sum(a in unit.sass for b in found for unit in b.inventory.containers)
+        for a, found in due.items()
+    }
+    short = [arch for arch in archs.sass if not whole[arch] or have[arch] < whole[arch]]
     yield Check(
         "SASS",
         not short,
-        ", ".join(f"{arch} in {sass[arch]}/{total}" for arch in short) or compact(sass),
+        ", ".join(f"{arch} in {have[arch]}/{whole[arch]}" for arch in short) or compact(sass),
         f"{compact(archs.sass)} in every container",
-        _where(carriers, short) if total else "see 'device code'",
+        _where(due, short) if total else "see 'device code'",
     )
     # In the whole wheel, not each container: a device-link container never holds PTX.
     ptx = Counter(arch for unit in containers for arch in unit.ptx)
@@ -159,11 +185,11 @@ def _damaged(binary: Binary) -> list[Container]:
     return [unit for unit in binary.inventory.containers if not unit.whole]
 
 
-def _where(carriers: list[Binary], short: list[str]) -> str:
+def _where(due: dict[str, list[Binary]], short: list[str]) -> str:
     """For each arch that is short: binaries with the offsets of containers that lack it."""
     lines = []
     for arch in short:
-        for binary in carriers:
+        for binary in due[arch]:
             lack = [unit for unit in binary.inventory.containers if arch not in unit.sass]
             if lack:
                 offsets = _list(f"{unit.offset:#x}" for unit in lack)

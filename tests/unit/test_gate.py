@@ -7,8 +7,9 @@ from dataclasses import replace
 import pytest
 
 from pipelines.plan.archs import parse
+from pipelines.plan.recipes import load_recipe
 from pipelines.wheels.fatbin import Container, Inventory
-from pipelines.wheels.gate import Check, gate
+from pipelines.wheels.gate import Check, gate, gate_library
 from pipelines.wheels.metadata import Binary, FileFact, PeFacts, RecordFacts, WheelFacts
 
 PE = PeFacts(0x8664, ("KERNEL32.dll", "cudart64_13.dll"), (), ("PyInit__C",))
@@ -145,3 +146,27 @@ def test_without_an_extension() -> None:
 def test_a_linux_wheel_has_no_windows_checks() -> None:
     names = {check.name for check in gate(FACTS, parse("75"), platform="linux_x86_64")}
     assert "PyInit" not in names
+
+
+def two_modules(flash: Container) -> WheelFacts:
+    """As xFormers' wheels: one module for all GPUs, one for those of FlashAttention 3."""
+    main = replace(MODULE, name="xformers/_C.pyd", inventory=Inventory((GOOD,)))
+    other = replace(MODULE, name="xformers/flash_attn_3/_C.pyd", inventory=Inventory((flash,)))
+    return replace(FACTS, binaries=(main, other))
+
+
+@pytest.mark.parametrize(("have", "found"), [("90a", ""), ("80", "90a in 1/2")])
+def test_a_module_need_not_have_what_it_cannot(have: str, found: str) -> None:
+    recipe, archs = load_recipe("xformers", version="0.0.34"), parse("75;90a+PTX")
+    facts = two_modules(Container(0x9000, frozenset({have}), frozenset()))
+    checks = gate(
+        facts, archs, platform="win_amd64", expects=lambda name: recipe.archs_of(name, archs)
+    )
+    sass = {check.name: check for check in checks}["SASS"]
+    assert (sass.ok, "" if sass.ok else sass.found) == (not found, found)
+    assert not {c.name: c for c in gate(facts, archs, platform="win_amd64")}["SASS"].ok
+
+
+def test_a_library_of_kernels() -> None:
+    checks = gate_library("libkernels.a", b"!<arch>\n" + bytes(1000), parse("89"))
+    assert [check.name for check in checks if not check.ok] == ["device code", "SASS"]
