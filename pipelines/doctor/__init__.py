@@ -14,6 +14,8 @@ from pipelines.doctor.model import Facts, Level, Order, Verdict
 from pipelines.doctor.thresholds import Thresholds, load_thresholds
 from pipelines.plan.compat import Compat, load_compat
 
+#: What only a Windows is judged for, besides its paths.
+_WINDOWS = frozenset({"operating system", "commit limit", "page file", "MSVC toolset", "ninja"})
 _REASON = 400  # characters of why there is no session
 
 __all__ = ["Level", "Order", "Verdict", "diagnose"]
@@ -47,11 +49,13 @@ def diagnose(
         cure = host.text("advice", limit=_REASON)
         cure = cure or "see that it is up, and what pipeline.yaml says of it"
         return [*verdicts, Verdict("host", "connection", "error", error, wanted, cure)]
-    return [
-        *verdicts,
+    judged = [
         *machine.judge(host, order, limits, compat),
         *paths.judge(host, order, limits),
         *toolchain.judge(host, order, limits, compat),
         *gpus.judge(host, order, compat),
         *services.judge(host, order, limits),
     ]
+    if not order.windows:
+        judged = [v for v in judged if v.area != paths.AREA and v.name not in _WINDOWS]
+    return [*verdicts, *judged]

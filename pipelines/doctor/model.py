@@ -73,6 +73,9 @@ class Order:
     build_root: str = r"C:\b"
     """Directory below which every build has one of its own."""
     temp: str = r"C:\t"
+    longest: int | None = None
+    """Characters of the longest path that the build will create; ``None``: the tree is not here."""
+    windows: bool = True
     sandbox: bool = False
     msvc: bool = True
     gpu: bool = False

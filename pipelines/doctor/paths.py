@@ -50,8 +50,9 @@ def _root(order: Order, limits: Thresholds) -> Verdict:
 def _budget(order: Order, limits: Thresholds, enabled: bool | None) -> Verdict:
     """Whether the longest path below the root still fits; the root's own rule is stricter."""
     name = "path budget"
-    longest = len(order.build_root) + _JOB + limits.longest_path
-    found = f"about {longest} characters for the longest object file"
+    longest = order.longest or len(order.build_root) + _JOB + limits.longest_path
+    about = "" if order.longest else "about "
+    found = f"{about}{longest} characters for the longest path of the build"
     wanted = f"less than {limits.max_path}"
     if longest < limits.max_path:
         return Verdict(AREA, name, "ok", found)

@@ -26,6 +26,8 @@ from pipelines.console import console, say
 from pipelines.doctor import Level, Order, Verdict, diagnose, report
 from pipelines.doctor.inspect import FindWine, inspect_controller, inspect_host
 from pipelines.doctor.model import worst
+from pipelines.plan.paths import longest_path
+from pipelines.plan.sourcetree import names_if_here
 
 if TYPE_CHECKING:
     from pipelines.stages.work import Work
@@ -59,6 +61,8 @@ def order_of(work: Work) -> Order:
     tools = work.cache.lock.tools
     installed = (name for r in work.resources.resources for name in getattr(r, "tools", ()))
     toolsets = [tools[name].toolset for name in installed if name in tools]
+    names = names_if_here(recipe, work.cache)
+    longest = longest_path(recipe, names, order.python, layout.build_root) if names else None
     return Order(
         host=work.host.name,
         recipe=recipe.name,
@@ -70,6 +74,8 @@ def order_of(work: Work) -> Order:
         jobs=order.jobs,
         build_root=layout.build_root,
         temp=layout.temp,
+        longest=len(longest.path) if longest else None,
+        windows=can.windows,
         sandbox=isinstance(work.config.host(order.host), SandboxHost),
         msvc=can.msvc,
         gpu=can.gpu,

@@ -462,7 +462,12 @@ def test_every_verdict_has_a_case() -> None:
     [
         (r"C:\b", False, "ok", "about 217 characters"),
         ("C:\\" + "a" * 43, False, "ok", "about 259 characters"),
-        ("C:\\" + "a" * 44, False, "error", "about 260 characters for the longest object file"),
+        (
+            "C:\\" + "a" * 44,
+            False,
+            "error",
+            "about 260 characters for the longest path of the build",
+        ),
         ("C:\\" + "a" * 44, True, "warning", "long paths are on, but cl.exe may not take them"),
         ("C:\\" + "a" * 44, None, "warning", "long paths are perhaps on, but cl.exe"),
     ],
@@ -477,6 +482,22 @@ def test_the_path_budget(root: str, long_paths: bool | None, level: str, found: 
     root_verdict = judge("paths: build root", {}, order)
     assert root_verdict.level == ("ok" if len(root) <= 7 else "warning")
     assert f"{len(root) + 13} characters" in root_verdict.found
+
+
+@pytest.mark.parametrize(("longest", "level"), [(259, "ok"), (260, "error")])
+def test_a_source_tree_that_is_here_is_measured(longest: int, level: str) -> None:
+    changes = {"host/machine/long_paths": False}
+    verdict = judge("paths: path budget", changes, with_order(longest=longest))
+    assert verdict.level == level
+    assert verdict.found.startswith(f"{longest} characters")
+
+
+def test_a_linux_is_not_judged_as_a_windows() -> None:
+    verdicts = diagnose(changed({"host/facts/platform": "linux"}), with_order(windows=False))
+    found = {f"{v.area}: {v.name}" for v in verdicts}
+    assert not {name for name in found if name.startswith("paths: ")}
+    assert not {"host: operating system", "host: commit limit", "tool chain: MSVC toolset"} & found
+    assert {"host: memory", "tool chain: CUDA compiler"} <= found
 
 
 def with_order(**changes: Any) -> Order:
