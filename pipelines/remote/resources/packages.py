@@ -16,7 +16,7 @@ from typing import Any
 from ..process import capture
 from . import RefusedError
 
-_TIMEOUT = 300.0
+_TIMEOUT = 1800.0  # torch alone is 3.4 GB to unpack, past a virus scanner
 
 
 def _site(python: str) -> str:
