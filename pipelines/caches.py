@@ -12,6 +12,8 @@ from rich.table import Table
 
 from pipelines.config import SandboxHost
 from pipelines.console import console, safe, say
+from pipelines.plan.recipes import load_versions, recipe_names
+from pipelines.plan.sourcetree import cache_key
 from pipelines.stages.work import Work
 
 _DAY = 86400.0
@@ -85,11 +87,13 @@ def prune(work: Work, days: float) -> None:
 
 
 def _here(work: Work) -> Iterator[Kept]:
-    """Downloads and sandbox images of the cache."""
+    """Downloads and sandbox images of the cache; the sources of all recipes are among the first."""
     from pipelines.hosts.sandbox.image import image_key
 
     root = work.cache.root
     pinned = {source.sha256 for tool in work.cache.lock.tools.values() for source in tool.sources}
+    for name in recipe_names():
+        pinned |= {cache_key(recipe) for recipe in load_versions(name).values()}
     wanted = {sha256[:16] for sha256 in pinned if sha256}
     for path in _folders(root / "downloads"):
         yield Kept("downloads", path, _size(path), path.name in wanted, path.stat().st_mtime)

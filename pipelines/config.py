@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import re
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any
@@ -94,7 +95,7 @@ def explain(path: Path, error: ValidationError) -> str:
         if problem["type"] == "extra_forbidden":
             text, found = "unknown key", None
         # What stands where a password's source belongs may be the password itself.
-        if "password" in key or "@" in str(found):
+        if "password" in key or re.search(r"@|\?.*=", str(found)):
             found = None
         shown = "" if found is None or isinstance(found, dict) else f" (found {str(found)[:80]!r})"
         lines.append(f"{path}: {key}: {text}{shown}")

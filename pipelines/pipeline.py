@@ -231,6 +231,11 @@ def run_test(work: Work, *, run: str | None = None) -> Path:
                 f"the run {this.id} is of {key} {facts.get(key)}, not {asked}",
                 advice=f"Type: invoke build --{flag} {asked} test",
             )
+    if (made := facts.get("archs")) not in (None, str(order.archs)):
+        raise ConfigError(
+            f"the run {this.id} is for {made}, not {order.archs}",
+            advice=f"Type: invoke test --archs '{made}'",
+        )
     if "skip" in this.stages():
         say(f"nothing to test: {this.stages()['skip'].detail.get('skipped', '')}", style="yellow")
         return this.path

@@ -130,7 +130,11 @@ class Run:
                 if getattr(error, "winerror", None) == _NO_PRIVILEGE:  # few accounts of Windows may
                     return
                 raise
-            link.replace(out / "latest")
+            try:
+                link.replace(out / "latest")
+            except PermissionError:  # Windows puts no link to a directory in another one's place
+                (out / "latest").unlink(missing_ok=True)
+                link.replace(out / "latest")
 
     def close(self) -> None:
         """Let go of the run: another process may take it up."""

@@ -153,12 +153,20 @@ class Distributions(Resource):
     """Tools of the lock that only hosts without their own environment need."""
     torch: str = "{torch}"
     cuda: str = "{cuda}"
+    release: str = "{python}"
+    """Of the Python itself; what is built is for that one, whatever was asked for."""
 
     def summary(self, spec: dict[str, Any]) -> str:
-        """Names, and what torch must be."""
+        """Python's release, names, and what torch must be."""
+        python = [f"Python {spec['release']}"] if spec["release"] else []
         return ", ".join(
-            f"{name} {spec['torch']} (CUDA {spec['cuda']})" if name == "torch" else name
-            for name in spec["names"]
+            [
+                *python,
+                *(
+                    f"{name} {spec['torch']} (CUDA {spec['cuda']})" if name == "torch" else name
+                    for name in spec["names"]
+                ),
+            ]
         )
 
 

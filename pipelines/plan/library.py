@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import fnmatch
 import hashlib
+import json
 import re
 from collections.abc import Iterable
 from dataclasses import asdict, dataclass
@@ -62,11 +63,12 @@ class Steps:
 def library_key(recipe: Recipe, source_sha256: str, *, cuda: str, arch: str) -> str:
     """16 hex digits of what decides the objects, as far as it is known here.
 
-    The source, the flags, CUDA's release and the GPU; the host adds the versions that its
-    compilers state.
+    The source, which of it are kernels, the flags, CUDA's release and the GPU; the host adds the
+    versions that its compilers state.
     """
-    parts = (source_sha256, cuda, arch, *_library(recipe).flags)
-    return hashlib.sha256("\0".join(parts).encode()).hexdigest()[:16]
+    library = _library(recipe)
+    parts = [source_sha256, cuda, arch, library.directory, library.sources, library.flags]
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
 
 
 def steps(

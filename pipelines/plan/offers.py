@@ -32,13 +32,14 @@ class Offer:
         return None if "://" in self.place else Path(self.place)
 
 
-def offers_of(place: str, project: str) -> list[Offer]:
+def offers_of(place: str, project: str, *, offline: bool = False) -> list[Offer]:
     """The wheels at ``place``: a directory (with SHA256SUMS, if it has one) or a simple index.
 
-    Raises :class:`ConfigError` when it is neither or cannot be read.
+    ``offline``: an index is not asked, and has none. Raises :class:`ConfigError` when it is neither
+    or cannot be read.
     """
     if re.match(r"https?://", place):
-        return _index(place, project)
+        return [] if offline else _index(place, project)
     folder = Path(place).expanduser()
     try:
         sums = _sums(folder / _SUMS)
@@ -111,6 +112,16 @@ def obtain_offer(offer: Offer, cache: Cache) -> Path:
         part.replace(path)
 
     if not path.is_file():
+        if cache.offline:
+            raise LockError(
+                f"{offer.file} is not here, and nothing is fetched",
+                advice="Leave --offline out, or name a directory that has it under 'prebuilt'.",
+            )
+        if not offer.place.startswith("https://"):
+            raise AuditError(
+                f"{offer.file}: its index points to {offer.place[:200]}, which is not https",
+                advice="Download it yourself, put it into a directory, and name that directory.",
+            )
         source = Source(file=offer.file, url=offer.place.partition("#")[0], size=offer.size)
         part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
         obtain(offer.file, Tool(version="prebuilt", sources=(source,)), part, keep)

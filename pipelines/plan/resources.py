@@ -212,6 +212,8 @@ def _wanted(
         spare = spec.pop("spare")
         spec["names"] = [tool for tool in dict.fromkeys(listed) if tool not in spare]
         spec["python"] = layout.python
+        if recipe.kind != "wheel":  # it is for no Python
+            spec["release"] = ""
         return Wanted(resource.id, resource.why, spec, {}, resource.summary(spec))
     entries = _entries(named, lists, lock, place)
     tools = list(entries.values())

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, Literal, get_args
 
 from rich.markup import escape
-from rich.table import Table
 
 from pipelines.config import ROOT, Config
 from pipelines.console import console, say
 from pipelines.errors import ConfigError
 from pipelines.plan import gpus
+from pipelines.plan.columns import print_columns
 from pipelines.plan.hostfacts import GIB, HostFacts
 from pipelines.plan.matrix import Ground, Judged, expand, judge
 from pipelines.plan.matrix import select as pick
@@ -35,6 +35,9 @@ FORMATS: tuple[str, ...] = get_args(Format)
 #: Of jobs that one matrix of GitHub Actions may have:
 #: https://docs.github.com/en/actions/reference/limits
 GHA_MOST = 256
+_COLUMNS = ("cell", "verdict", "archs", "jobs", "memory", "core h", "time", "path", "cached")
+#: Columns that a narrow terminal goes without, the first first.
+_SPARE = ("cached", "path", "core h", "memory", "jobs", "time")
 #: What a plan ends with that has not one cell to build.
 NOTHING = ConfigError.exit_code
 
@@ -67,6 +70,7 @@ def run_plan(
     name = host or settings.default.host
     here = settings.host(name).kind == "local" and sys.platform != "win32"
     chosen = load_recipe(recipe or settings.default.recipe, version=version)
+    _check(chosen, torch, jobs)
     kept = cache or Cache(load_lock())
     ground = lay_ground(chosen, kept, facts or HostFacts.local(), jobs=jobs)
     rows = plan(chosen, ground, select=select, python=python, torch=torch, cuda=cuda, archs=archs)
@@ -82,6 +86,16 @@ def run_plan(
         print_table(chosen, ground, rows, have, ways)
     done = any(possible(row, ways[row.cell.id]) for row in rows)
     return 0 if chosen.strategy == "skip" or done else NOTHING
+
+
+def _check(recipe: Recipe, torch: str | None, jobs: int | None) -> None:
+    """Raise :class:`ConfigError` for what ``invoke build`` would not take either."""
+    if torch and recipe.torch is None:
+        raise ConfigError(
+            f"--torch {torch}: {recipe.name} is built without torch", advice="Leave it out."
+        )
+    if jobs is not None and jobs < 1:
+        raise ConfigError(f"--jobs {jobs}: expected 1 or more", advice="Leave it out: all cores.")
 
 
 def decisions(
@@ -269,33 +283,46 @@ def print_table(
 ) -> None:
     """For people: a line for each cell, then why cells were rejected."""
     host = ground.host
-    say(f"{recipe.name} {recipe.version}  ({recipe.kind}, strategy: {recipe.strategy})", "bold")
+    name = " ".join(filter(None, (recipe.name, recipe.version)))
+    say(f"{name}  ({recipe.kind}, strategy: {recipe.strategy})", "bold")
     if recipe.strategy == "skip":
         say(recipe.skip, "yellow")
         return
     memory = f"{host.memory / GIB:.0f} GiB of memory"
     memory += f", {host.commit / GIB:.0f} GiB to reserve" if host.commit else ""
     say(f"on {host.origin}: {host.cores} cores, {memory}")
-    table = Table(box=None, pad_edge=False, header_style="bold")
-    table.add_column("cell", no_wrap=True)
-    table.add_column("archs", overflow="fold", min_width=9)
-    for column in ("jobs", "memory", "core h", "time", "path"):
-        table.add_column(column, no_wrap=True)
-    for column in ("here", "verdict"):
-        table.add_column(column)
-    for row in rows:
-        table.add_row(*_cells(row, have.get(row.cell.id, {}), ways[row.cell.id]))
-    console.print(table, soft_wrap=False)
+    texts = [_cells(row, have.get(row.cell.id, {}), ways[row.cell.id]) for row in rows]
+    lines = [dict(zip(_COLUMNS, line, strict=True)) for line in texts]
+    without = print_columns(console, lines, fold=["archs"], wrap=["verdict"], spare=_SPARE)
+    if without:
+        say(f"No room here for: {', '.join(without)}; --format json has everything.", "dim")
     _print_findings(rows)
     _print_ways(rows, ways)
+    say(
+        "jobs: compile units at a time x nvcc's threads; path: characters of the longest file; "
+        "cached: files of the CUDA toolkit, or a wheel of a run.",
+        "dim",
+    )
     if ground.names is None:
         say("The source is not in the cache yet: path lengths are not known.", "dim")
     if (cost := recipe.cost(recipe.cuda)) is not None:
         say(f"Times and memory are estimates: {cost.basis}.", "dim")
-    taken = sum(isinstance(w, Decision) and w.action == "prebuilt" for w in ways.values())
-    good = sum(possible(row, ways[row.cell.id]) for row in rows) - taken
+    taken = sum(_taken(ways, row) for row in rows)
+    built = [row for row in rows if possible(row, ways[row.cell.id]) and not _taken(ways, row)]
+    good = len(built)
     more = f", {taken} are there prebuilt" if taken else ""
+    if unpinned := sum(_unpinned(row) for row in built):
+        more += f"; {unpinned} of them once toolchain.lock.yaml has what it lacks"
     say(f"{good} of {len(rows)} cells can be built{more}", "green" if good + taken else "red")
+
+
+def _taken(ways: Mapping[str, Decision | str], row: Judged) -> bool:
+    way = ways[row.cell.id]
+    return isinstance(way, Decision) and way.action == "prebuilt"
+
+
+def _unpinned(row: Judged) -> bool:
+    return any(finding.rule == "tool-not-pinned" for finding in row.findings)
 
 
 def _print_ways(rows: Sequence[Judged], ways: Mapping[str, Decision | str]) -> None:
@@ -323,6 +350,7 @@ def _cells(row: Judged, here: dict[str, Any], way: Decision | str) -> list[str]:
         verdict = "[green]prebuilt[/green]"
     return [
         escape(row.cell.id),
+        verdict,
         escape(str(row.archs.effective if row.archs else row.cell.archs)),
         f"{budget.jobs} x {budget.threads}" if budget else "?",
         f"{budget.peak / GIB:.0f} GiB" if budget else "?",
@@ -330,7 +358,6 @@ def _cells(row: Judged, here: dict[str, Any], way: Decision | str) -> list[str]:
         duration(budget.wall_seconds) if budget else "?",
         f"{len(longest.path)}" if longest else "?",
         "wheel" if here.get("wheel") else f"CUDA {here.get('toolkit_files', '0/0')}",
-        verdict,
     ]
 
 

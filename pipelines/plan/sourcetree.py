@@ -193,6 +193,15 @@ def _inside(name: str) -> str:
     return name.partition("/")[2]
 
 
+def cache_key(recipe: Recipe) -> str | None:
+    """The sha256 under which the cache keeps the source; ``None`` for a directory here."""
+    if isinstance(recipe.source, PathSource):
+        return None
+    if isinstance(recipe.source, FileSource):
+        return recipe.source.sha256
+    return _git_key(recipe, recipe.source)
+
+
 def _git_key(recipe: Recipe, source: GitSource) -> str:
     """Names what comes out: the commit, and what is taken of it."""
     parts = (source.commit, *source.submodules, str(source.directory), "-", *recipe.exclude)

@@ -26,6 +26,7 @@ _VCVARS = (
     r"C:\VS\VC\Auxiliary\Build\vcvarsall.bat",
     r"C:\Program Files*\Microsoft Visual Studio\20*\*\VC\Auxiliary\Build\vcvarsall.bat",
 )
+_PYTHON = "WCW_PYTHON"
 _MARK = "--- environment follows ---"
 
 
@@ -52,16 +53,19 @@ def compiler_environment(toolset: str = "") -> dict[str, str]:
     lines = [
         f'@call "{find_vcvars()}" x64{asked}',
         f"@echo {_MARK}",
-        f'@"{sys.executable}" -c "{tell}"',
+        f'@"%{_PYTHON}%" -c "{tell}"',
     ]
     script.write_text("\r\n".join(lines) + "\r\n", "utf-8")
     try:
+        # In a variable: cmd reads the file in a code page that need not know every path.
+        os.environ[_PYTHON] = sys.executable
         code, output = process.capture(["cmd", "/c", str(script)], timeout=120)
     finally:
+        os.environ.pop(_PYTHON, None)
         script.unlink(missing_ok=True)
     if code or _MARK not in output:
         raise RuntimeError(f"vcvarsall.bat left with {code}: {output[-1000:]}")
-    return dict(json.loads(output.partition(_MARK)[2]))
+    return {k: v for k, v in json.loads(output.partition(_MARK)[2]).items() if k != _PYTHON}
 
 
 def unpack_source(archive: str, target: str) -> None:

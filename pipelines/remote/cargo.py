@@ -249,8 +249,12 @@ def _told(line: bytes, result: dict[str, Any]) -> Generator[bytes, None, None]:
     if not line.startswith(b"{"):
         yield line
         return
-    with contextlib.suppress(ValueError, OSError):
+    try:
         path = json.loads(line).get("executable")
+    except ValueError:
+        yield line
+        return
+    with contextlib.suppress(OSError):
         if path:
             size = os.stat(path).st_size  # noqa: PTH116 - a host's path, as a string
             result["programs"].append({"path": path, "size": size, "sha256": files.sha256(path)})

@@ -42,7 +42,7 @@ def server(
         variables |= {**environment, **address, "SCCACHE_CONF": str(directory / "none.toml")}
         variables |= {"SCCACHE_START_SERVER": "1", "SCCACHE_NO_DAEMON": "1"}
         variables["SCCACHE_IDLE_TIMEOUT"] = _IDLE
-        stack.callback((directory / _LOG).unlink, missing_ok=True)
+        stack.callback(_forget, directory / _LOG)
         with (directory / _LOG).open("wb") as log:
             started = subprocess.Popen(
                 [executable],
@@ -60,9 +60,19 @@ def server(
         _come_up(started, address, directory / _LOG)
         note = directory / _ADDRESS
         note.write_text(json.dumps(address), "utf-8")
-        stack.callback(note.unlink, missing_ok=True)
+        stack.callback(_forget, note)
         stack.callback(_farewell, executable, address, started)
         yield address
+
+
+def _forget(path: pathlib.Path) -> None:
+    """Remove a file, if that can be done.
+
+    Windows refuses while a compiler that is just ending, or a scanner, has it open: no reason to
+    lose a build that has gone well.
+    """
+    with contextlib.suppress(OSError):
+        path.unlink()
 
 
 def _free_port() -> int:
@@ -89,13 +99,15 @@ def answers(address: dict[str, str]) -> bool:
     try:
         if port := address.get("SCCACHE_SERVER_PORT"):
             socket.create_connection(("127.0.0.1", int(port)), timeout=1).close()
-        elif sys.platform != "win32":
+            return True
+        if sys.platform != "win32":
             with socket.socket(socket.AF_UNIX) as line:
                 line.settimeout(1)
                 line.connect(address["SCCACHE_SERVER_UDS"])
+                return True
     except (OSError, ValueError, KeyError):
-        return False
-    return True
+        pass
+    return False
 
 
 def _farewell(executable: str, address: dict[str, str], server: subprocess.Popen[bytes]) -> None:

@@ -8,6 +8,7 @@ would see only the base: so the new one is told its directories by a ``.pth`` fi
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import pathlib
@@ -81,7 +82,8 @@ def _steps(
     python = str(venv / ("Scripts/python.exe" if _WINDOWS else "bin/python"))
     uv = [spec["installer"], *_UV]
     if system or not spec["installer"]:
-        bare = ["--without-pip"] if system else []
+        # The given one's pip is seen in the new one; an environment that uv made has none.
+        bare = ["--without-pip"] if system and _has_pip(spec["python"]) else []
         yield "venv", [spec["python"], "-m", "venv", *bare, str(venv)]
     else:
         yield "venv", [*uv, "venv", "--python", spec["python"], str(venv)]
@@ -109,6 +111,12 @@ def _steps(
             f"--junitxml={junit}",
         ],
     )
+
+
+def _has_pip(python: str) -> bool:
+    with contextlib.suppress(OSError):  # the step that starts it says what is wrong
+        return process.capture([python, "-c", "import pip"], timeout=120)[0] == 0
+    return True
 
 
 def _see(python: str, venv: pathlib.Path) -> None:

@@ -6,17 +6,19 @@ import re
 import sqlite3
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from pipelines.errors import ConfigError, SmokeError, StorageError, TimeUpError
+from pipelines.reports import text
 from pipelines.reports.failures import failures
 from pipelines.reports.figures import capabilities, figures
 from pipelines.reports.files import files
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Suite
-from pipelines.reports.read import line, mapping, number, rows, texts
+from pipelines.reports.read import block, line, mapping, number, rows, texts
 from pipelines.reports.timeline import read_timeline
 from pipelines.reports.views import CaseView, Cell, Check, RunView, StageView, Verdict
 from pipelines.run import Run, StageRecord
@@ -34,6 +36,7 @@ EVIDENCE = {
 _GPU, _WARNING = re.compile(r"gpu\d{0,3}_name"), re.compile(r"warning\d{1,3}")
 _CASES = 20_000
 _SUITE_FACTS = 200
+_SEEN = 5  # seconds of a build that nobody misses
 
 
 def load_view(run: Run) -> RunView:
@@ -45,9 +48,13 @@ def load_view(run: Run) -> RunView:
     try:
         facts, records = run.facts(), list(run.stages().values())
     except (sqlite3.Error, ValueError, TypeError, StorageError) as error:
+        there = (run.path / "record.sqlite").is_file()
         raise ConfigError(
             f"{run.path} holds no record that can be read: {line(error)}",
-            advice="Name the directory of a run: it holds record.sqlite.",
+            advice="Its record.sqlite is damaged or of another version: report.html and junit.xml "
+            "there, if any, are as they were made. Copy the run anew, or build again."
+            if there
+            else "Name the directory of a run: it holds record.sqlite.",
         ) from error
     stages = [
         StageRecord(str(s.name), s.state, number(s.started) or 0.0, number(s.seconds), mapping(d))
@@ -55,6 +62,14 @@ def load_view(run: Run) -> RunView:
         for d in [s.detail]
     ]
     return _view(run, facts, stages)
+
+
+def load_any(run: Run) -> RunView:
+    """As :func:`load_view`; a record that cannot be read is an unfinished run that says so."""
+    try:
+        return load_view(run)
+    except ConfigError as error:
+        return replace(_view(run, {}, []), headline=line(error.message))
 
 
 def _view(run: Run, facts: dict[str, Any], stages: list[StageRecord]) -> RunView:
@@ -66,9 +81,10 @@ def _view(run: Run, facts: dict[str, Any], stages: list[StageRecord]) -> RunView
             for key in ("host", "recipe", "version", "python", "torch", "cuda", "archs")
         }
     )
-    shown = _stages(stages)
-    verdict, headline = _verdict(shown)
     build = details.get("build", {})
+    timeline = read_timeline(build.get("timeline"))
+    shown = _stages(stages, timeline.end if timeline else 0.0)
+    verdict, headline = _verdict(shown)
     reasons = Counter(line(c.message) for c in suite.cases if c.outcome == "skipped")
     gpu = next((line(v) for k, v in suite.properties.items() if _GPU.fullmatch(k)), "")
     return RunView(
@@ -76,11 +92,11 @@ def _view(run: Run, facts: dict[str, Any], stages: list[StageRecord]) -> RunView
         created=line(facts.get("created"), 40),
         verdict=verdict,
         headline=headline,
-        caveats=(*unread, *_caveats(facts, suite, details)),
+        caveats=(*unread, *_taken_up(stages, shown), *_caveats(facts, suite, details)),
         cell=cell,
         gpu=gpu,
         stages=shown,
-        timeline=read_timeline(build.get("timeline")),
+        timeline=timeline,
         failures=failures(stages, suite.cases, cell.recipe, run.path),
         cases=tuple(
             CaseView(line(c.name), line(c.classname, 120), c.outcome, c.seconds, line(c.message))
@@ -100,22 +116,37 @@ def _view(run: Run, facts: dict[str, Any], stages: list[StageRecord]) -> RunView
     )
 
 
-def _stages(stages: Sequence[StageRecord]) -> tuple[StageView, ...]:
-    """Those of the record in their order, then those that were not reached."""
+def _stages(stages: Sequence[StageRecord], compiled: float) -> tuple[StageView, ...]:
+    """Those of the record in their order, then those that were not reached.
+
+    A build goes on without the command that began it: it took at least the ``compiled`` seconds
+    of its timeline, though the record has those of the last command.
+    """
     made = [
         StageView(
             line(s.name, 40),
             line(s.state, 20),
             s.started,
-            s.seconds,
+            max(s.seconds, compiled) if s.seconds is not None and s.name == "build" else s.seconds,
             line(s.detail.get("error"), 600),
             line(s.detail.get("advice"), 600),
             line(s.detail.get("kind"), 40),
+            _said(s.detail),
         )
         for s in stages[:50]
     ]
     reached = {stage.name for stage in made}
     return (*made, *(StageView(name, "not reached") for name in STAGES if name not in reached))
+
+
+def _said(detail: dict[str, Any]) -> str:
+    """Why a stage ended, in a sentence: what the diagnosis says, else how its error begins.
+
+    What follows in an error is the end of the log: the failures tell it.
+    """
+    return line(detail.get("diagnosis")) or line(
+        block(detail.get("error")).partition("\n")[0].rstrip(": ")
+    )
 
 
 def _verdict(stages: Sequence[StageView]) -> tuple[Verdict, str]:
@@ -138,18 +169,30 @@ def _halted(stage: StageView) -> tuple[Verdict, str]:
         return "unfinished", f"{stage.name} has no outcome: it is going on, or was killed"
     if stage.state == "interrupted":
         return "unfinished", f"{stage.name} was interrupted"
-    return "failed", f"{stage.name} {stage.state}: {stage.error or 'and nothing more was said'}"
+    return "failed", f"{stage.name} {stage.state}: {stage.said or 'and nothing more was said'}"
 
 
 def _smoke(path: Path, test: dict[str, Any]) -> tuple[Suite, list[str]]:
     """The smoke suite of this run's test, and what must be said where it cannot be read."""
     smoke = path / "smoke.xml"
-    if not test.get("outcomes") or not smoke.is_file() or smoke.is_symlink():
+    if not test.get("outcomes"):
         return Suite(""), []
+    if not smoke.is_file() or smoke.is_symlink():
+        return Suite(""), ["smoke.xml is not here: smoke cases and figures are not told"]
     try:
         return read_pytest(smoke.read_bytes()), []
     except SmokeError as error:
         return Suite(""), [line(error.message)]
+
+
+def _taken_up(stages: Sequence[StageRecord], shown: Sequence[StageView]) -> list[str]:
+    """Says where a build's time is not that of the command which the record tells of."""
+    return [
+        f"the build went on without a command: it took {text.seconds(view.seconds)}, and the last "
+        f"command saw {text.seconds(stage.seconds)} of it"
+        for stage, view in zip(stages, shown, strict=False)
+        if stage.seconds is not None and view.seconds and view.seconds - stage.seconds > _SEEN
+    ]
 
 
 def _caveats(facts: dict[str, Any], suite: Suite, details: dict[str, Any]) -> list[str]:
@@ -165,7 +208,7 @@ def _caveats(facts: dict[str, Any], suite: Suite, details: dict[str, Any]) -> li
     if facts.get("publishable") is False:
         said.append("this host's wheels are not for publishing")
     said += texts(build.get("healed"), 10)
-    said += [f"an attempt was lost: {text}" for text in texts(build.get("lost"), 10)]
+    said += [f"an attempt was lost: {why}" for why in texts(build.get("lost"), 10)]
     return said
 
 

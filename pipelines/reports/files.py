@@ -39,6 +39,7 @@ def files(path: Path) -> tuple[FileView, ...]:
     made += [
         FileView(line(name), int(number(row.get("size")) or 0), line(row.get("sha256"), 64), note)
         for name, row in known.items()
+        if name not in NOT_TOLD
         for note in ["not here; as manifest.json says"]
     ]
     return tuple(sorted(made[:_MOST], key=lambda row: row.path))

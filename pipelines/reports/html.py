@@ -219,6 +219,7 @@ def _environment() -> jinja2.Environment:
         "number": text.number,
         "percent": text.percent,
         "when": when,
+        "clock": lambda said: said.replace("T", " ").replace("+00:00", " UTC"),
     }
     made.globals |= {
         "charts": charts,

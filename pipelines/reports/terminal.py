@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
@@ -56,11 +55,13 @@ def _one(view: RunView) -> Group:
 def _failure(failure: Failure) -> list[RenderableType]:
     head = Text("  ✗ ", style="red")
     head.append(_shown(failure.title), style="red")
-    said = failure.message.splitlines()[0] if failure.message else ""
-    rows: list[RenderableType] = [head]
-    if said:
-        rows.append(Padding(Text(_shown(said[:300]), style="dim"), (0, 0, 0, 4)))
-    return rows
+    said = failure.message.splitlines()[:1]
+    found = failure.excerpt
+    if found is not None and found.mark:
+        said.append(f"{found.source}, line {found.mark}: {found.lines[found.mark - found.first]}")
+    # Lines that begin with their indent: a Padding would cut them off at the terminal's edge.
+    rows = [Text(_shown(f"    {text[:300].rstrip(': ')}"), style="dim") for text in said]
+    return [head, *rows]
 
 
 def _note(view: RunView, stage: str) -> str:
@@ -85,9 +86,10 @@ def _many(views: Sequence[RunView]) -> Table:
     for view in views:
         word, style = _STYLES[view.verdict]
         name = f"{view.cell.package} for {view.cell.label}"
+        what = _shown(f"{name} on {view.cell.host}" if view.cell.host else name)
         table.add_row(
             Text(word, style=style),
-            Text(_shown(f"{name} on {view.cell.host}" if view.cell.host else name)),
+            Text.assemble(what, "\n", (_shown(view.id), "dim")),
             Text(text.seconds(view.seconds)),
             Text(text.size(view.wheels[0].size) if view.wheels else "-"),
             Text(_note(view, "test")),

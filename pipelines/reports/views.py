@@ -57,6 +57,8 @@ class StageView:
     error: str = ""
     advice: str = ""
     kind: str = ""
+    said: str = ""
+    """Why it failed, in a sentence."""
 
 
 @dataclass(frozen=True, slots=True)

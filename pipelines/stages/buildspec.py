@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
 from typing import Any
 
 from pipelines.plan import compilecache, naming
@@ -12,6 +13,12 @@ from pipelines.plan.hostfacts import HostFacts
 from pipelines.plan.library import library_key, steps
 from pipelines.plan.sourcetree import EPOCH, names_if_here
 from pipelines.stages.work import Work
+
+#: Read by compilers: what a user has set there makes another wheel.
+_COMPILERS = (
+    *("CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CL", "_CL_", "LINK", "_LINK_"),
+    *("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "TORCH_CUDA_ARCH_LIST"),
+)
 
 
 def job_id(source: bytes, work: Work, environment: dict[str, str]) -> str:
@@ -27,8 +34,12 @@ def job_id(source: bytes, work: Work, environment: dict[str, str]) -> str:
         theirs = {w.id for w in work.wanted if w.spec["kind"] in ("distributions", "program")}
         rows = work.provisioned.detail["resources"]
         pins += [f"{row['id']}={row['found']}" for row in rows if row["id"] in theirs]
-    wheel = sorted(f"{key}={value}" for key, value in environment.items())
-    for text in (*pins, work.order.python, *wheel):
+    if work.host.existing is not None:  # this machine: its variables reach the compilers
+        pins += [f"{name}={os.environ[name]}" for name in _COMPILERS if name in os.environ]
+    wheel = sorted(f"{k}={v}" for k, v in environment.items() if not k.startswith("WCW_"))
+    library = work.recipe.library  # its flags are in no variable
+    crate = (library.model_dump_json(),) if library else ()
+    for text in (*pins, work.order.python, *wheel, *crate):
         digest.update(text.encode() + b"\0")
     return digest.hexdigest()[:12]
 

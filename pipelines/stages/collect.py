@@ -68,7 +68,7 @@ def write_manifest(work: Work) -> Path:
     kept += sorted((run.path / "library").glob("*"))
     names = ("build.log", "smoke.log", "smoke.xml", "junit.xml", "report.html", "summary.md")
     kept += [run.path / name for name in names]
-    tools = {tool for wanted in work.wanted for tool in wanted.uploads}
+    tools = facts.get("tools") or {}  # none of a wheel that was taken
     lock = work.cache.lock
     manifest = {
         "schema": _SCHEMA,

@@ -81,8 +81,7 @@ class Job:
                 if now["attempt"] == self.attempt:
                     if now["state"] == "ended":
                         self._remember()
-                        yield self._outcome(now["result"])
-                        return
+                        break
                     if now["state"] == "lost" and self._counted != self.attempt:
                         self._lose(self._why(now))
                 self._begin()
@@ -92,6 +91,8 @@ class Job:
                 self._lose(error.message)
             except HostError as error:
                 self._wait(error)
+        # Not above: a RuntimeError of the job's own function is its result, not a lost attempt.
+        yield self._outcome(now["result"])
 
     def _prepare(self) -> None:
         """Take up what a process before this one left, or see what is to be done anew."""

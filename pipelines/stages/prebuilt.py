@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 from pipelines.console import safe, say
 from pipelines.errors import AuditError, LockError, PipelineError
 from pipelines.plan.matrix import Cell
-from pipelines.plan.offers import Offer, obtain_offer
+from pipelines.plan.offers import Offer, obtain_offer, offers_of
 from pipelines.plan.prebuilt import Decision, decide, examine, platforms_of, unstated
 from pipelines.run import disk_errors
 from pipelines.stages.audit import as_rows
@@ -45,7 +46,8 @@ def take_prebuilt(work: Work, detail: dict[str, Any]) -> list[Path] | None:
         detail["origin"] = "built"
         return None
     cell, platforms = _cell(work), platforms_of(windows=work.host.capabilities.windows)
-    decision = decide(work.recipe, cell, platforms=platforms)
+    look = partial(offers_of, offline=work.cache.offline)
+    decision = decide(work.recipe, cell, platforms=platforms, look=look)
     refused: dict[str, str] = {}
     detail["refused"] = refused
     last: PipelineError | None = None

@@ -14,12 +14,13 @@ from pipelines.console import console, safe, say
 from pipelines.errors import ConfigError
 from pipelines.reports import markdown, terminal
 from pipelines.reports.compare import Comparison, compare
-from pipelines.reports.facts import load_view
+from pipelines.reports.facts import load_any, load_view
 from pipelines.reports.views import RunView
 from pipelines.run import Run, write_atomic
 
 _SHOWN = 60  # differences
 _MOST = 2000  # runs of one report
+_NAMED = 3  # of several, in an error
 
 
 def run_report(names: Sequence[str]) -> Path:
@@ -27,11 +28,12 @@ def run_report(names: Sequence[str]) -> Path:
 
     A name is one below ``out/``, ``latest`` (also where no name is given), the path of a run's
     directory, or of a directory of such. One run's page is ``report.html`` in its directory; that
-    of several stands beside the first one's directory. ``summary.md`` comes with it. Raises
-    :class:`ConfigError` for what is no run, ``StorageError`` when the page cannot be written.
+    of several stands beside the first one's directory, and tells of a damaged one that it is
+    damaged. ``summary.md`` comes with it. Raises :class:`ConfigError` for what is no run,
+    ``StorageError`` when the page cannot be written.
     """
     runs = [run for name in (names or ["latest"]) for run in find(name)]
-    views = [load_view(run) for run in runs]
+    views = [load_view(run) if len(runs) == 1 else load_any(run) for run in runs]
     folder = runs[0].path if len(runs) == 1 else runs[0].path.parent
     page = write(views, folder)
     console.print(terminal.render(views))
@@ -48,8 +50,10 @@ def run_compare(before: str, after: str) -> int:
     found = [find(name) for name in (before, after)]
     for name, runs in zip((before, after), found, strict=True):
         if len(runs) != 1:
+            last = ", ".join(run.id for run in runs[-_NAMED:])
             raise ConfigError(
-                f"{name} holds {len(runs)} runs, one is expected", advice="Name one of them."
+                f"{name} holds {len(runs)} runs, one is expected",
+                advice=f"Name one of them, such as {last}.",
             )
     seen = compare(load_view(found[0][0]), load_view(found[1][0]))
     show(seen)
@@ -62,9 +66,19 @@ def find(name: str) -> list[Run]:
     if (path / "record.sqlite").is_file():
         return [Run(path.resolve())]
     kept = sorted(p.parent for p in path.glob("*/record.sqlite") if not p.parent.is_symlink())
-    return [Run(one.resolve()) for one in kept[:_MOST]] or [
-        Run.find(ROOT / load_config().out, name)
-    ]
+    if kept:
+        return [Run(one.resolve()) for one in kept[:_MOST]]
+    is_path = len(path.parts) > 1
+    out = ROOT / load_config().out if not is_path else None
+    if out is not None and ((out / name).exists() or not path.exists()):
+        return [Run.find(out, name)]
+    why = (
+        "neither it nor a directory in it holds" if path.is_dir() else "there is no directory with"
+    )
+    raise ConfigError(
+        f"no run in {path}: {why} record.sqlite",
+        advice="Name a run below out/, the directory of a run, or a directory of runs.",
+    )
 
 
 def write(views: Sequence[RunView], folder: Path) -> Path:

@@ -169,7 +169,7 @@ def good(out: Path, *, slower: float = 1.0, size: int = 4000, seed: int = 1, **c
     stage(
         run,
         "build",
-        seconds=700.0 * slower,
+        seconds=900.0 * slower,
         jobs=6,
         timeline=told,
         environment=environment,
@@ -200,7 +200,7 @@ def failed_build(out: Path, **changes: Any) -> Run:
         run,
         "build",
         "failed",
-        140.0,
+        260.0,
         jobs=6,
         tail=log[-60:],
         timeline=timeline(20),

@@ -18,6 +18,8 @@ from pipelines.hosts.transports.popen import PopenStream
 if sys.platform == "win32":
     pytest.skip("the fake sccache is a POSIX script", allow_module_level=True)
 
+pytestmark = pytest.mark.faults
+
 WORD = "word-that-is-not-shown"
 # It writes down what its server was given, and whether the build was given it too.
 SCCACHE = """#!{python}

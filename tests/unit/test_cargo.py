@@ -324,3 +324,25 @@ def test_kernels_go_through_the_compile_cache(tmp_path: Path, make: Make) -> Non
     second, log = run(spec)
     assert (second["cache"]["hits"], second["cache"]["misses"]) == (3, 0), log
     assert compilecache.stats("", cache["directory"])["bytes"] > 0
+
+
+def test_the_key_has_what_the_kernels_are() -> None:
+    """A library of fewer kernels must not be taken for one of all."""
+    assert RECIPE.library is not None
+    keys = {
+        library_key(RECIPE.model_copy(update={"library": library}), "0", cuda="12.8", arch="89")
+        for library in (
+            RECIPE.library,
+            RECIPE.library.model_copy(update={"sources": ("kernels/a.cu",)}),
+            RECIPE.library.model_copy(update={"directory": "elsewhere"}),
+            RECIPE.library.model_copy(update={"flags": ("-O0",)}),
+        )
+    }
+    assert len(keys) == 4
+
+
+def test_only_cargos_messages_are_kept_out_of_the_log() -> None:
+    result: dict[str, Any] = {"programs": []}
+    assert [*cargo._told(b'{"reason":"build-finished"}\n', result)] == []
+    for line in (b"{ no JSON }\n", b"warning: x\n"):
+        assert [*cargo._told(line, result)] == [line]

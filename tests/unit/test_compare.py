@@ -47,7 +47,7 @@ def test_slower(base: RunView, out: Path) -> None:
     kinds = {d.kind for d in seen.worse}
     assert kinds == {"stage", "compile unit", "speed"}
     build = row(base, slow, "stage", "build")
-    assert (build.before, build.after, build.ratio) == ("11 min 40 s", "17 min 30 s", 1.5)
+    assert (build.before, build.after, build.ratio) == ("15 min 00 s", "22 min 30 s", 1.5)
     assert seen.exit_code == WORSE
     assert compare(slow, base).exit_code == 0
     assert {d.judgement for d in compare(slow, base).differences} == {"better"}

@@ -217,6 +217,34 @@ def test_the_server_lives_as_long_as_the_block(tmp_path: Path, fake: str) -> Non
     assert sorted(p.name for p in (tmp_path / "cache").iterdir()) == ["in-use"]
 
 
+def test_without_an_address_nobody_is_asked(
+    tmp_path: Path, fake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """On Windows, too: sccache would ask, start or stop the one at its default port."""
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(sccache, "tell", lambda *_: pytest.fail("sccache was called"))
+    assert not sccache.answers({})
+    assert not sccache.answers({"SCCACHE_SERVER_UDS": str(tmp_path)})
+    assert not sccache.stop(fake, tmp_path)
+    assert compilecache.stats(fake, str(tmp_path)) == {"entries": 0, "bytes": 0}
+
+
+def test_files_that_somebody_holds_open_are_no_reason_to_lose_a_build(
+    tmp_path: Path, fake: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Path.unlink
+
+    def held(path: Path, missing_ok: bool = False) -> None:
+        if path.name in ("server.log", "server.json"):
+            raise PermissionError(13, "used by another process", str(path))
+        real(path, missing_ok=missing_ok)
+
+    monkeypatch.setattr(Path, "unlink", held)
+    with compilecache.running(told(tmp_path, fake), tmp_path / "src") as made:
+        assert made.environment
+    assert not children()
+
+
 def test_a_build_that_raises_leaves_no_server(tmp_path: Path, fake: str) -> None:
     with (
         pytest.raises(RuntimeError, match="the build"),

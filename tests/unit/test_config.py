@@ -270,3 +270,14 @@ def test_wrong_recipe(tmp_path: Path, old: str, new: str, said: str) -> None:
     assert said in caught.value.message
     assert "mine.yaml" in caught.value.message
     assert caught.value.advice
+
+
+def test_a_token_in_an_endpoint_is_not_repeated(tmp_path: Path) -> None:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(
+        "hosts: {}\ncompile_cache: {kind: webdav, endpoint: 'https://dav.example/?token=word'}\n"
+    )
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    assert "endpoint" in caught.value.message
+    assert "word" not in caught.value.message

@@ -173,7 +173,9 @@ def nvcc(tmp_path: Path, release: str) -> dict[str, Any]:
 
 
 def test_a_program_that_is_there(tmp_path: Path) -> None:
-    assert program.check(nvcc(tmp_path, "13.0")) == {"ok": True, "found": "release 13.0,"}
+    found = program.check(nvcc(tmp_path, "13.0"))
+    line = "Cuda compilation tools, release 13.0, V13.0.48"
+    assert found == {"ok": True, "found": line}, "the whole version: it decides what is compiled"
     other = nvcc(tmp_path, "12.4")
     found = program.check(other)
     assert not found["ok"]
@@ -183,6 +185,9 @@ def test_a_program_that_is_there(tmp_path: Path) -> None:
     assert "ask for it with --cuda" in program.plan(other)
     with pytest.raises(RefusedError, match="as it is there"):
         program.apply(other)
+
+
+RELEASE = "{}.{}".format(*sys.version_info)
 
 
 def environment(tmp_path: Path, torch: str | None, cuda: str = "13.0") -> dict[str, Any]:
@@ -199,7 +204,7 @@ def environment(tmp_path: Path, torch: str | None, cuda: str = "13.0") -> dict[s
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nPYTHONPATH={site} exec {sys.executable} -S "$@"\n')
     python.chmod(0o755)
-    asked = {"torch": "2.11", "cuda": "13.0"}
+    asked = {"torch": "2.11", "cuda": "13.0", "release": RELEASE}
     return {"names": ["ninja", "torch"], "python": str(python), **asked}
 
 
@@ -229,6 +234,26 @@ def test_distributions_that_are_not(
         distributions.apply(spec)
     assert advice in caught.value.advice
     assert advice in distributions.plan(spec)
+
+
+def test_a_python_of_another_release_is_refused(tmp_path: Path) -> None:
+    """Its wheel would be one for itself, in a run that says it is for the other."""
+    spec = environment(tmp_path, "2.11.0+cu130") | {"release": "3.99"}
+    told = distributions.check(spec)
+    assert not told["ok"]
+    assert told["found"].endswith(f"that is Python {RELEASE}")
+    with pytest.raises(RefusedError) as caught:
+        distributions.apply(spec)
+    assert f"--python {RELEASE}" in caught.value.advice
+    assert distributions.check(spec | {"release": ""})["ok"]
+
+
+def test_only_wheels_are_for_one_python() -> None:
+    assert wanted(LINUX)["environment"]["release"] == "3.12"
+    crate = for_cell(load_recipe("candle-flash-attn"))
+    made = wanted_resources(load_resources(EXISTING_FILE), crate, load_lock(), LINUX)
+    (spec,) = (one.spec for one in made if one.id == "environment")
+    assert spec["release"] == ""
 
 
 # -- how a build used the machine ------------------------------------------------------------------

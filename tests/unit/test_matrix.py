@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import dataclasses
+import io
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
+from rich.console import Console
 
 from pipelines.config import CONFIG_FILE, load_config
 from pipelines.console import console
@@ -226,6 +229,32 @@ def test_the_table_says_why_not(cache: Cache) -> None:
     assert "0 of 1 cells can be built" in said
 
 
+def wide(cache: Cache, monkeypatch: pytest.MonkeyPatch, width: int, *, terminal: bool) -> str:
+    out = io.StringIO()
+    made = Console(
+        file=out, width=width, force_terminal=terminal, soft_wrap=True, color_system=None
+    )
+    monkeypatch.setattr(show, "console", made)
+    run(cache, recipe="flash-attn", torch="2.8", python="3.12")
+    return out.getvalue()
+
+
+def test_no_width_cuts_a_name_or_a_verdict(cache: Cache, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = wide(cache, monkeypatch, 80, terminal=False)
+    assert re.search(r"^cp312-torch2\.8-cu126 +no: blackwell-cuda .*CUDA 0/12", said, re.MULTILINE)
+    for width in (110, 80, 60):
+        said = wide(cache, monkeypatch, width, terminal=True)
+        assert re.search(r"^cp312-torch2\.8-cu128 +yes ", said, re.MULTILINE)
+        assert "blackwell-cuda" in said
+        assert "\u2026" not in said
+        assert max(len(line) for line in said.splitlines() if line.startswith("cp31")) <= width
+
+
+def test_what_the_lock_lacks_is_counted(cache: Cache) -> None:
+    _, said = run(cache, recipe="flash-attn", torch="2.7", python="3.12")
+    assert "1 of 2 cells can be built; 1 of them once toolchain.lock.yaml has" in said
+
+
 def test_a_wheel_that_is_there_is_found(cache: Cache, tmp_path: Path) -> None:
     wheels = tmp_path / "out/run/wheels"
     wheels.mkdir(parents=True)
@@ -299,6 +328,9 @@ def test_every_recipe_has_a_plan(cache: Cache, name: str) -> None:
         ({"recipe": "flash-attn", "version": "2.8.4"}, "unknown version"),
         ({"recipe": "flash-attn", "select": "cp39-*"}, "no cell is called"),
         ({"recipe": "flash-attn", "archs": "RTX 9999"}, "is not known"),
+        ({"torch": "2.8"}, "built without torch"),
+        ({"jobs": 0}, "--jobs 0: expected 1 or more"),
+        ({"jobs": -3}, "--jobs -3: expected 1 or more"),
     ],
 )
 def test_what_is_not_understood(cache: Cache, flags: dict[str, str], said: str) -> None:

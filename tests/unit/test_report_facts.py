@@ -18,7 +18,7 @@ from hypothesis import strategies as st
 from pipelines import console
 from pipelines.errors import BuildError, ConfigError, TimeUpError
 from pipelines.reports import failures as failing
-from pipelines.reports.facts import load_view
+from pipelines.reports.facts import load_any, load_view
 from pipelines.reports.figures import figures, load_rules
 from pipelines.reports.files import files
 from pipelines.reports.html import render
@@ -62,7 +62,7 @@ DETAIL = st.fixed_dictionaries(
     ("sample", "verdict", "said"),
     [
         ("good", "passed", "built, audited and smoke-tested"),
-        ("failed_build", "failed", "build failed: the build left with exit code 1"),
+        ("failed_build", "failed", "build failed: line 60: cudafe++ of CUDA 12.9 crashes"),
         ("failed_smoke", "failed", "test failed: 1 of 13 smoke cases failed"),
         ("killed", "unfinished", "build has no outcome: it is going on, or was killed"),
     ],
@@ -71,6 +71,27 @@ def test_verdicts(tmp_path: Path, sample: str, verdict: str, said: str) -> None:
     view = load_view(getattr(samples, sample)(tmp_path))
     assert view.verdict == verdict
     assert view.headline.startswith(said)
+
+
+def test_an_error_is_told_without_the_log_that_follows(tmp_path: Path) -> None:
+    run = samples.good(tmp_path)
+    said = "the build left with exit code 2:\nnvcc -c a.cu -gencode arch=compute_80\nerror: no"
+    samples.stage(run, "build", "failed", error=said)
+    view = load_view(run)
+    assert view.headline == "build failed: the build left with exit code 2"
+    assert "nvcc -c a.cu" in view.failures[0].message
+
+
+def test_a_build_that_was_taken_up_took_all_of_its_time(tmp_path: Path) -> None:
+    run = samples.good(tmp_path)
+    whole = load_view(run)
+    detail = run.stages()["build"].detail
+    samples.stage(run, "build", seconds=30.0, **detail)
+    view = load_view(run)
+    assert view.timeline is not None
+    assert view.stage("build").seconds == view.timeline.end > 300  # type: ignore[union-attr]
+    assert "the last command saw 30 s of it" in view.caveats[0]
+    assert not [said for said in whole.caveats if "went on without" in said]
 
 
 def test_stages_that_are_missing_are_not_reached(tmp_path: Path) -> None:
@@ -218,6 +239,8 @@ def test_a_smoke_report_that_cannot_be_read_is_told(tmp_path: Path) -> None:
     view = load_view(run)
     assert view.cases == ()
     assert "no JUnit XML" in view.caveats[0]
+    (run.path / "smoke.xml").unlink()
+    assert load_view(run).caveats[0].startswith("smoke.xml is not here")
 
 
 def test_files_with_sha256(tmp_path: Path) -> None:
@@ -232,6 +255,10 @@ def test_a_wheel_that_is_not_the_manifests(tmp_path: Path) -> None:
     run = samples.good(tmp_path)
     samples.manifest(run)
     assert {file.note for file in files(run.path)} == {""}
+    told = json.loads((run.path / "manifest.json").read_bytes())
+    told["files"].append({"path": "report.html", "size": 1, "sha256": "0" * 64})
+    (run.path / "manifest.json").write_text(json.dumps(told))
+    assert "report.html" not in {file.path for file in files(run.path)}
     wheel = next(run.path.glob("wheels/*.whl"))
     wheel.write_bytes(bytes(3999) + b"x")
     assert files(run.path)[-1].note == "differs from manifest.json"
@@ -387,10 +414,14 @@ def test_secrets_stay_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_no_record_and_a_damaged_one(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="no record that can be read"):
-        load_view(Run(tmp_path))
+        load_view(Run(tmp_path / "none"))
     (tmp_path / "record.sqlite").write_bytes(b"not a database" * 100)
-    with pytest.raises(ConfigError, match="no record that can be read"):
+    with pytest.raises(ConfigError, match="no record that can be read") as caught:
         load_view(Run(tmp_path))
+    assert "damaged" in caught.value.advice
+    view = load_any(Run(tmp_path))
+    assert (view.verdict, view.id) == ("unfinished", tmp_path.name)
+    assert "no record that can be read" in view.headline
 
 
 @settings(suppress_health_check=[HealthCheck.function_scoped_fixture])

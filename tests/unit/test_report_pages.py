@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import dataclasses
 import hashlib
 import io
 import re
@@ -323,7 +324,7 @@ def test_a_summary_tells_the_failure(views: dict[str, RunView]) -> None:
     assert said.startswith("## ❌ failed: flash\\-attn 2.8.3")
     assert "cudafe\\-av" in said
     assert "> cudafe++ died with status" in said
-    assert "| build | failed | 2 min 20 s |" in said
+    assert "| build | failed | 4 min 20 s |" in said
 
 
 def test_a_summary_of_many(views: dict[str, RunView]) -> None:
@@ -394,6 +395,33 @@ def test_terminal(views: dict[str, RunView], monkeypatch: pytest.MonkeyPatch, ci
     out = io.StringIO()
     Console(file=out, width=100).print(terminal.render(list(views.values())))
     assert out.getvalue().count("failed") >= 3
+
+
+def test_nothing_of_a_failure_is_cut_off(views: dict[str, RunView]) -> None:
+    long = Failure("test", "test failed", "the smoke test: " + "word " * 40 + "the end")
+    shown = dataclasses.replace(
+        views["failed_build"], failures=(long, *views["failed_build"].failures)
+    )
+    for soft_wrap in (True, False):
+        out = io.StringIO()
+        Console(file=out, width=60, soft_wrap=soft_wrap).print(terminal.render([shown]))
+        said = " ".join(out.getvalue().split())
+        assert "word the end" in said
+        assert "build.log, line 60: " in said
+
+
+def test_many_runs_are_told_apart(views: dict[str, RunView]) -> None:
+    shown = [dataclasses.replace(views["good"], id=name) for name in ("run-1", "run-2")]
+    out = io.StringIO()
+    Console(file=out, width=80).print(terminal.render(shown))
+    assert "run-1" in out.getvalue()
+    assert "run-2" in out.getvalue()
+
+
+def test_a_page_of_many_says_when_they_began(views: dict[str, RunView]) -> None:
+    shown = [dataclasses.replace(views["good"], created=f"2026-01-0{n}") for n in (3, 1, 2)]
+    assert "begun 2026-01-01 to 2026-01-03" in pages.render(shown)
+    assert "begun" not in pages.render([dataclasses.replace(view, created="") for view in shown])
 
 
 def test_failures_without_anything_said() -> None:

@@ -61,12 +61,29 @@ def test_a_downloaded_run_needs_no_configuration(
     assert len(find(str(tmp_path / "there"))) == 2  # "latest" is no third one
 
 
-def test_what_is_no_run(out: Path, tmp_path: Path) -> None:
+def test_what_is_no_run(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     samples.good(out)
     with pytest.raises(ConfigError, match="no run 'nonsense'"):
         run_report(["nonsense"])
-    with pytest.raises(ConfigError, match="no run"):
+    with pytest.raises(ConfigError, match="there is no directory"):
         run_report([str(tmp_path / "empty")])
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(ConfigError, match="neither it nor a directory in it"):
+        run_report([str(tmp_path / "empty")])
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(ConfigError, match="neither it nor a directory in it"):
+        run_report(["empty"])
+
+
+def test_a_damaged_run_among_others_is_no_pass(out: Path) -> None:
+    samples.good(out, label="a")
+    broken = samples.good(out, label="b")
+    broken.close()
+    for file in broken.path.glob("record.sqlite*"):
+        file.write_bytes(b"damaged" * 500)
+    page = run_report([str(out)]).read_text()
+    assert "1 of 2 runs passed" in page
+    assert "no record that can be read" in page
 
 
 def test_a_directory_that_cannot_be_written(out: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -86,7 +103,7 @@ def test_compare_prints_and_judges(out: Path, capsys: pytest.CaptureFixture[str]
     assert run_compare(fast.id, slow.id) == WORSE
     said = capsys.readouterr().out
     assert "worse" in said
-    assert "11 min 40 s" in said
+    assert "15 min 00 s" in said
     assert run_compare(slow.id, str(fast.path)) == 0
     assert "nothing got worse" in capsys.readouterr().out
 
@@ -94,8 +111,9 @@ def test_compare_prints_and_judges(out: Path, capsys: pytest.CaptureFixture[str]
 def test_compare_wants_one_run_each(out: Path) -> None:
     samples.good(out, label="a")
     samples.good(out, label="b")
-    with pytest.raises(ConfigError, match="holds 2 runs"):
+    with pytest.raises(ConfigError, match="holds 2 runs") as caught:
         run_compare(str(out), "latest")
+    assert all(run.id in caught.value.advice for run in find(str(out)))
 
 
 def test_compare_writes_nothing(out: Path) -> None:

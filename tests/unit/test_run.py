@@ -81,6 +81,23 @@ def test_latest_moves_on(run: Run) -> None:
     assert {p.name for p in out.iterdir()} == {run.id, second.id, "latest"}
 
 
+def test_latest_moves_on_where_links_cannot_be_replaced(
+    run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Windows has it with links to directories."""
+    real = Path.replace
+
+    def replace(path: Path, target: Path) -> Path:
+        if target.is_symlink():
+            raise PermissionError(13, "Access is denied", str(path))
+        return real(path, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    second = Run.create(run.path.parent, "demo-cp311", {})
+    assert Run.open(run.path.parent).id == second.id
+    assert {p.name for p in run.path.parent.iterdir()} == {run.id, second.id, "latest"}
+
+
 @pytest.mark.parametrize("name", ["nope", "../x", "..", "", "a/b"])
 def test_unknown_run(run: Run, name: str) -> None:
     with pytest.raises(ConfigError, match="no run") as caught:

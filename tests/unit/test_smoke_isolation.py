@@ -6,6 +6,7 @@ import importlib.util
 import os
 import shutil
 import signal
+import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,7 +16,10 @@ from smoke_runs import Outcome, run, shipped, wheel
 
 from pipelines.remote import tester
 
-pytestmark = pytest.mark.skipif(os.name == "nt", reason="signals as on POSIX")
+pytestmark = [
+    pytest.mark.faults,
+    pytest.mark.skipif(os.name == "nt", reason="signals as on POSIX"),
+]
 
 SUITE = """
 TORCH = False
@@ -186,3 +190,26 @@ def test_uv_installs_over_a_given_environment(tmp_path: Path) -> None:
     outcome = run(tmp_path, suite | {"smoke_suite.py": SUITE}, made, EXPECT, installer=uv)
     assert outcome.outcomes("failed", "error") == []
     assert len(outcome.outcomes("passed")) == 3
+
+
+def test_an_environment_without_pip(tmp_path: Path) -> None:
+    """As uv makes them: the wheel is installed all the same."""
+    given = tmp_path / "given"
+    command = [sys.executable, "-m", "venv", "--without-pip", str(given)]
+    subprocess.run(command, check=True)
+    python = given / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
+    spec = {
+        "directory": str(tmp_path / "t"),
+        "installer": "",
+        "python": str(python),
+        "system": True,
+        "wheels": "",
+        "wheel": str(wheel(tmp_path, "demo", {"demo.py": b""})),
+        "packages": [],
+        "suite": {},
+        "expect": {},
+        "environment": {},
+        "timeout": 120.0,
+    }
+    *log, last = tester.run_suite(spec)
+    assert last["step"] == "pytest", log  # which it has not

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import shutil
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -13,10 +14,14 @@ import pytest
 from test_wheel_metadata import FILES, INFO, METADATA, NAME, pe, wheel
 
 from pipelines.config import Config
-from pipelines.errors import AuditError, ConfigError
+from pipelines.errors import AuditError, ConfigError, LockError
 from pipelines.hosts.base import Capabilities, Host
+from pipelines.pipeline import run_test
+from pipelines.plan import offers
 from pipelines.plan.archs import parse
+from pipelines.plan.offers import Offer
 from pipelines.plan.recipes import Recipe, load_recipe
+from pipelines.stages.collect import write_manifest
 from pipelines.stages.prebuilt import audit_prebuilt, skipped, take_prebuilt
 from pipelines.stages.work import Order, Work
 from pipelines.toolchain.lock import Cache, load_lock
@@ -116,6 +121,56 @@ def test_bytes_that_changed_since_they_were_summed(tmp_path: Path) -> None:
     work = work_of(tmp_path, recipe(strategy="prebuilt", prebuilt=(str(source.parent),)))
     with pytest.raises(AuditError, match="its sha256 is"):
         take_prebuilt(work, {})
+    work.run.close()
+
+
+def test_offline_no_index_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def never(*_: object) -> list[Offer]:
+        pytest.fail("the network was used")
+
+    monkeypatch.setattr(offers, "_index", never)
+    monkeypatch.setattr(offers, "obtain", never)
+    source = wheels_at(tmp_path / "here")
+    places = ("https://wheels.example/simple/", str(source.parent))
+    work = work_of(tmp_path, recipe(strategy="prebuilt", prebuilt=places))
+    work.cache.offline = True
+    assert take_prebuilt(work, {})
+    work.run.close()
+    work = work_of(tmp_path, recipe(strategy="prebuilt", prebuilt=places[:1]))
+    work.cache.offline = True
+    with pytest.raises(ConfigError, match="nothing prebuilt fits"):
+        take_prebuilt(work, {})
+    work.run.close()
+    with pytest.raises(LockError, match="nothing is fetched"):
+        offers.obtain_offer(Offer(NAME, f"https://wheels.example/{NAME}", "0" * 64), work.cache)
+
+
+def test_an_index_whose_links_are_not_https(tmp_path: Path) -> None:
+    cache = Cache(load_lock(), tmp_path / "cache")
+    with pytest.raises(AuditError, match="which is not https"):
+        offers.obtain_offer(Offer(NAME, f"http://wheels.example/{NAME}", "0" * 64), cache)
+
+
+def test_the_manifest_names_no_tools_that_were_not_used(tmp_path: Path) -> None:
+    source = wheels_at(tmp_path / "here")
+    made = recipe(strategy="prebuilt", prebuilt=(str(source.parent),))
+    work, detail = work_of(tmp_path, made), dict[str, Any]()
+    assert take_prebuilt(work, detail)
+    work.run.note(origin=detail["origin"])
+    manifest = json.loads(write_manifest(work).read_text())
+    assert manifest["tools"] == {}
+    assert manifest["inputs"]["origin"].startswith("prebuilt ")
+    work.run.close()
+
+
+def test_a_run_is_tested_for_its_own_architectures(tmp_path: Path) -> None:
+    """Else the suite would say of a good wheel that it is wrong."""
+    source = wheels_at(tmp_path / "here")
+    work = work_of(tmp_path, recipe(strategy="prebuilt", prebuilt=(str(source.parent),)))
+    work.order = replace(work.order, archs=parse("80;90"))
+    with pytest.raises(ConfigError, match="is for 90, not 80;90") as caught:
+        run_test(work)
+    assert caught.value.advice == "Type: invoke test --archs '90'"
     work.run.close()
 
 

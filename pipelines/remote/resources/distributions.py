@@ -1,4 +1,6 @@
-"""Python packages that must be there already: ``{names, python, torch, cuda}``. Never installed.
+"""Python packages that must be there already, in a Python that is the one to build for.
+
+``{names, python, release, torch, cuda}``; an empty ``release`` is any. Never installed.
 
 Nothing is imported: torch takes seconds, and a broken one ends the process that asks. Its version
 and CUDA release are read from ``torch/version.py``.
@@ -29,18 +31,19 @@ if "torch" in found:
     for line in (pathlib.Path(place) / "version.py").read_text().splitlines():
         if line.startswith("cuda"):
             cuda = line.partition("=")[2].strip().strip("'\\"")
-print("ANSWER" + json.dumps({"found": found, "cuda": cuda}))
+release = "%d.%d" % sys.version_info[:2]
+print("ANSWER" + json.dumps({"found": found, "cuda": cuda, "release": release}))
 """
 
 
 def installed(python: str, names: list[str]) -> dict[str, str]:
-    """Versions of those of ``names`` that are there; under ``torch's CUDA`` its CUDA release."""
+    """Versions of ``Python`` and of those of ``names`` that are there, and of ``torch's CUDA``."""
     code, output = capture([python, "-c", _ASK, *names], timeout=_TIMEOUT)
     for line in output.splitlines():
         if line.startswith("ANSWER"):
             told = json.loads(line[len("ANSWER") :])
             extra = {"torch's CUDA": str(told["cuda"])} if "torch" in told["found"] else {}
-            return {**told["found"], **extra}
+            return {"Python": str(told["release"]), **told["found"], **extra}
     raise RuntimeError(f"{python} left with {code}: {output.strip()[-300:]}")
 
 
@@ -53,6 +56,8 @@ def check(spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _wrong(spec: dict[str, Any], have: dict[str, str]) -> str:
+    if spec["release"] and have["Python"] != spec["release"]:
+        return f"that is Python {have['Python']}"
     missing = [name for name in spec["names"] if name not in have]
     if missing:
         return f"not there: {', '.join(missing)}"
@@ -81,6 +86,8 @@ def apply(spec: dict[str, Any]) -> None:
 
 
 def _advice(spec: dict[str, Any], have: dict[str, str]) -> str:
+    if spec["release"] and have["Python"] != spec["release"]:
+        return f"ask for what is there: --python {have['Python']}, or name another 'python'"
     missing = [name for name in spec["names"] if name not in have]
     if missing:
         return f"type: {spec['python']} -m pip install {' '.join(missing)}"

@@ -19,7 +19,9 @@ def check(spec: dict[str, Any]) -> dict[str, Any]:
         return {"ok": False, "found": "nothing"}
     code, output = capture(spec["check"]["command"], timeout=_TIMEOUT)
     found = re.search(spec["check"]["prints"], output, re.MULTILINE)
-    said = found[0] if found else " ".join(output.strip().splitlines()[-2:])
+    # The whole line: a release says less than a version, which decides what is compiled.
+    lines = output.strip().splitlines()
+    said = next((x for x in lines if found and found[0] in x), " ".join(lines[-2:]))
     return {"ok": not code and bool(found), "found": said.strip()[:_SHOWN] or f"exit code {code}"}
 
 

@@ -1,0 +1,61 @@
+"""A table as wide as it must be in a pipe; in a terminal with the columns that it has room for."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from rich.console import Console
+from rich.measure import Measurement
+from rich.table import Table
+from rich.text import Text
+
+_NO_LIMIT = 10_000  # characters
+_FOLDED = 9  # characters in a line of what may be broken anywhere
+_BETWEEN = 2
+
+
+def print_columns(
+    console: Console,
+    lines: Sequence[Mapping[str, str]],
+    *,
+    fold: Sequence[str] = (),
+    wrap: Sequence[str] = (),
+    spare: Sequence[str] = (),
+) -> list[str]:
+    """Print ``lines``, values with markup by column; what was left out for want of room.
+
+    Where nobody's screen sets the width, none does. In a terminal columns ``fold`` are broken
+    anywhere, ``wrap`` at spaces, and those of ``spare`` are given up, the first first.
+    """
+    shown, left_out = list(lines[0]) if lines else [], []
+    # Rich takes room from any column, until words and names break: each says what it needs.
+    least = {
+        column: _FOLDED if column in fold else _least(column, lines, words=column in wrap)
+        for column in shown
+    }
+    for column in spare if console.is_terminal else ():
+        if sum(least[name] + _BETWEEN for name in shown) - _BETWEEN <= console.width:
+            break
+        shown.remove(column)
+        left_out.append(column)
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in shown:
+        table.add_column(
+            column,
+            overflow="fold" if column in fold else "ellipsis",
+            no_wrap=column not in (*fold, *wrap),
+            min_width=least[column],
+        )
+    for line in lines:
+        table.add_row(*(line[column] for column in shown))
+    if not console.is_terminal:
+        limits = console.options.update(max_width=_NO_LIMIT)
+        table.width = max(console.width, Measurement.get(console, limits, table).maximum)
+    console.print(table, soft_wrap=False, crop=False)
+    return left_out
+
+
+def _least(column: str, lines: Sequence[Mapping[str, str]], *, words: bool) -> int:
+    """Characters that a column needs to be read: of its longest word, or value."""
+    texts = [column, *(Text.from_markup(line[column]).plain for line in lines)]
+    return max(len(part) for text in texts for part in (text.split() if words else [text]))

@@ -1,0 +1,101 @@
+"""A job that is followed to its end on this machine; what its name is made of."""
+
+from __future__ import annotations
+
+import io
+import sys
+import tarfile
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from test_jobs import connect
+
+from pipelines.errors import RemoteError
+from pipelines.hostconfig import Existing
+from pipelines.plan.recipes import Recipe, load_recipe
+from pipelines.run import Run
+from pipelines.stages.buildspec import job_id
+from pipelines.stages.detached import Job
+from pipelines.stages.work import Work
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="the compiler is a shell script")
+def test_an_error_of_the_function_itself_is_no_lost_attempt(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Told four times over it would be, with "memory is the usual reason"."""
+    nvcc = tmp_path / "cuda" / "bin" / "nvcc"
+    nvcc.parent.mkdir(parents=True)
+    nvcc.write_text("#!/bin/sh\necho a broken toolkit; exit 3\n")
+    nvcc.chmod(0o755)
+    with tarfile.open(tmp_path / "src.tar.gz", "w:gz") as packed:
+        packed.addfile(tarfile.TarInfo("crate/Cargo.toml"), io.BytesIO())
+    spec = {
+        "directory": str(tmp_path / "job"),
+        "archive": str(tmp_path / "src.tar.gz"),
+        "environment": {},
+        "timeout": None,
+        "toolkit": str(tmp_path / "cuda"),
+        "root": str(tmp_path / "libraries"),
+        "steps": {"directory": "crate", "compiler": ["nvcc"], "key": "k"},
+        "cache": None,
+    }
+    run = Run.create(tmp_path / "out", "job", {})
+    told: dict[str, Any] = {"title": "t", "function": "cargo.build", "arguments": {"spec": spec}}
+    with connect() as session:
+        work = SimpleNamespace(session=session, run=run, host=SimpleNamespace(name="here"))
+        job = Job(cast(Work, work), str(tmp_path / "job"), told, run.path / "build.log")
+        with pytest.raises(RemoteError, match="a broken toolkit") as caught:
+            list(job.follow())
+    assert caught.value.kind == "RuntimeError"
+    assert job.lost == []
+    assert "going on from the finished units" not in capsys.readouterr().out
+    run.close()
+
+
+def named(recipe: Recipe, python: str = "3.11", found: str = "", **environment: str) -> str:
+    pins = {"nvcc": SimpleNamespace(sha256="0" * 64)}
+    rows = [{"id": "environment", "found": found}]
+    work = SimpleNamespace(
+        recipe=recipe,
+        order=SimpleNamespace(python=python),
+        wanted=[
+            SimpleNamespace(id="CUDA", uploads={"nvcc": "x"}, spec={"kind": "archive"}),
+            SimpleNamespace(id="environment", uploads={}, spec={"kind": "distributions"}),
+        ],
+        cache=SimpleNamespace(lock=SimpleNamespace(tool=pins.__getitem__)),
+        provisioned=SimpleNamespace(detail={"resources": rows}),
+        host=SimpleNamespace(existing=Existing("/r")),
+    )
+    return job_id(b"source", cast(Work, work), environment)
+
+
+def test_what_compilers_read_on_this_machine_is_in_the_name_too(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    recipe = load_recipe("flash-attn")
+    before = named(recipe)
+    monkeypatch.setenv("NVCC_APPEND_FLAGS", "-G")
+    assert named(recipe) != before
+    assert named(recipe, WCW_SLOW_FIRST="[]") == named(recipe), "the order makes no other wheel"
+
+
+def test_what_decides_the_wheel_is_in_the_name_of_its_job() -> None:
+    recipe = load_recipe("candle-flash-attn")
+    library = recipe.library
+    assert library is not None
+    other = recipe.model_copy(
+        update={"library": library.model_copy(update={"flags": (*library.flags, "-G")})}
+    )
+    names = [
+        named(recipe),
+        named(other),
+        named(load_recipe("flash-attn")),
+        named(recipe, python="3.12"),
+        named(recipe, found="torch 2.8"),
+        named(recipe, CUDA_PATH="x"),
+    ]
+    assert len(set(names)) == len(names)
+    assert named(recipe) == names[0]
