@@ -258,7 +258,9 @@ def _sandbox(work: Any) -> Any:
     from pipelines.hosts.sandbox.host import Sandbox
 
     if not isinstance(work.host, Sandbox):
-        raise ConfigError(f"host '{work.host.name}' is no sandbox", advice="Leave --host out.")
+        raise ConfigError(
+            f"host '{work.host.name}' is no sandbox", advice="Name one of kind sandbox with --host."
+        )
     return work.host
 
 

@@ -136,7 +136,9 @@ def amount(flag: str, text: str | None) -> float | None:
     if text is None:
         return None
     if not text.replace(".", "", 1).isdecimal() or not float(text):
-        raise ConfigError(f"--{flag} {text}: expected a number above 0", advice="Such as 330.")
+        raise ConfigError(
+            f"--{flag} {text}: expected a number above 0", advice=f"Such as --{flag} 14."
+        )
     return float(text)
 
 

@@ -85,6 +85,16 @@ class Config(Model):
             raise unknown("host", name, self.hosts, "pipeline.yaml: hosts") from None
 
 
+#: Kinds of problems -> what is said of them instead of pydantic's words.
+_PLAIN = {
+    "extra_forbidden": "unknown key",
+    "missing": "is missing",
+    "union_tag_not_found": "'kind' is missing",
+    "union_tag_invalid": "unknown kind '{tag}'; there are {expected_tags}",
+    "model_type": "expected keys and values, found something else, or nothing",
+}
+
+
 def explain(path: Path, error: ValidationError) -> str:
     """One line a problem: file, key, what was expected, what was found."""
     lines = []
@@ -92,8 +102,10 @@ def explain(path: Path, error: ValidationError) -> str:
         key = ".".join(str(part) for part in problem["loc"]) or "(top level)"
         found = problem.get("input")
         text = problem["msg"].removeprefix("Value error, ")
-        if problem["type"] == "extra_forbidden":
-            text, found = "unknown key", None
+        if plain := _PLAIN.get(problem["type"]):
+            text, found = plain.format(**problem.get("ctx", {})), None
+        elif problem["type"] == "string_type" and isinstance(found, int | float):
+            text += ": put it in quotes, or YAML reads a number"
         # What stands where a password's source belongs may be the password itself.
         if "password" in key or re.search(r"@|\?.*=", str(found)):
             found = None

@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from typing import Any
 
 from rich.console import Group, RenderableType
-from rich.padding import Padding
 from rich.text import Text
 
 from pipelines.console import in_ci
@@ -24,7 +23,7 @@ def _shown(text: str) -> str:
 def summary(diagnosis: Diagnosis) -> str:
     """One line: ``line 1203: cause (oom-edg)``, for error messages and JUnit."""
     signature = diagnosis.signature
-    said = "" if diagnosis.is_cause else "no known cause; "
+    said = "" if diagnosis.is_cause else "no known cause: "
     return f"line {diagnosis.cause.line}: {said}{signature.cause} ({signature.id})"
 
 
@@ -50,7 +49,7 @@ def render(diagnosis: Diagnosis | None, log: str = "the log") -> RenderableType:
     headline = Text(signature.cause, style="bold red" if diagnosis.is_cause else "bold")
     headline.append(f"  ({signature.id})", style="dim")
     rows += [headline, _where(cause, log)]
-    rows += [Padding(Text(_shown(line), style="dim"), (0, 0, 0, 4)) for line in cause.below]
+    rows += [Text(f"    {_shown(line)}", style="dim") for line in cause.below]
     rows.append(Text.assemble(("→ ", "yellow"), signature.cure))
     if signature.heals:
         rows.append(Text("  invoke build tries this by itself.", style="green"))
@@ -64,7 +63,7 @@ def _where(finding: Finding, log: str) -> RenderableType:
     unit = f", unit {_shown(finding.unit)}" if finding.unit else ""
     return Group(
         Text(f"  {log}, line {finding.line}{unit}", style="cyan"),
-        Padding(Text(_shown(finding.text)), (0, 0, 0, 4)),
+        Text(f"    {_shown(finding.text)}"),
     )
 
 

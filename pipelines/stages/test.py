@@ -11,6 +11,7 @@ from typing import Any
 from pipelines.config import ROOT
 from pipelines.console import console, fold, host_line, safe, say
 from pipelines.errors import ConfigError, HostError, RemoteError, SmokeError
+from pipelines.plan.recipes import Recipe
 from pipelines.reports.junit import read_pytest
 from pipelines.stages.detached import Job
 from pipelines.stages.logs import TAIL, last_lines, log_lines
@@ -20,6 +21,17 @@ from pipelines.wheels.metadata import inspect
 
 _SUITES = ROOT / "pipelines" / "smoke"
 _TIMEOUT = 1800.0  # seconds a step
+# In a process of its own: what does not load may end the one that tries.
+_VERIFY = """
+import subprocess
+import sys
+
+CODE = {code!r}
+
+def test_verify():
+    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=600)
+    assert done.returncode == 0, f"{{CODE}} left with {{done.returncode}}: {{done.stderr[-3000:]}}"
+"""
 
 
 def test(work: Work, detail: dict[str, Any]) -> None:
@@ -32,7 +44,7 @@ def test(work: Work, detail: dict[str, Any]) -> None:
         )
     (wheel,) = wheels
     layout = work.layout
-    suite, expected = suite_files(work.recipe.smoke), expectations(work, wheel)
+    suite, expected = suite_files(work.recipe), expectations(work, wheel)
     told = json.dumps([work.run.id, suite, expected], sort_keys=True)
     name = hashlib.sha256(told.encode()).hexdigest()[:12]
     directory = layout.join(layout.build_root, f"smoke-{name}")
@@ -84,10 +96,20 @@ def _clean(work: Work, directory: str) -> None:
         work.session.call("files.remove_tree", path=folder)
 
 
-def suite_files(name: str) -> dict[str, str]:
-    """The suite as it is shipped: the shared files, its own, and the fat-binary reader."""
+def suite_files(recipe: Recipe) -> dict[str, str]:
+    """The suite as it is shipped: the shared files, its own, and the fat-binary reader.
+
+    A recipe without one is tested by its ``verify`` alone.
+    """
+    if not recipe.smoke:
+        if recipe.verify:
+            return {"test_verify.py": _VERIFY.format(code=recipe.verify)}
+        raise ConfigError(
+            f"recipe {recipe.name} says neither smoke nor verify: there is nothing to test with",
+            advice="Name a folder of pipelines/smoke in it, or Python that shows that it loads.",
+        )
     files: dict[str, str] = {}
-    for folder in (_SUITES / "common", _SUITES / name):
+    for folder in (_SUITES / "common", _SUITES / recipe.smoke):
         kept = [path for path in sorted(folder.glob("*")) if path.suffix in (".py", ".ini")]
         if not kept:
             raise ConfigError(f"no smoke suite in {folder}", advice="Mend smoke in the recipe.")

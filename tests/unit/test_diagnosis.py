@@ -243,7 +243,7 @@ GOOD: dict[str, Any] = {
         ({"evidence": []}, "where was it seen"),
         ({"evidence": ["FA#12"]}, "should match pattern"),
         ({"kind": "guess"}, "'cause', 'wrapper' or 'warning'"),
-        ({"heals": [{"kind": "pray"}]}, "does not match any of the expected tags"),
+        ({"heals": [{"kind": "pray"}]}, "unknown kind 'pray'; there are"),
         ({"heals": [{"kind": "fewer-jobs"}], "kind": "wrapper"}, "a wrapper heals nothing"),
         ({"heals": [{"kind": "set", "variable": "a b", "value": "1"}]}, "should match pattern"),
         ({"fix": "x"}, "unknown key"),
