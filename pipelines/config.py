@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 
 import yaml
 from pydantic import (
@@ -37,6 +37,7 @@ __all__ = [
     "WinRMHost",
     "explain",
     "load_config",
+    "read_data",
     "read_yaml",
     "unknown",
 ]
@@ -44,6 +45,7 @@ __all__ = [
 ROOT = Path(__file__).resolve().parent.parent
 CONFIG_FILE = ROOT / "pipeline.yaml"
 
+Data = TypeVar("Data", bound=BaseModel)
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,40}$")]
 PythonVersion = Annotated[str, StringConstraints(pattern=r"^3\.\d{1,2}$")]
 
@@ -140,6 +142,14 @@ def read_yaml(path: Path) -> Any:
         line = f":{mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or str(error)
         raise ConfigError(f"{path}{line}: not YAML: {problem}", advice="Mend that line.") from None
+
+
+def read_data(path: Path, model: type[Data]) -> Data:
+    """A data file of the pipeline's own; :class:`ConfigError` names the file and the wrong key."""
+    try:
+        return model.model_validate(read_yaml(path))
+    except ValidationError as error:
+        raise ConfigError(explain(path, error), advice="Restore it from git.") from None
 
 
 def load_config(path: Path | None = None) -> Config:

@@ -6,12 +6,10 @@ from functools import cache
 from pathlib import Path
 from typing import Self
 
-import yaml
-from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt, ValidationError
+from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
 from pydantic import model_validator as _check
 
-from pipelines.config import explain
-from pipelines.errors import ConfigError
+from pipelines.config import read_data
 
 THRESHOLDS_FILE = Path(__file__).resolve().with_name("thresholds.yaml")
 
@@ -66,9 +64,4 @@ class Thresholds(_Model):
 @cache
 def load_thresholds(path: Path = THRESHOLDS_FILE) -> Thresholds:
     """Read the file; :class:`ConfigError` names the file and the key that is wrong."""
-    try:
-        return Thresholds.model_validate(yaml.safe_load(path.read_text("utf-8")))
-    except ValidationError as error:
-        raise ConfigError(explain(path, error), advice="Restore it from git.") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: {error}", advice="Restore it from git.") from None
+    return read_data(path, Thresholds)

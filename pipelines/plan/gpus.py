@@ -11,9 +11,9 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import AfterValidator, Field, StringConstraints, ValidationError
+from pydantic import AfterValidator, Field, StringConstraints
 
-from pipelines.config import Model, explain, read_yaml
+from pipelines.config import Model, read_data
 from pipelines.errors import ConfigError
 from pipelines.plan.archs import KNOWN, ArchList, parse
 
@@ -54,10 +54,7 @@ class Gpus(Model):
 @cache
 def load_gpus(path: Path = GPUS_FILE) -> tuple[Gpu, ...]:
     """The table; :class:`ConfigError` names the file and the key that is wrong."""
-    try:
-        return Gpus.model_validate(read_yaml(path)).gpus
-    except ValidationError as error:
-        raise ConfigError(explain(path, error), advice="Restore it from git.") from None
+    return read_data(path, Gpus).gpus
 
 
 def arch_of(name: str) -> str | None:

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Annotated
 
 from packaging.version import Version
-from pydantic import Field, StringConstraints, ValidationError
+from pydantic import Field, StringConstraints
 
-from pipelines.config import Model, PythonVersion, explain, read_yaml
-from pipelines.errors import ConfigError
+from pipelines.config import Model, PythonVersion, read_data
 
 TORCH_FILE = Path(__file__).resolve().with_name("torch.yaml")
 
@@ -33,10 +32,7 @@ class Torches(Model):
 @cache
 def load_torches(path: Path = TORCH_FILE) -> dict[str, TorchBuild]:
     """The table, oldest first; :class:`ConfigError` names the file and the key that is wrong."""
-    try:
-        table = Torches.model_validate(read_yaml(path)).torches
-    except ValidationError as error:
-        raise ConfigError(explain(path, error), advice="Restore it from git.") from None
+    table = read_data(path, Torches).torches
     return {name: table[name] for name in sorted(table, key=Version)}
 
 

@@ -9,11 +9,9 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from pipelines.config import explain
-from pipelines.errors import ConfigError
+from pipelines.config import read_data
 from pipelines.reports import text
 from pipelines.reports.views import VERDICTS, Better, RunView
 
@@ -55,12 +53,7 @@ class Thresholds(BaseModel):
 @cache
 def load_thresholds(path: Path = COMPARE_FILE) -> Thresholds:
     """Read the file; :class:`ConfigError` names the file and the key that is wrong."""
-    try:
-        return Thresholds.model_validate(yaml.safe_load(path.read_text("utf-8")))
-    except ValidationError as error:
-        raise ConfigError(explain(path, error), advice="Restore it from git.") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: {error}", advice="Restore it from git.") from None
+    return read_data(path, Thresholds)
 
 
 @dataclass(frozen=True, slots=True)

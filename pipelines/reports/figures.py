@@ -9,11 +9,9 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated
 
-import yaml
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field
 
-from pipelines.config import explain
-from pipelines.errors import ConfigError
+from pipelines.config import read_data
 from pipelines.reports.model import Case
 from pipelines.reports.read import line
 from pipelines.reports.views import Better, Capability, Figure, Group
@@ -52,12 +50,7 @@ class Rules(BaseModel):
 @cache
 def load_rules(path: Path = FIGURES_FILE) -> Rules:
     """Read the file; :class:`ConfigError` names the file and the key that is wrong."""
-    try:
-        return Rules.model_validate(yaml.safe_load(path.read_text("utf-8")))
-    except ValidationError as error:
-        raise ConfigError(explain(path, error), advice="Restore it from git.") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: {error}", advice="Restore it from git.") from None
+    return read_data(path, Rules)
 
 
 @cache
