@@ -5,6 +5,7 @@ from __future__ import annotations
 import atexit
 import functools
 import inspect
+import re
 import signal
 import sys
 from collections.abc import Callable
@@ -144,7 +145,6 @@ def amount(flag: str, text: str | None) -> float | None:
 
 def open_work(**flags: Any) -> Any:
     """The work of this command line: one, unless a flag takes a task to another host or cell."""
-    global _work  # noqa: PLW0603
     from pipelines import pipeline
     from pipelines.config import load_config
 
@@ -153,7 +153,24 @@ def open_work(**flags: Any) -> Any:
     settings = load_config().model_copy(update=fetch)
     given["jobs"] = number("jobs", given.get("jobs"))
     given["minutes"] = amount("minutes", given.get("minutes"))
-    order = pipeline.take_order(settings, **given)
+    archs = str(given.get("archs") or settings.default.archs or "")
+    if re.search(r"\bnative\b", archs, re.IGNORECASE):  # the host's own, so it must be asked first
+        first = pipeline.take_order(_without_archs(settings), **given | {"archs": None})
+        given["native"] = pipeline.ask_gpus(_at(first, settings))
+    return _at(pipeline.take_order(settings, **given), settings)
+
+
+def _without_archs(settings: Any) -> Any:
+    return settings.model_copy(
+        update={"default": settings.default.model_copy(update={"archs": None})}
+    )
+
+
+def _at(order: Any, settings: Any) -> Any:
+    """The work that is open, with this order; another one if it is for another host or cell."""
+    global _work  # noqa: PLW0603
+    from pipelines import pipeline
+
     if _work is not None and _work.order.place != order.place:
         close_work()
     if _work is None:

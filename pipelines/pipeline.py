@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager
@@ -35,14 +36,18 @@ def take_order(
     torch: str | None = None,
     cuda: str | None = None,
     minutes: float | None = None,
+    native: tuple[str, ...] | None = None,
 ) -> Order:
-    """Check what was asked for, filled up from ``pipeline.yaml`` and the recipe."""
+    """Check what was asked for, filled up from ``pipeline.yaml`` and the recipe.
+
+    ``native`` are the compute capabilities of the host's GPUs, see :func:`ask_gpus`.
+    """
     default = settings.default
     name = host or default.host
     settings.host(name)
     chosen = load_recipe(recipe or default.recipe, version=recipe_version)
     chosen = for_cell(chosen, cuda=cuda, torch=torch)
-    wanted = gpus.read(archs or default.archs or chosen.archs)
+    wanted = gpus.read(archs or default.archs or chosen.archs, native)
     arch_lists.check(wanted, chosen.cuda)
     translate(chosen.arch_map, wanted, chosen.cuda, chosen.name)  # refuses what it cannot be
     units = default.jobs if jobs is None else jobs
@@ -107,6 +112,13 @@ def open_work(order: Order, settings: Config) -> Work:
     )
 
 
+def ask_gpus(work: Work) -> tuple[str, ...]:
+    """Compute capabilities (``9.0``) of the host's GPUs, as its driver tells them."""
+    found = work.session.call("inspection.tools.gpus") or []
+    told = [str(gpu.get("capability", "")) for gpu in found if isinstance(gpu, dict)]
+    return tuple(text for text in told if re.fullmatch(r"\d{1,2}\.\d", text))
+
+
 # -- the stages, as the tasks call them ------------------------------------------------------------
 
 
@@ -120,7 +132,7 @@ def run_plan(*, ask: bool, host: str | None, **asked: Any) -> int:
     if ask:
         work = open_work(take_order(settings, host=host), settings)
         try:
-            facts = HostFacts.told(work.facts, name=work.host.name)
+            facts = HostFacts.told(work.facts, name=work.host.name, native=ask_gpus(work))
         finally:
             work.close()
     return show(settings, host=host, facts=facts, **asked)

@@ -91,7 +91,8 @@ def _native(native: tuple[str, ...] | None) -> tuple[str, ...]:
     if native is None:
         raise ConfigError(
             "'native' means the host's own GPUs, and the host was not asked",
-            advice="Name the GPU or its architecture, such as 'RTX 4090' or 89.",
+            advice="Name the GPU or its architecture, such as 'RTX 4090' or 89; invoke plan asks "
+            "the host with --ask.",
         )
     if not native:
         raise ConfigError(

@@ -238,8 +238,15 @@ def _recipe_rules(recipe: Recipe, cell: Cell) -> Iterable[Finding]:
 
 
 def _torch_rules(cell: Cell) -> Iterable[Finding]:
-    build = torches.load_torches().get(torches.minor(cell.torch)) if cell.torch else None
+    if not cell.torch:
+        return
+    table = torches.load_torches()
+    build = table.get(torches.minor(cell.torch))
     if build is None:
+        says = (
+            f"torch {cell.torch} is not in the table, which ends with {[*table][-1]}: not checked"
+        )
+        yield Finding("torch-unknown", says, _TORCH, "see that there are wheels", error=False)
         return
     if cell.cuda not in build.cuda:
         says = f"there is no torch {cell.torch} for CUDA {cell.cuda} on Windows"

@@ -285,7 +285,9 @@ def test_nothing_is_done_without_every_hash(site: Site) -> None:
 def test_the_committed_pins_are_enough_or_refused(site: Site) -> None:
     """With the lock as it is: nothing is done while anything is unpinned."""
     shutil.copy(ROOT / "ansible" / VARIABLES, site.root / "ansible" / VARIABLES)
-    missing = [name for name, tool in load_lock().tools.items() if not tool.pinned]
+    used = (ROOT / "ansible" / VARIABLES).read_text()
+    unpinned = [name for name, tool in load_lock().tools.items() if not tool.pinned]
+    missing = [name for name in unpinned if name in used]  # torch's wheels are a build's matter
     before = site.state
     outcome = site.play()
     assert (outcome.rc == 0) == (not missing), outcome.text

@@ -6,11 +6,13 @@ import json
 import os
 import shutil
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pipelines import commandline
 from pipelines.config import LocalHost
 from pipelines.errors import ConfigError, HostError, RemoteError
 from pipelines.hostconfig import Existing
@@ -301,3 +303,42 @@ def test_a_gauge_does_not_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         pass
     measured._done.wait(0.2)
     assert len(measured.finish(tmp_path)["samples"]) < 8
+
+
+# -- architectures of the host's own GPUs ----------------------------------------------------------
+
+
+@pytest.fixture
+def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """A pipeline.yaml with this machine in it, and a driver's program of which tests say what."""
+    config = tmp_path / "pipeline.yaml"
+    python = f"3.{sys.version_info.minor}"
+    config.write_text(
+        f"default: {{host: here, python: '{python}'}}\n"
+        f"hosts: {{here: {{kind: local, python: '{sys.executable}', root: '{tmp_path}'}}}}\n"
+        f"out: {tmp_path}/out\n"
+    )
+    monkeypatch.setenv("WCW_CONFIG", str(config))
+    (tmp_path / "bin").mkdir()
+    monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
+    yield tmp_path / "bin/nvidia-smi"
+    commandline.close_work()
+
+
+def driver(path: Path, *rows: str) -> None:
+    path.write_text("#!/bin/sh\n" + "".join(f"echo '{row}'\n" for row in rows))
+    path.chmod(0o755)
+
+
+def test_native_is_what_the_host_has(typed: Path) -> None:
+    driver(typed, "NVIDIA H200, 9.0, 580, N/A, 1", "NVIDIA L4, 8.9, 580, N/A, 1", "odd, x, 1, 1, 1")
+    work = commandline.open_work(archs="native;75+PTX")
+    assert set(work.order.archs.sass) == {"75", "89", "90"}
+    assert work.order.archs.ptx == ("75",)
+    assert commandline.open_work(archs="80") is work, "one session serves them all"
+
+
+def test_native_without_a_gpu(typed: Path) -> None:
+    driver(typed)
+    with pytest.raises(ConfigError, match="it has none"):
+        commandline.open_work(archs="native")

@@ -106,7 +106,8 @@ def _nvcc(cuda: str) -> dict[str, Any] | None:
     return {"path": path, "version": told[1] if told else None}
 
 
-def _gpus() -> list[dict[str, str]] | None:
+@idempotent
+def gpus() -> list[dict[str, str]] | None:
     """GPUs as the driver names them, memory in MiB; ``None`` where there is no driver."""
     places = [str(pathlib.Path(base, "NVIDIA Corporation", "NVSMI")) for base in _programs()]
     smi = _find("nvidia-smi", places)
@@ -133,7 +134,7 @@ def tools(cuda: str, programs: dict[str, list[str]]) -> dict[str, Any]:
     sources: dict[str, Callable[[], Any]] = {
         "visual_studio": _visual_studio,
         "nvcc": partial(_nvcc, cuda),
-        "gpus": _gpus,
+        "gpus": gpus,
     }
     for name, places in programs.items():
         sources[name] = partial(_version, name, places)
