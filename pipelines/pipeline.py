@@ -147,9 +147,15 @@ def run_doctor(work: Work, *, as_json: bool) -> int:
 
 def run_wheelhouse(work: Work, folder: Path, *, controller_python: str | None = None) -> None:
     """Fill ``folder`` with what ``work`` and the pipeline itself need on an unconnected machine."""
-    from pipelines.plan.origin import FileSource
+    from pipelines.plan.origin import FileSource, GitSource
     from pipelines.plan.sourcetree import fetch_file
     from pipelines.toolchain import wheelhouse
+
+    if isinstance(work.recipe.source, GitSource):  # of a packed commit no hash is pinned
+        raise ConfigError(
+            f"{work.recipe.name} {work.recipe.version} comes from git: no wheelhouse can hold it",
+            advice="Take a release with --recipe-version, or bring the whole download cache.",
+        )
 
     folder.mkdir(parents=True, exist_ok=True)
     tools = [tool for wanted in work.wanted for tool in wanted.uploads]

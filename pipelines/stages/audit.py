@@ -47,7 +47,8 @@ def _checks(work: Work, file: Path) -> tuple[str, list[Check]]:
     if file.suffix != ".whl":
         return work.order.version, gate_library(file.name, file.read_bytes(), archs)
     facts = inspect(file)
-    platform = "win_amd64" if work.host.capabilities.windows else "linux_x86_64"
+    linux = f"linux_{work.facts.get('machine') or 'x86_64'}"
+    platform = "win_amd64" if work.host.capabilities.windows else linux
     return str(facts.version), gate(
         facts,
         archs,

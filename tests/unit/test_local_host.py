@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -17,6 +18,7 @@ from pipelines.config import LocalHost
 from pipelines.errors import ConfigError, HostError, RemoteError
 from pipelines.hostconfig import Existing
 from pipelines.hosts.local import ThisMachine
+from pipelines.pipeline import run_wheelhouse
 from pipelines.plan.recipes import for_cell, load_recipe
 from pipelines.plan.resources import (
     EXISTING_FILE,
@@ -342,3 +344,35 @@ def test_native_without_a_gpu(typed: Path) -> None:
     driver(typed)
     with pytest.raises(ConfigError, match="it has none"):
         commandline.open_work(archs="native")
+
+
+# -- a directory to carry away ---------------------------------------------------------------------
+
+
+def wheelhouse(typed: Path, monkeypatch: pytest.MonkeyPatch, **asked: str) -> Path:
+    """What ``invoke wheelhouse`` leaves; the pipeline's own packages are left out here."""
+    monkeypatch.setattr("pipelines.toolchain.wheelhouse.gather_controller", lambda *_: 0)
+    folder = typed.parent.parent / "house"
+    run_wheelhouse(commandline.open_work(**asked), folder)
+    return folder
+
+
+def test_a_wheelhouse_has_the_source(typed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    recipe = load_recipe("flash-attn", version="2.3.6")
+    source, root = recipe.source, typed.parent.parent / "cache"
+    monkeypatch.setenv("XDG_CACHE_HOME", str(root))
+    fake = source.model_copy(
+        update={"sha256": hashlib.sha256(b"tree").hexdigest(), "size": 4, "file": "x-1.tar.gz"}
+    )
+    work = commandline.open_work()
+    monkeypatch.setattr(work, "recipe", recipe.model_copy(update={"source": fake}))
+    kept = work.cache.place(fake.file, fake.sha256)  # type: ignore[union-attr]
+    kept.parent.mkdir(parents=True)
+    kept.write_bytes(b"tree")
+    folder = wheelhouse(typed, monkeypatch)
+    assert [path.name for path in folder.iterdir()] == ["x-1.tar.gz"]
+
+
+def test_a_commit_is_not_for_a_wheelhouse(typed: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with pytest.raises(ConfigError, match="comes from git"):
+        wheelhouse(typed, monkeypatch, recipe="candle-flash-attn", archs="89")
