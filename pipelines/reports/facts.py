@@ -187,12 +187,21 @@ def _smoke(path: Path, test: dict[str, Any]) -> tuple[Suite, list[str]]:
 
 def _taken_up(stages: Sequence[StageRecord], shown: Sequence[StageView]) -> list[str]:
     """Says where a build's time is not that of the command which the record tells of."""
-    return [
-        f"the build went on without a command: it took {text.seconds(view.seconds)}, and the last "
-        f"command saw {text.seconds(stage.seconds)} of it"
-        for stage, view in zip(stages, shown, strict=False)
-        if stage.seconds is not None and view.seconds and view.seconds - stage.seconds > _SEEN
-    ]
+    said = []
+    for stage, view in zip(stages, shown, strict=False):
+        if stage.seconds is None or not view.seconds or view.seconds - stage.seconds <= _SEEN:
+            continue
+        took = text.seconds(view.seconds)
+        if stage.detail.get("kept") is True:
+            said.append(
+                f"nothing was built anew: the wheel is an earlier build's, which took {took}"
+            )
+        else:
+            said.append(
+                f"the build went on without a command: it took {took}, and the last command saw "
+                f"{text.seconds(stage.seconds)} of it"
+            )
+    return said
 
 
 def _caveats(facts: dict[str, Any], suite: Suite, details: dict[str, Any]) -> list[str]:

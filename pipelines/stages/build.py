@@ -110,6 +110,7 @@ def _follow(
             for line in log_lines(job.follow(), log):
                 if isinstance(line, dict):
                     detail |= {"units": units, "attempt": job.attempt, "lost": job.lost}
+                    detail["kept"] = job.kept
                     detail |= {"exit": line["exit"], "wheels": line["wheels"]}
                     told = ("timeline", "cache", "library", "programs")
                     detail |= {key: line[key] for key in told if line.get(key)}

@@ -41,6 +41,8 @@ class Job:
     error: type[PipelineError] = BuildError
     """What is raised when the job itself is to blame."""
     patience: float = PATIENCE
+    kept: bool = False
+    """Whether the result is an earlier command's, taken as it is."""
     attempt: int = 0
     base: int = 0
     """Where the log of this attempt begins in ``log``, in bytes."""
@@ -106,7 +108,8 @@ class Job:
             return
         if now["state"] == "ended":
             told = now["result"]
-            if told["cancelled"] or not self.keep(dict(told["result"])):
+            self.kept = not told["cancelled"] and self.keep(dict(told["result"]))
+            if not self.kept:
                 self._beyond = int(now["attempt"])
         if self.log.exists():
             os.truncate(self.log, 0)

@@ -92,6 +92,8 @@ def test_a_build_that_was_taken_up_took_all_of_its_time(tmp_path: Path) -> None:
     assert view.stage("build").seconds == view.timeline.end > 300  # type: ignore[union-attr]
     assert "the last command saw 30 s of it" in view.caveats[0]
     assert not [said for said in whole.caveats if "went on without" in said]
+    samples.stage(run, "build", seconds=0.2, **detail, kept=True)
+    assert "nothing was built anew" in load_view(run).caveats[0]
 
 
 def test_stages_that_are_missing_are_not_reached(tmp_path: Path) -> None:
