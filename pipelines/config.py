@@ -144,12 +144,12 @@ def read_yaml(path: Path) -> Any:
         raise ConfigError(f"{path}{line}: not YAML: {problem}", advice="Mend that line.") from None
 
 
-def read_data(path: Path, model: type[Data]) -> Data:
+def read_data(path: Path, model: type[Data], advice: str = "Restore it from git.") -> Data:
     """A data file of the pipeline's own; :class:`ConfigError` names the file and the wrong key."""
     try:
         return model.model_validate(read_yaml(path))
     except ValidationError as error:
-        raise ConfigError(explain(path, error), advice="Restore it from git.") from None
+        raise ConfigError(explain(path, error), advice=advice) from None
 
 
 def load_config(path: Path | None = None) -> Config:

@@ -9,9 +9,8 @@ import re
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, get_args
+from typing import Annotated, Literal, Self, get_args
 
-import yaml
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
 from pydantic import (
@@ -20,11 +19,10 @@ from pydantic import (
     ConfigDict,
     Field,
     StringConstraints,
-    ValidationError,
     model_validator,
 )
 
-from pipelines.config import explain
+from pipelines.config import read_data
 from pipelines.errors import ConfigError
 
 COMPAT_FILE = Path(__file__).resolve().with_name("compat.yaml")
@@ -139,13 +137,7 @@ def capability(arch: str) -> str:
 @cache
 def load_compat(path: Path = COMPAT_FILE) -> Compat:
     """Read the file; :class:`ConfigError` names the file and the key that is wrong."""
-    try:
-        text: Any = yaml.safe_load(path.read_text("utf-8"))
-        return Compat.model_validate(text)
-    except ValidationError as error:
-        raise ConfigError(explain(path, error), advice="See pipelines/plan/compat.py.") from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: {error}", advice="Restore it from git.") from None
+    return read_data(path, Compat, advice="See pipelines/plan/compat.py.")
 
 
 def load_rules(path: Path = COMPAT_FILE) -> tuple[Rule, ...]:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import fnmatch
 import graphlib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -166,13 +166,7 @@ def _native(value: Any, place: Place) -> Any:
     """Paths of an existing environment as Windows writes them, if it is one."""
     if place.existing is None or not place.capabilities["windows"]:
         return value
-    if isinstance(value, str):
-        return value.replace("/", "\\")
-    if isinstance(value, list):
-        return [_native(item, place) for item in value]
-    if isinstance(value, dict):
-        return {key: _native(item, place) for key, item in value.items()}
-    return value
+    return _each(value, lambda text: text.replace("/", "\\"))
 
 
 def wanted_resources(
@@ -289,11 +283,16 @@ def _text(text: str, cell: Mapping[str, str]) -> str:
 
 
 def _fill(value: Any, cell: Mapping[str, str]) -> Any:
-    """``value`` with {cuda} and {python} replaced in every string of it."""
+    """``value`` with {cuda}, {python} and their like replaced in every string of it."""
+    return _each(value, lambda text: _text(text, cell))
+
+
+def _each(value: Any, change: Callable[[str], str]) -> Any:
+    """``value`` with every string in it changed."""
     if isinstance(value, str):
-        return _text(value, cell)
+        return change(value)
     if isinstance(value, list):
-        return [_fill(item, cell) for item in value]
+        return [_each(item, change) for item in value]
     if isinstance(value, dict):
-        return {key: _fill(item, cell) for key, item in value.items()}
+        return {key: _each(item, change) for key, item in value.items()}
     return value

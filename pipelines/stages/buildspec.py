@@ -118,5 +118,5 @@ def job_budget(work: Work) -> tuple[int, int]:
     if cost is None:
         return work.order.jobs or int(work.facts["cpus"]), 1
     host = HostFacts.told(work.facts, name=work.host.name)
-    budget = plan_budget(cost, host, work.order.archs, work.order.jobs)
+    budget = plan_budget(cost, host, work.archs.effective, work.order.jobs)
     return budget.jobs, budget.threads

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pipelines.console import bars, say
 from pipelines.errors import ConfigError
 from pipelines.plan.hostfacts import HostFacts
-from pipelines.plan.matrix import Cell, Ground, judge
+from pipelines.plan.matrix import Ground, judge
 from pipelines.plan.sourcetree import fetch_tree, names_if_here
 from pipelines.stages.work import Work
 
@@ -22,14 +22,13 @@ def refuse_unbuildable(work: Work) -> None:
     order, recipe = work.order, work.recipe
     with bars() as show:
         fetch_tree(recipe, work.cache, show)
-    cell = Cell(order.label, order.python, order.torch or "", recipe.cuda, order.archs)
     ground = Ground(
         host=HostFacts(cores=1, memory=1 << 50),
         build_root=work.layout.build_root,
         toolkits=frozenset({recipe.cuda}),  # provisioning says so if it has none
         names=names_if_here(recipe, work.cache),
     )
-    (judged,) = judge(recipe, [cell], ground)
+    (judged,) = judge(recipe, [work.cell], ground)
     for finding in judged.findings:
         if finding.error:
             raise ConfigError(

@@ -45,7 +45,7 @@ def take_prebuilt(work: Work, detail: dict[str, Any]) -> list[Path] | None:
     if work.recipe.strategy == "build":
         detail["origin"] = "built"
         return None
-    cell, platforms = _cell(work), platforms_of(windows=work.host.capabilities.windows)
+    cell, platforms = work.cell, platforms_of(windows=work.host.capabilities.windows)
     look = partial(offers_of, offline=work.cache.offline)
     decision = decide(work.recipe, cell, platforms=platforms, look=look)
     refused: dict[str, str] = {}
@@ -86,19 +86,13 @@ def audit_prebuilt(work: Work, wheels: list[Path], detail: dict[str, Any]) -> No
 
     Architectures beyond those that were asked for are welcome here, and PTX does for a GPU.
     """
-    cell, platforms = _cell(work), platforms_of(windows=work.host.capabilities.windows)
+    cell, platforms = work.cell, platforms_of(windows=work.host.capabilities.windows)
     rows = detail["wheels"] = []
     for wheel in wheels:
         facts, checks = examine(wheel, Offer(wheel.name, str(wheel)), cell, platforms)
         told = as_rows(checks)
         rows.append({"wheel": wheel.name, "version": str(facts.version), "checks": told})
         _refuse(wheel.name, checks)
-
-
-def _cell(work: Work) -> Cell:
-    recipe, order = work.recipe, work.order
-    python = order.python if recipe.kind == "wheel" else ""
-    return Cell(order.label, python, recipe.torch or "", recipe.cuda, order.archs)
 
 
 def _offers(decision: Decision) -> Iterator[Offer]:

@@ -11,6 +11,7 @@ from pipelines.config import ROOT, Config
 from pipelines.hosts.base import Host, Session
 from pipelines.plan.archmap import Translated, translate
 from pipelines.plan.archs import ArchList
+from pipelines.plan.matrix import Cell
 from pipelines.plan.recipes import Recipe
 from pipelines.plan.resources import (
     EXISTING_FILE,
@@ -97,6 +98,13 @@ class Work:
         if self._facts is None:
             self._facts = self.session.call("facts.facts")
         return self._facts
+
+    @property
+    def cell(self) -> Cell:
+        """The order as the rules of a plan judge it."""
+        order, recipe = self.order, self.recipe
+        python = order.python if recipe.kind == "wheel" else ""
+        return Cell(order.label, python, recipe.torch or "", recipe.cuda, order.archs)
 
     @property
     def archs(self) -> Translated:

@@ -27,7 +27,7 @@ pytestmark = [
 CUDA = "13.0.*"
 PACKAGES = [
     *(f"nvidia-{name}=={CUDA}" for name in ("cuda-nvcc", "nvvm", "cuda-crt", "cuda-runtime")),
-    *(f"nvidia-cuda-cccl=={CUDA}", "setuptools", "pytest", "pytest-xdist", "pytest-timeout"),
+    *(f"nvidia-cuda-cccl=={CUDA}", "setuptools", "pytest", "pytest-xdist"),
 ]
 
 

@@ -50,48 +50,44 @@ def installed(python: str, names: list[str]) -> dict[str, str]:
 def check(spec: dict[str, Any]) -> dict[str, Any]:
     """Compare with what is there."""
     have = installed(spec["python"], spec["names"])
-    wrong = _wrong(spec, have)
+    wrong, _ = _judge(spec, have)
     found = ", ".join(f"{name} {version}" for name, version in have.items())
     return {"ok": not wrong, "found": f"{found}{'; ' if found and wrong else ''}{wrong}" or "none"}
 
 
-def _wrong(spec: dict[str, Any], have: dict[str, str]) -> str:
+def plan(spec: dict[str, Any]) -> str:
+    """What a person has to do."""
+    return f"not ours to install: {_advice(spec)}"
+
+
+def apply(spec: dict[str, Any]) -> None:
+    """Refuse, with the command that would help."""
+    raise RefusedError("this environment is used as it is", advice=_advice(spec))
+
+
+def _advice(spec: dict[str, Any]) -> str:
+    return _judge(spec, installed(spec["python"], spec["names"]))[1]
+
+
+def _judge(spec: dict[str, Any], have: dict[str, str]) -> tuple[str, str]:
+    """The first thing that is wrong, and what helps; both empty when nothing is."""
+    ask = "ask for what is there"
     if spec["release"] and have["Python"] != spec["release"]:
-        return f"that is Python {have['Python']}"
-    missing = [name for name in spec["names"] if name not in have]
-    if missing:
-        return f"not there: {', '.join(missing)}"
+        other = f"{ask}: --python {have['Python']}, or name another 'python'"
+        return f"that is Python {have['Python']}", other
+    if missing := [name for name in spec["names"] if name not in have]:
+        install = f"type: {spec['python']} -m pip install {' '.join(missing)}"
+        return f"not there: {', '.join(missing)}", install
     if "torch" in spec["names"]:
-        asked = (spec["torch"], spec["cuda"])
-        there = (_release(have["torch"]), _release(have["torch's CUDA"]))
-        if asked != there:
-            return f"that is torch {there[0]} for CUDA {there[1] or 'none'}"
-    return ""
+        torch, cuda = _release(have["torch"]), _release(have["torch's CUDA"])
+        if (torch, cuda) != (spec["torch"], spec["cuda"]):
+            advice = f"{ask}: --torch {torch} --cuda {cuda}"
+            if not cuda:
+                advice = "this torch has no CUDA: install one of its CUDA builds"
+            return f"that is torch {torch} for CUDA {cuda or 'none'}", advice
+    return "", ""
 
 
 def _release(version: str) -> str:
     found = re.match(r"\d+\.\d+", version)
     return found[0] if found else ""
-
-
-def plan(spec: dict[str, Any]) -> str:
-    """What a person has to do."""
-    return f"not ours to install: {_advice(spec, installed(spec['python'], spec['names']))}"
-
-
-def apply(spec: dict[str, Any]) -> None:
-    """Refuse, with the command that would help."""
-    have = installed(spec["python"], spec["names"])
-    raise RefusedError("this environment is used as it is", advice=_advice(spec, have))
-
-
-def _advice(spec: dict[str, Any], have: dict[str, str]) -> str:
-    if spec["release"] and have["Python"] != spec["release"]:
-        return f"ask for what is there: --python {have['Python']}, or name another 'python'"
-    missing = [name for name in spec["names"] if name not in have]
-    if missing:
-        return f"type: {spec['python']} -m pip install {' '.join(missing)}"
-    torch, cuda = _release(have.get("torch", "")), _release(have.get("torch's CUDA", ""))
-    if not cuda:
-        return "this torch has no CUDA: install one of its CUDA builds"
-    return f"ask for what is there: --torch {torch} --cuda {cuda}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+import smoke_torch
 
 TORCH = True
 MODULES = ("flash_attn_2_cuda", "flash_attn")
@@ -16,12 +16,5 @@ def facts(*, gpu: bool) -> dict[str, str]:  # noqa: ARG001  other suites ask the
 
 
 def lost() -> bool:
-    """Whether the GPU's context is gone: then every later call in this process fails too."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
-        return False
-    try:
-        torch.cuda.synchronize()
-    except RuntimeError:
-        return True
-    return False
+    """Whether the GPU's context is gone."""
+    return smoke_torch.context_lost()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
+import smoke_torch
 import xformers_info
 
 TORCH = True
@@ -38,12 +39,5 @@ def facts(*, gpu: bool) -> dict[str, str]:  # noqa: ARG001  other suites ask the
 
 
 def lost() -> bool:
-    """Whether the GPU's context is gone: then every later call in this process fails too."""
-    torch = sys.modules.get("torch")
-    if torch is None or not torch.cuda.is_initialized():
-        return False
-    try:
-        torch.cuda.synchronize()
-    except RuntimeError:
-        return True
-    return False
+    """Whether the GPU's context is gone."""
+    return smoke_torch.context_lost()
