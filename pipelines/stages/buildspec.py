@@ -17,7 +17,13 @@ from pipelines.stages.work import Work
 #: Read by compilers: what a user has set there makes another wheel.
 _COMPILERS = (
     *("CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CL", "_CL_", "LINK", "_LINK_"),
-    *("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN", "TORCH_CUDA_ARCH_LIST"),
+    *(
+        "PYTORCH_NVCC",
+        "NVCC_PREPEND_FLAGS",
+        "NVCC_APPEND_FLAGS",
+        "NVCC_CCBIN",
+        "TORCH_CUDA_ARCH_LIST",
+    ),
 )
 
 
