@@ -107,7 +107,8 @@ def test_time_is_up_and_the_next_build_goes_on(
     (nvcc,) = environment.glob("lib/python3*/site-packages/nvidia/cu13/bin/nvcc")
     slow, go_on = tmp_path / "nvcc", tmp_path / "go-on"
     slow.write_text(
-        f'#!/bin/sh\ncase "$*" in *fp16_narrow*) while [ ! -e {go_on} ]; do sleep 0.1; done;; esac\n'
+        "#!/bin/sh\n"
+        f'case "$*" in *fp16_narrow*) while [ ! -e {go_on} ]; do sleep 0.1; done;; esac\n'
         f'exec {nvcc} "$@"\n'
     )
     slow.chmod(0o755)
