@@ -1,23 +1,32 @@
 """Calls a package's build system for a wheel: ``buildwheel.py SOURCE OUT`` (PEP 517).
 
 A program of its own, run by the Python that builds, in its environment. It does what a front end
-without isolation does, and one thing more: compile units that take long begin first. ninja starts
-them in the order in which they are written down, setuptools sorts them by name, and a build whose
-slow units come last leaves most cores idle at its end (ninja 1.13 takes no times into account).
+without isolation does, and two things more:
+
+- Compile units that take long begin first. ninja starts them in the order in which they are written
+  down, setuptools sorts them by name, and a build whose slow units come last leaves most cores idle
+  at its end (ninja 1.13 takes no times into account).
+- torch is imported through a link at one fixed place. Where its headers stand is in all that the
+  preprocessor puts out, so units of another Python, with a torch of its own, would never be found
+  in the compile cache; and ``__FILE__`` is in the wheel.
 """
 
 from __future__ import annotations
 
+import contextlib
 import fnmatch
 import functools
-import importlib
+import importlib.util
 import json
 import os
 import sys
+from collections.abc import Iterator
 from typing import Any
 
 #: A JSON list of globs on the names of sources: what takes longest first.
 SLOW_FIRST = "WCW_SLOW_FIRST"
+#: Where the link is to be. Nobody else may be using it.
+PACKAGES = "WCW_PACKAGES"
 
 
 def backend() -> Any:
@@ -63,14 +72,67 @@ def order_units(globs: list[str]) -> None:
     extension._write_ninja_file = ordered
 
 
+@contextlib.contextmanager
+def packages_at(place: str) -> Iterator[None]:
+    """Have what is beside torch imported from ``place``; what cannot be linked stays where it is.
+
+    Not a copy: it is removed, or replaced after a build that was killed, as the link that it is.
+    """
+    found = importlib.util.find_spec("torch")
+    homes = found and found.submodule_search_locations
+    if not homes:
+        yield
+        return
+    home = os.path.realpath(os.path.join(homes[0], os.pardir))  # noqa: PTH118
+    try:
+        _unlink(place)
+        _link(home, place)
+        linked = os.path.samefile(os.path.join(place, "torch"), homes[0])  # noqa: PTH118, PTH121
+    except OSError as error:
+        print(f"torch is compiled against where it is: {error}", flush=True)
+        linked = False
+    if linked:
+        sys.path[:] = [place if os.path.realpath(path) == home else path for path in sys.path]
+        importlib.invalidate_caches()
+    try:
+        yield
+    finally:
+        with contextlib.suppress(OSError):
+            _unlink(place)
+
+
+def _unlink(place: str) -> None:
+    """Remove a link, if there is one; raises ``OSError`` for a directory that holds anything."""
+    try:
+        os.readlink(place)  # noqa: PTH115
+    except FileNotFoundError:
+        return
+    except OSError:  # what CreateJunction leaves where a file system has none
+        os.rmdir(place)  # noqa: PTH106
+        return
+    os.unlink(place)  # noqa: PTH108
+
+
+def _link(home: str, place: str) -> None:
+    if sys.platform == "win32":  # a symbolic link needs a privilege, a junction does not
+        import _winapi
+
+        _winapi.CreateJunction(home, place)
+    else:
+        os.symlink(home, place)  # noqa: PTH211
+
+
 def main(source: str, out: str) -> None:
     """Build; the wheel's name is printed last."""
     os.chdir(source)
     sys.argv[1:] = []  # setup.py reads them
     sys.path[:1] = []  # where this file is
-    if globs := json.loads(os.environ.get(SLOW_FIRST, "[]")):
-        order_units(globs)
-    print("wheel:", backend().build_wheel(out), flush=True)
+    with contextlib.ExitStack() as stack:
+        if place := os.environ.get(PACKAGES):
+            stack.enter_context(packages_at(place))
+        if globs := json.loads(os.environ.get(SLOW_FIRST, "[]")):
+            order_units(globs)
+        print("wheel:", backend().build_wheel(out), flush=True)
 
 
 if __name__ == "__main__":

@@ -4,9 +4,10 @@ The server is started here and not by the first ``sccache nvcc``: that one would
 build's process group and might hold the pipe of its log. It alone is given secrets. Compilers are
 its children, so it ends, with all of them, when the build does.
 
-A unit is known by the absolute path of its source: nvcc hands it to cicc and cudafe++, and sccache
-takes their arguments into the key, with SCCACHE_BASEDIRS or without. Jobs have directories of
-their own, so while it is compiled a tree is moved to one fixed place, and back.
+A unit is known by the absolute paths of its source and of all that it includes. nvcc hands the
+first to cicc and cudafe++, and sccache takes their arguments into the key, with SCCACHE_BASEDIRS or
+without. Jobs have directories of their own, so while it is compiled a tree is moved to one fixed
+place, and back; so are, by a link, the packages of the Python that builds.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import folders, locks, sccache
+from . import buildwheel, folders, locks, sccache
 from .fixedplace import moved
 from .rpc import idempotent
 
@@ -115,6 +116,10 @@ def _enter(
             continue
         told = {**environment, **address, "SCCACHE_IGNORE_SERVER_IO_ERROR": "1"}
         told["PYTORCH_NVCC"] = quoted([spec["executable"], spec["nvcc"]])
+        # Where there are dependency files to be made, sccache runs nvcc's preprocessor once more
+        # for them, hit or miss. Nothing here needs them: another source or toolkit is another job.
+        told["TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES"] = "1"
+        told[buildwheel.PACKAGES] = str(pathlib.Path(spec["place"]).with_name("p"))
         where = "local disk" if environment == local else spec["kind"]
         said = f"{failed}; {where} instead" if failed else f"{where}, {directory}"
         return Running(place, told, [spec["executable"]], said, [spec["executable"]])

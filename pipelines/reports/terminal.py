@@ -68,8 +68,9 @@ def _note(view: RunView, stage: str) -> str:
     """What is worth knowing of a stage, in a few words."""
     if stage == "build" and view.timeline is not None and view.timeline.units:
         said = text.counted(len(view.timeline.units), "unit")
-        busy = view.timeline.busy
-        return said + (f", cores {text.percent(busy)} busy" if busy is not None else "")
+        busy, cost = view.timeline.busy, view.timeline.core_seconds
+        said += f", cores {text.percent(busy)} busy" if busy is not None else ""
+        return said + (f", {text.seconds(cost)} of core time" if cost else "")
     if stage == "collect" and view.wheels:
         return text.size(sum(wheel.size for wheel in view.wheels))
     if stage == "audit" and view.checks:

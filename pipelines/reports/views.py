@@ -112,6 +112,16 @@ class Timeline:
         return sum((a[1] + b[1]) / 2 * (b[0] - a[0]) for a, b in pairs) / span
 
     @property
+    def core_seconds(self) -> float | None:
+        """What the build cost, whatever else the host did included; ``None``: not measured.
+
+        What ``invoke plan`` estimates (there in core-hours).
+        """
+        if self.busy is None or not self.cpus:
+            return None
+        return self.busy * self.cpus * (self.samples[-1][0] - self.samples[0][0])
+
+    @property
     def peak(self) -> float:
         """Most bytes of memory used at a sample."""
         return max((sample[2] for sample in self.samples), default=0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -113,3 +114,59 @@ def test_a_torch_that_works_otherwise_is_left_alone(tmp_path: Path) -> None:
 def test_windows_names_are_ranked_too() -> None:
     assert buildwheel.rank(r"C:\b\s\csrc\flash_bwd.cu", ["x*", "flash_bwd*"]) == 1
     assert buildwheel.rank("other.cu", ["x*", "flash_bwd*"]) == 2
+
+
+# -- torch at a fixed place -----------------------------------------------------------------------
+
+
+def told_place(source: Path) -> None:
+    """A backend that writes down where it found torch."""
+    source.mkdir()
+    (source / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "mine"\nbackend-path = ["."]\n'
+    )
+    (source / "mine.py").write_text(
+        "import os, pathlib, torch\n"
+        "def build_wheel(out):\n"
+        "    pathlib.Path(out, 'where').write_text(os.path.dirname(torch.__file__))\n"
+        "    return 'x'\n"
+    )
+
+
+def test_torch_is_imported_from_one_place(tmp_path: Path) -> None:
+    told_place(tmp_path / "source")
+    place = tmp_path / "p"
+    for number in ("1", "2"):
+        site = torch(tmp_path / number, TORCH)
+        asked = {buildwheel.PACKAGES: str(place), "PYTHONPATH": site}
+        run(tmp_path / "source", tmp_path / f"out{number}", **asked)
+        assert (tmp_path / f"out{number}/where").read_text() == str(place / "torch")
+        assert not place.is_symlink(), "it goes with the build"
+        assert (tmp_path / number / "site/torch/utils/cpp_extension.py").read_text() == TORCH
+        place.symlink_to(tmp_path / "gone")  # as after a build that was killed
+    place.unlink()
+    place.mkdir()  # what is left of a junction that could not be made
+    run(tmp_path / "source", tmp_path / "out3", **asked)
+    assert (tmp_path / "out3/where").read_text() == str(place / "torch")
+
+
+def test_what_is_no_link_is_left_alone(tmp_path: Path) -> None:
+    told_place(tmp_path / "source")
+    site, place = torch(tmp_path, TORCH), tmp_path / "p"
+    place.mkdir()
+    (place / "mine").touch()
+    asked = {buildwheel.PACKAGES: str(place), "PYTHONPATH": site}
+    said = run(tmp_path / "source", tmp_path / "out", **asked)
+    assert "torch is compiled against where it is" in said
+    assert (tmp_path / "out/where").read_text() == f"{site}/torch"
+    assert (place / "mine").exists()
+
+
+def test_without_torch_there_is_no_link(tmp_path: Path) -> None:
+    ninja_backend(tmp_path / "source")
+    (tmp_path / "source/mine.py").write_text("def build_wheel(out):\n    return 'x'\n")
+    if importlib.util.find_spec("torch"):
+        pytest.skip("torch is installed here")
+    said = run(tmp_path / "source", tmp_path / "out", **{buildwheel.PACKAGES: str(tmp_path / "p")})
+    assert said.strip() == "wheel: x"
+    assert not (tmp_path / "p").exists()

@@ -9,6 +9,7 @@ import shutil
 import signal
 import subprocess
 import sys
+import tarfile
 import threading
 import time
 from pathlib import Path
@@ -22,7 +23,7 @@ from pipelines.cacheconfig import CompileCache
 from pipelines.console import redact
 from pipelines.errors import ConfigError
 from pipelines.plan import compilecache as plan
-from pipelines.remote import compilecache, fixedplace, locks, process, sccache
+from pipelines.remote import builder, compilecache, fixedplace, locks, process, sccache
 
 if sys.platform == "win32":
     pytest.skip("the fake server is a POSIX script", allow_module_level=True)
@@ -206,6 +207,7 @@ def children() -> list[str]:
 def test_the_server_lives_as_long_as_the_block(tmp_path: Path, fake: str) -> None:
     with compilecache.running(told(tmp_path, fake), tmp_path / "src") as made:
         assert made.environment["PYTORCH_NVCC"] == f"{fake} '/n o/nvcc'"
+        assert made.environment["TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES"] == "1"
         assert made.environment["SCCACHE_DIR"] == str(tmp_path / "cache" / "units")
         assert made.source == tmp_path / "s"
         assert b"disk" in made.line()
@@ -408,6 +410,57 @@ def test_every_step_of_nvcc_is_found_again_by_another_job(tmp_path: Path) -> Non
     second = compiled(tmp_path, "2", NVCC, "a.cu", text)
     assert second["misses"] == 0, second
     assert second["hits"] >= 1
+
+
+@needs_nvcc
+def test_a_second_python_compiles_nothing_again(tmp_path: Path) -> None:
+    """Its torch has the same headers at another place, and that place is in a message of theirs."""
+    source = tmp_path / "source"
+    source.mkdir()
+    (source / "pyproject.toml").write_text(
+        '[build-system]\nrequires = []\nbuild-backend = "mine"\nbackend-path = ["."]\n'
+    )
+    (source / "mine.py").write_text(
+        "import os, subprocess, torch\n"
+        "def build_wheel(out):\n"
+        "    where = os.path.join(os.path.dirname(torch.__file__), 'include')\n"
+        "    unit = os.path.abspath('a.cu')\n"
+        "    command = f'$PYTORCH_NVCC -I{where} -c {unit} -o {unit}.o'\n"
+        "    subprocess.run(['sh', '-c', command], check=True)\n"
+        "    open(os.path.join(out, 'x.whl'), 'wb').write(open(f'{unit}.o', 'rb').read())\n"
+        "    return 'x.whl'\n"
+    )
+    (source / "a.cu").write_text(
+        "#include <check.h>\n__global__ void f(float *x) { x[threadIdx.x] += 1; }\n"
+        "void g(float *x) { check(x); f<<<1, 32>>>(x); }\n"
+    )
+    with tarfile.open(tmp_path / "source.tar.gz", "w:gz") as archive:
+        for path in sorted(source.iterdir()):
+            archive.add(path, path.name)
+    cache, results = told(tmp_path, SCCACHE) | {"nvcc": NVCC}, []
+    for number in ("1", "2"):
+        include = tmp_path / f"python{number}/torch/include"
+        include.mkdir(parents=True)
+        (include.parent / "__init__.py").touch()
+        (include / "check.h").write_text(
+            "#include <cassert>\n#include <cstdio>\n"
+            "inline void check(void *x) { if (!x) puts(__FILE__); }\n"
+        )
+        spec = {
+            "directory": str(tmp_path / number),
+            "archive": str(tmp_path / "source.tar.gz"),
+            "python": sys.executable,
+            "environment": {"PYTHONPATH": str(include.parents[1])},
+            "timeout": 120,
+            "cache": cache,
+        }
+        *said, result = builder.build(spec)
+        assert result["exit"] == 0, b"".join(said).decode()
+        results.append(result)
+    first, second = (result["cache"] for result in results)
+    assert first["misses"] >= 3, first
+    assert (second["misses"], second["hits"]) == (0, first["misses"]), second
+    assert results[0]["wheels"][0]["sha256"] == results[1]["wheels"][0]["sha256"]
 
 
 @needs_sccache
