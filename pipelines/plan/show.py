@@ -305,8 +305,8 @@ def print_table(
     )
     if ground.names is None:
         say("The source is not in the cache yet: path lengths are not known.", "dim")
-    if (cost := recipe.cost(recipe.cuda)) is not None:
-        say(f"Times and memory are estimates: {cost.basis}.", "dim")
+    for basis in dict.fromkeys(c.basis for row in rows if (c := recipe.cost(row.cell.cuda))):
+        say(f"Times and memory are estimates: {basis}.", "dim")
     taken = sum(_taken(ways, row) for row in rows)
     built = [row for row in rows if possible(row, ways[row.cell.id]) and not _taken(ways, row)]
     good = len(built)

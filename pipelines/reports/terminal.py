@@ -69,8 +69,9 @@ def _note(view: RunView, stage: str) -> str:
     if stage == "build" and view.timeline is not None and view.timeline.units:
         said = text.counted(len(view.timeline.units), "unit")
         busy, cost = view.timeline.busy, view.timeline.core_seconds
-        said += f", cores {text.percent(busy)} busy" if busy is not None else ""
-        return said + (f", {text.seconds(cost)} of core time" if cost else "")
+        if cost and busy:  # short: the row is to fit a terminal of 80
+            return f"{said}, {text.seconds(cost)} of core time ({text.percent(busy)})"
+        return said + (f", cores {text.percent(busy)} busy" if busy is not None else "")
     if stage == "collect" and view.wheels:
         return text.size(sum(wheel.size for wheel in view.wheels))
     if stage == "audit" and view.checks:

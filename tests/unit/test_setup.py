@@ -18,7 +18,8 @@ TOOLS = ("sh", "dirname", "sha256sum", "cut", "mktemp", "tail", "rm", "env")
 def machine(tmp_path: Path) -> Path:
     """A checkout on a machine with a few tools, a user who is not root, and no venv module."""
     (tmp_path / "scripts").mkdir()
-    shutil.copy(ROOT / "scripts/setup", tmp_path / "scripts")
+    for name in ("setup", "apt-install"):
+        shutil.copy(ROOT / "scripts" / name, tmp_path / "scripts")
     shutil.copy(ROOT / "requirements.lock", tmp_path)
     (tmp_path / "bin").mkdir()
     for name in TOOLS:
