@@ -109,13 +109,21 @@ def secrets(cache: CompileCache, environ: Mapping[str, str] | None = None) -> di
 
 
 def host_spec(
-    cache: CompileCache, *, executable: str, directory: str, nvcc: str, place: str
+    cache: CompileCache,
+    *,
+    executable: str,
+    directory: str,
+    nvcc: str,
+    place: str,
+    packages: str,
+    pinned: bool,
 ) -> dict[str, Any] | None:
     """What ``remote/compilecache.py`` is given; ``None`` when there is nothing to use.
 
     ``executable`` is sccache on the host, empty if it has none; ``nvcc`` the real compiler;
-    ``place`` a directory beside the jobs' where sources stand while they are compiled, for the
-    cache knows units by their absolute path.
+    ``place`` a directory beside the jobs' where sources stand while they are compiled, and
+    ``packages`` the link through which their headers are read, for the cache knows units by
+    absolute paths. ``pinned``: whether every tool is ours, and decides the job's id.
     """
     if isinstance(cache, NoCache) or not executable:
         return None
@@ -127,4 +135,6 @@ def host_spec(
         "remote": sorted(_remote(cache)),
         "nvcc": nvcc,
         "place": place,
+        "packages": packages,
+        "pinned": pinned,
     }

@@ -305,8 +305,13 @@ def print_table(
     )
     if ground.names is None:
         say("The source is not in the cache yet: path lengths are not known.", "dim")
-    for basis in dict.fromkeys(c.basis for row in rows if (c := recipe.cost(row.cell.cuda))):
-        say(f"Times and memory are estimates: {basis}.", "dim")
+    bases: dict[str, list[str]] = {}
+    for cuda in dict.fromkeys(row.cell.cuda for row in rows):
+        if (cost := recipe.cost(cuda)) is not None:
+            bases.setdefault(cost.basis, []).append(cuda)
+    for basis, releases in bases.items():
+        which = f" for CUDA {', '.join(releases)}" if len(bases) > 1 else ""
+        say(f"Times and memory{which} are estimates: {basis}.", "dim")
     taken = sum(_taken(ways, row) for row in rows)
     built = [row for row in rows if possible(row, ways[row.cell.id]) and not _taken(ways, row)]
     good = len(built)

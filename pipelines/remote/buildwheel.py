@@ -20,13 +20,15 @@ import importlib.util
 import json
 import os
 import sys
-from collections.abc import Iterator
+import time
 from typing import Any
 
 #: A JSON list of globs on the names of sources: what takes longest first.
 SLOW_FIRST = "WCW_SLOW_FIRST"
-#: Where the link is to be. Nobody else may be using it.
+#: Where the link is to be. There is nothing yet, and nobody else uses it.
 PACKAGES = "WCW_PACKAGES"
+
+_PATIENCE = 10.0  # seconds
 
 
 def backend() -> Any:
@@ -72,54 +74,47 @@ def order_units(globs: list[str]) -> None:
     extension._write_ninja_file = ordered
 
 
-@contextlib.contextmanager
-def packages_at(place: str) -> Iterator[None]:
-    """Have what is beside torch imported from ``place``; what cannot be linked stays where it is.
+def packages_at(place: str) -> None:
+    """Have what is beside torch imported from ``place``, which becomes a link to it.
 
-    Not a copy: it is removed, or replaced after a build that was killed, as the link that it is.
+    Whoever named the place removes the link, when nothing runs any more that looks through it.
     """
     found = importlib.util.find_spec("torch")
     homes = found and found.submodule_search_locations
     if not homes:
-        yield
         return
-    home = os.path.realpath(os.path.join(homes[0], os.pardir))  # noqa: PTH118
+    home = os.path.realpath(os.path.dirname(homes[0]))  # noqa: PTH120
+    paths = [place if os.path.realpath(path) == home else path for path in sys.path]
     try:
-        _unlink(place)
+        if place not in paths:
+            raise OSError(f"{home} is not in sys.path")  # noqa: TRY301
         _link(home, place)
-        linked = os.path.samefile(os.path.join(place, "torch"), homes[0])  # noqa: PTH118, PTH121
+        os.stat(os.path.join(place, "torch"))  # noqa: PTH116, PTH118
     except OSError as error:
         print(f"torch is compiled against where it is: {error}", flush=True)
-        linked = False
-    if linked:
-        sys.path[:] = [place if os.path.realpath(path) == home else path for path in sys.path]
+    else:
+        sys.path[:] = paths
         importlib.invalidate_caches()
-    try:
-        yield
-    finally:
-        with contextlib.suppress(OSError):
-            _unlink(place)
-
-
-def _unlink(place: str) -> None:
-    """Remove a link, if there is one; raises ``OSError`` for a directory that holds anything."""
-    try:
-        os.readlink(place)  # noqa: PTH115
-    except FileNotFoundError:
-        return
-    except OSError:  # what CreateJunction leaves where a file system has none
-        os.rmdir(place)  # noqa: PTH106
-        return
-    os.unlink(place)  # noqa: PTH108
 
 
 def _link(home: str, place: str) -> None:
-    if sys.platform == "win32":  # a symbolic link needs a privilege, a junction does not
-        import _winapi
-
-        _winapi.CreateJunction(home, place)
-    else:
+    if sys.platform != "win32":
         os.symlink(home, place)  # noqa: PTH211
+        return
+    import _winapi  # a symbolic link needs a privilege, a junction does not
+
+    deadline = time.monotonic() + _PATIENCE
+    while True:
+        try:
+            _winapi.CreateJunction(home, place)
+        except PermissionError:  # a scanner looks at the directory that becomes the junction
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(0.2)
+            with contextlib.suppress(OSError):
+                os.rmdir(place)  # noqa: PTH106
+        else:
+            return
 
 
 def main(source: str, out: str) -> None:
@@ -127,12 +122,11 @@ def main(source: str, out: str) -> None:
     os.chdir(source)
     sys.argv[1:] = []  # setup.py reads them
     sys.path[:1] = []  # where this file is
-    with contextlib.ExitStack() as stack:
-        if place := os.environ.get(PACKAGES):
-            stack.enter_context(packages_at(place))
-        if globs := json.loads(os.environ.get(SLOW_FIRST, "[]")):
-            order_units(globs)
-        print("wheel:", backend().build_wheel(out), flush=True)
+    if place := os.environ.get(PACKAGES):
+        packages_at(place)
+    if globs := json.loads(os.environ.get(SLOW_FIRST, "[]")):
+        order_units(globs)
+    print("wheel:", backend().build_wheel(out), flush=True)
 
 
 if __name__ == "__main__":

@@ -25,7 +25,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from . import buildwheel, folders, locks, sccache
-from .fixedplace import moved
+from .fixedplace import linked, moved
 from .rpc import idempotent
 
 #: Holds the secrets, as JSON, on their way from the controller to this process; gone at once.
@@ -62,7 +62,8 @@ def running(spec: dict[str, Any] | None, source: pathlib.Path) -> Iterator[Runni
     """Have a cache for the tree ``source`` while the block runs; work on ``.source`` within.
 
     ``spec``: ``kind``, ``executable``, ``directory``, ``environment`` (without secrets), ``remote``
-    (names in it that are left out for the local cache), ``nvcc`` and ``place``; or ``None``.
+    (names in it that are left out for the local cache), ``nvcc``, ``place`` and ``packages`` (the
+    fixed places) and ``pinned`` (whether all tools are); or ``None``.
     Whatever is wrong with the cache, the build goes on without it.
     """
     secrets = _secrets()
@@ -102,6 +103,7 @@ def _enter(
         return Running(source, said="not used: another build on this host is at it")
     sccache.stop(spec["executable"], directory)  # one whose runner was killed
     place = stack.enter_context(moved(source, pathlib.Path(spec["place"])))
+    packages = stack.enter_context(linked(pathlib.Path(spec["packages"])))
     wanted, failed = dict(spec["environment"]), ""
     local = {key: value for key, value in wanted.items() if key not in spec["remote"]}
     for environment, more in ((wanted, secrets), (local, {}))[: 1 + bool(spec["remote"])]:
@@ -116,10 +118,11 @@ def _enter(
             continue
         told = {**environment, **address, "SCCACHE_IGNORE_SERVER_IO_ERROR": "1"}
         told["PYTORCH_NVCC"] = quoted([spec["executable"], spec["nvcc"]])
-        # Where there are dependency files to be made, sccache runs nvcc's preprocessor once more
-        # for them, hit or miss. Nothing here needs them: another source or toolkit is another job.
-        told["TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES"] = "1"
-        told[buildwheel.PACKAGES] = str(pathlib.Path(spec["place"]).with_name("p"))
+        told[buildwheel.PACKAGES] = str(packages)
+        if spec["pinned"]:
+            # Where there are dependency files to be made, sccache runs nvcc's preprocessor once
+            # more for them, hit or miss. Pinned tools and sources need none: others, other job.
+            told["TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES"] = "1"
         where = "local disk" if environment == local else spec["kind"]
         said = f"{failed}; {where} instead" if failed else f"{where}, {directory}"
         return Running(place, told, [spec["executable"]], said, [spec["executable"]])

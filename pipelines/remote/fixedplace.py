@@ -1,4 +1,4 @@
-"""One fixed place for whatever tree is being compiled, for compilers write down where it stood."""
+"""Fixed places for what is being compiled, for compilers write down where it stood."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import os
 import pathlib
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from . import files, folders
 
@@ -58,12 +58,44 @@ def _home(place: pathlib.Path, note: pathlib.Path) -> None:
     note.unlink(missing_ok=True)
 
 
+@contextlib.contextmanager
+def linked(place: pathlib.Path) -> Iterator[pathlib.Path]:
+    """A place where there is nothing, for a link that the build may put there while the block runs.
+
+    Links alone are removed, never what they lead to. One at a time: the caller holds a lock.
+    """
+    folders.make(place.parent)
+    _unlink(place)  # of a build that was killed
+    try:
+        yield place
+    finally:
+        with contextlib.suppress(OSError):  # the next build does it
+            _unlink(place)
+
+
+def _unlink(place: pathlib.Path) -> None:
+    """Remove a link, or an empty directory; raises ``OSError`` for what holds anything."""
+    try:
+        place.readlink()
+    except FileNotFoundError:
+        return
+    except OSError:  # what CreateJunction leaves where a file system has none
+        _patiently(place.rmdir)
+    else:
+        _patiently(place.unlink)
+
+
 def _rename(source: pathlib.Path, target: pathlib.Path) -> None:
-    """Rename a directory; patiently, for compilers that were ended hold it for a moment."""
+    """Rename a directory, never over another one."""
+    _patiently(lambda: os.rename(source, target))  # noqa: PTH104
+
+
+def _patiently(change: Callable[[], None]) -> None:
+    """Make a change; compilers that were ended, and scanners, may be in its way for a moment."""
     deadline = time.monotonic() + _TURN
     while True:
         try:
-            os.rename(source, target)  # noqa: PTH104 - never over another one
+            change()
         except PermissionError:
             if sys.platform != "win32" or time.monotonic() > deadline:
                 raise

@@ -70,7 +70,7 @@ def _note(view: RunView, stage: str) -> str:
         said = text.counted(len(view.timeline.units), "unit")
         busy, cost = view.timeline.busy, view.timeline.core_seconds
         if cost and busy:  # short: the row is to fit a terminal of 80
-            return f"{said}, {text.seconds(cost)} of core time ({text.percent(busy)})"
+            return f"{said}, {text.seconds(cost)} of core time, {text.percent(busy)} busy"
         return said + (f", cores {text.percent(busy)} busy" if busy is not None else "")
     if stage == "collect" and view.wheels:
         return text.size(sum(wheel.size for wheel in view.wheels))

@@ -113,13 +113,14 @@ class Timeline:
 
     @property
     def core_seconds(self) -> float | None:
-        """What the build cost, whatever else the host did included; ``None``: not measured.
+        """Busy cores over time, whatever else the host did included; ``None``: not measured.
 
-        What ``invoke plan`` estimates (there in core-hours).
+        Near to what ``invoke plan`` estimates, which is the time of the units alone.
         """
         if self.busy is None or not self.cpus:
             return None
-        return self.busy * self.cpus * (self.samples[-1][0] - self.samples[0][0])
+        first, last = self.samples[0], self.samples[-1]
+        return self.cpus * (first[0] * first[1] + self.busy * (last[0] - first[0]))
 
     @property
     def peak(self) -> float:

@@ -42,6 +42,7 @@ def job_id(source: bytes, work: Work, environment: dict[str, str]) -> str:
         pins += [f"{row['id']}={row['found']}" for row in rows if row["id"] in theirs]
     if work.host.existing is not None:  # this machine: its variables reach the compilers
         pins += [f"{name}={os.environ[name]}" for name in _COMPILERS if name in os.environ]
+        pins.append(work.layout.python)
     wheel = sorted(f"{k}={v}" for k, v in environment.items() if not k.startswith("WCW_"))
     library = work.recipe.library  # its flags are in no variable
     crate = (library.model_dump_json(),) if library else ()
@@ -91,6 +92,9 @@ def build_spec(work: Work, directory: str, archive: str, built: dict[str, Any]) 
             directory=layout.compile_cache,
             nvcc=layout.join(layout.cuda, "bin", f"nvcc{exe}"),
             place=layout.join(layout.build_root, "s"),
+            # A level deeper than jobs are: nothing that looks for those comes through the link.
+            packages=layout.join(layout.build_root, "p", "site"),
+            pinned=work.host.existing is None,
         ),
     }
     if work.recipe.kind != "cargo":

@@ -1,7 +1,8 @@
 """What ``invoke build`` adds to a bare ``pip wheel`` of the same tree; both compile all of it.
 
 ``OVERHEAD_PYTHON`` names a Python that has what the package needs to be built, ``OVERHEAD_FLAGS``
-what else ``invoke build`` is told (``--recipe``, ``--torch``, ``--archs``, ``--offline``, ...).
+what else ``invoke build`` is told (``--recipe``, ``--torch``, ``--archs``, ``--offline``, ...),
+``OVERHEAD_CUDA`` a toolkit that is not found by itself.
 pip gets the source, environment and number of jobs that the pipeline chose.
 """
 

@@ -141,16 +141,24 @@ def test_torch_is_imported_from_one_place(tmp_path: Path) -> None:
         asked = {buildwheel.PACKAGES: str(place), "PYTHONPATH": site}
         run(tmp_path / "source", tmp_path / f"out{number}", **asked)
         assert (tmp_path / f"out{number}/where").read_text() == str(place / "torch")
-        assert not place.is_symlink(), "it goes with the build"
-        assert (tmp_path / number / "site/torch/utils/cpp_extension.py").read_text() == TORCH
-        place.symlink_to(tmp_path / "gone")  # as after a build that was killed
-    place.unlink()
-    place.mkdir()  # what is left of a junction that could not be made
-    run(tmp_path / "source", tmp_path / "out3", **asked)
-    assert (tmp_path / "out3/where").read_text() == str(place / "torch")
+        assert place.samefile(site)
+        os.unlink(place)  # noqa: PTH108 - a junction too
+        assert (Path(site) / "torch/utils/cpp_extension.py").read_text() == TORCH
 
 
-def test_what_is_no_link_is_left_alone(tmp_path: Path) -> None:
+def test_a_torch_that_is_itself_a_link(tmp_path: Path) -> None:
+    told_place(tmp_path / "source")
+    real, site, place = torch(tmp_path / "opt", TORCH), tmp_path / "site", tmp_path / "p"
+    site.mkdir()
+    if sys.platform == "win32":
+        pytest.skip("a symbolic link needs a privilege")
+    (site / "torch").symlink_to(Path(real, "torch"))
+    asked = {buildwheel.PACKAGES: str(place), "PYTHONPATH": str(site)}
+    run(tmp_path / "source", tmp_path / "out", **asked)
+    assert (tmp_path / "out/where").read_text() == str(place / "torch")
+
+
+def test_what_is_there_already_is_left_alone(tmp_path: Path) -> None:
     told_place(tmp_path / "source")
     site, place = torch(tmp_path, TORCH), tmp_path / "p"
     place.mkdir()
@@ -158,8 +166,27 @@ def test_what_is_no_link_is_left_alone(tmp_path: Path) -> None:
     asked = {buildwheel.PACKAGES: str(place), "PYTHONPATH": site}
     said = run(tmp_path / "source", tmp_path / "out", **asked)
     assert "torch is compiled against where it is" in said
-    assert (tmp_path / "out/where").read_text() == f"{site}/torch"
+    assert (tmp_path / "out/where").read_text() == str(Path(site, "torch"))
     assert (place / "mine").exists()
+
+
+def test_a_torch_that_is_not_on_the_path(tmp_path: Path) -> None:
+    """As an editable installation finds it: by a finder of its own."""
+    told_place(tmp_path / "source")
+    hidden, site, place = torch(tmp_path, TORCH), tmp_path / "hook", tmp_path / "p"
+    site.mkdir()
+    (site / "sitecustomize.py").write_text(
+        "import sys\nfrom importlib.machinery import PathFinder\n"
+        "class Finder:\n"
+        "    @staticmethod\n"
+        "    def find_spec(name, path=None, target=None):\n"
+        f"        return PathFinder.find_spec(name, [{hidden!r}]) if name == 'torch' else None\n"
+        "sys.meta_path.insert(0, Finder)\n"
+    )
+    asked = {buildwheel.PACKAGES: str(place), "PYTHONPATH": str(site)}
+    said = run(tmp_path / "source", tmp_path / "out", **asked)
+    assert "is not in sys.path" in said
+    assert not os.path.lexists(place)
 
 
 def test_without_torch_there_is_no_link(tmp_path: Path) -> None:

@@ -61,6 +61,8 @@ def test_they_reach_the_server_alone(tmp_path: Path) -> None:
         "remote": ["SCCACHE_REDIS_ENDPOINT"],
         "nvcc": "nvcc",
         "place": str(tmp_path / "b" / "s"),
+        "packages": str(tmp_path / "b/p/site"),
+        "pinned": True,
     }
     spec = {
         "directory": str(job),

@@ -312,6 +312,8 @@ def test_kernels_go_through_the_compile_cache(tmp_path: Path, make: Make) -> Non
         "remote": [],
         "nvcc": "nvcc",
         "place": str(tmp_path / "s"),
+        "packages": str(tmp_path / "p/site"),
+        "pinned": True,
     }
     # It would not know our nvcc for a compiler: g++ itself stands for it, with flags it takes.
     spec = make(cache=cache)

@@ -24,6 +24,7 @@ from pipelines.console import redact
 from pipelines.errors import ConfigError
 from pipelines.plan import compilecache as plan
 from pipelines.remote import builder, compilecache, fixedplace, locks, process, sccache
+from pipelines.remote.jobs import keep, store
 
 if sys.platform == "win32":
     pytest.skip("the fake server is a POSIX script", allow_module_level=True)
@@ -83,9 +84,11 @@ def test_off_as_yaml_reads_it() -> None:
     assert cache(**yaml.safe_load("{kind: off}")).kind == "off"
 
 
-def spec(where: CompileCache, executable: str = "sccache", **more: str) -> dict[str, Any] | None:
-    at = {"directory": "/c", "nvcc": "/n/nvcc", "place": "/b/s", **more}
-    return plan.host_spec(where, executable=executable, **at)
+def spec(
+    where: CompileCache, executable: str = "sccache", *, pinned: bool = True, **more: str
+) -> dict[str, Any] | None:
+    at = {"directory": "/c", "nvcc": "/n/nvcc", "place": "/b/s", "packages": "/b/p/site", **more}
+    return plan.host_spec(where, executable=executable, pinned=pinned, **at)
 
 
 def test_what_the_host_is_told_names_what_the_local_cache_leaves_out() -> None:
@@ -188,6 +191,7 @@ def told(tmp_path: Path, executable: str, where: CompileCache | None = None) -> 
         executable,
         directory=str(tmp_path / "cache"),
         place=str(tmp_path / "s"),
+        packages=str(tmp_path / "p/site"),
         nvcc="/n o/nvcc",
     )
     assert made is not None
@@ -208,6 +212,7 @@ def test_the_server_lives_as_long_as_the_block(tmp_path: Path, fake: str) -> Non
     with compilecache.running(told(tmp_path, fake), tmp_path / "src") as made:
         assert made.environment["PYTORCH_NVCC"] == f"{fake} '/n o/nvcc'"
         assert made.environment["TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES"] == "1"
+        assert made.environment["WCW_PACKAGES"] == str(tmp_path / "p/site")
         assert made.environment["SCCACHE_DIR"] == str(tmp_path / "cache" / "units")
         assert made.source == tmp_path / "s"
         assert b"disk" in made.line()
@@ -410,6 +415,46 @@ def test_every_step_of_nvcc_is_found_again_by_another_job(tmp_path: Path) -> Non
     second = compiled(tmp_path, "2", NVCC, "a.cu", text)
     assert second["misses"] == 0, second
     assert second["hits"] >= 1
+
+
+def test_tools_that_are_not_pinned_may_change_under_a_build(tmp_path: Path, fake: str) -> None:
+    """Then ninja must see it by the dependency files."""
+    where = {**told(tmp_path, fake), "pinned": False}
+    with compilecache.running(where, tmp_path / "src") as made:
+        assert "TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES" not in made.environment
+
+
+def test_the_link_to_packages_goes_and_they_stay(tmp_path: Path, fake: str) -> None:
+    where, packages = told(tmp_path, fake), tmp_path / "site"
+    (packages / "torch").mkdir(parents=True)
+    link = Path(where["packages"])
+    for _ in range(2):  # the second finds what a build left that was killed
+        with compilecache.running(where, tmp_path / "src") as made:
+            assert made.environment, made.said
+            assert not os.path.lexists(link)
+            link.symlink_to(packages)
+        assert not os.path.lexists(link)
+        link.symlink_to(tmp_path / "gone")
+    link.unlink()
+    link.mkdir()
+    (link / "mine").touch()
+    with compilecache.running(where, tmp_path / "src") as made:
+        assert made.said.startswith("not used: ")
+    assert (link / "mine").exists()
+    assert (packages / "torch").is_dir()
+
+
+def test_no_job_is_found_through_the_link(tmp_path: Path) -> None:
+    """``jobs.keep.prune`` removes what it finds; here that would be somebody's Python."""
+    site, root = tmp_path / "site", tmp_path / "b"
+    site.mkdir()
+    (site / "spec.json").write_text('{"function": "f", "arguments": {}}')
+    link = root / "p" / "site"  # as in stages/buildspec.py
+    link.parent.mkdir(parents=True)
+    link.symlink_to(site)
+    assert store.listed(str(root)) == []
+    assert keep.prune(str(root), 0) == []
+    assert (site / "spec.json").exists()
 
 
 @needs_nvcc

@@ -55,7 +55,13 @@ def test_an_error_of_the_function_itself_is_no_lost_attempt(
     run.close()
 
 
-def named(recipe: Recipe, python: str = "3.11", found: str = "", **environment: str) -> str:
+def named(
+    recipe: Recipe,
+    python: str = "3.11",
+    found: str = "",
+    executable: str = "/e/python",
+    **environment: str,
+) -> str:
     pins = {"nvcc": SimpleNamespace(sha256="0" * 64)}
     rows = [{"id": "environment", "found": found}]
     work = SimpleNamespace(
@@ -68,6 +74,7 @@ def named(recipe: Recipe, python: str = "3.11", found: str = "", **environment: 
         cache=SimpleNamespace(lock=SimpleNamespace(tool=pins.__getitem__)),
         provisioned=SimpleNamespace(detail={"resources": rows}),
         host=SimpleNamespace(existing=Existing("/r")),
+        layout=SimpleNamespace(python=executable),
     )
     return job_id(b"source", cast(Work, work), environment)
 
@@ -80,6 +87,7 @@ def test_what_compilers_read_on_this_machine_is_in_the_name_too(
     monkeypatch.setenv("NVCC_APPEND_FLAGS", "-G")
     assert named(recipe) != before
     assert named(recipe, WCW_SLOW_FIRST="[]") == named(recipe), "the order makes no other wheel"
+    assert named(recipe, executable="/other/python") != named(recipe)
 
 
 def test_what_decides_the_wheel_is_in_the_name_of_its_job() -> None:

@@ -1,6 +1,7 @@
 """Caches that several hosts share: the real sccache against a small server of ours.
 
-The server knows as much of S3 and WebDAV as sccache asks for, and checks who asks.
+The server knows as much of S3 and WebDAV as sccache asks for. It checks WebDAV's password, and of
+S3's signature whose it is.
 """
 
 from __future__ import annotations
@@ -87,7 +88,8 @@ class Handler(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def store() -> Iterator[Store]:
+def store(monkeypatch: pytest.MonkeyPatch) -> Iterator[Store]:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
     with Store() as made:
         threading.Thread(target=made.serve_forever, daemon=True).start()
         yield made
@@ -122,6 +124,8 @@ def compiled(
         directory=str(root / "cache"),
         nvcc=COMPILER,
         place=str(root.parent / "s"),
+        packages=str(root.parent / "p"),
+        pinned=True,
     )
     assert spec is not None
     assert WORD not in json.dumps(spec)
@@ -135,8 +139,9 @@ def compiled(
             timeout=60,
         )
         figures, said = made.figures(), made.said
-    for path in root.rglob("*"):
-        assert not path.is_file() or WORD.encode() not in path.read_bytes(), path
+        assert WORD not in json.dumps(made.environment)
+        for path in root.rglob("*"):  # the server's log and address, what it keeps
+            assert not path.is_file() or WORD.encode() not in path.read_bytes(), path
     return figures, said
 
 

@@ -302,9 +302,9 @@ def test_utilisation_is_weighted_by_time() -> None:
     assert read.busy == pytest.approx(0.9)
     assert read.peak == 9
     assert read.core_seconds is None, "how many cores it had is not known"
-    read = read_timeline({"samples": [[0, 1.0, 5], [8, 1.0, 9], [10, 0.0, 7]], "cpus": 4})
+    read = read_timeline({"samples": [[2, 0.5, 5], [8, 0.5, 9], [10, 0.0, 7]], "cpus": 4})
     assert read is not None
-    assert read.core_seconds == pytest.approx(36)
+    assert read.core_seconds == pytest.approx(4 * (2 * 0.5 + 6 * 0.5 + 2 * 0.25))
 
 
 @given(
