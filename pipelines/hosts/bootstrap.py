@@ -21,6 +21,7 @@ import contextlib
 import hashlib
 import inspect
 import threading
+from collections import deque
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
@@ -143,7 +144,11 @@ class GatewayIO:
         self.execmodel = execmodel
         self.remoteaddress = stream.remoteaddress
         self.failure: BaseException | None = None
-        self._lock = threading.Lock()
+        # The garbage collector closes channels: in any thread, at any time, in the middle of a
+        # write too. What it has to say waits for the end of the message that is on its way.
+        self._lock = threading.RLock()
+        self._waiting: deque[bytes] = deque()
+        self._writing = False
 
     def read(self, numbytes: int) -> bytes:
         """As the stream's; every failure becomes the ``EOFError`` that execnet expects."""
@@ -159,16 +164,28 @@ class GatewayIO:
     def write(self, data: bytes) -> None:
         """As the stream's, one message at a time."""
         with self._lock:
-            if self.failure is not None:
-                raise BrokenPipeError(str(self.failure))
-            try:
-                self.stream.write(data)
-            except PipelineError as error:
-                self.failure = error
-                raise BrokenPipeError(str(error)) from error
-            except BaseException as error:  # an interrupt, too, leaves half a message behind
-                self.failure = error
-                raise
+            self._waiting.append(data)
+            while self._waiting and not self._writing:
+                self._writing = True
+                try:
+                    self._write(self._waiting.popleft())
+                except BaseException:
+                    self._waiting.clear()
+                    raise
+                finally:
+                    self._writing = False
+
+    def _write(self, data: bytes) -> None:
+        if self.failure is not None:
+            raise BrokenPipeError(str(self.failure))
+        try:
+            self.stream.write(data)
+        except PipelineError as error:
+            self.failure = error
+            raise BrokenPipeError(str(error)) from error
+        except BaseException as error:  # an interrupt, too, leaves half a message behind
+            self.failure = error
+            raise
 
     def close_read(self) -> None:
         """As the stream's."""

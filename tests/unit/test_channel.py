@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import subprocess
 import sys
+import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 
@@ -210,3 +214,56 @@ def test_importing_is_cheap() -> None:
     root = str(Path(__file__).parents[2])
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, cwd=root, check=True)
     assert done.stdout.strip() == b"False"
+
+
+def test_a_finalizer_that_writes_in_the_middle_of_a_write() -> None:
+    """The garbage collector ran in one and closed a channel: its own thread waited for itself."""
+    sent: list[bytes] = []
+
+    class Stream:
+        remoteaddress = "here"
+
+        def write(self, data: bytes) -> None:
+            sent.append(data[:2])
+            if data == b"first":
+                io.write(b"from a finalizer")
+                io.write(b"and another")
+            sent.append(data[2:])
+
+    io = bootstrap.GatewayIO(cast(Any, Stream()), cast(Any, None))
+    writer = threading.Thread(target=io.write, args=(b"first",), daemon=True)
+    writer.start()
+    writer.join(10)
+    assert not writer.is_alive(), "it waits for itself"
+    assert b"|".join(sent) == b"fi|rst|fr|om a finalizer|an|d another"
+    io.write(b"next")
+    assert sent[-2:] == [b"ne", b"xt"]
+
+
+def test_a_stream_that_is_collected_in_the_middle_of_a_write() -> None:
+    """As an exception leaves one behind: in a cycle, so that only the collector finds it."""
+    with fragile() as (session, (stream, *_)):
+        items = session.stream("parts.send", path=sys.executable, offset=0, length=MB, chunk=100)
+        next(items)
+        gc.disable()
+        try:
+            cycle: list[Any] = [items]
+            cycle.append(cycle)
+            dropped = weakref.ref(items)
+            del items, cycle
+
+            def collect(data: bytes) -> bytes:
+                gc.collect()
+                return data
+
+            stream.on_write = collect
+            said: list[Any] = []
+            ask = threading.Thread(target=lambda: said.append(session.call("rpc.ping")))
+            ask.daemon = True
+            ask.start()
+            ask.join(20)
+        finally:
+            gc.enable()
+        assert said, "it waits for itself"
+        assert dropped() is None
+        assert session.call("rpc.ping") >= said[0]
