@@ -169,9 +169,6 @@ class GatewayIO:
                 self._writing = True
                 try:
                     self._write(self._waiting.popleft())
-                except BaseException:
-                    self._waiting.clear()
-                    raise
                 finally:
                     self._writing = False
 

@@ -236,16 +236,22 @@ def load_recipe(name: str, folder: Path = RECIPES, *, version: str | None = None
     return versions[version]
 
 
+def check_torch(recipe: Recipe, torch: str) -> None:
+    """Raise :class:`ConfigError` where torch was asked for and the package is built without."""
+    if recipe.torch is None:
+        raise ConfigError(
+            f"--torch {torch}: {recipe.name} is built without torch", advice="Leave it out."
+        )
+
+
 def for_cell(recipe: Recipe, *, cuda: str | None = None, torch: str | None = None) -> Recipe:
     """``recipe`` built with these releases instead of its own defaults.
 
     Raises :class:`ConfigError` for what the package does not work with; rules on what goes with
     what are :mod:`pipelines.plan.compat`'s.
     """
-    if torch is not None and recipe.torch is None:
-        raise ConfigError(
-            f"--torch {torch}: {recipe.name} is built without torch", advice="Leave it out."
-        )
+    if torch is not None:
+        check_torch(recipe, torch)
     asked = {"cuda": cuda or recipe.cuda, "torch": torch or recipe.torch}
     for name, value in asked.items():
         range_ = getattr(recipe.supports, name)

@@ -23,7 +23,7 @@ from pipelines.plan.matrix import select as pick
 from pipelines.plan.offers import offers_of
 from pipelines.plan.paths import MAX_PATH
 from pipelines.plan.prebuilt import WINDOWS, Decision, decide, platforms_of
-from pipelines.plan.recipes import Recipe, load_recipe
+from pipelines.plan.recipes import Recipe, check_torch, load_recipe
 from pipelines.plan.resources import load_resources
 from pipelines.plan.sourcetree import names_if_here
 from pipelines.toolchain import cells
@@ -90,10 +90,8 @@ def run_plan(
 
 def _check(recipe: Recipe, torch: str | None, jobs: int | None) -> None:
     """Raise :class:`ConfigError` for what ``invoke build`` would not take either."""
-    if torch and recipe.torch is None:
-        raise ConfigError(
-            f"--torch {torch}: {recipe.name} is built without torch", advice="Leave it out."
-        )
+    if torch:
+        check_torch(recipe, torch)
     if jobs is not None and jobs < 1:
         raise ConfigError(f"--jobs {jobs}: expected 1 or more", advice="Leave it out: all cores.")
 

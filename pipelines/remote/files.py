@@ -15,12 +15,15 @@ import stat as modes
 import sys
 import time
 from collections.abc import Callable, Generator
-from typing import Any
+from typing import Any, TypeVar
 
 from . import folders
 from .rpc import idempotent
 
+Result = TypeVar("Result")
+
 _FULL = 4 << 20  # bytes free below which a disk is called full
+_SCAN = 1.4 if sys.platform == "win32" else 0.0  # seconds
 
 
 def long_path(path: str) -> str:
@@ -53,18 +56,21 @@ def _free(path: str) -> int:
     return shutil.disk_usage(os.path.dirname(os.path.abspath(path))).free  # noqa: PTH100, PTH120
 
 
-def replace(source: str, target: str) -> None:
-    """Rename over ``target``; patiently, for virus scanners hold new files open for a moment."""
-    for pause in (0.1, 0.3, 1.0):
+def patiently(change: Callable[[], Result], seconds: float) -> Result:
+    """Do it again while Windows says that a scanner, or a process that ends, is still at it."""
+    deadline = time.monotonic() + seconds
+    while True:
         try:
-            os.replace(source, target)  # noqa: PTH105 - long paths are strings
+            return change()
         except PermissionError:
-            if sys.platform != "win32":
+            if time.monotonic() >= deadline:
                 raise
-            time.sleep(pause)
-        else:
-            return
-    os.replace(source, target)  # noqa: PTH105
+            time.sleep(0.05)
+
+
+def replace(source: str, target: str) -> None:
+    """Rename over ``target``; virus scanners hold new files open for a moment."""
+    patiently(lambda: os.replace(source, target), _SCAN)  # noqa: PTH105 - long paths are strings
 
 
 @idempotent

@@ -7,12 +7,12 @@ import json
 import os
 import pathlib
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from . import files, folders
 
-_TURN = 10.0  # seconds that compilers which were ended may hold a directory
+#: Seconds that compilers which were ended, and scanners, may hold a directory.
+_TURN = 10.0 if sys.platform == "win32" else 0.0
 
 
 @contextlib.contextmanager
@@ -80,25 +80,11 @@ def _unlink(place: pathlib.Path) -> None:
     except FileNotFoundError:
         return
     except OSError:  # what CreateJunction leaves where a file system has none
-        _patiently(place.rmdir)
+        files.patiently(place.rmdir, _TURN)
     else:
-        _patiently(place.unlink)
+        files.patiently(place.unlink, _TURN)
 
 
 def _rename(source: pathlib.Path, target: pathlib.Path) -> None:
     """Rename a directory, never over another one."""
-    _patiently(lambda: os.rename(source, target))  # noqa: PTH104
-
-
-def _patiently(change: Callable[[], None]) -> None:
-    """Make a change; compilers that were ended, and scanners, may be in its way for a moment."""
-    deadline = time.monotonic() + _TURN
-    while True:
-        try:
-            change()
-        except PermissionError:
-            if sys.platform != "win32" or time.monotonic() > deadline:
-                raise
-            time.sleep(0.2)
-        else:
-            return
+    files.patiently(lambda: os.rename(source, target), _TURN)  # noqa: PTH104

@@ -10,6 +10,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from projects import project
 
 from pipelines.remote import buildwheel
 
@@ -69,11 +70,8 @@ def torch(tmp_path: Path, text: str) -> str:
 
 
 def ninja_backend(source: Path) -> None:
-    source.mkdir()
-    (source / "pyproject.toml").write_text(
-        '[build-system]\nrequires = []\nbuild-backend = "mine"\nbackend-path = ["."]\n'
-    )
-    (source / "mine.py").write_text(
+    project(
+        source,
         "import os, pathlib\n"
         "from torch.utils import cpp_extension as torch\n"
         "def build_wheel(out):\n"
@@ -81,7 +79,7 @@ def ninja_backend(source: Path) -> None:
         "    torch._write_ninja_file(os.path.join(out, 'n'),\n"
         "        sources=['/x/' + name + '.cu' for name in names],\n"
         "        objects=[name + '.o' for name in names])\n"
-        "    return 'x'\n"
+        "    return 'x'\n",
     )
 
 
@@ -104,8 +102,7 @@ def test_slow_units_begin_first(tmp_path: Path, globs: list[str], wanted: list[s
 
 
 def test_a_torch_that_works_otherwise_is_left_alone(tmp_path: Path) -> None:
-    ninja_backend(tmp_path / "source")
-    (tmp_path / "source/mine.py").write_text("def build_wheel(out):\n    return 'x'\n")
+    project(tmp_path / "source", "def build_wheel(out):\n    return 'x'\n")
     site = torch(tmp_path, "# nothing private here\n")
     asked = {buildwheel.SLOW_FIRST: '["*"]'}
     assert "wheel: x" in run(tmp_path / "source", tmp_path / "out", PYTHONPATH=site, **asked)
@@ -121,15 +118,12 @@ def test_windows_names_are_ranked_too() -> None:
 
 def told_place(source: Path) -> None:
     """A backend that writes down where it found torch."""
-    source.mkdir()
-    (source / "pyproject.toml").write_text(
-        '[build-system]\nrequires = []\nbuild-backend = "mine"\nbackend-path = ["."]\n'
-    )
-    (source / "mine.py").write_text(
+    project(
+        source,
         "import os, pathlib, torch\n"
         "def build_wheel(out):\n"
         "    pathlib.Path(out, 'where').write_text(os.path.dirname(torch.__file__))\n"
-        "    return 'x'\n"
+        "    return 'x'\n",
     )
 
 
@@ -190,8 +184,7 @@ def test_a_torch_that_is_not_on_the_path(tmp_path: Path) -> None:
 
 
 def test_without_torch_there_is_no_link(tmp_path: Path) -> None:
-    ninja_backend(tmp_path / "source")
-    (tmp_path / "source/mine.py").write_text("def build_wheel(out):\n    return 'x'\n")
+    project(tmp_path / "source", "def build_wheel(out):\n    return 'x'\n")
     if importlib.util.find_spec("torch"):
         pytest.skip("torch is installed here")
     said = run(tmp_path / "source", tmp_path / "out", **{buildwheel.PACKAGES: str(tmp_path / "p")})

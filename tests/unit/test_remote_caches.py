@@ -19,13 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pydantic import TypeAdapter
+from cache_runs import SCCACHE, cache, told
 
-from pipelines.cacheconfig import CompileCache
 from pipelines.plan import compilecache as plan
 from pipelines.remote import compilecache
 
-SCCACHE = shutil.which("sccache", path=str(Path(sys.executable).parent)) or ""
 COMPILER = shutil.which("g++") or ""
 WORD = "a-word-never-shown"
 pytestmark = [
@@ -117,19 +115,12 @@ def compiled(
     source = root / "src"
     source.mkdir(parents=True)
     (source / "a.cpp").write_text("int f(int x) { return x + 1; }\n")
-    cache: CompileCache = TypeAdapter(CompileCache).validate_python(keys)
-    spec = plan.host_spec(
-        cache,
-        executable=SCCACHE,
-        directory=str(root / "cache"),
-        nvcc=COMPILER,
-        place=str(root.parent / "s"),
-        packages=str(root.parent / "p"),
-        pinned=True,
-    )
-    assert spec is not None
+    where = cache(**keys)
+    # Hosts have the same fixed places, and a directory of their own for the local cache.
+    places = {"place": str(root.parent / "s"), "packages": str(root.parent / "p")}
+    spec = told(root, SCCACHE, where) | places | {"nvcc": COMPILER}
     assert WORD not in json.dumps(spec)
-    monkeypatch.setenv(compilecache.SECRETS, json.dumps(plan.secrets(cache, environ)))
+    monkeypatch.setenv(compilecache.SECRETS, json.dumps(plan.secrets(where, environ)))
     with compilecache.running(spec, source) as made:
         unit = made.source / "a.cpp"
         subprocess.run(

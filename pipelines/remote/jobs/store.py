@@ -7,10 +7,11 @@ import hashlib
 import json
 import os
 import pathlib
-import time
+from collections.abc import Callable
 from typing import Any
 
-from ..files import long_path
+from .. import files
+from ..files import Result, long_path
 from ..locks import claim
 from ..rpc import idempotent
 
@@ -28,18 +29,11 @@ def place(directory: str) -> pathlib.Path:
 
 def read(path: pathlib.Path) -> dict[str, Any] | None:
     """A JSON object, or ``None`` when it is not there or is none."""
-    deadline = time.monotonic() + _BUSY
-    while True:
-        try:
-            found = json.loads(path.read_text("utf-8"))
-        except (FileNotFoundError, ValueError):
-            return None
-        except PermissionError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
-        else:
-            return found if isinstance(found, dict) else None
+    try:
+        found = json.loads(patiently(lambda: path.read_text("utf-8")))
+    except (FileNotFoundError, ValueError):
+        return None
+    return found if isinstance(found, dict) else None
 
 
 def write(path: pathlib.Path, value: dict[str, Any]) -> None:
@@ -52,18 +46,9 @@ def write(path: pathlib.Path, value: dict[str, Any]) -> None:
     patiently(lambda: os.replace(part, path))  # noqa: PTH105 - replaces on Windows too
 
 
-def patiently(action: Any) -> None:
-    """Do it again while Windows says that somebody else has the file open."""
-    deadline = time.monotonic() + _BUSY
-    while True:
-        try:
-            action()
-        except PermissionError:
-            if time.monotonic() > deadline:
-                raise
-            time.sleep(0.05)
-        else:
-            return
+def patiently(change: Callable[[], Result]) -> Result:
+    """:func:`files.patiently`, for as long as a job's own files may be in use."""
+    return files.patiently(change, _BUSY)
 
 
 def lives(directory: pathlib.Path) -> bool:
