@@ -13,10 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-from pydantic import ValidationError
-
-from pipelines.config import explain
+from pipelines.config import read_data
 from pipelines.errors import ConfigError, LockError
 from pipelines.hostconfig import Existing
 from pipelines.plan import kinds
@@ -106,15 +103,11 @@ class Wanted:
 
 def load_resources(path: Path = RESOURCES_FILE) -> Resources:
     """Read the file; :class:`ConfigError` names the key that is wrong."""
+    made = read_data(path, Resources, advice=_HINT)
     try:
-        made = Resources.model_validate(yaml.safe_load(path.read_text("utf-8")))
         in_order(made.resources)
-    except ValidationError as error:
-        raise ConfigError(explain(path, error), advice=_HINT) from None
     except ConfigError as error:
         raise ConfigError(f"{path}: {error.message}", advice=error.advice) from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: {error}", advice="Restore it from git.") from None
     return made
 
 
