@@ -10,10 +10,13 @@ from pathlib import Path
 
 from rich.table import Table
 
-from pipelines.config import SandboxHost
-from pipelines.console import console, safe, say
-from pipelines.plan.recipes import load_versions, recipe_names
-from pipelines.plan.sourcetree import cache_key
+from pipelines.console import console, say
+from pipelines.hosts.sandbox.config import SandboxHost
+from pipelines.hosttext import safe
+from pipelines.recipe.load import load_versions, recipe_names
+from pipelines.recipe.sourcetree import cache_key
+from pipelines.remote import cargo, compilecache
+from pipelines.remote.jobs import prune as remote_prune
 from pipelines.stages.work import Work
 
 _DAY = 86400.0
@@ -49,14 +52,14 @@ def show(work: Work) -> None:
             _mib(sum(one.size for one in some)),
             _mib(sum(one.size for one in spare)),
         )
-    jobs = work.session.call("jobs.keep.sizes", root=work.layout.build_root)
+    jobs = work.session.call(remote_prune.sizes, root=work.layout.build_root)
     size = sum(int(job["bytes"]) for job in jobs)
     table.add_row(work.host.name, "builds and their units", str(len(jobs)), _mib(size), "")
     layout = work.layout
     units = work.session.call(
-        "compilecache.stats", executable=layout.sccache, directory=layout.compile_cache
+        compilecache.stats, executable=layout.sccache, directory=layout.compile_cache
     )
-    rows = work.session.call("cargo.libraries", root=layout.join(layout.compile_cache, "libraries"))
+    rows = work.session.call(cargo.libraries, root=layout.join(layout.compile_cache, "libraries"))
     size = sum(int(row["bytes"]) for row in rows)
     name = work.host.name
     table.add_row(name, "compiled units", str(units["entries"]), _mib(int(units["bytes"])), "")
@@ -74,11 +77,11 @@ def prune(work: Work, days: float) -> None:
         shutil.rmtree(one.path, ignore_errors=True)
         freed += one.size
         say(f"removed {one.path}")
-    removed = work.session.call("jobs.keep.prune", root=work.layout.build_root, days=days)
+    removed = work.session.call(remote_prune.prune, root=work.layout.build_root, days=days)
     layout = work.layout
-    work.session.call("cargo.prune", root=layout.join(layout.compile_cache, "libraries"), days=days)
+    work.session.call(cargo.prune, root=layout.join(layout.compile_cache, "libraries"), days=days)
     limit = getattr(work.config.compile_cache, "size_gib", 20) << 30
-    told = work.session.call("compilecache.prune", directory=layout.compile_cache, most=limit)
+    told = work.session.call(compilecache.prune, directory=layout.compile_cache, most=limit)
     if told["busy"]:
         say(f"{work.host.name}: a build is at the compile cache: left alone", "yellow")
     for job in removed:

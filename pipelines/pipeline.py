@@ -10,16 +10,19 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.config import Config, LocalHost, SandboxHost, load_config
-from pipelines.console import bars, say, secret
+from pipelines.architectures import archs as arch_lists
+from pipelines.architectures import gpus
+from pipelines.config import Config, load_config
+from pipelines.console import bars, say
 from pipelines.errors import BuildError, ConfigError, PipelineError
-from pipelines.hosts.base import Bars, Host
-from pipelines.plan import archs as arch_lists
-from pipelines.plan import gpus
-from pipelines.plan.archmap import translate
-from pipelines.plan.recipes import check_python, for_cell, load_recipe
+from pipelines.hosts.base import Host, Opening
+from pipelines.hosttext import secret
+from pipelines.recipe.archmap import translate
+from pipelines.recipe.load import check_python, for_cell, load_recipe
+from pipelines.remote.inspection import tools as remote_tools
 from pipelines.run import Run, StageRecord
-from pipelines.stages.publish import publish
+from pipelines.session.base import Bars
+from pipelines.stages.report import publish
 from pipelines.stages.work import Order, Work
 from pipelines.toolchain.lock import Cache, load_lock
 
@@ -83,18 +86,8 @@ class Tell:
 
 def open_host(settings: Config, name: str, python: str, cache: Cache) -> Host:
     """The host called ``name``; nothing is started yet."""
-    host = settings.host(name)
-    if isinstance(host, SandboxHost):
-        from pipelines.hosts.sandbox.host import Sandbox
-
-        return Sandbox(name, host, python=python, cache=cache, events=Tell(name), remember=secret)
-    if isinstance(host, LocalHost):
-        from pipelines.hosts.local import ThisMachine
-
-        return ThisMachine(name, host, events=Tell(name))
-    from pipelines.hosts.winrm import WindowsHost
-
-    return WindowsHost(name, host, remember=secret, cache=cache, events=Tell(name))
+    given = Opening(python, cache, Tell(name), secret)
+    return settings.host(name).open(name, given)
 
 
 def open_work(order: Order, settings: Config) -> Work:
@@ -114,7 +107,7 @@ def open_work(order: Order, settings: Config) -> Work:
 
 def ask_gpus(work: Work) -> tuple[str, ...]:
     """Compute capabilities (``9.0``) of the host's GPUs, as its driver tells them."""
-    found = work.session.call("inspection.tools.gpus") or []
+    found = work.session.call(remote_tools.gpus) or []
     told = [str(gpu.get("capability", "")) for gpu in found if isinstance(gpu, dict)]
     return tuple(text for text in told if re.fullmatch(r"\d{1,2}\.\d", text))
 
@@ -124,8 +117,8 @@ def ask_gpus(work: Work) -> tuple[str, ...]:
 
 def run_plan(*, ask: bool, host: str | None, **asked: Any) -> int:
     """Print the plan; 0, or 2 when nothing can be built. ``ask``: of the host, not this machine."""
-    from pipelines.plan.hostfacts import HostFacts
-    from pipelines.plan.show import run_plan as show
+    from pipelines.matrix.hostfacts import HostFacts
+    from pipelines.matrix.show import run_plan as show
 
     settings = load_config()
     facts = None
@@ -147,8 +140,8 @@ def run_doctor(work: Work, *, as_json: bool) -> int:
 
 def run_wheelhouse(work: Work, folder: Path, *, controller_python: str | None = None) -> None:
     """Fill ``folder`` with what ``work`` and the pipeline itself need on an unconnected machine."""
-    from pipelines.plan.origin import FileSource, GitSource
-    from pipelines.plan.sourcetree import fetch_file
+    from pipelines.recipe.origin import FileSource, GitSource
+    from pipelines.recipe.sourcetree import fetch_file
     from pipelines.toolchain import wheelhouse
 
     if isinstance(work.recipe.source, GitSource):  # of a packed commit no hash is pinned
@@ -186,8 +179,8 @@ def run_build(work: Work) -> Path:
     from pipelines.stages.audit import audit
     from pipelines.stages.build import build
     from pipelines.stages.collect import collect
-    from pipelines.stages.feasible import refuse_unbuildable
     from pipelines.stages.prebuilt import audit_prebuilt, skipped, take_prebuilt
+    from pipelines.stages.preflight import refuse_unbuildable
 
     if work.recipe.strategy == "build":
         refuse_unbuildable(work)

@@ -18,7 +18,6 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Literal, Self
 
-from pipelines.console import redact_all
 from pipelines.errors import (
     AuthError,
     ConfigError,
@@ -27,8 +26,9 @@ from pipelines.errors import (
     StorageError,
     TimeUpError,
 )
+from pipelines.files import disk_errors
+from pipelines.hosttext import redact_all
 from pipelines.remote.locks import claim
-from pipelines.toolchain.sources import DISK_ERRNOS
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -245,31 +245,3 @@ def _cut_off(stage: StageRecord) -> bool:
     """Whether the stage has no outcome: its controller was killed or left, or lost the host."""
     lost = stage.detail.get("kind") in (HostError.title, AuthError.title, TimeUpError.title)
     return stage.state in ("running", "interrupted") or (stage.state == "failed" and lost)
-
-
-@contextmanager
-def disk_errors(where: Path) -> Iterator[None]:
-    """Turn "no space" and its kin into :class:`StorageError` naming ``where``."""
-    try:
-        yield
-    except OSError as error:
-        if error.errno in DISK_ERRNOS:
-            raise StorageError(
-                f"cannot write to {where}: {error.strerror}",
-                advice="Free some space or name another directory: out in pipeline.yaml.",
-            ) from error
-        raise
-
-
-def write_atomic(path: Path, data: bytes) -> None:
-    """Write a file so that it is there whole or not at all."""
-    part = path.with_name(f".{path.name}.part")
-    with disk_errors(path.parent):
-        try:
-            with part.open("wb") as stream:
-                stream.write(data)
-                stream.flush()
-                os.fsync(stream.fileno())
-            part.replace(path)
-        finally:
-            part.unlink(missing_ok=True)

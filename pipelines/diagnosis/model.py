@@ -10,16 +10,14 @@ from typing import Annotated, Any, Literal, Self
 import yaml
 from pydantic import (
     AfterValidator,
-    BaseModel,
-    ConfigDict,
     Field,
     StringConstraints,
     ValidationError,
     model_validator,
 )
 
-from pipelines.config import explain
 from pipelines.errors import ConfigError
+from pipelines.model import Model, explain
 
 CATALOGUE_FILE = Path(__file__).resolve().with_name("catalogue.yaml")
 
@@ -68,17 +66,13 @@ Toolset = Annotated[str, StringConstraints(pattern=r"^14\.\d{2}$")]
 WindowsPath = Annotated[str, StringConstraints(pattern=r"^[A-Z]:\\[^/]*$")]
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class FewerJobs(_Model):
+class FewerJobs(Model):
     """Half the compile units at a time; at one unit, half the threads of nvcc."""
 
     kind: Literal["fewer-jobs"]
 
 
-class SetVariable(_Model):
+class SetVariable(Model):
     """A variable of the build's environment."""
 
     kind: Literal["set"]
@@ -86,7 +80,7 @@ class SetVariable(_Model):
     value: Text
 
 
-class AppendFlag(_Model):
+class AppendFlag(Model):
     """A flag more in a variable that the compiler reads."""
 
     kind: Literal["append-flag"]
@@ -94,7 +88,7 @@ class AppendFlag(_Model):
     flag: Text
 
 
-class DropFlag(_Model):
+class DropFlag(Model):
     """Flags (patterns with ``*``) less in variables that the compiler reads."""
 
     kind: Literal["drop-flag"]
@@ -102,7 +96,7 @@ class DropFlag(_Model):
     flags: Annotated[tuple[Text, ...], Field(min_length=1)]
 
 
-class OtherToolset(_Model):
+class OtherToolset(Model):
     """The first of these toolsets that is another one than the build had."""
 
     kind: Literal["other-toolset"]
@@ -111,7 +105,7 @@ class OtherToolset(_Model):
     """Only toolsets older than the one the build had."""
 
 
-class ShorterRoot(_Model):
+class ShorterRoot(Model):
     """Shorter directories for the build and for temporary files."""
 
     kind: Literal["shorter-root"]
@@ -125,7 +119,7 @@ Heal = Annotated[
 ]
 
 
-class Signature(_Model):
+class Signature(Model):
     """One way to fail: how a log shows it, why it happens, what to do."""
 
     id: Id
@@ -168,7 +162,7 @@ class Signature(_Model):
         return self
 
 
-class Catalogue(_Model):
+class Catalogue(Model):
     """``catalogue.yaml``."""
 
     signatures: Annotated[tuple[Signature, ...], Field(min_length=1)]

@@ -8,16 +8,11 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
-from pipelines.console import in_ci
 from pipelines.diagnosis.heal import Change
 from pipelines.diagnosis.matcher import Diagnosis, Finding
+from pipelines.github import inert
 
 _OTHERS = 12  # findings besides the cause that are shown
-
-
-def _shown(text: str) -> str:
-    """A host's text within ours: no line of it is a command to GitHub's runner."""
-    return text.replace("::", ": :").replace("##[", "## [") if in_ci else text
 
 
 def summary(diagnosis: Diagnosis) -> str:
@@ -49,7 +44,7 @@ def render(diagnosis: Diagnosis | None, log: str = "the log") -> RenderableType:
     headline = Text(signature.cause, style="bold red" if diagnosis.is_cause else "bold")
     headline.append(f"  ({signature.id})", style="dim")
     rows += [headline, _where(cause, log)]
-    rows += [Text(f"    {_shown(line)}", style="dim") for line in cause.below]
+    rows += [Text(f"    {inert(line)}", style="dim") for line in cause.below]
     rows.append(Text.assemble(("→ ", "yellow"), signature.cure))
     if signature.heals:
         rows.append(Text("  invoke build tries this by itself.", style="green"))
@@ -60,10 +55,10 @@ def render(diagnosis: Diagnosis | None, log: str = "the log") -> RenderableType:
 
 
 def _where(finding: Finding, log: str) -> RenderableType:
-    unit = f", unit {_shown(finding.unit)}" if finding.unit else ""
+    unit = f", unit {inert(finding.unit)}" if finding.unit else ""
     return Group(
         Text(f"  {log}, line {finding.line}{unit}", style="cyan"),
-        Text(f"    {_shown(finding.text)}"),
+        Text(f"    {inert(finding.text)}"),
     )
 
 
@@ -75,7 +70,7 @@ def _besides(diagnosis: Diagnosis) -> list[RenderableType]:
     for finding in diagnosis.others[:_OTHERS]:
         row = Text(f"  {finding.line:>7}  ", style="dim")
         row.append(f"{finding.signature.id:<18}", style="dim cyan")
-        row.append(_shown(finding.text[:100]), style="dim")
+        row.append(inert(finding.text[:100]), style="dim")
         rows.append(row)
     if (more := len(diagnosis.others) - _OTHERS) > 0:
         rows.append(Text(f"  and {more} more", style="dim"))

@@ -12,7 +12,7 @@ from typing import Any
 from pipelines.doctor import controller, gpus, machine, paths, services, toolchain
 from pipelines.doctor.model import Facts, Level, Order, Verdict
 from pipelines.doctor.thresholds import Thresholds, load_thresholds
-from pipelines.plan.compat import Compat, load_compat
+from pipelines.matrix.compat import Compat, load_compat
 
 #: What only a Windows is judged for, besides its paths.
 _WINDOWS = frozenset({"operating system", "commit limit", "page file", "MSVC toolset", "ninja"})

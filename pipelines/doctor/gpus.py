@@ -6,9 +6,11 @@ from collections.abc import Iterator
 
 from packaging.version import Version
 
+from pipelines.architectures import archs
+from pipelines.architectures.archs import capability
 from pipelines.doctor.model import Facts, Level, Order, Verdict, on_host
-from pipelines.plan import archs
-from pipelines.plan.compat import Compat, broken, capability, known
+from pipelines.matrix.compat import Compat, broken
+from pipelines.versions import known
 
 AREA = "GPU"
 _MOST = 16

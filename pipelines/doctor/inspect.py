@@ -15,9 +15,11 @@ from collections.abc import Callable
 from pathlib import Path, PurePath, PureWindowsPath
 from typing import TYPE_CHECKING, Any
 
-from pipelines.config import ROOT
 from pipelines.errors import HostError, PipelineError
-from pipelines.hosts.base import Session
+from pipelines.paths import home
+from pipelines.remote import rpc
+from pipelines.remote.inspection import machine, services, tools
+from pipelines.session.base import Session
 from pipelines.toolchain.lock import LOCK_FILE, default_cache
 
 if TYPE_CHECKING:
@@ -93,7 +95,7 @@ def inspect_controller(work: Work | None, wine: FindWine | None) -> dict[str, An
         "python": ".".join(map(str, sys.version_info[:3])),
         "disks": {
             "cache": _disk(work.cache.root if work else default_cache()),
-            "out": _disk(work.out if work else ROOT / "out"),
+            "out": _disk(work.out if work else home() / "out"),
         },
         "git": _git(),
         "time": time.time(),
@@ -117,7 +119,7 @@ def measure_skew(session: Session) -> float:
     trips: list[tuple[float, float]] = []
     for _ in range(_PINGS):
         wall, began = time.time(), time.monotonic()
-        told = float(session.call("rpc.ping"))
+        told = float(session.call(rpc.ping))
         trip = time.monotonic() - began
         trips.append((trip, told - (wall + trip / 2)))
     return min(trips)[1]
@@ -150,15 +152,11 @@ def inspect_host(work: Work) -> dict[str, Any]:
     parts: dict[str, Callable[[], Any]] = {
         "skew": lambda: measure_skew(session),
         "facts": lambda: work.facts,
-        "machine": lambda: session.call(
-            "inspection.machine.machine", paths=[layout.build_root, layout.temp]
-        ),
-        "tools": lambda: session.call(
-            "inspection.tools.tools", cuda=layout.cuda, programs=_places(work)
-        ),
+        "machine": lambda: session.call(machine.machine, paths=[layout.build_root, layout.temp]),
+        "tools": lambda: session.call(tools.tools, cuda=layout.cuda, programs=_places(work)),
     }
     if work.host.capabilities.services:
-        parts["services"] = lambda: session.call("inspection.services.services")
+        parts["services"] = lambda: session.call(services.services)
     found: dict[str, Any] = dict.fromkeys(parts)
     problems: dict[str, str] = {}
     for name, part in parts.items():

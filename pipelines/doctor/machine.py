@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from pipelines.doctor.model import GIB, Facts, Level, Order, Verdict, at_least, gib, on_host
 from pipelines.doctor.thresholds import Thresholds
-from pipelines.plan.compat import Compat
+from pipelines.matrix.compat import Compat
 
 AREA = "host"
 _OLDEST = 17763  # Server 2019 and Windows 10 1809; what is older lacks what CUDA and MSVC need

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from pipelines.console import safe
+from pipelines.hosttext import safe
 
 Level = Literal["ok", "unknown", "warning", "error"]
 #: From the best to the worst.

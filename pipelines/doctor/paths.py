@@ -13,7 +13,7 @@ _LONG = (
     r"reg add HKLM\SYSTEM\CurrentControlSet\Control\FileSystem "
     "/v LongPathsEnabled /t REG_DWORD /d 1 /f"
 )
-_SHORTER = r"set layout.build_root in pipelines/resources.yaml to C:\b"
+_SHORTER = r"set layout.build_root in pipelines/provisioning/resources.yaml to C:\b"
 _CL = "https://github.com/ninja-build/ninja/pull/2225"
 _BLANK = "https://github.com/microsoft/vcpkg/issues/39594"
 _UNSET = "https://github.com/cupy/cupy/pull/4397"

@@ -13,8 +13,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.console import in_ci
 from pipelines.doctor.model import Level, Order, Verdict, harmless, worst
+from pipelines.github import inert
 
 SCHEMA = 1
 _MARKS: dict[Level, str] = {"ok": "✓", "warning": "!", "error": "✗", "unknown": "?"}
@@ -25,18 +25,13 @@ _DEEP, _MANY, _LONG, _BITS = 8, 200, 2000, 64  # what is kept of a host's facts
 _VALUES = 5000  # of them in all
 
 
-def _shown(text: str) -> str:
-    """A host's text that may be wrapped anywhere: no line of it is a command to GitHub's runner."""
-    return text.replace("::", ": :").replace("##[", "## [") if in_ci else text
-
-
 def _row(verdict: Verdict, width: int) -> Table:
     """One verdict: mark, name, what was found and, unless all is well, what was wanted."""
     grid = Table.grid(padding=(0, 2, 0, 0))
     grid.add_column(width=1)
     grid.add_column(width=width)
     grid.add_column()
-    found = Text(_shown(verdict.found))
+    found = Text(inert(verdict.found))
     if verdict.wanted and verdict.level != "ok":
         found.append(f" (wanted: {verdict.wanted})", style="dim")
     style = STYLES[verdict.level]

@@ -21,13 +21,13 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from pipelines.config import SandboxHost
 from pipelines.console import console, say
 from pipelines.doctor import Level, Order, Verdict, diagnose, report
 from pipelines.doctor.inspect import FindWine, inspect_controller, inspect_host
 from pipelines.doctor.model import worst
-from pipelines.plan.paths import longest_path
-from pipelines.plan.sourcetree import names_if_here
+from pipelines.hosts.sandbox.config import SandboxHost
+from pipelines.matrix.paths import longest_path
+from pipelines.recipe.sourcetree import names_if_here
 
 if TYPE_CHECKING:
     from pipelines.stages.work import Work

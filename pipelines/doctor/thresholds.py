@@ -6,19 +6,15 @@ from functools import cache
 from pathlib import Path
 from typing import Self
 
-from pydantic import BaseModel, ConfigDict, PositiveFloat, PositiveInt
+from pydantic import PositiveFloat, PositiveInt
 from pydantic import model_validator as _check
 
-from pipelines.config import read_data
+from pipelines.model import Model, read_data
 
 THRESHOLDS_FILE = Path(__file__).resolve().with_name("thresholds.yaml")
 
 
-class _Model(BaseModel):
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-
-class Least(_Model):
+class Least(Model):
     """Less than ``warn`` is worth a warning, less than ``fail`` an error."""
 
     warn: PositiveFloat
@@ -31,7 +27,7 @@ class Least(_Model):
         return self
 
 
-class Most(_Model):
+class Most(Model):
     """More than ``warn`` is worth a warning, more than ``fail`` an error."""
 
     warn: PositiveFloat
@@ -44,7 +40,7 @@ class Most(_Model):
         return self
 
 
-class Thresholds(_Model):
+class Thresholds(Model):
     """The file; GiB, characters, seconds."""
 
     memory_per_job: Least

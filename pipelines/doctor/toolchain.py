@@ -6,10 +6,12 @@ from collections.abc import Iterator, Mapping
 
 from packaging.version import Version
 
+from pipelines.architectures import archs
+from pipelines.architectures.archs import capability
 from pipelines.doctor.model import Facts, Level, Order, Verdict
 from pipelines.doctor.thresholds import Thresholds
-from pipelines.plan import archs
-from pipelines.plan.compat import Compat, Rule, broken, capability, known
+from pipelines.matrix.compat import Compat, Rule, broken
+from pipelines.versions import known
 
 AREA = "tool chain"
 _PROVISION = "invoke provision"

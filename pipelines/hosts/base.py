@@ -1,36 +1,29 @@
-"""What a host is to the stages: a name, capabilities, a Python at the end of a byte stream."""
+"""What a host is to the stages: a name, capabilities, a session with the Python on it."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
-from types import TracebackType
-from typing import Any, NoReturn, Protocol, Self
+from typing import Protocol
 
-from pipelines.errors import RemoteError, StorageError
-from pipelines.hostconfig import Existing
-
-#: Called with (bytes done, bytes in all) while a transfer goes on.
-Progress = Callable[[int, int], None]
-#: The same for several at a time: (what, bytes done, bytes in all).
-Bars = Callable[[str, int, int], None]
+from pipelines.evidence import Evidence
+from pipelines.model import Model
+from pipelines.session.base import Bars, Session
+from pipelines.toolchain.lock import Cache
 
 
-_FULL = {"ENOSPC", "EDQUOT"}
+@dataclass(frozen=True)
+class Existing:
+    """An environment that is used as it is: nothing is installed into it."""
 
-
-def raise_remote(host: str, told: dict[str, Any]) -> NoReturn:
-    """Raise what a function raised on ``host``, from ``remote.rpc.describe``'s words."""
-    if told.get("errno_name") in _FULL:
-        place = f" at {told['path']}" if told.get("path") else ""
-        raise StorageError(
-            f"{host}: the host's disk is full{place}: {told['message']}",
-            advice="Free space on the host, or give it another work directory.",
-        )
-    kind = str(told["kind"])
-    raise RemoteError(f"{host}: {kind}: {told['message']}", kind=kind, trace=told.get("trace", ""))
+    root: str
+    """Directory on the host for what the pipeline leaves there."""
+    toolkit: str = ""
+    """Directory of the CUDA toolkit; empty when there is none."""
+    sccache: str = ""
+    """Path of the program; empty when there is none."""
 
 
 class Events(Protocol):
@@ -67,58 +60,24 @@ class Capabilities:
     """Whether it is a whole Windows: WinRM service, Task Scheduler, Defender, page file, reboot."""
     toolkit: bool = False
     """Whether it has a CUDA toolkit of its own, which is used as it is."""
+    emulated: bool = False
+    """Whether something on this machine stands in for Windows, and shares its disk and memory."""
 
 
-class ByteStream(Protocol):
-    """A pair of byte pipes to a Python that was started on a host; what execnet calls an IO."""
+class Lifecycle(Protocol):
+    """A host that the pipeline makes, starts and removes itself."""
 
-    remoteaddress: str
+    def start(self, *, tied: bool) -> object:
+        """Start it unless it runs. ``tied``: it ends with this process."""
 
-    def read(self, numbytes: int) -> bytes:
-        """Exactly ``numbytes`` bytes, or ``EOFError`` with the reason in its message."""
+    def stop(self) -> bool:
+        """Stop it and everything in it; whether it was running."""
 
-    def write(self, data: bytes) -> None:
-        """All of ``data``, or an ``OSError`` subclass."""
+    def describe(self) -> str:
+        """Its state in a line, and where it is."""
 
-    def close_read(self) -> None:
-        """Stop reading."""
-
-    def close_write(self) -> None:
-        """Tell the other side that no more is coming."""
-
-    def wait(self) -> int | None:
-        """The exit code of the remote process, ``None`` when it is not known."""
-
-    def kill(self) -> None:
-        """End the remote process and forget the connection; never raises."""
-
-
-class Session(Protocol):
-    """A live connection to a host, see :class:`pipelines.hosts.channel.ChannelSession`."""
-
-    def call(self, function: str, /, **arguments: Any) -> Any:
-        """Run a function of ``pipelines/remote`` ("files.stat") there; builtins in and out."""
-
-    def stream(self, function: str, /, **arguments: Any) -> Iterator[Any]:
-        """As :meth:`call`, for a generator function: its items as they come."""
-
-    def put(self, source: Path, target: str, *, progress: Progress | None = None) -> str:
-        """Send a file; sha256 checked at both ends, lands by rename. Returns the sha256."""
-
-    def get(self, source: str, target: Path, *, progress: Progress | None = None) -> str:
-        """Fetch a file; sha256 checked at both ends, lands by rename. Returns the sha256."""
-
-    def close(self) -> None:
-        """Leave; the host's Python ends."""
-
-    def __enter__(self) -> Self: ...
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None: ...
+    def teardown(self) -> None:
+        """Stop it and remove its files."""
 
 
 class Host(Protocol):
@@ -126,16 +85,25 @@ class Host(Protocol):
 
     name: str
     capabilities: Capabilities
-    evidence: str
-    """Highest evidence level of what runs there: W, F, B, G or R, see README.md."""
+    evidence: Evidence
+    """Highest level of what runs there."""
+    existing: Existing | None = None
+    """What is there to be used as it is; ``None`` where the pipeline installs its tools."""
+
+    executable: str
+    """The Python that runs there, which is also the one to build for."""
 
     @property
-    def existing(self) -> Existing | None:
-        """What is there to be used as it is; ``None`` where the pipeline installs its tools."""
+    def lifecycle(self) -> Lifecycle | None:
+        """How it is made, started and removed; ``None`` where that is not ours to do."""
+        return None
 
-    @property
-    def executable(self) -> str:
-        """The Python that runs there, which is also the one to build for."""
+    def emulator(self) -> str:
+        """Version of what stands in for Windows on this machine, empty where nothing does.
+
+        Raises :class:`SetupError` when it is missing.
+        """
+        return ""
 
     def connect(self) -> Session:
         """Make the host reachable (start it if that is ours to do) and open a session."""
@@ -145,3 +113,44 @@ class Host(Protocol):
 
     def close(self) -> None:
         """Stop what :meth:`connect` started; harmless when nothing was."""
+
+
+@dataclass(frozen=True)
+class Opening:
+    """What an adapter is given besides its configuration."""
+
+    python: str
+    """Release to build for, such as 3.11."""
+    cache: Cache
+    events: Events = field(default_factory=Silent)
+    remember: Callable[[str], str] = str
+    """Is given every secret, so that it can be kept out of what is printed."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Something that is kept on this machine to make the next command fast."""
+
+    what: str
+    path: Path
+    useful: bool
+    """Whether a command of today would use it."""
+
+
+class HostConfig(Model):
+    """One host of ``pipeline.yaml``; each kind has a model of its own, see :mod:`.kinds`."""
+
+    kind: str
+
+    @property
+    def windows(self) -> bool:
+        """Whether it is a Windows, as far as that is known before it is opened."""
+        return True
+
+    def open(self, name: str, given: Opening) -> Host:  # noqa: ARG002 - of every kind
+        """Its adapter, which is imported only now; nothing is started yet."""
+        raise TypeError(f"{type(self).__name__} opens no host")
+
+    def kept(self, cache: Cache) -> Iterable[Kept]:  # noqa: ARG002 - of the kinds that keep some
+        """What hosts of this kind keep in the cache of this machine."""
+        return ()

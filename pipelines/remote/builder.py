@@ -18,9 +18,9 @@ import tarfile
 from collections.abc import Generator
 from typing import Any
 
-from . import buildwheel, compilecache, files, gauge, process
-from .members import member_parts, refusal
+from . import buildwheel, compilecache, files, process, usage
 from .rpc import idempotent
+from .safe_paths import member_parts, refusal
 
 _VCVARS = (
     r"C:\VS\VC\Auxiliary\Build\vcvarsall.bat",
@@ -113,7 +113,7 @@ def build(spec: dict[str, Any]) -> Generator[Any, None, None]:
         program = job / "buildwheel.py"
         program.write_text(inspect.getsource(buildwheel), "utf-8")
         command = [spec["python"], "-u", str(program), str(cache.source), str(out)]
-        measured = gauge.Gauge()
+        measured = usage.Gauge()
         for item in process.stream(command, env=environment, cwd=str(job), timeout=spec["timeout"]):
             if isinstance(item, dict):
                 item |= {"timeline": measured.finish(cache.source), "cache": cache.figures()}

@@ -18,7 +18,7 @@ import time
 from collections.abc import Generator
 from typing import Any
 
-from . import builder, compilecache, files, folders, gauge, locks, process
+from . import builder, compilecache, files, locks, process, protected_dirs, usage
 from .rpc import idempotent
 
 _TURN = 60.0  # seconds that another build may need to leave the same library
@@ -114,7 +114,7 @@ class _Build:
     def library(self, result: dict[str, Any]) -> Generator[Any, None, _Ended]:
         """Have the library in the store, compiled or as it was kept."""
         began = time.monotonic()
-        folders.make(self.store.parent)
+        protected_dirs.make(self.store.parent)
         with locks.claim(self.store.with_name(f"{self.key}.lock"), _TURN) as mine:
             if not mine:
                 raise RuntimeError(f"another build on this host makes {self.store}")
@@ -165,7 +165,7 @@ class _Build:
         rules.write_text(self._rules(objects), "utf-8")
         ninja = self.spec.get("ninja") or self.program("ninja")
         command = [ninja, "-f", str(rules), "-j", str(self.spec["jobs"])]
-        measured = gauge.Gauge()
+        measured = usage.Gauge()
         try:
             ended = yield from self.run(command, NINJA_STATUS="[%f/%t] ")
         finally:

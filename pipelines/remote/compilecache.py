@@ -24,7 +24,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from . import buildwheel, folders, locks, sccache
+from . import buildwheel, locks, protected_dirs, sccache
 from .fixedplace import linked, moved
 from .rpc import idempotent
 
@@ -97,7 +97,7 @@ def _enter(
     if not os.path.isfile(spec["executable"]):  # noqa: PTH113 - a host's path, as a string
         return Running(source, said=f"not used: there is no {spec['executable']}")
     directory = pathlib.Path(spec["directory"])
-    folders.make(directory)
+    protected_dirs.make(directory)
     # sccache: "the local storage only supports a single server at a time".
     if not stack.enter_context(locks.claim(directory / _LOCK, _TURN)):
         return Running(source, said="not used: another build on this host is at it")

@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import Any, TypeVar
 
-from . import folders
+from . import protected_dirs
 from .rpc import idempotent
 
 Result = TypeVar("Result")
@@ -90,7 +90,7 @@ def stat(path: str) -> dict[str, Any] | None:
 @idempotent
 def make_dirs(path: str) -> None:
     """Make the directory and those above it; harmless when it is there."""
-    folders.make(long_path(path))
+    protected_dirs.make(long_path(path))
 
 
 @idempotent

@@ -9,7 +9,7 @@ import pathlib
 import sys
 from collections.abc import Iterator
 
-from . import files, folders
+from . import files, protected_dirs
 
 #: Seconds that compilers which were ended, and scanners, may hold a directory.
 _TURN = 10.0 if sys.platform == "win32" else 0.0
@@ -33,7 +33,7 @@ def moved(source: pathlib.Path, place: pathlib.Path) -> Iterator[pathlib.Path]:
 
 def _go(source: pathlib.Path, place: pathlib.Path, note: pathlib.Path) -> bool:
     try:
-        folders.make(place.parent)
+        protected_dirs.make(place.parent)
         _home(place, note)
         note.write_text(json.dumps(str(source)), "utf-8")
         if source.exists():
@@ -64,7 +64,7 @@ def linked(place: pathlib.Path) -> Iterator[pathlib.Path]:
 
     Links alone are removed, never what they lead to. One at a time: the caller holds a lock.
     """
-    folders.make(place.parent)
+    protected_dirs.make(place.parent)
     _unlink(place)  # of a build that was killed
     try:
         yield place

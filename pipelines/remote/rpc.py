@@ -76,10 +76,15 @@ def resolve(name: str) -> Callable[..., Any]:
     return function
 
 
-@idempotent
-def repeatable(name: str) -> bool:
+def name_of(function: Callable[..., object]) -> str:
+    """The name under which a function of this package is asked for: "files.stat"."""
+    package = __package__ or ""
+    return f"{function.__module__.removeprefix(package + '.')}.{function.__name__}"
+
+
+def is_idempotent(function: Callable[..., object]) -> bool:
     """Whether the function may be run again after a broken connection."""
-    return bool(getattr(resolve(name), "idempotent", False))
+    return bool(function.__dict__.get("idempotent", False))
 
 
 @idempotent

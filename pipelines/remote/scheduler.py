@@ -20,7 +20,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from typing import Any
 
-from . import folders
+from . import protected_dirs
 from .process import cancelled, capture
 from .resources import RefusedError
 
@@ -119,7 +119,7 @@ def _private_folder() -> pathlib.Path:
     """A new directory that only administrators may change: SYSTEM runs what lies in it."""
     folder = pathlib.Path(tempfile.mkdtemp(prefix="task-"))
     if sys.platform == "win32":
-        folders.protect(folder, readable=False)
+        protected_dirs.protect(folder, readable=False)
     return folder
 
 

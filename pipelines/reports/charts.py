@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 from markupsafe import Markup
 
-from pipelines.reports import text
+from pipelines import units
 from pipelines.reports.views import StageView, Timeline, Unit
 
 _LEFT, _WIDTH, _RIGHT = 62.0, 640.0, 10.0
@@ -50,7 +50,7 @@ def timeline(view: Timeline, ident: str, *, most: int = 4000, points: int = 240)
                     "memory",
                 ),
                 _caption(top - 5, "memory used"),
-                _scale(top, text.size(most_used)),
+                _scale(top, units.size(most_used)),
             ]
             top += _PANEL + _SPACE
     bottom = top - _SPACE + 4
@@ -63,13 +63,13 @@ def timeline(view: Timeline, ident: str, *, most: int = 4000, points: int = 240)
 
 
 def _description(view: Timeline, span: float) -> str:
-    said = [f"{text.counted(len(view.units), 'unit')} in {text.counted(view.lanes, 'lane')}"]
-    said.append(f"over {text.seconds(span)}")
+    said = [f"{units.counted(len(view.units), 'unit')} in {units.counted(view.lanes, 'lane')}"]
+    said.append(f"over {units.seconds(span)}")
     if view.busy is not None:
-        said.append(f"cores busy {text.percent(view.busy)} on average")
+        said.append(f"cores busy {units.percent(view.busy)} on average")
     if view.slowest:
         worst = view.slowest[0]
-        said.append(f"slowest unit {worst.name}, {text.seconds(worst.seconds)}")
+        said.append(f"slowest unit {worst.name}, {units.seconds(worst.seconds)}")
     return ", ".join(said) + ". The table below has the slowest units."
 
 
@@ -93,7 +93,7 @@ def _lanes(view: Timeline, span: float, top: float, most: int) -> Markup:
             ).format(
                 rank,
                 unit.name,
-                text.seconds(unit.seconds),
+                units.seconds(unit.seconds),
                 "slow" if rank <= -(-len(drawn) // 4) else "unit",
                 _n(x),
                 _n(y),
@@ -176,7 +176,7 @@ def _axis(span: float, y: float) -> Markup:
             a=_n(y - 4),
             b=_n(y),
             c=_n(y + 13),
-            t=text.seconds(tick) if tick else "0",
+            t=units.seconds(tick) if tick else "0",
         )
         for tick in ticks
     )

@@ -9,10 +9,10 @@ from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from pipelines.config import read_data
-from pipelines.reports import text
+from pipelines import units
+from pipelines.model import Model, read_data
 from pipelines.reports.views import VERDICTS, Better, RunView
 
 COMPARE_FILE = Path(__file__).resolve().with_name("compare.yaml")
@@ -25,10 +25,8 @@ _ARCH = re.compile(r"(?<!\S)\d{2,3}[a-f]?(?!\S)")
 _FAILED = ("failed", "error")
 
 
-class Threshold(BaseModel):
+class Threshold(Model):
     """What is more than ``ratio`` times as much and more by ``difference`` has got worse."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     ratio: Annotated[float, Field(ge=1)]
     difference: Annotated[float, Field(ge=0)]
@@ -38,10 +36,8 @@ class Threshold(BaseModel):
         return after > before * self.ratio and after - before > self.difference
 
 
-class Thresholds(BaseModel):
+class Thresholds(Model):
     """``compare.yaml``."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     stage: Threshold
     unit: Threshold
@@ -214,12 +210,12 @@ def _times(before: RunView, after: RunView, given: Thresholds, same: bool) -> It
             was.seconds,
             stage.seconds,
             given.stage,
-            shown=text.seconds,
+            shown=units.seconds,
             note=why,
         )
     for name in sorted(old.keys() & new.keys()):
         yield from _numbers(
-            "compile unit", name, old[name], new[name], given.unit, shown=text.seconds, note=note
+            "compile unit", name, old[name], new[name], given.unit, shown=units.seconds, note=note
         )
 
 
@@ -229,12 +225,12 @@ def _sizes(
     old, new = (sum(wheel.size for wheel in view.wheels) for view in (before, after))
     cell = "" if same_cell else "another cell"
     if old and new:
-        yield from _numbers("size", "wheel", old, new, given.wheel, shown=text.size, note=cell)
+        yield from _numbers("size", "wheel", old, new, given.wheel, shown=units.size, note=cell)
     if before.timeline and after.timeline and before.timeline.peak and after.timeline.peak:
         peaks = (before.timeline.peak, after.timeline.peak)
         note = cell if same_host else "another host or number of jobs"
         yield from _numbers(
-            "memory", "while compiling", *peaks, given.peak, shown=text.size, note=note
+            "memory", "while compiling", *peaks, given.peak, shown=units.size, note=note
         )
 
 
@@ -246,7 +242,7 @@ def _figures(before: RunView, after: RunView, given: Threshold, same: bool) -> I
             continue
 
         def shown(value: float, unit: str = figure.unit) -> str:
-            return f"{text.number(value)} {unit}".strip()
+            return f"{units.number(value)} {unit}".strip()
 
         yield from _numbers(
             figure.group,

@@ -8,11 +8,11 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from pipelines.config import ROOT
-from pipelines.console import safe
 from pipelines.diagnosis import load_catalogue
+from pipelines.hosttext import block, line, safe, texts
+from pipelines.paths import PACKAGE
 from pipelines.reports.model import Case
-from pipelines.reports.read import block, line, rows, texts
+from pipelines.reports.read import rows
 from pipelines.reports.views import Excerpt, Failure
 from pipelines.run import StageRecord
 
@@ -52,7 +52,7 @@ def _stage(stage: StageRecord, recipe: str, path: Path) -> Failure:
         "title": f"{line(stage.name, 40)} {line(stage.state, 20)}",
         "message": block(detail.get("error"), 3000),
         "cure": block(detail.get("advice"), 1500),
-        "file": recipe_file if recipe and (ROOT / recipe_file).is_file() else "",
+        "file": recipe_file if recipe and (PACKAGE.parent / recipe_file).is_file() else "",
     }
     tail = texts(detail.get("tail"), _TAIL)
     kept = Excerpt(f"end of {source or 'the log'}", 0, tuple(tail)) if any(tail) else None
@@ -135,7 +135,7 @@ def _case(case: Case, recipe: str) -> Failure:
     module = line(case.classname, 200).rpartition(".")[2]
     folder = f"pipelines/smoke/{recipe.replace('-', '_')}"
     file = f"{folder}/{module}.py"
-    if not re.fullmatch(r"[\w-]{1,80}", module) or not (ROOT / file).is_file():
+    if not re.fullmatch(r"[\w-]{1,80}", module) or not (PACKAGE.parent / file).is_file():
         file = ""
     lines = [int(n) for name, n in _PLACE.findall(case.detail) if name == f"{module}.py"]
     return Failure(

@@ -9,11 +9,11 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
-from pipelines.config import read_data
+from pipelines.hosttext import line
+from pipelines.model import Model, read_data
 from pipelines.reports.model import Case
-from pipelines.reports.read import line
 from pipelines.reports.views import Better, Capability, Figure, Group
 
 FIGURES_FILE = Path(__file__).resolve().with_name("figures.yaml")
@@ -23,10 +23,8 @@ _VALUE = re.compile(r"\s{0,8}([-+]?\d{1,20}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,3})?)
 _PARTS = 3
 
 
-class Rule(BaseModel):
+class Rule(Model):
     """Properties whose name has ``pattern`` in it are figures of ``group``."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     pattern: Annotated[str, Field(min_length=1)]
     group: Group
@@ -39,10 +37,8 @@ class Rule(BaseModel):
         return re.compile(self.pattern, re.IGNORECASE)
 
 
-class Rules(BaseModel):
+class Rules(Model):
     """``figures.yaml``."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     rules: Annotated[tuple[Rule, ...], Field(min_length=1)]
 

@@ -9,7 +9,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from pipelines.reports.read import line, mapping, number, rows
+from pipelines.hosttext import line
+from pipelines.reports.read import mapping, number, rows
 from pipelines.reports.views import FileView
 
 #: Made from the record, or the record itself: not told of in a report.

@@ -20,8 +20,9 @@ import jinja2
 from markupsafe import Markup
 from packaging.version import InvalidVersion, Version
 
-from pipelines.reports import charts, text
-from pipelines.reports.facts import EVIDENCE, STAGES, when
+from pipelines import units
+from pipelines.reports import charts
+from pipelines.reports.load import EVIDENCE, STAGES, when
 from pipelines.reports.views import VERDICTS, Excerpt, Figure, Group, RunView, Verdict
 
 _TEMPLATES = Path(__file__).resolve().with_name("templates")
@@ -214,16 +215,16 @@ def _environment() -> jinja2.Environment:
         lstrip_blocks=True,
     )
     made.filters |= {
-        "seconds": text.seconds,
-        "size": text.size,
-        "number": text.number,
-        "percent": text.percent,
+        "seconds": units.seconds,
+        "size": units.size,
+        "number": units.number,
+        "percent": units.percent,
         "when": when,
         "clock": lambda said: said.replace("T", " ").replace("+00:00", " UTC"),
     }
     made.globals |= {
         "charts": charts,
-        "counted": text.counted,
+        "counted": units.counted,
         "evidence_lines": frozenset(f"evidence {k}: {v}" for k, v in EVIDENCE.items()),
         "figure_bar": figure_bar,
         "grouped": grouped,

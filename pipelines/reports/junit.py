@@ -29,14 +29,8 @@ from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
 from pipelines.errors import SmokeError, StorageError
-from pipelines.reports.model import (
-    MAX_MESSAGE,
-    Case,
-    Outcome,
-    Suite,
-    clean,
-    clean_line,
-)
+from pipelines.hosttext import MAX_MESSAGE, clean, clean_line
+from pipelines.reports.model import Case, Outcome, Suite
 
 MAX_REPORT = 64 << 20
 MAX_CASES = 100_000

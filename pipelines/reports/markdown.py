@@ -10,7 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Sequence
 
-from pipelines.reports import text
+from pipelines import github, units
 from pipelines.reports.views import VERDICTS, Excerpt, Failure, RunView, Verdict
 
 #: Bytes of a summary; the rest of GitHub's 1 MiB is left to other steps' output.
@@ -51,7 +51,7 @@ def _one(view: RunView) -> list[str]:
     parts += [f"- {plain(said)}" for said in view.caveats]
     parts += ["", "| Stage | State | Took |", "|-|-|-:|"]
     parts += [
-        f"| {plain(stage.name)} | {plain(stage.state)} | {text.seconds(stage.seconds) or '-'} |"
+        f"| {plain(stage.name)} | {plain(stage.state)} | {units.seconds(stage.seconds) or '-'} |"
         for stage in view.stages
     ]
     if view.counts:
@@ -61,14 +61,14 @@ def _one(view: RunView) -> list[str]:
     if view.timeline is not None and view.timeline.units:
         parts += ["", "| Slowest units | Took |", "|-|-:|"]
         parts += [
-            f"| {plain(unit.name, 100)} | {text.seconds(unit.seconds)} |"
+            f"| {plain(unit.name, 100)} | {units.seconds(unit.seconds)} |"
             for unit in view.timeline.slowest[:5]
         ]
     if view.files:
         parts += ["", "<details><summary>Files</summary>", ""]
         parts += ["| File | Size | sha256 |", "|-|-:|-|"]
         parts += [
-            f"| {plain(file.path)} | {text.size(file.size)} | `{file.sha256}` |"
+            f"| {plain(file.path)} | {units.size(file.size)} | `{file.sha256}` |"
             for file in view.files[:100]
         ]
         parts += ["", "</details>"]
@@ -78,14 +78,14 @@ def _one(view: RunView) -> list[str]:
 def _many(views: Sequence[RunView]) -> list[str]:
     tally = Counter(view.verdict for view in views)
     said = ", ".join(f"{tally[kind]} {_MARKS[kind]}" for kind in VERDICTS if tally[kind])
-    parts = [f"## {tally['passed']} of {text.counted(len(views), 'run')} passed", "", said, ""]
+    parts = [f"## {tally['passed']} of {units.counted(len(views), 'run')} passed", "", said, ""]
     parts += ["| Package | Cell | Host | Verdict | Smoke cases | Took |", "|-|-|-|-|-|-:|"]
     for view in sorted(views, key=lambda view: -VERDICTS.index(view.verdict)):
         counts = ", ".join(f"{count} {word}" for word, count in view.counts.items()) or "-"
         cells = (view.cell.package, view.cell.label, view.cell.host)
         named = " | ".join(plain(cell, 100) for cell in cells)
         parts.append(
-            f"| {named} | {_MARKS[view.verdict]} | {counts} | {text.seconds(view.seconds)} |"
+            f"| {named} | {_MARKS[view.verdict]} | {counts} | {units.seconds(view.seconds)} |"
         )
     for view in [view for view in views if view.failures][:_DETAILED]:
         parts += ["", f"### {plain(f'{view.cell.package} for {view.cell.label}')}"]
@@ -140,14 +140,4 @@ def _annotation(view: RunView, failure: Failure) -> str:
     fields = {"file": failure.file, "line": str(failure.line) if failure.line else ""}
     fields["title"] = f"{view.cell.label}: {failure.title}"[:200]
     said = "\n".join(filter(None, (failure.message[:1500], failure.cure[:600]))) or failure.title
-    named = ",".join(f"{key}={_field(value)}" for key, value in fields.items() if value)
-    return f"::error {named}::{_data(said)}"
-
-
-def _data(said: str) -> str:
-    """As the runner's toolkit writes it: what would end the command is encoded."""
-    return said.replace("%", "%25").replace("\r", "%0D").replace("\n", "%0A")
-
-
-def _field(said: str) -> str:
-    return _data(said).replace(":", "%3A").replace(",", "%2C")
+    return github.command("error", said, **fields)

@@ -8,8 +8,8 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.console import in_ci
-from pipelines.reports import text
+from pipelines import units
+from pipelines.github import inert
 from pipelines.reports.views import Failure, RunView, Verdict
 
 _STYLES: dict[Verdict, tuple[str, str]] = {
@@ -27,55 +27,50 @@ def render(views: Sequence[RunView]) -> RenderableType:
     return _one(views[0]) if len(views) == 1 else _many(views)
 
 
-def _shown(said: str) -> str:
-    """No line of a host is a command to GitHub's runner."""
-    return said.replace("::", ": :").replace("##[", "## [") if in_ci else said
-
-
 def _one(view: RunView) -> Group:
     word, style = _STYLES[view.verdict]
     title = Text(word, style=style)
-    title.append(_shown(f"  {view.cell.package} for {view.cell.label}"), style="bold")
+    title.append(inert(f"  {view.cell.package} for {view.cell.label}"), style="bold")
     table = Table(box=None, pad_edge=False, show_header=False)
     for stage in view.stages:
         table.add_row(
-            Text(_shown(f"  {stage.name}")),
-            Text(_shown(stage.state), style=_STATES.get(stage.state, "dim")),
-            Text(text.seconds(stage.seconds), style="dim", justify="right"),
+            Text(inert(f"  {stage.name}")),
+            Text(inert(stage.state), style=_STATES.get(stage.state, "dim")),
+            Text(units.seconds(stage.seconds), style="dim", justify="right"),
             Text(_note(view, stage.name), style="dim"),
         )
     rows: list[RenderableType] = [title, table]
-    rows += [Text(f"  {_shown(said)}", style="yellow") for said in view.caveats]
+    rows += [Text(f"  {inert(said)}", style="yellow") for said in view.caveats]
     rows += [row for failure in view.failures[:_FAILURES] for row in _failure(failure)]
     if (more := len(view.failures) - _FAILURES) > 0:
-        rows.append(Text(f"  and {text.counted(more, 'more failure')}", style="red"))
+        rows.append(Text(f"  and {units.counted(more, 'more failure')}", style="red"))
     return Group(*rows)
 
 
 def _failure(failure: Failure) -> list[RenderableType]:
     head = Text("  ✗ ", style="red")
-    head.append(_shown(failure.title), style="red")
+    head.append(inert(failure.title), style="red")
     said = failure.message.splitlines()[:1]
     found = failure.excerpt
     if found is not None and found.mark:
         said.append(f"{found.source}, line {found.mark}: {found.lines[found.mark - found.first]}")
     # Lines that begin with their indent: a Padding would cut them off at the terminal's edge.
-    rows = [Text(_shown(f"    {text[:300].rstrip(': ')}"), style="dim") for text in said]
+    rows = [Text(inert(f"    {text[:300].rstrip(': ')}"), style="dim") for text in said]
     return [head, *rows]
 
 
 def _note(view: RunView, stage: str) -> str:
     """What is worth knowing of a stage, in a few words."""
     if stage == "build" and view.timeline is not None and view.timeline.units:
-        said = text.counted(len(view.timeline.units), "unit")
+        said = units.counted(len(view.timeline.units), "unit")
         busy, cost = view.timeline.busy, view.timeline.core_seconds
         if cost and busy:  # short: the row is to fit a terminal of 80
-            return f"{said}, {text.seconds(cost)} of core time, {text.percent(busy)} busy"
-        return said + (f", cores {text.percent(busy)} busy" if busy is not None else "")
+            return f"{said}, {units.seconds(cost)} of core time, {units.percent(busy)} busy"
+        return said + (f", cores {units.percent(busy)} busy" if busy is not None else "")
     if stage == "collect" and view.wheels:
-        return text.size(sum(wheel.size for wheel in view.wheels))
+        return units.size(sum(wheel.size for wheel in view.wheels))
     if stage == "audit" and view.checks:
-        return text.counted(len(view.checks), "check")
+        return units.counted(len(view.checks), "check")
     if stage == "test":
         return ", ".join(f"{count} {word}" for word, count in view.counts.items())
     return ""
@@ -88,12 +83,12 @@ def _many(views: Sequence[RunView]) -> Table:
     for view in views:
         word, style = _STYLES[view.verdict]
         name = f"{view.cell.package} for {view.cell.label}"
-        what = _shown(f"{name} on {view.cell.host}" if view.cell.host else name)
+        what = inert(f"{name} on {view.cell.host}" if view.cell.host else name)
         table.add_row(
             Text(word, style=style),
-            Text.assemble(what, "\n", (_shown(view.id), "dim")),
-            Text(text.seconds(view.seconds)),
-            Text(text.size(view.wheels[0].size) if view.wheels else "-"),
+            Text.assemble(what, "\n", (inert(view.id), "dim")),
+            Text(units.seconds(view.seconds)),
+            Text(units.size(view.wheels[0].size) if view.wheels else "-"),
             Text(_note(view, "test")),
         )
     return table

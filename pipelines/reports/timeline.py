@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from pipelines.reports.read import line, mapping, number
+from pipelines.hosttext import line
+from pipelines.reports.read import mapping, number
 from pipelines.reports.views import Timeline, Unit
 
 _UNITS = 4000

@@ -8,10 +8,11 @@ from typing import Any, NoReturn
 from rich.markup import escape
 from rich.table import Table
 
-from pipelines.console import console, fold, safe
+from pipelines.console import console, fold
 from pipelines.errors import AuditError
+from pipelines.hosttext import safe
 from pipelines.stages.work import Work
-from pipelines.wheels.gate import Check, gate, gate_library
+from pipelines.wheels.checks import Check, gate, gate_library
 from pipelines.wheels.metadata import inspect
 
 

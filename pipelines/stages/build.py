@@ -8,15 +8,17 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from pipelines.console import bars, console, fold, host_line, safe, say, units_progress
+from pipelines.compilecache import spec as compile_cache
+from pipelines.console import bars, console, fold, host_line, say, units_progress
 from pipelines.diagnosis import Settings
 from pipelines.errors import BuildError, RemoteError, TimeUpError
-from pipelines.plan import compilecache
-from pipelines.plan.sourcetree import source_tree
+from pipelines.hosttext import safe
+from pipelines.recipe.sourcetree import source_tree
+from pipelines.remote import builder, files
 from pipelines.stages.buildspec import build_spec, job_budget, job_environment, job_id
 from pipelines.stages.detached import Job
-from pipelines.stages.healing import until_healed
 from pipelines.stages.logs import TAIL, last_lines, log_lines
+from pipelines.stages.retry import until_healed
 from pipelines.stages.work import Work
 
 #: Kind of a recipe -> the function of ``pipelines/remote`` that builds it.
@@ -41,9 +43,9 @@ def build(work: Work, detail: dict[str, Any]) -> None:
     detail["source_sha256"] = hashlib.sha256(source).hexdigest()
     with fold(f"Build {order.label}: {order.archs}"):
         say(f"job {job}, {jobs} compile units at a time, in {directory} of {work.host.name}")
-        session.call("files.make_dirs", path=directory)
+        session.call(files.make_dirs, path=directory)
         archive = layout.join(directory, f"src-{detail['source_sha256'][:12]}.tar.gz")
-        if session.call("files.stat", path=archive) is None:  # it lands whole, or not at all
+        if session.call(files.stat, path=archive) is None:  # it lands whole, or not at all
             with tempfile.TemporaryDirectory() as scratch:
                 packed = Path(scratch) / "src.tar.gz"
                 packed.write_bytes(source)
@@ -99,10 +101,10 @@ def _follow(
         {"title": work.order.label, "function": FUNCTIONS[kind], "arguments": {"spec": spec}},
         path,
         keep=lambda left: (
-            not left.get("exit", 1) and work.session.call("builder.whole", wheels=_left(left))
+            not left.get("exit", 1) and work.session.call(builder.whole, wheels=_left(left))
         ),
         fresh=fresh,
-        secrets=compilecache.secrets(work.config.compile_cache) if spec["cache"] else {},
+        secrets=compile_cache.secrets(work.config.compile_cache) if spec["cache"] else {},
     )
     try:
         with path.open("ab") as log, units_progress() as progress:

@@ -7,11 +7,12 @@ import json
 import os
 from typing import Any
 
-from pipelines.plan import compilecache, naming
-from pipelines.plan.budget import plan_budget
-from pipelines.plan.hostfacts import HostFacts
-from pipelines.plan.library import library_key, steps
-from pipelines.plan.sourcetree import EPOCH, names_if_here
+from pipelines.compilecache import spec as compile_cache
+from pipelines.matrix.budget import plan_budget
+from pipelines.matrix.hostfacts import HostFacts
+from pipelines.recipe import naming
+from pipelines.recipe.library import library_key, steps
+from pipelines.recipe.sourcetree import EPOCH, names_if_here
 from pipelines.stages.work import Work
 
 #: Read by compilers: what a user has set there makes another wheel.
@@ -86,7 +87,7 @@ def build_spec(work: Work, directory: str, archive: str, built: dict[str, Any]) 
         "environment": built["environment"],
         "toolset": "",
         "timeout": None if minutes is None else minutes * 60,
-        "cache": compilecache.host_spec(
+        "cache": compile_cache.host_spec(
             work.config.compile_cache,
             executable=layout.sccache,
             directory=layout.compile_cache,

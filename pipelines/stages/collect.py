@@ -9,9 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from pipelines import __version__
-from pipelines.console import bytes_progress, console, safe
+from pipelines.console import bytes_progress, console
 from pipelines.errors import AuditError
-from pipelines.run import Run, disk_errors, write_atomic
+from pipelines.files import disk_errors, write_atomic
+from pipelines.hosttext import safe
+from pipelines.run import Run
 from pipelines.stages.work import Work
 
 _SCHEMA = 1

@@ -12,9 +12,13 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from pipelines.console import safe, say
+from pipelines.console import say
 from pipelines.errors import AuthError, BuildError, HostError, PipelineError, RemoteError
-from pipelines.hosts.base import raise_remote
+from pipelines.hosttext import safe
+from pipelines.remote import reboot
+from pipelines.remote.jobs import follow as remote_follow
+from pipelines.remote.jobs import launch, store
+from pipelines.session.base import raise_remote
 from pipelines.stages.work import Work
 
 #: Attempts that may end without a result within an hour before a person must look.
@@ -116,14 +120,14 @@ class Job:
 
     def _state(self) -> dict[str, Any]:
         """The job, as the host tells of it."""
-        told = self.work.session.call("jobs.store.state", directory=self.directory)
+        told = self.work.session.call(store.state, directory=self.directory)
         self._heard = time.monotonic()
         return checked(self.work.host.name, told)
 
     def _read(self) -> Generator[Any, None, dict[str, Any]]:
         """Yield the log as it comes; the state of the job once this attempt has ended."""
         items = self.work.session.stream(
-            "jobs.follow.follow",
+            remote_follow.follow,
             directory=self.directory,
             attempt=self.attempt,
             offset=self.offset,
@@ -155,7 +159,7 @@ class Job:
     def _begin(self) -> None:
         """Have it run, and take up the attempt that does."""
         told = self.work.session.call(
-            "jobs.launch.start",
+            launch.start,
             directory=self.directory,
             spec=self.spec,
             beyond=self._beyond,
@@ -198,7 +202,7 @@ class Job:
 
     def _digest_there(self) -> str:
         told = self.work.session.call(
-            "jobs.store.prefix_digest",
+            store.prefix_digest,
             directory=self.directory,
             attempt=self.attempt,
             size=self.offset,
@@ -212,7 +216,7 @@ class Job:
 
     def _why(self, now: dict[str, Any]) -> str:
         """Why an attempt ended without a result, if that can be told."""
-        boot = self.work.session.call("power.boot_identity")
+        boot = self.work.session.call(reboot.boot_identity)
         return "the host was restarted" if now.get("boot") != boot else "its process was ended"
 
     def _lose(self, why: str) -> None:

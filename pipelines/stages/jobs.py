@@ -10,8 +10,11 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.console import console, host_line, safe, say
+from pipelines.console import console, host_line, say
 from pipelines.errors import ConfigError, HostError
+from pipelines.hosttext import safe
+from pipelines.remote.jobs import follow as remote_follow
+from pipelines.remote.jobs import store
 from pipelines.stages.detached import checked
 from pipelines.stages.logs import log_lines
 from pipelines.stages.work import Work
@@ -37,7 +40,7 @@ def follow(work: Work, name: str) -> None:
     """Print a job's log from its beginning until it ends; leaving does not end the job."""
     job = _find(work, name)
     items = work.session.stream(
-        "jobs.follow.follow", directory=job["directory"], attempt=job["attempt"], offset=0
+        remote_follow.follow, directory=job["directory"], attempt=job["attempt"], offset=0
     )
     with open("/dev/null" if sys.platform != "win32" else "nul", "wb") as nowhere:  # noqa: PTH123
         for line in log_lines(iter(items), nowhere):
@@ -50,7 +53,7 @@ def follow(work: Work, name: str) -> None:
 def cancel(work: Work, name: str) -> None:
     """End a job and everything it started; finished units are kept."""
     job = _find(work, name)
-    told = work.session.call("jobs.follow.cancel", directory=job["directory"])
+    told = work.session.call(remote_follow.cancel, directory=job["directory"])
     if checked(work.host.name, told)["state"] == "running":
         raise HostError(
             f"{work.host.name}: job {safe(str(job['id']), 40)} does not end",
@@ -60,7 +63,7 @@ def cancel(work: Work, name: str) -> None:
 
 
 def _jobs(work: Work) -> list[dict[str, Any]]:
-    found = work.session.call("jobs.store.listed", root=work.layout.build_root)
+    found = work.session.call(store.listed, root=work.layout.build_root)
     jobs = []
     for job in found:
         try:

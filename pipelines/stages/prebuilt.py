@@ -12,16 +12,16 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pipelines.console import safe, say
+from pipelines.console import say
 from pipelines.errors import AuditError, LockError, PipelineError
-from pipelines.plan.matrix import Cell
-from pipelines.plan.offers import Offer, obtain_offer, offers_of
-from pipelines.plan.prebuilt import Decision, decide, examine, platforms_of, unstated
-from pipelines.run import disk_errors
+from pipelines.files import disk_errors, sha256_of
+from pipelines.hosttext import safe
+from pipelines.matrix.judge import Cell
+from pipelines.prebuilt.candidates import Offer, obtain_offer, offers_of
+from pipelines.prebuilt.decide import Decision, decide, examine, platforms_of, unstated
 from pipelines.stages.audit import as_rows
 from pipelines.stages.work import Work
-from pipelines.toolchain.lock import sha256_of
-from pipelines.wheels.gate import Check
+from pipelines.wheels.checks import Check
 
 
 def skipped(work: Work, detail: dict[str, Any]) -> str | None:

@@ -10,10 +10,13 @@ from typing import Any
 from rich.markup import escape
 from rich.table import Table
 
-from pipelines.console import bars, console, fold, safe, say
+from pipelines.console import bars, console, fold, say
 from pipelines.errors import PipelineError, ProvisionError, RemoteError, StorageError
-from pipelines.hosts.base import Bars
-from pipelines.plan.resources import Wanted
+from pipelines.hosttext import safe
+from pipelines.provisioning.resources import Wanted
+from pipelines.remote import files
+from pipelines.remote import provision as remote_provision
+from pipelines.session.base import Bars
 from pipelines.stages.work import Work
 
 _LOG_LIMIT = 32 << 20  # bytes of a log that are brought home
@@ -31,7 +34,7 @@ def provision(work: Work, *, dry_run: bool = False) -> list[dict[str, Any]]:
     began = time.monotonic()
     with fold(f"Provision {work.host.name}"):
         wanted = work.wanted
-        checks = work.session.call("provision.check_all", specs=[w.spec for w in wanted])
+        checks = work.session.call(remote_provision.check_all, specs=[w.spec for w in wanted])
         rows = [_row(one, check) for one, check in zip(wanted, checks, strict=True)]
         if dry_run:
             console.print(_planned(rows))
@@ -74,7 +77,7 @@ def _apply(work: Work, wanted: Wanted, row: dict[str, Any]) -> None:
         show(f"apply {wanted.id}", 0, 0)
         try:
             told = work.session.call(
-                "provision.apply_one", spec=wanted.spec, marker=work.layout.marker
+                remote_provision.apply_one, spec=wanted.spec, marker=work.layout.marker
             )
         except RemoteError as error:
             raise _failed(wanted, row, error.message, error.advice) from error
@@ -96,7 +99,7 @@ def _require_space(work: Work, wanted: Wanted) -> None:
     need = _UNPACKED * sum(work.cache.lock.tool(tool).size for tool in wanted.uploads)
     if not need:
         return
-    free = int(work.session.call("provision.free_space", path=work.layout.temp))
+    free = int(work.session.call(remote_provision.free_space, path=work.layout.temp))
     if free < need:
         raise StorageError(
             f"{wanted.id}: {work.host.name} has {free >> 20} MiB free, "
@@ -122,7 +125,7 @@ def _bring_logs(work: Work, wanted: Wanted, paths: list[str]) -> Path | None:
     for path in paths:
         name = PureWindowsPath(str(path)).name
         try:
-            stat = work.session.call("files.stat", path=path)
+            stat = work.session.call(files.stat, path=path)
             if stat is not None and int(stat["size"]) <= _LOG_LIMIT:
                 work.session.get(path, folder / name)
         except PipelineError as error:
@@ -133,13 +136,13 @@ def _bring_logs(work: Work, wanted: Wanted, paths: list[str]) -> Path | None:
 def _restart(work: Work, wanted: Wanted, row: dict[str, Any]) -> None:
     """Restart Windows if something waits for that, and go on with a new session."""
     began = time.monotonic()
-    (check,) = work.session.call("provision.check_all", specs=[wanted.spec])
+    (check,) = work.session.call(remote_provision.check_all, specs=[wanted.spec])
     row |= {"ok": bool(check["ok"]), "found": str(check["found"]), "plan": str(check["plan"])}
     if row["ok"]:
         return
     say(f"restarting {work.host.name}: {safe(row['found'], 200)}", style="yellow")
     work.adopt(work.host.restart(work.session))
-    (check,) = work.session.call("provision.check_all", specs=[wanted.spec])
+    (check,) = work.session.call(remote_provision.check_all, specs=[wanted.spec])
     if not check["ok"]:
         raise ProvisionError(
             f"{wanted.id}: {work.host.name} is back, but still waits for: {check['found']}",
@@ -151,9 +154,9 @@ def _restart(work: Work, wanted: Wanted, row: dict[str, Any]) -> None:
 def _upload(work: Work, tool: str, target: str, show: Bars) -> None:
     """Bring a pinned file to the host unless the very same is there already."""
     session, pin = work.session, work.cache.lock.tool(tool)
-    stat = session.call("files.stat", path=target)
+    stat = session.call(files.stat, path=target)
     same_size = stat is not None and stat.get("size") == pin.size
-    if same_size and session.call("files.sha256", path=target) == pin.sha256:
+    if same_size and session.call(files.sha256, path=target) == pin.sha256:
         return
     source = work.cache.fetch(tool, lambda what, *done: show(f"fetch {what}", *done))
     session.put(source, target, progress=partial(show, f"upload {tool}"))

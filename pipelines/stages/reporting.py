@@ -9,14 +9,17 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from pipelines.config import ROOT, load_config
-from pipelines.console import console, safe, say
+from pipelines.config import load_config
+from pipelines.console import console, say
 from pipelines.errors import ConfigError
+from pipelines.files import write_atomic
+from pipelines.hosttext import safe
+from pipelines.paths import home
 from pipelines.reports import markdown, terminal
 from pipelines.reports.compare import Comparison, compare
-from pipelines.reports.facts import load_any, load_view
+from pipelines.reports.load import load_any, load_view
 from pipelines.reports.views import RunView
-from pipelines.run import Run, write_atomic
+from pipelines.run import Run
 
 _SHOWN = 60  # differences
 _MOST = 2000  # runs of one report
@@ -69,7 +72,7 @@ def find(name: str) -> list[Run]:
     if kept:
         return [Run(one.resolve()) for one in kept[:_MOST]]
     is_path = len(path.parts) > 1
-    out = ROOT / load_config().out if not is_path else None
+    out = home() / load_config().out if not is_path else None
     if out is not None and ((out / name).exists() or not path.exists()):
         return [Run.find(out, name)]
     why = (

@@ -8,10 +8,12 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from pipelines.config import ROOT
-from pipelines.console import console, fold, host_line, safe, say
+from pipelines.console import console, fold, host_line, say
 from pipelines.errors import ConfigError, HostError, RemoteError, SmokeError
-from pipelines.plan.recipes import Recipe
+from pipelines.hosttext import safe
+from pipelines.paths import PACKAGE
+from pipelines.recipe.model import Recipe
+from pipelines.remote import files as remote_files
 from pipelines.reports.junit import read_pytest
 from pipelines.stages.detached import Job
 from pipelines.stages.logs import TAIL, last_lines, log_lines
@@ -19,7 +21,7 @@ from pipelines.stages.work import Work
 from pipelines.wheels import fatbin
 from pipelines.wheels.metadata import inspect
 
-_SUITES = ROOT / "pipelines" / "smoke"
+_SUITES = PACKAGE / "smoke"
 _TIMEOUT = 1800.0  # seconds a step
 # In a process of its own: what does not load may end the one that tries.
 _VERIFY = """
@@ -50,7 +52,7 @@ def test(work: Work, detail: dict[str, Any]) -> None:
     directory = layout.join(layout.build_root, f"smoke-{name}")
     with fold(f"Smoke test {wheel.name} on {work.host.name}"):
         target = layout.join(f"{directory}-wheel", wheel.name)
-        work.session.call("files.make_dirs", path=f"{directory}-wheel")
+        work.session.call(remote_files.make_dirs, path=f"{directory}-wheel")
         work.session.put(wheel, target)
         spec = {
             "directory": layout.join(directory, "t"),
@@ -93,7 +95,7 @@ def test(work: Work, detail: dict[str, Any]) -> None:
 
 def _clean(work: Work, directory: str) -> None:
     for folder in (directory, f"{directory}-wheel"):
-        work.session.call("files.remove_tree", path=folder)
+        work.session.call(remote_files.remove_tree, path=folder)
 
 
 def suite_files(recipe: Recipe) -> dict[str, str]:

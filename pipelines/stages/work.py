@@ -7,13 +7,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pipelines.config import ROOT, Config
-from pipelines.hosts.base import Host, Session
-from pipelines.plan.archmap import Translated, translate
-from pipelines.plan.archs import ArchList
-from pipelines.plan.matrix import Cell
-from pipelines.plan.recipes import Recipe
-from pipelines.plan.resources import (
+from pipelines.architectures.archs import ArchList
+from pipelines.config import Config
+from pipelines.hosts.base import Host
+from pipelines.matrix.judge import Cell
+from pipelines.paths import home
+from pipelines.provisioning.resources import (
     EXISTING_FILE,
     RESOURCES_FILE,
     Layout,
@@ -24,7 +23,11 @@ from pipelines.plan.resources import (
     load_resources,
     wanted_resources,
 )
+from pipelines.recipe.archmap import Translated, translate
+from pipelines.recipe.model import Recipe
+from pipelines.remote import facts as remote_facts
 from pipelines.run import Run, StageRecord
+from pipelines.session.base import Session
 from pipelines.toolchain.lock import Cache
 
 
@@ -79,7 +82,7 @@ class Work:
     @property
     def out(self) -> Path:
         """The directory of runs."""
-        return ROOT / self.config.out
+        return home() / self.config.out
 
     @property
     def session(self) -> Session:
@@ -96,7 +99,7 @@ class Work:
     def facts(self) -> dict[str, Any]:
         """What the host says of itself."""
         if self._facts is None:
-            self._facts = self.session.call("facts.facts")
+            self._facts = self.session.call(remote_facts.facts)
         return self._facts
 
     @property

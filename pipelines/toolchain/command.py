@@ -7,8 +7,9 @@ from pathlib import Path
 from rich.markup import escape
 from rich.table import Table
 
-from pipelines.console import bars, console, safe, say
+from pipelines.console import bars, console, say
 from pipelines.errors import LockError
+from pipelines.hosttext import safe
 from pipelines.toolchain.lock import Cache, load_lock
 from pipelines.toolchain.pinning import Pinned, complete
 from pipelines.toolchain.sync import stage, sync

@@ -8,7 +8,6 @@ as ``unpinned``, and nothing but :mod:`pipelines.toolchain.pinning` may use them
 
 from __future__ import annotations
 
-import hashlib
 import os
 import re
 import shutil
@@ -20,20 +19,19 @@ from typing import Annotated, Self
 
 import yaml
 from pydantic import (
-    BaseModel,
-    ConfigDict,
     Field,
     StringConstraints,
     ValidationError,
     model_validator,
 )
 
-from pipelines.config import explain
 from pipelines.errors import LockError, StorageError
-from pipelines.toolchain import cells
-from pipelines.toolchain.sources import DISK_ERRNOS, Source, download
+from pipelines.files import DISK_ERRNOS, sha256_of
+from pipelines.model import Model, explain
+from pipelines.toolchain import variants
+from pipelines.toolchain.sources import Source, download
 
-LOCK_FILE = Path(__file__).resolve().parents[2] / "toolchain.lock.yaml"
+LOCK_FILE = Path(__file__).resolve().with_name("toolchain.lock.yaml")
 
 #: Called with (tool, bytes done, bytes in all; 0 when that is not known).
 FetchProgress = Callable[[str, int, int], None]
@@ -45,10 +43,8 @@ ComponentId = Annotated[str, StringConstraints(pattern=r"^Microsoft(\.[A-Za-z0-9
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-class Tool(BaseModel):
+class Tool(Model):
     """A pinned file and the places that have it, in the order in which they are tried."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: Annotated[str, StringConstraints(min_length=1)]
     sources: Annotated[tuple[Source, ...], Field(min_length=1)]
@@ -57,7 +53,7 @@ class Tool(BaseModel):
     toolset: Annotated[str, StringConstraints(pattern=r"^14\.\d\d$")] | None = None
     """The MSVC toolset among them, as ``vcvarsall.bat -vcvars_ver=`` takes it."""
     requires: tuple[Annotated[str, StringConstraints(min_length=1)], ...] = ()
-    """Names, see :mod:`pipelines.toolchain.cells`, of what must be installed with it."""
+    """Names, see :mod:`pipelines.toolchain.variants`, of what must be installed with it."""
 
     @model_validator(mode="after")
     def _one_content(self) -> Self:
@@ -88,10 +84,8 @@ class Tool(BaseModel):
         return next((source.size for source in self.sources if source.size), 0)
 
 
-class ToolchainLock(BaseModel):
+class ToolchainLock(Model):
     """``toolchain.lock.yaml``."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     version: Annotated[int, Field(ge=1, le=1)]
     unpinned: tuple[str, ...] = ()
@@ -115,7 +109,7 @@ class ToolchainLock(BaseModel):
 
     @model_validator(mode="after")
     def _requires_are_there(self) -> Self:
-        known = cells.names(self.tools)
+        known = variants.names(self.tools)
         wrong = [
             f"{name} requires '{other}', which there is not"
             for name, tool in self.tools.items()
@@ -126,15 +120,15 @@ class ToolchainLock(BaseModel):
             raise ValueError("tools." + "; tools.".join(wrong))
         return self
 
-    def entries_for(self, names: Iterable[str], cell: cells.Cell) -> dict[str, str]:
+    def entries_for(self, names: Iterable[str], cell: variants.Cell) -> dict[str, str]:
         """What ``names`` stand for in ``cell``, with what must come along: name -> entry.
 
         In the order of ``names``, then the others; whether they are pinned is :meth:`tool`'s to
         say. Raises :class:`LockError` for a name that has no entry in this cell, with the nearest.
         """
-        return cells.expand(self.tools, names, cell)
+        return variants.expand(self.tools, names, cell)
 
-    def lacking(self, names: Iterable[str], cell: cells.Cell) -> list[str]:
+    def lacking(self, names: Iterable[str], cell: variants.Cell) -> list[str]:
         """Of ``names`` and what must come along: those without an entry, or without its pins."""
         found: dict[str, bool] = {}
         for name in names:
@@ -338,12 +332,6 @@ def verify(path: Path, source: Source) -> None:
     found = sha256_of(path)
     if found != source.sha256:
         raise LockError(f"{source.file} has sha256 {found}, pinned is {source.sha256}")
-
-
-def sha256_of(path: Path) -> str:
-    """The sha256 of a file, in hex."""
-    with path.open("rb") as stream:
-        return hashlib.file_digest(stream, "sha256").hexdigest()
 
 
 def wheel_name(file: str) -> str:

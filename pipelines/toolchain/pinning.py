@@ -19,15 +19,8 @@ from typing import Any
 import yaml
 
 from pipelines.errors import LockError, StorageError
-from pipelines.toolchain.lock import (
-    LOCK_FILE,
-    Cache,
-    FetchProgress,
-    Tool,
-    load_lock,
-    obtain,
-    sha256_of,
-)
+from pipelines.files import sha256_of
+from pipelines.toolchain.lock import LOCK_FILE, Cache, FetchProgress, Tool, load_lock, obtain
 from pipelines.toolchain.sources import Source
 
 

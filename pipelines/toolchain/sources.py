@@ -5,7 +5,6 @@ Nothing here is trusted: :mod:`pipelines.toolchain.lock` verifies what was writt
 
 from __future__ import annotations
 
-import errno
 import os
 import shutil
 import ssl
@@ -15,15 +14,14 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, model_validator
+from pydantic import Field, StringConstraints, model_validator
 
 from pipelines.errors import LockError
+from pipelines.model import Model
 
 if TYPE_CHECKING:
     import requests
 
-#: What the operating system says when a disk cannot take more.
-DISK_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES})
 
 #: More than any tool has: where a download of unknown size is given up, in bytes.
 LIMIT = 8 << 30
@@ -39,13 +37,11 @@ Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")]
 
 
-class Source(BaseModel):
+class Source(Model):
     """One place a file can come from; exactly one of ``pypi``, ``apt``, ``url``.
 
     Without ``sha256`` or ``size`` it can only be pinned, see :mod:`pipelines.toolchain.pinning`.
     """
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
 
     file: FileName
     sha256: Sha256 | None = None

@@ -8,11 +8,11 @@ import sys
 from collections.abc import Iterable
 from pathlib import Path
 
-from pipelines.config import ROOT
 from pipelines.console import say
 from pipelines.errors import LockError
-from pipelines.run import disk_errors
-from pipelines.toolchain.lock import Cache, FetchProgress, sha256_of
+from pipelines.files import disk_errors, sha256_of
+from pipelines.paths import PACKAGE
+from pipelines.toolchain.lock import Cache, FetchProgress
 
 _REQUIREMENTS = ("requirements-uv.lock", "requirements.lock")
 _SECONDS = 1800
@@ -53,7 +53,7 @@ def gather_controller(folder: Path, python: str | None = None) -> int:
             command += ["--python-version", python]
             for platform in ("manylinux_2_28", "manylinux_2_17", "manylinux2014", "manylinux1"):
                 command += ["--platform", f"{platform}_x86_64"]
-        command += ["--dest", str(folder), "--requirement", str(ROOT / name)]
+        command += ["--dest", str(folder), "--requirement", str(PACKAGE.parent / name)]
         done = subprocess.run(
             command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
         )

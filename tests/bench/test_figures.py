@@ -17,9 +17,12 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config import ROOT, SandboxHost
-from pipelines.hosts.base import Silent
+from pipelines.hosts.base import Opening, Silent
+from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import Sandbox
+from pipelines.paths import PACKAGE
+from pipelines.remote import rpc
+from pipelines.remote.jobs import follow, launch
 from pipelines.toolchain.lock import Cache, load_lock
 
 pytestmark = pytest.mark.bench
@@ -43,7 +46,7 @@ def invoke(environment: dict[str, str], *tasks: str) -> tuple[float, float]:
     began = time.monotonic()
     process = subprocess.Popen(
         [sys.executable, "-m", "invoke", *tasks],
-        cwd=ROOT,
+        cwd=PACKAGE.parent,
         env=environment,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -73,13 +76,13 @@ def test_channel_against_a_process_per_command(tmp_path: Path) -> None:
     """A call through the channel against what one command in a shell of its own costs."""
 
     home = SandboxHost(kind="sandbox", home=str(tmp_path / "s"))
-    sandbox = Sandbox("s", home, python="3.11", cache=Cache(load_lock()), events=Silent())
+    sandbox = Sandbox("s", home, Opening("3.11", Cache(load_lock()), Silent()))
     calls = 200
     with sandbox.connect() as session:
-        session.call("rpc.ping")
+        session.call(rpc.ping)
         began = time.monotonic()
         for _ in range(calls):
-            session.call("rpc.ping")
+            session.call(rpc.ping)
         ours = (time.monotonic() - began) / calls
         connection = sandbox.endpoint(sandbox.state() or {}).protocol()
         began = time.monotonic()
@@ -100,7 +103,7 @@ def test_channel_against_a_process_per_command(tmp_path: Path) -> None:
 def test_finding_a_job_again(tmp_path: Path) -> None:
     """From nothing to the log of a job that another controller has started."""
     home = SandboxHost(kind="sandbox", home=str(tmp_path / "s"))
-    sandbox = Sandbox("s", home, python="3.11", cache=Cache(load_lock()), events=Silent())
+    sandbox = Sandbox("s", home, Opening("3.11", Cache(load_lock()), Silent()))
     sandbox.start(tied=True)
     code = "import time\nfor n in range(600):\n    print(n, flush=True)\n    time.sleep(0.1)"
     spec = {
@@ -109,16 +112,16 @@ def test_finding_a_job_again(tmp_path: Path) -> None:
         "arguments": {"command": [sandbox.executable, "-u", "-c", code]},
     }
     with sandbox.connect() as session:
-        session.call("jobs.launch.start", directory=r"C:\j", spec=spec)
+        session.call(launch.start, directory=r"C:\j", spec=spec)
     time.sleep(1)
     began = time.monotonic()
     with sandbox.connect() as session:
-        found = session.call("jobs.launch.start", directory=r"C:\j", spec=spec)
+        found = session.call(launch.start, directory=r"C:\j", spec=spec)
         offset = found["log_size"]
-        items = session.stream("jobs.follow.follow", directory=r"C:\j", attempt=1, offset=offset)
+        items = session.stream(follow.follow, directory=r"C:\j", attempt=1, offset=offset)
         assert next(iter(items))
         seconds = time.monotonic() - began
-        session.call("jobs.follow.cancel", directory=r"C:\j")
+        session.call(follow.cancel, directory=r"C:\j")
     sandbox.close()
     sandbox.teardown()
     show("a job found again, sign-in included", f"{seconds:.2f} s", "2 s")

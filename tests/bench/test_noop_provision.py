@@ -15,9 +15,10 @@ from typing import Any
 import pytest
 from test_figures import show
 
-from pipelines.config import SandboxHost
-from pipelines.hosts.base import Silent
+from pipelines.hosts.base import Opening, Silent
+from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import Sandbox
+from pipelines.remote import provision
 from pipelines.toolchain.lock import Cache, load_lock
 
 pytestmark = pytest.mark.bench
@@ -36,7 +37,7 @@ CHECK = f"import winreg; winreg.QueryValueEx(winreg.OpenKey(-2147483646,{KEY[5:]
 @pytest.fixture
 def sandbox(tmp_path: Path) -> Iterator[Sandbox]:
     home = SandboxHost(kind="sandbox", home=str(tmp_path / "s"))
-    made = Sandbox("s", home, python="3.11", cache=Cache(load_lock()), events=Silent())
+    made = Sandbox("s", home, Opening("3.11", Cache(load_lock()), Silent()))
     made.start(tied=True)
     yield made
     made.close()
@@ -63,11 +64,11 @@ def host_memory(sandbox: Sandbox) -> float:
 def test_nothing_to_do(sandbox: Sandbox) -> None:
     with sandbox.connect() as session:
         for spec in SPECS:
-            told = session.call("provision.apply_one", spec=spec, marker=r"C:\t\bench\marker")
+            told = session.call(provision.apply_one, spec=spec, marker=r"C:\t\bench\marker")
             assert told["ok"], told
     began = time.monotonic()
     with sandbox.connect() as session:
-        checks = session.call("provision.check_all", specs=SPECS)
+        checks = session.call(provision.check_all, specs=SPECS)
         ours = time.monotonic() - began
         memory = host_memory(sandbox)
     assert all(check["ok"] for check in checks)

@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from test_figures import show
 
-from pipelines.plan.hostfacts import GIB, HostFacts
-from pipelines.plan.recipes import load_recipe
-from pipelines.plan.show import lay_ground, plan, what_is_here
+from pipelines.matrix.hostfacts import GIB, HostFacts
+from pipelines.matrix.show import lay_ground, plan, what_is_here
+from pipelines.recipe.load import load_recipe
 from pipelines.toolchain.lock import Cache, load_lock
 
 pytestmark = pytest.mark.bench

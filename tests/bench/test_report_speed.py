@@ -14,7 +14,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 import report_samples as samples
 
 from pipelines.reports import markdown
-from pipelines.reports.facts import load_view
+from pipelines.reports.load import load_view
 from pipelines.stages.reporting import write
 
 pytestmark = pytest.mark.bench

@@ -20,11 +20,12 @@ from typing import Any
 
 import pytest
 
-from pipelines.config import ROOT
-from pipelines.hosts import morelinks
-from pipelines.hosts.channel import ChannelSession, bootstrap_command, open_session
-from pipelines.hosts.transfers import lanes
-from pipelines.hosts.transports.winrs import SEND_LIMIT, Endpoint, WinRSStream
+from pipelines.paths import PACKAGE
+from pipelines.remote import rpc
+from pipelines.session import link_pool
+from pipelines.session.channel import ChannelSession, bootstrap_command, open_session
+from pipelines.session.transfers import lanes
+from pipelines.session.transports.winrs import SEND_LIMIT, Endpoint, WinRSStream
 
 pytestmark = pytest.mark.bench
 
@@ -54,8 +55,8 @@ with WsmanServer(launch, users, certificate=place / "cert.pem", key=place / "key
 CONTROLLER = """
 import re, sys
 from pathlib import Path
-from pipelines.hosts.channel import bootstrap_command, open_session
-from pipelines.hosts.transports.winrs import Endpoint, WinRSStream
+from pipelines.session.channel import bootstrap_command, open_session
+from pipelines.session.transports.winrs import Endpoint, WinRSStream
 class Secret:
     def get_secret_value(self): return "Passw0rd!"
 def peak(): # not getrusage, which counts what was there before exec
@@ -107,7 +108,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Place]:
     base = tmp_path_factory.mktemp("transfers")
     server = subprocess.Popen(
         [sys.executable, "-c", SERVER, str(base)],
-        cwd=ROOT,
+        cwd=PACKAGE.parent,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         text=True,
@@ -156,7 +157,7 @@ def ours(place: Place, url: str = "") -> tuple[float, float]:
     there, back = place.base / "there.whl", place.base / "back.whl"
     forget(there, back)
     with place.session(url) as session:
-        session.call("rpc.ping")
+        session.call(rpc.ping)
         up = seconds(lambda: session.put(place.source, str(there)))
         down = seconds(lambda: session.get(str(there), back))
     assert (
@@ -302,7 +303,7 @@ def test_links_and_latency(place: Place, monkeypatch: pytest.MonkeyPatch) -> Non
             show(f"{title}: raw Send/Receive, up/down", rates)
             for links in (1, 2, 4, 8):
                 monkeypatch.setattr(
-                    morelinks.MoreLinks, "useful", lambda *_, links=links: links - 1
+                    link_pool.MoreLinks, "useful", lambda *_, links=links: links - 1
                 )
                 up, down = ours(place, url)
                 rates = f"{SIZE / up / MB:.1f}/{SIZE / down / MB:.1f} MB/s"
@@ -320,7 +321,7 @@ def test_compression(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
         for title, url in (("loopback", place.http), ("100 Mbit/s", cable)):
             for packing, names in (("packed", lanes.PLAIN), ("plain", frozenset[str]())):
                 for module in ("upload", "fetch"):
-                    monkeypatch.setattr(f"pipelines.hosts.transfers.{module}.PLAIN", names)
+                    monkeypatch.setattr(f"pipelines.session.transfers.{module}.PLAIN", names)
                 there, back = place.base / "there.log", place.base / "back.log"
                 forget(there, back)
                 with place.session(url) as session:
@@ -337,7 +338,10 @@ def test_memory(place: Place) -> None:
             file.write(random.Random(seed).randbytes(1 << 20))
     arguments = [place.http, str(big), str(place.base / "big-there"), str(place.base / "big-back")]
     done = subprocess.run(
-        [sys.executable, "-c", CONTROLLER, *arguments], cwd=ROOT, stdout=subprocess.PIPE, check=True
+        [sys.executable, "-c", CONTROLLER, *arguments],
+        cwd=PACKAGE.parent,
+        stdout=subprocess.PIPE,
+        check=True,
     )
     connected, put, got = map(float, done.stdout.split())
     show("peak memory of the controller, connected", f"{connected:.0f} MiB")
@@ -350,7 +354,7 @@ def test_memory(place: Place) -> None:
 
 def test_round_trip(place: Place) -> None:
     with place.session() as session:
-        session.call("rpc.ping")
-        trips = sorted(seconds(lambda: session.call("rpc.ping")) for _ in range(300))
+        session.call(rpc.ping)
+        trips = sorted(seconds(lambda: session.call(rpc.ping)) for _ in range(300))
     show("a call, median", f"{trips[150] * 1000:.1f} ms", "3.5 ms")
     show("a call, best of ten in a hundred", f"{trips[30] * 1000:.1f} ms")

@@ -20,8 +20,8 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 
 import report_samples as samples
 
-from pipelines.reports.facts import load_view
 from pipelines.reports.html import render
+from pipelines.reports.load import load_view
 from pipelines.run import Run
 
 pytestmark = pytest.mark.browser

@@ -13,10 +13,11 @@ from pathlib import Path
 from typing import Any, cast
 
 from pipelines.errors import PipelineError
-from pipelines.hosts.base import Session
-from pipelines.hosts.channel import bootstrap_command, open_session
-from pipelines.hosts.transports.winrs import Endpoint, WinRSStream
-from pipelines.run import Run, write_atomic
+from pipelines.files import write_atomic
+from pipelines.run import Run
+from pipelines.session.base import Session
+from pipelines.session.channel import bootstrap_command, open_session
+from pipelines.session.transports.winrs import Endpoint, WinRSStream
 from pipelines.stages import detached
 from pipelines.stages.detached import Job
 from pipelines.stages.work import Work

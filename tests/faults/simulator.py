@@ -23,8 +23,6 @@ from typing import Any
 
 import pytest
 
-from pipelines.hosts.base import Session
-from pipelines.hosts.channel import bootstrap_command, open_session
 from pipelines.hosts.sandbox.wsman import (
     TAG,
     DropConnectionError,
@@ -34,7 +32,9 @@ from pipelines.hosts.sandbox.wsman import (
     shells,
     write_credentials,
 )
-from pipelines.hosts.transports.winrs import Endpoint, WinRSStream
+from pipelines.session.base import Session
+from pipelines.session.channel import bootstrap_command, open_session
+from pipelines.session.transports.winrs import Endpoint, WinRSStream
 
 USER, PASSWORD = "builder", "Passw0rd!"
 _MARK = "SIMULATED_HOST"

@@ -23,8 +23,8 @@ from pathlib import Path
 import pytest
 from simulator import PASSWORD, SimulatedHost, hang_up, refuse, reset, slow
 
-from pipelines.config import ROOT
 from pipelines.hosts.sandbox.wsman import faults
+from pipelines.paths import PACKAGE
 
 pytestmark = pytest.mark.faults
 
@@ -78,8 +78,8 @@ class Build:
         self.log = (self.place / "controller.log").open("ab")
         return subprocess.Popen(
             [sys.executable, str(HERE / "controller.py"), str(self.place / "order.json")],
-            cwd=ROOT,
-            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            cwd=PACKAGE.parent,
+            env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
             stdin=subprocess.DEVNULL,
             stdout=self.log,
             stderr=self.log,

@@ -15,9 +15,10 @@ import pytest
 from simulator import Clock, SimulatedHost, flip, hang_up, refuse, reset, slow
 
 from pipelines.errors import AuthError, BuildError, HostError, TransferError
-from pipelines.hosts.base import Session
 from pipelines.hosts.sandbox.wsman import Limits, faults
+from pipelines.remote import rpc
 from pipelines.run import Run
+from pipelines.session.base import Session
 from pipelines.stages import detached
 from pipelines.stages.detached import Job
 from pipelines.stages.work import Work
@@ -123,7 +124,7 @@ def test_idle_connections_are_dropped_and_nobody_notices(new_host: NewHost) -> N
     with host.session() as session:
         for _ in range(3):
             time.sleep(0.6)
-            assert session.call("rpc.ping")
+            assert session.call(rpc.ping)
 
 
 @pytest.mark.parametrize("effect", [reset(), reset(40), hang_up])
@@ -151,14 +152,14 @@ def test_a_reset_in_the_middle_of_a_send(host: SimulatedHost, tmp_path: Path, ef
 def test_busy_means_again(host: SimulatedHost) -> None:
     with host.session() as session:
         host.faults.plan("Send", refuse(faults.BUSY), times=2)
-        assert session.call("rpc.ping")
+        assert session.call(rpc.ping)
     assert host.faults.hits == 2
 
 
 def test_too_many_operations_means_again(host: SimulatedHost) -> None:
     with host.session() as session:
         host.faults.plan("Send", refuse(faults.TOO_MANY_OPERATIONS), times=2)
-        assert session.call("rpc.ping")
+        assert session.call(rpc.ping)
 
 
 def test_too_many_shells_is_told_with_its_cure(new_host: NewHost) -> None:
@@ -181,7 +182,7 @@ def test_a_slow_link_is_only_slow(host: SimulatedHost) -> None:
     with host.session() as session:
         host.faults.plan("Receive", slow(1.0), times=3)
         began = time.monotonic()
-        assert session.call("rpc.ping")
+        assert session.call(rpc.ping)
     assert host.faults.hits
     assert time.monotonic() - began > 0.9
 
@@ -231,7 +232,7 @@ def test_the_eight_hour_cap_on_shells(bench: Bench, clock: Clock) -> None:
         clock.ahead += 8 * 3600 + 1
         bench.sim.wake()
 
-    assert bench.session.call("rpc.ping")
+    assert bench.session.call(rpc.ping)
     first = bench.sim.shells()
     assert first
     lines, result = finish(job, at(b"unit 3", eight_hours_later))
@@ -315,12 +316,12 @@ def test_a_password_rotated_in_mid_run(bench: Bench) -> None:
 def test_another_certificate_is_another_host(new_host: NewHost) -> None:
     host = new_host(secure=True)
     with host.session() as session:
-        assert session.call("rpc.ping")
+        assert session.call(rpc.ping)
         host.stop()
         host.new_identity()
         host.start()
         with pytest.raises(HostError, match="not trusted"):
-            session.call("rpc.ping")
+            session.call(rpc.ping)
 
 
 @pytest.mark.parametrize(

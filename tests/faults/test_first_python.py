@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 from simulated_windows import PASSWORD, Secret, SimulatedWindows, small_cache
 
-from pipelines.config import WinRMHost
 from pipelines.errors import (
     AuthError,
     HostError,
@@ -20,11 +19,13 @@ from pipelines.errors import (
     TransferError,
 )
 from pipelines.hosts.sandbox.wsman import DropConnectionError
-from pipelines.hosts.transports.winrs import Endpoint
-from pipelines.hosts.windows import firstpython
-from pipelines.hosts.windows.firstpython import install_python
-from pipelines.hosts.windows.payload import payload
-from pipelines.hosts.winrm import WindowsHost
+from pipelines.hosts.winrm import firstpython
+from pipelines.hosts.winrm.config import WinRMHost
+from pipelines.hosts.winrm.firstpython import install_python
+from pipelines.hosts.winrm.host import WindowsHost
+from pipelines.hosts.winrm.payload import payload
+from pipelines.remote import rpc
+from pipelines.session.transports.winrs import Endpoint
 from pipelines.toolchain.lock import Cache
 
 pytestmark = pytest.mark.faults
@@ -206,12 +207,12 @@ def test_bare_host_gets_a_python_and_a_session(
     windows: SimulatedWindows, host_of: Callable[..., WindowsHost]
 ) -> None:
     with host_of().connect() as session:
-        assert session.call("rpc.ping")
+        assert session.call(rpc.ping)
     with zipfile.ZipFile(windows.place / "payload") as archive:
         assert "python.exe" in archive.namelist()
     (windows.place / "told").unlink()
     with host_of().connect() as session:
-        assert session.call("rpc.ping")
+        assert session.call(rpc.ping)
     assert not (windows.place / "told").exists(), "PowerShell was started for nothing"
 
 
@@ -222,7 +223,7 @@ def test_another_pin_is_brought_over(
     first = (windows.place / "payload").read_bytes()
     newer = small_cache(tmp_path / "newer", seed=2)
     with host_of(newer).connect() as session:
-        assert session.call("rpc.ping")
+        assert session.call(rpc.ping)
     assert (windows.place / "payload").read_bytes() != first
 
 

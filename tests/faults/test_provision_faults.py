@@ -10,16 +10,17 @@ from typing import Any
 
 import pytest
 
+from pipelines.architectures.archs import ArchList
 from pipelines.config import Config
 from pipelines.errors import HostError, LockError, ProvisionError, StorageError
-from pipelines.hostconfig import Existing
-from pipelines.hosts.base import Capabilities, Session
-from pipelines.hosts.channel import bootstrap_command, open_session
+from pipelines.evidence import Evidence
+from pipelines.hosts.base import Capabilities, Host
 from pipelines.hosts.sandbox.wsman import WsmanServer, write_credentials
-from pipelines.hosts.transports.winrs import Endpoint, WinRSStream
-from pipelines.plan.archs import ArchList
-from pipelines.plan.recipes import load_recipe
-from pipelines.plan.resources import Layout, Wanted
+from pipelines.provisioning.resources import Layout, Wanted
+from pipelines.recipe.load import load_recipe
+from pipelines.session.base import Session
+from pipelines.session.channel import bootstrap_command, open_session
+from pipelines.session.transports.winrs import Endpoint, WinRSStream
 from pipelines.stages import provision as stage
 from pipelines.stages.provision import provision
 from pipelines.stages.work import Order, Work
@@ -46,13 +47,12 @@ def launch(
     )
 
 
-class SimulatedHost:
+class SimulatedHost(Host):
     """This machine's Python behind a real WinRM service."""
 
     name = "simulated"
-    evidence = "F"
+    evidence = Evidence.SIMULATED
     executable = sys.executable
-    existing: Existing | None = None
     capabilities = Capabilities(windows=True, msvc=True, gpu=False, publishable=False)
 
     def __init__(self, server: WsmanServer) -> None:

@@ -13,11 +13,13 @@ from simulated_windows import PASSWORD, SimulatedWindows
 from tenacity.wait import wait_fixed
 
 from pipelines.errors import AuthError, HostError
-from pipelines.hosts.base import Session
 from pipelines.hosts.sandbox.wsman import write_credentials
-from pipelines.hosts.sessions import over_winrs
-from pipelines.hosts.windows import reboot
-from pipelines.hosts.windows.reboot import reboot_and_wait
+from pipelines.hosts.winrm import reboot
+from pipelines.hosts.winrm.reboot import reboot_and_wait
+from pipelines.remote import reboot as remote_reboot
+from pipelines.remote import rpc
+from pipelines.session.base import Session
+from pipelines.session.channel import over_winrs
 
 pytestmark = pytest.mark.faults
 
@@ -93,7 +95,7 @@ def lab(tmp_path: Path) -> Iterator[Lab]:
 )
 def test_restart(lab: Lab, lingers: float, off: float) -> None:
     old = lab.connect()
-    assert old.call("rpc.ping")
+    assert old.call(rpc.ping)
 
     def go() -> None:
         time.sleep(lingers)
@@ -102,10 +104,12 @@ def test_restart(lab: Lab, lingers: float, off: float) -> None:
     going = lab.windows.when_asked(go)
     new = lab.restart(old)
     going.join(10)
-    assert new.call("power.boot_identity", path=str(lab.windows.place / "boot-id")) == "boot-2"
+    assert (
+        new.call(remote_reboot.boot_identity, path=str(lab.windows.place / "boot-id")) == "boot-2"
+    )
     assert lab.asked() == ["/r"]
     with pytest.raises(HostError, match="session is closed"):
-        old.call("rpc.ping")
+        old.call(rpc.ping)
     if off > 1:
         assert lab.attempts > 3
         assert lab.told
@@ -116,7 +120,7 @@ def test_somebody_had_scheduled_one(lab: Lab) -> None:
     lab.codes("1190 0 0")
     old = lab.connect()
     lab.windows.when_asked(lambda: lab.down(0.2))
-    assert lab.restart(old).call("rpc.ping")
+    assert lab.restart(old).call(rpc.ping)
     assert lab.asked() == ["/r", "/a", "/r"]
 
 
@@ -135,7 +139,7 @@ def test_goes_down_before_shutdown_has_answered(lab: Lab) -> None:
     old = lab.connect()
     lab.windows.when_asked(lambda: lab.down(0.5))
     began = time.monotonic()
-    assert lab.restart(old).call("rpc.ping")
+    assert lab.restart(old).call(rpc.ping)
     assert time.monotonic() - began < 15
 
 
@@ -157,7 +161,9 @@ def test_restarts_once_more(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
     lab.windows.when_asked(lambda: lab.down(0))
     new = lab.restart(old)
     assert again.ident
-    assert new.call("power.boot_identity", path=str(lab.windows.place / "boot-id")) == "boot-3"
+    assert (
+        new.call(remote_reboot.boot_identity, path=str(lab.windows.place / "boot-id")) == "boot-3"
+    )
 
 
 def users(lab: Lab, password: str) -> None:
@@ -191,7 +197,7 @@ def test_sign_in_is_refused_at_first(lab: Lab, monkeypatch: pytest.MonkeyPatch) 
 
     monkeypatch.setattr(lab, "connect", counting)
     lab.windows.when_asked(lambda: down_with_password(lab, "not yet"))
-    assert lab.restart(old).call("rpc.ping")
+    assert lab.restart(old).call(rpc.ping)
     assert len(refused) == 1
 
 

@@ -15,15 +15,16 @@ from pathlib import Path
 import pytest
 
 from pipelines.errors import HostError, StorageError, TransferError
-from pipelines.hosts import morelinks
-from pipelines.hosts.channel import ChannelSession, bootstrap_command, open_session
 from pipelines.hosts.sandbox.wsman import (
     DropConnectionError,
     Limits,
     WsmanServer,
     write_credentials,
 )
-from pipelines.hosts.transports.winrs import Endpoint, WinRSStream
+from pipelines.remote import rpc
+from pipelines.session import link_pool
+from pipelines.session.channel import ChannelSession, bootstrap_command, open_session
+from pipelines.session.transports.winrs import Endpoint, WinRSStream
 
 pytestmark = pytest.mark.faults
 
@@ -135,7 +136,7 @@ def test_resets_at_random(
     tmp_path = source.parent
     target = tmp_path / "there" / "target"
     told: list[int] = []
-    session.call("rpc.ping")
+    session.call(rpc.ping)
     network.begin(seed, action, 0.05, 3)
     if direction == "put":
         digest = session.put(source, str(target), progress=lambda done, _: told.append(done))
@@ -174,7 +175,7 @@ def test_the_next_command_sends_only_the_rest(
     network.begin(0, "", 0.0, 0)
     told: list[int] = []
     with connect(server) as session:
-        session.call("rpc.ping")
+        session.call(rpc.ping)
         before = network.sent
         if direction == "put":
             session.put(source, str(target), progress=lambda done, _: told.append(done))
@@ -241,8 +242,8 @@ def test_a_block_that_rots_on_the_disk(
 def test_no_more_shells_than_the_quota(
     tmp_path: Path, source: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(morelinks, "WORTH", BLOCK)
-    monkeypatch.setattr(morelinks, "DISTANT", 0.0)
+    monkeypatch.setattr(link_pool, "WORTH", BLOCK)
+    monkeypatch.setattr(link_pool, "DISTANT", 0.0)
     users = write_credentials(tmp_path / "users", "builder", "Passw0rd!")
     with WsmanServer(launch, users, limits=Limits(max_shells=2)) as server:
         with connect(server) as session:
@@ -266,7 +267,7 @@ def test_a_full_disk(session: ChannelSession, source: Path, tmp_path: Path, dire
         with pytest.raises(StorageError, match=r"disk .*full"):
             getattr(session, direction)(*ends)
         assert not list(disk.iterdir())
-        assert session.call("rpc.ping")
+        assert session.call(rpc.ping)
     finally:
         subprocess.run(["umount", "--lazy", str(disk)], check=True)
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config import Config, SandboxHost
-from pipelines.hosts.base import Silent
+from pipelines.config import Config
+from pipelines.hosts.base import Opening, Silent
+from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.pipeline import open_work, take_order
 from pipelines.stages.work import Work
@@ -27,7 +28,7 @@ class Events(Silent):
 
 def make_sandbox(home: Path, **config: object) -> Sandbox:
     settings = SandboxHost.model_validate({"kind": "sandbox", "home": str(home), **config})
-    return Sandbox(home.name, settings, python="3.11", cache=Cache(load_lock()), events=Events())
+    return Sandbox(home.name, settings, Opening("3.11", Cache(load_lock()), Events()))
 
 
 @pytest.fixture(scope="session")

@@ -12,6 +12,8 @@ from rich.console import Console
 
 from pipelines.doctor import report, run
 from pipelines.doctor.inspect import inspect_host, measure_skew
+from pipelines.remote import facts
+from pipelines.remote.inspection import machine, services, tools
 from pipelines.stages.work import Work
 
 pytestmark = pytest.mark.sandbox
@@ -55,7 +57,7 @@ def assert_shape(found: Any, shape: Any, where: str = "") -> None:
 
 
 def test_the_machine(work: Work) -> None:
-    found = work.session.call("inspection.machine.machine", paths=["C:\\b", "C:\\t"])
+    found = work.session.call(machine.machine, paths=["C:\\b", "C:\\t"])
     assert_shape(found, MACHINE)
     assert found["problems"] == {}
     assert found["disks"]["problems"] == {}
@@ -77,7 +79,7 @@ def test_tools_are_asked_for_their_version(work: Work) -> None:
     """python.exe is a tool that is there for certain."""
     beside = work.host.executable.rpartition("\\")[0]
     found = work.session.call(
-        "inspection.tools.tools", cuda=r"C:\no", programs={"python": [beside], "no-tool": []}
+        tools.tools, cuda=r"C:\no", programs={"python": [beside], "no-tool": []}
     )
     assert found["python"]["version"] == work.facts["python"]
     assert found["python"]["path"].lower() == work.host.executable.lower()
@@ -88,7 +90,7 @@ def test_tools_are_asked_for_their_version(work: Work) -> None:
 
 
 def test_services_that_wine_lacks(work: Work) -> None:
-    found = work.session.call("inspection.services.services")
+    found = work.session.call(services.services)
     assert {"winrm_plugin", "winrm_shell", "defender", "exclusions"} <= found.keys()
     assert found["defender"] is None
     assert isinstance(found["exclusions"], list)
@@ -107,7 +109,7 @@ def test_the_host_part_by_part(work: Work) -> None:
 
 
 def test_nothing_is_wrong_with_a_sandbox(work: Work, capsys: pytest.CaptureFixture[str]) -> None:
-    work.session.call("facts.facts")  # what a start tells is told by now
+    work.session.call(facts.facts)  # what a start tells is told by now
     capsys.readouterr()
     outcome = run.run_doctor(work, as_json=True)
     out, _ = capsys.readouterr()

@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 from conftest import make_sandbox
 
-from pipelines.config import ROOT
-from pipelines.hosts.base import Session
 from pipelines.hosts.sandbox.host import Sandbox
+from pipelines.paths import PACKAGE
+from pipelines.remote import process
+from pipelines.remote.jobs import follow, launch, store
+from pipelines.session.base import Session
 
 pytestmark = pytest.mark.sandbox
 JOB = r"C:\j\one"
@@ -33,11 +35,11 @@ def spec(sandbox: Sandbox, code: str) -> dict[str, Any]:
 
 
 def start(session: Session, given: dict[str, Any]) -> dict[str, Any]:
-    return dict(session.call("jobs.launch.start", directory=JOB, spec=given))
+    return dict(session.call(launch.start, directory=JOB, spec=given))
 
 
 def first_bytes(session: Session, attempt: int = 1) -> bytes:
-    for item in session.stream("jobs.follow.follow", directory=JOB, attempt=attempt, offset=0):
+    for item in session.stream(follow.follow, directory=JOB, attempt=attempt, offset=0):
         if item:
             return bytes(item)
     raise AssertionError("no log")
@@ -70,15 +72,15 @@ def test_a_job_breaks_away_and_what_does_not_ends_with_its_shell(tmp_path: Path)
         assert start(session, spec(sandbox, TREE))["way"] == "breakaway"
         assert first_bytes(session) == b"up\r\n"
         items = iter(
-            session.stream("process.stream", command=spec(sandbox, TREE)["arguments"]["command"])
+            session.stream(process.stream, command=spec(sandbox, TREE)["arguments"]["command"])
         )
         assert next(items).startswith(b"up")
         until(lambda: pythons(sandbox) == 6)
     # The session's own Python, and the two that it started, are gone; runner and tree are not.
     until(lambda: pythons(sandbox) == 3)
     with sandbox.connect() as session:
-        assert session.call("jobs.store.state", directory=JOB)["state"] == "running"
-        told = session.call("jobs.follow.cancel", directory=JOB)
+        assert session.call(store.state, directory=JOB)["state"] == "running"
+        told = session.call(follow.cancel, directory=JOB)
         assert told["result"]["cancelled"] is True
         until(lambda: pythons(sandbox) == 1)
     sandbox.close()
@@ -92,7 +94,7 @@ def test_a_job_whose_windows_went_away_begins_again(tmp_path: Path) -> None:
         start(session, spec(sandbox, TREE))
         first_bytes(session)
         with sandbox.restart(session) as after:
-            assert after.call("jobs.store.state", directory=JOB)["state"] == "lost"
+            assert after.call(store.state, directory=JOB)["state"] == "lost"
             assert start(after, spec(sandbox, "print('again')"))["attempt"] == 2
             assert first_bytes(after, 2) == b"again\r\n"
     sandbox.teardown()
@@ -108,7 +110,7 @@ def test_a_killed_controller_finds_its_build_again(tmp_path: Path) -> None:
     def invoke(*words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
             [sys.executable, "-m", "invoke", *words],
-            cwd=ROOT,
+            cwd=PACKAGE.parent,
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pipelines.remote import files, provision
 from pipelines.stages.work import Work
 
 pytestmark = pytest.mark.sandbox
@@ -30,12 +31,12 @@ SPECS: list[dict[str, Any]] = [
 
 
 def apply(work: Work, spec: dict[str, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = work.session.call("provision.apply_one", spec=spec, marker=MARKER)
+    told: dict[str, Any] = work.session.call(provision.apply_one, spec=spec, marker=MARKER)
     return told
 
 
 def check(work: Work, *specs: dict[str, Any]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = work.session.call("provision.check_all", specs=list(specs))
+    found: list[dict[str, Any]] = work.session.call(provision.check_all, specs=list(specs))
     return found
 
 
@@ -82,7 +83,7 @@ def test_a_tar_and_its_proof(work: Work, tmp_path: Path) -> None:
     }
     assert apply(work, spec)["ok"]
     assert check(work, spec)[0]["ok"]
-    assert work.session.call("files.stat", path=r"C:\tools\tool\a\b.txt")["size"] == 1
+    assert (work.session.call(files.stat, path=r"C:\tools\tool\a\b.txt") or {})["size"] == 1
 
 
 def installer(work: Work, code: str, **spec: Any) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config import ROOT, Config
+from pipelines.config import Config
 from pipelines.errors import BuildError, ProvisionError, TimeUpError
+from pipelines.paths import PACKAGE
 from pipelines.pipeline import open_work, run_build, run_test, take_order
 from pipelines.stages.work import Work
 
@@ -148,7 +149,7 @@ def test_what_a_recipe_needs_and_is_not_there(opened: Opened) -> None:
 def test_a_source_that_does_not_compile(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
     work = opened()
     tree = work.out / "tree"
-    shutil.copytree(ROOT / "examples/smoke_attention", tree)
+    shutil.copytree(PACKAGE.parent / "pipelines/examples/smoke_attention", tree)
     (tree / "src/half.cuh").write_text("#error not today\n")
     source = type(work.recipe.source).model_construct(path=str(tree))
     monkeypatch.setattr(work, "recipe", work.recipe.model_copy(update={"source": source}))

@@ -14,13 +14,15 @@ from pathlib import Path
 import pytest
 from conftest import make_sandbox
 
-from pipelines.config import ROOT
+from pipelines.architectures.archs import ArchList
 from pipelines.errors import AuditError, AuthError, BuildError, HostError, StorageError
 from pipelines.hosts.sandbox import image
 from pipelines.hosts.sandbox.host import Secret
-from pipelines.hosts.sessions import over_winrs
+from pipelines.paths import PACKAGE
 from pipelines.pipeline import run_build, run_provision, run_test
-from pipelines.plan.archs import ArchList
+from pipelines.remote import facts, rpc
+from pipelines.remote import process as remote_process
+from pipelines.session.channel import over_winrs
 from pipelines.stages.audit import audit
 from pipelines.stages.work import Work
 
@@ -90,7 +92,7 @@ def test_a_failing_build_keeps_its_log(work: Work, monkeypatch: pytest.MonkeyPat
 
 def test_what_provision_set_is_there_for_a_new_process(work: Work) -> None:
     run_provision(work)
-    lines = list(work.session.stream("process.stream", command=["cmd", "/c", "set"]))
+    lines = list(work.session.stream(remote_process.stream, command=["cmd", "/c", "set"]))
     text = b"".join(item for item in lines if isinstance(item, bytes)).decode()
     assert "TEMP=C:\\t" in text
     assert "CUDA_PATH=C:\\cuda" in text
@@ -99,8 +101,8 @@ def test_what_provision_set_is_there_for_a_new_process(work: Work) -> None:
 def test_two_side_by_side_and_nothing_left(tmp_path: Path) -> None:
     first, second = make_sandbox(tmp_path / "a"), make_sandbox(tmp_path / "b", listener="http")
     with first.connect() as one, second.connect() as two:
-        assert one.call("facts.facts")["platform"] == "win32"
-        assert two.call("facts.facts")["platform"] == "win32"
+        assert one.call(facts.facts)["platform"] == "win32"
+        assert two.call(facts.facts)["platform"] == "win32"
         assert (first.state() or {})["https"] != (second.state() or {})["https"]
         assert first.status() == "running"
     first.close()
@@ -124,7 +126,7 @@ def test_a_half_made_and_a_crashed_sandbox_are_made_anew(tmp_path: Path) -> None
         time.sleep(0.02)
     assert sandbox.status() == "broken"
     with make_sandbox(tmp_path / "s").connect() as session:
-        assert session.call("rpc.ping") > 0
+        assert session.call(rpc.ping) > 0
     sandbox.close()
     sandbox.teardown()
     assert sandbox.status() == "absent"
@@ -133,7 +135,7 @@ def test_a_half_made_and_a_crashed_sandbox_are_made_anew(tmp_path: Path) -> None
 def test_a_host_that_dies_half_way(tmp_path: Path) -> None:
     sandbox = make_sandbox(tmp_path / "s")
     session = sandbox.connect()
-    assert session.call("rpc.ping") > 0
+    assert session.call(rpc.ping) > 0
     os.kill((sandbox.state() or {})["pid"], signal.SIGKILL)
     with pytest.raises(HostError) as caught:
         session.put(Path(__file__), r"C:\x.bin")
@@ -185,7 +187,7 @@ def test_ctrl_c_leaves_nothing_running(tmp_path: Path) -> None:
     )
     process = subprocess.Popen(
         [sys.executable, "-m", "invoke", "build", "--archs", "75"],
-        cwd=ROOT,
+        cwd=PACKAGE.parent,
         env={**os.environ, "WCW_CONFIG": str(config)},
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 from pydantic import TypeAdapter
 
-from pipelines.cacheconfig import CompileCache
-from pipelines.plan import compilecache as plan
+from pipelines.compilecache import spec as plan
+from pipelines.compilecache.settings import CompileCache
 from pipelines.remote import compilecache, process
 
 #: That of the test tools.

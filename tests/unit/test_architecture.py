@@ -98,9 +98,9 @@ def test_every_module_has_a_layer() -> None:
 
 
 def test_adapters_do_not_know_each_other() -> None:
-    assert not [n for n in imports(ROOT / "pipelines/hosts/winrm.py") if "sandbox" in n]
+    assert not [n for n in imports(ROOT / "pipelines/hosts/winrm/host.py") if "sandbox" in n]
     for path in below("hosts.sandbox"):
-        assert "pipelines.hosts.winrm" not in imports(path), path
+        assert "pipelines.hosts.winrm.host" not in imports(path), path
     for path in below("hosts"):
         if not dotted(path).startswith("pipelines.hosts.sandbox"):
             assert not [n for n in imports(path) if "sandbox" in n], path

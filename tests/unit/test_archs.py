@@ -11,11 +11,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.architectures.archs import KNOWN, ArchList, check, join, parse, supported
+from pipelines.architectures.gpus import arch_of, load_gpus, read
 from pipelines.errors import ConfigError
-from pipelines.plan.archmap import Fixed, Listed, Single, Torch, torch_list, translate
-from pipelines.plan.archs import KNOWN, ArchList, check, join, parse, supported
-from pipelines.plan.gpus import arch_of, load_gpus, read
-from pipelines.plan.recipes import load_recipe
+from pipelines.recipe.archmap import Fixed, Listed, Single, Torch, torch_list, translate
+from pipelines.recipe.load import load_recipe
 
 
 @pytest.mark.parametrize(

@@ -9,13 +9,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipelines.architectures.archs import ArchList, parse
 from pipelines.errors import ConfigError
-from pipelines.plan.archs import ArchList, parse
-from pipelines.plan.budget import RESERVE, Budget, passes, plan_budget, weight
-from pipelines.plan.hostfacts import GIB, HostFacts
-from pipelines.plan.paths import MAX_PATH, kept, longest_path
-from pipelines.plan.recipes import Cost, Recipe, load_recipe
-from pipelines.plan.sourcetree import names_if_here
+from pipelines.matrix.budget import RESERVE, Budget, passes, plan_budget, weight
+from pipelines.matrix.hostfacts import GIB, HostFacts
+from pipelines.matrix.paths import MAX_PATH, kept, longest_path
+from pipelines.recipe.load import load_recipe
+from pipelines.recipe.model import Cost, Recipe
+from pipelines.recipe.sourcetree import names_if_here
 from pipelines.toolchain.lock import Cache, load_lock
 
 COST = Cost(units=73, unit_seconds=178, thread_gib=5, basis="a test")

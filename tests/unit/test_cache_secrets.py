@@ -12,8 +12,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.hosts.channel import bootstrap_command, open_session
-from pipelines.hosts.transports.popen import PopenStream
+from pipelines.remote.jobs import launch, store
+from pipelines.session.channel import bootstrap_command, open_session
+from pipelines.session.transports.popen import PopenStream
 
 if sys.platform == "win32":
     pytest.skip("the fake sccache is a POSIX script", allow_module_level=True)
@@ -79,7 +80,7 @@ def test_they_reach_the_server_alone(tmp_path: Path) -> None:
         PopenStream(["sh", "-c", bootstrap_command(sys.executable)]), name="here"
     ) as session:
         told: Any = session.call(
-            "jobs.launch.start",
+            launch.start,
             directory=str(job),
             spec={"title": "t", "function": "builder.build", "arguments": {"spec": spec}},
             secrets=secrets,
@@ -87,7 +88,7 @@ def test_they_reach_the_server_alone(tmp_path: Path) -> None:
         deadline = time.monotonic() + 60
         while told["state"] == "running" and time.monotonic() < deadline:
             time.sleep(0.1)
-            told = session.call("jobs.store.state", directory=str(job))
+            told = session.call(store.state, directory=str(job))
     log = (job / "log.1").read_text()
     assert "True False" in log, log
     assert f"redis, {tmp_path / 'cache'}" in log

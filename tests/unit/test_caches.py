@@ -11,8 +11,9 @@ import pytest
 
 from pipelines import caches
 from pipelines.config import Config
-from pipelines.plan.recipes import load_versions, recipe_names
-from pipelines.plan.sourcetree import cache_key
+from pipelines.recipe.load import load_versions, recipe_names
+from pipelines.recipe.sourcetree import cache_key
+from pipelines.remote import rpc
 from pipelines.stages.work import Work
 from pipelines.toolchain.lock import Cache, load_lock
 
@@ -21,8 +22,8 @@ OLD = 1_000_000_000
 
 @pytest.fixture
 def work(tmp_path: Path) -> Work:
-    asked: dict[str, Any] = {"compilecache.prune": {"busy": False}, "jobs.keep.prune": []}
-    session = SimpleNamespace(call=lambda name, **_: asked.get(name))
+    asked: dict[str, Any] = {"compilecache.prune": {"busy": False}, "jobs.prune.prune": []}
+    session = SimpleNamespace(call=lambda function, **_: asked.get(rpc.name_of(function)))
     layout = SimpleNamespace(
         build_root="/b", compile_cache="/c", join=lambda *parts: "/".join(parts)
     )

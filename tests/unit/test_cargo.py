@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.plan.library import library_key, steps
-from pipelines.plan.recipes import load_recipe
+from pipelines.recipe.library import library_key, steps
+from pipelines.recipe.load import load_recipe
 from pipelines.remote import cargo, compilecache, locks
 
 if sys.platform == "win32":

@@ -12,7 +12,7 @@ from pipelines import errors
 from pipelines.doctor.run import UNFIT
 from pipelines.errors import ConfigError
 from pipelines.reports.compare import WORSE, Difference, compare, load_thresholds
-from pipelines.reports.facts import load_view
+from pipelines.reports.load import load_view
 from pipelines.reports.model import Case
 from pipelines.reports.views import Capability, RunView
 

@@ -10,8 +10,10 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pipelines import versions
+from pipelines.architectures import archs
 from pipelines.errors import ConfigError
-from pipelines.plan import archs, compat
+from pipelines.matrix import compat
 
 #: Rule -> facts that break it, and facts next to them that do not.
 CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
@@ -89,13 +91,13 @@ def test_a_slip_in_a_facts_name_is_no_good_news() -> None:
 
 @given(st.dictionaries(st.sampled_from(compat.FACTS), st.text(max_size=80)))
 def test_any_text_is_judged_without_an_exception(facts: dict[str, str]) -> None:
-    known = {k: v for k, v in facts.items() if compat.known(v)}
+    known = {k: v for k, v in facts.items() if versions.known(v)}
     assert ids(facts) == ids(known)
 
 
 @pytest.mark.parametrize("arch", archs.KNOWN)
 def test_capability(arch: str) -> None:
-    number = compat.capability(arch)
+    number = archs.capability(arch)
     assert number.replace(".", "") == arch.rstrip("af")
     assert number.count(".") == 1
 
@@ -109,7 +111,7 @@ def test_rules_agree_with_the_table_of_architectures(arch: str, cuda: str) -> No
     errors = {
         rule.id
         for rule in compat.broken(
-            compat.load_rules(), {"arch": compat.capability(arch), "cuda": cuda}
+            compat.load_rules(), {"arch": archs.capability(arch), "cuda": cuda}
         )
         if rule.verdict == "error"
     }
@@ -121,7 +123,7 @@ def test_rules_agree_with_the_table_of_architectures(arch: str, cuda: str) -> No
 
 def test_capability_of_nonsense() -> None:
     with pytest.raises(ConfigError, match="sm_x"):
-        compat.capability("sm_x")
+        archs.capability("sm_x")
 
 
 @pytest.mark.parametrize(

@@ -16,11 +16,11 @@ import yaml
 from cache_runs import cache, children, spec, told
 from pydantic import ValidationError
 
-from pipelines.console import redact
+from pipelines.compilecache import spec as plan
 from pipelines.errors import ConfigError
-from pipelines.plan import compilecache as plan
+from pipelines.hosttext import redact
 from pipelines.remote import compilecache, fixedplace, locks, process, sccache
-from pipelines.remote.jobs import keep, store
+from pipelines.remote.jobs import prune, store
 
 if sys.platform == "win32":
     pytest.skip("the fake server is a POSIX script", allow_module_level=True)
@@ -349,5 +349,5 @@ def test_no_job_is_found_through_the_link(tmp_path: Path) -> None:
     link.parent.mkdir(parents=True)
     link.symlink_to(site)
     assert store.listed(str(root)) == []
-    assert keep.prune(str(root), 0) == []
+    assert prune.prune(str(root), 0) == []
     assert (site / "spec.json").exists()

@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config import CONFIG_FILE, WinRMHost, load_config
+from pipelines.config import load_config
 from pipelines.errors import ConfigError
-from pipelines.plan.recipes import check_python, load_recipe
+from pipelines.hosts.winrm.config import WinRMHost
+from pipelines.recipe.load import check_python, load_recipe
 
 WINRM = "hosts:\n  lab: {{kind: winrm, endpoint: '{}', username: u, password_env: LAB_PW}}\n"
 
@@ -227,7 +228,7 @@ def test_environment_names_another_file(tmp_path: Path, monkeypatch: pytest.Monk
 def test_unknown_names_come_with_the_nearest() -> None:
     recipe = load_recipe("smoke-attention")
     for attempt, name, near in (
-        (lambda: load_config(CONFIG_FILE).host("sandbx"), "sandbx", "sandbox"),
+        (lambda: load_config().host("sandbx"), "sandbx", "sandbox"),
         (lambda: load_recipe("smoke-atention"), "smoke-atention", "smoke-attention"),
         (lambda: check_python("3.15", recipe), "3.15", "3.1"),
     ):

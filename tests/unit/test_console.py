@@ -7,7 +7,7 @@ import io
 import pytest
 from rich.console import Console
 
-from pipelines import console
+from pipelines import console, github, hosttext
 from pipelines.errors import BuildError, HostError
 
 
@@ -17,8 +17,8 @@ def output(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     plain = Console(file=made, force_terminal=False, soft_wrap=True, highlight=False)
     monkeypatch.setattr(console, "errors", plain)
     monkeypatch.setattr(console, "console", plain)
-    monkeypatch.setattr(console, "_secrets", set())
-    monkeypatch.setattr(console, "in_ci", False)
+    monkeypatch.setattr(hosttext, "_secrets", set())
+    monkeypatch.setattr(github, "in_ci", False)
     return made
 
 
@@ -39,25 +39,25 @@ def output(monkeypatch: pytest.MonkeyPatch) -> io.StringIO:
     ],
 )
 def test_safe(text: str, shown: str) -> None:
-    assert console.safe(text) == shown
+    assert hosttext.safe(text) == shown
 
 
 @pytest.mark.parametrize(
     "mark", [*map(chr, range(0x202A, 0x202F)), *map(chr, range(0x2066, 0x206A))]
 )
 def test_bidi_is_made_visible(mark: str) -> None:
-    assert mark not in console.safe(f"a{mark}b")
+    assert mark not in hosttext.safe(f"a{mark}b")
 
 
 def test_safe_bounds() -> None:
-    assert console.safe("x" * 5000) == "x" * 2000 + " ..."
-    assert console.safe("abcdef", 3) == "abc ..."
+    assert hosttext.safe("x" * 5000) == "x" * 2000 + " ..."
+    assert hosttext.safe("abcdef", 3) == "abc ..."
 
 
 def test_secrets_are_blanked(output: io.StringIO) -> None:
-    assert console.secret("hunter22") == "hunter22"
-    console.secret("ab")  # too short to blank
-    assert console.safe("with hunter22 and ab") == "with *** and ab"
+    assert hosttext.secret("hunter22") == "hunter22"
+    hosttext.secret("ab")  # too short to blank
+    assert hosttext.safe("with hunter22 and ab") == "with *** and ab"
     console.say("my hunter22")
     console.host_line("its hunter22")
     console.print_error(HostError("hunter22 was wrong", advice="not hunter22"))
@@ -81,7 +81,7 @@ def test_print_error(output: io.StringIO) -> None:
 def test_print_error_in_ci(
     output: io.StringIO, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(console, "in_ci", True)
+    monkeypatch.setattr(github, "in_ci", True)
     console.print_error(BuildError("100% broken\n::set-output name=x::y"))
     assert capsys.readouterr().out == (
         "::error title=build::100%25 broken%0A::set-output name=x::y\n"
@@ -94,7 +94,7 @@ def test_fold(
     with console.fold("Build [x]"):
         pass
     assert "Build [x]" in output.getvalue()
-    monkeypatch.setattr(console, "in_ci", True)
+    monkeypatch.setattr(github, "in_ci", True)
     with pytest.raises(ValueError, match="x"), console.fold("Build"):
         raise ValueError("x")
     assert capsys.readouterr().out == "::group::Build\n::endgroup::\n"

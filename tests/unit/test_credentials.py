@@ -12,11 +12,11 @@ from typing import Any
 
 import pytest
 
-from pipelines.config import WinRMHost
 from pipelines.errors import ConfigError, PipelineError, SetupError
-from pipelines.hosts import credentials
-from pipelines.hosts.credentials import credential
-from pipelines.hosts.winrm import WindowsHost
+from pipelines.hosts.winrm import credentials
+from pipelines.hosts.winrm.config import WinRMHost
+from pipelines.hosts.winrm.credentials import credential
+from pipelines.hosts.winrm.host import WindowsHost
 
 
 def config(**keys: object) -> WinRMHost:

@@ -16,6 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+from pipelines import github
 from pipelines.diagnosis import Diagnosis, Signature, diagnose, diagnose_file, load_catalogue
 from pipelines.diagnosis import report as reports
 from pipelines.diagnosis.model import CATALOGUE_FILE
@@ -659,7 +660,7 @@ def test_report_tells_all(monkeypatch: pytest.MonkeyPatch) -> None:
                                  "unit": ""}  # fmt: skip
     assert reports.summary(diagnosis).startswith("line 7: cudafe++")
     assert "no known cause" in reports.summary(diagnose(FLASH_ATTN_END))  # type: ignore[arg-type]
-    monkeypatch.setattr(reports, "in_ci", True)
+    monkeypatch.setattr(github, "in_ci", True)
     console.print(reports.render(diagnose(["::error:: fatal error C1060: x"]), "x.log"))
     assert "::error" not in console.export_text()
     console.print(reports.render(None, "x.log"))

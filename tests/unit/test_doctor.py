@@ -19,17 +19,21 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from pipelines import errors as pipeline_errors
+from pipelines import github
 from pipelines.config import Config
 from pipelines.console import say
 from pipelines.doctor import diagnose, inspect, machine, paths, report, run, services, thresholds
 from pipelines.doctor.model import LEVELS, Facts, Order, Verdict, worst
 from pipelines.errors import ConfigError, HostError, RemoteError, SetupError
-from pipelines.hostconfig import Existing
-from pipelines.hosts.base import Capabilities, Session
+from pipelines.evidence import Evidence
+from pipelines.hosts import base
+from pipelines.hosts.base import Capabilities
+from pipelines.matrix.compat import load_compat
 from pipelines.pipeline import take_order
-from pipelines.plan.compat import load_compat
-from pipelines.plan.recipes import load_recipe
-from pipelines.plan.resources import load_resources
+from pipelines.provisioning.resources import load_resources
+from pipelines.recipe.load import load_recipe
+from pipelines.remote import rpc
+from pipelines.session.base import Session
 from pipelines.stages.work import Work
 from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
 
@@ -477,7 +481,10 @@ def test_the_path_budget(root: str, long_paths: bool | None, level: str, found: 
     verdict = judge("paths: path budget", {"host/machine/long_paths": long_paths}, order)
     assert (verdict.level, found in verdict.found) == (level, True)
     if level != "ok":
-        assert verdict.cure == r"set layout.build_root in pipelines/resources.yaml to C:\b"
+        assert (
+            verdict.cure
+            == r"set layout.build_root in pipelines/provisioning/resources.yaml to C:\b"
+        )
         assert verdict.source.startswith("https://github.com/ninja-build/ninja/")
     root_verdict = judge("paths: build root", {}, order)
     assert root_verdict.level == ("ok" if len(root) <= 7 else "warning")
@@ -788,7 +795,7 @@ def test_the_table_breaks_no_word(width: int) -> None:
 
 def test_a_host_gives_githubs_runner_no_commands(monkeypatch: pytest.MonkeyPatch) -> None:
     """The runner takes a command from any line that begins with ``::``, blanks or not."""
-    monkeypatch.setattr(report, "in_ci", True)
+    monkeypatch.setattr(github, "in_ci", True)
     for padding in range(60):
         model = "x" * padding + "::error::forged ##[error]forged"
         text = render([judge("host: processor", {"host/machine/cpu/model": model})], 40)
@@ -851,7 +858,8 @@ class Answers:
             "inspection.services.services": host["services"],
         } | {name.replace("__", "."): value for name, value in changes.items()}
 
-    def call(self, function: str, /, **arguments: Any) -> Any:
+    def call(self, asked: Callable[..., object], /, **arguments: Any) -> Any:
+        function = rpc.name_of(asked)
         self.calls.append((function, arguments))
         answer = self.answers[function]
         if isinstance(answer, Exception):
@@ -859,13 +867,12 @@ class Answers:
         return answer() if callable(answer) else answer
 
 
-class Host:
+class Host(base.Host):
     """A host of which only the session is real enough."""
 
     name = "lab1"
-    evidence = "W"
+    evidence = Evidence.WRITTEN
     executable = r"C:\wcw\python\python.exe"
-    existing: Existing | None = None
 
     def __init__(self, connect: Callable[[], Any], **capabilities: bool) -> None:
         have = {"windows": True, "msvc": True, "gpu": False, "publishable": True, "services": True}

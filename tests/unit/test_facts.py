@@ -7,6 +7,7 @@ import os
 import stat
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -150,6 +151,6 @@ def test_visual_studio_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert found["toolsets"] == ["14.38.33130", "14.44.35207"]
 
 
-@pytest.mark.parametrize("name", ["machine.machine", "tools.tools", "services.services"])
-def test_inspections_may_be_repeated(name: str) -> None:
-    assert rpc.repeatable(f"inspection.{name}")
+@pytest.mark.parametrize("function", [machine.machine, tools.tools, services.services])
+def test_inspections_may_be_repeated(function: Callable[..., object]) -> None:
+    assert rpc.is_idempotent(function)

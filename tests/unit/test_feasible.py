@@ -10,7 +10,7 @@ import pytest
 from pipelines.config import Config
 from pipelines.errors import ConfigError
 from pipelines.pipeline import open_work, run_build, take_order
-from pipelines.stages.feasible import refuse_unbuildable
+from pipelines.stages.preflight import refuse_unbuildable
 from pipelines.stages.work import Work
 
 LAB = {"kind": "winrm", "endpoint": "https://lab.invalid:5986/wsman", "username": "u"}
@@ -27,7 +27,7 @@ def work(tmp_path: Path, **asked: str) -> Work:
 
 
 def fetched(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.stages.feasible.fetch_tree", lambda *_: None)
+    monkeypatch.setattr("pipelines.stages.preflight.fetch_tree", lambda *_: None)
 
 
 REFUSED = [

@@ -7,7 +7,7 @@ from pathlib import Path, PureWindowsPath
 
 import pytest
 
-from pipelines.remote import folders
+from pipelines.remote import protected_dirs
 
 
 @pytest.mark.parametrize(
@@ -21,7 +21,7 @@ def test_what_is_below_the_root_of_a_drive(path: str, root: bool) -> None:
 
 def test_directories_are_made_and_made_again(tmp_path: Path) -> None:
     for _ in range(2):
-        folders.make(tmp_path / "a/b/c")
+        protected_dirs.make(tmp_path / "a/b/c")
     assert (tmp_path / "a/b/c").is_dir()
 
 
@@ -34,8 +34,8 @@ def test_rights_are_asked_for_by_number_not_by_name(
         asked.append(command)
         return (0, '"host\\bürger","S-1-5-21-1-2-3-1001"') if "whoami" in command[0] else (0, "")
 
-    monkeypatch.setattr(folders, "capture", capture)
-    folders.protect(tmp_path, readable=True)
+    monkeypatch.setattr(protected_dirs, "capture", capture)
+    protected_dirs.protect(tmp_path, readable=True)
     (command,) = (c for c in asked if c[0] == "icacls.exe")
     assert command[1:4] == [str(tmp_path), "/inheritance:r", "/grant:r"]
     assert "*S-1-5-21-1-2-3-1001:(OI)(CI)F" in command
@@ -47,13 +47,13 @@ def test_what_cannot_be_protected_is_not_left_there(
 ) -> None:
     folder = tmp_path / "new"
     folder.mkdir()
-    monkeypatch.setattr(folders, "capture", lambda command, timeout: (1332, "No mapping"))
+    monkeypatch.setattr(protected_dirs, "capture", lambda command, timeout: (1332, "No mapping"))
     with pytest.raises(OSError, match="1332"):
-        folders.protect(folder, readable=True)
+        protected_dirs.protect(folder, readable=True)
     assert not folder.exists()
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="asks Windows")
 def test_nothing_is_asked_elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(folders, "protect", lambda *_: pytest.fail("not on this system"))
-    folders.make(tmp_path / "x")
+    monkeypatch.setattr(protected_dirs, "protect", lambda *_: pytest.fail("not on this system"))
+    protected_dirs.make(tmp_path / "x")

@@ -13,8 +13,9 @@ import pytest
 from test_jobs import connect
 
 from pipelines.errors import RemoteError
-from pipelines.hostconfig import Existing
-from pipelines.plan.recipes import Recipe, load_recipe
+from pipelines.hosts.base import Existing
+from pipelines.recipe.load import load_recipe
+from pipelines.recipe.model import Recipe
 from pipelines.run import Run
 from pipelines.stages.buildspec import job_id
 from pipelines.stages.detached import Job

@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from pipelines.plan.archs import parse
-from pipelines.plan.recipes import load_recipe
+from pipelines.architectures.archs import parse
+from pipelines.recipe.load import load_recipe
+from pipelines.wheels.checks import Check, gate, gate_library
 from pipelines.wheels.fatbin import Container, Inventory
-from pipelines.wheels.gate import Check, gate, gate_library
 from pipelines.wheels.metadata import Binary, FileFact, PeFacts, RecordFacts, WheelFacts
 
 PE = PeFacts(0x8664, ("KERNEL32.dll", "cudart64_13.dll"), (), ("PyInit__C",))

@@ -9,7 +9,7 @@ import pytest
 
 from pipelines.diagnosis import Settings
 from pipelines.errors import BuildError
-from pipelines.stages.healing import until_healed
+from pipelines.stages.retry import until_healed
 
 MEMORY = "layout_composed.hpp(478): catastrophic error : out of memory\nninja: build stopped\n"
 HEAP = "x.cu: fatal error C1060: compiler is out of heap space\n"

@@ -14,9 +14,11 @@ from typing import Any
 import pytest
 
 from pipelines.errors import RemoteError
-from pipelines.hosts.base import Session
-from pipelines.hosts.channel import bootstrap_command, open_session
-from pipelines.hosts.transports.popen import PopenStream
+from pipelines.remote.jobs import follow as remote_follow
+from pipelines.remote.jobs import launch, store
+from pipelines.session.base import Session
+from pipelines.session.channel import bootstrap_command, open_session
+from pipelines.session.transports.popen import PopenStream
 
 
 def connect() -> Session:
@@ -35,13 +37,13 @@ def python(code: str, title: str = "test") -> dict[str, Any]:
 
 
 def start(session: Session, place: Path, spec: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return dict(session.call("jobs.launch.start", directory=str(place), spec=spec, **more))
+    return dict(session.call(launch.start, directory=str(place), spec=spec, **more))
 
 
 def follow(session: Session, place: Path, attempt: int = 1, offset: int = 0) -> tuple[bytes, Any]:
     log, last = b"", None
     for item in session.stream(
-        "jobs.follow.follow", directory=str(place), attempt=attempt, offset=offset
+        remote_follow.follow, directory=str(place), attempt=attempt, offset=offset
     ):
         if isinstance(item, dict):
             last = item
@@ -51,7 +53,7 @@ def follow(session: Session, place: Path, attempt: int = 1, offset: int = 0) -> 
 
 
 def state(session: Session, place: Path) -> dict[str, Any]:
-    return dict(session.call("jobs.store.state", directory=str(place)))
+    return dict(session.call(store.state, directory=str(place)))
 
 
 def until(condition: Any) -> None:
@@ -82,7 +84,7 @@ def test_it_outlives_the_connection_and_is_followed_from_an_offset(tmp_path: Pat
     )
     with connect() as before:
         start(before, job, python(code))
-        items = before.stream("jobs.follow.follow", directory=str(job), attempt=1, offset=0)
+        items = before.stream(remote_follow.follow, directory=str(job), attempt=1, offset=0)
         seen = next(iter(items))
     assert seen == b"first\n"
     go.touch()
@@ -131,7 +133,7 @@ def test_cancel_ends_the_whole_tree(session: Session, tmp_path: Path) -> None:
     )
     start(session, job, python(code))
     until(lambda: state(session, job)["log_size"])
-    ended = session.call("jobs.follow.cancel", directory=str(job))
+    ended = session.call(remote_follow.cancel, directory=str(job))
     assert ended["state"] == "ended"
     assert ended["result"]["cancelled"] is True
     until(lambda: not Path(f"/proc/{pids.read_text()}").exists())
@@ -176,20 +178,16 @@ def test_listed_and_digest(session: Session, tmp_path: Path) -> None:
     for name in ("a", "b"):
         start(session, tmp_path / name, python(f"print({name!r})", title=name))
         follow(session, tmp_path / name)
-    found = session.call("jobs.store.listed", root=str(tmp_path))
+    found = session.call(store.listed, root=str(tmp_path))
     assert [(job["id"], job["title"], job["state"]) for job in found] == [
         ("b", "b", "ended"),
         ("a", "a", "ended"),
     ]
     import hashlib
 
-    digest = session.call(
-        "jobs.store.prefix_digest", directory=str(tmp_path / "a"), attempt=1, size=2
-    )
+    digest = session.call(store.prefix_digest, directory=str(tmp_path / "a"), attempt=1, size=2)
     assert digest == hashlib.sha256(b"a\n").hexdigest()
-    assert not session.call(
-        "jobs.store.prefix_digest", directory=str(tmp_path / "a"), attempt=1, size=3
-    )
+    assert not session.call(store.prefix_digest, directory=str(tmp_path / "a"), attempt=1, size=3)
 
 
 def test_a_directory_that_cannot_be_made(session: Session, tmp_path: Path) -> None:

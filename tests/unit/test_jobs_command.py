@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from typing import Any, cast
 
 import pytest
 
 from pipelines.errors import ConfigError
+from pipelines.remote import rpc
 from pipelines.stages import jobs
 from pipelines.stages.work import Work
 
@@ -46,11 +47,13 @@ class FakeSession:
     answers: dict[str, Any]
     asked: list[tuple[str, dict[str, Any]]] = field(default_factory=list)
 
-    def call(self, function: str, /, **arguments: Any) -> Any:
+    def call(self, asked: Callable[..., object], /, **arguments: Any) -> Any:
+        function = rpc.name_of(asked)
         self.asked.append((function, arguments))
         return self.answers[function]
 
-    def stream(self, function: str, /, **arguments: Any) -> Iterator[Any]:
+    def stream(self, asked: Callable[..., object], /, **arguments: Any) -> Iterator[Any]:
+        function = rpc.name_of(asked)
         self.asked.append((function, arguments))
         yield from self.answers[function]
 

@@ -16,9 +16,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import LockError, SmokeError, StorageError
+from pipelines.hosttext import MAX_TEXT, clean, clean_line
 from pipelines.reports import junit
 from pipelines.reports.junit import read_pytest, render, write
-from pipelines.reports.model import MAX_TEXT, Case, Suite, clean, clean_line
+from pipelines.reports.model import Case, Suite
 from pipelines.toolchain.lock import Cache, Tool, ToolchainLock
 from pipelines.toolchain.sources import Source
 

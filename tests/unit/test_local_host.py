@@ -14,20 +14,21 @@ from typing import Any
 import pytest
 
 from pipelines import commandline
-from pipelines.config import LocalHost
 from pipelines.errors import ConfigError, HostError, RemoteError
-from pipelines.hostconfig import Existing
-from pipelines.hosts.local import ThisMachine
+from pipelines.hosts.base import Existing
+from pipelines.hosts.local.config import LocalHost
+from pipelines.hosts.local.host import ThisMachine
 from pipelines.pipeline import run_wheelhouse
-from pipelines.plan.recipes import for_cell, load_recipe
-from pipelines.plan.resources import (
+from pipelines.provisioning.resources import (
     EXISTING_FILE,
     Place,
     layout_of,
     load_resources,
     wanted_resources,
 )
-from pipelines.remote import gauge
+from pipelines.recipe.load import for_cell, load_recipe
+from pipelines.remote import facts as remote_facts
+from pipelines.remote import files, usage
 from pipelines.remote.resources import RefusedError, distributions, program
 from pipelines.toolchain.lock import load_lock
 
@@ -47,15 +48,19 @@ def toolkit(folder: Path, release: str = "13.0") -> Path:
 
 def test_a_session_runs_our_code_in_that_python(tmp_path: Path) -> None:
     with host(tmp_path).connect() as session:
-        facts = session.call("facts.facts")
+        facts = session.call(remote_facts.facts)
         assert facts["executable"] == sys.executable
         assert facts["pid"] != os.getpid()
-        session.call("files.make_dirs", path=str(tmp_path / "b"))
+        session.call(files.make_dirs, path=str(tmp_path / "b"))
         (tmp_path / "here").write_bytes(b"1234")
         session.put(tmp_path / "here", str(tmp_path / "b" / "there"))
         assert (tmp_path / "b" / "there").read_bytes() == b"1234"
+
+        def nothing() -> None: ...
+
+        nothing.__module__ = files.__name__
         with pytest.raises(RemoteError, match="defines no function"):
-            session.call("files.nothing")
+            session.call(nothing)
 
 
 def test_a_python_that_is_not_there(tmp_path: Path) -> None:
@@ -277,13 +282,13 @@ def test_units_of_a_ninja_log(tmp_path: Path) -> None:
     rows += [f"0\t100\t0\t{old}\tabc", "0\t9\t0\tgone.o\tabc", "damaged", "x\ty\t0\tz.o\t0"]
     log = tmp_path / ".ninja_log"
     log.write_text("# ninja log v5\n" + "\n".join(rows) + "\n")
-    units = gauge.ninja_units(log, began)
+    units = usage.ninja_units(log, began)
     assert units == [["unit0.o", 10.0, 12.0], ["unit1.o", 10.5, 14.0], ["unit2.o", 12.0, 19.0]]
 
 
 def test_a_gauge_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gauge, "_EVERY", 0.05)
-    measured = gauge.Gauge()
+    monkeypatch.setattr(usage, "_EVERY", 0.05)
+    measured = usage.Gauge()
     deadline = 20
     while len(measured._samples) < 3 and deadline:
         sum(range(1_000_000))
@@ -298,9 +303,9 @@ def test_a_gauge_measures(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_gauge_does_not_grow(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(gauge, "_MOST_SAMPLES", 8)
-    monkeypatch.setattr(gauge, "_EVERY", 0.001)
-    measured = gauge.Gauge()
+    monkeypatch.setattr(usage, "_MOST_SAMPLES", 8)
+    monkeypatch.setattr(usage, "_EVERY", 0.001)
+    measured = usage.Gauge()
     while len(measured._samples) < 7:
         pass
     measured._done.wait(0.2)

@@ -19,15 +19,15 @@ from hypothesis import strategies as st
 from pipelines.errors import LockError, StorageError
 from pipelines.hosts.sandbox import image
 from pipelines.hosts.sandbox.host import Sandbox
-from pipelines.plan.origin import FileSource
-from pipelines.plan.recipes import load_recipe, recipe_names
-from pipelines.plan.resources import Place, load_resources, wanted_resources
-from pipelines.plan.sourcetree import fetch_file, source_tree
-from pipelines.toolchain import cells
+from pipelines.provisioning.resources import Place, load_resources, wanted_resources
+from pipelines.recipe.load import load_recipe, recipe_names
+from pipelines.recipe.origin import FileSource
+from pipelines.recipe.sourcetree import fetch_file, source_tree
 from pipelines.toolchain import lock as module
-from pipelines.toolchain.cells import Cell, candidates
+from pipelines.toolchain import variants
 from pipelines.toolchain.lock import Cache, Tool, ToolchainLock, load_lock, verify
 from pipelines.toolchain.sources import Source, Step
+from pipelines.toolchain.variants import Cell, candidates
 
 DATA = b"the pinned bytes"
 GOOD = hashlib.sha256(DATA).hexdigest()
@@ -472,7 +472,7 @@ def test_lacking_is_what_has_no_entry_or_no_pin() -> None:
 
 def test_names_of_entries() -> None:
     entries = ["torch-2.8-cu128-cp312", "setuptools-torch2.11", "numpy-cp39", "cuda-12.8-libcublas"]
-    assert cells.names(entries) == {*entries, "torch", "setuptools", "numpy"}
+    assert variants.names(entries) == {*entries, "torch", "setuptools", "numpy"}
 
 
 TORCHES = sorted(name for name in load_lock().tools if re.fullmatch(r"torch-.*-cp3\d+", name))

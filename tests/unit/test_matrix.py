@@ -12,16 +12,17 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from pipelines.config import CONFIG_FILE, load_config
+from pipelines.architectures.archs import parse
+from pipelines.config import load_config
 from pipelines.console import console
 from pipelines.errors import ConfigError
-from pipelines.plan import show
-from pipelines.plan.archs import parse
-from pipelines.plan.hostfacts import GIB, HostFacts
-from pipelines.plan.matrix import Finding, Ground, Judged, expand, judge, select
-from pipelines.plan.offers import Offer, offers_of
-from pipelines.plan.recipes import Recipe, load_recipe, recipe_names
-from pipelines.plan.torches import load_torches
+from pipelines.matrix import show
+from pipelines.matrix.hostfacts import GIB, HostFacts
+from pipelines.matrix.judge import Finding, Ground, Judged, expand, judge, select
+from pipelines.matrix.torches import load_torches
+from pipelines.prebuilt.candidates import Offer, offers_of
+from pipelines.recipe.load import load_recipe, recipe_names
+from pipelines.recipe.model import Recipe
 from pipelines.toolchain.lock import Cache, load_lock
 
 HOST = HostFacts(16, 64 * GIB, 80 * GIB, native=("8.9",), msvc="14.44.35207", origin="lab1")
@@ -168,7 +169,7 @@ def cache(tmp_path: Path) -> Cache:
 
 def run(cache: Cache, **flags: Any) -> tuple[int, str]:
     with console.capture() as captured:
-        code = show.run_plan(load_config(CONFIG_FILE), facts=HOST, cache=cache, **flags)
+        code = show.run_plan(load_config(), facts=HOST, cache=cache, **flags)
     return code, captured.get()
 
 

@@ -9,11 +9,11 @@ import pytest
 from test_fatbin import ELF, PTX, container
 from test_wheel_metadata import FILES, INFO, METADATA, NAME, pe, wheel
 
+from pipelines.architectures.archs import parse
 from pipelines.errors import AuditError, ConfigError, LockError
-from pipelines.plan.archs import parse
-from pipelines.plan.matrix import Cell
-from pipelines.plan.offers import Offer, obtain_offer, offers_of
-from pipelines.plan.prebuilt import (
+from pipelines.matrix.judge import Cell
+from pipelines.prebuilt.candidates import Offer, obtain_offer, offers_of
+from pipelines.prebuilt.decide import (
     decide,
     match,
     platforms_of,
@@ -22,7 +22,8 @@ from pipelines.plan.prebuilt import (
     verify_wheel,
     wheel_tags,
 )
-from pipelines.plan.recipes import Recipe, load_recipe
+from pipelines.recipe.load import load_recipe
+from pipelines.recipe.model import Recipe
 from pipelines.toolchain import lock
 from pipelines.toolchain.sources import Source
 from pipelines.wheels.metadata import inspect

@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 from defusedxml.ElementTree import fromstring
 
-from pipelines import console
+from pipelines import hosttext
 from pipelines.reports.model import Case
 from pipelines.run import Run, StageRecord
-from pipelines.stages.publish import publish, suites
+from pipelines.stages.report import publish, suites
 
 FACTS: dict[str, Any] = {
     "host": "lab",
@@ -128,7 +128,7 @@ def test_smoke_report_is_merged(run: Run) -> None:
 
 
 def test_secrets_stay_out(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(console, "_secrets", {"hunter22"})
+    monkeypatch.setattr(hosttext, "_secrets", {"hunter22"})
     put(run, "build", "failed", error="a hunter22", advice="b hunter22", tail=["c hunter22"])
     assert b"hunter22" not in publish(run).read_bytes()
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import inspect
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import fake_winreg
 import pytest
@@ -18,9 +18,11 @@ from tenacity import RetryCallState, Retrying
 from tenacity.wait import wait_base, wait_fixed, wait_none
 
 from pipelines.errors import AuthError, HostError, RemoteError
-from pipelines.hosts.windows import reboot
-from pipelines.hosts.windows.reboot import PAUSES, SIGN_INS, reboot_and_wait
-from pipelines.remote import power
+from pipelines.hosts.winrm import reboot
+from pipelines.hosts.winrm.reboot import PAUSES, SIGN_INS, reboot_and_wait
+from pipelines.remote import reboot as power
+from pipelines.remote import rpc
+from pipelines.session.base import Session
 
 OK = {"code": 0, "said": ""}
 GONE = HostError("connection lost during power.boot_identity: reset")
@@ -38,7 +40,8 @@ class FakeSession:
         self.calls: list[tuple[str, dict[str, Any]]] = []
         self.closed = False
 
-    def call(self, function: str, /, **arguments: Any) -> Any:
+    def call(self, asked: Callable[..., object], /, **arguments: Any) -> Any:
+        function = rpc.name_of(asked)
         assert not self.closed, f"{function} on a closed session"
         assert self.answers, f"{function} was not expected"
         self.calls.append((function, arguments))
@@ -47,8 +50,8 @@ class FakeSession:
             raise answer
         return answer
 
-    def stream(self, function: str, /, **arguments: Any) -> Iterator[Any]:
-        for _ in range(2 if function == "power.identities" else 1):
+    def stream(self, function: Callable[..., object], /, **arguments: Any) -> Iterator[Any]:
+        for _ in range(2 if function is power.identities else 1):
             yield self.call(function, **arguments)
 
     def close(self) -> None:
@@ -79,7 +82,7 @@ class Restart:
     ) -> FakeSession:
         found = reboot_and_wait(
             self.connect,
-            session,
+            cast("Session", session),
             pauses=pauses or wait_none(),
             timeout=timeout,
             progress=self.told.append,
@@ -108,9 +111,9 @@ def test_restart() -> None:
     assert host(old) is new
     assert old.closed
     assert not new.closed
-    assert [name for name, _ in old.calls] == ["power.boot_identity", "power.reboot"]
+    assert [name for name, _ in old.calls] == ["reboot.boot_identity", "reboot.reboot"]
     assert old.calls[1][1] == {"command": [], "reason": "restart asked for by the build pipeline"}
-    assert [name for name, _ in new.calls] == ["power.identities"] * 2
+    assert [name for name, _ in new.calls] == ["reboot.identities"] * 2
     assert host.told == []
 
 
@@ -174,10 +177,10 @@ def test_somebody_has_scheduled_one(called_off: int) -> None:
     old = before(code(1190), code(called_off), OK)
     assert Restart(after())(old).calls
     assert [name for name, _ in old.calls] == [
-        "power.boot_identity",
-        "power.reboot",
-        "power.abort",
-        "power.reboot",
+        "reboot.boot_identity",
+        "reboot.reboot",
+        "reboot.abort",
+        "reboot.reboot",
     ]
     assert old.calls[1][1] == old.calls[3][1]
 
@@ -187,7 +190,7 @@ def test_under_way_already() -> None:
 
 
 def test_connection_breaks_while_asking() -> None:
-    assert Restart(after())(before(HostError("connection lost during power.reboot: reset")))
+    assert Restart(after())(before(HostError("connection lost during reboot.reboot: reset")))
     assert Restart(after())(before(code(1190), HostError("lost"))), "it went down meanwhile"
 
 

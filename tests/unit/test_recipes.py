@@ -12,18 +12,19 @@ from typing import Any
 import pytest
 import yaml
 
+from pipelines.architectures.gpus import read
 from pipelines.errors import ConfigError, LockError
-from pipelines.plan import recipe_schema
-from pipelines.plan.archmap import translate
-from pipelines.plan.gpus import read
-from pipelines.plan.library import library_key, steps
-from pipelines.plan.naming import environment, local_version, wheel_name
-from pipelines.plan.origin import FileSource, GitSource
-from pipelines.plan.paths import kept
-from pipelines.plan.recipes import RECIPES, Recipe, load_recipe, load_versions, recipe_names
-from pipelines.plan.sourcetree import _commit, names_if_here, pack, source_tree
-from pipelines.toolchain.cells import Cell
+from pipelines.matrix.paths import kept
+from pipelines.recipe import schema as recipe_schema
+from pipelines.recipe.archmap import translate
+from pipelines.recipe.library import library_key, steps
+from pipelines.recipe.load import RECIPES, load_recipe, load_versions, recipe_names
+from pipelines.recipe.model import Recipe
+from pipelines.recipe.naming import environment, local_version, wheel_name
+from pipelines.recipe.origin import FileSource, GitSource
+from pipelines.recipe.sourcetree import _commit, names_if_here, pack, source_tree
 from pipelines.toolchain.lock import Cache, load_lock
+from pipelines.toolchain.variants import Cell
 
 SMOKE = yaml.safe_load((RECIPES / "smoke-attention.yaml").read_text())
 ALL = [(name, version) for name in recipe_names() for version in load_versions(name)]
@@ -141,7 +142,7 @@ def test_the_documented_example_is_a_recipe(tmp_path: Path) -> None:
 
 
 def test_the_schema_is_the_published_one() -> None:
-    """After a change of the model: python -m pipelines.plan.recipe_schema > .../schema.json."""
+    """After a change of the model: python -m pipelines.recipe.schema > .../schema.json."""
     assert recipe_schema.SCHEMA_FILE.read_text() == recipe_schema.text()
 
 

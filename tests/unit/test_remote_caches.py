@@ -21,7 +21,7 @@ from typing import Any
 import pytest
 from cache_runs import SCCACHE, cache, told
 
-from pipelines.plan import compilecache as plan
+from pipelines.compilecache import spec as plan
 from pipelines.remote import compilecache
 
 COMPILER = shutil.which("g++") or ""

@@ -9,7 +9,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.remote import facts, files, rpc
+from pipelines.remote import blocks, facts, files, rpc
+from pipelines.remote.jobs import store
 
 REMOTE = Path(rpc.__file__).parent
 
@@ -50,9 +51,12 @@ def test_facts(tmp_path: Path) -> None:
     assert set(found["environment"]) <= set(facts.ENVIRONMENT)
 
 
-def test_idempotence_is_known_by_name() -> None:
-    assert rpc.repeatable("files.stat")
-    assert not rpc.repeatable("parts.receive")
+def test_functions_are_known_by_name() -> None:
+    assert rpc.name_of(files.stat) == "files.stat"
+    assert rpc.name_of(store.state) == "jobs.store.state"
+    assert rpc.resolve("files.stat") is files.stat
+    assert rpc.is_idempotent(files.stat)
+    assert not rpc.is_idempotent(blocks.receive)
 
 
 @pytest.mark.parametrize("file", sorted(REMOTE.rglob("*.py")), ids=lambda path: str(path.name))

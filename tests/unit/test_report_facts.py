@@ -15,14 +15,14 @@ import report_samples as samples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines import console
+from pipelines import hosttext
 from pipelines.errors import BuildError, ConfigError, TimeUpError
 from pipelines.reports import failures as failing
-from pipelines.reports.facts import load_any, load_view
 from pipelines.reports.figures import figures, load_rules
 from pipelines.reports.files import files
 from pipelines.reports.html import render
 from pipelines.reports.junit import write
+from pipelines.reports.load import load_any, load_view
 from pipelines.reports.markdown import summary
 from pipelines.reports.model import Case, Suite
 from pipelines.reports.timeline import read_timeline
@@ -413,7 +413,7 @@ def test_secrets_stay_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     with (run.path / "build.log").open("a") as log:
         log.write("the hunter22 is out\n")
     run.note(host_facts={"x": "hunter22"})
-    monkeypatch.setattr(console, "_secrets", {"hunter22"})
+    monkeypatch.setattr(hosttext, "_secrets", {"hunter22"})
     view = load_view(run)
     assert "hunter22" not in render([view]) + summary([view])
 

@@ -14,10 +14,11 @@ import pytest
 import report_samples as samples
 from rich.console import Console
 
+from pipelines import github
+from pipelines import units as words
 from pipelines.reports import charts, markdown, terminal
 from pipelines.reports import html as pages
-from pipelines.reports import text as words
-from pipelines.reports.facts import load_view
+from pipelines.reports.load import load_view
 from pipelines.reports.views import Failure, RunView
 
 TAGS = {
@@ -383,7 +384,7 @@ def test_annotations_point_into_the_repository(views: dict[str, RunView]) -> Non
 
 @pytest.mark.parametrize("ci", [False, True])
 def test_terminal(views: dict[str, RunView], monkeypatch: pytest.MonkeyPatch, ci: bool) -> None:
-    monkeypatch.setattr(terminal, "in_ci", ci)
+    monkeypatch.setattr(github, "in_ci", ci)
     for shown in ([view] for view in views.values()):
         out = io.StringIO()
         Console(file=out, width=100, force_terminal=False).print(terminal.render(shown))

@@ -11,7 +11,7 @@ import report_samples as samples
 from pipelines.errors import ConfigError, StorageError
 from pipelines.reports.compare import WORSE
 from pipelines.run import Run
-from pipelines.stages.publish import publish
+from pipelines.stages.report import publish
 from pipelines.stages.reporting import find, run_compare, run_report
 
 
@@ -167,7 +167,7 @@ def test_no_line_of_a_host_is_a_command(
 ) -> None:
     run = samples.hostile(tmp_path)
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    monkeypatch.setattr("pipelines.reports.terminal.in_ci", True)
+    monkeypatch.setattr("pipelines.github.in_ci", True)
     publish(run)
     said = [line for line in capsys.readouterr().out.splitlines() if "::" in line or "##[" in line]
     assert all(line.startswith("::error ") for line in said)

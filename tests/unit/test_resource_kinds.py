@@ -283,7 +283,7 @@ def test_an_installer(tmp_path: Path, marker: str) -> None:
 def test_an_installer_that_wants_a_restart(
     tmp_path: Path, marker: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("pipelines.remote.power.pending_reboot", list)
+    monkeypatch.setattr("pipelines.remote.reboot.pending_reboot", list)
     told = provision.apply_one(
         setup_program(tmp_path, f"{DONE}sys.exit(194)", reboot=[194]), marker
     )
@@ -293,7 +293,7 @@ def test_an_installer_that_wants_a_restart(
     (check,) = provision.check_all([wanted])
     assert not check["ok"]
     assert "tool wants it" in check["found"]
-    monkeypatch.setattr("pipelines.remote.power.boot_identity", lambda: "another")
+    monkeypatch.setattr("pipelines.remote.reboot.boot_identity", lambda: "another")
     assert provision.check_all([wanted])[0]["ok"], "a restart fulfils the wish"
 
 
@@ -469,7 +469,7 @@ def test_a_task_scheduler_that_refuses(
 
 
 def test_reasons_are_kept_once_each(marker: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.remote.power.pending_reboot", lambda: ["Windows Update"])
+    monkeypatch.setattr("pipelines.remote.reboot.pending_reboot", lambda: ["Windows Update"])
     reboot.ask(marker, "one")
     reboot.ask(marker, "two")
     reboot.ask(marker, "one")

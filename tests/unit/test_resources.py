@@ -13,10 +13,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from pipelines.errors import ConfigError, LockError
-from pipelines.hostconfig import Existing
-from pipelines.plan import kinds
-from pipelines.plan.recipes import load_recipe
-from pipelines.plan.resources import (
+from pipelines.hosts.base import Existing
+from pipelines.provisioning import resource_models
+from pipelines.provisioning.resources import (
     EXISTING_FILE,
     RESOURCES_FILE,
     Place,
@@ -26,6 +25,7 @@ from pipelines.plan.resources import (
     load_resources,
     wanted_resources,
 )
+from pipelines.recipe.load import load_recipe
 from pipelines.stages import provision as provision_stage
 from pipelines.toolchain.lock import ToolchainLock, load_lock, wheel_name
 
@@ -63,9 +63,9 @@ def complete(lock: ToolchainLock) -> ToolchainLock:
 
 def test_the_shipped_file_uses_every_kind() -> None:
     made = [r for file in (RESOURCES_FILE, EXISTING_FILE) for r in load_resources(file).resources]
-    known = typing.get_args(typing.get_args(kinds.AnyResource)[0])
+    known = typing.get_args(typing.get_args(resource_models.AnyResource)[0])
     assert {type(resource) for resource in made} == set(known)
-    remote = Path(kinds.__file__).parents[1] / "remote/resources"
+    remote = Path(resource_models.__file__).parents[1] / "remote/resources"
     assert {r.kind for r in made} <= {path.stem for path in remote.glob("*.py")}
 
 
@@ -97,8 +97,8 @@ def test_wrong_files(tmp_path: Path, old: str, new: str, said: str) -> None:
     assert caught.value.advice
 
 
-def directory(name: str, *after: str) -> kinds.Directory:
-    return kinds.Directory(kind="directory", id=name, why="-", path=name, after=after)
+def directory(name: str, *after: str) -> resource_models.Directory:
+    return resource_models.Directory(kind="directory", id=name, why="-", path=name, after=after)
 
 
 def test_a_cycle_is_told_in_order() -> None:
@@ -181,7 +181,7 @@ def test_what_is_sent(place: Place) -> None:
         assert row.summary
         assert "{" not in row.summary
         assert "{" not in str(row.spec).replace("{'", "")
-        assert not kinds.Resource.LOCAL & set(row.spec)
+        assert not resource_models.Resource.LOCAL & set(row.spec)
         assert set(row.uploads) <= set(lock.tools)
 
 

@@ -10,7 +10,8 @@ from typing import NoReturn
 import pytest
 
 from pipelines.errors import BuildError, ConfigError, HostError, PipelineError, StorageError
-from pipelines.run import Run, disk_errors, write_atomic
+from pipelines.files import disk_errors, write_atomic
+from pipelines.run import Run
 
 
 @pytest.fixture

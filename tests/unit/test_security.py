@@ -19,20 +19,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pipelines import console
-from pipelines.config import Config, WinRMHost
-from pipelines.console import safe
+from pipelines import console, github, hosttext
+from pipelines.architectures.archs import ArchList
+from pipelines.config import Config
 from pipelines.errors import ProvisionError
 from pipelines.hosts.sandbox.wsman import WsmanServer, create_certificate, write_credentials
-from pipelines.hosts.transports import signins
-from pipelines.hosts.winrm import WindowsHost
+from pipelines.hosts.winrm.config import WinRMHost
+from pipelines.hosts.winrm.host import WindowsHost
+from pipelines.hosttext import safe
 from pipelines.pipeline import run_provision
-from pipelines.plan.archs import ArchList
-from pipelines.plan.recipes import load_recipe
-from pipelines.plan.resources import Layout, Wanted
+from pipelines.provisioning.resources import Layout, Wanted
+from pipelines.recipe.load import load_recipe
 from pipelines.remote import builder
 from pipelines.remote.resources import archive
-from pipelines.stages.publish import publish
+from pipelines.session.transports import signins
+from pipelines.stages.report import publish
 from pipelines.stages.work import Order, Work
 from pipelines.toolchain.lock import Cache, load_lock
 
@@ -62,16 +63,16 @@ def test_half_characters_can_be_printed() -> None:
 
 @pytest.mark.parametrize("between", ["\r", "\x1b[0m", "\x1b]0;t\x07"])
 def test_secret_in_pieces_is_blanked(monkeypatch: pytest.MonkeyPatch, between: str) -> None:
-    monkeypatch.setattr(console, "_secrets", {"correct-horse", "correct-horse-battery"})
+    monkeypatch.setattr(hosttext, "_secrets", {"correct-horse", "correct-horse-battery"})
     assert safe(f"correct-{between}horse-battery") == "***"
 
 
 def test_masks_are_escaped_for_the_runner(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(console, "_secrets", set())
-    monkeypatch.setattr(console, "in_ci", True)
-    console.secret("50%25\nof")
+    monkeypatch.setattr(hosttext, "_secrets", set())
+    monkeypatch.setattr(github, "in_ci", True)
+    hosttext.secret("50%25\nof")
     assert capsys.readouterr().out == "::add-mask::50%2525%0Aof\n"
 
 
@@ -312,7 +313,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, A
     place.mkdir()
     pin = create_certificate(place / "cert.pem", place / "key.pem")
     monkeypatch.setenv("LAB_PASSWORD", CANARY)
-    monkeypatch.setattr(console, "_secrets", set())
+    monkeypatch.setattr(hosttext, "_secrets", set())
     signins.forget_all()
     with WsmanServer(
         launch,
@@ -355,7 +356,7 @@ def installer(tmp_path: Path, code: str) -> Wanted:
 def work_for(tmp_path: Path, settings: dict[str, Any], wanted: list[Wanted]) -> Work:
     out = tmp_path / "out"
     config = Config.model_validate({"hosts": {"lab": settings}, "out": str(out)})
-    host = WindowsHost("lab", WinRMHost.model_validate(settings), remember=console.secret)
+    host = WindowsHost("lab", WinRMHost.model_validate(settings), remember=hosttext.secret)
     order = Order("lab", "smoke-attention", "3.11", ArchList(("80",)), None)
     cache = Cache(load_lock(), tmp_path / "cache")
     work = Work(order, config, load_recipe("smoke-attention"), host, cache)

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.config import ROOT
+from pipelines.paths import PACKAGE
 
 TOOLS = ("sh", "dirname", "sha256sum", "cut", "mktemp", "tail", "rm", "env")
 
@@ -19,8 +19,8 @@ def machine(tmp_path: Path) -> Path:
     """A checkout on a machine with a few tools, a user who is not root, and no venv module."""
     (tmp_path / "scripts").mkdir()
     for name in ("setup", "apt-install"):
-        shutil.copy(ROOT / "scripts" / name, tmp_path / "scripts")
-    shutil.copy(ROOT / "requirements.lock", tmp_path)
+        shutil.copy(PACKAGE.parent / "scripts" / name, tmp_path / "scripts")
+    shutil.copy(PACKAGE.parent / "requirements.lock", tmp_path)
     (tmp_path / "bin").mkdir()
     for name in TOOLS:
         (tmp_path / "bin" / name).symlink_to(str(shutil.which(name)))

@@ -13,14 +13,15 @@ from typing import Any, cast
 import pytest
 from test_wheel_metadata import FILES, INFO, METADATA, NAME, pe, wheel
 
+from pipelines.architectures.archs import parse
 from pipelines.config import Config
 from pipelines.errors import AuditError, ConfigError, LockError
 from pipelines.hosts.base import Capabilities, Host
 from pipelines.pipeline import run_test
-from pipelines.plan import offers
-from pipelines.plan.archs import parse
-from pipelines.plan.offers import Offer
-from pipelines.plan.recipes import Recipe, load_recipe
+from pipelines.prebuilt import candidates
+from pipelines.prebuilt.candidates import Offer
+from pipelines.recipe.load import load_recipe
+from pipelines.recipe.model import Recipe
 from pipelines.stages.collect import write_manifest
 from pipelines.stages.prebuilt import audit_prebuilt, skipped, take_prebuilt
 from pipelines.stages.work import Order, Work
@@ -128,8 +129,8 @@ def test_offline_no_index_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     def never(*_: object) -> list[Offer]:
         pytest.fail("the network was used")
 
-    monkeypatch.setattr(offers, "_index", never)
-    monkeypatch.setattr(offers, "obtain", never)
+    monkeypatch.setattr(candidates, "_index", never)
+    monkeypatch.setattr(candidates, "obtain", never)
     source = wheels_at(tmp_path / "here")
     places = ("https://wheels.example/simple/", str(source.parent))
     work = work_of(tmp_path, recipe(strategy="prebuilt", prebuilt=places))
@@ -142,13 +143,13 @@ def test_offline_no_index_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         take_prebuilt(work, {})
     work.run.close()
     with pytest.raises(LockError, match="nothing is fetched"):
-        offers.obtain_offer(Offer(NAME, f"https://wheels.example/{NAME}", "0" * 64), work.cache)
+        candidates.obtain_offer(Offer(NAME, f"https://wheels.example/{NAME}", "0" * 64), work.cache)
 
 
 def test_an_index_whose_links_are_not_https(tmp_path: Path) -> None:
     cache = Cache(load_lock(), tmp_path / "cache")
     with pytest.raises(AuditError, match="which is not https"):
-        offers.obtain_offer(Offer(NAME, f"http://wheels.example/{NAME}", "0" * 64), cache)
+        candidates.obtain_offer(Offer(NAME, f"http://wheels.example/{NAME}", "0" * 64), cache)
 
 
 def test_the_manifest_names_no_tools_that_were_not_used(tmp_path: Path) -> None:

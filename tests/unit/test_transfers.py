@@ -20,11 +20,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pipelines.errors import HostError, RemoteError, StorageError, TransferError
-from pipelines.hosts import morelinks
-from pipelines.hosts.channel import open_session
-from pipelines.hosts.transfers import lanes
-from pipelines.hosts.transports.popen import PopenStream
-from pipelines.remote import parts, rpc
+from pipelines.remote import blocks, rpc
+from pipelines.session import link_pool
+from pipelines.session.channel import open_session
+from pipelines.session.transfers import lanes
+from pipelines.session.transports.popen import PopenStream
 
 PYTHON = [sys.executable, "-u", "-c", "import sys;exec(eval(sys.stdin.readline()))"]
 MB = 1 << 20
@@ -74,7 +74,7 @@ class Way:
             self.stream(), name="here", reconnect=self.stream, pauses=(0.0, 0.0)
         )
         self.session._lines = dataclasses.replace(self.session._lines, chunk=CHUNK, block=BLOCK)
-        self.session.call("rpc.ping")
+        self.session.call(rpc.ping)
         if self.lives:
             self.streams[0].left = self.lives[0]
 
@@ -93,14 +93,14 @@ class Way:
     def landed(self) -> bool:
         return self.target.exists() and self.target.read_bytes() == self.source.read_bytes()
 
-    def parts(self) -> list[Path]:
+    def blocks(self) -> list[Path]:
         return sorted(self.target.parent.glob("*.part"))
 
 
 def _boot() -> int:
     stream = Torn()
     with open_session(stream, name="here") as session:
-        session.call("rpc.ping")
+        session.call(rpc.ping)
         return stream.passed
 
 
@@ -161,7 +161,7 @@ def test_a_break_costs_only_what_was_on_its_way(tmp_path: Path, direction: str) 
         assert going.landed()
         assert len(going.streams) == 2
         assert going.streams[1].passed - BOOT < SIZE - 2 * BLOCK
-        assert not going.parts()
+        assert not going.blocks()
 
 
 @BOTH
@@ -173,7 +173,7 @@ def test_a_connection_that_keeps_breaking(tmp_path: Path, direction: str) -> Non
             going.carry()
         assert "continue" in caught.value.advice
         assert len(going.streams) == 5
-        assert len(going.parts()) == 1
+        assert len(going.blocks()) == 1
         assert not going.target.exists()
     with way(tmp_path, direction) as going:
         seen: list[int] = []
@@ -181,7 +181,7 @@ def test_a_connection_that_keeps_breaking(tmp_path: Path, direction: str) -> Non
         assert going.landed()
         assert seen[0] >= 3 * BLOCK, "what was there counts as done"
         assert going.streams[0].passed - BOOT < SIZE - 3 * BLOCK + BLOCK
-        assert not going.parts()
+        assert not going.blocks()
 
 
 @BOTH
@@ -190,7 +190,7 @@ def test_without_a_way_back_the_part_stays(tmp_path: Path, direction: str) -> No
         going.session._reconnect = None
         with pytest.raises(HostError, match="connection was lost"):
             going.carry()
-        assert len(going.parts()) == 1
+        assert len(going.blocks()) == 1
 
 
 @BOTH
@@ -238,8 +238,8 @@ def test_other_contents_do_not_mix_and_stale_parts_go(tmp_path: Path) -> None:
         going.session._reconnect = None
         with pytest.raises(HostError):
             going.carry()
-    (stale,) = going.parts()
-    os.utime(stale, (0, time.time() - parts.ABANDONED - 1))
+    (stale,) = going.blocks()
+    os.utime(stale, (0, time.time() - blocks.ABANDONED - 1))
     living = going.target.with_name("target.ba9876543210.part")
     living.write_text("somebody sends this now")
     other = going.target.with_name("targets.0123456789ab.part")
@@ -249,7 +249,7 @@ def test_other_contents_do_not_mix_and_stale_parts_go(tmp_path: Path) -> None:
     with way(tmp_path, "put") as going:
         going.carry()
         assert going.landed()
-    assert going.parts() == [living, other]
+    assert going.blocks() == [living, other]
 
 
 @pytest.mark.parametrize("same", [True, False])
@@ -276,12 +276,12 @@ def test_two_at_once(tmp_path: Path, same: bool) -> None:
             thread.join()
         assert not failures
         assert one.target.read_bytes() in contents
-        assert not one.parts()
+        assert not one.blocks()
 
 
 def test_several_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(morelinks, "WORTH", BLOCK)
-    monkeypatch.setattr(morelinks, "DISTANT", 0.0)
+    monkeypatch.setattr(link_pool, "WORTH", BLOCK)
+    monkeypatch.setattr(link_pool, "DISTANT", 0.0)
     for direction in ("put", "get"):
         with way(tmp_path, direction) as going:
             going.source.write_bytes(random.Random(1).randbytes(100 * BLOCK))
@@ -289,7 +289,7 @@ def test_several_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
             going.carry()
             assert going.landed()
             pids = [stream.pid for stream in going.streams]
-            assert len(pids) == 1 + morelinks.MOST
+            assert len(pids) == 1 + link_pool.MOST
             assert sum(s.passed > BOOT + 3 * BLOCK for s in going.streams) > 1
         for pid in pids:
             with pytest.raises(ProcessLookupError):
@@ -300,8 +300,8 @@ def test_several_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 def test_no_more_links_than_the_host_grants(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(morelinks, "WORTH", BLOCK)
-    monkeypatch.setattr(morelinks, "DISTANT", 0.0)
+    monkeypatch.setattr(link_pool, "WORTH", BLOCK)
+    monkeypatch.setattr(link_pool, "DISTANT", 0.0)
     with way(tmp_path, "put") as going:
         asked: list[int] = []
 
@@ -319,9 +319,9 @@ def test_no_more_links_than_the_host_grants(
 
 
 def test_an_additional_link_that_breaks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(morelinks, "WORTH", BLOCK)
-    monkeypatch.setattr(morelinks, "DISTANT", 0.0)
-    monkeypatch.setattr(morelinks, "MOST", 1)
+    monkeypatch.setattr(link_pool, "WORTH", BLOCK)
+    monkeypatch.setattr(link_pool, "DISTANT", 0.0)
+    monkeypatch.setattr(link_pool, "MOST", 1)
     with way(tmp_path, "put", float("inf"), 1.5 * BLOCK) as going:
         going.source.write_bytes(random.Random(1).randbytes(50 * BLOCK))
         going.streams[0].on_write = slowly(0.005)
@@ -337,7 +337,7 @@ def test_full_disk_there(tmp_path: Path) -> None:
         with pytest.raises(StorageError, match=r"here: the host's disk is full.*target"):
             going.carry()
         assert not list(going.target.parent.iterdir())
-        assert going.session.call("rpc.ping")
+        assert going.session.call(rpc.ping)
 
 
 def test_full_disk_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -353,7 +353,7 @@ def test_full_disk_here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None
             going.session.put(tmp_path / "none", "x")
         with pytest.raises(RemoteError, match="FileNotFoundError"):
             going.session.get(str(tmp_path / "none"), tmp_path / "target")
-        assert going.session.call("rpc.ping")
+        assert going.session.call(rpc.ping)
 
 
 @BOTH
@@ -365,7 +365,7 @@ def test_interrupt_leaves_the_part_and_no_process(tmp_path: Path, direction: str
     with way(tmp_path, direction) as going:
         with pytest.raises(KeyboardInterrupt):
             going.carry(interrupt)
-        assert len(going.parts()) == 1
+        assert len(going.blocks()) == 1
     assert going.streams[0]._process.returncode is not None
     with way(tmp_path, direction) as going:
         going.carry()
@@ -422,16 +422,16 @@ class FakeFeed(rpc.Feed):
 def test_receive_and_land(tmp_path: Path) -> None:
     target = str(tmp_path / "deep" / "file")
     digest = hashlib.sha256(b"abcdef").hexdigest()
-    assert parts.receive(FakeFeed(b"d", b"ef"), target, "k" * 12, 3)
-    assert parts.land(target, "k" * 12, 6, digest) != digest
-    assert parts.receive(FakeFeed(b"abc"), target, "k" * 12, 0)
-    assert list(parts.digests(target, 3, 9, "k" * 12)) == [
+    assert blocks.receive(FakeFeed(b"d", b"ef"), target, "k" * 12, 3)
+    assert blocks.land(target, "k" * 12, 6, digest) != digest
+    assert blocks.receive(FakeFeed(b"abc"), target, "k" * 12, 0)
+    assert list(blocks.digests(target, 3, 9, "k" * 12)) == [
         f"{zlib.crc32(data):08x}" for data in (b"abc", b"def")
     ]
-    assert parts.land(target, "k" * 12, 6, digest) == digest
+    assert blocks.land(target, "k" * 12, 6, digest) == digest
     assert Path(target).read_bytes() == b"abcdef"
-    assert parts.land(target, "k" * 12, 6, digest) == digest, "twice does no harm"
-    assert parts.land(str(tmp_path / "none"), "k" * 12, 6, digest) == ""
+    assert blocks.land(target, "k" * 12, 6, digest) == digest, "twice does no harm"
+    assert blocks.land(str(tmp_path / "none"), "k" * 12, 6, digest) == ""
     assert [path.name for path in (tmp_path / "deep").iterdir()] == ["file"]
 
 
@@ -439,13 +439,13 @@ def test_a_part_that_another_controller_took_and_began_anew(tmp_path: Path) -> N
     """Only what is on the disk lands, never what this Python believes to have written."""
     target, key = str(tmp_path / "file"), "k" * 12
     digest = hashlib.sha256(b"abcdef").hexdigest()
-    assert parts.receive(FakeFeed(b"abc"), target, key, 0)
+    assert blocks.receive(FakeFeed(b"abc"), target, key, 0)
     (tmp_path / f"file.{key}.part").unlink()
-    assert parts.receive(FakeFeed(b"def"), target, key, 3)
-    assert parts.land(target, key, 6, digest) != digest
+    assert blocks.receive(FakeFeed(b"def"), target, key, 3)
+    assert blocks.land(target, key, 6, digest) != digest
     assert not (tmp_path / "file").exists()
-    assert parts.receive(FakeFeed(b"abc"), target, key, 0)
-    assert parts.land(target, key, 6, digest) == digest
+    assert blocks.receive(FakeFeed(b"abc"), target, key, 0)
+    assert blocks.land(target, key, 6, digest) == digest
 
 
 @pytest.mark.parametrize("packed", [True, False])
@@ -453,7 +453,7 @@ def test_receive_refuses_damage(tmp_path: Path, packed: bool) -> None:
     target = tmp_path / "file"
     target.write_text("old")
     feed = FakeFeed(b"abc", digest="0" * 64)
-    assert not parts.receive(feed, str(target), "k", 0, packed=packed, whole=True)
+    assert not blocks.receive(feed, str(target), "k", 0, packed=packed, whole=True)
     assert target.read_text() == "old"
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
@@ -464,19 +464,19 @@ def test_receive_writes_nothing_when_the_sender_goes(tmp_path: Path) -> None:
             raise EOFError
 
     with pytest.raises(ConnectionAbortedError):
-        parts.receive(rpc.Feed(Gone()), str(tmp_path / "file"), "k", 0)
+        blocks.receive(rpc.Feed(Gone()), str(tmp_path / "file"), "k", 0)
     assert not list(tmp_path.iterdir())
 
 
 @given(st.binary(max_size=5000))
 def test_packing(data: bytes) -> None:
-    assert parts.unpack(parts.pack(data)) == data
-    for wrong in (data, parts.pack(data)[:-1]):
+    assert blocks.unpack(blocks.pack(data)) == data
+    for wrong in (data, blocks.pack(data)[:-1]):
         if wrong[:1] != b"x":
             with pytest.raises(ValueError, match="packed piece"):
-                parts.unpack(wrong)
+                blocks.unpack(wrong)
 
 
 def test_a_bomb_is_refused() -> None:
     with pytest.raises(ValueError, match="too large"):
-        parts.unpack(parts.pack(bytes(200 * MB)))
+        blocks.unpack(blocks.pack(bytes(200 * MB)))

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pipelines.errors import ConfigError
-from pipelines.plan.recipes import load_recipe
+from pipelines.recipe.load import load_recipe
 from pipelines.stages.test import suite_files
 
 BARE = load_recipe("flash-attn").model_copy(update={"smoke": ""})

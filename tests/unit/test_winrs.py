@@ -22,8 +22,8 @@ from winrm.exceptions import (
 )
 
 from pipelines.errors import AuthError, ConfigError, HostError
-from pipelines.hosts.transports import signins, winrs, winrs_http
-from pipelines.hosts.transports.winrs import SEND_LIMIT, Endpoint, WinRSStream
+from pipelines.session.transports import signins, winrs, winrs_http
+from pipelines.session.transports.winrs import SEND_LIMIT, Endpoint, WinRSStream
 
 
 class Secret:

@@ -20,9 +20,7 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
-from pipelines.config import WinRMHost
 from pipelines.errors import AuthError, HostError
-from pipelines.hosts.channel import bootstrap_command, open_session
 from pipelines.hosts.sandbox.wsman import (
     DropConnectionError,
     WsmanServer,
@@ -30,9 +28,12 @@ from pipelines.hosts.sandbox.wsman import (
     write_credentials,
 )
 from pipelines.hosts.sandbox.wsman.auth import Acceptor, Step
-from pipelines.hosts.transports import signins, winrs_http
-from pipelines.hosts.transports.winrs import Endpoint, WinRSStream
-from pipelines.hosts.winrm import WindowsHost
+from pipelines.hosts.winrm.config import WinRMHost
+from pipelines.hosts.winrm.host import WindowsHost
+from pipelines.remote import facts, files, rpc
+from pipelines.session.channel import bootstrap_command, open_session
+from pipelines.session.transports import signins, winrs_http
+from pipelines.session.transports.winrs import Endpoint, WinRSStream
 
 COMMAND = bootstrap_command(sys.executable)
 
@@ -109,10 +110,10 @@ def test_calls_and_files(server: WsmanServer, tmp_path: Path) -> None:
     data = os.urandom(3_000_000)
     (tmp_path / "source").write_bytes(data)
     with open_session(stream(server), name="host") as session:
-        assert session.call("facts.facts")["executable"] == sys.executable
+        assert session.call(facts.facts)["executable"] == sys.executable
         session.put(tmp_path / "source", str(tmp_path / "there"))
         session.get(str(tmp_path / "there"), tmp_path / "back")
-        pid = session.call("facts.facts")["pid"]
+        pid = session.call(facts.facts)["pid"]
         started = time.monotonic()
     assert time.monotonic() - started < 2
     assert (tmp_path / "back").read_bytes() == data
@@ -125,7 +126,7 @@ def test_over_https(server: WsmanServer) -> None:
     place: Path = server.place  # type: ignore[attr-defined]
     endpoint = Endpoint(server.https_url, "builder", PASSWORD, ca=place / "cert.pem")
     with open_session(WinRSStream(endpoint, COMMAND), name="host") as session:
-        assert session.call("rpc.ping")
+        assert session.call(rpc.ping)
     with pytest.raises(HostError, match=r"certificate of .* is not trusted"):
         WinRSStream(Endpoint(server.https_url, "builder", PASSWORD), COMMAND)
 
@@ -153,7 +154,7 @@ def test_cut_connections(
         stream(server), name="host", reconnect=lambda: stream(server), pauses=(0.0, 0.5)
     ) as session:
         setattr(faults, knob, action)
-        tail = session.call("files.read_tail", path=str(tmp_path / "source"), limit=1_000_000)
+        tail = session.call(files.read_tail, path=str(tmp_path / "source"), limit=1_000_000)
         assert tail == (tmp_path / "source").read_bytes()[-1_000_000:]
     assert getattr(faults, knob) == "", "the fault was never met"
 
@@ -161,10 +162,10 @@ def test_cut_connections(
 def test_shell_that_went_away(server: WsmanServer) -> None:
     opened = stream(server)
     with open_session(opened, name="host", reconnect=lambda: stream(server)) as session:
-        session.call("rpc.ping")
+        session.call(rpc.ping)
         opened._connect().close_shell(opened._shell)
         time.sleep(0.2)
-        assert session.call("rpc.ping")
+        assert session.call(rpc.ping)
 
 
 # -- who the host is -------------------------------------------------------------------------------
@@ -201,7 +202,7 @@ def test_pinned_certificate(server: WsmanServer, steps: Steps) -> None:
     pin: str = server.pin  # type: ignore[attr-defined]
     endpoint = Endpoint(server.https_url or "", "builder", PASSWORD, pin=pin)
     with open_session(WinRSStream(endpoint, COMMAND), name="host") as session:
-        assert session.call("rpc.ping")
+        assert session.call(rpc.ping)
     assert Step.ACCEPTED in steps.seen
 
 
@@ -438,7 +439,7 @@ def test_password_rotated_in_mid_run(
     def use(session: object) -> None:
         for _ in range(3):
             try:
-                session.call("rpc.ping")  # type: ignore[attr-defined]
+                session.call(rpc.ping)  # type: ignore[attr-defined]
             except HostError as error:
                 errors.append(error)
 
@@ -454,7 +455,7 @@ def test_password_rotated_in_mid_run(
         assert [error for error in errors if isinstance(error, AuthError)]
         assert 1 <= steps.refused <= 2
         monkeypatch.setenv("LAB_PASSWORD", "new-password")
-        assert all(session.call("rpc.ping") for session in sessions), "asked for anew"
+        assert all(session.call(rpc.ping) for session in sessions), "asked for anew"
         assert steps.refused <= 2
     finally:
         write_credentials(place / "users", "builder", PASSWORD.get_secret_value())

@@ -23,12 +23,13 @@ import yaml
 from invoke.parser import Parser
 
 import tasks
-from pipelines.config import ROOT, load_config
+from pipelines.config import load_config
 from pipelines.errors import TimeUpError
-from pipelines.plan.resources import load_resources
+from pipelines.paths import PACKAGE
+from pipelines.provisioning.resources import load_resources
 from pipelines.toolchain.lock import default_cache
 
-GITHUB = ROOT / ".github"
+GITHUB = PACKAGE.parent / ".github"
 WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
 ACTIONS = sorted((GITHUB / "actions").glob("*/action.yml"))
 FILES = [*WORKFLOWS, *ACTIONS]
@@ -95,7 +96,7 @@ def test_every_action_is_pinned_by_commit_with_its_version() -> None:
             if "uses:" not in line:
                 continue
             if own := OWN.search(line):
-                assert (ROOT / own["path"]).exists(), line
+                assert (PACKAGE.parent / own["path"]).exists(), line
                 continue
             pin = PIN.search(line)
             assert pin, f"{path.name}: {line.strip()}"
@@ -162,7 +163,7 @@ def test_calls_fit_what_is_called() -> None:
         if "uses" not in job:
             continue
         count += 1
-        called = read(ROOT / job["uses"].removeprefix("$/"))["on"]["workflow_call"]
+        called = read(PACKAGE.parent / job["uses"].removeprefix("$/"))["on"]["workflow_call"]
         inputs, given = called["inputs"], job.get("with", {})
         assert given.keys() <= inputs.keys(), f"{file}:{name}"
         assert {n for n, i in inputs.items() if i.get("required")} <= given.keys(), f"{file}:{name}"
@@ -220,7 +221,7 @@ def test_what_is_handed_over_is_what_is_awaited() -> None:
 
 
 def test_docs_name_every_input() -> None:
-    said = (ROOT / "docs/github-actions.md").read_text("utf-8")
+    said = (PACKAGE.parent / "docs/github-actions.md").read_text("utf-8")
     for name in (
         *WHEELS["on"]["workflow_call"]["inputs"],
         *WHEELS["on"]["workflow_call"]["secrets"],
@@ -233,14 +234,16 @@ def test_docs_name_every_input() -> None:
 
 
 def test_ci_types_what_there_is() -> None:
-    targets = set(re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text("utf-8"), re.M))
+    targets = set(
+        re.findall(r"^([a-z-]+):", (PACKAGE.parent / "Makefile").read_text("utf-8"), re.M)
+    )
     for _, found in steps():
         for word in re.findall(r"\bmake ([\w-]+)", found.get("run", "")):
             assert word in targets
         for word in re.findall(
             r"(?:^|\s)((?:scripts|\.github/scripts|tests)/[\w./-]+)", found.get("run", "")
         ):
-            assert (ROOT / word).exists(), word
+            assert (PACKAGE.parent / word).exists(), word
 
 
 # -- the commands ---------------------------------------------------------------------------------
@@ -366,7 +369,7 @@ def test_a_hostile_input_stays_one_word(shell: Shell) -> None:
 @needs_bash
 def test_plan_and_the_cells_of_it(shell: Shell) -> None:
     """The real ``invoke plan``: it prints every key that the workflows take of a cell."""
-    shell.program("invoke", f'cd {ROOT} && exec {sys.executable} -m invoke "$@"')
+    shell.program("invoke", f'cd {PACKAGE.parent} && exec {sys.executable} -m invoke "$@"')
     env = {"RECIPE": "flash-attn", "PYTHON": "3.11,3.12", "TORCH": "2.8", "CUDA": "12.8"}
     env |= {"VERSION": "", "ARCHS": "", "SELECT": "cp312-*", "WCW_CONFIG": ".github/runner.yaml"}
     code, said = shell.run(step(WHEELS, "plan", "Plan")["run"], **env)

@@ -15,21 +15,22 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any
 
-from pipelines.config import ROOT, SandboxHost
 from pipelines.errors import ConfigError, HostError
-from pipelines.hostconfig import Existing
-from pipelines.hosts.base import Capabilities, Events, Session
+from pipelines.evidence import Evidence
+from pipelines.hosts.base import Capabilities, Host, Lifecycle, Opening
 from pipelines.hosts.sandbox import image
-from pipelines.hosts.sandbox.wine import Prefix
-from pipelines.hosts.sessions import over_winrs
-from pipelines.hosts.transports import winrs
-from pipelines.toolchain.lock import Cache
+from pipelines.hosts.sandbox.config import SandboxHost
+from pipelines.hosts.sandbox.wine import Prefix, find_wine
+from pipelines.paths import PACKAGE, home
+from pipelines.session.base import Session
+from pipelines.session.channel import over_winrs
+from pipelines.session.transports import winrs
 
 _START_TIMEOUT = 60.0
 _STOP_TIMEOUT = 30.0
@@ -49,27 +50,17 @@ class Secret:
         return "Secret(***)"
 
 
-class Sandbox:
+class Sandbox(Host):
     """One sandbox; implements :class:`pipelines.hosts.base.Host`."""
 
-    capabilities = Capabilities(windows=True, msvc=False, gpu=False, publishable=False)
-    evidence = "B"
-    existing: Existing | None = None
+    capabilities = Capabilities(
+        windows=True, msvc=False, gpu=False, publishable=False, emulated=True
+    )
+    evidence = Evidence.BINARIES
 
-    def __init__(
-        self,
-        name: str,
-        config: SandboxHost,
-        *,
-        python: str,
-        cache: Cache,
-        events: Events,
-        remember: Callable[[str], str] = str,
-    ) -> None:
-        """``remember`` is given every secret, so that it can be kept out of what is printed.
-
-        Raises :class:`ConfigError` for a Python of which the lock has no headers.
-        """
+    def __init__(self, name: str, config: SandboxHost, given: Opening) -> None:
+        """Raises :class:`ConfigError` for a Python of which the lock has no headers."""
+        cache, python = given.cache, given.python
         marked = image.headers_of("")
         known = [name.removeprefix(marked) for name in cache.lock.tools if name.startswith(marked)]
         if python not in known:
@@ -80,22 +71,18 @@ class Sandbox:
         self.name = name
         self.config = config
         self.python = python
+        self.executable = rf"C:\Python{python.replace('.', '')}\python.exe"
         self.cache = cache
-        self.events = events
-        self.remember = remember
+        self.events = given.events
+        self.remember = given.remember
         base = Path(config.home) if config.home else Path(".sandbox") / name
-        self.home = (ROOT / base).with_name(f"{base.name}-py{python}")
+        self.home = (home() / base).with_name(f"{base.name}-py{python}")
         self._tied: subprocess.Popen[bytes] | None = None
 
     @property
     def run(self) -> Path:
         """The directory of a running sandbox's state."""
         return self.home / "run"
-
-    @property
-    def executable(self) -> str:
-        """The Python to start on the host."""
-        return rf"C:\Python{self.python.replace('.', '')}\python.exe"
 
     # -- state ---------------------------------------------------------------------------------
 
@@ -116,6 +103,17 @@ class Sandbox:
             return "absent"
         whole = (self.home / "prefix" / image.SEAL).is_file()
         return "stopped" if whole and not (self.run / "in-use").exists() else "broken"
+
+    @property
+    def lifecycle(self) -> Lifecycle:
+        """Itself: it is made, started and removed from here."""
+        return self
+
+    def describe(self) -> str:
+        """Its state in a line, and where it is."""
+        if state := self.state():
+            return f"running, process {state['pid']}: {state['https']} and {state['http']}"
+        return f"{self.status()}  {self.home}"
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -162,7 +160,7 @@ class Sandbox:
             log = (self.run / "daemon.log").open("w+b")
             process = subprocess.Popen(
                 [*arguments, *(["--tied"] if tied else [])],
-                cwd=ROOT,
+                cwd=PACKAGE.parent,
                 stdin=subprocess.PIPE if tied else subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
@@ -231,6 +229,10 @@ class Sandbox:
             ca=self.run / "cert.pem" if self.config.listener == "https" else None,
             message_encryption="always" if self.config.listener == "http" else "auto",
         )
+
+    def emulator(self) -> str:
+        """The version of Wine here; :class:`SetupError` when it is missing."""
+        return find_wine().version
 
     def connect(self) -> Session:
         """Start the sandbox if need be and open a session."""

@@ -20,11 +20,11 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from pipelines.errors import SetupError, StorageError
+from pipelines.files import DISK_ERRNOS
 from pipelines.hosts.sandbox import toolset
 from pipelines.hosts.sandbox.pe import align_sections
 from pipelines.hosts.sandbox.wine import Prefix, find_wine
 from pipelines.toolchain.lock import Cache
-from pipelines.toolchain.sources import DISK_ERRNOS
 
 SEAL = "sealed.json"
 Step = Callable[[str], object]

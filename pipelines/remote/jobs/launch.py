@@ -20,7 +20,7 @@ import zipfile
 from collections.abc import Callable
 from typing import Any
 
-from .. import compilecache, folders, locks, scheduler
+from .. import compilecache, locks, protected_dirs, scheduler
 from ..rpc import idempotent
 from . import store
 
@@ -52,7 +52,7 @@ def start(
     them on.
     """
     folder = store.place(directory)
-    folders.make(folder)
+    protected_dirs.make(folder)
     with locks.claim(folder / store.STARTING, _TURN) as mine:
         if not mine:
             raise RuntimeError(f"somebody else has been starting it for {_TURN:.0f} s")

@@ -11,7 +11,7 @@ import threading
 import time
 from typing import Any
 
-from .. import locks, power, process, rpc
+from .. import locks, process, reboot, rpc
 from . import store
 
 #: Seconds within which a cancelled function must have ended by itself.
@@ -44,7 +44,7 @@ def _run(folder: pathlib.Path, started: dict[str, Any]) -> int:
     (folder / "reserve").write_bytes(bytes(_RESERVE))
     identity = ""
     with contextlib.suppress(OSError):
-        identity = power.boot_identity()
+        identity = reboot.boot_identity()
     told = {**started, "pid": os.getpid(), "started": time.time()}
     store.write(folder / store.STATE, {**told, "boot": identity})
     ending = _Ending(folder, attempt)

@@ -17,9 +17,9 @@ import zipfile
 from collections.abc import Iterator
 from typing import IO, Any
 
-from .. import folders
+from .. import protected_dirs
 from ..files import remove_tree, writing
-from ..members import member_parts, refusal
+from ..safe_paths import member_parts, refusal
 from . import RefusedError
 
 _LIST = ".archives.json"
@@ -101,7 +101,7 @@ def _unpack(archive: pathlib.Path, target: pathlib.Path, strip: str) -> None:
         parts = member_parts(name[len(prefix) :].replace("\\", "/"), archive.name)
         path = target.joinpath(*parts)
         if path.parent not in made:
-            folders.make(path.parent)
+            protected_dirs.make(path.parent)
             made.add(path.parent)
         with writing(str(path)), path.open("wb") as sink:
             shutil.copyfileobj(source, sink, 1 << 20)

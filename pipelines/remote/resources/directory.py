@@ -6,7 +6,7 @@ import os
 import pathlib
 from typing import Any
 
-from .. import folders
+from .. import protected_dirs
 from . import RefusedError
 
 
@@ -29,7 +29,7 @@ def apply(spec: dict[str, Any]) -> None:
     """Make it, and what is above it; a file of that name is not ours to remove."""
     path = pathlib.Path(spec["path"])
     try:
-        folders.make(path)
+        protected_dirs.make(path)
     except FileExistsError:
         raise RefusedError(
             f"{path} is a file, a directory is wanted", advice="Move it away on the host."

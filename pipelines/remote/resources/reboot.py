@@ -11,7 +11,7 @@ import os
 import pathlib
 from typing import Any
 
-from .. import power
+from .. import reboot
 from . import RefusedError
 
 
@@ -21,7 +21,7 @@ def ask(marker: str, reason: str) -> None:
     path = pathlib.Path(marker)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f"{path.name}.part")
-    part.write_text(json.dumps({"boot": power.boot_identity(), "reasons": reasons}), "utf-8")
+    part.write_text(json.dumps({"boot": reboot.boot_identity(), "reasons": reasons}), "utf-8")
     os.replace(part, path)  # noqa: PTH105 - replaces on Windows too
 
 
@@ -29,7 +29,7 @@ def asked(marker: str) -> list[str]:
     """The reasons that were given since Windows started."""
     try:
         found = json.loads(pathlib.Path(marker).read_text("utf-8"))
-        current = found["boot"] == power.boot_identity()
+        current = found["boot"] == reboot.boot_identity()
         return [str(reason) for reason in found["reasons"]] if current else []
     except (OSError, ValueError, KeyError, TypeError):
         return []
@@ -42,7 +42,7 @@ def check(spec: dict[str, Any]) -> dict[str, Any]:
     a host must not restart each time it is provisioned.
     """
     reasons = asked(spec["marker"])
-    found = "; ".join([*reasons, *power.pending_reboot()])
+    found = "; ".join([*reasons, *reboot.pending_reboot()])
     return {"ok": not reasons, "found": found or "no restart pending"}
 
 

@@ -11,16 +11,7 @@ from . import faults, replies
 from .hooks import DropConnectionError, Hooks
 from .replies import COMMAND_RESOURCE, CONFIG_RESOURCE
 from .shells import Limits, Shell, ShellTable
-from .soap import (
-    NAMESPACES,
-    SHELL,
-    TRANSFER,
-    Request,
-    duration,
-    envelope,
-    fault_envelope,
-    parse,
-)
+from .soap import NAMESPACES, SHELL, TRANSFER, Request, duration, envelope, fault_envelope, parse
 
 if TYPE_CHECKING:
     from xml.etree.ElementTree import Element

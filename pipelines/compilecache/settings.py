@@ -1,0 +1,86 @@
+"""``compile_cache`` of ``pipeline.yaml``: where compiled units are kept between builds.
+
+No key here takes a password or a token. Those come from environment variables of the controller,
+which :mod:`pipelines.compilecache.spec` names.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BeforeValidator, Field, StringConstraints
+
+from pipelines.model import Model
+
+_Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]{0,62}$")]
+#: Below what all keys of one cache stand.
+Prefix = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._/-]{0,200}$")]
+# No user, no password, no query: all three can hold a secret.
+_Web = Annotated[str, StringConstraints(pattern=r"^https?://[^\s@?#]+$")]
+
+
+class NoCache(Model):
+    """Every unit is compiled anew; a build's own directory is kept all the same."""
+
+    kind: Literal["off"]
+
+
+class DiskCache(Model):
+    """On the host's own disk; also what a build falls back to when a remote one does not answer."""
+
+    kind: Literal["disk"] = "disk"
+    size_gib: Annotated[int, Field(ge=1, le=4096)] = 20
+    """What was used longest ago goes when there is more."""
+
+
+class S3Cache(Model):
+    """A bucket of S3, or of what speaks its protocol."""
+
+    kind: Literal["s3"]
+    bucket: _Word
+    region: _Word = "auto"
+    endpoint: _Web | None = None
+    """For services other than AWS."""
+    prefix: Prefix = ""
+    read_only: bool = False
+
+
+class RedisCache(Model):
+    """A Redis server; ``rediss://`` is TLS."""
+
+    kind: Literal["redis"]
+    endpoint: Annotated[str, StringConstraints(pattern=r"^(rediss?|tcp)://[^\s@?#]+$")]
+    prefix: Prefix = ""
+    read_only: bool = False
+
+
+class WebdavCache(Model):
+    """A WebDAV server."""
+
+    kind: Literal["webdav"]
+    endpoint: _Web
+    prefix: Prefix = ""
+    read_only: bool = False
+
+
+class GhaCache(Model):
+    """The cache of GitHub Actions; works within a workflow only."""
+
+    kind: Literal["gha"]
+    version: _Word = "wcw"
+    """Another value begins an empty cache."""
+    read_only: bool = False
+
+
+def _off(value: Any) -> Any:
+    """YAML reads an ``off`` without quotes as false."""
+    if isinstance(value, dict) and value.get("kind") is False:
+        return {**value, "kind": "off"}
+    return value
+
+
+CompileCache = Annotated[
+    DiskCache | NoCache | S3Cache | RedisCache | WebdavCache | GhaCache,
+    Field(discriminator="kind"),
+    BeforeValidator(_off),
+]

@@ -1,0 +1,49 @@
+"""Files on this machine: hashed, written whole or not at all, disk errors by their name."""
+
+from __future__ import annotations
+
+import errno
+import hashlib
+import os
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+from pipelines.errors import StorageError
+
+#: What the operating system says when a disk cannot take more.
+DISK_ERRNOS = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES})
+
+
+def sha256_of(path: Path) -> str:
+    """The sha256 of a file, in hex."""
+    with path.open("rb") as stream:
+        return hashlib.file_digest(stream, "sha256").hexdigest()
+
+
+@contextmanager
+def disk_errors(where: Path) -> Iterator[None]:
+    """Turn "no space" and its kin into :class:`StorageError` naming ``where``."""
+    try:
+        yield
+    except OSError as error:
+        if error.errno in DISK_ERRNOS:
+            raise StorageError(
+                f"cannot write to {where}: {error.strerror}",
+                advice="Free some space or name another directory: out in pipeline.yaml.",
+            ) from error
+        raise
+
+
+def write_atomic(path: Path, data: bytes) -> None:
+    """Write a file so that it is there whole or not at all."""
+    part = path.with_name(f".{path.name}.part")
+    with disk_errors(path.parent):
+        try:
+            with part.open("wb") as stream:
+                stream.write(data)
+                stream.flush()
+                os.fsync(stream.fileno())
+            part.replace(path)
+        finally:
+            part.unlink(missing_ok=True)

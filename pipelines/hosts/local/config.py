@@ -1,0 +1,36 @@
+"""``kind: local`` of ``pipeline.yaml``."""
+
+from __future__ import annotations
+
+import sys
+from typing import Literal
+
+from pipelines.hosts.base import Host, HostConfig, Opening
+
+
+class LocalHost(HostConfig):
+    """The machine that the pipeline itself runs on, Linux or Windows."""
+
+    kind: Literal["local"]
+    python: str | None = None
+    """A Python whose environment is used as it is: nothing is installed into it.
+
+    Without it the machine is made ready as any other Windows is, which only a Windows can be.
+    """
+    root: str | None = None
+    """Directory for builds and their cache; default below ``~/.cache``, on Windows ``C:\\wcw``."""
+    cuda: str | None = None
+    """Directory of the CUDA toolkit; default ``$CUDA_PATH``, ``$CUDA_HOME``, that of ``nvcc``."""
+    gpu: bool | None = None
+    """Whether it has a GPU; default whether there is an NVIDIA driver."""
+
+    @property
+    def windows(self) -> bool:
+        """What this machine is."""
+        return sys.platform == "win32"
+
+    def open(self, name: str, given: Opening) -> Host:
+        """Open this machine; :class:`ConfigError` when there is no such Python or toolkit."""
+        from pipelines.hosts.local.host import ThisMachine
+
+        return ThisMachine(name, self, events=given.events)

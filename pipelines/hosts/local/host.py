@@ -1,0 +1,123 @@
+"""The controller's own machine as a host: the Python is a child process.
+
+What GitHub's Windows runners and a GPU workstation use. With ``python`` in its configuration the
+environment of that Python is used as it is; without, a Windows is made ready as any other.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sys
+from pathlib import Path
+
+from pipelines.errors import ConfigError, HostError
+from pipelines.evidence import Evidence
+from pipelines.hosts.base import Capabilities, Events, Existing, Host, Silent
+from pipelines.hosts.local.config import LocalHost
+from pipelines.session.base import Session
+from pipelines.session.bootstrap import bootstrap_argv
+from pipelines.session.channel import open_session
+from pipelines.session.transports.popen import PopenStream
+
+WINDOWS = sys.platform == "win32"
+
+
+class ThisMachine(Host):
+    """Implements :class:`pipelines.hosts.base.Host` for the machine that the controller is."""
+
+    def __init__(self, name: str, config: LocalHost, *, events: Events | None = None) -> None:
+        """Raises :class:`ConfigError` when there is no such Python or toolkit."""
+        self.name = name
+        self.config = config
+        self.events = events or Silent()
+        if config.python is None:
+            if not WINDOWS:
+                raise ConfigError(
+                    f"host '{name}': python is missing: only a Windows can be made ready",
+                    advice="Name the Python of an environment to use as it is: python: /path/to/"
+                    "python3",
+                )
+            self.executable = sys.executable
+        else:
+            self.executable = self._python(config.python)
+            self.existing = Existing(
+                root=str(self._root()),
+                toolkit=str(self._toolkit() or ""),
+                sccache=shutil.which("sccache") or "",
+            )
+        gpu = has_driver() if config.gpu is None else config.gpu
+        self.evidence = Evidence.GPU if gpu and not WINDOWS else Evidence.WRITTEN
+        self.capabilities = Capabilities(
+            windows=WINDOWS,
+            msvc=WINDOWS,
+            gpu=gpu,
+            publishable=True,
+            toolkit=bool(self.existing and self.existing.toolkit),
+        )
+
+    def _python(self, text: str) -> str:
+        found = shutil.which(os.path.expandvars(Path(text).expanduser()))
+        if found is None:
+            raise ConfigError(
+                f"host '{self.name}': python: there is no program {text}",
+                advice="Give its whole path, such as /opt/conda/envs/torch/bin/python.",
+            )
+        # Not resolved: what a virtual environment's link points to does not know its packages.
+        return os.path.abspath(found)  # noqa: PTH100
+
+    def _root(self) -> Path:
+        if self.config.root:
+            return Path(os.path.expandvars(Path(self.config.root).expanduser())).absolute()
+        if WINDOWS:
+            return Path("C:/wcw")
+        base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+        return Path(base).expanduser() / "windows-cuda-wheels" / "local"
+
+    def _toolkit(self) -> Path | None:
+        nvcc = "nvcc.exe" if WINDOWS else "nvcc"
+        if self.config.cuda:
+            place = Path(os.path.expandvars(Path(self.config.cuda).expanduser()))
+            if not (place / "bin" / nvcc).is_file():
+                raise ConfigError(
+                    f"host '{self.name}': cuda: there is no {place / 'bin' / nvcc}",
+                    advice="Name the toolkit's directory, such as /usr/local/cuda.",
+                )
+            return place.absolute()
+        places = [Path(os.environ[n]) for n in ("CUDA_PATH", "CUDA_HOME") if os.environ.get(n)]
+        if found := shutil.which(nvcc):
+            places.append(Path(found).resolve().parents[1])
+        if not WINDOWS:
+            places.append(Path("/usr/local/cuda"))
+        return next((place for place in places if (place / "bin" / nvcc).is_file()), None)
+
+    def connect(self) -> Session:
+        """Start the Python and open a session with it; :class:`HostError` if it does not run."""
+
+        def stream() -> PopenStream:
+            try:
+                return PopenStream(bootstrap_argv(self.executable))
+            except OSError as error:
+                raise HostError(
+                    f"{self.name}: {self.executable} cannot be started: {error.strerror}",
+                    advice="Mend 'python' of this host in pipeline.yaml.",
+                ) from error
+
+        return open_session(stream(), name=self.name, reconnect=stream)
+
+    def restart(self, session: Session) -> Session:  # noqa: ARG002 - of the protocol
+        """Refused: it would end the controller as well."""
+        raise HostError(
+            f"{self.name} is this machine: it is not restarted from here",
+            advice="Restart it yourself, then run the same command again.",
+        )
+
+    def close(self) -> None:
+        """Nothing was started that outlives its session."""
+
+
+def has_driver() -> bool:
+    """Whether there is an NVIDIA driver; cheap, nothing of it is loaded."""
+    if WINDOWS:
+        return (Path(os.environ.get("SYSTEMROOT", "C:/Windows")) / "System32/nvcuda.dll").is_file()
+    return Path("/dev/nvidiactl").exists() or shutil.which("nvidia-smi") is not None

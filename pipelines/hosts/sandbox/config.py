@@ -1,0 +1,41 @@
+"""``kind: sandbox`` of ``pipeline.yaml``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from pipelines.hosts.base import Host, HostConfig, Kept, Opening
+from pipelines.toolchain.lock import Cache
+
+
+class SandboxHost(HostConfig):
+    """The embedded sandbox: genuine Windows tools under Wine, behind our own WinRM service."""
+
+    kind: Literal["sandbox"]
+    home: str | None = None
+    """Directory that holds it; default ``.sandbox/<name>``."""
+    http_port: Annotated[int, Field(ge=0, le=65535)] = 0
+    https_port: Annotated[int, Field(ge=0, le=65535)] = 0
+    """Ports on loopback; 0 takes a free one."""
+    listener: Literal["https", "http"] = "https"
+    """``http`` means NTLM with message encryption."""
+
+    def open(self, name: str, given: Opening) -> Host:
+        """The sandbox; :class:`ConfigError` for a Python of which the lock has no headers."""
+        from pipelines.hosts.sandbox.host import Sandbox
+
+        return Sandbox(name, self, given)
+
+    def kept(self, cache: Cache) -> Iterable[Kept]:
+        """Images, of which those of today's tools are useful."""
+        from pipelines.hosts.sandbox.image import image_key
+
+        folder = cache.root / "images"
+        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+            python = path.name.rpartition("-py")[2]
+            current = f"{image_key(cache, python)}-py{python}"
+            if path.is_dir():
+                yield Kept("sandbox images", path, path.name == current)

@@ -1,0 +1,297 @@
+r"""Puts the pinned Python on a Windows that has none, over WinRM alone.
+
+PowerShell is started with a constant command line, reads ``bootstrap.ps1`` and its parameters from
+its standard input, and then the payload, so that the host needs no internet::
+
+    here                                        there
+    powershell.exe ... -EncodedCommand LOADER
+    base64 of bootstrap.ps1                  ->
+    {"Target": "C:\\wcw\\python", ...}       ->
+                                             <- wcw-bootstrap {"state": "need"}   (or "present")
+    the zip file, as lines of base64         ->
+                                             <- wcw-bootstrap {"state": "installed", ...}
+
+What comes back is a host's word: bounded, parsed strictly, escaped before it is shown.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from pipelines.errors import (
+    ConfigError,
+    HostError,
+    PipelineError,
+    ProvisionError,
+    RemoteError,
+    StorageError,
+    TransferError,
+)
+from pipelines.hosts.winrm.payload import marker, payload
+from pipelines.hosttext import safe
+from pipelines.remote import files
+from pipelines.session.base import ByteStream, Progress, Session
+from pipelines.session.transports.winrs import Endpoint, WinRSStream
+from pipelines.toolchain.lock import Cache
+
+TARGET = r"C:\wcw\python"
+SEAL = "wcw-python.txt"
+_HERE = Path(__file__).parent
+_PREFIX = b"wcw-bootstrap "
+_TARGET = re.compile(r'[A-Za-z]:(?:\\[^\\/:*?"<>|\x00-\x1f]+)+')
+#: Raw bytes in a line of base64, and lines in one write: together less than one Send carries.
+_LINE = 48 * 1024
+_LINES = 5
+#: Bytes of an answer, and of anything else that is printed before it.
+_ANSWER_LIMIT = 16 * 1024
+_NOISE_LIMIT = 64 * 1024
+#: Seconds that an answer may still take after the connection broke in the other direction.
+_LAST_WORDS = 5.0
+
+
+class Answer(BaseModel):
+    """One line of ``bootstrap.ps1``."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
+
+    state: Literal["need", "present", "installed", "failed"]
+    kind: Literal["damaged", "denied", "disk-full", "busy", "foreign", "other"] = "other"
+    message: str = Field(default="", max_length=4000)
+    python: str = Field(default="", max_length=300)
+    version: str = Field(default="", max_length=40)
+    bits: int = 0
+
+
+def command_line() -> str:
+    """What starts PowerShell: the same characters every time, far below cmd's limit of 8191.
+
+    ``-InputFormat None`` keeps PowerShell itself from reading what the loader is to read, and
+    ``-OutputFormat Text`` keeps its errors from being XML.
+    """
+    lines = (line.strip() for line in (_HERE / "loader.ps1").read_text("ascii").splitlines())
+    loader = "\n".join(line for line in lines if line and not line.startswith("#"))
+    encoded = base64.b64encode(loader.encode("utf-16-le")).decode("ascii")
+    return (
+        "powershell.exe -NoLogo -NoProfile -NonInteractive -ExecutionPolicy Bypass "
+        f"-InputFormat None -OutputFormat Text -EncodedCommand {encoded}"
+    )
+
+
+def install_python(
+    endpoint: Endpoint,
+    cache: Cache,
+    *,
+    target: str = TARGET,
+    python: str = "3.11",
+    progress: Progress | None = None,
+    patience: float = 300.0,
+) -> str:
+    """Make sure that the pinned CPython is in ``target`` on the host; the path of its python.exe.
+
+    Nothing is sent when it is there already. ``progress`` is told bytes sent and in all;
+    ``patience`` is how many seconds PowerShell may be silent. Raises :class:`ConfigError` for a
+    ``target`` that is no absolute Windows path, ``AuthError`` and :class:`HostError` when the host
+    does not play its part, :class:`TransferError` when the payload arrived damaged,
+    :class:`StorageError` when a disk is full, :class:`ProvisionError` for what else was refused.
+    """
+    if not _TARGET.fullmatch(target):
+        raise ConfigError(
+            f"{target!r} is not an absolute path on a Windows host",
+            advice=f"Say, for example, {TARGET}.",
+        )
+    with payload(cache, python) as parcel:
+        told = {
+            "Target": target,
+            "Marker": marker(cache, python),
+            "Digest": parcel.sha256,
+            "Size": parcel.size,
+            "Unpacked": parcel.unpacked,
+        }
+        stream = WinRSStream(endpoint, command_line())
+        try:
+            answer = _converse(stream, told, parcel.file, progress, patience)
+        finally:
+            stream.kill()
+    return _accept(endpoint, answer, target, cache.lock.tool(f"cpython-{python}").version)
+
+
+def is_outdated(
+    session: Session, cache: Cache, *, target: str = TARGET, python: str = "3.11"
+) -> bool:
+    """Whether ``target`` holds a Python that we put there from another pin than today's.
+
+    One without our marker is somebody else's, and none of our business.
+    """
+    try:
+        found = session.call(files.read_tail, path=f"{target}\\{SEAL}", limit=200)
+    except RemoteError:
+        return False
+    return bytes(found).strip() != marker(cache, python).encode()
+
+
+def _converse(
+    stream: ByteStream,
+    told: dict[str, Any],
+    file: IO[bytes],
+    progress: Progress | None,
+    patience: float,
+) -> Answer:
+    script = base64.b64encode((_HERE / "bootstrap.ps1").read_bytes())
+    question = script + b"\n" + json.dumps(told).encode("ascii") + b"\n"
+    listening = _Listener(stream)
+    answer = listening.wait(patience, _write(stream, [question]))
+    if answer.state != "need":
+        return answer
+    listening = _Listener(stream)
+
+    def pieces() -> Iterator[bytes]:
+        sent = 0
+        for text, size in _as_lines(file):
+            if listening.done.is_set():
+                return
+            yield text
+            sent += size
+            if progress is not None:
+                progress(sent, told["Size"])
+
+    return listening.wait(patience, _write(stream, pieces()))
+
+
+def _write(stream: ByteStream, pieces: Iterable[bytes]) -> ConnectionError | None:
+    """Write all of it; what broke the connection meanwhile, for the far side may say more."""
+    try:
+        for piece in pieces:
+            stream.write(piece)
+    except ConnectionError as error:
+        return error
+    return None
+
+
+def _as_lines(file: IO[bytes]) -> Iterator[tuple[bytes, int]]:
+    """Several lines of base64 at a time, with the number of bytes in them."""
+    while block := file.read(_LINE * _LINES):
+        pieces = (block[start : start + _LINE] for start in range(0, len(block), _LINE))
+        yield b"".join(base64.b64encode(piece) + b"\n" for piece in pieces), len(block)
+
+
+class _Listener:
+    """Waits for one answer in a thread of its own: reads of a stream have no time-out."""
+
+    def __init__(self, stream: ByteStream) -> None:
+        self.stream = stream
+        self.done = threading.Event()
+        self._answer: Answer | None = None
+        self._error: BaseException | None = None
+        threading.Thread(target=self._listen, name="bootstrap-answer", daemon=True).start()
+
+    def _listen(self) -> None:
+        try:
+            self._answer = _read_answer(self.stream)
+        except BaseException as error:  # noqa: BLE001, RUF100 - raised by wait()
+            self._error = error
+        finally:
+            self.done.set()
+
+    def wait(self, seconds: float, lost: ConnectionError | None) -> Answer:
+        """The answer; once the way there is ``lost``, only what is on its way back counts."""
+        if not self.done.wait(min(seconds, _LAST_WORDS) if lost else seconds):
+            if lost:
+                raise HostError(
+                    f"{self.stream.remoteaddress}: the connection was lost while Python was sent: "
+                    f"{lost}",
+                    advice="Run the same command again; nothing was left half-done.",
+                ) from lost
+            raise HostError(
+                f"{self.stream.remoteaddress}: no answer from PowerShell within {seconds:g} s",
+                advice="Is the host overloaded, or does a virus scanner hold PowerShell back?",
+            )
+        if self._answer is None:
+            if isinstance(self._error, PipelineError):
+                raise self._error
+            raise HostError(
+                f"{self.stream.remoteaddress}: PowerShell went away without an answer: "
+                f"{safe(str(self._error), 1500)}",
+                advice="Run the same command again; nothing was left half-done. A policy of the "
+                "host (AppLocker, constrained language mode) may forbid the script.",
+            )
+        return self._answer
+
+
+def _read_answer(stream: ByteStream) -> Answer:
+    noise = bytearray()
+    while True:
+        line = bytearray()
+        while not line.endswith(b"\n"):
+            line += stream.read(1)
+            if len(line) > _ANSWER_LIMIT:
+                raise _nonsense(stream, bytes(line))
+        # Anything may come first on its line: a byte order mark, or what AutoRun of cmd prints.
+        _, found, said = bytes(line).partition(_PREFIX)
+        if found:
+            try:
+                return Answer.model_validate_json(said)
+            except ValidationError:
+                raise _nonsense(stream, bytes(line)) from None
+        noise += line
+        if len(noise) > _NOISE_LIMIT:
+            raise _nonsense(stream, bytes(noise))
+
+
+def _nonsense(stream: ByteStream, said: bytes) -> HostError:
+    return HostError(
+        f"{stream.remoteaddress}: expected an answer of bootstrap.ps1, got "
+        f"{safe(said[:200].decode('utf-8', 'replace'))!r}",
+        advice="Is 'powershell.exe' on the host's PATH really PowerShell 5.1 or newer?",
+    )
+
+
+def _accept(endpoint: Endpoint, answer: Answer, target: str, version: str) -> str:
+    """The path of the Python that the host says it has, if it is the one that was wanted."""
+    if answer.state == "failed":
+        raise _failure(endpoint, answer, target)
+    wanted = f"{target}\\python.exe"
+    if answer.python.casefold() != wanted.casefold() or answer.bits != 64:  # noqa: PLR2004
+        raise HostError(
+            f"{endpoint.url}: the host answered {answer.state!r} with Python "
+            f"{safe(answer.version)!r}, {answer.bits} bits, at {safe(answer.python)!r}; expected "
+            f"{wanted}",
+            advice="The host is not to be trusted with a build.",
+        )
+    if answer.version != version:
+        raise ProvisionError(
+            f"{endpoint.url}: {wanted} is Python {safe(answer.version)}, {version} is pinned",
+            advice="The version in toolchain.lock.yaml and the file it pins do not agree.",
+        )
+    return wanted
+
+
+def _failure(endpoint: Endpoint, answer: Answer, target: str) -> PipelineError:
+    said = safe(answer.message, 800)
+    where = f"{endpoint.url}: cannot put Python into {target}"
+    if answer.kind == "disk-full":
+        return StorageError(
+            f"{where}: the host's disk is full: {said}",
+            advice="Free 100 MiB there, or give the host's 'python' another drive.",
+        )
+    if answer.kind == "damaged":
+        return TransferError(
+            f"{where}: it arrived damaged and was removed: {said}",
+            advice="Run the same command again; should it happen twice, suspect network or memory.",
+        )
+    advice = {
+        "denied": "The user that signs in must be an administrator of the host.",
+        "busy": "Something uses it: a running build, or another controller that does the same. "
+        "Run the same command again once that has ended.",
+        "foreign": "Empty that directory, or give the host's 'python' another path in "
+        "pipeline.yaml.",
+        "other": "Mend that on the host, then run the same command again.",
+    }[answer.kind]
+    return ProvisionError(f"{where}: {said}", advice=advice)

@@ -1,0 +1,175 @@
+"""Restarts a host and waits until it is back, however long it refuses connections.
+
+That it answers proves nothing: Windows goes on answering for a while after it was asked. Its boot
+identity must have changed, and then it must answer twice in a row.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any
+
+from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_delay
+from tenacity.wait import wait_base, wait_exponential, wait_random
+
+from pipelines.errors import AuthError, HostError, RemoteError
+from pipelines.hosttext import safe
+from pipelines.remote import reboot
+from pipelines.session.base import Item, Session
+
+#: Seconds between attempts: 1, 2, 4, 8, 12, 12 ... and up to one more, so that many controllers
+#: do not knock at the same moment.
+PAUSES: wait_base = wait_exponential(max=12) + wait_random(0, 1)
+#: A booting host may refuse a sign-in that it will accept; many refusals lock an account.
+SIGN_INS = 3
+#: Seconds between the two answers that prove it is back.
+SETTLE = 0.5
+
+_SCHEDULED, _UNDER_WAY, _NONE_SCHEDULED, _DENIED = 1190, 1115, 1116, 5
+
+
+class _SameBootError(HostError):
+    """The host answers, and runs since before it was asked to restart."""
+
+
+def reboot_and_wait(
+    connect: Callable[[], Session],
+    session: Session,
+    *,
+    timeout: float = 600.0,
+    reason: str = "restart asked for by the build pipeline",
+    command: Sequence[str] = (),
+    abort_command: Sequence[str] = (),
+    identity: str = "",
+    pauses: wait_base = PAUSES,
+    progress: Callable[[str], object] | None = None,
+) -> Session:
+    """Restart the host of ``session`` and return a new session, made by ``connect``.
+
+    ``session`` is closed. ``progress`` is told, for example, "rebooting, 40 s". No attempt begins
+    after ``timeout`` seconds, each may take as long as ``connect`` does. ``command``,
+    ``abort_command`` and ``identity`` (a file) stand in for shutdown.exe and the kernel's boot
+    time. Raises :class:`HostError` when the host refuses, did not go down or did not come back,
+    and ``AuthError`` when it keeps refusing the sign-in.
+    """
+    with contextlib.closing(session):
+        before = session.call(reboot.boot_identity, path=identity)
+        _ask(session, reason, list(command), list(abort_command))
+    return _Wait(connect, before, identity, progress).until(timeout, pauses)
+
+
+def _once(answers: Iterator[Item]) -> Item:
+    """The first of a stream. Not a call: that would get a lost connection back."""
+    for answer in answers:
+        return answer
+    raise HostError("no answer to the wish to restart")
+
+
+def _ask(session: Session, reason: str, command: list[str], abort_command: list[str]) -> None:
+    """Have the restart begin; a connection that breaks meanwhile is a good sign, not an error."""
+    try:
+        done = _once(session.stream(reboot.reboot, command=command, reason=reason))
+        if done["code"] == _SCHEDULED:  # somebody's, perhaps for tomorrow
+            called_off = _once(session.stream(reboot.abort, command=abort_command))
+            if called_off["code"] not in (0, _NONE_SCHEDULED, _UNDER_WAY):
+                raise _refusal("a scheduled restart could not be called off", called_off)
+            done = _once(session.stream(reboot.reboot, command=command, reason=reason))
+    except RemoteError as error:
+        raise HostError(
+            f"the host cannot be restarted: {error.message}",
+            advice="Restart it by hand, then run the same command again.",
+        ) from error
+    except (_RefusedError, AuthError):
+        raise
+    except HostError:
+        return
+    if done["code"] not in (0, _UNDER_WAY):
+        raise _refusal("the host refused to restart", done)
+
+
+class _RefusedError(HostError):
+    """shutdown.exe said no."""
+
+
+def _refusal(what: str, done: dict[str, Any]) -> _RefusedError:
+    advice = "Restart it by hand, then run the same command again."
+    if done["code"] == _DENIED:
+        advice = "The user that signs in must be allowed to shut down the system, also remotely."
+    return _RefusedError(
+        f"{what}: exit code {done['code']}: {safe(str(done['said']), 300) or 'no message'}",
+        advice=advice,
+    )
+
+
+class _Wait:
+    """Knocks until the host is back, each time with a session of its own."""
+
+    def __init__(
+        self,
+        connect: Callable[[], Session],
+        before: str,
+        identity: str,
+        progress: Callable[[str], object] | None,
+    ) -> None:
+        self.connect = connect
+        self.before = before
+        self.identity = identity
+        self.progress = progress
+        self.began = time.monotonic()
+        self.sign_ins = 0
+
+    def until(self, timeout: float, pauses: wait_base) -> Session:
+        knocks = Retrying(
+            stop=stop_before_delay(timeout),
+            wait=pauses,
+            retry=retry_if_exception(self._again),
+            before_sleep=self._tell,
+            reraise=True,
+        )
+        try:
+            return knocks(self._knock)
+        except AuthError:
+            raise
+        except _SameBootError as error:
+            raise HostError(
+                f"the host answers, but has not restarted within {timeout:g} s",
+                advice="Something holds it back: somebody called it off, or updates are being "
+                "installed. Restart it by hand, then run the same command again.",
+            ) from error
+        except (HostError, RemoteError) as error:
+            raise HostError(
+                f"the host was restarted and did not come back within {timeout:g} s; the last "
+                f"attempt: {error.message}",
+                advice="Look at its console. Once it is up, run the same command again.",
+            ) from error
+
+    def _again(self, error: BaseException) -> bool:
+        if isinstance(error, AuthError):
+            self.sign_ins += 1
+            return self.sign_ins < SIGN_INS
+        return isinstance(error, HostError | RemoteError)
+
+    def _tell(self, _: RetryCallState) -> None:
+        if self.progress is not None:
+            self.progress(f"rebooting, {time.monotonic() - self.began:.0f} s")
+
+    def _knock(self) -> Session:
+        session = self.connect()
+        try:
+            self._prove(session)
+        except BaseException:
+            session.close()
+            raise
+        return session
+
+    def _prove(self, session: Session) -> None:
+        """Raise unless the host was restarted and answers twice."""
+        answers = set()
+        for answer in session.stream(reboot.identities, path=self.identity, pause=SETTLE):
+            if answer == self.before:
+                raise _SameBootError("the host has not restarted yet")
+            answers.add(str(answer))
+        if len(answers) != 1:
+            raise HostError("the host restarts once more")

@@ -1,0 +1,129 @@
+"""Wheels that are to be had: listed from a directory or a simple index, fetched and verified."""
+
+from __future__ import annotations
+
+import os
+import re
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.errors import AuditError, ConfigError, LockError
+from pipelines.files import sha256_of
+from pipelines.toolchain.lock import Cache, Tool, obtain
+from pipelines.toolchain.sources import Source
+
+_SUMS = "SHA256SUMS"
+_DIGEST = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Offer:
+    """A wheel that is to be had: its file name, where it is, its sha256 where that is stated."""
+
+    file: str
+    place: str
+    """A path, or a URL."""
+    sha256: str | None = None
+    size: int | None = None
+
+    @property
+    def path(self) -> Path | None:
+        """The file, if it is one here."""
+        return None if "://" in self.place else Path(self.place)
+
+
+def offers_of(place: str, project: str, *, offline: bool = False) -> list[Offer]:
+    """The wheels at ``place``: a directory (with SHA256SUMS, if it has one) or a simple index.
+
+    ``offline``: an index is not asked, and has none. Raises :class:`ConfigError` when it is neither
+    or cannot be read.
+    """
+    if re.match(r"https?://", place):
+        return [] if offline else _index(place, project)
+    folder = Path(place).expanduser()
+    try:
+        sums = _sums(folder / _SUMS)
+        return [
+            Offer(path.name, str(path), sums.get(path.name), path.stat().st_size)
+            for path in sorted(folder.iterdir())
+            if path.suffix == ".whl"
+        ]
+    except OSError as error:
+        raise ConfigError(
+            f"no wheels can be read in {place}: {error.strerror}",
+            advice="Mend 'prebuilt' in the recipe: a directory, or the URL of a simple index.",
+        ) from None
+
+
+def _sums(path: Path) -> dict[str, str]:
+    """``sha256sum``'s own format."""
+    if not path.is_file():
+        return {}
+    rows = (line.split(maxsplit=1) for line in path.read_text("utf-8").splitlines())
+    return {
+        row[1].lstrip("*"): row[0] for row in rows if len(row) > 1 and _DIGEST.fullmatch(row[0])
+    }
+
+
+def _index(url: str, project: str) -> list[Offer]:
+    from pypi_simple import NoSuchProjectError, PyPISimple, UnsupportedContentTypeError
+    from requests import RequestException
+
+    from pipelines.toolchain.sources import _session
+
+    if not url.startswith("https://"):
+        raise ConfigError(f"{url} is not https", advice="Only indexes behind TLS are asked.")
+    try:
+        with PyPISimple(url, session=_session()) as client:
+            page = client.get_project_page(project, timeout=(15, 60))
+    except NoSuchProjectError:
+        return []
+    except (RequestException, UnsupportedContentTypeError, ValueError) as error:
+        raise ConfigError(
+            f"{url} cannot be read as a simple index: {error}", advice="Mend 'prebuilt'."
+        ) from None
+    found = []
+    for package in page.packages:
+        if package.filename.endswith(".whl") and not package.is_yanked:
+            digest = (package.digests or {}).get("sha256")
+            found.append(Offer(package.filename, package.url, digest, package.size))
+    return found
+
+
+def obtain_offer(offer: Offer, cache: Cache) -> Path:
+    """The wheel on this machine, fetched into the verified cache when it is remote.
+
+    Raises :class:`AuditError` when its index states no sha256: there is nothing to verify it by;
+    :class:`LockError` when it cannot be had or has another one.
+    """
+    if offer.path is not None:
+        return offer.path
+    digest = offer.sha256
+    if not digest:
+        raise AuditError(
+            f"{offer.file}: its index states no sha256",
+            advice="Download it yourself, put it into a directory, and name that directory.",
+        )
+    path = cache.place(offer.file, digest)
+
+    def keep(part: Path, source: Source) -> None:
+        if (found := sha256_of(part)) != digest:
+            raise LockError(f"{source.file} has sha256 {found}, stated is {digest}")
+        part.replace(path)
+
+    if not path.is_file():
+        if cache.offline:
+            raise LockError(
+                f"{offer.file} is not here, and nothing is fetched",
+                advice="Leave --offline out, or name a directory that has it under 'prebuilt'.",
+            )
+        if not offer.place.startswith("https://"):
+            raise AuditError(
+                f"{offer.file}: its index points to {offer.place[:200]}, which is not https",
+                advice="Download it yourself, put it into a directory, and name that directory.",
+            )
+        source = Source(file=offer.file, url=offer.place.partition("#")[0], size=offer.size)
+        part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
+        obtain(offer.file, Tool(version="prebuilt", sources=(source,)), part, keep)
+    return path

@@ -1,0 +1,293 @@
+"""Wheels that others have built: found by what their names say, believed after a look inside.
+
+What :mod:`.candidates` lists is looked at here. One fits when its tags, version, torch
+and CUDA are those of the cell; it is used only after its sha256, its RECORD and the device code
+inside it have been checked, for a wheel for the wrong torch or GPU imports well enough to be
+believed.
+"""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from email.parser import HeaderParser
+from pathlib import Path
+from typing import Literal
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.tags import Tag, compatible_tags, cpython_tags, platform_tags
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
+from packaging.version import InvalidVersion, Version
+
+from pipelines.architectures.archs import ArchList
+from pipelines.errors import AuditError, ConfigError
+from pipelines.files import sha256_of
+from pipelines.matrix.judge import Cell
+from pipelines.prebuilt.candidates import Offer, offers_of
+from pipelines.recipe.archmap import numbers
+from pipelines.recipe.model import Recipe, Strategy
+from pipelines.wheels.checks import Check, gate
+from pipelines.wheels.metadata import WheelFacts, inspect
+
+#: What a Windows host takes; see :func:`platforms_of` for others.
+WINDOWS = ("win_amd64",)
+_PLAIN = re.compile(r"\w[\w.+!-]*", re.ASCII)
+_CUDA = re.compile(r"cu(\d{2,4})(?!\d)")
+_TORCH = re.compile(r"(?:torch|pt)(\d+\.\d+(?:\.\d+)?)")
+_SMALL = 1 << 20
+
+
+@dataclass(frozen=True)
+class Match:
+    """The offers that fit, the best first, and why the others do not: file name -> reason."""
+
+    offers: tuple[Offer, ...]
+    refused: dict[str, str]
+
+    @property
+    def offer(self) -> Offer | None:
+        """The best one."""
+        return next(iter(self.offers), None)
+
+
+@dataclass(frozen=True)
+class Decision:
+    """What is done for a cell: build it, take ``offer``, or skip it; ``why`` is for people."""
+
+    action: Literal["build", "prebuilt", "skip"]
+    why: str
+    offer: Offer | None = None
+    others: tuple[Offer, ...] = ()
+    """Those that are looked into when ``offer`` turns out to be another than it says."""
+
+
+def platforms_of(*, windows: bool) -> tuple[str, ...]:
+    """Platform tags of a host; one that is no Windows is this machine, and takes what it takes."""
+    return WINDOWS if windows else tuple(platform_tags())
+
+
+def match(
+    recipe: Recipe, cell: Cell, offers: Iterable[Offer], platforms: Sequence[str] = WINDOWS
+) -> Match:
+    """Those of ``offers`` that fit ``cell``, by tag, then by what states torch and CUDA."""
+    tags = wheel_tags(cell.python, platforms)
+    refused: dict[str, str] = {}
+    fitting: list[tuple[tuple[int, int], Offer]] = []
+    for offer in offers:
+        reason, rank = _fits(recipe, cell, offer, tags)
+        if reason:
+            refused[offer.file] = reason
+        else:
+            fitting.append((rank, offer))
+    fitting.sort(key=lambda item: item[0])
+    return Match(tuple(offer for _, offer in fitting), refused)
+
+
+def wheel_tags(python: str, platforms: Sequence[str] = WINDOWS) -> dict[Tag, int]:
+    """Every tag that a Python takes there, with its rank, the most special first."""
+    major, minor = (int(part) for part in python.split("."))
+    interpreter = f"cp{major}{minor}"
+    tags = [
+        *cpython_tags((major, minor), abis=[interpreter], platforms=platforms),
+        *compatible_tags((major, minor), interpreter=interpreter, platforms=platforms),
+    ]
+    return {tag: rank for rank, tag in enumerate(tags)}
+
+
+def _fits(
+    recipe: Recipe, cell: Cell, offer: Offer, tags: dict[Tag, int]
+) -> tuple[str, tuple[int, int]]:
+    """Why not (empty if it fits), and the rank of a tag and of how much the name says."""
+    nothing = (0, 0)
+    if not _PLAIN.fullmatch(offer.file):  # it becomes a file of ours
+        return "its name has characters that no wheel's has", nothing
+    try:
+        name, version, _, found = parse_wheel_filename(offer.file)
+    except InvalidWheelFilename:
+        return "its name is not a wheel's", nothing
+    if name != canonicalize_name(recipe.distribution):
+        return f"it is {name}", nothing
+    try:
+        wanted = Version(recipe.version)
+    except InvalidVersion:
+        wanted = None
+    if wanted is not None and version.public != wanted.public:
+        return f"version {version.public}, {wanted.public} is wanted", nothing
+    rank = min((tags[tag] for tag in found if tag in tags), default=None)
+    if rank is None:
+        return f"tags {', '.join(sorted(map(str, found)))}", nothing
+    wrong, vague = _states(version.local or "", cell)
+    return wrong, (rank, vague)
+
+
+def _states(local: str, cell: Cell) -> tuple[str, int]:
+    """What a local version says against ``cell``, and how much it leaves open."""
+    cuda, torch = _CUDA.search(local), _TORCH.search(local)
+    if cuda and not _same_cuda(cuda[1], cell.cuda):
+        return f"CUDA {cuda[1]}, {cell.cuda} is wanted", 0
+    if torch and cell.torch and torch[1].split(".")[:2] != cell.torch.split(".")[:2]:
+        return f"torch {torch[1]}, {cell.torch} is wanted", 0
+    return "", (not torch) + (not cuda)
+
+
+def _same_cuda(stated: str, wanted: str) -> bool:
+    """``128`` is 12.8; ``12`` and ``13`` state the major version alone."""
+    plain = wanted.replace(".", "")
+    return stated == (wanted.partition(".")[0] if len(stated) == 2 else plain)  # noqa: PLR2004
+
+
+def unstated(offer: Offer, cell: Cell) -> list[str]:
+    """Of torch and CUDA, what the wheel's name leaves open and nothing else has shown."""
+    local = parse_wheel_filename(offer.file)[1].local or ""
+    return [
+        name
+        for name, said, asked in (
+            ("torch", _TORCH.search(local), cell.torch),
+            ("CUDA", _CUDA.search(local), cell.cuda),
+        )
+        if asked and not said
+    ]
+
+
+def decide(
+    recipe: Recipe,
+    cell: Cell,
+    *,
+    strategy: Strategy | None = None,
+    places: Sequence[str] = (),
+    platforms: Sequence[str] = WINDOWS,
+    look: Callable[[str, str], list[Offer]] = offers_of,
+) -> Decision:
+    """What the strategy means for ``cell``; ``places`` come before the recipe's own.
+
+    Raises :class:`ConfigError` with ``prebuilt`` when nothing fits, naming what was refused.
+    """
+    chosen = strategy or recipe.strategy
+    if chosen == "skip":
+        return Decision("skip", recipe.skip or "skipped, as asked for")
+    if chosen == "build":
+        return Decision("build", "strategy: build")
+    if recipe.kind != "wheel":
+        raise ConfigError(
+            f"{recipe.name}: strategy: {chosen}: only wheels are to be had prebuilt",
+            advice="strategy: build; its kernels are kept and restored in seconds.",
+        )
+    where = (*places, *recipe.prebuilt)
+    refused: dict[str, str] = {}
+    fitting: list[tuple[str, Offer]] = []
+    for place in where:
+        found = match(recipe, cell, look(place, recipe.distribution), platforms)
+        fitting += [(place, offer) for offer in found.offers]
+        refused |= found.refused
+    if fitting:
+        (place, offer), *others = fitting
+        rest = tuple(other for _, other in others)
+        return Decision("prebuilt", f"{offer.file} from {place}", offer, rest)
+    reasons = "; ".join(f"{file}: {why}" for file, why in list(refused.items())[:5]) or "no wheels"
+    if chosen == "prebuilt-then-build":
+        return Decision("build", f"nothing prebuilt fits {cell.id}: {reasons}")
+    raise ConfigError(
+        f"nothing prebuilt fits {cell.id}: {reasons}",
+        advice="Build it (strategy: build), or name another place under 'prebuilt'.",
+    )
+
+
+def verify_wheel(
+    path: Path, offer: Offer, cell: Cell, platforms: Sequence[str] = WINDOWS
+) -> WheelFacts:
+    """The facts of a wheel that may be used for ``cell``; :class:`AuditError` says why not."""
+    facts, checks = examine(path, offer, cell, platforms)
+    if wrong := [check for check in checks if not check.ok]:
+        raise _no(
+            offer,
+            "; ".join(
+                f"{c.name}: {c.detail or f'found {c.found}, wanted {c.wanted}'}" for c in wrong
+            ),
+        )
+    return facts
+
+
+def examine(
+    path: Path, offer: Offer, cell: Cell, platforms: Sequence[str] = WINDOWS
+) -> tuple[WheelFacts, list[Check]]:
+    """The facts of a wheel and every check on them.
+
+    The stated sha256, RECORD, names, tags, on Windows x64 and PyInit, whole device code, code for
+    every architecture that was asked for, and that its METADATA takes this torch. Raises
+    :class:`AuditError` for a file that is no wheel.
+    """
+    found = sha256_of(path)
+    if offer.sha256 and found != offer.sha256:
+        detail = f"its sha256 is {found}, {offer.sha256} is stated"
+        raise _no(offer, detail)  # nothing in it is worth a look
+    facts = inspect(path)
+    own = {tag.rsplit("-", 1)[-1] for tag in facts.tags}
+    platform = next((name for name in platforms if name in own), platforms[0])
+    checks = [
+        Check("sha256", True, found, offer.sha256 or "none is stated"),
+        *gate(facts, ArchList(()), platform=platform),
+    ]
+    lacking = uncovered(facts, cell.archs)
+    checks.append(
+        Check(
+            "runs on what was asked for",
+            not lacking,
+            f"no code for {', '.join(lacking)}" if lacking else "code for each",
+            str(cell.archs),
+            f"a container has no code for {', '.join(lacking)}" if lacking else "",
+        )
+    )
+    requirement = _torch_requirement(path, facts) if cell.torch else None
+    if requirement is not None:
+        release = cell.torch if cell.torch.count(".") > 1 else f"{cell.torch}.0"
+        fits = requirement.specifier.contains(release, prereleases=True)
+        detail = "" if fits else f"it requires {requirement}, torch {cell.torch} is wanted"
+        checks.append(Check("torch", fits, str(requirement), cell.torch, detail))
+    return facts, checks
+
+
+def uncovered(facts: WheelFacts, archs: ArchList) -> list[str]:
+    """Of the architectures asked for, those that some container of device code cannot serve.
+
+    Machine code serves newer GPUs of its own major version (80 runs on 89), PTX every newer one.
+    Architectures with PTX alone are not asked about: they stand for GPUs of no name.
+    """
+    units = [unit for binary in facts.extensions for unit in binary.inventory.containers]
+    lacking = []
+    for arch, number in zip(archs.sass, numbers(archs.sass), strict=True):
+        for unit in units:
+            machine = any(_runs(code, number) for code in unit.sass)
+            if not machine and not any(p.isdigit() and int(p) <= number for p in unit.ptx):
+                lacking.append(arch)
+                break
+    return lacking
+
+
+def _runs(code: str, number: int) -> bool:
+    """Whether machine code runs on a GPU; an ``a`` target on that very one only."""
+    own = int(code.rstrip("af"))
+    return own == number or (not code.endswith("a") and own // 10 == number // 10 and own < number)
+
+
+def _torch_requirement(path: Path, facts: WheelFacts) -> Requirement | None:
+    name = f"{facts.dist_info}/METADATA"
+    # inspect has looked at every member's name and size.
+    with zipfile.ZipFile(path) as archive, archive.open(name) as stream:
+        headers = HeaderParser().parsestr(stream.read(_SMALL).decode("utf-8", "replace"))
+    for line in headers.get_all("Requires-Dist", []):
+        try:
+            requirement = Requirement(line)
+        except InvalidRequirement:
+            continue
+        if canonicalize_name(requirement.name) == "torch" and requirement.marker is None:
+            return requirement
+    return None
+
+
+def _no(offer: Offer, why: str) -> AuditError:
+    return AuditError(
+        f"{offer.file} is not used: {why}",
+        advice="Take another wheel, or build it: strategy: prebuilt-then-build.",
+    )

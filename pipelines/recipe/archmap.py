@@ -1,0 +1,203 @@
+"""From the architectures a user asks for to what a package understands, as data of its recipe.
+
+Packages differ: some read a variable of their own, some know a closed list and ignore the rest in
+silence, some hard-wire what they compile. ``translate`` gives the variables to set, and the
+architectures that will really be inside, which the audit then looks for.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from typing import Annotated, Literal
+
+from packaging.specifiers import SpecifierSet
+from pydantic import AfterValidator, Field, StringConstraints
+
+from pipelines.architectures.archs import KNOWN, ArchList, capability, join
+from pipelines.errors import ConfigError
+from pipelines.model import Model
+from pipelines.versions import Range
+
+
+def _known(arch: str) -> str:
+    if arch not in KNOWN:
+        raise ValueError("no architecture that any CUDA release compiles for")
+    return arch
+
+
+Arch = Annotated[str, AfterValidator(_known)]
+Variable = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]*$")]
+
+
+class _Map(Model):
+    least: Arch | None = None
+    """Older GPUs are refused: the package compiles, but has no code for them."""
+    why: str = ""
+    """What happens on older ones, one sentence."""
+    source: Annotated[str, StringConstraints(pattern=r"^https://\S+$")] | None = None
+
+
+class Plain(_Map):
+    """The package takes the list as it is, by {archs} in ``environment``; no PTX alone."""
+
+    kind: Literal["plain"] = "plain"
+
+
+class Torch(_Map):
+    """torch's own variable: ``8.0;9.0a;12.0+PTX``. No PTX alone, no family targets (``f``)."""
+
+    kind: Literal["torch"]
+
+
+class Listed(_Map):
+    """A variable with a closed list; whatever else is asked for goes through torch's variable.
+
+    torch adds its flags only when the package's own list gave none, so ``none`` must be a value
+    that the package takes for no architecture at all.
+    """
+
+    kind: Literal["listed"]
+    variable: Variable
+    understands: Annotated[dict[Arch, Range], Field(min_length=1)]
+    """Architecture -> CUDA releases with which it has an effect."""
+    none: Annotated[str, StringConstraints(min_length=1)]
+    always_ptx: bool = False
+    """Whether the package adds PTX of the newest by itself."""
+
+
+class Fixed(_Map):
+    """The package compiles these, whatever it is told; others are added on nvcc's own variable."""
+
+    kind: Literal["fixed"]
+    compiles: Annotated[dict[Arch, Range], Field(min_length=1)]
+
+
+class Single(_Map):
+    """One architecture a build, in a variable: ``89``. No PTX."""
+
+    kind: Literal["single"]
+    variable: Variable
+
+
+ArchMap = Annotated[Plain | Torch | Listed | Fixed | Single, Field(discriminator="kind")]
+
+
+@dataclass(frozen=True)
+class Translated:
+    """What to set, what comes of it, and what a person should know of the way there."""
+
+    text: str
+    """For {archs} in the recipe's environment."""
+    effective: ArchList
+    """What the wheel will have: at least what was asked for."""
+    variables: dict[str, str] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
+
+
+def translate(mapping: ArchMap, archs: ArchList, cuda: str, package: str) -> Translated:
+    """``archs`` as ``package`` understands them with CUDA ``cuda`` (``12.8``).
+
+    Raises :class:`ConfigError` for what it cannot be made to build, with the nearest that it can.
+    """
+    _least(mapping, archs, package)
+    if isinstance(mapping, Listed):
+        return _listed(mapping, archs, cuda)
+    if isinstance(mapping, Fixed):
+        return _fixed(mapping, archs, cuda, package)
+    if isinstance(mapping, Torch):
+        return Translated(str(archs), archs, {"TORCH_CUDA_ARCH_LIST": torch_list(archs)})
+    if isinstance(mapping, Single):
+        if len(archs.sass) != 1 or archs.ptx:
+            nearest = next(iter(archs.sass or archs.ptx))
+            raise ConfigError(
+                f"{package} is built for one architecture at a time, without PTX: not for {archs}",
+                advice=f"Ask for one of them: --archs {nearest}",
+            )
+        return Translated(archs.sass[0], archs, {mapping.variable: archs.sass[0]})
+    _no_ptx_alone(archs, package)
+    return Translated(str(archs), archs)
+
+
+def torch_list(archs: ArchList) -> str:
+    """``80;90a;120+PTX`` as TORCH_CUDA_ARCH_LIST has it: ``8.0;9.0a;12.0+PTX``."""
+    _no_ptx_alone(archs, "torch's TORCH_CUDA_ARCH_LIST")
+    for arch in archs.sass:
+        if arch.endswith("f"):
+            raise ConfigError(
+                f"torch's TORCH_CUDA_ARCH_LIST knows no family target {arch}",
+                advice=f"the nearest valid one is {arch[:-1]}",
+            )
+    return ";".join(
+        capability(arch) + arch.lstrip("0123456789") + ("+PTX" if arch in archs.ptx else "")
+        for arch in archs.sass
+    )
+
+
+def _least(mapping: ArchMap, archs: ArchList, package: str) -> None:
+    if mapping.least is None:
+        return
+    old = [a for a in (*archs.sass, *archs.ptx) if _number(a) < _number(mapping.least)]
+    if old:
+        where = f" ({mapping.source})" if mapping.source else ""
+        raise ConfigError(
+            f"{package} has no code for {', '.join(dict.fromkeys(old))}: {mapping.why}{where}",
+            advice=f"the nearest valid one is {mapping.least}",
+        )
+
+
+def _listed(mapping: Listed, archs: ArchList, cuda: str) -> Translated:
+    works = {a for a, range_ in mapping.understands.items() if _in(cuda, range_)}
+    newest = max(archs.sass, key=_number, default=None)
+    ptx_fits = archs.ptx == ((newest,) if mapping.always_ptx else ())
+    if {*archs.sass} <= works and archs.sass and ptx_fits:
+        text = ";".join(archs.sass)
+        return Translated(text, archs, {mapping.variable: text})
+    notes = []
+    if unknown := [arch for arch in archs.sass if arch not in works]:
+        notes.append(
+            f"{mapping.variable} does nothing for {', '.join(unknown)} with CUDA {cuda}: "
+            "the list goes by TORCH_CUDA_ARCH_LIST"
+        )
+    if not ptx_fits:
+        notes.append(f"{mapping.variable} cannot say which PTX: see TORCH_CUDA_ARCH_LIST")
+    variables = {mapping.variable: mapping.none, "TORCH_CUDA_ARCH_LIST": torch_list(archs)}
+    return Translated(mapping.none, archs, variables, tuple(notes))
+
+
+def _fixed(mapping: Fixed, archs: ArchList, cuda: str, package: str) -> Translated:
+    fixed = [a for a, range_ in mapping.compiles.items() if _in(cuda, range_)]
+    flags = [
+        f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in archs.sass if arch not in fixed
+    ]
+    flags += [f"-gencode=arch=compute_{arch},code=compute_{arch}" for arch in archs.ptx]
+    notes = []
+    if spare := [arch for arch in fixed if arch not in archs.sass]:
+        notes.append(f"{package} compiles {', '.join(spare)} as well, whatever it is told")
+    if flags:
+        notes.append(f"{package} has no setting for these: they go by NVCC_APPEND_FLAGS")
+    variables = {"NVCC_APPEND_FLAGS": " ".join(flags)} if flags else {}
+    effective = join(archs, ArchList(tuple(fixed)))
+    return Translated(str(effective), effective, variables, tuple(notes))
+
+
+def _no_ptx_alone(archs: ArchList, what: str) -> None:
+    for arch in archs.ptx:
+        if arch not in archs.sass:
+            raise ConfigError(
+                f"{what} cannot ask for PTX of {arch} without its machine code",
+                advice=f"the nearest valid one is {arch}+PTX",
+            )
+
+
+def _in(cuda: str, range_: str) -> bool:
+    return SpecifierSet(range_).contains(cuda)
+
+
+def _number(arch: str) -> int:
+    return int(arch.rstrip("af"))
+
+
+def numbers(archs: Iterable[str]) -> list[int]:
+    """``90a`` and its like as the number that GPUs report: 90."""
+    return [_number(arch) for arch in archs]

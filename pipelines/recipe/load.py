@@ -1,0 +1,151 @@
+"""Recipes as they are found: ``pipelines/recipes/<name>.yaml``, one version of it, flat.
+
+A file describes a package once, and below ``versions`` what differs from release to release; a
+key of a version replaces the package's, ``environment`` is merged.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+from packaging.specifiers import SpecifierSet
+from pydantic import TypeAdapter, ValidationError
+
+from pipelines.errors import ConfigError
+from pipelines.model import PythonVersion, explain, read_yaml, unknown
+from pipelines.recipe.model import Recipe
+
+RECIPES = Path(__file__).resolve().parent.parent / "recipes"
+
+
+_RELEASE = re.compile(r"\d+\.\d+")
+
+
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+
+
+def recipe_names(folder: Path = RECIPES) -> tuple[str, ...]:
+    """The recipes that there are."""
+    return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
+
+
+def load_recipe(name: str, folder: Path = RECIPES, *, version: str | None = None) -> Recipe:
+    """The recipe ``name`` in ``version``, or in its default one.
+
+    Raises :class:`ConfigError` when there is none or the file is wrong in any of its versions.
+    """
+    versions = load_versions(name, folder)
+    if version is None:
+        return next(iter(versions.values()))
+    if version not in versions:
+        raise unknown("version", version, filter(None, versions), f"recipe {name}")
+    return versions[version]
+
+
+def check_torch(recipe: Recipe, torch: str) -> None:
+    """Raise :class:`ConfigError` where torch was asked for and the package is built without."""
+    if recipe.torch is None:
+        raise ConfigError(
+            f"--torch {torch}: {recipe.name} is built without torch", advice="Leave it out."
+        )
+
+
+def for_cell(recipe: Recipe, *, cuda: str | None = None, torch: str | None = None) -> Recipe:
+    """``recipe`` built with these releases instead of its own defaults.
+
+    Raises :class:`ConfigError` for what the package does not work with; rules on what goes with
+    what are :mod:`pipelines.matrix.compat`'s.
+    """
+    if torch is not None:
+        check_torch(recipe, torch)
+    asked = {"cuda": cuda or recipe.cuda, "torch": torch or recipe.torch}
+    for name, value in asked.items():
+        range_ = getattr(recipe.supports, name)
+        if value is not None and not _RELEASE.fullmatch(value):
+            raise ConfigError(f"--{name} {value}: expected MAJOR.MINOR", advice="Such as 12.8.")
+        if value is not None and range_ and not SpecifierSet(range_).contains(value):
+            raise ConfigError(
+                f"--{name} {value}: {recipe.name} {recipe.version} works with {name} {range_}",
+                advice=f"Its default is {getattr(recipe, name)}; invoke plan shows what there is.",
+            )
+    return recipe.model_copy(update=asked)
+
+
+def load_versions(name: str, folder: Path = RECIPES) -> dict[str, Recipe]:
+    """Every version of the recipe, the default one first; one called ``""`` if it names none."""
+    path = folder / f"{name}.yaml"
+    if not _NAME.fullmatch(name) or not path.is_file():
+        raise unknown("recipe", name, recipe_names(folder), "pipelines/recipes")
+    text = read_yaml(path)
+    found = {}
+    for version, keys in _flat(path, text).items():
+        try:
+            found[version] = Recipe.model_validate(keys)
+        except ValidationError as error:
+            where = Path(f"{path}: versions.{version}") if version else path
+            raise ConfigError(
+                explain(where, error), advice="pipelines/recipes/schema.json says what may stand."
+            ) from None
+    made = next(iter(found.values()))
+    if made.name != name:
+        raise ConfigError(
+            f"{path}: name: is '{made.name}', expected '{name}'", advice="Rename one of them."
+        )
+    return found
+
+
+def _flat(path: Path, text: Any) -> dict[str, Any]:
+    """The keys of each version, with the package's filled in; the default version first."""
+    if not isinstance(text, dict) or "versions" not in text:
+        return {"": text}
+    common = {key: value for key, value in text.items() if key not in ("versions", "default")}
+    versions = text["versions"]
+    if not isinstance(versions, dict) or not versions or "version" in common:
+        raise ConfigError(
+            f"{path}: versions: expected one or more, and no 'version' beside them",
+            advice="Write: versions: {1.2.3: {source: ...}}, or leave it out.",
+        )
+    for version, keys in versions.items():
+        if not isinstance(version, str) or not isinstance(keys, dict):
+            raise ConfigError(
+                f"{path}: versions: {version}: expected a name in quotes and keys below it",
+                advice=f'Write: "{version}": {{source: ...}}',
+            )
+        if strange := sorted({*keys} - VARIES):
+            raise ConfigError(
+                f"{path}: versions.{version}: {strange[0]}: does not vary from version to version",
+                advice=f"These do: {', '.join(sorted(VARIES))}.",
+            )
+    first = text.get("default", next(iter(versions)))
+    if first not in versions:
+        raise unknown("default version", str(first), versions, str(path))
+    flat = {}
+    for version in (first, *(name for name in versions if name != first)):
+        keys = versions[version]
+        merged = {**common, **keys, "version": version}
+        if isinstance(common.get("environment"), dict) and isinstance(
+            keys.get("environment", {}), dict
+        ):
+            merged["environment"] = {**common["environment"], **keys.get("environment", {})}
+        flat[version] = merged
+    return flat
+
+
+#: Keys that a version may have.
+VARIES = frozenset(Recipe.model_fields) - {"name", "summary", "kind", "project", "version"}
+
+
+_python = TypeAdapter(PythonVersion)
+
+
+def check_python(version: str, recipe: Recipe) -> str:
+    """``version`` if the recipe supports it, else :class:`ConfigError`."""
+    try:
+        _python.validate_python(version)
+    except ValidationError:
+        raise ConfigError(f"--python {version}: expected MAJOR.MINOR", advice="Say 3.11.") from None
+    if recipe.pythons and version not in recipe.pythons:
+        raise unknown("Python", version, recipe.pythons, f"recipe {recipe.name}")
+    return version

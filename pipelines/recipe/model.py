@@ -1,0 +1,203 @@
+"""What can be built: ``pipelines/recipes/<name>.yaml`` as frozen models.
+
+A file describes a package once, and below ``versions`` what differs from release to release; a
+key of a version replaces the package's, ``environment`` is merged. :func:`load_recipe` gives one
+version, flat.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from typing import Annotated, Literal, Self
+
+from packaging.specifiers import SpecifierSet
+from pydantic import Field, StringConstraints, model_validator
+
+from pipelines.architectures import gpus
+from pipelines.architectures.archs import ArchList
+from pipelines.errors import ConfigError
+from pipelines.model import Model, Name, PythonVersion
+from pipelines.recipe.archmap import Arch, ArchMap, Plain, Variable, translate
+from pipelines.recipe.origin import FileSource, Inside, PathSource, Source
+from pipelines.versions import Range
+
+Release = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+$")]
+Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+Strategy = Literal["build", "prebuilt", "prebuilt-then-build", "skip"]
+
+_GROUPS = {"done", "total", "unit"}
+
+
+class Supports(Model):
+    """What the package itself says it works with."""
+
+    cuda: Range | None = None
+    torch: Range | None = None
+
+
+class Cost(Model):
+    """What compiling takes; the first of a recipe's whose CUDA fits counts."""
+
+    cuda: Range | None = None
+    units: Annotated[int, Field(gt=0)]
+    """Files that are compiled."""
+    unit_seconds: Annotated[float, Field(gt=0)]
+    """Seconds of one core for a unit and one architecture, on average."""
+    thread_gib: Annotated[float, Field(gt=0)]
+    """Memory of one compile thread at its peak; nvcc has one for each architecture at a time."""
+    nvcc_threads: Annotated[int, Field(ge=1)] | None = None
+    """What the package hard-wires; ``None`` when {threads} in ``environment`` says it."""
+    basis: Text
+    """Where the figures come from."""
+
+
+class Objects(Model):
+    """How the build names its objects, to know the longest path before there is one."""
+
+    relative: tuple[str, ...] = ()
+    """Globs of sources that setup.py names relative to the tree."""
+    absolute: tuple[str, ...] = ()
+    """Globs of those it names by absolute path: the root then stands in the object's path twice."""
+
+
+class Module(Model):
+    """An extension module that its setup.py builds for fewer architectures than it is asked for."""
+
+    files: Text
+    """Glob on its name within the wheel."""
+    only: Annotated[tuple[Arch, ...], Field(min_length=1)]
+    """The architectures that it can have."""
+
+
+class Library(Model):
+    """A cargo build's kernels as a library of their own, made first and kept under a key."""
+
+    sources: Annotated[tuple[str, ...], Field(min_length=1)]
+    """Globs of the kernels, below ``directory``."""
+    directory: Inside
+    flags: tuple[str, ...]
+    """nvcc's, as the crate's build script has them."""
+    names: Annotated[tuple[Text, ...], Field(min_length=1)]
+    """File names that the build script and the linker look for."""
+    variable: Variable
+    """Tells the build script where the library is."""
+
+
+class Recipe(Model):
+    """One version of a package: what to build and how."""
+
+    name: Name
+    summary: Text
+    kind: Literal["wheel", "cargo"]
+    licence: Text
+    version: str = ""
+    """As ``versions`` calls it; empty when the source tree says it."""
+    project: Name | None = None
+    """The distribution's name on an index; default the recipe's."""
+    strategy: Strategy = "build"
+    prebuilt: tuple[Text, ...] = ()
+    """Directories and simple indexes with wheels, in the order in which they are looked at."""
+    skip: str = ""
+    """With ``strategy: skip``: what is said, and what to use instead."""
+    source: Source
+    exclude: tuple[Text, ...] = ()
+    """Globs of the tree that the build does not need; they are not sent to the host."""
+    pythons: tuple[PythonVersion, ...] = ()
+    torch: Release | None = None
+    """The release it is built against by default; ``None`` for a package without torch."""
+    cuda: Release
+    supports: Supports = Supports()
+    archs: Text
+    """Default list, for example ``75;80;90+PTX``."""
+    arch_map: ArchMap = Plain()
+    environment: dict[Variable, str] = Field(default={})
+    """May use {archs}, {jobs}, {threads}, {version} and {local_version}."""
+    progress: str
+    """Regular expression on a log line with the groups done, total and unit."""
+    local_version: str = "cu{cuda}torch{torch}{stamp}"
+    """The wheel's, inside and in its name; see :mod:`pipelines.recipe.naming` for the fields."""
+    build_requires: tuple[str, ...]
+    test_requires: tuple[str, ...] = ()
+    """Tools of toolchain.lock.yaml that the build and the smoke test install."""
+    host_requires: tuple[str, ...] = ()
+    """Programs that the build starts, beyond the compiler."""
+    smoke: str = ""
+    """Folder of pipelines/smoke that is shipped to test the wheel; empty: none yet."""
+    verify: str = ""
+    """Python that shows on the host that the wheel loads, when there is no smoke suite."""
+    modules: tuple[Module, ...] = ()
+    """Those that have not every architecture; the audit asks of each what it can have."""
+    slow_first: tuple[Text, ...] = ()
+    """Globs on the names of torch extensions' sources: those that take longest, in that order."""
+    costs: tuple[Cost, ...] = ()
+    objects: Objects = Objects()
+    library: Library | None = None
+
+    @property
+    def distribution(self) -> str:
+        """Its name on an index."""
+        return self.project or self.name
+
+    def archs_of(self, module: str, archs: ArchList) -> tuple[str, ...]:
+        """What of ``archs`` the module of that name in the wheel is to have."""
+        for limited in self.modules:
+            if fnmatch.fnmatchcase(module, limited.files):
+                return tuple(arch for arch in archs.sass if arch in limited.only)
+        return archs.sass
+
+    def cost(self, cuda: str) -> Cost | None:
+        """What a build with CUDA ``cuda`` takes; ``None`` when nobody knows."""
+        for cost in self.costs:
+            if cost.cuda is None or SpecifierSet(cost.cuda).contains(cuda):
+                return cost
+        return None
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        if self.kind == "wheel" and not self.pythons:
+            raise ValueError("pythons: a wheel needs at least one")
+        if self.kind == "cargo" and (self.pythons or self.torch or not self.library):
+            raise ValueError("a cargo build has a library, and neither pythons nor torch")
+        if self.kind == "wheel" and self.library:
+            raise ValueError("library: only for kind: cargo")
+        if isinstance(self.source, PathSource) == bool(self.version):
+            raise ValueError("version: a directory here has none, every other source one")
+        if isinstance(self.source, FileSource) and not self.source.file.endswith(".tar.gz"):
+            raise ValueError("source: file: expected a .tar.gz")
+        return self
+
+    @model_validator(mode="after")
+    def _agrees(self) -> Self:
+        """Contradictions are found here, before anything is started."""
+        if (self.strategy == "skip") != bool(self.skip):
+            raise ValueError("strategy: skip needs 'skip', which says why and what to use instead")
+        if self.strategy in ("prebuilt", "prebuilt-then-build") and not self.prebuilt:
+            raise ValueError(
+                f"strategy: {self.strategy} needs 'prebuilt', where to look for wheels"
+            )
+        for name, value, range_ in (
+            ("cuda", self.cuda, self.supports.cuda),
+            ("torch", self.torch, self.supports.torch),
+        ):
+            if range_ and value is None:
+                raise ValueError(f"supports: {name}: {range_}, but there is no {name}")
+            if range_ and not SpecifierSet(range_).contains(str(value)):
+                raise ValueError(f"{name}: {value} is not in supports: {name}: {range_}")
+        if self.torch is None and "{torch}" in self.local_version:
+            raise ValueError("local_version: {torch} is used, but there is no torch")
+        return self
+
+    @model_validator(mode="after")
+    def _patterns(self) -> Self:
+        try:
+            found = re.compile(self.progress)
+        except re.error as error:
+            raise ValueError(f"progress: not a regular expression: {error}") from None
+        if lacking := sorted(_GROUPS - set(found.groupindex)):
+            raise ValueError(f"progress: without the group {', '.join(lacking)}")
+        try:
+            translate(self.arch_map, gpus.read(self.archs), self.cuda, self.name)
+        except ConfigError as error:
+            raise ValueError(f"archs: {error.message}; {error.advice}") from None
+        return self

@@ -1,0 +1,261 @@
+"""A recipe's source as one reproducible .tar.gz, wherever it comes from.
+
+Equal sources give equal bytes: the names are sorted, the times are one, the modes are one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fnmatch
+import gzip
+import hashlib
+import io
+import os
+import subprocess
+import tarfile
+import tempfile
+import threading
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from pipelines.errors import ConfigError, LockError, SetupError
+from pipelines.paths import PACKAGE, home
+from pipelines.recipe.model import Recipe
+from pipelines.recipe.origin import FileSource, GitSource, PathSource
+from pipelines.toolchain.lock import Cache, FetchProgress, Tool, verify
+from pipelines.toolchain.sources import Source
+
+#: 2024-01-01: sources get one time, so that equal trees are equal archives.
+EPOCH = 1704067200
+
+_IGNORED = frozenset({"build", "dist", "__pycache__", ".pytest_cache", ".git"})
+_PROJECT = ("pyproject.toml", "setup.py", "Cargo.toml")
+_MOST = 2 << 30  # bytes of a source tree
+_GIT_SECONDS = 1800
+
+Member = tuple[str, bytes]
+
+
+def source_tree(recipe: Recipe, cache: Cache, progress: FetchProgress | None = None) -> bytes:
+    """The source as .tar.gz, fetched and verified if need be, without what ``exclude`` names.
+
+    Raises :class:`LockError` when it cannot be had or is not what was pinned, and
+    :class:`ConfigError` when it is no source tree.
+    """
+    source = recipe.source
+    if isinstance(source, PathSource):
+        tree = directory_of(source)
+        return pack(_directory(tree), recipe.exclude, where=str(tree))
+    if isinstance(source, FileSource):
+        path = fetch_file(source, recipe, cache, progress)
+        return pack(_archive(path), recipe.exclude, where=source.file)
+    return _git_archive(source, recipe, cache).read_bytes()
+
+
+def directory_of(source: PathSource) -> Path:
+    """The directory on this machine: the project's own, or an example that the package brings."""
+    own = home() / source.path
+    shipped = PACKAGE / source.path
+    return shipped if not own.is_dir() and shipped.is_dir() else own
+
+
+def fetch_tree(recipe: Recipe, cache: Cache, progress: FetchProgress | None = None) -> None:
+    """Bring the source into the cache; what :func:`source_tree` raises."""
+    if isinstance(recipe.source, FileSource):
+        fetch_file(recipe.source, recipe, cache, progress)
+    elif not isinstance(recipe.source, PathSource):
+        _git_archive(recipe.source, recipe, cache)
+
+
+def _git_archive(source: GitSource, recipe: Recipe, cache: Cache) -> Path:
+    """The commit in the cache, packed as it is sent."""
+    path = cache.place(f"{recipe.name}-{source.commit[:12]}.tar.gz", _git_key(recipe, source))
+    if path.is_file():
+        return path
+    if cache.offline:
+        raise LockError(
+            f"{recipe.name} {recipe.version} is not here, and nothing is fetched: {path}",
+            advice="Build once without --offline, or bring that file there.",
+        )
+    made = pack(_commit(source), recipe.exclude, where=f"{source.git} {source.commit[:12]}")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
+    part.write_bytes(made)
+    part.replace(path)
+    return path
+
+
+def names_if_here(recipe: Recipe, cache: Cache) -> list[str] | None:
+    """The files of the tree without going to the network; ``None`` when it is not here yet."""
+    source = recipe.source
+    if isinstance(source, PathSource):
+        return [name for name, _ in _names(directory_of(source))]
+    if isinstance(source, FileSource):
+        found = _listed(cache.place(source.file, source.sha256))
+        return found and [_inside(name) for name in found]
+    return _listed(
+        cache.place(f"{recipe.name}-{source.commit[:12]}.tar.gz", _git_key(recipe, source))
+    )
+
+
+def _listed(path: Path) -> list[str] | None:
+    """The files in an archive of the cache. Kept beside it: unpacking thousands takes a second."""
+    if not path.is_file():
+        return None
+    beside = path.with_name(f"{path.name}.names")
+    if beside.is_file():
+        return beside.read_text("utf-8").splitlines()
+    with tarfile.open(path) as members:
+        names = [member.name for member in members if member.isfile()]
+    with contextlib.suppress(OSError):  # a cache that cannot be written is only slower
+        part = beside.with_name(f".{beside.name}.{os.getpid()}-{threading.get_ident()}.part")
+        part.write_text("\n".join(names), "utf-8")
+        part.replace(beside)
+    return names
+
+
+def fetch_file(
+    source: FileSource, recipe: Recipe, cache: Cache, progress: FetchProgress | None = None
+) -> Path:
+    """The pinned file in the cache; :class:`LockError` when its bytes are not the pinned ones."""
+    path = cache.place(source.file, source.sha256)
+
+    def keep(part: Path, origin: Source) -> None:
+        verify(part, origin)
+        part.replace(path)
+
+    if not (path.is_file() and path.stat().st_size == source.size):
+        tool = Tool(version=recipe.version, sources=(source,))
+        cache.obtain(recipe.name, tool, path, keep, progress)
+    return path
+
+
+def pack(members: Iterable[Member], exclude: Iterable[str] = (), *, where: str = "") -> bytes:
+    """A reproducible .tar.gz of ``members`` (name with ``/``, bytes), without what builds leave."""
+    globs = list(exclude)
+    kept = {
+        name: data
+        for name, data in members
+        if not _IGNORED & {*name.split("/")}
+        and not name.split("/")[0].endswith(".egg-info")
+        and not any(fnmatch.fnmatchcase(name, glob) for glob in globs)
+    }
+    if not any(name in kept for name in _PROJECT):
+        raise ConfigError(
+            f"{where} is no source tree: it has neither {', '.join(_PROJECT[:-1])} nor Cargo.toml",
+            advice="Mend source and exclude in the recipe.",
+        )
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
+        for name in sorted(kept, key=lambda name: name.split("/")):
+            info = tarfile.TarInfo(name)
+            info.size, info.mtime, info.mode = len(kept[name]), EPOCH, 0o644
+            try:
+                archive.addfile(info, io.BytesIO(kept[name]))
+            except ValueError:
+                raise ConfigError(
+                    f"{where}: {name[:80]}... is longer than an archive can say",
+                    advice="Leave that part of the tree out with 'exclude' in the recipe.",
+                ) from None
+    return gzip.compress(buffer.getvalue(), mtime=0)
+
+
+def _names(tree: Path) -> Iterator[tuple[str, Path]]:
+    """Files of a directory; a link must stay within it."""
+    home = tree.resolve()
+    for path in sorted(tree.rglob("*")):
+        if path.is_file():
+            if path.is_symlink() and not path.resolve().is_relative_to(home):
+                raise ConfigError(f"{path} is a link out of the tree", advice="Copy the file.")
+            yield path.relative_to(tree).as_posix(), path
+
+
+def _directory(tree: Path) -> Iterator[Member]:
+    for name, path in _names(tree):
+        if not _IGNORED & {*name.split("/")}:
+            yield name, path.read_bytes()
+
+
+def _archive(path: Path) -> Iterator[Member]:
+    total = 0
+    with tarfile.open(path) as members:
+        for member in members:
+            if member.isdir():
+                continue
+            name = _inside(member.name)
+            if not member.isfile() or not name or {"..", "."} & {*name.split("/")}:
+                raise LockError(f"{path.name}: {member.name} is no plain file below its directory")
+            total += member.size
+            if total > _MOST:
+                raise LockError(f"{path.name} unpacks to more than {_MOST >> 30} GiB")
+            stream = members.extractfile(member)
+            assert stream is not None  # noqa: S101 - it is a file
+            yield name, stream.read()
+
+
+def _inside(name: str) -> str:
+    """Without the directory that source distributions have at their top."""
+    return name.partition("/")[2]
+
+
+def cache_key(recipe: Recipe) -> str | None:
+    """The sha256 under which the cache keeps the source; ``None`` for a directory here."""
+    if isinstance(recipe.source, PathSource):
+        return None
+    if isinstance(recipe.source, FileSource):
+        return recipe.source.sha256
+    return _git_key(recipe, recipe.source)
+
+
+def _git_key(recipe: Recipe, source: GitSource) -> str:
+    """Names what comes out: the commit, and what is taken of it."""
+    parts = (source.commit, *source.submodules, str(source.directory), "-", *recipe.exclude)
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
+
+
+def _commit(source: GitSource, protocol: str = "https") -> Iterator[Member]:
+    """The files of a commit with the submodules that are named, from a clone for this once."""
+    with tempfile.TemporaryDirectory(prefix="source-") as scratch:
+        _git(scratch, protocol, "init", "--quiet")
+        _git(scratch, protocol, "fetch", "--quiet", "--depth=1", source.git, source.commit)
+        _git(scratch, protocol, "checkout", "--quiet", "--detach", "FETCH_HEAD")
+        found = _git(scratch, protocol, "rev-parse", "HEAD").strip()
+        if found != source.commit:
+            raise LockError(f"{source.git} gave {found}, pinned is {source.commit}")
+        if source.submodules:
+            words = ("submodule", "--quiet", "update", "--init", "--depth=1", "--")
+            _git(scratch, protocol, *words, *source.submodules)
+        yield from _directory(Path(scratch))
+
+
+def _git(directory: str, protocol: str, *words: str) -> str:
+    """Run git as nobody in particular: no configuration, no hooks, no questions, one protocol."""
+    options = ["protocol.allow=never", f"protocol.{protocol}.allow=always"]
+    options += ["core.hooksPath=/dev/null", "core.autocrlf=false", "advice.detachedHead=false"]
+    command = ["git", *(word for option in options for word in ("-c", option)), *words]
+    nothing = {"GIT_CONFIG_NOSYSTEM": "1", "GIT_CONFIG_GLOBAL": os.devnull}
+    environment = {**os.environ, **nothing, "GIT_TERMINAL_PROMPT": "0"}
+    try:
+        done = subprocess.run(
+            command,
+            cwd=directory,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_GIT_SECONDS,
+            check=False,
+        )
+    except FileNotFoundError:
+        raise SetupError(
+            "git is not installed here", advice="Type: apt-get install git, or the like."
+        ) from None
+    except subprocess.TimeoutExpired:
+        raise LockError(
+            f"git {words[0]} took longer than {_GIT_SECONDS} s", advice="Is the network slow?"
+        ) from None
+    if done.returncode:
+        last = " | ".join(done.stderr.strip().splitlines()[-3:])[:500] or "no message"
+        raise LockError(f"git {words[0]} failed: {last}", advice="Check the network and the url.")
+    return done.stdout

@@ -1,0 +1,217 @@
+"""The host's side of put and get: files by blocks, each with a check sum, the whole with a sha256.
+
+A damaged block is found by its CRC-32, and sent again; sha256 takes eight times as long, and proves
+the whole file at both ends before it lands.
+
+What has come of an upload lies beside its target, as ``<target>.<key>.part``. The key is the
+beginning of the content's sha256, so that different contents never mix, and whoever sends the same
+content writes the same bytes. That, and not a lock, is what lets two controllers send at once: a
+lock would be held on by the Python of a connection that broke, for as long as its shell lives.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import hashlib
+import os
+import re
+import time
+import zlib
+from collections.abc import Generator, Iterator
+from typing import Any
+
+from . import protected_dirs
+from .files import long_path, replace, writing
+from .files import sha256 as file_sha256
+from .rpc import Feed, fed, idempotent
+
+_READ = 1 << 20
+#: No piece unpacks to more than this, whatever it claims.
+_PIECE = 16 << 20
+#: A part that got no block for so many seconds is nobody's any more.
+ABANDONED = 600.0
+_PART = re.compile(r"\.[0-9a-f]{12}\.part")
+_BINARY = getattr(os, "O_BINARY", 0)
+
+
+class Check:
+    """CRC-32 with the interface of hashlib's."""
+
+    def __init__(self) -> None:
+        self._sum = 0
+
+    def update(self, data: bytes) -> None:
+        """Take more data."""
+        self._sum = zlib.crc32(data, self._sum)
+
+    def hexdigest(self) -> str:
+        """Eight hexadecimal digits."""
+        return f"{self._sum:08x}"
+
+
+def _part(path: str, key: str) -> str:
+    return f"{long_path(path)}.{key}.part"
+
+
+def pack(piece: bytes) -> bytes:
+    """Compress a piece: level 1, for the network has to be slower than this to make it pay."""
+    return zlib.compress(piece, 1)
+
+
+def unpack(piece: bytes) -> bytes:
+    """What was packed; ``ValueError`` when that is not what it is."""
+    machine = zlib.decompressobj()
+    try:
+        data = machine.decompress(piece, _PIECE)
+    except zlib.error as error:
+        raise ValueError(f"a packed piece of a file is damaged: {error}") from error
+    if not machine.eof:
+        raise ValueError("a packed piece of a file is cut off, or too large")
+    return data
+
+
+@contextlib.contextmanager
+def _filling(path: str, part: str) -> Iterator[None]:
+    """Name the target in errors; what is on a full disk is removed, so as to leave some room."""
+    try:
+        with writing(path):
+            yield
+    except OSError as error:
+        if error.errno in (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC)):
+            with contextlib.suppress(OSError):
+                os.unlink(part)  # noqa: PTH108
+        raise
+
+
+@fed
+def receive(
+    chunks: Feed, path: str, key: str, offset: int, *, packed: bool = False, whole: bool = False
+) -> bool:
+    """Take one block of an upload; says whether it came as it was sent, else nothing is written.
+
+    With ``whole`` the block is the file, which then lands at once.
+    """
+    digest: Any = hashlib.sha256() if whole else Check()
+    block = bytearray()
+    for chunk in chunks:
+        try:
+            piece = unpack(chunk) if packed else chunk
+        except ValueError:
+            piece = b""  # damaged: the digest will not agree
+        digest.update(piece)
+        block += piece
+    if digest.hexdigest() != chunks.digest:
+        return False
+    part = _part(path, key)
+    protected_dirs.make(os.path.dirname(part) or ".")  # noqa: PTH120
+    with _filling(path, part):
+        descriptor = os.open(part, os.O_RDWR | os.O_CREAT | _BINARY, 0o666)
+        with open(descriptor, "r+b", buffering=0) as file:  # noqa: PTH123
+            file.seek(offset)
+            left = memoryview(block)
+            while left:
+                left = left[file.write(left) :]
+            if whole:
+                file.truncate()
+            os.fsync(file.fileno())
+    if whole:
+        _land(part, path, digest.hexdigest())
+    return True
+
+
+@idempotent
+def land(path: str, key: str, size: int, sha256: str) -> str:
+    """Rename a part to its target if its sha256, which is returned, is this one.
+
+    Without a part it is the target's: whoever sent the same may have been faster. Empty: neither.
+    """
+    part = _part(path, key)
+    try:
+        with _filling(path, part), open(part, "r+b") as file:  # noqa: PTH123
+            file.truncate(min(size, os.fstat(file.fileno()).st_size))
+            # Read, not remembered: whoever sent the same may have taken the part that this Python
+            # wrote to, and begun another.
+            read = os.fstat(file.fileno())
+            digest = hashlib.sha256()
+            while data := file.read(_READ):
+                digest.update(data)
+            found = digest.hexdigest()
+            if found != sha256:
+                return found
+            os.fsync(file.fileno())
+        if not os.path.samestat(read, os.stat(part)):  # noqa: PTH116
+            return ""
+        _land(part, path, sha256)
+    except FileNotFoundError:
+        with contextlib.suppress(FileNotFoundError):
+            return file_sha256(path)
+        return ""
+    return sha256
+
+
+@idempotent
+def discard(path: str, key: str) -> None:
+    """Remove a part; harmless when there is none."""
+    with contextlib.suppress(FileNotFoundError):
+        os.unlink(_part(path, key))  # noqa: PTH108
+
+
+def _land(part: str, path: str, sha256: str) -> None:
+    """Rename, and remove what is left of other contents for this target."""
+    target = long_path(path)
+    try:
+        replace(part, target)
+    except FileNotFoundError:  # another controller sent the same, and was faster
+        if file_sha256(path) != sha256:
+            raise
+    folder, name = os.path.split(target)
+    for entry in os.scandir(folder or "."):
+        if entry.name.startswith(name) and _PART.fullmatch(entry.name[len(name) :]):
+            with contextlib.suppress(OSError):  # Windows: somebody writes to it
+                if entry.stat().st_mtime < time.time() - ABANDONED:
+                    os.unlink(entry.path)  # noqa: PTH108
+
+
+def digests(path: str, block: int, count: int, key: str = "") -> Generator[Any, None, None]:
+    """Yield the check sum of each of the first ``count`` blocks of a file, or of its part.
+
+    The last may be shorter. Nothing when there is no such file.
+    """
+    try:
+        with open(_part(path, key) if key else long_path(path), "rb") as file:  # noqa: PTH123
+            for _ in range(count):
+                digest, left = Check(), block
+                while left and (data := file.read(min(left, _READ))):
+                    digest.update(data)
+                    left -= len(data)
+                if left == block:
+                    return
+                yield digest.hexdigest()
+    except FileNotFoundError:
+        return
+
+
+@idempotent
+def head(path: str) -> dict[str, Any]:
+    """Size and time of change of a file that is to be fetched; ``OSError`` if it cannot be."""
+    with open(long_path(path), "rb") as file:  # noqa: PTH123
+        found = os.fstat(file.fileno())
+    return {"size": found.st_size, "changed": found.st_mtime_ns}
+
+
+def send(
+    path: str, offset: int, length: int, chunk: int, *, packed: bool = False
+) -> Generator[Any, None, str]:
+    """Yield one block of a file in pieces of ``chunk`` bytes; returns its check sum.
+
+    The block is shorter where the file has become so.
+    """
+    digest = Check()
+    with open(long_path(path), "rb") as file:  # noqa: PTH123
+        file.seek(offset)
+        while length and (data := file.read(min(chunk, length))):
+            length -= len(data)
+            digest.update(data)
+            yield pack(data) if packed else data
+    return digest.hexdigest()

@@ -1,0 +1,303 @@
+"""From a bare byte stream to an execnet gateway that serves calls.
+
+The Python at the far end was started with :func:`bootstrap_command` and reads one line: a Python
+literal of the source to run. That source first proves, byte by byte and in both directions, that
+the stream changes nothing, and only then becomes an execnet worker. In detail::
+
+    here                                   there
+    one line: probe + execnet's source ->
+                                        <- READY
+    PATTERN (only now, for the far side's text reader reads ahead)
+                                        <- a report of fixed length: what came, if it was damaged
+                                        <- PATTERN
+                                        <- "1", execnet's sign of life
+    sources of pipelines/remote        ->
+                                        <- "serving"
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import inspect
+import threading
+from collections import deque
+from collections.abc import Iterator
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import execnet
+from execnet import gateway_base
+from execnet.xspec import XSpec
+
+from pipelines.errors import HostError, PipelineError
+from pipelines.session.base import ByteStream
+
+if TYPE_CHECKING:
+    from execnet.gateway_base import ExecModel
+
+REMOTE = Path(__file__).resolve().parent.parent / "remote"
+
+READY = b"8bit?ok"
+REPORT = 64
+BLOCK = 1024
+_LAST_WORDS = 2.0  # seconds
+_LARGEST = 64 << 20  # bytes of one message; ours have 320 KiB, the longest answers a few MiB
+#: All byte values, what text modes and consoles stumble over, noise, and harmless filler: bytes
+#: that vanish on the way shift the filler forward, so that a damaged block is always complete.
+PATTERN = (
+    bytes(range(256))
+    + b"\r\n\n\r\r\r\n\x1a\x04\x03\x00\xff\xfe\xff\xff\xef\xbb\xbf\x1b[0m\x11\x13\x7f\x80\xc3("
+    + hashlib.shake_256(b"eight bits").digest(65536)
+    + b"." * BLOCK
+)
+
+# Runs on the host before anything else. Blocks are compared as they come: waiting for the whole
+# pattern would mean waiting for ever where the stream swallows some of it.
+_PROBE = """
+import sys, hashlib
+def probe(pattern, block, report, ready):
+    if sys.platform == "win32":
+        import os, msvcrt
+        msvcrt.setmode(0, os.O_BINARY)
+        msvcrt.setmode(1, os.O_BINARY)
+    source, sink = sys.stdin.buffer, sys.stdout.buffer
+    sink.write(ready)
+    sink.flush()
+    verdict = "clean"
+    for start in range(0, len(pattern), block):
+        wanted = pattern[start:start + block]
+        came = source.read(len(wanted))
+        if came != wanted:
+            at = next((i for i, (a, b) in enumerate(zip(came, wanted)) if a != b), len(came))
+            verdict = "%d %s" % (start + at, came[at:at + 4].hex() or "nothing")
+            break
+    sink.write(verdict.ljust(report).encode("ascii"))
+    sink.flush()
+    if verdict != "clean":
+        sys.exit(3)
+    sink.write(pattern)
+    sink.flush()
+"""
+
+_SERVE = """
+execmodel = get_execmodel("thread")
+io = init_popen_io(execmodel)
+io.write(b"1")
+serve(io, id="host")
+"""
+
+
+_SERVED = "import sys;exec(eval(sys.stdin.readline()))"
+
+
+def bootstrap_command(python: str = "python") -> str:
+    """The command line that starts a host's Python.
+
+    A path with spaces is quoted, which ``cmd /c`` mangles when there are other quotes: such a
+    path needs a transport that starts the program itself (WinRS: ``skip_cmd_shell``).
+    """
+    program = f'"{python}"' if " " in python else python
+    return f'{program} -u -c "{_SERVED}"'
+
+
+def bootstrap_argv(python: str) -> list[str]:
+    """The same as words, where no shell is between."""
+    return [python, "-u", "-c", _SERVED]
+
+
+@cache
+def _first_line() -> bytes:
+    """What the far side evaluates first; pure ASCII, one line."""
+    tail = PATTERN[256:-BLOCK][:-65536]
+    pattern = (
+        f"bytes(range(256)) + {tail!r}"
+        f" + hashlib.shake_256(b'eight bits').digest(65536) + b'.' * {BLOCK}"
+    )
+    call = f"probe({pattern}, {BLOCK}, {REPORT}, {READY!r})"
+    # execnet's source begins with a __future__ import, which must stay first.
+    source = "\n".join([inspect.getsource(gateway_base), _PROBE, call, _SERVE])
+    return ascii(source).encode("ascii") + b"\n"
+
+
+def remote_sources() -> dict[str, tuple[bool, str, str]]:
+    """``pipelines/remote`` as a value: module name to (is package, file name, source)."""
+    sources = {}
+    for file in sorted(REMOTE.rglob("*.py")):
+        inner = file.relative_to(REMOTE)
+        parts = ["remote", *inner.with_suffix("").parts]
+        package = parts[-1] == "__init__"
+        name = ".".join(parts[:-1] if package else parts)
+        sources[name] = (package, f"pipelines/remote/{inner.as_posix()}", file.read_text("utf-8"))
+    return sources
+
+
+class GatewayIO:
+    """What execnet wants of a stream, and a memory of why it broke.
+
+    execnet reads in a thread of its own and swallows most reasons; ``failure`` keeps the first.
+    """
+
+    def __init__(self, stream: ByteStream, execmodel: ExecModel) -> None:
+        self.stream = stream
+        self.execmodel = execmodel
+        self.remoteaddress = stream.remoteaddress
+        self.failure: BaseException | None = None
+        # The garbage collector closes channels: in any thread, at any time, in the middle of a
+        # write too. What it has to say waits for the end of the message that is on its way.
+        self._lock = threading.RLock()
+        self._waiting: deque[bytes] = deque()
+        self._writing = False
+
+    def read(self, numbytes: int) -> bytes:
+        """As the stream's; every failure becomes the ``EOFError`` that execnet expects."""
+        if numbytes > _LARGEST:  # of a host that is hostile, or a stream that is damaged
+            self.failure = self.failure or EOFError(f"a message of {numbytes} bytes was announced")
+            raise EOFError(str(self.failure))
+        try:
+            return self.stream.read(numbytes)
+        except (EOFError, OSError, PipelineError) as error:
+            self.failure = self.failure or error
+            raise EOFError(str(error)) from error
+
+    def write(self, data: bytes) -> None:
+        """As the stream's, one message at a time."""
+        with self._lock:
+            self._waiting.append(data)
+            while self._waiting and not self._writing:
+                self._writing = True
+                try:
+                    self._write(self._waiting.popleft())
+                finally:
+                    self._writing = False
+
+    def _write(self, data: bytes) -> None:
+        if self.failure is not None:
+            raise BrokenPipeError(str(self.failure))
+        try:
+            self.stream.write(data)
+        except PipelineError as error:
+            self.failure = error
+            raise BrokenPipeError(str(error)) from error
+        except BaseException as error:  # an interrupt, too, leaves half a message behind
+            self.failure = error
+            raise
+
+    def close_read(self) -> None:
+        """As the stream's."""
+        self.stream.close_read()
+
+    def close_write(self) -> None:
+        """As the stream's, unless it broke: there is nobody to tell."""
+        if self.failure is None:
+            self.stream.close_write()
+
+    def wait(self) -> int | None:
+        """As the stream's."""
+        return self.stream.wait()
+
+    def kill(self) -> None:
+        """As the stream's; nothing is written after it."""
+        self.failure = self.failure or EOFError("the connection was closed")
+        self.stream.kill()
+
+
+@contextlib.contextmanager
+def _limited(stream: ByteStream, seconds: float) -> Iterator[threading.Event]:
+    """Kill the stream when its far side does not answer in time: reads have no time-out."""
+    expired = threading.Event()
+
+    def expire() -> None:
+        expired.set()
+        stream.kill()
+
+    timer = threading.Timer(seconds, expire)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield expired
+    finally:
+        timer.cancel()
+
+
+def _damage(direction: str, position: int, came: str, name: str) -> HostError:
+    wanted = PATTERN[position : position + 4].hex()
+    return HostError(
+        f"{name}: the connection damages bytes on the way {direction} the host: at offset "
+        f"{position} of the test pattern {wanted} (hex) became {came}",
+        advice="Start Python with pipes, not with a console or terminal (WinRS: console mode off, "
+        "code page 65001; ssh and docker: no -t).",
+    )
+
+
+def _offer(stream: ByteStream, data: bytes) -> None:
+    """Write; whoever does not listen any more is still read from, but only for a moment.
+
+    What it says on its way out tells more than the broken pipe. A connection that was cut has
+    nothing more to say, and would be waited for until the patience is over.
+    """
+    try:
+        stream.write(data)
+    except ConnectionError:
+        end = threading.Timer(_LAST_WORDS, stream.kill)
+        end.daemon = True
+        end.start()
+
+
+def prove_eight_bit_clean(stream: ByteStream, name: str) -> None:
+    """Send :data:`PATTERN` there and back; ``HostError`` names the first byte that changed."""
+    _offer(stream, _first_line())
+    greeting = stream.read(len(READY))
+    if greeting != READY:
+        raise HostError(
+            f"{name}: expected a Python that waits for its first line, got {greeting!r}",
+            advice="Something else writes to the output first: a banner, or AutoRun of cmd.",
+        )
+    _offer(stream, PATTERN)
+    verdict = stream.read(REPORT).decode("ascii", "replace").split()
+    if verdict != ["clean"]:
+        position = verdict[0] if verdict and verdict[0].isdigit() else "0"
+        raise _damage("to", int(position), " ".join(verdict[1:]), name)
+    for start in range(0, len(PATTERN), BLOCK):
+        wanted = PATTERN[start : start + BLOCK]
+        came = stream.read(len(wanted))
+        if came != wanted:
+            at = next(i for i, (a, b) in enumerate(zip(came, wanted, strict=True)) if a != b)
+            raise _damage("from", start + at, came[at : at + 4].hex(), name)
+
+
+def open_gateway(
+    stream: ByteStream, *, name: str, patience: float = 60.0
+) -> tuple[execnet.Gateway, Any, GatewayIO]:
+    """Prove the stream, start execnet over it, ship ``pipelines/remote``.
+
+    Returns the gateway, the channel on which new workers are asked for, and the stream as execnet
+    sees it. On any failure the stream is killed and a ``HostError`` says why.
+    """
+    execmodel = gateway_base.get_execmodel("thread")
+    io = GatewayIO(stream, execmodel)
+    with _limited(stream, patience) as expired:
+        try:
+            prove_eight_bit_clean(stream, name)
+            stream.read(1)  # written by execnet, after it has taken the pipes over
+            spec = XSpec("popen//id=host//execmodel=thread")
+            gateway = execnet.Gateway(io, spec)
+            channel = gateway.remote_exec((REMOTE / "loader.py").read_text("utf-8"))
+            channel.send(remote_sources())
+            channel.receive()  # "serving"
+        except BaseException as error:
+            reason = io.failure or error
+            io.kill()
+            if expired.is_set():
+                raise HostError(
+                    f"{name}: no answer from Python within {patience:g} s of starting it",
+                    advice="Is it really a Python 3.10 or newer, and is the host overloaded?",
+                ) from error
+            if isinstance(error, (EOFError, OSError, gateway_base.RemoteError)):
+                raise HostError(
+                    f"{name}: Python did not start on the host: {reason}",
+                    advice="Check that this Python exists there; provisioning installs it.",
+                ) from error
+            raise
+    return gateway, channel, io

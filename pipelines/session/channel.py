@@ -1,0 +1,185 @@
+"""A session with a host: calls, streams and files over one connection, which is made anew if lost.
+
+What is repeated after a loss: a call of a function that ``remote.rpc.idempotent`` marks, nothing
+else. Everything else raises ``HostError``, and the next use of the session connects again.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable, Generator, Iterator, Sequence
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Self
+
+from pipelines.errors import AuthError, HostError
+from pipelines.remote.rpc import is_idempotent, name_of
+from pipelines.session import transfers
+from pipelines.session.base import ByteStream, Given, Item, Progress, Result, Session
+from pipelines.session.bootstrap import bootstrap_command
+from pipelines.session.link import ConnectionLostError, Link
+from pipelines.session.link_pool import MoreLinks
+from pipelines.session.transports.winrs import Endpoint, WinRSStream
+
+__all__ = ["ChannelSession", "bootstrap_command", "open_session"]
+
+#: Seconds before each attempt to get a lost connection back.
+PAUSES = (0.2, 1.0, 3.0, 6.0, 12.0)
+
+Reconnect = Callable[[], ByteStream]
+
+
+def open_session(
+    stream: ByteStream,
+    *,
+    name: str,
+    reconnect: Reconnect | None = None,
+    pauses: tuple[float, ...] = PAUSES,
+) -> ChannelSession:
+    """Open a session over ``stream``; ``reconnect`` makes a new stream when that one breaks."""
+    return ChannelSession(Link(stream, name), reconnect=reconnect, pauses=pauses)
+
+
+class ChannelSession:
+    """A live connection to a host, see :class:`pipelines.hosts.base.Session`.
+
+    Threads may share a session: requests travel side by side on the one connection.
+    """
+
+    def __init__(
+        self, link: Link, *, reconnect: Reconnect | None, pauses: tuple[float, ...] = PAUSES
+    ) -> None:
+        self.name = link.name
+        self._current = link
+        self._reconnect = reconnect
+        self._pauses = pauses
+        self._lock = threading.Lock()
+        self._closed = False
+        self._more = MoreLinks(self.name, reconnect)
+        self._lines = transfers.Lines(self.name, self._link, self._more.get, self._more.useful)
+
+    def _link(self) -> Link:
+        """The connection, made anew if the last one broke."""
+        with self._lock:
+            if self._closed:
+                raise HostError(f"{self.name}: the session is closed")
+            failure = self._current.io.failure
+            if failure is None:
+                return self._current
+            self._current.io.kill()
+            if self._reconnect is None:
+                raise HostError(
+                    f"{self.name}: the connection was lost: {failure}",
+                    advice="Run the same command again to continue.",
+                )
+            problem: BaseException = failure
+            for pause in self._pauses:
+                time.sleep(pause)
+                try:
+                    self._current = Link(self._reconnect(), self.name)
+                except AuthError:
+                    raise
+                except (HostError, OSError) as error:
+                    problem = error
+                else:
+                    return self._current
+            raise HostError(
+                f"{self.name}: the connection was lost ({failure}) and did not come back in "
+                f"{len(self._pauses)} attempts: {problem}",
+                advice="Check that the host is up, then run the same command again to continue.",
+            ) from problem
+
+    def _lost(self, what: str, error: ConnectionLostError) -> HostError:
+        return HostError(
+            f"{self.name}: connection lost during {what}: {error}",
+            advice="Run the same command again to continue.",
+        )
+
+    def call(
+        self, function: Callable[Given, Result], /, *args: Given.args, **arguments: Given.kwargs
+    ) -> Result:
+        """Run a remote function; a second time after a broken connection if that does no harm."""
+        _by_keyword(function, args)
+        try:
+            return self._link().result(function, arguments)
+        except ConnectionLostError as error:
+            lost = self._lost(name_of(function), error)
+            lost.__cause__ = error
+        if self._reconnect is not None and is_idempotent(function):
+            with contextlib.suppress(ConnectionLostError):  # twice in a row: the first is told
+                return self._link().result(function, arguments)
+        raise lost
+
+    def stream(
+        self,
+        function: Callable[Given, Iterator[Item]],
+        /,
+        *args: Given.args,
+        **arguments: Given.kwargs,
+    ) -> Iterator[Item]:
+        """Run a remote generator function: its items as they come, at most a few ahead.
+
+        Leaving the loop early ends the function at its next item.
+        """
+        _by_keyword(function, args)
+        return self._told(name_of(function), self._link().exchange(function, arguments))
+
+    def _told(self, what: str, items: Generator[Any, None, Any]) -> Iterator[Any]:
+        try:
+            yield from items
+        except ConnectionLostError as error:
+            raise self._lost(what, error) from error
+
+    def put(self, source: Path, target: str, *, progress: Progress | None = None) -> str:
+        """Send a file; it lands under ``target`` by rename once the host's sha256 agrees.
+
+        A lost connection is made anew; what has come is kept, also for the next command.
+        """
+        return transfers.put(self._lines, source, target, progress)
+
+    def get(self, source: str, target: Path, *, progress: Progress | None = None) -> str:
+        """Fetch a file; it lands under ``target`` by rename once both sha256 agree.
+
+        A lost connection is made anew; what has come is kept, also for the next command.
+        """
+        return transfers.get(self._lines, source, target, progress)
+
+    def close(self) -> None:
+        """Leave; the host's Python ends. Harmless when repeated."""
+        if not self._closed:
+            self._closed = True
+            self._more.close()
+            self._current.close()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
+
+
+def _by_keyword(function: Callable[..., object], args: Sequence[object]) -> None:
+    """Arguments travel by name: what is passed by position is a mistake of ours."""
+    if args:
+        raise TypeError(f"{name_of(function)}: arguments are passed by keyword")
+
+
+def over_winrs(endpoint: Endpoint, python: str, name: str) -> Session:
+    """Start ``python`` (a path on the host) over WinRS and open a session with it.
+
+    A lost connection is made anew with a fresh shell. Raises ``AuthError`` or ``HostError``.
+    """
+    # cmd /c mangles a quoted path next to other quotes: such a program is started without cmd.
+    direct = " " in python
+
+    def stream() -> WinRSStream:
+        return WinRSStream(endpoint, bootstrap_command(python), skip_cmd_shell=direct)
+
+    return open_session(stream(), name=name, reconnect=stream)

@@ -1,0 +1,145 @@
+"""One connection to a host: execnet channels with a worker at the far end of each.
+
+What the far side does with a request is in :mod:`pipelines.remote.rpc`; the two belong together.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Callable, Generator, Iterator, Mapping
+from typing import Any
+
+from execnet import gateway_base
+
+from pipelines.remote.rpc import DONE, ERROR, name_of
+from pipelines.session.base import ByteStream, Result, raise_remote
+from pipelines.session.bootstrap import open_gateway
+
+#: At most so many items of a stream are on their way.
+WINDOW = 8
+
+
+class ConnectionLostError(Exception):
+    """The connection broke; whether the host still did what it was asked to is not known."""
+
+
+class Worker:
+    """A channel and, on the host, a thread that handles its requests one after the other."""
+
+    def __init__(self, link: Link, channel: Any) -> None:
+        self.link = link
+        self.channel = channel
+        self.finished = False
+
+    def send(self, item: Any) -> None:
+        """One message to the host, or :class:`ConnectionLostError`."""
+        try:
+            self.channel.send(item)
+        except OSError as error:
+            raise self.link.lost(error) from error
+
+    def receive(self) -> tuple[str, Any]:
+        """The next reply; the last one, if it is an error, is raised."""
+        while True:
+            try:
+                # Bounded, or Ctrl-C would wait for the reply on Windows.
+                word, value = self.channel.receive(timeout=1.0)
+            except gateway_base.TimeoutError:
+                continue
+            except (EOFError, OSError, gateway_base.RemoteError) as error:
+                raise self.link.lost(error) from error
+            if word in (DONE, ERROR):
+                self.finished = True
+            if word == ERROR:
+                raise_remote(self.link.name, value)
+            return word, value
+
+    def abandon(self) -> None:
+        """Close the channel: a function at the far end stops when it next sends or reads."""
+        if self.link.io.failure is None:
+            with contextlib.suppress(OSError):
+                self.channel.close()
+
+
+class Link:
+    """A gateway, what broke it if it is broken, and workers that have nothing to do."""
+
+    def __init__(self, stream: ByteStream, name: str, *, patience: float = 60.0) -> None:
+        self.name = name
+        self.gateway, self.dispatcher, self.io = open_gateway(stream, name=name, patience=patience)
+        self.idle: list[Worker] = []
+
+    @contextlib.contextmanager
+    def request(
+        self, function: Callable[..., object], arguments: Mapping[str, object], window: int = WINDOW
+    ) -> Iterator[Worker]:
+        """Send a request to a worker; it is kept for the next one if its last reply was read."""
+        try:
+            worker = self.idle.pop()
+            worker.finished = False
+        except IndexError:
+            worker = Worker(self, self._open())
+        try:
+            worker.send((name_of(function), dict(arguments), window))
+            yield worker
+        finally:
+            if worker.finished:
+                self.idle.append(worker)
+            else:
+                worker.abandon()
+
+    def _open(self) -> Any:
+        try:
+            channel = self.gateway.newchannel()
+            self.dispatcher.send(channel)
+        except OSError as error:
+            raise self.lost(error) from error
+        return channel
+
+    def exchange(
+        self, function: Callable[..., object], arguments: Mapping[str, object], window: int = WINDOW
+    ) -> Generator[Any, None, Any]:
+        """One request: yields the items of a stream, granting more credit; returns the result."""
+        with self.request(function, arguments, window) as worker:
+            used = 0
+            while True:
+                word, value = worker.receive()
+                if word == DONE:
+                    return value
+                yield value
+                used += 1
+                if used == window // 2:
+                    worker.send(used)
+                    used = 0
+
+    def result(self, function: Callable[..., Result], arguments: Mapping[str, object]) -> Result:
+        """One request that yields nothing: its result."""
+        with contextlib.closing(self.exchange(function, arguments)) as replies:
+            try:
+                next(replies)
+            except StopIteration as end:
+                value: Result = end.value
+                return value
+        raise TypeError(f"{name_of(function)} yields items: use stream()")
+
+    def lost(self, error: BaseException) -> ConnectionLostError:
+        """Mark the connection as broken; the first reason is the one that is told."""
+        if self.io.failure is None:
+            self.io.failure = EOFError(str(error) or "the host's Python ended")
+        return ConnectionLostError(str(self.io.failure))
+
+    def close(self) -> None:
+        """Let the host's Python end by itself, for a moment; then end it."""
+        if self.io.failure is None:
+            # In a thread of its own: a host that vanished without a word makes this wait for long.
+            goodbye = threading.Thread(target=self._leave, daemon=True)
+            goodbye.start()
+            goodbye.join(0.5)
+        self.io.kill()
+
+    def _leave(self) -> None:
+        with contextlib.suppress(OSError):
+            self.io.close_write()
+            # The receiver thread of execnet ends when the host's Python does.
+            self.gateway.join(timeout=0.4)

@@ -1,0 +1,128 @@
+"""Files to the host."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from pipelines.errors import PipelineError, StorageError, TransferError
+from pipelines.remote import blocks, files
+from pipelines.remote.rpc import DONE
+from pipelines.session.base import Progress
+from pipelines.session.link import ConnectionLostError, Link
+from pipelines.session.transfers import lanes
+from pipelines.session.transfers.lanes import ATTEMPTS, PLAIN, Blocks, Lines, local
+
+
+def put(lines: Lines, source: Path, target: str, progress: Progress | None) -> str:
+    """Send ``source``: only the blocks that the host does not have, then the sha256 of it all."""
+    with local("read", source), source.open("rb") as file:
+        size = os.fstat(file.fileno()).st_size
+        sha256 = hashlib.file_digest(file, "sha256").hexdigest()
+    count = max(1, -(-size // lines.block))
+    upload = _Upload(lines, source, target, sha256, whole=count == 1)
+    try:
+        return upload.run(size, count, progress)
+    except StorageError:
+        # Another lane may have written after the host found its disk full.
+        with contextlib.suppress(PipelineError, ConnectionLostError):
+            upload.discard(lines.main())
+        raise
+
+
+class _Upload:
+    """What the lanes do for one file."""
+
+    def __init__(
+        self, lines: Lines, source: Path, target: str, sha256: str, *, whole: bool
+    ) -> None:
+        self.lines = lines
+        self.block = lines.block
+        self.source = source
+        self.target = target
+        self.sha256 = sha256
+        self.whole = whole
+        self.key = sha256[:12]
+        self.packed = source.suffix.lower() in PLAIN
+
+    def run(self, size: int, count: int, progress: Progress | None) -> str:
+        """Send what is missing and let it land; the sha256."""
+
+        def carry(missing: list[int]) -> None:
+            blocks = Blocks(size, self.block, missing, self.target)
+            lanes.carry(self.lines, blocks, self.move, progress)
+
+        if self.whole:
+            carry([0])
+            return self.sha256
+        found = ""
+        for _ in range(ATTEMPTS):
+            carry(self.missing(count))
+            found = lanes.again(self.lines, self.target, lambda link: self.land(link, size))
+            if found == self.sha256:
+                return found
+            # Somebody who sends the same took what had come, and has landed it already; or
+            # somebody removed or changed it: once more, what is missing now.
+            if lanes.again(self.lines, self.target, self.landed) == self.sha256:
+                lanes.again(self.lines, self.target, self.discard)
+                return self.sha256
+        raise TransferError(
+            f"{self.lines.name}: {self.target} arrived damaged: sent {size} bytes, sha256 "
+            f"{self.sha256}, there is {found or 'nothing'}",
+            advice=f"Does anything write to {self.source}? Run the same command again; should it "
+            "happen twice, suspect network or memory.",
+        )
+
+    def missing(self, count: int) -> list[int]:
+        """The blocks that have not come already, by whatever command."""
+        asked = {"path": self.target, "block": self.block, "count": count, "key": self.key}
+        there = lanes.again(
+            self.lines, self.target, lambda link: list(link.exchange(blocks.digests, asked))
+        )
+        here = blocks.digests(str(self.source), self.block, len(there))
+        good = {n for n, pair in enumerate(zip(here, there, strict=False)) if pair[0] == pair[1]}
+        return [n for n in range(count) if n not in good]
+
+    def landed(self, link: Link) -> str:
+        """The sha256 of what the target has now; empty without one."""
+        if link.result(files.stat, {"path": self.target}) is None:
+            return ""
+        return str(link.result(files.sha256, {"path": self.target}))
+
+    def discard(self, link: Link) -> None:
+        """Remove what has come."""
+        link.result(blocks.discard, {"path": self.target, "key": self.key})
+
+    def land(self, link: Link, size: int) -> str:
+        """Let the host check and rename; the sha256 that it found."""
+        arguments = {"path": self.target, "key": self.key, "size": size, "sha256": self.sha256}
+        return str(link.result(blocks.land, arguments))
+
+    def move(self, link: Link, number: int, moved: Callable[[int], None]) -> bool:
+        """Send one block; whether it came undamaged."""
+        arguments = {
+            "path": self.target,
+            "key": self.key,
+            "offset": number * self.block,
+            "packed": self.packed,
+            "whole": self.whole,
+        }
+        digest: Any = hashlib.sha256() if self.whole else blocks.Check()
+        left = self.block
+        with local("read", self.source), self.source.open("rb") as file:
+            file.seek(number * self.block)
+            with link.request(blocks.receive, arguments) as worker:
+                while left and (data := file.read(min(left, self.lines.chunk))):
+                    left -= len(data)
+                    digest.update(data)
+                    worker.send(blocks.pack(data) if self.packed else data)
+                    moved(len(data))
+                worker.send(digest.hexdigest())
+                word, value = worker.receive()
+                while word != DONE:  # each piece is acknowledged
+                    word, value = worker.receive()
+        return bool(value)

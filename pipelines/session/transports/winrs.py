@@ -1,0 +1,286 @@
+"""A byte stream to a Python on a Windows host: WinRS, the remote shell of WinRM, over pywinrm.
+
+Writing is WinRS Send, reading is WinRS Receive, each over an HTTP connection of its own. The one
+rule when something breaks: **a request is repeated only if it certainly was not carried out** -
+the connection was never made, or the server answered that it refuses (an idle connection whose
+sealing context is gone, a busy service). A Send that was cut off may have arrived: repeated, its
+bytes would come twice. A Receive that was cut off may have taken output with it: repeated, bytes
+would be missing. Both break the stream; the session above opens a new one.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+
+from pipelines.errors import AuthError, HostError, PipelineError
+from pipelines.session.transports.winrs_errors import explain, refused
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+#: Raw bytes of one Send: 4/3 of it in base64 and the envelope stay below 500 KiB, the default.
+SEND_LIMIT = 330 * 1024
+STDERR_TAIL = 8192
+#: Seconds before each repetition of a request that was not carried out.
+PAUSES = (0.1, 0.5, 2.0, 5.0)
+#: Windows forgets idle connections after 120 s; one that was silent this long is made anew.
+IDLE_LIMIT = 60.0
+#: Shell ids and all: how long saying goodbye may take.
+FAREWELL = 3.0
+
+T = TypeVar("T")
+
+
+class SecretValue(Protocol):
+    """Something that holds a secret, such as pydantic's ``SecretStr``."""
+
+    def get_secret_value(self) -> str:
+        """The secret itself."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a host's WinRM listens, how it is recognised, and who signs in there.
+
+    There is no way to switch the check of certificates off: what is not signed by ``ca`` or by an
+    authority of the system must have the fingerprint ``pin``.
+    """
+
+    url: str
+    username: str
+    password: SecretValue | None = None
+    """Asked for at each connection; none for Kerberos and certificates."""
+    transport: Literal["ntlm", "kerberos", "credssp", "certificate", "basic"] = "ntlm"
+    ca: Path | None = None
+    pin: str | None = None
+    """sha256 of the host's certificate, 64 hexadecimal digits."""
+    message_encryption: Literal["auto", "always", "never"] = "auto"
+    certificate: Path | None = None
+    certificate_key: Path | None = None
+    kerberos_delegation: bool = False
+    kerberos_hostname_override: str | None = None
+    refused: Callable[[], object] = field(default=lambda: None, repr=False)
+    """Told that the sign-in was refused, so that the next one asks for another password."""
+    operation_timeout: int = 20
+    read_timeout: int = 40
+    _seen: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.url!r}, username={self.username!r})"
+
+    def secret(self) -> str | None:
+        """The password as it is now; raises what its source raises."""
+        if self.password is None:
+            return None
+        value = self.password.get_secret_value()
+        self._seen.add(value)
+        return value
+
+    def blank(self, text: str) -> str:
+        """``text`` without any password that was used here."""
+        for value in sorted(filter(None, self._seen), key=len, reverse=True):
+            text = text.replace(value, "***")
+        return text
+
+    def protocol(self) -> Any:
+        """A connection of its own; imports pywinrm, which takes 0.4 s, only now."""
+        from pipelines.session.transports.winrs_http import connect
+
+        return connect(self)
+
+
+class WinRSStream:
+    """stdin and stdout of a command on a Windows host, as ``hosts.base.ByteStream``."""
+
+    def __init__(
+        self,
+        endpoint: Endpoint,
+        command: str,
+        *,
+        skip_cmd_shell: bool = False,
+        environment: Mapping[str, str] | None = None,
+        pauses: tuple[float, ...] = PAUSES,
+        protocol: Callable[[], Any] | None = None,
+    ) -> None:
+        """Sign in, open a shell and start ``command`` in it, or ``HostError``/``AuthError``.
+
+        ``skip_cmd_shell`` starts the program itself instead of ``cmd /c``: needed when its path
+        has spaces. ``protocol`` makes the connections, for tests.
+        """
+        self.endpoint = endpoint
+        self.remoteaddress = endpoint.url
+        self._pauses = pauses
+        self._connect = protocol or endpoint.protocol
+        self._buffer = bytearray()
+        self._stderr = bytearray()
+        self._exit_code: int | None = None
+        self._done = False
+        self._killed = self._torn = self._shut_out = False
+        self._write_lock = threading.Lock()
+        self._shell = self._command = ""
+        try:
+            self._sender = self._connect()
+            self._receiver = self._connect()
+            self._used = time.monotonic()
+            self._shell = self._sender.open_shell(
+                codepage=65001, idle_timeout="PT7200S", env_vars=dict(environment or {}) or None
+            )
+            self._command = self._sender.run_command(
+                self._shell, command, console_mode_stdin=False, skip_cmd_shell=skip_cmd_shell
+            )
+        except PipelineError:  # of the password's source
+            self.kill()
+            raise
+        except Exception as error:
+            told = self._explain(error)
+            self.kill()
+            # Not "from error": requests keeps headers in its exceptions, passwords among them.
+            raise told from None
+        except BaseException:
+            self.kill()
+            raise
+
+    def _explain(self, error: Exception) -> HostError:
+        told = explain(error, self.endpoint)
+        if isinstance(told, AuthError):
+            self._shut_out = True
+            self.endpoint.refused()
+        return told
+
+    def _renew(self, connection: Any) -> None:
+        """Drop the HTTP connection and its sealing context; shell and command live on."""
+        connection.transport.close_session()
+        connection.transport.encryption = None
+
+    def _request(self, connection: Any, request: Callable[[], T]) -> T:
+        """Make a request, repeated while it certainly was not carried out."""
+        renewed = False
+        for pause in (*self._pauses, None):
+            try:
+                return request()
+            except Exception as error:
+                from winrm.exceptions import AuthenticationError, WinRMOperationTimeoutError
+
+                if isinstance(error, WinRMOperationTimeoutError | PipelineError):
+                    raise
+                # Once more, for the host may only have forgotten the connection; signins.py sees
+                # to it that no password is tried too often.
+                again = refused(error) and not (renewed and isinstance(error, AuthenticationError))
+                if pause is None or self._killed or self._shut_out or not again:
+                    raise self._explain(error) from None
+                time.sleep(pause)
+                self._renew(connection)
+                renewed = True
+        raise AssertionError("unreachable")
+
+    def _receive(self) -> None:
+        """One Receive: whatever there is, or nothing after the operation time-out."""
+        from winrm.exceptions import WinRMOperationTimeoutError
+
+        try:
+            out, err, code, done = self._request(
+                self._receiver,
+                lambda: self._receiver.get_command_output_raw(self._shell, self._command),
+            )
+        except WinRMOperationTimeoutError:
+            return
+        self._buffer += out
+        self._stderr += err
+        del self._stderr[:-STDERR_TAIL]
+        if done:
+            self._done, self._exit_code = True, code
+
+    def read(self, numbytes: int) -> bytes:
+        """Exactly ``numbytes`` bytes, or ``EOFError`` with the end of stderr in its message."""
+        while len(self._buffer) < numbytes:
+            if self._killed or self._done:
+                raise EOFError(self._epitaph())
+            try:
+                self._receive()
+            except HostError:
+                if self._killed:
+                    raise EOFError(self._epitaph()) from None
+                raise
+        data = bytes(memoryview(self._buffer)[:numbytes])
+        del self._buffer[:numbytes]
+        return data
+
+    def _epitaph(self) -> str:
+        if not self._done:
+            return f"{self.remoteaddress}: the connection was closed"
+        said = self._stderr.decode("utf-8", "replace").strip()
+        end = f"{self.remoteaddress}: the remote command ended with exit code {self._exit_code}"
+        return f"{end}: {said}" if said else end
+
+    def write(self, data: bytes) -> None:
+        """All of ``data``, in Sends of :data:`SEND_LIMIT` bytes; after an error never again."""
+        with self._write_lock:
+            for start in range(0, len(data), SEND_LIMIT):
+                self._send(data[start : start + SEND_LIMIT])
+
+    def _send(self, piece: bytes, *, end: bool = False) -> None:
+        if self._killed or self._torn:
+            raise BrokenPipeError(f"{self.remoteaddress}: the connection was closed")
+        if time.monotonic() - self._used > IDLE_LIMIT:
+            self._renew(self._sender)  # before the server's having dropped it makes a Send doubtful
+        self._torn = True  # unless all of it arrives; an interrupt, too, may cut it off
+        try:
+            self._request(
+                self._sender,
+                lambda: self._sender.send_command_input(self._shell, self._command, piece, end=end),
+            )
+        except PipelineError as error:
+            raise ConnectionError(error.message) from None
+        except Exception:  # the operation time-out of WinRM: some of it may have arrived
+            raise ConnectionError(
+                f"{self.remoteaddress}: the command did not take its input in time"
+            ) from None
+        self._torn = False
+        self._used = time.monotonic()
+
+    def close_read(self) -> None:
+        """Nothing: the host keeps no more than a pipe full of output, until :meth:`kill`."""
+
+    def close_write(self) -> None:
+        """Close the remote stdin."""
+        with self._write_lock, contextlib.suppress(OSError):
+            if not self._done:
+                self._send(b"", end=True)
+
+    def wait(self) -> int | None:
+        """The remote exit code, ``None`` when the command has not ended."""
+        return self._exit_code
+
+    def kill(self) -> None:
+        """End the command, delete the shell, close both connections; never raises or lingers."""
+        if self._killed:
+            return
+        self._killed = True
+        # Over a connection of its own, for another thread may be in the middle of a request on
+        # the others; in a thread of its own, for the host may not answer any more.
+        goodbye = threading.Thread(target=self._say_goodbye, daemon=True)
+        with contextlib.suppress(RuntimeError):  # the interpreter is shutting down
+            goodbye.start()
+            goodbye.join(FAREWELL)
+        for connection in (getattr(self, "_sender", None), getattr(self, "_receiver", None)):
+            with contextlib.suppress(Exception):
+                if connection is not None:
+                    connection.transport.close_session()
+
+    def _say_goodbye(self) -> None:
+        with contextlib.suppress(Exception):
+            if not self._shell or self._shut_out:
+                return
+            connection = self._connect()
+            try:
+                if self._command and not self._done:
+                    with contextlib.suppress(Exception):
+                        connection.cleanup_command(self._shell, self._command)
+            finally:
+                connection.close_shell(self._shell, close_session=True)

@@ -1,0 +1,138 @@
+"""What went wrong on a WinRM connection: may it be repeated, and how a person is told."""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from pipelines.errors import AuthError, HostError
+
+if TYPE_CHECKING:
+    from pipelines.session.transports.winrs import Endpoint
+
+_SHELL_NOT_FOUND = 2150858843
+_BUSY = {170, 2150859174}  # busy; too many operations of this user
+_QUOTA = {2150859173: "too many shells", 2150859174: "too many operations"}
+_ENVELOPE_TOO_LARGE = 2150858825
+#: What urllib3 says of a certificate with another fingerprint than the pinned one.
+_OTHER_PRINT = re.compile(r'Fingerprints did not match.*?got \\?"([0-9a-f]{64})', re.DOTALL)
+
+
+def refused(error: Exception) -> bool:
+    """Whether the request certainly was not carried out, so that repeating it does no harm."""
+    import requests
+    from urllib3.exceptions import NewConnectionError
+    from winrm.exceptions import AuthenticationError, WinRMTransportError, WSManFaultError
+
+    if isinstance(error, WSManFaultError):
+        return error.wsman_fault_code in _BUSY
+    if isinstance(error, WinRMTransportError):
+        # No SOAP fault, so no WS-Man operation: 400 is what a message gets whose sealing
+        # context the server has dropped, 503 comes from HTTP.sys in front of the service.
+        return error.code in (400, 401, 503)
+    if isinstance(error, AuthenticationError | requests.exceptions.ConnectTimeout):
+        return True
+    if isinstance(error, requests.exceptions.ConnectionError):
+        reason = getattr(error.args[0] if error.args else None, "reason", None)
+        return isinstance(reason, NewConnectionError)
+    return False
+
+
+def explain(error: Exception, endpoint: Endpoint) -> HostError:
+    """``error`` in words that say what to do; never with a password in them."""
+    import requests
+    from winrm.exceptions import AuthenticationError, WinRMTransportError, WSManFaultError
+
+    from pipelines.session.transports.signins import LIMIT, RefusedBeforeError
+
+    url = endpoint.url
+    text = endpoint.blank(" ".join(str(error).split()))[:400]
+    advice = ""
+    if isinstance(error, RefusedBeforeError):
+        return AuthError(
+            f"{url} has refused the sign-in of {endpoint.username!r} {LIMIT} times in a row; it is "
+            "not tried again, for that locks accounts",
+            advice="Correct the password where it comes from, then run the same command again.",
+        )
+    if isinstance(error, AuthenticationError):
+        return AuthError(
+            f"{url} refused the sign-in of {endpoint.username!r} by {endpoint.transport}",
+            advice=_sign_in_advice(endpoint),
+        )
+    if isinstance(error, requests.exceptions.SSLError):
+        return _untrusted(str(error), text, endpoint)
+    message = f"{url}: {type(error).__name__}: {text}"
+    if isinstance(error, requests.exceptions.TooManyRedirects):
+        message = f"{url} sends its clients to another address, which is not followed"
+        advice = "Give the address of the WinRM service itself; a proxy may be in between."
+    elif isinstance(error, requests.exceptions.Timeout):
+        message = f"{url} does not answer: {text}"
+        advice = "Check that the host is up and that no firewall drops ports 5985 and 5986."
+    elif isinstance(error, requests.exceptions.ConnectionError):
+        message = f"no connection to {url}: {text}"
+        advice = "Check that the host is up and that WinRM listens there: winrm enumerate listener."
+    elif isinstance(error, WSManFaultError):
+        reason = endpoint.blank(" ".join(error.reason.split()))[:400]
+        message, advice = _fault(url, error.wsman_fault_code, reason)
+    elif isinstance(error, WinRMTransportError):
+        message = f"{url} answered with HTTP status {error.code}"
+        advice = "Is this a WinRM listener (…/wsman), and does it allow this way to sign in?"
+    elif endpoint.transport == "kerberos":
+        advice = f"Is there a ticket? Type: kinit {endpoint.username}; klist"
+    return HostError(message, advice=advice)
+
+
+def _fault(url: str, code: int | None, reason: str) -> tuple[str, str]:
+    if code == _SHELL_NOT_FOUND:
+        return f"{url}: the remote shell went away; the host restarted, or ended it", ""
+    advice = ""
+    if code in _QUOTA:
+        advice = f"There are {_QUOTA[code]}: raise the quota under WSMan:\\localhost\\Shell."
+    elif code == _ENVELOPE_TOO_LARGE:
+        advice = "Set MaxEnvelopeSizekb to 500, the default, or more on the host."
+    return f"{url} refused: {reason} (code {code})", advice
+
+
+def _sign_in_advice(endpoint: Endpoint) -> str:
+    if endpoint.transport == "certificate":
+        return (
+            "The host must map this certificate to a local account (WSMan:\\localhost\\"
+            "ClientCertificate), trust its issuer, and allow Certificate under Service\\Auth."
+        )
+    if endpoint.transport == "kerberos":
+        return f"Get a new ticket, type: kinit {endpoint.username}"
+    return (
+        "Check the user name (DOMAIN\\user, or user for a local account) and the password; "
+        "local administrators need LocalAccountTokenFilterPolicy=1 on the host."
+    )
+
+
+def _untrusted(whole: str, text: str, endpoint: Endpoint) -> HostError:
+    url = endpoint.url
+    if endpoint.pin and (found := _OTHER_PRINT.search(whole)):
+        return HostError(
+            f"the identity of {url} changed: its certificate is sha256 {found[1]}, "
+            f"pinned is {endpoint.pin}; nothing was sent to it",
+            advice="Find out on the host itself whether it has a new certificate "
+            "(scripts/enable-winrm-https.ps1 makes one when the old one expires). Only if it has, "
+            "put the new fingerprint as 'pin' into pipeline.yaml; else somebody is in between.",
+        )
+    # requests calls everything that goes wrong before HTTP by this name.
+    if not re.search("verify failed|doesn't match|mismatch|Fingerprints", whole):
+        return HostError(
+            f"no TLS with {url}: {text}",
+            advice="Is that port a WinRM listener for HTTPS (5986)? With transport certificate "
+            "the host may have refused the user's certificate.",
+        )
+    if "expired" in text or "not yet valid" in text:
+        return HostError(
+            f"the certificate of {url} is not valid now: {text}",
+            advice="Compare the clock of this machine with the host's; if both are right, make a "
+            "new certificate: scripts/enable-winrm-https.ps1 replaces an expired one.",
+        )
+    return HostError(
+        f"the certificate of {url} is not trusted: {text}",
+        advice="Give the host's certificate, or that of its issuer, as 'ca', or its sha256 "
+        "fingerprint as 'pin'; with 'ca' the host name in the address must be one that the "
+        "certificate names.",
+    )

@@ -1,0 +1,204 @@
+"""The HTTP side of a WinRM connection: who the host is, before anything is said to it.
+
+pywinrm makes the requests and signs in. Here its sessions get what it lacks: a certificate pinned
+by fingerprint, the system's certificates, no redirects, no ``.netrc``, never an unsealed message
+where messages are to be sealed, an end to sign-ins that are refused, and bounds for what a host
+answers.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import importlib
+import os
+import ssl
+import struct
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import requests
+import truststore
+from requests.adapters import HTTPAdapter
+from winrm.exceptions import InvalidCredentialsError, WinRMError
+from winrm.protocol import Protocol
+from winrm.transport import Transport
+
+from pipelines.session.transports.signins import account
+
+if TYPE_CHECKING:
+    from pipelines.session.transports.winrs import Endpoint
+
+_NTLM = b"NTLMSSP\0"
+_AUTHENTICATE = 3  # MS-NLMP 2.2.1.3: the message that the host judges the password by
+_UNAUTHORIZED = 401
+#: Bytes of one answer. Windows' own limit is 500 KiB; some raise it to 8 MiB.
+ANSWER_LIMIT = 16 << 20
+
+
+class UnfitAnswerError(WinRMError):
+    """The host answered with what WinRM never answers with."""
+
+
+def judges_password(header: str | bytes | None) -> bool:
+    """Whether the answer to a request with this Authorization header accepts or refuses one."""
+    text = header.decode("latin-1") if isinstance(header, bytes) else header or ""
+    scheme, _, token = text.partition(" ")
+    if scheme.lower() == "basic":
+        return True
+    if scheme.lower() not in ("ntlm", "negotiate"):
+        return False
+    try:
+        data = base64.b64decode(token)
+    except binascii.Error:
+        return False
+    at = data.find(_NTLM)  # inside SPNEGO it does not come first
+    kind = data[at + len(_NTLM) : at + len(_NTLM) + 4]
+    return at >= 0 and len(kind) == 4 and struct.unpack("<I", kind)[0] == _AUTHENTICATE  # noqa: PLR2004
+
+
+class Adapter(HTTPAdapter):
+    """Checks the certificate while connecting, and counts the sign-ins that are refused."""
+
+    def __init__(self, endpoint: Endpoint, password: str) -> None:
+        self._pin = endpoint.pin
+        system = not (endpoint.pin or endpoint.ca or os.environ.get("REQUESTS_CA_BUNDLE"))
+        self._system = system and endpoint.url.startswith("https")
+        self._account = account(endpoint.url, endpoint.username, password)
+        self._accepted = False
+        super().__init__()
+
+    def init_poolmanager(self, *args: Any, **keys: Any) -> None:
+        """A pinned certificate is compared before the first byte of HTTP; it needs no CA."""
+        if self._pin:
+            keys["assert_fingerprint"] = self._pin
+        elif self._system:
+            keys["ssl_context"] = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        super().init_poolmanager(*args, **keys)
+
+    def send(self, request: requests.PreparedRequest, *args: Any, **keys: Any) -> requests.Response:
+        """Send it, unless it holds a password that was refused too often."""
+        header = request.headers.get("Authorization")
+        # Basic repeats the password in every request; only what is not known yet need wait.
+        known = self._accepted and str(header)[:5].lower() == "basic"
+        if known or not judges_password(header):
+            response = super().send(request, *args, **keys)
+            self._accepted = known and response.status_code != _UNAUTHORIZED
+        else:
+            with self._account.sign_in() as verdict:
+                response = super().send(request, *args, **keys)
+                verdict.judge(accepted=response.status_code != _UNAUTHORIZED)
+                self._accepted = verdict.accepted
+        raw: Any = response.raw  # read later, by requests
+        raw.stream = _bounded(raw.stream)
+        return response
+
+
+def _bounded(stream: Callable[..., Iterator[bytes]]) -> Callable[..., Iterator[bytes]]:
+    def bounded(*args: Any, **keys: Any) -> Iterator[bytes]:
+        size = 0
+        for piece in stream(*args, **keys):
+            size += len(piece)
+            if size > ANSWER_LIMIT:
+                raise UnfitAnswerError(f"an answer of more than {ANSWER_LIMIT >> 20} MiB")
+            yield piece
+
+    return bounded
+
+
+class SafeTransport(Transport):
+    """pywinrm's, with the sessions of this module; the password is read for each session."""
+
+    def __init__(self, place: Endpoint, **keys: Any) -> None:
+        self._endpoint = place
+        self._signed_in = False
+        super().__init__(**keys)
+
+    def build_session(self) -> requests.Session:
+        """The session there is, or a new one."""
+        sealing = self.message_encryption == "always"
+        if self.session is not None and sealing and self.encryption is None:
+            self.close_session()  # its sign-in failed half-way: what came next would go unsealed
+        if self.session is None:
+            self.encryption = None
+            self._signed_in = False
+            self.password = self._endpoint.secret()
+        session: requests.Session = super().build_session()
+        self._secure(session)
+        return session
+
+    def _secure(self, session: requests.Session) -> None:
+        if any(isinstance(known, Adapter) for known in session.adapters.values()):
+            return
+        session.adapters.clear()  # no redirect leads to another scheme
+        adapter = Adapter(self._endpoint, self.password or "")
+        session.mount(self.endpoint.partition(":")[0].lower() + "://", adapter)
+        session.max_redirects = 0
+        session.trust_env = False  # else a .netrc signs in where we do not
+
+    def _send_message_request(
+        self, session: requests.Session, prepared_request: requests.PreparedRequest
+    ) -> requests.Response:
+        self._secure(session)  # pywinrm signs in while it builds a session
+        if self.auth_method == "credssp" and not self._signed_in:
+            return self._by_credssp(lambda: self._send(session, prepared_request))
+        return self._send(session, prepared_request)
+
+    def _get_message_response_text(self, response: requests.Response) -> bytes:
+        """The SOAP envelope. pywinrm reads it with a parser that knows entities."""
+        text: bytes = super()._get_message_response_text(response)
+        if b"<!DOCTYPE" in text or b"\0" in text:  # the latter is UTF-16, which would hide it
+            raise UnfitAnswerError("an answer with a document type")
+        return text
+
+    def _send(self, *request: Any) -> requests.Response:
+        response: requests.Response = super()._send_message_request(*request)
+        return response
+
+    def _by_credssp(self, send: Callable[[], requests.Response]) -> requests.Response:
+        """The password is inside CredSSP's own TLS: the whole exchange is one sign-in."""
+        problems = importlib.import_module("requests_credssp.exceptions")  # an optional package
+        wrong = (problems.AuthenticationException, problems.NTStatusException)
+        endpoint = self._endpoint
+        with account(endpoint.url, endpoint.username, self.password or "").sign_in() as verdict:
+            try:
+                response = send()
+            except (*wrong, InvalidCredentialsError) as error:
+                verdict.judge(accepted=False)
+                raise InvalidCredentialsError(str(error)) from None
+            verdict.judge(accepted=True)
+            self._signed_in = True
+            return response
+
+
+def connect(endpoint: Endpoint) -> Protocol:
+    """A WinRM client of its own for ``endpoint``; nothing is sent yet."""
+    made = Protocol(
+        endpoint.url,
+        # Replaced below. Kerberos is the one way to sign in whose arguments are not checked.
+        transport="kerberos",
+        operation_timeout_sec=endpoint.operation_timeout,
+        read_timeout_sec=endpoint.read_timeout,
+    )
+    # Said outright, pywinrm refuses what cannot be sealed; else it would send it as it is.
+    bare = endpoint.message_encryption == "auto" and not endpoint.url.startswith("https:")
+    ca = str(endpoint.ca) if endpoint.ca else os.environ.get("REQUESTS_CA_BUNDLE")
+    made.transport = SafeTransport(
+        endpoint,
+        endpoint=endpoint.url,
+        auth_method=endpoint.transport,
+        username=endpoint.username or None,
+        password="",  # read for each session, see build_session
+        service="HTTP",
+        ca_trust_path=ca,
+        cert_pem=str(endpoint.certificate) if endpoint.certificate else None,
+        cert_key_pem=str(endpoint.certificate_key) if endpoint.certificate_key else None,
+        read_timeout_sec=endpoint.read_timeout,
+        # A pin takes the place of the authority, and is compared by Adapter.
+        server_cert_validation="ignore" if endpoint.pin else "validate",
+        kerberos_delegation=endpoint.kerberos_delegation,
+        kerberos_hostname_override=endpoint.kerberos_hostname_override,
+        message_encryption="always" if bare else endpoint.message_encryption,
+        proxy=None,
+    )
+    return made

@@ -1,0 +1,208 @@
+"""Is this wheel what was asked for? Judges the facts of ``metadata.inspect``, check by check.
+
+Made for one failure above all: a green build whose wheel lacks device code, wholly or for one
+GPU only. The first is an import that works and kernels that do not; the second is a crash on
+that GPU when the one unit without it is called.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Iterator
+from dataclasses import dataclass
+
+from pipelines.architectures.archs import ArchList
+from pipelines.wheels.fatbin import Container, arch_key, compact, inventory
+from pipelines.wheels.metadata import X64, Binary, WheelFacts
+
+_NO_DEVICE_CODE = (
+    "no device code at all: no extension module holds a fat binary, so no kernel can run on any "
+    "GPU. The build can be green all the same: the host compiler may drop the fat binary "
+    "(clang without -fkeep-persistent-storage-variables does), or nvcc never ran "
+    "(a CPU-only build because no CUDA was found). Look for nvcc lines in the build log."
+)
+_SHOWN = 5
+
+#: Of a binary's name within the wheel: the architectures that it can have at all.
+Expects = Callable[[str], Collection[str]]
+
+
+@dataclass(frozen=True)
+class Check:
+    """One judgement: ``found`` and ``wanted`` are short, ``detail`` says where and why."""
+
+    name: str
+    ok: bool
+    found: str
+    wanted: str
+    detail: str = ""
+
+
+def gate(
+    facts: WheelFacts,
+    archs: ArchList,
+    *,
+    platform: str,
+    exact: bool = False,
+    expects: Expects | None = None,
+) -> list[Check]:
+    """All checks, the same ones in the same order for every wheel of a platform.
+
+    ``platform`` is a wheel platform tag such as ``win_amd64``. Architectures nobody asked for
+    are only mentioned, unless ``exact`` forbids them: recipes add some of their own (90a),
+    and they cost size, not correctness. ``expects`` says of a binary's name which of ``archs``
+    it is to have, where that is not all of them.
+    """
+    return [
+        *_packaging(facts, platform),
+        *(_windows(facts) if platform.startswith("win") else ()),
+        *_device(facts.binaries, archs, exact=exact, expects=expects),
+    ]
+
+
+def _packaging(facts: WheelFacts, platform: str) -> Iterator[Check]:
+    modules = facts.extensions
+    yield Check(
+        "extension module",
+        bool(modules),
+        _list(binary.name for binary in modules) or "none",
+        "a .pyd or .so",
+        "" if modules else "a pure Python wheel: the extension was skipped by the build",
+    )
+    record = facts.record
+    wrong = [
+        f"{len(names)} {what}: {_list(names)}"
+        for what, names in (
+            ("missing from the wheel", record.missing),
+            ("not in RECORD", record.extra),
+            ("with other bytes than recorded", record.wrong),
+        )
+        if names
+    ]
+    yield Check("RECORD", record.true, "; ".join(wrong) or "true", "true for every file")
+    yield Check(
+        "name and version",
+        facts.names_agree,
+        f"METADATA {facts.metadata_name} {facts.metadata_version}, {facts.dist_info}",
+        f"{facts.name} {facts.version}",
+        "" if facts.names_agree else "file name, METADATA and .dist-info must agree",
+    )
+    yield Check("tags", facts.tags_agree, _list(facts.wheel_tags), _list(facts.tags))
+    platforms = sorted({tag.rsplit("-", 1)[-1] for tag in facts.tags})
+    yield Check("platform", platforms == [platform], _list(platforms), platform)
+
+
+def _windows(facts: WheelFacts) -> Iterator[Check]:
+    """x64 code, and modules Python can initialise. A .so has no place in a Windows wheel."""
+    bad = [
+        f"{binary.name} ({_machine(binary)})"
+        for binary in facts.binaries
+        if binary.pe is None or binary.pe.machine != X64
+    ]
+    yield Check("x64 binaries", not bad, _list(bad) or "x64", "x64")
+    lacking = [
+        f"{binary.name} without {binary.init}"
+        for binary in facts.extensions
+        if binary.pe is None or binary.init not in binary.pe.inits
+    ]
+    yield Check("PyInit", not lacking, _list(lacking) or "exported", "exported by every module")
+
+
+def gate_library(name: str, data: bytes, archs: ArchList) -> list[Check]:
+    """The checks of a static library's device code."""
+    return list(_device((Binary(name, inventory(data)),), archs, exact=False))
+
+
+def _device(
+    binaries: tuple[Binary, ...],
+    archs: ArchList,
+    *,
+    exact: bool,
+    expects: Expects | None = None,
+) -> Iterator[Check]:
+    carriers = _carriers(binaries)
+    containers = [unit for binary in carriers for unit in binary.inventory.containers]
+    total = len(containers)
+    yield Check(
+        "device code",
+        total > 0,
+        f"{total} fat-binary containers in {len(carriers)} binaries",
+        "at least one container",
+        "" if total else _NO_DEVICE_CODE,
+    )
+    damaged = [f"{b.name} at {c.offset:#x}" for b in carriers for c in _damaged(b)]
+    damaged += [f"{b.name} read in part" for b in binaries if not b.inventory.complete]
+    yield Check("device code whole", not damaged, _list(damaged) or "whole", "whole")
+
+    sass = Counter(arch for unit in containers for arch in unit.sass)
+    due = {
+        arch: [b for b in carriers if expects is None or arch in expects(b.name)]
+        for arch in archs.sass
+    }
+    whole = {a: sum(len(b.inventory.containers) for b in found) for a, found in due.items()}
+    have = {
+        a: sum(a in unit.sass for b in found for unit in b.inventory.containers)
+        for a, found in due.items()
+    }
+    short = [arch for arch in archs.sass if not whole[arch] or have[arch] < whole[arch]]
+    yield Check(
+        "SASS",
+        not short,
+        ", ".join(f"{arch} in {have[arch]}/{whole[arch]}" for arch in short) or compact(sass),
+        f"{compact(archs.sass)} in every container",
+        _where(due, short) if total else "see 'device code'",
+    )
+    # In the whole wheel, not each container: a device-link container never holds PTX.
+    ptx = Counter(arch for unit in containers for arch in unit.ptx)
+    absent = [arch for arch in archs.ptx if not ptx[arch]]
+    yield Check(
+        "PTX",
+        not absent,
+        ", ".join(f"{arch} in {ptx[arch]}/{total}" for arch in sorted(ptx, key=arch_key)) or "none",
+        compact(archs.ptx),
+        f"without PTX of {compact(absent)} newer GPUs cannot run this wheel" if absent else "",
+    )
+    extra = set(sass) - set(archs.sass)
+    yield Check(
+        "nothing unasked for",
+        not (exact and extra),
+        compact(extra),
+        "none" if exact else "none, or more",
+        f"SASS nobody asked for: {compact(extra)}; it only costs size" if extra else "",
+    )
+
+
+def _carriers(binaries: tuple[Binary, ...]) -> list[Binary]:
+    """Binaries judged for device code: extension modules, or DLLs when no module has any.
+
+    A bundled library such as cuBLAS has architectures of its own, which are not ours to ask.
+    """
+    having = [binary for binary in binaries if binary.inventory.containers]
+    return [binary for binary in having if binary.module] or having
+
+
+def _damaged(binary: Binary) -> list[Container]:
+    return [unit for unit in binary.inventory.containers if not unit.whole]
+
+
+def _where(due: dict[str, list[Binary]], short: list[str]) -> str:
+    """For each arch that is short: binaries with the offsets of containers that lack it."""
+    lines = []
+    for arch in short:
+        for binary in due[arch]:
+            lack = [unit for unit in binary.inventory.containers if arch not in unit.sass]
+            if lack:
+                offsets = _list(f"{unit.offset:#x}" for unit in lack)
+                lines.append(f"{arch}: {len(lack)} lack it in {binary.name}, at {offsets}")
+    return "\n".join(lines)
+
+
+def _machine(binary: Binary) -> str:
+    return binary.problem or (f"machine {binary.pe.machine:#06x}" if binary.pe else "not a PE")
+
+
+def _list(names: Iterable[str]) -> str:
+    """The first few names, and how many more there are."""
+    every = list(names)
+    more = len(every) - _SHOWN
+    return ", ".join(every[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
