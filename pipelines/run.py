@@ -1,7 +1,7 @@
 """One run: its directory below ``out/`` and its record, from which every report is made.
 
 The record is SQLite in WAL mode, so that it is whole whatever kills the process. Files appear in
-the directory by rename.
+the directory by rename. What is in it are the models of :mod:`pipelines.record`.
 """
 
 from __future__ import annotations
@@ -13,10 +13,11 @@ import sqlite3
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
-from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Self, TypeVar
+
+from pydantic import ValidationError
 
 from pipelines.errors import (
     AuthError,
@@ -27,7 +28,17 @@ from pipelines.errors import (
     TimeUpError,
 )
 from pipelines.files import disk_errors
-from pipelines.hosttext import redact_all
+from pipelines.hosttext import line, redact, redact_all
+from pipelines.record import (
+    RESULTS,
+    SCHEMA,
+    ErrorResult,
+    JobRecord,
+    RunFacts,
+    StageRecord,
+    StageResult,
+    State,
+)
 from pipelines.remote.locks import claim
 
 _SCHEMA = """
@@ -35,24 +46,31 @@ CREATE TABLE IF NOT EXISTS facts (key TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS jobs (name TEXT PRIMARY KEY, value TEXT NOT NULL);
 CREATE TABLE IF NOT EXISTS stages (
     name TEXT PRIMARY KEY, state TEXT NOT NULL, started REAL NOT NULL, seconds REAL,
-    detail TEXT NOT NULL DEFAULT '{}'
+    error TEXT, result TEXT
 );
 """
 _LOOK_BACK = 50  # runs
 _NO_PRIVILEGE = 1314  # ERROR_PRIVILEGE_NOT_HELD
-State = Literal["running", "passed", "failed", "interrupted"]
+#: Errors after which a build has no outcome: it goes on, or can.
+_OPEN_ENDED = frozenset(kind.__name__ for kind in (HostError, AuthError, TimeUpError))
+#: What decides whether a run is of the same order as another.
+_SAME = ("target", "jobs", "evidence", "publishable")
+
+Result = TypeVar("Result", bound=StageResult)
 
 
-@dataclass
-class StageRecord:
-    """What one stage left."""
+class StageLog:
+    """One stage of a run while it goes on: what is known of it, kept whatever becomes of it."""
 
-    name: str
-    state: State
-    started: float
-    """Seconds since the epoch."""
-    seconds: float | None
-    detail: dict[str, Any] = field(default_factory=dict)
+    def __init__(self, run: Run, name: str) -> None:
+        self.run = run
+        self.name = name
+        self.result: StageResult | None = None
+
+    def keep(self, result: Result) -> Result:
+        """Remember ``result``, in place of what was known before; returns it."""
+        self.result = result
+        return result
 
 
 class Run:
@@ -68,8 +86,9 @@ class Run:
         return self.path.name
 
     @classmethod
-    def create(cls, out: Path, label: str, facts: dict[str, Any]) -> Self:
-        """Make ``out/<time>-<label>`` and let ``out/latest`` point to it."""
+    def create(cls, out: Path, facts: RunFacts) -> Self:
+        """Make ``out/<time>-<target>`` and let ``out/latest`` point to it."""
+        label = facts.target.id or "run"
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
         for number in range(100):
             path = out / f"{stamp}-{label}{f'-{number}' if number else ''}"
@@ -85,13 +104,14 @@ class Run:
         run._hold()
         with run._database() as database:
             database.executescript(_SCHEMA)
-        run.note(**facts, created=datetime.now(UTC).isoformat(timespec="seconds"))
+        created = datetime.now(UTC).isoformat(timespec="seconds")
+        run._write_facts(facts.model_copy(update={"created": created}))
         run._make_latest()
         return run
 
     @classmethod
-    def take_up(cls, out: Path, facts: dict[str, Any]) -> Self | None:
-        """The latest run with these facts whose build was cut off, unless somebody is at it.
+    def take_up(cls, out: Path, facts: RunFacts) -> Self | None:
+        """The latest run of the same order whose build was cut off, unless somebody is at it.
 
         A controller that was killed leaves its stage as "running", an interrupted one says so.
         """
@@ -101,13 +121,13 @@ class Run:
             run = cls(path.parent)
             try:
                 known, stage = run.facts(), run.stages().get("build")
-            except (StorageError, sqlite3.Error, ValueError):
+            except (StorageError, ConfigError):
                 continue  # of another version, or damaged: not ours to judge here
-            if {key: known.get(key) for key in facts} != facts:
+            if any(getattr(known, key) != getattr(facts, key) for key in _SAME):
                 continue
-            if stage is None or not _cut_off(stage):
+            if stage is None or not cut_off(stage):
                 return None
-            if not run._hold() or not _cut_off(run.stages()["build"]):  # its process has just ended
+            if not run._hold() or not cut_off(run.stages()["build"]):  # its process has just ended
                 run.close()
                 return None
             run._make_latest()
@@ -174,74 +194,157 @@ class Run:
                     advice="Free some space, and check who owns the directory.",
                 ) from error
 
-    def note(self, **facts: Any) -> None:
-        """Remember facts of the run."""
-        rows = [(key, json.dumps(redact_all(value))) for key, value in facts.items()]
+    def note(self, **changes: Any) -> None:
+        """Remember facts of the run: fields of :class:`RunFacts`."""
+        known = self.facts()
+        self._write_facts(RunFacts.model_validate(known.model_dump() | changes))
+
+    def _write_facts(self, facts: RunFacts) -> None:
+        rows = [(k, _stored(v)) for k, v in facts.model_dump(mode="json").items()]
         with self._database() as database:
             database.executemany("INSERT OR REPLACE INTO facts VALUES (?, ?)", rows)
 
-    def facts(self) -> dict[str, Any]:
-        """Everything noted."""
-        with self._database() as database:
-            return {k: json.loads(v) for k, v in database.execute("SELECT key, value FROM facts")}
+    def facts(self) -> RunFacts:
+        """Everything noted; :class:`ConfigError` for a record that this version cannot read."""
+        rows = self._rows("SELECT key, value FROM facts")
+        try:
+            told = {key: json.loads(value) for key, value in rows}
+            if told.get("schema_version") != SCHEMA:
+                raise ValueError(f"it is of version {told.get('schema_version', 1)}, not {SCHEMA}")  # noqa: TRY301
+            return RunFacts.model_validate(told)
+        except (ValidationError, ValueError, TypeError) as error:
+            raise self._unreadable(error) from error
 
-    def put_job(self, name: str, value: dict[str, Any]) -> None:
+    def put_job(self, name: str, job: JobRecord) -> None:
         """Remember a job on a host: where it is, which attempt is followed, from where on."""
         with self._database() as database:
-            row = (name, json.dumps(redact_all(value)))
+            row = (name, _stored(job.model_dump(mode="json")))
             database.execute("INSERT OR REPLACE INTO jobs VALUES (?, ?)", row)
 
-    def jobs(self) -> dict[str, dict[str, Any]]:
-        """The jobs that were started for this run, by name."""
-        with self._database() as database:
-            return {k: json.loads(v) for k, v in database.execute("SELECT name, value FROM jobs")}
+    def job(self, name: str) -> JobRecord | None:
+        """The job of that name, if one was started for this run."""
+        for found, value in self._rows("SELECT name, value FROM jobs"):
+            if found == name:
+                try:
+                    return JobRecord.model_validate_json(value)
+                except ValidationError as error:
+                    raise self._unreadable(error) from error
+        return None
 
     def put_stage(self, record: StageRecord) -> None:
         """Insert or replace a stage's row."""
-        detail = json.dumps(redact_all(record.detail))
-        row = (record.name, record.state, record.started, record.seconds, detail)
+        result = None if record.result is None else _stored(record.result.model_dump(mode="json"))
+        error = None if record.error is None else _stored(record.error.model_dump(mode="json"))
+        row = (record.name, record.state, record.started, record.seconds, error, result)
         with self._database() as database:
-            database.execute("INSERT OR REPLACE INTO stages VALUES (?, ?, ?, ?, ?)", row)
+            database.execute("INSERT OR REPLACE INTO stages VALUES (?, ?, ?, ?, ?, ?)", row)
 
     def stages(self) -> dict[str, StageRecord]:
-        """The stages so far, in the order in which they began."""
-        with self._database() as database:
-            rows = database.execute("SELECT * FROM stages ORDER BY started").fetchall()
-        return {
-            name: StageRecord(name, state, started, seconds, json.loads(detail))
-            for name, state, started, seconds, detail in rows
-        }
+        """The stages so far, in the order in which they began.
+
+        A result that cannot be read is missing, and ``unread`` says why; :class:`ConfigError` for
+        a stage of which nothing can be read.
+        """
+        rows = self._rows(
+            "SELECT name, state, started, seconds, error, result FROM stages ORDER BY started"
+        )
+        try:
+            return {row[0]: _stage(row) for row in rows}
+        except (ValidationError, ValueError, TypeError) as error:
+            raise self._unreadable(error) from error
+
+    def result(self, kind: type[Result]) -> Result | None:
+        """What the stage of that result left, if it did."""
+        record = self.stages().get(kind.stage)
+        return record.result if record and isinstance(record.result, kind) else None
+
+    def _rows(self, query: str) -> list[Any]:
+        try:
+            with self._database() as database:
+                return database.execute(query).fetchall()
+        except (sqlite3.DatabaseError, StorageError) as error:
+            raise self._unreadable(error) from error
+
+    def _unreadable(self, error: Exception) -> ConfigError:
+        there = (self.path / "record.sqlite").is_file()
+        return ConfigError(
+            f"{self.path} holds no record that can be read: {line(_first(error))}",
+            advice="Its record.sqlite is damaged or of another version: report.html and junit.xml "
+            "there, if any, are as they were made. Copy the run anew, or build again."
+            if there
+            else "Name the directory of a run: it holds record.sqlite.",
+        )
 
     @contextmanager
-    def stage(self, name: str) -> Iterator[dict[str, Any]]:
-        """Record a stage around its work; the yielded dict becomes its ``detail``.
-
-        An error is recorded with its message and passes on.
-        """
-        record = StageRecord(name, "running", time.time(), None)
-        self.put_stage(record)
-        began = time.monotonic()
+    def stage(self, name: str) -> Iterator[StageLog]:
+        """Record a stage around its work: what it keeps, and the error that passes on."""
+        log, started, began = StageLog(self, name), time.time(), time.monotonic()
+        self.put_stage(StageRecord(name=name, state="running", started=started))
+        state: State = "failed"
+        found: ErrorResult | None = None
         try:
-            yield record.detail
-            record.state = "passed"
-        except PipelineError as error:
-            record.state = "failed"
-            record.detail |= {"error": error.message, "advice": error.advice, "kind": error.title}
-            raise
+            yield log
+            state = "passed"
         except KeyboardInterrupt:
-            record.state = "interrupted"
-            record.detail |= {"error": "interrupted", "kind": "interrupted"}
+            state = "interrupted"
+            found = ErrorResult(kind="Interrupted", title="interrupted", message="interrupted")
             raise
         except BaseException as error:
-            record.state = "failed"
-            record.detail |= {"error": f"{type(error).__name__}: {error}", "kind": "internal"}
+            found = error_of(error)
             raise
         finally:
-            record.seconds = time.monotonic() - began
-            self.put_stage(record)
+            self.put_stage(
+                StageRecord(
+                    name=name,
+                    state=state,
+                    started=started,
+                    seconds=time.monotonic() - began,
+                    error=found,
+                    result=log.result,
+                )
+            )
 
 
-def _cut_off(stage: StageRecord) -> bool:
+def error_of(error: BaseException) -> ErrorResult:
+    """An error as the record keeps it."""
+    if isinstance(error, PipelineError):
+        return ErrorResult(
+            kind=type(error).__name__,
+            title=error.title,
+            message=redact(error.message),
+            advice=redact(error.advice),
+        )
+    kind = type(error).__name__
+    return ErrorResult(kind=kind, title="internal", message=redact(f"{kind}: {error}"))
+
+
+def cut_off(stage: StageRecord) -> bool:
     """Whether the stage has no outcome: its controller was killed or left, or lost the host."""
-    lost = stage.detail.get("kind") in (HostError.title, AuthError.title, TimeUpError.title)
+    lost = stage.error is not None and stage.error.kind in _OPEN_ENDED
     return stage.state in ("running", "interrupted") or (stage.state == "failed" and lost)
+
+
+def _stage(row: Any) -> StageRecord:
+    name, state, started, seconds, error, result = row
+    told = {"name": name, "state": state, "started": started, "seconds": seconds}
+    if error is not None:
+        told["error"] = ErrorResult.model_validate_json(error)
+    kind = RESULTS.get(name)
+    if result is not None and kind is not None:
+        try:
+            told["result"] = kind.model_validate_json(result)
+        except ValidationError as problem:
+            told["unread"] = f"what {name} left cannot be read: {_first(problem)}"
+    return StageRecord.model_validate(told)
+
+
+def _first(error: Exception) -> str:
+    """An error in a line: of many problems the first."""
+    if isinstance(error, ValidationError):
+        problem = error.errors(include_url=False, include_input=False)[0]
+        return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+    return str(error)
+
+
+def _stored(value: Any) -> str:
+    return json.dumps(redact_all(value))

@@ -1,0 +1,331 @@
+"""What the stages leave: frozen, typed, versioned.
+
+Stages return these, the run's record keeps them, reports, comparisons and job ids read them. Sizes
+are bytes, times seconds.
+
+Text of a host in here is as the host said it, but bounded and redacted; whoever shows it makes it
+harmless (:mod:`pipelines.hosttext`).
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, ClassVar, Literal
+
+from pydantic import Field, StringConstraints
+
+from pipelines.evidence import Evidence
+from pipelines.model import Model
+from pipelines.target import Target
+
+#: Of the record; one with another number is not read.
+SCHEMA = 2
+
+Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
+Size = Annotated[int, Field(ge=0)]
+Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+State = Literal["running", "passed", "failed", "interrupted"]
+
+
+class StageResult(Model):
+    """What a stage found out; one that fails leaves as much of it as there was."""
+
+    stage: ClassVar[str]
+    """The stage's name."""
+    tail: tuple[str, ...] = ()
+    """The last lines of its log, if it has one."""
+
+
+class ResourceResult(Model):
+    """A resource of the host: what is wanted, what was found, what was done."""
+
+    id: str
+    kind: str
+    why: str = ""
+    wanted: str
+    found: str
+    plan: str = ""
+    values: dict[str, str] = Field(default={})
+    """What was found, for programs: versions, numbers, paths."""
+    ok: bool
+    changed: bool = False
+    seconds: Seconds = 0.0
+    reboot: str = ""
+    """Why Windows must start anew, if it must."""
+
+
+class ProvisionResult(StageResult):
+    """The host's state, resource by resource."""
+
+    stage = "provision"
+    resources: tuple[ResourceResult, ...] = ()
+
+
+class PrebuiltFile(Model):
+    """A wheel that was taken instead of built."""
+
+    file: str
+    place: str
+    sha256: Sha256
+    stated: str | None = None
+    """The sha256 that its place states."""
+    unstated: tuple[str, ...] = ()
+    """Of torch and CUDA, what nothing but a test will show."""
+
+
+class PrebuiltResult(StageResult):
+    """Whether somebody else's wheel was taken, and why not."""
+
+    stage = "prebuilt"
+    origin: str = ""
+    taken: PrebuiltFile | None = None
+    refused: dict[str, str] = Field(default={})
+    """File -> why it is not used."""
+
+
+class SkipResult(StageResult):
+    """The package is not built at all."""
+
+    stage = "skip"
+    skipped: str = ""
+
+
+class HostFile(Model):
+    """A file that a build left on the host."""
+
+    path: str
+    size: Size
+    sha256: Sha256
+
+
+class Units(Model):
+    """Compile units, as the build's own log counts them."""
+
+    done: int = 0
+    total: int = 0
+
+
+class Timeline(Model):
+    """What the host did while it compiled; times since the build's start."""
+
+    units: tuple[tuple[str, float, float], ...] = ()
+    """Name, start, end."""
+    samples: tuple[tuple[float, float, float], ...] = ()
+    """Time, share of the cores that was busy, bytes of memory used."""
+    cpus: int = 0
+    memory: float = 0.0
+
+
+class DiagnosisResult(Model):
+    """Why a build failed, as its log shows it."""
+
+    id: str
+    """Of the signature in the catalogue."""
+    is_cause: bool
+    """Whether it is a cause; otherwise the first sign of an unknown one."""
+    cause: str
+    cure: str
+    links: tuple[str, ...] = ()
+    line: int
+    """In the log, from 1."""
+    text: str = ""
+    unit: str = ""
+
+    @property
+    def summary(self) -> str:
+        """One line, for messages: ``line 1203: cause (oom-edg)``."""
+        said = "" if self.is_cause else "no known cause: "
+        return f"line {self.line}: {said}{self.cause} ({self.id})"
+
+
+class HealedResult(Model):
+    """A change that a build made by itself before it went on."""
+
+    what: str
+    why: str
+    """The signature that it answers, and its cause."""
+    line: int
+    """In the log."""
+
+
+class BuildResult(StageResult):
+    """A build on the host, on its way or at its end."""
+
+    stage = "build"
+    job: str
+    directory: str
+    jobs: int
+    """Compile units at a time."""
+    environment: dict[str, str] = Field(default={})
+    source_sha256: str = ""
+    units: Units = Units()
+    attempt: int = 0
+    lost: tuple[str, ...] = ()
+    """Why attempts ended without a result."""
+    kept: bool = False
+    """Whether it is an earlier command's result, taken as it is."""
+    exit: int | None = None
+    timed_out: bool = False
+    wheels: tuple[HostFile, ...] = ()
+    library: HostFile | None = None
+    """Of a crate's kernels."""
+    programs: tuple[HostFile, ...] = ()
+    timeline: Timeline | None = None
+    cache: dict[str, str | int | float | bool | None] = Field(default={})
+    """Figures of the compile cache."""
+    process_seconds: Seconds = 0.0
+    """Of the build's own process, without anything of ours."""
+    healed: tuple[HealedResult, ...] = ()
+    diagnosis: DiagnosisResult | None = None
+
+    @property
+    def story(self) -> tuple[str, ...]:
+        """What was healed, a line a change: for the log, JUnit and reports."""
+        many = len(self.healed)
+        return tuple(
+            f"healed {n} of {many}: {one.what} - because of line {one.line}, {one.why}"
+            for n, one in enumerate(self.healed, 1)
+        )
+
+
+class FileResult(Model):
+    """A file of the run; ``path`` is below the run's directory, with ``/``."""
+
+    path: str
+    size: Size
+    sha256: Sha256
+
+
+class CollectResult(StageResult):
+    """What came home, with the sha256 that the builder stated and the arrival has."""
+
+    stage = "collect"
+    files: tuple[FileResult, ...] = ()
+
+
+class CheckResult(Model):
+    """One check of a file."""
+
+    name: str
+    ok: bool
+    found: str
+    wanted: str = ""
+    detail: str = ""
+    values: tuple[str, ...] = ()
+    """What was found, for programs: architectures, tags."""
+
+
+class AuditedFile(Model):
+    """A file that was looked into."""
+
+    file: str
+    sha256: Sha256
+    version: str = ""
+    checks: tuple[CheckResult, ...] = ()
+
+
+class AuditResult(StageResult):
+    """What is inside of what came home."""
+
+    stage = "audit"
+    files: tuple[AuditedFile, ...] = ()
+
+
+class SmokeResult(StageResult):
+    """What the smoke suite said."""
+
+    stage = "test"
+    wheel: str = ""
+    sha256: str = ""
+    """Of the wheel as it reached the host."""
+    exit: int | None = None
+    step: str = ""
+    """The step that ended it: venv, install or pytest."""
+    outcomes: dict[str, int] = Field(default={})
+    """How many cases ended how; their report is ``smoke.xml``."""
+
+
+#: Every stage's result, by the stage's name.
+RESULTS: dict[str, type[StageResult]] = {
+    kind.stage: kind
+    for kind in (
+        ProvisionResult,
+        SkipResult,
+        PrebuiltResult,
+        BuildResult,
+        CollectResult,
+        AuditResult,
+        SmokeResult,
+    )
+}
+
+
+class ErrorResult(Model):
+    """Why a stage ended."""
+
+    kind: str
+    """The class of the error, such as ``BuildError``; ``Interrupted``, or one that nobody meant."""
+    title: str
+    message: str
+    advice: str = ""
+
+
+class StageRecord(Model):
+    """One stage of a run."""
+
+    name: str
+    state: State
+    started: float
+    """Since the epoch."""
+    seconds: Seconds | None = None
+    """Longer than nothing only once it has ended."""
+    error: ErrorResult | None = None
+    result: StageResult | None = None
+    unread: str = ""
+    """Why there is no result though the record has one."""
+
+
+class HostFacts(Model):
+    """The host as the build found it."""
+
+    platform: str = ""
+    machine: str = ""
+    python: str = ""
+    cpus: int = 0
+    windows: str = ""
+    """Its version; empty elsewhere."""
+
+
+class RunFacts(Model):
+    """What is known of a run besides its stages."""
+
+    schema_version: int = SCHEMA
+    created: str = ""
+    """ISO 8601."""
+    target: Target = Target()
+    jobs: int | None = None
+    """As asked for; ``None``: the host's cores."""
+    evidence: Evidence | None = None
+    publishable: bool | None = None
+    origin: str = ""
+    """Of a wheel that was not built."""
+    job: str = ""
+    source_sha256: str = ""
+    host: HostFacts | None = None
+    tools: dict[str, str] = Field(default={})
+    """Tool of the lock -> version."""
+
+
+class JobRecord(Model):
+    """A job on a host that a run has started."""
+
+    host: str
+    directory: str
+    attempt: int
+    base: int
+    """Where the log of this attempt begins in the run's log."""
+    offset: int
+    """How much of it is here."""
+    lost: tuple[str, ...] = ()
+    way: str = ""
+    failed: dict[str, str] = Field(default={})
+    """Ways to start it that did not work, and why."""
