@@ -110,10 +110,15 @@ class Sandbox(Host):
         return self
 
     def describe(self) -> str:
-        """Its state in a line, and where it is."""
-        if state := self.state():
-            return f"running, process {state['pid']}: {state['https']} and {state['http']}"
+        """Its state in a line, and where its files are."""
         return f"{self.status()}  {self.home}"
+
+    def address(self) -> str:
+        """Its process and where it listens; empty when it does not run."""
+        state = self.state()
+        if state is None:
+            return ""
+        return f"process {state['pid']}: {state['https']} and {state['http']}"
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
