@@ -73,7 +73,7 @@ def build(work: Work, detail: dict[str, Any]) -> None:
         raise BuildError("the build succeeded but left no wheel", advice="Is it a wheel project?")
 
 
-def _left(result: dict[str, Any]) -> list[dict[str, Any]]:
+def _left(result: dict[str, Any]) -> list[builder.Left]:
     """The files that a build left: path, size, sha256."""
     library = result.get("library")
     return [*result.get("wheels", []), *([library] if library else [])]

@@ -34,7 +34,7 @@ class Job:
 
     work: Work
     directory: str
-    spec: dict[str, Any]
+    spec: store.Spec
     log: Path
     keep: Callable[[dict[str, Any]], bool] = lambda _: False
     """Whether the result of a job that has ended is taken as it is, instead of running it again."""
@@ -97,7 +97,7 @@ class Job:
                 self._lose(error.message)
             except HostError as error:
                 self._wait(error)
-        # Not above: a RuntimeError of the job's own function is its result, not a lost attempt.
+        # Not above: what the job's own function raised is its result, not a lost attempt.
         yield self._outcome(now["result"])
 
     def _prepare(self) -> None:

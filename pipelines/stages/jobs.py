@@ -54,12 +54,13 @@ def cancel(work: Work, name: str) -> None:
     """End a job and everything it started; finished units are kept."""
     job = _find(work, name)
     told = work.session.call(remote_follow.cancel, directory=job["directory"])
-    if checked(work.host.name, told)["state"] == "running":
+    now = checked(work.host.name, told)
+    if now["state"] == "running":
         raise HostError(
             f"{work.host.name}: job {safe(str(job['id']), 40)} does not end",
             advice="Restart the host, or end its processes there by hand.",
         )
-    say(f"{job['id']}: {_word(told)}", style="green")
+    say(f"{job['id']}: {_word(now)}", style="green")
 
 
 def _jobs(work: Work) -> list[dict[str, Any]]:

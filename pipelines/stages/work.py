@@ -99,7 +99,7 @@ class Work:
     def facts(self) -> dict[str, Any]:
         """What the host says of itself."""
         if self._facts is None:
-            self._facts = self.session.call(remote_facts.facts)
+            self._facts = dict(self.session.call(remote_facts.facts))
         return self._facts
 
     @property

@@ -22,7 +22,7 @@ from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.paths import PACKAGE
 from pipelines.remote import rpc
-from pipelines.remote.jobs import follow, launch
+from pipelines.remote.jobs import follow, launch, store
 from pipelines.toolchain.lock import Cache, load_lock
 
 pytestmark = pytest.mark.bench
@@ -106,7 +106,7 @@ def test_finding_a_job_again(tmp_path: Path) -> None:
     sandbox = Sandbox("s", home, Opening("3.11", Cache(load_lock()), Silent()))
     sandbox.start(tied=True)
     code = "import time\nfor n in range(600):\n    print(n, flush=True)\n    time.sleep(0.1)"
-    spec = {
+    spec: store.Spec = {
         "title": "bench",
         "function": "process.stream",
         "arguments": {"command": [sandbox.executable, "-u", "-c", code]},

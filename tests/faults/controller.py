@@ -14,6 +14,7 @@ from typing import Any, cast
 
 from pipelines.errors import PipelineError
 from pipelines.files import write_atomic
+from pipelines.remote.jobs import store
 from pipelines.run import Run
 from pipelines.session.base import Session
 from pipelines.session.channel import bootstrap_command, open_session
@@ -64,7 +65,11 @@ def main(order: dict[str, Any]) -> None:
     with session, run.stage("build") as detail:
         session.put(Path(order["source"]), str(there / "source"))
         command = [sys.executable, order["program"], str(there)]
-        spec = {"title": "c", "function": "process.stream", "arguments": {"command": command}}
+        spec: store.Spec = {
+            "title": "c",
+            "function": "process.stream",
+            "arguments": {"command": command},
+        }
         bench = cast(Work, Bench(session, run, Named("simulated")))
         job = Job(
             bench, str(there), spec, run.path / "build.log", keep=lambda left: left.get("exit") == 0

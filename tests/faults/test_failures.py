@@ -17,6 +17,7 @@ from simulator import Clock, SimulatedHost, flip, hang_up, refuse, reset, slow
 from pipelines.errors import AuthError, BuildError, HostError, TransferError
 from pipelines.hosts.sandbox.wsman import Limits, faults
 from pipelines.remote import rpc
+from pipelines.remote.jobs import store
 from pipelines.run import Run
 from pipelines.session.base import Session
 from pipelines.stages import detached
@@ -80,7 +81,11 @@ print("end", flush=True)
 def counting(bench: Bench, units: int = 10, seconds: float = 0.1) -> Job:
     place = bench.sim.place
     command = [sys.executable, "-c", COUNTING, str(units), str(place), str(seconds)]
-    spec = {"title": "t", "function": "process.stream", "arguments": {"command": command}}
+    spec: store.Spec = {
+        "title": "t",
+        "function": "process.stream",
+        "arguments": {"command": command},
+    }
     log = bench.run.path / "build.log"
     return Job(cast(Work, bench), str(place / "job"), spec, log)
 

@@ -83,7 +83,9 @@ def test_a_tar_and_its_proof(work: Work, tmp_path: Path) -> None:
     }
     assert apply(work, spec)["ok"]
     assert check(work, spec)[0]["ok"]
-    assert (work.session.call(files.stat, path=r"C:\tools\tool\a\b.txt") or {})["size"] == 1
+    stat = work.session.call(files.stat, path=r"C:\tools\tool\a\b.txt")
+    assert stat
+    assert stat["size"] == 1
 
 
 def installer(work: Work, code: str, **spec: Any) -> dict[str, Any]:

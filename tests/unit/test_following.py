@@ -7,7 +7,7 @@ import sys
 import tarfile
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import cast
 
 import pytest
 from test_jobs import connect
@@ -16,6 +16,7 @@ from pipelines.errors import RemoteError
 from pipelines.hosts.base import Existing
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
+from pipelines.remote.jobs import store
 from pipelines.run import Run
 from pipelines.stages.buildspec import job_id
 from pipelines.stages.detached import Job
@@ -44,7 +45,7 @@ def test_an_error_of_the_function_itself_is_no_lost_attempt(
         "cache": None,
     }
     run = Run.create(tmp_path / "out", "job", {})
-    told: dict[str, Any] = {"title": "t", "function": "cargo.build", "arguments": {"spec": spec}}
+    told: store.Spec = {"title": "t", "function": "cargo.build", "arguments": {"spec": spec}}
     with connect() as session:
         work = SimpleNamespace(session=session, run=run, host=SimpleNamespace(name="here"))
         job = Job(cast(Work, work), str(tmp_path / "job"), told, run.path / "build.log")
