@@ -92,7 +92,7 @@ class Job:
                         self._lose(self._why(now))
                 self._begin()
             except RemoteError as error:
-                if error.kind != "RuntimeError":  # as launch.start says that no runner came up
+                if error.kind != launch.NoRunnerError.__name__:
                     raise
                 self._lose(error.message)
             except HostError as error:

@@ -2,21 +2,24 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import sys
 import tarfile
+from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
-from typing import cast
+from typing import NoReturn, cast
 
 import pytest
 from test_jobs import connect
 
-from pipelines.errors import RemoteError
+from pipelines.errors import PipelineError, RemoteError
 from pipelines.hosts.base import Existing
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
-from pipelines.remote.jobs import store
+from pipelines.remote import locks
+from pipelines.remote.jobs import launch, store
 from pipelines.run import Run
 from pipelines.stages.buildspec import job_id
 from pipelines.stages.detached import Job
@@ -55,6 +58,47 @@ def test_an_error_of_the_function_itself_is_no_lost_attempt(
     assert job.lost == []
     assert "going on from the finished units" not in capsys.readouterr().out
     run.close()
+
+
+@pytest.mark.parametrize(
+    ("kind", "told", "lost"),
+    [("NoRunnerError", "here lost the job 4 times", 4), ("RuntimeError", "no way", 0)],
+)
+def test_a_runner_that_does_not_come_up_is_a_lost_attempt(
+    tmp_path: Path, kind: str, told: str, lost: int
+) -> None:
+    class Host:
+        def call(self, function: Callable[..., object], **_: object) -> dict[str, object]:
+            if function is store.state:
+                return {"state": "absent", "attempt": 0, "log_size": 0}
+            raise RemoteError("no way", kind=kind)
+
+    run = Run.create(tmp_path / "out", "job", {})
+    work = SimpleNamespace(session=Host(), run=run, host=SimpleNamespace(name="here"))
+    spec: store.Spec = {"title": "t", "function": "f", "arguments": {}}
+    job = Job(cast(Work, work), str(tmp_path / "job"), spec, run.path / "build.log")
+    with pytest.raises(PipelineError, match=told):
+        list(job.follow())
+    assert job.lost == ["no way"] * lost
+    run.close()
+
+
+@pytest.mark.parametrize("held", [False, True])
+def test_what_is_raised_when_no_runner_comes_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: bool
+) -> None:
+    def barred(command: list[str], secrets: dict[str, str]) -> NoReturn:
+        raise PermissionError("not allowed")
+
+    monkeypatch.setattr(launch, "ways", lambda: {"session": barred})
+    monkeypatch.setattr(launch, "_packed", lambda: b"")
+    monkeypatch.setattr(launch, "_TURN", 0.0)
+    spec: store.Spec = {"title": "t", "function": "f", "arguments": {}}
+    with (
+        locks.claim(tmp_path / store.STARTING) if held else contextlib.nullcontext(),
+        pytest.raises(launch.NoRunnerError, match="somebody else" if held else "not allowed"),
+    ):
+        launch.start(str(tmp_path), spec)
 
 
 def named(

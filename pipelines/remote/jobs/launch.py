@@ -35,6 +35,10 @@ sys.exit(runner.run(sys.argv[1], json.loads(sys.argv[2])))
 _BREAKAWAY, _NEW_GROUP, _NO_WINDOW = 0x01000000, 0x00000200, 0x08000000
 
 
+class NoRunnerError(RuntimeError):
+    """No process of the job came up; what it was to run has not begun."""
+
+
 @idempotent
 def start(
     directory: str,
@@ -47,13 +51,13 @@ def start(
     One that runs is left alone, whoever started it; one that has ended too, unless its attempt is
     ``beyond`` or an earlier one. So asking twice does no harm.
     ``secrets`` are for that process alone, in its environment, see compilecache.SECRETS; the Task
-    Scheduler cannot hand them on. Raises :class:`RuntimeError`.
+    Scheduler cannot hand them on. Raises :class:`NoRunnerError`.
     """
     folder = store.place(directory)
     protected_dirs.make(folder)
     with locks.claim(folder / store.STARTING, _TURN) as mine:
         if not mine:
-            raise RuntimeError(f"somebody else has been starting it for {_TURN:.0f} s")
+            raise NoRunnerError(f"somebody else has been starting it for {_TURN:.0f} s")
         now = store.state(directory)
         if now["state"] == "running" or (now["state"] == "ended" and now["attempt"] > beyond):
             return now
@@ -82,7 +86,7 @@ def _packed() -> bytes:
 
 
 def _detach(directory: str, package: str, attempt: int, secrets: dict[str, str]) -> None:
-    """Try each way out in turn, or :class:`RuntimeError`."""
+    """Try each way out in turn, or :class:`NoRunnerError`."""
     failed: dict[str, str] = {}
     for way, run in ways().items():
         started = json.dumps({"way": way, "failed": failed, "attempt": attempt})
@@ -98,7 +102,7 @@ def _detach(directory: str, package: str, attempt: int, secrets: dict[str, str])
         finally:
             if isinstance(process, _Task):
                 process.forget()
-    raise RuntimeError(f"no job could be started: {failed}")
+    raise NoRunnerError(f"no job could be started: {failed}")
 
 
 def ways() -> dict[str, Callable[[list[str], dict[str, str]], _Process | _Task]]:
