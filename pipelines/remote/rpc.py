@@ -36,7 +36,7 @@ class Channel(Protocol):
     def receive(self) -> Any:
         """The next message; ``EOFError`` when none will come."""
 
-    def __iter__(self) -> Iterator[Any]:
+    def __iter__(self) -> Iterator[object]:
         """The messages until the other side closes."""
 
 

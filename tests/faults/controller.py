@@ -18,7 +18,8 @@ from pipelines.remote.jobs import store
 from pipelines.run import Run
 from pipelines.session.base import Session
 from pipelines.session.channel import bootstrap_command, open_session
-from pipelines.session.transports.winrs import Endpoint, WinRSStream
+from pipelines.session.transports.endpoint import Endpoint
+from pipelines.session.transports.winrs import WinRSStream
 from pipelines.stages import detached
 from pipelines.stages.detached import Job
 from pipelines.stages.work import Work
