@@ -274,8 +274,9 @@ class Run:
 
     def _unreadable(self, error: Exception) -> ConfigError:
         there = (self.path / "record.sqlite").is_file()
+        said = first_problem(error) if isinstance(error, ValidationError) else str(error)
         return ConfigError(
-            f"{self.path} holds no record that can be read: {line(first_problem(error) if isinstance(error, ValidationError) else error)}",
+            f"{self.path} holds no record that can be read: {line(said)}",
             advice="Its record.sqlite is damaged or of another version: report.html and junit.xml "
             "there, if any, are as they were made. Copy the run anew, or build again."
             if there

@@ -58,12 +58,13 @@ def cancel(line: Line, name: str) -> None:
     """End a job and everything it started; finished units are kept."""
     job = _find(line, name)
     told = line.session.call(remote_follow.cancel, directory=job["directory"])
-    if checked(line.plan.host.name, told)["state"] == "running":
+    now = checked(line.plan.host.name, told)
+    if now["state"] == "running":
         raise HostError(
             f"{line.plan.host.name}: job {safe(str(job['id']), 40)} does not end",
             advice="Restart the host, or end its processes there by hand.",
         )
-    say(f"{job['id']}: {_word(told)}", style="green")
+    say(f"{job['id']}: {_word(now)}", style="green")
 
 
 def _jobs(line: Line) -> list[dict[str, Any]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipelines.remote import facts as remote_facts
 from pipelines.session.base import Given, Item, Progress, Result, Session
@@ -22,7 +22,7 @@ class LiveSession:
     def __init__(self, host: Host) -> None:
         self.host = host
         self._session: Session | None = None
-        self._facts: dict[str, Any] | None = None
+        self._facts: remote_facts.Facts | None = None
 
     def connect(self) -> Session:
         """The connection; made now if there is none yet."""
@@ -31,7 +31,7 @@ class LiveSession:
         return self._session
 
     @property
-    def facts(self) -> dict[str, Any]:
+    def facts(self) -> remote_facts.Facts:
         """What the host says of itself; asked for once."""
         if self._facts is None:
             self._facts = self.call(remote_facts.facts)

@@ -45,7 +45,7 @@ class JobSpec:
     """Variables for the job's own process: sent when it is started, written down nowhere."""
 
     @property
-    def told(self) -> dict[str, Any]:
+    def told(self) -> store.Spec:
         """What is written down on the host."""
         function = name_of(self.function)
         return {"title": self.title, "function": function, "arguments": self.arguments}
@@ -123,12 +123,12 @@ class Job:
                         self._lose(self._why(now))
                 self._begin()
             except RemoteError as error:
-                if error.kind != "RuntimeError":  # as launch.start says that no runner came up
+                if error.kind != launch.NoRunnerError.__name__:
                     raise
                 self._lose(error.message)
             except HostError as error:
                 self._wait(error)
-        # Not above: a RuntimeError of the job's own function is its result, not a lost attempt.
+        # Not above: what the job's own function raised is its result, not a lost attempt.
         yield self._outcome(now["result"])
 
     def _prepare(self) -> None:

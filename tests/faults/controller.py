@@ -12,15 +12,17 @@ from pathlib import Path
 from typing import Any
 
 from pipelines.errors import PipelineError
+from pipelines.evidence import Evidence
 from pipelines.files import write_atomic
-from pipelines.hosts.base import Host
+from pipelines.hosts.base import Capabilities, Host
 from pipelines.hosts.live import LiveSession
 from pipelines.record import RunFacts
 from pipelines.remote import process
 from pipelines.run import Run
 from pipelines.session.base import Session
 from pipelines.session.channel import bootstrap_command, open_session
-from pipelines.session.transports.winrs import Endpoint, WinRSStream
+from pipelines.session.transports.endpoint import Endpoint
+from pipelines.session.transports.winrs import WinRSStream
 from pipelines.stages import detached
 from pipelines.stages.detached import Job, JobSpec
 from pipelines.target import Target
@@ -33,6 +35,8 @@ class Bench(Host):
 
     name = "simulated"
     executable = sys.executable
+    evidence = Evidence.SIMULATED
+    capabilities = Capabilities(windows=False, msvc=False, gpu=False, publishable=False)
 
     def __init__(self, session: Session) -> None:
         self.session = session

@@ -14,7 +14,8 @@ import pytest
 from simulator import Clock, SimulatedHost, flip, hang_up, refuse, reset, slow
 
 from pipelines.errors import AuthError, BuildError, HostError, TransferError
-from pipelines.hosts.base import Host
+from pipelines.evidence import Evidence
+from pipelines.hosts.base import Capabilities, Host
 from pipelines.hosts.live import LiveSession
 from pipelines.hosts.sandbox.wsman import Limits, faults
 from pipelines.record import RunFacts
@@ -34,6 +35,8 @@ class Bench(Host):
 
     name = "simulated"
     executable = sys.executable
+    evidence = Evidence.SIMULATED
+    capabilities = Capabilities(windows=False, msvc=False, gpu=False, publishable=False)
 
     def __init__(self, sim: SimulatedHost, run: Run) -> None:
         self.sim = sim

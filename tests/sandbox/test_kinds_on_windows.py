@@ -83,7 +83,9 @@ def test_a_tar_and_its_proof(line: Line, tmp_path: Path) -> None:
     }
     assert apply(line, spec)["ok"]
     assert check(line, spec)[0]["ok"]
-    assert (line.session.call(files.stat, path=r"C:\tools\tool\a\b.txt") or {})["size"] == 1
+    stat = line.session.call(files.stat, path=r"C:\tools\tool\a\b.txt")
+    assert stat
+    assert stat["size"] == 1
 
 
 def installer(line: Line, code: str, **spec: Any) -> dict[str, Any]:

@@ -114,7 +114,7 @@ def test_two_side_by_side_and_nothing_left(tmp_path: Path) -> None:
     with first.connect() as one, second.connect() as two:
         assert one.call(facts.facts)["platform"] == "win32"
         assert two.call(facts.facts)["platform"] == "win32"
-        assert (first.state() or {})["https"] != (second.state() or {})["https"]
+        assert first.start(tied=True)["https"] != second.start(tied=True)["https"]
         assert first.status() == "running"
     first.close()
     second.close()
@@ -147,7 +147,7 @@ def test_a_host_that_dies_half_way(tmp_path: Path) -> None:
     sandbox = make_sandbox(tmp_path / "s")
     session = sandbox.connect()
     assert session.call(rpc.ping) > 0
-    os.kill((sandbox.state() or {})["pid"], signal.SIGKILL)
+    os.kill(sandbox.start(tied=True)["pid"], signal.SIGKILL)
     with pytest.raises(HostError) as caught:
         session.put(Path(__file__), r"C:\x.bin")
     assert caught.value.exit_code == 5

@@ -50,9 +50,9 @@ class Lab(Host):
 
 
 def plan_for(
-    tmp_path: Path, host: Host | None = None, recipe: Recipe | None = None, **axes: str
+    tmp_path: Path, host: Host | None = None, made: Recipe | None = None, /, **axes: str
 ) -> BuildPlan:
-    """A plan for the host called ``lab``; ``recipe`` takes the place of the resolved one."""
+    """A plan for the host called ``lab``; ``made`` takes the place of the recipe in it."""
     settings = Config.model_validate(
         {
             "hosts": {"lab": LAB},
@@ -61,13 +61,13 @@ def plan_for(
             "default": {"host": "lab"},
         }
     )
-    made = resolve(settings, Request(axes=axes), host=host)
-    if recipe is None:
-        return made
-    target = made.target.model_copy(
-        update={"version": recipe.version, "torch": recipe.torch or "", "cuda": recipe.cuda}
+    plan = resolve(settings, Request(axes=axes), host=host)
+    if made is None:
+        return plan
+    target = plan.target.model_copy(
+        update={"version": made.version, "torch": made.torch or "", "cuda": made.cuda}
     )
-    return replace(made, recipe=recipe, target=target)
+    return replace(plan, recipe=made, target=target)
 
 
 def line_for(plan: BuildPlan) -> Line:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import sys
 import tarfile
 from dataclasses import replace
 from pathlib import Path
+from typing import NoReturn
 
 import pytest
 from plans import Lab, plan_for
@@ -18,7 +20,8 @@ from pipelines.hosts.live import LiveSession
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
 from pipelines.record import ProvisionResult, ResourceResult, RunFacts
-from pipelines.remote import cargo
+from pipelines.remote import cargo, locks
+from pipelines.remote.jobs import launch, store
 from pipelines.run import Run
 from pipelines.stages.buildspec import job_id
 from pipelines.stages.detached import Job, JobSpec
@@ -57,6 +60,24 @@ def test_an_error_of_the_function_itself_is_no_lost_attempt(
     run.close()
 
 
+@pytest.mark.parametrize("held", [False, True])
+def test_what_is_raised_when_no_runner_comes_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: bool
+) -> None:
+    def barred(command: list[str], secrets: dict[str, str]) -> NoReturn:
+        raise PermissionError("not allowed")
+
+    monkeypatch.setattr(launch, "ways", lambda: {"session": barred})
+    monkeypatch.setattr(launch, "_packed", lambda: b"")
+    monkeypatch.setattr(launch, "_TURN", 0.0)
+    spec: store.Spec = {"title": "t", "function": "f", "arguments": {}}
+    with (
+        locks.claim(tmp_path / store.STARTING) if held else contextlib.nullcontext(),
+        pytest.raises(launch.NoRunnerError, match="somebody else" if held else "not allowed"),
+    ):
+        launch.start(str(tmp_path), spec)
+
+
 def row(**values: str) -> ResourceResult:
     """What was found of an environment that is not ours."""
     return ResourceResult(
@@ -66,7 +87,8 @@ def row(**values: str) -> ResourceResult:
 
 def named(
     tmp_path: Path,
-    recipe: Recipe | None = None,
+    made: Recipe | None = None,
+    /,
     found: ResourceResult | None = None,
     executable: str = sys.executable,
     **target: str,
@@ -74,7 +96,7 @@ def named(
     host = Lab()
     host.existing, host.executable = Existing(str(tmp_path)), executable
     host.capabilities = replace(host.capabilities, windows=False)
-    plan = plan_for(tmp_path, host, recipe, **{"recipe": "flash-attn", "archs": "80"} | target)
+    plan = plan_for(tmp_path, host, made, **{"recipe": "flash-attn", "archs": "80"} | target)
     return job_id(plan, b"source", ProvisionResult(resources=(found or row(),)))
 
 
