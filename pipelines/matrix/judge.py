@@ -178,7 +178,7 @@ def _judge(
                 "toolkit-not-pinned",
                 f"toolchain.lock.yaml has no CUDA {cell.cuda}",
                 "toolchain.lock.yaml",
-                f"the nearest is {near}" if near else "add its archives there",
+                f"the nearest is {near}" if near else "add its archives to toolchain.yaml",
             )
         )
     for name in ground.lacking(cell):
@@ -187,7 +187,7 @@ def _judge(
                 "tool-not-pinned",
                 f"toolchain.lock.yaml has no {name} with sha256 and size for this cell",
                 "toolchain.lock.yaml",
-                "add it there: invoke build refuses to start without it",
+                "add it to toolchain.yaml: invoke build refuses to start without it",
                 error=False,
             )
         )

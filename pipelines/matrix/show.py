@@ -161,13 +161,8 @@ def lay_ground(
 
 def toolkits(lock: ToolchainLock) -> frozenset[str]:
     """CUDA releases whose compiler the lock has, pinned."""
-    parts = [name.split("-") for name in lock.tools if name.endswith("-cuda_nvcc")]
-    return frozenset(p[1] for p in parts if _pinned(lock, "-".join(p)))
-
-
-def _pinned(lock: ToolchainLock, name: str) -> bool:
-    tool = lock.tools.get(name)
-    return tool is not None and tool.pinned
+    compilers = (tool for tool in lock.tools.values() if tool.name == "cuda_nvcc" and tool.pinned)
+    return frozenset(tool.cuda for tool in compilers if tool.cuda)
 
 
 def _split(text: str | None) -> list[str]:
@@ -176,14 +171,11 @@ def _split(text: str | None) -> list[str]:
 
 def what_is_here(cache: Cache, rows: Sequence[Judged], runs: Path) -> dict[str, dict[str, Any]]:
     """Of each cell: how many files of its toolkit the cache has, and a wheel that is built."""
-    groups: dict[str, list[str]] = {}
-    for tool in cache.lock.tools:
-        if tool.startswith("cuda-") and _pinned(cache.lock, tool):
-            groups.setdefault(tool.split("-")[1], []).append(tool)
-    counts = {
-        cuda: f"{len(names) - len(cache.missing(names))}/{len(names)}"
-        for cuda, names in groups.items()
-    }
+    lock = cache.lock
+    counts = {}
+    for cuda, archives in lock.toolkits.items():
+        names = [name for name in archives if lock.tools[name].pinned]
+        counts[cuda] = f"{len(names) - len(cache.missing(names))}/{len(names)}"
     built = {path.name: path for path in runs.glob("*/wheels/*.whl")} if runs.is_dir() else {}
     here: dict[str, dict[str, Any]] = {}
     for row in rows:

@@ -62,8 +62,9 @@ class Sandbox(Host):
     def __init__(self, name: str, config: SandboxHost, given: Opening) -> None:
         """Raises :class:`ConfigError` for a Python of which the lock has no headers."""
         cache, python = given.cache, given.python
-        marked = image.headers_of("")
-        known = [name.removeprefix(marked) for name in cache.lock.tools if name.startswith(marked)]
+        tools = cache.lock.tools
+        pythons = {tool.python: None for tool in tools.values() if tool.python}
+        known = [other for other in pythons if image.headers_of(other) in tools]
         if python not in known:
             raise ConfigError(
                 f"a sandbox has Python {' or '.join(known)}, not {python}",
