@@ -9,6 +9,7 @@ Tools whose pins are not known yet are listed as ``unpinned``, and nothing but
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -29,9 +30,12 @@ from pydantic import (
 
 from pipelines.errors import LockError, StorageError
 from pipelines.files import DISK_ERRNOS, sha256_of
+from pipelines.logs import timed
 from pipelines.model import Model, PythonVersion, explain
 from pipelines.toolchain import variants
 from pipelines.toolchain.sources import Source, download
+
+_log = logging.getLogger(__name__)
 
 LOCK_FILE = Path(__file__).resolve().with_name("toolchain.lock.yaml")
 
@@ -275,7 +279,9 @@ class Cache:
             verify(part, source)
             part.replace(path)
 
-        if not self._present(name):
+        if self._present(name):
+            _log.debug("%s: in the cache", name)
+        else:
             self.obtain(name, tool, path, keep, progress)
         return path
 
@@ -290,6 +296,7 @@ class Cache:
         """As :func:`obtain`, beside ``path``; from the wheelhouse, should it have the file."""
         part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
         if self.wheelhouse is not None and (here := self.wheelhouse / tool.file).is_file():
+            _log.info("%s: %s from the wheelhouse", name, tool.file)
             try:
                 part.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(here, part)
@@ -335,7 +342,8 @@ def obtain(
     for source in tool.sources:
         try:
             part.parent.mkdir(parents=True, exist_ok=True)
-            download(source, part, lambda done, total: progress and progress(name, done, total))
+            with timed(_log, logging.INFO, "%s: fetch %s", name, source.file):
+                download(source, part, lambda done, total: progress and progress(name, done, total))
             keep(part, source)
         except OSError as error:
             if error.errno is not None and error.errno in DISK_ERRNOS:
