@@ -92,8 +92,8 @@ def build(spec: dict[str, Any]) -> Generator[Any, None, None]:
     """Run a build; yields log bytes, then ``{"exit", "seconds", "timed_out", "wheels", ...}``.
 
     ``spec``: ``directory`` (the job's), ``archive`` (source .tar.gz), ``python``, ``environment``,
-    ``toolset`` (of MSVC, or ""), ``timeout`` (seconds or ``None``) and ``cache`` (see
-    :mod:`.compilecache`, or ``None``). With the result come ``timeline``, see :mod:`.gauge`, and
+    ``toolset`` (of MSVC, or ""), ``timeout`` (seconds or ``None``), ``cache`` (see
+    :mod:`.compilecache`, or ``None``) and perhaps ``programs`` (directories for PATH). With the result come ``timeline``, see :mod:`.gauge`, and
     the figures of the ``cache``.
     """
     job = pathlib.Path(spec["directory"])
@@ -108,8 +108,8 @@ def build(spec: dict[str, Any]) -> Generator[Any, None, None]:
         environment |= cache.environment
         # Programs of the environment (ninja) are found, activated or not.
         beside = os.path.dirname(spec["python"])  # noqa: PTH120 - not resolved: it may be a link
-        places = [beside, os.path.join(beside, "Scripts"), environment.get("PATH", "")]  # noqa: PTH118
-        environment["PATH"] = os.pathsep.join(places)
+        places = [beside, os.path.join(beside, "Scripts"), *spec.get("programs", ())]  # noqa: PTH118
+        environment["PATH"] = os.pathsep.join([*places, environment.get("PATH", "")])
         program = job / "buildwheel.py"
         program.write_text(inspect.getsource(buildwheel), "utf-8")
         command = [spec["python"], "-u", str(program), str(cache.source), str(out)]

@@ -19,6 +19,7 @@ from collections.abc import Generator
 from typing import Any
 
 from . import builder, compilecache, files, locks, process, protected_dirs, usage
+from .resources import commands
 from .rpc import idempotent
 
 _TURN = 60.0  # seconds that another build may need to leave the same library
@@ -37,7 +38,8 @@ def build(spec: dict[str, Any]) -> Generator[Any, None, None]:
     ``spec``: ``directory`` (the job's), ``archive`` (source .tar.gz), ``environment``, ``toolset``
     (of MSVC, or ""), ``timeout`` (seconds or ``None``), ``jobs``, ``toolkit`` (CUDA's directory),
     ``ninja`` and ``cargo`` (programs; "" looks on PATH), ``root`` (where libraries are kept),
-    ``steps`` (see plan/library.py) and ``cache`` (see compilecache.py, or ``None``).
+    ``steps`` (see recipe/library.py), ``cache`` (see compilecache.py, or ``None``) and perhaps
+    ``programs`` (directories for PATH).
 
     Result: ``exit``, ``seconds``, ``timed_out``, ``wheels`` (none), ``library`` (``path``,
     ``size``, ``sha256``, ``key``, ``restored``, ``seconds``; ``None`` if it was not made),
@@ -71,7 +73,8 @@ class _Build:
             **spec["environment"],
         }
         toolkit = pathlib.Path(spec["toolkit"])
-        environment["PATH"] = os.pathsep.join([str(toolkit / "bin"), environment.get("PATH", "")])
+        places = [str(toolkit / "bin"), *spec.get("programs", ()), environment.get("PATH", "")]
+        environment["PATH"] = os.pathsep.join(places)
         if sys.platform == "win32":
             _before(environment, "LIB", toolkit / "lib" / "x64")
         else:
@@ -86,10 +89,7 @@ class _Build:
 
     def program(self, name: str) -> str:
         """Its path on the build's PATH, which is not this process'."""
-        found = shutil.which(name, path=self.environment["PATH"])
-        if found is None and name == "cargo":  # where rustup puts it, for whoever has no new PATH
-            home = pathlib.Path(os.environ.get("CARGO_HOME") or pathlib.Path.home() / ".cargo")
-            found = shutil.which(name, path=str(home / "bin"))
+        found = commands.find(name, self.environment["PATH"])
         if found is None:
             raise FileNotFoundError(f"there is no {name} on the host's PATH")
         return found

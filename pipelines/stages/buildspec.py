@@ -87,6 +87,13 @@ def build_spec(work: Work, directory: str, archive: str, built: dict[str, Any]) 
         "environment": built["environment"],
         "toolset": "",
         "timeout": None if minutes is None else minutes * 60,
+        # Where what the recipe's build starts was looked for.
+        "programs": [
+            place
+            for wanted in work.wanted
+            if wanted.spec["kind"] == "commands"
+            for place in wanted.spec["places"]
+        ],
         "cache": compile_cache.host_spec(
             work.config.compile_cache,
             executable=layout.sccache,

@@ -55,7 +55,7 @@ def provision(work: Work, *, dry_run: bool = False) -> list[dict[str, Any]]:
     return rows
 
 
-def _row(wanted: Wanted, check: dict[str, Any]) -> dict[str, Any]:
+def _row(wanted: Wanted, check: remote_provision.Row) -> dict[str, Any]:
     return {
         "id": wanted.id,
         "why": wanted.why,
