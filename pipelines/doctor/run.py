@@ -19,13 +19,13 @@ from __future__ import annotations
 import contextlib
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipelines.console import console, say
 from pipelines.doctor import Level, Order, Verdict, diagnose, report
-from pipelines.doctor.inspect import FindWine, inspect_controller, inspect_host
-from pipelines.doctor.model import worst
-from pipelines.hosts.sandbox.config import SandboxHost
+from pipelines.doctor.inspect import inspect_controller, inspect_host
+from pipelines.doctor.model import Facts, worst
+from pipelines.doctor.settings import settings_of
 from pipelines.matrix.paths import longest_path
 from pipelines.recipe.sourcetree import names_if_here
 
@@ -34,6 +34,7 @@ if TYPE_CHECKING:
 
 #: What ``invoke doctor`` leaves with when a verdict is an error; no class of errors.py has it.
 UNFIT = 14
+_REASON = 400  # characters of why the host was not tried
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +43,7 @@ class Outcome:
 
     verdicts: tuple[Verdict, ...]
     order: Order | None
-    facts: dict[str, Any]
+    facts: dict[str, object]
 
     @property
     def level(self) -> Level:
@@ -76,39 +77,32 @@ def order_of(work: Work) -> Order:
         temp=layout.temp,
         longest=len(longest.path) if longest else None,
         windows=can.windows,
-        sandbox=isinstance(work.config.host(order.host), SandboxHost),
+        sandbox=can.emulated,
         msvc=can.msvc,
         gpu=can.gpu,
         services=can.services,
+        settings=settings_of(work),
     )
 
 
-def _wine() -> str:
-    from pipelines.hosts.sandbox.wine import find_wine  # only a sandbox needs it
-
-    return find_wine().version
-
-
-def examine(work: Work | None, *, wine: FindWine = _wine) -> Outcome:
-    """Inspect and judge, and print nothing; ``wine`` answers with the version of Wine here."""
+def examine(work: Work | None) -> Outcome:
+    """Inspect and judge, and print nothing."""
     order = order_of(work) if work is not None else None
-    sandbox = order is not None and order.sandbox
-    facts: dict[str, Any] = {"controller": inspect_controller(work, wine if sandbox else None)}
-    missing = facts["controller"].get("wine", {}).get("error")
-    if missing:
+    facts: dict[str, object] = {"controller": inspect_controller(work)}
+    if missing := Facts(facts).text("controller", "wine", "error", limit=_REASON):
         facts["host"] = {"skipped": missing}
     elif work is not None:
         facts["host"] = inspect_host(work)
     return Outcome(verdicts=tuple(diagnose(facts, order)), order=order, facts=facts)
 
 
-def run_doctor(work: Work | None, *, as_json: bool = False, wine: FindWine = _wine) -> Outcome:
+def run_doctor(work: Work | None, *, as_json: bool = False) -> Outcome:
     """Print the verdicts, as a table or as one JSON document, and return them.
 
     What is told meanwhile (a sandbox that starts) goes to stderr when stdout is to have JSON.
     """
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-        outcome = examine(work, wine=wine)
+        outcome = examine(work)
     if as_json:
         console.out(report.as_json(outcome.verdicts, outcome.facts, outcome.order), highlight=False)
         return outcome

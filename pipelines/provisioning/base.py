@@ -204,15 +204,19 @@ class Binding:
             )
         return found
 
+    def brought(self, program: str) -> list[str]:
+        """Directories in which provisioning puts that program."""
+        layout, end = self.layout, f"{self.layout.separator}{program}.exe"
+        paths = (resource.program(layout) for resource in self.resources)
+        return [layout.above(path) for path in paths if path.endswith(end)]
+
     def places(self, program: str) -> list[str]:
-        """Directories in which a program is looked for before PATH: where provisioning puts it."""
+        """Directories in which a program is looked for before PATH."""
         layout = self.layout
         beside = layout.above(layout.python)
         if self.place.existing is not None:
             return [beside, layout.join(layout.cuda, "bin")]
-        brought = [r.program(layout) for r in self.resources]
-        named = [path for path in brought if re.search(rf"[\\/]{re.escape(program)}\.exe$", path)]
-        return [*map(layout.above, named), layout.join(beside, "Scripts")]
+        return [*self.brought(program), layout.join(beside, "Scripts")]
 
 
 def _compiles(pattern: str) -> str:

@@ -34,6 +34,7 @@ class Registry(_Named):
     reboot: bool = False
     """Whether it takes effect at the next start of Windows only."""
 
+
 class Environment(_Named):
     """A variable of the machine."""
 

@@ -20,8 +20,17 @@ from pipelines.toolchain.lock import ToolchainLock
 RESOURCES_FILE = Path(__file__).resolve().with_name("resources.yaml")
 EXISTING_FILE = RESOURCES_FILE.with_name("resources-existing.yaml")
 __all__ = [
-    *("EXISTING_FILE", "RESOURCES_FILE", "Binding", "Layout", "Place", "Resources", "Wanted"),
-    *("bind", "in_order", "layout_of", "load_resources", "wanted_resources"),
+    "EXISTING_FILE",
+    "RESOURCES_FILE",
+    "Layout",
+    "Place",
+    "Resources",
+    "Wanted",
+    "bind",
+    "in_order",
+    "layout_of",
+    "load_resources",
+    "wanted_resources",
 ]
 _HINT = "pipelines/provisioning/resource_models.py describes every kind."
 

@@ -93,8 +93,8 @@ def build(spec: dict[str, Any]) -> Generator[Any, None, None]:
 
     ``spec``: ``directory`` (the job's), ``archive`` (source .tar.gz), ``python``, ``environment``,
     ``toolset`` (of MSVC, or ""), ``timeout`` (seconds or ``None``), ``cache`` (see
-    :mod:`.compilecache`, or ``None``) and perhaps ``programs`` (directories for PATH). With the result come ``timeline``, see :mod:`.gauge`, and
-    the figures of the ``cache``.
+    :mod:`.compilecache`, or ``None``) and perhaps ``programs`` (directories for PATH). With the
+    result come ``timeline``, see :mod:`.gauge`, and the figures of the ``cache``.
     """
     job = pathlib.Path(spec["directory"])
     out = job / "out"

@@ -30,14 +30,12 @@ SPECS: list[dict[str, Any]] = [
 ]
 
 
-def apply(work: Work, spec: dict[str, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = work.session.call(provision.apply_one, spec=spec, marker=MARKER)
-    return told
+def apply(work: Work, spec: provision.Spec) -> provision.Outcome:
+    return work.session.call(provision.apply_one, spec=spec, marker=MARKER)
 
 
-def check(work: Work, *specs: dict[str, Any]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = work.session.call(provision.check_all, specs=list(specs))
-    return found
+def check(work: Work, *specs: provision.Spec) -> list[provision.Row]:
+    return work.session.call(provision.check_all, specs=specs)
 
 
 def test_registry_kinds(work: Work) -> None:
