@@ -23,7 +23,7 @@ def doctor(line: Line, options: DoctorOptions) -> int:
     """Say what is wrong with this machine and the host, and what cures it."""
     from pipelines.doctor.run import run_doctor
 
-    return run_doctor(line.plan, line.session, as_json=options.json).exit_code  # type: ignore[arg-type]
+    return run_doctor(line.plan, line.session, as_json=options.json).exit_code
 
 
 COMMAND = Command(doctor, DoctorOptions, on_line=True)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from functools import partial
 from pathlib import Path, PureWindowsPath
-from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -67,7 +66,7 @@ def check(session: LiveSession, plan: BuildPlan) -> list[ResourceResult]:
     return [_row(one, found) for one, found in zip(plan.wanted, told, strict=True)]
 
 
-def _row(wanted: Wanted, told: dict[str, Any]) -> ResourceResult:
+def _row(wanted: Wanted, told: remote_provision.Row) -> ResourceResult:
     values = told.get("values") or {}
     return ResourceResult(
         id=wanted.id,

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pipelines.commands import lines
+from pipelines.commands.wheelhouse import WheelhouseOptions
+from pipelines.commands.wheelhouse import wheelhouse as gather
+from pipelines.stages.line import Line
+
 import hashlib
 import json
 import os
 import shutil
 import sys
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipelines.commands import lines
-from pipelines.commands.wheelhouse import WheelhouseOptions
-from pipelines.commands.wheelhouse import wheelhouse as gather
 from pipelines.errors import ConfigError, HostError, RemoteError
 from pipelines.hosts.base import Existing
 from pipelines.hosts.local.config import LocalHost
@@ -31,8 +33,7 @@ from pipelines.provisioning.resources import (
 from pipelines.recipe.load import for_cell, load_recipe
 from pipelines.remote import facts as remote_facts
 from pipelines.remote import files, usage
-from pipelines.remote.resources import RefusedError, distributions, program
-from pipelines.stages.line import Line
+from pipelines.remote.resources import Proof, RefusedError, distributions, program
 from pipelines.toolchain.lock import load_lock
 
 
@@ -178,22 +179,24 @@ def test_releases_of_a_cell() -> None:
 # -- on the host -----------------------------------------------------------------------------------
 
 
-def nvcc(tmp_path: Path, release: str) -> dict[str, Any]:
+def nvcc(tmp_path: Path, release: str) -> program.Spec:
     path = str(toolkit(tmp_path / release, release) / "bin/nvcc")
-    check = {"command": [path, "--version"], "prints": r"release 13\.0,"}
+    check: Proof = {"command": [path, "--version"], "prints": r"release 13\.0,"}
     return {"path": path, "check": check, "otherwise": "ask for it with --cuda"}
 
 
 def test_a_program_that_is_there(tmp_path: Path) -> None:
     found = program.check(nvcc(tmp_path, "13.0"))
     line = "Cuda compilation tools, release 13.0, V13.0.48"
-    assert found == {"ok": True, "found": line}, "the whole version: it decides what is compiled"
+    assert (found["ok"], found["found"]) == (True, line)
+    assert found["values"] == {"version": line}, "the whole: it decides what is compiled"
     other = nvcc(tmp_path, "12.4")
     found = program.check(other)
     assert not found["ok"]
     assert "release 12.4" in found["found"]
-    missing = other | {"path": str(tmp_path / "none")}
-    assert program.check(missing) == {"ok": False, "found": "nothing"}
+    assert found["values"] == {}
+    missing: program.Spec = {**other, "path": str(tmp_path / "none")}
+    assert program.check(missing) == {"ok": False, "found": "nothing", "values": {}}
     assert "ask for it with --cuda" in program.plan(other)
     with pytest.raises(RefusedError, match="as it is there"):
         program.apply(other)
@@ -202,7 +205,7 @@ def test_a_program_that_is_there(tmp_path: Path) -> None:
 RELEASE = "{}.{}".format(*sys.version_info)
 
 
-def environment(tmp_path: Path, torch: str | None, cuda: str = "13.0") -> dict[str, Any]:
+def environment(tmp_path: Path, torch: str | None, cuda: str = "13.0") -> distributions.Spec:
     """A Python whose packages are what it is said to have."""
     site = tmp_path / "site"
     for name, version in (("ninja", "1.13"), *([("torch", torch)] if torch else [])):
@@ -216,8 +219,13 @@ def environment(tmp_path: Path, torch: str | None, cuda: str = "13.0") -> dict[s
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nPYTHONPATH={site} exec {sys.executable} -S "$@"\n')
     python.chmod(0o755)
-    asked = {"torch": "2.11", "cuda": "13.0", "release": RELEASE}
-    return {"names": ["ninja", "torch"], "python": str(python), **asked}
+    return {
+        "names": ["ninja", "torch"],
+        "python": str(python),
+        "torch": "2.11",
+        "cuda": "13.0",
+        "release": RELEASE,
+    }
 
 
 def test_distributions_that_are_there(tmp_path: Path) -> None:
@@ -225,6 +233,12 @@ def test_distributions_that_are_there(tmp_path: Path) -> None:
     found = distributions.check(spec)
     assert found["ok"]
     assert "torch 2.11.0+cu130" in found["found"]
+    assert found["values"] == {
+        "Python": RELEASE,
+        "ninja": "1.13",
+        "torch": "2.11.0+cu130",
+        "torch's CUDA": "13.0",
+    }
 
 
 @pytest.mark.parametrize(
@@ -250,14 +264,14 @@ def test_distributions_that_are_not(
 
 def test_a_python_of_another_release_is_refused(tmp_path: Path) -> None:
     """Its wheel would be one for itself, in a run that says it is for the other."""
-    spec = environment(tmp_path, "2.11.0+cu130") | {"release": "3.99"}
+    spec: distributions.Spec = {**environment(tmp_path, "2.11.0+cu130"), "release": "3.99"}
     told = distributions.check(spec)
     assert not told["ok"]
     assert told["found"].endswith(f"that is Python {RELEASE}")
     with pytest.raises(RefusedError) as caught:
         distributions.apply(spec)
     assert f"--python {RELEASE}" in caught.value.advice
-    assert distributions.check(spec | {"release": ""})["ok"]
+    assert distributions.check({**spec, "release": ""})["ok"]
 
 
 def test_only_wheels_are_for_one_python() -> None:

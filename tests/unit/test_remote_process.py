@@ -111,7 +111,7 @@ def test_capture() -> None:
 # -- archives ----------------------------------------------------------------------------------
 
 
-def zipped(path: Path, **members: str) -> dict[str, Any]:
+def zipped(path: Path, **members: str) -> archive.Packed:
     with zipfile.ZipFile(path, "w") as made:
         for name, text in members.items():
             made.writestr(name, text)
@@ -119,16 +119,20 @@ def zipped(path: Path, **members: str) -> dict[str, Any]:
     return {"name": path.stem, "version": "1", "sha256": sha256, "file": str(path), "strip": "top"}
 
 
-def spec(tmp_path: Path, *archives: dict[str, Any]) -> dict[str, Any]:
-    made: dict[str, Any] = {"kind": "archive", "path": str(tmp_path / "target")}
-    return made | {"proof": "bin/x", "archives": list(archives)}
+def spec(tmp_path: Path, *archives: archive.Packed) -> archive.Spec:
+    return {
+        "kind": "archive",
+        "path": str(tmp_path / "target"),
+        "proof": "bin/x",
+        "archives": list(archives),
+    }
 
 
 def test_archive_is_applied_twice(tmp_path: Path) -> None:
     row = zipped(tmp_path / "a.zip", **{"top/bin/x": "x", "other/y": "y", "top2/z": "z"})
     wanted = spec(tmp_path, row)
     target = tmp_path / "target"
-    assert archive.check(wanted) == {"ok": False, "found": "missing"}
+    assert archive.check(wanted) == {"ok": False, "found": "missing", "values": {}}
     for _ in range(2):
         zipped(tmp_path / "a.zip", **{"top/bin/x": "x", "other/y": "y", "top2/z": "z"})
         assert provision.apply_one(wanted, str(tmp_path / "marker"))["ok"]
@@ -144,7 +148,7 @@ def test_archive_half_unpacked(tmp_path: Path) -> None:
     wanted = spec(tmp_path, zipped(tmp_path / "a.zip", **{"top/bin/x": "x"}))
     (tmp_path / "target/bin").mkdir(parents=True)
     (tmp_path / "target/bin/x").write_text("half")
-    assert archive.check(wanted) == {"ok": False, "found": "half-unpacked"}
+    assert archive.check(wanted) == {"ok": False, "found": "half-unpacked", "values": {}}
     assert provision.apply_one(wanted, str(tmp_path / "marker"))["ok"]
     (tmp_path / "target/.archives.json").write_text("{")
     assert not archive.check(wanted)["ok"]
@@ -152,21 +156,23 @@ def test_archive_half_unpacked(tmp_path: Path) -> None:
 
 def test_archive_interrupted_between_two(tmp_path: Path) -> None:
     first = zipped(tmp_path / "a.zip", **{"top/bin/x": "x"})
-    lost = {**first, "name": "b", "file": str(tmp_path / "none.zip")}
+    lost: archive.Packed = {**first, "name": "b", "file": str(tmp_path / "none.zip")}
     wanted = spec(tmp_path, first, lost)
     with pytest.raises(FileNotFoundError):
         archive.apply(wanted)
-    assert archive.check(wanted) == {"ok": False, "found": "half-unpacked"}
+    assert archive.check(wanted) == {"ok": False, "found": "half-unpacked", "values": {}}
     assert (tmp_path / "a.zip").exists()
 
 
 def test_archive_other_version_or_lost_proof(tmp_path: Path) -> None:
     wanted = spec(tmp_path, zipped(tmp_path / "a.zip", **{"top/bin/x": "x"}))
     archive.apply(wanted)
-    newer = spec(tmp_path, {**wanted["archives"][0], "sha256": "0" * 64})
-    assert archive.check(newer) == {"ok": False, "found": "0 of 1 archives"}
+    (row,) = wanted["archives"]
+    there = {row["name"]: row["sha256"]}
+    newer = spec(tmp_path, {**row, "sha256": "0" * 64})
+    assert archive.check(newer) == {"ok": False, "found": "0 of 1 archives", "values": there}
     (tmp_path / "target/bin/x").unlink()
-    assert archive.check(wanted) == {"ok": False, "found": "no bin/x"}
+    assert archive.check(wanted) == {"ok": False, "found": "no bin/x", "values": there}
 
 
 @pytest.mark.parametrize(

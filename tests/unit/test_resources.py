@@ -15,6 +15,7 @@ from rich.console import Console
 from pipelines.errors import ConfigError, LockError
 from pipelines.hosts.base import Existing
 from pipelines.provisioning import resource_models
+from pipelines.provisioning.base import Resource
 from pipelines.provisioning.resources import (
     EXISTING_FILE,
     RESOURCES_FILE,
@@ -181,7 +182,7 @@ def test_what_is_sent(place: Place) -> None:
         assert row.summary
         assert "{" not in row.summary
         assert "{" not in str(row.spec).replace("{'", "")
-        assert not resource_models.Resource.LOCAL & set(row.spec)
+        assert not Resource.LOCAL & set(row.spec)
         assert set(row.uploads) <= set(lock.tools)
 
 
