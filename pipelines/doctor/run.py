@@ -1,11 +1,11 @@
 """``invoke doctor``: inspect, judge, show.
 
-Everything is printed by then, the answer on stdout and the rest on stderr. It returns an :class:`Outcome`: ``verdicts`` (a tuple of :class:`pipelines.doctor.model.Verdict`),
-``level`` (the worst of them: error, warning, unknown or ok), ``order``, ``facts`` (what the
-verdicts rest on) and ``exit_code`` (0, or :data:`UNFIT` when the level is error). ``plan`` may be
-``None``, which looks at this machine alone. Neither a host that cannot be reached nor one that
-tells nonsense raises anything; what does is ``ConfigError`` for a ``resources.yaml``,
-``compat.yaml`` or ``thresholds.yaml`` that is wrong.
+Everything is printed by then, the answer on stdout and the rest on stderr. :class:`Outcome` has
+``verdicts`` (a tuple of :class:`pipelines.doctor.model.Verdict`), ``level`` (the worst of them:
+error, warning, unknown or ok), ``order``, ``facts`` (what the verdicts rest on) and ``exit_code``
+(0, or :data:`UNFIT` when the level is error). Without a plan this machine alone is looked at.
+Neither a host that cannot be reached nor one that tells nonsense raises anything; what does is
+``ConfigError`` for a ``resources.yaml``, ``compat.yaml`` or ``thresholds.yaml`` that is wrong.
 """
 
 from __future__ import annotations

@@ -98,7 +98,7 @@ def test_clocks_of_one_machine_agree(line: Line) -> None:
 
 
 def test_the_host_part_by_part(line: Line) -> None:
-    found = inspect_host(line)
+    found = inspect_host(line.plan, line.session)
     assert found["problems"] == {}
     assert set(found) == {"skew", "facts", "machine", "tools", "resources", "problems"}
 
@@ -106,7 +106,7 @@ def test_the_host_part_by_part(line: Line) -> None:
 def test_nothing_is_wrong_with_a_sandbox(line: Line, capsys: pytest.CaptureFixture[str]) -> None:
     line.session.call(facts.facts)  # what a start tells is told by now
     capsys.readouterr()
-    outcome = run.run_doctor(line, as_json=True)
+    outcome = run.run_doctor(line.plan, line.session, as_json=True)
     out, _ = capsys.readouterr()
     told = json.loads(out, parse_constant=pytest.fail)
     assert (told["schema"], told["host"]) == (1, "sandbox")

@@ -21,6 +21,7 @@ from rich.console import Console
 
 from pipelines import errors as pipeline_errors
 from pipelines import github
+from pipelines.buildplan import BuildPlan, Request, resolve
 from pipelines.config import Config
 from pipelines.console import say
 from pipelines.doctor import diagnose, inspect, report, run, thresholds
@@ -29,13 +30,11 @@ from pipelines.errors import ConfigError, HostError, RemoteError, SetupError
 from pipelines.evidence import Evidence
 from pipelines.hosts import base
 from pipelines.hosts.base import Capabilities
+from pipelines.hosts.live import LiveSession
 from pipelines.matrix.compat import load_compat
-from pipelines.pipeline import take_order
-from pipelines.recipe.load import load_recipe
 from pipelines.remote import rpc
 from pipelines.session.base import Session
-from pipelines.stages.work import Work
-from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
+from pipelines.toolchain.lock import Cache, load_lock
 
 GIB = 1 << 30
 GONE = object()
@@ -68,7 +67,7 @@ class Host(base.Host):
         """Nothing was started."""
 
 
-def make_work(host: Host, tmp_path: Path, kind: str = "winrm") -> Work:
+def make_plan(host: Host, tmp_path: Path, kind: str = "winrm") -> BuildPlan:
     winrm = {
         "kind": "winrm",
         "endpoint": "https://lab1:5986/wsman",
@@ -78,9 +77,20 @@ def make_work(host: Host, tmp_path: Path, kind: str = "winrm") -> Work:
     config = Config.model_validate(
         {"hosts": {"lab1": winrm if kind == "winrm" else {"kind": kind}}, "out": str(tmp_path)}
     )
-    order = take_order(config, host="lab1", archs="80+PTX", jobs=3)
-    lock: ToolchainLock = load_lock()
-    return Work(order, config, load_recipe(order.recipe), host, Cache(lock, tmp_path / "cache"))
+    asked = Request(axes={"host": "lab1", "archs": "80+PTX"}, jobs=3)
+    return replace(resolve(config, asked, host=host), cache=Cache(load_lock(), tmp_path / "cache"))
+
+
+def inspected(plan: BuildPlan) -> Any:
+    return inspect.inspect_host(plan, LiveSession(plan.host))
+
+
+def examined(plan: BuildPlan) -> run.Outcome:
+    return run.examine(plan, LiveSession(plan.host))
+
+
+def diagnosed(plan: BuildPlan, *, as_json: bool = False) -> run.Outcome:
+    return run.run_doctor(plan, LiveSession(plan.host), as_json=as_json)
 
 
 def row(ok: bool = True, error: str = "", /, **values: str) -> dict[str, Any]:
@@ -89,7 +99,7 @@ def row(ok: bool = True, error: str = "", /, **values: str) -> dict[str, Any]:
 
 
 #: What resources.yaml wants of a server.
-SETTINGS = run.order_of(make_work(Host(lambda: None), Path("/none"))).settings
+SETTINGS = run.order_of(make_plan(Host(lambda: None), Path("/none"))).settings
 ORDER = Order(
     host="lab1",
     recipe="flash",
@@ -1003,8 +1013,8 @@ class Answers:
 
 def test_what_a_host_is_asked(tmp_path: Path) -> None:
     session = Answers()
-    work = make_work(Host(lambda: session), tmp_path)
-    found: Any = inspect.inspect_host(work)
+    plan = make_plan(Host(lambda: session), tmp_path)
+    found: Any = inspected(plan)
     assert found["problems"] == {}
     assert {key: found[key] for key in ("facts", "machine", "tools", "resources")} == {
         key: GOOD["host"][key] for key in ("facts", "machine", "tools", "resources")
@@ -1024,7 +1034,7 @@ def test_what_a_host_is_asked(tmp_path: Path) -> None:
 
 def test_a_host_without_services_is_not_asked_for_them(tmp_path: Path) -> None:
     session = Answers()
-    inspect.inspect_host(make_work(Host(lambda: session, services=False), tmp_path))
+    inspected(make_plan(Host(lambda: session, services=False), tmp_path))
     kinds = {spec["kind"] for spec in dict(session.calls)["provision.check_all"]["specs"]}
     assert kinds == {"registry", "environment"}
 
@@ -1035,7 +1045,7 @@ def test_parts_that_fail_leave_the_others(tmp_path: Path) -> None:
         facts__facts=RemoteError("MemoryError: no memory"),
         provision__check_all=OSError("odd"),
     )
-    found: Any = inspect.inspect_host(make_work(Host(lambda: session), tmp_path))
+    found: Any = inspected(make_plan(Host(lambda: session), tmp_path))
     assert found["problems"]["facts"] == "MemoryError: no memory"
     assert found["problems"]["resources"] == "OSError: odd"
     assert found["problems"]["skew"].startswith("ValueError: ")
@@ -1047,7 +1057,7 @@ def test_parts_that_fail_leave_the_others(tmp_path: Path) -> None:
 
 def test_a_host_that_goes_away_is_not_asked_further(tmp_path: Path) -> None:
     session = Answers(inspection__machine__machine=HostError("lab1: connection lost"))
-    found: Any = inspect.inspect_host(make_work(Host(lambda: session), tmp_path))
+    found: Any = inspected(make_plan(Host(lambda: session), tmp_path))
     assert found["facts"] == GOOD["host"]["facts"]
     assert found["problems"] == dict.fromkeys(
         ("machine", "tools", "resources"), "lab1: connection lost"
@@ -1074,44 +1084,43 @@ def test_skew_is_measured_by_the_quickest_trip(
     assert next(trips, None) is None
 
 
-def unpinned(work: Work, name: str) -> Work:
-    """``work`` with a lock in which that tool has no sha256."""
-    lock = work.cache.lock
+def unpinned(plan: BuildPlan, name: str) -> BuildPlan:
+    """``plan`` with a lock in which that tool has no sha256."""
+    lock = plan.cache.lock
     tool = lock.tools[name]
     sources = tuple(s.model_copy(update={"sha256": None, "size": None}) for s in tool.sources)
     tools = {**lock.tools, name: tool.model_copy(update={"sources": sources})}
     bare = lock.model_copy(update={"tools": tools, "unpinned": (*lock.unpinned, name)})
-    work.cache = Cache(bare, work.cache.root)
-    return work
+    return replace(plan, cache=Cache(bare, plan.cache.root))
 
 
 def test_the_lock_of_this_machine(tmp_path: Path) -> None:
     host = Host(Answers, msvc=False, services=False)
-    whole: Any = inspect.inspect_controller(make_work(host, tmp_path))
+    whole: Any = inspect.inspect_controller(make_plan(host, tmp_path))
     assert whole["lock"]["unpinned"] == []
     assert whole["lock"]["error"] is None
     assert whole["lock"]["missing"] == whole["lock"]["tools"] > 5
     assert whole["lock"]["missing_bytes"] > 1 << 20
     assert "wine" not in whole
-    work = unpinned(make_work(host, tmp_path), "setuptools")
-    (verdict,) = [v for v in run.examine(work).verdicts if v.name == "lock"]
+    plan = unpinned(make_plan(host, tmp_path), "setuptools")
+    (verdict,) = [v for v in examined(plan).verdicts if v.name == "lock"]
     assert (verdict.level, verdict.found) == ("error", "not pinned: setuptools")
-    work = unpinned(make_work(host, tmp_path), "uv")
-    (verdict,) = [v for v in run.examine(work).verdicts if v.name == "lock"]
+    plan = unpinned(make_plan(host, tmp_path), "uv")
+    (verdict,) = [v for v in examined(plan).verdicts if v.name == "lock"]
     assert verdict.level == "error"
     assert "uv" in verdict.found
     assert "not pinned" in verdict.found
 
 
 def test_what_a_host_is_judged_for(tmp_path: Path) -> None:
-    order = run.order_of(make_work(Host(lambda: None, gpu=True), tmp_path))
+    order = run.order_of(make_plan(Host(lambda: None, gpu=True), tmp_path))
     assert (order.host, order.recipe, order.cuda) == ("lab1", "smoke-attention", "13.0")
     assert (order.archs, order.jobs, order.torch) == ("80+PTX", 3, None)
     assert order.toolset == load_lock().tools["vs-buildtools-2022"].toolset
     assert (order.build_root, order.temp) == (r"C:\b", r"C:\t")
     assert (order.sandbox, order.msvc, order.gpu, order.services) == (False, True, True, True)
     emulated = Host(lambda: None, msvc=False, emulated=True)
-    order = run.order_of(make_work(emulated, tmp_path, "sandbox"))
+    order = run.order_of(make_plan(emulated, tmp_path, "sandbox"))
     assert (order.sandbox, order.toolset) == (True, None)
 
 
@@ -1125,7 +1134,7 @@ def noisy() -> Any:
 
 
 def test_json_alone_is_on_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    outcome = run.run_doctor(make_work(Host(noisy), tmp_path), as_json=True)
+    outcome = diagnosed(make_plan(Host(noisy), tmp_path), as_json=True)
     out, err = capsys.readouterr()
     told = json.loads(out)
     assert out.startswith("{")
@@ -1141,7 +1150,7 @@ def test_the_table_on_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     def connect() -> Any:
         raise lost
 
-    outcome = run.run_doctor(make_work(Host(connect), tmp_path))
+    outcome = diagnosed(make_plan(Host(connect), tmp_path))
     out, err = capsys.readouterr()
     assert err == ""
     lines = out.splitlines()
@@ -1157,11 +1166,12 @@ def test_the_table_on_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_a_password_that_is_not_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipelines.pipeline import open_work
-
     monkeypatch.delenv("LAB1_PW", raising=False)
-    made = make_work(Host(lambda: None), tmp_path)
-    outcome = run.examine(open_work(made.order, made.config))
+    keys = {"kind": "winrm", "endpoint": "https://lab1:5986/wsman", "username": "b"}
+    config = Config.model_validate(
+        {"hosts": {"lab1": keys | {"password_env": "LAB1_PW"}}, "out": str(tmp_path)}
+    )
+    outcome = examined(resolve(config, Request(axes={"host": "lab1"})))
     last = outcome.verdicts[-1]
     assert (last.name, last.level) == ("connection", "error")
     assert "LAB1_PW" in last.found
@@ -1189,7 +1199,7 @@ def test_a_sandbox_without_wine(failure: Exception, found: str, cure: str, tmp_p
 
     host = Host(connect, msvc=False, services=False, emulated=True)
     host.wine = wine
-    outcome = run.examine(make_work(host, tmp_path, "sandbox"))
+    outcome = examined(make_plan(host, tmp_path, "sandbox"))
     (verdict,) = [v for v in outcome.verdicts if v.name == "Wine"]
     assert verdict.level == "error"
     assert found in verdict.found
@@ -1206,7 +1216,7 @@ def test_wine_is_asked_for_a_sandbox_only(tmp_path: Path) -> None:
 
     host = Host(Answers)
     host.wine = wine
-    outcome = run.examine(make_work(host, tmp_path))
+    outcome = examined(make_plan(host, tmp_path))
     assert not [v for v in outcome.verdicts if v.name == "Wine"]
 
 

@@ -2,23 +2,21 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pipelines.commands import lines
-from pipelines.commands.wheelhouse import WheelhouseOptions
-from pipelines.commands.wheelhouse import wheelhouse as gather
-from pipelines.stages.line import Line
-
 import hashlib
 import json
 import os
 import shutil
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from pipelines.commands import lines
+from pipelines.commands.wheelhouse import WheelhouseOptions
+from pipelines.commands.wheelhouse import wheelhouse as gather
 from pipelines.errors import ConfigError, HostError, RemoteError
 from pipelines.hosts.base import Existing
 from pipelines.hosts.local.config import LocalHost
@@ -34,6 +32,7 @@ from pipelines.recipe.load import for_cell, load_recipe
 from pipelines.remote import facts as remote_facts
 from pipelines.remote import files, usage
 from pipelines.remote.resources import Proof, RefusedError, distributions, program
+from pipelines.stages.line import Line
 from pipelines.toolchain.lock import load_lock
 
 

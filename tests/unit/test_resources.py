@@ -27,6 +27,7 @@ from pipelines.provisioning.resources import (
     wanted_resources,
 )
 from pipelines.recipe.load import load_recipe
+from pipelines.record import ResourceResult
 from pipelines.stages import provision as provision_stage
 from pipelines.toolchain.lock import ToolchainLock, load_lock, wheel_name
 
@@ -256,9 +257,11 @@ def test_a_tool_that_is_not_in_the_lock() -> None:
 
 
 def test_what_a_host_found_is_no_markup() -> None:
-    row = {"id": "x", "wanted": "[a]", "found": "[/red]\x1b[31m", "plan": "[/]", "ok": False}
+    row = ResourceResult(
+        id="x", kind="directory", wanted="[a]", found="[/red]\x1b[31m", plan="[/]", ok=False
+    )
     for table in (
-        provision_stage._table([row | {"changed": False, "seconds": 0.0}]),
+        provision_stage._table([row]),
         provision_stage._planned([row]),
     ):
         console = Console(width=80, record=True, file=io.StringIO())
