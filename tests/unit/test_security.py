@@ -33,7 +33,7 @@ from pipelines.recipe.load import load_recipe
 from pipelines.remote import builder
 from pipelines.remote.resources import archive
 from pipelines.session.transports import signins
-from pipelines.stages.report import publish
+from pipelines.stages.report import report
 from pipelines.stages.work import Order, Work
 from pipelines.toolchain.lock import Cache, load_lock
 
@@ -395,7 +395,7 @@ def test_password_is_nowhere_after_a_provision(
                 run_provision(work)
             assert work.provisioned
             run.put_stage(work.provisioned)
-            publish(run)
+            report(run)
         finally:
             work.close()
     assert [row["changed"] for row in work.provisioned.detail["resources"]] == [True, True]
@@ -420,7 +420,7 @@ def test_password_that_a_host_repeats_is_blanked(
     try:
         with pytest.raises(ProvisionError) as caught, run.stage("provision"):
             run_provision(work)
-        publish(run)
+        report(run)
         console.print_error(caught.value)
     finally:
         work.close()
