@@ -27,7 +27,7 @@ from pipelines.recipe.load import check_torch, load_recipe
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.sourcetree import names_if_here
 from pipelines.tables import print_columns
-from pipelines.toolchain import variants
+from pipelines.target import Target
 from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
 
 Format = Literal["table", "json", "gha"]
@@ -151,7 +151,7 @@ def lay_ground(
         build_root=load_resources().layout.build_root,
         toolkits=toolkits(cache.lock),
         lacking=lambda cell: cache.lock.lacking(
-            wanted, variants.Cell(cell.python, cell.cuda, cell.torch)
+            wanted, Target(python=cell.python, cuda=cell.cuda, torch=cell.torch)
         ),
         names=names_if_here(recipe, cache),
         jobs=jobs,

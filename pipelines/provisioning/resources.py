@@ -18,8 +18,8 @@ from pipelines.hosts.base import Existing
 from pipelines.model import Model, read_data
 from pipelines.provisioning import resource_models
 from pipelines.recipe.model import Recipe
+from pipelines.target import Target
 from pipelines.toolchain.lock import ToolchainLock
-from pipelines.toolchain.variants import Cell
 
 RESOURCES_FILE = Path(__file__).resolve().with_name("resources.yaml")
 EXISTING_FILE = RESOURCES_FILE.with_name("resources-existing.yaml")
@@ -83,9 +83,9 @@ class Place:
         return cell
 
     @property
-    def lock_cell(self) -> Cell:
+    def lock_cell(self) -> Target:
         """What decides which entry of the lock a recipe's tool is."""
-        return Cell(python=self.python, cuda=self.cuda, torch=self.torch or "")
+        return Target(python=self.python, cuda=self.cuda, torch=self.torch or "")
 
 
 @dataclass(frozen=True)

@@ -23,11 +23,12 @@ from pipelines.provisioning.resources import Place, load_resources, wanted_resou
 from pipelines.recipe.load import load_recipe, recipe_names
 from pipelines.recipe.origin import FileSource
 from pipelines.recipe.sourcetree import fetch_file, source_tree
+from pipelines.target import Target
 from pipelines.toolchain import lock as module
 from pipelines.toolchain import variants
 from pipelines.toolchain.lock import Cache, Tool, ToolchainLock, load_lock, verify
 from pipelines.toolchain.sources import Source, Step
-from pipelines.toolchain.variants import Cell, candidates
+from pipelines.toolchain.variants import candidates
 
 DATA = b"the pinned bytes"
 GOOD = hashlib.sha256(DATA).hexdigest()
@@ -349,7 +350,7 @@ def test_all_sources_of_a_tool_are_the_same_file(changes: dict[str, Any]) -> Non
 
 # -- entries of a cell -----------------------------------------------------------------------------
 
-CELL = Cell(python="3.12", cuda="12.8", torch="2.8")
+CELL = Target(python="3.12", cuda="12.8", torch="2.8")
 
 
 def entries(**requires: list[str]) -> ToolchainLock:
@@ -369,8 +370,8 @@ def test_the_most_particular_entry_is_taken() -> None:
         assert lock.entries_for(["a"], CELL) == {"a": name}
     others = ["a-2.8-cu128-cp313", "a-2.8-cu129-cp312", "a-torch2.9", "a-cp31", "a-cp313"]
     assert entries(a=[], **{other: [] for other in others}).entries_for(["a"], CELL) == {"a": "a"}
-    assert candidates("a", Cell()) == ["a"]
-    assert candidates("a", Cell(python="3.9", cuda="13.0")) == ["a-cp39", "a"]
+    assert candidates("a", Target()) == ["a"]
+    assert candidates("a", Target(python="3.9", cuda="13.0")) == ["a-cp39", "a"]
 
 
 def test_what_must_come_along_follows_once_and_of_the_same_cell() -> None:
@@ -406,21 +407,23 @@ def test_expansion_is_what_can_be_reached(graph: dict[str, set[str]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cell", "first"),
+    ("python", "cuda", "torch", "first"),
     [
-        (Cell("3.9", "12.8", "2.8"), ["torch-2.8-cu128-cp310", "torch-2.8-cu128-cp312"]),
-        (Cell("3.12", "12.9", "2.8"), ["torch-2.8-cu128-cp312", "torch-2.8-cu128-cp310"]),
-        (Cell("3.12", "12.8", "2.7"), ["torch-2.8-cu128-cp312", "torch-2.10-cu128-cp312"]),
-        (Cell("3.10", "13.0", "2.11"), ["torch-2.8-cu128-cp310", "torch-2.10-cu128-cp312"]),
+        ("3.9", "12.8", "2.8", ["torch-2.8-cu128-cp310", "torch-2.8-cu128-cp312"]),
+        ("3.12", "12.9", "2.8", ["torch-2.8-cu128-cp312", "torch-2.8-cu128-cp310"]),
+        ("3.12", "12.8", "2.7", ["torch-2.8-cu128-cp312", "torch-2.10-cu128-cp312"]),
+        ("3.10", "13.0", "2.11", ["torch-2.8-cu128-cp310", "torch-2.10-cu128-cp312"]),
     ],
 )
-def test_no_entry_in_this_cell_names_the_nearest(cell: Cell, first: list[str]) -> None:
+def test_no_entry_in_this_cell_names_the_nearest(
+    python: str, cuda: str, torch: str, first: list[str]
+) -> None:
     have = ["torch-2.10-cu128-cp312", "torch-2.8-cu128-cp312", "torch-2.8-cu128-cp310", "torchy"]
     lock = entries(**{name: [] for name in have})
     with pytest.raises(LockError) as caught:
-        lock.entries_for(["torch"], cell)
+        lock.entries_for(["torch"], Target(python=python, cuda=cuda, torch=torch))
     said = caught.value.message
-    assert f"no torch for CUDA {cell.cuda}, torch {cell.torch}, Python {cell.python}: " in said
+    assert f"no torch for CUDA {cuda}, torch {torch}, Python {python}: " in said
     assert f"there are {', '.join(first)}" in said
     assert "torchy" not in said
     assert caught.value.advice
@@ -439,7 +442,7 @@ def test_no_entry_of_that_name_at_all() -> None:
 def test_many_others_are_counted() -> None:
     lock = entries(**{f"numpy-cp3{minor}": [] for minor in range(10, 20)})
     with pytest.raises(LockError, match="numpy-cp314, numpy-cp315 and 4 more"):
-        lock.entries_for(["numpy"], Cell(python="3.9"))
+        lock.entries_for(["numpy"], Target(python="3.9"))
 
 
 def test_unknown_requirements_are_refused_when_the_lock_is_read(tmp_path: Path) -> None:
@@ -467,7 +470,7 @@ def test_lacking_is_what_has_no_entry_or_no_pin() -> None:
     unpinned = ["torch-2.8-cu128-cp312", "mpmath"]
     lock = ToolchainLock.model_validate({"version": 1, "unpinned": unpinned, "tools": rows})
     assert lock.lacking(["uv", "torch", "none", "sympy"], CELL) == ["torch", "mpmath", "none"]
-    assert lock.lacking(["uv", "torch"], Cell(python="3.13")) == ["torch"]
+    assert lock.lacking(["uv", "torch"], Target(python="3.13")) == ["torch"]
 
 
 def test_names_of_entries() -> None:
@@ -494,7 +497,7 @@ def test_every_torch_has_what_builds_and_tests_install(name: str) -> None:
     assert tool.file == f"torch-{tool.version}-{python}-{python}-win_amd64.whl"
     (place,) = tool.sources
     assert place.url == (f"https://download.pytorch.org/whl/{cuda}/{tool.file.replace('+', '%2B')}")
-    cell = Cell(f"3.{python[3:]}", f"{cuda[2:4]}.{cuda[4:]}", torch)
+    cell = Target(python=f"3.{python[3:]}", cuda=f"{cuda[2:4]}.{cuda[4:]}", torch=torch)
     for recipe in map(load_recipe, recipe_names()):
         found = lock.entries_for([*recipe.build_requires, *recipe.test_requires], cell)
         for asked, entry in found.items():
