@@ -117,8 +117,8 @@ def ask_gpus(work: Work) -> tuple[str, ...]:
 
 def run_plan(*, ask: bool, host: str | None, **asked: Any) -> int:
     """Print the plan; 0, or 2 when nothing can be built. ``ask``: of the host, not this machine."""
+    from pipelines.commands.plan import run_plan as show
     from pipelines.matrix.hostfacts import HostFacts
-    from pipelines.matrix.show import run_plan as show
 
     settings = load_config()
     facts = None

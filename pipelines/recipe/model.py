@@ -23,6 +23,8 @@ from pipelines.versions import Range, Release, within
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Strategy = Literal["build", "prebuilt", "prebuilt-then-build", "skip"]
+#: Those with which wheels are looked for.
+SEARCHING: tuple[Strategy, ...] = ("prebuilt", "prebuilt-then-build")
 
 _GROUPS = {"done", "total", "unit"}
 
@@ -167,7 +169,7 @@ class Recipe(Model):
         """Contradictions are found here, before anything is started."""
         if (self.strategy == "skip") != bool(self.skip):
             raise ValueError("strategy: skip needs 'skip', which says why and what to use instead")
-        if self.strategy in ("prebuilt", "prebuilt-then-build") and not self.prebuilt:
+        if self.strategy in SEARCHING and not self.prebuilt:
             raise ValueError(
                 f"strategy: {self.strategy} needs 'prebuilt', where to look for wheels"
             )

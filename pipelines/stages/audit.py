@@ -11,8 +11,9 @@ from rich.table import Table
 from pipelines.console import console, fold
 from pipelines.errors import AuditError
 from pipelines.hosttext import safe
+from pipelines.record import CheckResult
 from pipelines.stages.work import Work
-from pipelines.wheels.checks import Check, gate, gate_library
+from pipelines.wheels.checks import gate, gate_library
 from pipelines.wheels.metadata import inspect
 
 
@@ -37,12 +38,12 @@ def audit(work: Work, files: list[Path], detail: dict[str, Any]) -> None:
             _reject(work, file, checks)
 
 
-def as_rows(checks: list[Check]) -> list[dict[str, Any]]:
+def as_rows(checks: list[CheckResult]) -> list[dict[str, Any]]:
     """The checks as the record keeps them."""
     return [{k: getattr(c, k) for k in ("name", "ok", "found", "wanted", "detail")} for c in checks]
 
 
-def _checks(work: Work, file: Path) -> tuple[str, list[Check]]:
+def _checks(work: Work, file: Path) -> tuple[str, list[CheckResult]]:
     """What the file says its version is, and how it was judged."""
     archs = work.archs.effective
     if file.suffix != ".whl":
@@ -58,7 +59,7 @@ def _checks(work: Work, file: Path) -> tuple[str, list[Check]]:
     )
 
 
-def _reject(work: Work, file: Path, checks: list[Check]) -> NoReturn:
+def _reject(work: Work, file: Path, checks: list[CheckResult]) -> NoReturn:
     rejected = work.run.path / "rejected"
     rejected.mkdir(exist_ok=True)
     file.replace(rejected / file.name)

@@ -10,6 +10,7 @@ from typing import Any
 from rich.table import Table
 from rich.text import Text
 
+from pipelines import units
 from pipelines.console import console, host_line, say
 from pipelines.errors import ConfigError, HostError
 from pipelines.hosttext import safe
@@ -105,7 +106,7 @@ def _row(job: dict[str, Any]) -> tuple[Text, ...]:
         Text(word, style=colour),
         _text(job["attempt"]),
         Text(time.strftime("%m-%d %H:%M", time.localtime(started)) if known else ""),
-        Text(_span(ended - started) if known else ""),
+        Text(units.elapsed(ended - started) if known else ""),
         _text(job.get("way", "")),
     )
 
@@ -113,9 +114,3 @@ def _row(job: dict[str, Any]) -> tuple[Text, ...]:
 def _text(value: Any) -> Text:
     """A word of the host's, in one line, never markup."""
     return Text(" ".join(safe(str(value), 40).split()))
-
-
-def _span(seconds: float) -> str:
-    minutes, rest = divmod(max(0, int(seconds)), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"

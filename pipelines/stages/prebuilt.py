@@ -16,12 +16,12 @@ from pipelines.console import say
 from pipelines.errors import AuditError, LockError, PipelineError
 from pipelines.files import disk_errors, sha256_of
 from pipelines.hosttext import safe
-from pipelines.matrix.judge import Cell
 from pipelines.prebuilt.candidates import Offer, obtain_offer, offers_of
 from pipelines.prebuilt.decide import Decision, decide, examine, platforms_of, unstated
+from pipelines.record import CheckResult
 from pipelines.stages.audit import as_rows
 from pipelines.stages.work import Work
-from pipelines.wheels.checks import Check
+from pipelines.target import Target
 
 
 def skipped(work: Work, detail: dict[str, Any]) -> str | None:
@@ -45,20 +45,20 @@ def take_prebuilt(work: Work, detail: dict[str, Any]) -> list[Path] | None:
     if work.recipe.strategy == "build":
         detail["origin"] = "built"
         return None
-    cell, platforms = work.cell, platforms_of(windows=work.host.capabilities.windows)
+    target, platforms = work.target, platforms_of(windows=work.host.capabilities.windows)
     look = partial(offers_of, offline=work.cache.offline)
-    decision = decide(work.recipe, cell, platforms=platforms, look=look)
+    decision = decide(work.recipe, target, platforms=platforms, look=look)
     refused: dict[str, str] = {}
     detail["refused"] = refused
     last: PipelineError | None = None
     for offer in _offers(decision):
         try:
-            wheel = _take(work, offer, cell, platforms)
+            wheel = _take(work, offer, target, platforms)
         except (AuditError, LockError) as error:
             say(f"not used: {error.message}", "yellow")
             refused[offer.file], last = safe(error.message, 500), error
             continue
-        digest, open_ = sha256_of(wheel), unstated(offer, cell)
+        digest, open_ = sha256_of(wheel), unstated(offer, target)
         detail["prebuilt"] = {
             "file": offer.file,
             "place": offer.place,
@@ -86,10 +86,10 @@ def audit_prebuilt(work: Work, wheels: list[Path], detail: dict[str, Any]) -> No
 
     Architectures beyond those that were asked for are welcome here, and PTX does for a GPU.
     """
-    cell, platforms = work.cell, platforms_of(windows=work.host.capabilities.windows)
+    target, platforms = work.target, platforms_of(windows=work.host.capabilities.windows)
     rows = detail["wheels"] = []
     for wheel in wheels:
-        facts, checks = examine(wheel, Offer(wheel.name, str(wheel)), cell, platforms)
+        facts, checks = examine(wheel, Offer(wheel.name, str(wheel)), target, platforms)
         told = as_rows(checks)
         rows.append({"wheel": wheel.name, "version": str(facts.version), "checks": told})
         _refuse(wheel.name, checks)
@@ -101,7 +101,7 @@ def _offers(decision: Decision) -> Iterator[Offer]:
         yield from decision.others
 
 
-def _take(work: Work, offer: Offer, cell: Cell, platforms: tuple[str, ...]) -> Path:
+def _take(work: Work, offer: Offer, target: Target, platforms: tuple[str, ...]) -> Path:
     """The wheel in the run, after every check on the very file that is kept."""
     say(f"looking into {offer.file} from {offer.place}")
     source = obtain_offer(offer, work.cache)
@@ -111,7 +111,7 @@ def _take(work: Work, offer: Offer, cell: Cell, platforms: tuple[str, ...]) -> P
         copy = waiting / offer.file
         shutil.copyfile(source, copy)
     try:
-        _, checks = examine(copy, offer, cell, platforms)
+        _, checks = examine(copy, offer, target, platforms)
         _refuse(offer.file, checks)
         with disk_errors(folder):
             folder.mkdir(exist_ok=True)
@@ -120,7 +120,7 @@ def _take(work: Work, offer: Offer, cell: Cell, platforms: tuple[str, ...]) -> P
         shutil.rmtree(waiting, ignore_errors=True)
 
 
-def _refuse(name: str, checks: list[Check]) -> None:
+def _refuse(name: str, checks: list[CheckResult]) -> None:
     if wrong := [check for check in checks if not check.ok]:
         lines = [c.detail or f"{c.name}: found {c.found}, wanted {c.wanted}" for c in wrong]
         raise AuditError(

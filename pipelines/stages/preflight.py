@@ -28,7 +28,7 @@ def refuse_unbuildable(work: Work) -> None:
         toolkits=frozenset({recipe.cuda}),  # provisioning says so if it has none
         names=names_if_here(recipe, work.cache),
     )
-    (judged,) = judge(recipe, [work.cell], ground)
+    (judged,) = judge(recipe, [work.target], ground)
     for finding in judged.findings:
         if finding.error:
             raise ConfigError(

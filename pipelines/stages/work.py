@@ -10,7 +10,6 @@ from typing import Any
 from pipelines.architectures.archs import ArchList
 from pipelines.config import Config
 from pipelines.hosts.base import Host
-from pipelines.matrix.judge import Cell
 from pipelines.paths import home
 from pipelines.provisioning.resources import (
     EXISTING_FILE,
@@ -28,6 +27,7 @@ from pipelines.recipe.model import Recipe
 from pipelines.remote import facts as remote_facts
 from pipelines.run import Run, StageRecord
 from pipelines.session.base import Session
+from pipelines.target import Target
 from pipelines.toolchain.lock import Cache
 
 
@@ -103,11 +103,18 @@ class Work:
         return self._facts
 
     @property
-    def cell(self) -> Cell:
+    def target(self) -> Target:
         """The order as the rules of a plan judge it."""
         order, recipe = self.order, self.recipe
-        python = order.python if recipe.kind == "wheel" else ""
-        return Cell(order.label, python, recipe.torch or "", recipe.cuda, order.archs)
+        return Target(
+            host=order.host,
+            recipe=order.recipe,
+            version=order.version,
+            python=order.python if recipe.kind == "wheel" else "",
+            torch=recipe.torch or "",
+            cuda=recipe.cuda,
+            archs=order.archs,
+        )
 
     @property
     def archs(self) -> Translated:
