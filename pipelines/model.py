@@ -57,6 +57,12 @@ def explain(path: Path, error: ValidationError) -> str:
     return "\n".join(lines)
 
 
+def first_problem(error: ValidationError) -> str:
+    """What is wrong with data that is not a user's file, in a line: the first of its problems."""
+    problem = error.errors(include_url=False, include_input=False)[0]
+    return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
+
+
 def unknown(what: str, name: str, known: Iterable[str], where: str) -> ConfigError:
     """The error for a name that does not exist, with the nearest one that does."""
     names = sorted(known)

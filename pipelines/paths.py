@@ -1,4 +1,4 @@
-"""Where things are: the package's own data, and the user's project."""
+"""Where things are: the package's own data, its repository, and the user's project."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from pathlib import Path
 
 #: Directory of the package: recipes, smoke suites, the lock and the example are in it.
 PACKAGE = Path(__file__).resolve().parent
+#: The repository, when the package is used from one; None when it was installed from a wheel.
+CHECKOUT = PACKAGE.parent if (PACKAGE.parent / "pyproject.toml").is_file() else None
 CONFIG_NAME = "pipeline.yaml"
 
 

@@ -9,11 +9,13 @@ harmless (:mod:`pipelines.hosttext`).
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, ClassVar, Literal
 
-from pydantic import Field, StringConstraints
+from pydantic import ConfigDict, Field, StringConstraints
 
 from pipelines.evidence import Evidence
+from pipelines.hosttext import line
 from pipelines.model import Model
 from pipelines.target import Target
 
@@ -90,7 +92,9 @@ class SkipResult(StageResult):
 
 
 class HostFile(Model):
-    """A file that a build left on the host."""
+    """A file that a build left on the host, which may say more of it."""
+
+    model_config = ConfigDict(extra="ignore")
 
     path: str
     size: Size
@@ -107,9 +111,11 @@ class Units(Model):
 class Timeline(Model):
     """What the host did while it compiled; times since the build's start."""
 
-    units: tuple[tuple[str, float, float], ...] = ()
+    model_config = ConfigDict(extra="ignore")
+
+    units: Annotated[tuple[tuple[str, float, float], ...], Field(max_length=20_000)] = ()
     """Name, start, end."""
-    samples: tuple[tuple[float, float, float], ...] = ()
+    samples: Annotated[tuple[tuple[float, float, float], ...], Field(max_length=50_000)] = ()
     """Time, share of the cores that was busy, bytes of memory used."""
     cpus: int = 0
     memory: float = 0.0
@@ -293,6 +299,15 @@ class HostFacts(Model):
     cpus: int = 0
     windows: str = ""
     """Its version; empty elsewhere."""
+
+    @classmethod
+    def of(cls, told: Mapping[str, object]) -> HostFacts:
+        """From what ``remote.facts`` says; what it does not know, or makes no sense, is empty."""
+        windows = told.get("windows")
+        version = windows.get("version") if isinstance(windows, Mapping) else ""
+        cpus = told.get("cpus")
+        texts = {k: line(told.get(k), 80) for k in ("platform", "machine", "python")}
+        return cls(**texts, cpus=cpus if isinstance(cpus, int) else 0, windows=line(version, 80))
 
 
 class RunFacts(Model):

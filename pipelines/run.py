@@ -29,6 +29,7 @@ from pipelines.errors import (
 )
 from pipelines.files import disk_errors
 from pipelines.hosttext import line, redact, redact_all
+from pipelines.model import first_problem
 from pipelines.record import (
     RESULTS,
     SCHEMA,
@@ -59,18 +60,24 @@ _SAME = ("target", "jobs", "evidence", "publishable")
 Result = TypeVar("Result", bound=StageResult)
 
 
-class StageLog:
-    """One stage of a run while it goes on: what is known of it, kept whatever becomes of it."""
+class StageNotes:
+    """What is known of a stage while it goes on, kept whatever becomes of it."""
 
-    def __init__(self, run: Run, name: str) -> None:
-        self.run = run
-        self.name = name
+    def __init__(self) -> None:
         self.result: StageResult | None = None
 
     def keep(self, result: Result) -> Result:
         """Remember ``result``, in place of what was known before; returns it."""
         self.result = result
         return result
+
+
+class StageLog(StageNotes):
+    """The notes of one stage of a run."""
+
+    def __init__(self, run: Run) -> None:
+        super().__init__()
+        self.run = run
 
 
 class Run:
@@ -267,8 +274,9 @@ class Run:
 
     def _unreadable(self, error: Exception) -> ConfigError:
         there = (self.path / "record.sqlite").is_file()
+        said = first_problem(error) if isinstance(error, ValidationError) else str(error)
         return ConfigError(
-            f"{self.path} holds no record that can be read: {line(_first(error))}",
+            f"{self.path} holds no record that can be read: {line(said)}",
             advice="Its record.sqlite is damaged or of another version: report.html and junit.xml "
             "there, if any, are as they were made. Copy the run anew, or build again."
             if there
@@ -278,7 +286,7 @@ class Run:
     @contextmanager
     def stage(self, name: str) -> Iterator[StageLog]:
         """Record a stage around its work: what it keeps, and the error that passes on."""
-        log, started, began = StageLog(self, name), time.time(), time.monotonic()
+        log, started, began = StageLog(self), time.time(), time.monotonic()
         self.put_stage(StageRecord(name=name, state="running", started=started))
         state: State = "failed"
         found: ErrorResult | None = None
@@ -334,16 +342,8 @@ def _stage(row: Any) -> StageRecord:
         try:
             told["result"] = kind.model_validate_json(result)
         except ValidationError as problem:
-            told["unread"] = f"what {name} left cannot be read: {_first(problem)}"
+            told["unread"] = f"what {name} left cannot be read: {first_problem(problem)}"
     return StageRecord.model_validate(told)
-
-
-def _first(error: Exception) -> str:
-    """An error in a line: of many problems the first."""
-    if isinstance(error, ValidationError):
-        problem = error.errors(include_url=False, include_input=False)[0]
-        return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
-    return str(error)
 
 
 def _stored(value: Any) -> str:

@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any
 
 from pipelines.compilecache.settings import (
     CompileCache,
@@ -22,6 +21,7 @@ from pipelines.compilecache.settings import (
 )
 from pipelines.errors import ConfigError
 from pipelines.hosttext import secret
+from pipelines.remote.compilecache import Spec
 
 #: kind -> (variables that must be there, those that may be).
 PASSED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
@@ -117,7 +117,7 @@ def host_spec(
     place: str,
     packages: str,
     pinned: bool,
-) -> dict[str, Any] | None:
+) -> Spec | None:
     """What ``remote/compilecache.py`` is given; ``None`` when there is nothing to use.
 
     ``executable`` is sccache on the host, empty if it has none; ``nvcc`` the real compiler;

@@ -74,7 +74,10 @@ class Lifecycle(Protocol):
         """Stop it and everything in it; whether it was running."""
 
     def describe(self) -> str:
-        """Its state in a line, and where it is."""
+        """Its state in a line, and where its files are."""
+
+    def address(self) -> str:
+        """How it is reached while it runs; empty when it does not."""
 
     def teardown(self) -> None:
         """Stop it and remove its files."""

@@ -127,11 +127,11 @@ def _lock_rules(target: Target, ground: Ground) -> Iterable[Finding]:
     where = "toolchain.lock.yaml"
     if target.cuda not in ground.toolkits:
         near = _nearest(target.cuda, ground.toolkits)
-        cure = f"the nearest is {near}" if near else "add its archives there"
+        cure = f"the nearest is {near}" if near else "add its archives to toolchain.yaml"
         yield Finding("toolkit-not-pinned", f"{where} has no CUDA {target.cuda}", where, cure)
     for name in ground.lacking(target):
         says = f"{where} has no {name} with sha256 and size for this cell"
-        cure = "add it there: invoke build refuses to start without it"
+        cure = "add it to toolchain.yaml: invoke build refuses to start without it"
         yield Finding("tool-not-pinned", says, where, cure, error=False)
 
 

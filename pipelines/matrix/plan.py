@@ -117,8 +117,8 @@ def lay_ground(recipe: Recipe, cache: Cache, host: HostFacts, *, jobs: int | Non
 
 def toolkits(lock: ToolchainLock) -> frozenset[str]:
     """CUDA releases whose compiler the lock has, pinned."""
-    compilers = {name: tool for name, tool in lock.tools.items() if name.endswith("-cuda_nvcc")}
-    return frozenset(name.split("-")[1] for name, tool in compilers.items() if tool.pinned)
+    compilers = (tool for tool in lock.tools.values() if tool.name == "cuda_nvcc" and tool.pinned)
+    return frozenset(tool.cuda for tool in compilers if tool.cuda)
 
 
 def decisions(
@@ -142,14 +142,11 @@ def decisions(
 
 def what_is_here(cache: Cache, judged: Iterable[Judged], runs: Path) -> list[Here]:
     """Of each target: how many files of its toolkit are cached, and its wheel below ``runs``."""
-    groups: dict[str, list[str]] = {}
-    for name, tool in cache.lock.tools.items():
-        if name.startswith("cuda-") and tool.pinned:
-            groups.setdefault(name.split("-")[1], []).append(name)
-    counts = {
-        cuda: f"{len(names) - len(cache.missing(names))}/{len(names)}"
-        for cuda, names in groups.items()
-    }
+    lock = cache.lock
+    counts = {}
+    for cuda, archives in lock.toolkits.items():
+        names = [name for name in archives if lock.tools[name].pinned]
+        counts[cuda] = f"{len(names) - len(cache.missing(names))}/{len(names)}"
     built = {path.name: str(path) for path in runs.glob("*/wheels/*.whl")} if runs.is_dir() else {}
     return [Here(counts.get(one.target.cuda, "0/0"), built.get(one.wheel)) for one in judged]
 

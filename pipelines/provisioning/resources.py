@@ -252,7 +252,7 @@ def _matching(name: str, lock: ToolchainLock) -> list[str]:
     if not found:
         raise LockError(
             f"toolchain.lock.yaml has no tool '{name}'",
-            advice="Another CUDA version, or one more group of entries there.",
+            advice="Another CUDA version, or one more in toolchain.yaml.",
         )
     return found
 

@@ -19,7 +19,7 @@ import re
 import time
 import zlib
 from collections.abc import Generator, Iterator
-from typing import Any
+from typing import Protocol, TypedDict
 
 from . import protected_dirs
 from .files import long_path, replace, writing
@@ -33,6 +33,16 @@ _PIECE = 16 << 20
 ABANDONED = 600.0
 _PART = re.compile(r"\.[0-9a-f]{12}\.part")
 _BINARY = getattr(os, "O_BINARY", 0)
+
+
+class Digest(Protocol):
+    """As much of hashlib's interface as is used here."""
+
+    def update(self, data: bytes, /) -> None:
+        """Take more data."""
+
+    def hexdigest(self) -> str:
+        """What it amounts to, in hexadecimal digits."""
 
 
 class Check:
@@ -92,7 +102,7 @@ def receive(
 
     With ``whole`` the block is the file, which then lands at once.
     """
-    digest: Any = hashlib.sha256() if whole else Check()
+    digest: Digest = hashlib.sha256() if whole else Check()
     block = bytearray()
     for chunk in chunks:
         try:
@@ -173,7 +183,7 @@ def _land(part: str, path: str, sha256: str) -> None:
                     os.unlink(entry.path)  # noqa: PTH108
 
 
-def digests(path: str, block: int, count: int, key: str = "") -> Generator[Any, None, None]:
+def digests(path: str, block: int, count: int, key: str = "") -> Iterator[str]:
     """Yield the check sum of each of the first ``count`` blocks of a file, or of its part.
 
     The last may be shorter. Nothing when there is no such file.
@@ -192,9 +202,16 @@ def digests(path: str, block: int, count: int, key: str = "") -> Generator[Any, 
         return
 
 
+class Head(TypedDict):
+    """Size in bytes, and time of change in nanoseconds since the epoch."""
+
+    size: int
+    changed: int
+
+
 @idempotent
-def head(path: str) -> dict[str, Any]:
-    """Size and time of change of a file that is to be fetched; ``OSError`` if it cannot be."""
+def head(path: str) -> Head:
+    """Of a file that is to be fetched; ``OSError`` if it cannot be."""
     with open(long_path(path), "rb") as file:  # noqa: PTH123
         found = os.fstat(file.fileno())
     return {"size": found.st_size, "changed": found.st_mtime_ns}
@@ -202,7 +219,7 @@ def head(path: str) -> dict[str, Any]:
 
 def send(
     path: str, offset: int, length: int, chunk: int, *, packed: bool = False
-) -> Generator[Any, None, str]:
+) -> Generator[bytes, None, str]:
     """Yield one block of a file in pieces of ``chunk`` bytes; returns its check sum.
 
     The block is shorter where the file has become so.

@@ -16,7 +16,7 @@ import shutil
 import sys
 import tarfile
 from collections.abc import Generator
-from typing import Any
+from typing import TypedDict
 
 from . import buildwheel, compilecache, files, process, usage
 from .rpc import idempotent
@@ -28,6 +28,46 @@ _VCVARS = (
 )
 _PYTHON = "WCW_PYTHON"
 _MARK = "--- environment follows ---"
+
+
+class _Optional(TypedDict, total=False):
+    toolset: str
+    """A version of MSVC such as 14.38; empty for the newest."""
+    cache: compilecache.Spec | None
+
+
+class Source(_Optional):
+    """What every kind of build is given."""
+
+    directory: str
+    """The job's."""
+    archive: str
+    """The source, a .tar.gz."""
+    environment: dict[str, str]
+    timeout: float | None
+    """In seconds."""
+
+
+class Spec(Source):
+    """What is given to the build of a wheel."""
+
+    python: str
+
+
+class Left(TypedDict):
+    """A file that a build left."""
+
+    path: str
+    size: int
+    sha256: str
+
+
+class Built(process.Ended):
+    """How a build ended, and what it left."""
+
+    timeline: usage.Timeline
+    cache: compilecache.Figures
+    wheels: list[Left]
 
 
 def find_vcvars() -> str:
@@ -88,14 +128,8 @@ def unpack_source(archive: str, target: str) -> None:
             os.utime(path, (member.mtime, member.mtime))
 
 
-def build(spec: dict[str, Any]) -> Generator[Any, None, None]:
-    """Run a build; yields log bytes, then ``{"exit", "seconds", "timed_out", "wheels", ...}``.
-
-    ``spec``: ``directory`` (the job's), ``archive`` (source .tar.gz), ``python``, ``environment``,
-    ``toolset`` (of MSVC, or ""), ``timeout`` (seconds or ``None``) and ``cache`` (see
-    :mod:`.compilecache`, or ``None``). With the result come ``timeline``, see :mod:`.gauge`, and
-    the figures of the ``cache``.
-    """
+def build(spec: Spec) -> Generator[bytes | Built, None, None]:
+    """Run a build; yields log bytes, then its result."""
     job = pathlib.Path(spec["directory"])
     out = job / "out"
     if out.exists():
@@ -115,17 +149,24 @@ def build(spec: dict[str, Any]) -> Generator[Any, None, None]:
         command = [spec["python"], "-u", str(program), str(cache.source), str(out)]
         measured = usage.Gauge()
         for item in process.stream(command, env=environment, cwd=str(job), timeout=spec["timeout"]):
-            if isinstance(item, dict):
-                item |= {"timeline": measured.finish(cache.source), "cache": cache.figures()}
-                item["wheels"] = [
-                    {"path": str(w), "size": w.stat().st_size, "sha256": files.sha256(str(w))}
-                    for w in sorted(out.glob("*.whl"))
-                ]
-            yield item
+            if not isinstance(item, dict):
+                yield item
+                continue
+            yield {
+                **item,
+                "timeline": measured.finish(cache.source),
+                "cache": cache.figures(),
+                "wheels": [left(wheel) for wheel in sorted(out.glob("*.whl"))],
+            }
+
+
+def left(path: pathlib.Path) -> Left:
+    """The file at ``path``; ``OSError`` when there is none."""
+    return {"path": str(path), "size": path.stat().st_size, "sha256": files.sha256(str(path))}
 
 
 @idempotent
-def whole(wheels: list[dict[str, Any]]) -> bool:
+def whole(wheels: list[Left]) -> bool:
     """Whether the wheels that a build left are still there, and still what it left."""
     with contextlib.suppress(OSError):
         return bool(wheels) and all(files.sha256(w["path"]) == w["sha256"] for w in wheels)

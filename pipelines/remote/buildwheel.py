@@ -21,7 +21,7 @@ import json
 import os
 import sys
 import time
-from typing import Any
+from typing import Any, Protocol
 
 #: A JSON list of globs on the names of sources: what takes longest first.
 SLOW_FIRST = "WCW_SLOW_FIRST"
@@ -31,7 +31,14 @@ PACKAGES = "WCW_PACKAGES"
 _PATIENCE = 10.0  # seconds
 
 
-def backend() -> Any:
+class Backend(Protocol):
+    """As much of PEP 517 as is called."""
+
+    def build_wheel(self, wheel_directory: str, /) -> str:
+        """Build; the wheel's name."""
+
+
+def backend() -> Backend:
     """The build backend that pyproject.toml names, or setuptools' as pip takes it without one."""
     system: dict[str, Any] = {}
     if os.path.isfile("pyproject.toml"):  # noqa: PTH113
@@ -43,10 +50,11 @@ def backend() -> Any:
             system = toml.load(file).get("build-system", {})
     sys.path[:0] = [os.path.abspath(path) for path in system.get("backend-path", [])]  # noqa: PTH100
     name, _, inside = system.get("build-backend", "setuptools.build_meta:__legacy__").partition(":")
-    found = importlib.import_module(name)
+    found: Any = importlib.import_module(name)
     for part in filter(None, inside.split(".")):
         found = getattr(found, part)
-    return found
+    made: Backend = found
+    return made
 
 
 def rank(source: str, globs: list[str]) -> int:
@@ -64,7 +72,7 @@ def order_units(globs: list[str]) -> None:
         return
 
     @functools.wraps(write)
-    def ordered(*arguments: Any, **named: Any) -> Any:
+    def ordered(*arguments: object, **named: object) -> object:
         sources, objects = named.get("sources"), named.get("objects")
         if isinstance(sources, list) and isinstance(objects, list) and len(sources) == len(objects):
             pairs = sorted(zip(sources, objects), key=lambda pair: rank(pair[0], globs))  # noqa: B905

@@ -15,8 +15,8 @@ import re
 import shutil
 import sys
 import time
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Generator, Iterator, Sequence
+from typing import TypedDict
 
 from . import builder, compilecache, files, locks, process, protected_dirs, usage
 from .rpc import idempotent
@@ -31,23 +31,75 @@ _LONGEST = 1 << 20  # bytes of a line of cargo's
 _Ended = tuple[int, bool]
 
 
-def build(spec: dict[str, Any]) -> Generator[Any, None, None]:
-    """Run a build; yields log bytes, then its result.
+class Unit(TypedDict):
+    """A kernel to compile, below the project's directory, and the file name of its object."""
 
-    ``spec``: ``directory`` (the job's), ``archive`` (source .tar.gz), ``environment``, ``toolset``
-    (of MSVC, or ""), ``timeout`` (seconds or ``None``), ``jobs``, ``toolkit`` (CUDA's directory),
-    ``ninja`` and ``cargo`` (programs; "" looks on PATH), ``root`` (where libraries are kept),
-    ``steps`` (see plan/library.py) and ``cache`` (see compilecache.py, or ``None``).
+    source: str
+    object: str
 
-    Result: ``exit``, ``seconds``, ``timed_out``, ``wheels`` (none), ``library`` (``path``,
-    ``size``, ``sha256``, ``key``, ``restored``, ``seconds``; ``None`` if it was not made),
-    ``programs`` (``path``, ``size``, ``sha256`` of what ``verify`` linked), ``cache`` (figures)
-    and ``timeline`` of the kernels (see gauge.py; empty when none was compiled).
-    """
+
+class Steps(TypedDict):
+    """How the library is made, see recipe/library.py."""
+
+    key: str
+    directory: str
+    units: Sequence[Unit]
+    compiler: Sequence[str]
+    archiver: Sequence[str]
+    library: Sequence[str]
+    variable: str
+    cargo: Sequence[str]
+    verify: Sequence[str]
+
+
+class _Optional(TypedDict, total=False):
+    ninja: str
+    """A program; empty looks on PATH, as for the next."""
+    cargo: str
+
+
+class Spec(builder.Source, _Optional):
+    """What is given to the build of a crate."""
+
+    steps: Steps
+    jobs: int
+    toolkit: str
+    """CUDA's directory."""
+    root: str
+    """Where libraries are kept."""
+
+
+class Library(builder.Left):
+    """The library of kernels."""
+
+    key: str
+    restored: bool
+    """Whether it was kept; else it was made."""
+    seconds: float
+
+
+class Built(builder.Built):
+    """How a build ended; its timeline is that of the kernels, empty when none was compiled."""
+
+    library: Library | None
+    programs: list[builder.Left]
+    """What ``verify`` linked."""
+
+
+def build(spec: Spec) -> Generator[bytes | Built, None, None]:
+    """Run a build; yields log bytes, then its result, which has no wheels."""
     began = time.monotonic()
     job = pathlib.Path(spec["directory"])
-    result: dict[str, Any] = {"exit": 1, "timed_out": False, "wheels": []}
-    result |= {"library": None, "programs": [], "cache": {}, "timeline": {}}
+    result: Built = {
+        "exit": 1,
+        "seconds": 0.0,
+        "timed_out": False,
+        "timeline": {},
+        "cache": {},
+        "wheels": [],
+        "library": None,
+        "programs": [],
+    }
     with compilecache.running(spec.get("cache"), job / "src") as cache:
         yield cache.line()
         builder.unpack_source(spec["archive"], str(cache.source))
@@ -55,14 +107,14 @@ def build(spec: dict[str, Any]) -> Generator[Any, None, None]:
         code, late = yield from made.library(result)
         if not code and not late:
             code, late = yield from made.crate(result)
-        result |= {"exit": code, "timed_out": late, "cache": cache.figures()}
-    yield result | {"seconds": time.monotonic() - began}
+        result["cache"] = cache.figures()
+    yield {**result, "exit": code, "timed_out": late, "seconds": time.monotonic() - began}
 
 
 class _Build:
     """One build: where everything is, and the steps."""
 
-    def __init__(self, spec: dict[str, Any], cache: compilecache.Running, began: float) -> None:
+    def __init__(self, spec: Spec, cache: compilecache.Running, began: float) -> None:
         self.steps, self.spec, self.cache = spec["steps"], spec, cache
         self.until = None if spec["timeout"] is None else began + spec["timeout"]
         self.project = cache.source.joinpath(*self.steps["directory"].split("/"))
@@ -99,7 +151,7 @@ class _Build:
             return self.environment.get("VCTOOLSVERSION", "")
         return _version([self.program("c++"), "--version"])
 
-    def run(self, command: list[str], **more: str) -> Generator[Any, None, _Ended]:
+    def run(self, command: list[str], **more: str) -> Generator[bytes, None, _Ended]:
         """Run a program in the project's directory; yields its output."""
         left = None if self.until is None else max(0.1, self.until - time.monotonic())
         environment = {**self.environment, **more}
@@ -111,7 +163,7 @@ class _Build:
 
     # -- the library ------------------------------------------------------------------------------
 
-    def library(self, result: dict[str, Any]) -> Generator[Any, None, _Ended]:
+    def library(self, result: Built) -> Generator[bytes, None, _Ended]:
         """Have the library in the store, compiled or as it was kept."""
         began = time.monotonic()
         protected_dirs.make(self.store.parent)
@@ -139,7 +191,7 @@ class _Build:
         yield f"library {self.key} {how} in {seconds:.1f} s, {kept['size']:,} bytes\n".encode()
         return 0, False
 
-    def _kept(self) -> tuple[dict[str, Any] | None, str]:
+    def _kept(self) -> tuple[builder.Left | None, str]:
         """The library if it is whole; else why what is there is not taken, empty if nothing is."""
         try:
             told = json.loads((self.store / _NOTE).read_text("utf-8"))
@@ -158,7 +210,7 @@ class _Build:
                 return None, f"{name} is missing"
         return {"path": str(first), "size": first.stat().st_size, "sha256": told["sha256"]}, ""
 
-    def _make(self, result: dict[str, Any]) -> Generator[Any, None, _Ended]:
+    def _make(self, result: Built) -> Generator[bytes, None, _Ended]:
         objects = self.store / _OBJECTS
         objects.mkdir(parents=True, exist_ok=True)
         rules = self.store / "build.ninja"
@@ -213,7 +265,7 @@ class _Build:
 
     # -- the crate --------------------------------------------------------------------------------
 
-    def crate(self, result: dict[str, Any]) -> Generator[Any, None, _Ended]:
+    def crate(self, result: Built) -> Generator[bytes, None, _Ended]:
         """Run cargo over the library, then link programs with it."""
         more = {
             self.steps["variable"]: str(self.store),
@@ -244,7 +296,7 @@ class _Build:
         return ended
 
 
-def _told(line: bytes, result: dict[str, Any]) -> Generator[bytes, None, None]:
+def _told(line: bytes, result: Built) -> Iterator[bytes]:
     """Take the programs out of cargo's messages; what is none is the log's."""
     if not line.startswith(b"{"):
         yield line
@@ -256,8 +308,7 @@ def _told(line: bytes, result: dict[str, Any]) -> Generator[bytes, None, None]:
         return
     with contextlib.suppress(OSError):
         if path:
-            size = os.stat(path).st_size  # noqa: PTH116 - a host's path, as a string
-            result["programs"].append({"path": path, "size": size, "sha256": files.sha256(path)})
+            result["programs"].append(builder.left(pathlib.Path(path)))
 
 
 def _version(command: list[str]) -> str:
@@ -283,10 +334,20 @@ def _path(text: str) -> str:
 # -- room -----------------------------------------------------------------------------------------
 
 
+class Row(TypedDict):
+    """A library that is kept, or has begun to be made."""
+
+    key: str
+    bytes: int
+    used: float
+    """In seconds since the epoch."""
+    whole: bool
+
+
 @idempotent
-def libraries(root: str) -> list[dict[str, Any]]:
-    """What is kept below ``root``: ``key``, ``bytes``, ``used`` (epoch) and ``whole``."""
-    rows = []
+def libraries(root: str) -> list[Row]:
+    """What is kept below ``root``."""
+    rows: list[Row] = []
     for folder in pathlib.Path(root).glob("*"):
         if folder.is_dir() and _KEY.fullmatch(folder.name):
             note = folder / _NOTE
@@ -296,8 +357,8 @@ def libraries(root: str) -> list[dict[str, Any]]:
                     found = path.lstat()
                     seen[found.st_ino or len(seen)] = found.st_size  # names of one file count once
             used = (note if note.exists() else folder).stat().st_mtime
-            row = {"key": folder.name, "bytes": sum(seen.values()), "used": used}
-            rows.append(row | {"whole": note.exists()})
+            size = sum(seen.values())
+            rows.append({"key": folder.name, "bytes": size, "used": used, "whole": note.exists()})
     return sorted(rows, key=lambda row: -row["used"])
 
 

@@ -22,7 +22,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TypedDict
 
 from . import buildwheel, locks, protected_dirs, sccache
 from .fixedplace import linked, moved
@@ -34,6 +34,69 @@ SECRETS = "WCW_CACHE_SECRETS"
 _LOCK = "in-use"
 _ENTRY = re.compile(r"[0-9a-f]{32,64}")
 _TURN = 10.0  # seconds that a build before this one may take to let go
+
+
+class Spec(TypedDict):
+    """The cache that a build is to use."""
+
+    kind: str
+    executable: str
+    """sccache."""
+    directory: str
+    environment: dict[str, str]
+    """sccache's variables, without secrets."""
+    remote: list[str]
+    """Names in it that are left out for the local cache; empty when that is the one asked for."""
+    nvcc: str
+    place: str
+    """Where the source is compiled."""
+    packages: str
+    """Where the packages of the Python that builds are found meanwhile."""
+    pinned: bool
+    """Whether all tools are."""
+
+
+class _Steps(TypedDict, total=False):
+    """Counts of steps.
+
+    A unit of nvcc is several (cudafe++, cicc, ptxas), and one with a miss costs what that step
+    costs.
+    """
+
+    requests: int
+    hits: int
+    misses: int
+    missed: dict[str, int]
+    not_cached: int
+    errors: int
+    """Of all kinds."""
+    most: int | None
+    """Bytes that the cache may have."""
+    version: str
+
+
+class Figures(_Steps, total=False):
+    """Of a server; empty without a cache, or when nobody answers."""
+
+    bytes: int | None
+    """Size of the cache, where that is known."""
+
+
+class Stats(_Steps):
+    """Of the local cache, and of a build that runs."""
+
+    entries: int
+    bytes: int
+
+
+class Pruned(TypedDict):
+    """What was removed: entries and bytes; ``bytes`` are left."""
+
+    busy: bool
+    """A build uses the cache: it was left alone."""
+    removed: int
+    freed: int
+    bytes: int
 
 
 @dataclass
@@ -52,18 +115,15 @@ class Running:
         """``said`` as a line for the build's log."""
         return f"compile cache: {self.said}\n".encode()
 
-    def figures(self) -> dict[str, Any]:
-        """Of this build: see :func:`figures`. Empty without a cache, or when nobody answers."""
+    def figures(self) -> Figures:
+        """Of this build."""
         return _stats(self._ask, self.environment) if self._ask else {}
 
 
 @contextlib.contextmanager
-def running(spec: dict[str, Any] | None, source: pathlib.Path) -> Iterator[Running]:
+def running(spec: Spec | None, source: pathlib.Path) -> Iterator[Running]:
     """Have a cache for the tree ``source`` while the block runs; work on ``.source`` within.
 
-    ``spec``: ``kind``, ``executable``, ``directory``, ``environment`` (without secrets), ``remote``
-    (names in it that are left out for the local cache), ``nvcc``, ``place`` and ``packages`` (the
-    fixed places) and ``pinned`` (whether all tools are); or ``None``.
     Whatever is wrong with the cache, the build goes on without it.
     """
     secrets = _secrets()
@@ -90,7 +150,7 @@ def _secrets() -> dict[str, str]:
 
 def _enter(
     stack: contextlib.ExitStack,
-    spec: dict[str, Any],
+    spec: Spec,
     secrets: dict[str, str],
     source: pathlib.Path,
 ) -> Running:
@@ -137,17 +197,12 @@ def quoted(words: list[str]) -> str:
 # -- figures and room -----------------------------------------------------------------------------
 
 
-def _stats(command: list[str], address: dict[str, str]) -> dict[str, Any]:
+def _stats(command: list[str], address: dict[str, str]) -> Figures:
     return figures(sccache.tell([*command, "--show-stats", "--stats-format=json"], address))
 
 
-def figures(text: str) -> dict[str, Any]:
-    """``sccache --show-stats --stats-format=json`` in a few numbers; empty if it is none.
-
-    ``hits`` and ``misses`` count steps: a unit of nvcc is several (cudafe++, cicc, ptxas), and one
-    with a miss costs what that step costs. ``errors`` are of all kinds; ``bytes`` and ``most`` are
-    the size of the cache, where that is known.
-    """
+def figures(text: str) -> Figures:
+    """``sccache --show-stats --stats-format=json`` in a few numbers; empty if it is none."""
     try:
         told = json.loads(text)
         stats = told["stats"]
@@ -169,27 +224,24 @@ def figures(text: str) -> dict[str, Any]:
 
 
 @idempotent
-def stats(executable: str, directory: str) -> dict[str, Any]:
-    """``bytes`` and ``entries`` of the local cache, and :func:`figures` of a build that runs.
+def stats(executable: str, directory: str) -> Stats:
+    """The local cache, and :func:`figures` of a build that runs.
 
     Nothing is started for it; a missing directory is an empty cache.
     """
     rows = _entries(pathlib.Path(directory))
-    told = {"entries": len(rows), "bytes": sum(size for _, size, _ in rows)}
     address = sccache.address_of(pathlib.Path(directory))
-    return {**(_stats([executable], address) if sccache.answers(address) else {}), **told}
+    told: Figures = _stats([executable], address) if sccache.answers(address) else {}
+    return {**told, "entries": len(rows), "bytes": sum(size for _, size, _ in rows)}
 
 
 @idempotent
-def prune(directory: str, most: int) -> dict[str, Any]:
-    """Remove what was used longest ago until the local cache has ``most`` bytes.
-
-    ``{"busy", "removed", "freed", "bytes"}``; one that a build uses is left alone.
-    """
+def prune(directory: str, most: int) -> Pruned:
+    """Remove what was used longest ago until the local cache has ``most`` bytes."""
     folder = pathlib.Path(directory)
     rows = sorted(_entries(folder), key=lambda row: row[2])
     size = sum(row[1] for row in rows)
-    told = {"busy": False, "removed": 0, "freed": 0, "bytes": size}
+    told: Pruned = {"busy": False, "removed": 0, "freed": 0, "bytes": size}
     if size <= most:
         return told
     with locks.claim(folder / _LOCK) as mine:

@@ -12,7 +12,7 @@ import shutil
 import sys
 import time
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TypedDict, cast
 
 from .rpc import idempotent
 
@@ -34,6 +34,52 @@ ENVIRONMENT = (
 )
 
 
+class Memory(TypedDict, total=False):
+    """In bytes; on Windows also memory plus page file (the commit limit). Empty if not known."""
+
+    total: int
+    available: int
+    commit_limit: int
+    commit_available: int
+
+
+class Windows(TypedDict):
+    """The version that the kernel reports."""
+
+    version: str
+    build: int
+    server: bool
+    service_pack: str
+
+
+class Disk(TypedDict):
+    """A disk by a directory on it, with its sizes in bytes."""
+
+    path: str
+    free: int
+    total: int
+
+
+class Facts(TypedDict):
+    """What every build asks for; ``None`` where the source failed, see ``problems``."""
+
+    platform: str
+    windows: Windows | None
+    machine: str
+    python: str
+    python_bits: int
+    executable: str
+    pid: int
+    cwd: str | None
+    cpus: int
+    memory: Memory | None
+    disk: Disk | None
+    time: float
+    utc_offset: int
+    environment: dict[str, str]
+    problems: dict[str, str]
+
+
 class _MemoryStatus(ctypes.Structure):
     """MEMORYSTATUSEX, see GlobalMemoryStatusEx."""
 
@@ -50,12 +96,12 @@ class _MemoryStatus(ctypes.Structure):
     )
 
 
-def gather(sources: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
+def gather(sources: Mapping[str, Callable[[], object]]) -> dict[str, object]:
     """What each source says, under its name; ``None`` from one that fails, and why in ``problems``.
 
     A diagnosis is wanted most on a machine that is broken: no source may take the others with it.
     """
-    found: dict[str, Any] = {}
+    found: dict[str, object] = {}
     problems: dict[str, str] = {}
     for name, source in sources.items():
         try:
@@ -66,8 +112,8 @@ def gather(sources: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
     return {**found, "problems": problems}
 
 
-def memory() -> dict[str, int]:
-    """Bytes of memory, all and free; on Windows also memory plus page file (the commit limit)."""
+def memory() -> Memory:
+    """How much there is, and how much of it is free."""
     if sys.platform == "win32":
         status = _MemoryStatus()
         status.length = ctypes.sizeof(status)
@@ -86,8 +132,8 @@ def memory() -> dict[str, int]:
     }
 
 
-def _windows() -> dict[str, Any] | None:
-    """The version of Windows that the kernel reports, ``None`` elsewhere."""
+def _windows() -> Windows | None:
+    """The version of this Windows; ``None`` elsewhere."""
     if sys.platform != "win32":
         return None
     found = sys.getwindowsversion()
@@ -109,8 +155,8 @@ def _machine() -> str:
 
 
 @idempotent
-def disk(path: str) -> dict[str, Any]:
-    """Free and total bytes of the disk of ``path``, or of the nearest directory that exists."""
+def disk(path: str) -> Disk:
+    """The disk of ``path``, or of the nearest directory that exists."""
     place = os.path.abspath(path)  # noqa: PTH100
     while not os.path.exists(place):  # noqa: PTH110
         above = os.path.dirname(place)  # noqa: PTH120
@@ -122,12 +168,9 @@ def disk(path: str) -> dict[str, Any]:
 
 
 @idempotent
-def facts(path: str = ".") -> dict[str, Any]:
-    """What every build asks for: platform, Python, processor, memory, the disk of ``path``, clock.
-
-    A source that fails leaves ``None``, and its reason in ``problems``.
-    """
-    return gather(
+def facts(path: str = ".") -> Facts:
+    """The host's facts; ``disk`` is that of ``path``."""
+    found = gather(
         {
             "platform": lambda: sys.platform,
             "windows": _windows,
@@ -145,3 +188,4 @@ def facts(path: str = ".") -> dict[str, Any]:
             "environment": lambda: {n: os.environ[n] for n in ENVIRONMENT if n in os.environ},
         }
     )
+    return cast("Facts", found)

@@ -15,12 +15,12 @@ import stat as modes
 import sys
 import time
 from collections.abc import Callable, Generator
-from typing import Any, TypeVar
+from typing import TypedDict, TypeVar
 
 from . import protected_dirs
 from .rpc import idempotent
 
-Result = TypeVar("Result")
+T = TypeVar("T")
 
 _FULL = 4 << 20  # bytes free below which a disk is called full
 _SCAN = 1.4 if sys.platform == "win32" else 0.0  # seconds
@@ -56,7 +56,7 @@ def _free(path: str) -> int:
     return shutil.disk_usage(os.path.dirname(os.path.abspath(path))).free  # noqa: PTH100, PTH120
 
 
-def patiently(change: Callable[[], Result], seconds: float) -> Result:
+def patiently(change: Callable[[], T], seconds: float) -> T:
     """Do it again while Windows says that a scanner, or a process that ends, is still at it."""
     deadline = time.monotonic() + seconds
     while True:
@@ -73,8 +73,16 @@ def replace(source: str, target: str) -> None:
     patiently(lambda: os.replace(source, target), _SCAN)  # noqa: PTH105 - long paths are strings
 
 
+class Stat(TypedDict):
+    """Size in bytes, time of change (seconds since the epoch) and kind of what has a path."""
+
+    size: int
+    mtime: float
+    directory: bool
+
+
 @idempotent
-def stat(path: str) -> dict[str, Any] | None:
+def stat(path: str) -> Stat | None:
     """Size, time of change and kind of ``path``; ``None`` when there is nothing."""
     try:
         found = os.stat(long_path(path))  # noqa: PTH116
@@ -103,7 +111,11 @@ def remove_tree(path: str) -> bool:
     if not os.path.isdir(target):  # noqa: PTH112
         return False
 
-    def writable(function: Callable[..., Any], name: str, problem: Any) -> None:
+    def writable(
+        function: Callable[[str], object],
+        name: str,
+        problem: BaseException | tuple[object, BaseException, object],
+    ) -> None:
         """Windows refuses to remove read-only files, git's objects for one: lift that, once."""
         error = problem if isinstance(problem, BaseException) else problem[1]
         if isinstance(error, FileNotFoundError):

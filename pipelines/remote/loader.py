@@ -12,7 +12,10 @@ from importlib.abc import ExecutionLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
 from importlib.util import spec_from_loader
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from .rpc import Channel
 
 #: Module name to (is package, file name shown in tracebacks, source).
 Sources = dict[str, tuple[bool, str, str]]
@@ -48,7 +51,7 @@ class SourceFinder(MetaPathFinder, ExecutionLoader):
         return self.sources[fullname][2]
 
 
-def main(channel: Any) -> None:
+def main(channel: Channel) -> None:
     """Install the sources, say so, and serve calls until the controller leaves."""
     sys.dont_write_bytecode = True
     sys.meta_path.insert(0, SourceFinder(channel.receive()))

@@ -13,7 +13,7 @@ import sys
 import threading
 import time
 from collections.abc import Generator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypedDict
 
 #: Set when all that runs in this process is to end: the runner of a detached job sets it.
 cancelled = threading.Event()
@@ -21,6 +21,14 @@ cancelled = threading.Event()
 _CHUNK = 32768
 _LINGER = 1.0  # seconds that output may still come after the program's end
 _PIECES = 64  # chunks in waiting; beyond that the program blocks on its pipe
+
+
+class Ended(TypedDict):
+    """How a program ended."""
+
+    exit: int
+    seconds: float
+    timed_out: bool
 
 
 class _Job:
@@ -171,8 +179,8 @@ def stream(
     env: Mapping[str, str] | None = None,
     cwd: str | None = None,
     timeout: float | None = None,
-) -> Generator[Any, None, None]:
-    """Yield the output as bytes, then ``{"exit": code, "seconds": float, "timed_out": bool}``.
+) -> Generator[bytes | Ended, None, None]:
+    """Yield the output as bytes, then how the program ended.
 
     stdout and stderr come as one. Closing the generator, or a ``timeout`` in seconds, ends the
     program and all that it started.

@@ -13,7 +13,8 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from typing import Any
+from types import ModuleType
+from typing import Any, TypedDict
 
 from .rpc import idempotent
 
@@ -90,7 +91,14 @@ def identities(path: str = "", pause: float = 0.5) -> Iterator[str]:
     yield boot_identity(path)
 
 
-def _run(command: Sequence[str]) -> dict[str, Any]:
+class Answer(TypedDict):
+    """Exit code of ``shutdown.exe``, and the end of its output."""
+
+    code: int
+    said: str
+
+
+def _run(command: Sequence[str]) -> Answer:
     done = subprocess.run(
         list(command),
         stdin=subprocess.DEVNULL,
@@ -106,8 +114,8 @@ def _run(command: Sequence[str]) -> dict[str, Any]:
 
 def reboot(
     command: Sequence[str] = (), *, delay: int = 2, reason: str = "restart"
-) -> Iterator[dict[str, Any]]:
-    """Ask for a restart in ``delay`` seconds: ``{"code", "said"}`` of ``shutdown.exe``, once.
+) -> Iterator[Answer]:
+    """Ask for a restart in ``delay`` seconds; one answer.
 
     0 is success, 1190 one is scheduled already, 1115 one is under way, 5 not allowed. ``command``
     replaces it. Windows shows ``reason`` to whoever is signed in there, at most 512 characters.
@@ -115,12 +123,12 @@ def reboot(
     yield _run(command or ["shutdown.exe", "/r", "/t", str(delay), "/c", reason[:512]])
 
 
-def abort(command: Sequence[str] = ()) -> Iterator[dict[str, Any]]:
-    """Call off a scheduled restart: ``{"code", "said"}``, once; 1116 means that there was none."""
+def abort(command: Sequence[str] = ()) -> Iterator[Answer]:
+    """Call off a scheduled restart; one answer. 1116 means that there was none."""
     yield _run(command or ["shutdown.exe", "/a"])
 
 
-def _pending(winreg: Any) -> Iterator[str]:
+def _pending(winreg: ModuleType) -> Iterator[str]:
     access = winreg.KEY_READ | winreg.KEY_WOW64_64KEY
     for what, key in _KEYS:
         try:

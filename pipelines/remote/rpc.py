@@ -17,14 +17,41 @@ import threading
 import time
 import traceback
 from collections.abc import Callable, Generator, Iterator
-from typing import Any, TypeVar
+from typing import Any, NoReturn, Protocol, TypedDict, TypeVar
 
 ITEM, ACK, DONE, ERROR = "item", "ack", "done", "error"
 
 #: How long functions that still run may take to clean up after the controller has left.
 FAREWELL = 2.0
 
-Function = TypeVar("Function", bound=Callable[..., Any])
+Function = TypeVar("Function", bound=Callable[..., object])
+
+
+class Channel(Protocol):
+    """As much of execnet's channel as is used on a host."""
+
+    def send(self, item: object) -> None:
+        """One message, of builtins; ``OSError`` when nobody listens any more."""
+
+    def receive(self) -> Any:
+        """The next message; ``EOFError`` when none will come."""
+
+    def __iter__(self) -> Iterator[object]:
+        """The messages until the other side closes."""
+
+
+class Failure(TypedDict):
+    """An exception, in builtins."""
+
+    kind: str
+    """The name of its class."""
+    message: str
+    trace: str
+    errno: int | None
+    errno_name: str
+    """Such as ``ENOSPC``; empty without a number."""
+    winerror: int | None
+    path: str | None
 
 
 def idempotent(function: Function) -> Function:
@@ -46,7 +73,7 @@ class Feed:
     through.
     """
 
-    def __init__(self, channel: Any) -> None:
+    def __init__(self, channel: Channel) -> None:
         self.channel = channel
         self.digest = ""
 
@@ -63,14 +90,14 @@ class Feed:
             self.channel.send((ACK, len(chunk)))
 
 
-def resolve(name: str) -> Callable[..., Any]:
+def resolve(name: str) -> Callable[..., object]:
     """The public function ``name`` ("files.stat") of this package, and nothing else."""
     module_name, _, function_name = name.rpartition(".")
     parts = [*module_name.split("."), function_name]
     if not all(part.isidentifier() and not part.startswith("_") for part in parts):
         raise LookupError(f"{name!r} is not the name of a remote function (module.function)")
     module = importlib.import_module(f"{__package__}.{module_name}")
-    function = getattr(module, function_name, None)
+    function: Callable[..., object] | None = getattr(module, function_name, None)
     if not inspect.isfunction(function) or function.__module__ != module.__name__:
         raise LookupError(f"module {module_name!r} defines no function {function_name!r}")
     return function
@@ -93,7 +120,7 @@ def ping() -> float:
     return time.time()
 
 
-def describe(error: BaseException) -> dict[str, Any]:
+def describe(error: BaseException) -> Failure:
     """What the controller needs to know of an exception, in builtins."""
     number = getattr(error, "errno", None)
     filename = getattr(error, "filename", None)
@@ -108,7 +135,9 @@ def describe(error: BaseException) -> dict[str, Any]:
     }
 
 
-def _send_items(channel: Any, items: Generator[Any, Any, Any], window: int) -> Any:
+def _send_items(
+    channel: Channel, items: Generator[object, NoReturn, object], window: int
+) -> object:
     """Send what a generator yields, never more than ``window`` items ahead of the reader."""
     credit = window
     with contextlib.closing(items):
@@ -123,13 +152,13 @@ def _send_items(channel: Any, items: Generator[Any, Any, Any], window: int) -> A
             credit -= 1
 
 
-def answer(channel: Any, name: str, arguments: dict[str, Any], window: int) -> None:
+def answer(channel: Channel, name: str, arguments: dict[str, object], window: int) -> None:
     """Run one request; its outcome, whatever it is, goes back over the channel."""
     try:
         function = resolve(name)
         if getattr(function, "fed", False):
             arguments = {"chunks": Feed(channel), **arguments}
-        result = function(**arguments)
+        result: Any = function(**arguments)
         if inspect.isgenerator(result):
             result = _send_items(channel, result, window)
         channel.send((DONE, result))
@@ -138,14 +167,14 @@ def answer(channel: Any, name: str, arguments: dict[str, Any], window: int) -> N
             channel.send((ERROR, describe(error)))
 
 
-def work(channel: Any) -> None:
+def work(channel: Channel) -> None:
     """Handle the requests of one channel, one after the other."""
     for request in channel:
         if isinstance(request, tuple):
             answer(channel, *request)
 
 
-def serve(channel: Any) -> None:
+def serve(channel: Channel) -> None:
     """Start a worker for every channel that the controller opens; returns when it has left."""
     workers: list[threading.Thread] = []
     for opened in channel:

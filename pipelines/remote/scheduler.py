@@ -112,7 +112,8 @@ def command_of(name: str) -> tuple[str, str] | None:
     run = ET.fromstring(output[start:]).find(f".//{{{_NAMESPACE}}}Exec")  # noqa: S314 - Windows' own
     if run is None:
         return None
-    return tuple(run.findtext(f"{{{_NAMESPACE}}}{part}", "") for part in ("Command", "Arguments"))  # type: ignore[return-value]
+    program, arguments = (f"{{{_NAMESPACE}}}{part}" for part in ("Command", "Arguments"))
+    return run.findtext(program, ""), run.findtext(arguments, "")
 
 
 def _private_folder() -> pathlib.Path:

@@ -13,8 +13,8 @@ import json
 import os
 import pathlib
 import shutil
-from collections.abc import Generator
-from typing import Any
+from collections.abc import Generator, Mapping
+from typing import TypedDict
 
 from . import process
 
@@ -31,17 +31,45 @@ print(json.dumps(places))
 """
 
 
-def run_suite(spec: dict[str, Any]) -> Generator[Any, None, None]:
-    """Yield log bytes, then ``{"exit", "seconds", "timed_out", "step", "junit"}``.
+class _Optional(TypedDict, total=False):
+    system: bool
+    """``packages`` are not installed: ``python`` has them, with pytest and pytest-xdist."""
 
-    ``spec``: ``directory`` (made anew), ``installer`` (uv.exe; empty: pip of ``python``),
-    ``python``, ``wheels`` (directory with the pinned wheels), ``wheel`` (the one to test; empty:
-    the suite needs none), ``packages`` (what else to install), ``suite`` (file name -> text),
-    ``expect`` (what the suite reads from ``SMOKE_EXPECT``), ``environment``, ``timeout`` (seconds a
-    step). With ``system`` true ``packages`` are not installed: ``python`` has them, with pytest and
-    pytest-xdist. ``junit`` is the report's path, or ``None`` if there is none; ``step`` is the one
-    that ended it: ``venv``, ``install`` or ``pytest``.
-    """
+
+class Spec(_Optional):
+    """What is to be run, on what."""
+
+    directory: str
+    """Made anew."""
+    installer: str
+    """uv.exe; empty: pip of ``python``."""
+    python: str
+    wheels: str
+    """The directory of the pinned wheels."""
+    wheel: str
+    """The one to test; empty: the suite needs none."""
+    packages: list[str]
+    """What else to install."""
+    suite: dict[str, str]
+    """File name -> text."""
+    expect: Mapping[str, object]
+    """What the suite reads from ``SMOKE_EXPECT``."""
+    environment: dict[str, str]
+    timeout: float
+    """Of each step, in seconds."""
+
+
+class Outcome(process.Ended):
+    """How the last step ended."""
+
+    step: str
+    """Which that was: ``venv``, ``install`` or ``pytest``."""
+    junit: str | None
+    """The report's path, if there is one."""
+
+
+def run_suite(spec: Spec) -> Generator[bytes | Outcome, None, None]:
+    """Yield log bytes, then the outcome."""
     root = pathlib.Path(spec["directory"])
     if root.exists():
         shutil.rmtree(root)
@@ -67,14 +95,14 @@ def run_suite(spec: dict[str, Any]) -> Generator[Any, None, None]:
             if not isinstance(item, dict):
                 yield item
             elif step == "pytest" or item["exit"] or item["timed_out"]:
-                yield item | {"step": step, "junit": str(junit) if junit.is_file() else None}
+                yield {**item, "step": step, "junit": str(junit) if junit.is_file() else None}
                 return
         if step == "venv" and spec.get("system"):
             _see(spec["python"], root / "venv")
 
 
 def _steps(
-    spec: dict[str, Any], root: pathlib.Path, suite: pathlib.Path, junit: pathlib.Path
+    spec: Spec, root: pathlib.Path, suite: pathlib.Path, junit: pathlib.Path
 ) -> Generator[tuple[str, list[str]], None, None]:
     """The steps in order. The program that pytest is run by is in the new environment."""
     system = spec.get("system", False)

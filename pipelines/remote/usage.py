@@ -1,8 +1,7 @@
 """How a build used the machine: when each unit was compiled, how busy cores and memory were.
 
-``{"units": [[name, start, end], ...], "samples": [[t, busy, used], ...], "cpus", "memory"}``, in
-seconds since the build began, shares of all cores, and bytes. Units come from ``.ninja_log``, which
-ninja writes, as does whatever else builds and wants to be seen.
+Units come from ``.ninja_log``, which ninja writes, as does whatever else builds and wants to be
+seen.
 """
 
 from __future__ import annotations
@@ -14,7 +13,7 @@ import pathlib
 import sys
 import threading
 import time
-from typing import Any
+from typing import TypedDict
 
 from . import facts
 
@@ -22,6 +21,18 @@ _EVERY = 2.0  # seconds
 _MOST_SAMPLES = 600  # beyond that every second one is dropped, and they come half as often
 _MOST_UNITS = 2000
 _UNITS = (".o", ".obj", ".cubin", ".ptx")
+
+
+class Timeline(TypedDict, total=False):
+    """All times are in seconds since the build began."""
+
+    units: list[list[str | float]]
+    """Name, start and end of each."""
+    samples: list[list[float]]
+    """Time, busy share of all cores, bytes in use."""
+    cpus: int
+    memory: int
+    """Bytes that there are; 0 if that is not known."""
 
 
 class Gauge:
@@ -50,22 +61,26 @@ class Gauge:
                     self._samples = self._samples[1::2]
                     every *= 2
 
-    def finish(self, tree: pathlib.Path) -> dict[str, Any]:
+    def finish(self, tree: pathlib.Path) -> Timeline:
         """Stop, and tell; ``tree`` is where the build took place."""
         self._done.set()
         self._thread.join(5)
-        units: list[list[Any]] = []
+        units: list[list[str | float]] = []
         for log in sorted(tree.glob("build/**/.ninja_log")):
             with contextlib.suppress(OSError, ValueError):
                 units += ninja_units(log, self._began)
-        told: dict[str, Any] = {"units": sorted(units, key=lambda u: u[1])[:_MOST_UNITS]}
-        told |= {"samples": list(self._samples), "cpus": os.cpu_count() or 1, "memory": 0}
+        told: Timeline = {
+            "units": sorted(units, key=lambda unit: unit[1])[:_MOST_UNITS],
+            "samples": list(self._samples),
+            "cpus": os.cpu_count() or 1,
+            "memory": 0,
+        }
         with contextlib.suppress(OSError, AttributeError):
             told["memory"] = memory()[1]
         return told
 
 
-def ninja_units(log: pathlib.Path, began: float) -> list[list[Any]]:
+def ninja_units(log: pathlib.Path, began: float) -> list[list[str | float]]:
     """The objects that were made after ``began`` (seconds since the epoch).
 
     A line is ``start end mtime output hash`` with milliseconds since that ninja started, which is

@@ -10,7 +10,7 @@ from typing import Any
 
 from pipelines.diagnosis import load_catalogue
 from pipelines.hosttext import block, line, safe, texts
-from pipelines.paths import PACKAGE
+from pipelines.paths import CHECKOUT
 from pipelines.reports.model import Case
 from pipelines.reports.read import rows
 from pipelines.reports.views import Excerpt, Failure
@@ -46,13 +46,13 @@ def _stage(stage: StageRecord, recipe: str, path: Path) -> Failure:
     said = line(detail.get("diagnosis"), 800)
     found = _SUMMARY.fullmatch(said)
     source = _LOGS.get(stage.name, "")
-    recipe_file = f"pipelines/recipes/{recipe}.yaml"
+    recipe_file = f"pipelines/recipes/{recipe}.yaml" if recipe else ""
     common: dict[str, Any] = {
         "where": line(stage.name, 40),
         "title": f"{line(stage.name, 40)} {line(stage.state, 20)}",
         "message": block(detail.get("error"), 3000),
         "cure": block(detail.get("advice"), 1500),
-        "file": recipe_file if recipe and (PACKAGE.parent / recipe_file).is_file() else "",
+        "file": _in_repository(recipe_file),
     }
     tail = texts(detail.get("tail"), _TAIL)
     kept = Excerpt(f"end of {source or 'the log'}", 0, tuple(tail)) if any(tail) else None
@@ -69,6 +69,11 @@ def _stage(stage: StageRecord, recipe: str, path: Path) -> Failure:
         links=known.evidence if known is not None else (),
         excerpt=excerpt(path / source, number) or kept,
     )
+
+
+def _in_repository(file: str) -> str:
+    """``file`` if this is a repository that has it, for annotations; else empty."""
+    return file if file and CHECKOUT is not None and (CHECKOUT / file).is_file() else ""
 
 
 def excerpt(log: Path, number: int) -> Excerpt | None:
@@ -134,9 +139,8 @@ def _case(case: Case, recipe: str) -> Failure:
     detail = block(case.detail[-6000:], 6000).splitlines()[-_TAIL:]
     module = line(case.classname, 200).rpartition(".")[2]
     folder = f"pipelines/smoke/{recipe.replace('-', '_')}"
-    file = f"{folder}/{module}.py"
-    if not re.fullmatch(r"[\w-]{1,80}", module) or not (PACKAGE.parent / file).is_file():
-        file = ""
+    known = re.fullmatch(r"[\w-]{1,80}", module)
+    file = _in_repository(f"{folder}/{module}.py") if known else ""
     lines = [int(n) for name, n in _PLACE.findall(case.detail) if name == f"{module}.py"]
     return Failure(
         "smoke",

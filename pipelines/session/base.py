@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, NoReturn, ParamSpec, Protocol, Self, TypeVar
+from typing import NoReturn, ParamSpec, Protocol, Self, TypeVar
 
 from pipelines.errors import RemoteError, StorageError
+from pipelines.remote.rpc import Failure
 
 Given = ParamSpec("Given")
 Result = TypeVar("Result")
@@ -24,8 +25,8 @@ Bars = Callable[[str, int, int], None]
 _FULL = {"ENOSPC", "EDQUOT"}
 
 
-def raise_remote(host: str, told: dict[str, Any]) -> NoReturn:
-    """Raise what a function raised on ``host``, from ``remote.rpc.describe``'s words."""
+def raise_remote(host: str, told: Failure) -> NoReturn:
+    """Raise what a function raised on ``host``."""
     if told.get("errno_name") in _FULL:
         place = f" at {told['path']}" if told.get("path") else ""
         raise StorageError(

@@ -25,7 +25,7 @@ from collections import deque
 from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import execnet
 from execnet import gateway_base
@@ -269,7 +269,7 @@ def prove_eight_bit_clean(stream: ByteStream, name: str) -> None:
 
 def open_gateway(
     stream: ByteStream, *, name: str, patience: float = 60.0
-) -> tuple[execnet.Gateway, Any, GatewayIO]:
+) -> tuple[execnet.Gateway, execnet.Channel, GatewayIO]:
     """Prove the stream, start execnet over it, ship ``pipelines/remote``.
 
     Returns the gateway, the channel on which new workers are asked for, and the stream as execnet

@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self
+from typing import Self
 
 from pipelines.errors import AuthError, HostError
 from pipelines.remote.rpc import is_idempotent, name_of
@@ -21,7 +21,8 @@ from pipelines.session.base import ByteStream, Given, Item, Progress, Result, Se
 from pipelines.session.bootstrap import bootstrap_command
 from pipelines.session.link import ConnectionLostError, Link
 from pipelines.session.link_pool import MoreLinks
-from pipelines.session.transports.winrs import Endpoint, WinRSStream
+from pipelines.session.transports.endpoint import Endpoint
+from pipelines.session.transports.winrs import WinRSStream
 
 __all__ = ["ChannelSession", "bootstrap_command", "open_session"]
 
@@ -43,7 +44,7 @@ def open_session(
 
 
 class ChannelSession:
-    """A live connection to a host, see :class:`pipelines.hosts.base.Session`.
+    """A live connection to a host, see :class:`pipelines.session.base.Session`.
 
     Threads may share a session: requests travel side by side on the one connection.
     """
@@ -126,7 +127,7 @@ class ChannelSession:
         _by_keyword(function, args)
         return self._told(name_of(function), self._link().exchange(function, arguments))
 
-    def _told(self, what: str, items: Generator[Any, None, Any]) -> Iterator[Any]:
+    def _told(self, what: str, items: Generator[Item, None, object]) -> Iterator[Item]:
         try:
             yield from items
         except ConnectionLostError as error:

@@ -8,12 +8,12 @@ from __future__ import annotations
 import contextlib
 import threading
 from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import Any
+from typing import cast
 
-from execnet import gateway_base
+from execnet import Channel, gateway_base
 
 from pipelines.remote.rpc import DONE, ERROR, name_of
-from pipelines.session.base import ByteStream, Result, raise_remote
+from pipelines.session.base import ByteStream, Item, Result, raise_remote
 from pipelines.session.bootstrap import open_gateway
 
 #: At most so many items of a stream are on their way.
@@ -27,19 +27,19 @@ class ConnectionLostError(Exception):
 class Worker:
     """A channel and, on the host, a thread that handles its requests one after the other."""
 
-    def __init__(self, link: Link, channel: Any) -> None:
+    def __init__(self, link: Link, channel: Channel) -> None:
         self.link = link
         self.channel = channel
         self.finished = False
 
-    def send(self, item: Any) -> None:
+    def send(self, item: object) -> None:
         """One message to the host, or :class:`ConnectionLostError`."""
         try:
             self.channel.send(item)
         except OSError as error:
             raise self.link.lost(error) from error
 
-    def receive(self) -> tuple[str, Any]:
+    def receive(self) -> tuple[str, object]:
         """The next reply; the last one, if it is an error, is raised."""
         while True:
             try:
@@ -89,7 +89,7 @@ class Link:
             else:
                 worker.abandon()
 
-    def _open(self) -> Any:
+    def _open(self) -> Channel:
         try:
             channel = self.gateway.newchannel()
             self.dispatcher.send(channel)
@@ -98,9 +98,17 @@ class Link:
         return channel
 
     def exchange(
-        self, function: Callable[..., object], arguments: Mapping[str, object], window: int = WINDOW
-    ) -> Generator[Any, None, Any]:
+        self,
+        function: Callable[..., Iterator[Item]],
+        arguments: Mapping[str, object],
+        window: int = WINDOW,
+    ) -> Generator[Item, None, object]:
         """One request: yields the items of a stream, granting more credit; returns the result."""
+        return cast("Generator[Item, None, object]", self._replies(function, arguments, window))
+
+    def _replies(
+        self, function: Callable[..., object], arguments: Mapping[str, object], window: int = WINDOW
+    ) -> Generator[object, None, object]:
         with self.request(function, arguments, window) as worker:
             used = 0
             while True:
@@ -115,12 +123,11 @@ class Link:
 
     def result(self, function: Callable[..., Result], arguments: Mapping[str, object]) -> Result:
         """One request that yields nothing: its result."""
-        with contextlib.closing(self.exchange(function, arguments)) as replies:
+        with contextlib.closing(self._replies(function, arguments)) as replies:
             try:
                 next(replies)
             except StopIteration as end:
-                value: Result = end.value
-                return value
+                return cast("Result", end.value)
         raise TypeError(f"{name_of(function)} yields items: use stream()")
 
     def lost(self, error: BaseException) -> ConnectionLostError:

@@ -3,64 +3,94 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import NoReturn
 
 from rich.markup import escape
 from rich.table import Table
 
+from pipelines.buildplan import BuildPlan
 from pipelines.console import console, fold
 from pipelines.errors import AuditError
+from pipelines.files import sha256_of
+from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import safe
-from pipelines.record import CheckResult
-from pipelines.stages.work import Work
+from pipelines.record import (
+    AuditedFile,
+    AuditResult,
+    CheckResult,
+    CollectResult,
+    PrebuiltResult,
+)
+from pipelines.run import StageLog
+from pipelines.stages.prebuilt import examine_taken
 from pipelines.wheels.checks import gate, gate_library
 from pipelines.wheels.metadata import inspect
 
 
-def audit(work: Work, files: list[Path], detail: dict[str, Any]) -> None:
+def audit(session: LiveSession, plan: BuildPlan, log: StageLog) -> AuditResult:
     """Check every wheel, or the library of a crate's kernels; :class:`AuditError` if one is wrong.
 
     That one moves to ``rejected/``. A sandbox can build green and leave no device code, so this
-    decides whether a build passed.
+    decides whether a build passed. What is looked at are the bytes that came home.
     """
-    detail["wheels"] = rows = []
-    for file in files:
+    taken = log.run.result(PrebuiltResult)
+    if taken is not None and taken.taken is not None:
+        return log.keep(AuditResult(files=(examine_taken(plan, log.run, taken.taken),)))
+    done: list[AuditedFile] = []
+    collected = log.run.result(CollectResult) or CollectResult()
+    if not collected.files:
+        raise AuditError("nothing came home: there is no file to look into", advice="Build again.")
+    for row in collected.files:
+        file = log.run.path / row.path
         with fold(f"Audit {file.name}"):
-            version, checks = _checks(work, file)
-            table = Table(box=None, pad_edge=False, show_header=False)
-            for check in checks:
-                mark = "[green]ok[/green]" if check.ok else "[bold red]no[/bold red]"
-                said = check.found if check.ok else f"{check.found} (wanted {check.wanted})"
-                table.add_row(mark, check.name, escape(safe(said, 110)))
-            console.print(table)
-        rows.append({"wheel": file.name, "version": version, "checks": as_rows(checks)})
+            _require_untouched(file, row.sha256)
+            version, checks = _checks(session, plan, file)
+            console.print(_table(checks))
+        done.append(
+            AuditedFile(file=file.name, sha256=row.sha256, version=version, checks=tuple(checks))
+        )
+        log.keep(AuditResult(files=tuple(done)))
         if not all(check.ok for check in checks):
-            _reject(work, file, checks)
+            _reject(log, file, checks)
+    return AuditResult(files=tuple(done))
 
 
-def as_rows(checks: list[CheckResult]) -> list[dict[str, Any]]:
-    """The checks as the record keeps them."""
-    return [{k: getattr(c, k) for k in ("name", "ok", "found", "wanted", "detail")} for c in checks]
+def _require_untouched(file: Path, sha256: str) -> None:
+    found = sha256_of(file)
+    if found != sha256:
+        raise AuditError(
+            f"{file.name} has sha256 {found}, what came home had {sha256}",
+            advice="Something changed it on this machine: build again, and do not use it.",
+        )
 
 
-def _checks(work: Work, file: Path) -> tuple[str, list[CheckResult]]:
+def _table(checks: list[CheckResult]) -> Table:
+    table = Table(box=None, pad_edge=False, show_header=False)
+    for check in checks:
+        mark = "[green]ok[/green]" if check.ok else "[bold red]no[/bold red]"
+        said = check.found if check.ok else f"{check.found} (wanted {check.wanted})"
+        table.add_row(mark, check.name, escape(safe(said, 110)))
+    return table
+
+
+def _checks(session: LiveSession, plan: BuildPlan, file: Path) -> tuple[str, list[CheckResult]]:
     """What the file says its version is, and how it was judged."""
-    archs = work.archs.effective
+    archs = plan.archs.effective
     if file.suffix != ".whl":
-        return work.order.version, gate_library(file.name, file.read_bytes(), archs)
+        return plan.target.version, gate_library(file.name, file.read_bytes(), archs)
     facts = inspect(file)
-    linux = f"linux_{work.facts.get('machine') or 'x86_64'}"
-    platform = "win_amd64" if work.host.capabilities.windows else linux
+    windows = plan.host.capabilities.windows
+    machine = "" if windows else session.facts.get("machine") or "x86_64"
     return str(facts.version), gate(
         facts,
         archs,
-        platform=platform,
-        expects=lambda name: work.recipe.archs_of(name, archs),
+        platform="win_amd64" if windows else f"linux_{machine}",
+        expects=lambda name: plan.recipe.archs_of(name, archs),
     )
 
 
-def _reject(work: Work, file: Path, checks: list[CheckResult]) -> NoReturn:
-    rejected = work.run.path / "rejected"
+def _reject(log: StageLog, file: Path, checks: list[CheckResult]) -> NoReturn:
+    rejected = log.run.path / "rejected"
     rejected.mkdir(exist_ok=True)
     file.replace(rejected / file.name)
     lines = [

@@ -5,135 +5,245 @@ from __future__ import annotations
 import hashlib
 import re
 import tempfile
+from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
+from pydantic import BaseModel, Field, ValidationError
+from rich.progress import Progress, TaskID
+
+from pipelines.buildplan import BuildPlan
 from pipelines.compilecache import spec as compile_cache
 from pipelines.console import bars, console, fold, host_line, say, units_progress
 from pipelines.diagnosis import Settings
-from pipelines.errors import BuildError, RemoteError, TimeUpError
+from pipelines.errors import BuildError, HostError, RemoteError, TimeUpError
+from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import safe
+from pipelines.model import first_problem
 from pipelines.recipe.sourcetree import source_tree
+from pipelines.record import BuildResult, HostFile, ProvisionResult, Timeline, Units
 from pipelines.remote import builder, files
-from pipelines.stages.buildspec import build_spec, job_budget, job_environment, job_id
-from pipelines.stages.detached import Job
+from pipelines.run import StageLog
+from pipelines.stages.buildspec import (
+    FUNCTIONS,
+    build_environment,
+    build_spec,
+    job_budget,
+    job_id,
+)
+from pipelines.stages.detached import Job, JobSpec
 from pipelines.stages.logs import TAIL, last_lines, log_lines
-from pipelines.stages.retry import until_healed
-from pipelines.stages.work import Work
+from pipelines.stages.retry import Attempt, until_healed
 
-#: Kind of a recipe -> the function of ``pipelines/remote`` that builds it.
-FUNCTIONS = {"wheel": "builder.build", "cargo": "cargo.build"}
 _DIGITS = 10  # of a count; a host's line may hold more than int() takes
+LOG = "build.log"
 
 
-def build(work: Work, detail: dict[str, Any]) -> None:
-    """Build on the host; ``detail`` gets the job, the wheels there and the log.
+def build(session: LiveSession, plan: BuildPlan, log: StageLog) -> BuildResult:
+    """Build on the host: the job, and the wheels there.
 
-    The log streams into ``build.log`` of the run as it comes, so that it is kept whatever happens.
-    Raises :class:`BuildError` with the log's last lines.
+    The host's log streams into ``build.log`` of the run as it comes, so that it is kept whatever
+    happens. Raises :class:`BuildError` with the log's last lines.
     """
-    session, layout, order = work.session, work.layout, work.order
-    jobs, threads = job_budget(work)
-    environment = job_environment(work, jobs, threads)
+    target, layout = plan.target, plan.layout
+    jobs, threads = job_budget(plan, session)
+    environment = build_environment(plan, jobs, threads)
     with bars() as show:
-        source = source_tree(work.recipe, work.cache, show)
-    job = job_id(source, work, job_environment(work, 1))
-    directory = layout.join(layout.build_root, job)
-    detail |= {"job": job, "directory": directory, "jobs": jobs, "environment": environment}
-    detail["source_sha256"] = hashlib.sha256(source).hexdigest()
-    with fold(f"Build {order.label}: {order.archs}"):
-        say(f"job {job}, {jobs} compile units at a time, in {directory} of {work.host.name}")
-        session.call(files.make_dirs, path=directory)
-        archive = layout.join(directory, f"src-{detail['source_sha256'][:12]}.tar.gz")
-        if session.call(files.stat, path=archive) is None:  # it lands whole, or not at all
-            with tempfile.TemporaryDirectory() as scratch:
-                packed = Path(scratch) / "src.tar.gz"
-                packed.write_bytes(source)
-                session.put(packed, archive)
-        spec = build_spec(work, directory, archive, detail)
+        source = source_tree(plan.recipe, plan.cache, show)
+    job = job_id(plan, source, log.run.result(ProvisionResult))
+    begun = log.keep(
+        BuildResult(
+            job=job,
+            directory=layout.join(layout.build_root, job),
+            jobs=jobs,
+            environment=environment,
+            source_sha256=hashlib.sha256(source).hexdigest(),
+        )
+    )
+    log.run.note(job=job, source_sha256=begun.source_sha256)
+    with fold(f"Build {target.id}: {target.archs}"):
+        say(f"job {job}, {jobs} compile units at a time, in {begun.directory} of {plan.host.name}")
+        archive = _send_source(session, plan, begun, source)
+        spec = build_spec(plan, begun.directory, archive, begun.source_sha256, jobs)
         settings = Settings(
             jobs=jobs,
             build_root=layout.build_root,
             nvcc_threads=threads,
             environment=environment,
         )
-        result = until_healed(
+        done = until_healed(
             settings,
-            lambda now, fresh: _follow(work, _changed(spec, settings, now), detail, fresh=fresh),
-            work.run.path / "build.log",
-            detail,
+            lambda now, fresh: _Following(session, plan, log, fresh=fresh).follow(
+                _changed(spec, settings, now)
+            ),
+            log,
         )
-    if result.get("timed_out"):
+    if done.timed_out:
         raise TimeUpError(
-            f"the build was ended after {order.minutes:g} minutes, as --minutes says: "
-            f"{detail['units'].get('done', 0)} of {detail['units'].get('total') or '?'} units",
+            f"the build was ended after {plan.minutes or 0:g} minutes, as --minutes says: "
+            f"{done.units.done} of {done.units.total or '?'} units",
             advice="Finished units are kept: the same command goes on from them.",
         )
-    if work.recipe.kind == "wheel" and not result["wheels"]:
+    if plan.recipe.kind == "wheel" and not done.wheels:
         raise BuildError("the build succeeded but left no wheel", advice="Is it a wheel project?")
+    return done
 
 
-def _left(result: dict[str, Any]) -> list[dict[str, Any]]:
-    """The files that a build left: path, size, sha256."""
-    library = result.get("library")
-    return [*result.get("wheels", []), *([library] if library else [])]
+def _send_source(session: LiveSession, plan: BuildPlan, begun: BuildResult, source: bytes) -> str:
+    """The archive of the source on the host; sent unless it is there: it lands whole or not."""
+    session.call(files.make_dirs, path=begun.directory)
+    name = f"src-{begun.source_sha256[:12]}.tar.gz"
+    archive = plan.layout.join(begun.directory, name)
+    if session.call(files.stat, path=archive) is None:
+        with tempfile.TemporaryDirectory() as scratch:
+            packed = Path(scratch) / "src.tar.gz"
+            packed.write_bytes(source)
+            session.put(packed, archive)
+    return archive
 
 
-def _changed(spec: dict[str, Any], before: Settings, now: Settings) -> dict[str, Any]:
+def _changed(spec: Mapping[str, Any], before: Settings, now: Settings) -> dict[str, Any]:
     """The build's specification with healed settings; another root is another directory."""
     directory = now.build_root + spec["directory"].removeprefix(before.build_root)
     changes = {"environment": dict(now.environment), "toolset": now.toolset or ""}
-    return spec | changes | {"directory": directory}
+    return {**spec, **changes, "directory": directory}
 
 
-def _follow(
-    work: Work, spec: dict[str, Any], detail: dict[str, Any], *, fresh: bool
-) -> tuple[dict[str, Any], int]:
-    """Run the build and show its log; the result, and where in build.log this attempt begins."""
-    pattern = re.compile(work.recipe.progress)
-    units: dict[str, int] = {"done": 0, "total": 0}
-    tail: list[str] = []
-    detail["tail"] = tail
-    path, kind = work.run.path / "build.log", work.recipe.kind
-    job = Job(
-        work,
-        spec["directory"],
-        {"title": work.order.label, "function": FUNCTIONS[kind], "arguments": {"spec": spec}},
-        path,
-        keep=lambda left: (
-            not left.get("exit", 1) and work.session.call(builder.whole, wheels=_left(left))
-        ),
-        fresh=fresh,
-        secrets=compile_cache.secrets(work.config.compile_cache) if spec["cache"] else {},
-    )
+class _Told(BaseModel):
+    """What a host says a build left, as far as it is relied on."""
+
+    exit: Annotated[int, Field(ge=-(2**32), le=2**32)]
+    timed_out: bool = False
+    seconds: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)] = 0.0
+    wheels: Annotated[tuple[HostFile, ...], Field(max_length=100)] = ()
+    library: HostFile | None = None
+    programs: Annotated[tuple[HostFile, ...], Field(max_length=100)] = ()
+    timeline: object = None
+    cache: object = None
+
+
+def _read_ended(host: str, told: Mapping[str, Any]) -> _Told:
     try:
-        with path.open("ab") as log, units_progress() as progress:
-            task = progress.add_task("compile units", total=None, unit="")
-            for line in log_lines(job.follow(), log):
-                if isinstance(line, dict):
-                    detail |= {"units": units, "attempt": job.attempt, "lost": job.lost}
-                    detail["kept"] = job.kept
-                    detail |= {"exit": line["exit"], "wheels": line["wheels"]}
-                    told = ("timeline", "cache", "library", "programs")
-                    detail |= {key: line[key] for key in told if line.get(key)}
-                    detail["process_seconds"] = line["seconds"]  # without anything of ours
-                    tail[:] = last_lines(path, TAIL)  # also what came before we did
-                    return line, job.base
-                tail.append(safe(line, 500))
-                del tail[:-TAIL]
-                match = pattern.match(line)
-                if match and max(len(match["done"]), len(match["total"])) < _DIGITS:
-                    units |= {"done": int(match["done"]), "total": int(match["total"])}
-                    progress.update(
-                        task,
-                        completed=units["done"],
-                        total=units["total"],
-                        unit=safe(match["unit"], 40),
-                    )
-                if not console.is_terminal or match:
-                    host_line(line)
-    except RemoteError as error:
-        raise BuildError(
-            f"the build could not be run: {error.message}", advice="Try: invoke provision"
-        ) from error
-    raise BuildError("the log ended without a result", advice="Run the same command again.")
+        return _Told.model_validate(told)
+    except ValidationError as error:
+        raise HostError(
+            f"{host} sent what is no result of a build: {safe(first_problem(error), 200)}",
+            advice="Remove the job's directory there: invoke jobs shows where it is.",
+        ) from None
+
+
+def _read_timeline(told: object) -> Timeline | None:
+    """The timeline if it makes sense; a build is as good without one."""
+    try:
+        return Timeline.model_validate(told) if told else None
+    except ValidationError:
+        return None
+
+
+def _read_cache(told: object) -> dict[str, Any]:
+    """The figures of the compile cache; what is no number becomes text."""
+    rows = told.items() if isinstance(told, dict) else ()
+    return {
+        safe(str(key), 40): value if isinstance(value, int | float) else safe(str(value), 200)
+        for key, value in rows
+        if value is not None
+    }
+
+
+@dataclass
+class _Following:
+    """One attempt of the build: its log as it comes, and what it left."""
+
+    session: LiveSession
+    plan: BuildPlan
+    log: StageLog
+    fresh: bool
+
+    def __post_init__(self) -> None:
+        self.pattern = re.compile(self.plan.recipe.progress)
+        self.tail: list[str] = []
+        self.units = Units()
+
+    def follow(self, spec: Mapping[str, Any]) -> Attempt:
+        """Run the build and show its log; its result, and where in build.log it begins."""
+        path = self.log.run.path / LOG
+        job = self._job(spec, path)
+        try:
+            with path.open("ab") as sink, units_progress() as progress:
+                task = progress.add_task("compile units", total=None, unit="")
+                for line in log_lines(job.follow(), sink):
+                    if isinstance(line, dict):
+                        return Attempt(self._ended(job, line, path), job.base)
+                    self._line(line, progress, task)
+        except RemoteError as error:
+            raise BuildError(
+                f"the build could not be run: {error.message}", advice="Try: invoke provision"
+            ) from error
+        finally:
+            self._keep(lost=tuple(job.lost), attempt=job.attempt)
+        raise BuildError("the log ended without a result", advice="Run the same command again.")
+
+    def _job(self, spec: Mapping[str, Any], path: Path) -> Job:
+        plan = self.plan
+        secrets = compile_cache.secrets(plan.compile_cache) if spec["cache"] else {}
+        return Job(
+            self.session,
+            self.log.run,
+            JobSpec(
+                spec["directory"],
+                plan.target.id,
+                FUNCTIONS[plan.recipe.kind],
+                {"spec": dict(spec)},
+                secrets,
+            ),
+            path,
+            keep=self._is_whole,
+            fresh=self.fresh,
+        )
+
+    def _is_whole(self, left: dict[str, Any]) -> bool:
+        """Whether a build that has ended left files that are still there as it left them."""
+        rows = [*left.get("wheels", []), *([left["library"]] if left.get("library") else [])]
+        return not left.get("exit", 1) and self.session.call(builder.whole, wheels=rows)
+
+    def _keep(self, **changes: object) -> BuildResult:
+        """What is known of the build now, into the record."""
+        known = self.log.result
+        assert isinstance(known, BuildResult)  # noqa: S101 - kept before anything is followed
+        if not known.tail or self.tail:
+            changes = {"tail": tuple(self.tail), "units": self.units} | changes
+        return self.log.keep(known.model_copy(update=changes))
+
+    def _ended(self, job: Job, told: Mapping[str, Any], path: Path) -> BuildResult:
+        ended = _read_ended(self.plan.host.name, told)
+        self.tail = last_lines(path, TAIL)  # also what came before we did
+        return self._keep(
+            attempt=job.attempt,
+            lost=tuple(job.lost),
+            kept=job.kept,
+            exit=ended.exit,
+            timed_out=ended.timed_out,
+            wheels=ended.wheels,
+            library=ended.library,
+            programs=ended.programs,
+            timeline=_read_timeline(ended.timeline),
+            cache=_read_cache(ended.cache),
+            process_seconds=ended.seconds,
+        )
+
+    def _line(self, line: str, progress: Progress, task: TaskID) -> None:
+        """One line of the log: kept, counted, shown."""
+        self.tail.append(safe(line, 500))
+        del self.tail[:-TAIL]
+        match = self.pattern.match(line)
+        if match and max(len(match["done"]), len(match["total"])) < _DIGITS:
+            self.units = Units(done=int(match["done"]), total=int(match["total"]))
+            progress.update(
+                task,
+                completed=self.units.done,
+                total=self.units.total,
+                unit=safe(match["unit"], 40),
+            )
+        if not console.is_terminal or match:
+            host_line(line)

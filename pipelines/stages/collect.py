@@ -1,102 +1,74 @@
-"""Brings wheels home and writes the manifest of the run."""
+"""Brings wheels home: the very bytes that the builder has hashed."""
 
 from __future__ import annotations
 
-import hashlib
-import json
-from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
-from typing import Any
 
-from pipelines import __version__
-from pipelines.console import bytes_progress, console
-from pipelines.errors import AuditError
-from pipelines.files import disk_errors, write_atomic
+from pipelines.buildplan import BuildPlan
+from pipelines.console import bytes_progress
+from pipelines.errors import AuditError, BuildError, TransferError
+from pipelines.files import disk_errors
+from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import safe
-from pipelines.run import Run
-from pipelines.stages.work import Work
-
-_SCHEMA = 1
+from pipelines.record import BuildResult, CollectResult, FileResult, HostFile
+from pipelines.run import StageLog
 
 
-def collect(work: Work, built: dict[str, Any], detail: dict[str, Any]) -> list[Path]:
+def collect(session: LiveSession, plan: BuildPlan, log: StageLog) -> CollectResult:
     """Fetch what the build left, wheels or a crate's library of kernels; it landed by rename.
 
-    A wheel made on a host whose wheels must not be published has to say so in its version.
+    Raises :class:`TransferError` for a file that is not the one that was built: what arrives must
+    have the sha256 and the size that the builder stated, whatever the host says by now.
     """
-    wanted: list[tuple[dict[str, Any], Path]] = []
-    for row in built["wheels"]:
-        # The host names the file: only a plain wheel name may become one of ours.
-        name = str(row["path"]).replace("\\", "/").rpartition("/")[2]
-        if not name.endswith(".whl") or safe(name) != name or name.startswith("."):
-            raise AuditError(f"the host offers a file called {safe(name)!r}, not a wheel")
-        wanted.append((row, work.run.path / "wheels" / name))
-    library = work.recipe.library
-    if library and built.get("library"):
-        name = library.names[-1 if work.host.capabilities.windows else 0]
-        wanted.append((built["library"], work.run.path / "library" / name))
+    built = log.run.result(BuildResult)
+    if built is None:
+        raise BuildError(f"run {log.run.id} has no build", advice="Type: invoke build")
+    log.keep(CollectResult())
+    fetched: list[FileResult] = []
     with bytes_progress() as progress:
-        for row, target in wanted:
+        for row, name in _wanted(plan, built):
+            target = log.run.path / name
             with disk_errors(target.parent):
                 target.parent.mkdir(exist_ok=True)
-            task = progress.add_task(f"fetch {target.name}", total=row["size"])
-            work.session.get(
-                row["path"],
-                target,
-                progress=lambda done, total, bar=task: progress.update(  # type: ignore[misc]
-                    bar, completed=done, total=total
-                ),
-            )
-    fetched = [target for _, target in wanted]
-    detail["files"] = [str(path.relative_to(work.run.path)) for path in fetched]
-    return fetched
+            task = progress.add_task(f"fetch {target.name}", total=row.size)
+            show = partial(_show, partial(progress.update, task))
+            arrived = session.get(row.path, target, progress=show)
+            _require_same(row, arrived, target, plan.host.name)
+            fetched.append(FileResult(path=name, size=row.size, sha256=arrived))
+            log.keep(CollectResult(files=tuple(fetched)))
+    return CollectResult(files=tuple(fetched))
 
 
-def file_row(path: Path, root: Path) -> dict[str, Any]:
-    """Name, size in bytes and sha256 of a file of the run."""
-    with path.open("rb") as stream:
-        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
-    return {
-        "path": path.relative_to(root).as_posix(),
-        "size": path.stat().st_size,
-        "sha256": sha256,
-    }
+def _show(update: partial[None], done: int, total: int) -> None:
+    update(completed=done, total=total)
 
 
-def write_manifest(work: Work) -> Path:
-    """``manifest.json``: inputs, tools, timings, and every file with size and sha256."""
-    run, facts = work.run, work.run.facts()
-    kept = [*sorted((run.path / "wheels").glob("*.whl"))]
-    kept += sorted((run.path / "library").glob("*"))
-    names = ("build.log", "smoke.log", "smoke.xml", "junit.xml", "report.html", "summary.md")
-    kept += [run.path / name for name in names]
-    tools = facts.get("tools") or {}  # none of a wheel that was taken
-    lock = work.cache.lock
-    manifest = {
-        "schema": _SCHEMA,
-        "made_by": f"windows-cuda-wheels {__version__}",
-        "written": datetime.now(UTC).isoformat(timespec="seconds"),
-        "run": run.id,
-        "publishable": facts["publishable"],
-        "inputs": {k: facts[k] for k in ("host", "recipe", "python", "cuda", "archs")}
-        | {k: facts.get(k) for k in ("job", "source_sha256", "origin")},
-        "host": facts.get("host_facts", {}),
-        "evidence": facts["evidence"],
-        "tools": {
-            name: {"version": lock.tool(name).version, "sha256": lock.tool(name).sha256}
-            for name in sorted(tools)
-        },
-        "seconds": {s.name: round(s.seconds or 0, 3) for s in run.stages().values()},
-        "files": [file_row(path, run.path) for path in kept if path.is_file()],
-    }
-    path = run.path / "manifest.json"
-    write_atomic(path, json.dumps(manifest, indent=2).encode() + b"\n")
-    return path
+def _wanted(plan: BuildPlan, built: BuildResult) -> list[tuple[HostFile, str]]:
+    """The files on the host, and what they are called in the run."""
+    wanted = []
+    for row in built.wheels:
+        # The host names the file: only a plain wheel name may become one of ours.
+        name = row.path.replace("\\", "/").rpartition("/")[2]
+        if not name.endswith(".whl") or safe(name) != name or name.startswith("."):
+            raise AuditError(f"the host offers a file called {safe(name)!r}, not a wheel")
+        wanted.append((row, f"wheels/{name}"))
+    library = plan.recipe.library
+    if library and built.library:
+        name = library.names[-1 if plan.host.capabilities.windows else 0]
+        wanted.append((built.library, f"library/{name}"))
+    return wanted
 
 
-def print_files(run: Run) -> None:
-    """What the run holds, one line a file."""
-    for row in json.loads((run.path / "manifest.json").read_text())["files"]:
-        console.print(
-            f"  {safe(row['path'])}  [dim]{row['size']:,} bytes  sha256 {row['sha256'][:16]}…[/dim]"
-        )
+def _require_same(row: HostFile, arrived: str, target: Path, host: str) -> None:
+    """Refuse, and remove, what is not the file that the builder has hashed."""
+    size = target.stat().st_size
+    if (arrived, size) == (row.sha256, row.size):
+        return
+    target.unlink()
+    raise TransferError(
+        f"{target.name}: {host} built {row.size} bytes with sha256 {row.sha256}, and what came has "
+        f"{size} with {arrived}",
+        advice="Something on the host changed it after the build: a virus scanner, another user. "
+        "Build again.",
+    )

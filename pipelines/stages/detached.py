@@ -14,12 +14,15 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from pipelines.console import say
 from pipelines.errors import AuthError, BuildError, HostError, PipelineError, RemoteError
+from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import safe
+from pipelines.record import JobRecord
 from pipelines.remote import reboot
 from pipelines.remote.jobs import follow as remote_follow
 from pipelines.remote.jobs import launch, store
+from pipelines.remote.rpc import name_of
+from pipelines.run import Run
 from pipelines.session.base import raise_remote
-from pipelines.stages.work import Work
 
 #: Attempts that may end without a result within an hour before a person must look.
 ATTEMPTS, HOUR = 4, 3600.0
@@ -28,18 +31,36 @@ PATIENCE = 1800.0
 _PAUSES = (1.0, 2.0, 5.0, 10.0, 20.0)
 
 
+@dataclass(frozen=True)
+class JobSpec:
+    """A job as the host is asked for it."""
+
+    directory: str
+    """Its own, on the host."""
+    title: str
+    function: Callable[..., object]
+    """A generator function of ``pipelines/remote``: bytes for the log, its result last."""
+    arguments: dict[str, Any]
+    secrets: dict[str, str] = field(default_factory=dict, repr=False)
+    """Variables for the job's own process: sent when it is started, written down nowhere."""
+
+    @property
+    def told(self) -> store.Spec:
+        """What is written down on the host."""
+        function = name_of(self.function)
+        return {"title": self.title, "function": function, "arguments": self.arguments}
+
+
 @dataclass
 class Job:
     """One job of a run, and how much of its log is here."""
 
-    work: Work
-    directory: str
-    spec: dict[str, Any]
+    session: LiveSession
+    run: Run
+    spec: JobSpec
     log: Path
     keep: Callable[[dict[str, Any]], bool] = lambda _: False
     """Whether the result of a job that has ended is taken as it is, instead of running it again."""
-    secrets: dict[str, str] = field(default_factory=dict, repr=False)
-    """Variables for the job's own process: sent when it is started, written down nowhere."""
     fresh: bool = False
     """Begin another attempt, whatever there is; its log comes after the one that is here."""
     error: type[PipelineError] = BuildError
@@ -61,6 +82,16 @@ class Job:
     """The attempt that was counted as lost last."""
     _beyond: int = 0
     """Attempts up to this one are of no interest any more."""
+
+    @property
+    def host(self) -> str:
+        """The host's name."""
+        return self.session.host.name
+
+    @property
+    def directory(self) -> str:
+        """The job's, on the host."""
+        return self.spec.directory
 
     @property
     def key(self) -> str:
@@ -92,12 +123,12 @@ class Job:
                         self._lose(self._why(now))
                 self._begin()
             except RemoteError as error:
-                if error.kind != "RuntimeError":  # as launch.start says that no runner came up
+                if error.kind != launch.NoRunnerError.__name__:
                     raise
                 self._lose(error.message)
             except HostError as error:
                 self._wait(error)
-        # Not above: a RuntimeError of the job's own function is its result, not a lost attempt.
+        # Not above: what the job's own function raised is its result, not a lost attempt.
         yield self._outcome(now["result"])
 
     def _prepare(self) -> None:
@@ -120,13 +151,13 @@ class Job:
 
     def _state(self) -> dict[str, Any]:
         """The job, as the host tells of it."""
-        told = self.work.session.call(store.state, directory=self.directory)
+        told = self.session.call(store.state, directory=self.directory)
         self._heard = time.monotonic()
-        return checked(self.work.host.name, told)
+        return checked(self.host, told)
 
     def _read(self) -> Generator[Any, None, dict[str, Any]]:
         """Yield the log as it comes; the state of the job once this attempt has ended."""
-        items = self.work.session.stream(
+        items = self.session.stream(
             remote_follow.follow,
             directory=self.directory,
             attempt=self.attempt,
@@ -135,16 +166,16 @@ class Job:
         for item in items:
             self._heard, self._tries = time.monotonic(), 0
             if isinstance(item, dict):
-                return checked(self.work.host.name, item)
+                return checked(self.host, item)
             if item:
                 self.offset += len(item)
                 yield item
-        raise HostError(f"{self.work.host.name}: the log ended without a state")
+        raise HostError(f"{self.host}: the log ended without a state")
 
     def _wait(self, error: HostError) -> None:
         """Wait a moment before the next try, or raise what is to be told instead of one."""
         advice = (
-            f"The job goes on at {self.work.host.name}: the same command finds it again, "
+            f"The job goes on at {self.host}: the same command finds it again, "
             "invoke jobs shows it."
         )
         if isinstance(error, AuthError):
@@ -158,41 +189,51 @@ class Job:
 
     def _begin(self) -> None:
         """Have it run, and take up the attempt that does."""
-        told = self.work.session.call(
+        told = self.session.call(
             launch.start,
             directory=self.directory,
-            spec=self.spec,
+            spec=self.spec.told,
             beyond=self._beyond,
-            secrets=self.secrets,
+            secrets=self.spec.secrets,
         )
-        now = checked(self.work.host.name, told)
+        now = checked(self.host, told)
         if now["attempt"] <= self._beyond:
-            raise HostError(f"{self.work.host.name}: the job has not begun yet")
+            raise HostError(f"{self.host}: the job has not begun yet")
         if now["attempt"] == self.attempt:
             return
         size = self.log.stat().st_size if self.log.exists() else 0
         self.attempt, self.base, self.offset = int(now["attempt"]), size, 0
-        self._remember(way=now.get("way"), failed=now.get("failed"))
-        if failed := now.get("failed"):
-            say(f"started {now['way']}: {safe(str(failed), 300)}", style="yellow")
+        ways = {str(k)[:40]: safe(str(v), 300) for k, v in dict(now.get("failed") or {}).items()}
+        way = safe(str(now.get("way") or ""), 40)
+        self._remember(way=way, failed=ways)
+        if ways:
+            say(f"started {way}: {safe(str(ways), 300)}", style="yellow")
 
-    def _remember(self, **more: Any) -> None:
+    def _remember(self, *, way: str = "", failed: dict[str, str] | None = None) -> None:
         """Write down what a later process needs to go on from here."""
-        place = {"directory": self.directory, "attempt": self.attempt, "base": self.base}
-        known = {"lost": self.lost, **{k: v for k, v in more.items() if v}}
-        host = {"host": self.work.host.name, "offset": self.offset}
-        self.work.run.put_job(self.key, place | known | host)
+        self.run.put_job(
+            self.key,
+            JobRecord(
+                host=self.host,
+                directory=self.directory,
+                attempt=self.attempt,
+                base=self.base,
+                offset=self.offset,
+                lost=tuple(self.lost),
+                way=way,
+                failed=failed or {},
+            ),
+        )
 
     def _resume(self, now: dict[str, Any]) -> bool:
         """Take up what a process before this one has left in the run; whether there was any."""
-        left = self.work.run.jobs().get(self.key)
+        left = self.run.job(self.key)
         size = self.log.stat().st_size if self.log.exists() else 0
-        if left is None or left["directory"] != self.directory or now["state"] == "absent":
+        if left is None or left.directory != self.directory or now["state"] == "absent":
             return False
-        if left["attempt"] > now["attempt"] or left["base"] > size:
+        if left.attempt > now["attempt"] or left.base > size:
             return False
-        self.attempt, self.base = int(left["attempt"]), int(left["base"])
-        self.lost = list(left["lost"])
+        self.attempt, self.base, self.lost = left.attempt, left.base, list(left.lost)
         self.offset = size - self.base
         if self.offset and self._digest_there() != self._digest_here():
             os.truncate(self.log, self.base)
@@ -201,7 +242,7 @@ class Job:
         return True
 
     def _digest_there(self) -> str:
-        told = self.work.session.call(
+        told = self.session.call(
             store.prefix_digest,
             directory=self.directory,
             attempt=self.attempt,
@@ -216,7 +257,7 @@ class Job:
 
     def _why(self, now: dict[str, Any]) -> str:
         """Why an attempt ended without a result, if that can be told."""
-        boot = self.work.session.call(reboot.boot_identity)
+        boot = self.session.call(reboot.boot_identity)
         return "the host was restarted" if now.get("boot") != boot else "its process was ended"
 
     def _lose(self, why: str) -> None:
@@ -228,7 +269,7 @@ class Job:
         self._remember()
         if len(self._recent) >= ATTEMPTS:
             raise self.error(
-                f"{self.work.host.name} lost the job {len(self._recent)} times within an hour: "
+                f"{self.host} lost the job {len(self._recent)} times within an hour: "
                 f"{'; '.join(self.lost[-ATTEMPTS:])}",
                 advice="Memory is the usual reason: try --jobs 1. Finished units are kept.",
             )
@@ -239,11 +280,11 @@ class Job:
         result = dict(told["result"])
         if told["cancelled"]:
             raise self.error(
-                f"the job was cancelled at {self.work.host.name}",
+                f"the job was cancelled at {self.host}",
                 advice="Finished units are kept: the same command goes on from them.",
             )
         if error := result.get("error"):
-            raise_remote(self.work.host.name, error)
+            raise_remote(self.host, error)
         return result
 
 

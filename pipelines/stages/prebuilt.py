@@ -10,89 +10,97 @@ import shutil
 from collections.abc import Iterator
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+from pipelines.buildplan import BuildPlan
 from pipelines.console import say
 from pipelines.errors import AuditError, LockError, PipelineError
 from pipelines.files import disk_errors, sha256_of
+from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import safe
 from pipelines.prebuilt.candidates import Offer, obtain_offer, offers_of
 from pipelines.prebuilt.decide import Decision, decide, examine, platforms_of, unstated
-from pipelines.record import CheckResult
-from pipelines.stages.audit import as_rows
-from pipelines.stages.work import Work
-from pipelines.target import Target
+from pipelines.record import (
+    AuditedFile,
+    CheckResult,
+    PrebuiltFile,
+    PrebuiltResult,
+    SkipResult,
+)
+from pipelines.run import Run, StageLog
 
 
-def skipped(work: Work, detail: dict[str, Any]) -> str | None:
-    """With ``strategy: skip``, what is said instead of building; ``None`` with any other."""
-    if work.recipe.strategy != "skip":
-        return None
-    statement = f"{work.recipe.name} is skipped: {work.recipe.skip}"
-    detail["skipped"] = statement
+def skip(_: LiveSession, plan: BuildPlan, log: StageLog) -> SkipResult:
+    """With ``strategy: skip``: what is said instead of building."""
+    statement = f"{plan.recipe.name} is skipped: {plan.recipe.skip}"
     say(statement, "yellow")
-    return statement
+    log.run.note(origin=statement)
+    return log.keep(SkipResult(skipped=statement))
 
 
-def take_prebuilt(work: Work, detail: dict[str, Any]) -> list[Path] | None:
-    """A verified wheel in ``wheels/`` of the run; ``None`` when there is one to be built.
+def take_prebuilt(_: LiveSession, plan: BuildPlan, log: StageLog) -> PrebuiltResult:
+    """Put a verified wheel into ``wheels/`` of the run, or say why one must be built.
 
-    ``detail`` gets ``origin`` (what the run's facts and reports say) and, of a wheel, ``prebuilt``:
-    ``file``, ``place``, ``sha256``, ``stated``, ``unstated``; ``refused`` has wheels that were
-    fetched and turned out to be wrong. Raises :class:`ConfigError` or :class:`AuditError` with
-    ``strategy: prebuilt`` when none can be used.
+    Raises :class:`ConfigError` or :class:`AuditError` with ``strategy: prebuilt`` when none can be
+    used.
     """
-    if work.recipe.strategy == "build":
-        detail["origin"] = "built"
-        return None
-    target, platforms = work.target, platforms_of(windows=work.host.capabilities.windows)
-    look = partial(offers_of, offline=work.cache.offline)
-    decision = decide(work.recipe, target, platforms=platforms, look=look)
+    look = partial(offers_of, offline=plan.cache.offline)
+    decision = decide(plan.recipe, plan.target, platforms=_platforms(plan), look=look)
     refused: dict[str, str] = {}
-    detail["refused"] = refused
     last: PipelineError | None = None
     for offer in _offers(decision):
         try:
-            wheel = _take(work, offer, target, platforms)
+            wheel = _take(plan, log.run, offer)
         except (AuditError, LockError) as error:
             say(f"not used: {error.message}", "yellow")
             refused[offer.file], last = safe(error.message, 500), error
+            log.keep(PrebuiltResult(refused=refused))
             continue
-        digest, open_ = sha256_of(wheel), unstated(offer, target)
-        detail["prebuilt"] = {
-            "file": offer.file,
-            "place": offer.place,
-            "sha256": digest,
-            "stated": offer.sha256,
-            "unstated": open_,
-        }
-        detail["origin"] = f"prebuilt {offer.place} sha256 {digest}"
-        say(f"taken, not built: {offer.file} from {offer.place}, sha256 {digest}", "green")
-        if open_:
-            say(f"its name states no {' and no '.join(open_)}: only a test will show it", "yellow")
-        return [wheel]
-    if last is not None and work.recipe.strategy == "prebuilt":
+        return _taken(plan, log, offer, wheel, refused)
+    if last is not None and plan.recipe.strategy == "prebuilt":
         raise last
     why = decision.why
     if refused:
         why = "; ".join(f"{file} is not used: {reason}" for file, reason in refused.items())
-    detail["origin"] = f"built: {why}"
     say(f"it is built: {why}", "yellow")
-    return None
+    log.run.note(origin=f"built: {why}")
+    return log.keep(PrebuiltResult(origin=f"built: {why}", refused=refused))
 
 
-def audit_prebuilt(work: Work, wheels: list[Path], detail: dict[str, Any]) -> None:
-    """What :func:`pipelines.stages.audit.audit` does for our own: the checks, into the record.
+def _taken(
+    plan: BuildPlan, log: StageLog, offer: Offer, wheel: Path, refused: dict[str, str]
+) -> PrebuiltResult:
+    digest, open_ = sha256_of(wheel), unstated(offer, plan.target)
+    origin = f"prebuilt {offer.place} sha256 {digest}"
+    say(f"taken, not built: {offer.file} from {offer.place}, sha256 {digest}", "green")
+    if open_:
+        say(f"its name states no {' and no '.join(open_)}: only a test will show it", "yellow")
+    log.run.note(origin=origin)
+    taken = PrebuiltFile(
+        file=offer.file,
+        place=offer.place,
+        sha256=digest,
+        stated=offer.sha256,
+        unstated=tuple(open_),
+    )
+    return log.keep(PrebuiltResult(origin=origin, taken=taken, refused=refused))
+
+
+def examine_taken(plan: BuildPlan, run: Run, taken: PrebuiltFile) -> AuditedFile:
+    """The checks of our own wheels, on one that was taken; :class:`AuditError` if it is wrong.
 
     Architectures beyond those that were asked for are welcome here, and PTX does for a GPU.
     """
-    target, platforms = work.target, platforms_of(windows=work.host.capabilities.windows)
-    rows = detail["wheels"] = []
-    for wheel in wheels:
-        facts, checks = examine(wheel, Offer(wheel.name, str(wheel)), target, platforms)
-        told = as_rows(checks)
-        rows.append({"wheel": wheel.name, "version": str(facts.version), "checks": told})
-        _refuse(wheel.name, checks)
+    wheel = run.path / "wheels" / taken.file
+    stated = Offer(taken.file, str(wheel), taken.sha256)
+    facts, checks = examine(wheel, stated, plan.target, _platforms(plan))
+    _refuse(wheel.name, checks)
+    return AuditedFile(
+        file=wheel.name, sha256=taken.sha256, version=str(facts.version), checks=tuple(checks)
+    )
+
+
+def _platforms(plan: BuildPlan) -> tuple[str, ...]:
+    return platforms_of(windows=plan.host.capabilities.windows)
 
 
 def _offers(decision: Decision) -> Iterator[Offer]:
@@ -101,17 +109,17 @@ def _offers(decision: Decision) -> Iterator[Offer]:
         yield from decision.others
 
 
-def _take(work: Work, offer: Offer, target: Target, platforms: tuple[str, ...]) -> Path:
+def _take(plan: BuildPlan, run: Run, offer: Offer) -> Path:
     """The wheel in the run, after every check on the very file that is kept."""
     say(f"looking into {offer.file} from {offer.place}")
-    source = obtain_offer(offer, work.cache)
-    waiting, folder = work.run.path / "prebuilt", work.run.path / "wheels"
-    with disk_errors(work.run.path):
+    source = obtain_offer(offer, plan.cache)
+    waiting, folder = run.path / "prebuilt", run.path / "wheels"
+    with disk_errors(run.path):
         waiting.mkdir(exist_ok=True)
         copy = waiting / offer.file
         shutil.copyfile(source, copy)
     try:
-        _, checks = examine(copy, offer, target, platforms)
+        _, checks = examine(copy, offer, plan.target, _platforms(plan))
         _refuse(offer.file, checks)
         with disk_errors(folder):
             folder.mkdir(exist_ok=True)

@@ -3,46 +3,60 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from pathlib import Path
-from typing import IO, Any
+from dataclasses import dataclass
+from typing import IO
 
 from pipelines.console import console, say
 from pipelines.diagnosis import Change, Diagnosis, Settings, diagnose, first_error, heal
-from pipelines.diagnosis.report import render, story, summary
+from pipelines.diagnosis.report import healed, render, result
 from pipelines.errors import BuildError
 from pipelines.hosttext import safe
+from pipelines.record import BuildResult
+from pipelines.run import StageLog
 
 _TAIL = 12
 
-#: Builds once with these settings, as a fresh attempt or not; the result, and where its log begins.
-Once = Callable[[Settings, bool], tuple[dict[str, Any], int]]
+
+@dataclass(frozen=True)
+class Attempt:
+    """A build that has ended, and where in its log it begins."""
+
+    result: BuildResult
+    begin: int
+    """In bytes."""
 
 
-def until_healed(
-    settings: Settings, once: Once, log: Path, detail: dict[str, Any]
-) -> dict[str, Any]:
-    """Build until it is well, or nothing is known that could help; the result.
+#: Builds once with these settings, as a fresh attempt or not.
+Once = Callable[[Settings, bool], Attempt]
 
-    What was changed is said, written into the log and kept in ``detail``. Raises
+
+def until_healed(settings: Settings, once: Once, log: StageLog) -> BuildResult:
+    """Build until it is well, or nothing is known that could help.
+
+    What was changed is said, written into the build's log and kept in the record. Raises
     :class:`BuildError` with the first error, whatever came of the changes after it.
     """
+    path = log.run.path / "build.log"
     tried: list[Change] = []
     while True:
-        result, begin = once(settings, bool(tried))
-        detail["healed"] = story(tried)
-        if not result["exit"] or result.get("timed_out"):
-            return result
-        with log.open("rb") as stream:
-            above = sum(piece.count(b"\n") for piece in _pieces(stream, begin))
+        attempt = once(settings, bool(tried))
+        done = log.keep(
+            attempt.result.model_copy(update={"healed": tuple(healed(c) for c in tried)})
+        )
+        if not done.exit or done.timed_out:
+            return done
+        with path.open("rb") as stream:
+            above = sum(piece.count(b"\n") for piece in _pieces(stream, attempt.begin))
             found = diagnose(stream, above=above)
         change = heal(found, settings, tried) if found else None
         if change is None:
-            raise _failed(result, first_error(tried, found), tried, log, detail)
+            raise _failed(done, first_error(tried, found), log)
         tried.append(change)
         settings = change.settings
-        said = f"--- {story(tried)[-1]} ---"
+        done = log.keep(done.model_copy(update={"healed": tuple(healed(c) for c in tried)}))
+        said = f"--- {done.story[-1]} ---"
         say(said, style="yellow")
-        with log.open("ab") as stream:
+        with path.open("ab") as stream:
             stream.write(f"\n{said}\n".encode())
 
 
@@ -53,22 +67,18 @@ def _pieces(stream: IO[bytes], size: int) -> Iterator[bytes]:
         yield data
 
 
-def _failed(
-    result: dict[str, Any],
-    found: Diagnosis | None,
-    tried: list[Change],
-    log: Path,
-    detail: dict[str, Any],
-) -> BuildError:
-    code = f"the build left with exit code {result['exit']}"
-    advice = f"The whole log is {log}. Finished units are kept: invoke build goes on from them."
+def _failed(done: BuildResult, found: Diagnosis | None, log: StageLog) -> BuildError:
+    path = log.run.path / "build.log"
+    code = f"the build left with exit code {done.exit}"
+    advice = f"The whole log is {path}. Finished units are kept: invoke build goes on from them."
     if found is not None:
-        console.print(render(found, log.name))
-        detail["diagnosis"] = summary(found)
-    if found is None or not found.is_cause:  # the end of the log may say more
-        return BuildError("\n".join((f"{code}:", *detail["tail"][-_TAIL:])), advice=advice)
-    healed = f", after {len(tried)} changes" if tried else ""
+        console.print(render(found, path.name))
+        done = log.keep(done.model_copy(update={"diagnosis": result(found)}))
+    known = done.diagnosis
+    if known is None or not known.is_cause:  # the end of the log may say more
+        return BuildError("\n".join((f"{code}:", *done.tail[-_TAIL:])), advice=advice)
+    changes = f", after {len(done.healed)} changes" if done.healed else ""
     return BuildError(
-        f"{code}{healed}: {safe(summary(found), 600)}",
-        advice=f"{found.signature.cure} {advice}",
+        f"{code}{changes}: {safe(known.summary, 600)}",
+        advice=f"{known.cure} {advice}",
     )

@@ -1,4 +1,4 @@
-"""``invoke lock``: complete the pins, and hand them on to the image and the playbook."""
+"""``invoke lock``: make the lock of what is wanted, complete its pins, hand them on."""
 
 from __future__ import annotations
 
@@ -10,38 +10,57 @@ from rich.table import Table
 from pipelines.console import bars, console, say
 from pipelines.errors import LockError
 from pipelines.hosttext import safe
-from pipelines.toolchain.lock import Cache, load_lock
+from pipelines.paths import CHECKOUT
+from pipelines.toolchain.generate import differences, generate, lock_text, write_lock
+from pipelines.toolchain.intent import INTENT_FILE, load_intent
+from pipelines.toolchain.lock import LOCK_FILE, Cache, ToolchainLock, load_lock
 from pipelines.toolchain.pinning import Pinned, complete
 from pipelines.toolchain.sync import stage, sync
 
+_NO_CHECKOUT = "images/ and ansible/ are in the repository alone, and this is the installed package"
+
 
 def run_complete(only: str | None = None) -> None:
-    """Fetch and hash what is not pinned yet, then :func:`run_sync`.
+    """Make the lock of ``toolchain.yaml``, fetch and hash what is not pinned yet, then sync.
 
     ``only`` is a list of tools, separated by commas. Raises :class:`LockError` for what could not
     be had, after everything else was written down.
     """
     names = None if only is None else [name for part in only.split(",") if (name := part.strip())]
-    if not load_lock().unpinned:
-        say("every tool is pinned", style="green")
-        return
+    lock = load_lock(LOCK_FILE)
+    made = generate(load_intent(INTENT_FILE), lock)
+    if changes := differences(lock, made):
+        say(f"toolchain.lock.yaml: {changes}")
+    if stale := LOCK_FILE.read_text("utf-8") != lock_text(made):
+        write_lock(made, LOCK_FILE)
+    pinned: list[Pinned] = []
     try:
-        with bars() as show:
-            pinned = complete(names=names, progress=show)
-        if pinned:
-            console.print(_table(pinned))
+        if made.unpinned:
+            with bars() as show:
+                pinned = complete(LOCK_FILE, names, show)
+            if pinned:
+                console.print(_table(pinned))
     finally:
-        sync(load_lock())
-    say(f"{len(pinned)} pinned: read the change to toolchain.lock.yaml before it is committed")
+        if CHECKOUT is not None and (stale or made.unpinned):
+            sync(load_lock(LOCK_FILE), CHECKOUT)
+    if made.unpinned:
+        say(f"{len(pinned)} pinned: read the change to toolchain.lock.yaml before it is committed")
+    else:
+        say("every tool is pinned", style="green")
 
 
 def run_sync(*, check: bool) -> None:
-    """Write the pins into image and playbook; or only check that they are there already.
+    """Write the pins into image and playbook; or only check that all is as it should be.
 
-    Raises :class:`LockError` when ``check`` finds a file that differs.
+    Raises :class:`LockError` when ``check`` finds a lock that ``toolchain.yaml`` does not give, or
+    a file of image or playbook that differs; and outside a checkout, where there are none.
     """
-    lock = load_lock()
-    differ = [str(path) for path in sync(lock, check=check)]
+    lock = load_lock(LOCK_FILE)
+    if check:
+        _refuse_stale(lock)
+    if CHECKOUT is None:
+        raise LockError(_NO_CHECKOUT, advice="Type it in a checkout.")
+    differ = [str(path) for path in sync(lock, CHECKOUT, check=check)]
     if check and differ:
         raise LockError(
             f"not what toolchain.lock.yaml says: {', '.join(differ)}",
@@ -55,8 +74,18 @@ def run_sync(*, check: bool) -> None:
 def run_stage(directory: Path) -> None:
     """Put the wheels that image and playbook install into ``directory``."""
     with bars() as show:
-        staged = stage(Cache(load_lock()), directory, show)
+        staged = stage(Cache(load_lock(LOCK_FILE)), directory, show)
     say("\n".join(str(path) for path in staged))
+
+
+def _refuse_stale(lock: ToolchainLock) -> None:
+    made = generate(load_intent(INTENT_FILE), lock)
+    if LOCK_FILE.read_text("utf-8") != lock_text(made):
+        raise LockError(
+            "toolchain.lock.yaml is not what toolchain.yaml gives: "
+            + (differences(lock, made) or "it was edited by hand"),
+            advice="Type: invoke lock",
+        )
 
 
 def _table(pinned: list[Pinned]) -> Table:

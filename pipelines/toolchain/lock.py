@@ -1,9 +1,10 @@
 """The tool-chain lock and the verified download cache.
 
-``toolchain.lock.yaml`` names every file that is ever fetched, with its sha256 and size. A file
-enters the cache only when both are right, by rename, under its own hash; what is in the cache is
-therefore what was pinned, and is not fetched twice. Tools whose pins are not known yet are listed
-as ``unpinned``, and nothing but :mod:`pipelines.toolchain.pinning` may use them.
+``toolchain.lock.yaml``, which ``invoke lock`` makes of ``toolchain.yaml``, names every file that is
+ever fetched, with its sha256 and size. A file enters the cache only when both are right, by rename,
+under its own hash; what is in the cache is therefore what was pinned, and is not fetched twice.
+Tools whose pins are not known yet are listed as ``unpinned``, and nothing but
+:mod:`pipelines.toolchain.pinning` may use them.
 """
 
 from __future__ import annotations
@@ -15,19 +16,20 @@ import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Annotated, Self
+from typing import Annotated, Any, Self
 
 import yaml
 from pydantic import (
     Field,
     StringConstraints,
     ValidationError,
+    field_validator,
     model_validator,
 )
 
 from pipelines.errors import LockError, StorageError
 from pipelines.files import DISK_ERRNOS, sha256_of
-from pipelines.model import Model, explain
+from pipelines.model import Model, PythonVersion, explain
 from pipelines.target import Target
 from pipelines.toolchain import variants
 from pipelines.toolchain.sources import Source, download
@@ -36,6 +38,9 @@ LOCK_FILE = Path(__file__).resolve().with_name("toolchain.lock.yaml")
 
 #: Called with (tool, bytes done, bytes in all; 0 when that is not known).
 FetchProgress = Callable[[str, int, int], None]
+
+#: A release by its first two numbers, such as 12.8.
+Release = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+$")]
 
 #: An id of Visual Studio's component directory.
 ComponentId = Annotated[str, StringConstraints(pattern=r"^Microsoft(\.[A-Za-z0-9_]+)+$")]
@@ -47,6 +52,12 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 class Tool(Model):
     """A pinned file and the places that have it, in the order in which they are tried."""
 
+    name: str = ""
+    """What recipes call it, see :mod:`pipelines.toolchain.variants`; its id unless it is said."""
+    torch: Release | None = None
+    """What it is for, where there is one for each; None: for all."""
+    cuda: Release | None = None
+    python: PythonVersion | None = None
     version: Annotated[str, StringConstraints(min_length=1)]
     sources: Annotated[tuple[Source, ...], Field(min_length=1)]
     components: tuple[ComponentId, ...] = ()
@@ -54,7 +65,7 @@ class Tool(Model):
     toolset: Annotated[str, StringConstraints(pattern=r"^14\.\d\d$")] | None = None
     """The MSVC toolset among them, as ``vcvarsall.bat -vcvars_ver=`` takes it."""
     requires: tuple[Annotated[str, StringConstraints(min_length=1)], ...] = ()
-    """Names, see :mod:`pipelines.toolchain.variants`, of what must be installed with it."""
+    """Names of what must be installed with it."""
 
     @model_validator(mode="after")
     def _one_content(self) -> Self:
@@ -91,7 +102,26 @@ class ToolchainLock(Model):
     version: Annotated[int, Field(ge=1, le=1)]
     unpinned: tuple[str, ...] = ()
     tools: dict[str, Tool]
-    """Every entry as it is in the file; :meth:`tool` gives only pinned ones."""
+    """Every entry as it is in the file, by its id; :meth:`tool` gives only pinned ones."""
+
+    @field_validator("tools", mode="before")
+    @classmethod
+    def _named(cls, tools: Any) -> Any:
+        if not isinstance(tools, dict):
+            return tools
+        return {
+            id_: {"name": id_, **tool} if isinstance(tool, dict) else tool
+            for id_, tool in tools.items()
+        }
+
+    @model_validator(mode="after")
+    def _one_entry_a_cell(self) -> Self:
+        seen: dict[tuple[str | None, ...], str] = {}
+        for id_, tool in self.tools.items():
+            first = seen.setdefault((tool.name, *variants.axes_of(tool)), id_)
+            if first != id_:
+                raise ValueError(f"tools.{first} and {id_} are the same tool for the same cell")
+        return self
 
     @model_validator(mode="after")
     def _unpinned_is_right(self) -> Self:
@@ -120,6 +150,15 @@ class ToolchainLock(Model):
         if wrong:
             raise ValueError("tools." + "; tools.".join(wrong))
         return self
+
+    @property
+    def toolkits(self) -> dict[str, list[str]]:
+        """The ids of NVIDIA's archives, by release of CUDA; what is for a torch as well is not."""
+        found: dict[str, list[str]] = {}
+        for id_, tool in self.tools.items():
+            if tool.cuda and not tool.torch:
+                found.setdefault(tool.cuda, []).append(id_)
+        return found
 
     def entries_for(self, names: Iterable[str], target: Target) -> dict[str, str]:
         """What ``names`` stand for in its cell, with what must come along: name -> entry.
@@ -167,7 +206,7 @@ def load_lock(path: Path = LOCK_FILE) -> ToolchainLock:
     except ValidationError as error:
         raise LockError(
             explain(path, error),
-            advice="Put the pinned value back; 'unpinned' lists the tools that have none yet.",
+            advice="It is generated: restore it from git, then type: invoke lock",
         ) from None
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
         raise LockError(f"{path}: {error}", advice="Restore it from git.") from None

@@ -7,20 +7,24 @@ address in the lock is believed, once, and from then on everybody compares. So r
 
 from __future__ import annotations
 
-import contextlib
 import os
-import shutil
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import yaml
-
-from pipelines.errors import LockError, StorageError
+from pipelines.errors import LockError
 from pipelines.files import sha256_of
-from pipelines.toolchain.lock import LOCK_FILE, Cache, FetchProgress, Tool, load_lock, obtain
+from pipelines.toolchain.generate import pinned, write_lock
+from pipelines.toolchain.lock import (
+    LOCK_FILE,
+    Cache,
+    FetchProgress,
+    Tool,
+    ToolchainLock,
+    load_lock,
+    obtain,
+)
 from pipelines.toolchain.sources import Source
 
 
@@ -61,12 +65,12 @@ def complete(
     failures: list[str] = []
     for name in wanted:
         try:
-            pinned = _found(cache, name, progress)
-            _record(path, pinned)
+            found = _found(cache, name, progress)
+            _record(path, found)
         except LockError as error:
             failures.append(error.message)
         else:
-            done.append(pinned)
+            done.append(found)
     if failures:
         raise LockError(
             f"{len(failures)} of {len(wanted)} tools could not be pinned:\n" + "\n".join(failures),
@@ -87,11 +91,11 @@ def _found(cache: Cache, name: str, progress: FetchProgress | None) -> Pinned:
     found: list[Pinned] = []
 
     def keep(part: Path, source: Source) -> None:
-        pinned = _checked(name, tool, part, source.place)
-        target = cache.place(tool.file, pinned.sha256)
+        checked = _checked(name, tool, part, source.place)
+        target = cache.place(tool.file, checked.sha256)
         target.parent.mkdir(parents=True, exist_ok=True)
         part.replace(target)
-        found.append(pinned)
+        found.append(checked)
 
     # Beside the cache's own files, for a rename does not leave a file system.
     scratch = cache.root / "downloads" / f".{name}.{os.getpid()}-{threading.get_ident()}.part"
@@ -111,80 +115,12 @@ def _checked(name: str, tool: Tool, file: Path, place: str) -> Pinned:
     return Pinned(name, tool.version, sha256, size, place)
 
 
-def _record(path: Path, pinned: Pinned) -> None:
-    """Write ``pinned`` into the lock, which is replaced as a whole or not at all."""
-    real = path.resolve()
-    part = real.with_name(f".{real.name}.{os.getpid()}.part")
-    if pinned.tool not in load_lock(real).unpinned:
-        raise LockError(f"{pinned.tool} was pinned or removed by somebody else meanwhile")
-    try:
-        text = with_pins(real.read_text("utf-8"), pinned)
-        with part.open("w", encoding="utf-8", newline="") as out:
-            out.write(text)
-            out.flush()
-            os.fsync(out.fileno())
-        load_lock(part)
-        shutil.copymode(real, part)
-        part.replace(real)
-    except OSError as error:
-        raise StorageError(
-            f"cannot write {path}: {error.strerror}", advice="Make it writable, then run it again."
-        ) from error
-    finally:
-        with contextlib.suppress(OSError):
-            part.unlink(missing_ok=True)
-
-
-def with_pins(text: str, pinned: Pinned) -> str:
-    """The lock's text with sha256 and size filled in and the tool no longer ``unpinned``.
-
-    Only those lines change: libraries that keep comments move those below a block in front of the
-    key that is appended to it, and lose those below the last item of a list when that is removed.
-    What comes out is read again and compared. Raises :class:`LockError` for a lock that is not
-    written as ours is: one key and one item a line.
-    """
-    lines = text.splitlines(keepends=True)
-    root: Any = yaml.compose(text, Loader=yaml.SafeLoader)
-    edits: dict[int, list[str]] = {}  # line -> what takes its place
-    for source in _at(root, "tools", pinned.tool, "sources").value:
-        indent = " " * source.start_mark.column
-        last = max(value.end_mark.line for _, value in source.value)
-        present = {key.value for key, _ in source.value}
-        known = {"sha256": pinned.sha256, "size": pinned.size}
-        added = [f"{indent}{k}: {v}\n" for k, v in known.items() if k not in present]
-        edits[last] = [lines[last].rstrip("\n") + "\n", *added]
-    items = _at(root, "unpinned").value
-    edits |= {item.start_mark.line: [] for item in items if item.value == pinned.tool}
-    if len(items) == 1:
-        line = next(key.start_mark.line for key, _ in root.value if key.value == "unpinned")
-        edits[line] = [lines[line].replace("unpinned:", "unpinned: []", 1)]
-    made = "".join(new for number, old in enumerate(lines) for new in edits.get(number, [old]))
-    if _data(made) != _expected(text, pinned):
-        raise LockError(
-            f"{pinned.tool} is written in a way that cannot be completed",
-            advice=f"Write one key and one item a line, or fill in: sha256: {pinned.sha256}, "
-            f"size: {pinned.size}",
-        )
-    return made
-
-
-def _at(node: Any, *keys: str) -> Any:
-    """The node below ``keys``; the text was validated, so they are there."""
-    for key in keys:
-        node = next(value for name, value in node.value if name.value == key)
-    return node
-
-
-def _data(text: str) -> Any:
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError:
-        return None
-
-
-def _expected(text: str, pinned: Pinned) -> Any:
-    data = yaml.safe_load(text)
-    data["unpinned"].remove(pinned.tool)
-    for source in data["tools"][pinned.tool]["sources"]:
-        source |= {"sha256": pinned.sha256, "size": pinned.size}
-    return data
+def _record(path: Path, found: Pinned) -> None:
+    """Write what was found into the lock, which is replaced as a whole or not at all."""
+    lock = load_lock(path)
+    if found.tool not in lock.unpinned:
+        raise LockError(f"{found.tool} was pinned or removed by somebody else meanwhile")
+    tool = pinned(lock.tools[found.tool], sha256=found.sha256, size=found.size)
+    unpinned = tuple(name for name in lock.unpinned if name != found.tool)
+    tools = lock.tools | {found.tool: tool}
+    write_lock(ToolchainLock(version=lock.version, unpinned=unpinned, tools=tools), path)

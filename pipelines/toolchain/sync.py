@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import json
 import os
-import re
 import shutil
 from pathlib import Path
 from typing import Any
@@ -19,7 +18,6 @@ import yaml
 from pipelines.errors import LockError
 from pipelines.toolchain.lock import Cache, FetchProgress, Tool, ToolchainLock, verify
 
-ROOT = Path(__file__).resolve().parents[2]
 DOCKERFILE = Path("images/windows-buildtools.Dockerfile")
 VARIABLES = Path("ansible/group_vars/all/toolchain.yml")
 
@@ -32,16 +30,14 @@ _PINS = "# >>> generated from toolchain.lock.yaml by `invoke lock --sync`: do no
 # A stage sees only the arguments that it declares, so the names stand in those that use them.
 _NAMES = "# >>> generated: the names of CUDA's pins\n"
 _END = "# <<< generated\n"
-_CUDA = re.compile(r"cuda-(\d+\.\d+)-(\w+)")
-_PYTHON = re.compile(r"python-(\d+\.\d+)")
 _HEADER = """\
 # Generated from toolchain.lock.yaml by `invoke lock --sync`: do not edit.
 # yamllint disable rule:line-length
 """
 
 
-def render(lock: ToolchainLock, root: Path = ROOT) -> dict[Path, str]:
-    """The generated files: path below ``root`` to whole text.
+def render(lock: ToolchainLock, root: Path) -> dict[Path, str]:
+    """The generated files: path below ``root``, a checkout, to whole text.
 
     The hand-written rest of the Dockerfile is read from ``root``. Raises :class:`LockError` when
     the lock lacks a tool or the Dockerfile its generated block.
@@ -50,7 +46,7 @@ def render(lock: ToolchainLock, root: Path = ROOT) -> dict[Path, str]:
     return {DOCKERFILE: _dockerfile(pins, root / DOCKERFILE), VARIABLES: _variables(pins)}
 
 
-def sync(lock: ToolchainLock, root: Path = ROOT, check: bool = False) -> list[Path]:
+def sync(lock: ToolchainLock, root: Path, *, check: bool = False) -> list[Path]:
     """Bring the generated files up to date; the ones that differed, written unless ``check``."""
     differ = []
     for path, text in render(lock, root).items():
@@ -96,11 +92,11 @@ def _same(path: Path, tool: Tool) -> bool:
 def _pins(lock: ToolchainLock) -> dict[str, Any]:
     """What both files hold, in the order in which they hold it."""
     tools = lock.tools
-    cuda: dict[str, list[dict[str, Any]]] = {}
-    for name in sorted(tools):
-        if found := _CUDA.fullmatch(name):
-            cuda.setdefault(found[1], []).append(_pin(name, tools[name]))
-    pythons = {m[1]: _pin(n, tools[n]) for n in tools if (m := _PYTHON.fullmatch(n))}
+    cuda = {
+        minor: [_pin(name, tools[name]) for name in sorted(names)]
+        for minor, names in lock.toolkits.items()
+    }
+    pythons = {t.python: _pin(n, t) for n, t in tools.items() if t.name == "python" and t.python}
     if not cuda or not pythons:
         raise LockError(
             "toolchain.lock.yaml has no cuda-<minor>-<component> or no python-<minor>",
@@ -116,7 +112,7 @@ def _pins(lock: ToolchainLock) -> dict[str, Any]:
     if not build_tools.components or not build_tools.toolset:
         raise LockError(
             f"{_BUILD_TOOLS} has no components or no toolset in toolchain.lock.yaml",
-            advice="Put them back: the installer is asked for nothing else.",
+            advice="Put them back in toolchain.yaml: the installer is asked for nothing else.",
         )
     return {
         "vc_redist": _pin(_RUNTIME, tools[_RUNTIME]),
@@ -143,7 +139,7 @@ def _pin(name: str, tool: Tool, *, staged: bool = False) -> dict[str, Any]:
     if not sources:
         raise LockError(
             f"{name} has no url in toolchain.lock.yaml",
-            advice="Image and playbook fetch it themselves: add its address.",
+            advice="Image and playbook fetch it themselves: add its address to toolchain.yaml.",
         )
     return {
         "name": name,
@@ -205,7 +201,7 @@ def _quotable(value: str) -> str:
     if "'" in value or "`" in value.replace(" `\n", ""):
         raise LockError(
             "a version, file or address in toolchain.lock.yaml has a quote or backtick",
-            advice="Neither can stand in a Dockerfile's ARG: correct it.",
+            advice="Neither can stand in a Dockerfile's ARG: correct it in toolchain.yaml.",
         )
     return value
 

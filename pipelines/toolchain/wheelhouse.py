@@ -2,18 +2,25 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from importlib import metadata
 from pathlib import Path
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
 from pipelines.console import say
-from pipelines.errors import LockError
+from pipelines.errors import LockError, SetupError
 from pipelines.files import disk_errors, sha256_of
-from pipelines.paths import PACKAGE
+from pipelines.paths import CHECKOUT
 from pipelines.toolchain.lock import Cache, FetchProgress
 
+#: What pip knows the pipeline as, where it is installed.
+DISTRIBUTION = "windows-cuda-wheels"
 _REQUIREMENTS = ("requirements-uv.lock", "requirements.lock")
 _SECONDS = 1800
 
@@ -43,25 +50,70 @@ def put(source: Path, sha256: str, folder: Path) -> bool:
 def gather_controller(folder: Path, python: str | None = None) -> int:
     """Fetch what the pipeline itself needs, for this machine's Python or for ``python`` (3.12).
 
-    Its lock's hashes are checked. Raises :class:`LockError` with what pip said last.
+    In a checkout that is its lock, whose hashes are checked. Where the package was installed there
+    is none: then it is what is installed here, in these very versions, without the package itself.
+    Raises :class:`LockError` with what pip said last, and :class:`SetupError` without pip.
     """
-    before = set(folder.glob("*.whl"))
-    for name in _REQUIREMENTS:
-        command = [sys.executable, "-m", "pip", "download", "--quiet", "--require-hashes"]
-        command += ["--no-deps", "--disable-pip-version-check", "--only-binary", ":all:"]
-        if python is not None:
-            command += ["--python-version", python]
-            for platform in ("manylinux_2_28", "manylinux_2_17", "manylinux2014", "manylinux1"):
-                command += ["--platform", f"{platform}_x86_64"]
-        command += ["--dest", str(folder), "--requirement", str(PACKAGE.parent / name)]
-        done = subprocess.run(
-            command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
+    if importlib.util.find_spec("pip") is None:
+        raise SetupError(
+            f"{sys.executable} has no pip, which fetches the wheels of the pipeline itself",
+            advice=f"Type: {sys.executable} -m ensurepip",
         )
-        if done.returncode:
-            last = " | ".join(done.stderr.strip().splitlines()[-3:])[:600] or "no message"
-            raise LockError(
-                f"pip could not fetch {name}: {last}", advice="Check the network and the index."
-            )
+    before = set(folder.glob("*.whl"))
+    if CHECKOUT is None:
+        _download("the installed versions", [*installed_requirements()], folder, python)
+    else:
+        for name in _REQUIREMENTS:
+            locked = ["--require-hashes", "--requirement", str(CHECKOUT / name)]
+            _download(name, locked, folder, python)
     fresh = len(set(folder.glob("*.whl")) - before)
     say(f"{fresh} wheels of the pipeline itself")
     return fresh
+
+
+def _download(what: str, wanted: list[str], folder: Path, python: str | None) -> None:
+    command = [sys.executable, "-m", "pip", "download", "--quiet"]
+    command += ["--no-deps", "--disable-pip-version-check", "--only-binary", ":all:"]
+    if python is not None:
+        command += ["--python-version", python]
+        for platform in ("manylinux_2_28", "manylinux_2_17", "manylinux2014", "manylinux1"):
+            command += ["--platform", f"{platform}_x86_64"]
+    command += ["--dest", str(folder), *wanted]
+    done = subprocess.run(
+        command, capture_output=True, text=True, errors="replace", timeout=_SECONDS, check=False
+    )
+    if done.returncode:
+        last = " | ".join(done.stderr.strip().splitlines()[-3:])[:600] or "no message"
+        raise LockError(
+            f"pip could not fetch {what}: {last}", advice="Check the network and the index."
+        )
+
+
+def installed_requirements(distribution: str = DISTRIBUTION) -> Iterator[str]:
+    """``name==version`` of all that ``distribution`` needs in this environment, each once.
+
+    Raises :class:`LockError` for what is not installed.
+    """
+    told = {distribution}
+    waiting = [(distribution, "")]  # a name, and one of its extras
+    for name, extra in waiting:
+        for text in _installed(name).requires or ():
+            wanted = Requirement(text)
+            if wanted.marker and not wanted.marker.evaluate({"extra": extra}):
+                continue
+            key = canonicalize_name(wanted.name)
+            waiting += [
+                one for one in ((key, e) for e in ("", *wanted.extras)) if one not in waiting
+            ]
+            if key not in told:
+                told.add(key)
+                yield f"{key}=={_installed(key).version}"
+
+
+def _installed(name: str) -> metadata.Distribution:
+    try:
+        return metadata.distribution(name)
+    except metadata.PackageNotFoundError:
+        raise LockError(
+            f"{name} is not installed here, and the pipeline needs it", advice="Install it anew."
+        ) from None

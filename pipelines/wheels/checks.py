@@ -112,10 +112,9 @@ def gate_library(name: str, data: bytes, archs: ArchList) -> list[CheckResult]:
 
 
 def _device(
-    binaries: tuple[Binary, ...],
-    archs: ArchList,
-    expects: Expects | None = None,
+    binaries: tuple[Binary, ...], archs: ArchList, expects: Expects | None = None
 ) -> Iterator[CheckResult]:
+    """Whether device code is there, whole, and for each architecture that was asked for."""
     carriers = _carriers(binaries)
     containers = [unit for binary in carriers for unit in binary.inventory.containers]
     total = len(containers)
@@ -129,44 +128,50 @@ def _device(
     damaged = [f"{b.name} at {c.offset:#x}" for b in carriers for c in _damaged(b)]
     damaged += [f"{b.name} read in part" for b in binaries if not b.inventory.complete]
     yield check("device code whole", not damaged, _list(damaged) or "whole", "whole")
-
     sass = Counter(arch for unit in containers for arch in unit.sass)
+    yield _sass(carriers, archs, sass, expects)
+    yield _ptx(containers, archs)
+    extra = set(sass) - set(archs.sass)
+    detail = f"SASS nobody asked for: {compact(extra)}; it only costs size" if extra else ""
+    yield check("nothing unasked for", True, compact(extra), "none, or more", detail)
+
+
+def _sass(
+    carriers: list[Binary], archs: ArchList, sass: Counter[str], expects: Expects | None
+) -> CheckResult:
+    """Each architecture is due in every container of the binaries that can have it."""
     due = {
         arch: [b for b in carriers if expects is None or arch in expects(b.name)]
         for arch in archs.sass
     }
-    whole = {a: sum(len(b.inventory.containers) for b in found) for a, found in due.items()}
-    have = {
-        a: sum(a in unit.sass for b in found for unit in b.inventory.containers)
-        for a, found in due.items()
+    units = {
+        arch: [unit.sass for binary in found for unit in binary.inventory.containers]
+        for arch, found in due.items()
     }
-    short = [arch for arch in archs.sass if not whole[arch] or have[arch] < whole[arch]]
-    yield check(
+    have = {arch: sum(arch in unit for unit in found) for arch, found in units.items()}
+    short = [arch for arch in archs.sass if not units[arch] or have[arch] < len(units[arch])]
+    return check(
         "SASS",
         not short,
-        ", ".join(f"{arch} in {have[arch]}/{whole[arch]}" for arch in short) or compact(sass),
+        ", ".join(f"{a} in {have[a]}/{len(units[a])}" for a in short) or compact(sass),
         f"{compact(archs.sass)} in every container",
-        _where(due, short) if total else "see 'device code'",
+        _where(due, short) if carriers else "see 'device code'",
         values=sorted(sass, key=arch_key),
     )
-    # In the whole wheel, not each container: a device-link container never holds PTX.
+
+
+def _ptx(containers: list[Container], archs: ArchList) -> CheckResult:
+    """In the whole wheel, not each container: a device-link container never holds PTX."""
     ptx = Counter(arch for unit in containers for arch in unit.ptx)
     absent = [arch for arch in archs.ptx if not ptx[arch]]
-    yield check(
+    return check(
         "PTX",
         not absent,
-        ", ".join(f"{arch} in {ptx[arch]}/{total}" for arch in sorted(ptx, key=arch_key)) or "none",
+        ", ".join(f"{a} in {ptx[a]}/{len(containers)}" for a in sorted(ptx, key=arch_key))
+        or "none",
         compact(archs.ptx),
         f"without PTX of {compact(absent)} newer GPUs cannot run this wheel" if absent else "",
         values=sorted(ptx, key=arch_key),
-    )
-    extra = set(sass) - set(archs.sass)
-    yield check(
-        "nothing unasked for",
-        True,
-        compact(extra),
-        "none, or more",
-        f"SASS nobody asked for: {compact(extra)}; it only costs size" if extra else "",
     )
 
 

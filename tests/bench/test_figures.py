@@ -22,7 +22,8 @@ from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.paths import PACKAGE
 from pipelines.remote import rpc
-from pipelines.remote.jobs import follow, launch
+from pipelines.remote.jobs import follow, launch, store
+from pipelines.session.transports.winrs import connect
 from pipelines.toolchain.lock import Cache, load_lock
 
 pytestmark = pytest.mark.bench
@@ -84,7 +85,7 @@ def test_channel_against_a_process_per_command(tmp_path: Path) -> None:
         for _ in range(calls):
             session.call(rpc.ping)
         ours = (time.monotonic() - began) / calls
-        connection = sandbox.endpoint(sandbox.state() or {}).protocol()
+        connection = connect(sandbox.endpoint(sandbox.start(tied=True)))
         began = time.monotonic()
         for _ in range(5):
             shell = connection.open_shell(codepage=65001)
@@ -106,7 +107,7 @@ def test_finding_a_job_again(tmp_path: Path) -> None:
     sandbox = Sandbox("s", home, Opening("3.11", Cache(load_lock()), Silent()))
     sandbox.start(tied=True)
     code = "import time\nfor n in range(600):\n    print(n, flush=True)\n    time.sleep(0.1)"
-    spec = {
+    spec: store.Spec = {
         "title": "bench",
         "function": "process.stream",
         "arguments": {"command": [sandbox.executable, "-u", "-c", code]},

@@ -19,6 +19,7 @@ from pipelines.hosts.base import Opening, Silent
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.remote import provision
+from pipelines.session.transports.winrs import connect
 from pipelines.toolchain.lock import Cache, load_lock
 
 pytestmark = pytest.mark.bench
@@ -73,7 +74,7 @@ def test_nothing_to_do(sandbox: Sandbox) -> None:
         memory = host_memory(sandbox)
     assert all(check["ok"] for check in checks)
 
-    connection = sandbox.endpoint(sandbox.state() or {}).protocol()
+    connection = connect(sandbox.endpoint(sandbox.start(tied=True)))
     began = time.monotonic()
     for _ in SPECS:
         shell = connection.open_shell(codepage=65001)

@@ -25,7 +25,8 @@ from pipelines.remote import rpc
 from pipelines.session import link_pool
 from pipelines.session.channel import ChannelSession, bootstrap_command, open_session
 from pipelines.session.transfers import lanes
-from pipelines.session.transports.winrs import SEND_LIMIT, Endpoint, WinRSStream
+from pipelines.session.transports.endpoint import Endpoint
+from pipelines.session.transports.winrs import SEND_LIMIT, WinRSStream, connect
 
 pytestmark = pytest.mark.bench
 
@@ -56,7 +57,8 @@ CONTROLLER = """
 import re, sys
 from pathlib import Path
 from pipelines.session.channel import bootstrap_command, open_session
-from pipelines.session.transports.winrs import Endpoint, WinRSStream
+from pipelines.session.transports.endpoint import Endpoint
+from pipelines.session.transports.winrs import WinRSStream
 class Secret:
     def get_secret_value(self): return "Passw0rd!"
 def peak(): # not getrusage, which counts what was there before exec
@@ -169,7 +171,7 @@ def ours(place: Place, url: str = "") -> tuple[float, float]:
 
 def raw(place: Place, url: str = "") -> tuple[float, float]:
     """pywinrm's own Send and Receive in a loop, into and out of ``cat``: no checks, no rename."""
-    protocol: Any = place.endpoint(url).protocol()
+    protocol: Any = connect(place.endpoint(url))
     shell = protocol.open_shell(codepage=65001)
 
     def send() -> None:
@@ -258,7 +260,7 @@ def test_against_a_process_per_piece(place: Place) -> None:
 
     The process is this machine's Python, which starts much faster than a PowerShell.
     """
-    protocol: Any = place.endpoint().protocol()
+    protocol: Any = connect(place.endpoint())
     pieces = 6
 
     def by_input() -> None:

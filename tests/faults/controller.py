@@ -8,33 +8,47 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 from pipelines.errors import PipelineError
+from pipelines.evidence import Evidence
 from pipelines.files import write_atomic
+from pipelines.hosts.base import Capabilities, Host
+from pipelines.hosts.live import LiveSession
+from pipelines.record import RunFacts
+from pipelines.remote import process
 from pipelines.run import Run
 from pipelines.session.base import Session
 from pipelines.session.channel import bootstrap_command, open_session
-from pipelines.session.transports.winrs import Endpoint, WinRSStream
+from pipelines.session.transports.endpoint import Endpoint
+from pipelines.session.transports.winrs import WinRSStream
 from pipelines.stages import detached
-from pipelines.stages.detached import Job
-from pipelines.stages.work import Work
+from pipelines.stages.detached import Job, JobSpec
+from pipelines.target import Target
 
 detached._PAUSES = (0.05, 0.2, 0.5, 1.0, 1.0)
 
 
-@dataclass
-class Named:
-    name: str
+class Bench(Host):
+    """A host that is only a session and a name."""
 
+    name = "simulated"
+    executable = sys.executable
+    evidence = Evidence.SIMULATED
+    capabilities = Capabilities(windows=False, msvc=False, gpu=False, publishable=False)
 
-@dataclass
-class Bench:
-    session: Session
-    run: Run
-    host: Named
+    def __init__(self, session: Session) -> None:
+        self.session = session
+
+    def connect(self) -> Session:
+        return self.session
+
+    def restart(self, session: Session) -> Session:
+        raise AssertionError("nothing here restarts")
+
+    def close(self) -> None:
+        """The session is closed by whoever opened it."""
 
 
 class Password:
@@ -55,30 +69,32 @@ def main(order: dict[str, Any]) -> None:
     def stream() -> WinRSStream:
         return WinRSStream(endpoint, bootstrap_command(sys.executable))
 
-    facts = {"build": order["build"]}
-    run = Run.take_up(Path(order["out"]), facts) or Run.create(Path(order["out"]), "c", facts)
+    facts = RunFacts(target=Target(recipe="c", version=str(order["build"])))
+    run = Run.take_up(Path(order["out"]), facts) or Run.create(Path(order["out"]), facts)
     session = open_session(
         stream(), name="simulated", reconnect=stream, pauses=(0.05, 0.2, 0.5, 1.0, 1.0)
     )
     there = Path(order["there"])
-    with session, run.stage("build") as detail:
+    with session, run.stage("build"):
         session.put(Path(order["source"]), str(there / "source"))
         command = [sys.executable, order["program"], str(there)]
-        spec = {"title": "c", "function": "process.stream", "arguments": {"command": command}}
-        bench = cast(Work, Bench(session, run, Named("simulated")))
         job = Job(
-            bench, str(there), spec, run.path / "build.log", keep=lambda left: left.get("exit") == 0
+            LiveSession(Bench(session)),
+            run,
+            JobSpec(str(there), "c", process.stream, {"command": command}),
+            run.path / "build.log",
+            keep=lambda left: left.get("exit") == 0,
         )
+        result: dict[str, Any] = {}
         with job.log.open("ab") as log:
             for item in job.follow():
                 if isinstance(item, dict):
-                    detail["result"] = item
+                    result = item
                 else:
                     log.write(item)
                     log.flush()
         session.get(str(there / "wheel"), Path(order["home"]) / "wheel")
-        detail["lost"] = job.lost
-    write_atomic(Path(order["home"]) / "done", json.dumps(detail["result"]).encode())
+    write_atomic(Path(order["home"]) / "done", json.dumps(result).encode())
 
 
 if __name__ == "__main__":

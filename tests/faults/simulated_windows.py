@@ -21,7 +21,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from pipelines.hosts.sandbox.wsman import WsmanServer, write_credentials
-from pipelines.session.transports.winrs import Endpoint
+from pipelines.session.transports.endpoint import Endpoint
 from pipelines.toolchain.lock import Cache, ToolchainLock
 
 PASSWORD = "Passw0rd!"

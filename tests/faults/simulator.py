@@ -34,7 +34,8 @@ from pipelines.hosts.sandbox.wsman import (
 )
 from pipelines.session.base import Session
 from pipelines.session.channel import bootstrap_command, open_session
-from pipelines.session.transports.winrs import Endpoint, WinRSStream
+from pipelines.session.transports.endpoint import Endpoint
+from pipelines.session.transports.winrs import WinRSStream
 
 USER, PASSWORD = "builder", "Passw0rd!"
 _MARK = "SIMULATED_HOST"

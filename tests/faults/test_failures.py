@@ -7,54 +7,61 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from simulator import Clock, SimulatedHost, flip, hang_up, refuse, reset, slow
 
 from pipelines.errors import AuthError, BuildError, HostError, TransferError
+from pipelines.evidence import Evidence
+from pipelines.hosts.base import Capabilities, Host
+from pipelines.hosts.live import LiveSession
 from pipelines.hosts.sandbox.wsman import Limits, faults
-from pipelines.remote import rpc
+from pipelines.record import RunFacts
+from pipelines.remote import process, rpc
 from pipelines.run import Run
 from pipelines.session.base import Session
 from pipelines.stages import detached
-from pipelines.stages.detached import Job
-from pipelines.stages.work import Work
+from pipelines.stages.detached import Job, JobSpec
 
 pytestmark = pytest.mark.faults
 
 NewHost = Callable[..., SimulatedHost]
 
 
-@dataclass
-class Named:
-    name: str = "simulated"
+class Bench(Host):
+    """The simulated host as a job sees it, with a run for its record."""
 
+    name = "simulated"
+    executable = sys.executable
+    evidence = Evidence.SIMULATED
+    capabilities = Capabilities(windows=False, msvc=False, gpu=False, publishable=False)
 
-@dataclass
-class Bench:
-    """What a job needs of a work: a session that comes back, a run, a host's name."""
-
-    sim: SimulatedHost
-    run: Run
-    host: Named
-    _session: Session | None = None
+    def __init__(self, sim: SimulatedHost, run: Run) -> None:
+        self.sim = sim
+        self.run = run
+        self.live = LiveSession(self)
 
     @property
     def session(self) -> Session:
-        if self._session is None:
-            self._session = self.sim.session()
-        return self._session
+        return self.live.connect()
+
+    def connect(self) -> Session:
+        return self.sim.session()
+
+    def restart(self, session: Session) -> Session:
+        raise AssertionError("nothing here restarts")
+
+    def close(self) -> None:
+        """Nothing was started."""
 
 
 @pytest.fixture
 def bench(host: SimulatedHost, tmp_path: Path) -> Iterator[Bench]:
-    made = Bench(host, Run.create(tmp_path / "out", "job", {}), Named())
+    made = Bench(host, Run.create(tmp_path / "out", RunFacts()))
     yield made
-    if made._session is not None:
-        made._session.close()
+    made.live.close()
 
 
 @pytest.fixture(autouse=True)
@@ -80,9 +87,8 @@ print("end", flush=True)
 def counting(bench: Bench, units: int = 10, seconds: float = 0.1) -> Job:
     place = bench.sim.place
     command = [sys.executable, "-c", COUNTING, str(units), str(place), str(seconds)]
-    spec = {"title": "t", "function": "process.stream", "arguments": {"command": command}}
-    log = bench.run.path / "build.log"
-    return Job(cast(Work, bench), str(place / "job"), spec, log)
+    spec = JobSpec(str(place / "job"), "t", process.stream, {"command": command})
+    return Job(bench.live, bench.run, spec, bench.run.path / "build.log")
 
 
 def finish(job: Job, when: Callable[[bytes], None] = lambda _: None) -> tuple[list[str], Any]:
@@ -308,7 +314,7 @@ def test_a_password_rotated_in_mid_run(bench: Bench) -> None:
         finish(job, at(b"unit 3", rotate))
     assert "finds it again" in caught.value.advice
     host.secret.value = "An0ther!"
-    bench._session = None
+    bench.live = LiveSession(bench)
     lines, result = finish(counting(bench))
     assert (lines, result["exit"]) == (WHOLE, 0)
 

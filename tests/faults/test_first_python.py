@@ -25,7 +25,7 @@ from pipelines.hosts.winrm.firstpython import install_python
 from pipelines.hosts.winrm.host import WindowsHost
 from pipelines.hosts.winrm.payload import payload
 from pipelines.remote import rpc
-from pipelines.session.transports.winrs import Endpoint
+from pipelines.session.transports.endpoint import Endpoint
 from pipelines.toolchain.lock import Cache
 
 pytestmark = pytest.mark.faults

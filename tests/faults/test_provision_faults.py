@@ -20,7 +20,8 @@ from pipelines.provisioning.resources import Layout, Wanted
 from pipelines.recipe.load import load_recipe
 from pipelines.session.base import Session
 from pipelines.session.channel import bootstrap_command, open_session
-from pipelines.session.transports.winrs import Endpoint, WinRSStream
+from pipelines.session.transports.endpoint import Endpoint
+from pipelines.session.transports.winrs import WinRSStream
 from pipelines.stages import provision as stage
 from pipelines.stages.provision import provision
 from pipelines.stages.work import Order, Work

@@ -24,7 +24,8 @@ from pipelines.hosts.sandbox.wsman import (
 from pipelines.remote import rpc
 from pipelines.session import link_pool
 from pipelines.session.channel import ChannelSession, bootstrap_command, open_session
-from pipelines.session.transports.winrs import Endpoint, WinRSStream
+from pipelines.session.transports.endpoint import Endpoint
+from pipelines.session.transports.winrs import WinRSStream
 
 pytestmark = pytest.mark.faults
 

@@ -52,7 +52,7 @@ def run(
         tempfile.TemporaryDirectory(prefix="smoke-") as folder,
         (out / "smoke.log").open("wb") as log,
     ):
-        spec = {
+        spec: tester.Spec = {
             "directory": str(Path(folder) / "t"),
             "installer": "",
             "python": python,
@@ -67,7 +67,7 @@ def run(
         }
         for item in tester.run_suite(spec):
             if isinstance(item, dict):
-                result = item
+                result = dict(item)
             else:
                 log.write(item)
         if result["junit"]:

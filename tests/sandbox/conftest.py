@@ -7,12 +7,13 @@ from pathlib import Path
 
 import pytest
 
+from pipelines.buildplan import Request, resolve
 from pipelines.config import Config
 from pipelines.hosts.base import Opening, Silent
+from pipelines.hosts.live import LiveSession
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import Sandbox
-from pipelines.pipeline import open_work, take_order
-from pipelines.stages.work import Work
+from pipelines.stages.line import Line
 from pipelines.toolchain.lock import Cache, load_lock
 
 
@@ -32,8 +33,8 @@ def make_sandbox(home: Path, **config: object) -> Sandbox:
 
 
 @pytest.fixture(scope="session")
-def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Work]:
-    """An order for the sandbox, provisioned once for all tests."""
+def line(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
+    """A plan for the sandbox on its way, provisioned once for all tests."""
     base = tmp_path_factory.mktemp("pipeline")
     settings = Config.model_validate(
         {
@@ -41,8 +42,9 @@ def work(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Work]:
             "out": str(base / "out"),
         }
     )
-    work = open_work(take_order(settings, archs="80+PTX"), settings)
-    yield work
-    work.close()
-    assert isinstance(work.host, Sandbox)
-    work.host.teardown()
+    plan = resolve(settings, Request(axes={"archs": "80+PTX"}))
+    line = Line(plan, LiveSession(plan.host))
+    yield line
+    line.close()
+    assert plan.host.lifecycle is not None
+    plan.host.lifecycle.teardown()

@@ -14,7 +14,7 @@ from pipelines.doctor import report, run
 from pipelines.doctor.inspect import inspect_host, measure_skew
 from pipelines.remote import facts
 from pipelines.remote.inspection import machine, services, tools
-from pipelines.stages.work import Work
+from pipelines.stages.line import Line
 
 pytestmark = pytest.mark.sandbox
 
@@ -56,8 +56,8 @@ def assert_shape(found: Any, shape: Any, where: str = "") -> None:
         assert_shape(found.get(key), below, f"{where}/{key}")
 
 
-def test_the_machine(work: Work) -> None:
-    found = work.session.call(machine.machine, paths=["C:\\b", "C:\\t"])
+def test_the_machine(line: Line) -> None:
+    found = line.session.call(machine.machine, paths=["C:\\b", "C:\\t"])
     assert_shape(found, MACHINE)
     assert found["problems"] == {}
     assert found["disks"]["problems"] == {}
@@ -65,32 +65,32 @@ def test_the_machine(work: Work) -> None:
     assert found["commit"]["limit"] > found["commit"]["used"] > 1 << 20
     assert found["disks"]["C:\\"]["total"] > found["disks"]["C:\\"]["free"] > 1 << 20
     assert found["up_since"] <= time.time()
-    assert found["cpu"]["cores"] == work.facts["cpus"]
+    assert found["cpu"]["cores"] == line.session.facts["cpus"]
 
 
-def test_the_facts(work: Work) -> None:
-    assert_shape(work.facts, FACTS)
-    assert work.facts["problems"] == {}
-    assert (work.facts["platform"], work.facts["python_bits"]) == ("win32", 64)
-    assert work.facts["machine"] == "AMD64"
+def test_the_facts(line: Line) -> None:
+    assert_shape(line.session.facts, FACTS)
+    assert line.session.facts["problems"] == {}
+    assert (line.session.facts["platform"], line.session.facts["python_bits"]) == ("win32", 64)
+    assert line.session.facts["machine"] == "AMD64"
 
 
-def test_tools_are_asked_for_their_version(work: Work) -> None:
+def test_tools_are_asked_for_their_version(line: Line) -> None:
     """python.exe is a tool that is there for certain."""
-    beside = work.host.executable.rpartition("\\")[0]
-    found = work.session.call(
+    beside = line.plan.host.executable.rpartition("\\")[0]
+    found = line.session.call(
         tools.tools, cuda=r"C:\no", programs={"python": [beside], "no-tool": []}
     )
-    assert found["python"]["version"] == work.facts["python"]
-    assert found["python"]["path"].lower() == work.host.executable.lower()
+    assert found["python"]["version"] == line.session.facts["python"]
+    assert found["python"]["path"].lower() == line.plan.host.executable.lower()
     assert found["no-tool"] is None
     assert found["gpus"] is None
     assert found["visual_studio"] == []
     assert found["problems"] == {}
 
 
-def test_services_that_wine_lacks(work: Work) -> None:
-    found = work.session.call(services.services)
+def test_services_that_wine_lacks(line: Line) -> None:
+    found = line.session.call(services.services)
     assert {"winrm_plugin", "winrm_shell", "defender", "exclusions"} <= found.keys()
     assert found["defender"] is None
     assert isinstance(found["exclusions"], list)
@@ -98,20 +98,20 @@ def test_services_that_wine_lacks(work: Work) -> None:
     assert found["problems"]["winrm_shell"]  # Wine has no winrm.cmd
 
 
-def test_clocks_of_one_machine_agree(work: Work) -> None:
-    assert abs(measure_skew(work.session)) < 1
+def test_clocks_of_one_machine_agree(line: Line) -> None:
+    assert abs(measure_skew(line.session)) < 1
 
 
-def test_the_host_part_by_part(work: Work) -> None:
-    found = inspect_host(work)
+def test_the_host_part_by_part(line: Line) -> None:
+    found = inspect_host(line)
     assert found["problems"] == {}
     assert set(found) == {"skew", "facts", "machine", "tools", "problems"}
 
 
-def test_nothing_is_wrong_with_a_sandbox(work: Work, capsys: pytest.CaptureFixture[str]) -> None:
-    work.session.call(facts.facts)  # what a start tells is told by now
+def test_nothing_is_wrong_with_a_sandbox(line: Line, capsys: pytest.CaptureFixture[str]) -> None:
+    line.session.call(facts.facts)  # what a start tells is told by now
     capsys.readouterr()
-    outcome = run.run_doctor(work, as_json=True)
+    outcome = run.run_doctor(line, as_json=True)
     out, _ = capsys.readouterr()
     told = json.loads(out, parse_constant=pytest.fail)
     assert (told["schema"], told["host"]) == (1, "sandbox")

@@ -29,19 +29,20 @@ TREE = (
 )
 
 
-def spec(sandbox: Sandbox, code: str) -> dict[str, Any]:
+def spec(sandbox: Sandbox, code: str) -> store.Spec:
     command = [sandbox.executable, "-u", "-c", code]
     return {"title": "t", "function": "process.stream", "arguments": {"command": command}}
 
 
-def start(session: Session, given: dict[str, Any]) -> dict[str, Any]:
-    return dict(session.call(launch.start, directory=JOB, spec=given))
+def start(session: Session, given: store.Spec) -> store.State:
+    return session.call(launch.start, directory=JOB, spec=given)
 
 
 def first_bytes(session: Session, attempt: int = 1) -> bytes:
     for item in session.stream(follow.follow, directory=JOB, attempt=attempt, offset=0):
         if item:
-            return bytes(item)
+            assert isinstance(item, bytes)
+            return item
     raise AssertionError("no log")
 
 
@@ -71,16 +72,17 @@ def test_a_job_breaks_away_and_what_does_not_ends_with_its_shell(tmp_path: Path)
     with sandbox.connect() as session:
         assert start(session, spec(sandbox, TREE))["way"] == "breakaway"
         assert first_bytes(session) == b"up\r\n"
-        items = iter(
-            session.stream(process.stream, command=spec(sandbox, TREE)["arguments"]["command"])
-        )
-        assert next(items).startswith(b"up")
+        items = iter(session.stream(process.stream, command=[sandbox.executable, "-c", TREE]))
+        first = next(items)
+        assert isinstance(first, bytes)
+        assert first.startswith(b"up")
         until(lambda: pythons(sandbox) == 6)
     # The session's own Python, and the two that it started, are gone; runner and tree are not.
     until(lambda: pythons(sandbox) == 3)
     with sandbox.connect() as session:
         assert session.call(store.state, directory=JOB)["state"] == "running"
         told = session.call(follow.cancel, directory=JOB)
+        assert told["result"]
         assert told["result"]["cancelled"] is True
         until(lambda: pythons(sandbox) == 1)
     sandbox.close()

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from pipelines.remote import files, provision
-from pipelines.stages.work import Work
+from pipelines.stages.line import Line
 
 pytestmark = pytest.mark.sandbox
 
@@ -30,46 +30,46 @@ SPECS: list[dict[str, Any]] = [
 ]
 
 
-def apply(work: Work, spec: dict[str, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = work.session.call(provision.apply_one, spec=spec, marker=MARKER)
+def apply(line: Line, spec: dict[str, Any]) -> dict[str, Any]:
+    told: dict[str, Any] = line.session.call(provision.apply_one, spec=spec, marker=MARKER)
     return told
 
 
-def check(work: Work, *specs: dict[str, Any]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = work.session.call(provision.check_all, specs=list(specs))
+def check(line: Line, *specs: dict[str, Any]) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = line.session.call(provision.check_all, specs=list(specs))
     return found
 
 
-def test_registry_kinds(work: Work) -> None:
+def test_registry_kinds(line: Line) -> None:
     quotas = '<Plug xmlns="urn:x"><Quotas MaxMemoryPerShellMB="1024"/></Plug>'
     seed = {"kind": "registry", "key": PLUGIN, "name": "ConfigXML", "value": quotas}
-    assert apply(work, seed)["ok"]
-    first = check(work, *SPECS)
+    assert apply(line, seed)["ok"]
+    first = check(line, *SPECS)
     assert not any(row["ok"] for row in first)
     assert all(row["plan"] for row in first)
     for spec in SPECS:
-        told = apply(work, spec)
+        told = apply(line, spec)
         assert told["ok"], (spec, told)
         assert bool(told["reboot"]) == (spec["kind"] in ("page_file", "winrm_quota"))
-    assert all(row["ok"] for row in check(work, *SPECS))
-    assert check(work, seed)[0]["found"] == quotas.replace("1024", "8192")
+    assert all(row["ok"] for row in check(line, *SPECS))
+    assert check(line, seed)[0]["found"] == quotas.replace("1024", "8192")
 
 
-def test_a_wish_to_restart_is_remembered(work: Work) -> None:
-    assert apply(work, {**SPECS[6], "maximum_mb": 65})["reboot"]
-    (row,) = check(work, {"kind": "reboot", "marker": MARKER})
+def test_a_wish_to_restart_is_remembered(line: Line) -> None:
+    assert apply(line, {**SPECS[6], "maximum_mb": 65})["reboot"]
+    (row,) = check(line, {"kind": "reboot", "marker": MARKER})
     assert not row["ok"]
     assert "page file" in row["found"]
 
 
-def test_a_tar_and_its_proof(work: Work, tmp_path: Path) -> None:
+def test_a_tar_and_its_proof(line: Line, tmp_path: Path) -> None:
     packed = tmp_path / "tool.tar.gz"
     with tarfile.open(packed, "w:gz") as archive:
         for name, data in {"python/tool.py": b"print('tool 1.2')", "python/a/b.txt": b"x"}.items():
             member = tarfile.TarInfo(name)
             member.size = len(data)
             archive.addfile(member, io.BytesIO(data))
-    sha256 = work.session.put(packed, r"C:\t\tool.tar.gz")
+    sha256 = line.session.put(packed, r"C:\t\tool.tar.gz")
     row = {"name": "tool", "sha256": sha256, "file": r"C:\t\tool.tar.gz", "strip": "python"}
     spec = {
         "kind": "archive",
@@ -77,22 +77,24 @@ def test_a_tar_and_its_proof(work: Work, tmp_path: Path) -> None:
         "archives": [row],
         "proof": "tool.py",
         "check": {
-            "command": [work.host.executable, r"C:\tools\tool\tool.py"],
+            "command": [line.plan.host.executable, r"C:\tools\tool\tool.py"],
             "prints": r"^tool \d",
         },
     }
-    assert apply(work, spec)["ok"]
-    assert check(work, spec)[0]["ok"]
-    assert (work.session.call(files.stat, path=r"C:\tools\tool\a\b.txt") or {})["size"] == 1
+    assert apply(line, spec)["ok"]
+    assert check(line, spec)[0]["ok"]
+    stat = line.session.call(files.stat, path=r"C:\tools\tool\a\b.txt")
+    assert stat
+    assert stat["size"] == 1
 
 
-def installer(work: Work, code: str, **spec: Any) -> dict[str, Any]:
+def installer(line: Line, code: str, **spec: Any) -> dict[str, Any]:
     """A genuine Windows program as an installer: exit codes are those of Windows."""
     return {
         "kind": "installer",
         "name": "tool",
         "version": "1",
-        "file": work.host.executable,
+        "file": line.plan.host.executable,
         "arguments": ["-c", code],
         "detect": r"C:\t\made\installed-*",
         "success": [0],
@@ -107,28 +109,28 @@ def installer(work: Work, code: str, **spec: Any) -> dict[str, Any]:
     ("code", "said"),
     [(1, "left with 1: why"), (1602, "left with 1602, somebody"), (1603, "fatal error")],
 )
-def test_an_installer_that_fails(work: Work, code: int, said: str, tmp_path: Path) -> None:
-    apply(work, SPECS[4])
+def test_an_installer_that_fails(line: Line, code: int, said: str, tmp_path: Path) -> None:
+    apply(line, SPECS[4])
     lines = r"open('C:\\t\\made\\a.log','w').write('log'); print('why',flush=True);"
     lines += f"raise SystemExit({code})"
-    told = apply(work, installer(work, lines))
+    told = apply(line, installer(line, lines))
     assert not told["ok"]
     assert said in told["error"]
     assert told["logs"] == [r"C:\t\made\a.log"]
-    work.session.get(told["logs"][0], tmp_path / "a.log")
+    line.session.get(told["logs"][0], tmp_path / "a.log")
     assert (tmp_path / "a.log").read_text() == "log"
 
 
-def test_an_installer_that_hangs_with_a_child(work: Work) -> None:
+def test_an_installer_that_hangs_with_a_child(line: Line) -> None:
     child = (
         "import subprocess,sys; subprocess.run([sys.executable,'-c','import time;time.sleep(90)'])"
     )
-    told = apply(work, installer(work, child, minutes=0.03))
+    told = apply(line, installer(line, child, minutes=0.03))
     assert "did not end" in told["error"]
 
 
-def test_an_installer_that_wants_a_restart(work: Work) -> None:
+def test_an_installer_that_wants_a_restart(line: Line) -> None:
     code = r"open('C:\\t\\made\\installed-1','w'); raise SystemExit(3010)"
-    told = apply(work, installer(work, code))
+    told = apply(line, installer(line, code))
     assert (told["ok"], told["error"]) == (True, "")
     assert "3010" in told["reboot"]

@@ -10,15 +10,18 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
+from pipelines.buildplan import Request, resolve
 from pipelines.config import Config
 from pipelines.errors import BuildError, ProvisionError, TimeUpError
+from pipelines.hosts.live import LiveSession
 from pipelines.paths import PACKAGE
-from pipelines.pipeline import open_work, run_build, run_test, take_order
-from pipelines.stages.work import Work
+from pipelines.record import BuildResult, SmokeResult
+from pipelines.stages.line import Line, run_build, run_test
 
 pytestmark = [
     pytest.mark.sandbox,
@@ -46,14 +49,14 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return place
 
 
-Opened = Callable[..., Work]
+Opened = Callable[..., Line]
 
 
 @pytest.fixture
 def opened(tmp_path: Path, environment: Path) -> Opened:
     (cuda,) = environment.glob("lib/python3*/site-packages/nvidia/cu13")
 
-    def make(**asked: object) -> Work:
+    def make(*, jobs: int | None = None, minutes: float | None = None, **axes: str) -> Line:
         host = {"kind": "local", "python": str(environment / "bin/python"), "cuda": str(cuda)}
         settings = Config.model_validate(
             {
@@ -63,7 +66,9 @@ def opened(tmp_path: Path, environment: Path) -> Opened:
                 "compile_cache": {"kind": "off"},
             }
         )
-        return open_work(take_order(settings, host="here", **asked), settings)  # type: ignore[arg-type]
+        asked = Request(axes={"host": "here"} | axes, jobs=jobs, minutes=minutes)
+        plan = resolve(settings, asked)
+        return Line(plan, LiveSession(plan.host))
 
     return make
 
@@ -77,24 +82,27 @@ def listed(environment: Path) -> str:
 @pytest.mark.skipif(sys.version_info[:2] not in ((3, 11), (3, 13)), reason="the recipe's Pythons")
 def test_build_and_test_in_an_environment(opened: Opened, environment: Path) -> None:
     before = listed(environment)
-    work = opened()
+    line = opened()
     try:
-        path = run_build(work)
-        run_test(work)
+        path = run_build(line)
+        run_test(line)
     finally:
-        work.close()
+        line.close()
     (wheel,) = (path / "wheels").glob("*.whl")
     assert wheel.name.endswith("linux_x86_64.whl")
-    stages = work.run.stages()
+    stages = line.run.stages()
     assert {name: stage.state for name, stage in stages.items()} == dict.fromkeys(
         ("provision", "build", "collect", "audit", "test"), "passed"
     )
-    timeline = stages["build"].detail["timeline"]
-    assert len(timeline["units"]) == 5
-    assert all(0 <= start < end for _, start, end in timeline["units"])
-    assert timeline["cpus"] >= 1
-    assert timeline["samples"]
-    assert stages["test"].detail["outcomes"]["passed"] > 20
+    built, tested = line.run.result(BuildResult), line.run.result(SmokeResult)
+    assert built is not None
+    assert built.timeline is not None
+    assert tested is not None
+    assert len(built.timeline.units) == 5
+    assert all(0 <= start < end for _, start, end in built.timeline.units)
+    assert built.timeline.cpus >= 1
+    assert built.timeline.samples
+    assert tested.outcomes["passed"] > 20
     assert "skipped" in (path / "junit.xml").read_text()
     manifest = json.loads((path / "manifest.json").read_text())
     assert manifest["inputs"]["host"] == "here"
@@ -114,11 +122,11 @@ def test_time_is_up_and_the_next_build_goes_on(
     )
     slow.chmod(0o755)
     monkeypatch.setenv("PYTORCH_NVCC", str(slow))
-    work = opened(minutes=0.75, jobs=1)
+    line = opened(minutes=0.75, jobs=1)
     with pytest.raises(TimeUpError, match=r"ended after 0\.75 minutes") as caught:
-        run_build(work)
-    first = work.run.id
-    work.close()
+        run_build(line)
+    first = line.run.id
+    line.close()
     assert caught.value.exit_code == 75
     go_on.touch()
     again = opened(jobs=1)
@@ -131,30 +139,30 @@ def test_time_is_up_and_the_next_build_goes_on(
 
 
 def test_another_release_than_the_one_that_is_there(opened: Opened) -> None:
-    work = opened(cuda="12.8", archs="90")
+    line = opened(cuda="12.8", archs="90")
     with pytest.raises(ProvisionError, match=r"CUDA compiler.*release 13\.0") as caught:
-        run_build(work)
-    work.close()
+        run_build(line)
+    line.close()
     assert "--cuda" in caught.value.advice
 
 
 def test_what_a_recipe_needs_and_is_not_there(opened: Opened) -> None:
-    work = opened(recipe="flash-attn", cuda="13.0", torch="2.11")
+    line = opened(recipe="flash-attn", cuda="13.0", torch="2.11")
     with pytest.raises(ProvisionError, match=r"not there: .*torch") as caught:
-        run_build(work)
-    work.close()
+        run_build(line)
+    line.close()
     assert "-m pip install" in caught.value.advice
 
 
-def test_a_source_that_does_not_compile(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    work = opened()
-    tree = work.out / "tree"
+def test_a_source_that_does_not_compile(opened: Opened) -> None:
+    line = opened()
+    tree = line.plan.out / "tree"
     shutil.copytree(PACKAGE.parent / "pipelines/examples/smoke_attention", tree)
     (tree / "src/half.cuh").write_text("#error not today\n")
-    source = type(work.recipe.source).model_construct(path=str(tree))
-    monkeypatch.setattr(work, "recipe", work.recipe.model_copy(update={"source": source}))
+    source = type(line.plan.recipe.source).model_construct(path=str(tree))
+    line.plan = replace(line.plan, recipe=line.plan.recipe.model_copy(update={"source": source}))
     with pytest.raises(BuildError, match="not today"):
-        run_build(work)
-    work.close()
-    junit = (work.run.path / "junit.xml").read_text()
+        run_build(line)
+    line.close()
+    junit = (line.run.path / "junit.xml").read_text()
     assert "not today" in junit

@@ -9,22 +9,23 @@ import sqlite3
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from conftest import make_sandbox
 
-from pipelines.architectures.archs import ArchList
+from pipelines.architectures.archs import parse
 from pipelines.errors import AuditError, AuthError, BuildError, HostError, StorageError
 from pipelines.hosts.sandbox import image
 from pipelines.hosts.sandbox.host import Secret
 from pipelines.paths import PACKAGE
-from pipelines.pipeline import run_build, run_provision, run_test
+from pipelines.recipe.archmap import translate
+from pipelines.record import ProvisionResult, ResourceResult, SmokeResult
 from pipelines.remote import facts, rpc
 from pipelines.remote import process as remote_process
 from pipelines.session.channel import over_winrs
-from pipelines.stages.audit import audit
-from pipelines.stages.work import Work
+from pipelines.stages.line import AUDIT, Line, run_build, run_provision, run_test
 
 pytestmark = pytest.mark.sandbox
 
@@ -43,56 +44,66 @@ def processes_of(home: Path) -> list[str]:
     return found
 
 
-def test_provision_changes_nothing_the_second_time(work: Work) -> None:
-    run_provision(work)
-    assert work.provisioned is not None
-    assert all(row["ok"] for row in work.provisioned.detail["resources"])
-    run_provision(work)
-    assert not any(row["changed"] for row in work.provisioned.detail["resources"])
+def provisioned(line: Line) -> tuple[ResourceResult, ...]:
+    assert line.provisioned is not None
+    found = line.provisioned.result
+    assert isinstance(found, ProvisionResult)
+    return found.resources
 
 
-def test_the_main_job(work: Work) -> None:
-    path = run_build(work)
+def test_provision_changes_nothing_the_second_time(line: Line) -> None:
+    run_provision(line)
+    assert all(row.ok for row in provisioned(line))
+    run_provision(line)
+    assert not any(row.changed for row in provisioned(line))
+
+
+def test_the_main_job(line: Line) -> None:
+    path = run_build(line)
     (wheel,) = (path / "wheels").glob("*.whl")
     assert wheel.name.endswith("+cu130.sandbox-cp311-cp311-win_amd64.whl")
-    assert run_test(work) == path
-    stages = work.run.stages()
+    assert run_test(line) == path
+    stages = line.run.stages()
     assert list(stages) == ["provision", "build", "collect", "audit", "test"]
     assert {stage.state for stage in stages.values()} == {"passed"}
-    assert stages["test"].detail["outcomes"]["passed"] > 20
+    tested = line.run.result(SmokeResult)
+    assert tested is not None
+    assert tested.outcomes["passed"] > 20
     for name in ("junit.xml", "manifest.json", "build.log", "smoke.xml"):
         assert (path / name).stat().st_size > 0
     assert not list(path.rglob("*.part"))
 
 
-def test_a_wheel_without_the_asked_device_code_is_rejected(work: Work) -> None:
-    path = run_build(work)
+def test_a_wheel_without_the_asked_device_code_is_rejected(line: Line) -> None:
+    path = run_build(line)
     (wheel,) = (path / "wheels").glob("*.whl")
-    order = work.order
-    work.order = type(order)(order.host, order.recipe, order.python, ArchList(("80", "90")), None)
+    plan = line.plan
+    more = translate(plan.recipe.arch_map, parse("80;90"), plan.recipe.cuda, plan.recipe.name)
+    line.plan = replace(plan, archs=more)
     try:
         with pytest.raises(AuditError, match="90"):
-            audit(work, [wheel], {})
+            line.do(AUDIT)
     finally:
-        work.order = order
+        line.plan = plan
     assert not wheel.exists()
     assert (path / "rejected" / wheel.name).exists()
 
 
-def test_a_failing_build_keeps_its_log(work: Work, monkeypatch: pytest.MonkeyPatch) -> None:
-    broken = {**work.recipe.environment, "SMOKE_ATTENTION_ARCHS": "none-such"}
-    recipe = work.recipe.model_copy(update={"environment": broken})
-    monkeypatch.setattr(work, "recipe", recipe)
+def test_a_failing_build_keeps_its_log(line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan = line.plan
+    broken = {**plan.recipe.environment, "SMOKE_ATTENTION_ARCHS": "none-such"}
+    recipe = plan.recipe.model_copy(update={"environment": broken})
+    monkeypatch.setattr(line, "plan", replace(plan, recipe=recipe))
     with pytest.raises(BuildError, match="none-such"):
-        run_build(work)
-    assert b"none-such" in (work.run.path / "build.log").read_bytes()
-    assert "none-such" in (work.run.path / "junit.xml").read_text()
-    assert work.run.stages()["build"].state == "failed"
+        run_build(line)
+    assert b"none-such" in (line.run.path / "build.log").read_bytes()
+    assert "none-such" in (line.run.path / "junit.xml").read_text()
+    assert line.run.stages()["build"].state == "failed"
 
 
-def test_what_provision_set_is_there_for_a_new_process(work: Work) -> None:
-    run_provision(work)
-    lines = list(work.session.stream(remote_process.stream, command=["cmd", "/c", "set"]))
+def test_what_provision_set_is_there_for_a_new_process(line: Line) -> None:
+    run_provision(line)
+    lines = list(line.session.stream(remote_process.stream, command=["cmd", "/c", "set"]))
     text = b"".join(item for item in lines if isinstance(item, bytes)).decode()
     assert "TEMP=C:\\t" in text
     assert "CUDA_PATH=C:\\cuda" in text
@@ -103,7 +114,7 @@ def test_two_side_by_side_and_nothing_left(tmp_path: Path) -> None:
     with first.connect() as one, second.connect() as two:
         assert one.call(facts.facts)["platform"] == "win32"
         assert two.call(facts.facts)["platform"] == "win32"
-        assert (first.state() or {})["https"] != (second.state() or {})["https"]
+        assert first.start(tied=True)["https"] != second.start(tied=True)["https"]
         assert first.status() == "running"
     first.close()
     second.close()
@@ -136,7 +147,7 @@ def test_a_host_that_dies_half_way(tmp_path: Path) -> None:
     sandbox = make_sandbox(tmp_path / "s")
     session = sandbox.connect()
     assert session.call(rpc.ping) > 0
-    os.kill((sandbox.state() or {})["pid"], signal.SIGKILL)
+    os.kill(sandbox.start(tied=True)["pid"], signal.SIGKILL)
     with pytest.raises(HostError) as caught:
         session.put(Path(__file__), r"C:\x.bin")
     assert caught.value.exit_code == 5

@@ -32,12 +32,12 @@ def cache(**keys: Any) -> CompileCache:
 
 def spec(
     where: CompileCache, executable: str = "sccache", *, pinned: bool = True, **more: str
-) -> dict[str, Any] | None:
+) -> compilecache.Spec | None:
     at = {"directory": "/c", "nvcc": "/n/nvcc", "place": "/b/s", "packages": "/b/p/site", **more}
     return plan.host_spec(where, executable=executable, pinned=pinned, **at)
 
 
-def told(tmp_path: Path, executable: str, where: CompileCache | None = None) -> dict[str, Any]:
+def told(tmp_path: Path, executable: str, where: CompileCache | None = None) -> compilecache.Spec:
     made = spec(
         where or cache(kind="disk"),
         executable,
@@ -60,7 +60,7 @@ def children() -> list[str]:
     return [line for line in found if "sccache" in line]
 
 
-def compiled(tmp_path: Path, job: str, compiler: str, name: str, text: str) -> dict[str, Any]:
+def compiled(tmp_path: Path, job: str, compiler: str, name: str, text: str) -> compilecache.Figures:
     """The cache's figures of one build, in a job's directory of its own, of one unit."""
     source = tmp_path / job / "src"
     source.mkdir(parents=True, exist_ok=True)

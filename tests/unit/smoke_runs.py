@@ -63,7 +63,7 @@ def _digest(data: bytes) -> str:
 class Outcome:
     """What a run left."""
 
-    result: dict[str, Any]
+    result: tester.Outcome
     log: str
     suite: Suite
 
@@ -87,7 +87,7 @@ def run(  # noqa: PLR0917  the order of a call
     installer: str = "",
 ) -> Outcome:
     """Run the suite as a host does: over this very Python, used as it is."""
-    spec = {
+    spec: tester.Spec = {
         "directory": str(folder / "t"),
         "installer": installer,
         "python": sys.executable,
@@ -100,13 +100,9 @@ def run(  # noqa: PLR0917  the order of a call
         "environment": environment or {},
         "timeout": timeout,
     }
-    log, result = b"", {}
-    for item in tester.run_suite(spec):
-        if isinstance(item, dict):
-            result = item
-        else:
-            log += item
-    text = log.decode(errors="replace")
+    *log, result = tester.run_suite(spec)
+    assert isinstance(result, dict)
+    text = b"".join(item for item in log if isinstance(item, bytes)).decode(errors="replace")
     assert result["junit"], text
     return Outcome(result, text, read_pytest(Path(result["junit"]).read_bytes()))
 

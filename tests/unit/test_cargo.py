@@ -63,7 +63,7 @@ TREE = {
 }
 TREE[f"{BASE}/Cargo.toml"] += '[lib]\nname = "crate_"\n'
 
-Make = Callable[..., dict[str, Any]]
+Make = Callable[..., Any]
 
 
 def archive(path: Path, tree: dict[str, str]) -> str:
@@ -109,11 +109,12 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     return spec
 
 
-def run(spec: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def run(spec: cargo.Spec) -> tuple[dict[str, Any], list[str]]:
     """The result, and the log's lines."""
-    items = list(cargo.build(spec))
-    assert isinstance(items[-1], dict)
-    return items[-1], b"".join(items[:-1]).decode().splitlines()
+    *items, result = cargo.build(spec)
+    assert isinstance(result, dict)
+    log = b"".join(item for item in items if isinstance(item, bytes))
+    return dict(result), log.decode().splitlines()
 
 
 def calls(tmp_path: Path) -> list[str]:
@@ -345,7 +346,7 @@ def test_the_key_has_what_the_kernels_are() -> None:
 
 
 def test_only_cargos_messages_are_kept_out_of_the_log() -> None:
-    result: dict[str, Any] = {"programs": []}
+    result: Any = {"programs": []}
     assert [*cargo._told(b'{"reason":"build-finished"}\n', result)] == []
     for line in (b"{ no JSON }\n", b"warning: x\n"):
         assert [*cargo._told(line, result)] == [line]

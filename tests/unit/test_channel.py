@@ -126,7 +126,9 @@ def test_stream_left_early_and_calls_meanwhile(session: ChannelSession, tmp_path
     block: Any = {"path": str(tmp_path / "file"), "offset": 0, "length": 1000, "chunk": 10}
     items = session.stream(blocks.send, **block)
     assert len(next(items)) == 10
-    assert (session.call(files.stat, path=str(tmp_path / "file")) or {})["size"] == 1000
+    stat = session.call(files.stat, path=str(tmp_path / "file"))
+    assert stat
+    assert stat["size"] == 1000
     items.close()  # type: ignore[attr-defined]
     assert session.call(rpc.ping)
     assert len(list(session.stream(blocks.send, **block))) == 100
@@ -171,7 +173,9 @@ def test_only_idempotent_calls_are_repeated(tmp_path: Path) -> None:
     with fragile() as (opened, streams):
         opened.call(rpc.ping)
         cut_after(streams[0], 0)
-        assert (opened.call(files.stat, path=str(tmp_path / "file")) or {})["size"] == 1
+        stat = opened.call(files.stat, path=str(tmp_path / "file"))
+        assert stat
+        assert stat["size"] == 1
         cut_after(streams[1], 0)
         with pytest.raises(HostError, match=r"connection lost during blocks\.receive"):
             opened.call(blocks.receive, path="x", key="k", offset=0)  # type: ignore[call-arg]

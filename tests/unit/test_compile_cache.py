@@ -315,7 +315,8 @@ def test_figures_of_nonsense(text: str) -> None:
 
 def test_tools_that_are_not_pinned_may_change_under_a_build(tmp_path: Path, fake: str) -> None:
     """Then ninja must see it by the dependency files."""
-    where = {**told(tmp_path, fake), "pinned": False}
+    where = told(tmp_path, fake)
+    where["pinned"] = False
     with compilecache.running(where, tmp_path / "src") as made:
         assert "TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES" not in made.environment
 

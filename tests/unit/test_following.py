@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import sys
 import tarfile
+from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import NoReturn
 
 import pytest
+from plans import Lab, plan_for
 from test_jobs import connect
 
 from pipelines.errors import RemoteError
 from pipelines.hosts.base import Existing
+from pipelines.hosts.live import LiveSession
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
+from pipelines.record import ProvisionResult, ResourceResult, RunFacts
+from pipelines.remote import cargo, locks
+from pipelines.remote.jobs import launch, store
 from pipelines.run import Run
 from pipelines.stages.buildspec import job_id
-from pipelines.stages.detached import Job
-from pipelines.stages.work import Work
+from pipelines.stages.detached import Job, JobSpec
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="the compiler is a shell script")
@@ -43,11 +48,10 @@ def test_an_error_of_the_function_itself_is_no_lost_attempt(
         "steps": {"directory": "crate", "compiler": ["nvcc"], "key": "k"},
         "cache": None,
     }
-    run = Run.create(tmp_path / "out", "job", {})
-    told: dict[str, Any] = {"title": "t", "function": "cargo.build", "arguments": {"spec": spec}}
+    run = Run.create(tmp_path / "out", RunFacts())
+    asked = JobSpec(str(tmp_path / "job"), "t", cargo.build, {"spec": spec})
     with connect() as session:
-        work = SimpleNamespace(session=session, run=run, host=SimpleNamespace(name="here"))
-        job = Job(cast(Work, work), str(tmp_path / "job"), told, run.path / "build.log")
+        job = Job(LiveSession(Lab(session)), run, asked, run.path / "build.log")
         with pytest.raises(RemoteError, match="a broken toolkit") as caught:
             list(job.follow())
     assert caught.value.kind == "RuntimeError"
@@ -56,42 +60,71 @@ def test_an_error_of_the_function_itself_is_no_lost_attempt(
     run.close()
 
 
-def named(
-    recipe: Recipe,
-    python: str = "3.11",
-    found: str = "",
-    executable: str = "/e/python",
-    **environment: str,
-) -> str:
-    pins = {"nvcc": SimpleNamespace(sha256="0" * 64)}
-    rows = [{"id": "environment", "found": found}]
-    work = SimpleNamespace(
-        recipe=recipe,
-        order=SimpleNamespace(python=python),
-        wanted=[
-            SimpleNamespace(id="CUDA", uploads={"nvcc": "x"}, spec={"kind": "archive"}),
-            SimpleNamespace(id="environment", uploads={}, spec={"kind": "distributions"}),
-        ],
-        cache=SimpleNamespace(lock=SimpleNamespace(tool=pins.__getitem__)),
-        provisioned=SimpleNamespace(detail={"resources": rows}),
-        host=SimpleNamespace(existing=Existing("/r")),
-        layout=SimpleNamespace(python=executable),
+@pytest.mark.parametrize("held", [False, True])
+def test_what_is_raised_when_no_runner_comes_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, held: bool
+) -> None:
+    def barred(command: list[str], secrets: dict[str, str]) -> NoReturn:
+        raise PermissionError("not allowed")
+
+    monkeypatch.setattr(launch, "ways", lambda: {"session": barred})
+    monkeypatch.setattr(launch, "_packed", lambda: b"")
+    monkeypatch.setattr(launch, "_TURN", 0.0)
+    spec: store.Spec = {"title": "t", "function": "f", "arguments": {}}
+    with (
+        locks.claim(tmp_path / store.STARTING) if held else contextlib.nullcontext(),
+        pytest.raises(launch.NoRunnerError, match="somebody else" if held else "not allowed"),
+    ):
+        launch.start(str(tmp_path), spec)
+
+
+def row(**values: str) -> ResourceResult:
+    """What was found of an environment that is not ours."""
+    return ResourceResult(
+        id="environment", kind="distributions", wanted="w", found="words", ok=True, values=values
     )
-    return job_id(b"source", cast(Work, work), environment)
+
+
+def named(
+    tmp_path: Path,
+    made: Recipe | None = None,
+    /,
+    found: ResourceResult | None = None,
+    executable: str = sys.executable,
+    **target: str,
+) -> str:
+    host = Lab()
+    host.existing, host.executable = Existing(str(tmp_path)), executable
+    host.capabilities = replace(host.capabilities, windows=False)
+    plan = plan_for(tmp_path, host, made, **{"recipe": "flash-attn", "archs": "80"} | target)
+    return job_id(plan, b"source", ProvisionResult(resources=(found or row(),)))
 
 
 def test_what_compilers_read_on_this_machine_is_in_the_name_too(
-    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recipe = load_recipe("flash-attn")
-    before = named(recipe)
+    before = named(tmp_path)
+    assert named(tmp_path, executable="/other/python") != before
     monkeypatch.setenv("NVCC_APPEND_FLAGS", "-G")
-    assert named(recipe) != before
-    assert named(recipe, WCW_SLOW_FIRST="[]") == named(recipe), "the order makes no other wheel"
-    assert named(recipe, executable="/other/python") != named(recipe)
+    assert named(tmp_path) != before
 
 
-def test_what_decides_the_wheel_is_in_the_name_of_its_job() -> None:
+def test_values_are_in_the_name_and_words_are_not(tmp_path: Path) -> None:
+    """A message that is worded anew must not throw away the finished units of every host."""
+    one = row(torch="2.8.0")
+    assert named(tmp_path, found=one) != named(tmp_path, found=row(torch="2.8.1"))
+    reworded = one.model_copy(update={"found": "other words", "why": "w", "wanted": "else"})
+    assert named(tmp_path, found=reworded) == named(tmp_path, found=one)
+
+
+def test_the_order_of_units_makes_no_other_wheel(tmp_path: Path) -> None:
+    recipe = load_recipe("flash-attn")
+    assert recipe.slow_first
+    unordered = recipe.model_copy(update={"slow_first": ()})
+    assert named(tmp_path, unordered) == named(tmp_path, recipe)
+
+
+def test_what_decides_the_wheel_is_in_the_name_of_its_job(tmp_path: Path) -> None:
     recipe = load_recipe("candle-flash-attn")
     library = recipe.library
     assert library is not None
@@ -99,12 +132,12 @@ def test_what_decides_the_wheel_is_in_the_name_of_its_job() -> None:
         update={"library": library.model_copy(update={"flags": (*library.flags, "-G")})}
     )
     names = [
-        named(recipe),
-        named(other),
-        named(load_recipe("flash-attn")),
-        named(recipe, python="3.12"),
-        named(recipe, found="torch 2.8"),
-        named(recipe, CUDA_PATH="x"),
+        named(tmp_path, recipe, recipe="candle-flash-attn"),
+        named(tmp_path, other, recipe="candle-flash-attn"),
+        named(tmp_path),
+        named(tmp_path, python="3.12"),
+        named(tmp_path, found=row(torch="2.8")),
+        named(tmp_path, archs="90"),
     ]
     assert len(set(names)) == len(names)
-    assert named(recipe) == names[0]
+    assert named(tmp_path) == names[2]

@@ -31,13 +31,13 @@ def session() -> Iterator[Session]:
         yield opened
 
 
-def python(code: str, title: str = "test") -> dict[str, Any]:
+def python(code: str, title: str = "test") -> store.Spec:
     command = [sys.executable, "-u", "-c", code]
     return {"title": title, "function": "process.stream", "arguments": {"command": command}}
 
 
-def start(session: Session, place: Path, spec: dict[str, Any], **more: Any) -> dict[str, Any]:
-    return dict(session.call(launch.start, directory=str(place), spec=spec, **more))
+def start(session: Session, place: Path, spec: store.Spec, **more: Any) -> store.State:
+    return session.call(launch.start, directory=str(place), spec=spec, **more)
 
 
 def follow(session: Session, place: Path, attempt: int = 1, offset: int = 0) -> tuple[bytes, Any]:
@@ -135,6 +135,7 @@ def test_cancel_ends_the_whole_tree(session: Session, tmp_path: Path) -> None:
     until(lambda: state(session, job)["log_size"])
     ended = session.call(remote_follow.cancel, directory=str(job))
     assert ended["state"] == "ended"
+    assert ended["result"]
     assert ended["result"]["cancelled"] is True
     until(lambda: not Path(f"/proc/{pids.read_text()}").exists())
 
@@ -162,7 +163,11 @@ def test_four_controllers_at_once_start_one_job(tmp_path: Path) -> None:
 
 
 def test_a_function_that_raises_is_a_result(session: Session, tmp_path: Path) -> None:
-    spec = {"title": "t", "function": "process.stream", "arguments": {"command": ["/no/such"]}}
+    spec: store.Spec = {
+        "title": "t",
+        "function": "process.stream",
+        "arguments": {"command": ["/no/such"]},
+    }
     start(session, tmp_path / "job", spec)
     _, last = follow(session, tmp_path / "job")
     assert last["result"]["result"]["error"]["kind"] == "FileNotFoundError"

@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
-from typing import Any, cast
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
+from pipelines.commands import jobs
 from pipelines.errors import ConfigError
 from pipelines.remote import rpc
-from pipelines.stages import jobs
-from pipelines.stages.work import Work
 
 RUNNING = {
     "id": "79a4b4bca157",
@@ -58,23 +58,17 @@ class FakeSession:
         yield from self.answers[function]
 
 
-def work(*listed: dict[str, Any], **answers: Any) -> Any:
-    class Host:
-        name = "lab1"
-
-    class Layout:
-        build_root = r"C:\b"
-
-    class FakeWork:
-        host = Host()
-        layout = Layout()
-        session = FakeSession({"jobs.store.listed": list(listed), **answers})
-
-    return cast(Work, FakeWork())
+def line(*listed: dict[str, Any], **answers: Any) -> Any:
+    """As much of a line as the command looks at."""
+    plan = SimpleNamespace(
+        host=SimpleNamespace(name="lab1"), layout=SimpleNamespace(build_root=r"C:\b")
+    )
+    session = FakeSession({"jobs.store.listed": list(listed), **answers})
+    return SimpleNamespace(plan=plan, session=session)
 
 
 def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
-    jobs.show(work(RUNNING, ENDED))
+    jobs.show(line(RUNNING, ENDED))
     said = " ".join(capsys.readouterr().out.split())
     assert "79a4b4bca157" in said
     assert "ended, exit 3" in said
@@ -82,12 +76,12 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_no_jobs(capsys: pytest.CaptureFixture[str]) -> None:
-    jobs.show(work())
+    jobs.show(line())
     assert capsys.readouterr().out == "no jobs at lab1\n"
 
 
 def test_what_a_host_says_is_data(capsys: pytest.CaptureFixture[str]) -> None:
-    jobs.show(work(HOSTILE))
+    jobs.show(line(HOSTILE))
     said = capsys.readouterr().out
     assert "\x1b]0" not in said
     assert "\n::error" not in said
@@ -102,7 +96,7 @@ def test_what_a_host_says_is_data(capsys: pytest.CaptureFixture[str]) -> None:
 def test_a_damaged_job_hides_no_other(
     damage: dict[str, Any], capsys: pytest.CaptureFixture[str]
 ) -> None:
-    jobs.show(work(RUNNING | damage, ENDED))
+    jobs.show(line(RUNNING | damage, ENDED))
     said = capsys.readouterr().out
     assert "no state of a job" in said
     assert "79ffffffffff" in said
@@ -111,7 +105,7 @@ def test_a_damaged_job_hides_no_other(
 def test_a_job_is_named_by_the_beginning_of_its_id(capsys: pytest.CaptureFixture[str]) -> None:
     outcome: dict[str, Any] = {"attempt": 2, "ended": 0.0, "cancelled": True, "result": {}}
     cancelled = ENDED | {"result": outcome}
-    fake = work(RUNNING, ENDED, **{"jobs.follow.cancel": cancelled})
+    fake = line(RUNNING, ENDED, **{"jobs.follow.cancel": cancelled})
     jobs.cancel(fake, "79a4")
     assert fake.session.asked[-1] == ("jobs.follow.cancel", {"directory": r"C:\b\79a4b4bca157"})
     assert "cancelled" in capsys.readouterr().out
@@ -122,13 +116,13 @@ def test_a_job_is_named_by_the_beginning_of_its_id(capsys: pytest.CaptureFixture
 )
 def test_no_such_job(name: str, why: str) -> None:
     with pytest.raises(ConfigError, match=why) as caught:
-        jobs.cancel(work(RUNNING, ENDED), name)
+        jobs.cancel(line(RUNNING, ENDED), name)
     assert "79a4b4bca157, 79ffffffffff" in caught.value.advice
 
 
 def test_following(capsys: pytest.CaptureFixture[str]) -> None:
     items = [b"one\ntw", b"", b"o\n\x1b[2Jthree\n", ENDED]
-    fake = work(ENDED, **{"jobs.follow.follow": items})
+    fake = line(ENDED, **{"jobs.follow.follow": items})
     jobs.follow(fake, "79f")
     said = capsys.readouterr().out
     assert [line[2:] for line in said.splitlines()[:3]] == ["one", "two", "three"]

@@ -8,17 +8,19 @@ import os
 import shutil
 import sys
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from pipelines import commandline
+from pipelines.commands import lines
+from pipelines.commands.wheelhouse import WheelhouseOptions
+from pipelines.commands.wheelhouse import wheelhouse as gather
 from pipelines.errors import ConfigError, HostError, RemoteError
 from pipelines.hosts.base import Existing
 from pipelines.hosts.local.config import LocalHost
 from pipelines.hosts.local.host import ThisMachine
-from pipelines.pipeline import run_wheelhouse
 from pipelines.provisioning.resources import (
     EXISTING_FILE,
     Place,
@@ -30,6 +32,7 @@ from pipelines.recipe.load import for_cell, load_recipe
 from pipelines.remote import facts as remote_facts
 from pipelines.remote import files, usage
 from pipelines.remote.resources import RefusedError, distributions, program
+from pipelines.stages.line import Line
 from pipelines.toolchain.lock import load_lock
 
 
@@ -329,7 +332,7 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     (tmp_path / "bin").mkdir()
     monkeypatch.setenv("PATH", f"{tmp_path / 'bin'}{os.pathsep}{os.environ['PATH']}")
     yield tmp_path / "bin/nvidia-smi"
-    commandline.close_work()
+    lines.close_line()
 
 
 def driver(path: Path, *rows: str) -> None:
@@ -339,26 +342,30 @@ def driver(path: Path, *rows: str) -> None:
 
 def test_native_is_what_the_host_has(typed: Path) -> None:
     driver(typed, "NVIDIA H200, 9.0, 580, N/A, 1", "NVIDIA L4, 8.9, 580, N/A, 1", "odd, x, 1, 1, 1")
-    work = commandline.open_work(archs="native;75+PTX")
-    assert set(work.order.archs.sass) == {"75", "89", "90"}
-    assert work.order.archs.ptx == ("75",)
-    assert commandline.open_work(archs="80") is work, "one session serves them all"
+    line = lines.open_line({"archs": "native;75+PTX"})
+    assert set(line.plan.target.archs.sass) == {"75", "89", "90"}
+    assert line.plan.target.archs.ptx == ("75",)
+    assert lines.open_line({"archs": "80"}) is line, "one session serves them all"
+    assert str(line.plan.target.archs) == "80"
 
 
 def test_native_without_a_gpu(typed: Path) -> None:
     driver(typed)
     with pytest.raises(ConfigError, match="it has none"):
-        commandline.open_work(archs="native")
+        lines.open_line({"archs": "native"})
 
 
 # -- a directory to carry away ---------------------------------------------------------------------
 
 
-def wheelhouse(typed: Path, monkeypatch: pytest.MonkeyPatch, **asked: str) -> Path:
+def wheelhouse(
+    typed: Path, monkeypatch: pytest.MonkeyPatch, line: Line | None = None, **asked: str
+) -> Path:
     """What ``invoke wheelhouse`` leaves; the pipeline's own packages are left out here."""
     monkeypatch.setattr("pipelines.toolchain.wheelhouse.gather_controller", lambda *_: 0)
     folder = typed.parent.parent / "house"
-    run_wheelhouse(commandline.open_work(**asked), folder)
+    options = WheelhouseOptions(folder=str(folder))
+    gather(line or lines.open_line(dict(asked)), options)
     return folder
 
 
@@ -369,12 +376,13 @@ def test_a_wheelhouse_has_the_source(typed: Path, monkeypatch: pytest.MonkeyPatc
     fake = source.model_copy(
         update={"sha256": hashlib.sha256(b"tree").hexdigest(), "size": 4, "file": "x-1.tar.gz"}
     )
-    work = commandline.open_work()
-    monkeypatch.setattr(work, "recipe", recipe.model_copy(update={"source": fake}))
-    kept = work.cache.place(fake.file, fake.sha256)  # type: ignore[union-attr]
+    line = lines.open_line({})
+    line.plan = replace(line.plan, recipe=recipe.model_copy(update={"source": fake}))
+    line.plan.__dict__["wanted"] = ()
+    kept = line.plan.cache.place(fake.file, fake.sha256)  # type: ignore[union-attr]
     kept.parent.mkdir(parents=True)
     kept.write_bytes(b"tree")
-    folder = wheelhouse(typed, monkeypatch)
+    folder = wheelhouse(typed, monkeypatch, line)
     assert [path.name for path in folder.iterdir()] == ["x-1.tar.gz"]
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import hashlib
-import re
 import shutil
 import threading
 from dataclasses import asdict
@@ -25,10 +24,9 @@ from pipelines.recipe.origin import FileSource
 from pipelines.recipe.sourcetree import fetch_file, source_tree
 from pipelines.target import Target
 from pipelines.toolchain import lock as module
-from pipelines.toolchain import variants
 from pipelines.toolchain.lock import Cache, Tool, ToolchainLock, load_lock, verify
 from pipelines.toolchain.sources import Source, Step
-from pipelines.toolchain.variants import candidates
+from pipelines.toolchain.variants import names
 
 DATA = b"the pinned bytes"
 GOOD = hashlib.sha256(DATA).hexdigest()
@@ -89,20 +87,22 @@ def test_the_shipped_lock_loads() -> None:
 def test_every_cuda_has_the_same_components() -> None:
     tools = load_lock().tools
     found: dict[str, set[str]] = {}
-    for name, tool in tools.items():
-        if made := re.fullmatch(r"cuda-(\d+\.\d)-(\w+)", name):
-            found.setdefault(made[1], set()).add(made[2])
+    for id_, tool in tools.items():
+        if tool.cuda and not tool.torch:
+            assert id_ == f"cuda-{tool.cuda}-{tool.name}"
+            found.setdefault(tool.cuda, set()).add(tool.name)
             (place,) = tool.sources
             assert str(place.url).endswith(
-                f"/redist/{made[2]}/windows-x86_64/{made[2]}-windows-x86_64-{tool.version}-archive.zip"
+                f"/redist/{tool.name}/windows-x86_64/"
+                f"{tool.name}-windows-x86_64-{tool.version}-archive.zip"
             )
             assert str(place.url).endswith(f"/{place.file}")
     assert sorted(found) == ["12.4", "12.6", "12.8", "12.9", "13.0"]
-    for minor, names in found.items():
+    for minor, parts in found.items():
         assert f"cuda-{minor}-cuda_nvcc" not in load_lock().unpinned
         assert tools[f"cuda-{minor}-cuda_nvcc"].version.startswith(f"{minor}.")
-        assert names - found["12.8"] == ({"libnvvm", "cuda_crt"} if minor == "13.0" else set())
-        assert {"cuda_nvcc", "cuda_cudart", "cuda_cccl", "libcublas"} <= found["12.8"] <= names
+        assert parts - found["12.8"] == ({"libnvvm", "cuda_crt"} if minor == "13.0" else set())
+        assert {"cuda_nvcc", "cuda_cudart", "cuda_cccl", "libcublas"} <= found["12.8"] <= parts
 
 
 def test_what_windows_hosts_need_is_there() -> None:
@@ -353,49 +353,79 @@ def test_all_sources_of_a_tool_are_the_same_file(changes: dict[str, Any]) -> Non
 CELL = Target(python="3.12", cuda="12.8", torch="2.8")
 
 
-def entries(**requires: list[str]) -> ToolchainLock:
-    """A lock with an entry for each name (``_`` for ``-``), which requires these."""
-    tools = {
-        name: {"version": "1", "requires": needs, "sources": [source()]}
-        for name, needs in requires.items()
-    }
-    return ToolchainLock.model_validate({"version": 1, "tools": tools})
+def made(name: str, python: str = "", cuda: str = "", torch: str = "", **more: Any) -> Any:
+    """An entry as the lock has it: its id, and what it says."""
+    axes = {k: v for k, v in {"python": python, "cuda": cuda, "torch": torch}.items() if v}
+    id_ = "-".join([name, *(f"{axis}{value}" for axis, value in axes.items())])
+    return id_, {"name": name, **axes, "version": "1", "sources": [source()], **more}
+
+
+def lock_of(*rows: Any, unpinned: tuple[str, ...] = ()) -> ToolchainLock:
+    return ToolchainLock.model_validate({"version": 1, "unpinned": unpinned, "tools": dict(rows)})
 
 
 def test_the_most_particular_entry_is_taken() -> None:
-    order = ["a-2.8-cu128-cp312", "a-torch2.8", "a-cp312", "a"]
-    assert candidates("a", CELL) == order
-    for number, name in enumerate(order):
-        lock = entries(**{entry: [] for entry in order[number:]})
-        assert lock.entries_for(["a"], CELL) == {"a": name}
-    others = ["a-2.8-cu128-cp313", "a-2.8-cu129-cp312", "a-torch2.9", "a-cp31", "a-cp313"]
-    assert entries(a=[], **{other: [] for other in others}).entries_for(["a"], CELL) == {"a": "a"}
-    assert candidates("a", Target()) == ["a"]
-    assert candidates("a", Target(python="3.9", cuda="13.0")) == ["a-cp39", "a"]
+    order = [
+        made("a", "3.12", "12.8", "2.8"),
+        made("a", "", "12.8", "2.8"),
+        made("a", "3.12", "", "2.8"),
+        made("a", torch="2.8"),
+        made("a", "3.12", "12.8"),
+        made("a", cuda="12.8"),
+        made("a", "3.12"),
+        made("a"),
+    ]
+    for number, (id_, _) in enumerate(order):
+        for rows in (order[number:], [*order[:number:-1], order[number]]):
+            assert lock_of(*rows).entries_for(["a"], CELL) == {"a": id_}
+    others = [
+        made("a", "3.13", "12.8", "2.8"),
+        made("a", "3.12", "12.9", "2.8"),
+        made("a", torch="2.9"),
+        made("a", "3.1"),
+        made("a", "3.13"),
+    ]
+    assert lock_of(made("a"), *others).entries_for(["a"], CELL) == {"a": "a"}
+    nine = lock_of(made("a"), made("a", "3.9"), *others)
+    assert nine.entries_for(["a"], Target()) == {"a": "a"}
+    assert nine.entries_for(["a"], Target(python="3.9", cuda="13.0")) == {"a": "a-python3.9"}
+
+
+def test_an_id_stands_for_itself() -> None:
+    lock = lock_of(made("a", "3.11"), made("a", "3.12"), ("x", made("b")[1]))
+    assert lock.entries_for(["a-python3.11", "x"], CELL) == {
+        "a-python3.11": "a-python3.11",
+        "x": "x",
+    }
 
 
 def test_what_must_come_along_follows_once_and_of_the_same_cell() -> None:
-    needs = {
-        "torch-2.8-cu128-cp312": ["sympy", "markup"],
-        "torch-2.8-cu128-cp311": ["gone-in-3.12"],
-        "gone-in-3.12": [],
-        "sympy": ["mpmath", "torch"],  # a circle
-        "mpmath": ["mpmath"],
-        "markup-cp311": [],
-        "markup-cp312": ["mpmath"],
-        "pytest": ["markup"],
-    }
-    lock = entries(**needs)
+    lock = lock_of(
+        made("torch", "3.12", "12.8", "2.8", requires=["sympy", "markup"]),
+        made("torch", "3.11", "12.8", "2.8", requires=["gone-in-3.12"]),
+        made("gone-in-3.12"),
+        made("sympy", requires=["mpmath", "torch"]),  # a circle
+        made("mpmath", requires=["mpmath"]),
+        made("markup", "3.11"),
+        made("markup", "3.12", requires=["mpmath"]),
+        made("pytest", requires=["markup"]),
+    )
     found = lock.entries_for(["pytest", "torch", "pytest"], CELL)
     assert list(found) == ["pytest", "torch", "markup", "sympy", "mpmath"]
-    assert found["torch"] == "torch-2.8-cu128-cp312"
-    assert found["markup"] == "markup-cp312"
+    assert found["torch"] == "torch-python3.12-cuda12.8-torch2.8"
+    assert found["markup"] == "markup-python3.12"
+
+
+def test_two_entries_for_one_cell_are_refused() -> None:
+    _, row = made("a", "3.12")
+    with pytest.raises(ValueError, match=r"tools\.x and y are the same tool for the same cell"):
+        lock_of(("x", row), ("z", row | {"python": "3.13"}), ("y", row))
 
 
 @given(st.dictionaries(st.sampled_from("abcdefgh"), st.sets(st.sampled_from("abcdefgh"))))
 def test_expansion_is_what_can_be_reached(graph: dict[str, set[str]]) -> None:
     whole = {name: sorted(graph.get(name, ())) for name in "abcdefgh"}
-    lock = entries(**whole)
+    lock = lock_of(*(made(name, requires=needs) for name, needs in whole.items()))
     for start in whole:
         reached = {start}
         while more := {other for name in reached for other in whole[name]} - reached:
@@ -409,76 +439,71 @@ def test_expansion_is_what_can_be_reached(graph: dict[str, set[str]]) -> None:
 @pytest.mark.parametrize(
     ("python", "cuda", "torch", "first"),
     [
-        ("3.9", "12.8", "2.8", ["torch-2.8-cu128-cp310", "torch-2.8-cu128-cp312"]),
-        ("3.12", "12.9", "2.8", ["torch-2.8-cu128-cp312", "torch-2.8-cu128-cp310"]),
-        ("3.12", "12.8", "2.7", ["torch-2.8-cu128-cp312", "torch-2.10-cu128-cp312"]),
-        ("3.10", "13.0", "2.11", ["torch-2.8-cu128-cp310", "torch-2.10-cu128-cp312"]),
+        ("3.9", "12.8", "2.8", ["2.8 3.10", "2.8 3.12"]),
+        ("3.12", "12.9", "2.8", ["2.8 3.12", "2.8 3.10"]),
+        ("3.12", "12.8", "2.7", ["2.8 3.12", "2.10 3.12"]),
+        ("3.10", "13.0", "2.11", ["2.8 3.10", "2.10 3.12"]),
     ],
 )
 def test_no_entry_in_this_cell_names_the_nearest(
     python: str, cuda: str, torch: str, first: list[str]
 ) -> None:
-    have = ["torch-2.10-cu128-cp312", "torch-2.8-cu128-cp312", "torch-2.8-cu128-cp310", "torchy"]
-    lock = entries(**{name: [] for name in have})
+    have = ["2.10 3.12", "2.8 3.12", "2.8 3.10"]
+    rows = {name: made("torch", name.split()[1], "12.8", name.split()[0]) for name in have}
+    lock = lock_of(*rows.values(), made("torchy"))
     with pytest.raises(LockError) as caught:
         lock.entries_for(["torch"], Target(python=python, cuda=cuda, torch=torch))
     said = caught.value.message
     assert f"no torch for CUDA {cuda}, torch {torch}, Python {python}: " in said
-    assert f"there are {', '.join(first)}" in said
+    assert f"there are {', '.join(rows[name][0] for name in first)}" in said
     assert "torchy" not in said
-    assert caught.value.advice
+    assert "toolchain.yaml" in caught.value.advice
 
 
 def test_no_entry_of_that_name_at_all() -> None:
-    lock = entries(**{"numpy-cp312": [], "uv": []})
+    lock = lock_of(made("numpy", "3.12"), made("uv"))
     with pytest.raises(LockError, match="no tool 'nunpy'") as caught:
         lock.entries_for(["nunpy"], CELL)
     assert "numpy" in caught.value.advice
     with pytest.raises(LockError, match="no tool 'x'") as caught:
         lock.entries_for(["x"], CELL)
-    assert caught.value.advice
+    assert "toolchain.yaml" in caught.value.advice
 
 
 def test_many_others_are_counted() -> None:
-    lock = entries(**{f"numpy-cp3{minor}": [] for minor in range(10, 20)})
-    with pytest.raises(LockError, match="numpy-cp314, numpy-cp315 and 4 more"):
+    lock = lock_of(*(made("numpy", f"3.{minor}") for minor in range(10, 20)))
+    with pytest.raises(LockError, match=r"numpy-python3\.14, numpy-python3\.15 and 4 more"):
         lock.entries_for(["numpy"], Target(python="3.9"))
 
 
 def test_unknown_requirements_are_refused_when_the_lock_is_read(tmp_path: Path) -> None:
     path = tmp_path / "lock.yaml"
-    tools = {
-        "torch-cp312": {"version": "1", "requires": ["numpy", "nunpy"], "sources": [source()]},
-        "numpy-cp313": {"version": "1", "sources": [source()]},
-    }
+    tools = dict([made("torch", "3.12", requires=["numpy", "nunpy"]), made("numpy", "3.13")])
     path.write_text(yaml.safe_dump({"version": 1, "tools": tools}))
     with pytest.raises(LockError) as caught:
         load_lock(path)
-    assert "tools.torch-cp312 requires 'nunpy', which there is not" in caught.value.message
+    assert "tools.torch-python3.12 requires 'nunpy', which there is not" in caught.value.message
     assert "'numpy'" not in caught.value.message  # there is one, if not for every cell
     assert caught.value.advice
 
 
 def test_lacking_is_what_has_no_entry_or_no_pin() -> None:
-    half = source(sha256=None)
-    rows = {
-        "torch-2.8-cu128-cp312": {"version": "1", "requires": ["sympy"], "sources": [half]},
-        "sympy": {"version": "1", "requires": ["mpmath"], "sources": [source()]},
-        "mpmath": {"version": "1", "sources": [half]},
-        "uv": {"version": "1", "sources": [source()]},
-    }
-    unpinned = ["torch-2.8-cu128-cp312", "mpmath"]
-    lock = ToolchainLock.model_validate({"version": 1, "unpinned": unpinned, "tools": rows})
+    half = [source(sha256=None)]
+    torch = made("torch", "3.12", "12.8", "2.8", requires=["sympy"], sources=half)
+    rows = [torch, made("sympy", requires=["mpmath"]), made("mpmath", sources=half), made("uv")]
+    lock = lock_of(*rows, unpinned=(torch[0], "mpmath"))
     assert lock.lacking(["uv", "torch", "none", "sympy"], CELL) == ["torch", "mpmath", "none"]
     assert lock.lacking(["uv", "torch"], Target(python="3.13")) == ["torch"]
 
 
-def test_names_of_entries() -> None:
-    entries = ["torch-2.8-cu128-cp312", "setuptools-torch2.11", "numpy-cp39", "cuda-12.8-libcublas"]
-    assert variants.names(entries) == {*entries, "torch", "setuptools", "numpy"}
+def test_names_and_ids_are_names() -> None:
+    lock = lock_of(made("numpy", "3.12"), made("uv"))
+    assert names(lock.tools) == {"numpy", "numpy-python3.12", "uv"}
+    assert lock.tools["uv"].name == "uv"
+    assert locked(source()).tools["tool0"].name == "tool0"  # where nothing else is said
 
 
-TORCHES = sorted(name for name in load_lock().tools if re.fullmatch(r"torch-.*-cp3\d+", name))
+TORCHES = sorted(id_ for id_, tool in load_lock().tools.items() if tool.name == "torch")
 
 
 def test_the_torches_are_those_that_are_offered() -> None:
@@ -498,6 +523,7 @@ def test_every_torch_has_what_builds_and_tests_install(name: str) -> None:
     (place,) = tool.sources
     assert place.url == (f"https://download.pytorch.org/whl/{cuda}/{tool.file.replace('+', '%2B')}")
     cell = Target(python=f"3.{python[3:]}", cuda=f"{cuda[2:4]}.{cuda[4:]}", torch=torch)
+    assert (tool.python, tool.cuda, tool.torch) == (cell.python, cell.cuda, cell.torch)
     for recipe in map(load_recipe, recipe_names()):
         found = lock.entries_for([*recipe.build_requires, *recipe.test_requires], cell)
         for asked, entry in found.items():

@@ -14,14 +14,15 @@ from typing import Any
 import pytest
 import requests
 import yaml
-from hypothesis import given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from requests.adapters import HTTPAdapter
 
 from pipelines.errors import LockError, StorageError
 from pipelines.toolchain import sources
+from pipelines.toolchain.generate import lock_text
 from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
-from pipelines.toolchain.pinning import Pinned, complete, with_pins
+from pipelines.toolchain.pinning import Pinned, complete
 
 ALPHA, BETA, GAMMA = b"alpha" * 1000, b"beta" * 500_000, b"gamma"
 
@@ -30,80 +31,50 @@ def sha(data: bytes) -> str:
     return hashlib.sha256(data).hexdigest()
 
 
-#: As the shipped one is written: comments at every place where a rewrite could lose them.
-LOCK = f"""\
-# Head.
-version: 1
+def place(name: str, file: str, data: bytes | None = None, size: int | None = None) -> Any:
+    """A source as the lock has it: with the sha256 of ``data``, and ``size``."""
+    made = {"url": f"https://{name}", "file": file, "sha256": data and sha(data), "size": size}
+    return {key: value for key, value in made.items() if value is not None}
 
-# Not known yet.
-unpinned:
-  - alpha
-  # The big one.
-  - beta  # soon
 
-  - gamma
+#: Nothing known, a sha256 and a mirror, everything, and nothing again.
+TOOLS: dict[str, Any] = {
+    "alpha": {
+        "version": "1.0",
+        "components": ["Microsoft.A", "Microsoft.B"],
+        "toolset": "14.44",
+        "sources": [place("a.invalid/alpha", "alpha.exe")],
+    },
+    "beta": {
+        "version": "2",
+        "sources": [
+            place("b.invalid/none", "beta.zip", BETA),
+            place("a.invalid/beta", "beta.zip"),
+        ],
+    },
+    "done": {"version": "3", "sources": [place("a.invalid/done", "done.zip", b"done", 4)]},
+    "gamma": {"version": "4", "sources": [place("a.invalid/gamma", "gamma.zip")]},
+}
 
-# All tools.
-tools:
-  # == first ==
-  alpha:
-    version: "1.0"  # quoted
-    toolset: "14.44"
-    components: [Microsoft.A,
-      Microsoft.B]
-    sources:
-      - url: https://a.invalid/alpha
-        file: alpha.exe
 
-  # == second ==
-  beta:
-    version: "2"
-    sources:
-      # The mirror first.
-      - url: https://b.invalid/none
-        file: beta.zip
-        sha256: {sha(BETA)}  # known
+def lock_with(*unpinned: str, **changes: Any) -> str:
+    """The lock's text, with some tools other than above."""
+    made = {"version": 1, "unpinned": unpinned, "tools": TOOLS | changes}
+    return lock_text(ToolchainLock.model_validate(made))
 
-      # Then the origin.
-      - url: https://a.invalid/beta
-        file: beta.zip
-  done:
-    version: "3"
-    sources:
-      - url: https://a.invalid/done
-        file: done.zip
-        sha256: {sha(b"done")}
-        size: 4
-  gamma:
-    version: "4"
-    sources:
-      - {{url: 'https://a.invalid/gamma', file: gamma.zip}}
-# End.
-"""
-BLOCK = LOCK.replace(
-    "      - {url: 'https://a.invalid/gamma', file: gamma.zip}\n",
-    "      - url: 'https://a.invalid/gamma'\n        file: gamma.zip\n",
-)
 
-#: What a complete run makes of BLOCK, to the byte.
-COMPLETE = (
-    BLOCK.replace("  - alpha\n", "")
-    .replace("  - beta  # soon\n", "")
-    .replace("  - gamma\n", "")
-    .replace("unpinned:\n", "unpinned: []\n")
-    .replace(
-        "file: alpha.exe\n",
-        f"file: alpha.exe\n        sha256: {sha(ALPHA)}\n        size: {len(ALPHA)}\n",
-    )
-    .replace("  # known\n", f"  # known\n        size: {len(BETA)}\n")
-    .replace(
-        "beta\n        file: beta.zip\n",
-        f"beta\n        file: beta.zip\n        sha256: {sha(BETA)}\n        size: {len(BETA)}\n",
-    )
-    .replace(
-        "file: gamma.zip\n",
-        f"file: gamma.zip\n        sha256: {sha(GAMMA)}\n        size: {len(GAMMA)}\n",
-    )
+BLOCK = lock_with("alpha", "beta", "gamma")
+#: What a complete run makes of it, to the byte.
+COMPLETE = lock_with(
+    alpha=TOOLS["alpha"] | {"sources": [place("a.invalid/alpha", "alpha.exe", ALPHA, len(ALPHA))]},
+    beta=TOOLS["beta"]
+    | {
+        "sources": [
+            place("b.invalid/none", "beta.zip", BETA, len(BETA)),
+            place("a.invalid/beta", "beta.zip", BETA, len(BETA)),
+        ]
+    },
+    gamma=TOOLS["gamma"] | {"sources": [place("a.invalid/gamma", "gamma.zip", GAMMA, len(GAMMA))]},
 )
 
 
@@ -208,27 +179,28 @@ def test_everything_is_completed(server: Server, lock: Path, tmp_path: Path) -> 
 
 def test_an_entry_of_a_cell_keeps_what_it_requires(server: Server, lock: Path) -> None:
     """As torch's wheels are written, half of them with a sha256."""
-    entry = f"""\
-  torch-2.8-cu128-cp312:
-    version: "2.8.0+cu128"
-    requires: [done,
-      gamma]
-    sources:
-      - url: https://a.invalid/whl/torch-2.8.0%2Bcu128-cp312.whl
-        file: torch-2.8.0+cu128-cp312.whl
-        sha256: {sha(ALPHA)}
-"""
-    text = BLOCK.replace("  done:\n", f"{entry}  done:\n")
-    text = text.replace("unpinned:\n", "unpinned:\n  - torch-2.8-cu128-cp312\n")
-    lock.write_text(text)
+    id_ = "torch-2.8-cu128-cp312"
+    entry = {
+        "name": "torch",
+        "torch": "2.8",
+        "cuda": "12.8",
+        "python": "3.12",
+        "version": "2.8.0+cu128",
+        "requires": ["done", "gamma"],
+        "sources": [place("a.invalid/whl/torch-2.8.0%2Bcu128-cp312.whl", "torch.whl", ALPHA)],
+    }
+    lock.write_text(lock_with("alpha", "beta", "gamma", id_, **{id_: entry}))
     server.files["/whl/torch-2.8.0%2Bcu128-cp312.whl"] = ALPHA
-    assert [pin.tool for pin in complete(lock, ["torch-2.8-cu128-cp312"])] == [
-        "torch-2.8-cu128-cp312"
-    ]
-    pinned = entry + f"        size: {len(ALPHA)}\n"
-    assert lock.read_text() == BLOCK.replace("  done:\n", f"{pinned}  done:\n")
-    tool = load_lock(lock).tool("torch-2.8-cu128-cp312")
-    assert (tool.requires, tool.size) == (("done", "gamma"), len(ALPHA))
+    before = load_lock(lock).tools
+    assert [pin.tool for pin in complete(lock, [id_])] == [id_]
+    source = entry["sources"][0] | {"size": len(ALPHA)}
+    pinned = entry | {"sources": [source]}
+    assert lock.read_text() == lock_with("alpha", "beta", "gamma", **{id_: pinned})
+    after = load_lock(lock).tools
+    assert after[id_].model_dump() == before[id_].model_dump() | {
+        "sources": (after[id_].sources[0].model_dump(),)
+    }
+    assert after[id_].size == len(ALPHA)
 
 
 def test_only_the_named_ones(server: Server, lock: Path) -> None:
@@ -253,7 +225,8 @@ def test_a_known_hash_that_does_not_match(server: Server, lock: Path, tmp_path: 
 
 def test_a_known_size_that_does_not_match(server: Server, lock: Path, tmp_path: Path) -> None:
     for size in (len(GAMMA) + 1, len(GAMMA) - 1):
-        lock.write_text(BLOCK.replace("gamma.zip\n", f"gamma.zip\n        size: {size}\n"))
+        gamma = TOOLS["gamma"] | {"sources": [place("a.invalid/gamma", "gamma.zip", None, size)]}
+        lock.write_text(lock_with("alpha", "beta", "gamma", gamma=gamma))
         with pytest.raises(LockError, match="bytes"):
             complete(lock, ["gamma"])
         assert load_lock(lock).unpinned == ("alpha", "beta", "gamma")
@@ -297,8 +270,8 @@ def test_a_full_disk_leaves_the_lock(
     def full(handle: int) -> None:
         raise OSError(number, "full")
 
-    monkeypatch.setattr("pipelines.toolchain.pinning.os.fsync", full)
-    with pytest.raises(StorageError, match=r"cannot write .*full") as caught:
+    monkeypatch.setattr("pipelines.files.os.fsync", full)
+    with pytest.raises(StorageError, match=r"cannot write .*toolchain\.lock\.yaml.*full") as caught:
         complete(lock)
     assert caught.value.advice
     assert lock.read_text() == BLOCK
@@ -406,76 +379,32 @@ def test_counted_chunks_are_complete(server: Server, lock: Path) -> None:
 
 # -- the text --------------------------------------------------------------------------------------
 
-
-def pin(name: str, data: bytes = GAMMA) -> Pinned:
-    return Pinned(name, "1", sha(data), len(data), "x")
-
-
-@pytest.mark.parametrize(
-    ("name", "old", "new"),
-    [
-        ("gamma", "", ""),  # its source is in one line
-        ("alpha", "unpinned:\n  - alpha\n", "unpinned:\n  - >-\n    alpha\n"),
-        ("alpha", "file: alpha.exe\n", "file: alpha.exe\n        size:\n"),
-    ],
-)
-def test_a_form_that_cannot_be_completed(name: str, old: str, new: str) -> None:
-    assert old in LOCK
-    with pytest.raises(LockError, match=f"{name} is written in a way") as caught:
-        with_pins(LOCK.replace(old, new), pin(name))
-    assert sha(GAMMA) in caught.value.advice
-
-
-def test_a_last_line_without_its_end() -> None:
-    text = BLOCK.removesuffix("# End.\n").removesuffix("\n")
-    made = with_pins(text, pin("gamma"))
-    assert made.endswith(f"file: gamma.zip\n        sha256: {sha(GAMMA)}\n        size: 5\n")
-
-
-tails = st.sampled_from(["", "  # right", "\n\n    # below", "\n# left\n\n"])
+words = st.text(st.characters(codec="utf-8"), min_size=1, max_size=12)
+numbers = st.tuples(st.integers(0, 20), st.integers(0, 20)).map("{0[0]}.{0[1]}".format)
+hashes = st.text("0123456789abcdef", min_size=64, max_size=64)
 
 
 @st.composite
-def locks(draw: st.DrawFn) -> tuple[str, list[str]]:
-    """A lock with comments anywhere, and its unpinned tools in some order."""
-    names = [f"t{number}" for number in range(draw(st.integers(1, 5)))]
-    lacking = [name for name in names if draw(st.booleans())]
-    lines = ["version: 1", "unpinned:" if lacking else "unpinned: []"]
-    lines += [f"  - {name}" for name in draw(st.permutations(lacking))]
-    lines.append("tools:")
-    for name in names:
-        lines += [f"  {name}:", '    version: "1"', "    sources:"]
-        count = draw(st.integers(1, 2))
-        without = draw(st.integers(0, count - 1)) if name in lacking else count
-        for number in range(count):
-            keys = [f"url: https://{name}.invalid/{number}", "file: f"]
-            if number != without:
-                keys += [f"sha256: {sha(GAMMA)}", f"size: {len(GAMMA)}"]
-            elif draw(st.booleans()):
-                keys.append(f"sha256: {sha(GAMMA)}")
-            keys = draw(st.permutations(keys))
-            lines += [("        " if n else "      - ") + key for n, key in enumerate(keys)]
-    return "".join(line + draw(tails) + "\n" for line in lines), draw(st.permutations(lacking))
+def tools(draw: st.DrawFn) -> dict[str, Any]:
+    pins = draw(st.fixed_dictionaries({}, optional={"sha256": hashes, "size": st.integers(1)}))
+    files = draw(
+        st.lists(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._+-]*", fullmatch=True), min_size=1)
+    )
+    axes = draw(st.fixed_dictionaries({}, optional={"torch": numbers, "cuda": numbers}))
+    sources = [{"apt": draw(words), "file": file, **pins} for file in files]
+    return {"name": draw(words), "version": draw(words), "sources": sources, **axes}
 
 
-@settings(deadline=None)
-@given(locks())
-def test_nothing_but_the_pins_changes(made: tuple[str, list[str]]) -> None:
-    text, order = made
-    before = text.splitlines()
-    for name in order:
-        text = with_pins(text, pin(name))
-    lock = ToolchainLock.model_validate(yaml.safe_load(text))
-    assert lock.unpinned == ()
-    assert all(
-        tool.sha256 == sha(GAMMA) and tool.size == len(GAMMA) for tool in lock.tools.values()
-    )
-    kept = [line for line in before if not line.startswith("  - ")]
-    kept = [f"unpinned: []{k[9:]}" if k.startswith("unpinned:") and order else k for k in kept]
-    after = text.splitlines()
-    rest = iter(after)
-    assert all(line in rest for line in kept)  # in their order
-    added = sum(line.lstrip(" -").startswith(("sha256: ", "size: ")) for line in after) - sum(
-        line.lstrip(" -").startswith(("sha256: ", "size: ")) for line in before
-    )
-    assert len(after) == len(kept) + added
+@given(st.dictionaries(words, tools(), max_size=4))
+def test_a_lock_comes_back_as_it_was_written(rows: dict[str, Any]) -> None:
+    unpinned = [name for name, row in rows.items() if len(row["sources"][0]) < 4]
+    assume(len({(r["name"], r.get("torch"), r.get("cuda")) for r in rows.values()}) == len(rows))
+    lock = ToolchainLock.model_validate({"version": 1, "unpinned": unpinned, "tools": rows})
+    text = lock_text(lock)
+    assert text.startswith("# Generated by `invoke lock` from toolchain.yaml: do not edit.\n")
+    again = ToolchainLock.model_validate(yaml.safe_load(text))
+    assert again.tools == lock.tools
+    assert sorted(again.unpinned) == sorted(lock.unpinned)
+    assert lock_text(again) == text
+    order = lock.model_copy(update={"tools": dict(reversed(lock.tools.items()))})
+    assert lock_text(order) == text

@@ -110,15 +110,18 @@ KINDS: dict[str, tuple[dict[str, Any], dict[str, str], str]] = {
 
 def compiled(
     root: Path, keys: dict[str, Any], environ: dict[str, str], monkeypatch: pytest.MonkeyPatch
-) -> tuple[dict[str, Any], str]:
+) -> tuple[compilecache.Figures, str]:
     """The cache's figures of one unit, built on a host of its own, and what the log says."""
     source = root / "src"
     source.mkdir(parents=True)
     (source / "a.cpp").write_text("int f(int x) { return x + 1; }\n")
     where = cache(**keys)
     # Hosts have the same fixed places, and a directory of their own for the local cache.
-    places = {"place": str(root.parent / "s"), "packages": str(root.parent / "p")}
-    spec = told(root, SCCACHE, where) | places | {"nvcc": COMPILER}
+    spec = told(root, SCCACHE, where) | {
+        "place": str(root.parent / "s"),
+        "packages": str(root.parent / "p"),
+        "nvcc": COMPILER,
+    }
     assert WORD not in json.dumps(spec)
     monkeypatch.setenv(compilecache.SECRETS, json.dumps(plan.secrets(where, environ)))
     with compilecache.running(spec, source) as made:

@@ -45,6 +45,8 @@ def test_read_tail(tmp_path: Path, limit: int, tail: bytes) -> None:
 
 def test_facts(tmp_path: Path) -> None:
     found = facts.facts(str(tmp_path / "not" / "there"))
+    assert found["disk"]
+    assert found["memory"]
     assert found["disk"]["path"] == str(tmp_path)
     assert found["disk"]["free"] > 0
     assert found["memory"]["total"] > found["memory"]["available"] > 0

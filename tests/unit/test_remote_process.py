@@ -43,9 +43,10 @@ def all_gone(pids: list[int]) -> bool:
     return not any(map(alive, pids))
 
 
-def run(code: str, **options: Any) -> tuple[bytes, dict[str, Any]]:
+def run(code: str, **options: Any) -> tuple[bytes, process.Ended]:
     *pieces, end = process.stream([sys.executable, "-c", code], **options)
-    return b"".join(pieces), end
+    assert isinstance(end, dict)
+    return b"".join(piece for piece in pieces if isinstance(piece, bytes)), end
 
 
 def test_output_and_exit(tmp_path: Path) -> None:
@@ -87,7 +88,9 @@ def test_closing_ends_the_tree() -> None:
     items = process.stream([sys.executable, "-c", FAMILY])
     seen = b""
     while seen.count(b"\n") < 2:
-        seen += next(items)
+        piece = next(items)
+        assert isinstance(piece, bytes)
+        seen += piece
     pids = [int(line) for line in seen.split()]
     assert all(map(alive, pids))
     items.close()

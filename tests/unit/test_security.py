@@ -18,24 +18,21 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from plans import line_for, plan_for, wanting
 
 from pipelines import console, github, hosttext
-from pipelines.architectures.archs import ArchList
-from pipelines.config import Config
 from pipelines.errors import ProvisionError
 from pipelines.hosts.sandbox.wsman import WsmanServer, create_certificate, write_credentials
 from pipelines.hosts.winrm.config import WinRMHost
 from pipelines.hosts.winrm.host import WindowsHost
 from pipelines.hosttext import safe
-from pipelines.pipeline import run_provision
-from pipelines.provisioning.resources import Layout, Wanted
-from pipelines.recipe.load import load_recipe
+from pipelines.provisioning.resources import Wanted
+from pipelines.record import ProvisionResult
 from pipelines.remote import builder
 from pipelines.remote.resources import archive
 from pipelines.session.transports import signins
-from pipelines.stages.report import publish
-from pipelines.stages.work import Order, Work
-from pipelines.toolchain.lock import Cache, load_lock
+from pipelines.stages.line import PROVISION, Line
+from pipelines.stages.report import report
 
 ROOT = Path(__file__).parents[2]
 
@@ -352,21 +349,13 @@ def installer(tmp_path: Path, code: str) -> Wanted:
     return Wanted("tool", "a test", spec, {}, "tool 1")
 
 
-def work_for(tmp_path: Path, settings: dict[str, Any], wanted: list[Wanted]) -> Work:
-    out = tmp_path / "out"
-    config = Config.model_validate({"hosts": {"lab": settings}, "out": str(out)})
+def lab_line(tmp_path: Path, settings: dict[str, Any], *wanted: Wanted) -> Line:
     host = WindowsHost("lab", WinRMHost.model_validate(settings), remember=hosttext.secret)
-    order = Order("lab", "smoke-attention", "3.11", ArchList(("80",)), None)
-    cache = Cache(load_lock(), tmp_path / "cache")
-    work = Work(order, config, load_recipe("smoke-attention"), host, cache)
+    line = line_for(plan_for(tmp_path, host, archs="80"))
     temp = str(tmp_path / "t")
-    places = dict.fromkeys(
-        ("build_root", "temp", "wheels", "cuda", "sccache", "ninja", "compile_cache"), temp
-    )
-    marker = str(tmp_path / "restart.json")
-    work.__dict__["layout"] = Layout(**places, uv="uv", python=sys.executable, marker=marker)
-    work.__dict__["wanted"] = wanted
-    return work
+    names = ("build_root", "temp", "wheels", "cuda", "sccache", "ninja", "compile_cache")
+    places = dict.fromkeys(names, temp) | {"uv": "uv", "python": sys.executable}
+    return wanting(line, *wanted, **places, marker=str(tmp_path / "restart.json"))
 
 
 def holds_canary(data: bytes) -> bool:
@@ -386,21 +375,19 @@ def test_password_is_nowhere_after_a_provision(
     folder = Wanted("folder", "a test", {"kind": "directory", "path": str(tmp_path / "t")}, {}, "")
     hint = str(tmp_path / "installed-1")
     code = f"open({hint!r}, 'w').write('1')\nprint('all is well')"
-    work = work_for(tmp_path, lab, [folder, installer(tmp_path, code)])
+    line = lab_line(tmp_path, lab, folder, installer(tmp_path, code))
     with Watch() as watch:
-        run = work.new_run()
+        run = line.begin_run()
         try:
-            with run.stage("provision"):
-                run_provision(work)
-            assert work.provisioned
-            run.put_stage(work.provisioned)
-            publish(run)
+            done = line.do(PROVISION)
+            report(run)
         finally:
-            work.close()
-    assert [row["changed"] for row in work.provisioned.detail["resources"]] == [True, True]
-    assert any(b"sys.stdin.readline" in line for line in watch.seen), "the host's Python was seen"
-    assert any(line.endswith(b"setup\0") for line in watch.seen), "so was the installer"
-    assert not [line for line in watch.seen if holds_canary(line)]
+            line.close()
+    assert isinstance(done, ProvisionResult)
+    assert [row.changed for row in done.resources] == [True, True]
+    assert any(b"sys.stdin.readline" in words for words in watch.seen), "the host's Python was seen"
+    assert any(words.endswith(b"setup\0") for words in watch.seen), "so was the installer"
+    assert not [words for words in watch.seen if holds_canary(words)]
     written = [path for path in (tmp_path / "out").rglob("*") if path.is_file()]
     assert {"record.sqlite", "junit.xml"} <= {path.name for path in written}
     assert not [path for path in written if holds_canary(path.read_bytes())]
@@ -414,15 +401,15 @@ def test_password_that_a_host_repeats_is_blanked(
 ) -> None:
     """A program on the host may know it, and print it in its error."""
     code = "sys.exit('cannot sign in with ' + os.environ['LAB_PASSWORD'] + '\\x1b[2J')"
-    work = work_for(tmp_path, lab, [installer(tmp_path, code)])
-    run = work.new_run()
+    line = lab_line(tmp_path, lab, installer(tmp_path, code))
+    run = line.begin_run()
     try:
-        with pytest.raises(ProvisionError) as caught, run.stage("provision"):
-            run_provision(work)
-        publish(run)
+        with pytest.raises(ProvisionError) as caught:
+            line.do(PROVISION)
+        report(run)
         console.print_error(caught.value)
     finally:
-        work.close()
+        line.close()
     assert "cannot sign in with" in caught.value.message, "or this test shows nothing"
     said = capfd.readouterr()
     assert not holds_canary((said.out + said.err).encode())

@@ -115,7 +115,7 @@ def test_the_reason_for_no_gpu_and_facts_are_properties(crashed: Outcome) -> Non
 def test_only_the_wheel_was_installed(crashed: Outcome) -> None:
     """``packages`` are the environment's own business when it is used as it is."""
     assert crashed.case("test_metadata_has_the_expected_name_and_version").outcome == "passed"
-    site = next(Path(crashed.result["junit"]).parent.glob("venv/lib/*/site-packages"))
+    site = next(Path(str(crashed.result["junit"])).parent.glob("venv/lib/*/site-packages"))
     assert {path.name for path in site.iterdir() if path.suffix != ".pth"} == {
         "demo.py",
         "demo-1.0.dist-info",
@@ -157,7 +157,7 @@ def test_the_given_environment_is_untouched(crashed: Outcome) -> None:
 @pytest.mark.parametrize("installer", ["", "uv"])
 @pytest.mark.parametrize("system", [False, True])
 def test_what_is_installed_how(tmp_path: Path, system: bool, installer: str) -> None:
-    spec = {
+    spec: Any = {
         "installer": installer,
         "python": "/opt/python",
         "wheels": "/wheels",
@@ -177,7 +177,13 @@ def test_what_is_installed_how(tmp_path: Path, system: bool, installer: str) -> 
 
 
 def test_no_wheel_means_nothing_to_install(tmp_path: Path) -> None:
-    spec = {"installer": "", "python": "/opt/python", "wheel": "", "packages": [], "system": True}
+    spec: Any = {
+        "installer": "",
+        "python": "/o/python",
+        "wheel": "",
+        "packages": [],
+        "system": True,
+    }
     steps = dict(tester._steps(spec, tmp_path, tmp_path, tmp_path))
     assert list(steps) == ["venv", "pytest"]
 
@@ -198,7 +204,7 @@ def test_an_environment_without_pip(tmp_path: Path) -> None:
     command = [sys.executable, "-m", "venv", "--without-pip", str(given)]
     subprocess.run(command, check=True)
     python = given / ("Scripts/python.exe" if os.name == "nt" else "bin/python")
-    spec = {
+    spec: tester.Spec = {
         "directory": str(tmp_path / "t"),
         "installer": "",
         "python": str(python),
@@ -212,4 +218,5 @@ def test_an_environment_without_pip(tmp_path: Path) -> None:
         "timeout": 120.0,
     }
     *log, last = tester.run_suite(spec)
+    assert isinstance(last, dict)
     assert last["step"] == "pytest", log  # which it has not

@@ -19,8 +19,9 @@ from pipelines.toolchain import lock as lock_module
 from pipelines.toolchain import sync as module
 from pipelines.toolchain.lock import LOCK_FILE, Cache, ToolchainLock, load_lock
 from pipelines.toolchain.sources import Source, Step
-from pipelines.toolchain.sync import DOCKERFILE, ROOT, VARIABLES, WHEELS, render, stage, sync
+from pipelines.toolchain.sync import DOCKERFILE, VARIABLES, WHEELS, render, stage, sync
 
+ROOT = Path(__file__).parents[2]
 LOCK = load_lock()
 
 
@@ -51,7 +52,7 @@ def contents(tree: Path) -> dict[Path, bytes]:
 
 
 def test_the_committed_files_are_what_the_lock_says() -> None:
-    stale = sync(LOCK, check=True)
+    stale = sync(LOCK, ROOT, check=True)
     assert not stale, f"{', '.join(map(str, stale))} differ from the lock: run `invoke lock --sync`"
 
 
@@ -82,7 +83,7 @@ def test_a_missing_file_of_variables_is_made(tree: Path) -> None:
 
 def test_every_pin_is_that_of_the_lock() -> None:
     """Unpinned ones have no hash, even where the lock has half of what it takes."""
-    pins = yaml.safe_load(render(LOCK)[VARIABLES])
+    pins = yaml.safe_load(render(LOCK, ROOT)[VARIABLES])
     tools = pins["toolchain_build_tools"]
     rows = [pins["toolchain_vc_redist"], pins["toolchain_git"], *pins["toolchain_wheels"]]
     rows += [tools["bootstrapper"], tools["channel"], *pins["toolchain_pythons"].values()]
@@ -99,10 +100,12 @@ def test_every_pin_is_that_of_the_lock() -> None:
 def test_wheels_of_cells_are_in_neither() -> None:
     """Image and playbook are for any cell: what recipes install comes with provision."""
     made = raw()
-    made["tools"]["torch-9.9-cu128-cp312"] = made["tools"]["torch-2.8-cu128-cp312"]
-    made["tools"]["psutil-cp312"] = made["tools"]["psutil"]
-    texts = render(ToolchainLock.model_validate(made))
-    assert texts == render(LOCK)
+    made["tools"]["torch-9.9-cu128-cp312"] = made["tools"]["torch-2.8-cu128-cp312"] | {
+        "torch": "9.9"
+    }
+    made["tools"]["psutil-cp312"] = made["tools"]["psutil"] | {"python": "3.12"}
+    texts = render(ToolchainLock.model_validate(made), ROOT)
+    assert texts == render(LOCK, ROOT)
     for tool in ("torch-2.8-cu128-cp312", "numpy-cp312", "psutil", "pytest-xdist"):
         assert not [path for path, text in texts.items() if LOCK.tool(tool).sha256 in text]
 
@@ -114,7 +117,7 @@ def test_half_a_pin_is_none(without: list[str]) -> None:
     for key in without:
         del source[key]
     made["unpinned"].append("mingit")
-    texts = render(ToolchainLock.model_validate(made))
+    texts = render(ToolchainLock.model_validate(made), ROOT)
     assert yaml.safe_load(texts[VARIABLES])["toolchain_git"]["sha256"] == ""
     (row,) = re.findall(r"^ARG MINGIT='(.*)'$", texts[DOCKERFILE], re.M)
     assert json.loads(row)["sha256"] == ""
@@ -126,7 +129,9 @@ def test_a_file_is_named_as_its_address_has_it() -> None:
     (source,) = made["tools"]["mingit"]["sources"]
     other = {k: v for k, v in source.items() if k != "url"} | {"apt": "git", "file": "other.zip"}
     made["tools"]["mingit"]["sources"] = [other, source]
-    found = yaml.safe_load(render(ToolchainLock.model_validate(made))[VARIABLES])["toolchain_git"]
+    found = yaml.safe_load(render(ToolchainLock.model_validate(made), ROOT)[VARIABLES])[
+        "toolchain_git"
+    ]
     assert (found["file"], found["url"]) == (source["file"], source["url"])
 
 
@@ -143,7 +148,7 @@ def test_what_cannot_be_quoted_is_refused(tree: Path, bad: str) -> None:
 @given(st.text(st.characters(codec="utf-8", exclude_characters="'`"), min_size=1))
 def test_any_other_version_comes_back(version: str) -> None:
     tool = LOCK.tools["mingit"].model_copy(update={"version": version})
-    texts = render(LOCK.model_copy(update={"tools": {**LOCK.tools, "mingit": tool}}))
+    texts = render(LOCK.model_copy(update={"tools": {**LOCK.tools, "mingit": tool}}), ROOT)
     assert yaml.safe_load(texts[VARIABLES])["toolchain_git"]["version"] == version
     (row,) = re.findall(r"^ARG MINGIT='(.*)'$", texts[DOCKERFILE], re.M)
     assert json.loads(row)["version"] == version
@@ -152,7 +157,7 @@ def test_any_other_version_comes_back(version: str) -> None:
 def test_a_new_cuda_is_declared_in_every_stage(tree: Path) -> None:
     made = raw()
     nvcc = made["tools"]["cuda-13.0-cuda_nvcc"]
-    made["tools"]["cuda-13.10-cuda_nvcc"] = nvcc
+    made["tools"]["cuda-13.10-cuda_nvcc"] = nvcc | {"cuda": "13.10"}
     assert sync(ToolchainLock.model_validate(made), tree) == [DOCKERFILE, VARIABLES]
     text = (tree / DOCKERFILE).read_text("utf-8")
     stages = text.split("\nFROM ")

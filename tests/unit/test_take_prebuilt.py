@@ -7,24 +7,22 @@ import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
+from plans import Lab, line_for, plan_for
 from test_wheel_metadata import FILES, INFO, METADATA, NAME, pe, wheel
 
 from pipelines.architectures.archs import parse
-from pipelines.config import Config
 from pipelines.errors import AuditError, ConfigError, LockError
-from pipelines.hosts.base import Capabilities, Host
-from pipelines.pipeline import run_test
+from pipelines.hosts.base import Capabilities
 from pipelines.prebuilt import candidates
 from pipelines.prebuilt.candidates import Offer
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
-from pipelines.stages.collect import write_manifest
-from pipelines.stages.prebuilt import audit_prebuilt, skipped, take_prebuilt
-from pipelines.stages.work import Order, Work
+from pipelines.record import AuditResult, PrebuiltResult, SkipResult
+from pipelines.stages.line import AUDIT, TAKE, Line, run_build, run_test
+from pipelines.stages.manifest import write_manifest
 from pipelines.toolchain.lock import Cache, load_lock
 
 VERSION = NAME.split("-")[1].partition("+")[0]
@@ -36,14 +34,19 @@ def recipe(**keys: Any) -> Recipe:
     )
 
 
-def work_of(tmp_path: Path, made: Recipe) -> Work:
-    config = Config.model_validate({"hosts": {"lab1": {"kind": "sandbox"}}, "out": str(tmp_path)})
+def line_of(tmp_path: Path, made: Recipe) -> Line:
     can = Capabilities(windows=True, msvc=True, gpu=False, publishable=True)
-    host = SimpleNamespace(name="lab1", capabilities=can, evidence="W", existing=None)
-    order = Order("lab1", "flash-attn", "3.11", parse("90"), None, VERSION, "2.8", "13.0")
-    work = Work(order, config, made, cast(Host, host), Cache(load_lock(), tmp_path / "cache"))
-    work.new_run()
-    return work
+    host = Lab()
+    host.capabilities = can
+    line = line_for(plan_for(tmp_path, host, made, recipe="flash-attn", archs="90", python="3.11"))
+    line.begin_run()
+    return line
+
+
+def take(line: Line) -> PrebuiltResult:
+    done = line.do(TAKE)
+    assert isinstance(done, PrebuiltResult)
+    return done
 
 
 def wheels_at(folder: Path, **files: bytes) -> Path:
@@ -56,20 +59,29 @@ def wheels_at(folder: Path, **files: bytes) -> Path:
 
 def test_a_wheel_is_taken_into_the_run(tmp_path: Path) -> None:
     source = wheels_at(tmp_path / "here")
-    made = recipe(strategy="prebuilt", prebuilt=(str(source.parent),))
-    work, detail = work_of(tmp_path, made), dict[str, Any]()
-    taken = take_prebuilt(work, detail)
-    assert taken == [work.run.path / "wheels" / NAME]
+    line = line_of(tmp_path, recipe(strategy="prebuilt", prebuilt=(str(source.parent),)))
+    done = take(line)
+    assert (line.run.path / "wheels" / NAME).is_file()
     digest = hashlib.sha256(source.read_bytes()).hexdigest()
-    assert detail["prebuilt"]["sha256"] == detail["prebuilt"]["stated"] == digest
-    assert detail["origin"] == f"prebuilt {source} sha256 {digest}"
-    assert not (work.run.path / "prebuilt").exists()
-    rows: dict[str, Any] = {}
-    audit_prebuilt(work, taken, rows)
-    names = [check["name"] for check in rows["wheels"][0]["checks"]]
-    assert {"sha256", "RECORD", "device code", "runs on what was asked for"} <= {*names}
-    assert json.loads(json.dumps(detail)) == detail
-    work.run.close()
+    assert done.taken is not None
+    assert done.taken.sha256 == done.taken.stated == digest
+    assert done.origin == line.run.facts().origin == f"prebuilt {source} sha256 {digest}"
+    assert not (line.run.path / "prebuilt").exists()
+    audited = line.do(AUDIT)
+    assert isinstance(audited, AuditResult)
+    names = {check.name for check in audited.files[0].checks}
+    assert {"sha256", "RECORD", "device code", "runs on what was asked for"} <= names
+    assert audited.files[0].sha256 == digest
+    line.close()
+
+
+def test_the_whole_way_of_a_wheel_that_is_taken(tmp_path: Path) -> None:
+    source = wheels_at(tmp_path / "here")
+    line = line_of(tmp_path, recipe(strategy="prebuilt", prebuilt=(str(source.parent),)))
+    path = run_build(line)
+    assert list(line.run.stages()) == ["prebuilt", "audit"]
+    assert "prebuilt" in (path / "junit.xml").read_text()
+    line.close()
 
 
 def test_what_is_wrong_inside_falls_to_the_next_and_then_to_a_build(tmp_path: Path) -> None:
@@ -77,25 +89,28 @@ def test_what_is_wrong_inside_falls_to_the_next_and_then_to_a_build(tmp_path: Pa
     bad = wheels_at(tmp_path / "bad", **{f"{INFO}/METADATA": torch})
     good = wheels_at(tmp_path / "good")
     both = (str(bad.parent), str(good.parent))
-    work = work_of(tmp_path, recipe(strategy="prebuilt-then-build", prebuilt=both))
-    detail: dict[str, Any] = {}
-    assert take_prebuilt(work, detail)
-    assert "it requires torch==2.7.0" in detail["refused"][NAME]
-    assert detail["prebuilt"]["place"] == str(good)
-    work.run.close()
+    line = line_of(tmp_path, recipe(strategy="prebuilt-then-build", prebuilt=both))
+    done = take(line)
+    assert "it requires torch==2.7.0" in done.refused[NAME]
+    assert done.taken is not None
+    assert done.taken.place == str(good)
+    line.close()
 
-    work = work_of(tmp_path, recipe(strategy="prebuilt-then-build", prebuilt=both[:1]))
-    detail = {}
-    assert take_prebuilt(work, detail) is None
-    assert detail["origin"].startswith(f"built: {NAME} is not used: ")
-    assert not list(work.run.path.rglob("*.whl"))
-    work.run.close()
+    line = line_of(tmp_path, recipe(strategy="prebuilt-then-build", prebuilt=both[:1]))
+    done = take(line)
+    assert done.taken is None
+    assert done.origin.startswith(f"built: {NAME} is not used: ")
+    assert not list(line.run.path.rglob("*.whl"))
+    line.close()
 
-    work = work_of(tmp_path, recipe(strategy="prebuilt", prebuilt=both[:1]))
+    line = line_of(tmp_path, recipe(strategy="prebuilt", prebuilt=both[:1]))
     with pytest.raises(AuditError, match="it requires torch"):
-        take_prebuilt(work, {})
-    assert not (work.run.path / "prebuilt").exists()
-    work.run.close()
+        take(line)
+    kept = line.run.result(PrebuiltResult)
+    assert kept is not None
+    assert NAME in kept.refused, "what was refused is in the record of the failure too"
+    assert not (line.run.path / "prebuilt").exists()
+    line.close()
 
 
 @pytest.mark.parametrize(
@@ -109,20 +124,20 @@ def test_wheels_for_nothing_here_are_refused(
     tmp_path: Path, change: dict[str, bytes], says: str
 ) -> None:
     bad = wheels_at(tmp_path / "bad", **change)
-    work = work_of(tmp_path, recipe(strategy="prebuilt", prebuilt=(str(bad.parent),)))
+    line = line_of(tmp_path, recipe(strategy="prebuilt", prebuilt=(str(bad.parent),)))
     with pytest.raises(AuditError, match=says):
-        take_prebuilt(work, {})
-    work.run.close()
+        take(line)
+    line.close()
 
 
 def test_bytes_that_changed_since_they_were_summed(tmp_path: Path) -> None:
     source = wheels_at(tmp_path / "here")
     with source.open("ab") as file:
         file.write(b"x")
-    work = work_of(tmp_path, recipe(strategy="prebuilt", prebuilt=(str(source.parent),)))
+    line = line_of(tmp_path, recipe(strategy="prebuilt", prebuilt=(str(source.parent),)))
     with pytest.raises(AuditError, match="its sha256 is"):
-        take_prebuilt(work, {})
-    work.run.close()
+        take(line)
+    line.close()
 
 
 def test_offline_no_index_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -133,17 +148,17 @@ def test_offline_no_index_is_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(candidates, "obtain", never)
     source = wheels_at(tmp_path / "here")
     places = ("https://wheels.example/simple/", str(source.parent))
-    work = work_of(tmp_path, recipe(strategy="prebuilt", prebuilt=places))
-    work.cache.offline = True
-    assert take_prebuilt(work, {})
-    work.run.close()
-    work = work_of(tmp_path, recipe(strategy="prebuilt", prebuilt=places[:1]))
-    work.cache.offline = True
+    line = line_of(tmp_path, recipe(strategy="prebuilt", prebuilt=places))
+    assert line.plan.cache.offline
+    assert take(line).taken
+    line.close()
+    line = line_of(tmp_path, recipe(strategy="prebuilt", prebuilt=places[:1]))
     with pytest.raises(ConfigError, match="nothing prebuilt fits"):
-        take_prebuilt(work, {})
-    work.run.close()
+        take(line)
+    line.close()
+    offer = Offer(NAME, f"https://wheels.example/{NAME}", "0" * 64)
     with pytest.raises(LockError, match="nothing is fetched"):
-        candidates.obtain_offer(Offer(NAME, f"https://wheels.example/{NAME}", "0" * 64), work.cache)
+        candidates.obtain_offer(offer, line.plan.cache)
 
 
 def test_an_index_whose_links_are_not_https(tmp_path: Path) -> None:
@@ -154,64 +169,60 @@ def test_an_index_whose_links_are_not_https(tmp_path: Path) -> None:
 
 def test_the_manifest_names_no_tools_that_were_not_used(tmp_path: Path) -> None:
     source = wheels_at(tmp_path / "here")
-    made = recipe(strategy="prebuilt", prebuilt=(str(source.parent),))
-    work, detail = work_of(tmp_path, made), dict[str, Any]()
-    assert take_prebuilt(work, detail)
-    work.run.note(origin=detail["origin"])
-    manifest = json.loads(write_manifest(work).read_text())
+    line = line_of(tmp_path, recipe(strategy="prebuilt", prebuilt=(str(source.parent),)))
+    take(line)
+    write_manifest(line.run, line.plan.cache.lock)
+    manifest = json.loads((line.run.path / "manifest.json").read_text())
     assert manifest["tools"] == {}
     assert manifest["inputs"]["origin"].startswith("prebuilt ")
-    work.run.close()
+    line.close()
 
 
 def test_a_run_is_tested_for_its_own_architectures(tmp_path: Path) -> None:
     """Else the suite would say of a good wheel that it is wrong."""
     source = wheels_at(tmp_path / "here")
-    work = work_of(tmp_path, recipe(strategy="prebuilt", prebuilt=(str(source.parent),)))
-    work.order = replace(work.order, archs=parse("80;90"))
+    line = line_of(tmp_path, recipe(strategy="prebuilt", prebuilt=(str(source.parent),)))
+    target = line.plan.target.model_copy(update={"archs": parse("80;90")})
+    line.plan = replace(line.plan, target=target)
     with pytest.raises(ConfigError, match="is for 90, not 80;90") as caught:
-        run_test(work)
+        run_test(line)
     assert caught.value.advice == "Type: invoke test --archs '90'"
-    work.run.close()
+    line.close()
 
 
 def test_none_fits(tmp_path: Path) -> None:
     empty = tmp_path / "empty"
     empty.mkdir()
-    work = work_of(tmp_path, recipe(strategy="prebuilt", prebuilt=(str(empty),)))
+    line = line_of(tmp_path, recipe(strategy="prebuilt", prebuilt=(str(empty),)))
     with pytest.raises(ConfigError, match="nothing prebuilt fits"):
-        take_prebuilt(work, {})
-    work.run.close()
-    work = work_of(tmp_path, recipe(strategy="prebuilt-then-build", prebuilt=(str(empty),)))
-    detail: dict[str, Any] = {}
-    assert take_prebuilt(work, detail) is None
-    assert "no wheels" in detail["origin"]
-    work.run.close()
-    work = work_of(tmp_path, recipe())
-    assert take_prebuilt(work, detail) is None
-    assert detail["origin"] == "built"
-    work.run.close()
+        take(line)
+    line.close()
+    line = line_of(tmp_path, recipe(strategy="prebuilt-then-build", prebuilt=(str(empty),)))
+    done = take(line)
+    assert done.taken is None
+    assert "no wheels" in done.origin
+    line.close()
 
 
 def test_the_audit_of_what_was_changed_meanwhile(tmp_path: Path) -> None:
     source = wheels_at(tmp_path / "here")
-    work = work_of(tmp_path, recipe(strategy="prebuilt", prebuilt=(str(source.parent),)))
-    taken = take_prebuilt(work, {})
-    assert taken
+    line = line_of(tmp_path, recipe(strategy="prebuilt", prebuilt=(str(source.parent),)))
+    take(line)
     other = wheels_at(tmp_path / "other", **{"pkg/_C.cp311-win_amd64.pyd": pe()})
-    shutil.copyfile(other, taken[0])
-    rows: dict[str, Any] = {}
-    with pytest.raises(AuditError, match="device code"):
-        audit_prebuilt(work, taken, rows)
-    assert rows["wheels"][0]["checks"]
-    work.run.close()
+    shutil.copyfile(other, line.run.path / "wheels" / NAME)
+    with pytest.raises(AuditError, match="its sha256 is"):
+        line.do(AUDIT)
+    line.close()
 
 
 def test_a_skip_says_why(tmp_path: Path) -> None:
     made = recipe(strategy="skip", skip="use xformers, or torch's own attention")
-    work, detail = work_of(tmp_path, made), dict[str, Any]()
-    said = skipped(work, detail)
-    assert said == "flash-attn is skipped: use xformers, or torch's own attention"
-    assert detail == {"skipped": said}
-    assert skipped(work_of(tmp_path, recipe()), detail) is None
-    work.run.close()
+    line = line_of(tmp_path, made)
+    run_build(line)
+    found = line.run.result(SkipResult)
+    said = "flash-attn is skipped: use xformers, or torch's own attention"
+    assert found == SkipResult(skipped=said)
+    assert line.run.facts().origin == said
+    assert run_test(line) == line.run.path, "there is nothing to test"
+    assert list(line.run.stages()) == ["skip"]
+    line.close()

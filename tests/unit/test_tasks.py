@@ -114,7 +114,7 @@ def test_what_a_task_leaves_with(
     def fail(*_: object, **__: object) -> None:
         raise kind("what happened", advice="what to do")
 
-    monkeypatch.setattr("pipelines.pipeline.run_build", fail)
+    monkeypatch.setattr("pipelines.stages.line.run_build", fail)
     assert typed("build") == kind.exit_code
     assert f"{kind.title} error: what happened\n→ what to do" in capsys.readouterr().err
 

@@ -463,6 +463,12 @@ def test_receive_writes_nothing_when_the_sender_goes(tmp_path: Path) -> None:
         def receive(self) -> bytes:
             raise EOFError
 
+        def send(self, item: object) -> None:
+            raise AssertionError(item)
+
+        def __iter__(self) -> Iterator[bytes]:
+            yield self.receive()
+
     with pytest.raises(ConnectionAbortedError):
         blocks.receive(rpc.Feed(Gone()), str(tmp_path / "file"), "k", 0)
     assert not list(tmp_path.iterdir())

@@ -8,7 +8,7 @@ import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import requests
@@ -22,8 +22,11 @@ from winrm.exceptions import (
 )
 
 from pipelines.errors import AuthError, ConfigError, HostError
+from pipelines.hosts.winrm import host as windows
 from pipelines.session.transports import signins, winrs, winrs_http
-from pipelines.session.transports.winrs import SEND_LIMIT, Endpoint, WinRSStream
+from pipelines.session.transports.endpoint import Endpoint
+from pipelines.session.transports.winrs import SEND_LIMIT, WinRSStream
+from pipelines.session.transports.winrs_errors import NoProgramError, explain
 
 
 class Secret:
@@ -114,7 +117,7 @@ def host() -> FakeHost:
 
 
 def stream_to(host: FakeHost) -> WinRSStream:
-    return WinRSStream(ENDPOINT, "python", protocol=host, pauses=(0.0, 0.0))
+    return WinRSStream(ENDPOINT, "python", connections=cast(Any, host), pauses=(0.0, 0.0))
 
 
 def test_starts_with_pipes(host: FakeHost) -> None:
@@ -222,6 +225,7 @@ def test_silent_connections_are_renewed_before_a_send(
         (unreachable(), HostError, "no connection to http://host:5985/wsman"),
         (requests.ConnectTimeout("slow"), HostError, "does not answer"),
         (fault(2150858843), HostError, "the remote shell went away"),
+        (fault(2), NoProgramError, r"refused: some reason \(code 2\)"),
         (fault(2150859173), HostError, "code 2150859173"),
         (WinRMTransportError("http", 404, ""), HostError, "HTTP status 404"),
         (ValueError("hunter2 broke"), HostError, r"ValueError: \*\*\* broke"),
@@ -237,6 +241,15 @@ def test_errors_in_words(
     assert type(caught.value) is kind
     assert "hunter2" not in caught.value.message + caught.value.advice
     assert caught.value.__cause__ is None
+
+
+def test_a_host_without_python_is_known_by_the_kind_of_error_not_by_its_words() -> None:
+    unknown = HostError("the host's Python did not start")  # cmd says so, and ends
+    unknown.__cause__ = EOFError("not recognized as a command")
+    assert windows._never_started(unknown)
+    assert windows._never_started(explain(fault(2), ENDPOINT))
+    assert not windows._never_started(explain(fault(1722), ENDPOINT))
+    assert not windows._never_started(HostError("busy with job 7 (code 2)"))
 
 
 def test_the_password_is_nowhere_to_be_seen(host: FakeHost) -> None:
@@ -265,7 +278,7 @@ def test_kill_neither_lingers_nor_raises(host: FakeHost, monkeypatch: pytest.Mon
 
 def test_connection_settings(tmp_path: Path) -> None:
     endpoint = Endpoint("https://h:5986/wsman", "u", Secret("p"), ca=tmp_path / "ca.pem")
-    transport = endpoint.protocol().transport
+    transport = winrs_http.connect(endpoint).transport
     assert transport.ca_trust_path == str(tmp_path / "ca.pem")
     assert transport.server_cert_validation == "validate"
     session = transport.build_session()
@@ -282,7 +295,7 @@ def test_what_cannot_be_sealed_is_not_sent_over_http() -> None:
 
 def test_session_whose_sealing_failed_is_not_used(monkeypatch: pytest.MonkeyPatch) -> None:
     """pywinrm keeps it, and what came next would go as it is."""
-    transport = Endpoint("http://h/wsman", "u", Secret("p")).protocol().transport
+    transport = winrs_http.connect(Endpoint("http://h/wsman", "u", Secret("p"))).transport
     seen: list[object] = []
 
     def send(session: requests.Session, request: requests.PreparedRequest) -> requests.Response:
@@ -304,7 +317,7 @@ def test_password_is_read_for_each_connection(host: FakeHost) -> None:
             return self.now
 
     secret = Changing()
-    transport = Endpoint("https://h/wsman", "u", secret).protocol().transport
+    transport: Any = winrs_http.connect(Endpoint("https://h/wsman", "u", secret)).transport
     assert transport.build_session().auth.password == "first"
     secret.now = "second"
     transport.close_session()
@@ -316,7 +329,7 @@ def test_refusal_is_told_to_the_source(host: FakeHost) -> None:
     endpoint = Endpoint("http://h/wsman", "u", Secret("p"), refused=lambda: told.append(True))
     host.opening = InvalidCredentialsError("no")
     with pytest.raises(AuthError):
-        WinRSStream(endpoint, "python", protocol=host)
+        WinRSStream(endpoint, "python", connections=cast(Any, host))
     assert told == [True]
 
 

@@ -33,7 +33,8 @@ from pipelines.hosts.winrm.host import WindowsHost
 from pipelines.remote import facts, files, rpc
 from pipelines.session.channel import bootstrap_command, open_session
 from pipelines.session.transports import signins, winrs_http
-from pipelines.session.transports.winrs import Endpoint, WinRSStream
+from pipelines.session.transports.endpoint import Endpoint
+from pipelines.session.transports.winrs import WinRSStream
 
 COMMAND = bootstrap_command(sys.executable)
 
@@ -208,7 +209,7 @@ def test_pinned_certificate(server: WsmanServer, steps: Steps) -> None:
 def test_pin_is_checked_on_every_connection(server: WsmanServer, tmp_path: Path) -> None:
     """The host gets another certificate in mid-run: what is made anew refuses it."""
     pin: str = server.pin  # type: ignore[attr-defined]
-    connection = Endpoint(server.https_url or "", "builder", PASSWORD, pin=pin).protocol()
+    connection = winrs_http.connect(Endpoint(server.https_url or "", "builder", PASSWORD, pin=pin))
     connection.close_shell(connection.open_shell(codepage=65001))
     create_certificate(tmp_path / "cert.pem", tmp_path / "key.pem")
     listener = server._listeners[1]

@@ -18,12 +18,22 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import TypedDict
 
 from pipelines.errors import PipelineError
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.hosts.sandbox.wsman.processes import TAG
 
 _CMD_LIMIT = 8191  # of cmd.exe, in characters
+
+
+class State(TypedDict):
+    """What a running sandbox publishes: its process, where it listens, its certificate."""
+
+    pid: int
+    https: str
+    http: str
+    certificate_sha256: str
 
 
 class WineLauncher:
@@ -65,7 +75,7 @@ class WineLauncher:
         )
 
 
-def write_state(run: Path, state: Mapping[str, object]) -> None:
+def write_state(run: Path, state: State) -> None:
     """Publish ``state.json`` in one step, readable by its owner only."""
     part = run / ".state.json.part"
     with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
@@ -99,9 +109,9 @@ def serve(home: Path, http_port: int, https_port: int, ended: threading.Event) -
                 key=run / "key.pem",
             ) as server:
                 booted.result()
-                state = {
+                state: State = {
                     "pid": os.getpid(),
-                    "https": server.https_url,
+                    "https": server.https_url or "",
                     "http": server.http_url,
                     "certificate_sha256": fingerprint,
                 }

@@ -19,18 +19,19 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, Any
+from typing import IO, cast
 
 from pipelines.errors import ConfigError, HostError
 from pipelines.evidence import Evidence
 from pipelines.hosts.base import Capabilities, Host, Lifecycle, Opening
 from pipelines.hosts.sandbox import image
 from pipelines.hosts.sandbox.config import SandboxHost
+from pipelines.hosts.sandbox.daemon import State
 from pipelines.hosts.sandbox.wine import Prefix, find_wine
 from pipelines.paths import PACKAGE, home
 from pipelines.session.base import Session
 from pipelines.session.channel import over_winrs
-from pipelines.session.transports import winrs
+from pipelines.session.transports.endpoint import Endpoint
 
 _START_TIMEOUT = 60.0
 _STOP_TIMEOUT = 30.0
@@ -61,8 +62,9 @@ class Sandbox(Host):
     def __init__(self, name: str, config: SandboxHost, given: Opening) -> None:
         """Raises :class:`ConfigError` for a Python of which the lock has no headers."""
         cache, python = given.cache, given.python
-        marked = image.headers_of("")
-        known = [name.removeprefix(marked) for name in cache.lock.tools if name.startswith(marked)]
+        tools = cache.lock.tools
+        pythons = {tool.python: None for tool in tools.values() if tool.python}
+        known = [other for other in pythons if image.headers_of(other) in tools]
         if python not in known:
             raise ConfigError(
                 f"a sandbox has Python {' or '.join(known)}, not {python}",
@@ -86,10 +88,10 @@ class Sandbox(Host):
 
     # -- state ---------------------------------------------------------------------------------
 
-    def state(self) -> dict[str, Any] | None:
+    def state(self) -> State | None:
         """What the running service published, or ``None`` when none runs."""
         try:
-            state: dict[str, Any] = json.loads((self.run / "state.json").read_text())
+            state = cast(State, json.loads((self.run / "state.json").read_text()))
             command = Path(f"/proc/{state['pid']}/cmdline").read_bytes()
         except (OSError, ValueError, KeyError):
             return None
@@ -110,10 +112,15 @@ class Sandbox(Host):
         return self
 
     def describe(self) -> str:
-        """Its state in a line, and where it is."""
-        if state := self.state():
-            return f"running, process {state['pid']}: {state['https']} and {state['http']}"
+        """Its state in a line, and where its files are."""
         return f"{self.status()}  {self.home}"
+
+    def address(self) -> str:
+        """Its process and where it listens; empty when it does not run."""
+        state = self.state()
+        if state is None:
+            return ""
+        return f"process {state['pid']}: {state['https']} and {state['http']}"
 
     @contextmanager
     def _locked(self) -> Iterator[None]:
@@ -146,7 +153,7 @@ class Sandbox(Host):
         self.events.step("copying the image")
         image.copy_image(made, self.home / "prefix")
 
-    def start(self, *, tied: bool) -> dict[str, Any]:
+    def start(self, *, tied: bool) -> State:
         """Start the service unless it runs; ``tied`` makes it end with this process."""
         with self._locked():
             if running := self.state():
@@ -179,7 +186,7 @@ class Sandbox(Host):
                 self._tied = process
             return state
 
-    def _await(self, process: subprocess.Popen[bytes], log: IO[bytes]) -> dict[str, Any]:
+    def _await(self, process: subprocess.Popen[bytes], log: IO[bytes]) -> State:
         deadline = time.monotonic() + _START_TIMEOUT
         while time.monotonic() < deadline:
             if state := self.state():
@@ -219,10 +226,10 @@ class Sandbox(Host):
 
     # -- the host protocol -----------------------------------------------------------------------
 
-    def endpoint(self, state: dict[str, Any]) -> winrs.Endpoint:
+    def endpoint(self, state: State) -> Endpoint:
         """Where and as whom to sign in; the certificate made for this sandbox is verified."""
         _, user, password = (self.run / "credentials").read_text().strip().split(":", 2)
-        return winrs.Endpoint(
+        return Endpoint(
             url=state[self.config.listener],
             username=user,
             password=Secret(self.remember(password)),

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 import shutil
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
 from pipelines.hosts.sandbox.pe import export_definitions
@@ -13,6 +14,7 @@ from pipelines.hosts.sandbox.wine import Prefix
 SDK = Path(__file__).resolve().parent / "sdk"
 _BIN = "VS/VC/Tools/MSVC/14.40.33807/bin/Hostx64/x64"
 _ZIG = r"C:\zig\zig.exe"
+_OBJ, _LIB = "C:\\sdk\\obj\\", "C:\\sdk\\lib\\"
 #: DLL -> import library. The C run-time is Wine's, the rest is what programs here link with.
 _LIBRARIES = {
     "ucrtbase.dll": "ucrt.lib",
@@ -38,6 +40,34 @@ def _strip_attributes(header: Path) -> None:
 
 def make_toolset(prefix: Prefix, python: str, python_dir: Path) -> None:
     """Compile the SDK into the prefix, and the import libraries of ``python`` ("313")."""
+    work = _lay_out(prefix)
+    made = _Compiler(prefix, work)
+    with ThreadPoolExecutor(2) as pool:  # two cores are what a small machine has
+        libraries = _libraries(prefix, python, python_dir)
+        _all(pool.submit(made.import_library, dll, lib) for dll, lib in libraries.items())
+        _all(
+            [
+                pool.submit(made.program, "cl", "launcher.c", "/DTOOL_CL"),
+                pool.submit(made.program, "link", "launcher.c", "/DTOOL_LINK"),
+                pool.submit(made.program, "lib", "launcher.c", "/DTOOL_LIB"),
+                pool.submit(made.program, "winrshost", "winrshost.c"),
+                pool.submit(made.archive, "msvcrt", "crt.c"),
+                pool.submit(made.archive, "oldnames", "empty.c"),
+                pool.submit(made.archive, "uuid", "empty.c"),
+                pool.submit(made.prng),
+            ]
+        )
+    _install(prefix, work)
+
+
+def _all(jobs: Iterable[Future[None]]) -> None:
+    """Begin them all, then wait for each; raises what the first one to fail raised."""
+    for job in list(jobs):
+        job.result()
+
+
+def _lay_out(prefix: Prefix) -> Path:
+    """Put headers, sources and vcvarsall.bat in their places; returns where objects are made."""
     drive = prefix.drive
     sdk, work = drive / "sdk", drive / "sdk/obj"
     for folder in (sdk / "lib", work, drive / _BIN, drive / "VS/VC/Auxiliary/Build"):
@@ -47,74 +77,71 @@ def make_toolset(prefix: Prefix, python: str, python_dir: Path) -> None:
     _strip_attributes(sdk / "ucrt/corecrt.h")
     shutil.copytree(prefix.wine.headers / "windows", sdk / "win32")
     has = [
-        macro
+        f"/D{macro}"
         for macro, (header, sign) in _WINE_HAS.items()
         if sign in (sdk / "ucrt" / header).read_text("utf-8")
     ]
-    variables = (
-        SDK / "vcvarsall.bat"
-    ).read_text() + f"@set CL=%CL% {' '.join(f'/D{macro}' for macro in has)}\n"
+    variables = (SDK / "vcvarsall.bat").read_text() + f"@set CL=%CL% {' '.join(has)}\n"
     (drive / "VS/VC/Auxiliary/Build/vcvarsall.bat").write_text(variables)
     for source in (*SDK.glob("*.c"), *SDK.glob("*.h")):
         shutil.copy(source, work)
     (work / "empty.c").write_text("")
+    return work
 
-    libraries = {
-        prefix.wine.libraries / dll: rf"C:\sdk\lib\{lib}" for dll, lib in _LIBRARIES.items()
-    }
-    libraries[python_dir / "vcruntime140.dll"] = r"C:\sdk\lib\vcruntime.lib"
+
+def _libraries(prefix: Prefix, python: str, python_dir: Path) -> dict[Path, str]:
+    """DLL here -> path there of its import library."""
+    libraries = {prefix.wine.libraries / dll: f"{_LIB}{lib}" for dll, lib in _LIBRARIES.items()}
+    libraries[python_dir / "vcruntime140.dll"] = f"{_LIB}vcruntime.lib"
     for name in ("python3", f"python{python}"):
         libraries[python_dir / f"{name}.dll"] = rf"C:\Python{python}\libs\{name}.lib"
+    return libraries
 
-    compile_c = [_ZIG, "clang", "--driver-mode=cl", "/nologo", "/c", "/O2", "/GS-", "/Zl"]
-    compile_c += [r"/IC:\sdk\ucrt", r"/IC:\sdk\win32"]
-    link = [_ZIG, "lld-link", "/nologo", "/Brepro", "/nodefaultlib"]
-    obj, lib = r"C:\sdk\obj" + "\\", r"C:\sdk\lib" + "\\"
 
-    def import_library(dll: Path, target: str) -> None:
-        definition = work / f"{dll.stem}.def"
+class _Compiler:
+    """zig's clang, linker and librarian inside the prefix."""
+
+    _COMPILE = (
+        *(_ZIG, "clang", "--driver-mode=cl", "/nologo", "/c", "/O2", "/GS-", "/Zl"),
+        *(r"/IC:\sdk\ucrt", r"/IC:\sdk\win32"),
+    )
+    _LINK = (_ZIG, "lld-link", "/nologo", "/Brepro", "/nodefaultlib")
+
+    def __init__(self, prefix: Prefix, work: Path) -> None:
+        self.prefix = prefix
+        self.work = work
+
+    def import_library(self, dll: Path, target: str) -> None:
+        definition = self.work / f"{dll.stem}.def"
         definition.write_text(export_definitions(dll))
-        prefix.run(
-            [_ZIG, "dlltool", "-m", "i386:x86-64", "-d", obj + definition.name, "-l", target]
-        )
+        tool = [_ZIG, "dlltool", "-m", "i386:x86-64"]
+        self.prefix.run([*tool, "-d", _OBJ + definition.name, "-l", target])
 
-    def compiled(source: str, *flags: str, name: str = "") -> str:
-        target = f"{obj}{name or source}.obj"
-        prefix.run([*compile_c, *flags, f"/Fo{target}", obj + source])
+    def compiled(self, source: str, *flags: str, name: str = "") -> str:
+        target = f"{_OBJ}{name or source}.obj"
+        self.prefix.run([*self._COMPILE, *flags, f"/Fo{target}", _OBJ + source])
         return target
 
-    def program(name: str, source: str, flag: str = "") -> None:
-        target = compiled(source, *([flag] if flag else []), name=name)
-        entry = ["/subsystem:console", "/entry:start", f"/out:{obj}{name}.exe"]
-        prefix.run([*link, *entry, target, lib + "kernel32.lib"])
+    def program(self, name: str, source: str, *flags: str) -> None:
+        target = self.compiled(source, *flags, name=name)
+        entry = ["/subsystem:console", "/entry:start", f"/out:{_OBJ}{name}.exe"]
+        self.prefix.run([*self._LINK, *entry, target, f"{_LIB}kernel32.lib"])
 
-    def archive(name: str, source: str) -> None:
-        member = compiled(source, name=name)
-        prefix.run([_ZIG, "lib", "/nologo", f"/out:{lib}{name}.lib", member])
+    def archive(self, name: str, source: str) -> None:
+        member = self.compiled(source, name=name)
+        self.prefix.run([_ZIG, "lib", "/nologo", f"/out:{_LIB}{name}.lib", member])
 
-    def prng() -> None:
-        dll = ["/dll", "/noentry", "/export:ProcessPrng", f"/out:{obj}bcryptprimitives.dll"]
-        prefix.run([*link, *dll, compiled("prng.c"), lib + "advapi32.lib"])
+    def prng(self) -> None:
+        """bcryptprimitives.dll, which older Wines lack."""
+        dll = ["/dll", "/noentry", "/export:ProcessPrng", f"/out:{_OBJ}bcryptprimitives.dll"]
+        self.prefix.run([*self._LINK, *dll, self.compiled("prng.c"), f"{_LIB}advapi32.lib"])
 
-    with ThreadPoolExecutor(2) as pool:  # two cores are what a small machine has
-        for job in [pool.submit(import_library, dll, lib) for dll, lib in libraries.items()]:
-            job.result()
-        jobs = [
-            pool.submit(program, "cl", "launcher.c", "/DTOOL_CL"),
-            pool.submit(program, "link", "launcher.c", "/DTOOL_LINK"),
-            pool.submit(program, "lib", "launcher.c", "/DTOOL_LIB"),
-            pool.submit(program, "winrshost", "winrshost.c"),
-            pool.submit(archive, "msvcrt", "crt.c"),
-            pool.submit(archive, "oldnames", "empty.c"),
-            pool.submit(archive, "uuid", "empty.c"),
-            pool.submit(prng),
-        ]
-        for job in jobs:
-            job.result()
 
+def _install(prefix: Prefix, work: Path) -> None:
+    """Move what was made to where it is looked for, and remove ``work``."""
     for tool in ("cl", "link", "lib"):
-        (work / f"{tool}.exe").rename(drive / _BIN / f"{tool}.exe")
-    system = drive / "windows/system32"
+        (work / f"{tool}.exe").rename(prefix.drive / _BIN / f"{tool}.exe")
+    system = prefix.drive / "windows/system32"
     (work / "winrshost.exe").replace(system / "winrshost.exe")
     if not (prefix.wine.libraries / "bcryptprimitives.dll").exists():
         (work / "bcryptprimitives.dll").replace(system / "bcryptprimitives.dll")

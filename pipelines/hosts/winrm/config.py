@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Literal, Self
 
 from pydantic import BeforeValidator, StringConstraints, model_validator
 
@@ -13,7 +13,7 @@ from pipelines.hosts.base import Host, HostConfig, Opening
 FIRST_PYTHON = r"C:\wcw\python\python.exe"
 
 
-def _fingerprint(text: Any) -> Any:
+def _fingerprint(text: object) -> object:
     """A fingerprint as tools print it (``AA:BB``, ``sha256:``), as 64 lower-case digits."""
     if not isinstance(text, str):
         return text
@@ -72,7 +72,7 @@ class WinRMHost(HostConfig):
 
     @model_validator(mode="before")
     @classmethod
-    def _no_secrets(cls, keys: Any) -> Any:
+    def _no_secrets(cls, keys: object) -> object:
         for key in keys if isinstance(keys, dict) else ():
             if str(key).casefold().replace("-", "_") in _PASSWORD_WORDS:
                 raise ValueError(

@@ -17,10 +17,13 @@ from typing import Protocol
 
 from pipelines.errors import ConfigError, SetupError
 from pipelines.hosts.winrm.config import WinRMHost
+from pipelines.paths import CHECKOUT
 
 #: What installs an optional part; the versions are those of the lock, where it has them.
 EXTRA = (
     ".venv/bin/uv pip install --system-certs --python .venv/bin/python -r pyproject.toml --extra {}"
+    if CHECKOUT is not None
+    else f"{sys.executable} -m pip install 'windows-cuda-wheels[{{}}]'"
 )
 
 

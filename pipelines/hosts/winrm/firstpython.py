@@ -20,9 +20,9 @@ import base64
 import json
 import re
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import IO, Any, Literal
+from typing import IO, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -39,7 +39,8 @@ from pipelines.hosts.winrm.payload import marker, payload
 from pipelines.hosttext import safe
 from pipelines.remote import files
 from pipelines.session.base import ByteStream, Progress, Session
-from pipelines.session.transports.winrs import Endpoint, WinRSStream
+from pipelines.session.transports.endpoint import Endpoint
+from pipelines.session.transports.winrs import WinRSStream
 from pipelines.toolchain.lock import Cache
 
 TARGET = r"C:\wcw\python"
@@ -108,7 +109,7 @@ def install_python(
             advice=f"Say, for example, {TARGET}.",
         )
     with payload(cache, python) as parcel:
-        told = {
+        told: dict[str, str | int] = {
             "Target": target,
             "Marker": marker(cache, python),
             "Digest": parcel.sha256,
@@ -139,7 +140,7 @@ def is_outdated(
 
 def _converse(
     stream: ByteStream,
-    told: dict[str, Any],
+    told: Mapping[str, str | int],
     file: IO[bytes],
     progress: Progress | None,
     patience: float,
@@ -160,7 +161,7 @@ def _converse(
             yield text
             sent += size
             if progress is not None:
-                progress(sent, told["Size"])
+                progress(sent, int(told["Size"]))
 
     return listening.wait(patience, _write(stream, pieces()))
 

@@ -16,7 +16,8 @@ from pipelines.hosts.winrm.credentials import EXTRA, credential
 from pipelines.hosts.winrm.reboot import reboot_and_wait
 from pipelines.session.base import Session
 from pipelines.session.channel import over_winrs
-from pipelines.session.transports import winrs
+from pipelines.session.transports.endpoint import Endpoint
+from pipelines.session.transports.winrs_errors import NoProgramError
 from pipelines.toolchain.lock import Cache, load_lock
 
 
@@ -55,7 +56,7 @@ class WindowsHost(Host):
             self._cache = Cache(load_lock())
         return self._cache
 
-    def endpoint(self) -> winrs.Endpoint:
+    def endpoint(self) -> Endpoint:
         """Where and as whom to sign in.
 
         Raises :class:`ConfigError` when the password or a file is missing, ``SetupError`` when a
@@ -65,7 +66,7 @@ class WindowsHost(Host):
         _require(config.transport)
         if self._credential is not None:
             self._credential.get_secret_value()  # it is told before anything is tried
-        return winrs.Endpoint(
+        return Endpoint(
             url=config.endpoint,
             username=config.username,
             password=self._credential,
@@ -131,7 +132,7 @@ class WindowsHost(Host):
 
 def _never_started(error: HostError) -> bool:
     """Whether the host was reached and had no such program: cmd, or WinRS itself, said so."""
-    return isinstance(error.__cause__, EOFError) or error.message.endswith("(code 2)")
+    return isinstance(error, NoProgramError) or isinstance(error.__cause__, EOFError)
 
 
 #: Ways to sign in that need a package of their own, and the modules that it may be.

@@ -9,7 +9,6 @@ from __future__ import annotations
 import contextlib
 import time
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 from tenacity import RetryCallState, Retrying, retry_if_exception, stop_before_delay
 from tenacity.wait import wait_base, wait_exponential, wait_random
@@ -93,7 +92,7 @@ class _RefusedError(HostError):
     """shutdown.exe said no."""
 
 
-def _refusal(what: str, done: dict[str, Any]) -> _RefusedError:
+def _refusal(what: str, done: reboot.Answer) -> _RefusedError:
     advice = "Restart it by hand, then run the same command again."
     if done["code"] == _DENIED:
         advice = "The user that signs in must be allowed to shut down the system, also remotely."

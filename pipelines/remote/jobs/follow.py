@@ -7,7 +7,6 @@ import os
 import pathlib
 import time
 from collections.abc import Generator
-from typing import Any
 
 from .. import locks
 from ..rpc import idempotent
@@ -18,7 +17,7 @@ _POLL = 0.1
 _SIGN = 10.0  # seconds after which an empty item shows a reader who has left
 
 
-def follow(directory: str, attempt: int, offset: int) -> Generator[Any, None, None]:
+def follow(directory: str, attempt: int, offset: int) -> Generator[bytes | store.State, None, None]:
     """Yield the log of ``attempt`` from ``offset`` on as it grows, then :func:`store.state`.
 
     Empty bytes are a sign of life. It ends when the attempt does: with a result, lost, or because
@@ -42,7 +41,7 @@ def follow(directory: str, attempt: int, offset: int) -> Generator[Any, None, No
         time.sleep(_POLL)
 
 
-def _piece(folder: Any, attempt: int, offset: int) -> bytes:
+def _piece(folder: pathlib.Path, attempt: int, offset: int) -> bytes:
     try:
         with store.logs(folder, attempt).open("rb") as file:
             file.seek(offset)
@@ -52,7 +51,7 @@ def _piece(folder: Any, attempt: int, offset: int) -> bytes:
 
 
 @idempotent
-def cancel(directory: str, patience: float = 25.0) -> dict[str, Any]:
+def cancel(directory: str, patience: float = 25.0) -> store.State:
     """End a job with everything that it started; its :func:`store.state` afterwards."""
     folder = store.place(directory)
     now = store.state(directory)
@@ -74,14 +73,12 @@ def cancel(directory: str, patience: float = 25.0) -> dict[str, Any]:
     return _mark(folder, directory)
 
 
-def _mark(folder: pathlib.Path, directory: str) -> dict[str, Any]:
+def _mark(folder: pathlib.Path, directory: str) -> store.State:
     """Leave a result where there is none, or whoever follows the job would begin it again."""
     with locks.claim(folder / store.ALIVE) as free:
         if free:
-            told = store.read(folder / store.STATE) or {}
-            result = store.read(folder / store.RESULT) or {}
-            attempt = int(told.get("attempt", 0))
-            if result.get("attempt") != attempt:
+            attempt = store.latest(folder)["attempt"]
+            if store.result(folder, attempt) is None:
                 error = {"kind": "Cancelled", "message": "ended by force"}
                 runner.finish(folder, attempt, {"error": error}, cancelled=True)
     return store.state(directory)

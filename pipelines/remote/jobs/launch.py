@@ -35,27 +35,29 @@ sys.exit(runner.run(sys.argv[1], json.loads(sys.argv[2])))
 _BREAKAWAY, _NEW_GROUP, _NO_WINDOW = 0x01000000, 0x00000200, 0x08000000
 
 
+class NoRunnerError(RuntimeError):
+    """No process of the job came up; what it was to run has not begun."""
+
+
 @idempotent
 def start(
     directory: str,
-    spec: dict[str, Any],
+    spec: store.Spec,
     beyond: int = 0,
     secrets: dict[str, str] | None = None,
-) -> dict[str, Any]:
+) -> store.State:
     """Have the job in ``directory`` run, and return its :func:`store.state`.
 
     One that runs is left alone, whoever started it; one that has ended too, unless its attempt is
     ``beyond`` or an earlier one. So asking twice does no harm.
-    ``spec``: ``title``, ``function`` ("builder.build") and ``arguments`` of a generator function
-    of this package that yields bytes for the log and its result, a dict, last. ``secrets`` are for
-    that process alone, in its environment, see compilecache.SECRETS; the Task Scheduler cannot hand
-    them on.
+    ``secrets`` are for that process alone, in its environment, see compilecache.SECRETS; the Task
+    Scheduler cannot hand them on. Raises :class:`NoRunnerError`.
     """
     folder = store.place(directory)
     protected_dirs.make(folder)
     with locks.claim(folder / store.STARTING, _TURN) as mine:
         if not mine:
-            raise RuntimeError(f"somebody else has been starting it for {_TURN:.0f} s")
+            raise NoRunnerError(f"somebody else has been starting it for {_TURN:.0f} s")
         now = store.state(directory)
         if now["state"] == "running" or (now["state"] == "ended" and now["attempt"] > beyond):
             return now
@@ -84,7 +86,7 @@ def _packed() -> bytes:
 
 
 def _detach(directory: str, package: str, attempt: int, secrets: dict[str, str]) -> None:
-    """Try each way out in turn; raises ``RuntimeError`` when no runner came up."""
+    """Try each way out in turn, or :class:`NoRunnerError`."""
     failed: dict[str, str] = {}
     for way, run in ways().items():
         started = json.dumps({"way": way, "failed": failed, "attempt": attempt})
@@ -100,14 +102,14 @@ def _detach(directory: str, package: str, attempt: int, secrets: dict[str, str])
         finally:
             if isinstance(process, _Task):
                 process.forget()
-    raise RuntimeError(f"no job could be started: {failed}")
+    raise NoRunnerError(f"no job could be started: {failed}")
 
 
 def ways() -> dict[str, Callable[[list[str], dict[str, str]], _Process | _Task]]:
     """The ways out, the best first."""
     if sys.platform == "win32":
         return {"breakaway": _breakaway, "task": _Task, "shell": _shell}
-    return {"session": _session}
+    return {"session": _popen}
 
 
 def _come_up(folder: pathlib.Path, attempt: int, process: _Process | _Task) -> None:
@@ -115,8 +117,7 @@ def _come_up(folder: pathlib.Path, attempt: int, process: _Process | _Task) -> N
     deadline = time.monotonic() + _STARTS
     while time.monotonic() < deadline:
         code = process.poll()
-        told = store.read(folder / store.STATE) or {}
-        if int(told.get("attempt", 0)) >= attempt:
+        if store.latest(folder)["attempt"] >= attempt:
             return
         if code is not None:
             raise RuntimeError(f"the runner ended with exit code {code}")
@@ -124,7 +125,7 @@ def _come_up(folder: pathlib.Path, attempt: int, process: _Process | _Task) -> N
     raise RuntimeError(f"the runner did not begin within {_STARTS:.0f} s")
 
 
-def _popen(command: list[str], secrets: dict[str, str], **more: Any) -> _Process:
+def _popen(command: list[str], secrets: dict[str, str], flags: int = 0) -> _Process:
     # Without what marks this shell's processes, for it is none of them.
     environment = {key: value for key, value in os.environ.items() if key != "WSMAN_COMMAND"}
     if secrets:
@@ -136,20 +137,17 @@ def _popen(command: list[str], secrets: dict[str, str], **more: Any) -> _Process
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
         close_fds=True,
-        **more,
+        creationflags=flags,  # on Windows only
+        start_new_session=sys.platform != "win32",
     )
 
 
 def _breakaway(command: list[str], secrets: dict[str, str]) -> _Process:
-    return _popen(command, secrets, creationflags=_BREAKAWAY | _NEW_GROUP | _NO_WINDOW)
+    return _popen(command, secrets, _BREAKAWAY | _NEW_GROUP | _NO_WINDOW)
 
 
 def _shell(command: list[str], secrets: dict[str, str]) -> _Process:
-    return _popen(command, secrets, creationflags=_NEW_GROUP | _NO_WINDOW)
-
-
-def _session(command: list[str], secrets: dict[str, str]) -> _Process:
-    return _popen(command, secrets, start_new_session=True)
+    return _popen(command, secrets, _NEW_GROUP | _NO_WINDOW)
 
 
 class _Task:

@@ -5,16 +5,21 @@ from __future__ import annotations
 import os
 import pathlib
 import time
-from typing import Any
 
 from .. import files, locks
 from ..rpc import idempotent
 from . import store
 
 
+class Sized(store.Listed):
+    """A job, and how much of the disk it takes."""
+
+    bytes: int
+
+
 @idempotent
-def sizes(root: str) -> list[dict[str, Any]]:
-    """The jobs below ``root`` as :func:`store.listed` tells them, with ``bytes`` on the disk."""
+def sizes(root: str) -> list[Sized]:
+    """The jobs below ``root``, as :func:`store.listed` has them."""
     return [{**job, "bytes": _bytes(job["directory"])} for job in store.listed(root)]
 
 

@@ -9,7 +9,8 @@ import signal
 import sys
 import threading
 import time
-from typing import Any
+from collections.abc import Iterator, Mapping
+from typing import cast
 
 from .. import locks, process, reboot, rpc
 from . import store
@@ -21,7 +22,7 @@ _MARK = "WCW_JOB"
 _RESERVE = 64 << 10  # bytes given back when the result is written: the disk may be full by then
 
 
-def run(directory: str, started: dict[str, Any]) -> int:
+def run(directory: str, started: store.Attempt) -> int:
     """Run the job in ``directory`` unless somebody else does; 0 once there is a result."""
     folder = store.place(directory)
     with locks.claim(folder / store.ALIVE, patience=5.0) as held:
@@ -30,12 +31,12 @@ def run(directory: str, started: dict[str, Any]) -> int:
         return _run(folder, started)
 
 
-def _run(folder: pathlib.Path, started: dict[str, Any]) -> int:
+def _run(folder: pathlib.Path, started: store.Attempt) -> int:
     spec = store.read(folder / store.SPEC)
     if spec is None:
         return 1
-    attempt = int(started["attempt"])
-    if int((store.read(folder / store.STATE) or {}).get("attempt", 0)) >= attempt:
+    attempt = started["attempt"]
+    if store.latest(folder)["attempt"] >= attempt:
         return 1  # two controllers asked at the same moment; the other one's runner was first
     sweep(folder)
     os.environ[_MARK] = str(folder)
@@ -49,10 +50,10 @@ def _run(folder: pathlib.Path, started: dict[str, Any]) -> int:
     store.write(folder / store.STATE, {**told, "boot": identity})
     ending = _Ending(folder, attempt)
     threading.Thread(target=_obey, args=(folder, ending), daemon=True).start()
-    result: dict[str, Any] = {}
+    result: Mapping[str, object] = {}
     try:
         with store.logs(folder, attempt).open("ab", buffering=0) as log:
-            for item in rpc.resolve(spec["function"])(**spec["arguments"]):
+            for item in _items(spec["function"], spec["arguments"]):
                 if isinstance(item, dict):
                     result = item
                 else:
@@ -64,6 +65,10 @@ def _run(folder: pathlib.Path, started: dict[str, Any]) -> int:
         result = {"error": rpc.describe(error)}
     ending.write(result)
     return 0
+
+
+def _items(function: str, arguments: Mapping[str, object]) -> Iterator[bytes | dict[str, object]]:
+    return cast("Iterator[bytes | dict[str, object]]", rpc.resolve(function)(**arguments))
 
 
 def sweep(folder: pathlib.Path) -> None:
@@ -87,7 +92,7 @@ class _Ending:
         self._lock = threading.Lock()
         self._written = False
 
-    def write(self, result: dict[str, Any]) -> None:
+    def write(self, result: Mapping[str, object]) -> None:
         with self._lock:
             if self._written:
                 return
@@ -96,9 +101,16 @@ class _Ending:
             self._written = True
 
 
-def finish(folder: pathlib.Path, attempt: int, result: dict[str, Any], *, cancelled: bool) -> None:
+def finish(
+    folder: pathlib.Path, attempt: int, result: Mapping[str, object], *, cancelled: bool
+) -> None:
     """Write the result of an attempt."""
-    told = {"attempt": attempt, "cancelled": cancelled, "ended": time.time(), "result": result}
+    told: store.Result = {
+        "attempt": attempt,
+        "cancelled": cancelled,
+        "ended": time.time(),
+        "result": result,
+    }
     store.write(folder / store.RESULT, told)
 
 

@@ -7,11 +7,11 @@ import hashlib
 import json
 import os
 import pathlib
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Literal, TypedDict, cast
 
 from .. import files
-from ..files import Result, long_path
+from ..files import T, long_path
 from ..locks import claim
 from ..rpc import idempotent
 
@@ -20,6 +20,67 @@ SPEC, ALIVE, STATE, RESULT, CANCEL = "spec.json", "alive", "state.json", "result
 STARTING = "starting"
 #: Seconds of patience with a file that somebody else reads, replaces or scans (Windows).
 _BUSY = 5.0
+
+
+class Spec(TypedDict):
+    """What a job runs."""
+
+    title: str
+    function: str
+    """A generator function of this package ("builder.build"): it yields bytes for the log and, at
+    its end, a dict, its result."""
+    arguments: Mapping[str, object]
+
+
+class _Began(TypedDict, total=False):
+    way: str
+    """How the runner was started, see ``launch.ways``."""
+    failed: Mapping[str, str]
+    """The ways that were tried before it, and what went wrong."""
+    pid: int
+    started: float
+    """In seconds since the epoch, as all times here."""
+    boot: str
+    """The host's boot identity."""
+
+
+class Attempt(_Began):
+    """What the launcher and the runner leave of an attempt; 0 is none."""
+
+    attempt: int
+
+
+class Result(TypedDict):
+    """How an attempt ended."""
+
+    attempt: int
+    cancelled: bool
+    ended: float
+    result: Mapping[str, object]
+    """The function's own, or what it raised, see rpc.Failure, as ``error``."""
+
+
+class _Known(_Began, total=False):
+    title: str
+    result: Result | None
+    heard: float
+    """When there was the last sign of life."""
+
+
+class State(_Known):
+    """A job as it is now; one that is absent has no more than this."""
+
+    state: Literal["absent", "running", "ended", "lost"]
+    """``ended``: there is a result. ``lost``: it was started, does not run and left no result."""
+    attempt: int
+    log_size: int
+
+
+class Listed(State):
+    """A job, and where it is."""
+
+    id: str
+    directory: str
 
 
 def place(directory: str) -> pathlib.Path:
@@ -36,7 +97,7 @@ def read(path: pathlib.Path) -> dict[str, Any] | None:
     return found if isinstance(found, dict) else None
 
 
-def write(path: pathlib.Path, value: dict[str, Any]) -> None:
+def write(path: pathlib.Path, value: Mapping[str, object]) -> None:
     """Write a JSON object so that it is there whole or not at all, also after a power failure."""
     part = path.with_name(f"{path.name}.{os.getpid()}.part")
     with part.open("w", encoding="utf-8") as file:
@@ -46,7 +107,7 @@ def write(path: pathlib.Path, value: dict[str, Any]) -> None:
     patiently(lambda: os.replace(part, path))  # noqa: PTH105 - replaces on Windows too
 
 
-def patiently(change: Callable[[], Result]) -> Result:
+def patiently(change: Callable[[], T]) -> T:
     """:func:`files.patiently`, for as long as a job's own files may be in use."""
     return files.patiently(change, _BUSY)
 
@@ -64,41 +125,45 @@ def logs(directory: pathlib.Path, attempt: int) -> pathlib.Path:
     return directory / f"log.{attempt}"
 
 
-@idempotent
-def state(directory: str) -> dict[str, Any]:
-    """``{"state", "attempt", "log_size", ...}`` of a job.
+def latest(directory: pathlib.Path) -> Attempt:
+    """The latest attempt."""
+    told = read(directory / STATE) or {}
+    return cast("Attempt", {**told, "attempt": int(told.get("attempt", 0))})
 
-    ``state`` is ``absent``, ``running``, ``ended`` (there is a result) or ``lost`` (it was started,
-    does not run and left no result). With it come what the runner and the launcher left.
-    """
+
+def result(directory: pathlib.Path, attempt: int) -> Result | None:
+    """How this attempt ended; ``None`` when it has not, or what is there is another one's."""
+    told = read(directory / RESULT) or {}
+    return cast("Result", told) if told.get("attempt") == attempt else None
+
+
+@idempotent
+def state(directory: str) -> State:
+    """A job as it is now, with what the launcher and the runner left."""
     folder = place(directory)
     spec = read(folder / SPEC)
     if spec is None or "function" not in spec:
         return {"state": "absent", "attempt": 0, "log_size": 0}
     # In this order: a runner that ends between the two looks has left its result.
     running = lives(folder)
-    told = read(folder / STATE) or {}
-    attempt = int(told.get("attempt", 0))
-    result = read(folder / RESULT)
-    if result is not None and result.get("attempt") != attempt:
-        result = None  # an earlier attempt's
-    log = logs(folder, attempt)
+    told = latest(folder)
+    ended = result(folder, told["attempt"])
+    log = logs(folder, told["attempt"])
     heard = [p.stat().st_mtime for p in (log, folder / STATE, folder / SPEC) if p.exists()]
     return {
         **told,
-        "state": "running" if running else "ended" if result is not None else "lost",
-        "attempt": attempt,
+        "state": "running" if running else "ended" if ended is not None else "lost",
         "title": spec.get("title", ""),
-        "result": None if running else result,
+        "result": None if running else ended,
         "log_size": log.stat().st_size if log.exists() else 0,
         "heard": max(heard, default=0.0),
     }
 
 
 @idempotent
-def listed(root: str) -> list[dict[str, Any]]:
-    """The jobs below ``root``, the latest first: :func:`state` with ``id`` and ``directory``."""
-    found = []
+def listed(root: str) -> list[Listed]:
+    """The jobs below ``root``, the latest first."""
+    found: list[Listed] = []
     for spec in place(root).glob(f"*/{SPEC}"):
         directory = str(spec.parent)
         # Removed meanwhile, or damaged: one job does not hide the others.

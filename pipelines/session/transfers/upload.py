@@ -7,7 +7,6 @@ import hashlib
 import os
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 from pipelines.errors import PipelineError, StorageError, TransferError
 from pipelines.remote import blocks, files
@@ -111,7 +110,7 @@ class _Upload:
             "packed": self.packed,
             "whole": self.whole,
         }
-        digest: Any = hashlib.sha256() if self.whole else blocks.Check()
+        digest: blocks.Digest = hashlib.sha256() if self.whole else blocks.Check()
         left = self.block
         with local("read", self.source), self.source.open("rb") as file:
             file.seek(number * self.block)

@@ -14,7 +14,7 @@ STDERR_TAIL = 8192
 
 
 class PopenStream:
-    """The stdin and stdout of a child, as :class:`pipelines.hosts.base.ByteStream`."""
+    """The stdin and stdout of a child, as :class:`pipelines.session.base.ByteStream`."""
 
     def __init__(
         self,

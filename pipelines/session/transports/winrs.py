@@ -14,15 +14,16 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, Protocol, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from pipelines.errors import AuthError, HostError, PipelineError
+from pipelines.session.transports.endpoint import Endpoint
 from pipelines.session.transports.winrs_errors import explain, refused
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+
+    from winrm.protocol import Protocol as Connection
 
 #: Raw bytes of one Send: 4/3 of it in base64 and the envelope stay below 500 KiB, the default.
 SEND_LIMIT = 330 * 1024
@@ -37,66 +38,15 @@ FAREWELL = 3.0
 T = TypeVar("T")
 
 
-class SecretValue(Protocol):
-    """Something that holds a secret, such as pydantic's ``SecretStr``."""
+def connect(endpoint: Endpoint) -> Connection:
+    """A connection of its own; imports pywinrm, which takes 0.4 s, only now."""
+    from pipelines.session.transports import winrs_http
 
-    def get_secret_value(self) -> str:
-        """The secret itself."""
-
-
-@dataclass(frozen=True)
-class Endpoint:
-    """Where a host's WinRM listens, how it is recognised, and who signs in there.
-
-    There is no way to switch the check of certificates off: what is not signed by ``ca`` or by an
-    authority of the system must have the fingerprint ``pin``.
-    """
-
-    url: str
-    username: str
-    password: SecretValue | None = None
-    """Asked for at each connection; none for Kerberos and certificates."""
-    transport: Literal["ntlm", "kerberos", "credssp", "certificate", "basic"] = "ntlm"
-    ca: Path | None = None
-    pin: str | None = None
-    """sha256 of the host's certificate, 64 hexadecimal digits."""
-    message_encryption: Literal["auto", "always", "never"] = "auto"
-    certificate: Path | None = None
-    certificate_key: Path | None = None
-    kerberos_delegation: bool = False
-    kerberos_hostname_override: str | None = None
-    refused: Callable[[], object] = field(default=lambda: None, repr=False)
-    """Told that the sign-in was refused, so that the next one asks for another password."""
-    operation_timeout: int = 20
-    read_timeout: int = 40
-    _seen: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
-
-    def __repr__(self) -> str:
-        return f"Endpoint({self.url!r}, username={self.username!r})"
-
-    def secret(self) -> str | None:
-        """The password as it is now; raises what its source raises."""
-        if self.password is None:
-            return None
-        value = self.password.get_secret_value()
-        self._seen.add(value)
-        return value
-
-    def blank(self, text: str) -> str:
-        """``text`` without any password that was used here."""
-        for value in sorted(filter(None, self._seen), key=len, reverse=True):
-            text = text.replace(value, "***")
-        return text
-
-    def protocol(self) -> Any:
-        """A connection of its own; imports pywinrm, which takes 0.4 s, only now."""
-        from pipelines.session.transports.winrs_http import connect
-
-        return connect(self)
+    return winrs_http.connect(endpoint)
 
 
 class WinRSStream:
-    """stdin and stdout of a command on a Windows host, as ``hosts.base.ByteStream``."""
+    """stdin and stdout of a command on a Windows host: a ``ByteStream`` of session.base."""
 
     def __init__(
         self,
@@ -106,17 +56,17 @@ class WinRSStream:
         skip_cmd_shell: bool = False,
         environment: Mapping[str, str] | None = None,
         pauses: tuple[float, ...] = PAUSES,
-        protocol: Callable[[], Any] | None = None,
+        connections: Callable[[], Connection] | None = None,
     ) -> None:
         """Sign in, open a shell and start ``command`` in it, or ``HostError``/``AuthError``.
 
         ``skip_cmd_shell`` starts the program itself instead of ``cmd /c``: needed when its path
-        has spaces. ``protocol`` makes the connections, for tests.
+        has spaces. ``connections`` makes them, for tests.
         """
         self.endpoint = endpoint
         self.remoteaddress = endpoint.url
         self._pauses = pauses
-        self._connect = protocol or endpoint.protocol
+        self._connect = connections or (lambda: connect(endpoint))
         self._buffer = bytearray()
         self._stderr = bytearray()
         self._exit_code: int | None = None
@@ -153,12 +103,12 @@ class WinRSStream:
             self.endpoint.refused()
         return told
 
-    def _renew(self, connection: Any) -> None:
+    def _renew(self, connection: Connection) -> None:
         """Drop the HTTP connection and its sealing context; shell and command live on."""
         connection.transport.close_session()
         connection.transport.encryption = None
 
-    def _request(self, connection: Any, request: Callable[[], T]) -> T:
+    def _request(self, connection: Connection, request: Callable[[], T]) -> T:
         """Make a request, repeated while it certainly was not carried out."""
         renewed = False
         for pause in (*self._pauses, None):

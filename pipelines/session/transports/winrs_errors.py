@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
 
 from pipelines.errors import AuthError, HostError
+from pipelines.session.transports.endpoint import Endpoint
 
-if TYPE_CHECKING:
-    from pipelines.session.transports.winrs import Endpoint
-
+_NO_PROGRAM = 2  # ERROR_FILE_NOT_FOUND, of CreateProcess
 _SHELL_NOT_FOUND = 2150858843
 _BUSY = {170, 2150859174}  # busy; too many operations of this user
 _QUOTA = {2150859173: "too many shells", 2150859174: "too many operations"}
 _ENVELOPE_TOO_LARGE = 2150858825
 #: What urllib3 says of a certificate with another fingerprint than the pinned one.
 _OTHER_PRINT = re.compile(r'Fingerprints did not match.*?got \\?"([0-9a-f]{64})', re.DOTALL)
+
+
+class NoProgramError(HostError):
+    """The host was reached, and WinRS found no such program there."""
 
 
 def refused(error: Exception) -> bool:
@@ -73,7 +75,7 @@ def explain(error: Exception, endpoint: Endpoint) -> HostError:
         advice = "Check that the host is up and that WinRM listens there: winrm enumerate listener."
     elif isinstance(error, WSManFaultError):
         reason = endpoint.blank(" ".join(error.reason.split()))[:400]
-        message, advice = _fault(url, error.wsman_fault_code, reason)
+        return _fault(url, error.wsman_fault_code, reason)
     elif isinstance(error, WinRMTransportError):
         message = f"{url} answered with HTTP status {error.code}"
         advice = "Is this a WinRM listener (…/wsman), and does it allow this way to sign in?"
@@ -82,15 +84,16 @@ def explain(error: Exception, endpoint: Endpoint) -> HostError:
     return HostError(message, advice=advice)
 
 
-def _fault(url: str, code: int | None, reason: str) -> tuple[str, str]:
+def _fault(url: str, code: int | None, reason: str) -> HostError:
     if code == _SHELL_NOT_FOUND:
-        return f"{url}: the remote shell went away; the host restarted, or ended it", ""
+        return HostError(f"{url}: the remote shell went away; the host restarted, or ended it")
+    kind = NoProgramError if code == _NO_PROGRAM else HostError
     advice = ""
     if code in _QUOTA:
         advice = f"There are {_QUOTA[code]}: raise the quota under WSMan:\\localhost\\Shell."
     elif code == _ENVELOPE_TOO_LARGE:
         advice = "Set MaxEnvelopeSizekb to 500, the default, or more on the host."
-    return f"{url} refused: {reason} (code {code})", advice
+    return kind(f"{url} refused: {reason} (code {code})", advice=advice)
 
 
 def _sign_in_advice(endpoint: Endpoint) -> str:

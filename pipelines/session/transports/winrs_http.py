@@ -15,7 +15,7 @@ import os
 import ssl
 import struct
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import requests
 import truststore
@@ -24,10 +24,8 @@ from winrm.exceptions import InvalidCredentialsError, WinRMError
 from winrm.protocol import Protocol
 from winrm.transport import Transport
 
+from pipelines.session.transports.endpoint import Endpoint
 from pipelines.session.transports.signins import account
-
-if TYPE_CHECKING:
-    from pipelines.session.transports.winrs import Endpoint
 
 _NTLM = b"NTLMSSP\0"
 _AUTHENTICATE = 3  # MS-NLMP 2.2.1.3: the message that the host judges the password by
@@ -68,13 +66,15 @@ class Adapter(HTTPAdapter):
         self._accepted = False
         super().__init__()
 
-    def init_poolmanager(self, *args: Any, **keys: Any) -> None:
+    def init_poolmanager(
+        self, connections: int, maxsize: int, block: bool = False, **keys: object
+    ) -> None:
         """A pinned certificate is compared before the first byte of HTTP; it needs no CA."""
         if self._pin:
             keys["assert_fingerprint"] = self._pin
         elif self._system:
             keys["ssl_context"] = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-        super().init_poolmanager(*args, **keys)
+        super().init_poolmanager(connections, maxsize, block, **keys)
 
     def send(self, request: requests.PreparedRequest, *args: Any, **keys: Any) -> requests.Response:
         """Send it, unless it holds a password that was refused too often."""
@@ -95,7 +95,7 @@ class Adapter(HTTPAdapter):
 
 
 def _bounded(stream: Callable[..., Iterator[bytes]]) -> Callable[..., Iterator[bytes]]:
-    def bounded(*args: Any, **keys: Any) -> Iterator[bytes]:
+    def bounded(*args: object, **keys: object) -> Iterator[bytes]:
         size = 0
         for piece in stream(*args, **keys):
             size += len(piece)
@@ -109,10 +109,30 @@ def _bounded(stream: Callable[..., Iterator[bytes]]) -> Callable[..., Iterator[b
 class SafeTransport(Transport):
     """pywinrm's, with the sessions of this module; the password is read for each session."""
 
-    def __init__(self, place: Endpoint, **keys: Any) -> None:
+    def __init__(self, place: Endpoint) -> None:
         self._endpoint = place
         self._signed_in = False
-        super().__init__(**keys)
+        # Said outright, pywinrm refuses what cannot be sealed; else it would send it as it is.
+        bare = place.message_encryption == "auto" and not place.url.startswith("https:")
+        # None is the system's; pywinrm knows it, its annotation does not.
+        ca: Any = str(place.ca) if place.ca else os.environ.get("REQUESTS_CA_BUNDLE")
+        super().__init__(
+            endpoint=place.url,
+            auth_method=place.transport,
+            username=place.username or None,
+            password="",  # read for each session, see build_session
+            service="HTTP",
+            ca_trust_path=ca,
+            cert_pem=str(place.certificate) if place.certificate else None,
+            cert_key_pem=str(place.certificate_key) if place.certificate_key else None,
+            read_timeout_sec=place.read_timeout,
+            # A pin takes the place of the authority, and is compared by Adapter.
+            server_cert_validation="ignore" if place.pin else "validate",
+            kerberos_delegation=place.kerberos_delegation,
+            kerberos_hostname_override=place.kerberos_hostname_override,
+            message_encryption="always" if bare else place.message_encryption,
+            proxy=None,
+        )
 
     def build_session(self) -> requests.Session:
         """The session there is, or a new one."""
@@ -144,16 +164,18 @@ class SafeTransport(Transport):
             return self._by_credssp(lambda: self._send(session, prepared_request))
         return self._send(session, prepared_request)
 
+    def _send(
+        self, session: requests.Session, prepared_request: requests.PreparedRequest
+    ) -> requests.Response:
+        response: requests.Response = super()._send_message_request(session, prepared_request)
+        return response
+
     def _get_message_response_text(self, response: requests.Response) -> bytes:
         """The SOAP envelope. pywinrm reads it with a parser that knows entities."""
         text: bytes = super()._get_message_response_text(response)
         if b"<!DOCTYPE" in text or b"\0" in text:  # the latter is UTF-16, which would hide it
             raise UnfitAnswerError("an answer with a document type")
         return text
-
-    def _send(self, *request: Any) -> requests.Response:
-        response: requests.Response = super()._send_message_request(*request)
-        return response
 
     def _by_credssp(self, send: Callable[[], requests.Response]) -> requests.Response:
         """The password is inside CredSSP's own TLS: the whole exchange is one sign-in."""
@@ -180,25 +202,5 @@ def connect(endpoint: Endpoint) -> Protocol:
         operation_timeout_sec=endpoint.operation_timeout,
         read_timeout_sec=endpoint.read_timeout,
     )
-    # Said outright, pywinrm refuses what cannot be sealed; else it would send it as it is.
-    bare = endpoint.message_encryption == "auto" and not endpoint.url.startswith("https:")
-    ca = str(endpoint.ca) if endpoint.ca else os.environ.get("REQUESTS_CA_BUNDLE")
-    made.transport = SafeTransport(
-        endpoint,
-        endpoint=endpoint.url,
-        auth_method=endpoint.transport,
-        username=endpoint.username or None,
-        password="",  # read for each session, see build_session
-        service="HTTP",
-        ca_trust_path=ca,
-        cert_pem=str(endpoint.certificate) if endpoint.certificate else None,
-        cert_key_pem=str(endpoint.certificate_key) if endpoint.certificate_key else None,
-        read_timeout_sec=endpoint.read_timeout,
-        # A pin takes the place of the authority, and is compared by Adapter.
-        server_cert_validation="ignore" if endpoint.pin else "validate",
-        kerberos_delegation=endpoint.kerberos_delegation,
-        kerberos_hostname_override=endpoint.kerberos_hostname_override,
-        message_encryption="always" if bare else endpoint.message_encryption,
-        proxy=None,
-    )
+    made.transport = SafeTransport(endpoint)
     return made

@@ -26,50 +26,7 @@ def create_certificate(
     ``since`` on, or from now.
     """
     private = ec.generate_private_key(ec.SECP256R1())
-    public = private.public_key()
-    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "sandbox host")])
-    identifier = x509.SubjectKeyIdentifier.from_public_key(public)
-    now = since or datetime.datetime.now(datetime.UTC)
-    made = (
-        x509.CertificateBuilder()
-        .subject_name(name)
-        .issuer_name(name)
-        .public_key(public)
-        .serial_number(x509.random_serial_number())
-        .not_valid_before(now - _CLOCK_SKEW)
-        .not_valid_after(now + _VALID)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
-        .add_extension(
-            x509.KeyUsage(
-                digital_signature=True,
-                key_cert_sign=True,  # strict verification wants it of anything that is CA:TRUE
-                content_commitment=False,
-                key_encipherment=False,
-                data_encipherment=False,
-                key_agreement=False,
-                crl_sign=False,
-                encipher_only=False,
-                decipher_only=False,
-            ),
-            critical=True,
-        )
-        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
-        .add_extension(
-            x509.SubjectAlternativeName(
-                [
-                    x509.DNSName("localhost"),
-                    x509.IPAddress(ipaddress.ip_address("127.0.0.1")),
-                ]
-            ),
-            critical=False,
-        )
-        .add_extension(identifier, critical=False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier),
-            critical=False,
-        )
-        .sign(private, hashes.SHA256())
-    )
+    made = _signed(private, since or datetime.datetime.now(datetime.UTC))
     pem = private.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
@@ -80,3 +37,43 @@ def create_certificate(
         file.write(pem)
     certificate.write_bytes(made.public_bytes(serialization.Encoding.PEM))
     return made.fingerprint(hashes.SHA256()).hex()
+
+
+def _signed(private: ec.EllipticCurvePrivateKey, now: datetime.datetime) -> x509.Certificate:
+    public = private.public_key()
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "sandbox host")])
+    identifier = x509.SubjectKeyIdentifier.from_public_key(public)
+    local = [x509.DNSName("localhost"), x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]
+    return (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(public)
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - _CLOCK_SKEW)
+        .not_valid_after(now + _VALID)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(_key_usage(), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
+        .add_extension(x509.SubjectAlternativeName(local), critical=False)
+        .add_extension(identifier, critical=False)
+        .add_extension(
+            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier),
+            critical=False,
+        )
+        .sign(private, hashes.SHA256())
+    )
+
+
+def _key_usage() -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=True,
+        key_cert_sign=True,  # strict verification wants it of anything that is CA:TRUE
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        crl_sign=False,
+        encipher_only=False,
+        decipher_only=False,
+    )

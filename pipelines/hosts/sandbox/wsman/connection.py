@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
-from typing import Any
 
 from .auth import SCHEMES, Acceptor, Step
 from .hooks import DropConnectionError
@@ -44,7 +43,7 @@ class Connection(BaseHTTPRequestHandler):
     disable_nagle_algorithm = True
     connection: socket.socket
 
-    def __init__(self, sock: socket.socket, address: Any, site: Site) -> None:
+    def __init__(self, sock: socket.socket, address: object, site: Site) -> None:
         self._site = site
         self._acceptor = Acceptor(site.user_file)
         sock.settimeout(site.idle_timeout)
@@ -54,7 +53,7 @@ class Connection(BaseHTTPRequestHandler):
         """What Windows says; some clients look at it."""
         return "Microsoft-HTTPAPI/2.0"
 
-    def log_message(self, format: str, *args: Any) -> None:
+    def log_message(self, format: str, *args: object) -> None:
         """To logging, not to stderr."""
         _log.debug(format, *args)
 

@@ -6,24 +6,16 @@ import re
 from pathlib import Path
 
 import pytest
+from plans import line_for, plan_for
 
-from pipelines.config import Config
+from pipelines.buildplan import BuildPlan
 from pipelines.errors import ConfigError
-from pipelines.pipeline import open_work, run_build, take_order
+from pipelines.stages.line import run_build
 from pipelines.stages.preflight import refuse_unbuildable
-from pipelines.stages.work import Work
-
-LAB = {"kind": "winrm", "endpoint": "https://lab.invalid:5986/wsman", "username": "u"}
 
 
-def work(tmp_path: Path, **asked: str) -> Work:
-    hosts = {"lab": LAB | {"password_env": "NOT_SET"}}
-    settings = Config.model_validate(
-        {"hosts": hosts, "out": str(tmp_path / "out"), "offline": True, "default": {"host": "lab"}}
-    )
-    made = open_work(take_order(settings, **{"recipe": "smoke-attention"} | asked), settings)  # type: ignore[arg-type]
-    assert isinstance(made, Work)
-    return made
+def asked(tmp_path: Path, **axes: str) -> BuildPlan:
+    return plan_for(tmp_path, **{"recipe": "smoke-attention"} | axes)
 
 
 def fetched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,21 +28,21 @@ REFUSED = [
 ]
 
 
-@pytest.mark.parametrize(("asked", "said", "near"), REFUSED)
+@pytest.mark.parametrize(("axes", "said", "near"), REFUSED)
 def test_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, asked: dict[str, str], said: str, near: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, axes: dict[str, str], said: str, near: str
 ) -> None:
     fetched(monkeypatch)
     with pytest.raises(ConfigError, match=re.escape(said)) as caught:
-        run_build(work(tmp_path, recipe="flash-attn", archs="80", **asked))
+        run_build(line_for(asked(tmp_path, recipe="flash-attn", archs="80", **axes)))
     assert near in caught.value.advice
     assert not (tmp_path / "out").exists(), "no run was begun"
 
 
 def test_what_can_be_built_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     fetched(monkeypatch)
-    refuse_unbuildable(work(tmp_path))
-    refuse_unbuildable(work(tmp_path, recipe="flash-attn", python="3.12", archs="80;90"))
+    refuse_unbuildable(asked(tmp_path))
+    refuse_unbuildable(asked(tmp_path, recipe="flash-attn", python="3.12", archs="80;90"))
 
 
 def test_what_is_to_be_minded_is_said(
@@ -58,5 +50,5 @@ def test_what_is_to_be_minded_is_said(
 ) -> None:
     """89 is no word of flash-attn's list: it means nothing there, in silence."""
     fetched(monkeypatch)
-    refuse_unbuildable(work(tmp_path, recipe="flash-attn", python="3.12", archs="89"))
+    refuse_unbuildable(asked(tmp_path, recipe="flash-attn", python="3.12", archs="89"))
     assert "FLASH_ATTN_CUDA_ARCHS does nothing for 89" in " ".join(capsys.readouterr().out.split())

@@ -1,0 +1,204 @@
+"""From what was asked for to a plan: made once, immutable, and all that the stages go by."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from pipelines.architectures import archs as arch_lists
+from pipelines.architectures import gpus
+from pipelines.compilecache.settings import CompileCache
+from pipelines.config import Config
+from pipelines.errors import ConfigError
+from pipelines.hosts.base import Events, Host, Opening, Silent
+from pipelines.hosttext import secret
+from pipelines.paths import home
+from pipelines.provisioning.resources import (
+    EXISTING_FILE,
+    RESOURCES_FILE,
+    Layout,
+    Place,
+    Resources,
+    Wanted,
+    layout_of,
+    load_resources,
+    wanted_resources,
+)
+from pipelines.recipe import naming
+from pipelines.recipe.archmap import Translated, translate
+from pipelines.recipe.load import check_python, for_cell, load_recipe
+from pipelines.recipe.model import Recipe
+from pipelines.recipe.sourcetree import EPOCH
+from pipelines.record import RunFacts
+from pipelines.target import Target
+from pipelines.toolchain.lock import Cache, load_lock
+
+_MOST_JOBS = 512  # as config.Defaults
+
+
+@dataclass(frozen=True, kw_only=True)
+class Request:
+    """What was asked for; what is missing comes from ``pipeline.yaml`` and the recipe."""
+
+    axes: Mapping[str, str] = field(default_factory=dict)
+    """Axis of :class:`Target` -> what was typed."""
+    jobs: int | None = None
+    """Compile units at a time."""
+    minutes: float | None = None
+    """After which a build is ended."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class BuildPlan:
+    """What is built where and how."""
+
+    target: Target
+    recipe: Recipe
+    """At the target's releases."""
+    host: Host
+    archs: Translated
+    """The target's architectures as the package understands them."""
+    jobs: int | None
+    """Compile units at a time, as asked for; ``None``: the host's cores."""
+    minutes: float | None
+    """After which the build is ended, for the next one to go on; ``None``: never."""
+    resources: Resources
+    place: Place
+    layout: Layout
+    cache: Cache
+    compile_cache: CompileCache
+    out: Path
+    """The directory of runs."""
+
+    @cached_property
+    def wanted(self) -> tuple[Wanted, ...]:
+        """What the host is wanted to have, in order.
+
+        Raises :class:`LockError` for a tool that the lock does not have, or has not pinned.
+        """
+        lock = self.cache.lock
+        return tuple(wanted_resources(self.resources, self.recipe, lock, self.place))
+
+    @property
+    def facts(self) -> RunFacts:
+        """What a run of this plan begins with."""
+        return RunFacts(
+            target=self.target,
+            jobs=self.jobs,
+            evidence=self.host.evidence,
+            publishable=self.host.capabilities.publishable,
+        )
+
+    def environment(self, jobs: int, threads: int = 1) -> dict[str, str]:
+        """The variables a build gets on top of the host's and the compiler's."""
+        recipe, layout = self.recipe, self.layout
+        stamp = ""
+        if not self.host.capabilities.publishable:
+            stamp = f".{self.host.name}".replace("-", "")
+        local = naming.local_version(recipe, recipe.cuda, recipe.torch, stamp)
+        return {
+            "TEMP": layout.temp,
+            "TMP": layout.temp,
+            "CUDA_PATH": layout.cuda,
+            "CUDA_HOME": layout.cuda,
+            "SOURCE_DATE_EPOCH": str(EPOCH),
+            "PYTHONUNBUFFERED": "1",
+            **naming.environment(recipe, self.archs, local=local, jobs=jobs, threads=threads),
+        }
+
+
+def resolve_recipe(settings: Config, request: Request) -> Recipe:
+    """The recipe at the releases that were asked for; :class:`ConfigError` says what is wrong."""
+    asked = request.axes
+    chosen = load_recipe(
+        asked.get("recipe") or settings.default.recipe, version=asked.get("version")
+    )
+    return for_cell(chosen, cuda=asked.get("cuda"), torch=asked.get("torch"))
+
+
+def resolve_target(
+    settings: Config, request: Request, recipe: Recipe, native: tuple[str, ...] | None = None
+) -> Target:
+    """The target of a request.
+
+    ``native`` are the compute capabilities of the host's GPUs; ``None`` when it was not asked.
+    """
+    default, asked = settings.default, request.axes
+    host = asked.get("host") or default.host
+    settings.host(host)
+    archs = gpus.read(asked.get("archs") or default.archs or recipe.archs, native)
+    arch_lists.check(archs, recipe.cuda)
+    return Target(
+        host=host,
+        recipe=recipe.name,
+        version=recipe.version,
+        python=check_python(asked.get("python") or default.python, recipe),
+        torch=recipe.torch or "",
+        cuda=recipe.cuda,
+        archs=archs,
+    )
+
+
+def open_cache(settings: Config) -> Cache:
+    """The download cache as ``pipeline.yaml`` and the flags want it."""
+    house = Path(settings.wheelhouse).expanduser() if settings.wheelhouse else None
+    if house is not None and not house.is_dir():
+        raise ConfigError(
+            f"wheelhouse: there is no directory {house}", advice="invoke wheelhouse DIR makes one."
+        )
+    return Cache(load_lock(), wheelhouse=house, offline=settings.offline)
+
+
+def open_host(settings: Config, target: Target, cache: Cache, events: Events | None = None) -> Host:
+    """The target's host; nothing is started yet."""
+    given = Opening(target.python, cache, events or Silent(), secret)
+    return settings.host(target.host).open(target.host, given)
+
+
+def resolve(
+    settings: Config,
+    request: Request,
+    *,
+    native: tuple[str, ...] | None = None,
+    host: Host | None = None,
+    events: Events | None = None,
+) -> BuildPlan:
+    """The plan for a request; ``host`` if it is open already.
+
+    Raises :class:`ConfigError` for what cannot be, before anything is started.
+    """
+    recipe = resolve_recipe(settings, request)
+    target = resolve_target(settings, request, recipe, native)
+    archs = translate(recipe.arch_map, target.archs, recipe.cuda, recipe.name)
+    jobs = settings.default.jobs if request.jobs is None else request.jobs
+    if jobs is not None and not 1 <= jobs <= _MOST_JOBS:
+        raise ConfigError(
+            f"--jobs {jobs}: expected 1 to {_MOST_JOBS}", advice="Leave it out: all cores."
+        )
+    cache = open_cache(settings)
+    host = host or open_host(settings, target, cache, events)
+    place = Place(
+        capabilities=asdict(host.capabilities),
+        python=target.python,
+        cuda=recipe.cuda,
+        executable=host.executable,
+        torch=recipe.torch,
+        existing=host.existing,
+    )
+    resources = load_resources(RESOURCES_FILE if host.existing is None else EXISTING_FILE)
+    return BuildPlan(
+        target=target,
+        recipe=recipe,
+        host=host,
+        archs=archs,
+        jobs=jobs,
+        minutes=request.minutes,
+        resources=resources,
+        place=place,
+        layout=layout_of(resources, place),
+        cache=cache,
+        compile_cache=settings.compile_cache,
+        out=home() / settings.out,
+    )

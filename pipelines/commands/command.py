@@ -1,0 +1,112 @@
+"""From a command's options and function to a task of invoke."""
+
+from __future__ import annotations
+
+import functools
+import inspect
+import sys
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from invoke.context import Context
+from invoke.tasks import Task, task
+
+from pipelines.commands.options import Flag, Options, Shared, axis_flag, flag_of
+from pipelines.errors import INTERRUPTED, PipelineError
+from pipelines.target import AXES
+
+
+@dataclass(frozen=True)
+class Command:
+    """One command: its function's docstring is its help, what it returns its exit code."""
+
+    run: Callable[..., int | None]
+    options: type[Options] = Options
+    name: str = ""
+    """Default: the function's."""
+    on_line: bool = False
+    """Whether it works on a plan: the function is then given the line as well."""
+
+    @property
+    def called(self) -> str:
+        """What is typed."""
+        return self.name or self.run.__name__
+
+
+#: The flags that hold for a whole line of commands.
+SHARED = frozenset((*map(axis_flag, AXES), *Shared.model_fields))
+
+
+def as_task(command: Command, open_line: Callable[[dict[str, Any]], object]) -> Task[Any]:
+    """The task; ``open_line`` gives the line for the shared flags of a command line."""
+
+    @guarded
+    def body(_: Context, **given: Any) -> int | None:
+        own = {name: given.pop(name) for name in command.options.model_fields}
+        options = command.options.model_validate(own)
+        if command.on_line:
+            return command.run(open_line(given), options)
+        return command.run(options, given) if given else command.run(options)
+
+    helps, counted, many = {}, [], []
+    parameters = [inspect.Parameter("_", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
+    for name, default, flag in sorted(_flags(command.options), key=lambda one: one[1] is not _NONE):
+        helps[name] = flag.help
+        counted += [name] if flag.counted else []
+        many += [name] if isinstance(default, tuple) else []
+        parameters.append(
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=[] if isinstance(default, tuple) else default,
+            )
+        )
+    body.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    body.__name__, body.__doc__ = command.called, command.run.__doc__
+    made: Task[Any] = task(help=helps, incrementable=counted, iterable=many)(body)
+    return made
+
+
+_NONE = inspect.Parameter.empty
+
+
+def _flags(options: type[Options]) -> Iterable[tuple[str, Any, Flag]]:
+    """Every flag of a command: its name, its default, what it means."""
+    for name, field in options.model_fields.items():
+        if (flag := flag_of(field)) is not None:
+            yield name, _NONE if field.is_required() else field.get_default(), flag
+    for axis in options.axes:
+        yield axis_flag(axis), None, Flag(AXES[axis].help)
+    for name in options.shared:
+        field = Shared.model_fields[name]
+        flag = flag_of(field)
+        assert flag is not None  # noqa: S101 - all of them are flags
+        yield name, field.get_default(), flag
+
+
+def guarded(function: Callable[..., int | None]) -> Callable[..., None]:
+    """Turn expected errors into a message and an exit code, and leave nothing running."""
+
+    @functools.wraps(function)
+    def run(*arguments: Any, **flags: Any) -> None:
+        from pipelines.commands.lines import close_line
+        from pipelines.console import errors, print_error
+
+        try:
+            code = function(*arguments, **flags)
+        except PipelineError as error:
+            print_error(error)
+            close_line()
+            sys.exit(error.exit_code)
+        except KeyboardInterrupt:
+            close_line()
+            errors.print(
+                "[yellow]Interrupted.[/yellow] What was finished is kept; the same command goes on."
+            )
+            sys.exit(INTERRUPTED)
+        if code:
+            close_line()
+            sys.exit(code)
+
+    return run

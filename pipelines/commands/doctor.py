@@ -1,0 +1,29 @@
+"""``invoke doctor``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from pipelines.commands.command import Command
+from pipelines.commands.options import ALL, Flag, Options
+
+if TYPE_CHECKING:
+    from pipelines.stages.line import Line
+
+
+class DoctorOptions(Options):
+    """Flags of ``doctor``."""
+
+    axes = ALL
+    shared = ("verbose",)
+    json: Annotated[bool, Flag("print one JSON object")] = False  # type: ignore[assignment]
+
+
+def doctor(line: Line, options: DoctorOptions) -> int:
+    """Say what is wrong with this machine and the host, and what cures it."""
+    from pipelines.doctor.run import run_doctor
+
+    return run_doctor(line.plan, line.session, as_json=options.json).exit_code  # type: ignore[arg-type]
+
+
+COMMAND = Command(doctor, DoctorOptions, on_line=True)

@@ -1,0 +1,121 @@
+"""The line that a command line works on: one plan and one session, unless a flag changes it."""
+
+from __future__ import annotations
+
+import atexit
+import re
+import signal
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+from pipelines.commands.options import Shared, axis_flag
+from pipelines.target import AXES, Target
+
+if TYPE_CHECKING:
+    from pipelines.buildplan import Request
+    from pipelines.config import Config
+    from pipelines.hosts.live import LiveSession
+    from pipelines.session.base import Bars
+    from pipelines.stages.line import Line
+
+_line: Line | None = None
+
+
+@dataclass(frozen=True)
+class Tell:
+    """Tells a person what a host is doing while it is made ready."""
+
+    name: str
+
+    def step(self, text: str) -> None:
+        """A line for each step."""
+        from pipelines.console import say
+
+        say(f"{self.name}: {text}", style="dim")
+
+    def bars(self) -> AbstractContextManager[Bars]:
+        """A bar for each transfer."""
+        from pipelines.console import bars
+
+        return bars()
+
+
+def request_of(given: dict[str, Any]) -> tuple[Request, Shared]:
+    """What was asked for by the flags of a line."""
+    from pipelines.buildplan import Request
+
+    shared = Shared.model_validate({k: v for k, v in given.items() if k in Shared.model_fields})
+    axes = {axis: given[flag] for axis in AXES if given.get(flag := axis_flag(axis))}
+    return Request(axes=axes, jobs=shared.jobs, minutes=shared.minutes), shared
+
+
+def settings_of(shared: Shared) -> Config:
+    """``pipeline.yaml`` with what the flags say instead."""
+    from pipelines.config import load_config
+
+    said = {name: value for name in ("offline", "wheelhouse") if (value := getattr(shared, name))}
+    return load_config().model_copy(update=said)
+
+
+def open_line(given: dict[str, Any]) -> Line:
+    """The line of these flags: the one that is open, unless they ask for another cell or host."""
+    request, shared = request_of(given)
+    settings = settings_of(shared)
+    asked = request.axes.get("archs") or settings.default.archs or ""
+    native = None
+    if re.search(r"\bnative\b", asked, re.IGNORECASE):  # the host's own, so it is asked first
+        default = settings.default.model_copy(update={"archs": None})
+        axes = {name: value for name, value in request.axes.items() if name != "archs"}
+        first = _at(replace(request, axes=axes), settings.model_copy(update={"default": default}))
+        native = ask_gpus(first.session)
+    return _at(request, settings, native)
+
+
+def _at(request: Request, settings: Config, native: tuple[str, ...] | None = None) -> Line:
+    global _line  # noqa: PLW0603
+    from pipelines.buildplan import resolve, resolve_recipe, resolve_target
+    from pipelines.hosts.live import LiveSession
+    from pipelines.stages.line import Line
+
+    target = resolve_target(settings, request, resolve_recipe(settings, request), native)
+    if _line is not None and _cell(_line.plan.target) != _cell(target):
+        close_line()
+    host = _line.plan.host if _line is not None else None
+    plan = resolve(settings, request, native=native, host=host, events=Tell(target.host))
+    if _line is None:
+        _line = Line(plan, LiveSession(plan.host))
+    _line.plan = plan
+    return _line
+
+
+def _cell(target: Target) -> dict[str, str]:
+    """What one session serves: all axes but the architectures."""
+    return {name: value for name, value in target.values().items() if name != "archs"}
+
+
+def ask_gpus(session: LiveSession) -> tuple[str, ...]:
+    """Compute capabilities (``9.0``) of the host's GPUs, as its driver tells them."""
+    from pipelines.remote.inspection import tools
+
+    found = session.call(tools.gpus) or []
+    told = [str(gpu.get("capability", "")) for gpu in found if isinstance(gpu, dict)]
+    return tuple(text for text in told if re.fullmatch(r"\d{1,2}\.\d", text))
+
+
+def close_line() -> None:
+    """Leave the host as it was found."""
+    global _line
+    line, _line = _line, None
+    if line is not None:
+        line.close()
+
+
+def _terminate(*_: object) -> None:
+    raise KeyboardInterrupt
+
+
+def settle() -> None:
+    """Close what is open however this process ends."""
+    atexit.register(close_line)
+    signal.signal(signal.SIGTERM, _terminate)

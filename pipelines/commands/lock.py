@@ -1,0 +1,38 @@
+"""``invoke lock``."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+from pipelines.commands.command import Command
+from pipelines.commands.options import Flag, Options
+
+
+class LockOptions(Options):
+    """Flags of ``lock``."""
+
+    only: Annotated[str | None, Flag("complete these tools alone: names, separated by commas")] = (
+        None
+    )
+    sync: Annotated[bool, Flag("only write the pins into images/ and ansible/")] = False
+    check: Annotated[bool, Flag("only say whether images/ and ansible/ have these pins")] = False
+    stage: Annotated[
+        str | None,
+        Flag("only put the wheels that images/ and ansible/ install into this directory"),
+    ] = None
+
+
+def lock(options: LockOptions) -> None:
+    """Pin what toolchain.lock.yaml lacks (needs the internet) and sync image and playbook."""
+    from pipelines.toolchain import command
+
+    if options.stage is not None:
+        command.run_stage(Path(options.stage))
+    if options.sync or options.check:
+        command.run_sync(check=options.check)
+    elif options.stage is None:
+        command.run_complete(options.only)
+
+
+COMMAND = Command(lock, LockOptions)

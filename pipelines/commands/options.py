@@ -1,0 +1,101 @@
+"""The options of commands: declared once, as fields; flags, help and parsing follow from them.
+
+The axes of :class:`pipelines.target.Target` are flags as well, of every command that names them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Annotated, Any, ClassVar
+
+from pydantic import BeforeValidator
+from pydantic.fields import FieldInfo
+
+from pipelines.errors import ConfigError
+from pipelines.model import Model
+from pipelines.target import AXES
+
+#: Axes that name one cell on one host; the architectures are asked for by what depends on them.
+CELL = tuple(name for name in AXES if name != "archs")
+ALL = tuple(AXES)
+
+
+@dataclass(frozen=True)
+class Flag:
+    """What a flag means; a field without one is no flag."""
+
+    help: str
+    counted: bool = False
+    """Whether it may stand several times, and is counted."""
+
+
+def _whole(flag: str) -> Callable[[Any], Any]:
+    def read(text: Any) -> Any:
+        try:
+            return None if text is None else int(text)
+        except ValueError:
+            raise ConfigError(
+                f"--{flag} {text}: expected a whole number", advice=f"Such as --{flag} 4."
+            ) from None
+
+    return read
+
+
+def _amount(flag: str) -> Callable[[Any], Any]:
+    def read(text: Any) -> Any:
+        if text is None or isinstance(text, float):
+            return text
+        if not str(text).replace(".", "", 1).isdecimal() or not float(text):
+            raise ConfigError(
+                f"--{flag} {text}: expected a number above 0", advice=f"Such as --{flag} 14."
+            )
+        return float(text)
+
+    return read
+
+
+class Options(Model):
+    """The flags of a command of its own."""
+
+    #: Those of the axes that it takes.
+    axes: ClassVar[tuple[str, ...]] = ()
+    #: Those of :class:`Shared` that it takes.
+    shared: ClassVar[tuple[str, ...]] = ()
+
+
+class Shared(Model):
+    """Flags that hold for a whole line of commands, wherever on it they stand."""
+
+    jobs: Annotated[
+        int | None,
+        Flag("compile units at a time (default: the host's cores)"),
+        BeforeValidator(_whole("jobs")),
+    ] = None
+    minutes: Annotated[
+        float | None,
+        Flag("end the build after so long, with exit code 75; the next one goes on"),
+        BeforeValidator(_amount("minutes")),
+    ] = None
+    offline: Annotated[bool, Flag("fetch nothing: take what the cache and the wheelhouse have")] = (
+        False
+    )
+    wheelhouse: Annotated[
+        str | None, Flag("directory of pinned files, as invoke wheelhouse fills it")
+    ] = None
+    verbose: Annotated[int, Flag("tell what is going on; twice: in detail", counted=True)] = 0
+
+
+#: Where pinned files come from.
+FETCH = ("offline", "wheelhouse")
+Days = Annotated[float, BeforeValidator(_amount("days"))]
+
+
+def flag_of(field: FieldInfo) -> Flag | None:
+    """The flag that a field is, if it is one."""
+    return next((one for one in field.metadata if isinstance(one, Flag)), None)
+
+
+def axis_flag(axis: str) -> str:
+    """What the flag of an axis is called."""
+    return AXES[axis].flag or axis

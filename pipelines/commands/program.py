@@ -1,0 +1,84 @@
+"""The program: every command as a task of invoke, and one line of them as one order."""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+from invoke.collection import Collection
+from invoke.executor import Executor
+from invoke.program import Program
+from invoke.tasks import Task
+
+from pipelines import __version__
+from pipelines.commands import (
+    build,
+    cache,
+    compare,
+    diagnose,
+    doctor,
+    jobs,
+    lock,
+    plan,
+    provision,
+    report,
+    sandbox,
+    test,
+    wheelhouse,
+)
+from pipelines.commands.command import SHARED, as_task
+from pipelines.commands.lines import open_line, settle
+
+#: Every command, in the order of a day's work.
+COMMANDS = (
+    *(provision.COMMAND, build.COMMAND, test.COMMAND, report.COMMAND, compare.COMMAND),
+    *(doctor.COMMAND, plan.COMMAND, jobs.COMMAND, diagnose.COMMAND, cache.COMMAND),
+    *(lock.COMMAND, wheelhouse.COMMAND),
+)
+
+
+class OneOrder(Executor):
+    """``provision build test --python 3.13`` is one order, wherever on the line a flag stands.
+
+    A task without a flag takes it from the nearest task before it that has it, else after it;
+    what a task does not know (``provision`` knows no architectures) is checked all the same.
+    """
+
+    line: ClassVar[dict[str, Any]] = {}
+
+    def normalize(self, tasks: Any) -> list[Any]:
+        """The calls to make, each with its flags completed."""
+        calls: list[Any] = super().normalize(tasks)
+        for ordered in (calls, calls[::-1]):
+            self.line.clear()
+            for call in ordered:
+                for flag in SHARED & call.kwargs.keys():
+                    if not call.kwargs[flag]:
+                        call.kwargs[flag] = self.line.get(flag)
+                    if call.kwargs[flag]:
+                        self.line[flag] = call.kwargs[flag]
+        return calls
+
+
+def _open(given: dict[str, Any]) -> object:
+    """The line of a task's flags, and of those that the others on its command line have."""
+    return open_line(OneOrder.line | {flag: value for flag, value in given.items() if value})
+
+
+def namespace() -> Collection:
+    """All tasks."""
+    made = Collection(*(as_task(command, _open) for command in COMMANDS))
+    inner: list[Task[Any]] = [as_task(command, _open) for command in sandbox.COMMANDS]
+    made.add_collection(Collection("sandbox", *inner))
+    settle()
+    return made
+
+
+def main() -> None:
+    """The console program."""
+    Program(
+        name="windows-cuda-wheels",
+        binary="wcw",
+        version=__version__,
+        namespace=namespace(),
+        executor_class=OneOrder,
+    ).run()

@@ -1,0 +1,32 @@
+"""``invoke test``."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Annotated
+
+from pipelines.commands.command import Command
+from pipelines.commands.options import ALL, FETCH, Flag, Options
+
+if TYPE_CHECKING:
+    from pipelines.stages.line import Line
+
+
+class TestOptions(Options):
+    """Flags of ``test``."""
+
+    axes = ALL
+    shared = (*FETCH, "verbose")
+    run: Annotated[
+        str | None,
+        Flag("whose wheel: a name below out/, or a run's directory (default: the latest)"),
+    ] = None
+
+
+def test(line: Line, options: TestOptions) -> None:
+    """Smoke-test the latest wheel on the host and publish JUnit."""
+    from pipelines.stages.line import run_test
+
+    run_test(line, run=options.run)
+
+
+COMMAND = Command(test, TestOptions, on_line=True)

@@ -1,0 +1,75 @@
+"""The session with a host that a whole line of stages shares."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pipelines.remote import facts as remote_facts
+from pipelines.session.base import Given, Item, Progress, Result, Session
+
+if TYPE_CHECKING:
+    from pipelines.hosts.base import Host
+
+
+class LiveSession:
+    """A session that connects at its first use and goes on when the host was restarted.
+
+    It does what :class:`pipelines.session.base.Session` does.
+    """
+
+    def __init__(self, host: Host) -> None:
+        self.host = host
+        self._session: Session | None = None
+        self._facts: remote_facts.Facts | None = None
+
+    def connect(self) -> Session:
+        """The connection; made now if there is none yet."""
+        if self._session is None:
+            self._session = self.host.connect()
+        return self._session
+
+    @property
+    def facts(self) -> remote_facts.Facts:
+        """What the host says of itself; asked for once."""
+        if self._facts is None:
+            self._facts = self.call(remote_facts.facts)
+        return self._facts
+
+    def restart(self) -> None:
+        """Restart the host and wait for it; the next use goes to the new Windows."""
+        self._session, self._facts = self.host.restart(self.connect()), None
+
+    def call(
+        self, function: Callable[Given, Result], /, *args: Given.args, **arguments: Given.kwargs
+    ) -> Result:
+        """Run a remote function there."""
+        return self.connect().call(function, *args, **arguments)
+
+    def stream(
+        self,
+        function: Callable[Given, Iterator[Item]],
+        /,
+        *args: Given.args,
+        **arguments: Given.kwargs,
+    ) -> Iterator[Item]:
+        """Run a remote generator function there: its items as they come."""
+        return self.connect().stream(function, *args, **arguments)
+
+    def put(self, source: Path, target: str, *, progress: Progress | None = None) -> str:
+        """Send a file; the sha256 that both ends have."""
+        return self.connect().put(source, target, progress=progress)
+
+    def get(self, source: str, target: Path, *, progress: Progress | None = None) -> str:
+        """Fetch a file; the sha256 that both ends have."""
+        return self.connect().get(source, target, progress=progress)
+
+    def close(self) -> None:
+        """Leave the host as it was found."""
+        session, self._session, self._facts = self._session, None, None
+        try:
+            if session is not None:
+                session.close()
+        finally:
+            self.host.close()

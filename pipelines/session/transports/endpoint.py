@@ -1,0 +1,60 @@
+"""Where a host's WinRM listens, and who signs in there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal, Protocol
+
+
+class SecretValue(Protocol):
+    """Something that holds a secret, such as pydantic's ``SecretStr``."""
+
+    def get_secret_value(self) -> str:
+        """The secret itself."""
+
+
+@dataclass(frozen=True)
+class Endpoint:
+    """Where a host's WinRM listens, how it is recognised, and who signs in there.
+
+    There is no way to switch the check of certificates off: what is not signed by ``ca`` or by an
+    authority of the system must have the fingerprint ``pin``.
+    """
+
+    url: str
+    username: str
+    password: SecretValue | None = None
+    """Asked for at each connection; none for Kerberos and certificates."""
+    transport: Literal["ntlm", "kerberos", "credssp", "certificate", "basic"] = "ntlm"
+    ca: Path | None = None
+    pin: str | None = None
+    """sha256 of the host's certificate, 64 hexadecimal digits."""
+    message_encryption: Literal["auto", "always", "never"] = "auto"
+    certificate: Path | None = None
+    certificate_key: Path | None = None
+    kerberos_delegation: bool = False
+    kerberos_hostname_override: str | None = None
+    refused: Callable[[], object] = field(default=lambda: None, repr=False)
+    """Told that the sign-in was refused, so that the next one asks for another password."""
+    operation_timeout: int = 20
+    read_timeout: int = 40
+    _seen: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
+
+    def __repr__(self) -> str:
+        return f"Endpoint({self.url!r}, username={self.username!r})"
+
+    def secret(self) -> str | None:
+        """The password as it is now; raises what its source raises."""
+        if self.password is None:
+            return None
+        value = self.password.get_secret_value()
+        self._seen.add(value)
+        return value
+
+    def blank(self, text: str) -> str:
+        """``text`` without any password that was used here."""
+        for value in sorted(filter(None, self._seen), key=len, reverse=True):
+            text = text.replace(value, "***")
+        return text

@@ -1,0 +1,214 @@
+"""The way through: the stages, in order, as a value; and what takes a plan along it."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.buildplan import BuildPlan
+from pipelines.console import say
+from pipelines.errors import BuildError, ConfigError, PipelineError
+from pipelines.hosts.live import LiveSession
+from pipelines.record import (
+    AuditResult,
+    HostFacts,
+    PrebuiltResult,
+    SkipResult,
+    StageRecord,
+    StageResult,
+)
+from pipelines.run import Run, StageLog, StageNotes
+from pipelines.stages.audit import audit
+from pipelines.stages.build import build
+from pipelines.stages.collect import collect
+from pipelines.stages.manifest import print_files, write_manifest
+from pipelines.stages.prebuilt import skip, take_prebuilt
+from pipelines.stages.preflight import refuse_unbuildable
+from pipelines.stages.provision import provision, show_changes
+from pipelines.stages.report import report
+from pipelines.stages.test import test
+from pipelines.target import AXES
+
+
+@dataclass(frozen=True)
+class Stage:
+    """A stage: from what those before it have left in the record to its own result."""
+
+    name: str
+    run: Callable[[LiveSession, BuildPlan, StageLog], StageResult]
+
+
+PROVISION = Stage("provision", provision)
+BUILD = Stage("build", build)
+COLLECT = Stage("collect", collect)
+AUDIT = Stage("audit", audit)
+TEST = Stage("test", test)
+#: The way through, in order. ``invoke build`` goes as far as the audit, ``invoke test`` to the end.
+LINE = (PROVISION, BUILD, COLLECT, AUDIT, TEST)
+
+#: What a recipe's strategy puts in its place.
+SKIP = Stage("skip", skip)
+TAKE = Stage("prebuilt", take_prebuilt)
+
+
+class Line:
+    """One plan on its way: its session, its run, and whether its host is ready."""
+
+    def __init__(self, plan: BuildPlan, session: LiveSession) -> None:
+        self.plan = plan
+        self.session = session
+        self.provisioned: StageRecord | None = None
+        """What provisioning left, once it was done in this process."""
+        self._run: Run | None = None
+
+    @property
+    def run(self) -> Run:
+        """The run of this process, or the latest."""
+        if self._run is None:
+            self._run = Run.open(self.plan.out)
+        return self._run
+
+    def open_run(self, name: str) -> None:
+        """Go on with a run of an earlier command: a name below ``out``, or a run's directory."""
+        self._run = Run.find(self.plan.out, name)
+
+    def begin_run(self) -> Run:
+        """Begin a run, or go on with one of the same order that was cut off in its build."""
+        facts = self.plan.facts
+        self._run = Run.take_up(self.plan.out, facts) or Run.create(self.plan.out, facts)
+        return self._run
+
+    def do(self, stage: Stage) -> StageResult:
+        """Run one stage and record it."""
+        with self.run.stage(stage.name) as log:
+            return stage.run(self.session, self.plan, log)
+
+    def close(self) -> None:
+        """Leave the host as it was found, and the run to others."""
+        try:
+            self.session.close()
+        finally:
+            if self._run is not None:
+                self._run.close()
+
+
+def run_provision(line: Line, *, dry_run: bool = False) -> None:
+    """Bring the host into the wanted state; or only say what that would change."""
+    if dry_run:
+        show_changes(line.session, line.plan)
+        return
+    started, began, notes = time.time(), time.monotonic(), StageNotes()
+    result = provision(line.session, line.plan, notes)
+    line.provisioned = StageRecord(
+        name=PROVISION.name,
+        state="passed",
+        started=started,
+        seconds=time.monotonic() - began,
+        result=result,
+    )
+
+
+def run_build(line: Line) -> Path:
+    """Provision what is missing, build, collect, audit; the run's directory."""
+    if line.plan.recipe.strategy == "build":
+        refuse_unbuildable(line.plan)
+    run = line.begin_run()
+    with _reported(line, run):
+        if not _taken_or_skipped(line):
+            for stage in LINE[: LINE.index(TEST)]:
+                if stage is not PROVISION:
+                    line.do(stage)
+                else:
+                    _make_ready(line, run)
+    return run.path
+
+
+def run_test(line: Line, *, run: str | None = None) -> Path:
+    """Smoke-test the wheel of ``run``, of this process' run, or of the latest; its directory."""
+    if run is not None:
+        line.open_run(run)
+    this = line.run
+    _require_same(line.plan, this)
+    if (skipped := this.result(SkipResult)) is not None:
+        say(f"nothing to test: {skipped.skipped}", style="yellow")
+        return this.path
+    state = this.stages().get(AUDIT.name)
+    if state is None or state.state != "passed" or not isinstance(state.result, AuditResult):
+        raise BuildError(f"run {this.id} has no wheel that passed", advice="Type: invoke build")
+    if line.provisioned is None:
+        run_provision(line)
+    with _reported(line, this):
+        line.do(TEST)
+    return this.path
+
+
+def _taken_or_skipped(line: Line) -> bool:
+    """Whether the recipe's strategy made a build unnecessary."""
+    strategy = line.plan.recipe.strategy
+    if strategy == "build":
+        return False
+    if strategy == "skip":
+        line.do(SKIP)
+        return True
+    taken = line.do(TAKE)
+    if isinstance(taken, PrebuiltResult) and taken.taken is not None:
+        line.do(AUDIT)
+        return True
+    refuse_unbuildable(line.plan)
+    return False
+
+
+def _make_ready(line: Line, run: Run) -> None:
+    """Provision unless that was done before in this process; note what is built with."""
+    if line.provisioned is None:
+        line.do(PROVISION)
+        line.provisioned = run.stages()[PROVISION.name]
+    else:
+        run.put_stage(line.provisioned)
+    facts, lock = line.session.facts, line.plan.cache.lock
+    uploads = [tool for wanted in line.plan.wanted for tool in wanted.uploads]
+    run.note(
+        host=HostFacts.of(facts),
+        tools={tool: lock.tool(tool).version for tool in uploads},
+    )
+
+
+def _require_same(plan: BuildPlan, run: Run) -> None:
+    """Refuse the wheel of a run that is of something else than what was asked for."""
+    made, asked = run.facts().target, plan.target
+    for name, axis in AXES.items():
+        here, there = getattr(asked, name), getattr(made, name)
+        if name == "host" or here == there:
+            continue
+        if name == "archs":
+            raise ConfigError(
+                f"the run {run.id} is for {there}, not {here}",
+                advice=f"Type: invoke test --archs '{there}'",
+            )
+        flag = (axis.flag or name).replace("_", "-")
+        raise ConfigError(
+            f"the run {run.id} is of {name} {there or None}, not {here or None}",
+            advice=f"Type: invoke build --{flag} {here} test",
+        )
+
+
+@contextmanager
+def _reported(line: Line, run: Run) -> Iterator[None]:
+    """Whatever becomes of the stages, the reports and the manifest tell of it."""
+    lock = line.plan.cache.lock
+    try:
+        yield
+    except BaseException:
+        try:
+            report(run)
+            write_manifest(run, lock)
+        except PipelineError as error:  # the first error is the one to tell
+            say(f"the reports could not be written either: {error.message}", style="red")
+        raise
+    report(run)
+    rows = write_manifest(run, lock)
+    say(f"run {run.id}", style="bold")
+    print_files(rows)

@@ -1,0 +1,77 @@
+"""``manifest.json``: inputs, tools, timings, and every file of a run with size and sha256."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from pipelines import __version__
+from pipelines.console import console
+from pipelines.errors import AuditError
+from pipelines.files import sha256_of, write_atomic
+from pipelines.hosttext import safe
+from pipelines.record import AuditResult
+from pipelines.run import Run
+from pipelines.toolchain.lock import ToolchainLock
+
+_SCHEMA = 1
+_NAMES = ("build.log", "smoke.log", "smoke.xml", "junit.xml", "report.html", "summary.md")
+
+
+def write_manifest(run: Run, lock: ToolchainLock) -> list[dict[str, Any]]:
+    """Write it; its rows of files.
+
+    A wheel's sha256 is the one that the audit has looked at: :class:`AuditError` if the file is
+    another one by now.
+    """
+    facts = run.facts()
+    audited = run.result(AuditResult) or AuditResult()
+    known = {one.file: one.sha256 for one in audited.files}
+    kept = [*sorted((run.path / "wheels").glob("*.whl")), *sorted((run.path / "library").glob("*"))]
+    rows = [_row(path, run.path, known.get(path.name)) for path in kept]
+    others = [run.path / name for name in _NAMES]
+    rows += [_row(path, run.path) for path in others if path.is_file()]
+    manifest = {
+        "schema": _SCHEMA,
+        "made_by": f"windows-cuda-wheels {__version__}",
+        "written": datetime.now(UTC).isoformat(timespec="seconds"),
+        "run": run.id,
+        "publishable": facts.publishable,
+        "inputs": facts.target.values()
+        | {
+            "job": facts.job or None,
+            "source_sha256": facts.source_sha256 or None,
+            "origin": facts.origin or None,
+        },
+        "host": facts.host.model_dump() if facts.host else {},
+        "evidence": facts.evidence,
+        "tools": {
+            name: {"version": facts.tools[name], "sha256": lock.tool(name).sha256}
+            for name in sorted(facts.tools)
+        },
+        "seconds": {s.name: round(s.seconds or 0, 3) for s in run.stages().values()},
+        "files": rows,
+    }
+    write_atomic(run.path / "manifest.json", json.dumps(manifest, indent=2).encode() + b"\n")
+    return rows
+
+
+def print_files(rows: list[dict[str, Any]]) -> None:
+    """What the run holds, one line a file."""
+    for row in rows:
+        console.print(
+            f"  {safe(row['path'])}  [dim]{row['size']:,} bytes  sha256 {row['sha256'][:16]}…[/dim]"
+        )
+
+
+def _row(path: Path, root: Path, audited: str | None = None) -> dict[str, Any]:
+    found = sha256_of(path)
+    if audited not in (None, found):
+        raise AuditError(
+            f"{path.name} has sha256 {found}, the audit looked at {audited}",
+            advice="Something changed the wheel on this machine: build again, and do not use it.",
+        )
+    name = path.relative_to(root).as_posix()
+    return {"path": name, "size": path.stat().st_size, "sha256": found}
