@@ -1,7 +1,13 @@
-"""How numbers are written in every report."""
+"""How numbers are written for people, in reports and on the terminal.
+
+Durations have three rules: :func:`seconds` of what was measured, :func:`elapsed` of what may still
+run, :func:`estimate` of what nobody knows to the second.
+"""
 
 from __future__ import annotations
 
+#: Bytes.
+GIB = 1 << 30
 _MINUTE, _HOUR = 60, 3600
 _STEP = 1024
 _SMALL, _LARGE = 0.01, 1e6
@@ -20,6 +26,26 @@ def seconds(value: float | None) -> str:
     if whole < _HOUR:
         return f"{whole // _MINUTE} min {whole % _MINUTE:02d} s"
     return f"{whole // _HOUR} h {whole % _HOUR // _MINUTE:02d} min"
+
+
+def elapsed(value: float) -> str:
+    """``0 min 42 s``, ``3 min 05 s``, ``1 h 02 min``; nothing is less than no time."""
+    minutes, rest = divmod(max(0, int(value)), _MINUTE)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
+
+
+def estimate(value: float) -> str:
+    """``40 s``, ``14 min``, ``2 h 05 min``: seconds only where a person would count them."""
+    if value < 1.5 * _MINUTE:
+        return f"{value:.0f} s"
+    hours, minutes = divmod(round(value / _MINUTE), 60)
+    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
+
+
+def gib(value: float) -> str:
+    """``64 GiB``: bytes of memory, which come in whole ones."""
+    return f"{value / GIB:.0f} GiB"
 
 
 def size(value: float) -> str:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Annotated
 
 from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.version import InvalidVersion, Version
-from pydantic import AfterValidator
+from pydantic import AfterValidator, StringConstraints
 
 _LONGEST = 64  # characters of a version that is still looked at
+
+#: Of CUDA or torch: ``12.8``.
+Release = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+$")]
 
 
 def _range(text: str) -> str:
@@ -37,3 +41,14 @@ def known(text: str | None) -> Version | None:
         return Version(Version(text).base_version)
     except InvalidVersion:
         return None
+
+
+def minor(release: str) -> str:
+    """``2.8.0+cu128`` is of ``2.8``."""
+    return ".".join(release.partition("+")[0].split(".")[:2])
+
+
+@lru_cache(maxsize=4096)
+def within(release: str, range_: str | None) -> bool:
+    """Whether it lies in the range; in none does every release."""
+    return range_ is None or SpecifierSet(range_).contains(release, prereleases=True)

@@ -82,6 +82,7 @@ _ENTRY = re.compile(
 )
 _MAX_MAJOR = 12
 _NUMBER = re.compile(r"([0-9]{1,9})\.?([0-9]?)([af]?)", re.ASCII)
+_ARCH = re.compile(r"(\d+)(\d)[af]?")
 _CUDA = re.compile(r"([0-9]{1,3})\.([0-9]{1,3})(?:\.[0-9]+)*", re.ASCII)
 
 
@@ -186,18 +187,20 @@ def _distance(entry: str) -> Callable[[str], tuple[int, bool, bool]]:
     """How far a known arch is from ``entry``: by number, then by suffix; the older one first."""
     match = _NUMBER.search(entry.lower())
     if match is None:  # no number to go by: the current mainstream
-        return lambda arch: (abs(int(arch.rstrip("af")) - 120), arch != "120", False)
-    number = int(match[1] + match[2])
-    number = number * 10 if number <= _MAX_MAJOR else number  # "9" is most likely 90
+        return lambda arch: (abs(number(arch) - 120), arch != "120", False)
+    asked = int(match[1] + match[2])
+    asked = asked * 10 if asked <= _MAX_MAJOR else asked  # "9" is most likely 90
 
     def key(arch: str) -> tuple[int, bool, bool]:
-        known = int(arch.rstrip("af"))
-        return (abs(known - number), arch.lstrip("0123456789") != match[3], known > number)
+        known = number(arch)
+        return (abs(known - asked), arch.lstrip("0123456789") != match[3], known > asked)
 
     return key
 
 
-_ARCH = re.compile(r"(\d+)(\d)[af]?")
+def number(arch: str) -> int:
+    """``90a`` and its like as the number that GPUs report: 90."""
+    return int(arch.rstrip("af"))
 
 
 def capability(arch: str) -> str:

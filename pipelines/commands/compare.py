@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+from typing import Annotated
+
+from pipelines.commands.command import Command
+from pipelines.commands.options import Flag, Options
 from pipelines.console import console
 from pipelines.errors import ConfigError
 from pipelines.reports import terminal
-from pipelines.reports.compare import compare
+from pipelines.reports.compare import compare as compared
 from pipelines.reports.find import find
 from pipelines.reports.load import load_view
 
@@ -25,6 +29,21 @@ def run_compare(before: str, after: str) -> int:
                 f"{name} holds {len(runs)} runs, one is expected",
                 advice=f"Name one of them, such as {last}.",
             )
-    seen = compare(load_view(found[0][0]), load_view(found[1][0]))
+    seen = compared(load_view(found[0][0]), load_view(found[1][0]))
     console.print(terminal.comparison(seen))
     return seen.exit_code
+
+
+class CompareOptions(Options):
+    """Flags of ``compare``."""
+
+    before: Annotated[str, Flag("a run")]
+    after: Annotated[str, Flag("the run to compare with it")]
+
+
+def compare(options: CompareOptions) -> int:
+    """Show what got slower, larger or lost a capability; leaves with 15 when something did."""
+    return run_compare(options.before, options.after)
+
+
+COMMAND = Command(compare, CompareOptions)

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from rich.table import Table
 from rich.text import Text
 
+from pipelines import units
 from pipelines.commands.command import Command
 from pipelines.commands.options import Flag, Options
 from pipelines.console import console, host_line, say
@@ -110,7 +111,7 @@ def _row(job: dict[str, Any]) -> tuple[Text, ...]:
         Text(word, style=colour),
         _text(job["attempt"]),
         Text(time.strftime("%m-%d %H:%M", time.localtime(started)) if known else ""),
-        Text(_span(ended - started) if known else ""),
+        Text(units.elapsed(ended - started) if known else ""),
         _text(job.get("way", "")),
     )
 
@@ -118,12 +119,6 @@ def _row(job: dict[str, Any]) -> tuple[Text, ...]:
 def _text(value: Any) -> Text:
     """A word of the host's, in one line, never markup."""
     return Text(" ".join(safe(str(value), 40).split()))
-
-
-def _span(seconds: float) -> str:
-    minutes, rest = divmod(max(0, int(seconds)), 60)
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes:02} min" if hours else f"{minutes} min {rest:02} s"
 
 
 class JobsOptions(Options):

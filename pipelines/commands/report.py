@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Annotated
 
+from pipelines.commands.command import Command
+from pipelines.commands.options import Flag, Options
 from pipelines.console import console, say
 from pipelines.reports import terminal
 from pipelines.reports.find import find
@@ -28,3 +31,20 @@ def run_report(names: Sequence[str]) -> Path:
     tell_github(views)
     say(f"{page}  {page.stat().st_size:,} bytes", style="bold")
     return page
+
+
+class ReportOptions(Options):
+    """Flags of ``report``."""
+
+    run: Annotated[
+        str, Flag("a name below out/, latest, a run's directory, or a directory of runs")
+    ]
+    also: Annotated[tuple[str, ...], Flag("one more for the same page; may be repeated")] = ()
+
+
+def report(options: ReportOptions) -> None:
+    """Make the reports of runs again: one HTML page, summaries for GitHub and terminal."""
+    run_report([options.run, *options.also])
+
+
+COMMAND = Command(report, ReportOptions)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.text import Text
@@ -11,23 +10,42 @@ from rich.text import Text
 from pipelines.diagnosis.heal import Change
 from pipelines.diagnosis.matcher import Diagnosis, Finding
 from pipelines.github import inert
+from pipelines.record import DiagnosisResult, HealedResult
 
 _OTHERS = 12  # findings besides the cause that are shown
 
 
+def result(diagnosis: Diagnosis) -> DiagnosisResult:
+    """What the run's record keeps of it; its ``summary`` is for messages."""
+    signature, cause = diagnosis.signature, diagnosis.cause
+    return DiagnosisResult(
+        id=signature.id,
+        is_cause=diagnosis.is_cause,
+        cause=signature.cause,
+        cure=signature.cure,
+        links=signature.evidence,
+        line=cause.line,
+        text=cause.text,
+        unit=cause.unit,
+    )
+
+
+def healed(change: Change) -> HealedResult:
+    """What the run's record keeps of a change."""
+    return HealedResult(what=change.what, why=change.why, line=change.diagnosis.cause.line)
+
+
 def summary(diagnosis: Diagnosis) -> str:
     """One line: ``line 1203: cause (oom-edg)``, for error messages and JUnit."""
-    signature = diagnosis.signature
-    said = "" if diagnosis.is_cause else "no known cause: "
-    return f"line {diagnosis.cause.line}: {said}{signature.cause} ({signature.id})"
+    return result(diagnosis).summary
 
 
 def story(tried: Sequence[Change]) -> list[str]:
     """What was healed, a line a change: for the build's log and JUnit."""
+    many = len(tried)
     return [
-        f"healed {number} of {len(tried)}: {change.what} - because of line "
-        f"{change.diagnosis.cause.line}, {change.why}"
-        for number, change in enumerate(tried, 1)
+        f"healed {n} of {many}: {one.what} - because of line {one.line}, {one.why}"
+        for n, one in enumerate(map(healed, tried), 1)
     ]
 
 
@@ -75,49 +93,3 @@ def _besides(diagnosis: Diagnosis) -> list[RenderableType]:
     if (more := len(diagnosis.others) - _OTHERS) > 0:
         rows.append(Text(f"  and {more} more", style="dim"))
     return rows
-
-
-def record(diagnosis: Diagnosis) -> dict[str, Any]:
-    """The diagnosis as builtins, for the run's record and JSON."""
-    signature = diagnosis.signature
-    return {
-        "id": signature.id,
-        "kind": signature.kind,
-        "cause": signature.cause,
-        "cure": signature.cure,
-        "evidence": list(signature.evidence),
-        "evidence_note": signature.evidence_note,
-        "heals_itself": bool(signature.heals),
-        **_place(diagnosis.cause),
-        "below": list(diagnosis.cause.below),
-        "lines": diagnosis.lines,
-        "others": [{"id": f.signature.id, **_place(f)} for f in diagnosis.others],
-    }
-
-
-def _place(finding: Finding) -> dict[str, Any]:
-    return {"line": finding.line, "text": finding.text, "unit": finding.unit}
-
-
-def record_changes(tried: Sequence[Change]) -> list[dict[str, Any]]:
-    """The changes as builtins, each with the line that it answers."""
-    return [
-        {
-            "what": change.what,
-            "why": change.why,
-            "id": change.diagnosis.signature.id,
-            "line": change.diagnosis.cause.line,
-            "jobs": change.settings.jobs,
-            "nvcc_threads": change.settings.nvcc_threads,
-            "toolset": change.settings.toolset,
-            "build_root": change.settings.build_root,
-            "environment": _changed(change),
-        }
-        for change in tried
-    ]
-
-
-def _changed(change: Change) -> dict[str, str]:
-    """Only the variables that the change has touched."""
-    before = change.before.environment
-    return {k: v for k, v in change.settings.environment.items() if before.get(k) != v}

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from pipelines.architectures.archs import ArchList
 from pipelines.errors import ConfigError
-from pipelines.matrix.hostfacts import GIB, HostFacts
+from pipelines.matrix.hostfacts import HostFacts
 from pipelines.recipe.model import Cost
+from pipelines.units import GIB, gib
 
 #: Bytes left to Windows, the linker and whoever else is there.
 RESERVE = 2 * GIB
@@ -60,7 +61,7 @@ def plan_budget(cost: Cost, host: HostFacts, archs: ArchList, jobs: int | None =
     if jobs is not None and jobs * smallest > most:
         raise ConfigError(
             f"--jobs {jobs} needs {jobs * smallest * cost.thread_gib:g} GiB, "
-            f"{host.origin} has {room / GIB:.0f} GiB for compilers",
+            f"{host.origin} has {gib(room)} for compilers",
             advice=f"The nearest that works is --jobs {max(1, most // smallest)}.",
         )
     best: tuple[float, int, int] | None = None

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-GIB = 1 << 30
+from pipelines.units import GIB
 
 
 @dataclass(frozen=True)

@@ -7,13 +7,12 @@ from pathlib import Path
 from typing import Annotated
 
 from packaging.version import Version
-from pydantic import Field, StringConstraints
+from pydantic import Field
 
 from pipelines.model import Model, PythonVersion, read_data
+from pipelines.versions import Release
 
 TORCH_FILE = Path(__file__).resolve().with_name("torch.yaml")
-
-Release = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+$")]
 
 
 class TorchBuild(Model):
@@ -34,8 +33,3 @@ def load_torches(path: Path = TORCH_FILE) -> dict[str, TorchBuild]:
     """The table, oldest first; :class:`ConfigError` names the file and the key that is wrong."""
     table = read_data(path, Torches).torches
     return {name: table[name] for name in sorted(table, key=Version)}
-
-
-def minor(release: str) -> str:
-    """``2.8.0+cu128`` is of ``2.8``."""
-    return ".".join(release.partition("+")[0].split(".")[:2])

@@ -10,8 +10,8 @@ from pathlib import Path
 
 from pipelines.errors import AuditError, ConfigError, LockError
 from pipelines.files import sha256_of
+from pipelines.toolchain import sources
 from pipelines.toolchain.lock import Cache, Tool, obtain
-from pipelines.toolchain.sources import Source
 
 _SUMS = "SHA256SUMS"
 _DIGEST = re.compile(r"[0-9a-f]{64}")
@@ -70,12 +70,10 @@ def _index(url: str, project: str) -> list[Offer]:
     from pypi_simple import NoSuchProjectError, PyPISimple, UnsupportedContentTypeError
     from requests import RequestException
 
-    from pipelines.toolchain.sources import _session
-
     if not url.startswith("https://"):
         raise ConfigError(f"{url} is not https", advice="Only indexes behind TLS are asked.")
     try:
-        with PyPISimple(url, session=_session()) as client:
+        with PyPISimple(url, session=sources.session()) as client:
             page = client.get_project_page(project, timeout=(15, 60))
     except NoSuchProjectError:
         return []
@@ -107,7 +105,7 @@ def obtain_offer(offer: Offer, cache: Cache) -> Path:
         )
     path = cache.place(offer.file, digest)
 
-    def keep(part: Path, source: Source) -> None:
+    def keep(part: Path, source: sources.Source) -> None:
         if (found := sha256_of(part)) != digest:
             raise LockError(f"{source.file} has sha256 {found}, stated is {digest}")
         part.replace(path)
@@ -123,7 +121,7 @@ def obtain_offer(offer: Offer, cache: Cache) -> Path:
                 f"{offer.file}: its index points to {offer.place[:200]}, which is not https",
                 advice="Download it yourself, put it into a directory, and name that directory.",
             )
-        source = Source(file=offer.file, url=offer.place.partition("#")[0], size=offer.size)
+        source = sources.Source(file=offer.file, url=offer.place.partition("#")[0], size=offer.size)
         part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
         obtain(offer.file, Tool(version="prebuilt", sources=(source,)), part, keep)
     return path

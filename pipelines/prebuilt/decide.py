@@ -1,7 +1,7 @@
 """Wheels that others have built: found by what their names say, believed after a look inside.
 
 What :mod:`.candidates` lists is looked at here. One fits when its tags, version, torch
-and CUDA are those of the cell; it is used only after its sha256, its RECORD and the device code
+and CUDA are those of the target; it is used only after its sha256, its RECORD and the device code
 inside it have been checked, for a wheel for the wrong torch or GPU imports well enough to be
 believed.
 """
@@ -21,14 +21,15 @@ from packaging.tags import Tag, compatible_tags, cpython_tags, platform_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from pipelines.architectures.archs import ArchList
+from pipelines.architectures.archs import ArchList, number
 from pipelines.errors import AuditError, ConfigError
 from pipelines.files import sha256_of
-from pipelines.matrix.judge import Cell
 from pipelines.prebuilt.candidates import Offer, offers_of
-from pipelines.recipe.archmap import numbers
-from pipelines.recipe.model import Recipe, Strategy
-from pipelines.wheels.checks import Check, gate
+from pipelines.recipe.model import Recipe
+from pipelines.record import CheckResult
+from pipelines.target import Target
+from pipelines.versions import minor
+from pipelines.wheels.checks import check, gate
 from pipelines.wheels.metadata import WheelFacts, inspect
 
 #: What a Windows host takes; see :func:`platforms_of` for others.
@@ -54,13 +55,16 @@ class Match:
 
 @dataclass(frozen=True)
 class Decision:
-    """What is done for a cell: build it, take ``offer``, or skip it; ``why`` is for people."""
+    """What is done for a cell: build it, take ``offer``, skip it, or nothing, for there is none."""
 
-    action: Literal["build", "prebuilt", "skip"]
+    action: Literal["build", "prebuilt", "skip", "none"]
     why: str
+    """For people."""
     offer: Offer | None = None
     others: tuple[Offer, ...] = ()
     """Those that are looked into when ``offer`` turns out to be another than it says."""
+    missed: bool = False
+    """Whether wheels were looked for, and none fits."""
 
 
 def platforms_of(*, windows: bool) -> tuple[str, ...]:
@@ -69,14 +73,14 @@ def platforms_of(*, windows: bool) -> tuple[str, ...]:
 
 
 def match(
-    recipe: Recipe, cell: Cell, offers: Iterable[Offer], platforms: Sequence[str] = WINDOWS
+    recipe: Recipe, target: Target, offers: Iterable[Offer], platforms: Sequence[str] = WINDOWS
 ) -> Match:
-    """Those of ``offers`` that fit ``cell``, by tag, then by what states torch and CUDA."""
-    tags = wheel_tags(cell.python, platforms)
+    """Those of ``offers`` that fit ``target``, by tag, then by what states torch and CUDA."""
+    tags = wheel_tags(target.python, platforms)
     refused: dict[str, str] = {}
     fitting: list[tuple[tuple[int, int], Offer]] = []
     for offer in offers:
-        reason, rank = _fits(recipe, cell, offer, tags)
+        reason, rank = _fits(recipe, target, offer, tags)
         if reason:
             refused[offer.file] = reason
         else:
@@ -97,7 +101,7 @@ def wheel_tags(python: str, platforms: Sequence[str] = WINDOWS) -> dict[Tag, int
 
 
 def _fits(
-    recipe: Recipe, cell: Cell, offer: Offer, tags: dict[Tag, int]
+    recipe: Recipe, target: Target, offer: Offer, tags: dict[Tag, int]
 ) -> tuple[str, tuple[int, int]]:
     """Why not (empty if it fits), and the rank of a tag and of how much the name says."""
     nothing = (0, 0)
@@ -118,17 +122,17 @@ def _fits(
     rank = min((tags[tag] for tag in found if tag in tags), default=None)
     if rank is None:
         return f"tags {', '.join(sorted(map(str, found)))}", nothing
-    wrong, vague = _states(version.local or "", cell)
+    wrong, vague = _states(version.local or "", target)
     return wrong, (rank, vague)
 
 
-def _states(local: str, cell: Cell) -> tuple[str, int]:
-    """What a local version says against ``cell``, and how much it leaves open."""
+def _states(local: str, target: Target) -> tuple[str, int]:
+    """What a local version says against ``target``, and how much it leaves open."""
     cuda, torch = _CUDA.search(local), _TORCH.search(local)
-    if cuda and not _same_cuda(cuda[1], cell.cuda):
-        return f"CUDA {cuda[1]}, {cell.cuda} is wanted", 0
-    if torch and cell.torch and torch[1].split(".")[:2] != cell.torch.split(".")[:2]:
-        return f"torch {torch[1]}, {cell.torch} is wanted", 0
+    if cuda and not _same_cuda(cuda[1], target.cuda):
+        return f"CUDA {cuda[1]}, {target.cuda} is wanted", 0
+    if torch and target.torch and minor(torch[1]) != minor(target.torch):
+        return f"torch {torch[1]}, {target.torch} is wanted", 0
     return "", (not torch) + (not cuda)
 
 
@@ -138,14 +142,14 @@ def _same_cuda(stated: str, wanted: str) -> bool:
     return stated == (wanted.partition(".")[0] if len(stated) == 2 else plain)  # noqa: PLR2004
 
 
-def unstated(offer: Offer, cell: Cell) -> list[str]:
+def unstated(offer: Offer, target: Target) -> list[str]:
     """Of torch and CUDA, what the wheel's name leaves open and nothing else has shown."""
     local = parse_wheel_filename(offer.file)[1].local or ""
     return [
         name
         for name, said, asked in (
-            ("torch", _TORCH.search(local), cell.torch),
-            ("CUDA", _CUDA.search(local), cell.cuda),
+            ("torch", _TORCH.search(local), target.torch),
+            ("CUDA", _CUDA.search(local), target.cuda),
         )
         if asked and not said
     ]
@@ -153,20 +157,19 @@ def unstated(offer: Offer, cell: Cell) -> list[str]:
 
 def decide(
     recipe: Recipe,
-    cell: Cell,
+    target: Target,
     *,
-    strategy: Strategy | None = None,
-    places: Sequence[str] = (),
+    name: str = "",
     platforms: Sequence[str] = WINDOWS,
     look: Callable[[str, str], list[Offer]] = offers_of,
 ) -> Decision:
-    """What the strategy means for ``cell``; ``places`` come before the recipe's own.
+    """What the recipe's strategy means for ``target``, which messages call ``name`` or by its id.
 
     Raises :class:`ConfigError` with ``prebuilt`` when nothing fits, naming what was refused.
     """
-    chosen = strategy or recipe.strategy
+    chosen = recipe.strategy
     if chosen == "skip":
-        return Decision("skip", recipe.skip or "skipped, as asked for")
+        return Decision("skip", recipe.skip)
     if chosen == "build":
         return Decision("build", "strategy: build")
     if recipe.kind != "wheel":
@@ -174,11 +177,10 @@ def decide(
             f"{recipe.name}: strategy: {chosen}: only wheels are to be had prebuilt",
             advice="strategy: build; its kernels are kept and restored in seconds.",
         )
-    where = (*places, *recipe.prebuilt)
     refused: dict[str, str] = {}
     fitting: list[tuple[str, Offer]] = []
-    for place in where:
-        found = match(recipe, cell, look(place, recipe.distribution), platforms)
+    for place in recipe.prebuilt:
+        found = match(recipe, target, look(place, recipe.distribution), platforms)
         fitting += [(place, offer) for offer in found.offers]
         refused |= found.refused
     if fitting:
@@ -186,32 +188,17 @@ def decide(
         rest = tuple(other for _, other in others)
         return Decision("prebuilt", f"{offer.file} from {place}", offer, rest)
     reasons = "; ".join(f"{file}: {why}" for file, why in list(refused.items())[:5]) or "no wheels"
+    why = f"nothing prebuilt fits {name or target.id}: {reasons}"
     if chosen == "prebuilt-then-build":
-        return Decision("build", f"nothing prebuilt fits {cell.id}: {reasons}")
+        return Decision("build", why, missed=True)
     raise ConfigError(
-        f"nothing prebuilt fits {cell.id}: {reasons}",
-        advice="Build it (strategy: build), or name another place under 'prebuilt'.",
+        why, advice="Build it (strategy: build), or name another place under 'prebuilt'."
     )
 
 
-def verify_wheel(
-    path: Path, offer: Offer, cell: Cell, platforms: Sequence[str] = WINDOWS
-) -> WheelFacts:
-    """The facts of a wheel that may be used for ``cell``; :class:`AuditError` says why not."""
-    facts, checks = examine(path, offer, cell, platforms)
-    if wrong := [check for check in checks if not check.ok]:
-        raise _no(
-            offer,
-            "; ".join(
-                f"{c.name}: {c.detail or f'found {c.found}, wanted {c.wanted}'}" for c in wrong
-            ),
-        )
-    return facts
-
-
 def examine(
-    path: Path, offer: Offer, cell: Cell, platforms: Sequence[str] = WINDOWS
-) -> tuple[WheelFacts, list[Check]]:
+    path: Path, offer: Offer, target: Target, platforms: Sequence[str] = WINDOWS
+) -> tuple[WheelFacts, list[CheckResult]]:
     """The facts of a wheel and every check on them.
 
     The stated sha256, RECORD, names, tags, on Windows x64 and PyInit, whole device code, code for
@@ -226,25 +213,25 @@ def examine(
     own = {tag.rsplit("-", 1)[-1] for tag in facts.tags}
     platform = next((name for name in platforms if name in own), platforms[0])
     checks = [
-        Check("sha256", True, found, offer.sha256 or "none is stated"),
+        check("sha256", True, found, offer.sha256 or "none is stated"),
         *gate(facts, ArchList(()), platform=platform),
     ]
-    lacking = uncovered(facts, cell.archs)
+    lacking = uncovered(facts, target.archs)
     checks.append(
-        Check(
+        check(
             "runs on what was asked for",
             not lacking,
             f"no code for {', '.join(lacking)}" if lacking else "code for each",
-            str(cell.archs),
+            str(target.archs),
             f"a container has no code for {', '.join(lacking)}" if lacking else "",
         )
     )
-    requirement = _torch_requirement(path, facts) if cell.torch else None
+    requirement = _torch_requirement(path, facts) if target.torch else None
     if requirement is not None:
-        release = cell.torch if cell.torch.count(".") > 1 else f"{cell.torch}.0"
+        release = target.torch if target.torch.count(".") > 1 else f"{target.torch}.0"
         fits = requirement.specifier.contains(release, prereleases=True)
-        detail = "" if fits else f"it requires {requirement}, torch {cell.torch} is wanted"
-        checks.append(Check("torch", fits, str(requirement), cell.torch, detail))
+        detail = "" if fits else f"it requires {requirement}, torch {target.torch} is wanted"
+        checks.append(check("torch", fits, str(requirement), target.torch, detail))
     return facts, checks
 
 
@@ -256,19 +243,20 @@ def uncovered(facts: WheelFacts, archs: ArchList) -> list[str]:
     """
     units = [unit for binary in facts.extensions for unit in binary.inventory.containers]
     lacking = []
-    for arch, number in zip(archs.sass, numbers(archs.sass), strict=True):
+    for arch in archs.sass:
+        gpu = number(arch)
         for unit in units:
-            machine = any(_runs(code, number) for code in unit.sass)
-            if not machine and not any(p.isdigit() and int(p) <= number for p in unit.ptx):
+            machine = any(_runs(code, gpu) for code in unit.sass)
+            if not machine and not any(p.isdigit() and int(p) <= gpu for p in unit.ptx):
                 lacking.append(arch)
                 break
     return lacking
 
 
-def _runs(code: str, number: int) -> bool:
+def _runs(code: str, gpu: int) -> bool:
     """Whether machine code runs on a GPU; an ``a`` target on that very one only."""
-    own = int(code.rstrip("af"))
-    return own == number or (not code.endswith("a") and own // 10 == number // 10 and own < number)
+    own = number(code)
+    return own == gpu or (not code.endswith("a") and own // 10 == gpu // 10 and own < gpu)
 
 
 def _torch_requirement(path: Path, facts: WheelFacts) -> Requirement | None:

@@ -14,8 +14,8 @@ from pipelines.errors import LockError
 from pipelines.hosts.base import Existing
 from pipelines.model import Model
 from pipelines.recipe.model import Recipe
+from pipelines.target import Target
 from pipelines.toolchain.lock import Tool, ToolchainLock
-from pipelines.toolchain.variants import Cell
 
 #: A capability of :class:`pipelines.hosts.base.Capabilities`.
 Capability = Literal["windows", "msvc", "gpu", "publishable", "services", "toolkit"]
@@ -63,31 +63,23 @@ class Place:
     """What decides the wanted state besides the file: the host's abilities and the cell."""
 
     capabilities: Mapping[str, bool]
-    python: str
-    """Minor version, such as 3.12."""
-    cuda: str
+    target: Target
     executable: str
     """The Python that the session runs in; builds use it where none is provisioned."""
-    torch: str | None = None
     existing: Existing | None = None
     """An environment that is used as it is."""
 
     @property
     def cell(self) -> dict[str, str]:
         """What the strings of the file may use, besides the layout's names."""
-        cell = {"cuda": self.cuda, "python": self.python, "torch": self.torch or ""}
+        cell = self.target.fields()
         if self.existing is not None:
             exe = ".exe" if self.capabilities["windows"] else ""
             cell |= {"executable": self.executable, "exe": exe, "root": self.existing.root}
             cell |= {"toolkit": self.existing.toolkit, "sccache": self.existing.sccache}
             if not self.existing.toolkit:  # one is unpacked there, by the resource of this name
-                cell["toolkit"] = f"{self.existing.root}/cuda/{self.cuda}"
+                cell["toolkit"] = f"{self.existing.root}/cuda/{self.target.cuda}"
         return cell
-
-    @property
-    def lock_cell(self) -> Cell:
-        """What decides which entry of the lock a recipe's tool is."""
-        return Cell(python=self.python, cuda=self.cuda, torch=self.torch or "")
 
     def text(self, text: str, layout: Mapping[str, str]) -> str:
         """A text of the file with the names in braces filled in; the cell's go first.
@@ -182,7 +174,7 @@ class Binding:
         """
         lists = self._lists
         wanted = [tool for name in names for tool in lists.get(name, ())]
-        found = self.lock.entries_for(wanted, self.place.lock_cell)
+        found = self.lock.entries_for(wanted, self.place.target)
         for name in names:
             if name not in lists:  # other files are called as their entry
                 found |= {tool: tool for tool in self._matching(fill(name, self.place.cell))}

@@ -7,17 +7,15 @@ architectures that will really be inside, which the audit then looks for.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Annotated, Literal
 
-from packaging.specifiers import SpecifierSet
 from pydantic import AfterValidator, Field, StringConstraints
 
-from pipelines.architectures.archs import KNOWN, ArchList, capability, join
+from pipelines.architectures.archs import KNOWN, ArchList, capability, join, number
 from pipelines.errors import ConfigError
 from pipelines.model import Model
-from pipelines.versions import Range
+from pipelines.versions import Range, within
 
 
 def _known(arch: str) -> str:
@@ -137,7 +135,7 @@ def torch_list(archs: ArchList) -> str:
 def _least(mapping: ArchMap, archs: ArchList, package: str) -> None:
     if mapping.least is None:
         return
-    old = [a for a in (*archs.sass, *archs.ptx) if _number(a) < _number(mapping.least)]
+    old = [a for a in (*archs.sass, *archs.ptx) if number(a) < number(mapping.least)]
     if old:
         where = f" ({mapping.source})" if mapping.source else ""
         raise ConfigError(
@@ -147,8 +145,8 @@ def _least(mapping: ArchMap, archs: ArchList, package: str) -> None:
 
 
 def _listed(mapping: Listed, archs: ArchList, cuda: str) -> Translated:
-    works = {a for a, range_ in mapping.understands.items() if _in(cuda, range_)}
-    newest = max(archs.sass, key=_number, default=None)
+    works = {a for a, range_ in mapping.understands.items() if within(cuda, range_)}
+    newest = max(archs.sass, key=number, default=None)
     ptx_fits = archs.ptx == ((newest,) if mapping.always_ptx else ())
     if {*archs.sass} <= works and archs.sass and ptx_fits:
         text = ";".join(archs.sass)
@@ -166,7 +164,7 @@ def _listed(mapping: Listed, archs: ArchList, cuda: str) -> Translated:
 
 
 def _fixed(mapping: Fixed, archs: ArchList, cuda: str, package: str) -> Translated:
-    fixed = [a for a, range_ in mapping.compiles.items() if _in(cuda, range_)]
+    fixed = [a for a, range_ in mapping.compiles.items() if within(cuda, range_)]
     flags = [
         f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in archs.sass if arch not in fixed
     ]
@@ -188,16 +186,3 @@ def _no_ptx_alone(archs: ArchList, what: str) -> None:
                 f"{what} cannot ask for PTX of {arch} without its machine code",
                 advice=f"the nearest valid one is {arch}+PTX",
             )
-
-
-def _in(cuda: str, range_: str) -> bool:
-    return SpecifierSet(range_).contains(cuda)
-
-
-def _number(arch: str) -> int:
-    return int(arch.rstrip("af"))
-
-
-def numbers(archs: Iterable[str]) -> list[int]:
-    """``90a`` and its like as the number that GPUs report: 90."""
-    return [_number(arch) for arch in archs]

@@ -1,4 +1,4 @@
-"""Recipes as they are found: ``pipelines/recipes/<name>.yaml``, one version of it, flat.
+"""Recipes as they are found: ``pipelines/recipes/<name>.yaml``, flat, a version at a time.
 
 A file describes a package once, and below ``versions`` what differs from release to release; a
 key of a version replaces the package's, ``environment`` is merged.
@@ -10,20 +10,20 @@ import re
 from pathlib import Path
 from typing import Any
 
-from packaging.specifiers import SpecifierSet
 from pydantic import TypeAdapter, ValidationError
 
 from pipelines.errors import ConfigError
 from pipelines.model import PythonVersion, explain, read_yaml, unknown
 from pipelines.recipe.model import Recipe
+from pipelines.versions import within
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
-
-
-_RELEASE = re.compile(r"\d+\.\d+")
-
+#: Keys that a version may have.
+VARIES = frozenset(Recipe.model_fields) - {"name", "summary", "kind", "project", "version"}
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
+_RELEASE = re.compile(r"\d+\.\d+")
+_python = TypeAdapter(PythonVersion)
 
 
 def recipe_names(folder: Path = RECIPES) -> tuple[str, ...]:
@@ -52,6 +52,17 @@ def check_torch(recipe: Recipe, torch: str) -> None:
         )
 
 
+def check_python(version: str, recipe: Recipe) -> str:
+    """``version`` if the recipe supports it, else :class:`ConfigError`."""
+    try:
+        _python.validate_python(version)
+    except ValidationError:
+        raise ConfigError(f"--python {version}: expected MAJOR.MINOR", advice="Say 3.11.") from None
+    if recipe.pythons and version not in recipe.pythons:
+        raise unknown("Python", version, recipe.pythons, f"recipe {recipe.name}")
+    return version
+
+
 def for_cell(recipe: Recipe, *, cuda: str | None = None, torch: str | None = None) -> Recipe:
     """``recipe`` built with these releases instead of its own defaults.
 
@@ -65,7 +76,7 @@ def for_cell(recipe: Recipe, *, cuda: str | None = None, torch: str | None = Non
         range_ = getattr(recipe.supports, name)
         if value is not None and not _RELEASE.fullmatch(value):
             raise ConfigError(f"--{name} {value}: expected MAJOR.MINOR", advice="Such as 12.8.")
-        if value is not None and range_ and not SpecifierSet(range_).contains(value):
+        if value is not None and not within(value, range_):
             raise ConfigError(
                 f"--{name} {value}: {recipe.name} {recipe.version} works with {name} {range_}",
                 advice=f"Its default is {getattr(recipe, name)}; invoke plan shows what there is.",
@@ -131,21 +142,3 @@ def _flat(path: Path, text: Any) -> dict[str, Any]:
             merged["environment"] = {**common["environment"], **keys.get("environment", {})}
         flat[version] = merged
     return flat
-
-
-#: Keys that a version may have.
-VARIES = frozenset(Recipe.model_fields) - {"name", "summary", "kind", "project", "version"}
-
-
-_python = TypeAdapter(PythonVersion)
-
-
-def check_python(version: str, recipe: Recipe) -> str:
-    """``version`` if the recipe supports it, else :class:`ConfigError`."""
-    try:
-        _python.validate_python(version)
-    except ValidationError:
-        raise ConfigError(f"--python {version}: expected MAJOR.MINOR", advice="Say 3.11.") from None
-    if recipe.pythons and version not in recipe.pythons:
-        raise unknown("Python", version, recipe.pythons, f"recipe {recipe.name}")
-    return version

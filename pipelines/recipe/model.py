@@ -1,8 +1,7 @@
-"""What can be built: ``pipelines/recipes/<name>.yaml`` as frozen models.
+"""What can be built: one version of a package as frozen models.
 
-A file describes a package once, and below ``versions`` what differs from release to release; a
-key of a version replaces the package's, ``environment`` is merged. :func:`load_recipe` gives one
-version, flat.
+They say what a recipe's keys mean and refuse what contradicts itself;
+:mod:`pipelines.recipe.load` reads the files and says what of them belongs to which version.
 """
 
 from __future__ import annotations
@@ -11,7 +10,6 @@ import fnmatch
 import re
 from typing import Annotated, Literal, Self
 
-from packaging.specifiers import SpecifierSet
 from pydantic import Field, StringConstraints, model_validator
 
 from pipelines.architectures import gpus
@@ -20,11 +18,13 @@ from pipelines.errors import ConfigError
 from pipelines.model import Model, Name, PythonVersion
 from pipelines.recipe.archmap import Arch, ArchMap, Plain, Variable, translate
 from pipelines.recipe.origin import FileSource, Inside, PathSource, Source
-from pipelines.versions import Range
+from pipelines.target import Text as AxisText
+from pipelines.versions import Range, Release, within
 
-Release = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+$")]
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 Strategy = Literal["build", "prebuilt", "prebuilt-then-build", "skip"]
+#: Those with which wheels are looked for.
+SEARCHING: tuple[Strategy, ...] = ("prebuilt", "prebuilt-then-build")
 
 _GROUPS = {"done", "total", "unit"}
 
@@ -91,7 +91,7 @@ class Recipe(Model):
     summary: Text
     kind: Literal["wheel", "cargo"]
     licence: Text
-    version: str = ""
+    version: AxisText = ""
     """As ``versions`` calls it; empty when the source tree says it."""
     project: Name | None = None
     """The distribution's name on an index; default the recipe's."""
@@ -148,10 +148,7 @@ class Recipe(Model):
 
     def cost(self, cuda: str) -> Cost | None:
         """What a build with CUDA ``cuda`` takes; ``None`` when nobody knows."""
-        for cost in self.costs:
-            if cost.cuda is None or SpecifierSet(cost.cuda).contains(cuda):
-                return cost
-        return None
+        return next((cost for cost in self.costs if within(cuda, cost.cuda)), None)
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
@@ -172,7 +169,7 @@ class Recipe(Model):
         """Contradictions are found here, before anything is started."""
         if (self.strategy == "skip") != bool(self.skip):
             raise ValueError("strategy: skip needs 'skip', which says why and what to use instead")
-        if self.strategy in ("prebuilt", "prebuilt-then-build") and not self.prebuilt:
+        if self.strategy in SEARCHING and not self.prebuilt:
             raise ValueError(
                 f"strategy: {self.strategy} needs 'prebuilt', where to look for wheels"
             )
@@ -182,7 +179,7 @@ class Recipe(Model):
         ):
             if range_ and value is None:
                 raise ValueError(f"supports: {name}: {range_}, but there is no {name}")
-            if range_ and not SpecifierSet(range_).contains(str(value)):
+            if not within(str(value), range_):
                 raise ValueError(f"{name}: {value} is not in supports: {name}: {range_}")
         if self.torch is None and "{torch}" in self.local_version:
             raise ValueError("local_version: {torch} is used, but there is no torch")

@@ -32,6 +32,7 @@ from pipelines.errors import LockError, StorageError
 from pipelines.files import DISK_ERRNOS, sha256_of
 from pipelines.logs import timed
 from pipelines.model import Model, PythonVersion, explain
+from pipelines.target import Target
 from pipelines.toolchain import variants
 from pipelines.toolchain.sources import Source, download
 
@@ -163,20 +164,20 @@ class ToolchainLock(Model):
                 found.setdefault(tool.cuda, []).append(id_)
         return found
 
-    def entries_for(self, names: Iterable[str], cell: variants.Cell) -> dict[str, str]:
-        """What ``names`` stand for in ``cell``, with what must come along: name -> entry.
+    def entries_for(self, names: Iterable[str], target: Target) -> dict[str, str]:
+        """What ``names`` stand for in its cell, with what must come along: name -> entry.
 
         In the order of ``names``, then the others; whether they are pinned is :meth:`tool`'s to
         say. Raises :class:`LockError` for a name that has no entry in this cell, with the nearest.
         """
-        return variants.expand(self.tools, names, cell)
+        return variants.expand(self.tools, names, target)
 
-    def lacking(self, names: Iterable[str], cell: variants.Cell) -> list[str]:
+    def lacking(self, names: Iterable[str], target: Target) -> list[str]:
         """Of ``names`` and what must come along: those without an entry, or without its pins."""
         found: dict[str, bool] = {}
         for name in names:
             try:
-                entries = self.entries_for([name], cell)
+                entries = self.entries_for([name], target)
             except LockError:
                 found[name] = False
             else:

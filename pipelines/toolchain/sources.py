@@ -80,9 +80,9 @@ def download(source: Source, target: Path, step: Step) -> None:
 
 def _http(url: str, target: Path, size: int | None, step: Step) -> None:
     with (
-        _session() as session,
+        session() as client,
         # As it is on the server: what was compressed on the way would be counted differently.
-        session.get(
+        client.get(
             url, stream=True, timeout=_TIMEOUT, headers={"Accept-Encoding": "identity"}
         ) as response,
         target.open("wb") as out,
@@ -122,7 +122,7 @@ def _announced(response: requests.Response) -> int:
     return int(length)
 
 
-def _session() -> requests.Session:
+def session() -> requests.Session:
     """A session that trusts what this machine trusts: requests alone knows no company's CA."""
     import requests  # 0.1 s, and only needed when the cache lacks something
     import truststore
@@ -132,9 +132,9 @@ def _session() -> requests.Session:
             context = truststore.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
             super().init_poolmanager(*args, **kwargs, ssl_context=context)
 
-    session = requests.Session()
-    session.mount("https://", SystemTrust())
-    return session
+    made = requests.Session()
+    made.mount("https://", SystemTrust())
+    return made
 
 
 def _index_url(requirement: str, file: str) -> str:
@@ -142,7 +142,7 @@ def _index_url(requirement: str, file: str) -> str:
 
     name, _, _ = requirement.partition("==")
     endpoint = os.environ.get("UV_DEFAULT_INDEX") or os.environ.get("PIP_INDEX_URL")
-    with PyPISimple(endpoint or PYPI_SIMPLE_ENDPOINT, session=_session()) as client:
+    with PyPISimple(endpoint or PYPI_SIMPLE_ENDPOINT, session=session()) as client:
         try:
             page = client.get_project_page(name, timeout=_TIMEOUT)
         except NoSuchProjectError:

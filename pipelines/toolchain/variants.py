@@ -1,4 +1,4 @@
-"""Which entry of the tool-chain lock a name stands for in a cell.
+"""Which entry of the tool-chain lock a name stands for in a target's cell.
 
 A wheel that there is one of for every Python, or for every torch, has an entry for each, which says
 what it is for: ``torch-2.8-cu128-cp312`` is for torch 2.8, CUDA 12.8 and Python 3.12. Recipes, and
@@ -9,30 +9,15 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Protocol
 
 from pipelines.errors import LockError
+from pipelines.target import Target
 
 #: What an entry may be for, most particular first: an entry for one torch goes before one for one
 #: Python, and the one for all is the last.
 AXES = ("torch", "cuda", "python")
 _NAMED = 6  # entries in one message
-
-
-@dataclass(frozen=True)
-class Cell:
-    """What decides between the entries of a name; empty where it plays no part."""
-
-    python: str = ""
-    """Minor version, such as 3.12."""
-    cuda: str = ""
-    torch: str = ""
-    """Minor release, such as 2.8."""
-
-    def __str__(self) -> str:
-        parts = {"CUDA": self.cuda, "torch": self.torch, "Python": self.python}
-        return ", ".join(f"{word} {value}" for word, value in parts.items() if value)
 
 
 class Entry(Protocol):
@@ -64,8 +49,8 @@ class Entry(Protocol):
         ...
 
 
-def axes_of(entry: Entry | Cell) -> tuple[str | None, ...]:
-    """What ``entry`` is for, or what a cell has, in the order of :data:`AXES`."""
+def axes_of(entry: Entry | Target) -> tuple[str | None, ...]:
+    """What ``entry`` is for, or what a target has, in the order of :data:`AXES`."""
     return tuple(getattr(entry, axis) or None for axis in AXES)
 
 
@@ -74,13 +59,13 @@ def names(entries: Mapping[str, Entry]) -> set[str]:
     return {*entries, *(entry.name for entry in entries.values())}
 
 
-def resolve(entries: Mapping[str, Entry], name: str, cell: Cell) -> str:
-    """The id of the entry that ``name`` stands for in ``cell``; an id stands for itself.
+def resolve(entries: Mapping[str, Entry], name: str, target: Target) -> str:
+    """The id of the entry that ``name`` stands for with ``target``; an id stands for itself.
 
     Raises :class:`LockError` when there is none, with the nearest that there are.
     """
     named = {id_: axes_of(entry) for id_, entry in entries.items() if entry.name == name}
-    asked = axes_of(cell)
+    asked = axes_of(target)
     fitting = [
         id_
         for id_, axes in named.items()
@@ -99,13 +84,13 @@ def resolve(entries: Mapping[str, Entry], name: str, cell: Cell) -> str:
     others = sorted(named, key=lambda id_: (_distance(named[id_], asked), id_))
     more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
     raise LockError(
-        f"toolchain.lock.yaml has no {name} for {cell or 'no cell'}: "
+        f"toolchain.lock.yaml has no {name} for {_words(target) or 'no cell'}: "
         f"there are {', '.join(others[:_NAMED])}{more}",
         advice="Ask for one of these, or add the other to toolchain.yaml and type: invoke lock",
     )
 
 
-def expand(entries: Mapping[str, Entry], wanted: Iterable[str], cell: Cell) -> dict[str, str]:
+def expand(entries: Mapping[str, Entry], wanted: Iterable[str], target: Target) -> dict[str, str]:
     """``wanted`` and what must come with it: name -> id, the wanted ones first, each once.
 
     Raises what :func:`resolve` does.
@@ -113,10 +98,16 @@ def expand(entries: Mapping[str, Entry], wanted: Iterable[str], cell: Cell) -> d
     found: dict[str, str] = {}
     waiting = list(wanted)
     while waiting:
-        found |= {name: resolve(entries, name, cell) for name in waiting if name not in found}
+        found |= {name: resolve(entries, name, target) for name in waiting if name not in found}
         required = (name for id_ in found.values() for name in entries[id_].requires)
         waiting = [name for name in dict.fromkeys(required) if name not in found]
     return found
+
+
+def _words(target: Target) -> str:
+    """What of it decides between entries."""
+    parts = {"CUDA": target.cuda, "torch": target.torch, "Python": target.python}
+    return ", ".join(f"{word} {value}" for word, value in parts.items() if value)
 
 
 def _distance(axes: tuple[str | None, ...], asked: tuple[str | None, ...]) -> tuple[int, list[int]]:

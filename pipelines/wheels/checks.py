@@ -9,9 +9,9 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from dataclasses import dataclass
 
 from pipelines.architectures.archs import ArchList
+from pipelines.record import CheckResult
 from pipelines.wheels.fatbin import Container, arch_key, compact, inventory
 from pipelines.wheels.metadata import X64, Binary, WheelFacts
 
@@ -27,15 +27,13 @@ _SHOWN = 5
 Expects = Callable[[str], Collection[str]]
 
 
-@dataclass(frozen=True)
-class Check:
+def check(
+    name: str, ok: bool, found: str, wanted: str, detail: str = "", *, values: Iterable[str] = ()
+) -> CheckResult:
     """One judgement: ``found`` and ``wanted`` are short, ``detail`` says where and why."""
-
-    name: str
-    ok: bool
-    found: str
-    wanted: str
-    detail: str = ""
+    return CheckResult(
+        name=name, ok=ok, found=found, wanted=wanted, detail=detail, values=tuple(values)
+    )
 
 
 def gate(
@@ -43,26 +41,25 @@ def gate(
     archs: ArchList,
     *,
     platform: str,
-    exact: bool = False,
     expects: Expects | None = None,
-) -> list[Check]:
+) -> list[CheckResult]:
     """All checks, the same ones in the same order for every wheel of a platform.
 
     ``platform`` is a wheel platform tag such as ``win_amd64``. Architectures nobody asked for
-    are only mentioned, unless ``exact`` forbids them: recipes add some of their own (90a),
-    and they cost size, not correctness. ``expects`` says of a binary's name which of ``archs``
-    it is to have, where that is not all of them.
+    are only mentioned: recipes add some of their own (90a), and they cost size, not
+    correctness. ``expects`` says of a binary's name which of ``archs`` it is to have, where that
+    is not all of them.
     """
     return [
         *_packaging(facts, platform),
         *(_windows(facts) if platform.startswith("win") else ()),
-        *_device(facts.binaries, archs, exact=exact, expects=expects),
+        *_device(facts.binaries, archs, expects),
     ]
 
 
-def _packaging(facts: WheelFacts, platform: str) -> Iterator[Check]:
+def _packaging(facts: WheelFacts, platform: str) -> Iterator[CheckResult]:
     modules = facts.extensions
-    yield Check(
+    yield check(
         "extension module",
         bool(modules),
         _list(binary.name for binary in modules) or "none",
@@ -79,52 +76,49 @@ def _packaging(facts: WheelFacts, platform: str) -> Iterator[Check]:
         )
         if names
     ]
-    yield Check("RECORD", record.true, "; ".join(wrong) or "true", "true for every file")
-    yield Check(
+    yield check("RECORD", record.true, "; ".join(wrong) or "true", "true for every file")
+    yield check(
         "name and version",
         facts.names_agree,
         f"METADATA {facts.metadata_name} {facts.metadata_version}, {facts.dist_info}",
         f"{facts.name} {facts.version}",
         "" if facts.names_agree else "file name, METADATA and .dist-info must agree",
     )
-    yield Check("tags", facts.tags_agree, _list(facts.wheel_tags), _list(facts.tags))
+    said = facts.wheel_tags
+    yield check("tags", facts.tags_agree, _list(said), _list(facts.tags), values=said)
     platforms = sorted({tag.rsplit("-", 1)[-1] for tag in facts.tags})
-    yield Check("platform", platforms == [platform], _list(platforms), platform)
+    yield check("platform", platforms == [platform], _list(platforms), platform)
 
 
-def _windows(facts: WheelFacts) -> Iterator[Check]:
+def _windows(facts: WheelFacts) -> Iterator[CheckResult]:
     """x64 code, and modules Python can initialise. A .so has no place in a Windows wheel."""
     bad = [
         f"{binary.name} ({_machine(binary)})"
         for binary in facts.binaries
         if binary.pe is None or binary.pe.machine != X64
     ]
-    yield Check("x64 binaries", not bad, _list(bad) or "x64", "x64")
+    yield check("x64 binaries", not bad, _list(bad) or "x64", "x64")
     lacking = [
         f"{binary.name} without {binary.init}"
         for binary in facts.extensions
         if binary.pe is None or binary.init not in binary.pe.inits
     ]
-    yield Check("PyInit", not lacking, _list(lacking) or "exported", "exported by every module")
+    yield check("PyInit", not lacking, _list(lacking) or "exported", "exported by every module")
 
 
-def gate_library(name: str, data: bytes, archs: ArchList) -> list[Check]:
+def gate_library(name: str, data: bytes, archs: ArchList) -> list[CheckResult]:
     """The checks of a static library's device code."""
-    return list(_device((Binary(name, inventory(data)),), archs, exact=False))
+    return list(_device((Binary(name, inventory(data)),), archs))
 
 
 def _device(
-    binaries: tuple[Binary, ...],
-    archs: ArchList,
-    *,
-    exact: bool,
-    expects: Expects | None = None,
-) -> Iterator[Check]:
+    binaries: tuple[Binary, ...], archs: ArchList, expects: Expects | None = None
+) -> Iterator[CheckResult]:
     """Whether device code is there, whole, and for each architecture that was asked for."""
     carriers = _carriers(binaries)
     containers = [unit for binary in carriers for unit in binary.inventory.containers]
     total = len(containers)
-    yield Check(
+    yield check(
         "device code",
         total > 0,
         f"{total} fat-binary containers in {len(carriers)} binaries",
@@ -133,16 +127,18 @@ def _device(
     )
     damaged = [f"{b.name} at {c.offset:#x}" for b in carriers for c in _damaged(b)]
     damaged += [f"{b.name} read in part" for b in binaries if not b.inventory.complete]
-    yield Check("device code whole", not damaged, _list(damaged) or "whole", "whole")
+    yield check("device code whole", not damaged, _list(damaged) or "whole", "whole")
     sass = Counter(arch for unit in containers for arch in unit.sass)
     yield _sass(carriers, archs, sass, expects)
     yield _ptx(containers, archs)
-    yield _unasked(set(sass) - set(archs.sass), exact=exact)
+    extra = set(sass) - set(archs.sass)
+    detail = f"SASS nobody asked for: {compact(extra)}; it only costs size" if extra else ""
+    yield check("nothing unasked for", True, compact(extra), "none, or more", detail)
 
 
 def _sass(
     carriers: list[Binary], archs: ArchList, sass: Counter[str], expects: Expects | None
-) -> Check:
+) -> CheckResult:
     """Each architecture is due in every container of the binaries that can have it."""
     due = {
         arch: [b for b in carriers if expects is None or arch in expects(b.name)]
@@ -154,36 +150,28 @@ def _sass(
     }
     have = {arch: sum(arch in unit for unit in found) for arch, found in units.items()}
     short = [arch for arch in archs.sass if not units[arch] or have[arch] < len(units[arch])]
-    return Check(
+    return check(
         "SASS",
         not short,
         ", ".join(f"{a} in {have[a]}/{len(units[a])}" for a in short) or compact(sass),
         f"{compact(archs.sass)} in every container",
         _where(due, short) if carriers else "see 'device code'",
+        values=sorted(sass, key=arch_key),
     )
 
 
-def _ptx(containers: list[Container], archs: ArchList) -> Check:
+def _ptx(containers: list[Container], archs: ArchList) -> CheckResult:
     """In the whole wheel, not each container: a device-link container never holds PTX."""
     ptx = Counter(arch for unit in containers for arch in unit.ptx)
     absent = [arch for arch in archs.ptx if not ptx[arch]]
-    return Check(
+    return check(
         "PTX",
         not absent,
         ", ".join(f"{a} in {ptx[a]}/{len(containers)}" for a in sorted(ptx, key=arch_key))
         or "none",
         compact(archs.ptx),
         f"without PTX of {compact(absent)} newer GPUs cannot run this wheel" if absent else "",
-    )
-
-
-def _unasked(extra: set[str], *, exact: bool) -> Check:
-    return Check(
-        "nothing unasked for",
-        not (exact and extra),
-        compact(extra),
-        "none" if exact else "none, or more",
-        f"SASS nobody asked for: {compact(extra)}; it only costs size" if extra else "",
+        values=sorted(ptx, key=arch_key),
     )
 
 

@@ -55,15 +55,6 @@ class Limits:
 
 
 @dataclass(frozen=True)
-class FileFact:
-    """One member: its name in the wheel, its size and the sha256 of its bytes, in hex."""
-
-    name: str
-    size: int
-    sha256: str
-
-
-@dataclass(frozen=True)
 class RecordFacts:
     """Names that RECORD lists and the wheel lacks, the reverse, and those whose bytes differ."""
 
@@ -79,11 +70,9 @@ class RecordFacts:
 
 @dataclass(frozen=True)
 class PeFacts:
-    """Of a Windows binary: machine (0x8664 is x64), DLLs it imports, the PyInit_* it exports."""
+    """Of a Windows binary: machine (0x8664 is x64), the PyInit_* it exports."""
 
     machine: int
-    imports: tuple[str, ...]
-    delayed: tuple[str, ...]
     inits: tuple[str, ...]
 
 
@@ -125,7 +114,6 @@ class WheelFacts:
     metadata_version: str
     wheel_tags: tuple[str, ...]
     dist_info: str
-    files: tuple[FileFact, ...]
     record: RecordFacts
     binaries: tuple[Binary, ...]
 
@@ -162,7 +150,7 @@ def inspect(path: Path, *, limits: Limits | None = None) -> WheelFacts:
             info = _dist_info(path, members)
             metadata = HeaderParser().parsestr(_text(archive, members, f"{info}/METADATA", path))
             wheel = HeaderParser().parsestr(_text(archive, members, f"{info}/WHEEL", path))
-            files, record, binaries = _contents(path, archive, members, info)
+            record, binaries = _contents(path, archive, members, info)
             return WheelFacts(
                 filename=path.name,
                 size=path.stat().st_size,
@@ -174,7 +162,6 @@ def inspect(path: Path, *, limits: Limits | None = None) -> WheelFacts:
                 metadata_version=metadata.get("Version", ""),
                 wheel_tags=_tags(wheel.get_all("Tag", [])),
                 dist_info=info,
-                files=files,
                 record=record,
                 binaries=binaries,
             )
@@ -245,27 +232,26 @@ def _chunks(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes
 
 def _contents(
     path: Path, archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], info: str
-) -> tuple[tuple[FileFact, ...], RecordFacts, tuple[Binary, ...]]:
+) -> tuple[RecordFacts, tuple[Binary, ...]]:
     """Unpack every member once: hash it, hold it against RECORD, look into binaries."""
     rows = dict(_rows(_text(archive, members, f"{info}/RECORD", path)))
     exempt = {f"{info}/{name}" for name in _UNRECORDED}
-    files, wrong, binaries = [], [], []
+    wrong, binaries = [], []
     for name, member in members.items():
         keep = name.endswith(_BINARIES)
         hashed, size = rows.get(name, ("", ""))
         algorithm = hashed.partition("=")[0]
-        digests = {kind: hashlib.new(kind) for kind in {"sha256", algorithm} & _STRONG}
+        # md5, sha1 and no hash at all prove nothing
+        strong = hashlib.new(algorithm) if algorithm in _STRONG else None
         kept = []
         for chunk in _chunks(archive, member):
-            for digest in digests.values():
-                digest.update(chunk)
+            if strong:
+                strong.update(chunk)
             if keep:
                 kept.append(chunk)
-        files.append(FileFact(name, member.file_size, digests["sha256"].hexdigest()))
         if keep:
             binaries.append(_binary(name, b"".join(kept)))
         if name in rows and name not in exempt:
-            strong = digests.get(algorithm)  # md5, sha1 and no hash at all prove nothing
             value = base64.urlsafe_b64encode(strong.digest()).decode() if strong else ""
             same = strong and hashed.rstrip("=") == f"{algorithm}={value}".rstrip("=")
             if not same or size not in {"", str(member.file_size)}:
@@ -275,7 +261,7 @@ def _contents(
         extra=tuple(sorted(set(members) - set(rows) - exempt)),
         wrong=tuple(wrong),
     )
-    return tuple(files), record, tuple(binaries)
+    return record, tuple(binaries)
 
 
 def _rows(text: str) -> Iterator[tuple[str, tuple[str, str]]]:
@@ -317,23 +303,13 @@ def _binary(name: str, data: bytes) -> Binary:
 
 
 def _pe(data: bytes) -> PeFacts:
-    """Headers, imports and PyInit exports, with the rest of the file left unparsed."""
+    """Headers and PyInit exports, with the rest of the file left unparsed."""
     # Not closed: there is only ``data`` to let go, and close() runs a full garbage collection.
     pe = pefile.PE(data=data, fast_load=True, max_symbol_exports=_MAX_EXPORTS)
-    wanted = ("EXPORT", "IMPORT", "DELAY_IMPORT")
-    pe.parse_data_directories(
-        [pefile.DIRECTORY_ENTRY[f"IMAGE_DIRECTORY_ENTRY_{name}"] for name in wanted]
-    )
+    pe.parse_data_directories([pefile.DIRECTORY_ENTRY["IMAGE_DIRECTORY_ENTRY_EXPORT"]])
     exports = getattr(pe, "DIRECTORY_ENTRY_EXPORT", None)
     names = [symbol.name or b"" for symbol in exports.symbols] if exports else []
     return PeFacts(
         machine=int(pe.FILE_HEADER.Machine),
-        imports=_dlls(pe, "DIRECTORY_ENTRY_IMPORT"),
-        delayed=_dlls(pe, "DIRECTORY_ENTRY_DELAY_IMPORT"),
         inits=tuple(sorted(name.decode("ascii") for name in names if name.startswith(b"PyInit_"))),
     )
-
-
-def _dlls(pe: pefile.PE, directory: str) -> tuple[str, ...]:
-    entries = getattr(pe, directory, [])
-    return tuple(sorted({(entry.dll or b"").decode("ascii", "replace") for entry in entries}))

@@ -8,10 +8,11 @@ from pathlib import Path
 import pytest
 from test_figures import show
 
-from pipelines.matrix.hostfacts import GIB, HostFacts
-from pipelines.matrix.show import lay_ground, plan, what_is_here
+from pipelines.matrix.hostfacts import HostFacts
+from pipelines.matrix.plan import make_plan
 from pipelines.recipe.load import load_recipe
 from pipelines.toolchain.lock import Cache, load_lock
+from pipelines.units import GIB
 
 pytestmark = pytest.mark.bench
 
@@ -22,18 +23,14 @@ def test_five_hundred_cells() -> None:
     cache = Cache(load_lock())
     host = HostFacts(16, 64 * GIB, 80 * GIB, msvc="14.44.35207")
     began = time.monotonic()
-    recipe = load_recipe("flash-attn")
-    ground = lay_ground(recipe, cache, host)
-    rows = plan(
-        recipe,
-        ground,
-        torch="2.6,2.7,2.8,2.9,2.10,2.11",
-        cuda="12.4,12.6,12.8",
-        python="3.10,3.11,3.12,3.13",
-        archs=LISTS,
-    )
-    what_is_here(cache, rows, Path("out"))
+    asked = {
+        "torch": "2.6,2.7,2.8,2.9,2.10,2.11",
+        "cuda": "12.4,12.6,12.8",
+        "python": "3.10,3.11,3.12,3.13",
+        "archs": LISTS,
+    }
+    made = make_plan(load_recipe("flash-attn"), asked, cache, host, runs=Path("out"))
     took = time.monotonic() - began
-    assert len(rows) == 504
-    show(f"planning {len(rows)} cells", f"{took:.2f} s", "1 s")
-    show("source tree", "in the cache" if ground.names else "not in the cache", "-")
+    assert len(made.rows) == 504
+    show(f"planning {len(made.rows)} cells", f"{took:.2f} s", "1 s")
+    show("source tree", "in the cache" if made.ground.names else "not in the cache", "-")

@@ -654,12 +654,19 @@ def test_report_tells_all(monkeypatch: pytest.MonkeyPatch) -> None:
     wanted = [signature.cause, signature.cure, *signature.evidence, "build.log, line 7", "below",
               f"unit {UNIT}/a.obj", "by itself", "ninja-wrapper"]  # fmt: skip
     assert not [text for text in wanted if text not in shown]
-    kept = reports.record(diagnosis)
-    assert (kept["id"], kept["line"], kept["heals_itself"]) == ("oom-edg", 7, True)
-    assert kept["others"][0] == {"id": "wheel-404", "line": 2, "text": diagnosis.others[0].text,
-                                 "unit": ""}  # fmt: skip
-    assert reports.summary(diagnosis).startswith("line 7: cudafe++")
-    assert "no known cause" in reports.summary(diagnose(FLASH_ATTN_END))  # type: ignore[arg-type]
+    kept = reports.result(diagnosis)
+    assert (kept.id, kept.is_cause, kept.line) == ("oom-edg", True, 7)
+    assert kept.unit == f"{UNIT}/a.obj"
+    assert (kept.cause, kept.cure, kept.links) == (
+        signature.cause,
+        signature.cure,
+        signature.evidence,
+    )
+    assert kept.summary.startswith("line 7: cudafe++")
+    unknown = diagnose(FLASH_ATTN_END)
+    assert unknown is not None
+    assert not reports.result(unknown).is_cause
+    assert "no known cause" in reports.summary(unknown)
     monkeypatch.setattr(github, "in_ci", True)
     console.print(reports.render(diagnose(["::error:: fatal error C1060: x"]), "x.log"))
     assert "::error" not in console.export_text()

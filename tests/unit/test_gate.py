@@ -8,11 +8,12 @@ import pytest
 
 from pipelines.architectures.archs import parse
 from pipelines.recipe.load import load_recipe
-from pipelines.wheels.checks import Check, gate, gate_library
+from pipelines.record import CheckResult
+from pipelines.wheels.checks import gate, gate_library
 from pipelines.wheels.fatbin import Container, Inventory
-from pipelines.wheels.metadata import Binary, FileFact, PeFacts, RecordFacts, WheelFacts
+from pipelines.wheels.metadata import Binary, PeFacts, RecordFacts, WheelFacts
 
-PE = PeFacts(0x8664, ("KERNEL32.dll", "cudart64_13.dll"), (), ("PyInit__C",))
+PE = PeFacts(0x8664, ("PyInit__C",))
 GOOD = Container(0x400, frozenset({"75", "90a"}), frozenset({"90a"}))
 LINKED = Container(0x800, frozenset({"75", "90a"}), frozenset())
 TAG = "cp311-cp311-win_amd64"
@@ -27,17 +28,14 @@ FACTS = WheelFacts(
     metadata_version="1.0+cu130",
     wheel_tags=(TAG,),
     dist_info="pkg-1.0+cu130.dist-info",
-    files=(FileFact("pkg/_C.pyd", 10, "00"),),
     record=RecordFacts(),
     binaries=(Binary("pkg/_C.cp311-win_amd64.pyd", Inventory((GOOD, LINKED)), PE),),
 )
 MODULE = FACTS.binaries[0]
 
 
-def failed(
-    facts: WheelFacts, archs: str = "75;90a+PTX", *, exact: bool = False
-) -> dict[str, Check]:
-    checks = gate(facts, parse(archs), platform="win_amd64", exact=exact)
+def failed(facts: WheelFacts, archs: str = "75;90a+PTX") -> dict[str, CheckResult]:
+    checks = gate(facts, parse(archs), platform="win_amd64")
     assert len({check.name for check in checks}) == len(checks) == 12
     return {check.name: check for check in checks if not check.ok}
 
@@ -48,7 +46,6 @@ def device(*containers: Container, complete: bool = True) -> WheelFacts:
 
 def test_a_good_wheel_passes() -> None:
     assert failed(FACTS) == {}
-    assert failed(FACTS, exact=True) == {}
 
 
 def test_no_device_code_has_its_own_text() -> None:
@@ -78,7 +75,7 @@ def test_ptx_must_be_somewhere() -> None:
     assert failed(FACTS, "75;90a;compute_120")["PTX"].found == "90a in 1/2"
 
 
-def test_unasked_for_is_told_and_refused_only_on_request() -> None:
+def test_unasked_for_is_told_and_not_refused() -> None:
     (told,) = [
         check
         for check in gate(FACTS, parse("75"), platform="win_amd64")
@@ -86,7 +83,19 @@ def test_unasked_for_is_told_and_refused_only_on_request() -> None:
     ]
     assert told.ok
     assert "90a" in told.detail
-    assert set(failed(FACTS, "75", exact=True)) == {"nothing unasked for"}
+
+
+def test_what_was_found_is_there_for_programs() -> None:
+    """All that is in it, asked for or not, whole or not."""
+    short = Container(0x1234, frozenset({"80", "120"}), frozenset({"120"}))
+    for archs in ("75;90a+PTX", "89"):
+        checks = gate(device(GOOD, short), parse(archs), platform="win_amd64")
+        values = {check.name: check.values for check in checks if check.values}
+        assert values == {
+            "SASS": ("75", "80", "90a", "120"),
+            "PTX": ("90a", "120"),
+            "tags": (TAG,),
+        }
 
 
 def test_damaged_device_code() -> None:

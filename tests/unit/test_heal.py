@@ -159,9 +159,9 @@ def test_at_most_twice_and_first_error_is_kept() -> None:
     assert "healed 1 of 2: 4 compile units" in told[0]
     assert "line 1, oom-edg: " in told[0]
     assert "zc-preproc" in told[1]
-    kept = reports.record_changes([first, second])
-    assert kept[0]["environment"] == {"MAX_JOBS": "4"}
-    assert [entry["id"] for entry in kept] == ["oom-edg", "zc-preproc"]
+    kept = reports.healed(first)
+    assert (kept.what, kept.line) == ("4 compile units at a time instead of 8", 1)
+    assert kept.why.startswith("oom-edg: ")
 
 
 def test_settings_are_never_tried_again() -> None:

@@ -33,6 +33,7 @@ from pipelines.remote import facts as remote_facts
 from pipelines.remote import files, usage
 from pipelines.remote.resources import Proof, RefusedError, distributions, program
 from pipelines.stages.line import Line
+from pipelines.target import Target
 from pipelines.toolchain.lock import load_lock
 
 
@@ -117,24 +118,21 @@ def test_where_the_toolkit_is_looked_for(tmp_path: Path, monkeypatch: pytest.Mon
 CAN = dict.fromkeys(("windows", "msvc", "gpu", "publishable", "services", "toolkit"), False)
 LINUX = Place(
     capabilities=CAN | {"toolkit": True},
-    python="3.12",
-    cuda="13.0",
-    torch="2.11",
+    target=Target(python="3.12", cuda="13.0", torch="2.11"),
     executable="/env/bin/python",
     existing=Existing(root="/r", toolkit="/cuda", sccache="/bin/sccache"),
 )
 WINDOWS = Place(
     capabilities=CAN | {"windows": True, "msvc": True},
-    python="3.12",
-    cuda="12.8",
-    torch="2.8",
+    target=Target(python="3.12", cuda="12.8", torch="2.8"),
     executable=r"C:\env\python.exe",
     existing=Existing(root="C:/wcw"),
 )
 
 
 def wanted(place: Place) -> dict[str, dict[str, Any]]:
-    recipe = for_cell(load_recipe("flash-attn"), cuda=place.cuda, torch=place.torch)
+    target = place.target
+    recipe = for_cell(load_recipe("flash-attn"), cuda=target.cuda, torch=target.torch)
     made = wanted_resources(load_resources(EXISTING_FILE), recipe, load_lock(), place)
     return {one.id: one.spec for one in made}
 

@@ -22,10 +22,11 @@ from pipelines.provisioning.resources import Place, load_resources, wanted_resou
 from pipelines.recipe.load import load_recipe, recipe_names
 from pipelines.recipe.origin import FileSource
 from pipelines.recipe.sourcetree import fetch_file, source_tree
+from pipelines.target import Target
 from pipelines.toolchain import lock as module
 from pipelines.toolchain.lock import Cache, Tool, ToolchainLock, load_lock, verify
 from pipelines.toolchain.sources import Source, Step
-from pipelines.toolchain.variants import Cell, names
+from pipelines.toolchain.variants import names
 
 DATA = b"the pinned bytes"
 GOOD = hashlib.sha256(DATA).hexdigest()
@@ -123,7 +124,9 @@ def test_what_windows_hosts_need_is_there() -> None:
 def test_the_sandbox_needs_nothing_unpinned(python: str) -> None:
     lock = load_lock()
     recipe = load_recipe("smoke-attention")
-    place = Place(asdict(Sandbox.capabilities), python, recipe.cuda, "python.exe")
+    place = Place(
+        asdict(Sandbox.capabilities), Target(python=python, cuda=recipe.cuda), "python.exe"
+    )
     wanted = wanted_resources(load_resources(), recipe, lock, place)  # raises where one is unpinned
     needed = {tool for row in wanted for tool in row.uploads} | {*image.tools(python)}
     needed |= {*recipe.build_requires, *recipe.test_requires}
@@ -349,7 +352,7 @@ def test_all_sources_of_a_tool_are_the_same_file(changes: dict[str, Any]) -> Non
 
 # -- entries of a cell -----------------------------------------------------------------------------
 
-CELL = Cell(python="3.12", cuda="12.8", torch="2.8")
+CELL = Target(python="3.12", cuda="12.8", torch="2.8")
 
 
 def made(name: str, python: str = "", cuda: str = "", torch: str = "", **more: Any) -> Any:
@@ -386,8 +389,8 @@ def test_the_most_particular_entry_is_taken() -> None:
     ]
     assert lock_of(made("a"), *others).entries_for(["a"], CELL) == {"a": "a"}
     nine = lock_of(made("a"), made("a", "3.9"), *others)
-    assert nine.entries_for(["a"], Cell()) == {"a": "a"}
-    assert nine.entries_for(["a"], Cell(python="3.9", cuda="13.0")) == {"a": "a-python3.9"}
+    assert nine.entries_for(["a"], Target()) == {"a": "a"}
+    assert nine.entries_for(["a"], Target(python="3.9", cuda="13.0")) == {"a": "a-python3.9"}
 
 
 def test_an_id_stands_for_itself() -> None:
@@ -436,22 +439,24 @@ def test_expansion_is_what_can_be_reached(graph: dict[str, set[str]]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("cell", "first"),
+    ("python", "cuda", "torch", "first"),
     [
-        (Cell("3.9", "12.8", "2.8"), ["2.8 3.10", "2.8 3.12"]),
-        (Cell("3.12", "12.9", "2.8"), ["2.8 3.12", "2.8 3.10"]),
-        (Cell("3.12", "12.8", "2.7"), ["2.8 3.12", "2.10 3.12"]),
-        (Cell("3.10", "13.0", "2.11"), ["2.8 3.10", "2.10 3.12"]),
+        ("3.9", "12.8", "2.8", ["2.8 3.10", "2.8 3.12"]),
+        ("3.12", "12.9", "2.8", ["2.8 3.12", "2.8 3.10"]),
+        ("3.12", "12.8", "2.7", ["2.8 3.12", "2.10 3.12"]),
+        ("3.10", "13.0", "2.11", ["2.8 3.10", "2.10 3.12"]),
     ],
 )
-def test_no_entry_in_this_cell_names_the_nearest(cell: Cell, first: list[str]) -> None:
+def test_no_entry_in_this_cell_names_the_nearest(
+    python: str, cuda: str, torch: str, first: list[str]
+) -> None:
     have = ["2.10 3.12", "2.8 3.12", "2.8 3.10"]
     rows = {name: made("torch", name.split()[1], "12.8", name.split()[0]) for name in have}
     lock = lock_of(*rows.values(), made("torchy"))
     with pytest.raises(LockError) as caught:
-        lock.entries_for(["torch"], cell)
+        lock.entries_for(["torch"], Target(python=python, cuda=cuda, torch=torch))
     said = caught.value.message
-    assert f"no torch for CUDA {cell.cuda}, torch {cell.torch}, Python {cell.python}: " in said
+    assert f"no torch for CUDA {cuda}, torch {torch}, Python {python}: " in said
     assert f"there are {', '.join(rows[name][0] for name in first)}" in said
     assert "torchy" not in said
     assert "toolchain.yaml" in caught.value.advice
@@ -470,7 +475,7 @@ def test_no_entry_of_that_name_at_all() -> None:
 def test_many_others_are_counted() -> None:
     lock = lock_of(*(made("numpy", f"3.{minor}") for minor in range(10, 20)))
     with pytest.raises(LockError, match=r"numpy-python3\.14, numpy-python3\.15 and 4 more"):
-        lock.entries_for(["numpy"], Cell(python="3.9"))
+        lock.entries_for(["numpy"], Target(python="3.9"))
 
 
 def test_unknown_requirements_are_refused_when_the_lock_is_read(tmp_path: Path) -> None:
@@ -490,7 +495,7 @@ def test_lacking_is_what_has_no_entry_or_no_pin() -> None:
     rows = [torch, made("sympy", requires=["mpmath"]), made("mpmath", sources=half), made("uv")]
     lock = lock_of(*rows, unpinned=(torch[0], "mpmath"))
     assert lock.lacking(["uv", "torch", "none", "sympy"], CELL) == ["torch", "mpmath", "none"]
-    assert lock.lacking(["uv", "torch"], Cell(python="3.13")) == ["torch"]
+    assert lock.lacking(["uv", "torch"], Target(python="3.13")) == ["torch"]
 
 
 def test_names_and_ids_are_names() -> None:
@@ -519,7 +524,7 @@ def test_every_torch_has_what_builds_and_tests_install(name: str) -> None:
     assert tool.file == f"torch-{tool.version}-{python}-{python}-win_amd64.whl"
     (place,) = tool.sources
     assert place.url == (f"https://download.pytorch.org/whl/{cuda}/{tool.file.replace('+', '%2B')}")
-    cell = Cell(f"3.{python[3:]}", f"{cuda[2:4]}.{cuda[4:]}", torch)
+    cell = Target(python=f"3.{python[3:]}", cuda=f"{cuda[2:4]}.{cuda[4:]}", torch=torch)
     assert (tool.python, tool.cuda, tool.torch) == (cell.python, cell.cuda, cell.torch)
     for recipe in map(load_recipe, recipe_names()):
         found = lock.entries_for([*recipe.build_requires, *recipe.test_requires], cell)

@@ -12,18 +12,24 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from pipelines import target as targets
 from pipelines.architectures.archs import parse
+from pipelines.commands import plan as command
 from pipelines.config import load_config
 from pipelines.console import console
 from pipelines.errors import ConfigError
-from pipelines.matrix import show
-from pipelines.matrix.hostfacts import GIB, HostFacts
-from pipelines.matrix.judge import Finding, Ground, Judged, expand, judge, select
+from pipelines.matrix import export, show
+from pipelines.matrix import plan as plans
+from pipelines.matrix.cells import Named, expand, select
+from pipelines.matrix.hostfacts import HostFacts
+from pipelines.matrix.judge import Finding, Ground, Judged, judge
 from pipelines.matrix.torches import load_torches
 from pipelines.prebuilt.candidates import Offer, offers_of
 from pipelines.recipe.load import load_recipe, recipe_names
 from pipelines.recipe.model import Recipe
+from pipelines.target import AXES, Axis, Target
 from pipelines.toolchain.lock import Cache, load_lock
+from pipelines.units import GIB, estimate
 
 HOST = HostFacts(16, 64 * GIB, 80 * GIB, native=("8.9",), msvc="14.44.35207", origin="lab1")
 TOOLKITS = frozenset({"12.4", "12.6", "12.8", "12.9", "13.0"})
@@ -31,9 +37,14 @@ GROUND = Ground(HOST, "C:\\b", TOOLKITS, names=["setup.py"])
 FLASH = load_recipe("flash-attn")
 
 
-def cells(recipe: Recipe = FLASH, archs: str = "80;90", **axes: Any) -> list[Judged]:
-    lists = [parse(text) for text in archs.split("|")]
-    return judge(recipe, expand(recipe, **axes, archs=lists), GROUND)
+def cells(recipe: Recipe = FLASH, archs: str = "80;90", **axes: list[str]) -> list[Named]:
+    return expand(recipe, axes, [parse(text) for text in archs.split("|")])
+
+
+def judged(
+    recipe: Recipe = FLASH, archs: str = "80;90", ground: Ground = GROUND, **axes: list[str]
+) -> list[Judged]:
+    return judge(recipe, [cell.target for cell in cells(recipe, archs, **axes)], ground)
 
 
 def rejected(row: Judged) -> list[str]:
@@ -43,35 +54,53 @@ def rejected(row: Judged) -> list[str]:
 def one(**axes: str) -> Judged:
     archs = axes.pop("archs", "80;90")
     recipe = load_recipe("flash-attn", version=axes.pop("version", None))
-    (row,) = cells(recipe, archs, **{key: [value] for key, value in axes.items()})
+    (row,) = judged(recipe, archs, GROUND, **{key: [value] for key, value in axes.items()})
     return row
 
 
 def test_an_axis_left_out_takes_what_there_is() -> None:
-    rows = cells(torch=["2.8"])
-    assert [row.cell.id for row in rows][:2] == ["cp310-torch2.8-cu126", "cp311-torch2.8-cu126"]
-    assert {row.cell.cuda for row in rows} == {"12.6", "12.8", "12.9"}
-    assert all(row.buildable for row in rows)
-    everything = cells()
-    assert {row.cell.torch for row in everything} == {t for t in load_torches() if t != "2.1"}
+    found = cells(torch=["2.8"])
+    assert [cell.name for cell in found][:2] == ["cp310-torch2.8-cu126", "cp311-torch2.8-cu126"]
+    assert {cell.target.cuda for cell in found} == {"12.6", "12.8", "12.9"}
+    assert all(row.buildable for row in judged(torch=["2.8"]))
+    everything = judged()
+    assert {row.target.torch for row in everything} == {t for t in load_torches() if t != "2.1"}
     assert not [row for row in everything if {"torch-cuda", "torch-python"} & {*rejected(row)}]
 
 
 def test_several_lists_of_architectures_are_an_axis() -> None:
-    rows = cells(archs="80|89+PTX", torch=["2.8"], cuda=["12.8"], python=["3.12"])
-    assert [row.cell.id for row in rows] == [
-        "cp312-torch2.8-cu128-sm80",
-        "cp312-torch2.8-cu128-sm89+PTX",
+    found = cells(archs="80;90|89+PTX", torch=["2.8"], cuda=["12.8"], python=["3.12"])
+    assert [(name, str(target.archs)) for name, target in found] == [
+        ("cp312-torch2.8-cu128-sm80.90", "80;90"),
+        ("cp312-torch2.8-cu128-sm89+PTX", "89+PTX"),
     ]
+    assert select(found, ["*-sm80.90"]) == found[:1]
+
+
+def test_a_cell_is_a_whole_target() -> None:
+    asked = {"python": ["3.12"], "torch": ["2.8.0"], "cuda": ["12.8"]}
+    (cell,) = expand(FLASH, asked, [parse("80")], host="lab1")
+    assert cell.name == "cp312-torch2.8-cu128"  # of patch releases only the minor one is told
+    assert cell.target.values() == {
+        "host": "lab1",
+        "recipe": "flash-attn",
+        "version": "2.8.3.post2",
+        "python": "3.12",
+        "torch": "2.8.0",
+        "cuda": "12.8",
+        "archs": "80",
+    }
 
 
 def test_packages_without_torch_or_python() -> None:
     smoke = load_recipe("smoke-attention")
     ids = [f"cp{python.replace('.', '')}-cu130" for python in smoke.pythons]
     assert "cp311-cu130" in ids
-    assert [row.cell.id for row in cells(smoke, "90")] == ids
-    (row,) = cells(load_recipe("candle-flash-attn"), "89")
-    assert (row.cell.id, row.wheel, row.buildable) == ("cu128", "", True)
+    assert [cell.name for cell in cells(smoke, "90")] == ids
+    crate = load_recipe("candle-flash-attn")
+    assert [cell.name for cell in cells(crate, "89", python=["3.12"])] == ["cu128"]
+    (row,) = judged(crate, "89")
+    assert (row.wheel, row.buildable) == ("", True)
 
 
 @pytest.mark.parametrize(
@@ -104,13 +133,13 @@ def test_rules_reject_with_their_source(axes: dict[str, str], rule: str, cure: s
 
 def test_the_toolset_of_the_host_counts() -> None:
     newer = Ground(HostFacts(16, 64 * GIB, msvc="14.50.1"), "C:\\b", TOOLKITS, names=["setup.py"])
-    rows = judge(FLASH, expand(FLASH, torch=["2.8"], archs=[parse("80")]), newer)
+    rows = judged(FLASH, "80", newer, torch=["2.8"])
     assert {rule for row in rows for rule in rejected(row)} == {"host-config-1950"}
 
 
 def test_the_host_and_the_tree_must_fit() -> None:
     small = Ground(HostFacts(4, 4 * GIB), "C:\\b", TOOLKITS, names=["a/" * 120 + "setup.py"])
-    (row, *_) = judge(FLASH, expand(FLASH, torch=["2.8"], archs=[parse("80")]), small)
+    (row, *_) = judged(FLASH, "80", small, torch=["2.8"])
     assert rejected(row) == ["host-too-small", "path-too-long"]
     path = next(finding for finding in row.findings if finding.rule == "path-too-long")
     assert "a build root of at most" in path.cure
@@ -118,15 +147,15 @@ def test_the_host_and_the_tree_must_fit() -> None:
 
 def test_what_the_lock_lacks_is_said() -> None:
     ground = Ground(HOST, "C:\\b", TOOLKITS, lacking=lambda _: ["torch"])
-    (row, *_) = judge(FLASH, expand(FLASH, torch=["2.8"], archs=[parse("80")]), ground)
+    (row, *_) = judged(FLASH, "80", ground, torch=["2.8"])
     assert row.buildable
     assert [finding.rule for finding in row.findings] == ["tool-not-pinned"]
     assert row.longest is None  # the source is not here: nothing is claimed
 
 
 def test_globs() -> None:
-    rows = expand(FLASH, archs=[parse("80")])
-    ids = [cell.id for cell in select(rows, ["cp312-torch2.8-*, cp313-torch2.9-cu130"])]
+    rows = cells()
+    ids = [cell.name for cell in select(rows, ["cp312-torch2.8-*, cp313-torch2.9-cu130"])]
     assert ids == [
         "cp312-torch2.8-cu126",
         "cp312-torch2.8-cu128",
@@ -145,17 +174,18 @@ def test_globs() -> None:
         ({"python": ["312"]}, "expected a version"),
         ({"torch": ["new"]}, "expected a version"),
         ({"cuda": ["13"]}, "expected a version"),
+        ({"torch": ["1!2.8"]}, "expected a version"),
     ],
 )
 def test_odd_versions(axes: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        expand(FLASH, **axes, archs=[parse("80")])
+        cells(**axes)
 
 
 def test_an_empty_matrix() -> None:
     recipe = FLASH.model_copy(update={"pythons": ("3.6",)})
     with pytest.raises(ConfigError, match="is empty") as caught:
-        expand(recipe, archs=[parse("80")])
+        cells(recipe)
     assert "3.6" in caught.value.advice
 
 
@@ -169,7 +199,8 @@ def cache(tmp_path: Path) -> Cache:
 
 def run(cache: Cache, **flags: Any) -> tuple[int, str]:
     with console.capture() as captured:
-        code = show.run_plan(load_config(), facts=HOST, cache=cache, **flags)
+        axes = {name: flags.pop(name) for name in AXES if name in flags}
+        code = command.run_plan(load_config(), axes, facts=HOST, cache=cache, **flags)
     return code, captured.get()
 
 
@@ -224,7 +255,7 @@ def test_matrices_that_github_does_not_take(cache: Cache, flags: dict[str, str])
 
 def test_the_table_says_why_not(cache: Cache) -> None:
     code, said = run(cache, recipe="flash-attn", torch="2.6", cuda="12.1", python="3.12")
-    assert code == show.NOTHING
+    assert code == command.NOTHING
     assert "there is no torch 2.6 for CUDA 12.1 on Windows" in said
     assert "https://github.com/pytorch/pytorch" in said
     assert "0 of 1 cells can be built" in said
@@ -256,14 +287,25 @@ def test_what_the_lock_lacks_is_counted(cache: Cache) -> None:
     assert "1 of 2 cells can be built; 1 of them once toolchain.lock.yaml has" in said
 
 
+def test_the_lock_knows_torch_by_its_minor_release(cache: Cache) -> None:
+    asked = {"recipe": "flash-attn", "python": "3.12", "cuda": "12.8", "format": "json"}
+    (minor,), (patch,) = (
+        json.loads(run(cache, **asked, torch=torch)[1])["cells"] for torch in ("2.8", "2.8.0")
+    )
+    assert patch == minor | {"torch": "2.8.0"}
+
+
 def test_a_wheel_that_is_there_is_found(cache: Cache, tmp_path: Path) -> None:
     wheels = tmp_path / "out/run/wheels"
     wheels.mkdir(parents=True)
     name = "flash_attn-2.8.3.post2+cu128torch2.8-cp312-cp312-win_amd64.whl"
     (wheels / name).touch()
-    rows = cells(torch=["2.8"], cuda=["12.8"])
-    have = show.what_is_here(cache, rows, tmp_path / "out")
-    assert [cell for cell, here in have.items() if here["wheel"]] == ["cp312-torch2.8-cu128"]
+    rows = judged(torch=["2.8"], cuda=["12.8"])
+    have = plans.what_is_here(cache, rows, tmp_path / "out")
+    found = [(one.target.cell, here.wheel) for one, here in zip(rows, have, strict=True)]
+    assert [(cell, wheel) for cell, wheel in found if wheel] == [
+        ("cp312-torch2.8-cu128", str(wheels / name))
+    ]
 
 
 @pytest.mark.parametrize("strategy", ["prebuilt", "prebuilt-then-build"])
@@ -279,8 +321,8 @@ def test_what_a_strategy_makes_of_each_cell(
         return offers_of(place, project)
 
     made = FLASH.model_copy(update={"strategy": strategy, "prebuilt": (str(tmp_path),)})
-    monkeypatch.setattr(show, "load_recipe", lambda *_, **__: made)
-    monkeypatch.setattr(show, "offers_of", look)
+    monkeypatch.setattr(command, "load_recipe", lambda *_, **__: made)
+    monkeypatch.setattr(plans, "offers_of", look)
     flags = {"recipe": "flash-attn", "select": "cp31[23]-torch2.8-cu128"}
     cells_ = json.loads(run(cache, **flags, format="json")[1])["cells"]
     assert asked == [str(tmp_path)]
@@ -296,19 +338,20 @@ def test_what_a_strategy_makes_of_each_cell(
     assert f"{name} from {tmp_path}, once it is verified" in said.replace("\n", "")
     assert f"{int(either)} of 2 cells can be built, 1 are there prebuilt" in said
     # Without a compiler for its CUDA in the lock a wheel can be had all the same.
-    (row,) = [row for row in cells(made, cuda=["12.8"], torch=["2.8"]) if row.cell.python == "3.12"]
+    found = cells(made, cuda=["12.8"], torch=["2.8"], python=["3.12"])
+    (row,) = judged(made, cuda=["12.8"], torch=["2.8"], python=["3.12"])
     unbuildable = dataclasses.replace(row, findings=(Finding("x", "x", "x"),))
-    way = show.decisions(made, [unbuildable])[row.cell.id]
-    assert show.possible(unbuildable, way)
+    (way,) = plans.decisions(made, found)
+    assert plans.Row(found[0].name, unbuildable, way, plans.Here("0/0", None)).possible
     code, _ = run(cache, recipe="flash-attn", select="cp313-torch2.8-cu128")
-    assert code == (0 if either else show.NOTHING)
+    assert code == (0 if either else command.NOTHING)
 
 
 def test_a_place_that_cannot_be_listed_is_told_before_anything(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = FLASH.model_copy(update={"strategy": "prebuilt", "prebuilt": ("/nowhere",)})
-    monkeypatch.setattr(show, "load_recipe", lambda *_, **__: made)
+    monkeypatch.setattr(command, "load_recipe", lambda *_, **__: made)
     with pytest.raises(ConfigError, match="no wheels can be read in /nowhere"):
         run(cache, recipe="flash-attn")
 
@@ -341,4 +384,34 @@ def test_what_is_not_understood(cache: Cache, flags: dict[str, str], said: str) 
 
 
 def test_durations() -> None:
-    assert [show.duration(s) for s in (40, 840, 7500)] == ["40 s", "14 min", "2 h 05 min"]
+    assert [estimate(s) for s in (40, 840, 7500)] == ["40 s", "14 min", "2 h 05 min"]
+
+
+# -- a new axis ------------------------------------------------------------------------------------
+
+
+def test_a_new_axis_is_written_in_one_place(
+    cache: Cache, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Names, globs, JSON, GitHub's matrix and messages follow from the fields of a Target."""
+    axis = Axis("C++ ABI, such as new", tag="abi{}", words="{} ABI")
+    monkeypatch.setattr(targets, "AXES", {**targets.AXES, "abi": axis})
+    monkeypatch.setattr(export, "AXES", targets.AXES)
+    monkeypatch.setattr(Target, "abi", "new", raising=False)
+    made = plans.make_plan(
+        FLASH.model_copy(update={"strategy": "prebuilt", "prebuilt": (str(tmp_path),)}),
+        {"torch": "2.8", "archs": "80|90"},
+        cache,
+        HOST,
+        runs=tmp_path,
+        select="cp312-torch2.8-cu128-abinew-sm80",
+    )
+    (row,) = made.rows
+    assert row.target.label.endswith("CUDA 12.8, 80, new ABI")
+    assert row.way.why.startswith("nothing prebuilt fits cp312-torch2.8-cu128-abinew-sm80")
+    (cell,) = export.as_json(made)["cells"]
+    assert [*cell][:6] == ["id", "python", "torch", "cuda", "archs", "abi"]
+    there = dataclasses.replace(row, way=dataclasses.replace(row.way, action="prebuilt"))
+    (job,) = export.as_gha(dataclasses.replace(made, rows=(there,)))["include"]
+    assert [*job] == ["cell", *targets.AXES, "way"]
+    assert job["abi"] == "new"

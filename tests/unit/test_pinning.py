@@ -136,7 +136,7 @@ def server(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Server]:
         session.mount("https://", Rerouted(made.server_port))
         return session
 
-    monkeypatch.setattr(sources, "_session", session)
+    monkeypatch.setattr(sources, "session", session)
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     yield made
     made.shutdown()

@@ -23,8 +23,8 @@ from pipelines.recipe.model import Recipe
 from pipelines.recipe.naming import environment, local_version, wheel_name
 from pipelines.recipe.origin import FileSource, GitSource
 from pipelines.recipe.sourcetree import _commit, names_if_here, pack, source_tree
+from pipelines.target import Target
 from pipelines.toolchain.lock import Cache, load_lock
-from pipelines.toolchain.variants import Cell
 
 SMOKE = yaml.safe_load((RECIPES / "smoke-attention.yaml").read_text())
 ALL = [(name, version) for name in recipe_names() for version in load_versions(name)]
@@ -69,7 +69,7 @@ def test_smoke_suites_get_the_same_pytest() -> None:
     for name in recipe_names():
         assert common <= {*load_recipe(name).test_requires}, name
     for tool in common:
-        needed = set(lock.entries_for([tool], Cell(python="3.12")))
+        needed = set(lock.entries_for([tool], Target(python="3.12")))
         assert needed <= common, f"{tool} brings what the recipes do not say"
 
 

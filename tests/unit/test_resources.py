@@ -29,19 +29,18 @@ from pipelines.provisioning.resources import (
 from pipelines.recipe.load import load_recipe
 from pipelines.record import ResourceResult
 from pipelines.stages import provision as provision_stage
+from pipelines.target import Target
 from pipelines.toolchain.lock import ToolchainLock, load_lock, wheel_name
 
 SANDBOX = Place(
     capabilities={"windows": True, "msvc": False, "gpu": False, "publishable": False}
     | {"services": False},
-    python="3.11",
-    cuda="13.0",
+    target=Target(python="3.11", cuda="13.0"),
     executable=r"C:\Python311\python.exe",
 )
 SERVER = Place(
     capabilities=dict.fromkeys(SANDBOX.capabilities, True),
-    python="3.12",
-    cuda="12.8",
+    target=Target(python="3.12", cuda="12.8"),
     executable=r"C:\wcw\python\python.exe",
 )
 
@@ -195,7 +194,11 @@ def test_a_tool_named_twice_is_one() -> None:
     assert [f["name"] for f in files] == [*recipe.build_requires, "iniconfig"]
 
 
-TORCH = replace(SERVER, torch="2.8")
+def with_torch(place: Place, release: str) -> Place:
+    return replace(place, target=place.target.model_copy(update={"torch": release}))
+
+
+TORCH = with_torch(SERVER, "2.8")
 
 
 @pytest.mark.parametrize("name", ["flash-attn", "xformers"])
@@ -218,7 +221,7 @@ def test_the_wheels_are_those_of_the_cell(name: str) -> None:
     assert packages["torch"] == "2.8.0+cu128"
     assert {*recipe.build_requires, "markupsafe", "mpmath", "typing-extensions"} <= set(packages)
     assert not [name for name in packages if "cp312" in name]
-    for distribution, entry in lock.entries_for(recipe.build_requires, TORCH.lock_cell).items():
+    for distribution, entry in lock.entries_for(recipe.build_requires, TORCH.target).items():
         assert packages[distribution] == lock.tool(entry).version
     assert set(packages) <= {wheel_name(lock.tool(name).file) for name in names}
 
@@ -226,9 +229,7 @@ def test_the_wheels_are_those_of_the_cell(name: str) -> None:
 def test_a_torch_that_the_lock_does_not_have_is_told_with_the_nearest() -> None:
     recipe = load_recipe("flash-attn")
     with pytest.raises(LockError) as caught:
-        wanted_resources(
-            load_resources(), recipe, complete(load_lock()), replace(TORCH, torch="2.7")
-        )
+        wanted_resources(load_resources(), recipe, complete(load_lock()), with_torch(TORCH, "2.7"))
     assert "no torch for CUDA 12.8, torch 2.7, Python 3.12: " in caught.value.message
     assert "there are torch-2.8-cu128-cp312" in caught.value.message
 
@@ -237,9 +238,8 @@ def test_an_environment_used_as_it_is_needs_no_entries() -> None:
     """There the names are the recipe's own, whatever the lock has for this cell."""
     existing = Existing(root="/x", toolkit="/cuda")
     place = replace(
-        TORCH,
+        with_torch(TORCH, "2.99"),
         capabilities={**SERVER.capabilities, "windows": False, "toolkit": True},
-        torch="2.99",
         existing=existing,
     )
     recipe = load_recipe("flash-attn")

@@ -311,7 +311,7 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, A
     pin = create_certificate(place / "cert.pem", place / "key.pem")
     monkeypatch.setenv("LAB_PASSWORD", CANARY)
     monkeypatch.setattr(hosttext, "_secrets", set())
-    signins.forget_all()
+    monkeypatch.setattr(signins, "_accounts", {})
     with WsmanServer(
         launch,
         write_credentials(place / "users", "builder", CANARY),
@@ -326,7 +326,6 @@ def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, A
             "pin": pin,
             "python": sys.executable,
         }
-    signins.forget_all()
 
 
 def installer(tmp_path: Path, code: str) -> Wanted:

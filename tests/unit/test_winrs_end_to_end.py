@@ -184,7 +184,7 @@ class Steps:
 
 
 @pytest.fixture
-def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
+def steps(monkeypatch: pytest.MonkeyPatch) -> Steps:
     made = Steps()
     original = Acceptor.step
 
@@ -194,9 +194,8 @@ def steps(monkeypatch: pytest.MonkeyPatch) -> Iterator[Steps]:
         return outcome
 
     monkeypatch.setattr(Acceptor, "step", step)
-    signins.forget_all()
-    yield made
-    signins.forget_all()
+    monkeypatch.setattr(signins, "_accounts", {})
+    return made
 
 
 def test_pinned_certificate(server: WsmanServer, steps: Steps) -> None:
@@ -294,15 +293,14 @@ class _Told(http.server.BaseHTTPRequestHandler):
 
 
 @pytest.fixture
-def impostor(server: WsmanServer) -> Iterator[Impostor]:
+def impostor(server: WsmanServer, monkeypatch: pytest.MonkeyPatch) -> Iterator[Impostor]:
     place: Path = server.place  # type: ignore[attr-defined]
     tls = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     tls.load_cert_chain(place / "cert.pem", place / "key.pem")
-    signins.forget_all()
+    monkeypatch.setattr(signins, "_accounts", {})
     made = Impostor(tls)
     yield made
     made.stop()
-    signins.forget_all()
 
 
 def pinned(server: WsmanServer, impostor: Impostor, **keys: object) -> Endpoint:

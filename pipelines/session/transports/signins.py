@@ -72,9 +72,3 @@ def account(url: str, username: str, password: str) -> Account:
     """The one for these three; the same for all connections of this process."""
     with _lock:
         return _accounts.setdefault((url, username.casefold(), password), Account())
-
-
-def forget_all() -> None:
-    """Begin to count anew, for tests."""
-    with _lock:
-        _accounts.clear()

@@ -1,0 +1,121 @@
+"""The cells of a recipe's matrix, and which of them are meant: from words to named targets.
+
+What is named is crossed with the rest even where it cannot work, so that a rule says so; an axis
+that is left out takes only what there is.
+"""
+
+from __future__ import annotations
+
+import difflib
+import fnmatch
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import product
+from typing import NamedTuple
+
+from pipelines.architectures.archs import ArchList
+from pipelines.errors import ConfigError
+from pipelines.matrix.torches import load_torches
+from pipelines.recipe.model import Recipe
+from pipelines.target import Target
+from pipelines.versions import known, minor, within
+
+
+class Named(NamedTuple):
+    """A target and what it is called in its matrix: ``cp312-torch2.8-cu128``.
+
+    Where several lists of architectures are asked for, theirs is part of the name: ``-sm80.90``.
+    """
+
+    name: str
+    target: Target
+
+
+def expand(
+    recipe: Recipe,
+    asked: Mapping[str, Iterable[str]],
+    archs: Iterable[ArchList],
+    *,
+    host: str = "",
+) -> list[Named]:
+    """All cells, in order; ``asked`` has the values of those axes that are not left out.
+
+    Raises :class:`ConfigError` for a value that is no version, and when there is no cell.
+    """
+    lists = list(archs)
+    wanted = {axis: tuple(dict.fromkeys(values)) for axis, values in asked.items()}
+    for axis, values in wanted.items():
+        _check(axis, values)
+    cells = []
+    for torch in _torches(recipe, wanted.get("torch", ())):
+        axes = _axes(recipe, torch, wanted)
+        for values in product(*axes.values()):
+            plain = Target(
+                host=host,
+                recipe=recipe.name,
+                version=recipe.version,
+                archs=ArchList(()),
+                **dict(zip(axes, values, strict=True)),
+            )
+            for each in lists:
+                name = f"{plain.cell}-sm{each}".replace(";", ".") if len(lists) > 1 else plain.cell
+                cells.append(Named(name, plain.model_copy(update={"archs": each})))
+    if not cells:
+        raise ConfigError(
+            f"the matrix of {recipe.name} {recipe.version} is empty",
+            advice=f"It supports Python {', '.join(recipe.pythons) or '-'}, "
+            f"torch {recipe.supports.torch or '-'}, CUDA {recipe.supports.cuda or recipe.cuda}.",
+        )
+    return cells
+
+
+def select(cells: Sequence[Named], globs: Iterable[str]) -> list[Named]:
+    """The cells whose name any of ``globs`` (``cp312-torch2.8-*``) fits; all without globs.
+
+    Raises :class:`ConfigError` for a glob that fits none, with the nearest cell.
+    """
+    patterns = [part for glob in globs for part in glob.replace(",", " ").split()]
+    for pattern in patterns:
+        if not any(fnmatch.fnmatchcase(cell.name, pattern) for cell in cells):
+            names = [cell.name for cell in cells]
+            near = difflib.get_close_matches(pattern.replace("*", ""), names, n=1, cutoff=0.0)
+            raise ConfigError(
+                f"no cell is called '{pattern[:80]}'", advice=f"The nearest is {near[0]}."
+            )
+    if not patterns:
+        return list(cells)
+    return [cell for cell in cells if any(fnmatch.fnmatchcase(cell.name, p) for p in patterns)]
+
+
+def _check(axis: str, values: Iterable[str]) -> None:
+    for value in values:
+        if known(value) is None or "." not in value or "!" in value:
+            raise ConfigError(
+                f"--{axis} {value[:40]}: expected a version such as 3.12",
+                advice="Separate several with commas.",
+            )
+
+
+def _torches(recipe: Recipe, asked: tuple[str, ...]) -> tuple[str, ...]:
+    if recipe.torch is None:
+        return ("",)
+    return asked or tuple(t for t in load_torches() if within(t, recipe.supports.torch))
+
+
+def _axes(
+    recipe: Recipe, torch: str, asked: Mapping[str, tuple[str, ...]]
+) -> dict[str, tuple[str, ...]]:
+    """Every axis with its values, those that change slowest first: asked for, or all there are.
+
+    An axis that packages come to have gets its values here.
+    """
+    cudas: tuple[str, ...] = (recipe.cuda,)
+    pythons = recipe.pythons
+    build = load_torches().get(minor(torch)) if torch else None
+    if build is not None:
+        cudas = tuple(c for c in build.cuda if within(c, recipe.supports.cuda))
+        pythons = tuple(p for p in pythons if p in build.python)
+    return {
+        "torch": (torch,),
+        "cuda": asked.get("cuda") or cudas,
+        "python": (asked.get("python") or pythons) if recipe.kind == "wheel" else ("",),
+    }

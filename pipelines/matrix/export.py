@@ -1,0 +1,73 @@
+"""A plan for programs: as plain values for JSON, and as a matrix of GitHub Actions."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from typing import Any
+
+from pipelines.errors import ConfigError
+from pipelines.matrix.paths import MAX_PATH
+from pipelines.matrix.plan import Plan, Row
+from pipelines.prebuilt.decide import Decision
+from pipelines.target import AXES
+
+#: Of jobs that one matrix of GitHub Actions may have:
+#: https://docs.github.com/en/actions/reference/limits
+GHA_MOST = 256
+
+
+def as_json(plan: Plan) -> dict[str, Any]:
+    """The whole plan; sizes in bytes, times in seconds."""
+    recipe, ground = plan.recipe, plan.ground
+    return {
+        "recipe": recipe.name,
+        "version": recipe.version,
+        "strategy": recipe.strategy,
+        "host": asdict(ground.host),
+        "source_in_cache": ground.names is not None,
+        "max_path": MAX_PATH,
+        "cells": [_cell(row) for row in plan.rows],
+    }
+
+
+def _cell(row: Row) -> dict[str, Any]:
+    judged = row.judged
+    return {
+        "id": row.name,
+        # The others are the same for all cells.
+        **{axis: value for axis, value in row.target.values().items() if AXES[axis].words},
+        "effective_archs": str(judged.archs.effective) if judged.archs else None,
+        "arch_variables": judged.archs.variables if judged.archs else {},
+        "buildable": judged.buildable,
+        **_way(row.way),
+        "findings": [asdict(finding) for finding in judged.findings],
+        "budget": asdict(judged.budget) if judged.budget else None,
+        "longest_path": judged.longest.path if judged.longest else None,
+        "local_version": judged.local,
+        "wheel": judged.wheel,
+        "here": asdict(row.here),
+    }
+
+
+def _way(way: Decision) -> dict[str, Any]:
+    offer = way.offer
+    place = {"file": offer.file, "place": offer.place, "sha256": offer.sha256} if offer else None
+    return {"way": way.action, "why": way.why, "prebuilt": place}
+
+
+def as_gha(plan: Plan) -> dict[str, Any]:
+    """A value for ``strategy.matrix``: the cells of which a wheel can come, and nothing else.
+
+    Raises :class:`ConfigError` when there are none, or more than GitHub takes.
+    """
+    good = [row for row in plan.rows if row.possible]
+    if not good or len(good) > GHA_MOST:
+        raise ConfigError(
+            f"{len(good)} cells can be built; a matrix has 1 to {GHA_MOST}",
+            advice="Choose others with --select, such as 'cp312-*'; --format table says why not.",
+        )
+    return {
+        "include": [
+            {"cell": row.name, **row.target.values(), "way": row.way.action} for row in good
+        ]
+    }

@@ -1,0 +1,155 @@
+"""A plan: every cell of a recipe's matrix, judged, with what comes of it and what is here of it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache as remember
+from pathlib import Path
+
+from pipelines.architectures import gpus
+from pipelines.errors import ConfigError
+from pipelines.matrix import cells
+from pipelines.matrix.hostfacts import HostFacts
+from pipelines.matrix.judge import Ground, Judged, judge
+from pipelines.prebuilt.candidates import offers_of
+from pipelines.prebuilt.decide import WINDOWS, Decision, decide
+from pipelines.provisioning.resources import load_resources
+from pipelines.recipe.model import SEARCHING, Recipe
+from pipelines.recipe.sourcetree import names_if_here
+from pipelines.target import Target
+from pipelines.toolchain.lock import Cache, ToolchainLock
+from pipelines.versions import minor
+
+
+@dataclass(frozen=True)
+class Here:
+    """What of a cell is on this machine already."""
+
+    toolkit_files: str
+    """Files of its CUDA toolkit in the cache: ``9/12``."""
+    wheel: str | None
+    """Path of the wheel that a run has left."""
+
+
+@dataclass(frozen=True)
+class Row:
+    """A cell of a plan."""
+
+    name: str
+    judged: Judged
+    way: Decision
+    """What the recipe's strategy makes of it."""
+    here: Here
+
+    @property
+    def target(self) -> Target:
+        """What would be built."""
+        return self.judged.target
+
+    @property
+    def possible(self) -> bool:
+        """Whether a wheel can come of it: one that is there needs no compiler."""
+        return self.way.action == "prebuilt" or (
+            self.way.action == "build" and self.judged.buildable
+        )
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is printed, in whatever form."""
+
+    recipe: Recipe
+    ground: Ground
+    rows: tuple[Row, ...]
+
+
+def make_plan(
+    recipe: Recipe,
+    asked: Mapping[str, str | None],
+    cache: Cache,
+    facts: HostFacts,
+    *,
+    runs: Path,
+    host: str = "",
+    select: str | None = None,
+    jobs: int | None = None,
+    platforms: Sequence[str] = WINDOWS,
+) -> Plan:
+    """The cells of what was asked for, of which ``select`` fits the name.
+
+    ``asked``: axis -> values between commas; lists of architectures stand between ``|``. ``facts``
+    are of the host called ``host``, ``runs`` is the directory of runs. Raises :class:`ConfigError`
+    for what is not understood, and for a place of wheels that cannot be listed.
+    """
+    ground = lay_ground(recipe, cache, facts, jobs=jobs)
+    lists = [
+        gpus.read(text, facts.native) for text in (asked.get("archs") or recipe.archs).split("|")
+    ]
+    versions = {axis: _split(text) for axis, text in asked.items() if axis != "archs"}
+    named = cells.expand(recipe, versions, lists, host=host)
+    named = cells.select(named, [select] if select else [])
+    judged = judge(recipe, (cell.target for cell in named), ground)
+    ways = decisions(recipe, named, platforms)
+    here = what_is_here(cache, judged, runs)
+    rows = zip((cell.name for cell in named), judged, ways, here, strict=True)
+    return Plan(recipe, ground, tuple(Row(*row) for row in rows))
+
+
+def lay_ground(recipe: Recipe, cache: Cache, host: HostFacts, *, jobs: int | None = None) -> Ground:
+    """What the lock, the layout and the cache say."""
+    wanted = dict.fromkeys((*recipe.build_requires, *recipe.test_requires))
+
+    def lacking(target: Target) -> list[str]:
+        """The lock knows torch by its minor releases."""
+        known = target.model_copy(update={"torch": minor(target.torch)})
+        return cache.lock.lacking(wanted, known)
+
+    return Ground(
+        host=host,
+        build_root=load_resources().layout.build_root,
+        toolkits=toolkits(cache.lock),
+        lacking=lacking,
+        names=names_if_here(recipe, cache),
+        jobs=jobs,
+    )
+
+
+def toolkits(lock: ToolchainLock) -> frozenset[str]:
+    """CUDA releases whose compiler the lock has, pinned."""
+    compilers = (tool for tool in lock.tools.values() if tool.name == "cuda_nvcc" and tool.pinned)
+    return frozenset(tool.cuda for tool in compilers if tool.cuda)
+
+
+def decisions(
+    recipe: Recipe, named: Iterable[cells.Named], platforms: Sequence[str] = WINDOWS
+) -> list[Decision]:
+    """What the strategy makes of each cell; each place of ``prebuilt`` is listed once.
+
+    Raises :class:`ConfigError` for one that cannot be listed.
+    """
+    look = remember(offers_of)
+    for place in recipe.prebuilt if recipe.strategy in SEARCHING else ():
+        look(place, recipe.distribution)
+    made = []
+    for name, target in named:
+        try:
+            made.append(decide(recipe, target, name=name, platforms=platforms, look=look))
+        except ConfigError as error:
+            made.append(Decision("none", error.message))
+    return made
+
+
+def what_is_here(cache: Cache, judged: Iterable[Judged], runs: Path) -> list[Here]:
+    """Of each target: how many files of its toolkit are cached, and its wheel below ``runs``."""
+    lock = cache.lock
+    counts = {}
+    for cuda, archives in lock.toolkits.items():
+        names = [name for name in archives if lock.tools[name].pinned]
+        counts[cuda] = f"{len(names) - len(cache.missing(names))}/{len(names)}"
+    built = {path.name: str(path) for path in runs.glob("*/wheels/*.whl")} if runs.is_dir() else {}
+    return [Here(counts.get(one.target.cuda, "0/0"), built.get(one.wheel)) for one in judged]
+
+
+def _split(text: str | None) -> list[str]:
+    return (text or "").replace(",", " ").split()
