@@ -43,10 +43,10 @@ def run_plan(
     """Print the plan; 0, or 2 when no cell can be built.
 
     ``axes`` are those of a :class:`~pipelines.target.Target`, with several values between commas
-    where a matrix has several; several lists of architectures stand between ``|``. ``facts`` of a host that was asked;
-    without, this machine stands in for it. Nothing is fetched and no host is connected to; only
-    what a recipe names under ``prebuilt`` is listed. Raises :class:`ConfigError` for what is not
-    understood.
+    where a matrix has several; lists of architectures stand between ``|``. ``facts`` of a host that
+    was asked; without, this machine stands in for it. Nothing is fetched and no host is connected
+    to; only what a recipe names under ``prebuilt`` is listed. Raises :class:`ConfigError` for what
+    is not understood.
     """
     if format not in FORMATS:
         raise ConfigError(f"--format {format}: unknown", advice=f"There are: {', '.join(FORMATS)}.")
