@@ -14,11 +14,13 @@ from typing import Any
 import pytest
 
 from pipelines import commandline
-from pipelines.errors import ConfigError, HostError, RemoteError
+from pipelines.doctor import Verdict
+from pipelines.doctor import run as doctor
+from pipelines.errors import ConfigError, HostError, ProvisionError, RemoteError
 from pipelines.hosts.base import Existing
 from pipelines.hosts.local.config import LocalHost
 from pipelines.hosts.local.host import ThisMachine
-from pipelines.pipeline import run_wheelhouse
+from pipelines.pipeline import run_build, run_provision, run_wheelhouse
 from pipelines.provisioning.resources import (
     EXISTING_FILE,
     Place,
@@ -30,6 +32,7 @@ from pipelines.recipe.load import for_cell, load_recipe
 from pipelines.remote import facts as remote_facts
 from pipelines.remote import files, usage
 from pipelines.remote.resources import Proof, RefusedError, distributions, program
+from pipelines.stages.buildspec import build_spec
 from pipelines.toolchain.lock import load_lock
 
 
@@ -276,6 +279,42 @@ def test_only_wheels_are_for_one_python() -> None:
     made = wanted_resources(load_resources(EXISTING_FILE), crate, load_lock(), LINUX)
     (spec,) = (one.spec for one in made if one.id == "environment")
     assert spec["release"] == ""
+
+
+def test_programs_that_a_recipe_needs(
+    tmp_path: Path, typed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Refused before anything is built, told by the doctor, and found where the build looks."""
+    driver(typed)
+    cuda, config = toolkit(tmp_path / "toolkit"), tmp_path / "pipeline.yaml"
+    config.write_text(config.read_text().replace(" root: ", f" cuda: '{cuda}', root: "))
+    work = commandline.open_work(archs="80")
+    needs = {"build_requires": (), "test_requires": (), "host_requires": ("wcw-generator",)}
+    monkeypatch.setattr(work, "recipe", work.recipe.model_copy(update=needs))
+    with pytest.raises(ProvisionError, match="programs: wanted wcw-generator") as caught:
+        run_build(work)
+    assert "install wcw-generator there" in caught.value.advice
+    assert not [*tmp_path.glob("b/*")], "nothing was sent"
+
+    def told() -> Verdict:
+        (verdict,) = [v for v in doctor.examine(work).verdicts if v.name == "programs of the build"]
+        return verdict
+
+    assert (told().level, told().found) == ("error", "not there: wcw-generator")
+    path = tmp_path / "bin/wcw-generator"
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    run_provision(work)
+    assert work.provisioned is not None
+    rows = {row["id"]: row for row in work.provisioned.detail["resources"]}
+    assert rows["programs"]["found"] == str(path)
+    assert not rows["programs"]["changed"]
+    assert (told().level, told().found) == ("ok", str(path))
+    budget = {"jobs": 1, "environment": {}, "source_sha256": ""}
+    assert build_spec(work, "d", "a", budget)["programs"] == [
+        str(Path(sys.executable).parent),
+        str(cuda / "bin"),
+    ]
 
 
 # -- how a build used the machine ------------------------------------------------------------------
