@@ -109,6 +109,15 @@ def make(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Make:
     return spec
 
 
+def test_programs_are_found_where_they_were_looked_for(make: Make, tmp_path: Path) -> None:
+    place = tmp_path / "elsewhere"
+    place.mkdir()
+    (place / "cargo").write_text("#!/bin/sh\necho of elsewhere\n")
+    (place / "cargo").chmod(0o755)
+    _, log = run(make(cargo="", programs=[str(place)]))
+    assert "of elsewhere" in log
+
+
 def run(spec: cargo.Spec) -> tuple[dict[str, Any], list[str]]:
     """The result, and the log's lines."""
     *items, result = cargo.build(spec)

@@ -1124,6 +1124,42 @@ def test_what_a_host_is_judged_for(tmp_path: Path) -> None:
     assert (order.sandbox, order.toolset) == (True, None)
 
 
+@pytest.mark.parametrize(("required", "provisioned"), [("git", True), ("cargo", False)])
+def test_what_provisioning_brings_is_not_for_people_to_install(
+    required: str, provisioned: bool, tmp_path: Path
+) -> None:
+    work = make_work(Host(lambda: None), tmp_path)
+    work.recipe = work.recipe.model_copy(update={"host_requires": (required,)})
+    (setting,) = run.order_of(work).of("commands")
+    assert (setting.spec["names"], setting.provisioned) == ([required], provisioned)
+
+
+def test_a_windows_that_is_used_as_it_is(tmp_path: Path) -> None:
+    """Judged by the same values, but nothing is set there."""
+    host = Host(lambda: None, services=False)
+    host.existing = base.Existing(root="C:/wcw")
+    work = make_work(host, tmp_path)
+    work.recipe = work.recipe.model_copy(update={"host_requires": ("git",)})
+    order = run.order_of(work)
+    assert {setting.id for setting in order.settings} >= {"long paths", "TEMP", "TMP", "programs"}
+    assert not [setting for setting in order.settings if setting.provisioned]
+    (temp,) = [setting for setting in order.settings if setting.id == "TEMP"]
+    assert temp.spec["value"] == order.temp == r"C:\wcw\t"
+    (programs,) = order.of("commands")
+    assert programs.spec["places"] == [r"C:\wcw\python", r"C:\wcw\cuda\13.0\bin"]
+    (verdict,) = [v for v in diagnose(changed({LONG: row(False)}), order) if v.name == "long paths"]
+    assert verdict.cure.startswith("on the host as administrator")
+
+
+def test_a_linux_is_asked_for_programs_alone(tmp_path: Path) -> None:
+    host = Host(lambda: None, windows=False, msvc=False, services=False)
+    host.existing = base.Existing(root="/x")
+    work = make_work(host, tmp_path)
+    assert run.order_of(work).settings == ()
+    work.recipe = work.recipe.model_copy(update={"host_requires": ("git",)})
+    assert [setting.id for setting in run.order_of(work).settings] == ["programs"]
+
+
 # -- the command -----------------------------------------------------------------------------------
 
 

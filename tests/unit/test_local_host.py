@@ -17,7 +17,9 @@ import pytest
 from pipelines.commands import lines
 from pipelines.commands.wheelhouse import WheelhouseOptions
 from pipelines.commands.wheelhouse import wheelhouse as gather
-from pipelines.errors import ConfigError, HostError, RemoteError
+from pipelines.doctor import Verdict
+from pipelines.doctor import run as doctor
+from pipelines.errors import ConfigError, HostError, ProvisionError, RemoteError
 from pipelines.hosts.base import Existing
 from pipelines.hosts.local.config import LocalHost
 from pipelines.hosts.local.host import ThisMachine
@@ -29,10 +31,12 @@ from pipelines.provisioning.resources import (
     wanted_resources,
 )
 from pipelines.recipe.load import for_cell, load_recipe
+from pipelines.record import ProvisionResult
 from pipelines.remote import facts as remote_facts
 from pipelines.remote import files, usage
 from pipelines.remote.resources import Proof, RefusedError, distributions, program
-from pipelines.stages.line import Line
+from pipelines.stages.buildspec import build_spec
+from pipelines.stages.line import Line, run_build, run_provision
 from pipelines.target import Target
 from pipelines.toolchain.lock import load_lock
 
@@ -277,6 +281,45 @@ def test_only_wheels_are_for_one_python() -> None:
     made = wanted_resources(load_resources(EXISTING_FILE), crate, load_lock(), LINUX)
     (spec,) = (one.spec for one in made if one.id == "environment")
     assert spec["release"] == ""
+
+
+def test_programs_that_a_recipe_needs(tmp_path: Path, typed: Path) -> None:
+    """Refused before anything is built, told by the doctor, and found where the build looks."""
+    driver(typed)
+    cuda, config = toolkit(tmp_path / "toolkit"), tmp_path / "pipeline.yaml"
+    config.write_text(config.read_text().replace(" root: ", f" cuda: '{cuda}', root: "))
+    line = lines.open_line({"archs": "80"})
+    needs = {"build_requires": (), "test_requires": (), "host_requires": ("wcw-generator",)}
+    line.plan = replace(line.plan, recipe=line.plan.recipe.model_copy(update=needs))
+    with pytest.raises(ProvisionError, match="programs: wanted wcw-generator") as caught:
+        run_build(line)
+    assert "install wcw-generator there" in caught.value.advice
+    assert not [*tmp_path.glob("b/*")], "nothing was sent"
+
+    def told() -> Verdict:
+        (verdict,) = [
+            v
+            for v in doctor.examine(line.plan, line.session).verdicts
+            if v.name == "programs of the build"
+        ]
+        return verdict
+
+    assert (told().level, told().found) == ("error", "not there: wcw-generator")
+    path = tmp_path / "bin/wcw-generator"
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    run_provision(line)
+    assert line.provisioned is not None
+    done = line.provisioned.result
+    assert isinstance(done, ProvisionResult)
+    rows = {row.id: row for row in done.resources}
+    assert rows["programs"].found == str(path)
+    assert not rows["programs"].changed
+    assert (told().level, told().found) == ("ok", str(path))
+    assert build_spec(line.plan, "d", "a", "", 1)["programs"] == [
+        str(Path(sys.executable).parent),
+        str(cuda / "bin"),
+    ]
 
 
 # -- how a build used the machine ------------------------------------------------------------------

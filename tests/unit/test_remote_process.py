@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from projects import project
 
 from pipelines.remote import builder, process, provision
 from pipelines.remote.resources import RefusedError, archive
@@ -199,6 +200,35 @@ def test_check_all_goes_on() -> None:
     assert not first["ok"]
     assert "ModuleNotFoundError" in first["found"]
     assert second["found"] == "there"
+
+
+#: A build system whose wheel has what its PATH was.
+SHOWS_PATH = """
+import os, pathlib
+def build_wheel(out):
+    pathlib.Path(out, "made.whl").write_text(os.environ["PATH"])
+    return "made.whl"
+"""
+
+
+def test_a_build_finds_programs_where_they_were_looked_for(tmp_path: Path) -> None:
+    project(tmp_path / "source", SHOWS_PATH)
+    with tarfile.open(tmp_path / "source.tar.gz", "w:gz") as made:
+        for path in (tmp_path / "source").iterdir():
+            made.add(path, path.name)
+    spec = {
+        "directory": str(tmp_path / "job"),
+        "archive": str(tmp_path / "source.tar.gz"),
+        "python": sys.executable,
+        "environment": {},
+        "timeout": 60,
+    }
+    for programs in ([], [str(tmp_path / "elsewhere")]):
+        *_, result = builder.build(spec | {"programs": programs})
+        (wheel,) = result["wheels"]
+        beside = str(Path(sys.executable).parent)
+        places = [beside, f"{beside}/Scripts", *programs, os.environ["PATH"]]
+        assert Path(wheel["path"]).read_text() == os.pathsep.join(places)
 
 
 # -- sources -------------------------------------------------------------------------------------

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import io
+import re
 import typing
 from dataclasses import replace
 from pathlib import Path
@@ -186,16 +188,74 @@ def test_what_is_sent(place: Place) -> None:
         assert set(row.uploads) <= set(lock.tools)
 
 
+def with_torch(place: Place, release: str) -> Place:
+    return replace(place, target=place.target.model_copy(update={"torch": release}))
+
+
+EXISTING = replace(
+    with_torch(SERVER, "2.8"),
+    capabilities={**SERVER.capabilities, "windows": False, "toolkit": True},
+    existing=Existing(root="/x", toolkit="/cuda"),
+    executable="/env/bin/python",
+)
+
+
+@pytest.mark.parametrize("place", [SANDBOX, SERVER, EXISTING])
+def test_the_host_is_sent_what_its_module_reads(place: Place) -> None:
+    resources = load_resources(EXISTING_FILE if place.existing else RESOURCES_FILE)
+    recipe = load_recipe("smoke-attention").model_copy(update={"host_requires": ("git",)})
+    for row in wanted_resources(resources, recipe, complete(load_lock()), place):
+        module = importlib.import_module(f"pipelines.remote.resources.{row.spec['kind']}")
+        assert module.Spec.__required_keys__ <= set(row.spec), row.id
+        assert set(row.spec) <= set(typing.get_type_hints(module.Spec)), row.id
+
+
+def test_a_place_stands_once(tmp_path: Path) -> None:
+    """Moved in the layout it is moved everywhere."""
+    text = RESOURCES_FILE.read_text()
+    for name in ("b", "t", "w", "tools", "cuda", "python", "VS"):
+        old, new = f": C:\\{name}\n", f": D:\\x\\{name}\n"
+        assert text.count(old) == 1, name
+        text = text.replace(old, new)
+    path = tmp_path / "resources.yaml"
+    path.write_text(text)
+    recipe, lock = load_recipe("smoke-attention"), complete(load_lock())
+    before = wanted_resources(load_resources(), recipe, lock, SERVER)
+    after = wanted_resources(load_resources(path), recipe, lock, SERVER)
+    moved = re.compile(r"C:\\\\(b|t|w|tools|cuda|python|VS)\b")
+    for old_row, new_row in zip(before, after, strict=True):
+        expected = moved.sub(r"D:\\\\x\\\\\1", repr((old_row.spec, old_row.uploads)))
+        assert repr((new_row.spec, new_row.uploads)) == expected
+
+
+@pytest.mark.parametrize(
+    ("place", "required", "places"),
+    [
+        (SERVER, ("git",), [r"C:\tools\git\cmd", r"C:\python\3.12\Scripts"]),
+        (SERVER, ("cargo",), [r"C:\python\3.12\Scripts"]),
+        (SANDBOX, ("git",), [r"C:\Python311\Scripts"]),
+        (EXISTING, ("git", "cargo"), ["/env/bin", "/cuda/bin"]),
+        (SERVER, (), None),
+        (EXISTING, (), None),
+    ],
+)
+def test_programs_that_the_build_starts(
+    place: Place, required: tuple[str, ...], places: list[str] | None
+) -> None:
+    resources = load_resources(EXISTING_FILE if place.existing else RESOURCES_FILE)
+    recipe = load_recipe("smoke-attention").model_copy(update={"host_requires": required})
+    made = wanted_resources(resources, recipe, complete(load_lock()), place)
+    found = [row.spec for row in made if row.id == "programs"]
+    spec = {"kind": "commands", "names": [*required], "places": places}
+    assert found == ([spec] if places else [])
+
+
 def test_a_tool_named_twice_is_one() -> None:
     recipe = load_recipe("smoke-attention")
     recipe = recipe.model_copy(update={"test_requires": (*recipe.build_requires, "iniconfig")})
     made = wanted_resources(load_resources(), recipe, load_lock(), SANDBOX)
     (files,) = [w.spec["files"] for w in made if w.id == "wheels"]
     assert [f["name"] for f in files] == [*recipe.build_requires, "iniconfig"]
-
-
-def with_torch(place: Place, release: str) -> Place:
-    return replace(place, target=place.target.model_copy(update={"torch": release}))
 
 
 TORCH = with_torch(SERVER, "2.8")
@@ -236,12 +296,7 @@ def test_a_torch_that_the_lock_does_not_have_is_told_with_the_nearest() -> None:
 
 def test_an_environment_used_as_it_is_needs_no_entries() -> None:
     """There the names are the recipe's own, whatever the lock has for this cell."""
-    existing = Existing(root="/x", toolkit="/cuda")
-    place = replace(
-        with_torch(TORCH, "2.99"),
-        capabilities={**SERVER.capabilities, "windows": False, "toolkit": True},
-        existing=existing,
-    )
+    place = with_torch(EXISTING, "2.99")
     recipe = load_recipe("flash-attn")
     made = wanted_resources(load_resources(EXISTING_FILE), recipe, load_lock(), place)
     (found,) = [wanted for wanted in made if wanted.id == "environment"]

@@ -42,8 +42,8 @@ def check(spec: Spec) -> Check:
 
 
 def plan(spec: Spec) -> str:
-    """What a person has to do."""
-    return f"not ours to install: {_advice(spec)}"
+    """What a person has to do, unless it comes with what is provisioned before."""
+    return f"stop if it is not there by then: {_advice(spec)}"
 
 
 def apply(spec: Spec) -> None:
