@@ -143,7 +143,7 @@ class ToolchainLock(Model):
 
     @model_validator(mode="after")
     def _requires_are_there(self) -> Self:
-        known = variants.names(self.tools)
+        known = variants.Names(self.tools)
         wrong = [
             f"{name} requires '{other}', which there is not"
             for name, tool in self.tools.items()
@@ -169,14 +169,15 @@ class ToolchainLock(Model):
         In the order of ``names``, then the others; whether they are pinned is :meth:`tool`'s to
         say. Raises :class:`LockError` for a name that has no entry in this cell, with the nearest.
         """
-        return variants.expand(self.tools, names, cell)
+        return variants.Names(self.tools).expand(names, cell)
 
     def lacking(self, names: Iterable[str], cell: variants.Cell) -> list[str]:
         """Of ``names`` and what must come along: those without an entry, or without its pins."""
         found: dict[str, bool] = {}
+        known = variants.Names(self.tools)
         for name in names:
             try:
-                entries = self.entries_for([name], cell)
+                entries = known.expand([name], cell)
             except LockError:
                 found[name] = False
             else:
