@@ -87,9 +87,9 @@ def _flags(options: type[Options]) -> Iterable[tuple[str, Any, Flag]]:
         yield axis_flag(axis), None, Flag(AXES[axis].help)
     for name in options.shared:
         field = Shared.model_fields[name]
-        flag = flag_of(field)
-        assert flag is not None  # noqa: S101 - all of them are flags
-        yield name, field.get_default(), flag
+        shared = flag_of(field)
+        assert shared is not None  # noqa: S101 - all of them are flags
+        yield name, field.get_default(), shared
 
 
 def guarded(function: Callable[..., int | None]) -> Callable[..., None]:

@@ -144,7 +144,7 @@ class ToolchainLock(Model):
 
     @model_validator(mode="after")
     def _requires_are_there(self) -> Self:
-        known = variants.names(self.tools)
+        known = variants.Names(self.tools)
         wrong = [
             f"{name} requires '{other}', which there is not"
             for name, tool in self.tools.items()
@@ -170,14 +170,15 @@ class ToolchainLock(Model):
         In the order of ``names``, then the others; whether they are pinned is :meth:`tool`'s to
         say. Raises :class:`LockError` for a name that has no entry in this cell, with the nearest.
         """
-        return variants.expand(self.tools, names, target)
+        return variants.Names(self.tools).expand(names, target)
 
     def lacking(self, names: Iterable[str], target: Target) -> list[str]:
         """Of ``names`` and what must come along: those without an entry, or without its pins."""
         found: dict[str, bool] = {}
+        known = variants.Names(self.tools)
         for name in names:
             try:
-                entries = self.entries_for([name], target)
+                entries = known.expand([name], target)
             except LockError:
                 found[name] = False
             else:

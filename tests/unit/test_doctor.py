@@ -81,6 +81,12 @@ def make_plan(host: Host, tmp_path: Path, kind: str = "winrm") -> BuildPlan:
     return replace(resolve(config, asked, host=host), cache=Cache(load_lock(), tmp_path / "cache"))
 
 
+def needing(plan: BuildPlan, program: str) -> BuildPlan:
+    """The plan for a recipe whose build starts that program."""
+    recipe = plan.recipe.model_copy(update={"host_requires": (program,)})
+    return replace(plan, recipe=recipe)
+
+
 def inspected(plan: BuildPlan) -> Any:
     return inspect.inspect_host(plan, LiveSession(plan.host))
 
@@ -1128,9 +1134,8 @@ def test_what_a_host_is_judged_for(tmp_path: Path) -> None:
 def test_what_provisioning_brings_is_not_for_people_to_install(
     required: str, provisioned: bool, tmp_path: Path
 ) -> None:
-    work = make_work(Host(lambda: None), tmp_path)
-    work.recipe = work.recipe.model_copy(update={"host_requires": (required,)})
-    (setting,) = run.order_of(work).of("commands")
+    plan = needing(make_plan(Host(lambda: None), tmp_path), required)
+    (setting,) = run.order_of(plan).of("commands")
     assert (setting.spec["names"], setting.provisioned) == ([required], provisioned)
 
 
@@ -1138,9 +1143,7 @@ def test_a_windows_that_is_used_as_it_is(tmp_path: Path) -> None:
     """Judged by the same values, but nothing is set there."""
     host = Host(lambda: None, services=False)
     host.existing = base.Existing(root="C:/wcw")
-    work = make_work(host, tmp_path)
-    work.recipe = work.recipe.model_copy(update={"host_requires": ("git",)})
-    order = run.order_of(work)
+    order = run.order_of(needing(make_plan(host, tmp_path), "git"))
     assert {setting.id for setting in order.settings} >= {"long paths", "TEMP", "TMP", "programs"}
     assert not [setting for setting in order.settings if setting.provisioned]
     (temp,) = [setting for setting in order.settings if setting.id == "TEMP"]
@@ -1154,10 +1157,10 @@ def test_a_windows_that_is_used_as_it_is(tmp_path: Path) -> None:
 def test_a_linux_is_asked_for_programs_alone(tmp_path: Path) -> None:
     host = Host(lambda: None, windows=False, msvc=False, services=False)
     host.existing = base.Existing(root="/x")
-    work = make_work(host, tmp_path)
-    assert run.order_of(work).settings == ()
-    work.recipe = work.recipe.model_copy(update={"host_requires": ("git",)})
-    assert [setting.id for setting in run.order_of(work).settings] == ["programs"]
+    plan = make_plan(host, tmp_path)
+    assert run.order_of(plan).settings == ()
+    order = run.order_of(needing(plan, "git"))
+    assert [setting.id for setting in order.settings] == ["programs"]
 
 
 # -- the command -----------------------------------------------------------------------------------

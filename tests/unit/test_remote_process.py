@@ -216,19 +216,21 @@ def test_a_build_finds_programs_where_they_were_looked_for(tmp_path: Path) -> No
     with tarfile.open(tmp_path / "source.tar.gz", "w:gz") as made:
         for path in (tmp_path / "source").iterdir():
             made.add(path, path.name)
-    spec = {
+    spec: builder.Spec = {
         "directory": str(tmp_path / "job"),
         "archive": str(tmp_path / "source.tar.gz"),
         "python": sys.executable,
         "environment": {},
         "timeout": 60,
     }
-    for programs in ([], [str(tmp_path / "elsewhere")]):
-        *_, result = builder.build(spec | {"programs": programs})
+    places: list[list[str]] = [[], [str(tmp_path / "elsewhere")]]
+    for programs in places:
+        *_, result = builder.build({**spec, "programs": programs})
+        assert isinstance(result, dict)
         (wheel,) = result["wheels"]
         beside = str(Path(sys.executable).parent)
-        places = [beside, f"{beside}/Scripts", *programs, os.environ["PATH"]]
-        assert Path(wheel["path"]).read_text() == os.pathsep.join(places)
+        wanted = [beside, f"{beside}/Scripts", *programs, os.environ["PATH"]]
+        assert Path(wheel["path"]).read_text() == os.pathsep.join(wanted)
 
 
 # -- sources -------------------------------------------------------------------------------------
