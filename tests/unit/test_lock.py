@@ -314,7 +314,7 @@ def test_full_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int)
 
 
 def test_many_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    met = threading.Barrier(4, timeout=5)
+    met = threading.Barrier(4, timeout=60)
 
     def download(source: Source, target: Path, step: Step) -> None:
         met.wait()  # passes only when four are under way
