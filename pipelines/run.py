@@ -219,7 +219,7 @@ class Run:
             if told.get("schema_version") != SCHEMA:
                 raise ValueError(f"it is of version {told.get('schema_version', 1)}, not {SCHEMA}")  # noqa: TRY301
             return RunFacts.model_validate(told)
-        except (ValidationError, ValueError, TypeError) as error:
+        except (ValidationError, ValueError, TypeError, RecursionError) as error:
             raise self._unreadable(error) from error
 
     def put_job(self, name: str, job: JobRecord) -> None:
@@ -233,8 +233,8 @@ class Run:
         for found, value in self._rows("SELECT name, value FROM jobs"):
             if found == name:
                 try:
-                    return JobRecord.model_validate_json(value)
-                except ValidationError as error:
+                    return JobRecord.model_validate(json.loads(value))
+                except (ValueError, RecursionError) as error:
                     raise self._unreadable(error) from error
         return None
 
@@ -257,7 +257,7 @@ class Run:
         )
         try:
             return {row[0]: _stage(row) for row in rows}
-        except (ValidationError, ValueError, TypeError) as error:
+        except (ValidationError, ValueError, TypeError, RecursionError) as error:
             raise self._unreadable(error) from error
 
     def result(self, kind: type[Result]) -> Result | None:
@@ -336,13 +336,15 @@ def _stage(row: Any) -> StageRecord:
     name, state, started, seconds, error, result = row
     told = {"name": name, "state": state, "started": started, "seconds": seconds}
     if error is not None:
-        told["error"] = ErrorResult.model_validate_json(error)
+        told["error"] = ErrorResult.model_validate(json.loads(error))
     kind = RESULTS.get(name)
     if result is not None and kind is not None:
         try:
-            told["result"] = kind.model_validate_json(result)
+            told["result"] = kind.model_validate(json.loads(result))
         except ValidationError as problem:
             told["unread"] = f"what {name} left cannot be read: {first_problem(problem)}"
+        except (ValueError, RecursionError) as problem:
+            told["unread"] = f"what {name} left cannot be read: {problem}"
     return StageRecord.model_validate(told)
 
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 from typing import Annotated
 
 from pipelines.commands.command import Command
+from pipelines.commands.find import find
 from pipelines.commands.options import Flag, Options
 from pipelines.console import console
 from pipelines.errors import ConfigError
 from pipelines.reports import terminal
 from pipelines.reports.compare import compare as compared
-from pipelines.reports.find import find
 from pipelines.reports.load import load_view
 
 _NAMED = 3  # of several runs, in an error

@@ -45,7 +45,8 @@ def request_of(given: dict[str, Any]) -> tuple[Request, Shared]:
     """What was asked for by the flags of a line."""
     from pipelines.buildplan import Request
 
-    shared = Shared.model_validate({k: v for k, v in given.items() if k in Shared.model_fields})
+    known = {name: given[name] for name in Shared.model_fields if given.get(name)}
+    shared = Shared.model_validate(known)
     axes = {axis: given[flag] for axis in AXES if given.get(flag := axis_flag(axis))}
     return Request(axes=axes, jobs=shared.jobs, minutes=shared.minutes), shared
 

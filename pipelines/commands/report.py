@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Annotated
 
 from pipelines.commands.command import Command
+from pipelines.commands.find import find
 from pipelines.commands.options import Flag, Options
 from pipelines.console import console, say
 from pipelines.reports import terminal
-from pipelines.reports.find import find
 from pipelines.reports.load import load_any, load_view
 from pipelines.reports.write import tell_github, write
 

@@ -40,14 +40,16 @@ from pipelines.record import (
     BuildResult,
     CollectResult,
     ProvisionResult,
+    RunFacts,
     SmokeResult,
 )
-from pipelines.run import Run
+from pipelines.run import Run, StageLog
 from pipelines.session.base import Progress, Session
 from pipelines.session.bootstrap import bootstrap_argv
 from pipelines.session.channel import open_session
 from pipelines.session.transports.popen import PopenStream
 from pipelines.stages import line as stages
+from pipelines.stages import test as suite
 from pipelines.stages.line import LINE, Line, run_build, run_provision, run_test
 from pipelines.stages.report import report
 
@@ -132,7 +134,7 @@ def opened(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Opened]:
     def make(**recipe: Any) -> Line:
         settings = Config.model_validate(
             {
-                "default": {"python": PYTHON, "archs": "90"},
+                "default": {"python": PYTHON, "archs": "90a"},
                 "hosts": {"desk": {"kind": "bench", "root": str(tmp_path / "root")}},
                 "out": str(tmp_path / "out"),
                 "compile_cache": {"kind": "off"},
@@ -342,35 +344,36 @@ def test_a_wheel_for_another_gpu_is_put_aside(opened: Opened) -> None:
     ended(line, run_test, BuildError, "has no wheel that passed")
 
 
-def test_a_suite_that_fails(opened: Opened) -> None:
-    line = opened(verify="import pkg; raise SystemExit(3)")
-    run_build(line)
-    run = ended(line, run_test, SmokeError, "1 of 1 smoke cases failed")
-    tested = run.result(SmokeResult)
-    assert tested is not None
-    assert tested.outcomes == {"failed": 1}
-    assert tested.exit == 1
+REPORT = '<testsuites><testsuite name="s">{}</testsuite></testsuites>'
+PASSED, FAILED = '<testcase name="a"/>', '<testcase name="b"><failure message="no"/></testcase>'
 
 
-def test_pytest_that_leaves_with_an_error_though_every_case_passed(
-    opened: Opened, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("cases", "code", "said"),
+    [
+        (PASSED + FAILED, 1, r"1 of 2 smoke cases failed \(pytest left with 1\)"),
+        (PASSED, 4, r"0 of 1 smoke cases failed \(pytest left with 4\)"),  # a hook's error, say
+        ("", 5, "ran no case"),
+        (None, -11, "pytest left with -11 and there is no report"),
+    ],
+)
+def test_suites_that_are_no_success(
+    tmp_path: Path, cases: str | None, code: int, said: str
 ) -> None:
-    """An error in a fixture's end, say: the report is green and pytest is not."""
-    suite = {
-        "test_it.py": "def test_it():\n    pass\n",
-        "conftest.py": "def pytest_sessionfinish(session):\n    session.exitstatus = 4\n",
-    }
-    monkeypatch.setattr("pipelines.stages.test.suite_files", lambda _: suite)
-    line = opened()
-    run_build(line)
-    ended(line, run_test, SmokeError, r"0 of 1 smoke cases failed \(pytest left with 4\)")
+    class There(LiveSession):
+        def get(self, source: str, target: Path, *, progress: Progress | None = None) -> str:
+            target.write_text(REPORT.format(cases))
+            return ""
 
-
-def test_a_suite_without_a_case(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.stages.test.suite_files", lambda _: {"test_it.py": "x = 1\n"})
-    line = opened()
-    run_build(line)
-    ended(line, run_test, SmokeError, "ran no case")
+    log = StageLog(Run.create(tmp_path, RunFacts()))
+    log.keep(SmokeResult(tail=("the end",)))
+    there = None if cases is None else "there"
+    ended = suite._Ended(exit=code, step="pytest", junit=there)
+    with pytest.raises(SmokeError, match=said):
+        suite._judge(There(Bench("desk", "/")), log, ended)
+    kept = log.result
+    assert isinstance(kept, SmokeResult)
+    assert (kept.exit, kept.step) == (code, "pytest")
 
 
 def test_a_resource_that_cannot_be_brought_about_is_kept_in_the_record(opened: Opened) -> None:

@@ -9,10 +9,10 @@ import pytest
 import report_samples as samples
 
 from pipelines.commands.compare import run_compare
+from pipelines.commands.find import find
 from pipelines.commands.report import run_report
 from pipelines.errors import ConfigError, StorageError
 from pipelines.reports.compare import WORSE
-from pipelines.reports.find import find
 from pipelines.run import Run
 from pipelines.stages.report import report
 

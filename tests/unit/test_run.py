@@ -247,7 +247,7 @@ def test_a_stage_that_is_put_replaces_the_one_before(run: Run) -> None:
 
 def test_a_result_that_cannot_be_read_is_missing(run: Run) -> None:
     run.put_stage(StageRecord(name="build", state="passed", started=1.0, result=BUILT))
-    for text, said in (('{"job": 1}', "job: "), ("{", "Invalid JSON")):
+    for text, said in (('{"job": 1}', "job: "), ("{", "Expecting property name")):
         with sqlite3.connect(run.path / "record.sqlite") as database:
             database.execute("UPDATE stages SET result = ?", (text,))
         stage = run.stages()["build"]
