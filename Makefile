@@ -42,3 +42,4 @@ lock: ## Resolve the Python requirements anew (needs the environment)
 clean: ## Remove what was made here; downloads stay in the cache
 	-@[ -x $(INVOKE) ] && $(INVOKE) sandbox.teardown
 	@rm -rf .venv .venv-ansible .venv-workflows .sandbox .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf build dist *.egg-info

@@ -181,10 +181,8 @@ def resolve(
     host = host or open_host(settings, target, cache, events)
     place = Place(
         capabilities=asdict(host.capabilities),
-        python=target.python,
-        cuda=recipe.cuda,
+        target=target,
         executable=host.executable,
-        torch=recipe.torch,
         existing=host.existing,
     )
     resources = load_resources(RESOURCES_FILE if host.existing is None else EXISTING_FILE)

@@ -8,6 +8,7 @@ messages and pages; ``clean`` and ``clean_line`` are for XML, and keep what logs
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from pipelines import github
@@ -71,10 +72,9 @@ def block(value: Any, limit: int = 4000) -> str:
     return "" if value is None else safe(str(value)[: 4 * limit], limit).strip("\n")
 
 
-def texts(value: Any, most: int = 100) -> list[str]:
-    """The items of ``value`` as lines, if it is a list; the last ``most``."""
-    items = value[-most:] if isinstance(value, list) else []
-    return [safe(str(item)[:2000], 400).replace("\n", " ") for item in items]
+def texts(values: Sequence[str], most: int = 100) -> list[str]:
+    """The last ``most`` of ``values``, each on one line and harmless to print."""
+    return [safe(text[:2000], 400).replace("\n", " ") for text in values[-most:]]
 
 
 #: UTF-8 bytes a text may have in a report: logs keep their end, names and messages their start.

@@ -137,10 +137,14 @@ class DiagnosisResult(Model):
     unit: str = ""
 
     @property
+    def title(self) -> str:
+        """The cause, or that no known one was found."""
+        return self.cause if self.is_cause else f"no known cause: {self.cause}"
+
+    @property
     def summary(self) -> str:
         """One line, for messages: ``line 1203: cause (oom-edg)``."""
-        said = "" if self.is_cause else "no known cause: "
-        return f"line {self.line}: {said}{self.cause} ({self.id})"
+        return f"line {self.line}: {self.title} ({self.id})"
 
 
 class HealedResult(Model):
@@ -263,6 +267,11 @@ RESULTS: dict[str, type[StageResult]] = {
         SmokeResult,
     )
 }
+
+#: The stages of a run that builds and tests, in their order.
+ORDER = tuple(
+    kind.stage for kind in (ProvisionResult, BuildResult, CollectResult, AuditResult, SmokeResult)
+)
 
 
 class ErrorResult(Model):

@@ -4,9 +4,32 @@ No deadline either way: a busy machine is no defect.
 """
 
 import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
 
+import pytest
 from hypothesis import settings
 
 settings.register_profile("fast", max_examples=25, deadline=None)
 settings.register_profile("thorough", max_examples=300, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
+
+ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(scope="session")
+def built_wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The pipeline's own wheel, built from a copy: setuptools leaves its work in the tree."""
+    tree = tmp_path_factory.mktemp("tree")
+    shutil.copytree(ROOT / "pipelines", tree / "pipelines")
+    for name in ("pyproject.toml", "README.md", "LICENSE"):
+        shutil.copy(ROOT / name, tree / name)
+    (tree / "tests").mkdir()
+    shutil.copy(__file__, tree / "tests/__init__.py")  # which must not come along
+    command = [sys.executable, "-m", "build", "--wheel", "--no-isolation", "--outdir", "made"]
+    done = subprocess.run(command, cwd=tree, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stdout[-2000:] + done.stderr[-2000:]
+    (wheel,) = (tree / "made").iterdir()
+    return wheel

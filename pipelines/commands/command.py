@@ -43,7 +43,7 @@ def as_task(command: Command, open_line: Callable[[dict[str, Any]], object]) -> 
 
     @guarded
     def body(_: Context, **given: Any) -> int | None:
-        own = {name: given.pop(name) for name in command.options.model_fields}
+        own = {field: given.pop(typed) for field, typed, *_ in _own_flags(command.options)}
         options = command.options.model_validate(own)
         if command.on_line:
             return command.run(open_line(given), options)
@@ -71,18 +71,25 @@ def as_task(command: Command, open_line: Callable[[dict[str, Any]], object]) -> 
 _NONE = inspect.Parameter.empty
 
 
-def _flags(options: type[Options]) -> Iterable[tuple[str, Any, Flag]]:
-    """Every flag of a command: its name, its default, what it means."""
+def _own_flags(options: type[Options]) -> Iterable[tuple[str, str, Any, Flag]]:
+    """The flags of a command of its own: the field, what is typed, its default, what it means."""
     for name, field in options.model_fields.items():
         if (flag := flag_of(field)) is not None:
-            yield name, _NONE if field.is_required() else field.get_default(), flag
+            default = _NONE if field.is_required() else field.get_default()
+            yield name, flag.name or name, default, flag
+
+
+def _flags(options: type[Options]) -> Iterable[tuple[str, Any, Flag]]:
+    """Every flag of a command: its name, its default, what it means."""
+    for _, typed, default, flag in _own_flags(options):
+        yield typed, default, flag
     for axis in options.axes:
         yield axis_flag(axis), None, Flag(AXES[axis].help)
     for name in options.shared:
         field = Shared.model_fields[name]
-        flag = flag_of(field)
-        assert flag is not None  # noqa: S101 - all of them are flags
-        yield name, field.get_default(), flag
+        shared = flag_of(field)
+        assert shared is not None  # noqa: S101 - all of them are flags
+        yield name, field.get_default(), shared
 
 
 def guarded(function: Callable[..., int | None]) -> Callable[..., None]:

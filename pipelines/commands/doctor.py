@@ -16,14 +16,14 @@ class DoctorOptions(Options):
 
     axes = ALL
     shared = ("verbose",)
-    json: Annotated[bool, Flag("print one JSON object")] = False  # type: ignore[assignment]
+    as_json: Annotated[bool, Flag("print one JSON object", name="json")] = False
 
 
 def doctor(line: Line, options: DoctorOptions) -> int:
     """Say what is wrong with this machine and the host, and what cures it."""
     from pipelines.doctor.run import run_doctor
 
-    return run_doctor(line.plan, line.session, as_json=options.json).exit_code  # type: ignore[arg-type]
+    return run_doctor(line.plan, line.session, as_json=options.as_json).exit_code
 
 
 COMMAND = Command(doctor, DoctorOptions, on_line=True)

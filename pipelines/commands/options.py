@@ -28,6 +28,8 @@ class Flag:
     help: str
     counted: bool = False
     """Whether it may stand several times, and is counted."""
+    name: str = ""
+    """What is typed, where it is not the field's name."""
 
 
 def _whole(flag: str) -> Callable[[Any], Any]:

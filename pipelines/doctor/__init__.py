@@ -7,7 +7,6 @@ pure: equal facts give equal verdicts.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
 
 from pipelines.doctor import controller, gpus, machine, paths, services, toolchain
 from pipelines.doctor.model import Facts, Level, Order, Verdict
@@ -22,7 +21,7 @@ __all__ = ["Level", "Order", "Verdict", "diagnose"]
 
 
 def diagnose(
-    facts: Mapping[str, Any],
+    facts: Mapping[str, object],
     order: Order | None = None,
     *,
     limits: Thresholds | None = None,
@@ -30,10 +29,11 @@ def diagnose(
 ) -> list[Verdict]:
     """Judge ``{"controller": {...}, "host": {...}}``; never fails, whatever a host claims.
 
-    ``host`` has the parts ``facts``, ``machine``, ``tools``, ``services`` (what the functions of
-    that name in ``pipelines/remote`` returned) and ``skew`` (seconds that its clock is ahead); or
-    ``error`` and ``advice`` when it could not be reached, or ``skipped`` with the reason why that
-    was not tried. Without an order only this machine is judged.
+    ``host`` has the parts ``facts``, ``machine``, ``tools`` (what the functions of that name in
+    ``pipelines/remote`` returned), ``resources`` (the checks of the order's settings, by id) and
+    ``skew`` (seconds that its clock is ahead); or ``error`` and ``advice`` when it could not be
+    reached, or ``skipped`` with the reason why that was not tried. Without an order only this
+    machine is judged.
     """
     limits = limits or load_thresholds()
     compat = compat or load_compat()

@@ -11,29 +11,29 @@ import shutil
 import subprocess
 import sys
 import time
-from collections.abc import Callable
-from pathlib import Path, PurePath, PureWindowsPath
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
 
+from pipelines.doctor.model import Setting
+from pipelines.doctor.settings import binding_of, settings_of
 from pipelines.errors import HostError, PipelineError
 from pipelines.paths import home
-from pipelines.remote import rpc
-from pipelines.remote.inspection import machine, services, tools
+from pipelines.remote import provision, rpc
+from pipelines.remote.inspection import machine, tools
 from pipelines.session.base import Session
 from pipelines.toolchain.lock import LOCK_FILE, default_cache
 
 if TYPE_CHECKING:
-    from pipelines.stages.work import Work
-
-#: Answers with Wine's version, or raises :class:`pipelines.errors.SetupError`.
-FindWine = Callable[[], str]
+    from pipelines.buildplan import BuildPlan
+    from pipelines.hosts.live import LiveSession
 
 #: Programs that builds use, besides the compilers.
 PROGRAMS = ("ninja", "git", "sccache")
 _PINGS = 3
 
 
-def _disk(path: Path) -> dict[str, Any] | None:
+def _disk(path: Path) -> dict[str, object] | None:
     """Free and total bytes where ``path`` is, or will be."""
     place = path.expanduser().absolute()
     while not place.exists() and place != place.parent:
@@ -55,20 +55,20 @@ def _git() -> str | None:
     return told.stdout.removeprefix("git version").strip() or None if not told.returncode else None
 
 
-def _lock(work: Work) -> dict[str, Any]:
+def _lock(plan: BuildPlan) -> dict[str, object]:
     """Tools without a pin, wanted or not, and what of the pinned ones is still to be fetched."""
-    lock, recipe = work.cache.lock, work.recipe
-    asked = [] if work.host.existing else [*recipe.build_requires, *recipe.test_requires]
-    unpinned = lock.lacking(asked, cell := work.place.lock_cell)
+    lock, recipe = plan.cache.lock, plan.recipe
+    asked = [] if plan.host.existing else [*recipe.build_requires, *recipe.test_requires]
+    unpinned = lock.lacking(asked, cell := plan.target)
     there = [name for name in asked if name not in unpinned]
     names = dict.fromkeys(lock.entries_for(there, cell).values())
     error = None
     try:
-        names |= dict.fromkeys(tool for wanted in work.wanted for tool in wanted.uploads)
+        names |= dict.fromkeys(tool for wanted in plan.wanted for tool in wanted.uploads)
     except PipelineError as failure:
         error = failure.message
     pinned = [name for name in names if name in lock.tools and lock.tools[name].pinned]
-    missing = work.cache.missing(pinned)
+    missing = plan.cache.missing(pinned)
     return {
         "tools": len(pinned),
         "unpinned": unpinned,
@@ -79,34 +79,34 @@ def _lock(work: Work) -> dict[str, Any]:
     }
 
 
-def _found_wine(wine: FindWine) -> dict[str, str]:
+def _emulator(plan: BuildPlan) -> dict[str, str]:
     try:
-        return {"version": wine()}
+        return {"version": plan.host.emulator()}
     except PipelineError as error:
         return {"error": error.message, "advice": error.advice}
     except (OSError, subprocess.SubprocessError) as error:
         return {"error": f"Wine does not run: {error}"}
 
 
-def inspect_controller(work: Work | None, wine: FindWine | None) -> dict[str, Any]:
-    """Facts of the controller: Python, disks, lock, git, clock and, if asked for, Wine."""
-    facts: dict[str, Any] = {
+def inspect_controller(plan: BuildPlan | None) -> dict[str, object]:
+    """Facts of the controller: Python, disks, lock, git, clock, and what stands in for Windows."""
+    facts: dict[str, object] = {
         "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
         "python": ".".join(map(str, sys.version_info[:3])),
         "disks": {
-            "cache": _disk(work.cache.root if work else default_cache()),
-            "out": _disk(work.out if work else home() / "out"),
+            "cache": _disk(plan.cache.root if plan else default_cache()),
+            "out": _disk(plan.out if plan else home() / "out"),
         },
         "git": _git(),
         "time": time.time(),
         "newest_file": max(path.stat().st_mtime for path in (LOCK_FILE, Path(__file__))),
     }
-    if work is not None:
-        facts["lock"] = _lock(work)
+    if plan is not None:
+        facts["lock"] = _lock(plan)
     else:
         facts["problems"] = {"lock": "not asked: no host was named"}
-    if wine is not None:
-        facts["wine"] = _found_wine(wine)
+    if plan is not None and plan.host.capabilities.emulated:
+        facts["wine"] = _emulator(plan)
     return facts
 
 
@@ -125,39 +125,31 @@ def measure_skew(session: Session) -> float:
     return min(trips)[1]
 
 
-def _places(work: Work) -> dict[str, list[str]]:
-    """Program -> directories in which it is looked for before PATH: where provisioning puts it."""
-    if work.host.existing is not None:
-        python, toolkit = work.layout.python, work.layout.join(work.layout.cuda, "bin")
-        return {name: [python[: -len(PurePath(python).name) - 1], toolkit] for name in PROGRAMS}
-    beside = str(PureWindowsPath(work.layout.python).parent / "Scripts")
-    found: dict[str, list[str]] = {name: [] for name in PROGRAMS}
-    for resource in work.resources.resources:
-        if resource.kind == "archive":
-            proof = PureWindowsPath(resource.path, resource.proof)
-            if proof.stem in found:
-                found[proof.stem].append(str(proof.parent))
-    return {name: [*folders, beside] for name, folders in found.items()}
+def _checked(session: Session, settings: Sequence[Setting]) -> dict[str, provision.Row]:
+    """What the host's own checks say, by the ids of the resources."""
+    rows = session.call(provision.check_all, specs=[setting.spec for setting in settings])
+    return dict(zip((setting.id for setting in settings), rows, strict=True))
 
 
-def inspect_host(work: Work) -> dict[str, Any]:
+def inspect_host(plan: BuildPlan, session: LiveSession) -> dict[str, object]:
     """The host, part by part; or ``error`` and ``advice`` when there is no session with it."""
     try:
-        session = work.session
+        session.connect()
     except PipelineError as error:
         return {"error": error.message, "advice": error.advice}
     except OSError as error:
         return {"error": f"{type(error).__name__}: {error}", "advice": ""}
-    layout = work.layout
-    parts: dict[str, Callable[[], Any]] = {
+    layout, settings, binding = plan.layout, settings_of(plan), binding_of(plan)
+    places = {name: binding.places(name) for name in PROGRAMS}
+    parts: dict[str, Callable[[], object]] = {
         "skew": lambda: measure_skew(session),
-        "facts": lambda: work.facts,
+        "facts": lambda: session.facts,
         "machine": lambda: session.call(machine.machine, paths=[layout.build_root, layout.temp]),
-        "tools": lambda: session.call(tools.tools, cuda=layout.cuda, programs=_places(work)),
+        "tools": lambda: session.call(tools.tools, cuda=layout.cuda, programs=places),
     }
-    if work.host.capabilities.services:
-        parts["services"] = lambda: session.call(services.services)
-    found: dict[str, Any] = dict.fromkeys(parts)
+    if settings:  # after machine: to check a variable is to take it over
+        parts["resources"] = lambda: _checked(session, settings)
+    found: dict[str, object] = dict.fromkeys(parts)
     problems: dict[str, str] = {}
     for name, part in parts.items():
         try:

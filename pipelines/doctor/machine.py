@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from typing import cast
 
-from pipelines.doctor.model import GIB, Facts, Level, Order, Verdict, at_least, gib, on_host
+from pipelines.doctor.model import (
+    GIB,
+    Facts,
+    Level,
+    Order,
+    Setting,
+    Verdict,
+    at_least,
+    gib,
+    on_host,
+    reg_add,
+)
 from pipelines.doctor.thresholds import Thresholds
+from pipelines.hosttext import line
 from pipelines.matrix.compat import Compat
+from pipelines.remote.resources import page_file
 
 AREA = "host"
 _OLDEST = 17763  # Server 2019 and Windows 10 1809; what is older lacks what CUDA and MSVC need
+_FILES = 4  # page files in one verdict
 _OTHER = "name another host of pipeline.yaml with --host"
 _POLICY = r"HKLM\SOFTWARE\Microsoft\Windows\CurrentVersion\Policies\System"
-_PAGING = (
-    r'reg add "HKLM\SYSTEM\CurrentControlSet\Control\Session Manager\Memory Management" '
-    r'/v PagingFiles /t REG_MULTI_SZ /d "C:\pagefile.sys 16384 65536" /f'
-)
 
 
 def judge(facts: Facts, order: Order, limits: Thresholds, compat: Compat) -> Iterator[Verdict]:
@@ -28,7 +39,7 @@ def judge(facts: Facts, order: Order, limits: Thresholds, compat: Compat) -> Ite
     yield _memory(facts, order, limits)
     yield _commit(facts, order, limits)
     if order.services:
-        yield _page_file(facts)
+        yield from (_page_file(facts, setting) for setting in order.of("page_file"))
     yield _disk(facts, order, limits)
     yield _clock(facts, limits)
 
@@ -86,7 +97,7 @@ def _rights(facts: Facts) -> Verdict:
     if found:
         return Verdict(AREA, "rights", "ok", "administrator")
     # Over the network a local account has its rights only with this policy.
-    command = f"reg add {_POLICY} /v LocalAccountTokenFilterPolicy /t REG_DWORD /d 1 /f"
+    command = reg_add(_POLICY, "LocalAccountTokenFilterPolicy", "REG_DWORD", 1)
     cure = on_host(command, first="name an administrator as username in pipeline.yaml")
     return Verdict(AREA, "rights", "warning", "no administrator", wanted, *cure)
 
@@ -136,16 +147,18 @@ def _commit(facts: Facts, order: Order, limits: Thresholds) -> Verdict:
     return Verdict(AREA, name, level, found, wanted, cure)
 
 
-def _page_file(facts: Facts) -> Verdict:
+def _page_file(facts: Facts, setting: Setting) -> Verdict:
+    """Any will do for a start; provisioning wants one of fixed bounds."""
     name, wanted = "page file", "one, of fixed size or managed by Windows"
-    rows = facts.rows("machine", "page_file")
-    if rows is None:
-        why = facts.at("machine", "page_file").why
-        return Verdict(AREA, name, "unknown", why, wanted)
-    lines = [text for row in rows if (text := row.text())]
-    if lines:
-        return Verdict(AREA, name, "ok", "; ".join(lines[:4]))
-    cure = on_host(_PAGING, provision=True, then="then restart it")
+    told = facts.checked(setting).at("values")
+    if not isinstance(told.tree, dict):
+        return Verdict(AREA, name, "unknown", told.why, wanted)
+    texts = (line(f"{path} {sizes}") for path, sizes in [*told.tree.items()][:_FILES])
+    if found := "; ".join(filter(None, texts)):
+        return Verdict(AREA, name, "ok", found)
+    value = page_file.setting(cast(page_file.Spec, setting.spec))
+    command = reg_add(page_file.KEY, page_file.NAME, "REG_MULTI_SZ", value)
+    cure = on_host(command, provision=setting.provisioned, then="then restart it")
     return Verdict(AREA, name, "warning", "none", wanted, *cure)
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
-from pipelines.hosttext import safe
+from pipelines.hosttext import line
 
 Level = Literal["ok", "unknown", "warning", "error"]
 #: From the best to the worst.
@@ -54,6 +54,17 @@ def worst(verdicts: Iterable[Verdict]) -> Level:
     return max((verdict.level for verdict in verdicts), key=LEVELS.index, default="ok")
 
 
+@dataclass(frozen=True)
+class Setting:
+    """A resource that the host is asked for, and judged by."""
+
+    id: str
+    spec: dict[str, Any]
+    """As ``pipelines/remote/resources`` takes it."""
+    provisioned: bool
+    """Whether ``invoke provision`` brings it about there."""
+
+
 @dataclass(frozen=True, kw_only=True)
 class Order:
     """What the host is judged for; written by us, never by a host."""
@@ -70,9 +81,9 @@ class Order:
     """The list as users write it: ``75;80;90a+PTX``."""
     jobs: int | None = None
     """Compile jobs at a time; ``None`` means the host's cores."""
-    build_root: str = r"C:\b"
+    build_root: str
     """Directory below which every build has one of its own."""
-    temp: str = r"C:\t"
+    temp: str
     longest: int | None = None
     """Characters of the longest path that the build will create; ``None``: the tree is not here."""
     windows: bool = True
@@ -81,13 +92,18 @@ class Order:
     gpu: bool = False
     services: bool = True
     """What the host is meant to be or have, see :class:`pipelines.hosts.base.Capabilities`."""
+    settings: tuple[Setting, ...] = ()
+
+    def of(self, kind: str) -> list[Setting]:
+        """The settings of one kind of resource."""
+        return [setting for setting in self.settings if setting.spec["kind"] == kind]
 
 
 @dataclass(frozen=True)
 class Facts:
     """Facts that are read with care; :meth:`at` goes down, the others give typed values."""
 
-    tree: Any
+    tree: object
     why: str = "not told"
     """Why facts may be missing below here."""
     sure: bool = False
@@ -111,10 +127,16 @@ class Facts:
                 return Facts(None, why)
             problems = tree.get("problems")
             reason = problems.get(key) if isinstance(problems, Mapping) else None
-            why = (line(reason) or why) if isinstance(reason, str) else why
+            why = (line(reason, _SHOWN) or why) if isinstance(reason, str) else why
             sure = key in tree and reason is None
             tree = tree.get(key)
         return Facts(tree, why, sure)
+
+    def checked(self, setting: Setting) -> Facts:
+        """What the host's check of a resource told; nothing, and why, where that failed."""
+        row = self.at("resources", setting.id)
+        error = row.text("error")
+        return Facts(None, error) if error else row
 
     def text(self, *keys: str, limit: int = _SHOWN) -> str | None:
         """A text, made harmless and short; ``None`` when nothing of it can be seen."""
@@ -136,6 +158,11 @@ class Facts:
         found = self.signed(*keys)
         return found if found is not None and found >= 0 else None
 
+    def count(self, *keys: str) -> float | None:
+        """As :meth:`number`, of one that is told as text."""
+        found = self.text(*keys) or ""
+        return Facts(int(found)).number() if found.isascii() and found.isdigit() else None
+
     def flag(self, *keys: str) -> bool | None:
         """A truth value."""
         found = self.at(*keys).tree
@@ -149,16 +176,6 @@ class Facts:
         return [Facts(row, below.why, True) for row in below.tree[:100]]
 
 
-def line(text: str, limit: int = _SHOWN) -> str:
-    """A host's text as one harmless line of bounded length."""
-    return " ".join(harmless(text[: limit * 8], limit).split())
-
-
-def harmless(text: str, limit: int) -> str:
-    """A host's text without control characters, secrets and halves of surrogate pairs."""
-    return safe(text.encode("utf-8", "backslashreplace").decode(), limit)
-
-
 def gib(size: float) -> str:
     """Bytes for people: ``12.3 GiB``."""
     return f"{size / GIB:.1f} GiB"
@@ -167,6 +184,12 @@ def gib(size: float) -> str:
 def at_least(found: float, *, warn: float, fail: float) -> Level:
     """The level of something of which more is better."""
     return "error" if found < fail else "warning" if found < warn else "ok"
+
+
+def reg_add(key: str, name: str, kind: str, value: object) -> str:
+    """The command that sets a value in the registry."""
+    key, text = (f'"{word}"' if " " in word else word for word in (key, str(value)))
+    return f"reg add {key} /v {name} /t {kind} /d {text} /f"
 
 
 def on_host(command: str, *, provision: bool = False, first: str = "", then: str = "") -> Cure:

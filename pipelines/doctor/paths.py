@@ -4,15 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipelines.doctor.model import Facts, Order, Verdict, on_host
+from pipelines.doctor.model import Facts, Order, Setting, Verdict, on_host, reg_add
 from pipelines.doctor.thresholds import Thresholds
 
 AREA = "paths"
 _JOB = 12 + 1  # what a build's own directory adds: a backslash and its id
-_LONG = (
-    r"reg add HKLM\SYSTEM\CurrentControlSet\Control\FileSystem "
-    "/v LongPathsEnabled /t REG_DWORD /d 1 /f"
-)
+_LONG_PATHS = "LongPathsEnabled"
 _SHORTER = r"set layout.build_root in pipelines/provisioning/resources.yaml to C:\b"
 _CL = "https://github.com/ninja-build/ninja/pull/2225"
 _BLANK = "https://github.com/microsoft/vcpkg/issues/39594"
@@ -21,20 +18,25 @@ _UNSET = "https://github.com/cupy/cupy/pull/4397"
 
 def judge(facts: Facts, order: Order, limits: Thresholds) -> Iterator[Verdict]:
     """Long paths, the root's length, what is left below it, and TEMP."""
-    enabled = facts.flag("machine", "long_paths")
-    yield _long_paths(facts, enabled)
+    enabled = None
+    for setting in order.of("registry"):
+        if setting.spec["name"] == _LONG_PATHS:
+            enabled = facts.checked(setting).flag("ok")
+            yield _long_paths(facts, setting, enabled)
     yield _root(order, limits)
     yield _budget(order, limits, enabled)
     yield from _temp(facts, order, limits)
 
 
-def _long_paths(facts: Facts, enabled: bool | None) -> Verdict:
-    name, wanted = "long paths", "LongPathsEnabled = 1"
+def _long_paths(facts: Facts, setting: Setting, enabled: bool | None) -> Verdict:
+    spec = setting.spec
+    name, wanted = "long paths", f"{_LONG_PATHS} = {spec['value']}"
     if enabled is None:
-        return Verdict(AREA, name, "unknown", facts.at("machine", "long_paths").why, wanted)
+        return Verdict(AREA, name, "unknown", facts.checked(setting).why, wanted)
     if enabled:
         return Verdict(AREA, name, "ok", "on (ninja and git use them, cl.exe may not)")
-    cure = on_host(_LONG, provision=True, then="then restart it")
+    command = reg_add(spec["key"], _LONG_PATHS, "REG_DWORD", spec["value"])
+    cure = on_host(command, provision=setting.provisioned, then="then restart it")
     return Verdict(AREA, name, "warning", "off", wanted, *cure)
 
 
@@ -65,19 +67,30 @@ def _budget(order: Order, limits: Thresholds, enabled: bool | None) -> Verdict:
 
 def _temp(facts: Facts, order: Order, limits: Thresholds) -> Iterator[Verdict]:
     """TEMP and TMP, in one verdict where they are the same."""
-    told = facts.at("machine", "temp")
-    if told.at("TEMP").tree == told.at("TMP").tree:
-        yield _variable("TEMP and TMP", told.at("TEMP"), order, limits)
-    else:
-        for name in ("TEMP", "TMP"):
-            yield _variable(name, told.at(name), order, limits)
+    settings = {setting.spec["name"]: setting for setting in order.of("environment")}
+    told = {name: facts.at("machine", "temp", name) for name in ("TEMP", "TMP")}
+    machine = {
+        name: facts.checked(setting).text("values", name) for name, setting in settings.items()
+    }
+    ours = any(setting.provisioned for setting in settings.values())
+    same = told["TEMP"].tree == told["TMP"].tree and machine.get("TEMP") == machine.get("TMP")
+    for name in ("TEMP",) if same else ("TEMP", "TMP"):
+        shown = "TEMP and TMP" if same else name
+        yield _variable(shown, told[name], machine.get(name), order, limits, ours=ours)
 
 
-def _variable(name: str, told: Facts, order: Order, limits: Thresholds) -> Verdict:
-    """Builds are given the short one in any case; installers and tools take this one."""
-    path, exists, machine = told.text("path"), told.flag("exists"), told.text("machine")
+def _variable(
+    name: str, told: Facts, machine: str | None, order: Order, limits: Thresholds, *, ours: bool
+) -> Verdict:
+    """Builds are given the short one in any case; installers and tools take this one.
+
+    ``told`` is of our shell, ``machine`` of those that start from now on; ``ours`` whether
+    provisioning sets it.
+    """
+    path, exists = told.text("path"), told.flag("exists")
     wanted, source = order.temp, ""
-    if machine is not None and machine.lower() == order.temp.lower() != (path or "").lower():
+    later = machine is not None and machine.lower() == order.temp.lower() != (path or "").lower()
+    if later and told.tree is not None:
         # This shell is older than the setting.
         return Verdict(AREA, name, "ok", f"{machine}, in shells that start from now on")
     if told.at("path").absent:
@@ -93,5 +106,5 @@ def _variable(name: str, told: Facts, order: Order, limits: Thresholds) -> Verdi
     else:
         return Verdict(AREA, name, "ok", path)
     setting = " & ".join(f"setx {part} {order.temp} /M" for part in name.split(" and "))
-    cure = on_host(f'cmd /c "{setting}"', provision=True, then="then Restart-Service WinRM")
+    cure = on_host(f'cmd /c "{setting}"', provision=ours, then="then Restart-Service WinRM")
     return Verdict(AREA, name, "warning", found, wanted, *cure, source=source)

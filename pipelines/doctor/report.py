@@ -7,14 +7,14 @@ import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
 
 from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.doctor.model import Level, Order, Verdict, harmless, worst
+from pipelines.doctor.model import Level, Order, Verdict, worst
 from pipelines.github import inert
+from pipelines.hosttext import safe
 
 SCHEMA = 1
 _MARKS: dict[Level, str] = {"ok": "✓", "warning": "!", "error": "✗", "unknown": "?"}
@@ -106,13 +106,13 @@ class _Bounded:
     def __init__(self) -> None:
         self.left = _VALUES
 
-    def __call__(self, value: Any, depth: int = 0) -> Any:
+    def __call__(self, value: object, depth: int = 0) -> object:
         self.left -= 1
         match value:
             case _ if depth > _DEEP or self.left < 0:
-                kept: Any = "..."
+                kept: object = "..."
             case str():
-                kept = harmless(value[: _LONG * 4], _LONG)
+                kept = safe(value[: _LONG * 4], _LONG)
             case None | bool():
                 kept = value
             case int():
@@ -127,37 +127,42 @@ class _Bounded:
                 kept = f"({type(value).__name__})"
         return kept
 
-    def _pairs(self, value: Mapping[Any, Any], depth: int) -> dict[str, Any]:
-        kept: dict[str, Any] = {}
+    def _pairs(self, value: Mapping[object, object], depth: int) -> dict[str, object]:
+        kept: dict[str, object] = {}
         for key, item in list(value.items())[:_MANY]:
             if self.left <= 0:
                 break
             name = key if isinstance(key, str) else repr(key)
-            kept[harmless(name[:400], 100)] = self(item, depth + 1)
+            kept[safe(name[:400], 100)] = self(item, depth + 1)
         return kept
 
 
 def as_json(
-    verdicts: Sequence[Verdict], facts: Mapping[str, Any], order: Order | None = None
+    verdicts: Sequence[Verdict], facts: Mapping[str, object], order: Order | None = None
 ) -> str:
     """One JSON object, ASCII only, two blanks of indentation; keys do not change within a schema.
 
     - ``schema``: 1
     - ``host``: the host's name, or null when only this machine was looked at
-    - ``order``: what the host was judged for, the fields of :class:`.model.Order`, or null
+    - ``order``: what the host was judged for, the fields of :class:`.model.Order` but for
+      ``settings``, or null
     - ``level``: the worst level: error, warning, unknown or ok
     - ``summary``: ``{"ok", "warning", "error", "unknown"}``, each a count
     - ``verdicts``: in the order of the table, each ``{"area", "name", "level", "found", "wanted",
       "cure", "command", "source"}``, all text; the last four may be empty, but ``cure`` never is
       where the level is warning or error. ``command`` is to be typed on the host
     - ``facts``: ``{"controller", "host"}``, what the verdicts rest on, as
-      ``pipelines/remote/inspection`` describes it, shortened where it was too long
+      ``pipelines/remote/inspection`` and ``remote/provision.py`` (``resources``) describe it,
+      shortened where it was too long
     """
     bounded = _Bounded()
+    asked = dataclasses.asdict(dataclasses.replace(order, settings=())) if order else None
+    if asked is not None:
+        del asked["settings"]
     told = {
         "schema": SCHEMA,
         "host": order.host if order else None,
-        "order": dataclasses.asdict(order) if order else None,
+        "order": asked,
         "level": worst(verdicts),
         "summary": count(verdicts),
         "verdicts": [dataclasses.asdict(verdict) for verdict in verdicts],

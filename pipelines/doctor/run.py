@@ -1,17 +1,11 @@
 """``invoke doctor``: inspect, judge, show.
 
-How the task calls it; everything is printed by then, the answer on stdout and the rest on stderr::
-
-    outcome = run_doctor(work, as_json=json)
-    work.close()
-    sys.exit(outcome.exit_code)
-
-It returns an :class:`Outcome`: ``verdicts`` (a tuple of :class:`pipelines.doctor.model.Verdict`),
-``level`` (the worst of them: error, warning, unknown or ok), ``order``, ``facts`` (what the
-verdicts rest on) and ``exit_code`` (0, or :data:`UNFIT` when the level is error). ``work`` may be
-``None``, which looks at this machine alone. Neither a host that cannot be reached nor one that
-tells nonsense raises anything; what does is ``ConfigError`` for a ``resources.yaml``,
-``compat.yaml`` or ``thresholds.yaml`` that is wrong.
+Everything is printed by then, the answer on stdout and the rest on stderr. :class:`Outcome` has
+``verdicts`` (a tuple of :class:`pipelines.doctor.model.Verdict`), ``level`` (the worst of them:
+error, warning, unknown or ok), ``order``, ``facts`` (what the verdicts rest on) and ``exit_code``
+(0, or :data:`UNFIT` when the level is error). Without a plan this machine alone is looked at.
+Neither a host that cannot be reached nor one that tells nonsense raises anything; what does is
+``ConfigError`` for a ``resources.yaml``, ``compat.yaml`` or ``thresholds.yaml`` that is wrong.
 """
 
 from __future__ import annotations
@@ -19,21 +13,23 @@ from __future__ import annotations
 import contextlib
 import sys
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pipelines.console import console, say
 from pipelines.doctor import Level, Order, Verdict, diagnose, report
-from pipelines.doctor.inspect import FindWine, inspect_controller, inspect_host
-from pipelines.doctor.model import worst
-from pipelines.hosts.sandbox.config import SandboxHost
+from pipelines.doctor.inspect import inspect_controller, inspect_host
+from pipelines.doctor.model import Facts, worst
+from pipelines.doctor.settings import settings_of
 from pipelines.matrix.paths import longest_path
 from pipelines.recipe.sourcetree import names_if_here
 
 if TYPE_CHECKING:
-    from pipelines.stages.work import Work
+    from pipelines.buildplan import BuildPlan
+    from pipelines.hosts.live import LiveSession
 
 #: What ``invoke doctor`` leaves with when a verdict is an error; no class of errors.py has it.
 UNFIT = 14
+_REASON = 400  # characters of why the host was not tried
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -42,7 +38,7 @@ class Outcome:
 
     verdicts: tuple[Verdict, ...]
     order: Order | None
-    facts: dict[str, Any]
+    facts: dict[str, object]
 
     @property
     def level(self) -> Level:
@@ -55,60 +51,55 @@ class Outcome:
         return UNFIT if self.level == "error" else 0
 
 
-def order_of(work: Work) -> Order:
+def order_of(plan: BuildPlan) -> Order:
     """What the host of ``work`` is judged for."""
-    order, recipe, layout, can = work.order, work.recipe, work.layout, work.host.capabilities
-    tools = work.cache.lock.tools
-    installed = (name for r in work.resources.resources for name in getattr(r, "tools", ()))
+    target, recipe, layout, can = plan.target, plan.recipe, plan.layout, plan.host.capabilities
+    tools = plan.cache.lock.tools
+    installed = (name for r in plan.resources.resources for name in getattr(r, "tools", ()))
     toolsets = [tools[name].toolset for name in installed if name in tools]
-    names = names_if_here(recipe, work.cache)
-    longest = longest_path(recipe, names, order.python, layout.build_root) if names else None
+    names = names_if_here(recipe, plan.cache)
+    longest = longest_path(recipe, names, target.python, layout.build_root) if names else None
     return Order(
-        host=work.host.name,
+        host=plan.host.name,
         recipe=recipe.name,
-        python=order.python,
+        python=target.python,
         cuda=recipe.cuda,
         torch=recipe.torch,
         toolset=next(filter(None, toolsets), None) if can.msvc else None,
-        archs=str(order.archs),
-        jobs=order.jobs,
+        archs=str(target.archs),
+        jobs=plan.jobs,
         build_root=layout.build_root,
         temp=layout.temp,
         longest=len(longest.path) if longest else None,
         windows=can.windows,
-        sandbox=isinstance(work.config.host(order.host), SandboxHost),
+        sandbox=can.emulated,
         msvc=can.msvc,
         gpu=can.gpu,
         services=can.services,
+        settings=settings_of(plan),
     )
 
 
-def _wine() -> str:
-    from pipelines.hosts.sandbox.wine import find_wine  # only a sandbox needs it
-
-    return find_wine().version
-
-
-def examine(work: Work | None, *, wine: FindWine = _wine) -> Outcome:
-    """Inspect and judge, and print nothing; ``wine`` answers with the version of Wine here."""
-    order = order_of(work) if work is not None else None
-    sandbox = order is not None and order.sandbox
-    facts: dict[str, Any] = {"controller": inspect_controller(work, wine if sandbox else None)}
-    missing = facts["controller"].get("wine", {}).get("error")
-    if missing:
+def examine(plan: BuildPlan | None, session: LiveSession | None) -> Outcome:
+    """Inspect and judge, and print nothing; without a plan this machine alone."""
+    order = order_of(plan) if plan is not None else None
+    facts: dict[str, object] = {"controller": inspect_controller(plan)}
+    if missing := Facts(facts).text("controller", "wine", "error", limit=_REASON):
         facts["host"] = {"skipped": missing}
-    elif work is not None:
-        facts["host"] = inspect_host(work)
+    elif plan is not None and session is not None:
+        facts["host"] = inspect_host(plan, session)
     return Outcome(verdicts=tuple(diagnose(facts, order)), order=order, facts=facts)
 
 
-def run_doctor(work: Work | None, *, as_json: bool = False, wine: FindWine = _wine) -> Outcome:
+def run_doctor(
+    plan: BuildPlan | None, session: LiveSession | None = None, *, as_json: bool = False
+) -> Outcome:
     """Print the verdicts, as a table or as one JSON document, and return them.
 
     What is told meanwhile (a sandbox that starts) goes to stderr when stdout is to have JSON.
     """
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
-        outcome = examine(work, wine=wine)
+        outcome = examine(plan, session)
     if as_json:
         console.out(report.as_json(outcome.verdicts, outcome.facts, outcome.order), highlight=False)
         return outcome

@@ -47,8 +47,7 @@ class Thresholds(Model):
     host_disk: Least
     sandbox_disk: Least
     controller_disk: Least
-    shell_memory: Least
-    shell_processes: Least
+    shell_processes: PositiveInt
     clock_skew: Most
     build_root: PositiveInt
     temp: PositiveInt

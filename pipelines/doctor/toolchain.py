@@ -8,7 +8,7 @@ from packaging.version import Version
 
 from pipelines.architectures import archs
 from pipelines.architectures.archs import capability
-from pipelines.doctor.model import Facts, Level, Order, Verdict
+from pipelines.doctor.model import Facts, Level, Order, Setting, Verdict
 from pipelines.doctor.thresholds import Thresholds
 from pipelines.matrix.compat import Compat, Rule, broken
 from pipelines.versions import known
@@ -35,6 +35,8 @@ def judge(facts: Facts, order: Order, limits: Thresholds, compat: Compat) -> Ite
     yield _nvcc(tools, order, told)
     yield from _rules(compat, {**common, "msvc": best or ""}, order, stopped=verdict)
     yield from _programs(tools, order, limits)
+    for setting in order.of("commands"):
+        yield _commands(facts, setting)
 
 
 def _toolsets(tools: Facts) -> list[str]:
@@ -147,3 +149,20 @@ def _programs(tools: Facts, order: Order, limits: Thresholds) -> Iterator[Verdic
             yield Verdict(AREA, name, level, found, wanted, _PROVISION)
         else:
             yield Verdict(AREA, name, "ok", version)
+
+
+def _commands(facts: Facts, setting: Setting) -> Verdict:
+    """What the recipe's build starts: without it no build is tried."""
+    name, names = "programs of the build", setting.spec["names"]
+    wanted = ", ".join(names)
+    told = facts.checked(setting)
+    there = {n: path for n in names if (path := told.text("values", n))}
+    if told.flag("ok") is None:
+        return Verdict(AREA, name, "unknown", told.why, wanted)
+    missing = ", ".join(n for n in names if n not in there)
+    if not missing:
+        return Verdict(AREA, name, "ok", "; ".join(there.values()))
+    if setting.provisioned:
+        return Verdict(AREA, name, "warning", f"not there yet: {missing}", wanted, _PROVISION)
+    cure = f"install {missing} on that machine, where PATH has it"
+    return Verdict(AREA, name, "error", f"not there: {missing}", wanted, cure)

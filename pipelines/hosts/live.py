@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import TracebackType
+from typing import TYPE_CHECKING, Self
 
 from pipelines.remote import facts as remote_facts
 from pipelines.session.base import Given, Item, Progress, Result, Session
@@ -64,6 +65,17 @@ class LiveSession:
     def get(self, source: str, target: Path, *, progress: Progress | None = None) -> str:
         """Fetch a file; the sha256 that both ends have."""
         return self.connect().get(source, target, progress=progress)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.close()
 
     def close(self) -> None:
         """Leave the host as it was found."""

@@ -1,72 +1,36 @@
 """The kinds of things a host can be wanted to have, as ``resources.yaml`` writes them.
 
 ``pipelines/remote/resources`` has a module of the same name for each, which checks and applies it
-on the host. ``tools`` names entries of the tool-chain lock (``*`` stands for any text); strings may
-hold {cuda}, {python} and {torch}.
+on the host; here it is bound with the recipe, the lock and the host's layout. Strings may hold
+{cuda}, {python}, {torch} and the names of the layout. What comes from the tool-chain lock is in
+:mod:`.pinned_models`.
 """
 
 from __future__ import annotations
 
-import re
-from typing import Annotated, Any, ClassVar, Literal
+from typing import Annotated, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import Field
 
-from pipelines.model import Model
-
-#: A capability of :class:`pipelines.hosts.base.Capabilities`.
-Capability = Literal["windows", "msvc", "gpu", "publishable", "services", "toolkit"]
-
-
-def _compiles(pattern: str) -> str:
-    try:
-        re.compile(pattern)
-    except re.error as error:
-        raise ValueError(f"no regular expression: {error}") from None
-    return pattern
-
-
-class Proof(Model):
-    """A command that shows that what was installed runs."""
-
-    command: Annotated[tuple[str, ...], Field(min_length=1)]
-    prints: Annotated[str, AfterValidator(_compiles)]
-    """A regular expression that its output must contain."""
-
-
-class Resource(Model):
-    """What every kind has."""
-
-    #: Keys that decide whether and when, and are not sent to the host.
-    LOCAL: ClassVar = frozenset({"id", "why", "after", "needs", "without", "tools", "strip"})
-
-    id: Annotated[str, Field(min_length=1)]
-    why: Annotated[str, Field(min_length=1)]
-    after: tuple[str, ...] = ()
-    """Resources that must be brought about before this one."""
-    needs: tuple[Capability, ...] = ()
-    without: tuple[Capability, ...] = ()
-    """Only for hosts that have, or lack, these capabilities."""
-
-    def summary(self, spec: dict[str, Any]) -> str:
-        """The wanted state in a few words, for tables."""
-        return str(spec)
+from pipelines.provisioning.base import Binding, Proof, Resource, Wanted
+from pipelines.provisioning.pinned_models import Archive, Files, Installer, Packages
 
 
 class _Named(Resource):
-    def summary(self, spec: dict[str, Any]) -> str:
-        value = spec["value"]
-        return f"{spec['name']} = {'; '.join(value) if isinstance(value, list) else value}"
+    name: str
+    value: int | str | tuple[str, ...]
+
+    def summary(self) -> str:
+        """Name and value."""
+        value = "; ".join(self.value) if isinstance(self.value, tuple) else self.value
+        return f"{self.name} = {value}"
 
 
 class Registry(_Named):
-    """A registry value."""
+    """A registry value: REG_DWORD, REG_SZ or REG_MULTI_SZ."""
 
     kind: Literal["registry"]
     key: Annotated[str, Field(pattern=r"^HK(LM|CU)\\")]
-    name: str
-    value: int | str | tuple[str, ...]
-    """REG_DWORD, REG_SZ or REG_MULTI_SZ."""
     reboot: bool = False
     """Whether it takes effect at the next start of Windows only."""
 
@@ -75,7 +39,6 @@ class Environment(_Named):
     """A variable of the machine."""
 
     kind: Literal["environment"]
-    name: str
     value: str
 
 
@@ -84,7 +47,6 @@ class GitConfig(_Named):
 
     kind: Literal["git_config"]
     git: str
-    name: str
     value: str
 
 
@@ -94,54 +56,15 @@ class Directory(Resource):
     kind: Literal["directory"]
     path: str
 
-    def summary(self, spec: dict[str, Any]) -> str:
+    def summary(self) -> str:
         """Its path."""
-        return str(spec["path"])
-
-
-class Archive(Resource):
-    """Archives of the lock (wheel, zip, tar), unpacked into a directory."""
-
-    kind: Literal["archive"]
-    path: str
-    tools: Annotated[tuple[str, ...], Field(min_length=1)]
-    strip: str = ""
-    """Only members below it are unpacked, without it; may use {version} and {stem}."""
-    proof: str
-    """A file that is there afterwards."""
-    check: Proof | None = None
-
-    def summary(self, spec: dict[str, Any]) -> str:
-        """The directory and what is in it."""
-        pins = [f"{a['name'].removeprefix('nvidia-')} {a['version']}" for a in spec["archives"]]
-        return f"{spec['path']}: {', '.join(pins)}"
-
-
-class Files(Resource):
-    """Files of the lock, as they are."""
-
-    kind: Literal["files"]
-    path: str
-    tools: tuple[str, ...]
-
-    def summary(self, spec: dict[str, Any]) -> str:
-        """The directory and how many."""
-        return f"{spec['path']}: {len(spec['files'])} pinned files"
-
-
-class Packages(Resource):
-    """Python packages of the Python that builds."""
-
-    kind: Literal["packages"]
-    tools: tuple[str, ...]
-
-    def summary(self, spec: dict[str, Any]) -> str:
-        """Names and versions."""
-        return ", ".join(f"{name} {version}" for name, version in spec["packages"].items())
+        return self.path
 
 
 class Distributions(Resource):
     """Python packages that must be there already, torch for the cell's release and CUDA."""
+
+    LOCAL = Resource.LOCAL | {"spare"}
 
     kind: Literal["distributions"]
     tools: tuple[str, ...]
@@ -152,18 +75,15 @@ class Distributions(Resource):
     release: str = "{python}"
     """Of the Python itself; what is built is for that one, whatever was asked for."""
 
-    def summary(self, spec: dict[str, Any]) -> str:
-        """Python's release, names, and what torch must be."""
-        python = [f"Python {spec['release']}"] if spec["release"] else []
-        return ", ".join(
-            [
-                *python,
-                *(
-                    f"{name} {spec['torch']} (CUDA {spec['cuda']})" if name == "torch" else name
-                    for name in spec["names"]
-                ),
-            ]
-        )
+    def bind(self, binding: Binding) -> Wanted:
+        """With the recipe's names; a crate is for no Python."""
+        names = [name for name in binding.listed(self.tools) if name not in self.spare]
+        release = self.release if binding.recipe.kind == "wheel" else ""
+        torch = f"torch {self.torch} (CUDA {self.cuda})"
+        shown = [f"Python {release}"] if release else []
+        shown += [torch if name == "torch" else name for name in names]
+        python = binding.layout.python
+        return self.wanted(", ".join(shown), names=names, python=python, release=release)
 
 
 class Program(Resource):
@@ -175,34 +95,22 @@ class Program(Resource):
     otherwise: Annotated[str, Field(min_length=1)]
     """What to do when it is missing or another."""
 
-    def summary(self, spec: dict[str, Any]) -> str:
+    def summary(self) -> str:
         """Its path and what it must say."""
-        return f"{spec['path']}: {spec['check']['prints']}"
+        return f"{self.path}: {self.check.prints}"
 
 
-class Installer(Resource):
-    """A program of the lock that installs something."""
+class Commands(Resource):
+    """Programs that the build starts, found where provisioning puts tools or on PATH."""
 
-    kind: Literal["installer"]
-    tools: Annotated[tuple[str, ...], Field(min_length=1)]
-    """The installer first, then files that lie beside it when it runs."""
-    arguments: tuple[str, ...]
-    """May use {tool-name}, the path of a file there; {components} becomes ``--add ID`` each."""
-    detect: str
-    """A glob of paths: something matches once it is installed."""
-    success: tuple[int, ...] = (0,)
-    reboot: tuple[int, ...] = (3010, 1641)
-    """Exit codes that mean success, and a restart of Windows."""
-    as_task: bool = False
-    """Run by the Task Scheduler: some installers refuse a network logon."""
-    logs: tuple[str, ...] = ()
-    """Globs of log files on the host, brought home when it fails."""
-    minutes: Annotated[float, Field(gt=0)] = 60
-    check: Proof | None = None
+    kind: Literal["commands"]
+    names: tuple[str, ...]
 
-    def summary(self, spec: dict[str, Any]) -> str:
-        """What is installed."""
-        return f"{spec['name']} {spec['version']}"
+    def bind(self, binding: Binding) -> Wanted | None:
+        """With the recipe's names; nothing where it has none."""
+        names = binding.listed(self.names)
+        places = [*dict.fromkeys(place for name in names for place in binding.places(name))]
+        return self.wanted(", ".join(names), names=names, places=places) if names else None
 
 
 class WinrmQuota(Resource):
@@ -213,9 +121,9 @@ class WinrmQuota(Resource):
     name: str
     at_least: int
 
-    def summary(self, spec: dict[str, Any]) -> str:
+    def summary(self) -> str:
         """Name and value."""
-        return f"{spec['name']} >= {spec['at_least']} ({spec['place']})"
+        return f"{self.name} >= {self.at_least} ({self.place})"
 
 
 class DefenderExclusion(Resource):
@@ -224,9 +132,9 @@ class DefenderExclusion(Resource):
     kind: Literal["defender_exclusion"]
     path: str
 
-    def summary(self, spec: dict[str, Any]) -> str:
+    def summary(self) -> str:
         """Its path."""
-        return f"{spec['path']} not scanned"
+        return f"{self.path} not scanned"
 
 
 class PageFile(Resource):
@@ -237,9 +145,9 @@ class PageFile(Resource):
     initial_mb: Annotated[int, Field(gt=0)]
     maximum_mb: Annotated[int, Field(gt=0)]
 
-    def summary(self, spec: dict[str, Any]) -> str:
+    def summary(self) -> str:
         """Path and bounds."""
-        return f"{spec['path']} {spec['initial_mb']} to {spec['maximum_mb']} MB"
+        return f"{self.path} {self.initial_mb} to {self.maximum_mb} MB"
 
 
 class ScheduledTask(Resource):
@@ -249,9 +157,9 @@ class ScheduledTask(Resource):
     name: str
     command: Annotated[tuple[str, ...], Field(min_length=1)]
 
-    def summary(self, spec: dict[str, Any]) -> str:
+    def summary(self) -> str:
         """Name and command."""
-        return f"{spec['name']}: {' '.join(spec['command'])}"
+        return f"{self.name}: {' '.join(self.command)}"
 
 
 class Reboot(Resource):
@@ -261,7 +169,7 @@ class Reboot(Resource):
     marker: str
     """A file on the host that remembers who asked, should this controller not live to see it."""
 
-    def summary(self, spec: dict[str, Any]) -> str:  # noqa: ARG002 - as of the base class
+    def summary(self) -> str:
         """Nothing to wait for."""
         return "no restart pending"
 
@@ -276,6 +184,7 @@ AnyResource = Annotated[
     | Packages
     | Distributions
     | Program
+    | Commands
     | Installer
     | WinrmQuota
     | DefenderExclusion

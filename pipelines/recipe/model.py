@@ -121,7 +121,7 @@ class Recipe(Model):
     test_requires: tuple[str, ...] = ()
     """Tools of toolchain.lock.yaml that the build and the smoke test install."""
     host_requires: tuple[str, ...] = ()
-    """Programs that the build starts, beyond the compiler."""
+    """Programs that the build starts, beyond the compiler; looked for on the host before it."""
     smoke: str = ""
     """Folder of pipelines/smoke that is shipped to test the wheel; empty: none yet."""
     verify: str = ""

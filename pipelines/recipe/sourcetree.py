@@ -10,6 +10,7 @@ import fnmatch
 import gzip
 import hashlib
 import io
+import logging
 import os
 import subprocess
 import tarfile
@@ -19,11 +20,14 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from pipelines.errors import ConfigError, LockError, SetupError
+from pipelines.logs import timed
 from pipelines.paths import PACKAGE, home
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import FileSource, GitSource, PathSource
 from pipelines.toolchain.lock import Cache, FetchProgress, Tool, verify
 from pipelines.toolchain.sources import Source
+
+_log = logging.getLogger(__name__)
 
 #: 2024-01-01: sources get one time, so that equal trees are equal archives.
 EPOCH = 1704067200
@@ -77,7 +81,8 @@ def _git_archive(source: GitSource, recipe: Recipe, cache: Cache) -> Path:
             f"{recipe.name} {recipe.version} is not here, and nothing is fetched: {path}",
             advice="Build once without --offline, or bring that file there.",
         )
-    made = pack(_commit(source), recipe.exclude, where=f"{source.git} {source.commit[:12]}")
+    with timed(_log, logging.INFO, "%s: fetch commit %s", recipe.name, source.commit[:12]):
+        made = pack(_commit(source), recipe.exclude, where=f"{source.git} {source.commit[:12]}")
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
     part.write_bytes(made)

@@ -15,7 +15,7 @@ import pathlib
 import shutil
 import sys
 import tarfile
-from collections.abc import Generator
+from collections.abc import Generator, Sequence
 from typing import TypedDict
 
 from . import buildwheel, compilecache, files, process, usage
@@ -33,6 +33,8 @@ _MARK = "--- environment follows ---"
 class _Optional(TypedDict, total=False):
     toolset: str
     """A version of MSVC such as 14.38; empty for the newest."""
+    programs: Sequence[str]
+    """Directories for PATH."""
     cache: compilecache.Spec | None
 
 
@@ -142,8 +144,8 @@ def build(spec: Spec) -> Generator[bytes | Built, None, None]:
         environment |= cache.environment
         # Programs of the environment (ninja) are found, activated or not.
         beside = os.path.dirname(spec["python"])  # noqa: PTH120 - not resolved: it may be a link
-        places = [beside, os.path.join(beside, "Scripts"), environment.get("PATH", "")]  # noqa: PTH118
-        environment["PATH"] = os.pathsep.join(places)
+        places = [beside, os.path.join(beside, "Scripts"), *spec.get("programs", ())]  # noqa: PTH118
+        environment["PATH"] = os.pathsep.join([*places, environment.get("PATH", "")])
         program = job / "buildwheel.py"
         program.write_text(inspect.getsource(buildwheel), "utf-8")
         command = [spec["python"], "-u", str(program), str(cache.source), str(out)]

@@ -19,6 +19,7 @@ from collections.abc import Generator, Iterator, Sequence
 from typing import TypedDict
 
 from . import builder, compilecache, files, locks, process, protected_dirs, usage
+from .resources import commands
 from .rpc import idempotent
 
 _TURN = 60.0  # seconds that another build may need to leave the same library
@@ -123,7 +124,8 @@ class _Build:
             **spec["environment"],
         }
         toolkit = pathlib.Path(spec["toolkit"])
-        environment["PATH"] = os.pathsep.join([str(toolkit / "bin"), environment.get("PATH", "")])
+        places = [str(toolkit / "bin"), *spec.get("programs", ()), environment.get("PATH", "")]
+        environment["PATH"] = os.pathsep.join(places)
         if sys.platform == "win32":
             _before(environment, "LIB", toolkit / "lib" / "x64")
         else:
@@ -138,10 +140,7 @@ class _Build:
 
     def program(self, name: str) -> str:
         """Its path on the build's PATH, which is not this process'."""
-        found = shutil.which(name, path=self.environment["PATH"])
-        if found is None and name == "cargo":  # where rustup puts it, for whoever has no new PATH
-            home = pathlib.Path(os.environ.get("CARGO_HOME") or pathlib.Path.home() / ".cargo")
-            found = shutil.which(name, path=str(home / "bin"))
+        found = commands.find(name, self.environment["PATH"])
         if found is None:
             raise FileNotFoundError(f"there is no {name} on the host's PATH")
         return found

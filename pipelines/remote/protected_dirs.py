@@ -25,10 +25,15 @@ def make(path: str | pathlib.Path) -> None:
     """
     wanted = pathlib.Path(path)
     missing = [folder for folder in (wanted, *wanted.parents) if not folder.exists()]
-    if missing and sys.platform == "win32" and missing[-1].parent == missing[-1].parent.parent:
+    if missing and sys.platform == "win32" and below_root(missing[-1]):
         missing[-1].mkdir(exist_ok=True)
         protect(missing[-1], readable=True)  # before anything is in it
     wanted.mkdir(parents=True, exist_ok=True)
+
+
+def below_root(folder: pathlib.PurePath) -> bool:
+    """Whether it lies in the root of a drive itself, where every user has rights."""
+    return folder != folder.parent == folder.parent.parent
 
 
 def protect(folder: pathlib.Path, *, readable: bool) -> None:

@@ -10,70 +10,100 @@ import importlib
 import pathlib
 import re
 import shutil
-from typing import Any
+from collections.abc import Mapping, Sequence
+from types import ModuleType
+from typing import cast
 
 from .process import capture
-from .resources import RefusedError, reboot
+from .resources import Check, Proof, RefusedError, reboot
 from .rpc import idempotent
 
 _PROOF_TIMEOUT = 120.0
 
 
-def _kind(spec: dict[str, Any]) -> Any:
+#: A resource as its module's ``Spec`` has it, with its ``kind``.
+Spec = Mapping[str, object]
+
+
+class Row(Check):
+    """A check, and what apply would do."""
+
+    plan: str
+    error: str
+    """Why it could not be checked; empty when it could."""
+
+
+class Outcome(Check):
+    """A check after it was applied, and how that went."""
+
+    reboot: str
+    """Why Windows must start anew; empty when it need not."""
+    error: str
+    """Why the resource itself refused; empty when it did not."""
+    advice: str
+    logs: list[str]
+
+
+def _kind(spec: Spec) -> ModuleType:
     return importlib.import_module(f"{__package__}.resources.{spec['kind']}")
 
 
-def _checked(spec: dict[str, Any]) -> dict[str, Any]:
-    """``{"ok", "found"}``; what cannot be checked is not ok and says why."""
+def _checked(spec: Spec) -> Row:
+    """What cannot be checked is not ok and says why."""
     try:
-        return dict(_kind(spec).check(spec))
+        check: Check = _kind(spec).check(spec)
     except Exception as error:  # one broken resource must not hide the others
-        return {"ok": False, "found": f"{type(error).__name__}: {error}"[:300]}
+        why = f"{type(error).__name__}: {error}"[:300]
+        return {"ok": False, "found": why, "values": {}, "plan": "", "error": why}
+    return {**check, "plan": "", "error": ""}
 
 
 @idempotent
-def check_all(specs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """``{"ok", "found", "plan"}`` of each resource; the plan is what apply would do."""
-    results = []
-    for spec in specs:
-        result = _checked(spec)
-        if not result["ok"]:
+def check_all(specs: Sequence[Spec]) -> list[Row]:
+    """Check each resource; what differs has a plan."""
+    rows = [_checked(spec) for spec in specs]
+    for spec, row in zip(specs, rows, strict=True):
+        if not row["ok"]:
             with contextlib.suppress(Exception):  # the check has told what is wrong
-                result["plan"] = _kind(spec).plan(spec)
-        results.append({"plan": "", **result})
-    return results
+                row["plan"] = _kind(spec).plan(spec)
+    return rows
 
 
 @idempotent
-def apply_one(spec: dict[str, Any], marker: str) -> dict[str, Any]:
-    """Apply a resource and verify it: ``{"ok", "found", "reboot", "error", "advice", "logs"}``.
+def apply_one(spec: Spec, marker: str) -> Outcome:
+    """Apply a resource and verify it.
 
-    What is right already is left alone: this may be asked for again after a lost connection.
-    ``reboot`` is why Windows must start anew, or empty; it is remembered in ``marker``. ``error``
-    is empty unless the resource itself refused.
+    What is right already is left alone: this may be asked for again after a lost connection. A wish
+    to restart is remembered in ``marker``.
     """
-    told: dict[str, Any] = {"reboot": "", "error": "", "advice": "", "logs": []}
-    check = _checked(spec)
-    if check["ok"]:
-        return told | check
-    try:
-        outcome = _kind(spec).apply(spec) or {}
-        told["reboot"] = outcome.get("reboot", "")
-        if told["reboot"]:
-            reboot.ask(marker, told["reboot"])
-        _prove(spec)
-    except RefusedError as error:
-        if forget := getattr(_kind(spec), "forget", None):
-            forget(spec)
-        told |= {"error": str(error), "advice": error.advice, "logs": error.logs}
-    return told | _checked(spec)
+    wish, refused = "", RefusedError("")
+    if not (check := _checked(spec))["ok"]:
+        try:
+            wish = (_kind(spec).apply(spec) or {}).get("reboot", "")
+            if wish:
+                reboot.ask(marker, wish)
+            _prove(spec)
+        except RefusedError as error:
+            if forget := getattr(_kind(spec), "forget", None):
+                forget(spec)
+            refused = error
+        check = _checked(spec)
+    return {
+        "ok": check["ok"],
+        "found": check["found"],
+        "values": check["values"],
+        "reboot": wish,
+        "error": str(refused),
+        "advice": refused.advice,
+        "logs": refused.logs,
+    }
 
 
-def _prove(spec: dict[str, Any]) -> None:
+def _prove(spec: Spec) -> None:
     """Run the command that shows that what was installed works."""
-    proof = spec.get("check")
-    if proof is None:
+    if "check" not in spec:
         return
+    proof = cast(Proof, spec["check"])
     command = " ".join(proof["command"])
     try:
         code, output = capture(proof["command"], timeout=_PROOF_TIMEOUT)

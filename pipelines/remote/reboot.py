@@ -8,14 +8,13 @@ connection back to repeat a call, and must not do that here.
 from __future__ import annotations
 
 import ctypes
-import importlib
 import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from types import ModuleType
 from typing import Any, TypedDict
 
+from .resources import registry
 from .rpc import idempotent
 
 BOOT_ID = "/proc/sys/kernel/random/boot_id"
@@ -25,14 +24,14 @@ _OUTPUT_LIMIT = 1000
 _KEYS = (
     (
         "component servicing",
-        r"SOFTWARE\Microsoft\Windows\CurrentVersion\Component Based Servicing\RebootPending",
+        r"HKLM\SOFTWARE\Microsoft\Windows\CurrentVersion\Component Based Servicing\RebootPending",
     ),
     (
         "Windows Update",
-        r"SOFTWARE\Microsoft\Windows\CurrentVersion\WindowsUpdate\Auto Update\RebootRequired",
+        r"HKLM\SOFTWARE\Microsoft\Windows\CurrentVersion\WindowsUpdate\Auto Update\RebootRequired",
     ),
 )
-_SESSION_MANAGER = r"SYSTEM\CurrentControlSet\Control\Session Manager"
+_SESSION_MANAGER = r"HKLM\SYSTEM\CurrentControlSet\Control\Session Manager"
 _RENAMES = ("PendingFileRenameOperations", "PendingFileRenameOperations2")
 
 
@@ -128,27 +127,16 @@ def abort(command: Sequence[str] = ()) -> Iterator[Answer]:
     yield _run(command or ["shutdown.exe", "/a"])
 
 
-def _pending(winreg: ModuleType) -> Iterator[str]:
-    access = winreg.KEY_READ | winreg.KEY_WOW64_64KEY
+def _pending() -> Iterator[str]:
     for what, key in _KEYS:
-        try:
-            winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, key, 0, access).Close()
-        except FileNotFoundError:
-            continue
-        yield f"{what}: HKLM\\{key}"
-    try:
-        manager = winreg.OpenKey(winreg.HKEY_LOCAL_MACHINE, _SESSION_MANAGER, 0, access)
-    except FileNotFoundError:
-        return
-    with manager:
-        for name in _RENAMES:
-            try:
-                # Pairs: the file, and its new name, or nothing when it is to be deleted.
-                files = winreg.QueryValueEx(manager, name)[0] or []
-            except FileNotFoundError:
-                continue
-            if sources := [text for text in files[::2] if text]:
-                yield f"{len(sources)} files in use to be renamed or deleted, first {sources[0]}"
+        if registry.exists(key):
+            yield f"{what}: {key}"
+    for name in _RENAMES:
+        # Pairs: the file, and its new name, or nothing when it is to be deleted.
+        files = registry.read(_SESSION_MANAGER, name)
+        sources = [text for text in files[::2] if text] if isinstance(files, list) else []
+        if sources:
+            yield f"{len(sources)} files in use to be renamed or deleted, first {sources[0]}"
 
 
 @idempotent
@@ -156,4 +144,4 @@ def pending_reboot() -> list[str]:
     """Why Windows wants to be restarted, a line a reason; empty when it does not."""
     if sys.platform != "win32":
         return []
-    return [reason[:300] for reason in _pending(importlib.import_module("winreg"))]
+    return [reason[:300] for reason in _pending()]

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Literal
@@ -14,6 +13,7 @@ from pydantic import Field
 from pipelines import units
 from pipelines.model import Model, read_data
 from pipelines.reports.views import VERDICTS, Better, RunView
+from pipelines.target import AXES
 
 COMPARE_FILE = Path(__file__).resolve().with_name("compare.yaml")
 #: What ``invoke compare`` leaves with when something got worse; no error's code.
@@ -21,7 +21,6 @@ WORSE = 15
 
 Judgement = Literal["worse", "better", "changed"]
 _CASES = 50
-_ARCH = re.compile(r"(?<!\S)\d{2,3}[a-f]?(?!\S)")
 _FAILED = ("failed", "error")
 
 
@@ -93,9 +92,10 @@ def compare(before: RunView, after: RunView, thresholds: Thresholds | None = Non
     others they are shown as changed.
     """
     given = thresholds or load_thresholds()
-    same_host = (before.cell.host, before.jobs) == (after.cell.host, after.jobs)
-    same_cell = replace(before.cell, host="") == replace(after.cell, host="")
-    same_gpu = before.gpu == after.gpu and (bool(after.gpu) or before.cell.host == after.cell.host)
+    old, new = before.target, after.target
+    same_host = (old.host, before.jobs) == (new.host, after.jobs)
+    same_cell = old == new.model_copy(update={"host": old.host})
+    same_gpu = before.gpu == after.gpu and (bool(after.gpu) or old.host == new.host)
     found = [
         *_verdict(before, after),
         *_capabilities(before, after),
@@ -115,10 +115,10 @@ def compare(before: RunView, after: RunView, thresholds: Thresholds | None = Non
 
 
 def _notes(before: RunView, after: RunView) -> tuple[str, ...]:
-    pairs = [
-        (name, str(getattr(before.cell, name)), str(getattr(after.cell, name)))
-        for name in ("recipe", "version", "python", "torch", "cuda", "archs", "host")
-    ]
+    """What was not the same to begin with: every axis, the host last, jobs and GPU."""
+    was, now = (view.target.values() for view in (before, after))
+    names = [*(name for name in AXES if name != "host"), "host"]
+    pairs: list[tuple[str, object, object]] = [(name, was[name], now[name]) for name in names]
     pairs += [("jobs", before.jobs, after.jobs), ("GPU", before.gpu, after.gpu)]
     return tuple(f"another {name}: {a or '-'}, now {b or '-'}" for name, a, b in pairs if a != b)
 
@@ -150,7 +150,7 @@ def _archs(before: RunView, after: RunView) -> Iterator[Difference]:
     """Device code that the audit found in the wheel."""
     for kind in ("SASS", "PTX"):
         old, new = (
-            {a for c in view.checks if c.name == kind for a in _ARCH.findall(c.found)}
+            {arch for check in view.checks if check.name == kind for arch in check.values}
             for view in (before, after)
         )
         if old != new and before.checks and after.checks:

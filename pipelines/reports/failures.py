@@ -2,78 +2,83 @@
 
 from __future__ import annotations
 
-import itertools
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
 
-from pipelines.diagnosis import load_catalogue
 from pipelines.hosttext import block, line, safe, texts
 from pipelines.paths import CHECKOUT
+from pipelines.record import BuildResult, ErrorResult, ProvisionResult, ResourceResult, StageRecord
 from pipelines.reports.model import Case
-from pipelines.reports.read import rows
-from pipelines.reports.views import Excerpt, Failure
-from pipelines.run import StageRecord
+from pipelines.reports.views import Check, Excerpt, Failure
 
 _CASES = 50  # failing cases that are told one by one
+_RESOURCES = 200
+_LINKS = 10
 _ABOVE, _BELOW = 6, 14  # lines of a log around the one that says it
 _TAIL = 30
 _FAR = 20_000_000  # lines; a log is not read further
 _WIDE = 1 << 16  # bytes of a line
-# As pipelines.diagnosis.report.summary writes it.
-_SUMMARY = re.compile(r"line (\d{1,8}): (.{0,600}) \(([a-z0-9-]{1,60})\)", re.DOTALL)
 _PLACE = re.compile(r"([\w-]{1,80}\.py):(\d{1,6})")
+# What a page makes a link of: nothing that a browser would run.
+_LINK = re.compile(r"https://[^\s<>\"']{1,300}")
 _ALL_ANSWERED = ("passed", "running")
 _LOGS = {"build": "build.log", "test": "smoke.log"}
 
 
 def failures(
-    stages: Sequence[StageRecord], cases: Sequence[Case], recipe: str, path: Path
+    stages: Sequence[StageRecord],
+    checks: Sequence[Check],
+    cases: Sequence[Case],
+    recipe: str,
+    path: Path,
 ) -> tuple[Failure, ...]:
-    """The failures of a run in its directory ``path``: stages, then checks, then smoke cases."""
+    """The failures of a run in its directory ``path``.
+
+    Stages come first, then resources, checks of the audit, and smoke cases.
+    """
     bad = [case for case in cases if case.outcome in ("failed", "error")]
     made = [_stage(stage, recipe, path) for stage in stages if stage.state not in _ALL_ANSWERED]
-    made += [failure for stage in stages for failure in _within(stage)]
+    for stage in stages:
+        if isinstance(stage.result, ProvisionResult):
+            rows = stage.result.resources[:_RESOURCES]
+            made += [_resource(row) for row in rows if not row.ok]
+    made += [_check(check) for check in checks if not check.ok]
     made += [_case(case, recipe) for case in bad[:_CASES]]
     if len(bad) > _CASES:
-        made.append(Failure("smoke", f"{len(bad) - _CASES} more smoke cases failed"))
+        made.append(Failure("case", "smoke", f"{len(bad) - _CASES} more smoke cases failed"))
     return tuple(made)
 
 
 def _stage(stage: StageRecord, recipe: str, path: Path) -> Failure:
-    detail = stage.detail
-    said = line(detail.get("diagnosis"), 800)
-    found = _SUMMARY.fullmatch(said)
-    source = _LOGS.get(stage.name, "")
-    recipe_file = f"pipelines/recipes/{recipe}.yaml" if recipe else ""
-    common: dict[str, Any] = {
-        "where": line(stage.name, 40),
-        "title": f"{line(stage.name, 40)} {line(stage.state, 20)}",
-        "message": block(detail.get("error"), 3000),
-        "cure": block(detail.get("advice"), 1500),
-        "file": _in_repository(recipe_file),
-    }
-    tail = texts(detail.get("tail"), _TAIL)
-    kept = Excerpt(f"end of {source or 'the log'}", 0, tuple(tail)) if any(tail) else None
-    if found is None:
-        return Failure(**common, excerpt=kept)
-    number, cause, signature = int(found[1]), found[2], found[3]
-    known = load_catalogue().by_id.get(signature)
-    common["title"] = cause
-    if known is not None:
-        common["cure"] = known.cure
+    """A stage that did not pass: what the diagnosis of its log says, else the log's end."""
+    name, source = line(stage.name, 40), _LOGS.get(stage.name, "")
+    error = stage.error or ErrorResult(kind="", title="", message="")
+    title, cure, signature = f"{name} {stage.state}", error.advice, ""
+    links: tuple[str, ...] = ()
+    tail = texts(stage.result.tail, _TAIL) if stage.result else []
+    shown = Excerpt(f"end of {source or 'the log'}", 0, tuple(tail)) if any(tail) else None
+    if isinstance(stage.result, BuildResult) and (found := stage.result.diagnosis):
+        title, cure, signature = line(found.title, 600), found.cure or cure, line(found.id, 60)
+        links = tuple(link for link in found.links[:_LINKS] if _LINK.fullmatch(link))
+        shown = excerpt(path / source, found.line) or shown
+    file = f"pipelines/recipes/{recipe}.yaml"
     return Failure(
-        **common,
-        signature=signature,
-        links=known.evidence if known is not None else (),
-        excerpt=excerpt(path / source, number) or kept,
+        "stage",
+        name,
+        title,
+        block(error.message, 3000),
+        block(cure, 1500),
+        signature,
+        links,
+        shown,
+        _in_repository(file) if recipe else "",
     )
 
 
 def _in_repository(file: str) -> str:
     """``file`` if this is a repository that has it, for annotations; else empty."""
-    return file if file and CHECKOUT is not None and (CHECKOUT / file).is_file() else ""
+    return file if CHECKOUT is not None and (CHECKOUT / file).is_file() else ""
 
 
 def excerpt(log: Path, number: int) -> Excerpt | None:
@@ -99,39 +104,32 @@ def excerpt(log: Path, number: int) -> Excerpt | None:
     return Excerpt(log.name, first, shown, number)
 
 
-def _next(readline: Any) -> bytes:
+def _next(readline: Callable[[int], bytes]) -> bytes:
     """The start of the next line; all of it is read, however long it is."""
-    start: bytes = readline(_WIDE)
+    start = readline(_WIDE)
     piece = start
     while piece and not piece.endswith(b"\n"):
         piece = readline(_WIDE)
     return start
 
 
-def _within(stage: StageRecord) -> list[Failure]:
-    """What a stage's rows say is wrong: resources, checks of the wheel."""
-    made = [
-        Failure(
-            line(stage.name, 40),
-            line(row.get("id")),
-            f"found {line(row.get('found'))}, wanted {line(row.get('wanted'))}",
-        )
-        for row in rows(stage.detail.get("resources"))
-        if row.get("ok") is False
-    ]
-    wheels = rows(stage.detail.get("wheels")) if stage.name == "audit" else []
-    checks = itertools.chain.from_iterable(rows(wheel.get("checks")) for wheel in wheels)
-    made += [
-        Failure(
-            "audit",
-            f"{line(check.get('name'))} of the wheel",
-            f"found {line(check.get('found'))}, wanted {line(check.get('wanted'))}",
-            block(check.get("detail"), 1000),
-        )
-        for check in checks
-        if check.get("ok") is False
-    ]
-    return made
+def _resource(row: ResourceResult) -> Failure:
+    return Failure(
+        "resource",
+        ProvisionResult.stage,
+        line(row.id),
+        f"found {line(row.found)}, wanted {line(row.wanted)}",
+    )
+
+
+def _check(check: Check) -> Failure:
+    return Failure(
+        "check",
+        "audit",
+        f"{check.name} of the wheel",
+        f"found {check.found}, wanted {check.wanted}",
+        check.detail,
+    )
 
 
 def _case(case: Case, recipe: str) -> Failure:
@@ -143,6 +141,7 @@ def _case(case: Case, recipe: str) -> Failure:
     file = _in_repository(f"{folder}/{module}.py") if known else ""
     lines = [int(n) for name, n in _PLACE.findall(case.detail) if name == f"{module}.py"]
     return Failure(
+        "case",
         "smoke",
         line(case.name),
         line(case.message, 1500) or f"{case.outcome}, and nothing more was said",

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import hashlib
-import json
-import re
-from datetime import datetime
 from pathlib import Path
-from typing import Any
 
+from pydantic import AwareDatetime, BaseModel, ValidationError
+
+from pipelines.files import sha256_of
 from pipelines.hosttext import line
-from pipelines.reports.read import mapping, number, rows
+from pipelines.record import FileResult
 from pipelines.reports.views import FileView
 
 #: Made from the record, or the record itself: not told of in a report.
@@ -18,6 +16,13 @@ NOT_TOLD = ("report.html", "summary.md", "manifest.json")
 _MOST = 500
 _LARGE = 16 << 20  # bytes from which the manifest's word is taken for a file that is as it was
 _MANIFEST = 16 << 20  # bytes
+
+
+class _Manifest(BaseModel):
+    """Of ``manifest.json``, what is read again."""
+
+    written: AwareDatetime
+    files: tuple[FileResult, ...]
 
 
 def files(path: Path) -> tuple[FileView, ...]:
@@ -38,40 +43,31 @@ def files(path: Path) -> tuple[FileView, ...]:
             if len(made) == _MOST:
                 break
     made += [
-        FileView(line(name), int(number(row.get("size")) or 0), line(row.get("sha256"), 64), note)
+        FileView(line(name), row.size, row.sha256, "not here; as manifest.json says")
         for name, row in known.items()
         if name not in NOT_TOLD
-        for note in ["not here; as manifest.json says"]
     ]
     return tuple(sorted(made[:_MOST], key=lambda row: row.path))
 
 
-def _file(file: Path, name: str, told: dict[str, Any] | None, written: float) -> FileView:
+def _file(file: Path, name: str, told: FileResult | None, written: float) -> FileView:
     status = file.stat()
-    claimed = str(told.get("sha256")) if told else ""
-    same = told is not None and told.get("size") == status.st_size
-    if same and status.st_size >= _LARGE and status.st_mtime <= written:
-        return FileView(line(name), status.st_size, claimed, "as manifest.json says")
-    with file.open("rb") as stream:
-        sha256 = hashlib.file_digest(stream, "sha256").hexdigest()
+    same = told is not None and told.size == status.st_size
+    if told is not None and same and status.st_size >= _LARGE and status.st_mtime <= written:
+        return FileView(line(name), status.st_size, told.sha256, "as manifest.json says")
+    sha256 = sha256_of(file)
     # Logs and reports are written again by a later stage, a wheel never is.
-    differs = bool(claimed) and name.endswith(".whl") and claimed != sha256
+    differs = told is not None and name.endswith(".whl") and told.sha256 != sha256
     note = "differs from manifest.json" if differs else ""
-    return FileView(line(name), status.st_size, sha256, note)
+    return FileView(line(name), status.st_size, sha256, note, differs)
 
 
-def _manifest(path: Path) -> tuple[dict[str, dict[str, Any]], float]:
+def _manifest(path: Path) -> tuple[dict[str, FileResult], float]:
     """Its rows by path and when it was written; nothing where it cannot be read."""
     try:
         if path.is_symlink() or path.stat().st_size > _MANIFEST:
             return {}, 0.0
-        told = mapping(json.loads(path.read_bytes()))
-        written = datetime.fromisoformat(str(told.get("written"))).timestamp()
-    except (OSError, ValueError, RecursionError):
+        told = _Manifest.model_validate_json(path.read_bytes())
+    except (OSError, ValidationError):
         return {}, 0.0
-    known = {
-        str(row.get("path")): row
-        for row in rows(told.get("files"))
-        if re.fullmatch(r"[0-9a-f]{64}", str(row.get("sha256")))
-    }
-    return known, written
+    return {row.path: row for row in told.files}, told.written.timestamp()

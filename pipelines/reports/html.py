@@ -22,8 +22,17 @@ from packaging.version import InvalidVersion, Version
 
 from pipelines import units
 from pipelines.reports import charts
-from pipelines.reports.load import EVIDENCE, STAGES, when
-from pipelines.reports.views import VERDICTS, Excerpt, Figure, Group, RunView, Verdict
+from pipelines.reports.load import when
+from pipelines.reports.views import (
+    VERDICTS,
+    Excerpt,
+    Figure,
+    Group,
+    RunView,
+    Verdict,
+    evidence_line,
+)
+from pipelines.target import AXES, Target
 
 _TEMPLATES = Path(__file__).resolve().with_name("templates")
 _WORDS: dict[Verdict, tuple[str, str]] = {
@@ -40,6 +49,9 @@ _STATES = {
     "interrupted": ("…", "interrupted"),
     "skipped": ("○", "skipped"),
 }
+#: Axes of a cell besides the package; and how those are called that have another name.
+_CELL = tuple(name for name in AXES if name not in ("host", "recipe", "version"))
+_TITLES = {"python": "Python", "cuda": "CUDA", "archs": "Architectures"}
 _DIGITS = re.compile(r"(\d+)")
 _GROUPS: dict[Group, str] = {
     "speed": "Speed",
@@ -81,11 +93,18 @@ _CROWD = 20  # runs from which the first of these is not tried
 
 @dataclass(frozen=True, slots=True)
 class Grid:
-    """Verdicts by what was asked for: rows are package, torch, CUDA and architectures."""
+    """Verdicts by what was asked for: a row is a package and every axis but Python."""
 
+    titles: tuple[str, ...]
     pythons: tuple[str, ...]
-    rows: tuple[tuple[tuple[str, str, str, str], tuple[tuple[int, ...], ...]], ...]
+    rows: tuple[tuple[tuple[str, ...], tuple[tuple[int, ...], ...]], ...]
     """What a row is, and for each Python the numbers of its runs."""
+
+    @property
+    def caption(self) -> str:
+        """``Status by package, torch, CUDA, architectures and Python``."""
+        named = (title.lower() if title.istitle() else title for title in self.titles)
+        return f"Status by {', '.join(named)} and Python"
 
 
 def render(views: Sequence[RunView]) -> str:
@@ -122,26 +141,37 @@ def _page(views: Sequence[RunView], limits: Limits) -> str:
 
 def grid(views: Sequence[RunView]) -> Grid:
     """Where in the matrix every run stands."""
-    pythons = sorted({view.cell.python for view in views}, key=_version)
-    rows: dict[tuple[str, str, str, str], dict[str, list[int]]] = {}
+    pythons = sorted({view.target.python for view in views}, key=_version)
+    rows: dict[Target, dict[str, list[int]]] = {}
     for number, view in enumerate(views):
-        cell = view.cell
-        row = rows.setdefault((cell.package, cell.torch, cell.cuda, cell.archs), {})
-        row.setdefault(cell.python, []).append(number)
-    ordered = sorted(rows, key=lambda key: (key[0], _version(key[1]), _version(key[2]), key[3]))
+        key = view.target.model_copy(update={"host": "", "python": ""})
+        rows.setdefault(key, {}).setdefault(view.target.python, []).append(number)
+    names = [name for name in _CELL if name != "python"]
+    ordered = sorted(rows, key=lambda k: (k.package, [_version(getattr(k, n)) for n in names]))
     return Grid(
+        ("Package", *(_TITLES.get(name, name) for name in names)),
         tuple(pythons),
-        tuple((key, tuple(tuple(rows[key].get(p, ())) for p in pythons)) for key in ordered),
+        tuple(
+            (
+                (key.package, *(key.values()[name] for name in names)),
+                tuple(tuple(rows[key].get(python, ())) for python in pythons),
+            )
+            for key in ordered
+        ),
     )
 
 
 def alike(views: Sequence[RunView]) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
-    """Failures that several runs share: title, cure and the numbers of the runs; most first."""
-    found: dict[str, tuple[str, set[int]]] = {}
+    """Failures that several runs share: title, cure and the numbers of the runs; most first.
+
+    What was diagnosed is known by its signature, everything else by its title.
+    """
+    found: dict[str, tuple[str, str, set[int]]] = {}
     for number, view in enumerate(views):
         for failure in view.failures[:20]:
-            found.setdefault(failure.title, (failure.cure, set()))[1].add(number)
-    rows = [(title, cure, tuple(sorted(n))) for title, (cure, n) in found.items()]
+            key = failure.signature or failure.title
+            found.setdefault(key, (failure.title, failure.cure, set()))[2].add(number)
+    rows = [(title, cure, tuple(sorted(numbers))) for title, cure, numbers in found.values()]
     return tuple(sorted(rows, key=lambda row: (-len(row[2]), row[0]))[:30])
 
 
@@ -186,12 +216,12 @@ def _natural(said: str) -> list[tuple[int, str]]:
     return [(len(part) if part.isdigit() else 0, part) for part in _DIGITS.split(said)]
 
 
-def _version(value: str) -> tuple[int, Version, str]:
+def _version(value: object) -> tuple[int, Version, str]:
     """Versions in their order, then what is none, by its letters."""
     try:
-        return 0, Version(value), value
+        return 0, Version(value if isinstance(value, str) else ""), str(value)
     except InvalidVersion:
-        return 1, Version("0"), value
+        return 1, Version("0"), str(value)
 
 
 def _numbered(found: Excerpt, most: int) -> list[tuple[str, str, bool]]:
@@ -220,16 +250,16 @@ def _environment() -> jinja2.Environment:
         "number": units.number,
         "percent": units.percent,
         "when": when,
+        "evidence": evidence_line,
         "clock": lambda said: said.replace("T", " ").replace("+00:00", " UTC"),
     }
     made.globals |= {
         "charts": charts,
         "counted": units.counted,
-        "evidence_lines": frozenset(f"evidence {k}: {v}" for k, v in EVIDENCE.items()),
+        "cell": {name: _TITLES.get(name, name) for name in _CELL},
         "figure_bar": figure_bar,
         "grouped": grouped,
         "numbered": _numbered,
-        "stage_names": STAGES,
         "states": _STATES,
         "words": _WORDS,
         "verdicts": VERDICTS,

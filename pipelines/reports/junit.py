@@ -17,19 +17,19 @@ properties from output, visible as text in viewers that do not.
 from __future__ import annotations
 
 import math
-import os
 import re
-import tempfile
 import xml.etree.ElementTree as ET  # writing only; what hosts send is read with defusedxml
 from collections.abc import Iterable, Mapping
+from itertools import islice
 from pathlib import Path
 
 import junit_xml
 from defusedxml import DefusedXmlException
 from defusedxml.ElementTree import fromstring
 
-from pipelines.errors import SmokeError, StorageError
-from pipelines.hosttext import MAX_MESSAGE, clean, clean_line
+from pipelines.errors import SmokeError
+from pipelines.files import disk_errors, write_atomic
+from pipelines.hosttext import MAX_MESSAGE, MAX_NAME, clean, clean_line, redact
 from pipelines.reports.model import Case, Outcome, Suite
 
 MAX_REPORT = 64 << 20
@@ -41,7 +41,10 @@ _COUNTED = ("tests", "failures", "errors")
 
 
 def render(suites: Iterable[Suite]) -> str:
-    """The JUnit XML document of ``suites``: well-formed and valid whatever their texts hold."""
+    """The JUnit XML document of ``suites``: well-formed and valid whatever their texts hold.
+
+    Known secrets are blanked in them.
+    """
     root = ET.Element("testsuites")
     for suite in suites:
         root.append(_suite(suite))
@@ -58,24 +61,9 @@ def write(path: Path, suites: Iterable[Suite]) -> None:
 
     Raises ``StorageError`` when it cannot.
     """
-    data = render(suites).encode()
-    temporary = ""
-    try:
+    with disk_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-        with os.fdopen(handle, "wb") as file:
-            file.write(data)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).chmod(0o644)  # mkstemp's 0600 would hide it from a CI's collector
-        Path(temporary).replace(path)
-    except OSError as error:
-        if temporary:
-            Path(temporary).unlink(missing_ok=True)
-        raise StorageError(
-            f"the report {path} cannot be written: {error}",
-            advice="free some disk space or choose another directory, then publish again",
-        ) from error
+    write_atomic(path, render(suites).encode())
 
 
 def read_pytest(xml_bytes: bytes) -> Suite:
@@ -110,10 +98,10 @@ def read_pytest(xml_bytes: bytes) -> Suite:
 
 def _suite(suite: Suite) -> ET.Element:
     made = junit_xml.TestSuite(
-        clean_line(suite.name) or "suite",
+        _line(suite.name) or "suite",
         [_test_case(case) for case in suite.cases],
-        hostname=clean_line(suite.host),
-        timestamp=clean_line(suite.timestamp),
+        hostname=_line(suite.host),
+        timestamp=_line(suite.timestamp),
         properties=dict(_bounded(suite.properties)),
     )
     element: ET.Element = made.build_xml_doc()
@@ -128,12 +116,12 @@ def _suite(suite: Suite) -> ET.Element:
 def _test_case(case: Case) -> junit_xml.TestCase:
     lines = [f"[[PROPERTY|{name}={value}]]\n" for name, value in _bounded(case.properties)]
     made = junit_xml.TestCase(
-        clean_line(case.name) or "unnamed",
-        clean_line(case.classname) or None,
-        stdout="".join(lines) + clean(case.stdout),
+        _line(case.name) or "unnamed",
+        _line(case.classname) or None,
+        stdout="".join(lines) + clean(redact(case.stdout)),
     )
-    message = clean_line(case.message, MAX_MESSAGE)
-    detail = clean(case.detail)
+    message = _line(case.message, MAX_MESSAGE)
+    detail = clean(redact(case.detail))
     if case.outcome == "failed":
         made.add_failure_info(message or "failed, and nothing more was said", detail)
     elif case.outcome == "error":
@@ -145,11 +133,14 @@ def _test_case(case: Case) -> junit_xml.TestCase:
 
 def _bounded(properties: Mapping[str, str]) -> list[tuple[str, str]]:
     """Cleaned names and values, the first ``MAX_PROPERTIES`` of them."""
-    pairs = list(properties.items())[:MAX_PROPERTIES]
     return [
-        (_NOT_IN_NAMES.sub("_", clean_line(str(name))) or "_", clean_line(str(value), MAX_MESSAGE))
-        for name, value in pairs
+        (_NOT_IN_NAMES.sub("_", _line(name)) or "_", _line(value, MAX_MESSAGE))
+        for name, value in islice(properties.items(), MAX_PROPERTIES)
     ]
+
+
+def _line(text: str, limit: int = MAX_NAME) -> str:
+    return clean_line(redact(text), limit)
 
 
 def _seconds(value: float) -> str:

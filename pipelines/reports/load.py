@@ -1,68 +1,58 @@
-"""From a run's record and files to the view that every report is made of: pure, total, bounded."""
+"""From a run's record and files to the view that every report is made of: pure, total, bounded.
+
+The record's models say what is in it, not how much: rows and lengths are cut here, and for
+failures, timeline and files where those are read.
+"""
 
 from __future__ import annotations
 
 import re
-import sqlite3
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import islice
 from pathlib import Path
-from typing import Any
+from typing import TypeVar
 
 from pipelines import units
-from pipelines.errors import ConfigError, SmokeError, StorageError, TimeUpError
+from pipelines.errors import ConfigError, SmokeError, TimeUpError
 from pipelines.hosttext import block, line, texts
+from pipelines.record import (
+    ORDER,
+    AuditResult,
+    BuildResult,
+    RunFacts,
+    SmokeResult,
+    StageRecord,
+    StageResult,
+)
 from pipelines.reports.failures import failures
 from pipelines.reports.figures import capabilities, figures
 from pipelines.reports.files import files
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Suite
-from pipelines.reports.read import mapping, number, rows
 from pipelines.reports.timeline import read_timeline
-from pipelines.reports.views import CaseView, Cell, Check, RunView, StageView, Verdict
-from pipelines.run import Run, StageRecord
+from pipelines.reports.views import CaseView, Check, RunView, StageView, Verdict, evidence_line
+from pipelines.run import Run
 
-#: The way through, in order.
-STAGES = ("provision", "build", "collect", "audit", "test")
-EVIDENCE = {
-    "W": "nothing of this is shown for Windows",
-    "S": "checked statically",
-    "F": "run against a simulator",
-    "B": "run with genuine Windows binaries, not on Windows",
-    "G": "run on a real GPU",
-    "R": "run on real Windows",
-}
-_GPU, _WARNING = re.compile(r"gpu\d{0,3}_name"), re.compile(r"warning\d{1,3}")
+_STAGES = 50
+_FILES, _CHECKS, _VALUES = 20, 100, 100  # of an audit, of a file, of a check
 _CASES = 20_000
-_SUITE_FACTS = 200
+_PAIRS = 200  # of a section of the provenance
+_GPU, _WARNING = re.compile(r"gpu\d{0,3}_name"), re.compile(r"warning\d{1,3}")
 _SEEN = 5  # seconds of a build that nobody misses
+
+Result = TypeVar("Result", bound=StageResult)
 
 
 def load_view(run: Run) -> RunView:
     """The view of ``run``: the same record and files give the same view.
 
     Raises :class:`ConfigError` when there is no record that can be read. Whatever a record
-    lacks is empty in the view.
+    lacks is empty in the view; a stage's result that cannot be read is one of its caveats.
     """
-    try:
-        facts, records = run.facts(), list(run.stages().values())
-    except (sqlite3.Error, ValueError, TypeError, StorageError) as error:
-        there = (run.path / "record.sqlite").is_file()
-        raise ConfigError(
-            f"{run.path} holds no record that can be read: {line(error)}",
-            advice="Its record.sqlite is damaged or of another version: report.html and junit.xml "
-            "there, if any, are as they were made. Copy the run anew, or build again."
-            if there
-            else "Name the directory of a run: it holds record.sqlite.",
-        ) from error
-    stages = [
-        StageRecord(str(s.name), s.state, number(s.started) or 0.0, number(s.seconds), mapping(d))
-        for s in records
-        for d in [s.detail]
-    ]
-    return _view(run, facts, stages)
+    return _view(run, run.facts(), list(run.stages().values())[:_STAGES])
 
 
 def load_any(run: Run) -> RunView:
@@ -70,35 +60,36 @@ def load_any(run: Run) -> RunView:
     try:
         return load_view(run)
     except ConfigError as error:
-        return replace(_view(run, {}, []), headline=line(error.message))
+        return replace(_view(run, RunFacts(), []), headline=line(error.message))
 
 
-def _view(run: Run, facts: dict[str, Any], stages: list[StageRecord]) -> RunView:
-    details = {stage.name: stage.detail for stage in stages}
-    suite, unread = _smoke(run.path, details.get("test", {}))
-    cell = Cell(
-        **{
-            key: line(facts.get(key), 120)
-            for key in ("host", "recipe", "version", "python", "torch", "cuda", "archs")
-        }
-    )
-    build = details.get("build", {})
-    timeline = read_timeline(build.get("timeline"))
+def result_of(stages: Sequence[StageRecord], kind: type[Result]) -> Result | None:
+    """The result of that kind, if a stage left it."""
+    return next((stage.result for stage in stages if isinstance(stage.result, kind)), None)
+
+
+def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
+    build = result_of(stages, BuildResult)
+    found, why = read_smoke(run.path, result_of(stages, SmokeResult))
+    suite = found or Suite("")
+    unread = [line(said) for said in (*(stage.unread for stage in stages), why) if said]
+    timeline = read_timeline(build.timeline) if build and build.timeline else None
     shown = _stages(stages, timeline.end if timeline else 0.0)
     verdict, headline = _verdict(shown)
     reasons = Counter(line(c.message) for c in suite.cases if c.outcome == "skipped")
-    gpu = next((line(v) for k, v in suite.properties.items() if _GPU.fullmatch(k)), "")
+    checks = _checks(result_of(stages, AuditResult))
     return RunView(
         id=line(run.id, 120),
-        created=line(facts.get("created"), 40),
+        created=line(facts.created, 40),
         verdict=verdict,
         headline=headline,
-        caveats=(*unread, *_taken_up(stages, shown), *_caveats(facts, suite, details)),
-        cell=cell,
-        gpu=gpu,
+        caveats=(*unread, *_taken_up(stages, shown), *_caveats(facts, suite, build)),
+        target=facts.target,
+        evidence=facts.evidence,
+        gpu=next((line(v) for k, v in suite.properties.items() if _GPU.fullmatch(k)), ""),
         stages=shown,
         timeline=timeline,
-        failures=failures(stages, suite.cases, cell.recipe, run.path),
+        failures=failures(stages, checks, suite.cases, facts.target.recipe, run.path),
         cases=tuple(
             CaseView(line(c.name), line(c.classname, 120), c.outcome, c.seconds, line(c.message))
             for c in suite.cases[:_CASES]
@@ -106,14 +97,10 @@ def _view(run: Run, facts: dict[str, Any], stages: list[StageRecord]) -> RunView
         skips=tuple(reasons.most_common(50)),
         figures=figures(suite.properties, suite.cases),
         capabilities=capabilities(suite.properties, suite.cases),
-        checks=_checks(details.get("audit", {})),
-        resources=tuple(
-            (line(row.get("id")), line(row.get("found")), row.get("changed") is True)
-            for row in rows(details.get("provision", {}).get("resources"), 200)
-        ),
+        checks=checks,
         files=files(run.path),
         provenance=_provenance(run, facts, build, suite),
-        jobs=line(build.get("jobs"), 20),
+        jobs=build.jobs if build else None,
     )
 
 
@@ -126,28 +113,27 @@ def _stages(stages: Sequence[StageRecord], compiled: float) -> tuple[StageView, 
     made = [
         StageView(
             line(s.name, 40),
-            line(s.state, 20),
+            s.state,
             s.started,
             max(s.seconds, compiled) if s.seconds is not None and s.name == "build" else s.seconds,
-            line(s.detail.get("error"), 600),
-            line(s.detail.get("advice"), 600),
-            line(s.detail.get("kind"), 40),
-            _said(s.detail),
+            line(s.error.message if s.error else "", 600),
+            line(s.error.kind if s.error else "", 40),
+            _said(s),
         )
-        for s in stages[:50]
+        for s in stages
     ]
     reached = {stage.name for stage in made}
-    return (*made, *(StageView(name, "not reached") for name in STAGES if name not in reached))
+    return (*made, *(StageView(name, "not reached") for name in ORDER if name not in reached))
 
 
-def _said(detail: dict[str, Any]) -> str:
+def _said(stage: StageRecord) -> str:
     """Why a stage ended, in a sentence: what the diagnosis says, else how its error begins.
 
     What follows in an error is the end of the log: the failures tell it.
     """
-    return line(detail.get("diagnosis")) or line(
-        block(detail.get("error")).partition("\n")[0].rstrip(": ")
-    )
+    if isinstance(stage.result, BuildResult) and stage.result.diagnosis:
+        return line(stage.result.diagnosis.summary)
+    return line(block(stage.error.message).partition("\n")[0].rstrip(": ")) if stage.error else ""
 
 
 def _verdict(stages: Sequence[StageView]) -> tuple[Verdict, str]:
@@ -159,12 +145,12 @@ def _verdict(stages: Sequence[StageView]) -> tuple[Verdict, str]:
         return "passed", "built, audited and smoke-tested"
     if {"build", "audit"} <= done:
         return "untested", "built and audited; the wheel was not smoke-tested"
-    missing = next((name for name in STAGES if name not in done), "test")
+    missing = next((name for name in ORDER if name not in done), "test")
     return "unfinished", f"nothing is recorded of {missing}"
 
 
 def _halted(stage: StageView) -> tuple[Verdict, str]:
-    if stage.kind == TimeUpError.title:
+    if stage.kind == TimeUpError.__name__:
         return "unfinished", f"{stage.name} goes on with the next command: {stage.error}"
     if stage.state == "running":
         return "unfinished", f"{stage.name} has no outcome: it is going on, or was killed"
@@ -173,17 +159,20 @@ def _halted(stage: StageView) -> tuple[Verdict, str]:
     return "failed", f"{stage.name} {stage.state}: {stage.said or 'and nothing more was said'}"
 
 
-def _smoke(path: Path, test: dict[str, Any]) -> tuple[Suite, list[str]]:
-    """The smoke suite of this run's test, and what must be said where it cannot be read."""
+def read_smoke(path: Path, test: SmokeResult | None) -> tuple[Suite | None, str]:
+    """The smoke suite of this run's ``test`` in its directory, and why it cannot be told.
+
+    A report without a test that has read it is an earlier test's.
+    """
     smoke = path / "smoke.xml"
-    if not test.get("outcomes"):
-        return Suite(""), []
+    if test is None or not test.outcomes:
+        return None, ""
     if not smoke.is_file() or smoke.is_symlink():
-        return Suite(""), ["smoke.xml is not here: smoke cases and figures are not told"]
+        return None, "smoke.xml is not here: smoke cases and figures are not told"
     try:
-        return read_pytest(smoke.read_bytes()), []
+        return read_pytest(smoke.read_bytes()), ""
     except SmokeError as error:
-        return Suite(""), [line(error.message)]
+        return None, error.message
 
 
 def _taken_up(stages: Sequence[StageRecord], shown: Sequence[StageView]) -> list[str]:
@@ -193,7 +182,7 @@ def _taken_up(stages: Sequence[StageRecord], shown: Sequence[StageView]) -> list
         if stage.seconds is None or not view.seconds or view.seconds - stage.seconds <= _SEEN:
             continue
         took = units.seconds(view.seconds)
-        if stage.detail.get("kept") is True:
+        if isinstance(stage.result, BuildResult) and stage.result.kept:
             said.append(
                 f"nothing was built anew: the wheel is an earlier build's, which took {took}"
             )
@@ -205,61 +194,73 @@ def _taken_up(stages: Sequence[StageRecord], shown: Sequence[StageView]) -> list
     return said
 
 
-def _caveats(facts: dict[str, Any], suite: Suite, details: dict[str, Any]) -> list[str]:
-    build, said = details.get("build", {}), []
+def _caveats(facts: RunFacts, suite: Suite, build: BuildResult | None) -> list[str]:
+    said = []
     skipped = [case for case in suite.cases if case.outcome == "skipped"]
     if skipped:
         reason = Counter(line(case.message, 200) for case in skipped).most_common(1)[0][0]
         why = f", most of them: {reason}" if reason else ""
         said.append(f"{len(skipped)} of {len(suite.cases)} smoke cases were skipped{why}")
     said += [line(v) for k, v in suite.properties.items() if _WARNING.fullmatch(k)][:10]
-    if (level := line(facts.get("evidence"), 20)) in EVIDENCE:
-        said.append(f"evidence {level}: {EVIDENCE[level]}")
-    if facts.get("publishable") is False:
+    if facts.evidence is not None:
+        said.append(evidence_line(facts.evidence))
+    if facts.publishable is False:
         said.append("this host's wheels are not for publishing")
-    said += texts(build.get("healed"), 10)
-    said += [f"an attempt was lost: {why}" for why in texts(build.get("lost"), 10)]
+    if build is not None:
+        said += texts(build.story, 10)
+        said += [f"an attempt was lost: {why}" for why in texts(build.lost, 10)]
     return said
 
 
-def _checks(audit: dict[str, Any]) -> tuple[Check, ...]:
+def _checks(audit: AuditResult | None) -> tuple[Check, ...]:
     return tuple(
         Check(
-            line(wheel.get("wheel"), 200),
-            line(check.get("name"), 100),
-            check.get("ok") is True,
-            line(check.get("found")),
-            line(check.get("wanted")),
+            line(file.file, 200),
+            line(check.name, 100),
+            check.ok,
+            line(check.found),
+            line(check.wanted),
+            block(check.detail, 1000),
+            tuple(line(value, 40) for value in check.values[:_VALUES]),
         )
-        for wheel in rows(audit.get("wheels"), 20)
-        for check in rows(wheel.get("checks"), 100)
+        for file in (audit.files if audit else ())[:_FILES]
+        for check in file.checks[:_CHECKS]
     )
 
 
 def _provenance(
-    run: Run, facts: dict[str, Any], build: dict[str, Any], suite: Suite
+    run: Run, facts: RunFacts, build: BuildResult | None, suite: Suite
 ) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
-    own = ("created", "host", "evidence", "publishable", "recipe", "version", "python", "torch")
-    asked = [(key, facts.get(key)) for key in (*own, "cuda", "archs", "job", "source_sha256")]
-    tests = [pair for pair in suite.properties.items() if not pair[0].startswith("has.")]
-    tools = mapping(facts.get("tools"))
-    sections = (
-        ("Run", [("run", run.id), *asked]),
-        ("Host", list(mapping(facts.get("host_facts")).items())),
-        ("Tools", sorted(tools.items())),
-        ("Build environment", sorted(mapping(build.get("environment")).items())),
-        ("Smoke test", tests),
-    )
-    made = [
-        (name, tuple((line(k, 100), line(v)) for k, v in pairs[:_SUITE_FACTS] if line(v)))
-        for name, pairs in sections
-    ]
-    return tuple((name, pairs) for name, pairs in made if pairs)
+    axes = facts.target.values()
+    asked = {
+        "run": run.id,
+        "created": facts.created,
+        "host": axes.pop("host"),
+        "evidence": facts.evidence,
+        "publishable": facts.publishable,
+        **axes,
+        "job": facts.job,
+        "source_sha256": facts.source_sha256,
+    }
+    host = facts.host.model_dump(exclude_defaults=True) if facts.host else {}
+    environment = build.environment if build else {}
+    sections = {
+        "Run": asked.items(),
+        "Host": host.items(),
+        "Tools": sorted(facts.tools.items()),
+        "Build environment": sorted(environment.items()),
+        "Smoke test": [p for p in suite.properties.items() if not p[0].startswith("has.")],
+    }
+    made = {
+        name: tuple((line(k, 100), line(v)) for k, v in islice(pairs, _PAIRS) if line(v))
+        for name, pairs in sections.items()
+    }
+    return tuple((name, pairs) for name, pairs in made.items() if pairs)
 
 
-def when(seconds: float) -> str:
+def when(seconds: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:
     """An instant in UTC, to the second; ``""`` for none."""
     try:
-        return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S") if seconds else ""
+        return datetime.fromtimestamp(seconds, UTC).strftime(form) if seconds else ""
     except (OverflowError, ValueError, OSError):
         return ""

@@ -46,7 +46,7 @@ def plain(said: str, limit: int = 300) -> str:
 
 
 def _one(view: RunView) -> list[str]:
-    title = plain(f"{view.cell.package} for {view.cell.label}")
+    title = plain(f"{view.target.package} for {view.target.label}")
     parts = [f"## {_MARKS[view.verdict]}: {title}", "", plain(view.headline, 600), ""]
     parts += [f"- {plain(said)}" for said in view.caveats]
     parts += ["", "| Stage | State | Took |", "|-|-|-:|"]
@@ -82,13 +82,13 @@ def _many(views: Sequence[RunView]) -> list[str]:
     parts += ["| Package | Cell | Host | Verdict | Smoke cases | Took |", "|-|-|-|-|-|-:|"]
     for view in sorted(views, key=lambda view: -VERDICTS.index(view.verdict)):
         counts = ", ".join(f"{count} {word}" for word, count in view.counts.items()) or "-"
-        cells = (view.cell.package, view.cell.label, view.cell.host)
+        cells = (view.target.package, view.target.label, view.target.host)
         named = " | ".join(plain(cell, 100) for cell in cells)
         parts.append(
             f"| {named} | {_MARKS[view.verdict]} | {counts} | {units.seconds(view.seconds)} |"
         )
     for view in [view for view in views if view.failures][:_DETAILED]:
-        parts += ["", f"### {plain(f'{view.cell.package} for {view.cell.label}')}"]
+        parts += ["", f"### {plain(f'{view.target.package} for {view.target.label}')}"]
         parts += _failures(view.failures[:3])
     return parts
 
@@ -129,15 +129,13 @@ def errors(views: Sequence[RunView], *, stages: bool = True) -> list[str]:
     made = []
     for view in views:
         for failure in view.failures:
-            own = failure.where in {stage.name for stage in view.stages} and not failure.signature
-            if own and not stages and failure.title.startswith(f"{failure.where} "):
-                continue
-            made.append(_annotation(view, failure))
+            if stages or failure.kind != "stage" or failure.signature:
+                made.append(_annotation(view, failure))
     return made[:_ANNOTATIONS]
 
 
 def _annotation(view: RunView, failure: Failure) -> str:
     fields = {"file": failure.file, "line": str(failure.line) if failure.line else ""}
-    fields["title"] = f"{view.cell.label}: {failure.title}"[:200]
+    fields["title"] = f"{view.target.label}: {failure.title}"[:200]
     said = "\n".join(filter(None, (failure.message[:1500], failure.cure[:600]))) or failure.title
     return github.command("error", said, **fields)

@@ -10,6 +10,8 @@ from rich.text import Text
 
 from pipelines import units
 from pipelines.github import inert
+from pipelines.hosttext import safe
+from pipelines.reports.compare import Comparison, Judgement
 from pipelines.reports.views import Failure, RunView, Verdict
 
 _STYLES: dict[Verdict, tuple[str, str]] = {
@@ -19,7 +21,9 @@ _STYLES: dict[Verdict, tuple[str, str]] = {
     "failed": ("✗ failed", "bold red"),
 }
 _STATES = {"passed": "green", "failed": "red", "running": "yellow", "interrupted": "yellow"}
+_JUDGEMENTS: dict[Judgement, str] = {"worse": "red", "better": "green", "changed": "dim"}
 _FAILURES = 6
+_DIFFERENCES = 60
 
 
 def render(views: Sequence[RunView]) -> RenderableType:
@@ -30,7 +34,7 @@ def render(views: Sequence[RunView]) -> RenderableType:
 def _one(view: RunView) -> Group:
     word, style = _STYLES[view.verdict]
     title = Text(word, style=style)
-    title.append(inert(f"  {view.cell.package} for {view.cell.label}"), style="bold")
+    title.append(inert(f"  {view.target.package} for {view.target.label}"), style="bold")
     table = Table(box=None, pad_edge=False, show_header=False)
     for stage in view.stages:
         table.add_row(
@@ -82,8 +86,8 @@ def _many(views: Sequence[RunView]) -> Table:
         table.add_column(name, justify="right" if name in ("took", "wheel") else "left")
     for view in views:
         word, style = _STYLES[view.verdict]
-        name = f"{view.cell.package} for {view.cell.label}"
-        what = inert(f"{name} on {view.cell.host}" if view.cell.host else name)
+        name = f"{view.target.package} for {view.target.label}"
+        what = inert(f"{name} on {view.target.host}" if view.target.host else name)
         table.add_row(
             Text(word, style=style),
             Text.assemble(what, "\n", (inert(view.id), "dim")),
@@ -92,3 +96,31 @@ def _many(views: Sequence[RunView]) -> Table:
             Text(_note(view, "test")),
         )
     return table
+
+
+def comparison(seen: Comparison) -> Group:
+    """What differs between two runs, what got worse first."""
+    rows: list[RenderableType] = [
+        Text(inert(f"{seen.before.id}  then"), style="bold"),
+        Text(inert(f"{seen.after.id}  now"), style="bold"),
+        *(Text(inert(f"  {note}"), style="yellow") for note in seen.notes),
+    ]
+    table = Table(box=None, pad_edge=False)
+    for column in ("", "what", "of", "then", "now", "ratio", ""):
+        table.add_column(column, justify="right" if column == "ratio" else "left")
+    for row in seen.differences[:_DIFFERENCES]:
+        ratio = "" if row.ratio is None else f"{row.ratio:.2f}"
+        told = (row.kind, row.subject, row.before, row.after, ratio, row.note)
+        table.add_row(
+            Text(row.judgement, style=_JUDGEMENTS[row.judgement]),
+            *(Text(inert(safe(text, 120))) for text in told),
+        )
+    if seen.differences:
+        rows.append(table)
+    if (more := len(seen.differences) - _DIFFERENCES) > 0:
+        rows.append(Text(f"and {more} more differences"))
+    if seen.worse:
+        rows.append(Text(f"{len(seen.worse)} got worse", style="bold red"))
+    else:
+        rows.append(Text("nothing got worse", style="green"))
+    return Group(*rows)

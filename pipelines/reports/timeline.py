@@ -1,85 +1,77 @@
-"""The compile timeline of a build: what the record holds, checked, and laid out in lanes."""
+"""The compile timeline of a build: what makes sense of the record's, laid out in lanes."""
 
 from __future__ import annotations
 
-from typing import Any
+import math
 
+from pipelines import record
 from pipelines.hosttext import line
-from pipelines.reports.read import mapping, number
 from pipelines.reports.views import Timeline, Unit
 
 _UNITS = 4000
 _SAMPLES = 20_000
 _LANES = 64
 _LONGEST = 1e7  # seconds
+_BYTES = 1e15
+_CORES = 100_000
 _EXACT = 0.05  # seconds; clocks of a host's log are not finer
-_TRIPLE = 3
 
 
-def read_timeline(value: Any) -> Timeline | None:
-    """A timeline from a build's detail, or ``None`` when there is nothing in it.
+def read_timeline(told: record.Timeline) -> Timeline | None:
+    """The timeline of a build, or ``None`` when there is nothing in it.
 
-    ``value`` is ``{"units": [[name, start, end]], "samples": [[t, busy, memory]], "cpus": n,
-    "memory": bytes}``, times in seconds since the build's start. Whatever makes no sense in it is
-    left out and counted.
+    Whatever makes no sense in it (times that run backwards, no numbers) is left out and counted.
     """
-    told = mapping(value)
-    units, left_out = _units(told.get("units"))
-    samples = _samples(told.get("samples"))
+    units, samples = _units(told.units), _samples(told.samples)
     if not units and not samples:
         return None
-    placed, lanes, crowded = _lay_out(units)
+    placed, lanes = _lay_out(units)
     return Timeline(
         units=tuple(placed),
         samples=tuple(samples),
-        cpus=int(number(told.get("cpus"), 1e5) or 0),
-        memory=number(told.get("memory")) or 0.0,
+        cpus=told.cpus if 0 <= told.cpus <= _CORES else 0,
+        memory=_bytes(told.memory),
         lanes=lanes,
-        left_out=left_out + crowded,
+        left_out=len(told.units) - len(placed),
     )
 
 
-def _triples(value: Any) -> list[Any]:
-    return [
-        item
-        for item in (value if isinstance(value, list) else [])
-        if isinstance(item, list | tuple) and len(item) == _TRIPLE
+def _units(told: tuple[tuple[str, float, float], ...]) -> list[tuple[str, float, float]]:
+    """Name, start and end of the units, by start."""
+    made = [
+        (line(name, 160), start, end) for name, start, end in told if 0 <= start <= end <= _LONGEST
     ]
-
-
-def _units(value: Any) -> tuple[list[tuple[str, float, float]], int]:
-    """Name, start and end of the units, by start; and how many are not among them."""
-    made = []
-    for name, begin, finish in _triples(value):
-        start, end = number(begin, _LONGEST), number(finish, _LONGEST)
-        if start is not None and end is not None and end >= start:
-            made.append((line(name, 160), start, end))
     if len(made) > _UNITS:  # the short ones tell least
         made = sorted(made, key=lambda unit: unit[1] - unit[2])[:_UNITS]
-    made.sort(key=lambda unit: (unit[1], unit[2], unit[0]))
-    return made, (len(value) if isinstance(value, list) else 0) - len(made)
+    return sorted(made, key=lambda unit: (unit[1], unit[2], unit[0]))
 
 
-def _samples(value: Any) -> list[tuple[float, float, float]]:
-    made = []
-    for when, share, memory in _triples(value)[:_SAMPLES]:
-        at, busy, used = number(when, _LONGEST), number(share), number(memory)
-        if at is not None and busy is not None:
-            made.append((at, min(busy, 1.0), used or 0.0))
-    return sorted(made)
+def _samples(told: tuple[tuple[float, float, float], ...]) -> list[tuple[float, float, float]]:
+    return sorted(
+        (at, min(busy, 1.0), _bytes(used))
+        for at, busy, used in told[:_SAMPLES]
+        if 0 <= at <= _LONGEST and 0 <= busy < math.inf
+    )
 
 
-def _lay_out(units: list[tuple[str, float, float]]) -> tuple[list[Unit], int, int]:
-    """Every unit in the first lane that is free: as many lanes as there were jobs at a time."""
+def _bytes(value: float) -> float:
+    """``value`` where it can be a number of bytes, else 0: not known."""
+    return value if 0 <= value <= _BYTES else 0.0
+
+
+def _lay_out(units: list[tuple[str, float, float]]) -> tuple[list[Unit], int]:
+    """Every unit in the first lane that is free: as many lanes as there were jobs at a time.
+
+    Units for which there is no lane any more are not among them.
+    """
     ends: list[float] = []
-    placed, crowded = [], 0
+    placed = []
     for name, start, end in units:
         lane = next((n for n, free in enumerate(ends) if free <= start + _EXACT), len(ends))
         if lane == len(ends):
             if lane == _LANES:
-                crowded += 1
                 continue
             ends.append(end)
         ends[lane] = end
         placed.append(Unit(name, start, end, lane))
-    return placed, len(ends), crowded
+    return placed, len(ends)

@@ -6,43 +6,22 @@ import itertools
 from dataclasses import dataclass
 from typing import Literal
 
+from pipelines.evidence import Evidence
 from pipelines.reports.model import Outcome
+from pipelines.target import Target
 
 Verdict = Literal["passed", "untested", "unfinished", "failed"]
 Group = Literal["speed", "ratio", "memory", "accuracy"]
 Better = Literal["lower", "higher", "neither"]
+Kind = Literal["stage", "resource", "check", "case"]
 
 #: From best to worst.
 VERDICTS: tuple[Verdict, ...] = ("passed", "untested", "unfinished", "failed")
 
 
-@dataclass(frozen=True, slots=True)
-class Cell:
-    """What was asked for; ``""`` where the record does not say."""
-
-    host: str = ""
-    recipe: str = ""
-    version: str = ""
-    python: str = ""
-    torch: str = ""
-    cuda: str = ""
-    archs: str = ""
-
-    @property
-    def label(self) -> str:
-        """``cp311, torch 2.8, CUDA 12.8, 80;90``."""
-        parts = (
-            self.python and f"cp{self.python.replace('.', '')}",
-            self.torch and f"torch {self.torch}",
-            self.cuda and f"CUDA {self.cuda}",
-            self.archs,
-        )
-        return ", ".join(filter(None, parts)) or "a cell that was not recorded"
-
-    @property
-    def package(self) -> str:
-        """``flash-attn 2.8.3``."""
-        return " ".join(filter(None, (self.recipe, self.version))) or "unknown package"
+def evidence_line(level: Evidence) -> str:
+    """``evidence B: run with genuine Windows binaries, not on Windows``."""
+    return f"evidence {level}: {level.meaning}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,8 +34,8 @@ class StageView:
     """Seconds since the epoch."""
     seconds: float | None = None
     error: str = ""
-    advice: str = ""
     kind: str = ""
+    """The class of that error."""
     said: str = ""
     """Why it failed, in a sentence."""
 
@@ -142,8 +121,9 @@ class Excerpt:
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    """Something that went wrong: a stage, a check of the wheel, a smoke case."""
+    """Something that went wrong."""
 
+    kind: Kind
     where: str
     title: str
     message: str = ""
@@ -204,6 +184,8 @@ class FileView:
     """Bytes."""
     sha256: str
     note: str = ""
+    differs: bool = False
+    """Whether it is not what the manifest says."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,6 +197,9 @@ class Check:
     ok: bool
     found: str
     wanted: str
+    detail: str
+    values: tuple[str, ...]
+    """What was found, for programs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +212,8 @@ class RunView:
     headline: str
     caveats: tuple[str, ...]
     """What a reader must know besides the verdict."""
-    cell: Cell
+    target: Target
+    evidence: Evidence | None
     gpu: str
     stages: tuple[StageView, ...]
     timeline: Timeline | None
@@ -238,13 +224,11 @@ class RunView:
     figures: tuple[Figure, ...]
     capabilities: tuple[Capability, ...]
     checks: tuple[Check, ...]
-    resources: tuple[tuple[str, str, bool], ...]
-    """What provisioning looked after: id, what was found, whether it was changed."""
     files: tuple[FileView, ...]
     provenance: tuple[tuple[str, tuple[tuple[str, str], ...]], ...]
     """Sections of names with values."""
-    jobs: str
-    """Compile units at a time."""
+    jobs: int | None
+    """Compile units at a time; ``None``: nothing is known of a build."""
 
     @property
     def seconds(self) -> float:

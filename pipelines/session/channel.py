@@ -7,14 +7,16 @@ else. Everything else raises ``HostError``, and the next use of the session conn
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
-from collections.abc import Callable, Generator, Iterator, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Self
 
 from pipelines.errors import AuthError, HostError
+from pipelines.logs import timed
 from pipelines.remote.rpc import is_idempotent, name_of
 from pipelines.session import transfers
 from pipelines.session.base import ByteStream, Given, Item, Progress, Result, Session
@@ -25,6 +27,8 @@ from pipelines.session.transports.endpoint import Endpoint
 from pipelines.session.transports.winrs import WinRSStream
 
 __all__ = ["ChannelSession", "bootstrap_command", "open_session"]
+
+_log = logging.getLogger(__name__)
 
 #: Seconds before each attempt to get a lost connection back.
 PAUSES = (0.2, 1.0, 3.0, 6.0, 12.0)
@@ -40,7 +44,9 @@ def open_session(
     pauses: tuple[float, ...] = PAUSES,
 ) -> ChannelSession:
     """Open a session over ``stream``; ``reconnect`` makes a new stream when that one breaks."""
-    return ChannelSession(Link(stream, name), reconnect=reconnect, pauses=pauses)
+    with timed(_log, logging.INFO, "%s: connect", name):
+        link = Link(stream, name)
+    return ChannelSession(link, reconnect=reconnect, pauses=pauses)
 
 
 class ChannelSession:
@@ -76,10 +82,12 @@ class ChannelSession:
                     advice="Run the same command again to continue.",
                 )
             problem: BaseException = failure
+            _log.info("%s: the connection was lost: %s", self.name, failure)
             for pause in self._pauses:
                 time.sleep(pause)
                 try:
-                    self._current = Link(self._reconnect(), self.name)
+                    with timed(_log, logging.INFO, "%s: connect again", self.name):
+                        self._current = Link(self._reconnect(), self.name)
                 except AuthError:
                     raise
                 except (HostError, OSError) as error:
@@ -104,14 +112,19 @@ class ChannelSession:
         """Run a remote function; a second time after a broken connection if that does no harm."""
         _by_keyword(function, args)
         try:
-            return self._link().result(function, arguments)
+            return self._result(function, arguments)
         except ConnectionLostError as error:
             lost = self._lost(name_of(function), error)
             lost.__cause__ = error
         if self._reconnect is not None and is_idempotent(function):
             with contextlib.suppress(ConnectionLostError):  # twice in a row: the first is told
-                return self._link().result(function, arguments)
+                return self._result(function, arguments)
         raise lost
+
+    def _result(self, function: Callable[..., Result], arguments: Mapping[str, object]) -> Result:
+        link = self._link()
+        with timed(_log, logging.DEBUG, "%s: %s", self.name, name_of(function)):
+            return link.result(function, arguments)
 
     def stream(
         self,
@@ -129,7 +142,8 @@ class ChannelSession:
 
     def _told(self, what: str, items: Generator[Item, None, object]) -> Iterator[Item]:
         try:
-            yield from items
+            with timed(_log, logging.DEBUG, "%s: %s, its items", self.name, what):
+                yield from items
         except ConnectionLostError as error:
             raise self._lost(what, error) from error
 
@@ -138,14 +152,17 @@ class ChannelSession:
 
         A lost connection is made anew; what has come is kept, also for the next command.
         """
-        return transfers.put(self._lines, source, target, progress)
+        size = source.stat().st_size if source.is_file() else 0
+        with timed(_log, logging.INFO, "%s: sent %s, %d bytes", self.name, source.name, size):
+            return transfers.put(self._lines, source, target, progress)
 
     def get(self, source: str, target: Path, *, progress: Progress | None = None) -> str:
         """Fetch a file; it lands under ``target`` by rename once both sha256 agree.
 
         A lost connection is made anew; what has come is kept, also for the next command.
         """
-        return transfers.get(self._lines, source, target, progress)
+        with timed(_log, logging.INFO, "%s: fetched %s", self.name, target.name):
+            return transfers.get(self._lines, source, target, progress)
 
     def close(self) -> None:
         """Leave; the host's Python ends. Harmless when repeated."""
@@ -153,6 +170,7 @@ class ChannelSession:
             self._closed = True
             self._more.close()
             self._current.close()
+            _log.info("%s: the session is closed", self.name)
 
     def __enter__(self) -> Self:
         return self

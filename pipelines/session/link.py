@@ -18,6 +18,8 @@ from pipelines.session.bootstrap import open_gateway
 
 #: At most so many items of a stream are on their way.
 WINDOW = 8
+#: Seconds that the host's Python may take to end by itself.
+FAREWELL = 0.4
 
 
 class ConnectionLostError(Exception):
@@ -142,11 +144,11 @@ class Link:
             # In a thread of its own: a host that vanished without a word makes this wait for long.
             goodbye = threading.Thread(target=self._leave, daemon=True)
             goodbye.start()
-            goodbye.join(0.5)
+            goodbye.join(FAREWELL + 0.1)
         self.io.kill()
 
     def _leave(self) -> None:
         with contextlib.suppress(OSError):
             self.io.close_write()
             # The receiver thread of execnet ends when the host's Python does.
-            self.gateway.join(timeout=0.4)
+            self.gateway.join(timeout=FAREWELL)

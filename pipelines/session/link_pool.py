@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import threading
 import time
 from collections.abc import Callable
 
 from pipelines.errors import PipelineError
+from pipelines.logs import timed
 from pipelines.remote import rpc
 from pipelines.session.base import ByteStream
 from pipelines.session.link import ConnectionLostError, Link
+
+_log = logging.getLogger(__name__)
 
 #: Below this, opening a shell and a Python takes longer than it saves.
 WORTH = 32 << 20
@@ -69,7 +73,8 @@ class MoreLinks:
         if self._reconnect is None or self._refused or self._closed:
             return None
         try:
-            return Link(self._reconnect(), self.name)
+            with timed(_log, logging.DEBUG, "%s: one more connection", self.name):
+                return Link(self._reconnect(), self.name)
         except (PipelineError, OSError, ConnectionLostError):
             self._refused = True  # a quota, most likely; the transfer goes on without
             return None

@@ -65,6 +65,13 @@ def build_spec(
         "archive": archive,
         "toolset": "",
         "timeout": None if plan.minutes is None else plan.minutes * 60,
+        # Where what the recipe's build starts was looked for.
+        "programs": [
+            place
+            for wanted in plan.wanted
+            if wanted.spec["kind"] == "commands"
+            for place in wanted.spec["places"]
+        ],
         "cache": compile_cache.host_spec(
             plan.compile_cache,
             executable=layout.sccache,

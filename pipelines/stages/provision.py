@@ -5,7 +5,6 @@ from __future__ import annotations
 import time
 from functools import partial
 from pathlib import Path, PureWindowsPath
-from typing import Any
 
 from rich.markup import escape
 from rich.table import Table
@@ -67,7 +66,7 @@ def check(session: LiveSession, plan: BuildPlan) -> list[ResourceResult]:
     return [_row(one, found) for one, found in zip(plan.wanted, told, strict=True)]
 
 
-def _row(wanted: Wanted, told: dict[str, Any]) -> ResourceResult:
+def _row(wanted: Wanted, told: remote_provision.Row | remote_provision.Outcome) -> ResourceResult:
     values = told.get("values") or {}
     return ResourceResult(
         id=wanted.id,
@@ -75,7 +74,7 @@ def _row(wanted: Wanted, told: dict[str, Any]) -> ResourceResult:
         why=wanted.why,
         wanted=wanted.summary,
         found=safe(str(told["found"])),
-        plan=safe(str(told["plan"])),
+        plan=safe(str(told.get("plan") or "")),
         values={safe(str(key), 80): safe(str(value), 200) for key, value in values.items()},
         ok=bool(told["ok"]),
     )
@@ -105,7 +104,7 @@ def _apply(
             f"{told['found']}",
             advice="Something on the host undoes it: a policy, a virus scanner, another user.",
         )
-    now = _row(wanted, {**told, "plan": row.plan})
+    now = _row(wanted, told)
     return now.model_copy(
         update={
             "found": row.found,  # what it was before

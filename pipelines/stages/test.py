@@ -167,7 +167,7 @@ def suite_files(recipe: Recipe) -> dict[str, str]:
 def packages(plan: BuildPlan) -> list[str]:
     """What the suite imports, ``name==version`` each, with all that must come along."""
     lock = plan.cache.lock
-    entries = lock.entries_for(plan.recipe.test_requires, plan.place.lock_cell)
+    entries = lock.entries_for(plan.recipe.test_requires, plan.target)
     return [f"{name}=={lock.tool(entry).version}" for name, entry in entries.items()]
 
 

@@ -9,6 +9,7 @@ Tools whose pins are not known yet are listed as ``unpinned``, and nothing but
 
 from __future__ import annotations
 
+import logging
 import os
 import re
 import shutil
@@ -29,10 +30,13 @@ from pydantic import (
 
 from pipelines.errors import LockError, StorageError
 from pipelines.files import DISK_ERRNOS, sha256_of
+from pipelines.logs import timed
 from pipelines.model import Model, PythonVersion, explain
 from pipelines.target import Target
 from pipelines.toolchain import variants
 from pipelines.toolchain.sources import Source, download
+
+_log = logging.getLogger(__name__)
 
 LOCK_FILE = Path(__file__).resolve().with_name("toolchain.lock.yaml")
 
@@ -140,7 +144,7 @@ class ToolchainLock(Model):
 
     @model_validator(mode="after")
     def _requires_are_there(self) -> Self:
-        known = variants.names(self.tools)
+        known = variants.Names(self.tools)
         wrong = [
             f"{name} requires '{other}', which there is not"
             for name, tool in self.tools.items()
@@ -166,14 +170,15 @@ class ToolchainLock(Model):
         In the order of ``names``, then the others; whether they are pinned is :meth:`tool`'s to
         say. Raises :class:`LockError` for a name that has no entry in this cell, with the nearest.
         """
-        return variants.expand(self.tools, names, target)
+        return variants.Names(self.tools).expand(names, target)
 
     def lacking(self, names: Iterable[str], target: Target) -> list[str]:
         """Of ``names`` and what must come along: those without an entry, or without its pins."""
         found: dict[str, bool] = {}
+        known = variants.Names(self.tools)
         for name in names:
             try:
-                entries = self.entries_for([name], target)
+                entries = known.expand([name], target)
             except LockError:
                 found[name] = False
             else:
@@ -276,7 +281,9 @@ class Cache:
             verify(part, source)
             part.replace(path)
 
-        if not self._present(name):
+        if self._present(name):
+            _log.debug("%s: in the cache", name)
+        else:
             self.obtain(name, tool, path, keep, progress)
         return path
 
@@ -291,6 +298,7 @@ class Cache:
         """As :func:`obtain`, beside ``path``; from the wheelhouse, should it have the file."""
         part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
         if self.wheelhouse is not None and (here := self.wheelhouse / tool.file).is_file():
+            _log.info("%s: %s from the wheelhouse", name, tool.file)
             try:
                 part.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copyfile(here, part)
@@ -336,7 +344,8 @@ def obtain(
     for source in tool.sources:
         try:
             part.parent.mkdir(parents=True, exist_ok=True)
-            download(source, part, lambda done, total: progress and progress(name, done, total))
+            with timed(_log, logging.INFO, "%s: fetch %s", name, source.file):
+                download(source, part, lambda done, total: progress and progress(name, done, total))
             keep(part, source)
         except OSError as error:
             if error.errno is not None and error.errno in DISK_ERRNOS:

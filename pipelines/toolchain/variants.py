@@ -54,54 +54,61 @@ def axes_of(entry: Entry | Target) -> tuple[str | None, ...]:
     return tuple(getattr(entry, axis) or None for axis in AXES)
 
 
-def names(entries: Mapping[str, Entry]) -> set[str]:
-    """Every name that can stand for one of ``entries``, their ids included."""
-    return {*entries, *(entry.name for entry in entries.values())}
+class Names:
+    """The entries of a lock by what recipes call them; an id stands for itself."""
 
+    def __init__(self, entries: Mapping[str, Entry]) -> None:
+        self.entries = entries
+        self.ids: dict[str, list[str]] = {}
+        for id_, entry in entries.items():
+            self.ids.setdefault(entry.name, []).append(id_)
 
-def resolve(entries: Mapping[str, Entry], name: str, target: Target) -> str:
-    """The id of the entry that ``name`` stands for with ``target``; an id stands for itself.
+    def __contains__(self, name: str) -> bool:
+        return name in self.ids or name in self.entries
 
-    Raises :class:`LockError` when there is none, with the nearest that there are.
-    """
-    named = {id_: axes_of(entry) for id_, entry in entries.items() if entry.name == name}
-    asked = axes_of(target)
-    fitting = [
-        id_
-        for id_, axes in named.items()
-        if all(own in (None, wanted) for own, wanted in zip(axes, asked, strict=True))
-    ]
-    if fitting:
-        return max(fitting, key=lambda id_: [own is not None for own in named[id_]])
-    if name in entries:
-        return name
-    if not named:
-        near = difflib.get_close_matches(name, sorted(names(entries)), n=_NAMED, cutoff=0.6)
+    def resolve(self, name: str, target: Target) -> str:
+        """The id of the entry that ``name`` stands for with ``target``.
+
+        Raises :class:`LockError` when there is none, with the nearest that there are.
+        """
+        named = {id_: axes_of(self.entries[id_]) for id_ in self.ids.get(name, ())}
+        asked = axes_of(target)
+        fitting = [
+            id_
+            for id_, axes in named.items()
+            if all(own in (None, wanted) for own, wanted in zip(axes, asked, strict=True))
+        ]
+        if fitting:
+            return max(fitting, key=lambda id_: [own is not None for own in named[id_]])
+        if name in self.entries:
+            return name
+        if not named:
+            known = sorted({*self.ids, *self.entries})
+            near = difflib.get_close_matches(name, known, n=_NAMED, cutoff=0.6)
+            raise LockError(
+                f"toolchain.lock.yaml has no tool '{name}'",
+                advice=f"The nearest: {', '.join(near)}" if near else "Add it to toolchain.yaml.",
+            )
+        others = sorted(named, key=lambda id_: (_distance(named[id_], asked), id_))
+        more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
         raise LockError(
-            f"toolchain.lock.yaml has no tool '{name}'",
-            advice=f"The nearest: {', '.join(near)}" if near else "Add it to toolchain.yaml.",
+            f"toolchain.lock.yaml has no {name} for {_words(target) or 'no cell'}: "
+            f"there are {', '.join(others[:_NAMED])}{more}",
+            advice="Ask for one of these, or add the other to toolchain.yaml and type: invoke lock",
         )
-    others = sorted(named, key=lambda id_: (_distance(named[id_], asked), id_))
-    more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
-    raise LockError(
-        f"toolchain.lock.yaml has no {name} for {_words(target) or 'no cell'}: "
-        f"there are {', '.join(others[:_NAMED])}{more}",
-        advice="Ask for one of these, or add the other to toolchain.yaml and type: invoke lock",
-    )
 
+    def expand(self, wanted: Iterable[str], target: Target) -> dict[str, str]:
+        """``wanted`` and what must come with it: name -> id, the wanted ones first, each once.
 
-def expand(entries: Mapping[str, Entry], wanted: Iterable[str], target: Target) -> dict[str, str]:
-    """``wanted`` and what must come with it: name -> id, the wanted ones first, each once.
-
-    Raises what :func:`resolve` does.
-    """
-    found: dict[str, str] = {}
-    waiting = list(wanted)
-    while waiting:
-        found |= {name: resolve(entries, name, target) for name in waiting if name not in found}
-        required = (name for id_ in found.values() for name in entries[id_].requires)
-        waiting = [name for name in dict.fromkeys(required) if name not in found]
-    return found
+        Raises what :meth:`resolve` does.
+        """
+        found: dict[str, str] = {}
+        waiting = list(wanted)
+        while waiting:
+            found |= {name: self.resolve(name, target) for name in waiting if name not in found}
+            required = (name for id_ in found.values() for name in self.entries[id_].requires)
+            waiting = [name for name in dict.fromkeys(required) if name not in found]
+        return found
 
 
 def _words(target: Target) -> str:

@@ -15,7 +15,7 @@ import report_samples as samples
 
 from pipelines.reports import markdown
 from pipelines.reports.load import load_view
-from pipelines.stages.reporting import write
+from pipelines.reports.write import write
 
 pytestmark = pytest.mark.bench
 

@@ -234,7 +234,7 @@ class SimulatedWindows:
         """Do ``then`` once shutdown.exe was told to restart the host."""
 
         def watch() -> None:
-            deadline = time.monotonic() + 10
+            deadline = time.monotonic() + 60
             while not (self.place / "asked").exists() and time.monotonic() < deadline:
                 time.sleep(0.01)
             then()

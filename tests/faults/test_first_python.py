@@ -178,7 +178,7 @@ def test_two_uploads_at_once_do_not_mix(windows: SimulatedWindows, cache: Cache)
     for thread in both:
         thread.start()
     for thread in both:
-        thread.join(20)
+        thread.join(60)
     assert sorted(results) == ["C:\\wcw\\0\\python.exe", "C:\\wcw\\1\\python.exe"]
 
 

@@ -5,26 +5,26 @@ from __future__ import annotations
 import subprocess
 import sys
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from plans import line_for, plan_for, wanting
 
-from pipelines.architectures.archs import ArchList
-from pipelines.config import Config
 from pipelines.errors import HostError, LockError, ProvisionError, StorageError
 from pipelines.evidence import Evidence
 from pipelines.hosts.base import Capabilities, Host
 from pipelines.hosts.sandbox.wsman import WsmanServer, write_credentials
-from pipelines.provisioning.resources import Layout, Wanted
-from pipelines.recipe.load import load_recipe
+from pipelines.provisioning.resources import Wanted
+from pipelines.record import ResourceResult
+from pipelines.run import StageNotes
 from pipelines.session.base import Session
 from pipelines.session.channel import bootstrap_command, open_session
 from pipelines.session.transports.endpoint import Endpoint
 from pipelines.session.transports.winrs import WinRSStream
 from pipelines.stages import provision as stage
-from pipelines.stages.provision import provision
-from pipelines.stages.work import Order, Work
+from pipelines.stages.line import Line
 from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
 
 pytestmark = pytest.mark.faults
@@ -74,31 +74,26 @@ class SimulatedHost(Host):
 
 
 @pytest.fixture
-def work(tmp_path: Path) -> Iterator[Work]:
+def line(tmp_path: Path) -> Iterator[Line]:
     with WsmanServer(
         launch, write_credentials(tmp_path / "users", "builder", "Passw0rd!")
     ) as server:
-        config = Config.model_validate(
-            {"hosts": {"sandbox": {"kind": "sandbox"}}, "out": str(tmp_path / "out")}
-        )
-        order = Order("simulated", "smoke-attention", "3.11", ArchList(("80",)), None)
-        cache = Cache(load_lock(), tmp_path / "cache")
-        made = Work(order, config, load_recipe("smoke-attention"), SimulatedHost(server), cache)
         temp = str(tmp_path / "t")
-        made.__dict__["layout"] = Layout(
-            build_root=temp,
-            temp=temp,
-            wheels=temp,
-            uv="uv",
-            cuda=temp,
+        names = ("build_root", "temp", "wheels", "cuda", "compile_cache")
+        places = dict.fromkeys(names, temp) | {"sccache": "", "ninja": "", "uv": "uv"}
+        made = wanting(
+            line_for(plan_for(tmp_path, SimulatedHost(server), archs="80")),
+            **places,
             python=sys.executable,
             marker=str(tmp_path / "restart.json"),
-            sccache="",
-            ninja="",
-            compile_cache=temp,
         )
+        made.plan = replace(made.plan, cache=Cache(load_lock(), tmp_path / "cache"))
         yield made
         made.close()
+
+
+def provision(line: Line) -> tuple[ResourceResult, ...]:
+    return stage.provision(line.session, line.plan, StageNotes()).resources
 
 
 def installer(tmp_path: Path, code: str, **spec: Any) -> Wanted:
@@ -128,25 +123,25 @@ def directory(path: Path) -> Wanted:
     return Wanted(path.name, "-", {"kind": "directory", "path": str(path)}, {}, str(path))
 
 
-def want(work: Work, *wanted: Wanted) -> None:
-    work.__dict__["wanted"] = list(wanted)
+def want(line: Line, *wanted: Wanted) -> None:
+    wanting(line, *wanted)
 
 
 def test_a_failure_brings_its_logs_home_and_the_next_run_goes_on(
-    work: Work, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    line: Line, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     want(
-        work,
+        line,
         directory(tmp_path / "first"),
         installer(tmp_path, "print('\\x1b[31mno licence', flush=True)\nsys.exit(3)"),
         directory(tmp_path / "last"),
     )
     with pytest.raises(ProvisionError) as caught:
-        provision(work)
+        provision(line)
     assert caught.value.exit_code == 7
     for part in ("the tool: wanted tool 1, found missing", "left with 3", "no licence"):
         assert part in caught.value.message
-    home = work.out / "provision/simulated/the-tool"
+    home = line.plan.out / "provision/simulated/the-tool"
     assert str(home) in caught.value.message
     assert (home / "new.log").read_text() == "log"
     assert "not yet" in capsys.readouterr().out
@@ -154,21 +149,21 @@ def test_a_failure_brings_its_logs_home_and_the_next_run_goes_on(
     assert not (tmp_path / "last").exists()
 
     want(
-        work,
+        line,
         directory(tmp_path / "first"),
         installer(tmp_path, "open(here + '/installed-1', 'w')"),
         directory(tmp_path / "last"),
     )
-    rows = provision(work)
-    assert [row["changed"] for row in rows] == [False, True, True]
-    assert not any(row["changed"] for row in provision(work))
+    rows = provision(line)
+    assert [row.changed for row in rows] == [False, True, True]
+    assert not any(row.changed for row in provision(line))
 
 
 def test_a_dry_run_changes_nothing(
-    work: Work, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    line: Line, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    want(work, directory(tmp_path / "first"), installer(tmp_path, ""))
-    assert provision(work, dry_run=True) == []
+    want(line, directory(tmp_path / "first"), installer(tmp_path, ""))
+    stage.show_changes(line.session, line.plan)
     said = capsys.readouterr().out
     assert "would do" in said
     assert "make" in said
@@ -176,48 +171,48 @@ def test_a_dry_run_changes_nothing(
     assert not (tmp_path / "first").exists()
 
 
-def test_an_installer_that_hangs(work: Work, tmp_path: Path) -> None:
-    want(work, installer(tmp_path, "import time\ntime.sleep(77)", minutes=0.01))
+def test_an_installer_that_hangs(line: Line, tmp_path: Path) -> None:
+    want(line, installer(tmp_path, "import time\ntime.sleep(77)", minutes=0.01))
     with pytest.raises(ProvisionError, match="did not end") as caught:
-        provision(work)
+        provision(line)
     assert "dialogue" in caught.value.advice
 
 
-def test_an_installer_that_lies(work: Work, tmp_path: Path) -> None:
-    want(work, installer(tmp_path, "sys.exit(0)"))
+def test_an_installer_that_lies(line: Line, tmp_path: Path) -> None:
+    want(line, installer(tmp_path, "sys.exit(0)"))
     with pytest.raises(ProvisionError, match="after applying it the host still has missing"):
-        provision(work)
+        provision(line)
 
 
-def test_a_host_that_dies_during_an_installer(work: Work, tmp_path: Path) -> None:
-    want(work, installer(tmp_path, "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)"))
+def test_a_host_that_dies_during_an_installer(line: Line, tmp_path: Path) -> None:
+    want(line, installer(tmp_path, "import os, signal\nos.kill(os.getppid(), signal.SIGKILL)"))
     with pytest.raises(HostError) as caught:
-        provision(work)
+        provision(line)
     assert "again" in caught.value.advice
 
 
 def test_no_space_for_what_is_wanted(
-    work: Work, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    line: Line, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(stage, "_UNPACKED", 1 << 40)
     row = Wanted(
         "uv", "-", {"kind": "files", "path": str(tmp_path), "files": []}, {"uv": "x"}, "uv"
     )
     row.spec["files"] = [{"file": str(tmp_path / "none"), "sha256": "0" * 64}]
-    want(work, row)
+    want(line, row)
     with pytest.raises(StorageError, match="MiB are needed") as caught:
-        provision(work)
+        provision(line)
     assert caught.value.exit_code == 11
 
 
-def test_a_tool_that_cannot_be_fetched(work: Work, tmp_path: Path) -> None:
+def test_a_tool_that_cannot_be_fetched(line: Line, tmp_path: Path) -> None:
     url = "https://127.0.0.1:9/x.zip"
     source = {"url": url, "file": "x.zip", "sha256": "0" * 64, "size": 1}
-    work.cache.lock = ToolchainLock.model_validate(
+    line.plan.cache.lock = ToolchainLock.model_validate(
         {"version": 1, "tools": {"x": {"version": "1", "sources": [source]}}}
     )
     spec = {"kind": "files", "path": str(tmp_path), "files": [{"file": "/none", "sha256": "0"}]}
-    want(work, Wanted("x", "-", spec, {"x": str(tmp_path / "x.zip")}, "x"))
+    want(line, Wanted("x", "-", spec, {"x": str(tmp_path / "x.zip")}, "x"))
     with pytest.raises(LockError, match="could not be fetched"):
-        provision(work)
+        provision(line)
     assert not (tmp_path / "x.zip").exists()

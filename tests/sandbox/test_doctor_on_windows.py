@@ -12,8 +12,8 @@ from rich.console import Console
 
 from pipelines.doctor import report, run
 from pipelines.doctor.inspect import inspect_host, measure_skew
-from pipelines.remote import facts
-from pipelines.remote.inspection import machine, services, tools
+from pipelines.remote import facts, provision
+from pipelines.remote.inspection import machine, tools
 from pipelines.stages.line import Line
 
 pytestmark = pytest.mark.sandbox
@@ -25,12 +25,7 @@ MACHINE: dict[str, Any] = {
     "cpu": {"model": (str, type(None)), "cores": int},
     "commit": {"limit": int, "used": int},
     "job": (dict, type(None)),
-    "page_file": list,
-    "long_paths": bool,
-    "temp": {
-        "TEMP": {"path": str, "exists": bool, "machine": (str, type(None))},
-        "TMP": {"path": str, "exists": bool, "machine": (str, type(None))},
-    },
+    "temp": {"TEMP": {"path": str, "exists": bool}, "TMP": {"path": str, "exists": bool}},
     "disks": {"C:\\": {"path": str, "free": int, "total": int}, "C:\\b": dict, "C:\\t": dict},
     "up_since": float,
     "administrator": bool,
@@ -57,7 +52,7 @@ def assert_shape(found: Any, shape: Any, where: str = "") -> None:
 
 
 def test_the_machine(line: Line) -> None:
-    found = line.session.call(machine.machine, paths=["C:\\b", "C:\\t"])
+    found: Any = line.session.call(machine.machine, paths=["C:\\b", "C:\\t"])
     assert_shape(found, MACHINE)
     assert found["problems"] == {}
     assert found["disks"]["problems"] == {}
@@ -78,7 +73,7 @@ def test_the_facts(line: Line) -> None:
 def test_tools_are_asked_for_their_version(line: Line) -> None:
     """python.exe is a tool that is there for certain."""
     beside = line.plan.host.executable.rpartition("\\")[0]
-    found = line.session.call(
+    found: Any = line.session.call(
         tools.tools, cuda=r"C:\no", programs={"python": [beside], "no-tool": []}
     )
     assert found["python"]["version"] == line.session.facts["python"]
@@ -90,12 +85,12 @@ def test_tools_are_asked_for_their_version(line: Line) -> None:
 
 
 def test_services_that_wine_lacks(line: Line) -> None:
-    found = line.session.call(services.services)
-    assert {"winrm_plugin", "winrm_shell", "defender", "exclusions"} <= found.keys()
-    assert found["defender"] is None
-    assert isinstance(found["exclusions"], list)
-    assert found["winrm_shell"] is None
-    assert found["problems"]["winrm_shell"]  # Wine has no winrm.cmd
+    shell = {"kind": "winrm_quota", "place": "shell", "name": "MaxShellRunTime", "at_least": 1}
+    exclusion = {"kind": "defender_exclusion", "path": r"C:\no"}
+    quota, defender = line.session.call(provision.check_all, specs=[shell, exclusion])
+    assert quota["error"]  # Wine has no winrm.cmd
+    assert quota["values"] == {}
+    assert defender["values"] == {"Defender": "not installed", "excluded": "no"}
 
 
 def test_clocks_of_one_machine_agree(line: Line) -> None:
@@ -103,15 +98,15 @@ def test_clocks_of_one_machine_agree(line: Line) -> None:
 
 
 def test_the_host_part_by_part(line: Line) -> None:
-    found = inspect_host(line)
+    found = inspect_host(line.plan, line.session)
     assert found["problems"] == {}
-    assert set(found) == {"skew", "facts", "machine", "tools", "problems"}
+    assert set(found) == {"skew", "facts", "machine", "tools", "resources", "problems"}
 
 
 def test_nothing_is_wrong_with_a_sandbox(line: Line, capsys: pytest.CaptureFixture[str]) -> None:
     line.session.call(facts.facts)  # what a start tells is told by now
     capsys.readouterr()
-    outcome = run.run_doctor(line, as_json=True)
+    outcome = run.run_doctor(line.plan, line.session, as_json=True)
     out, _ = capsys.readouterr()
     told = json.loads(out, parse_constant=pytest.fail)
     assert (told["schema"], told["host"]) == (1, "sandbox")

@@ -30,14 +30,12 @@ SPECS: list[dict[str, Any]] = [
 ]
 
 
-def apply(line: Line, spec: dict[str, Any]) -> dict[str, Any]:
-    told: dict[str, Any] = line.session.call(provision.apply_one, spec=spec, marker=MARKER)
-    return told
+def apply(line: Line, spec: provision.Spec) -> provision.Outcome:
+    return line.session.call(provision.apply_one, spec=spec, marker=MARKER)
 
 
-def check(line: Line, *specs: dict[str, Any]) -> list[dict[str, Any]]:
-    found: list[dict[str, Any]] = line.session.call(provision.check_all, specs=list(specs))
-    return found
+def check(line: Line, *specs: provision.Spec) -> list[provision.Row]:
+    return line.session.call(provision.check_all, specs=specs)
 
 
 def test_registry_kinds(line: Line) -> None:

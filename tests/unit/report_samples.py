@@ -4,14 +4,39 @@ from __future__ import annotations
 
 import json
 import random
+import sqlite3
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
+from pipelines.architectures.archs import parse
+from pipelines.diagnosis import diagnose_file
+from pipelines.evidence import Evidence
+from pipelines.record import (
+    AuditedFile,
+    AuditResult,
+    BuildResult,
+    CheckResult,
+    CollectResult,
+    DiagnosisResult,
+    ErrorResult,
+    FileResult,
+    HealedResult,
+    HostFacts,
+    ProvisionResult,
+    ResourceResult,
+    RunFacts,
+    SmokeResult,
+    StageRecord,
+    StageResult,
+    State,
+    Timeline,
+)
 from pipelines.reports.junit import write
 from pipelines.reports.model import Case, Suite
-from pipelines.run import Run, StageRecord
+from pipelines.run import Run
+from pipelines.target import AXES, Target
 
 EPOCH = 1_760_000_000.0
 DIMS = (32, 64, 96, 128, 192, 256)
@@ -31,8 +56,14 @@ HOSTILE = (
 )
 
 
-def facts(**changes: Any) -> dict[str, Any]:
-    return {
+#: As a stage may keep it: the record holds no half of a pair.
+SAID = tuple(text.replace("\ud800", "\ufffd") for text in HOSTILE)
+WHEEL = "flash_attn.whl"
+
+
+def facts(**changes: Any) -> RunFacts:
+    """Axes of the target and fields of the facts, by their names."""
+    axes: dict[str, Any] = {
         "host": "lab",
         "recipe": "flash-attn",
         "version": "2.8.3",
@@ -40,14 +71,14 @@ def facts(**changes: Any) -> dict[str, Any]:
         "torch": "2.8",
         "cuda": "12.8",
         "archs": "80;86;89;90",
-        "jobs": None,
-        "evidence": "F",
-        "publishable": True,
-        **changes,
     }
+    axes |= {name: changes.pop(name) for name in AXES if name in changes}
+    axes["archs"] = parse(axes["archs"])
+    told: dict[str, Any] = {"evidence": Evidence.SIMULATED, "publishable": True}
+    return RunFacts(target=Target(**axes), **(told | changes))
 
 
-def timeline(units: int = 73, jobs: int = 6, seed: int = 1, **changes: Any) -> dict[str, Any]:
+def timeline(units: int = 73, jobs: int = 6, seed: int = 1, slower: float = 1.0) -> Timeline:
     """``jobs`` compilers that take the next unit when they are done; samples every 5 s."""
     dice = random.Random(seed)
     free = [0.0] * jobs
@@ -57,29 +88,88 @@ def timeline(units: int = 73, jobs: int = 6, seed: int = 1, **changes: Any) -> d
         kind = ("fwd", "bwd", "fwd_split")[n % 3]
         took = round(dice.uniform(20, 70) * (2.2 if kind == "bwd" else 1), 2)
         name = f"flash_{kind}_hdim{DIMS[n % 6]}_{('fp16', 'bf16')[n % 2]}_causal_sm80.{n}.obj"
-        rows.append([name, round(free[lane], 2), round(free[lane] + took, 2)])
+        begin, end = round(free[lane], 2), round(free[lane] + took, 2)
+        rows.append((name, begin * slower, end * slower))
         free[lane] += took + 0.2
     end = max(free)
     samples = [
-        [t, round(dice.uniform(0.8, 1.0) if t < end * 0.9 else 0.3, 3), dice.uniform(9e9, 24e9)]
+        (t, round(dice.uniform(0.8, 1.0) if t < end * 0.9 else 0.3, 3), dice.uniform(9e9, 24e9))
         for t in [5.0 * n for n in range(int(end / 5) + 1)]
     ]
-    return {"units": rows, "samples": samples, "cpus": 8, "memory": 34_359_738_368, **changes}
+    return Timeline(units=tuple(rows), samples=tuple(samples), cpus=8, memory=34_359_738_368)
 
 
-def stage(
-    run: Run, name: str, state: Any = "passed", seconds: float | None = 5.0, **d: Any
+def error(message: str, kind: str = "BuildError", advice: str = "") -> ErrorResult:
+    return ErrorResult(kind=kind, title=kind, message=message, advice=advice)
+
+
+def stage(  # noqa: PLR0917 - as the table has its columns
+    run: Run,
+    name: str,
+    state: State = "passed",
+    seconds: float | None = 5.0,
+    result: StageResult | None = None,
+    failed: ErrorResult | None = None,
 ) -> None:
-    run.put_stage(StageRecord(name, state, EPOCH + 60 * len(run.stages()), seconds, d))
+    run.put_stage(
+        StageRecord(
+            name=name,
+            state=state,
+            started=EPOCH + 60 * len(run.stages()),
+            seconds=seconds,
+            error=failed,
+            result=result,
+        )
+    )
 
 
-def audit(run: Run, archs: str = "80 86 89 90", *, ok: bool = True, state: Any = "passed") -> None:
-    rows = [
-        {"name": "tags", "ok": True, "found": "win_amd64", "wanted": "win_amd64", "detail": ""},
-        {"name": "SASS", "ok": ok, "found": archs, "wanted": "80 86 89 90", "detail": ""},
-    ]
-    wheels = [{"wheel": "flash_attn.whl", "version": "2.8.3", "checks": rows}]
-    stage(run, "audit", state, 0.4, wheels=wheels)
+def row(  # noqa: PLR0917 - as the table has its columns
+    run: Run,
+    name: Any,
+    state: Any = "passed",
+    started: Any = 1.0,
+    seconds: Any = None,
+    error: Any = None,
+    result: Any = None,
+) -> None:
+    """A row as another program, or another version, may have left it."""
+    with sqlite3.connect(run.path / "record.sqlite") as database:
+        told = (name, state, started, seconds, error, result)
+        database.execute("INSERT OR REPLACE INTO stages VALUES (?, ?, ?, ?, ?, ?)", told)
+
+
+def built(**changes: Any) -> BuildResult:
+    told: dict[str, Any] = {
+        "job": "0123456789ab",
+        "directory": r"C:\b\0123456789ab",
+        "jobs": 6,
+        "timeline": timeline(),
+        "environment": {"MAX_JOBS": "6", "TORCH_CUDA_ARCH_LIST": "8.0;9.0"},
+        "tail": ("done",),
+    }
+    return BuildResult(**(told | changes))
+
+
+def resource(name: str, **changes: Any) -> ResourceResult:
+    told: dict[str, Any] = {"kind": "variable", "wanted": "1", "found": "0", "why": "w", "ok": True}
+    return ResourceResult(id=name, **(told | {"changed": True, "seconds": 1.0} | changes))
+
+
+def audited(*checks: CheckResult, file: str = WHEEL) -> AuditResult:
+    sha256 = "ab" * 32
+    return AuditResult(files=(AuditedFile(file=file, sha256=sha256, checks=checks),))
+
+
+def audit(
+    run: Run, archs: str = "80 86 89 90", *, ok: bool = True, state: State = "passed"
+) -> None:
+    checks = (
+        CheckResult(name="tags", ok=True, found="win_amd64", wanted="win_amd64"),
+        CheckResult(
+            name="SASS", ok=ok, found=archs, wanted="80 86 89 90", values=tuple(archs.split())
+        ),
+    )
+    stage(run, "audit", state, 0.4, audited(*checks))
 
 
 def smoke_cases(slower: float = 1.0) -> list[Case]:
@@ -109,7 +199,7 @@ def smoke_cases(slower: float = 1.0) -> list[Case]:
     return cases
 
 
-def smoke(run: Run, cases: list[Case], state: Any = "passed", **has: str) -> None:
+def smoke(run: Run, cases: list[Case], state: State = "passed", **has: str) -> None:
     """The suite's report as pytest writes one, and the stage that read it."""
     properties = {"gpu0_name": "NVIDIA L4", "gpu0_driver": "580.1", "cuda_driver": "13.0"}
     properties |= {
@@ -120,63 +210,52 @@ def smoke(run: Run, cases: list[Case], state: Any = "passed", **has: str) -> Non
     outcomes: dict[str, int] = {}
     for case in cases:
         outcomes[case.outcome] = outcomes.get(case.outcome, 0) + 1
-    detail = {"outcomes": outcomes, "tail": ["..F"], "exit": 0}
-    if state == "failed":
-        detail |= {
-            "error": "1 of 13 smoke cases failed",
-            "advice": "See junit.xml",
-            "kind": "smoke test",
-        }
-    stage(run, "test", state, 31.0, **detail)
+    result = SmokeResult(
+        wheel=WHEEL, sha256="ab" * 32, outcomes=outcomes, tail=("..F",), exit=0, step="pytest"
+    )
+    failed = error("1 of 13 smoke cases failed", "SmokeError", "See junit.xml")
+    stage(run, "test", state, 31.0, result, failed if state == "failed" else None)
 
 
 def wheel(run: Run, size: int = 4000) -> None:
     folder = run.path / "wheels"
     folder.mkdir(exist_ok=True)
-    name = f"flash_attn-2.8.3-cp{str(run.facts()['python']).replace('.', '')}-win_amd64.whl"
-    (folder / name).write_bytes(bytes(size))
-    stage(run, "collect", seconds=0.2, files=[f"wheels/{name}"])
+    cell = run.facts().target.python.replace(".", "")
+    path = folder / f"flash_attn-2.8.3-cp{cell}-win_amd64.whl"
+    path.write_bytes(bytes(size))
+    stage(run, "collect", "passed", 0.2, CollectResult(files=(file_row(run, path),)))
 
 
 def provisioned(run: Run) -> None:
-    row = {"id": "TEMP", "wanted": "1", "found": "0", "why": "w", "changed": True, "ok": True}
-    stage(run, "provision", seconds=41.0, resources=[row | {"seconds": 1.0}])
+    stage(run, "provision", "passed", 41.0, ProvisionResult(resources=(resource("TEMP"),)))
+
+
+def file_row(run: Run, path: Path) -> FileResult:
+    return FileResult(
+        path=path.relative_to(run.path).as_posix(),
+        size=path.stat().st_size,
+        sha256=sha256(path.read_bytes()).hexdigest(),
+    )
 
 
 def manifest(run: Run) -> None:
-    rows = [
-        {
-            "path": path.relative_to(run.path).as_posix(),
-            "size": path.stat().st_size,
-            "sha256": sha256(path.read_bytes()).hexdigest(),
-        }
-        for path in sorted(run.path.glob("wheels/*.whl"))
-    ]
+    rows = [file_row(run, path).model_dump() for path in sorted(run.path.glob("wheels/*.whl"))]
     told = {"schema": 1, "written": "2035-01-01T00:00:00+00:00", "files": rows}
     (run.path / "manifest.json").write_text(json.dumps(told))
 
 
 def good(out: Path, *, slower: float = 1.0, size: int = 4000, seed: int = 1, **changes: Any) -> Run:
-    run = Run.create(out, f"flash-attn-{changes.pop('label', 'cell')}", facts(**changes))
-    run.note(host_facts={"cpus": 8, "windows": "10.0.20348"}, tools={"nvidia-cuda-nvcc": "12.8.93"})
-    run.note(job="0123456789ab", source_sha256="ab" * 32)
+    run = Run.create(out, facts(**changes))
+    run.note(
+        host=HostFacts(cpus=8, windows="10.0.20348"),
+        tools={"nvidia-cuda-nvcc": "12.8.93"},
+        job="0123456789ab",
+        source_sha256="ab" * 32,
+    )
     provisioned(run)
     (run.path / "build.log").write_text("".join(f"[{n}/73] unit {n}\n" for n in range(1, 74)))
-    told = timeline(seed=seed)
-    for row in told["units"]:
-        row[1:] = [row[1] * slower, row[2] * slower]
-    environment = {"MAX_JOBS": "6", "TORCH_CUDA_ARCH_LIST": "8.0;9.0"}
-    stage(
-        run,
-        "build",
-        seconds=900.0 * slower,
-        jobs=6,
-        timeline=told,
-        environment=environment,
-        tail=["done"],
-        healed=[],
-        lost=[],
-    )
+    told = built(timeline=timeline(seed=seed, slower=slower))
+    stage(run, "build", "passed", 900.0 * slower, told)
     wheel(run, size)
     audit(run)
     smoke(run, smoke_cases(slower), alibi="yes", softcap="absent")
@@ -185,31 +264,30 @@ def good(out: Path, *, slower: float = 1.0, size: int = 4000, seed: int = 1, **c
 
 def failed_build(out: Path, **changes: Any) -> Run:
     """A build whose log says why, with the diagnosis as the build stage leaves it."""
-    run = Run.create(out, f"flash-attn-{changes.pop('label', 'cell')}", facts(**changes))
+    run = Run.create(out, facts(**changes))
     provisioned(run)
     log = [f"[{n}/73] nvcc -c flash_{n}.cu" for n in range(1, 60)]
     log.append("cudafe++ died with status 0xC0000005 (ACCESS_VIOLATION)")
     log += ["ninja: build stopped: subcommand failed.", "error: command failed"] * 3
     (run.path / "build.log").write_text("\n".join(log) + "\n")
-    from pipelines.diagnosis import diagnose_file
-    from pipelines.diagnosis.report import summary
-
     found = diagnose_file(run.path / "build.log")
     assert found is not None
-    stage(
-        run,
-        "build",
-        "failed",
-        260.0,
-        jobs=6,
-        tail=log[-60:],
-        timeline=timeline(20),
-        error=f"the build left with exit code 1: {summary(found)}",
-        advice="invoke build goes on",
-        kind="build",
-        diagnosis=summary(found),
-        healed=["healed 1 of 1: 3 jobs - line 60"],
+    kept = DiagnosisResult(
+        id=found.signature.id,
+        is_cause=found.is_cause,
+        cause=found.signature.cause,
+        cure=found.signature.cure,
+        links=found.signature.evidence,
+        line=found.cause.line,
     )
+    result = built(
+        tail=tuple(log[-60:]),
+        timeline=timeline(20),
+        diagnosis=kept,
+        healed=(HealedResult(what="3 jobs", why="out of memory (oom-edg)", line=60),),
+    )
+    said = f"the build left with exit code 1: {kept.summary}"
+    stage(run, "build", "failed", 260.0, result, error(said, advice="invoke build goes on"))
     return run
 
 
@@ -223,7 +301,7 @@ def failed_smoke(out: Path, **changes: Any) -> Run:
 
 def killed(out: Path, **changes: Any) -> Run:
     """A controller that was killed in its build."""
-    run = Run.create(out, f"flash-attn-{changes.pop('label', 'cell')}", facts(**changes))
+    run = Run.create(out, facts(**changes))
     provisioned(run)
     stage(run, "build", "running", None)
     return run
@@ -231,34 +309,39 @@ def killed(out: Path, **changes: Any) -> Run:
 
 def hostile(out: Path) -> Run:
     """Every text that a host, or a record from elsewhere, can say is meant to do harm."""
-    said = " ".join(HOSTILE)
-    run = Run.create(out, "hostile", dict.fromkeys(facts(), said))
+    said, every = " ".join(SAID), dict.fromkeys(SAID, " ".join(SAID))
+    run = Run.create(out, facts())
     run.note(
-        host_facts={text: text for text in HOSTILE}, tools=dict.fromkeys(HOSTILE, said), job=said
+        host={"platform": " ".join(HOSTILE), "machine": said, "python": said, "windows": said},
+        tools=every,
+        job=said,
+        origin=said,
+        source_sha256=said,
+        created=said,
     )
-    row = {"id": said, "wanted": said, "found": said, "changed": True, "ok": False, "seconds": 1.0}
-    stage(run, "provision", resources=[row])
-    units = [[text, 0.0, 5.0] for text in HOSTILE]
+    bad = error(said, said, said)
+    row = resource(said, wanted=said, found=said, ok=False, values=every, reboot=said)
+    stage(run, "provision", result=ProvisionResult(resources=(row,), tail=SAID))
     (run.path / "build.log").write_bytes(
-        said.encode("utf-8", "surrogatepass") + b"\n" + b"x" * 200_000
+        " ".join(HOSTILE).encode("utf-8", "surrogatepass") + b"\n" + b"x" * 200_000
     )
-    stage(
-        run,
-        "build",
-        "failed",
-        jobs=said,
-        environment=dict.fromkeys(HOSTILE, said),
-        tail=[*HOSTILE],
-        error=said,
-        advice=said,
-        kind=said,
-        diagnosis="line 1: " + HOSTILE[0] + " (no-such-id)",
-        lost=[said],
-        healed=[said],
-        timeline={"units": units, "samples": [[0, 1, 2]], "cpus": said},
+    units = tuple((text, 0.0, 5.0) for text in SAID)
+    result = built(
+        job=said,
+        directory=said,
+        environment=every,
+        tail=SAID,
+        lost=(said,),
+        healed=(HealedResult(what=said, why=said, line=1),),
+        timeline=Timeline(units=units, samples=((0, 1, 2),)),
+        cache=every,
+        diagnosis=DiagnosisResult(
+            id=said, is_cause=True, cause=HOSTILE[0], cure=said, links=SAID, line=1
+        ),
     )
-    check = {"name": said, "ok": False, "found": said, "wanted": said, "detail": said}
-    stage(run, "audit", wheels=[{"wheel": said, "checks": [check]}])
+    stage(run, "build", "failed", 5.0, result, bad)
+    check = CheckResult(name=said, ok=False, found=said, wanted=said, detail=said, values=SAID)
+    stage(run, "audit", result=audited(check, file=said))
     cases = "".join(
         f"<testcase classname={_attribute(text)} name={_attribute(text)} time='1'>"
         f"<properties><property name={_attribute('has.' + text)} value={_attribute(text)}/>"
@@ -268,7 +351,8 @@ def hostile(out: Path) -> Run:
     )
     document = f"<testsuites><testsuite name={_attribute(said)}>{cases}</testsuite></testsuites>"
     (run.path / "smoke.xml").write_text(document, "utf-8")
-    stage(run, "test", "failed", outcomes={"failed": len(HOSTILE)}, tail=[*HOSTILE], error=said)
+    told = SmokeResult(wheel=said, sha256=said, outcomes={said: len(HOSTILE)}, tail=SAID)
+    stage(run, "test", "failed", 5.0, told, bad)
     (run.path / "a <b> file.txt").write_text("x")
     return run
 
@@ -290,15 +374,14 @@ def matrix(out: Path, count: int = 100) -> list[Run]:
     ]
     for n, (python, torch, cuda, archs) in enumerate(cells[:count]):
         cell: dict[str, Any] = {"python": python, "torch": torch, "cuda": cuda, "archs": archs}
-        label = f"{n:03}"
         if n % 15 == 7:
-            run = failed_build(out, label=label, **cell)
+            run = failed_build(out, **cell)
         elif n % 31 == 9:
-            run = failed_smoke(out, label=label, seed=n, **cell)
+            run = failed_smoke(out, seed=n, **cell)
         elif n % 41 == 11:
-            run = killed(out, label=label, **cell)
+            run = killed(out, **cell)
         else:
-            run = good(out, label=label, seed=n, **cell)
+            run = good(out, seed=n, **cell)
         manifest(run)
         run.close()
         made.append(run)

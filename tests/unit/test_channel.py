@@ -18,7 +18,7 @@ import pytest
 from pipelines.errors import HostError, RemoteError
 from pipelines.remote import blocks, files, rpc
 from pipelines.remote import facts as remote_facts
-from pipelines.session import bootstrap
+from pipelines.session import bootstrap, link
 from pipelines.session.channel import ChannelSession, bootstrap_command, open_session
 from pipelines.session.transports.popen import PopenStream
 
@@ -82,9 +82,10 @@ def test_command() -> None:
 
 
 def test_call(session: ChannelSession) -> None:
+    before = time.time()
     facts = session.call(remote_facts.facts)
     assert facts["executable"] == sys.executable
-    assert abs(facts["time"] - time.time()) < 5
+    assert before <= facts["time"] <= time.time()
 
 
 def test_workers_are_used_again(session: ChannelSession) -> None:
@@ -196,7 +197,7 @@ def test_connection_that_stays_lost() -> None:
         opened.call(rpc.ping)
 
 
-def test_close_is_quick_and_quiet_even_in_mid_stream(tmp_path: Path) -> None:
+def test_an_end_in_mid_stream_is_quiet() -> None:
     code = (
         "import sys; sys.argv = []\n"
         "from pipelines.remote import blocks\n"
@@ -206,18 +207,35 @@ def test_close_is_quick_and_quiet_even_in_mid_stream(tmp_path: Path) -> None:
         "items = s.stream(blocks.send, path=sys.executable, offset=0, length=1 << 20, chunk=100)\n"
         "next(items)\n"
     )
-    started = time.monotonic()
     root = str(Path(__file__).parents[2])
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, timeout=20, cwd=root, check=False
+        [sys.executable, "-c", code], capture_output=True, timeout=120, cwd=root, check=False
     )
     assert (done.returncode, done.stdout, done.stderr) == (0, b"", b"")
-    assert time.monotonic() - started < 5
-    opened = open_session(PopenStream(PYTHON), name="here")
+
+
+class Staying(PopenStream):
+    """Its Python does not learn that nobody writes any more, and stays until it is killed."""
+
+    def close_write(self) -> None:
+        if self._process.poll() is not None:
+            super().close_write()
+
+
+@pytest.mark.parametrize(("stream", "farewell"), [(PopenStream, 240.0), (Staying, 0.1)])
+def test_close_in_mid_stream_waits_for_nobody(
+    stream: type[PopenStream], farewell: float, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A Python that leaves by itself is gone at once, one that does not leave is killed."""
+    monkeypatch.setattr(link, "FAREWELL", farewell)
+    process = stream(PYTHON)
+    opened = open_session(process, name="here")
     next(opened.stream(blocks.send, path=sys.executable, offset=0, length=MB, chunk=100))
-    started = time.monotonic()
-    opened.close()
-    assert time.monotonic() - started < 1
+    closing = threading.Thread(target=opened.close, daemon=True)
+    closing.start()
+    closing.join(60)
+    assert not closing.is_alive()
+    assert process._process.returncode is not None
 
 
 def test_printing_on_the_host_does_no_harm(tmp_path: Path) -> None:
@@ -251,7 +269,7 @@ def test_a_finalizer_that_writes_in_the_middle_of_a_write() -> None:
     io = bootstrap.GatewayIO(cast(Any, Stream()), cast(Any, None))
     writer = threading.Thread(target=io.write, args=(b"first",), daemon=True)
     writer.start()
-    writer.join(10)
+    writer.join(60)
     assert not writer.is_alive(), "it waits for itself"
     assert b"|".join(sent) == b"fi|rst|fr|om a finalizer|an|d another"
     io.write(b"next")
@@ -279,7 +297,7 @@ def test_a_stream_that_is_collected_in_the_middle_of_a_write() -> None:
             ask = threading.Thread(target=lambda: said.append(session.call(rpc.ping)))
             ask.daemon = True
             ask.start()
-            ask.join(20)
+            ask.join(60)
         finally:
             gc.enable()
         assert said, "it waits for itself"

@@ -9,12 +9,14 @@ import pytest
 import report_samples as samples
 
 from pipelines import errors
+from pipelines.architectures.archs import parse
 from pipelines.doctor.run import UNFIT
 from pipelines.errors import ConfigError
 from pipelines.reports.compare import WORSE, Difference, compare, load_thresholds
 from pipelines.reports.load import load_view
 from pipelines.reports.model import Case
 from pipelines.reports.views import Capability, RunView
+from pipelines.target import AXES, Target
 
 
 @pytest.fixture(scope="module")
@@ -67,6 +69,17 @@ def test_another_host_or_gpu_is_not_judged(base: RunView, out: Path) -> None:
     assert notes["speed"] == "another GPU"
 
 
+def test_every_axis_that_differs_is_named(base: RunView) -> None:
+    nothing = replace(base, target=Target(), jobs=None)
+    notes = compare(base, nothing).notes
+    assert {note.partition(":")[0] for note in notes} == {
+        *(f"another {name}" for name in AXES),
+        "another jobs",
+    }
+    assert "another archs: 80;86;89;90, now -" in notes
+    assert "another jobs: 6, now -" in notes
+
+
 def test_other_units_make_no_slower_build(base: RunView) -> None:
     assert base.timeline is not None
     few = replace(base, timeline=replace(base.timeline, units=base.timeline.units[:3]))
@@ -79,7 +92,7 @@ def test_other_units_make_no_slower_build(base: RunView) -> None:
 def test_a_larger_wheel(base: RunView, out: Path) -> None:
     large = load_view(samples.good(out, size=200_000))
     assert worse(base, large) == {("size", "wheel")}
-    other = replace(large, cell=replace(large.cell, archs="80"))
+    other = replace(large, target=large.target.model_copy(update={"archs": parse("80")}))
     assert row(base, other, "size", "wheel").note == "another cell"
     assert worse(base, other) == set()
 
@@ -98,10 +111,12 @@ def test_a_lost_capability(base: RunView) -> None:
 
 
 def test_lost_device_code(base: RunView) -> None:
-    fewer = tuple(replace(c, found="80 86") if c.name == "SASS" else c for c in base.checks)
+    fewer = tuple(replace(c, values=("80", "86")) if c.name == "SASS" else c for c in base.checks)
     assert worse(base, replace(base, checks=fewer)) == {("device code", "SASS")}
     difference = row(base, replace(base, checks=fewer), "device code", "SASS")
     assert (difference.before, difference.after) == ("80 86 89 90", "80 86")
+    worded = tuple(replace(c, found="75 in 1/2 containers") for c in base.checks)
+    assert worse(base, replace(base, checks=worded)) == set()
 
 
 @pytest.mark.parametrize(

@@ -10,6 +10,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,25 +21,91 @@ from rich.console import Console
 
 from pipelines import errors as pipeline_errors
 from pipelines import github
+from pipelines.buildplan import BuildPlan, Request, resolve
 from pipelines.config import Config
 from pipelines.console import say
-from pipelines.doctor import diagnose, inspect, machine, paths, report, run, services, thresholds
-from pipelines.doctor.model import LEVELS, Facts, Order, Verdict, worst
+from pipelines.doctor import diagnose, inspect, report, run, thresholds
+from pipelines.doctor.model import LEVELS, Facts, Order, Setting, Verdict, worst
 from pipelines.errors import ConfigError, HostError, RemoteError, SetupError
 from pipelines.evidence import Evidence
 from pipelines.hosts import base
 from pipelines.hosts.base import Capabilities
+from pipelines.hosts.live import LiveSession
 from pipelines.matrix.compat import load_compat
-from pipelines.pipeline import take_order
-from pipelines.provisioning.resources import load_resources
-from pipelines.recipe.load import load_recipe
 from pipelines.remote import rpc
 from pipelines.session.base import Session
-from pipelines.stages.work import Work
-from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
+from pipelines.toolchain.lock import Cache, load_lock
 
 GIB = 1 << 30
 GONE = object()
+
+
+class Host(base.Host):
+    """A host of which only the session is real enough."""
+
+    name = "lab1"
+    wine: Callable[[], str] | None = None
+    evidence = Evidence.WRITTEN
+    executable = r"C:\wcw\python\python.exe"
+
+    def __init__(self, connect: Callable[[], Any], **capabilities: bool) -> None:
+        have = {"windows": True, "msvc": True, "gpu": False, "publishable": True, "services": True}
+        self.capabilities = Capabilities(**have | capabilities)
+        self._connect = connect
+
+    def emulator(self) -> str:
+        return self.wine() if self.wine else ""
+
+    def connect(self) -> Session:
+        session: Session = self._connect()
+        return session
+
+    def restart(self, session: Session) -> Session:
+        raise AssertionError("the doctor restarts nothing")
+
+    def close(self) -> None:
+        """Nothing was started."""
+
+
+def make_plan(host: Host, tmp_path: Path, kind: str = "winrm") -> BuildPlan:
+    winrm = {
+        "kind": "winrm",
+        "endpoint": "https://lab1:5986/wsman",
+        "username": "b",
+        "password_env": "LAB1_PW",
+    }
+    config = Config.model_validate(
+        {"hosts": {"lab1": winrm if kind == "winrm" else {"kind": kind}}, "out": str(tmp_path)}
+    )
+    asked = Request(axes={"host": "lab1", "archs": "80+PTX"}, jobs=3)
+    return replace(resolve(config, asked, host=host), cache=Cache(load_lock(), tmp_path / "cache"))
+
+
+def needing(plan: BuildPlan, program: str) -> BuildPlan:
+    """The plan for a recipe whose build starts that program."""
+    recipe = plan.recipe.model_copy(update={"host_requires": (program,)})
+    return replace(plan, recipe=recipe)
+
+
+def inspected(plan: BuildPlan) -> Any:
+    return inspect.inspect_host(plan, LiveSession(plan.host))
+
+
+def examined(plan: BuildPlan) -> run.Outcome:
+    return run.examine(plan, LiveSession(plan.host))
+
+
+def diagnosed(plan: BuildPlan, *, as_json: bool = False) -> run.Outcome:
+    return run.run_doctor(plan, LiveSession(plan.host), as_json=as_json)
+
+
+def row(ok: bool = True, error: str = "", /, **values: str) -> dict[str, Any]:
+    """What a host's check of a resource says."""
+    return {"ok": ok, "found": error, "values": values, "plan": "", "error": error}
+
+
+#: What resources.yaml wants of a server.
+SETTINGS = run.order_of(make_plan(Host(lambda: None), Path("/none"))).settings
 ORDER = Order(
     host="lab1",
     recipe="flash",
@@ -48,7 +115,10 @@ ORDER = Order(
     toolset="14.44",
     archs="80;90",
     jobs=4,
+    build_root=r"C:\b",
+    temp=r"C:\t",
     gpu=True,
+    settings=SETTINGS,
 )
 BARE = Order(
     host="sandbox",
@@ -56,12 +126,32 @@ BARE = Order(
     python="3.11",
     cuda="13.0",
     archs="80",
+    build_root=r"C:\b",
+    temp=r"C:\t",
     sandbox=True,
     msvc=False,
     services=False,
+    settings=tuple(s for s in SETTINGS if s.spec["kind"] in ("registry", "environment")),
 )
 GPU = {"name": "NVIDIA L4", "capability": "8.9", "driver": "572.61", "model": "TCC", "memory": "1"}
-QUOTAS = {"MaxMemoryPerShellMB": 8192, "MaxProcessesPerShell": 200}
+MEMORY, PROCESSES = "MaxMemoryPerShellMB", "MaxProcessesPerShell"
+SCANNED = row(False, Defender="scans", excluded="no")
+UNSCANNED = row(Defender="scans", excluded="yes")
+#: What a host says on which each of them is right.
+RESOURCES = {
+    "long paths": row(LongPathsEnabled="1"),
+    "TEMP": row(TEMP=r"C:\t"),
+    "TMP": row(TMP=r"C:\t"),
+    "shell memory": row(MaxMemoryPerShellMB="8192"),
+    "shell processes": row(MaxProcessesPerShell="200"),
+    "plugin memory": row(MaxMemoryPerShellMB="8192"),
+    "page file": row(**{r"C:\pagefile.sys": "16384 65536"}),
+    "build root unscanned": UNSCANNED,
+    "temp unscanned": UNSCANNED,
+    "CUDA_PATH": row(CUDA_PATH=r"C:\cuda\12.8"),
+    "CUDA unscanned": UNSCANNED,
+    "plugin MaxProcessesPerShell": row(MaxProcessesPerShell="200"),
+}
 #: A machine and a host on which nothing is wrong.
 GOOD: dict[str, Any] = {
     "controller": {
@@ -102,11 +192,9 @@ GOOD: dict[str, Any] = {
             "cpu": {"model": "AMD EPYC 7763", "cores": 16},
             "commit": {"limit": 96 * GIB, "used": 8 * GIB},
             "job": None,
-            "page_file": [r"C:\pagefile.sys 16384 65536"],
-            "long_paths": True,
             "temp": {
-                "TEMP": {"path": r"C:\t", "exists": True, "machine": r"C:\t"},
-                "TMP": {"path": r"C:\t", "exists": True, "machine": r"C:\t"},
+                "TEMP": {"path": r"C:\t", "exists": True},
+                "TMP": {"path": r"C:\t", "exists": True},
             },
             "disks": {"C:\\b": {"path": "C:\\", "free": 200 * GIB, "total": 500 * GIB}},
             "administrator": True,
@@ -121,13 +209,7 @@ GOOD: dict[str, Any] = {
             "sccache": {"path": "sccache.exe", "version": "0.10.0"},
             "problems": {},
         },
-        "services": {
-            "winrm_plugin": QUOTAS,
-            "winrm_shell": QUOTAS,
-            "defender": {"scans": True},
-            "exclusions": [r"c:\B", "C:\\t\\"],
-            "problems": {},
-        },
+        "resources": RESOURCES,
         "problems": {},
     },
 }
@@ -188,11 +270,31 @@ def test_what_is_not_meant_to_be_there_is_not_judged() -> None:
     assert not set(names(BARE)) - set(names(ORDER))
 
 
-MEMORY, PROCESSES = "MaxMemoryPerShellMB", "MaxProcessesPerShell"
-SHELL, PLUGIN = "host/services/winrm_shell", "host/services/winrm_plugin"
+RES = "host/resources"
+LONG, PAGES = f"{RES}/long paths", f"{RES}/page file"
+#: Place and quota -> where the check of it is.
+QUOTAS = {
+    ("shell", MEMORY): f"{RES}/shell memory",
+    ("shell", PROCESSES): f"{RES}/shell processes",
+    ("plugin", MEMORY): f"{RES}/plugin memory",
+    ("plugin", PROCESSES): f"{RES}/plugin MaxProcessesPerShell",
+}
 TEMP, LOCK = "host/machine/temp", "controller/lock"
 WIN, TOOLS = "host/facts/windows", "host/tools"
 STUDIO = f"{TOOLS}/visual_studio"
+
+
+def quota(name: str, found: int | str) -> dict[str, Any]:
+    """The check of a quota that is ``found``."""
+    enough = {MEMORY: 8192, PROCESSES: 200}[name]
+    return row(isinstance(found, int) and (not found or found >= enough), **{name: str(found)})
+
+
+def variable(name: str, path: str | None, exists: bool, machine: str | None) -> dict[str, Any]:
+    """Facts of TEMP or TMP: in our shell, and in those that start from now on."""
+    told = row(machine == r"C:\t", **({name: machine} if machine else {}))
+    return {f"{TEMP}/{name}": {"path": path, "exists": exists}, f"{RES}/{name}": told}
+
 
 #: Verdict, facts that differ, level, what is found, and what cure or command say.
 # fmt: off
@@ -282,13 +384,12 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("host: commit limit", {"host/machine/commit/used": 200 * GIB}, "error",
      "0.0 GiB of 96.0 GiB free", "invoke provision"),
     ("host: commit limit", {"host/machine/commit": None}, "unknown", "not told", ""),
-    ("host: page file", {"host/machine/page_file": []}, "warning", "none",
+    ("host: page file", {PAGES: row(False)}, "warning", "none",
      r'/v PagingFiles /t REG_MULTI_SZ /d "C:\pagefile.sys 16384 65536" /f'),
-    ("host: page file", {"host/machine/page_file": [""]}, "warning", "none", "invoke provision"),
-    ("host: page file", {"host/machine/page_file": [r"?:\pagefile.sys"]}, "ok", r"?:\page", ""),
-    ("host: page file", {"host/machine/page_file": None,
-     "host/machine/problems": {"page_file": "LookupError: PagingFiles is not set"}}, "unknown",
-     "LookupError: PagingFiles is not set", ""),
+    ("host: page file", {PAGES: row(False, **{"": ""})}, "warning", "none", "invoke provision"),
+    ("host: page file", {PAGES: row(False, **{r"?:\pagefile.sys": ""})}, "ok", r"?:\page", ""),
+    ("host: page file", {PAGES: row(False, "PermissionError: no")}, "unknown",
+     "PermissionError: no", ""),
     ("host: disk of builds", {"host/machine/disks/C:\\b/free": 30 * GIB}, "ok", "30.0 GiB", ""),
     ("host: disk of builds", {"host/machine/disks/C:\\b/free": 30 * GIB - 1}, "warning",
      r"30.0 GiB free for C:\b", r"cmd /c rmdir /s /q C:\b"),
@@ -307,26 +408,25 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("host: clock", {"host/skew": 10**400}, "unknown", "not told", ""),
     ("host: clock", {"host/skew": None}, "unknown", "not told", ""),
     # -- paths
-    ("paths: long paths", {"host/machine/long_paths": False}, "warning", "off",
+    ("paths: long paths", {LONG: row(False)}, "warning", "off",
      r"reg add HKLM\SYSTEM\CurrentControlSet\Control\FileSystem /v LongPathsEnabled /t REG_DWORD "
      "/d 1 /f"),
-    ("paths: long paths", {"host/machine/long_paths": 1}, "unknown", "not told", ""),
+    ("paths: long paths", {LONG: row() | {"ok": 1}}, "unknown", "not told", ""),
+    ("paths: long paths", {LONG: row(False, "OSError: gone")}, "unknown", "OSError: gone", ""),
     ("paths: TEMP and TMP", {}, "ok", r"C:\t", ""),
-    ("paths: TEMP and TMP", {TEMP: {n: {"path": None, "exists": False,
-     "machine": None} for n in ("TEMP", "TMP")}}, "warning", "not set: nvcc ends without a word",
+    ("paths: TEMP and TMP", {**variable("TEMP", None, False, None),
+     **variable("TMP", None, False, None)}, "warning", "not set: nvcc ends without a word",
      r'cmd /c "setx TEMP C:\t /M & setx TMP C:\t /M"'),
-    ("paths: TEMP", {f"{TEMP}/TEMP": {"path": r"C:\Users\J Doe\tmp", "exists": True,
-     "machine": None}}, "warning", r"C:\Users\J Doe\tmp: nvcc stumbles over the blank",
+    ("paths: TEMP", variable("TEMP", r"C:\Users\J Doe\tmp", True, None), "warning",
+     r"C:\Users\J Doe\tmp: nvcc stumbles over the blank",
      r'cmd /c "setx TEMP C:\t /M"'),
-    ("paths: TMP", {f"{TEMP}/TMP": {"path": r"C:\no", "exists": False, "machine": r"C:\no"}},
-     "warning", r"C:\no does not exist", r'cmd /c "setx TMP C:\t /M"'),
-    ("paths: TEMP", {f"{TEMP}/TEMP": {"path": "C:\\" + 17 * "a", "exists": True, "machine": None}},
-     "ok", "aaa", ""),
-    ("paths: TEMP", {f"{TEMP}/TEMP": {"path": "C:\\" + 18 * "a", "exists": True, "machine": None}},
-     "warning", "aaa",
+    ("paths: TMP", variable("TMP", r"C:\no", False, r"C:\no"), "warning",
+     r"C:\no does not exist", r'cmd /c "setx TMP C:\t /M"'),
+    ("paths: TEMP", variable("TEMP", "C:\\" + 17 * "a", True, None), "ok", "aaa", ""),
+    ("paths: TEMP", variable("TEMP", "C:\\" + 18 * "a", True, None), "warning", "aaa",
      "invoke provision, or on the host as administrator (then Restart-Service WinRM)"),
-    ("paths: TEMP", {f"{TEMP}/TEMP": {"path": 40 * "a b", "exists": False, "machine": r"c:\T"}},
-     "ok", r"c:\T, in shells that start from now on", ""),
+    ("paths: TEMP", variable("TEMP", 40 * "a b", False, r"c:\T"), "ok",
+     r"c:\T, in shells that start from now on", ""),
     ("paths: TEMP and TMP", {TEMP: None}, "unknown", "not told", ""),
     # -- tool chain
     ("tool chain: MSVC toolset", {STUDIO: []}, "warning", "not there yet", "invoke provision"),
@@ -390,10 +490,10 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("GPU: GPU 0 driver model", {f"{TOOLS}/gpus": [{}]}, "unknown", "not told", ""),
     # -- services
     *[
-        (f"services: {place}, {what}", {key: {**QUOTAS, name: found}}, level, said, cure)
-        for place, key, where in (
-            ("shell", SHELL, r"WSMan:\localhost\Shell"),
-            ("plugin", PLUGIN, r"WSMan:\localhost\Plugin\microsoft.powershell\Quotas"),
+        (f"services: {place}, {what}", {QUOTAS[place, name]: quota(name, found)}, level, said, cure)
+        for place, where in (
+            ("shell", r"WSMan:\localhost\Shell"),
+            ("plugin", r"WSMan:\localhost\Plugin\microsoft.powershell\Quotas"),
         )
         for what, name, found, level, said, cure in (
             ("memory", MEMORY, 8191, "warning", "MB = 8191", rf"{where}\{MEMORY} 8192"),
@@ -401,16 +501,19 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
             ("memory", MEMORY, 3071, "error", "MB = 3071", rf"{where}\{MEMORY} 8192; Restart-S"),
             ("memory", MEMORY, 0, "ok", "= 0: no limit", ""),
             ("memory", MEMORY, 2147483647, "ok", "= 2147483647", ""),
-            ("memory", MEMORY, "1024", "unknown", "not told", ""),
+            ("memory", MEMORY, "many", "unknown", "not told", ""),
             ("processes", PROCESSES, 199, "warning", "= 199", rf"{where}\{PROCESSES} 200"),
             ("processes", PROCESSES, 25, "warning", "= 25", "ends the sessions of others"),
             ("processes", PROCESSES, 24, "error", "= 24", rf"{where}\{PROCESSES} 200"),
         )
     ],
-    ("services: shell, memory", {SHELL: {}}, "unknown", f"{MEMORY} is not set: Windows'", ""),
-    ("services: plugin, memory", {PLUGIN: None}, "unknown", "Windows' default holds", ""),
-    ("services: plugin, processes", {PLUGIN: None,
-     "host/services/problems": {"winrm_plugin": "PermissionError: no"}}, "unknown",
+    ("services: shell, memory", {QUOTAS["shell", MEMORY]: row(False)}, "unknown",
+     f"{MEMORY} is not set: Windows'", ""),
+    ("services: plugin, memory", {QUOTAS["plugin", MEMORY]: row(False)}, "unknown",
+     "Windows' default holds", ""),
+    ("services: plugin, memory", {QUOTAS["plugin", MEMORY]: None}, "unknown", "not told", ""),
+    ("services: plugin, processes",
+     {QUOTAS["plugin", PROCESSES]: row(False, "PermissionError: no")}, "unknown",
      "PermissionError: no", ""),
     ("services: memory of this shell", {}, "ok", "not in a job object", ""),
     *[
@@ -424,19 +527,24 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
             ("none", "unknown", "not told", ""),
         )
     ],
-    ("services: Defender", {}, "ok", r"scans, but not C:\b and C:\t", ""),
-    ("services: Defender", {"host/services/defender": None}, "ok", "not installed", ""),
-    ("services: Defender", {"host/services/defender": {"scans": False}}, "ok", "does not scan",
-     ""),
-    ("services: Defender", {"host/services/defender": {"scans": 1}}, "unknown", "not told", ""),
-    ("services: Defender", {"host/services/exclusions": [r"C:\b", r"C:\temp", None]}, "warning",
+    ("services: Defender", {}, "ok", r"scans, but not C:\b and C:\t and C:\cuda", ""),
+    ("services: Defender", {f"{RES}/build root unscanned": row(False, Defender="not installed",
+     excluded="no")}, "ok", "not installed", ""),
+    ("services: Defender", {f"{RES}/build root unscanned": row(False, Defender="off",
+     excluded="no")}, "ok", "does not scan", ""),
+    ("services: Defender", {f"{RES}/build root unscanned": row(False, Defender="rests")},
+     "unknown", "not told", ""),
+    ("services: Defender", {f"{RES}/temp unscanned": SCANNED}, "warning",
      r"scans C:\t", r'powershell -Command "Add-MpPreference -ExclusionPath C:\t"'),
-    ("services: Defender", {"host/services/exclusions": []}, "warning", r"scans C:\b and C:\t",
-     r"-ExclusionPath C:\b,C:\t"),
-    ("services: Defender", {"host/services/exclusions": ["C:\\"]}, "ok", "scans, but not", ""),
-    ("services: Defender", {"host/services/exclusions": None,
-     "host/services/problems": {"exclusions": "PermissionError: 5"}}, "unknown",
+    ("services: Defender", dict.fromkeys((f"{RES}/build root unscanned", f"{RES}/temp unscanned"),
+     SCANNED), "warning", r"scans C:\b and C:\t", r"-ExclusionPath C:\b,C:\t"),
+    ("services: Defender", {f"{RES}/CUDA unscanned": SCANNED}, "warning", r"scans C:\cuda",
+     "invoke provision"),
+    ("services: Defender", {f"{RES}/temp unscanned": row(False, Defender="scans")
+     | {"found": "PermissionError: 5"}}, "unknown",
      "scans; what it leaves out is not known: PermissionError: 5", ""),
+    ("services: Defender", {RES: None, "host/problems": {"resources": "RemoteError: no"}},
+     "unknown", "RemoteError: no", ""),
 ]
 # fmt: on
 
@@ -477,8 +585,9 @@ def test_every_verdict_has_a_case() -> None:
     ],
 )
 def test_the_path_budget(root: str, long_paths: bool | None, level: str, found: str) -> None:
-    order = Order(host="lab1", recipe="r", python="3.11", cuda="12.8", archs="80", build_root=root)
-    verdict = judge("paths: path budget", {"host/machine/long_paths": long_paths}, order)
+    order = with_order(build_root=root)
+    changes = {LONG: row(bool(long_paths)) | {"ok": long_paths}}
+    verdict = judge("paths: path budget", changes, order)
     assert (verdict.level, found in verdict.found) == (level, True)
     if level != "ok":
         assert (
@@ -493,7 +602,7 @@ def test_the_path_budget(root: str, long_paths: bool | None, level: str, found: 
 
 @pytest.mark.parametrize(("longest", "level"), [(259, "ok"), (260, "error")])
 def test_a_source_tree_that_is_here_is_measured(longest: int, level: str) -> None:
-    changes = {"host/machine/long_paths": False}
+    changes = {LONG: row(False)}
     verdict = judge("paths: path budget", changes, with_order(longest=longest))
     assert verdict.level == level
     assert verdict.found.startswith(f"{longest} characters")
@@ -508,8 +617,7 @@ def test_a_linux_is_not_judged_as_a_windows() -> None:
 
 
 def with_order(**changes: Any) -> Order:
-    fields = {name: getattr(ORDER, name) for name in ORDER.__dataclass_fields__}
-    return Order(**fields | changes)
+    return replace(ORDER, **changes)
 
 
 @pytest.mark.parametrize(
@@ -591,16 +699,55 @@ def test_thresholds_of_a_sandbox_are_its_own() -> None:
     assert (verdict.level, verdict.cure) == ("error", "end other programs on that machine")
 
 
-def test_what_provisioning_raises_is_what_the_cures_say() -> None:
-    wanted = load_resources().resources
-    quotas = {(r.place, r.name) for r in wanted if r.kind == "winrm_quota"}
-    assert quotas == services.PROVISIONED
-    (page_file,) = [r for r in wanted if r.kind == "page_file"]
-    line = f"{page_file.path} {page_file.initial_mb} {page_file.maximum_mb}"
-    assert f'"{line}"' in machine._PAGING
-    (long_paths,) = [r for r in wanted if r.kind == "registry" and r.name == "LongPathsEnabled"]
-    assert f"{long_paths.key} /v {long_paths.name}" in paths._LONG
-    assert judge("services: plugin, processes", {PLUGIN: {PROCESSES: 15}}).cure.startswith("on the")
+def test_only_what_is_wanted_is_what_provision_cures() -> None:
+    """Of a quota that nothing raises, at the other place, the wanted value is the same."""
+    low = {QUOTAS[place, PROCESSES]: quota(PROCESSES, 15) for place in ("shell", "plugin")}
+    shell, plugin = (judge(f"services: {place}, processes", low) for place in ("shell", "plugin"))
+    assert shell.cure.startswith("invoke provision, or on the")
+    assert plugin.cure.startswith("on the")
+    assert shell.wanted == plugin.wanted == "200 or more"
+
+
+def test_wanted_values_stand_in_one_file() -> None:
+    """Other ones there are other ones in cures, and in what is enough."""
+    changes: dict[str, dict[str, Any]] = {
+        "long paths": {"value": 2},
+        "shell memory": {"at_least": 4096},
+        "page file": {"initial_mb": 7, "maximum_mb": 9},
+    }
+    settings = tuple(
+        replace(setting, spec={**setting.spec, **changes.get(setting.id, {})})
+        for setting in SETTINGS
+    )
+    order = with_order(settings=settings)
+    assert judge("paths: long paths", {LONG: row(False)}, order).command.endswith("/d 2 /f")
+    assert judge("paths: long paths", {LONG: row(False)}, order).wanted == "LongPathsEnabled = 2"
+    assert r'"C:\pagefile.sys 7 9"' in judge("host: page file", {PAGES: row(False)}, order).command
+    found = judge("services: shell, memory", {QUOTAS["shell", MEMORY]: quota(MEMORY, 1)}, order)
+    assert found.wanted == "4096 or more"
+    job = {"host/machine/job": {"memory": 4 * GIB}}
+    assert judge("services: memory of this shell", job, order).level == "ok"
+
+
+@pytest.mark.parametrize(
+    ("provisioned", "told", "level", "found", "cure"),
+    [
+        (False, row(git=r"C:\g\git.exe", cargo="x"), "ok", r"C:\g\git.exe; x", ""),
+        (False, row(False, git="x"), "error", "not there: cargo", "install cargo on that machine"),
+        (True, row(False), "warning", "not there yet: git, cargo", "invoke provision"),
+        (False, row(False, "OSError: no"), "unknown", "OSError: no", ""),
+        (False, None, "unknown", "not told", ""),
+    ],
+)
+def test_programs_that_the_build_starts(
+    provisioned: bool, told: Any, level: str, found: str, cure: str
+) -> None:
+    spec = {"kind": "commands", "names": ["git", "cargo"], "places": []}
+    order = with_order(settings=(*SETTINGS, Setting("programs", spec, provisioned)))
+    verdict = judge("tool chain: programs of the build", {f"{RES}/programs": told}, order)
+    assert (verdict.level, verdict.found) == (level, found)
+    assert cure in verdict.cure
+    assert verdict.wanted in ("", "git, cargo")
 
 
 def test_a_host_that_cannot_be_reached_leaves_this_machines_verdicts() -> None:
@@ -737,8 +884,8 @@ def test_json_is_strict() -> None:
     assert json.loads(told, parse_constant=pytest.fail)["facts"]["host"] == {
         "a": None,
         "b": [None],
-        "c": r"x\ud800",
-        r"\udfff": "...",
+        "c": r"x\xd800",
+        r"\xdfff": "...",
     }
     assert not re.search(r"(?<!\\)\\ud", told)
 
@@ -758,13 +905,14 @@ SICK = {
     "host/skew": -412.0,
     "host/facts/memory/total": 16 * GIB,
     "host/machine/commit": {"limit": 18 * GIB, "used": 6 * GIB},
-    "host/machine/page_file": [],
-    "host/machine/long_paths": False,
+    PAGES: row(False),
+    LONG: row(False),
     "host/machine/administrator": None,
-    f"{TEMP}/TEMP/path": r"C:\Users\builder\AppData\Local\Temp",
-    f"{TEMP}/TEMP/machine": None,
-    SHELL: {MEMORY: 1024, PROCESSES: 25},
-    "host/services/exclusions": [],
+    **variable("TEMP", r"C:\Users\builder\AppData\Local\Temp", True, None),
+    QUOTAS["shell", MEMORY]: quota(MEMORY, 1024),
+    QUOTAS["shell", PROCESSES]: quota(PROCESSES, 25),
+    f"{RES}/build root unscanned": SCANNED,
+    f"{RES}/temp unscanned": SCANNED,
     f"{TOOLS}/gpus": [GPU | {"driver": "528.02", "capability": "12.0", "model": "WDDM"}],
     f"{TOOLS}/ninja": None,
 }
@@ -804,16 +952,18 @@ def test_a_host_gives_githubs_runner_no_commands(monkeypatch: pytest.MonkeyPatch
 
 
 def test_only_what_is_not_well_has_a_cure() -> None:
-    text = render(diagnose(changed({"host/machine/long_paths": False}), ORDER), 80)
-    (row,) = [n for n, line in enumerate(text.splitlines()) if line.startswith("!  long paths")]
+    verdicts = diagnose(changed({LONG: row(False)}), ORDER)
+    text = render(verdicts, 80)
+    (at,) = [n for n, line in enumerate(text.splitlines()) if line.startswith("!  long paths")]
     lines = text.splitlines()
-    assert "off (wanted: LongPathsEnabled = 1)" in lines[row]
-    assert lines[row + 1].rstrip() == (
+    assert "off (wanted: LongPathsEnabled = 1)" in lines[at]
+    assert lines[at + 1].rstrip() == (
         "   → invoke provision, or on the host as administrator (then restart it):"
     )
-    assert lines[row + 2] == f"     {paths._LONG}"
+    (command,) = [v.command for v in verdicts if v.command]
+    assert lines[at + 2] == f"     {command}"
     assert text.count("→") == 1
-    assert "wanted" not in text.replace(lines[row], "")
+    assert "wanted" not in text.replace(lines[at], "")
     assert "https://" not in render(diagnose(GOOD, ORDER), 80)
 
 
@@ -855,7 +1005,7 @@ class Answers:
             "facts.facts": host["facts"],
             "inspection.machine.machine": host["machine"],
             "inspection.tools.tools": host["tools"],
-            "inspection.services.services": host["services"],
+            "provision.check_all": list(host["resources"].values()),
         } | {name.replace("__", "."): value for name, value in changes.items()}
 
     def call(self, asked: Callable[..., object], /, **arguments: Any) -> Any:
@@ -867,55 +1017,18 @@ class Answers:
         return answer() if callable(answer) else answer
 
 
-class Host(base.Host):
-    """A host of which only the session is real enough."""
-
-    name = "lab1"
-    evidence = Evidence.WRITTEN
-    executable = r"C:\wcw\python\python.exe"
-
-    def __init__(self, connect: Callable[[], Any], **capabilities: bool) -> None:
-        have = {"windows": True, "msvc": True, "gpu": False, "publishable": True, "services": True}
-        self.capabilities = Capabilities(**have | capabilities)
-        self._connect = connect
-
-    def connect(self) -> Session:
-        session: Session = self._connect()
-        return session
-
-    def restart(self, session: Session) -> Session:
-        raise AssertionError("the doctor restarts nothing")
-
-    def close(self) -> None:
-        """Nothing was started."""
-
-
-def make_work(host: Host, tmp_path: Path, kind: str = "winrm") -> Work:
-    winrm = {
-        "kind": "winrm",
-        "endpoint": "https://lab1:5986/wsman",
-        "username": "b",
-        "password_env": "LAB1_PW",
-    }
-    config = Config.model_validate(
-        {"hosts": {"lab1": winrm if kind == "winrm" else {"kind": kind}}, "out": str(tmp_path)}
-    )
-    order = take_order(config, host="lab1", archs="80+PTX", jobs=3)
-    lock: ToolchainLock = load_lock()
-    return Work(order, config, load_recipe(order.recipe), host, Cache(lock, tmp_path / "cache"))
-
-
 def test_what_a_host_is_asked(tmp_path: Path) -> None:
     session = Answers()
-    work = make_work(Host(lambda: session), tmp_path)
-    found = inspect.inspect_host(work)
+    plan = make_plan(Host(lambda: session), tmp_path)
+    found: Any = inspected(plan)
     assert found["problems"] == {}
-    assert {key: found[key] for key in ("facts", "machine", "tools", "services")} == {
-        key: GOOD["host"][key] for key in ("facts", "machine", "tools", "services")
+    assert {key: found[key] for key in ("facts", "machine", "tools", "resources")} == {
+        key: GOOD["host"][key] for key in ("facts", "machine", "tools", "resources")
     }
     assert abs(found["skew"]) < 1
     asked = dict(session.calls)
     assert asked["inspection.machine.machine"] == {"paths": [r"C:\b", r"C:\t"]}
+    assert asked["provision.check_all"] == {"specs": [setting.spec for setting in SETTINGS]}
     tools = asked["inspection.tools.tools"]
     assert tools["cuda"] == r"C:\cuda\13.0"
     assert tools["programs"] == {
@@ -927,20 +1040,20 @@ def test_what_a_host_is_asked(tmp_path: Path) -> None:
 
 def test_a_host_without_services_is_not_asked_for_them(tmp_path: Path) -> None:
     session = Answers()
-    found = inspect.inspect_host(make_work(Host(lambda: session, services=False), tmp_path))
-    assert "services" not in found
-    assert "inspection.services.services" not in dict(session.calls)
+    inspected(make_plan(Host(lambda: session, services=False), tmp_path))
+    kinds = {spec["kind"] for spec in dict(session.calls)["provision.check_all"]["specs"]}
+    assert kinds == {"registry", "environment"}
 
 
 def test_parts_that_fail_leave_the_others(tmp_path: Path) -> None:
     session = Answers(
         rpc__ping="noon",
         facts__facts=RemoteError("MemoryError: no memory"),
-        inspection__services__services=OSError("odd"),
+        provision__check_all=OSError("odd"),
     )
-    found = inspect.inspect_host(make_work(Host(lambda: session), tmp_path))
+    found: Any = inspected(make_plan(Host(lambda: session), tmp_path))
     assert found["problems"]["facts"] == "MemoryError: no memory"
-    assert found["problems"]["services"] == "OSError: odd"
+    assert found["problems"]["resources"] == "OSError: odd"
     assert found["problems"]["skew"].startswith("ValueError: ")
     assert found["tools"] == GOOD["host"]["tools"]
     verdicts = {v.name: v for v in diagnose({"host": found}, ORDER) if v.area == "host"}
@@ -950,10 +1063,10 @@ def test_parts_that_fail_leave_the_others(tmp_path: Path) -> None:
 
 def test_a_host_that_goes_away_is_not_asked_further(tmp_path: Path) -> None:
     session = Answers(inspection__machine__machine=HostError("lab1: connection lost"))
-    found = inspect.inspect_host(make_work(Host(lambda: session), tmp_path))
+    found: Any = inspected(make_plan(Host(lambda: session), tmp_path))
     assert found["facts"] == GOOD["host"]["facts"]
     assert found["problems"] == dict.fromkeys(
-        ("machine", "tools", "services"), "lab1: connection lost"
+        ("machine", "tools", "resources"), "lab1: connection lost"
     )
     assert [name for name, _ in session.calls][-1] == "inspection.machine.machine"
 
@@ -977,44 +1090,77 @@ def test_skew_is_measured_by_the_quickest_trip(
     assert next(trips, None) is None
 
 
-def unpinned(work: Work, name: str) -> Work:
-    """``work`` with a lock in which that tool has no sha256."""
-    lock = work.cache.lock
+def unpinned(plan: BuildPlan, name: str) -> BuildPlan:
+    """``plan`` with a lock in which that tool has no sha256."""
+    lock = plan.cache.lock
     tool = lock.tools[name]
     sources = tuple(s.model_copy(update={"sha256": None, "size": None}) for s in tool.sources)
     tools = {**lock.tools, name: tool.model_copy(update={"sources": sources})}
     bare = lock.model_copy(update={"tools": tools, "unpinned": (*lock.unpinned, name)})
-    work.cache = Cache(bare, work.cache.root)
-    return work
+    return replace(plan, cache=Cache(bare, plan.cache.root))
 
 
 def test_the_lock_of_this_machine(tmp_path: Path) -> None:
     host = Host(Answers, msvc=False, services=False)
-    whole = inspect.inspect_controller(make_work(host, tmp_path), None)
+    whole: Any = inspect.inspect_controller(make_plan(host, tmp_path))
     assert whole["lock"]["unpinned"] == []
     assert whole["lock"]["error"] is None
     assert whole["lock"]["missing"] == whole["lock"]["tools"] > 5
     assert whole["lock"]["missing_bytes"] > 1 << 20
     assert "wine" not in whole
-    work = unpinned(make_work(host, tmp_path), "setuptools")
-    (verdict,) = [v for v in run.examine(work).verdicts if v.name == "lock"]
+    plan = unpinned(make_plan(host, tmp_path), "setuptools")
+    (verdict,) = [v for v in examined(plan).verdicts if v.name == "lock"]
     assert (verdict.level, verdict.found) == ("error", "not pinned: setuptools")
-    work = unpinned(make_work(host, tmp_path), "uv")
-    (verdict,) = [v for v in run.examine(work).verdicts if v.name == "lock"]
+    plan = unpinned(make_plan(host, tmp_path), "uv")
+    (verdict,) = [v for v in examined(plan).verdicts if v.name == "lock"]
     assert verdict.level == "error"
     assert "uv" in verdict.found
     assert "not pinned" in verdict.found
 
 
 def test_what_a_host_is_judged_for(tmp_path: Path) -> None:
-    order = run.order_of(make_work(Host(lambda: None, gpu=True), tmp_path))
+    order = run.order_of(make_plan(Host(lambda: None, gpu=True), tmp_path))
     assert (order.host, order.recipe, order.cuda) == ("lab1", "smoke-attention", "13.0")
     assert (order.archs, order.jobs, order.torch) == ("80+PTX", 3, None)
     assert order.toolset == load_lock().tools["vs-buildtools-2022"].toolset
     assert (order.build_root, order.temp) == (r"C:\b", r"C:\t")
     assert (order.sandbox, order.msvc, order.gpu, order.services) == (False, True, True, True)
-    order = run.order_of(make_work(Host(lambda: None, msvc=False), tmp_path, "sandbox"))
+    emulated = Host(lambda: None, msvc=False, emulated=True)
+    order = run.order_of(make_plan(emulated, tmp_path, "sandbox"))
     assert (order.sandbox, order.toolset) == (True, None)
+
+
+@pytest.mark.parametrize(("required", "provisioned"), [("git", True), ("cargo", False)])
+def test_what_provisioning_brings_is_not_for_people_to_install(
+    required: str, provisioned: bool, tmp_path: Path
+) -> None:
+    plan = needing(make_plan(Host(lambda: None), tmp_path), required)
+    (setting,) = run.order_of(plan).of("commands")
+    assert (setting.spec["names"], setting.provisioned) == ([required], provisioned)
+
+
+def test_a_windows_that_is_used_as_it_is(tmp_path: Path) -> None:
+    """Judged by the same values, but nothing is set there."""
+    host = Host(lambda: None, services=False)
+    host.existing = base.Existing(root="C:/wcw")
+    order = run.order_of(needing(make_plan(host, tmp_path), "git"))
+    assert {setting.id for setting in order.settings} >= {"long paths", "TEMP", "TMP", "programs"}
+    assert not [setting for setting in order.settings if setting.provisioned]
+    (temp,) = [setting for setting in order.settings if setting.id == "TEMP"]
+    assert temp.spec["value"] == order.temp == r"C:\wcw\t"
+    (programs,) = order.of("commands")
+    assert programs.spec["places"] == [r"C:\wcw\python", r"C:\wcw\cuda\13.0\bin"]
+    (verdict,) = [v for v in diagnose(changed({LONG: row(False)}), order) if v.name == "long paths"]
+    assert verdict.cure.startswith("on the host as administrator")
+
+
+def test_a_linux_is_asked_for_programs_alone(tmp_path: Path) -> None:
+    host = Host(lambda: None, windows=False, msvc=False, services=False)
+    host.existing = base.Existing(root="/x")
+    plan = make_plan(host, tmp_path)
+    assert run.order_of(plan).settings == ()
+    order = run.order_of(needing(plan, "git"))
+    assert [setting.id for setting in order.settings] == ["programs"]
 
 
 # -- the command -----------------------------------------------------------------------------------
@@ -1027,7 +1173,7 @@ def noisy() -> Any:
 
 
 def test_json_alone_is_on_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    outcome = run.run_doctor(make_work(Host(noisy), tmp_path), as_json=True)
+    outcome = diagnosed(make_plan(Host(noisy), tmp_path), as_json=True)
     out, err = capsys.readouterr()
     told = json.loads(out)
     assert out.startswith("{")
@@ -1043,7 +1189,7 @@ def test_the_table_on_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     def connect() -> Any:
         raise lost
 
-    outcome = run.run_doctor(make_work(Host(connect), tmp_path))
+    outcome = diagnosed(make_plan(Host(connect), tmp_path))
     out, err = capsys.readouterr()
     assert err == ""
     lines = out.splitlines()
@@ -1059,11 +1205,12 @@ def test_the_table_on_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str])
 
 
 def test_a_password_that_is_not_set(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    from pipelines.pipeline import open_work
-
     monkeypatch.delenv("LAB1_PW", raising=False)
-    made = make_work(Host(lambda: None), tmp_path)
-    outcome = run.examine(open_work(made.order, made.config))
+    keys = {"kind": "winrm", "endpoint": "https://lab1:5986/wsman", "username": "b"}
+    config = Config.model_validate(
+        {"hosts": {"lab1": keys | {"password_env": "LAB1_PW"}}, "out": str(tmp_path)}
+    )
+    outcome = examined(resolve(config, Request(axes={"host": "lab1"})))
     last = outcome.verdicts[-1]
     assert (last.name, last.level) == ("connection", "error")
     assert "LAB1_PW" in last.found
@@ -1089,8 +1236,9 @@ def test_a_sandbox_without_wine(failure: Exception, found: str, cure: str, tmp_p
     def connect() -> Any:
         raise AssertionError("without Wine there is nothing to connect to")
 
-    work = make_work(Host(connect, msvc=False, services=False), tmp_path, "sandbox")
-    outcome = run.examine(work, wine=wine)
+    host = Host(connect, msvc=False, services=False, emulated=True)
+    host.wine = wine
+    outcome = examined(make_plan(host, tmp_path, "sandbox"))
     (verdict,) = [v for v in outcome.verdicts if v.name == "Wine"]
     assert verdict.level == "error"
     assert found in verdict.found
@@ -1105,7 +1253,9 @@ def test_wine_is_asked_for_a_sandbox_only(tmp_path: Path) -> None:
     def wine() -> str:
         raise AssertionError("not asked for")
 
-    outcome = run.examine(make_work(Host(Answers), tmp_path), wine=wine)
+    host = Host(Answers)
+    host.wine = wine
+    outcome = examined(make_plan(host, tmp_path))
     assert not [v for v in outcome.verdicts if v.name == "Wine"]
 
 

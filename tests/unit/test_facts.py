@@ -9,11 +9,12 @@ import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from pipelines.remote import facts, rpc
-from pipelines.remote.inspection import kernel, machine, registry, services, tools
+from pipelines.remote.inspection import kernel, machine, tools
 
 
 def script(path: Path, *lines: str) -> None:
@@ -43,7 +44,7 @@ def test_a_source_that_fails_leaves_a_reason(monkeypatch: pytest.MonkeyPatch) ->
 def test_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TEMP", str(tmp_path))
     monkeypatch.setenv("TMP", str(tmp_path / "none"))
-    found = machine.machine([str(tmp_path)])
+    found: Any = machine.machine([str(tmp_path)])
     assert found["problems"] == {}
     assert found["cpu"]["cores"] >= 1
     assert found["commit"]["limit"] > 0
@@ -53,7 +54,6 @@ def test_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["temp"]["TMP"]["exists"] is False
     assert found["up_since"] < time.time()
     assert found["administrator"] is (os.geteuid() == 0)
-    assert found["page_file"] is None
 
 
 def test_structures_have_windows_sizes() -> None:
@@ -64,32 +64,6 @@ def test_structures_have_windows_sizes() -> None:
     assert kernel._JobLimits.flags.offset == 16
     assert kernel._JobLimits.active_processes.offset == 40
     assert kernel._JobLimits.job_memory.offset == 120
-
-
-def test_services_elsewhere_are_not_known() -> None:
-    found = services.services()
-    assert found["defender"] is None
-    assert set(found["problems"]) == {"winrm_plugin", "winrm_shell", "defender", "exclusions"}
-
-
-def test_quotas_are_read_from_the_plugins_configuration(monkeypatch: pytest.MonkeyPatch) -> None:
-    config = (
-        '<PlugInConfiguration Name="microsoft.powershell" MaxMemoryPerShellMB="1">'
-        '<Quotas MaxMemoryPerShellMB="2147483647" MaxIdleTimeoutms="43200000" '
-        'MaxProcessesPerShell="15"/></PlugInConfiguration>'
-    )
-    monkeypatch.setattr(registry, "value", lambda key, name: config)
-    assert services._plugin() == {"MaxMemoryPerShellMB": 2147483647, "MaxProcessesPerShell": 15}
-
-
-def test_quotas_of_shells_are_what_winrm_says(monkeypatch: pytest.MonkeyPatch) -> None:
-    text = "Winrs\r\n    AllowRemoteShellAccess = true\r\n    MaxProcessesPerShell = 25\r\n"
-    text += "    MaxMemoryPerShellMB = 1024\r\n"
-    monkeypatch.setattr(services, "capture", lambda command, timeout: (0, text))
-    monkeypatch.setattr(registry, "value", lambda key, name: None)
-    assert services._shell() == {"MaxMemoryPerShellMB": 1024, "MaxProcessesPerShell": 25}
-    monkeypatch.setattr(registry, "value", lambda key, name: 4096 if "Memory" in name else None)
-    assert services._shell() == {"MaxMemoryPerShellMB": 4096, "MaxProcessesPerShell": 25}
 
 
 def test_tools_are_found_and_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -104,7 +78,7 @@ def test_tools_are_found_and_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     )
     script(tmp_path / "ninja", "echo 1.12.1")
     script(tmp_path / "sccache", "echo failed >&2", "exit 3")
-    found = tools.tools(str(tmp_path / "cuda"), {"ninja": [], "sccache": [], "gone-tool": []})
+    found: Any = tools.tools(str(tmp_path / "cuda"), {"ninja": [], "sccache": [], "gone-tool": []})
     assert found["nvcc"]["version"] == "12.8.93"
     assert [gpu["name"] for gpu in found["gpus"]] == ["NVIDIA RTX A4000", "GeForce, odd"]
     assert found["gpus"][0] == {
@@ -122,11 +96,11 @@ def test_tools_are_found_and_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_tool_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    script(tmp_path / "ninja", "sleep 60")
+    script(tmp_path / "ninja", "sleep 600")
     monkeypatch.setattr(tools, "PATIENCE", 0.3)
     began = time.monotonic()
-    found = tools.tools("", {"ninja": [str(tmp_path)]})
-    assert time.monotonic() - began < 20
+    found: Any = tools.tools("", {"ninja": [str(tmp_path)]})
+    assert time.monotonic() - began < 120, "it waited for a tool that takes 600 s"
     assert "TimeoutError" in found["problems"]["ninja"]
 
 
@@ -151,6 +125,6 @@ def test_visual_studio_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     assert found["toolsets"] == ["14.38.33130", "14.44.35207"]
 
 
-@pytest.mark.parametrize("function", [machine.machine, tools.tools, services.services])
+@pytest.mark.parametrize("function", [machine.machine, tools.tools])
 def test_inspections_may_be_repeated(function: Callable[..., object]) -> None:
     assert rpc.is_idempotent(function)

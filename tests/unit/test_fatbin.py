@@ -8,31 +8,16 @@ import struct
 import subprocess
 import sys
 import sysconfig
-import time
 from pathlib import Path
 
 import pytest
+from fatbins import ELF, LTO, PTX, Entry, container, entry
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from timing import cost
 
 from pipelines.wheels import fatbin
 from pipelines.wheels.fatbin import MAGIC, Container, Inventory, compact, inventory
-
-Entry = tuple[int, str, int]  # kind, architecture, payload size
-PTX, ELF, LTO = 1, 2, 8
-
-
-def entry(kind: int, arch: str, size: int = 8, *, header: int = 64) -> bytes:
-    number, suffix = int(arch.rstrip("af")), arch.lstrip("0123456789")
-    flags = 0x11 | {"": 0, "a": 1 << 20, "f": 1 << 21}[suffix]
-    fixed = struct.pack("<HHIQQIIQQ", kind, 0x0101, header, size, 0, 0x10008, number, 0, flags)
-    return fixed.ljust(header, b"\0") + b"x" * size
-
-
-def container(*entries: Entry, size: int | None = None, header: int = 16) -> bytes:
-    body = b"".join(entry(*one) for one in entries)
-    head = struct.pack("<IHHQ", 0xBA55ED50, 1, header, len(body) if size is None else size)
-    return head.ljust(header, b"\0") + body
 
 
 def test_a_file_with_two_units() -> None:
@@ -94,10 +79,10 @@ def test_the_walk_of_a_hostile_file_is_bounded(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_a_big_file_is_scanned_fast() -> None:
-    data = bytes(48 << 20) + container((ELF, "75", 8))
-    start = time.perf_counter()
+    """About as fast as one search for four bytes; a loop in Python takes a hundred times that."""
+    data = bytes(16 << 20) + container((ELF, "75", 8))
     assert inventory(data).sass == {"75"}
-    assert time.perf_counter() - start < 2
+    assert cost(lambda: inventory(data)) < 8 * cost(lambda: data.find(MAGIC))
 
 
 @settings(derandomize=True, max_examples=30, deadline=None)

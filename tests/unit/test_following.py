@@ -12,7 +12,7 @@ from typing import NoReturn
 
 import pytest
 from plans import Lab, plan_for
-from test_jobs import connect
+from sessions import connect
 
 from pipelines.errors import RemoteError
 from pipelines.hosts.base import Existing

@@ -6,23 +6,18 @@ import os
 import signal
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from sessions import connect
+from timing import until
 
 from pipelines.errors import RemoteError
 from pipelines.remote.jobs import follow as remote_follow
 from pipelines.remote.jobs import launch, store
 from pipelines.session.base import Session
-from pipelines.session.channel import bootstrap_command, open_session
-from pipelines.session.transports.popen import PopenStream
-
-
-def connect() -> Session:
-    return open_session(PopenStream(["sh", "-c", bootstrap_command(sys.executable)]), name="here")
 
 
 @pytest.fixture
@@ -56,13 +51,6 @@ def state(session: Session, place: Path) -> dict[str, Any]:
     return dict(session.call(store.state, directory=str(place)))
 
 
-def until(condition: Any) -> None:
-    deadline = time.monotonic() + 15
-    while not condition():
-        assert time.monotonic() < deadline
-        time.sleep(0.02)
-
-
 def test_a_job_from_start_to_end(session: Session, tmp_path: Path) -> None:
     job = tmp_path / "job"
     assert state(session, job)["state"] == "absent"
@@ -80,18 +68,29 @@ def test_it_outlives_the_connection_and_is_followed_from_an_offset(tmp_path: Pat
     job, go = tmp_path / "job", tmp_path / "go"
     code = (
         "import os, time\nprint('first')\n"
-        f"while not os.path.exists({str(go)!r}): time.sleep(0.02)\nprint('second')"
+        "for _ in range(3000):\n"  # a minute: whatever fails here, it does not stay
+        f"    if os.path.exists({str(go)!r}): break\n"
+        "    time.sleep(0.02)\n"
+        "else: raise SystemExit(4)\n"
+        "print('second')"
     )
-    with connect() as before:
-        start(before, job, python(code))
-        items = before.stream(remote_follow.follow, directory=str(job), attempt=1, offset=0)
-        seen = next(iter(items))
-    assert seen == b"first\n"
-    go.touch()
-    with connect() as after:
-        again = start(after, job, python(code))
-        assert again["attempt"] == 1
-        log, last = follow(after, job, offset=len(seen))
+    try:
+        with connect() as before:
+            start(before, job, python(code))
+            items = before.stream(remote_follow.follow, directory=str(job), attempt=1, offset=0)
+            seen = b""
+            while not seen.endswith(b"\n"):  # a line and its end may be written apart
+                item = next(items)
+                assert isinstance(item, bytes), item
+                seen += item
+        assert seen == b"first\n"
+        go.touch()
+        with connect() as after:
+            again = start(after, job, python(code))
+            assert again["attempt"] == 1
+            log, last = follow(after, job, offset=len(seen))
+    finally:
+        go.touch()
     assert log == b"second\n"
     assert last["result"]["result"]["exit"] == 0
 

@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 import pytest
 from projects import project
-from test_wheel_metadata import fatbin
+from wheels import fatbin
 
 from pipelines import buildplan
 from pipelines.buildplan import Request

@@ -17,7 +17,9 @@ import pytest
 from pipelines.commands import lines
 from pipelines.commands.wheelhouse import WheelhouseOptions
 from pipelines.commands.wheelhouse import wheelhouse as gather
-from pipelines.errors import ConfigError, HostError, RemoteError
+from pipelines.doctor import Verdict
+from pipelines.doctor import run as doctor
+from pipelines.errors import ConfigError, HostError, ProvisionError, RemoteError
 from pipelines.hosts.base import Existing
 from pipelines.hosts.local.config import LocalHost
 from pipelines.hosts.local.host import ThisMachine
@@ -29,10 +31,13 @@ from pipelines.provisioning.resources import (
     wanted_resources,
 )
 from pipelines.recipe.load import for_cell, load_recipe
+from pipelines.record import ProvisionResult
 from pipelines.remote import facts as remote_facts
 from pipelines.remote import files, usage
-from pipelines.remote.resources import RefusedError, distributions, program
-from pipelines.stages.line import Line
+from pipelines.remote.resources import Proof, RefusedError, distributions, program
+from pipelines.stages.buildspec import build_spec
+from pipelines.stages.line import Line, run_build, run_provision
+from pipelines.target import Target
 from pipelines.toolchain.lock import load_lock
 
 
@@ -117,24 +122,21 @@ def test_where_the_toolkit_is_looked_for(tmp_path: Path, monkeypatch: pytest.Mon
 CAN = dict.fromkeys(("windows", "msvc", "gpu", "publishable", "services", "toolkit"), False)
 LINUX = Place(
     capabilities=CAN | {"toolkit": True},
-    python="3.12",
-    cuda="13.0",
-    torch="2.11",
+    target=Target(python="3.12", cuda="13.0", torch="2.11"),
     executable="/env/bin/python",
     existing=Existing(root="/r", toolkit="/cuda", sccache="/bin/sccache"),
 )
 WINDOWS = Place(
     capabilities=CAN | {"windows": True, "msvc": True},
-    python="3.12",
-    cuda="12.8",
-    torch="2.8",
+    target=Target(python="3.12", cuda="12.8", torch="2.8"),
     executable=r"C:\env\python.exe",
     existing=Existing(root="C:/wcw"),
 )
 
 
 def wanted(place: Place) -> dict[str, dict[str, Any]]:
-    recipe = for_cell(load_recipe("flash-attn"), cuda=place.cuda, torch=place.torch)
+    target = place.target
+    recipe = for_cell(load_recipe("flash-attn"), cuda=target.cuda, torch=target.torch)
     made = wanted_resources(load_resources(EXISTING_FILE), recipe, load_lock(), place)
     return {one.id: one.spec for one in made}
 
@@ -178,22 +180,24 @@ def test_releases_of_a_cell() -> None:
 # -- on the host -----------------------------------------------------------------------------------
 
 
-def nvcc(tmp_path: Path, release: str) -> dict[str, Any]:
+def nvcc(tmp_path: Path, release: str) -> program.Spec:
     path = str(toolkit(tmp_path / release, release) / "bin/nvcc")
-    check = {"command": [path, "--version"], "prints": r"release 13\.0,"}
+    check: Proof = {"command": [path, "--version"], "prints": r"release 13\.0,"}
     return {"path": path, "check": check, "otherwise": "ask for it with --cuda"}
 
 
 def test_a_program_that_is_there(tmp_path: Path) -> None:
     found = program.check(nvcc(tmp_path, "13.0"))
     line = "Cuda compilation tools, release 13.0, V13.0.48"
-    assert found == {"ok": True, "found": line}, "the whole version: it decides what is compiled"
+    assert (found["ok"], found["found"]) == (True, line)
+    assert found["values"] == {"version": line}, "the whole: it decides what is compiled"
     other = nvcc(tmp_path, "12.4")
     found = program.check(other)
     assert not found["ok"]
     assert "release 12.4" in found["found"]
-    missing = other | {"path": str(tmp_path / "none")}
-    assert program.check(missing) == {"ok": False, "found": "nothing"}
+    assert found["values"] == {}
+    missing: program.Spec = {**other, "path": str(tmp_path / "none")}
+    assert program.check(missing) == {"ok": False, "found": "nothing", "values": {}}
     assert "ask for it with --cuda" in program.plan(other)
     with pytest.raises(RefusedError, match="as it is there"):
         program.apply(other)
@@ -202,7 +206,7 @@ def test_a_program_that_is_there(tmp_path: Path) -> None:
 RELEASE = "{}.{}".format(*sys.version_info)
 
 
-def environment(tmp_path: Path, torch: str | None, cuda: str = "13.0") -> dict[str, Any]:
+def environment(tmp_path: Path, torch: str | None, cuda: str = "13.0") -> distributions.Spec:
     """A Python whose packages are what it is said to have."""
     site = tmp_path / "site"
     for name, version in (("ninja", "1.13"), *([("torch", torch)] if torch else [])):
@@ -216,8 +220,13 @@ def environment(tmp_path: Path, torch: str | None, cuda: str = "13.0") -> dict[s
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nPYTHONPATH={site} exec {sys.executable} -S "$@"\n')
     python.chmod(0o755)
-    asked = {"torch": "2.11", "cuda": "13.0", "release": RELEASE}
-    return {"names": ["ninja", "torch"], "python": str(python), **asked}
+    return {
+        "names": ["ninja", "torch"],
+        "python": str(python),
+        "torch": "2.11",
+        "cuda": "13.0",
+        "release": RELEASE,
+    }
 
 
 def test_distributions_that_are_there(tmp_path: Path) -> None:
@@ -225,6 +234,12 @@ def test_distributions_that_are_there(tmp_path: Path) -> None:
     found = distributions.check(spec)
     assert found["ok"]
     assert "torch 2.11.0+cu130" in found["found"]
+    assert found["values"] == {
+        "Python": RELEASE,
+        "ninja": "1.13",
+        "torch": "2.11.0+cu130",
+        "torch's CUDA": "13.0",
+    }
 
 
 @pytest.mark.parametrize(
@@ -250,14 +265,14 @@ def test_distributions_that_are_not(
 
 def test_a_python_of_another_release_is_refused(tmp_path: Path) -> None:
     """Its wheel would be one for itself, in a run that says it is for the other."""
-    spec = environment(tmp_path, "2.11.0+cu130") | {"release": "3.99"}
+    spec: distributions.Spec = {**environment(tmp_path, "2.11.0+cu130"), "release": "3.99"}
     told = distributions.check(spec)
     assert not told["ok"]
     assert told["found"].endswith(f"that is Python {RELEASE}")
     with pytest.raises(RefusedError) as caught:
         distributions.apply(spec)
     assert f"--python {RELEASE}" in caught.value.advice
-    assert distributions.check(spec | {"release": ""})["ok"]
+    assert distributions.check({**spec, "release": ""})["ok"]
 
 
 def test_only_wheels_are_for_one_python() -> None:
@@ -266,6 +281,45 @@ def test_only_wheels_are_for_one_python() -> None:
     made = wanted_resources(load_resources(EXISTING_FILE), crate, load_lock(), LINUX)
     (spec,) = (one.spec for one in made if one.id == "environment")
     assert spec["release"] == ""
+
+
+def test_programs_that_a_recipe_needs(tmp_path: Path, typed: Path) -> None:
+    """Refused before anything is built, told by the doctor, and found where the build looks."""
+    driver(typed)
+    cuda, config = toolkit(tmp_path / "toolkit"), tmp_path / "pipeline.yaml"
+    config.write_text(config.read_text().replace(" root: ", f" cuda: '{cuda}', root: "))
+    line = lines.open_line({"archs": "80"})
+    needs = {"build_requires": (), "test_requires": (), "host_requires": ("wcw-generator",)}
+    line.plan = replace(line.plan, recipe=line.plan.recipe.model_copy(update=needs))
+    with pytest.raises(ProvisionError, match="programs: wanted wcw-generator") as caught:
+        run_build(line)
+    assert "install wcw-generator there" in caught.value.advice
+    assert not [*tmp_path.glob("b/*")], "nothing was sent"
+
+    def told() -> Verdict:
+        (verdict,) = [
+            v
+            for v in doctor.examine(line.plan, line.session).verdicts
+            if v.name == "programs of the build"
+        ]
+        return verdict
+
+    assert (told().level, told().found) == ("error", "not there: wcw-generator")
+    path = tmp_path / "bin/wcw-generator"
+    path.write_text("#!/bin/sh\n")
+    path.chmod(0o755)
+    run_provision(line)
+    assert line.provisioned is not None
+    done = line.provisioned.result
+    assert isinstance(done, ProvisionResult)
+    rows = {row.id: row for row in done.resources}
+    assert rows["programs"].found == str(path)
+    assert not rows["programs"].changed
+    assert (told().level, told().found) == ("ok", str(path))
+    assert build_spec(line.plan, "d", "a", "", 1)["programs"] == [
+        str(Path(sys.executable).parent),
+        str(cuda / "bin"),
+    ]
 
 
 # -- how a build used the machine ------------------------------------------------------------------

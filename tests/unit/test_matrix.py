@@ -27,7 +27,7 @@ from pipelines.matrix.torches import load_torches
 from pipelines.prebuilt.candidates import Offer, offers_of
 from pipelines.recipe.load import load_recipe, recipe_names
 from pipelines.recipe.model import Recipe
-from pipelines.target import Axis, Target
+from pipelines.target import AXES, Axis, Target
 from pipelines.toolchain.lock import Cache, load_lock
 from pipelines.units import GIB, estimate
 
@@ -199,7 +199,8 @@ def cache(tmp_path: Path) -> Cache:
 
 def run(cache: Cache, **flags: Any) -> tuple[int, str]:
     with console.capture() as captured:
-        code = command.run_plan(load_config(), facts=HOST, cache=cache, **flags)
+        axes = {name: flags.pop(name) for name in AXES if name in flags}
+        code = command.run_plan(load_config(), axes, facts=HOST, cache=cache, **flags)
     return code, captured.get()
 
 

@@ -6,8 +6,8 @@ import hashlib
 from pathlib import Path
 
 import pytest
-from test_fatbin import ELF, PTX, container
-from test_wheel_metadata import FILES, INFO, METADATA, NAME, pe, wheel
+from fatbins import ELF, PTX, container
+from wheels import FILES, INFO, METADATA, NAME, pe, wheel
 
 from pipelines.architectures.archs import parse
 from pipelines.errors import AuditError, ConfigError, LockError

@@ -7,7 +7,6 @@ import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any, cast
 
 import fake_winreg
@@ -335,37 +334,11 @@ UPDATES = r"software\microsoft\windows\currentversion\windowsupdate\auto update\
 MANAGER = r"system\currentcontrolset\control\session manager"
 
 
-class Key(dict[str, Any]):
-    """What winreg.OpenKey gives: closed by ``Close`` or by leaving ``with``."""
-
-    def Close(self) -> None:  # noqa: N802
-        self.clear()
-
-    def __enter__(self) -> Key:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.Close()
-
-
 @pytest.fixture
 def windows(monkeypatch: pytest.MonkeyPatch) -> dict[Any, Any]:
     keys: dict[Any, Any] = {}
     monkeypatch.setattr(fake_winreg, "keys", keys)
-
-    def open_key(hive: str, path: str, _: int, access: int) -> Key:
-        assert access == 0x20019 | 0x100, "a 32-bit Python would look into another registry"
-        with fake_winreg.OpenKey(hive, path) as values:
-            return Key(values)
-
-    registry = SimpleNamespace(
-        HKEY_LOCAL_MACHINE=fake_winreg.HKEY_LOCAL_MACHINE,
-        KEY_READ=0x20019,
-        KEY_WOW64_64KEY=0x100,
-        OpenKey=open_key,
-        QueryValueEx=fake_winreg.QueryValueEx,
-    )
-    monkeypatch.setitem(sys.modules, "winreg", registry)
+    monkeypatch.setitem(sys.modules, "winreg", fake_winreg)
     monkeypatch.setattr(sys, "platform", "win32")
     return keys
 

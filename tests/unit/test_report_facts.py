@@ -7,6 +7,7 @@ import itertools
 import json
 import os
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,16 +18,33 @@ from hypothesis import strategies as st
 
 from pipelines import hosttext
 from pipelines.errors import BuildError, ConfigError, TimeUpError
+from pipelines.record import (
+    ORDER,
+    RESULTS,
+    SCHEMA,
+    AuditResult,
+    BuildResult,
+    CheckResult,
+    DiagnosisResult,
+    HostFacts,
+    ProvisionResult,
+    RunFacts,
+    Timeline,
+)
 from pipelines.reports import failures as failing
+from pipelines.reports import views
 from pipelines.reports.figures import figures, load_rules
 from pipelines.reports.files import files
 from pipelines.reports.html import render
+from pipelines.reports.junit import render as junit_of
 from pipelines.reports.junit import write
 from pipelines.reports.load import load_any, load_view
 from pipelines.reports.markdown import summary
 from pipelines.reports.model import Case, Suite
+from pipelines.reports.suites import suites
 from pipelines.reports.timeline import read_timeline
 from pipelines.run import Run
+from pipelines.target import AXES
 
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=30),
@@ -35,27 +53,48 @@ JSON = st.recursive(
     ),
     max_leaves=12,
 )
-DETAIL = st.fixed_dictionaries(
-    {},
-    optional=dict.fromkeys(
-        (
-            "resources",
-            "wheels",
-            "timeline",
-            "tail",
-            "error",
-            "advice",
-            "diagnosis",
-            "healed",
-            "lost",
-            "outcomes",
-            "environment",
-            "jobs",
-            "kind",
+TEXT = st.text(max_size=30) | st.sampled_from(samples.SAID)
+NUMBER = st.floats() | st.integers(-(10**20), 10**20)
+#: What a host can make a build's result say, by the models' own rules.
+BUILD = st.fixed_dictionaries(
+    {"job": TEXT, "directory": TEXT, "jobs": st.integers()},
+    optional={
+        "tail": st.lists(TEXT, max_size=4),
+        "environment": st.dictionaries(TEXT, TEXT, max_size=4),
+        "lost": st.lists(TEXT, max_size=4),
+        "attempt": st.integers(),
+        "kept": st.booleans(),
+        "timeline": st.fixed_dictionaries(
+            {},
+            optional={
+                "units": st.lists(st.tuples(TEXT, NUMBER, NUMBER), max_size=6),
+                "samples": st.lists(st.tuples(NUMBER, NUMBER, NUMBER), max_size=6),
+                "cpus": st.integers(),
+                "memory": NUMBER,
+            },
         ),
-        JSON,
-    ),
+        "cache": st.dictionaries(TEXT, TEXT | NUMBER | st.booleans() | st.none(), max_size=4),
+        "healed": st.lists(
+            st.fixed_dictionaries({"what": TEXT, "why": TEXT, "line": st.integers()}), max_size=3
+        ),
+        "diagnosis": st.fixed_dictionaries(
+            {
+                "id": TEXT,
+                "is_cause": st.booleans(),
+                "cause": TEXT,
+                "cure": TEXT,
+                "line": st.integers(),
+                "links": st.lists(TEXT, max_size=3),
+            }
+        ),
+    },
 )
+
+
+def read(
+    units: Sequence[Any] = (), samples: Sequence[Any] = (), **told: Any
+) -> views.Timeline | None:
+    return read_timeline(Timeline(units=tuple(units), samples=tuple(samples), **told))
 
 
 @pytest.mark.parametrize(
@@ -76,7 +115,7 @@ def test_verdicts(tmp_path: Path, sample: str, verdict: str, said: str) -> None:
 def test_an_error_is_told_without_the_log_that_follows(tmp_path: Path) -> None:
     run = samples.good(tmp_path)
     said = "the build left with exit code 2:\nnvcc -c a.cu -gencode arch=compute_80\nerror: no"
-    samples.stage(run, "build", "failed", error=said)
+    samples.stage(run, "build", "failed", failed=samples.error(said))
     view = load_view(run)
     assert view.headline == "build failed: the build left with exit code 2"
     assert "nvcc -c a.cu" in view.failures[0].message
@@ -85,14 +124,14 @@ def test_an_error_is_told_without_the_log_that_follows(tmp_path: Path) -> None:
 def test_a_build_that_was_taken_up_took_all_of_its_time(tmp_path: Path) -> None:
     run = samples.good(tmp_path)
     whole = load_view(run)
-    detail = run.stages()["build"].detail
-    samples.stage(run, "build", seconds=30.0, **detail)
+    result = samples.built()
+    samples.stage(run, "build", seconds=30.0, result=result)
     view = load_view(run)
     assert view.timeline is not None
     assert view.stage("build").seconds == view.timeline.end > 300  # type: ignore[union-attr]
     assert "the last command saw 30 s of it" in view.caveats[0]
     assert not [said for said in whole.caveats if "went on without" in said]
-    samples.stage(run, "build", seconds=0.2, **detail, kept=True)
+    samples.stage(run, "build", seconds=0.2, result=samples.built(kept=True))
     assert "nothing was built anew" in load_view(run).caveats[0]
 
 
@@ -110,16 +149,16 @@ def test_stages_that_are_missing_are_not_reached(tmp_path: Path) -> None:
 
 
 def test_an_untested_wheel_is_no_pass(tmp_path: Path) -> None:
-    run = Run.create(tmp_path, "r", samples.facts())
+    run = Run.create(tmp_path, samples.facts())
     for name in ("provision", "build", "collect", "audit"):
         samples.stage(run, name)
     assert load_view(run).verdict == "untested"
 
 
 def test_nothing_recorded(tmp_path: Path) -> None:
-    view = load_view(Run.create(tmp_path, "r", {}))
+    view = load_view(Run.create(tmp_path, RunFacts()))
     assert (view.verdict, view.headline) == ("unfinished", "nothing is recorded of provision")
-    assert view.cell.label == "a cell that was not recorded"
+    assert view.target.label == "a cell that was not recorded"
 
 
 @pytest.mark.parametrize(
@@ -132,7 +171,7 @@ def test_nothing_recorded(tmp_path: Path) -> None:
     ],
 )
 def test_how_a_build_ended(tmp_path: Path, error: BaseException, verdict: str) -> None:
-    run = Run.create(tmp_path, "r", samples.facts())
+    run = Run.create(tmp_path, samples.facts())
 
     def work() -> None:
         with run.stage("build"):
@@ -148,7 +187,7 @@ def test_what_a_good_run_holds(tmp_path: Path) -> None:
     assert view.counts == {"passed": 12, "skipped": 1}
     assert view.skips == (("sm_90 runs a cubin of its own", 1),)
     assert view.gpu == "NVIDIA L4"
-    assert view.cell.label == "cp312, torch 2.8, CUDA 12.8, 80;86;89;90"
+    assert view.target.label == "cp312, torch 2.8, CUDA 12.8, 80;86;89;90"
     assert "1 of 13 smoke cases were skipped" in view.caveats[0]
     has = {c.name: c.there for c in view.capabilities}
     assert has["forward.hdim64"]
@@ -156,7 +195,10 @@ def test_what_a_good_run_holds(tmp_path: Path) -> None:
     assert {f.group for f in view.figures} == {"speed", "ratio", "memory", "accuracy"}
     assert view.timeline is not None
     assert (len(view.timeline.units), view.timeline.lanes) == (73, 6)
-    assert dict(view.provenance)["Run"]
+    asked = dict(dict(view.provenance)["Run"])
+    assert {name: asked[name] for name in AXES} == view.target.values()
+    assert (asked["evidence"], asked["publishable"]) == ("F", "True")
+    assert dict(dict(view.provenance)["Host"]) == {"cpus": "8", "windows": "10.0.20348"}
     assert view.failures == ()
 
 
@@ -178,8 +220,9 @@ def test_the_diagnosis_comes_with_its_lines(tmp_path: Path) -> None:
 
 
 def test_without_a_diagnosis_the_end_of_the_log_is_told(tmp_path: Path) -> None:
-    run = Run.create(tmp_path, "r", samples.facts())
-    samples.stage(run, "build", "failed", error="no", tail=[f"line {n}" for n in range(60)])
+    run = Run.create(tmp_path, samples.facts())
+    result = samples.built(tail=tuple(f"line {n}" for n in range(60)))
+    samples.stage(run, "build", "failed", result=result, failed=samples.error("no"))
     (failure,) = load_view(run).failures
     assert failure.excerpt is not None
     assert failure.excerpt.first == 0
@@ -219,12 +262,16 @@ def test_a_failed_case_names_its_place(tmp_path: Path) -> None:
 
 
 def test_failed_checks_and_resources_are_failures(tmp_path: Path) -> None:
-    run = Run.create(tmp_path, "r", samples.facts())
-    row = {"id": "TEMP", "wanted": "1", "found": "0", "changed": False, "ok": False, "seconds": 0}
-    samples.stage(run, "provision", resources=[row])
+    run = Run.create(tmp_path, samples.facts())
+    row = samples.resource("TEMP", ok=False)
+    samples.stage(run, "provision", result=ProvisionResult(resources=(row,)))
     samples.audit(run, "80", ok=False, state="failed")
-    titles = [failure.title for failure in load_view(run).failures]
-    assert titles == ["audit failed", "TEMP", "SASS of the wheel"]
+    told = [(failure.kind, failure.title) for failure in load_view(run).failures]
+    assert told == [
+        ("stage", "audit failed"),
+        ("resource", "TEMP"),
+        ("check", "SASS of the wheel"),
+    ]
 
 
 def test_many_failing_cases_are_bounded(tmp_path: Path) -> None:
@@ -288,34 +335,34 @@ def test_odd_manifests_are_passed_over(tmp_path: Path, said: str) -> None:
 
 
 def test_lanes_are_the_jobs() -> None:
-    rows = [["a", 0, 5], ["b", 0, 3], ["c", 3, 6], ["d", 5, 7], ["e", 3.02, 4]]
-    read = read_timeline({"units": rows, "cpus": 2})
-    assert read is not None
-    assert {unit.name: unit.lane for unit in read.units} == {"a": 1, "b": 0, "c": 0, "e": 2, "d": 1}
-    assert read.lanes == 3
-    assert [unit.name for unit in read.slowest][:3] == ["a", "b", "c"]
+    rows = [("a", 0, 5), ("b", 0, 3), ("c", 3, 6), ("d", 5, 7), ("e", 3.02, 4)]
+    seen = read(rows, cpus=2)
+    assert seen is not None
+    assert {unit.name: unit.lane for unit in seen.units} == {"a": 1, "b": 0, "c": 0, "e": 2, "d": 1}
+    assert seen.lanes == 3
+    assert [unit.name for unit in seen.slowest][:3] == ["a", "b", "c"]
 
 
 def test_utilisation_is_weighted_by_time() -> None:
-    read = read_timeline({"samples": [[0, 1.0, 5], [8, 1.0, 9], [10, 0.0, 7]]})
-    assert read is not None
-    assert read.busy == pytest.approx(0.9)
-    assert read.peak == 9
-    assert read.core_seconds is None, "how many cores it had is not known"
-    read = read_timeline({"samples": [[2, 0.5, 5], [8, 0.5, 9], [10, 0.0, 7]], "cpus": 4})
-    assert read is not None
-    assert read.core_seconds == pytest.approx(4 * (2 * 0.5 + 6 * 0.5 + 2 * 0.25))
+    seen = read(samples=[(0, 1.0, 5), (8, 1.0, 9), (10, 0.0, 7)])
+    assert seen is not None
+    assert seen.busy == pytest.approx(0.9)
+    assert seen.peak == 9
+    assert seen.core_seconds is None, "how many cores it had is not known"
+    seen = read(samples=[(2, 0.5, 5), (8, 0.5, 9), (10, 0.0, 7)], cpus=4)
+    assert seen is not None
+    assert seen.core_seconds == pytest.approx(4 * (2 * 0.5 + 6 * 0.5 + 2 * 0.25))
 
 
 @given(
     st.lists(
-        st.tuples(st.floats(0, 100), st.floats(0.1, 20)).map(lambda p: ["u", p[0], p[0] + p[1]]),
+        st.tuples(st.floats(0, 100), st.floats(0.1, 20)).map(lambda p: ("u", p[0], p[0] + p[1])),
         max_size=60,
     )
 )
-def test_no_two_units_share_a_lane_at_a_time(rows: list[list[Any]]) -> None:
-    read = read_timeline({"units": rows})
-    units = read.units if read else ()
+def test_no_two_units_share_a_lane_at_a_time(rows: list[tuple[str, float, float]]) -> None:
+    seen = read(rows)
+    units = seen.units if seen else ()
     assert len(units) == len(rows)
     for lane in {unit.lane for unit in units}:
         own = sorted((u for u in units if u.lane == lane), key=lambda u: u.start)
@@ -323,32 +370,39 @@ def test_no_two_units_share_a_lane_at_a_time(rows: list[list[Any]]) -> None:
 
 
 @pytest.mark.parametrize(
-    "row",
+    ("begin", "end"),
     [
-        ["a", 5, 4],
-        ["a", -1, 4],
-        ["a", float("nan"), 4],
-        ["a", 0, float("inf")],
-        ["a", "0", "1"],
-        ["a", 0],
-        "abc",
-        None,
-        ["a", True, 2],
-        ["a", 0, 10**400],
+        ("5", "4"),
+        ("-1", "4"),
+        ("NaN", "4"),
+        ("0", "NaN"),
+        ("0", "Infinity"),
+        ("0", "1e300"),
+        ("0", "1" + "0" * 400),
     ],
 )
-def test_units_without_sense_are_counted(row: Any) -> None:
-    read = read_timeline({"units": [row, ["b", 0, 1]]})
-    assert read is not None
-    assert [unit.name for unit in read.units] == ["b"]
-    assert read.left_out == 1
+def test_units_without_sense_are_counted(begin: str, end: str) -> None:
+    told = f'{{"units": [["a", {begin}, {end}], ["b", 0, 1]], "memory": Infinity, "cpus": -1}}'
+    seen = read_timeline(Timeline.model_validate_json(told))
+    assert seen is not None
+    assert [unit.name for unit in seen.units] == ["b"]
+    assert (seen.left_out, seen.memory, seen.cpus) == (1, 0.0, 0)
+
+
+def test_samples_without_sense_are_left_out() -> None:
+    nan, inf = float("nan"), float("inf")
+    rows = [(nan, 1, 1), (-1, 1, 1), (1, nan, 1), (1, inf, 1), (1, -1, 1), (2, 7, nan), (3, 1, inf)]
+    seen = read(samples=rows)
+    assert seen is not None
+    assert seen.samples == ((2.0, 1.0, 0.0), (3.0, 1.0, 0.0))
+    assert read(samples=rows[:5]) is None
 
 
 def test_too_many_units_and_lanes() -> None:
-    read = read_timeline({"units": [[str(n), 0, n % 9 + 1] for n in range(9000)]})
-    assert read is not None
-    assert (len(read.units), read.lanes) == (64, 64)
-    assert read.left_out == 9000 - 64
+    seen = read([(str(n), 0, n % 9 + 1) for n in range(9000)])
+    assert seen is not None
+    assert (len(seen.units), seen.lanes) == (64, 64)
+    assert seen.left_out == 9000 - 64
 
 
 def test_the_rules_of_figures() -> None:
@@ -412,7 +466,7 @@ def test_secrets_stay_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     run = samples.failed_build(tmp_path)
     with (run.path / "build.log").open("a") as log:
         log.write("the hunter22 is out\n")
-    run.note(host_facts={"x": "hunter22"})
+    run.note(host=HostFacts(machine="hunter22"))
     monkeypatch.setattr(hosttext, "_secrets", {"hunter22"})
     view = load_view(run)
     assert "hunter22" not in render([view]) + summary([view])
@@ -430,22 +484,169 @@ def test_no_record_and_a_damaged_one(tmp_path: Path) -> None:
     assert "no record that can be read" in view.headline
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture])
-@given(
-    st.dictionaries(st.sampled_from(("build", "audit", "test", "provision")), DETAIL), JSON, JSON
-)
-def test_any_record_gives_reports(
-    tmp_path_factory: pytest.TempPathFactory, details: dict[str, Any], facts: Any, state: Any
-) -> None:
-    run = Run.create(tmp_path_factory.mktemp("r"), "r", {"host_facts": facts, "archs": facts})
+def fact(run: Run, key: str, value: str) -> None:
+    """A fact as another program, or another version, may have written it."""
     with sqlite3.connect(run.path / "record.sqlite") as database:
-        for name, detail in details.items():
-            row = (name, str(state)[:20], 1.0, None, json.dumps(detail))
-            database.execute("INSERT INTO stages VALUES (?, ?, ?, ?, ?)", row)
+        database.execute("INSERT OR REPLACE INTO facts VALUES (?, ?)", (key, value))
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("schema_version", "1"),
+        ("schema_version", str(SCHEMA + 1)),
+        ("schema_version", "null"),
+        ("colour", '"red"'),
+        ("target", '{"host": "<script>alert(1)</script>"}'),
+        ("target", '{"recipe": "../../etc/passwd"}'),
+        ("target", '{"archs": "sm_9999"}'),
+        ("evidence", '"X"'),
+        ("jobs", '"many"'),
+        ("host", "{"),
+        ("created", "{}"),
+    ],
+)
+def test_facts_of_another_version_or_none(tmp_path: Path, key: str, value: str) -> None:
+    run = samples.good(tmp_path)
+    fact(run, key, value)
+    with pytest.raises(ConfigError, match="no record that can be read"):
+        load_view(run)
+    view = load_any(run)
+    assert (view.verdict, view.id, view.evidence) == ("unfinished", run.id, None)
+    assert "no record that can be read" in view.headline
+    assert "\n" not in view.headline
+    assert "<script>" not in render([view])
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        {"state": "<b>"},
+        {"started": "soon"},
+        {"seconds": -1.0},
+        {"seconds": 1e300},
+        {"error": "{"},
+        {"error": '{"message": "no"}'},
+        {"error": '{"kind": "", "title": "", "message": "half \\ud800 of a pair"}'},
+        {"name": b"\xff"},
+    ],
+)
+def test_a_stage_that_is_none(tmp_path: Path, row: dict[str, Any]) -> None:
+    run = samples.good(tmp_path)
+    samples.row(run, **({"name": "build"} | row))
+    with pytest.raises(ConfigError, match="no record that can be read"):
+        load_view(run)
+    assert load_any(run).verdict == "unfinished"
+
+
+@pytest.mark.parametrize("name", RESULTS)
+@pytest.mark.parametrize(
+    "result",
+    [
+        "{",
+        "[]",
+        "[" * 100_000,
+        '{"<script>alert(1)</script>": 1}',
+        '{"tail": "\\u001b[31m"}',
+        '{"tail": ["half \\ud800 of a pair"]}',
+    ],
+)
+def test_a_result_that_cannot_be_read_is_a_caveat(tmp_path: Path, name: str, result: str) -> None:
+    run = samples.good(tmp_path)
+    whole = load_view(run)
+    samples.row(run, name, "failed", samples.EPOCH, 7.0, None, result)
     view = load_view(run)
+    stage = view.stage(name)
+    assert stage is not None
+    assert (stage.state, stage.seconds) == ("failed", 7.0)
+    assert view.caveats[0].startswith(f"what {name} left cannot be read: ")
+    assert len(view.caveats[0]) < 400
+    assert "\x1b" not in view.caveats[0]
+    assert view.verdict == "failed"
+    assert (view.timeline is None) == (name == "build")
+    assert (view.checks == ()) == (name == "audit")
+    assert (view.cases == ()) == (name == "test")
+    assert view.target == whole.target
+    assert "<script>" not in render([view])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(st.dictionaries(st.sampled_from([*RESULTS, "other"]), JSON, max_size=4), JSON, JSON)
+def test_any_record_gives_reports(
+    tmp_path_factory: pytest.TempPathFactory, results: dict[str, Any], told: Any, failed: Any
+) -> None:
+    run = Run.create(tmp_path_factory.mktemp("r"), samples.facts())
+    fact(run, "tools", json.dumps(told))
+    for name, result in results.items():
+        error = json.dumps(failed) if name == "build" else None
+        samples.row(run, name, "failed", 1.0, None, error, json.dumps(result))
+    view = load_any(run)
     assert "<main" in render([view])
     assert "<main" in render([view, view])
     assert summary([view])
+
+
+@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+@given(BUILD, st.dictionaries(TEXT, TEXT, max_size=4))
+def test_any_result_of_a_host_gives_reports(
+    tmp_path_factory: pytest.TempPathFactory, result: dict[str, Any], tools: dict[str, str]
+) -> None:
+    run = Run.create(tmp_path_factory.mktemp("r"), samples.facts())
+    run.note(tools=tools)
+    samples.row(run, "build", "failed", 1.0, 5.0, None, json.dumps(result))
+    assert isinstance(run.stages()["build"].result, BuildResult)
+    view = load_view(run)
+    assert "<main" in render([view])
+    assert summary([view])
+    assert junit_of(suites(run))
+
+
+def test_rows_without_end_are_bounded(tmp_path: Path) -> None:
+    run = samples.good(tmp_path)
+    rows = tuple(samples.resource(str(n), ok=False) for n in range(300))
+    samples.stage(run, "provision", result=ProvisionResult(resources=rows))
+    checks = samples.audited(*[CheckResult(name="c", ok=True, found="f")] * 300).files * 30
+    samples.stage(run, "audit", result=AuditResult(files=checks))
+    every = {str(n): "x" for n in range(900)}
+    told = ("x" * 9999,) * 300
+    result = samples.built(environment=every, lost=told, tail=told)
+    samples.stage(run, "build", "failed", result=result, failed=samples.error("x" * 99_999))
+    for n in range(100):
+        samples.row(run, f"stage {n}", started=9e9 + n)
+    view = load_view(run)
+    assert len(view.stages) == 50
+    assert [f.kind for f in view.failures].count("resource") == 200
+    assert len(view.checks) == 20 * 100
+    assert len(dict(view.provenance)["Build environment"]) == 200
+    assert sum(said.startswith("an attempt was lost") for said in view.caveats) == 10
+    assert max(map(len, view.caveats)) < 500
+    assert len(view.failures[0].message) < 3100
+    assert view.failures[0].excerpt is not None
+    assert len(view.failures[0].excerpt.lines) == 30
+    assert max(map(len, view.failures[0].excerpt.lines)) < 500
+
+
+def test_what_was_diagnosed_is_told_by_its_fields(tmp_path: Path) -> None:
+    run = samples.failed_build(tmp_path)
+    links = ("javascript:alert(1)", "https://example.org/1", "https://x/ onclick=a", "http://x")
+    found = DiagnosisResult(
+        id="new", is_cause=False, cause="line 7: (no)", cure="", links=links, line=10**9
+    )
+    failed = samples.error("it left", advice="See the log.")
+    samples.stage(run, "build", "failed", result=samples.built(diagnosis=found), failed=failed)
+    view = load_view(run)
+    (failure,) = view.failures
+    assert (failure.title, failure.signature) == ("no known cause: line 7: (no)", "new")
+    assert failure.links == ("https://example.org/1",)
+    assert failure.cure == "See the log."
+    assert failure.excerpt == views.Excerpt("end of build.log", 0, ("done",))
+    assert view.headline == "build failed: line 1000000000: no known cause: line 7: (no) (new)"
+
+
+def test_the_order_of_the_stages(tmp_path: Path) -> None:
+    view = load_view(Run.create(tmp_path, RunFacts()))
+    assert tuple(stage.name for stage in view.stages) == ORDER
+    assert ORDER == ("provision", "build", "collect", "audit", "test")
 
 
 def test_what_the_suites_of_this_project_record(tmp_path: Path) -> None:

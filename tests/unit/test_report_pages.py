@@ -16,10 +16,12 @@ from rich.console import Console
 
 from pipelines import github
 from pipelines import units as words
+from pipelines.evidence import Evidence
 from pipelines.reports import charts, markdown, terminal
 from pipelines.reports import html as pages
 from pipelines.reports.load import load_view
 from pipelines.reports.views import Failure, RunView
+from pipelines.target import AXES
 
 TAGS = {
     "html",
@@ -190,6 +192,8 @@ def test_a_page_has_all_its_parts(views: dict[str, RunView]) -> None:
     ):
         assert f'id="{part}"' in source
     view = views["failed_smoke"]
+    keys = source.partition('<dl class="keys">')[2].partition("</dl>")[0]
+    assert all(value in keys for value in view.target.values().values())
     assert all(file.sha256 in source for file in view.files)
     assert view.timeline is not None
     assert all(unit.name in source for unit in view.timeline.slowest)
@@ -213,6 +217,9 @@ def test_the_matrix(tmp_path: Path) -> None:
     made = [load_view(run) for run in samples.matrix(tmp_path, 24)]
     grid = pages.grid(made)
     assert grid.pythons == ("3.10", "3.11", "3.12", "3.13")
+    assert grid.titles == ("Package", "torch", "CUDA", "Architectures")
+    assert len({*grid.titles, "host", "version", "python"}) == len(AXES), "the recipe is a package"
+    assert grid.caption == "Status by package, torch, CUDA, architectures and Python"
     assert [row[0][1:] for row in grid.rows][:2] == [
         ("2.6", "12.6", "80"),
         ("2.6", "12.6", "80;86;89;90"),
@@ -399,7 +406,7 @@ def test_terminal(views: dict[str, RunView], monkeypatch: pytest.MonkeyPatch, ci
 
 
 def test_nothing_of_a_failure_is_cut_off(views: dict[str, RunView]) -> None:
-    long = Failure("test", "test failed", "the smoke test: " + "word " * 40 + "the end")
+    long = Failure("stage", "test", "test failed", "the smoke test: " + "word " * 40 + "the end")
     shown = dataclasses.replace(
         views["failed_build"], failures=(long, *views["failed_build"].failures)
     )
@@ -419,6 +426,17 @@ def test_many_runs_are_told_apart(views: dict[str, RunView]) -> None:
     assert "run-2" in out.getvalue()
 
 
+def test_a_page_of_many_says_its_levels_of_evidence(views: dict[str, RunView]) -> None:
+    def levels(*found: Evidence | None) -> str:
+        shown = [dataclasses.replace(views["good"], evidence=one) for one in found]
+        return pages.render(shown).partition('<p class="small">')[2].partition("</p>")[0]
+
+    assert levels(Evidence.GPU, Evidence.SIMULATED, Evidence.GPU) == (
+        "evidence F: run against a simulator; evidence G: run on a real GPU"
+    )
+    assert levels(None, None) == "the level of evidence is not recorded"
+
+
 def test_a_page_of_many_says_when_they_began(views: dict[str, RunView]) -> None:
     shown = [dataclasses.replace(views["good"], created=f"2026-01-0{n}") for n in (3, 1, 2)]
     assert "begun 2026-01-01 to 2026-01-03" in pages.render(shown)
@@ -426,4 +444,4 @@ def test_a_page_of_many_says_when_they_began(views: dict[str, RunView]) -> None:
 
 
 def test_failures_without_anything_said() -> None:
-    assert terminal._failure(Failure("build", "build failed"))
+    assert terminal._failure(Failure("stage", "build", "build failed"))

@@ -8,11 +8,13 @@ from pathlib import Path
 import pytest
 import report_samples as samples
 
+from pipelines.commands.compare import run_compare
+from pipelines.commands.report import run_report
 from pipelines.errors import ConfigError, StorageError
 from pipelines.reports.compare import WORSE
+from pipelines.reports.find import find
 from pipelines.run import Run
-from pipelines.stages.report import publish
-from pipelines.stages.reporting import find, run_compare, run_report
+from pipelines.stages.report import report
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +33,7 @@ def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_by_name(out: Path) -> None:
-    first, second = samples.good(out, label="a"), samples.failed_build(out, label="b")
+    first, second = samples.good(out), samples.failed_build(out)
     assert run_report([]) == second.path / "report.html"
     assert run_report(["latest"]).read_text().startswith("<!doctype html>")
     assert run_report([first.id]) == first.path / "report.html"
@@ -40,7 +42,7 @@ def test_by_name(out: Path) -> None:
 
 
 def test_several_runs_in_one_page(out: Path) -> None:
-    runs = [samples.good(out, label="a"), samples.failed_build(out, label="b")]
+    runs = [samples.good(out), samples.failed_build(out)]
     page = run_report([run.id for run in runs])
     assert page == out / "report.html"
     assert "1 of 2 runs passed" in page.read_text()
@@ -49,8 +51,8 @@ def test_several_runs_in_one_page(out: Path) -> None:
 def test_a_downloaded_run_needs_no_configuration(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run = samples.good(tmp_path / "there", label="a")
-    samples.good(tmp_path / "there", label="b")
+    run = samples.good(tmp_path / "there")
+    samples.good(tmp_path / "there")
     run.close()
     shutil.copytree(run.path, tmp_path / "artifacts" / "cell one")
     monkeypatch.setenv("WCW_CONFIG", str(tmp_path / "none.yaml"))
@@ -76,8 +78,8 @@ def test_what_is_no_run(out: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
 
 def test_a_damaged_run_among_others_is_no_pass(out: Path) -> None:
-    samples.good(out, label="a")
-    broken = samples.good(out, label="b")
+    samples.good(out)
+    broken = samples.good(out)
     broken.close()
     for file in broken.path.glob("record.sqlite*"):
         file.write_bytes(b"damaged" * 500)
@@ -92,14 +94,14 @@ def test_a_directory_that_cannot_be_written(out: Path, monkeypatch: pytest.Monke
     def full(*_: object, **__: object) -> None:
         raise StorageError("no space", advice="Free some.")
 
-    monkeypatch.setattr("pipelines.stages.reporting.write_atomic", full)
+    monkeypatch.setattr("pipelines.reports.write.write_atomic", full)
     with pytest.raises(StorageError, match="no space"):
         run_report([run.id])
     assert not list(run.path.glob("report.html*"))
 
 
 def test_compare_prints_and_judges(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    fast, slow = samples.good(out, label="a"), samples.good(out, label="b", slower=2.0)
+    fast, slow = samples.good(out), samples.good(out, slower=2.0)
     assert run_compare(fast.id, slow.id) == WORSE
     said = capsys.readouterr().out
     assert "worse" in said
@@ -109,23 +111,23 @@ def test_compare_prints_and_judges(out: Path, capsys: pytest.CaptureFixture[str]
 
 
 def test_compare_wants_one_run_each(out: Path) -> None:
-    samples.good(out, label="a")
-    samples.good(out, label="b")
+    samples.good(out)
+    samples.good(out)
     with pytest.raises(ConfigError, match="holds 2 runs") as caught:
         run_compare(str(out), "latest")
     assert all(run.id in caught.value.advice for run in find(str(out)))
 
 
 def test_compare_writes_nothing(out: Path) -> None:
-    runs = [samples.good(out, label="a"), samples.good(out, label="b")]
+    runs = [samples.good(out), samples.good(out)]
     before = sorted(out.rglob("*"))
     run_compare(runs[0].id, runs[1].id)
     assert [p for p in sorted(out.rglob("*")) if "sqlite-" not in p.name] == before
 
 
-def test_publish_leaves_every_report(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_every_report_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     run = samples.failed_smoke(tmp_path)
-    assert publish(run) == run.path / "junit.xml"
+    assert report(run) == run.path / "junit.xml"
     page = (run.path / "report.html").read_text()
     assert "test_backward[64]" in page
     assert "junit.xml" in page
@@ -138,9 +140,9 @@ def test_publish_leaves_every_report(tmp_path: Path, capsys: pytest.CaptureFixtu
 
 
 @pytest.mark.parametrize("sample", ["good", "failed_build", "killed", "hostile"])
-def test_publish_copes(tmp_path: Path, sample: str) -> None:
+def test_reports_of_every_kind_of_run(tmp_path: Path, sample: str) -> None:
     run: Run = getattr(samples, sample)(tmp_path)
-    publish(run)
+    report(run)
     assert (run.path / "report.html").stat().st_size < 200_000
 
 
@@ -152,7 +154,7 @@ def test_github_is_told(
     step.write_text("before\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(step))
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    publish(run)
+    report(run)
     assert step.read_text().startswith("before\n## ❌ failed")
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("::")]
     assert len(lines) == 1  # the stage's own error is annotated by who prints it
@@ -168,6 +170,6 @@ def test_no_line_of_a_host_is_a_command(
     run = samples.hostile(tmp_path)
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
     monkeypatch.setattr("pipelines.github.in_ci", True)
-    publish(run)
+    report(run)
     said = [line for line in capsys.readouterr().out.splitlines() if "::" in line or "##[" in line]
     assert all(line.startswith("::error ") for line in said)

@@ -18,7 +18,16 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from pipelines.remote import provision, scheduler
-from pipelines.remote.resources import RefusedError, installer, reboot, winrm_quota
+from pipelines.remote.resources import (
+    RefusedError,
+    commands,
+    defender_exclusion,
+    installer,
+    page_file,
+    reboot,
+    registry,
+    winrm_quota,
+)
 
 PLUGIN = (
     "HKLM",
@@ -31,7 +40,7 @@ QUOTAS = (
 
 
 @pytest.fixture(autouse=True)
-def registry(monkeypatch: pytest.MonkeyPatch) -> dict[Any, Any]:
+def keys(monkeypatch: pytest.MonkeyPatch) -> dict[Any, Any]:
     monkeypatch.setitem(sys.modules, "winreg", fake_winreg)
     monkeypatch.setattr(fake_winreg, "keys", {})
     return fake_winreg.keys
@@ -95,27 +104,27 @@ STATES = st.dictionaries(st.sampled_from(PLACES), VALUES)
 def test_applied_twice_is_applied_once(
     state: dict[tuple[str, str], tuple[Any, int]],
     wanted: list[dict[str, Any]],
-    registry: dict[Any, Any],
+    keys: dict[Any, Any],
     marker: str,
 ) -> None:
-    registry.clear()
-    registry[PLUGIN] = {"configxml": (QUOTAS, fake_winreg.REG_SZ)}
+    keys.clear()
+    keys[PLUGIN] = {"configxml": (QUOTAS, fake_winreg.REG_SZ)}
     for (key, name), value in state.items():
-        registry.setdefault(("HKLM", key), {})[name] = value
+        keys.setdefault(("HKLM", key), {})[name] = value
     for spec, check in zip(wanted, provision.check_all(wanted), strict=True):
         assert check["ok"] or check["plan"]
         if not check["ok"]:
             told = provision.apply_one(spec, marker)
             assert told["ok"], (spec, told)
             assert not told["error"]
-    once = copy.deepcopy(registry)
+    once = copy.deepcopy(keys)
     assert all(check["ok"] for check in provision.check_all(wanted))
     for spec in wanted:
         assert provision.apply_one(spec, marker)["ok"]
-    assert registry == once
+    assert keys == once
     for (key, name), value in state.items():  # what nobody asked for is as it was
         if not any(_concerns(spec, name) for spec in wanted):
-            assert registry["HKLM", key][name] == value
+            assert keys["HKLM", key][name] == value
 
 
 def _concerns(spec: dict[str, Any], name: str) -> bool:
@@ -127,22 +136,22 @@ def _concerns(spec: dict[str, Any], name: str) -> bool:
     return name in own.get(spec["kind"], {str(spec.get("name", "")).lower()})
 
 
-def test_another_type_is_another_value(registry: dict[Any, Any]) -> None:
-    registry["HKLM", r"software\here"] = {"number": ("1", fake_winreg.REG_SZ)}
+def test_another_type_is_another_value(keys: dict[Any, Any]) -> None:
+    keys["HKLM", r"software\here"] = {"number": ("1", fake_winreg.REG_SZ)}
     (check,) = provision.check_all(SPECS[:1])
     assert not check["ok"]
     assert check["plan"] == rf"set {KEY}\number to 1"
 
 
-def test_a_larger_page_file_and_other_drives(registry: dict[Any, Any], marker: str) -> None:
+def test_a_larger_page_file_and_other_drives(keys: dict[Any, Any], marker: str) -> None:
     lines = [r"D:\pagefile.sys 5 5", r"c:\PAGEFILE.SYS 16 99"]
-    registry["HKLM", MEMORY] = {"pagingfiles": (lines, fake_winreg.REG_MULTI_SZ)}
+    keys["HKLM", MEMORY] = {"pagingfiles": (lines, fake_winreg.REG_MULTI_SZ)}
     spec = SPECS[5]
     assert provision.check_all([spec])[0]["ok"]
     told = provision.apply_one({**spec, "initial_mb": 17}, marker)
     assert told["ok"]
     assert told["reboot"] == "the page file was changed"
-    (changed, _) = registry["HKLM", MEMORY]["pagingfiles"]
+    (changed, _) = keys["HKLM", MEMORY]["pagingfiles"]
     assert changed == [r"C:\pagefile.sys 17 64", lines[0]]
 
 
@@ -170,19 +179,176 @@ def test_quota_of_shells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker
     (tmp_path / "value").write_text("1024")
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setenv("TEMP", str(tmp_path))
-    spec = {
+    spec: winrm_quota.Spec = {
         "kind": "winrm_quota",
         "place": "shell",
         "name": "MaxMemoryPerShellMB",
         "at_least": 8192,
     }
-    assert winrm_quota.check(spec) == {"ok": False, "found": "1024"}
+    told = {"MaxMemoryPerShellMB": "1024"}
+    assert winrm_quota.check(spec) == {"ok": False, "found": "1024", "values": told}
     assert provision.apply_one(spec, marker)["ok"]
     (tmp_path / "value").write_text("0")
     assert winrm_quota.check(spec)["ok"], "no limit is enough"
     assert not list(tmp_path.glob("*.cmd"))
     with pytest.raises(RefusedError, match="left with 1"):
         winrm_quota.apply({**spec, "name": "Other"})
+
+
+def test_a_policy_goes_before_the_quota_of_shells(
+    keys: dict[Any, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    text = "Winrs\r\n    AllowRemoteShellAccess = true\r\n    MaxProcessesPerShell = 25\r\n"
+    monkeypatch.setattr(winrm_quota, "_winrm", lambda _: text)
+    keys["HKLM", r"software\policies\microsoft\windows\winrm\service\winrs"] = {
+        "maxmemorypershellmb": (4096, fake_winreg.REG_DWORD)
+    }
+    memory: winrm_quota.Spec
+    memory = {"place": "shell", "name": "MaxMemoryPerShellMB", "at_least": 8192}
+    assert winrm_quota.check(memory)["values"] == {"MaxMemoryPerShellMB": "4096"}
+    assert not winrm_quota.check(memory)["ok"]
+    processes: winrm_quota.Spec = {**memory, "name": "MaxProcessesPerShell", "at_least": 25}
+    assert winrm_quota.check(processes)["ok"]
+    other = winrm_quota.check({**memory, "name": "MaxShells"})
+    assert other == {"ok": False, "found": "not set", "values": {}}
+
+
+def test_quotas_of_the_plugin_are_those_of_its_element(keys: dict[Any, Any]) -> None:
+    config = (
+        '<PlugInConfiguration Name="microsoft.powershell" MaxMemoryPerShellMB="1">'
+        '<Quotas MaxMemoryPerShellMB="2147483647" MaxIdleTimeoutms="43200000" '
+        'MaxProcessesPerShell="15"/></PlugInConfiguration>'
+    )
+    spec: winrm_quota.Spec
+    spec = {"place": "plugin", "name": "MaxMemoryPerShellMB", "at_least": 8192}
+    assert winrm_quota.check(spec)["found"] == "not set", "there is no plugin"
+    keys[PLUGIN] = {"configxml": (config, fake_winreg.REG_SZ)}
+    assert winrm_quota.check(spec)["values"] == {"MaxMemoryPerShellMB": "2147483647"}
+    assert winrm_quota.check({**spec, "name": "MaxProcessesPerShell"})["found"] == "15"
+
+
+DEFENDER = r"software\microsoft\windows defender"
+ABOVE = r"software\policies\microsoft\windows defender"
+
+
+def listed(*paths: str) -> dict[str, tuple[str, int]]:
+    return dict.fromkeys(paths, ("0", fake_winreg.REG_SZ))
+
+
+def number(value: int, *names: str) -> dict[str, tuple[int, int]]:
+    return dict.fromkeys(names, (value, fake_winreg.REG_DWORD))
+
+
+NO_REAL_TIME = number(1, "disablerealtimemonitoring")
+
+
+@pytest.mark.parametrize(
+    ("state", "told", "excluded"),
+    [
+        ({}, "scans", "no"),
+        ({ABOVE: number(1, "disableantispyware")}, "off", "no"),
+        ({rf"{ABOVE}\real-time protection": NO_REAL_TIME}, "off", "no"),
+        (
+            {rf"{DEFENDER}\real-time protection": number(1, "disablerealtimemonitoring")},
+            "off",
+            "no",
+        ),
+        ({rf"{DEFENDER}\exclusions\paths": listed(r"c:\B")}, "scans", "yes"),
+        ({rf"{DEFENDER}\exclusions\paths": listed("C:\\")}, "scans", "yes"),
+        ({rf"{DEFENDER}\exclusions\paths": listed(r"C:\bb", r"C:\b\c")}, "scans", "no"),
+        ({rf"{ABOVE}\exclusions\paths": listed("C:\\b\\")}, "scans", "no"),
+        (
+            {
+                rf"{ABOVE}\exclusions\paths": listed("C:\\b\\"),
+                rf"{ABOVE}\exclusions": number(1, "exclusions_paths"),
+            },
+            "scans",
+            "yes",
+        ),
+        (
+            {
+                rf"{DEFENDER}\exclusions\paths": listed(r"C:\b"),
+                ABOVE: number(1, "disablelocaladminmerge"),
+            },
+            "scans",
+            "no",
+        ),
+    ],
+)
+def test_what_defender_leaves_out(
+    keys: dict[Any, Any], state: dict[str, Any], told: str, excluded: str
+) -> None:
+    spec: defender_exclusion.Spec = {"path": r"C:\b"}
+    for key, values in state.items():
+        keys["HKLM", key] = values
+    found = defender_exclusion.check(spec)
+    assert found["values"] == {"Defender": "not installed", "excluded": excluded}
+    keys["HKLM", r"system\currentcontrolset\services\windefend"] = number(2, "start")
+    found = defender_exclusion.check(spec)
+    assert found["values"] == {"Defender": told, "excluded": excluded}
+    assert found["ok"] == (excluded == "yes")
+    keys["HKLM", r"system\currentcontrolset\services\windefend"] = number(4, "start")
+    assert defender_exclusion.check(spec)["values"]["Defender"] == "off"
+
+
+def test_who_may_not_see_defenders_list(
+    keys: dict[Any, Any], monkeypatch: pytest.MonkeyPatch, marker: str
+) -> None:
+    def names(key: str) -> list[str]:
+        if "Policies" not in key:
+            raise PermissionError(5, "Access is denied")
+        return [r"C:\b"]
+
+    monkeypatch.setattr(registry, "names", names)
+    spec: defender_exclusion.Spec = {"kind": "defender_exclusion", "path": r"C:\b"}
+    found = defender_exclusion.check(spec)
+    assert (found["ok"], found["values"]) == (False, {"Defender": "not installed"})
+    assert "Access is denied" in found["found"]
+    told = provision.apply_one(spec, marker)
+    assert (told["ok"], told["error"]) == (True, "")
+    assert told["values"]["excluded"] == "yes", "the policy is enough"
+
+
+def test_values_are_facts(keys: dict[Any, Any]) -> None:
+    lines = [r"C:\pagefile.sys 16 64", r"?:\pagefile.sys"]
+    keys["HKLM", MEMORY] = {"pagingfiles": (lines, fake_winreg.REG_MULTI_SZ)}
+    keys["HKLM", r"software\here"] = number(1, "number")
+    wanted: page_file.Spec
+    wanted = {"path": r"C:\pagefile.sys", "initial_mb": 16, "maximum_mb": 64}
+    found = page_file.check(wanted)
+    assert found["values"] == {r"C:\pagefile.sys": "16 64", r"?:\pagefile.sys": ""}
+    assert page_file.setting(wanted) == lines[0]
+    rows = provision.check_all([SPECS[0], SPECS[1], {"kind": "none"}])
+    assert [row["values"] for row in rows] == [{"number": "1"}, {}, {}]
+    assert [bool(row["error"]) for row in rows] == [False, False, True]
+
+
+# -- programs that a build starts ------------------------------------------------------------------
+
+
+def test_programs_of_a_build(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, marker: str) -> None:
+    for folder in ("tools", "path", "home/bin"):
+        (tmp_path / folder).mkdir(parents=True)
+    monkeypatch.setenv("PATH", str(tmp_path / "path"))
+    monkeypatch.setenv("CARGO_HOME", str(tmp_path / "home"))
+    spec: commands.Spec
+    spec = {"kind": "commands", "names": ["git", "cargo"], "places": [str(tmp_path / "tools")]}
+    (row,) = provision.check_all([spec])
+    assert (row["ok"], row["found"], row["values"]) == (False, "not there: git, cargo", {})
+    assert "install git, cargo there" in row["plan"]
+    git = program(tmp_path / "path", "git", "")
+    told = provision.apply_one(spec, marker)
+    assert told["error"] == "the build starts cargo, and it is not there"
+    assert told["advice"] == f"install cargo there; looked for in {tmp_path / 'tools'}, PATH"
+    assert told["found"] == f"{git}; not there: cargo"
+    cargo = program(tmp_path / "home/bin", "cargo", "")
+    assert commands.check(spec)["values"] == {"git": git, "cargo": cargo}
+    git = program(tmp_path / "tools", "git", "")
+    assert commands.check(spec) == {
+        "ok": True,
+        "found": f"{git}; {cargo}",
+        "values": {"git": git, "cargo": cargo},
+    }
 
 
 # -- files and programs ----------------------------------------------------------------------------
@@ -218,7 +384,7 @@ def tarred(path: Path, **members: str) -> dict[str, Any]:
 
 def test_a_tar_with_its_proof(tmp_path: Path, marker: str) -> None:
     target = tmp_path / "target"
-    spec = {
+    spec: dict[str, Any] = {
         "kind": "archive",
         "path": str(target),
         "proof": "bin/x",
@@ -474,8 +640,12 @@ def test_reasons_are_kept_once_each(marker: str, monkeypatch: pytest.MonkeyPatch
     reboot.ask(marker, "two")
     reboot.ask(marker, "one")
     assert reboot.asked(marker) == ["one", "two"]
-    spec = {"kind": "reboot", "marker": marker}
-    assert reboot.check(spec) == {"ok": False, "found": "one; two; Windows Update"}
+    spec: reboot.Spec = {"kind": "reboot", "marker": marker}
+    assert reboot.check(spec) == {
+        "ok": False,
+        "found": "one; two; Windows Update",
+        "values": {"reasons": "one; two"},
+    }
     assert "restart needed" in provision.apply_one(spec, marker)["error"]
     Path(marker).write_text(json.dumps({"boot": "x"}))
-    assert reboot.check(spec) == {"ok": True, "found": "Windows Update"}
+    assert reboot.check(spec) == {"ok": True, "found": "Windows Update", "values": {}}

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import io
+import re
 import typing
 from dataclasses import replace
 from pathlib import Path
@@ -15,6 +17,7 @@ from rich.console import Console
 from pipelines.errors import ConfigError, LockError
 from pipelines.hosts.base import Existing
 from pipelines.provisioning import resource_models
+from pipelines.provisioning.base import Resource
 from pipelines.provisioning.resources import (
     EXISTING_FILE,
     RESOURCES_FILE,
@@ -26,20 +29,20 @@ from pipelines.provisioning.resources import (
     wanted_resources,
 )
 from pipelines.recipe.load import load_recipe
+from pipelines.record import ResourceResult
 from pipelines.stages import provision as provision_stage
+from pipelines.target import Target
 from pipelines.toolchain.lock import ToolchainLock, load_lock, wheel_name
 
 SANDBOX = Place(
     capabilities={"windows": True, "msvc": False, "gpu": False, "publishable": False}
     | {"services": False},
-    python="3.11",
-    cuda="13.0",
+    target=Target(python="3.11", cuda="13.0"),
     executable=r"C:\Python311\python.exe",
 )
 SERVER = Place(
     capabilities=dict.fromkeys(SANDBOX.capabilities, True),
-    python="3.12",
-    cuda="12.8",
+    target=Target(python="3.12", cuda="12.8"),
     executable=r"C:\wcw\python\python.exe",
 )
 
@@ -181,8 +184,70 @@ def test_what_is_sent(place: Place) -> None:
         assert row.summary
         assert "{" not in row.summary
         assert "{" not in str(row.spec).replace("{'", "")
-        assert not resource_models.Resource.LOCAL & set(row.spec)
+        assert not Resource.LOCAL & set(row.spec)
         assert set(row.uploads) <= set(lock.tools)
+
+
+def with_torch(place: Place, release: str) -> Place:
+    return replace(place, target=place.target.model_copy(update={"torch": release}))
+
+
+EXISTING = replace(
+    with_torch(SERVER, "2.8"),
+    capabilities={**SERVER.capabilities, "windows": False, "toolkit": True},
+    existing=Existing(root="/x", toolkit="/cuda"),
+    executable="/env/bin/python",
+)
+
+
+@pytest.mark.parametrize("place", [SANDBOX, SERVER, EXISTING])
+def test_the_host_is_sent_what_its_module_reads(place: Place) -> None:
+    resources = load_resources(EXISTING_FILE if place.existing else RESOURCES_FILE)
+    recipe = load_recipe("smoke-attention").model_copy(update={"host_requires": ("git",)})
+    for row in wanted_resources(resources, recipe, complete(load_lock()), place):
+        module = importlib.import_module(f"pipelines.remote.resources.{row.spec['kind']}")
+        assert module.Spec.__required_keys__ <= set(row.spec), row.id
+        assert set(row.spec) <= set(typing.get_type_hints(module.Spec)), row.id
+
+
+def test_a_place_stands_once(tmp_path: Path) -> None:
+    """Moved in the layout it is moved everywhere."""
+    text = RESOURCES_FILE.read_text()
+    for name in ("b", "t", "w", "tools", "cuda", "python", "VS"):
+        old, new = f": C:\\{name}\n", f": D:\\x\\{name}\n"
+        assert text.count(old) == 1, name
+        text = text.replace(old, new)
+    path = tmp_path / "resources.yaml"
+    path.write_text(text)
+    recipe, lock = load_recipe("smoke-attention"), complete(load_lock())
+    before = wanted_resources(load_resources(), recipe, lock, SERVER)
+    after = wanted_resources(load_resources(path), recipe, lock, SERVER)
+    moved = re.compile(r"C:\\\\(b|t|w|tools|cuda|python|VS)\b")
+    for old_row, new_row in zip(before, after, strict=True):
+        expected = moved.sub(r"D:\\\\x\\\\\1", repr((old_row.spec, old_row.uploads)))
+        assert repr((new_row.spec, new_row.uploads)) == expected
+
+
+@pytest.mark.parametrize(
+    ("place", "required", "places"),
+    [
+        (SERVER, ("git",), [r"C:\tools\git\cmd", r"C:\python\3.12\Scripts"]),
+        (SERVER, ("cargo",), [r"C:\python\3.12\Scripts"]),
+        (SANDBOX, ("git",), [r"C:\Python311\Scripts"]),
+        (EXISTING, ("git", "cargo"), ["/env/bin", "/cuda/bin"]),
+        (SERVER, (), None),
+        (EXISTING, (), None),
+    ],
+)
+def test_programs_that_the_build_starts(
+    place: Place, required: tuple[str, ...], places: list[str] | None
+) -> None:
+    resources = load_resources(EXISTING_FILE if place.existing else RESOURCES_FILE)
+    recipe = load_recipe("smoke-attention").model_copy(update={"host_requires": required})
+    made = wanted_resources(resources, recipe, complete(load_lock()), place)
+    found = [row.spec for row in made if row.id == "programs"]
+    spec = {"kind": "commands", "names": [*required], "places": places}
+    assert found == ([spec] if places else [])
 
 
 def test_a_tool_named_twice_is_one() -> None:
@@ -193,7 +258,7 @@ def test_a_tool_named_twice_is_one() -> None:
     assert [f["name"] for f in files] == [*recipe.build_requires, "iniconfig"]
 
 
-TORCH = replace(SERVER, torch="2.8")
+TORCH = with_torch(SERVER, "2.8")
 
 
 @pytest.mark.parametrize("name", ["flash-attn", "xformers"])
@@ -216,7 +281,7 @@ def test_the_wheels_are_those_of_the_cell(name: str) -> None:
     assert packages["torch"] == "2.8.0+cu128"
     assert {*recipe.build_requires, "markupsafe", "mpmath", "typing-extensions"} <= set(packages)
     assert not [name for name in packages if "cp312" in name]
-    for distribution, entry in lock.entries_for(recipe.build_requires, TORCH.lock_cell).items():
+    for distribution, entry in lock.entries_for(recipe.build_requires, TORCH.target).items():
         assert packages[distribution] == lock.tool(entry).version
     assert set(packages) <= {wheel_name(lock.tool(name).file) for name in names}
 
@@ -224,22 +289,14 @@ def test_the_wheels_are_those_of_the_cell(name: str) -> None:
 def test_a_torch_that_the_lock_does_not_have_is_told_with_the_nearest() -> None:
     recipe = load_recipe("flash-attn")
     with pytest.raises(LockError) as caught:
-        wanted_resources(
-            load_resources(), recipe, complete(load_lock()), replace(TORCH, torch="2.7")
-        )
+        wanted_resources(load_resources(), recipe, complete(load_lock()), with_torch(TORCH, "2.7"))
     assert "no torch for CUDA 12.8, torch 2.7, Python 3.12: " in caught.value.message
     assert "there are torch-2.8-cu128-cp312" in caught.value.message
 
 
 def test_an_environment_used_as_it_is_needs_no_entries() -> None:
     """There the names are the recipe's own, whatever the lock has for this cell."""
-    existing = Existing(root="/x", toolkit="/cuda")
-    place = replace(
-        TORCH,
-        capabilities={**SERVER.capabilities, "windows": False, "toolkit": True},
-        torch="2.99",
-        existing=existing,
-    )
+    place = with_torch(EXISTING, "2.99")
     recipe = load_recipe("flash-attn")
     made = wanted_resources(load_resources(EXISTING_FILE), recipe, load_lock(), place)
     (found,) = [wanted for wanted in made if wanted.id == "environment"]
@@ -255,9 +312,11 @@ def test_a_tool_that_is_not_in_the_lock() -> None:
 
 
 def test_what_a_host_found_is_no_markup() -> None:
-    row = {"id": "x", "wanted": "[a]", "found": "[/red]\x1b[31m", "plan": "[/]", "ok": False}
+    row = ResourceResult(
+        id="x", kind="directory", wanted="[a]", found="[/red]\x1b[31m", plan="[/]", ok=False
+    )
     for table in (
-        provision_stage._table([row | {"changed": False, "seconds": 0.0}]),
+        provision_stage._table([row]),
         provision_stage._planned([row]),
     ):
         console = Console(width=80, record=True, file=io.StringIO())

@@ -4,19 +4,42 @@ from __future__ import annotations
 
 import errno
 import os
+import sqlite3
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
-from pipelines.errors import BuildError, ConfigError, HostError, PipelineError, StorageError
+from pipelines.errors import (
+    AuthError,
+    BuildError,
+    ConfigError,
+    HostError,
+    PipelineError,
+    StorageError,
+    TimeUpError,
+)
 from pipelines.files import disk_errors, write_atomic
+from pipelines.record import (
+    RESULTS,
+    BuildResult,
+    CollectResult,
+    JobRecord,
+    ProvisionResult,
+    ResourceResult,
+    RunFacts,
+    StageRecord,
+)
 from pipelines.run import Run
+from pipelines.target import Target
+
+FACTS = RunFacts(target=Target(host="h", recipe="demo"))
+BUILT = BuildResult(job="j", directory=r"C:\b\j", jobs=2, tail=("a", "ü"))
 
 
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
-    return Run.create(tmp_path / "out", "demo-cp311", {"host": "h", "archs": None})
+    return Run.create(tmp_path / "out", FACTS)
 
 
 def full(*_: object, **__: object) -> NoReturn:
@@ -25,15 +48,16 @@ def full(*_: object, **__: object) -> NoReturn:
 
 def test_the_record_survives(run: Run) -> None:
     run.note(job="abc")
-    with run.stage("build") as detail:
-        detail["tail"] = ["a", "ü"]
+    with run.stage("build") as log:
+        assert log.keep(BUILT) is BUILT
     again = Run.open(run.path.parent, run.id)
-    assert again.facts()["job"] == "abc"
-    assert again.facts()["host"] == "h"
-    assert again.facts()["archs"] is None
-    assert again.facts()["created"]
+    assert again.facts().job == "abc"
+    assert again.facts().target == FACTS.target
+    assert again.facts().created
     stage = again.stages()["build"]
-    assert (stage.state, stage.detail) == ("passed", {"tail": ["a", "ü"]})
+    assert (stage.state, stage.result, stage.error) == ("passed", BUILT, None)
+    assert again.result(BuildResult) == BUILT
+    assert again.result(CollectResult) is None
     assert stage.seconds is not None
     assert stage.seconds >= 0
 
@@ -47,22 +71,23 @@ def test_a_stage_is_running_meanwhile(run: Run) -> None:
 @pytest.mark.parametrize(
     ("error", "state", "said", "kind"),
     [
-        (BuildError("no", advice="do"), "failed", "no", "build"),
-        (KeyboardInterrupt(), "interrupted", "interrupted", "interrupted"),
-        (ValueError("odd"), "failed", "ValueError: odd", "internal"),
+        (BuildError("no", advice="do"), "failed", "no", "BuildError"),
+        (KeyboardInterrupt(), "interrupted", "interrupted", "Interrupted"),
+        (ValueError("odd"), "failed", "ValueError: odd", "ValueError"),
     ],
 )
 def test_how_stages_end(run: Run, error: BaseException, state: str, said: str, kind: str) -> None:
     def work() -> None:
-        with run.stage("build") as detail:
-            detail["kept"] = 1
+        with run.stage("build") as log:
+            log.keep(BUILT)
             raise error
 
     with pytest.raises(type(error)):
         work()
     stage = run.stages()["build"]
-    assert stage.state == state
-    assert (stage.detail["error"], stage.detail["kind"], stage.detail["kept"]) == (said, kind, 1)
+    assert stage.error is not None
+    assert (stage.state, stage.error.message, stage.error.kind) == (state, said, kind)
+    assert stage.result == BUILT
     assert stage.seconds is not None
 
 
@@ -75,7 +100,7 @@ def test_stages_keep_their_order(run: Run) -> None:
 
 def test_latest_moves_on(run: Run) -> None:
     out = run.path.parent
-    second = Run.create(out, "demo-cp311", {})
+    second = Run.create(out, FACTS)
     assert second.id != run.id
     assert Run.open(out).id == second.id
     assert os.readlink(out / "latest") == second.id  # noqa: PTH115
@@ -94,7 +119,7 @@ def test_latest_moves_on_where_links_cannot_be_replaced(
         return real(path, target)
 
     monkeypatch.setattr(Path, "replace", replace)
-    second = Run.create(run.path.parent, "demo-cp311", {})
+    second = Run.create(run.path.parent, FACTS)
     assert Run.open(run.path.parent).id == second.id
     assert {p.name for p in run.path.parent.iterdir()} == {run.id, second.id, "latest"}
 
@@ -138,7 +163,7 @@ def test_write_atomic_leaves_the_old(
 def test_full_disk_when_a_run_begins(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Path, "mkdir", full)
     with pytest.raises(StorageError, match="out"):
-        Run.create(tmp_path / "out", "x", {})
+        Run.create(tmp_path / "out", FACTS)
 
 
 def test_other_errors_pass(tmp_path: Path) -> None:
@@ -146,18 +171,15 @@ def test_other_errors_pass(tmp_path: Path) -> None:
         (tmp_path / "none").read_bytes()
 
 
-FACTS = {"host": "h", "archs": None}
-
-
 def test_a_run_that_was_cut_off_is_taken_up_once(tmp_path: Path) -> None:
     out = tmp_path / "out"
-    first = Run.create(out, "demo", FACTS)
+    first = Run.create(out, FACTS)
     with pytest.raises(KeyboardInterrupt), first.stage("build"):
         raise KeyboardInterrupt
     assert Run.take_up(out, FACTS) is None, "its own process still has it"
     first.close()
-    other = Run.create(out, "demo", {**FACTS, "host": "another"})
-    assert Run.take_up(out, {**FACTS, "host": "third"}) is None
+    other = Run.create(out, RunFacts(target=Target(host="another")))
+    assert Run.take_up(out, RunFacts(target=Target(host="third"))) is None
     taken = Run.take_up(out, FACTS)
     assert taken is not None
     assert taken.id == first.id
@@ -169,13 +191,18 @@ def test_a_run_that_was_cut_off_is_taken_up_once(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize(
     ("error", "again"),
-    [(HostError("gone"), True), (BuildError("no"), False)],
-    ids=["host", "build"],
+    [
+        (HostError("gone"), True),
+        (AuthError("refused"), True),
+        (TimeUpError("time is up"), True),
+        (BuildError("no"), False),
+    ],
+    ids=["host", "sign-in", "time", "build"],
 )
 def test_only_what_has_no_outcome_is_taken_up(
     tmp_path: Path, error: PipelineError, again: bool
 ) -> None:
-    run = Run.create(tmp_path, "demo", FACTS)
+    run = Run.create(tmp_path, FACTS)
     with pytest.raises(type(error)), run.stage("build"):
         raise error
     run.close()
@@ -183,7 +210,7 @@ def test_only_what_has_no_outcome_is_taken_up(
 
 
 def test_a_damaged_record_hides_no_other(tmp_path: Path) -> None:
-    run = Run.create(tmp_path, "a", FACTS)
+    run = Run.create(tmp_path, FACTS)
     with pytest.raises(KeyboardInterrupt), run.stage("build"):
         raise KeyboardInterrupt
     run.close()
@@ -196,6 +223,53 @@ def test_a_damaged_record_hides_no_other(tmp_path: Path) -> None:
 
 
 def test_jobs_are_remembered(run: Run) -> None:
-    run.put_job("build", {"directory": r"C:\b\1", "attempt": 1})
-    run.put_job("build", {"directory": r"C:\b\1", "attempt": 2})
-    assert Run(run.path).jobs() == {"build": {"directory": r"C:\b\1", "attempt": 2}}
+    first = JobRecord(host="h", directory=r"C:\b\1", attempt=1, base=0, offset=7)
+    second = first.model_copy(update={"attempt": 2, "lost": ("restarted",)})
+    run.put_job("build", first)
+    run.put_job("build", second)
+    assert Run(run.path).job("build") == second
+    assert run.job("smoke") is None
+
+
+def test_a_stage_that_is_put_replaces_the_one_before(run: Run) -> None:
+    row = ResourceResult(id="uv", kind="program", wanted="1", found="1", ok=True, values={"v": "1"})
+    kept = StageRecord(
+        name="provision",
+        state="passed",
+        started=1.0,
+        seconds=2.0,
+        result=ProvisionResult(resources=(row,)),
+    )
+    for state in ("running", "passed"):
+        run.put_stage(kept.model_copy(update={"state": state}))
+    assert run.stages() == {"provision": kept}
+
+
+def test_a_result_that_cannot_be_read_is_missing(run: Run) -> None:
+    run.put_stage(StageRecord(name="build", state="passed", started=1.0, result=BUILT))
+    for text, said in (('{"job": 1}', "job: "), ("{", "Invalid JSON")):
+        with sqlite3.connect(run.path / "record.sqlite") as database:
+            database.execute("UPDATE stages SET result = ?", (text,))
+        stage = run.stages()["build"]
+        assert (stage.state, stage.result) == ("passed", None)
+        assert stage.unread.startswith("what build left cannot be read: ")
+        assert said in stage.unread
+    assert run.result(BuildResult) is None
+
+
+@pytest.mark.parametrize("version", ["1", "3", '"2 or so"', None])
+def test_a_record_of_another_version_is_not_read(run: Run, version: str | None) -> None:
+    with sqlite3.connect(run.path / "record.sqlite") as database:
+        if version is None:
+            database.execute("DELETE FROM facts WHERE key = 'schema_version'")
+        else:
+            database.execute("UPDATE facts SET value = ? WHERE key = 'schema_version'", (version,))
+    with pytest.raises(ConfigError, match="it is of version") as caught:
+        run.facts()
+    assert "damaged or of another version" in caught.value.advice
+    run.close()
+    assert Run.take_up(run.path.parent, FACTS) is None
+
+
+def test_every_result_has_the_name_of_its_stage() -> None:
+    assert {kind.stage: kind for kind in RESULTS.values()} == RESULTS

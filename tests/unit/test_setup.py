@@ -43,7 +43,7 @@ def setup(machine: Path) -> str:
         env={"PATH": str(machine / "bin"), "TMPDIR": os.environ.get("TMPDIR", "/tmp")},  # noqa: S108
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=120,
         check=False,
     )
     assert done.returncode == 4, done

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from plans import Lab, line_for, plan_for
-from test_wheel_metadata import FILES, INFO, METADATA, NAME, pe, wheel
+from wheels import FILES, INFO, METADATA, NAME, pe, wheel
 
 from pipelines.architectures.archs import parse
 from pipelines.errors import AuditError, ConfigError, LockError

@@ -2,78 +2,16 @@
 
 from __future__ import annotations
 
-import base64
 import hashlib
 import struct
 import zipfile
 from pathlib import Path
 
 import pytest
+from wheels import FILES, INFO, METADATA, NAME, fatbin, pe, record, wheel
 
 from pipelines.errors import AuditError
 from pipelines.wheels.metadata import Limits, inspect
-
-NAME = "pkg-1.0+cu130-cp311-cp311-win_amd64.whl"
-INFO = "pkg-1.0+cu130.dist-info"
-METADATA = b"Metadata-Version: 2.1\nName: Pkg\nVersion: 1.0+cu130\n\nText\n"
-WHEEL = b"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: cp311-cp311-win_amd64\n"
-
-
-def fatbin(arch: int = 90) -> bytes:
-    entry = struct.pack("<HHIQQIIQQQQ", 2, 0x101, 64, 8, 0, 0, arch, 0, 0x100011, 0, 0) + b"x" * 8
-    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(entry)) + entry
-
-
-def pe(machine: int = 0x8664, export: bytes = b"PyInit__C", tail: bytes = b"") -> bytes:
-    """A PE32+ DLL with one section: one export, one function imported by its number."""
-    rva, raw = 0x1000, 0x200
-    names = (
-        b"_C.pyd\0".ljust(16, b"\0") + export.ljust(32, b"\0") + b"KERNEL32.dll\0".ljust(16, b"\0")
-    )
-    tables = rva + len(names)
-    exports = struct.pack(
-        "<IIHHIIIIIII", 0, 0, 0, 0, rva, 1, 1, 1, tables + 40, tables + 44, tables + 48
-    )
-    exports += struct.pack("<IIHxx", rva, rva + 16, 0)
-    imports = tables + len(exports)
-    thunks = imports + 40
-    body = names + exports + struct.pack("<IIIII", thunks, 0, 0, rva + 48, thunks) + bytes(20)
-    body += struct.pack("<QQ", 1 << 63 | 1, 0)
-    directories = struct.pack("<IIII", tables, len(exports), imports, 40).ljust(128, b"\0")
-    optional = struct.pack("<HBBIIIIIQIIHHHHHHIIIIHHQQQQII", 0x20B, 14, 0, 0, 0x1000, 0, 0, 0x1000,
-        0x180000000, 0x1000, 0x200, 6, 0, 0, 0, 6, 0, 0, 0x2000, 0x200, 0, 2, 0, 1 << 20, 4096,
-        1 << 20, 4096, 0, 16) + directories  # fmt: skip
-    head = b"MZ".ljust(60, b"\0") + struct.pack("<I", 64) + b"PE\0\0"
-    head += struct.pack("<HHIIIHH", machine, 1, 0, 0, 0, len(optional), 0x2022) + optional
-    head += struct.pack("<8sIIIIIIHHI", b".rdata", 0x1000, rva, 0x200, raw, 0, 0, 0, 0, 0x40000040)
-    return head.ljust(raw, b"\0") + body.ljust(0x200, b"\0") + tail
-
-
-FILES = {
-    "pkg/__init__.py": b"x = 1\n",
-    "pkg/_C.cp311-win_amd64.pyd": pe(tail=fatbin()),
-    f"{INFO}/METADATA": METADATA,
-    f"{INFO}/WHEEL": WHEEL,
-}
-
-
-def record(files: dict[str, bytes], algorithm: str = "sha256") -> bytes:
-    lines = []
-    for name, data in files.items():
-        digest = base64.urlsafe_b64encode(hashlib.new(algorithm, data).digest()).decode()
-        lines.append(f"{name},{algorithm}={digest.rstrip('=')},{len(data)}\n")
-    return "".join([*lines, f"{INFO}/RECORD,,\n"]).encode()
-
-
-def wheel(
-    room: Path, files: dict[str, bytes], lines: bytes | None = None, name: str = NAME
-) -> Path:
-    path = room / name
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
-        for member, data in files.items():
-            archive.writestr(member, data)
-        archive.writestr(f"{INFO}/RECORD", record(files) if lines is None else lines)
-    return path
 
 
 def test_a_good_wheel(tmp_path: Path) -> None:

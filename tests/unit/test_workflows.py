@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import tarfile
+import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -244,6 +245,28 @@ def test_ci_types_what_there_is() -> None:
             r"(?:^|\s)((?:scripts|\.github/scripts|tests)/[\w./-]+)", found.get("run", "")
         ):
             assert (PACKAGE.parent / word).exists(), word
+
+
+def test_what_is_hashed_is_there() -> None:
+    """A path that is gone hashes to nothing, and a cache would be kept for ever."""
+    named = set()
+    for path in FILES:
+        for asked in re.findall(r"hashFiles\((.*?)\)", path.read_text("utf-8")):
+            named |= {name for name in re.findall(r"'([^']+)'", asked) if "{" not in name}
+    assert "pipelines/toolchain/toolchain.lock.yaml" in named
+    assert not [name for name in named if not (PACKAGE.parent / name).is_file()]
+
+
+def test_unit_tests_run_on_every_python_that_is_promised() -> None:
+    job = read(GITHUB / "workflows/ci.yml")["jobs"]["unit"]
+    project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text("utf-8"))["project"]
+    found = (
+        re.fullmatch(r"Programming Language .* :: (3\.\d+)", c) for c in project["classifiers"]
+    )
+    promised = [match[1] for match in found if match]
+    assert job["strategy"]["matrix"]["python"] == promised
+    assert project["requires-python"] == f">={promised[0]}"
+    assert {"run": "make test"} in job["steps"]
 
 
 # -- the commands ---------------------------------------------------------------------------------

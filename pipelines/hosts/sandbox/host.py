@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import importlib
 import json
+import logging
 import os
 import shutil
 import signal
@@ -28,10 +29,13 @@ from pipelines.hosts.sandbox import image
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.daemon import State
 from pipelines.hosts.sandbox.wine import Prefix, find_wine
+from pipelines.logs import timed
 from pipelines.paths import PACKAGE, home
 from pipelines.session.base import Session
 from pipelines.session.channel import over_winrs
 from pipelines.session.transports.endpoint import Endpoint
+
+_log = logging.getLogger(__name__)
 
 _START_TIMEOUT = 60.0
 _STOP_TIMEOUT = 30.0
@@ -175,7 +179,8 @@ class Sandbox(Host):
             )
             try:
                 importlib.import_module("winrm.protocol")  # 0.25 s that the start takes anyway
-                state = self._await(process, log)
+                with timed(_log, logging.INFO, "%s: start, process %d", self.name, process.pid):
+                    state = self._await(process, log)
             except BaseException:
                 process.terminate()
                 process.wait(_STOP_TIMEOUT)
@@ -208,6 +213,7 @@ class Sandbox(Host):
         state = self.state()
         if state is None:
             return False
+        _log.info("%s: stop, process %d", self.name, state["pid"])
         os.kill(state["pid"], signal.SIGTERM)
         deadline = time.monotonic() + _STOP_TIMEOUT
         while Path(f"/proc/{state['pid']}").exists() and time.monotonic() < deadline:

@@ -35,7 +35,7 @@ from pipelines.errors import (
     StorageError,
     TransferError,
 )
-from pipelines.hosts.winrm.payload import marker, payload
+from pipelines.hosts.winrm.payload import Payload, marker, payload
 from pipelines.hosttext import safe
 from pipelines.remote import files
 from pipelines.session.base import ByteStream, Progress, Session
@@ -109,7 +109,7 @@ def install_python(
             advice=f"Say, for example, {TARGET}.",
         )
     with payload(cache, python) as parcel:
-        told: dict[str, str | int] = {
+        told = {
             "Target": target,
             "Marker": marker(cache, python),
             "Digest": parcel.sha256,
@@ -118,7 +118,7 @@ def install_python(
         }
         stream = WinRSStream(endpoint, command_line())
         try:
-            answer = _converse(stream, told, parcel.file, progress, patience)
+            answer = _converse(stream, told, parcel, progress, patience)
         finally:
             stream.kill()
     return _accept(endpoint, answer, target, cache.lock.tool(f"cpython-{python}").version)
@@ -140,8 +140,8 @@ def is_outdated(
 
 def _converse(
     stream: ByteStream,
-    told: Mapping[str, str | int],
-    file: IO[bytes],
+    told: Mapping[str, object],
+    parcel: Payload,
     progress: Progress | None,
     patience: float,
 ) -> Answer:
@@ -155,13 +155,13 @@ def _converse(
 
     def pieces() -> Iterator[bytes]:
         sent = 0
-        for text, size in _as_lines(file):
+        for text, size in _as_lines(parcel.file):
             if listening.done.is_set():
                 return
             yield text
             sent += size
             if progress is not None:
-                progress(sent, int(told["Size"]))
+                progress(sent, parcel.size)
 
     return listening.wait(patience, _write(stream, pieces()))
 

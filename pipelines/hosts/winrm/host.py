@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import logging
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
@@ -14,11 +15,14 @@ from pipelines.hosts.winrm import firstpython
 from pipelines.hosts.winrm.config import WinRMHost
 from pipelines.hosts.winrm.credentials import EXTRA, credential
 from pipelines.hosts.winrm.reboot import reboot_and_wait
+from pipelines.logs import timed
 from pipelines.session.base import Session
 from pipelines.session.channel import over_winrs
 from pipelines.session.transports.endpoint import Endpoint
 from pipelines.session.transports.winrs_errors import NoProgramError
 from pipelines.toolchain.lock import Cache, load_lock
+
+_log = logging.getLogger(__name__)
 
 
 class WindowsHost(Host):
@@ -119,7 +123,8 @@ class WindowsHost(Host):
         self.events.step(f"Python for {target}")
         with self.events.bars() as bars:
             progress = partial(bars, "send Python")
-            firstpython.install_python(endpoint, self.cache, target=target, progress=progress)
+            with timed(_log, logging.INFO, "%s: install Python", self.name):
+                firstpython.install_python(endpoint, self.cache, target=target, progress=progress)
         return over_winrs(endpoint, self.config.python, self.name)
 
     def restart(self, session: Session) -> Session:

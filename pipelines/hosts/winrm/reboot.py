@@ -7,6 +7,7 @@ identity must have changed, and then it must answer twice in a row.
 from __future__ import annotations
 
 import contextlib
+import logging
 import time
 from collections.abc import Callable, Iterator, Sequence
 
@@ -15,8 +16,11 @@ from tenacity.wait import wait_base, wait_exponential, wait_random
 
 from pipelines.errors import AuthError, HostError, RemoteError
 from pipelines.hosttext import safe
+from pipelines.logs import timed
 from pipelines.remote import reboot
 from pipelines.session.base import Item, Session
+
+_log = logging.getLogger(__name__)
 
 #: Seconds between attempts: 1, 2, 4, 8, 12, 12 ... and up to one more, so that many controllers
 #: do not knock at the same moment.
@@ -56,7 +60,8 @@ def reboot_and_wait(
     with contextlib.closing(session):
         before = session.call(reboot.boot_identity, path=identity)
         _ask(session, reason, list(command), list(abort_command))
-    return _Wait(connect, before, identity, progress).until(timeout, pauses)
+    with timed(_log, logging.INFO, "restart"):
+        return _Wait(connect, before, identity, progress).until(timeout, pauses)
 
 
 def _once(answers: Iterator[Item]) -> Item:

@@ -10,7 +10,22 @@ import os
 import pathlib
 import sys
 import time
-from typing import Any
+from typing import Any, TypedDict
+
+
+class Commit(TypedDict):
+    """Bytes that processes have reserved, and may at most: memory plus page files."""
+
+    limit: int
+    used: int
+
+
+class Limits(TypedDict):
+    """Of a job object; ``None``: no such limit."""
+
+    memory: int | None
+    """Bytes, of a process or of all, whichever is less."""
+    processes: int | None
 
 
 class _Performance(ctypes.Structure):
@@ -65,8 +80,8 @@ def wine() -> str | None:
     return str(tell().decode("ascii", "replace"))
 
 
-def commit() -> dict[str, int]:
-    """Bytes that processes have reserved, and may at most: memory plus page files."""
+def commit() -> Commit:
+    """What may still be reserved."""
     if sys.platform == "win32":
         told = _Performance()
         told.size = ctypes.sizeof(told)
@@ -79,7 +94,7 @@ def commit() -> dict[str, int]:
     return {"limit": sizes["CommitLimit"], "used": sizes["Committed_AS"]}
 
 
-def job() -> dict[str, int | None] | None:
+def job() -> Limits | None:
     """The limits of the job object that WinRM put this Python into; ``None`` outside of one.
 
     This is what really holds for a process of a shell, whatever the configuration says.

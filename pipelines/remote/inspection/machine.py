@@ -1,35 +1,64 @@
-"""The machine: Windows, processor, page file, disks, TEMP, and what its kernel says."""
+"""The machine: Windows, processor, disks, TEMP, and what its kernel says."""
 
 from __future__ import annotations
 
 import os
 import pathlib
 import sys
-from typing import Any
+from typing import TypedDict, cast
 
 from ..facts import disk, gather
+from ..resources import registry
 from ..rpc import idempotent
-from . import kernel, registry
+from . import kernel
 
-_WINDOWS = r"SOFTWARE\Microsoft\Windows NT\CurrentVersion"
-_PROCESSOR = r"HARDWARE\DESCRIPTION\System\CentralProcessor\0"
-_SESSION_MANAGER = r"SYSTEM\CurrentControlSet\Control\Session Manager"
-_FILE_SYSTEM = r"SYSTEM\CurrentControlSet\Control\FileSystem"
+_WINDOWS = r"HKLM\SOFTWARE\Microsoft\Windows NT\CurrentVersion"
+_PROCESSOR = r"HKLM\HARDWARE\DESCRIPTION\System\CentralProcessor\0"
 
 
-def _system() -> dict[str, Any] | None:
+class Processor(TypedDict):
+    """What it is."""
+
+    model: str | None
+    cores: int
+    """Logical ones."""
+
+
+class Variable(TypedDict):
+    """One that names a directory, as this process has it."""
+
+    path: str | None
+    exists: bool
+
+
+class Machine(TypedDict):
+    """What could not be told is ``None``, with its reason in ``problems``."""
+
+    system: dict[str, object] | None
     """How Windows names itself in the registry; ``None`` elsewhere."""
+    wine: str | None
+    cpu: Processor | None
+    commit: kernel.Commit | None
+    job: kernel.Limits | None
+    temp: dict[str, Variable] | None
+    """TEMP and TMP of this process, which are those of the service."""
+    disks: dict[str, dict[str, object]] | None
+    up_since: float | None
+    administrator: bool | None
+    problems: dict[str, str]
+
+
+def _system() -> dict[str, object] | None:
     if sys.platform != "win32":
         return None
     names = ("ProductName", "EditionID", "DisplayVersion", "InstallationType", "UBR")
-    return {name: registry.value(_WINDOWS, name) for name in names}
+    return {name: registry.read(_WINDOWS, name) for name in names}
 
 
-def _cpu() -> dict[str, Any]:
-    """The processor's name and its logical cores."""
-    model = None
+def _cpu() -> Processor:
+    model: object = None
     if sys.platform == "win32":
-        model = registry.value(_PROCESSOR, "ProcessorNameString")
+        model = registry.read(_PROCESSOR, "ProcessorNameString")
     else:
         for line in pathlib.Path("/proc/cpuinfo").read_text("utf-8", "replace").splitlines():
             if line.startswith("model name"):
@@ -38,55 +67,31 @@ def _cpu() -> dict[str, Any]:
     return {"model": str(model).strip() if model else None, "cores": os.cpu_count() or 1}
 
 
-def _page_file() -> list[str] | None:
-    """Windows' list of page files, "path initial maximum" in MB; ``None`` elsewhere."""
-    if sys.platform != "win32":
-        return None
-    found = registry.value(rf"{_SESSION_MANAGER}\Memory Management", "PagingFiles")
-    if found is None:
-        raise LookupError("PagingFiles is not set")
-    return [found] if isinstance(found, str) else [str(line) for line in found]
-
-
-def _long_paths() -> bool:
-    """Whether programs that know how may use paths of more than 260 characters."""
-    return sys.platform != "win32" or bool(registry.value(_FILE_SYSTEM, "LongPathsEnabled") == 1)
-
-
-def _temp() -> dict[str, Any]:
-    """TEMP and TMP of this process, which are those of the service, and of the machine."""
-    rows: dict[str, Any] = {}
-    for name in ("TEMP", "TMP"):
-        path = os.environ.get(name)
-        machine = None
-        if sys.platform == "win32":
-            machine = registry.value(rf"{_SESSION_MANAGER}\Environment", name)
-        rows[name] = {
-            "path": path,
-            "exists": bool(path) and pathlib.Path(str(path)).is_dir(),
-            "machine": machine,
-        }
-    return rows
+def _temp() -> dict[str, Variable]:
+    paths = {name: os.environ.get(name) for name in ("TEMP", "TMP")}
+    return {
+        name: {"path": path, "exists": bool(path) and pathlib.Path(str(path)).is_dir()}
+        for name, path in paths.items()
+    }
 
 
 @idempotent
-def machine(paths: list[str]) -> dict[str, Any]:
+def machine(paths: list[str]) -> Machine:
     """The machine, and the disks of the system and of ``paths``; sizes in bytes."""
     system = os.environ.get("SYSTEMDRIVE", "")
     places = dict.fromkeys([f"{system}\\" if system else "/", *paths])
     disks = gather({place: lambda place=place: disk(place) for place in places})  # type: ignore[misc]
-    return gather(
+    found = gather(
         {
             "system": _system,
             "wine": kernel.wine,
             "cpu": _cpu,
             "commit": kernel.commit,
             "job": kernel.job,
-            "page_file": _page_file,
-            "long_paths": _long_paths,
             "temp": _temp,
             "disks": lambda: disks,
             "up_since": kernel.up_since,
             "administrator": kernel.administrator,
         }
     )
+    return cast(Machine, found)

@@ -8,13 +8,13 @@ import json
 import os
 import pathlib
 import re
-import shutil
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import Any
+from typing import TypedDict
 
 from ..facts import gather
 from ..process import capture
+from ..resources.commands import find
 from ..rpc import idempotent
 
 #: Seconds that a program may take to name its version; nvidia-smi is slow after a start.
@@ -26,6 +26,25 @@ _NVCC = re.compile(r"\bV(\d+\.\d+\.\d+)")
 _GPU_FIELDS = ("name", "compute_cap", "driver_version", "driver_model.current", "memory.total")
 
 
+class Program(TypedDict):
+    """One that tells its version."""
+
+    path: str
+    version: str | None
+
+
+class Installation(TypedDict):
+    """One of Visual Studio."""
+
+    path: str | None
+    name: str | None
+    version: str | None
+    complete: bool | None
+    """Whether its installer is done with it, where that tells."""
+    toolsets: list[str]
+    """Of MSVC, as their directories are called."""
+
+
 def _programs() -> list[str]:
     """The directories of installed programs."""
     names = ("ProgramFiles", "ProgramFiles(x86)", "ProgramW6432")
@@ -34,8 +53,7 @@ def _programs() -> list[str]:
 
 def _find(name: str, places: list[str]) -> str | None:
     """The path of a program, in ``places`` or on PATH; ``None`` when it is in neither."""
-    search = os.pathsep.join([*places, os.environ.get("PATH", "")])
-    return shutil.which(name, path=search)
+    return find(name, os.pathsep.join([*places, os.environ.get("PATH", "")]))
 
 
 def _run(*command: str) -> str:
@@ -45,7 +63,7 @@ def _run(*command: str) -> str:
     return text
 
 
-def _version(name: str, places: list[str]) -> dict[str, Any] | None:
+def _version(name: str, places: list[str]) -> Program | None:
     path = _find(name, places)
     if path is None:
         return None
@@ -54,14 +72,13 @@ def _version(name: str, places: list[str]) -> dict[str, Any] | None:
 
 
 def _toolsets(installation: str) -> list[str]:
-    """MSVC toolsets of one installation, as their directories are called."""
     root = pathlib.Path(installation, "VC", "Tools", "MSVC")
     if not root.is_dir():
         return []
     return sorted(p.name for p in root.iterdir() if _TOOLSET.fullmatch(p.name))
 
 
-def _vswhere() -> list[dict[str, Any]]:
+def _vswhere() -> list[Installation]:
     """What Microsoft's own locator says, empty when it is not installed."""
     for base in _programs():
         path = pathlib.Path(base, "Microsoft Visual Studio", "Installer", "vswhere.exe")
@@ -73,13 +90,14 @@ def _vswhere() -> list[dict[str, Any]]:
                     "name": row.get("displayName"),
                     "version": row.get("installationVersion"),
                     "complete": row.get("isComplete"),
+                    "toolsets": _toolsets(str(row.get("installationPath"))),
                 }
                 for row in json.loads(_run(str(path), *flags))
             ]
     return []
 
 
-def _on_disk() -> Iterator[dict[str, Any]]:
+def _on_disk() -> Iterator[Installation]:
     """Installations at the usual places (year or version, edition), and the one in use."""
     folders = [os.environ["VSINSTALLDIR"]] if os.environ.get("VSINSTALLDIR") else []
     for base in _programs():
@@ -88,15 +106,20 @@ def _on_disk() -> Iterator[dict[str, Any]]:
             folders += [str(path) for path in root.glob("*/*") if (path / "VC").is_dir()]
     for folder in dict.fromkeys(folders):
         name = " ".join(pathlib.Path(folder).parts[-2:])
-        yield {"path": folder, "name": name, "version": None, "complete": None}
+        yield {
+            "path": folder,
+            "name": name,
+            "version": None,
+            "complete": None,
+            "toolsets": _toolsets(folder),
+        }
 
 
-def _visual_studio() -> list[dict[str, Any]]:
-    found = _vswhere() or list(_on_disk())
-    return [{**row, "toolsets": _toolsets(str(row["path"]))} for row in found]
+def _visual_studio() -> list[Installation]:
+    return _vswhere() or list(_on_disk())
 
 
-def _nvcc(cuda: str) -> dict[str, Any] | None:
+def _nvcc(cuda: str) -> Program | None:
     """The CUDA compiler in ``cuda``, else in CUDA_PATH, else on PATH."""
     roots = [root for root in (cuda, os.environ.get("CUDA_PATH")) if root]
     path = _find("nvcc", [str(pathlib.Path(root, "bin")) for root in roots])
@@ -125,13 +148,13 @@ def gpus() -> list[dict[str, str]] | None:
 
 
 @idempotent
-def tools(cuda: str, programs: dict[str, list[str]]) -> dict[str, Any]:
+def tools(cuda: str, programs: dict[str, list[str]]) -> dict[str, object]:
     """Visual Studio, nvcc (in ``cuda`` first), GPUs, and each of ``programs``.
 
     ``programs`` maps a name to the directories in which it is looked for before PATH. What is not
     installed is ``None`` without a problem.
     """
-    sources: dict[str, Callable[[], Any]] = {
+    sources: dict[str, Callable[[], object]] = {
         "visual_studio": _visual_studio,
         "nvcc": partial(_nvcc, cuda),
         "gpus": gpus,

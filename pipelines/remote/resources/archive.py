@@ -1,8 +1,6 @@
-"""Archives unpacked into one directory: ``{path, archives, proof}``; wheels, zips and tars.
+"""Archives unpacked into one directory; wheels, zips and tars.
 
-Each archive is ``{name, version, sha256, file, strip}``: ``file`` is its path on the host, and
-only members below ``strip`` are unpacked, without that prefix. ``proof`` is a file that must be
-there afterwards. A list of what is unpacked is written last, so that half of it does not count.
+A list of what is unpacked is written last, so that half of it does not count.
 """
 
 from __future__ import annotations
@@ -15,14 +13,30 @@ import stat
 import tarfile
 import zipfile
 from collections.abc import Iterator
-from typing import IO, Any
+from typing import IO
 
 from .. import protected_dirs
 from ..files import remove_tree, writing
 from ..safe_paths import member_parts, refusal
-from . import RefusedError
+from . import Check, Pin, Proven, RefusedError
 
 _LIST = ".archives.json"
+
+
+class Packed(Pin):
+    """An archive."""
+
+    strip: str
+    """Only members below it are unpacked, without that prefix."""
+
+
+class Spec(Proven):
+    """What is wanted."""
+
+    path: str
+    archives: list[Packed]
+    proof: str
+    """A file below ``path`` that must be there afterwards."""
 
 
 def _unpacked(path: pathlib.Path) -> dict[str, str]:
@@ -33,25 +47,27 @@ def _unpacked(path: pathlib.Path) -> dict[str, str]:
         return {}
 
 
-def check(spec: dict[str, Any]) -> dict[str, Any]:
-    """Whether exactly the wanted archives are unpacked there."""
+def check(spec: Spec) -> Check:
+    """Whether exactly the wanted archives are unpacked there; values are their sha256."""
     path = pathlib.Path(spec["path"])
     found = _unpacked(path)
     wanted = {archive["name"]: archive["sha256"] for archive in spec["archives"]}
     if not found:
-        return {"ok": False, "found": "half-unpacked" if path.exists() else "missing"}
+        state = "half-unpacked" if path.exists() else "missing"
+        return {"ok": False, "found": state, "values": {}}
     if not (path / spec["proof"]).is_file():
-        return {"ok": False, "found": f"no {spec['proof']}"}
+        return {"ok": False, "found": f"no {spec['proof']}", "values": found}
     same = sum(found.get(name) == sha256 for name, sha256 in wanted.items())
-    return {"ok": found == wanted, "found": f"{same} of {len(wanted)} archives"}
+    said = f"{same} of {len(wanted)} archives"
+    return {"ok": found == wanted, "found": said, "values": found}
 
 
-def plan(spec: dict[str, Any]) -> str:
+def plan(spec: Spec) -> str:
     """The directory."""
     return f"unpack {len(spec['archives'])} archives into {spec['path']}"
 
 
-def apply(spec: dict[str, Any]) -> None:
+def apply(spec: Spec) -> None:
     """Unpack them into a fresh directory."""
     path = pathlib.Path(spec["path"])
     remove_tree(str(path))
@@ -67,7 +83,7 @@ def apply(spec: dict[str, Any]) -> None:
         pathlib.Path(archive["file"]).unlink(missing_ok=True)
 
 
-def forget(spec: dict[str, Any]) -> None:
+def forget(spec: Spec) -> None:
     """Count it as half-unpacked."""
     (pathlib.Path(spec["path"]) / _LIST).unlink(missing_ok=True)
 

@@ -1,31 +1,74 @@
-"""A directory that Microsoft Defender does not scan: ``{path}``.
+"""A directory that Microsoft Defender does not scan.
 
-Written as the policy "Path Exclusions", for the ordinary key belongs to Defender alone.
+Written as the policy "Path Exclusions", for the ordinary key belongs to Defender alone; read from
+both, and from whatever switches Defender off. What is excluded is so with all that is below it.
 https://learn.microsoft.com/windows/client-management/mdm/policy-csp-admx-microsoftdefenderantivirus
 """
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Iterable
 
-from . import registry
+from . import Check, Kind, registry
 
-_POLICY = r"HKLM\SOFTWARE\Policies\Microsoft\Windows Defender\Exclusions"
-
-
-def check(spec: dict[str, Any]) -> dict[str, Any]:
-    """Whether the policy is on and names the path."""
-    on = registry.read(_POLICY, "Exclusions_Paths") == 1
-    listed = registry.read(rf"{_POLICY}\Paths", spec["path"]) is not None
-    return {"ok": on and listed, "found": "excluded" if on and listed else "scanned"}
+_OWN = r"HKLM\SOFTWARE\Microsoft\Windows Defender"
+_ABOVE = r"HKLM\SOFTWARE\Policies\Microsoft\Windows Defender"
+_POLICY = rf"{_ABOVE}\Exclusions"
+_DISABLED = 4  # a service's Start
 
 
-def plan(spec: dict[str, Any]) -> str:
+class Spec(Kind):
+    """What is wanted."""
+
+    path: str
+
+
+def _state() -> str:
+    """``not installed`` (Defender is optional on servers), ``off`` or ``scans``."""
+    start = registry.read(r"HKLM\SYSTEM\CurrentControlSet\Services\WinDefend", "Start")
+    if start is None:
+        return "not installed"
+    off = [
+        registry.read(_ABOVE, "DisableAntiSpyware"),
+        registry.read(rf"{_ABOVE}\Real-Time Protection", "DisableRealtimeMonitoring"),
+        registry.read(rf"{_OWN}\Real-Time Protection", "DisableRealtimeMonitoring"),
+    ]
+    return "off" if start == _DISABLED or 1 in off else "scans"
+
+
+def _covers(listed: Iterable[str], path: str) -> bool:
+    """Whether the path or a directory above it is among them."""
+    wanted = path.rstrip("\\").lower() + "\\"
+    return any(wanted.startswith(above.rstrip("\\").lower() + "\\") for above in listed)
+
+
+def _excluded(path: str) -> bool:
+    """Raises ``PermissionError`` for who may not see Defender's own list, and it decides."""
+    policy = registry.read(_POLICY, "Exclusions_Paths") == 1
+    if policy and _covers(registry.names(rf"{_POLICY}\Paths"), path):
+        return True
+    if registry.read(_ABOVE, "DisableLocalAdminMerge") == 1:  # the policy's list alone counts
+        return False
+    return _covers(registry.names(rf"{_OWN}\Exclusions\Paths"), path)
+
+
+def check(spec: Spec) -> Check:
+    """Whether it is excluded; values: ``Defender``, see above, and ``excluded``: yes or no."""
+    values = {"Defender": _state()}
+    try:
+        excluded = _excluded(spec["path"])
+    except PermissionError as error:
+        return {"ok": False, "found": f"PermissionError: {error}", "values": values}
+    values["excluded"] = "yes" if excluded else "no"
+    return {"ok": excluded, "found": "excluded" if excluded else "scanned", "values": values}
+
+
+def plan(spec: Spec) -> str:
     """The policy."""
     return f"add {spec['path']} to the policy Path Exclusions"
 
 
-def apply(spec: dict[str, Any]) -> None:
+def apply(spec: Spec) -> None:
     """Name the path, then switch the policy on."""
     registry.write(rf"{_POLICY}\Paths", spec["path"], "0")
     registry.write(_POLICY, "Exclusions_Paths", 1)

@@ -1,31 +1,36 @@
-"""A directory that can be written to: ``{path}``."""
+"""A directory that can be written to."""
 
 from __future__ import annotations
 
 import os
 import pathlib
-from typing import Any
 
 from .. import protected_dirs
-from . import RefusedError
+from . import Check, Kind, RefusedError
 
 
-def check(spec: dict[str, Any]) -> dict[str, Any]:
+class Spec(Kind):
+    """What is wanted."""
+
+    path: str
+
+
+def check(spec: Spec) -> Check:
     """Whether it is there and writable."""
     path = pathlib.Path(spec["path"])
     if not path.exists():
-        return {"ok": False, "found": "missing"}
+        return {"ok": False, "found": "missing", "values": {}}
     if not path.is_dir():
-        return {"ok": False, "found": "a file"}
-    return {"ok": os.access(path, os.W_OK), "found": "there"}
+        return {"ok": False, "found": "a file", "values": {}}
+    return {"ok": os.access(path, os.W_OK), "found": "there", "values": {}}
 
 
-def plan(spec: dict[str, Any]) -> str:
+def plan(spec: Spec) -> str:
     """The directory."""
     return f"make {spec['path']}"
 
 
-def apply(spec: dict[str, Any]) -> None:
+def apply(spec: Spec) -> None:
     """Make it, and what is above it; a file of that name is not ours to remove."""
     path = pathlib.Path(spec["path"])
     try:

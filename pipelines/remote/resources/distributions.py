@@ -1,19 +1,16 @@
 """Python packages that must be there already, in a Python that is the one to build for.
 
-``{names, python, release, torch, cuda}``; an empty ``release`` is any. Never installed.
-
-Nothing is imported: torch takes seconds, and a broken one ends the process that asks. Its version
-and CUDA release are read from ``torch/version.py``.
+Never installed. Nothing is imported: torch takes seconds, and a broken one ends the process that
+asks. Its version and CUDA release are read from ``torch/version.py``.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from typing import Any
 
 from ..process import capture
-from . import RefusedError
+from . import Check, Kind, RefusedError
 
 _TIMEOUT = 60.0
 # Run by the very Python that builds: it alone knows where it looks.
@@ -36,6 +33,19 @@ print("ANSWER" + json.dumps({"found": found, "cuda": cuda, "release": release}))
 """
 
 
+class Spec(Kind):
+    """What is wanted."""
+
+    names: list[str]
+    python: str
+    """The program."""
+    release: str
+    """Its own, such as 3.12; empty is any."""
+    torch: str
+    cuda: str
+    """Releases, such as 2.8 and 12.8."""
+
+
 def installed(python: str, names: list[str]) -> dict[str, str]:
     """Versions of ``Python`` and of those of ``names`` that are there, and of ``torch's CUDA``."""
     code, output = capture([python, "-c", _ASK, *names], timeout=_TIMEOUT)
@@ -47,29 +57,30 @@ def installed(python: str, names: list[str]) -> dict[str, str]:
     raise RuntimeError(f"{python} left with {code}: {output.strip()[-300:]}")
 
 
-def check(spec: dict[str, Any]) -> dict[str, Any]:
-    """Compare with what is there."""
+def check(spec: Spec) -> Check:
+    """Compare with what is there; values as :func:`installed` gives them."""
     have = installed(spec["python"], spec["names"])
     wrong, _ = _judge(spec, have)
     found = ", ".join(f"{name} {version}" for name, version in have.items())
-    return {"ok": not wrong, "found": f"{found}{'; ' if found and wrong else ''}{wrong}" or "none"}
+    said = f"{found}{'; ' if found and wrong else ''}{wrong}" or "none"
+    return {"ok": not wrong, "found": said, "values": have}
 
 
-def plan(spec: dict[str, Any]) -> str:
+def plan(spec: Spec) -> str:
     """What a person has to do."""
     return f"not ours to install: {_advice(spec)}"
 
 
-def apply(spec: dict[str, Any]) -> None:
+def apply(spec: Spec) -> None:
     """Refuse, with the command that would help."""
     raise RefusedError("this environment is used as it is", advice=_advice(spec))
 
 
-def _advice(spec: dict[str, Any]) -> str:
+def _advice(spec: Spec) -> str:
     return _judge(spec, installed(spec["python"], spec["names"]))[1]
 
 
-def _judge(spec: dict[str, Any], have: dict[str, str]) -> tuple[str, str]:
+def _judge(spec: Spec, have: dict[str, str]) -> tuple[str, str]:
     """The first thing that is wrong, and what helps; both empty when nothing is."""
     ask = "ask for what is there"
     if spec["release"] and have["Python"] != spec["release"]:

@@ -1,4 +1,4 @@
-"""Pinned files in one directory: ``{path, files}``, each file ``{name, version, sha256, file}``.
+"""Pinned files in one directory.
 
 They are uploaded before ``apply``, verified on arrival; there is nothing left to apply.
 """
@@ -6,27 +6,33 @@ They are uploaded before ``apply``, verified on arrival; there is nothing left t
 from __future__ import annotations
 
 import pathlib
-from typing import Any
 
 from ..files import sha256
+from . import Check, Kind, Pin
 
 
-def check(spec: dict[str, Any]) -> dict[str, Any]:
-    """Whether every file is there with the pinned content."""
-    good = 0
-    for file in spec["files"]:
-        path = pathlib.Path(file["file"])
-        good += path.is_file() and sha256(str(path)) == file["sha256"]
-    wanted = len(spec["files"])
-    return {"ok": good == wanted, "found": f"{good} of {wanted} files"}
+class Spec(Kind):
+    """What is wanted."""
+
+    path: str
+    files: list[Pin]
 
 
-def plan(spec: dict[str, Any]) -> str:
+def check(spec: Spec) -> Check:
+    """Whether every file is there with the pinned content; values are their sha256, by path."""
+    paths = [file["file"] for file in spec["files"]]
+    found = {path: sha256(path) for path in paths if pathlib.Path(path).is_file()}
+    good = sum(found.get(file["file"]) == file["sha256"] for file in spec["files"])
+    wanted = len(paths)
+    return {"ok": good == wanted, "found": f"{good} of {wanted} files", "values": found}
+
+
+def plan(spec: Spec) -> str:
     """The directory."""
     return f"upload what is missing into {spec['path']}"
 
 
-def apply(spec: dict[str, Any]) -> None:
+def apply(spec: Spec) -> None:
     """The upload did it; what is missing now was lost on the way."""
     missing = [f["file"] for f in spec["files"] if not pathlib.Path(f["file"]).is_file()]
     if missing:

@@ -1,32 +1,40 @@
-"""A setting of git for all users of the machine: ``{git, name, value}``."""
+"""A setting of git for all users of the machine."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from ..process import capture
-from . import RefusedError
+from . import Check, Kind, RefusedError
 
 _TIMEOUT = 60.0
 
 
-def check(spec: dict[str, Any]) -> dict[str, Any]:
+class Spec(Kind):
+    """What is wanted."""
+
+    git: str
+    """The program."""
+    name: str
+    value: str
+
+
+def check(spec: Spec) -> Check:
     """Ask git itself, so that its own rules decide which file counts."""
     command = [spec["git"], "config", "--system", "--get", spec["name"]]
     try:
         code, output = capture(command, timeout=_TIMEOUT)
     except FileNotFoundError:
-        return {"ok": False, "found": "no git"}
+        return {"ok": False, "found": "no git", "values": {}}
     found = output.strip() if code == 0 else ""
-    return {"ok": found == spec["value"], "found": found or "not set"}
+    values = {spec["name"]: found} if found else {}
+    return {"ok": found == spec["value"], "found": found or "not set", "values": values}
 
 
-def plan(spec: dict[str, Any]) -> str:
+def plan(spec: Spec) -> str:
     """The command."""
     return f"git config --system {spec['name']} {spec['value']}"
 
 
-def apply(spec: dict[str, Any]) -> None:
+def apply(spec: Spec) -> None:
     """Set it."""
     command = [spec["git"], "config", "--system", "--replace-all", spec["name"], spec["value"]]
     code, output = capture(command, timeout=_TIMEOUT)

@@ -1,8 +1,4 @@
-"""Something that a program installs.
-
-``{name, version, file, arguments, detect, success, reboot, as_task, logs, minutes}``: ``file`` is
-the installer's path on the host, ``detect`` a glob that matches once it is installed.
-"""
+"""Something that a program installs."""
 
 from __future__ import annotations
 
@@ -10,11 +6,10 @@ import contextlib
 import glob
 import os
 import time
-from typing import Any
 
 from .. import scheduler
 from ..process import capture
-from . import RefusedError
+from . import Applied, Check, Proven, RefusedError
 
 #: Another installation is going on: that of Windows, that of Visual Studio.
 _BUSY = (1618, 1001)
@@ -46,19 +41,40 @@ _CURE = {
 }
 
 
-def check(spec: dict[str, Any]) -> dict[str, Any]:
-    """Look for what it installs."""
+class Spec(Proven):
+    """What is wanted."""
+
+    name: str
+    version: str
+    file: str
+    """The installer."""
+    arguments: list[str]
+    detect: str
+    """A glob that matches once it is installed."""
+    success: list[int]
+    reboot: list[int]
+    """Exit codes; the second are those of a success, and Windows must start anew."""
+    as_task: bool
+    """Run by the Task Scheduler."""
+    logs: list[str]
+    """Globs of what tells more when it fails."""
+    minutes: float
+
+
+def check(spec: Spec) -> Check:
+    """Look for what it installs; its path under the installer's name."""
     found = sorted(glob.glob(spec["detect"]))  # noqa: PTH207 - an absolute pattern
-    return {"ok": bool(found), "found": found[-1] if found else "missing"}
+    values = {spec["name"]: found[-1]} if found else {}
+    return {"ok": bool(found), "found": found[-1] if found else "missing", "values": values}
 
 
-def plan(spec: dict[str, Any]) -> str:
+def plan(spec: Spec) -> str:
     """The command line."""
     how = " as a scheduled task" if spec["as_task"] else ""
     return f"run {spec['file']} {' '.join(spec['arguments'])}{how}"
 
 
-def apply(spec: dict[str, Any]) -> dict[str, Any]:
+def apply(spec: Spec) -> Applied:
     """Run it, once more after each "another installation is going on", for ``minutes`` at most."""
     command = [spec["file"], *spec["arguments"]]
     deadline = time.monotonic() + 60 * spec["minutes"]
@@ -90,7 +106,7 @@ def apply(spec: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
-def _logs(spec: dict[str, Any], since: float) -> list[str]:
+def _logs(spec: Spec, since: float) -> list[str]:
     """Its log files of this run, the newest first."""
     times: dict[str, float] = {}
     for pattern in spec["logs"]:

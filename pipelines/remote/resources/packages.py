@@ -1,8 +1,4 @@
-"""Python packages of the Python that builds: ``{packages, installer, wheels, python}``.
-
-``packages`` maps names to versions, ``installer`` is uv.exe on the host, ``wheels`` a directory
-with the pinned wheels; nothing is fetched from anywhere else.
-"""
+"""Python packages of the Python that builds; nothing is fetched from anywhere."""
 
 from __future__ import annotations
 
@@ -11,12 +7,23 @@ import os
 import pathlib
 import sys
 import sysconfig
-from typing import Any
 
 from ..process import capture
-from . import RefusedError
+from . import Check, Kind, RefusedError
 
 _TIMEOUT = 1800.0  # torch alone is 3.4 GB to unpack, past a virus scanner
+
+
+class Spec(Kind):
+    """What is wanted."""
+
+    packages: dict[str, str]
+    """Name -> version."""
+    installer: str
+    """uv on the host."""
+    wheels: str
+    """The directory of the pinned wheels."""
+    python: str
 
 
 def _site(python: str) -> str:
@@ -26,26 +33,26 @@ def _site(python: str) -> str:
     return str(pathlib.Path(python).parent / "Lib" / "site-packages")
 
 
-def _versions(spec: dict[str, Any]) -> dict[str, str]:
+def _versions(spec: Spec) -> dict[str, str]:
     importlib.metadata.MetadataPathFinder.invalidate_caches()
     found = importlib.metadata.distributions(path=[_site(spec["python"])])
     return {str(one.metadata["Name"]).lower().replace("_", "-"): one.version for one in found}
 
 
-def check(spec: dict[str, Any]) -> dict[str, Any]:
-    """Compare with the installed versions."""
+def check(spec: Spec) -> Check:
+    """Compare with the installed versions, which are the values."""
     installed = _versions(spec)
-    found = {name: installed.get(name, "") for name in spec["packages"]}
-    have = [f"{name} {version}" for name, version in found.items() if version]
-    return {"ok": found == spec["packages"], "found": ", ".join(have) or "none"}
+    found = {name: installed[name] for name in spec["packages"] if installed.get(name)}
+    have = ", ".join(f"{name} {version}" for name, version in found.items())
+    return {"ok": found == spec["packages"], "found": have or "none", "values": found}
 
 
-def plan(spec: dict[str, Any]) -> str:
+def plan(spec: Spec) -> str:
     """What is installed."""
     return f"install {len(spec['packages'])} packages into {spec['python']}"
 
 
-def apply(spec: dict[str, Any]) -> None:
+def apply(spec: Spec) -> None:
     """Install them from the wheels on the host."""
     wanted = [f"{name}=={version}" for name, version in spec["packages"].items()]
     command = [spec["installer"], "pip", "install", "--quiet", "--offline", "--no-index"]

@@ -1,4 +1,4 @@
-"""A restart of Windows that something waits for: ``{marker}``. The controller carries it out.
+"""A restart of Windows that something waits for. The controller carries it out.
 
 Who asked for it is kept in the file ``marker`` with the identity of the running Windows: once that
 is another one, the wish is fulfilled.
@@ -9,10 +9,15 @@ from __future__ import annotations
 import json
 import os
 import pathlib
-from typing import Any
 
 from .. import reboot
-from . import RefusedError
+from . import Check, Kind, RefusedError
+
+
+class Spec(Kind):
+    """What is wanted: that none is due."""
+
+    marker: str
 
 
 def ask(marker: str, reason: str) -> None:
@@ -35,22 +40,23 @@ def asked(marker: str) -> list[str]:
         return []
 
 
-def check(spec: dict[str, Any]) -> dict[str, Any]:
-    """Whether no resource waits for a restart.
+def check(spec: Spec) -> Check:
+    """Whether no resource waits for a restart; values: their ``reasons``.
 
     What Windows itself has pending is told, no more: virus scanners keep such wishes for ever, and
     a host must not restart each time it is provisioned.
     """
     reasons = asked(spec["marker"])
     found = "; ".join([*reasons, *reboot.pending_reboot()])
-    return {"ok": not reasons, "found": found or "no restart pending"}
+    values = {"reasons": "; ".join(reasons)} if reasons else {}
+    return {"ok": not reasons, "found": found or "no restart pending", "values": values}
 
 
-def plan(spec: dict[str, Any]) -> str:
+def plan(spec: Spec) -> str:
     """What the controller will do."""
     return f"restart Windows and wait for it: {check(spec)['found']}"
 
 
-def apply(spec: dict[str, Any]) -> None:
+def apply(spec: Spec) -> None:
     """Not from here: whoever restarts a host must not be a part of it."""
     raise RefusedError(f"restart needed: {check(spec)['found']}", advice="Restart Windows.")

@@ -1,59 +1,114 @@
-"""A value in the Windows registry: ``{key, name, value, reboot}``.
+"""A value in the registry of 64-bit Windows, whatever the bits of this Python.
 
-Integers are REG_DWORD, texts REG_SZ, lists of texts REG_MULTI_SZ.
+Integers are REG_DWORD, texts REG_SZ, lists of texts REG_MULTI_SZ. Whatever else asks the registry
+does so through here.
 """
 
 from __future__ import annotations
 
 import importlib
-from typing import Any
+from collections.abc import Iterator
+from contextlib import contextmanager
+from types import ModuleType
+
+from . import Applied, Check, Kind
 
 _HIVES = {"HKLM": "HKEY_LOCAL_MACHINE", "HKCU": "HKEY_CURRENT_USER"}
+#: At most so many values of a key are listed.
+_MOST = 200
+
+Value = int | str | list[str]
 
 
-def _open(key: str) -> tuple[Any, Any, str]:
-    winreg: Any = importlib.import_module("winreg")
-    hive, _, path = key.partition("\\")
-    return winreg, getattr(winreg, _HIVES[hive]), path
+class Lasting(Kind, total=False):
+    """Of specs that may want a restart."""
+
+    reboot: bool
+    """Whether it takes effect at the next start of Windows only."""
 
 
-def read(key: str, name: str) -> Any:
-    """The value, or ``None`` when there is none."""
-    winreg, hive, path = _open(key)
+class Spec(Lasting):
+    """What is wanted."""
+
+    key: str
+    """Begins with HKLM or HKCU."""
+    name: str
+    value: Value
+
+
+@contextmanager
+def _opened(key: str, *, write: bool = False) -> Iterator[tuple[ModuleType, object]]:
+    """The module and the key; ``FileNotFoundError`` when there is none to read."""
+    winreg = importlib.import_module("winreg")
+    short, _, path = key.partition("\\")
+    hive = getattr(winreg, _HIVES[short])
+    bits = winreg.KEY_WOW64_64KEY
+    if write:
+        opened = winreg.CreateKeyEx(hive, path, 0, winreg.KEY_SET_VALUE | bits)
+    else:
+        opened = winreg.OpenKey(hive, path, 0, winreg.KEY_READ | bits)
+    with opened as handle:
+        yield winreg, handle
+
+
+def read(key: str, name: str) -> object:
+    """The value as Python has it, or ``None`` when it or its key does not exist."""
     try:
-        with winreg.OpenKey(hive, path) as handle:
+        with _opened(key) as (winreg, handle):
             return winreg.QueryValueEx(handle, name)[0]
     except FileNotFoundError:
         return None
 
 
-def kind_of(winreg: Any, value: Any) -> int:
-    """The registry type that a value is written as."""
-    if isinstance(value, list):
-        return int(winreg.REG_MULTI_SZ)
-    return int(winreg.REG_DWORD if isinstance(value, int) else winreg.REG_SZ)
+def names(key: str) -> list[str]:
+    """The names of a key's values, none when it does not exist."""
+    try:
+        with _opened(key) as (winreg, handle):
+            count = min(winreg.QueryInfoKey(handle)[1], _MOST)
+            return [str(winreg.EnumValue(handle, index)[0]) for index in range(count)]
+    except FileNotFoundError:
+        return []
 
 
-def write(key: str, name: str, value: Any) -> None:
+def exists(key: str) -> bool:
+    """Whether there is such a key."""
+    try:
+        with _opened(key):
+            return True
+    except FileNotFoundError:
+        return False
+
+
+def write(key: str, name: str, value: Value) -> None:
     """Set the value; makes the key if need be. ``PermissionError`` without the rights."""
-    winreg, hive, path = _open(key)
-    with winreg.CreateKeyEx(hive, path, 0, winreg.KEY_SET_VALUE) as handle:
-        winreg.SetValueEx(handle, name, 0, kind_of(winreg, value), value)
+    with _opened(key, write=True) as (winreg, handle):
+        if isinstance(value, list):
+            kind = winreg.REG_MULTI_SZ
+        else:
+            kind = winreg.REG_DWORD if isinstance(value, int) else winreg.REG_SZ
+        winreg.SetValueEx(handle, name, 0, kind, value)
 
 
-def check(spec: dict[str, Any]) -> dict[str, Any]:
+def told(name: str, found: object, *, ok: bool) -> Check:
+    """The check of one value, which is ``None`` when it is not set."""
+    if found is None:
+        return {"ok": ok, "found": "not set", "values": {}}
+    return {"ok": ok, "found": str(found), "values": {name: str(found)}}
+
+
+def check(spec: Spec) -> Check:
     """Compare with what the registry holds, type included: REG_SZ "1" is not REG_DWORD 1."""
     found = read(spec["key"], spec["name"])
     same = found == spec["value"] and type(found) is type(spec["value"])
-    return {"ok": same, "found": "not set" if found is None else str(found)}
+    return told(spec["name"], found, ok=same)
 
 
-def plan(spec: dict[str, Any]) -> str:
+def plan(spec: Spec) -> str:
     """The write."""
     return f"set {spec['key']}\\{spec['name']} to {spec['value']}"
 
 
-def apply(spec: dict[str, Any]) -> dict[str, Any]:
+def apply(spec: Spec) -> Applied:
     """Set it."""
     write(spec["key"], spec["name"], spec["value"])
     return {"reboot": f"{spec['name']} was set"} if spec.get("reboot") else {}

@@ -1,25 +1,33 @@
-"""A task of the Task Scheduler that runs as SYSTEM at every start: ``{name, command}``."""
+"""A task of the Task Scheduler that runs as SYSTEM at every start."""
 
 from __future__ import annotations
 
-from typing import Any
-
 from .. import scheduler
+from . import Check, Kind
 
 
-def check(spec: dict[str, Any]) -> dict[str, Any]:
-    """Compare with the task of that name."""
+class Spec(Kind):
+    """What is wanted."""
+
+    name: str
+    command: list[str]
+
+
+def check(spec: Spec) -> Check:
+    """Compare with the task of that name; its command line under it."""
     found = scheduler.command_of(spec["name"])
     wanted = scheduler.action(spec["command"])
-    shown = "missing" if found is None else " ".join(found).strip()
-    return {"ok": found == wanted, "found": shown}
+    if found is None:
+        return {"ok": False, "found": "missing", "values": {}}
+    shown = " ".join(found).strip()
+    return {"ok": found == wanted, "found": shown, "values": {spec["name"]: shown}}
 
 
-def plan(spec: dict[str, Any]) -> str:
+def plan(spec: Spec) -> str:
     """The task."""
     return f"register the task {spec['name']}"
 
 
-def apply(spec: dict[str, Any]) -> None:
+def apply(spec: Spec) -> None:
     """Register it, over an older one of the name."""
     scheduler.register(spec["name"], spec["command"], at_start=True)

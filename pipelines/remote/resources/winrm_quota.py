@@ -1,7 +1,8 @@
-"""A quota of the WinRM service: ``{place, name, at_least}``; 0 there means no limit.
+"""A quota of the WinRM service; 0 there means no limit.
 
-There are two places, and the smaller value wins: what winrm.cmd calls winrs, for shells, and the
-configuration of PowerShell's plugin, which WinRM keeps as XML in one registry value.
+There are two places, and the smaller value wins: what winrm.cmd calls winrs, for shells, where a
+policy goes before it, and the configuration of PowerShell's plugin, which WinRM keeps as XML in one
+registry value.
 https://learn.microsoft.com/windows/win32/winrm/quotas
 """
 
@@ -10,14 +11,23 @@ from __future__ import annotations
 import os
 import pathlib
 import re
-from typing import Any
 
 from ..process import capture
-from . import RefusedError, registry
+from . import Applied, Check, Kind, RefusedError, registry
 
 _PLUGIN = r"HKLM\SOFTWARE\Microsoft\Windows\CurrentVersion\WSMAN\Plugin\Microsoft.PowerShell"
+_POLICY = r"HKLM\SOFTWARE\Policies\Microsoft\Windows\WinRM\Service\WinRS"
 _QUOTAS = re.compile(r"<Quotas\b[^>]*?/?>")
 _TIMEOUT = 60.0
+
+
+class Spec(Kind):
+    """What is wanted."""
+
+    place: str
+    """``shell`` or ``plugin``."""
+    name: str
+    at_least: int
 
 
 def _winrm(arguments: str) -> str:
@@ -36,42 +46,48 @@ def _winrm(arguments: str) -> str:
     return output
 
 
-def _found(spec: dict[str, Any]) -> int | None:
-    if spec["place"] == "shell":
-        told = re.search(rf"\b{spec['name']}\s*=\s*(\d+)", _winrm("get winrm/config/winrs"))
+def _quotas() -> tuple[str, str]:
+    """The plugin's whole configuration, and the element with its quotas; empty without one."""
+    config = registry.read(_PLUGIN, "ConfigXML")
+    element = _QUOTAS.search(config) if isinstance(config, str) else None
+    return (str(config), element[0]) if element else ("", "")
+
+
+def _found(spec: Spec) -> int | None:
+    if spec["place"] == "plugin":
+        told = re.search(rf'\b{spec["name"]}="(\d+)"', _quotas()[1])
     else:
-        config = registry.read(_PLUGIN, "ConfigXML") or ""
-        element = _QUOTAS.search(config)
-        told = element and re.search(rf'\b{spec["name"]}="(\d+)"', element[0])
+        policy = registry.read(_POLICY, spec["name"])
+        if isinstance(policy, int):
+            return policy
+        told = re.search(rf"\b{spec['name']}\s*=\s*(\d+)", _winrm("get winrm/config/winrs"))
     return int(told[1]) if told else None
 
 
-def check(spec: dict[str, Any]) -> dict[str, Any]:
-    """Compare with the service's configuration."""
+def check(spec: Spec) -> Check:
+    """Compare with what holds for the service; the quota under its name."""
     found = _found(spec)
     enough = found is not None and (found == 0 or found >= spec["at_least"])
-    return {"ok": enough, "found": "not set" if found is None else str(found)}
+    return registry.told(spec["name"], found, ok=enough)
 
 
-def plan(spec: dict[str, Any]) -> str:
+def plan(spec: Spec) -> str:
     """The setting."""
     return f"set {spec['name']} of WinRM's {spec['place']} to {spec['at_least']}, then restart"
 
 
-def apply(spec: dict[str, Any]) -> dict[str, Any]:
+def apply(spec: Spec) -> Applied:
     """Set it; processes of the service that run keep the old one."""
     name, value = spec["name"], spec["at_least"]
     if spec["place"] == "shell":
         _winrm(f'set winrm/config/winrs @{{{name}="{value}"}}')
         return {"reboot": "WinRM's quotas were changed"}
-    config = registry.read(_PLUGIN, "ConfigXML")
-    element = _QUOTAS.search(config or "")
-    if config is None or element is None:
+    config, old = _quotas()
+    if not old:
         raise RefusedError(
             "the configuration of PowerShell's WinRM plugin has no quotas",
             advice="On the host: Enable-PSRemoting -Force",
         )
-    old = element[0]
     new, replaced = re.subn(rf'\b{name}="\d*"', f'{name}="{value}"', old)
     if not replaced:
         new = old.replace("<Quotas", f'<Quotas {name}="{value}"', 1)

@@ -8,14 +8,17 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from smoke_facts import Expected
 
 TORCH = False
 MODULES: tuple[str, ...] = ()
 PROGRAM = "flash_attn_tests-"
 
 
-def files(expected: dict[str, Any]) -> list[Path]:
+def files(expected: Expected) -> list[Path]:
     """The test programs: they hold the kernels. The newest of each profile."""
     root = expected.get("artifacts")
     if not root:

@@ -10,18 +10,18 @@ import os
 import re
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 import smoke_suite
-from smoke_facts import ended
+from smoke_facts import Expected, ended
 
 _SECONDS = 120
 
 
-def _expected() -> dict[str, Any]:
+def _expected() -> Expected:
     path = os.environ.get("SMOKE_EXPECT")
-    return dict(json.loads(Path(path).read_text(encoding="utf-8"))) if path else {}
+    told: Expected = json.loads(Path(path).read_text(encoding="utf-8")) if path else {}
+    return told
 
 
 def call(program: Path, *arguments: str) -> tuple[int, str]:

@@ -16,13 +16,15 @@ import importlib.metadata
 import json
 import os
 from pathlib import Path
-from typing import Any
 
 import pytest
 import smoke_facts
 import smoke_isolation
 import smoke_suite
 from _pytest.junitxml import xml_key
+from smoke_batches import Record
+from smoke_facts import Expected, Facts
+from smoke_gpu import Device
 from smoke_isolation import FACTS
 
 # Before anything loads the driver, and for every process from here: modules are loaded when used.
@@ -31,9 +33,10 @@ os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")
 _SUITE = "suite:"  # a property of a case with this prefix is one of the whole suite
 
 
-def _expected() -> dict[str, Any]:
+def _expected() -> Expected:
     path = os.environ.get("SMOKE_EXPECT")
-    return dict(json.loads(Path(path).read_text(encoding="utf-8"))) if path else {}
+    told: Expected = json.loads(Path(path).read_text(encoding="utf-8")) if path else {}
+    return told
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -61,7 +64,7 @@ def pytest_sessionstart(session: pytest.Session) -> None:
 class _Report:
     """Writes properties of the suite; the fixture for that does not work under pytest-xdist."""
 
-    def __init__(self, config: pytest.Config, facts: dict[str, Any]) -> None:
+    def __init__(self, config: pytest.Config, facts: Facts) -> None:
         self._config = config
         self._properties: dict[str, str] = dict(facts["report"])
 
@@ -82,29 +85,29 @@ class _Report:
 
 
 @pytest.fixture(scope="session")
-def facts(pytestconfig: pytest.Config) -> dict[str, Any]:
+def facts(pytestconfig: pytest.Config) -> Facts:
     """What :func:`smoke_facts.gather` found."""
     return pytestconfig.stash[FACTS]
 
 
 @pytest.fixture
-def record_suite(record_property: Any) -> Any:
+def record_suite(record_property: Record) -> Record:
     """Record a property of the whole suite: ``record_suite(name, value)``."""
     return lambda name, value: record_property(f"{_SUITE}{name}", str(value))
 
 
 @pytest.fixture(scope="session")
-def gpu(facts: dict[str, Any]) -> dict[str, Any]:
+def gpu(facts: Facts) -> Device:
     """The first GPU. Skips, and says why, where the wheel cannot run on it."""
     if facts["blocked"]:
         pytest.skip(facts["blocked"])
     if not facts["gpu"]["devices"]:
         pytest.fail("no GPU and no reason why", pytrace=False)
-    return dict(facts["gpu"]["devices"][0])
+    return facts["gpu"]["devices"][0]
 
 
 @pytest.fixture(scope="session")
-def expected() -> dict[str, Any]:
+def expected() -> Expected:
     """What the pipeline says this wheel is."""
     if not (told := _expected()):
         pytest.fail("SMOKE_EXPECT must name the JSON file that says what to expect", pytrace=False)
@@ -112,7 +115,7 @@ def expected() -> dict[str, Any]:
 
 
 @pytest.fixture(scope="session")
-def installed(expected: dict[str, Any]) -> importlib.metadata.Distribution:
+def installed(expected: Expected) -> importlib.metadata.Distribution:
     """The installed distribution."""
     if not expected.get("distribution"):
         pytest.skip("what is tested here is not a wheel")

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable
-from typing import Any, TypeVar
+from typing import TypeVar
 
 T = TypeVar("T")
+#: Puts a property of this name into the report.
+Record = Callable[[str, object], None]
 #: MiB of GPU memory that torch may take, for a GPU that others use as well.
 LIMIT = "SMOKE_GPU_MEMORY_MIB"
 
@@ -28,7 +30,7 @@ def _no_memory(error: RuntimeError) -> bool:
 def shrinking(
     batch: int,
     run: Callable[[int], T],
-    record: Callable[[str, Any], None],
+    record: Record,
     free: Callable[[], None],
 ) -> T:
     """``run(batch)``, halved until it fits; ``record`` hears of it. Batch 1 must fit, or it raises.

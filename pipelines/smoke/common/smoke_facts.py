@@ -16,12 +16,14 @@ import subprocess
 import sys
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, cast
 
 import fatbin
 import smoke_images
 import smoke_probe
 import smoke_suite
+from smoke_gpu import Device, Gpu
+from smoke_probe import Torch
 
 _HERE = Path(__file__).resolve().parent
 _GPU_SECONDS, _PROBE_SECONDS = 120.0, 300.0
@@ -34,6 +36,67 @@ _WINDOWS_ENDS = {
     0xC0000139: "a DLL without a function it should have",
     3: "abort()",
 }
+
+
+class Expected(TypedDict, total=False):
+    """What the pipeline says this wheel is, see :mod:`conftest`."""
+
+    distribution: str
+    version: str
+    archs: list[str]
+    ptx: list[str]
+    platform: str | None
+    cuda: str
+    files: list[str]
+    artifacts: str
+
+
+class Runs(TypedDict):
+    """:class:`smoke_images.Verdict` of a file on a GPU."""
+
+    told: str
+    failure: str
+    warning: str
+
+
+class Unit(TypedDict):
+    """A file with device code: what it holds, and what each GPU (``gpu0``) runs of it."""
+
+    sass: list[str]
+    ptx: list[str]
+    containers: int
+    gpus: dict[str, Runs]
+
+
+class Found(TypedDict):
+    """What was found; nothing is judged yet."""
+
+    gpu: Gpu
+    torch: Torch
+    properties: dict[str, str]
+    """What the suite itself tells."""
+    doing: str
+    """The last step of :mod:`smoke_probe`."""
+    failed: str
+    """How that failed."""
+    version: str
+    units: dict[str, Unit]
+
+
+class Judgement(TypedDict):
+    """What that means."""
+
+    failures: dict[str, str]
+    """By name."""
+    warnings: list[str]
+    blocked: str
+    """Why no GPU test can run."""
+    report: dict[str, str]
+    """Properties of the suite."""
+
+
+class Facts(Found, Judgement):
+    """All of it."""
 
 
 def ended(code: int | None) -> str:
@@ -76,10 +139,10 @@ def _run(script: str, *arguments: str, seconds: float) -> tuple[list[dict[str, A
     return answers, died
 
 
-def gather(expected: dict[str, Any]) -> dict[str, Any]:
-    """Every fact, then ``failures``, ``warnings``, ``blocked`` and ``properties`` from them."""
+def gather(expected: Expected) -> Facts:
+    """Every fact, and what follows from them."""
     answers, died = _run("smoke_gpu.py", seconds=_GPU_SECONDS)
-    gpu = answers[0] if answers and not died else _no_answer(died)
+    gpu = cast("Gpu", answers[0]) if answers and not died else _no_answer(died)
     answers, died = _run(
         "smoke_probe.py", "gpu" if gpu["devices"] else "no-gpu", seconds=_PROBE_SECONDS
     )
@@ -89,18 +152,17 @@ def gather(expected: dict[str, Any]) -> dict[str, Any]:
     if died:
         facts["failed"] = f"the interpreter {died}"
     facts["version"], facts["units"] = _installed(expected, gpu["devices"])
-    return facts | judge(facts, expected)
+    found = cast("Found", facts)
+    return {**found, **judge(found, expected)}
 
 
-def _no_answer(died: str) -> dict[str, Any]:
+def _no_answer(died: str) -> Gpu:
     # No answer is no reason to skip: a driver that crashes is not the same as none.
     broken = f"the process that asks the driver {died or 'said nothing'}"
     return {"skip": "", "broken": broken, "cuda": "", "driver_version": "unknown", "devices": []}
 
 
-def _installed(
-    expected: dict[str, Any], devices: list[dict[str, Any]]
-) -> tuple[str, dict[str, dict[str, Any]]]:
+def _installed(expected: Expected, devices: list[Device]) -> tuple[str, dict[str, Unit]]:
     """The installed version, and for each file with device code what it holds and what runs."""
     own = getattr(smoke_suite, "files", None)  # for what is not a wheel
     files: dict[str, Path] = {str(f): Path(f) for f in expected.get("files", [])}
@@ -114,7 +176,7 @@ def _installed(
                 files[str(file)] = Path(str(wheel.locate_file(file)))
     except (importlib.metadata.PackageNotFoundError, ValueError):
         pass  # the test of the metadata says so
-    units = {}
+    units: dict[str, Unit] = {}
     for name, path in files.items():
         if not path.is_file():
             continue
@@ -122,7 +184,9 @@ def _installed(
         if not found.containers:
             continue
         verdicts = {
-            f"gpu{d['index']}": vars(smoke_images.judge(path.name, found, d["name"], d["arch"]))
+            f"gpu{d['index']}": cast(
+                "Runs", vars(smoke_images.judge(path.name, found, d["name"], d["arch"]))
+            )
             for d in devices
         }
         units[name] = {
@@ -134,8 +198,8 @@ def _installed(
     return version, units
 
 
-def judge(facts: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
-    """``failures`` by name, ``warnings``, ``blocked`` (why no GPU test can run), ``properties``."""
+def judge(facts: Found, expected: Expected) -> Judgement:
+    """The conclusions from the facts alone."""
     gpu, torch = facts["gpu"], facts["torch"]
     warnings: list[str] = []
     failures = {
@@ -148,8 +212,12 @@ def judge(facts: dict[str, Any], expected: dict[str, Any]) -> dict[str, Any]:
     failures = {name: text for name, text in failures.items() if text}
     first = next(iter(failures.items()), None)
     blocked = gpu["skip"] or (f"cannot run: {first[1]}" if first else "")
-    told = {"failures": failures, "warnings": warnings, "blocked": blocked}
-    return told | {"report": properties(facts, warnings)}
+    return {
+        "failures": failures,
+        "warnings": warnings,
+        "blocked": blocked,
+        "report": properties(facts, warnings),
+    }
 
 
 def _numbers(version: str) -> tuple[int, int]:
@@ -157,7 +225,7 @@ def _numbers(version: str) -> tuple[int, int]:
     return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
 
 
-def _driver_too_old(facts: dict[str, Any], expected: dict[str, Any], warnings: list[str]) -> str:
+def _driver_too_old(facts: Found, expected: Expected, warnings: list[str]) -> str:
     """A driver runs every CUDA of its major version; an older major version it does not know.
 
     Same major and newer minor: SASS runs ("minor version compatibility"), PTX does not.
@@ -180,7 +248,7 @@ def _driver_too_old(facts: dict[str, Any], expected: dict[str, Any], warnings: l
     return ""
 
 
-def _torch(facts: dict[str, Any]) -> str:
+def _torch(facts: Found) -> str:
     torch, gpu = facts["torch"], facts["gpu"]
     if facts["doing"] == "torch" and facts["failed"]:
         return f"torch cannot be imported: {facts['failed']}"
@@ -196,7 +264,7 @@ def _torch(facts: dict[str, Any]) -> str:
     return ""
 
 
-def _package(facts: dict[str, Any]) -> str:
+def _package(facts: Found) -> str:
     if not facts["failed"] or facts["doing"] == "torch":
         return ""
     if facts["doing"] == "facts":
@@ -205,7 +273,7 @@ def _package(facts: dict[str, Any]) -> str:
     return f"import {facts['doing'] or 'of the package'} failed{where}: {facts['failed']}"
 
 
-def _promise(version: str, torch: dict[str, Any]) -> str:
+def _promise(version: str, torch: Torch) -> str:
     """What a local version like ``+cu12torch2.8cxx11abiTRUE`` promises against what is here."""
     _, _, local = version.partition("+")
     if not torch or not local:
@@ -224,7 +292,7 @@ def _promise(version: str, torch: dict[str, Any]) -> str:
     return f"version {version} says: {'; '.join(wrong)}" if wrong else ""
 
 
-def _image(units: dict[str, dict[str, Any]], warnings: list[str]) -> str:
+def _image(units: dict[str, Unit], warnings: list[str]) -> str:
     """Why no file has code for a GPU. Files for other GPUs alone are a warning beside good ones."""
     failures: dict[str, list[str]] = {}
     good: set[str] = set()
@@ -241,7 +309,7 @@ def _image(units: dict[str, dict[str, Any]], warnings: list[str]) -> str:
     return "; ".join(bad)
 
 
-def properties(facts: dict[str, Any], warnings: Iterable[str]) -> dict[str, str]:
+def properties(facts: Found, warnings: Iterable[str]) -> dict[str, str]:
     """What a reader of the report needs of this host and this wheel, by name."""
     gpu, torch = facts["gpu"], facts["torch"]
     told = {

@@ -10,7 +10,7 @@ from __future__ import annotations
 import ctypes
 import json
 import sys
-from typing import Any
+from typing import TypedDict
 
 MARK = "ANSWER"
 _WINDOWS = sys.platform == "win32"
@@ -22,6 +22,40 @@ _LOADING = {1: "eager", 2: "lazy"}  # CU_MODULE_EAGER_LOADING, CU_MODULE_LAZY_LO
 _MODELS = {0: "WDDM", 1: "TCC", 2: "MCDM"}  # nvmlDriverModel_t
 
 
+class Device(TypedDict):
+    """A GPU."""
+
+    index: int
+    name: str
+    arch: str
+    """Such as ``90``."""
+    compute_capability: str
+    """Such as ``9.0``."""
+    multiprocessors: int
+    memory_mib: int
+    bus: str
+    driver_model: str
+
+
+class _Extra(TypedDict, total=False):
+    module_loading: str
+    nvml: str
+    """Why NVML was not asked."""
+
+
+class Gpu(_Extra):
+    """What the driver says."""
+
+    skip: str
+    """Why there is no GPU."""
+    broken: str
+    """Why the driver fails."""
+    cuda: str
+    """The newest CUDA that the driver knows (``13.0``)."""
+    driver_version: str
+    devices: list[Device]
+
+
 class DriverError(Exception):
     """A call of the driver's failed; ``code`` is its CUresult."""
 
@@ -30,16 +64,16 @@ class DriverError(Exception):
         self.code = code
 
 
-def _load(name: str) -> Any:
+def _load(name: str) -> ctypes.CDLL:
     return ctypes.WinDLL(name) if _WINDOWS else ctypes.CDLL(name)  # type: ignore[attr-defined]
 
 
-def _call(library: Any, name: str, *arguments: Any) -> None:
+def _call(library: ctypes.CDLL, name: str, *arguments: object) -> None:
     if code := getattr(library, name)(*arguments):
         raise DriverError(name, code)
 
 
-def _number(library: Any, name: str, *arguments: Any) -> int:
+def _number(library: ctypes.CDLL, name: str, *arguments: object) -> int:
     value = ctypes.c_int()
     _call(library, name, ctypes.byref(value), *arguments)
     return value.value
@@ -56,7 +90,7 @@ def module_loading() -> str:
     return _LOADING.get(mode, f"not told: mode {mode}")
 
 
-def _device(driver: Any, index: int) -> dict[str, Any]:
+def _device(driver: ctypes.CDLL, index: int) -> Device:
     handle = _number(driver, "cuDeviceGet", index)
     name = ctypes.create_string_buffer(256)
     _call(driver, "cuDeviceGetName", name, len(name), handle)
@@ -80,7 +114,7 @@ def _device(driver: Any, index: int) -> dict[str, Any]:
     }
 
 
-def _ask_nvml(facts: dict[str, Any]) -> None:
+def _ask_nvml(facts: Gpu) -> None:
     """Add the driver's version, and on Windows each GPU's driver model, where NVML tells them."""
     nvml = _load(_NVML)
     _call(nvml, "nvmlInit_v2")
@@ -96,12 +130,9 @@ def _ask_nvml(facts: dict[str, Any]) -> None:
         device["driver_model"] = _MODELS.get(current.value, f"model {current.value}")
 
 
-def ask() -> dict[str, Any]:
-    """``skip`` (why there is no GPU), ``broken`` (why the driver fails), and what there is.
-
-    ``cuda`` is the newest CUDA version the driver knows (``13.0``), ``driver_version`` its own.
-    """
-    facts: dict[str, Any] = {
+def ask() -> Gpu:
+    """What there is, or why there is nothing."""
+    facts: Gpu = {
         "skip": "",
         "broken": "",
         "cuda": "",

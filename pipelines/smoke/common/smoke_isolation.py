@@ -17,10 +17,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Generator
-from typing import Any, TextIO
+from typing import TYPE_CHECKING, TextIO, TypedDict
 
 import pytest
-from smoke_facts import ended
+from smoke_facts import Facts, ended
+
+if TYPE_CHECKING:
+    from xdist.workermanage import WorkerController
 
 CASE_SECONDS = float(os.environ.get("SMOKE_CASE_SECONDS", "180"))
 ALL_SECONDS = float(os.environ.get("SMOKE_SECONDS", "1500"))
@@ -30,25 +33,36 @@ LOST = 86  # the exit code of a process that gives up after its GPU context was 
 _GRACE = 10.0
 _BEGAN = time.time()  # gathering the facts counts as well
 #: Where a test module finds what :func:`smoke_facts.gather` found, before there are fixtures.
-FACTS = pytest.StashKey[dict[str, Any]]()
+FACTS = pytest.StashKey[Facts]()
 _CANNOT_SAY = "the case's process"
+
+
+class Told(TypedDict):
+    """What pytest's own process hands to a worker."""
+
+    smoke_facts: str
+    """JSON."""
+    smoke_deadline: float
+    """In seconds since the epoch."""
+    smoke_crashes: int
+    """How many workers were lost before it."""
 
 
 class Watch:
     """In pytest's own process: gives workers what they need, tells how they ended, ends hangs."""
 
-    def __init__(self, facts: dict[str, Any]) -> None:
+    def __init__(self, facts: Facts) -> None:
         self._facts = facts
         self._deadline = _BEGAN + ALL_SECONDS
         self._crashes = 0
         self._cause: dict[str, str] = {}
         self._running: tuple[str, float] | None = None
-        self._worker: Any = None
+        self._worker: WorkerController | None = None
         self._killed = ""
         threading.Thread(target=self._look, daemon=True).start()
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_configure_node(self, node: Any) -> None:
+    def pytest_configure_node(self, node: WorkerController) -> None:
         """Hand the facts to a new worker, and what became of those before it."""
         self._worker = node
         node.workerinput["smoke_facts"] = json.dumps(self._facts)
@@ -62,7 +76,7 @@ class Watch:
         self._running = None
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_testnodedown(self, node: Any, error: object) -> None:
+    def pytest_testnodedown(self, node: WorkerController, error: object) -> None:
         """Say how the worker ended, while its process can still be asked."""
         if not error:
             return
@@ -83,7 +97,7 @@ class Watch:
         self._running, self._killed = None, ""
 
     @pytest.hookimpl(optionalhook=True)
-    def pytest_handlecrashitem(self, report: Any) -> None:
+    def pytest_handlecrashitem(self, report: pytest.TestReport) -> None:
         """Put the cause where the report says only that a worker crashed."""
         report.longrepr = self._cause.get(report.node.gateway.id, str(report.longrepr))
         report.when = "call"  # a failure of the case, not of its setup
@@ -103,13 +117,14 @@ class Watch:
     def _kill(self, why: str) -> None:
         self._killed = why
         with contextlib.suppress(Exception):
-            self._worker.gateway._io.popen.kill()
+            if self._worker is not None:
+                self._worker.gateway._io.popen.kill()
 
 
 class Guard:
     """In the process that runs the cases: a limit for each, and an end once the GPU is lost."""
 
-    def __init__(self, told: dict[str, Any], lost: Callable[[], bool]) -> None:
+    def __init__(self, told: Told, lost: Callable[[], bool]) -> None:
         self._deadline = told["smoke_deadline"]
         self._crashes = told["smoke_crashes"]
         self._lost = lost

@@ -12,23 +12,35 @@ import importlib
 import json
 import sys
 import traceback
-from typing import Any
+from typing import TypedDict
 
 import smoke_suite
 
 MARK = "ANSWER"
 
 
-def say(**facts: Any) -> None:
+class Torch(TypedDict, total=False):
+    """What torch is; empty where there is none."""
+
+    version: str
+    cuda: str
+    hip: str
+    cxx11abi: bool
+    archs: list[str]
+    devices: int
+    cuda_error: str
+
+
+def say(**facts: object) -> None:
     """Print one answer; flushed, because the next step may be the last."""
     print(MARK + json.dumps(facts, default=str), flush=True)
 
 
-def about_torch(*, gpu: bool) -> dict[str, Any]:
+def about_torch(*, gpu: bool) -> Torch:
     """What torch is, and whether it reaches the GPU."""
     import torch
 
-    facts: dict[str, Any] = {
+    facts: Torch = {
         "version": str(torch.__version__),
         "cuda": torch.version.cuda or "",
         "hip": getattr(torch.version, "hip", None) or "",

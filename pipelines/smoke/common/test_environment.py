@@ -6,13 +6,15 @@ result. Without a GPU the cases about one skip, and say so.
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Literal
 
 import pytest
 import smoke_suite
+from smoke_batches import Record
+from smoke_facts import Expected, Facts
 
 
-def verdict(facts: dict[str, Any], name: str, *, gpu: bool = False) -> None:
+def verdict(facts: Facts, name: str, *, gpu: bool = False) -> None:
     """Fail with the judgement called ``name``; skip without a GPU if it is about one."""
     if name in facts["failures"]:
         pytest.fail(facts["failures"][name], pytrace=False)
@@ -20,31 +22,31 @@ def verdict(facts: dict[str, Any], name: str, *, gpu: bool = False) -> None:
         pytest.skip(facts["gpu"]["skip"])
 
 
-def test_torch_is_there_and_has_cuda(facts: dict[str, Any]) -> None:
+def test_torch_is_there_and_has_cuda(facts: Facts) -> None:
     """torch imports in a fresh interpreter, is a CUDA build, and sees the driver's GPUs."""
     verdict(facts, "torch")
     if not smoke_suite.TORCH:
         pytest.skip("this package does not use torch")
 
 
-def test_package_imports_in_a_fresh_interpreter(facts: dict[str, Any]) -> None:
+def test_package_imports_in_a_fresh_interpreter(facts: Facts) -> None:
     """A new Python imports the package and its extension: every DLL and symbol is found."""
     verdict(facts, "package")
     if facts["failed"]:
         pytest.skip(f"not tried: {facts['failed']}")
 
 
-def test_version_keeps_its_promise(facts: dict[str, Any]) -> None:
+def test_version_keeps_its_promise(facts: Facts) -> None:
     """torch and CUDA named in the version are the ones here."""
     verdict(facts, "promise")
 
 
-def test_driver_knows_the_cuda_of_the_wheel(facts: dict[str, Any]) -> None:
+def test_driver_knows_the_cuda_of_the_wheel(facts: Facts) -> None:
     """The driver answers and is not older than the CUDA the wheel was built with."""
     verdict(facts, "driver", gpu=True)
 
 
-def test_device_code_for_every_gpu(facts: dict[str, Any], record_property: Any) -> None:
+def test_device_code_for_every_gpu(facts: Facts, record_property: Record) -> None:
     """Every GPU here finds code it can run: a cubin, or PTX that is compiled (a warning)."""
     for number, text in enumerate(facts["warnings"], 1):
         record_property(f"warning{number}", text)
@@ -53,8 +55,9 @@ def test_device_code_for_every_gpu(facts: dict[str, Any], record_property: Any) 
         pytest.skip("no file of this package holds device code")
 
 
-def test_promised_architectures_are_inside(facts: dict[str, Any], expected: dict[str, Any]) -> None:
+def test_promised_architectures_are_inside(facts: Facts, expected: Expected) -> None:
     """The files together carry the machine code and the PTX that were ordered."""
+    wanted: dict[Literal["sass", "ptx"], set[str]]
     wanted = {"sass": set(expected.get("archs") or ()), "ptx": set(expected.get("ptx") or ())}
     if not any(wanted.values()):
         pytest.skip("nobody says which architectures were ordered")

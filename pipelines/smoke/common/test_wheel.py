@@ -6,11 +6,12 @@ import base64
 import hashlib
 from importlib.metadata import Distribution
 from pathlib import Path
-from typing import Any
+
+from smoke_facts import Expected
 
 
 def test_metadata_has_the_expected_name_and_version(
-    installed: Distribution, expected: dict[str, Any]
+    installed: Distribution, expected: Expected
 ) -> None:
     """METADATA names the distribution and version that the pipeline meant to build."""
     name = installed.metadata["Name"]

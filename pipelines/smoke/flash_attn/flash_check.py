@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import NoReturn
 
 import flash_attn
 import pytest
@@ -90,9 +90,9 @@ def slopes(heads: int, batch: int = 0) -> torch.Tensor:
     return torch.rand(*shape, generator=source, device="cuda") * 0.3
 
 
-def arguments(rule: Rule, alibi: torch.Tensor | None = None) -> dict[str, Any]:
+def arguments(rule: Rule, alibi: torch.Tensor | None = None) -> dict[str, object]:
     """The rule in FlashAttention's words; only what differs from its defaults."""
-    told: dict[str, Any] = {}
+    told: dict[str, object] = {}
     if rule.causal:
         told["causal"] = True
     if rule.window != (-1, -1):
@@ -129,7 +129,7 @@ def shares(
     return told
 
 
-def verdict(told: dict[str, float], record: Callable[[str, Any], None]) -> None:
+def verdict(told: dict[str, float], record: smoke_batches.Record) -> None:
     """Record every share and fail if one is above 1."""
     for name, value in told.items():
         record(f"error_of_tolerance.{name}", f"{value:.3f}")
@@ -140,7 +140,7 @@ def verdict(told: dict[str, float], record: Callable[[str, Any], None]) -> None:
 def check(
     make: Callable[[int], Triple],
     rule: Rule,
-    record: Callable[[str, Any], None],
+    record: smoke_batches.Record,
     *,
     batch: int = 2,
     alibi: Callable[[int], torch.Tensor] | None = None,

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING
 
 import pytest
+from smoke_batches import Record
+
+if TYPE_CHECKING:
+    import torch
 
 pytestmark = pytest.mark.usefixtures("gpu")
 
@@ -30,7 +34,7 @@ def peak(batch: int, length: int) -> int:
     return torch.cuda.max_memory_allocated() - before
 
 
-def test_memory_is_linear_in_the_sequence_length(record_suite: Any) -> None:
+def test_memory_is_linear_in_the_sequence_length(record_suite: Record) -> None:
     """Twice the length takes about twice the memory; a matrix of scores would take four times.
 
     A megabyte or so is taken whatever the length, so the ratio stays a little below 2.
@@ -51,7 +55,7 @@ def test_memory_is_linear_in_the_sequence_length(record_suite: Any) -> None:
 
 
 @contextlib.contextmanager
-def sdpa(backend: str) -> Any:
+def sdpa(backend: str) -> Iterator[None]:
     """Let PyTorch use this back-end alone; the way to say it changed with 2.3."""
     import torch
 
@@ -71,7 +75,7 @@ def sdpa(backend: str) -> Any:
             yield
 
 
-def milliseconds(run: Callable[[], Any]) -> float:
+def milliseconds(run: Callable[[], object]) -> float:
     """The median of ten runs after three for warming up, by the GPU's own clock."""
     import torch
 
@@ -91,7 +95,9 @@ def milliseconds(run: Callable[[], Any]) -> float:
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("way", ["forward", "both"])
 @pytest.mark.parametrize("dim", [64, 128])
-def test_speed(dim: int, way: str, backend: str, record_property: Any, record_suite: Any) -> None:
+def test_speed(
+    dim: int, way: str, backend: str, record_property: Record, record_suite: Record
+) -> None:
     """Time against PyTorch's own attention, 16 causal heads of 2048: a ratio above 1 is faster."""
     import flash_attn
     import flash_check as fc
@@ -99,7 +105,7 @@ def test_speed(dim: int, way: str, backend: str, record_property: Any, record_su
     import torch
     from torch.nn.functional import scaled_dot_product_attention
 
-    def timed(call: Callable[..., torch.Tensor], inputs: Any) -> float:
+    def timed(call: Callable[..., torch.Tensor], inputs: tuple[torch.Tensor, ...]) -> float:
         if way == "forward":
             with torch.no_grad():
                 return milliseconds(lambda: call(*inputs))
@@ -133,7 +139,7 @@ def test_speed(dim: int, way: str, backend: str, record_property: Any, record_su
     assert theirs > 0
 
 
-def test_lazy_loading_is_honoured(record_suite: Any) -> None:
+def test_lazy_loading_is_honoured(record_suite: Record) -> None:
     """``CUDA_MODULE_LOADING=LAZY``: the driver, asked in this very process, says it is so."""
     import flash_attn  # noqa: F401  its modules are registered by now
     import smoke_gpu

@@ -3,9 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
+from smoke_batches import Record
+
+if TYPE_CHECKING:
+    import torch
+    from flash_check import Triple
 
 pytestmark = pytest.mark.usefixtures("gpu")
 
@@ -15,7 +20,7 @@ causality = pytest.mark.parametrize("causal", [False, True], ids=["full", "causa
 
 @pytest.mark.parametrize("dim", [64, 128])
 @dtypes
-def test_dropout_drops_what_it_says(dtype: str, dim: int, record_property: Any) -> None:
+def test_dropout_drops_what_it_says(dtype: str, dim: int, record_property: Record) -> None:
     """The kernel's own mask, made visible: its rate, its scaling, and its use in the backward.
 
     With the identity for values the answer is the matrix of weights after dropout. The same seed
@@ -66,7 +71,7 @@ def test_dropout_follows_the_seed(dtype: str, dim: int) -> None:
 
     inputs = fc.normal(dtype, (217, 217), dim, (4, 2), 2)
 
-    def run(seed: int, p: float) -> Any:
+    def run(seed: int, p: float) -> torch.Tensor:
         torch.manual_seed(seed)
         return flash_attn.flash_attn_func(*inputs, dropout_p=p, causal=True).detach()
 
@@ -99,7 +104,7 @@ def test_backward_is_deterministic_where_asked(dtype: str, dim: int) -> None:
     fc.need("deterministic")
     inputs = fc.normal(dtype, (777, 777), dim, (4, 2), 2)
 
-    def run() -> Any:
+    def run() -> Triple:
         out = flash_attn.flash_attn_func(*inputs, causal=True, deterministic=True)
         return fc.gradients(out, inputs)
 
@@ -114,7 +119,7 @@ def test_backward_is_deterministic_where_asked(dtype: str, dim: int) -> None:
 @causality
 @pytest.mark.parametrize("dim", [32, 64, 128, 256])
 @dtypes
-def test_packed_sequences(dtype: str, dim: int, causal: bool, record_property: Any) -> None:
+def test_packed_sequences(dtype: str, dim: int, causal: bool, record_property: Record) -> None:
     """Sequences of different lengths, one of one token, in one call: each as if it were alone."""
     import flash_attn
     import flash_check as fc
@@ -166,7 +171,7 @@ def cached(kind: str, dtype: str, dim: int, causal: bool) -> dict[str, float]:
     q, k_cache, v_cache = (t.detach() for t in fc.normal(dtype, (new, size), dim, heads, batch))
     _, k_new, v_new = (t.detach() for t in fc.normal(dtype, (new, new), dim, heads, batch, seed=9))
     used = torch.tensor((100, 507, 7), dtype=torch.int32, device="cuda")
-    told: dict[str, Any] = {"causal": causal}
+    told: dict[str, object] = {"causal": causal}
     k_all, v_all = k_cache.clone(), v_cache.clone()
     if kind == "append":
         told |= {"k": k_new, "v": v_new}
@@ -207,7 +212,7 @@ def cached(kind: str, dtype: str, dim: int, causal: bool) -> dict[str, float]:
 @pytest.mark.parametrize("dim", [64, 128, 256])
 @dtypes
 def test_cache_of_keys_and_values(
-    dtype: str, dim: int, causal: bool, kind: str, record_property: Any
+    dtype: str, dim: int, causal: bool, kind: str, record_property: Record
 ) -> None:
     """Decoding reads what the cache holds so far, appends in place, and follows a page table."""
     import flash_check as fc

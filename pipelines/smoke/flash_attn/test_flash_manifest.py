@@ -8,16 +8,16 @@ the kernel's refusal, and a failure.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import pytest
+from smoke_batches import Record
 
 pytestmark = pytest.mark.usefixtures("gpu")
 
 DIMS = (32, 64, 96, 128, 160, 192, 224, 256)
 
 
-def attempt(run: Callable[[], Any]) -> str:
+def attempt(run: Callable[[], object]) -> str:
     """``yes``, or the first line of what the kernel said."""
     import torch
 
@@ -30,7 +30,7 @@ def attempt(run: Callable[[], Any]) -> str:
 
 
 @pytest.mark.parametrize("dim", DIMS)
-def test_head_dimension(dim: int, record_suite: Any) -> None:
+def test_head_dimension(dim: int, record_suite: Record) -> None:
     """Forward and backward of one head dimension, in fp16 and bf16."""
     import flash_attn
     import flash_check as fc
@@ -57,7 +57,7 @@ def test_head_dimension(dim: int, record_suite: Any) -> None:
     assert not refused, "; ".join(refused)
 
 
-def features() -> dict[str, Callable[[], Any]]:
+def features() -> dict[str, Callable[[], object]]:
     """Feature -> a call that needs it, for what the signatures of this release promise."""
     import flash_attn
     import flash_check as fc
@@ -70,12 +70,12 @@ def features() -> dict[str, Callable[[], Any]]:
     table = torch.zeros((1, 1), dtype=torch.int32, device="cuda")
     page = torch.zeros(1, 256, 2, 64, dtype=q.dtype, device="cuda")
 
-    def both(**told: Any) -> Callable[[], Any]:
+    def both(**told: object) -> Callable[[], object]:
         return lambda: torch.autograd.grad(
             flash_attn.flash_attn_func(*inputs, **told).sum(), inputs
         )
 
-    promised: dict[str, tuple[bool, Callable[[], Any]]] = {
+    promised: dict[str, tuple[bool, Callable[[], object]]] = {
         "causal": (True, both(causal=True)),
         "dropout": (True, both(dropout_p=0.1)),
         "window": (fc.has("window"), both(window_size=(32, 0))),
@@ -114,7 +114,7 @@ FEATURES = (
 
 
 @pytest.mark.parametrize("feature", FEATURES)
-def test_feature(feature: str, record_suite: Any) -> None:
+def test_feature(feature: str, record_suite: Record) -> None:
     """What a function's signature promises, the kernel does, backward included."""
     import flash_attn
 

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
+from smoke_batches import Record
+
+if TYPE_CHECKING:
+    from flash_check import Triple
 
 pytestmark = pytest.mark.usefixtures("gpu")
 
@@ -24,7 +28,7 @@ causality = pytest.mark.parametrize("causal", [False, True], ids=["full", "causa
 @pytest.mark.parametrize("dim", DIMS)
 @dtypes
 def test_forward_and_backward(
-    dtype: str, dim: int, causal: bool, shape: tuple[int, int], record_property: Any
+    dtype: str, dim: int, causal: bool, shape: tuple[int, int], record_property: Record
 ) -> None:
     """Every head dimension; 384 queries over 256 keys have causal rows that see nothing."""
     import flash_check as fc
@@ -37,7 +41,9 @@ def test_forward_and_backward(
 @causality
 @pytest.mark.parametrize("dim", DIMS)
 @dtypes
-def test_grouped_heads(dtype: str, dim: int, causal: bool, kind: str, record_property: Any) -> None:
+def test_grouped_heads(
+    dtype: str, dim: int, causal: bool, kind: str, record_property: Record
+) -> None:
     """Several heads of queries share one of keys and values; their gradients are summed."""
     import flash_check as fc
 
@@ -48,7 +54,7 @@ def test_grouped_heads(dtype: str, dim: int, causal: bool, kind: str, record_pro
 @causality
 @pytest.mark.parametrize("dim", ODD_DIMS)
 @dtypes
-def test_odd_head_dimensions(dtype: str, dim: int, causal: bool, record_property: Any) -> None:
+def test_odd_head_dimensions(dtype: str, dim: int, causal: bool, record_property: Record) -> None:
     """Wheels built without uneven head dimensions answer wrongly or refuse here."""
     import flash_check as fc
 
@@ -60,7 +66,7 @@ def test_odd_head_dimensions(dtype: str, dim: int, causal: bool, record_property
 @pytest.mark.parametrize("dim", [64, 128, 256])
 @dtypes
 def test_sliding_window(
-    dtype: str, dim: int, window: tuple[int, int], record_property: Any
+    dtype: str, dim: int, window: tuple[int, int], record_property: Record
 ) -> None:
     """Only the keys from so many before to so many after the query's own place."""
     import flash_check as fc
@@ -73,13 +79,13 @@ def test_sliding_window(
 @causality
 @pytest.mark.parametrize("dim", [64, 128, 192, 256])
 @dtypes
-def test_softcap(dtype: str, dim: int, causal: bool, record_property: Any) -> None:
+def test_softcap(dtype: str, dim: int, causal: bool, record_property: Record) -> None:
     """Scores are bent to stay within 15; the queries are made long enough to get there."""
     import flash_check as fc
 
     fc.need("softcap")
 
-    def make(batch: int) -> Any:
+    def make(batch: int) -> Triple:
         q, k, v = fc.normal(dtype, (256, 256), dim, (4, 4), batch)
         return (q.detach() * 8).requires_grad_(), k, v
 
@@ -90,7 +96,7 @@ def test_softcap(dtype: str, dim: int, causal: bool, record_property: Any) -> No
 @causality
 @pytest.mark.parametrize("dim", [64, 128, 256])
 @dtypes
-def test_alibi(dtype: str, dim: int, causal: bool, each: str, record_property: Any) -> None:
+def test_alibi(dtype: str, dim: int, causal: bool, each: str, record_property: Record) -> None:
     """Scores fall with the distance, by a slope for each head, or of each batch entry too."""
     import flash_check as fc
 
@@ -105,7 +111,7 @@ def test_alibi(dtype: str, dim: int, causal: bool, each: str, record_property: A
 
 @pytest.mark.parametrize("dim", [64, 128])
 @dtypes
-def test_all_at_once(dtype: str, dim: int, record_property: Any) -> None:
+def test_all_at_once(dtype: str, dim: int, record_property: Record) -> None:
     """Causal, a window, ALiBi, grouped heads and a scale of one's own, together."""
     import flash_check as fc
 
@@ -119,15 +125,16 @@ def test_all_at_once(dtype: str, dim: int, record_property: Any) -> None:
 
 
 @dtypes
-def test_strided_inputs(dtype: str, record_property: Any) -> None:
+def test_strided_inputs(dtype: str, record_property: Record) -> None:
     """q, k and v cut out of one packed tensor, as models do, give the same answer."""
     import flash_check as fc
     import torch
 
-    def make(batch: int) -> Any:
+    def make(batch: int) -> Triple:
         q, k, v = fc.normal(dtype, (203, 203), 64, (4, 4), batch)
         packed = torch.stack([q.detach(), k.detach(), v.detach()], dim=2)
-        return tuple(packed[:, :, i].requires_grad_() for i in range(3))
+        q, k, v = (packed[:, :, i].requires_grad_() for i in range(3))
+        return q, k, v
 
     fc.check(make, fc.Rule(causal=True), record_property)
 

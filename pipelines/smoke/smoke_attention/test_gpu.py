@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import pytest
 import reference
 from reference import Rows, normal, pack, unpack
+from smoke_batches import Record
+from smoke_gpu import Device
 
 pytestmark = pytest.mark.usefixtures("gpu")
 
@@ -61,7 +62,7 @@ def worst(got: Rows, want: Rows, dtype: str, error: float = FLOAT32_ERROR) -> fl
 @pytest.mark.parametrize("head_dim", HEAD_DIMS)
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_matches_plain_python(
-    dtype: str, head_dim: int, causal: bool, shape: tuple[int, int], record_property: Any
+    dtype: str, head_dim: int, causal: bool, shape: tuple[int, int], record_property: Record
 ) -> None:
     """Every value agrees with an exact two-pass softmax in double precision."""
     seqlen_q, seqlen_k = shape
@@ -175,7 +176,7 @@ def test_cuda_errors_name_the_cause_and_pass() -> None:
 
 @pytest.mark.parametrize("head_dim", [64, 128])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_throughput(dtype: str, head_dim: int, gpu: dict[str, Any], record_property: Any) -> None:
+def test_throughput(dtype: str, head_dim: int, gpu: Device, record_property: Record) -> None:
     """Time 32 heads of 2048 x 2048, recorded as properties and never judged."""
     import smoke_attention
 

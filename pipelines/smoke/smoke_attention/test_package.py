@@ -6,10 +6,11 @@ import math
 import sys
 from importlib.metadata import Distribution
 from pathlib import Path
-from typing import Any
 
 import pytest
 import reference
+from smoke_batches import Record
+from smoke_facts import Expected, Facts
 
 EXTENSIONS = (".pyd", ".so")
 
@@ -28,7 +29,7 @@ def test_module_version_is_the_metadata_version(installed: Distribution) -> None
 
 
 def test_wheel_tag_is_this_python_and_platform(
-    installed: Distribution, expected: dict[str, Any], record_property: Any
+    installed: Distribution, expected: Expected, record_property: Record
 ) -> None:
     """The WHEEL file's tag is for this CPython and for the platform that was asked for."""
     lines = (installed.read_text("WHEEL") or "").splitlines()
@@ -53,7 +54,7 @@ def test_package_has_exactly_the_files_of_record(installed: Distribution) -> Non
 
 
 def test_extension_holds_machine_code_for_every_architecture(
-    installed: Distribution, expected: dict[str, Any], record_property: Any
+    installed: Distribution, expected: Expected, record_property: Record
 ) -> None:
     """The extension carries SASS and PTX for the architectures asked for and no others."""
     import fatbin
@@ -74,7 +75,7 @@ def test_every_compiled_unit_carries_every_architecture(installed: Distribution)
     assert fatbin.inventory(extension_file(installed).read_bytes()).uneven() == {}
 
 
-def test_build_info_agrees(expected: dict[str, Any]) -> None:
+def test_build_info_agrees(expected: Expected) -> None:
     """``build_info()`` tells the version and architectures that were asked for."""
     import smoke_attention
 
@@ -84,7 +85,7 @@ def test_build_info_agrees(expected: dict[str, Any]) -> None:
     assert set(info["ptx"]) == set(expected["ptx"])
 
 
-GOOD: dict[str, Any] = {
+GOOD: dict[str, object] = {
     "q": bytes(2 * 32 * 4),
     "k": bytes(3 * 32 * 4),
     "v": bytes(3 * 32 * 4),
@@ -97,7 +98,7 @@ GOOD: dict[str, Any] = {
 }
 
 
-BAD: list[tuple[dict[str, Any], type[Exception], str | None]] = [
+BAD: list[tuple[dict[str, object], type[Exception], str | None]] = [
     ({"q": bytes(255)}, ValueError, "q must hold 256 bytes"),
     ({"k": bytes(380)}, ValueError, "k must hold 384 bytes"),
     ({"v": b""}, ValueError, "v must hold 384 bytes"),
@@ -120,7 +121,7 @@ BAD: list[tuple[dict[str, Any], type[Exception], str | None]] = [
 ]
 
 
-def label(change: dict[str, Any]) -> str:
+def label(change: dict[str, object]) -> str:
     """Name a case by what is wrong: ``q=255 bytes``, ``head_dim=48``."""
     return ",".join(
         f"{name}={f'{len(value)} bytes' if isinstance(value, bytes) else value}"
@@ -132,7 +133,7 @@ def label(change: dict[str, Any]) -> str:
     ("change", "error", "message"), BAD, ids=[label(change) for change, _, _ in BAD]
 )
 def test_bad_arguments_are_refused(
-    change: dict[str, Any], error: type[Exception], message: str | None
+    change: dict[str, object], error: type[Exception], message: str | None
 ) -> None:
     """Wrong sizes and types raise without a GPU's help, and the message names the fault."""
     import smoke_attention
@@ -151,7 +152,7 @@ def test_output_must_be_writable() -> None:
         )
 
 
-def test_without_a_gpu_it_says_so(facts: dict[str, Any]) -> None:
+def test_without_a_gpu_it_says_so(facts: Facts) -> None:
     """Good arguments on a host without a GPU raise RuntimeError instead of giving an answer."""
     if facts["gpu"]["devices"]:
         pytest.skip("this host has a GPU")

@@ -3,12 +3,21 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import TYPE_CHECKING
 
 import pytest
 import xformers_info
+from smoke_batches import Record
+from smoke_facts import Facts
 from smoke_isolation import FACTS
 from smoke_suite import ROW
+
+if TYPE_CHECKING:
+    import torch
+    from smoke_reference import Rule
+    from xformers.ops import AttentionBias, AttentionOp
+
+    Triple = tuple[torch.Tensor, torch.Tensor, torch.Tensor]
 
 DTYPES = ("fp16", "bf16")
 
@@ -25,7 +34,7 @@ def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
         metafunc.parametrize("row", names)
 
 
-def test_info(row: str, facts: dict[str, Any]) -> None:
+def test_info(row: str, facts: Facts) -> None:
     """What must be available is; what may be missing here skips and says why."""
     devices = facts["gpu"]["devices"]
     if not devices:
@@ -42,7 +51,7 @@ def test_info(row: str, facts: dict[str, Any]) -> None:
         pytest.skip(why)
 
 
-def operators(name: str) -> Any:
+def operators(name: str) -> AttentionOp | None:
     """The pair of operators (``None``: xFormers chooses); skips where one is not available."""
     from xformers.ops import fmha
 
@@ -56,7 +65,15 @@ def operators(name: str) -> Any:
     return pair
 
 
-def compare(inputs: Any, rule: Any, mask: Any, op: Any, record: Any, *, bias: Any = None) -> None:
+def compare(
+    inputs: Triple,
+    rule: Rule,
+    mask: torch.Tensor | AttentionBias | None,
+    op: AttentionOp | None,
+    record: Record,
+    *,
+    bias: torch.Tensor | None = None,
+) -> None:
     """Forward and backward of memory_efficient_attention within the reference's tolerance."""
     import torch
     from smoke_reference import BACKWARD, BACKWARD_SMALL, FORWARD, FORWARD_SMALL, attention, share
@@ -80,17 +97,18 @@ def compare(inputs: Any, rule: Any, mask: Any, op: Any, record: Any, *, bias: An
     assert all(value <= 1 for value in told.values()), told
 
 
-def normal(dtype: str, rows: int, columns: int, dim: int) -> Any:
+def normal(dtype: str, rows: int, columns: int, dim: int) -> Triple:
     """Reproducible ``q, k, v`` on the GPU, two batch entries of four heads."""
     import torch
 
     torch.set_float32_matmul_precision("highest")  # the reference is fp32, not TF32
     kind = {"fp16": torch.float16, "bf16": torch.bfloat16}[dtype]
     source = torch.Generator(device="cuda").manual_seed(dim)
-    return tuple(
+    q, k, v = (
         torch.randn(2, n, 4, dim, generator=source, device="cuda").to(kind).requires_grad_()
         for n in (rows, columns, columns)
     )
+    return q, k, v
 
 
 @pytest.mark.usefixtures("gpu")
@@ -99,7 +117,7 @@ def normal(dtype: str, rows: int, columns: int, dim: int) -> Any:
 @pytest.mark.parametrize("operator", ["default", "cutlass", "flash"])
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_memory_efficient_attention(
-    dtype: str, operator: str, dim: int, causal: bool, record_property: Any
+    dtype: str, operator: str, dim: int, causal: bool, record_property: Record
 ) -> None:
     """Each operator that is there, and the one that xFormers chooses."""
     from smoke_reference import Rule
@@ -115,7 +133,7 @@ def test_memory_efficient_attention(
 @pytest.mark.usefixtures("gpu")
 @pytest.mark.parametrize("dim", [64, 128])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_a_bias_of_one_s_own(dtype: str, dim: int, record_property: Any) -> None:
+def test_a_bias_of_one_s_own(dtype: str, dim: int, record_property: Record) -> None:
     """A tensor added to the scores: cutlass has it, and is chosen for it."""
     import torch
     from smoke_reference import Rule

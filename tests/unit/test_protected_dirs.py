@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path, PureWindowsPath
+from types import SimpleNamespace
 
 import pytest
 
@@ -12,11 +13,36 @@ from pipelines.remote import protected_dirs
 
 @pytest.mark.parametrize(
     ("path", "root"),
-    [(r"C:\b", True), (r"\\?\C:\b", True), (r"C:\b\c", False), (r"\\?\C:\b\c", False)],
+    [
+        ("C:\\", False),
+        (r"C:\b", True),
+        (r"\\?\C:\b", True),
+        (r"C:\b\c", False),
+        (r"\\?\C:\b\c", False),
+    ],
 )
 def test_what_is_below_the_root_of_a_drive(path: str, root: bool) -> None:
-    folder = PureWindowsPath(path)
-    assert (folder.parent == folder.parent.parent) == root
+    assert protected_dirs.below_root(PureWindowsPath(path)) == root
+
+
+def test_only_what_is_new_below_the_root_is_protected_and_before_it_fills(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    protected: list[Path] = []
+
+    def protect(folder: Path, *, readable: bool) -> None:
+        assert folder.is_dir()
+        assert not list(folder.iterdir())
+        protected.append(folder)
+
+    monkeypatch.setattr(protected_dirs, "sys", SimpleNamespace(platform="win32"))
+    monkeypatch.setattr(protected_dirs, "below_root", lambda folder: folder.parent == tmp_path)
+    monkeypatch.setattr(protected_dirs, "protect", protect)
+    for _ in range(2):
+        protected_dirs.make(tmp_path / "b/c/d")
+    protected_dirs.make(tmp_path / "b/c/e")
+    assert protected == [tmp_path / "b"]
+    assert (tmp_path / "b/c/e").is_dir()
 
 
 def test_directories_are_made_and_made_again(tmp_path: Path) -> None:

@@ -1,0 +1,49 @@
+"""``invoke compare``: what differs between two runs."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pipelines.commands.command import Command
+from pipelines.commands.options import Flag, Options
+from pipelines.console import console
+from pipelines.errors import ConfigError
+from pipelines.reports import terminal
+from pipelines.reports.compare import compare as compared
+from pipelines.reports.find import find
+from pipelines.reports.load import load_view
+
+_NAMED = 3  # of several runs, in an error
+
+
+def run_compare(before: str, after: str) -> int:
+    """Print what differs between two runs; 0, or ``compare.WORSE`` when something got worse.
+
+    The runs are named as for :func:`find`, each a single one.
+    """
+    found = [find(name) for name in (before, after)]
+    for name, runs in zip((before, after), found, strict=True):
+        if len(runs) != 1:
+            last = ", ".join(run.id for run in runs[-_NAMED:])
+            raise ConfigError(
+                f"{name} holds {len(runs)} runs, one is expected",
+                advice=f"Name one of them, such as {last}.",
+            )
+    seen = compared(load_view(found[0][0]), load_view(found[1][0]))
+    console.print(terminal.comparison(seen))
+    return seen.exit_code
+
+
+class CompareOptions(Options):
+    """Flags of ``compare``."""
+
+    before: Annotated[str, Flag("a run")]
+    after: Annotated[str, Flag("the run to compare with it")]
+
+
+def compare(options: CompareOptions) -> int:
+    """Show what got slower, larger or lost a capability; leaves with 15 when something did."""
+    return run_compare(options.before, options.after)
+
+
+COMMAND = Command(compare, CompareOptions)

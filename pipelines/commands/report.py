@@ -1,0 +1,50 @@
+"""``invoke report``: reports made again from the records of runs."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Annotated
+
+from pipelines.commands.command import Command
+from pipelines.commands.options import Flag, Options
+from pipelines.console import console, say
+from pipelines.reports import terminal
+from pipelines.reports.find import find
+from pipelines.reports.load import load_any, load_view
+from pipelines.reports.write import tell_github, write
+
+
+def run_report(names: Sequence[str]) -> Path:
+    """Make the reports of the runs called ``names`` again; the HTML page.
+
+    Names are those of :func:`find`, or none: ``latest``. One run's page is ``report.html`` in its
+    directory; that of several stands beside the first one's directory, and tells of a damaged one
+    that it is damaged. ``summary.md`` comes with it. Raises :class:`ConfigError` for what is no
+    run, ``StorageError`` when the page cannot be written.
+    """
+    runs = [run for name in (names or ["latest"]) for run in find(name)]
+    views = [load_view(run) if len(runs) == 1 else load_any(run) for run in runs]
+    folder = runs[0].path if len(runs) == 1 else runs[0].path.parent
+    page = write(views, folder)
+    console.print(terminal.render(views))
+    tell_github(views)
+    say(f"{page}  {page.stat().st_size:,} bytes", style="bold")
+    return page
+
+
+class ReportOptions(Options):
+    """Flags of ``report``."""
+
+    run: Annotated[
+        str, Flag("a name below out/, latest, a run's directory, or a directory of runs")
+    ]
+    also: Annotated[tuple[str, ...], Flag("one more for the same page; may be repeated")] = ()
+
+
+def report(options: ReportOptions) -> None:
+    """Make the reports of runs again: one HTML page, summaries for GitHub and terminal."""
+    run_report([options.run, *options.also])
+
+
+COMMAND = Command(report, ReportOptions)

@@ -1,0 +1,68 @@
+"""What of ``resources.yaml`` the doctor asks a host for, and judges it by."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+from pipelines.doctor.model import Setting
+from pipelines.doctor.services import PLACES
+from pipelines.provisioning.base import Binding, Resource
+from pipelines.provisioning.resource_models import (
+    Commands,
+    DefenderExclusion,
+    Environment,
+    PageFile,
+    Registry,
+    WinrmQuota,
+)
+from pipelines.provisioning.resources import Resources, bind, load_resources
+
+if TYPE_CHECKING:
+    from pipelines.buildplan import BuildPlan
+
+_JUDGED = (Commands, DefenderExclusion, Environment, PageFile, Registry, WinrmQuota)
+
+
+def binding_of(plan: BuildPlan, resources: Resources | None = None) -> Binding:
+    """What is wanted of the host of ``work``, filled in."""
+    return bind(resources or plan.resources, plan.recipe, plan.cache.lock, plan.place)
+
+
+def settings_of(plan: BuildPlan) -> tuple[Setting, ...]:
+    """What its host is judged by, whether provisioning sees to it there or not."""
+    binding = binding_of(plan)
+    settings = _settings(binding, binding.resources)
+    if plan.host.existing is not None and plan.host.capabilities.windows:
+        # Nothing is set on such a machine, but what is not right there hinders builds as well.
+        shipped = load_resources().model_copy(update={"layout": plan.resources.layout})
+        others = [r for r in binding_of(plan, shipped).resources if not isinstance(r, Commands)]
+        settings += _settings(binding, others)
+    return (*settings, *_elsewhere(settings))
+
+
+def _settings(binding: Binding, resources: Iterable[Resource]) -> list[Setting]:
+    found = []
+    for resource in resources:
+        if isinstance(resource, _JUDGED) and (wanted := resource.bind(binding)):
+            ours = resource in binding.resources
+            if isinstance(resource, Commands):
+                ours = all(binding.brought(name) for name in wanted.spec["names"])
+            found.append(Setting(wanted.id, wanted.spec, ours))
+    return found
+
+
+def _elsewhere(settings: list[Setting]) -> list[Setting]:
+    """The quotas at the other place, where nothing sets them: the smaller one wins."""
+    quotas = {
+        (setting.spec["place"], setting.spec["name"]): setting.spec
+        for setting in settings
+        if setting.spec["kind"] == "winrm_quota"
+    }
+    names = {name: spec for (_, name), spec in quotas.items()}
+    return [
+        Setting(f"{place} {name}", {**spec, "place": place}, False)
+        for place in PLACES
+        for name, spec in names.items()
+        if (place, name) not in quotas
+    ]

@@ -1,0 +1,118 @@
+"""The kinds of resources whose content is in ``toolchain.lock.yaml``.
+
+``tools`` names its entries; ``*`` stands for any text, {recipe.build} and {recipe.test} for what
+the recipe lists.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Literal
+
+from pydantic import Field
+
+from pipelines.provisioning.base import Binding, Layout, Proof, Resource, Wanted, fill
+
+
+class Archive(Resource):
+    """Archives of the lock (wheel, zip, tar), unpacked into a directory."""
+
+    kind: Literal["archive"]
+    path: str
+    tools: Annotated[tuple[str, ...], Field(min_length=1)]
+    strip: str = ""
+    """Only members below it are unpacked, without it; may use {version} and {stem}."""
+    proof: str
+    """A file that is there afterwards."""
+    check: Proof | None = None
+
+    def bind(self, binding: Binding) -> Wanted:
+        """With what is unpacked."""
+        pins = binding.pinned(self.tools, binding.layout.temp)
+        archives = [
+            {
+                **pin.row,
+                "strip": self.strip.format(
+                    version=pin.tool.version, stem=pin.tool.file.removesuffix(".zip")
+                ),
+            }
+            for pin in pins
+        ]
+        shown = [f"{pin.entry.removeprefix('nvidia-')} {pin.tool.version}" for pin in pins]
+        return self.wanted(f"{self.path}: {', '.join(shown)}", pins, archives=archives)
+
+    def program(self, layout: Layout) -> str:
+        """Its proof."""
+        return layout.join(self.path, self.proof)
+
+
+class Files(Resource):
+    """Files of the lock, as they are."""
+
+    kind: Literal["files"]
+    path: str
+    tools: tuple[str, ...]
+
+    def bind(self, binding: Binding) -> Wanted:
+        """With what lies there."""
+        pins = binding.pinned(self.tools, self.path)
+        files = [pin.row for pin in pins]
+        return self.wanted(f"{self.path}: {len(pins)} pinned files", pins, files=files)
+
+
+class Packages(Resource):
+    """Python packages of the Python that builds."""
+
+    kind: Literal["packages"]
+    tools: tuple[str, ...]
+
+    def bind(self, binding: Binding) -> Wanted:
+        """With their versions; their files are there already."""
+        layout = binding.layout
+        pins = binding.pinned(self.tools, layout.wheels)
+        packages = {pin.package: pin.tool.version for pin in pins}
+        return self.wanted(
+            ", ".join(f"{name} {version}" for name, version in packages.items()),
+            packages=packages,
+            installer=layout.uv,
+            wheels=layout.wheels,
+            python=layout.python,
+        )
+
+
+class Installer(Resource):
+    """A program of the lock that installs something."""
+
+    kind: Literal["installer"]
+    tools: Annotated[tuple[str, ...], Field(min_length=1)]
+    """The installer first, then files that lie beside it when it runs."""
+    arguments: tuple[str, ...]
+    """May use {tool-name}, the path of a file there; {components} becomes ``--add ID`` each."""
+    detect: str
+    """A glob of paths: something matches once it is installed."""
+    success: tuple[int, ...] = (0,)
+    reboot: tuple[int, ...] = (3010, 1641)
+    """Exit codes that mean success, and a restart of Windows."""
+    as_task: bool = False
+    """Run by the Task Scheduler: some installers refuse a network logon."""
+    logs: tuple[str, ...] = ()
+    """Globs of log files on the host, brought home when it fails."""
+    minutes: Annotated[float, Field(gt=0)] = 60
+    check: Proof | None = None
+
+    def bind(self, binding: Binding) -> Wanted:
+        """With its own file and those that its arguments name."""
+        pins = binding.pinned(self.tools, binding.layout.temp)
+        own, paths = pins[0], {pin.entry: pin.file for pin in pins}
+        adds = [word for component in own.tool.components for word in ("--add", component)]
+        arguments: list[str] = []
+        for word in self.arguments:
+            arguments += adds if word == "{components}" else [fill(word, paths)]
+        version = own.tool.version
+        return self.wanted(
+            f"{own.entry} {version}",
+            pins,
+            name=own.entry,
+            version=version,
+            file=own.file,
+            arguments=arguments,
+        )

@@ -1,0 +1,37 @@
+"""The runs that a user names, wherever they lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from pipelines.config import load_config
+from pipelines.errors import ConfigError
+from pipelines.paths import home
+from pipelines.run import Run
+
+_MOST = 2000  # runs of one directory
+
+
+def find(name: str) -> list[Run]:
+    """The run, or the runs in the directory, called ``name``; paths need no configuration.
+
+    A name is one below ``out/``, ``latest``, the path of a run's directory, or of a directory of
+    such. Raises :class:`ConfigError` for what is no run.
+    """
+    path = Path(name).expanduser()
+    if (path / "record.sqlite").is_file():
+        return [Run(path.resolve())]
+    kept = sorted(p.parent for p in path.glob("*/record.sqlite") if not p.parent.is_symlink())
+    if kept:
+        return [Run(one.resolve()) for one in kept[:_MOST]]
+    is_path = len(path.parts) > 1
+    out = home() / load_config().out if not is_path else None
+    if out is not None and ((out / name).exists() or not path.exists()):
+        return [Run.find(out, name)]
+    why = (
+        "neither it nor a directory in it holds" if path.is_dir() else "there is no directory with"
+    )
+    raise ConfigError(
+        f"no run in {path}: {why} record.sqlite",
+        advice="Name a run below out/, the directory of a run, or a directory of runs.",
+    )

@@ -1,0 +1,36 @@
+"""Reports as files of a run, and as words to GitHub."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from pipelines.console import console, say
+from pipelines.files import write_atomic
+from pipelines.hosttext import safe
+from pipelines.reports import markdown
+from pipelines.reports.views import RunView
+
+
+def write(views: Sequence[RunView], folder: Path) -> Path:
+    """``report.html`` and ``summary.md`` of ``views`` in ``folder``, whole or not at all."""
+    from pipelines.reports import html  # not for commands that make no page
+
+    page = folder / "report.html"
+    write_atomic(page, html.render(views).encode())
+    write_atomic(folder / "summary.md", markdown.summary(views).encode())
+    return page
+
+
+def tell_github(views: Sequence[RunView], *, stages: bool = True) -> None:
+    """In a job of GitHub Actions: its summary, and annotations; elsewhere nothing."""
+    if step := os.environ.get("GITHUB_STEP_SUMMARY"):
+        try:
+            with Path(step).open("a", encoding="utf-8") as file:
+                file.write(markdown.summary(views))
+        except OSError as error:
+            say(f"the step summary cannot be written: {error.strerror}", style="yellow")
+    if os.environ.get("GITHUB_ACTIONS"):
+        for command in markdown.errors(views, stages=stages):
+            console.print(safe(command, 4000), markup=False, highlight=False, soft_wrap=True)
