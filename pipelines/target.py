@@ -15,11 +15,15 @@ from pydantic import BeforeValidator, PlainSerializer, StringConstraints
 from pipelines.architectures.archs import ArchList, parse
 from pipelines.errors import ConfigError
 from pipelines.model import Model
+from pipelines.versions import minor
 
 
 @dataclass(frozen=True)
 class Axis:
-    """How an axis is written; ``{}`` is its value, ``{plain}`` the value without dots."""
+    """How an axis is written; ``{}`` is its value, ``{plain}`` the value without dots.
+
+    ``{minor}`` is its minor release: of 2.8.1 it is 2.8.
+    """
 
     help: str
     flag: str = ""
@@ -115,9 +119,9 @@ class Target(Model):
         parts = []
         for name, value in self.values().items():
             template: str = getattr(AXES[name], how)
-            minor = ".".join(value.partition("+")[0].split(".")[:2])
             if template and value:
-                parts.append(template.format(value, plain=value.replace(".", ""), minor=minor))
+                plain = value.replace(".", "")
+                parts.append(template.format(value, plain=plain, minor=minor(value)))
         return parts
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -33,20 +31,6 @@ def result(diagnosis: Diagnosis) -> DiagnosisResult:
 def healed(change: Change) -> HealedResult:
     """What the run's record keeps of a change."""
     return HealedResult(what=change.what, why=change.why, line=change.diagnosis.cause.line)
-
-
-def summary(diagnosis: Diagnosis) -> str:
-    """One line: ``line 1203: cause (oom-edg)``, for error messages and JUnit."""
-    return result(diagnosis).summary
-
-
-def story(tried: Sequence[Change]) -> list[str]:
-    """What was healed, a line a change: for the build's log and JUnit."""
-    many = len(tried)
-    return [
-        f"healed {n} of {many}: {one.what} - because of line {one.line}, {one.why}"
-        for n, one in enumerate(map(healed, tried), 1)
-    ]
 
 
 def render(diagnosis: Diagnosis | None, log: str = "the log") -> RenderableType:

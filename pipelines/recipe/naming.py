@@ -18,6 +18,7 @@ from packaging.version import InvalidVersion, Version
 from pipelines.errors import ConfigError
 from pipelines.recipe.archmap import Translated
 from pipelines.recipe.model import Recipe
+from pipelines.versions import minor
 
 
 def local_version(recipe: Recipe, cuda: str, torch: str | None, stamp: str = "") -> str:
@@ -28,7 +29,7 @@ def local_version(recipe: Recipe, cuda: str, torch: str | None, stamp: str = "")
     values = {
         "cuda": cuda.replace(".", ""),
         "cuda_major": cuda.partition(".")[0],
-        "torch": ".".join((torch or "").split(".")[:2]),
+        "torch": minor(torch or ""),
         "torch_full": torch or "",
         "stamp": stamp,
     }
