@@ -12,7 +12,7 @@ import yaml
 from pipelines.errors import LockError
 from pipelines.toolchain import command
 from pipelines.toolchain.generate import differences, generate, lock_text
-from pipelines.toolchain.intent import INTENT_FILE, load_intent
+from pipelines.toolchain.intent import load_intent
 from pipelines.toolchain.lock import LOCK_FILE, ToolchainLock, load_lock
 
 ONE, TWO = ("1" * 64, 11), ("2" * 64, 22)
@@ -52,14 +52,7 @@ def test_the_committed_lock_is_what_the_intent_gives() -> None:
     assert lock_text(made) == LOCK_FILE.read_text("utf-8"), "type: invoke lock"
 
 
-def test_the_intent_states_nothing_twice() -> None:
-    wanted, lock = load_intent(), load_lock()
-    assert wanted.keys() == lock.tools.keys()
-    assert len(INTENT_FILE.read_text("utf-8").splitlines()) < len(wanted) * 1.5
-    assert not [id_ for id_, tool in wanted.items() if tool.sha256], "pins are the lock's"
-
-
-def test_the_wanted_state_alone_has_no_pins() -> None:
+def test_the_intent_alone_has_no_pins() -> None:
     made = generate(load_intent(), EMPTY)
     assert set(made.unpinned) == set(made.tools)
     assert "sha256" not in lock_text(made).partition("\ntools:\n")[2]
