@@ -215,6 +215,16 @@ def test_a_pin_is_of_name_version_and_file(file: Path) -> None:
     assert generate(load_intent(intent(file, tools=named)), lock).unpinned == ("b",)
 
 
+def test_a_pin_of_any_source_is_that_of_all(file: Path) -> None:
+    both = {"a": {"version": "1", "sources": [{"apt": "a", "file": "a.tar"}, *INDEX]}}
+    wanted = load_intent(intent(file, tools=both))
+    one = yaml.safe_load(lock_text(generate(wanted, EMPTY)))
+    one["tools"]["a"]["sources"][1] |= {"sha256": ONE[0], "size": ONE[1]}
+    made = generate(wanted, ToolchainLock.model_validate(one))
+    assert made.unpinned == ()
+    assert [(s.sha256, s.size) for s in made.tools["a"].sources] == [ONE, ONE]
+
+
 def test_half_a_pin_stays_half(file: Path) -> None:
     wanted = load_intent(intent(file, tools={"a": "1"}))
     half = yaml.safe_load(lock_text(generate(wanted, EMPTY)))
