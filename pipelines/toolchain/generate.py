@@ -32,7 +32,7 @@ def generate(wanted: Mapping[str, Tool], lock: ToolchainLock) -> ToolchainLock:
     """The lock with exactly the entries of ``wanted``, and the pins that ``lock`` has of them.
 
     A pin belongs to a file: same name, same version, same file name. Raises :class:`LockError`
-    where ``wanted`` says another sha256 than ``lock``.
+    where ``wanted`` says another sha256 than ``lock``, or requires what it does not name.
     """
     pins: dict[tuple[str, str, str], dict[str, Any]] = {}
     for tool in lock.tools.values():
@@ -41,8 +41,9 @@ def generate(wanted: Mapping[str, Tool], lock: ToolchainLock) -> ToolchainLock:
             pin |= _said({"sha256": source.sha256, "size": source.size}, ("sha256", "size"))
     tools = {}
     for id_, tool in sorted(wanted.items()):
-        keys = [(tool.name, tool.version, source.file) for source in tool.sources]
-        known = next((pins[key] for key in keys if key in pins), {})
+        known: dict[str, Any] = {}
+        for source in tool.sources:
+            known |= pins.get((tool.name, tool.version, source.file), {})
         if tool.sha256 and known.get("sha256") not in (None, tool.sha256):
             raise LockError(
                 f"{INTENT_FILE}: {id_}: sha256 is {tool.sha256}, the lock has {known['sha256']}",
@@ -65,7 +66,7 @@ def pinned(tool: Tool, **pins: Any) -> Tool:
 
 
 def differences(old: ToolchainLock, new: ToolchainLock) -> str:
-    """How many entries came, went and changed, in words; empty when they are the same."""
+    """Which entries came, went and changed, in words; empty when they are the same."""
     came, went = new.tools.keys() - old.tools.keys(), old.tools.keys() - new.tools.keys()
     both = old.tools.keys() & new.tools.keys()
     changed = [id_ for id_ in both if old.tools[id_] != new.tools[id_]]

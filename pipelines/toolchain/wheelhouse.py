@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import shutil
 import subprocess
 import sys
@@ -54,11 +53,13 @@ def gather_controller(folder: Path, python: str | None = None) -> int:
     is none: then it is what is installed here, in these very versions, without the package itself.
     Raises :class:`LockError` with what pip said last, and :class:`SetupError` without pip.
     """
-    if importlib.util.find_spec("pip") is None:
+    try:
+        metadata.version("pip")
+    except metadata.PackageNotFoundError:
         raise SetupError(
             f"{sys.executable} has no pip, which fetches the wheels of the pipeline itself",
             advice=f"Type: {sys.executable} -m ensurepip",
-        )
+        ) from None
     before = set(folder.glob("*.whl"))
     if CHECKOUT is None:
         _download("the installed versions", [*installed_requirements()], folder, python)

@@ -12,7 +12,7 @@ import yaml
 from pipelines.errors import LockError
 from pipelines.toolchain import command
 from pipelines.toolchain.generate import differences, generate, lock_text
-from pipelines.toolchain.intent import INTENT_FILE, load_intent
+from pipelines.toolchain.intent import load_intent
 from pipelines.toolchain.lock import LOCK_FILE, ToolchainLock, load_lock
 
 ONE, TWO = ("1" * 64, 11), ("2" * 64, 22)
@@ -52,14 +52,7 @@ def test_the_committed_lock_is_what_the_intent_gives() -> None:
     assert lock_text(made) == LOCK_FILE.read_text("utf-8"), "type: invoke lock"
 
 
-def test_the_intent_states_nothing_twice() -> None:
-    wanted, lock = load_intent(), load_lock()
-    assert wanted.keys() == lock.tools.keys()
-    assert len(INTENT_FILE.read_text("utf-8").splitlines()) < len(wanted) * 1.5
-    assert not [id_ for id_, tool in wanted.items() if tool.sha256], "pins are the lock's"
-
-
-def test_the_wanted_state_alone_has_no_pins() -> None:
+def test_the_intent_alone_has_no_pins() -> None:
     made = generate(load_intent(), EMPTY)
     assert set(made.unpinned) == set(made.tools)
     assert "sha256" not in lock_text(made).partition("\ntools:\n")[2]
@@ -220,6 +213,16 @@ def test_a_pin_is_of_name_version_and_file(file: Path) -> None:
         assert generate(load_intent(intent(file, tools={"a": other})), lock).unpinned == ("a",)
     named = {"b": {"version": "1", "sources": [{"pypi": "a==1"}]}}
     assert generate(load_intent(intent(file, tools=named)), lock).unpinned == ("b",)
+
+
+def test_a_pin_of_any_source_is_that_of_all(file: Path) -> None:
+    both = {"a": {"version": "1", "sources": [{"apt": "a", "file": "a.tar"}, *INDEX]}}
+    wanted = load_intent(intent(file, tools=both))
+    one = yaml.safe_load(lock_text(generate(wanted, EMPTY)))
+    one["tools"]["a"]["sources"][1] |= {"sha256": ONE[0], "size": ONE[1]}
+    made = generate(wanted, ToolchainLock.model_validate(one))
+    assert made.unpinned == ()
+    assert [(s.sha256, s.size) for s in made.tools["a"].sources] == [ONE, ONE]
 
 
 def test_half_a_pin_stays_half(file: Path) -> None:

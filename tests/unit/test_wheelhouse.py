@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from importlib import metadata
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ class Pip:
 def pip(monkeypatch: pytest.MonkeyPatch) -> Pip:
     made = Pip()
     monkeypatch.setattr("pipelines.toolchain.wheelhouse.subprocess.run", made)
+    monkeypatch.setattr("importlib.metadata.version", lambda name: "1")
     return made
 
 
@@ -100,7 +102,10 @@ def test_what_pip_says_is_told(pip: Pip, tmp_path: Path) -> None:
 
 
 def test_without_pip(pip: Pip, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("importlib.util.find_spec", lambda _: None)
+    def missing(name: str) -> str:
+        raise metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr("importlib.metadata.version", missing)
     with pytest.raises(SetupError, match="has no pip") as caught:
         wheelhouse.gather_controller(tmp_path)
     assert "ensurepip" in caught.value.advice
