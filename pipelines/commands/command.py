@@ -45,6 +45,10 @@ def as_task(command: Command, open_line: Callable[[dict[str, Any]], object]) -> 
     def body(_: Context, **given: Any) -> int | None:
         own = {field: given.pop(typed) for field, typed, *_ in _own_flags(command.options)}
         options = command.options.model_validate(own)
+        if given.get("verbose"):
+            from pipelines.logs import configure
+
+            configure(given["verbose"])
         if command.on_line:
             return command.run(open_line(given), options)
         return command.run(options, given) if given else command.run(options)

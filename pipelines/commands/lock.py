@@ -16,7 +16,9 @@ class LockOptions(Options):
         None
     )
     sync: Annotated[bool, Flag("only write the pins into images/ and ansible/")] = False
-    check: Annotated[bool, Flag("only say whether images/ and ansible/ have these pins")] = False
+    check: Annotated[
+        bool, Flag("only say whether lock, images/ and ansible/ agree with toolchain.yaml")
+    ] = False
     stage: Annotated[
         str | None,
         Flag("only put the wheels that images/ and ansible/ install into this directory"),
@@ -24,7 +26,7 @@ class LockOptions(Options):
 
 
 def lock(options: LockOptions) -> None:
-    """Pin what toolchain.lock.yaml lacks (needs the internet) and sync image and playbook."""
+    """Make the lock of toolchain.yaml, pin what is new (needs the internet), sync the rest."""
     from pipelines.toolchain import command
 
     if options.stage is not None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import logging
 import os
 import time
 from collections.abc import Callable, Generator, Iterator
@@ -23,6 +24,8 @@ from pipelines.remote.jobs import launch, store
 from pipelines.remote.rpc import name_of
 from pipelines.run import Run
 from pipelines.session.base import raise_remote
+
+_log = logging.getLogger(__name__)
 
 #: Attempts that may end without a result within an hour before a person must look.
 ATTEMPTS, HOUR = 4, 3600.0
@@ -203,6 +206,7 @@ class Job:
             return
         size = self.log.stat().st_size if self.log.exists() else 0
         self.attempt, self.base, self.offset = int(now["attempt"]), size, 0
+        _log.info("%s: attempt %d of %s has begun", self.host, self.attempt, self.directory)
         ways = {str(k)[:40]: safe(str(v), 300) for k, v in dict(now.get("failed") or {}).items()}
         way = safe(str(now.get("way") or ""), 40)
         self._remember(way=way, failed=ways)
@@ -238,6 +242,7 @@ class Job:
         if self.offset and self._digest_there() != self._digest_here():
             os.truncate(self.log, self.base)
             self.offset = 0
+        _log.info("%s: %s is taken up again", self.host, self.directory)
         say(f"found again: attempt {self.attempt}, {self.offset:,} bytes of its log are here")
         return True
 
@@ -264,6 +269,7 @@ class Job:
         """Count an attempt that left nothing; too many are an error."""
         now = time.monotonic()
         self._counted = self.attempt
+        _log.info("%s: attempt %d of %s was lost", self.host, self.attempt, self.directory)
         self.lost.append(why)
         self._recent = [*(at for at in self._recent if now - at < HOUR), now]
         self._remember()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -31,6 +32,8 @@ from pipelines.stages.provision import provision, show_changes
 from pipelines.stages.report import report
 from pipelines.stages.test import test
 from pipelines.target import AXES
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,7 @@ class Line:
 
     def do(self, stage: Stage) -> StageResult:
         """Run one stage and record it."""
+        _log.info("%s: stage %s", self.run.id, stage.name)
         with self.run.stage(stage.name) as log:
             return stage.run(self.session, self.plan, log)
 

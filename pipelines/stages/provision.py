@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import time
 from functools import partial
 from pathlib import Path, PureWindowsPath
@@ -21,6 +22,7 @@ from pipelines.remote import provision as remote_provision
 from pipelines.run import StageNotes
 from pipelines.session.base import Bars
 
+_log = logging.getLogger(__name__)
 _LOG_LIMIT = 32 << 20  # bytes of a log that are brought home
 _MIN_WIDTH = 12  # of a column, or a long neighbour folds it to nothing
 _UNPACKED = 4  # a pinned archive and its content, in sizes of the archive
@@ -84,6 +86,7 @@ def _apply(
     session: LiveSession, plan: BuildPlan, wanted: Wanted, row: ResourceResult
 ) -> ResourceResult:
     began = time.monotonic()
+    _log.info("%s: applying %s", plan.host.name, wanted.id)
     _require_space(session, plan, wanted)
     with bars() as show:
         for tool, target in wanted.uploads.items():
