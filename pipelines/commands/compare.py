@@ -5,13 +5,7 @@ from __future__ import annotations
 from typing import Annotated
 
 from pipelines.commands.command import Command
-from pipelines.commands.find import find
 from pipelines.commands.options import Flag, Options
-from pipelines.console import console
-from pipelines.errors import ConfigError
-from pipelines.reports import terminal
-from pipelines.reports.compare import compare as compared
-from pipelines.reports.load import load_view
 
 _NAMED = 3  # of several runs, in an error
 
@@ -21,6 +15,13 @@ def run_compare(before: str, after: str) -> int:
 
     The runs are named as for :func:`find`, each a single one.
     """
+    from pipelines.commands.find import find
+    from pipelines.console import console
+    from pipelines.errors import ConfigError
+    from pipelines.reports import terminal
+    from pipelines.reports.compare import compare as compared
+    from pipelines.reports.load import load_view
+
     found = [find(name) for name in (before, after)]
     for name, runs in zip((before, after), found, strict=True):
         if len(runs) != 1:

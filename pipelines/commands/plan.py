@@ -4,22 +4,18 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from typing import Annotated, Any, Literal, get_args
+from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pipelines.commands.command import Command
 from pipelines.commands.lines import ask_gpus, close_line, open_line, request_of, settings_of
 from pipelines.commands.options import ALL, Flag, Options
-from pipelines.config import Config
-from pipelines.console import console
 from pipelines.errors import ConfigError
-from pipelines.matrix.export import as_gha, as_json
-from pipelines.matrix.hostfacts import HostFacts
-from pipelines.matrix.plan import make_plan
-from pipelines.matrix.show import print_table
-from pipelines.paths import home
-from pipelines.prebuilt.decide import platforms_of
-from pipelines.recipe.load import check_torch, load_recipe
-from pipelines.toolchain.lock import Cache, load_lock
+
+if TYPE_CHECKING:
+    from pipelines.config import Config
+    from pipelines.matrix.hostfacts import HostFacts
+    from pipelines.matrix.plan import Plan
+    from pipelines.toolchain.lock import Cache
 
 Format = Literal["table", "json", "gha"]
 FORMATS: tuple[str, ...] = get_args(Format)
@@ -48,6 +44,13 @@ def run_plan(
     to; only what a recipe names under ``prebuilt`` is listed. Raises :class:`ConfigError` for what
     is not understood.
     """
+    from pipelines.matrix.hostfacts import HostFacts
+    from pipelines.matrix.plan import make_plan
+    from pipelines.paths import home
+    from pipelines.prebuilt.decide import platforms_of
+    from pipelines.recipe.load import check_torch, load_recipe
+    from pipelines.toolchain.lock import Cache, load_lock
+
     if format not in FORMATS:
         raise ConfigError(f"--format {format}: unknown", advice=f"There are: {', '.join(FORMATS)}.")
     name = axes.get("host") or settings.default.host
@@ -68,6 +71,16 @@ def run_plan(
         jobs=jobs,
         platforms=platforms_of(windows=windows),
     )
+    _print(made, format)
+    done = chosen.strategy == "skip" or any(row.possible for row in made.rows)
+    return 0 if done else NOTHING
+
+
+def _print(made: Plan, format: str) -> None:
+    from pipelines.console import console
+    from pipelines.matrix.export import as_gha, as_json
+    from pipelines.matrix.show import print_table
+
     if format == "json":
         console.print(json.dumps(as_json(made), indent=1), markup=False, soft_wrap=True)
     elif format == "gha":
@@ -75,8 +88,6 @@ def run_plan(
         console.print(matrix, markup=False, soft_wrap=True)
     else:
         print_table(made)
-    done = chosen.strategy == "skip" or any(row.possible for row in made.rows)
-    return 0 if done else NOTHING
 
 
 class PlanOptions(Options):
@@ -108,6 +119,8 @@ def plan(options: PlanOptions, given: dict[str, Any]) -> int:
 
 def _ask(host: str | None) -> HostFacts:
     """What the host says of itself."""
+    from pipelines.matrix.hostfacts import HostFacts
+
     line = open_line({"host": host})
     try:
         told = line.session.facts

@@ -7,12 +7,7 @@ from pathlib import Path
 from typing import Annotated
 
 from pipelines.commands.command import Command
-from pipelines.commands.find import find
 from pipelines.commands.options import Flag, Options
-from pipelines.console import console, say
-from pipelines.reports import terminal
-from pipelines.reports.load import load_any, load_view
-from pipelines.reports.write import tell_github, write
 
 
 def run_report(names: Sequence[str]) -> Path:
@@ -23,6 +18,12 @@ def run_report(names: Sequence[str]) -> Path:
     that it is damaged. ``summary.md`` comes with it. Raises :class:`ConfigError` for what is no
     run, ``StorageError`` when the page cannot be written.
     """
+    from pipelines.commands.find import find
+    from pipelines.console import console, say
+    from pipelines.reports import terminal
+    from pipelines.reports.load import load_any, load_view
+    from pipelines.reports.write import tell_github, write
+
     runs = [run for name in (names or ["latest"]) for run in find(name)]
     views = [load_view(run) if len(runs) == 1 else load_any(run) for run in runs]
     folder = runs[0].path if len(runs) == 1 else runs[0].path.parent

@@ -9,11 +9,11 @@ from typing import Any
 
 import pytest
 
-from pipelines.commands import cache as caches
 from pipelines.compilecache.settings import DiskCache
 from pipelines.recipe.load import load_versions, recipe_names
 from pipelines.recipe.sourcetree import cache_key
 from pipelines.remote import rpc
+from pipelines.stages import kept as caches
 from pipelines.toolchain.lock import Cache, load_lock
 
 OLD = 1_000_000_000

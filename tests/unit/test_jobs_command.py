@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from pipelines.commands import jobs
 from pipelines.errors import ConfigError
 from pipelines.remote import rpc
+from pipelines.stages import jobs
 
 RUNNING = {
     "id": "79a4b4bca157",

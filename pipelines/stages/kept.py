@@ -1,0 +1,101 @@
+"""What is kept to make the next command fast, and giving the room back."""
+
+from __future__ import annotations
+
+import shutil
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+from rich.table import Table
+
+from pipelines.config import load_config
+from pipelines.console import console, say
+from pipelines.hosts.base import Kept
+from pipelines.hosttext import safe
+from pipelines.recipe.load import load_versions, recipe_names
+from pipelines.recipe.sourcetree import cache_key
+from pipelines.remote import cargo, compilecache
+from pipelines.remote.jobs import prune as remote_prune
+from pipelines.stages.line import Line
+
+_DAY = 86400.0
+
+
+def show(line: Line) -> None:
+    """Print what is kept here and on the host, and how much of it nothing would use."""
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("where", "what", "entries", "MiB", "of it unused"):
+        table.add_column(column, justify="left" if column in ("where", "what") else "right")
+    kept = list(_here(line))
+    for what in dict.fromkeys(one.what for one in kept):
+        some = [one for one in kept if one.what == what]
+        spare = [one for one in some if not one.useful]
+        table.add_row(
+            "this machine",
+            what,
+            str(len(some)),
+            _mib(sum(_size(one.path) for one in some)),
+            _mib(sum(_size(one.path) for one in spare)),
+        )
+    jobs = line.session.call(remote_prune.sizes, root=line.plan.layout.build_root)
+    size = sum(int(job["bytes"]) for job in jobs)
+    table.add_row(line.plan.host.name, "builds and their units", str(len(jobs)), _mib(size), "")
+    layout = line.plan.layout
+    units = line.session.call(
+        compilecache.stats, executable=layout.sccache, directory=layout.compile_cache
+    )
+    rows = line.session.call(cargo.libraries, root=layout.join(layout.compile_cache, "libraries"))
+    size = sum(int(row["bytes"]) for row in rows)
+    name = line.plan.host.name
+    table.add_row(name, "compiled units", str(units["entries"]), _mib(int(units["bytes"])), "")
+    table.add_row(name, "libraries of kernels", str(len(rows)), _mib(size), "")
+    console.print(table)
+    say("invoke cache --prune gives the unused back, and builds of more than --days 14", "dim")
+
+
+def prune(line: Line, days: float) -> None:
+    """Remove what no command of today would use, and builds not heard of for ``days``."""
+    freed = 0
+    for one in _here(line):
+        # Another checkout may be at it.
+        if one.useful or time.time() - one.path.stat().st_mtime < _DAY:
+            continue
+        freed += _size(one.path)
+        shutil.rmtree(one.path, ignore_errors=True)
+        say(f"removed {one.path}")
+    removed = line.session.call(remote_prune.prune, root=line.plan.layout.build_root, days=days)
+    layout = line.plan.layout
+    line.session.call(cargo.prune, root=layout.join(layout.compile_cache, "libraries"), days=days)
+    limit = getattr(line.plan.compile_cache, "size_gib", 20) << 30
+    told = line.session.call(compilecache.prune, directory=layout.compile_cache, most=limit)
+    if told["busy"]:
+        say(f"{line.plan.host.name}: a build is at the compile cache: left alone", "yellow")
+    for job in removed:
+        say(f"removed build {safe(str(job), 40)} on {line.plan.host.name}")
+    say(f"{_mib(freed)} MiB freed here, {len(removed)} builds on {line.plan.host.name}", "green")
+
+
+def _here(line: Line) -> Iterator[Kept]:
+    """Downloads, among them the sources of all recipes, and what kinds of hosts keep."""
+    cache = line.plan.cache
+    pinned = {source.sha256 for tool in cache.lock.tools.values() for source in tool.sources}
+    for name in recipe_names():
+        pinned |= {cache_key(recipe) for recipe in load_versions(name).values()}
+    wanted = {sha256[:16] for sha256 in pinned if sha256}
+    for path in _folders(cache.root / "downloads"):
+        yield Kept("downloads", path, path.name in wanted)
+    for kind in {type(host): host for host in load_config().hosts.values()}.values():
+        yield from kind.kept(cache)
+
+
+def _folders(path: Path) -> list[Path]:
+    return sorted(p for p in path.iterdir() if p.is_dir()) if path.is_dir() else []
+
+
+def _size(path: Path) -> int:
+    return sum(p.lstat().st_size for p in path.rglob("*") if p.is_file() and not p.is_symlink())
+
+
+def _mib(size: int) -> str:
+    return f"{size / (1 << 20):,.0f}"
