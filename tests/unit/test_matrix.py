@@ -321,7 +321,7 @@ def test_what_a_strategy_makes_of_each_cell(
         return offers_of(place, project)
 
     made = FLASH.model_copy(update={"strategy": strategy, "prebuilt": (str(tmp_path),)})
-    monkeypatch.setattr(command, "load_recipe", lambda *_, **__: made)
+    monkeypatch.setattr("pipelines.recipe.load.load_recipe", lambda *_, **__: made)
     monkeypatch.setattr(plans, "offers_of", look)
     flags = {"recipe": "flash-attn", "select": "cp31[23]-torch2.8-cu128"}
     cells_ = json.loads(run(cache, **flags, format="json")[1])["cells"]
@@ -351,7 +351,7 @@ def test_a_place_that_cannot_be_listed_is_told_before_anything(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = FLASH.model_copy(update={"strategy": "prebuilt", "prebuilt": ("/nowhere",)})
-    monkeypatch.setattr(command, "load_recipe", lambda *_, **__: made)
+    monkeypatch.setattr("pipelines.recipe.load.load_recipe", lambda *_, **__: made)
     with pytest.raises(ConfigError, match="no wheels can be read in /nowhere"):
         run(cache, recipe="flash-attn")
 
