@@ -6,6 +6,7 @@ WinRS, transfers, the run's record, detached jobs. Run again, it goes on.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from pathlib import Path
@@ -69,7 +70,8 @@ def main(order: dict[str, Any]) -> None:
     def stream() -> WinRSStream:
         return WinRSStream(endpoint, bootstrap_command(sys.executable))
 
-    facts = RunFacts(target=Target(recipe="c", version=str(order["build"])))
+    build = hashlib.sha256(str(order["build"]).encode()).hexdigest()[:12]
+    facts = RunFacts(target=Target(recipe="c", version=build))
     run = Run.take_up(Path(order["out"]), facts) or Run.create(Path(order["out"]), facts)
     session = open_session(
         stream(), name="simulated", reconnect=stream, pauses=(0.05, 0.2, 0.5, 1.0, 1.0)

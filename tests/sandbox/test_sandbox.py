@@ -213,7 +213,7 @@ def test_ctrl_c_leaves_nothing_running(tmp_path: Path) -> None:
     assert process.wait(30) == 130
     assert "Interrupted" in rest
     assert processes_of(tmp_path) == []
-    with sqlite3.connect(next((tmp_path / "out").glob("*-cp311/record.sqlite"))) as record:
+    with sqlite3.connect(next((tmp_path / "out").glob("*-cp311-cu130/record.sqlite"))) as record:
         states = dict(record.execute("SELECT name, state FROM stages").fetchall())
     assert states["build"] == "interrupted"
     make_sandbox(tmp_path / "s").teardown()
