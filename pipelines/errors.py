@@ -1,7 +1,7 @@
 """Every error this project raises on purpose: one hierarchy, one exit code a class.
 
-An error says what was found, what was expected and what to do next. ``tasks.py`` prints
-``message`` and ``advice`` and leaves with ``exit_code``; nothing else in the project exits.
+An error says what was found, what was expected and what to do next. ``commands/command.py`` prints
+``message`` and ``advice`` and leaves with ``exit_code``; no other module of the controller exits.
 """
 
 from __future__ import annotations

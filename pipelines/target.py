@@ -32,6 +32,8 @@ class Axis:
     """In the name of a cell: ``cp312``."""
     words: str = ""
     """In a label: ``CUDA 12.8``."""
+    several: str = ""
+    """The help of a command to which several values may be given."""
 
 
 def _read_archs(value: object) -> object:
@@ -64,7 +66,13 @@ class Target(Model):
         ),
     ] = ""
     python: Annotated[
-        Text, Axis("Python to build for, such as 3.11", tag="cp{plain}", words="cp{plain}")
+        Text,
+        Axis(
+            "Python to build for, such as 3.11",
+            tag="cp{plain}",
+            words="cp{plain}",
+            several="Pythons, separated by commas",
+        ),
     ] = ""
     torch: Annotated[
         Text,
@@ -72,6 +80,7 @@ class Target(Model):
             "release of torch to build against, such as 2.8 (default: the recipe's)",
             tag="torch{minor}",
             words="torch {}",
+            several="releases of torch, separated by commas",
         ),
     ] = ""
     cuda: Annotated[
@@ -80,11 +89,17 @@ class Target(Model):
             "release of CUDA, such as 12.8 (default: the recipe's)",
             tag="cu{plain}",
             words="CUDA {}",
+            several="releases of CUDA, separated by commas",
         ),
     ] = ""
-    archs: Annotated[Archs, Axis("GPU architectures, such as '75;86;90+PTX'", words="{}")] = (
-        ArchList(())
-    )
+    archs: Annotated[
+        Archs,
+        Axis(
+            "GPU architectures, such as '75;86;90+PTX'",
+            words="{}",
+            several="GPU architectures; several lists stand between |",
+        ),
+    ] = ArchList(())
 
     @property
     def cell(self) -> str:

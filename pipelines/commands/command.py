@@ -63,7 +63,7 @@ def as_task(command: Command, open_line: Callable[[dict[str, Any]], object]) -> 
             inspect.Parameter(
                 name,
                 inspect.Parameter.KEYWORD_ONLY,
-                default=[] if isinstance(default, tuple) else default,
+                default=_typed(default),
             )
         )
     body.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
@@ -75,6 +75,16 @@ def as_task(command: Command, open_line: Callable[[dict[str, Any]], object]) -> 
 _NONE = inspect.Parameter.empty
 
 
+def _typed(default: Any) -> Any:
+    """A default as invoke is told of it, which reads what is typed as it is of its type.
+
+    Numbers are text to it: it would end with a traceback where our own reading says what is wrong.
+    """
+    if isinstance(default, tuple):
+        return []
+    return f"{default:g}" if isinstance(default, float) else default
+
+
 def _own_flags(options: type[Options]) -> Iterable[tuple[str, str, Any, Flag]]:
     """The flags of a command of its own: the field, what is typed, its default, what it means."""
     for name, field in options.model_fields.items():
@@ -84,16 +94,22 @@ def _own_flags(options: type[Options]) -> Iterable[tuple[str, str, Any, Flag]]:
 
 
 def _flags(options: type[Options]) -> Iterable[tuple[str, Any, Flag]]:
-    """Every flag of a command: its name, its default, what it means."""
-    for _, typed, default, flag in _own_flags(options):
-        yield typed, default, flag
+    """Every flag of a command: its name, its default, what it means.
+
+    The order decides which letter is short for which flag: the axes choose before the command's
+    own, so that a letter means the same with every command.
+    """
     for axis in options.axes:
-        yield axis_flag(axis), None, Flag(AXES[axis].help)
+        about = AXES[axis]
+        said = about.several if options.several else ""
+        yield axis_flag(axis), None, Flag(said or about.help)
     for name in options.shared:
         field = Shared.model_fields[name]
         shared = flag_of(field)
         assert shared is not None  # noqa: S101 - all of them are flags
         yield name, field.get_default(), shared
+    for _, typed, default, flag in _own_flags(options):
+        yield typed, default, flag
 
 
 def guarded(function: Callable[..., int | None]) -> Callable[..., None]:

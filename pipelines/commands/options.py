@@ -46,8 +46,8 @@ def _whole(flag: str) -> Callable[[Any], Any]:
 
 def _amount(flag: str) -> Callable[[Any], Any]:
     def read(text: Any) -> Any:
-        if text is None or isinstance(text, float):
-            return text
+        if text is None:
+            return None
         if not str(text).replace(".", "", 1).isdecimal() or not float(text):
             raise ConfigError(
                 f"--{flag} {text}: expected a number above 0", advice=f"Such as --{flag} 14."
@@ -62,6 +62,8 @@ class Options(Model):
 
     #: Those of the axes that it takes.
     axes: ClassVar[tuple[str, ...]] = ()
+    #: Whether an axis may have several values.
+    several: ClassVar[bool] = False
     #: Those of :class:`Shared` that it takes.
     shared: ClassVar[tuple[str, ...]] = ()
 

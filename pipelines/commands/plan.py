@@ -101,6 +101,7 @@ class PlanOptions(Options):
         bool, Flag("ask the host for its memory, cores and GPUs, instead of taking this machine's")
     ] = False
     axes = ALL
+    several = True
     shared = ("jobs", "verbose")
 
 

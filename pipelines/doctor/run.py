@@ -52,7 +52,7 @@ class Outcome:
 
 
 def order_of(plan: BuildPlan) -> Order:
-    """What the host of ``work`` is judged for."""
+    """What the host of ``plan`` is judged for."""
     target, recipe, layout, can = plan.target, plan.recipe, plan.layout, plan.host.capabilities
     tools = plan.cache.lock.tools
     installed = (name for r in plan.resources.resources for name in getattr(r, "tools", ()))

@@ -25,7 +25,7 @@ _JUDGED = (Commands, DefenderExclusion, Environment, PageFile, Registry, WinrmQu
 
 
 def binding_of(plan: BuildPlan, resources: Resources | None = None) -> Binding:
-    """What is wanted of the host of ``work``, filled in."""
+    """What is wanted of the host of ``plan``, filled in."""
     return bind(resources or plan.resources, plan.recipe, plan.cache.lock, plan.place)
 
 

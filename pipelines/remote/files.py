@@ -1,4 +1,4 @@
-"""Files on the host: the few operations that stages need; what put and get do is in parts.py.
+"""Files on the host: the few operations that stages need; put and get are in blocks.py.
 
 Paths are the caller's business; they may be relative to the Python's working directory. Errors
 are plain ``OSError``s: a full disk arrives at the controller as ``ENOSPC`` with the path.

@@ -1,1 +1,1 @@
-"""What is done, in order: each stage takes the work so far and leaves its part of the record."""
+"""The stages of a run: each takes session, plan and log, and returns its result; see ``line``."""

@@ -1,4 +1,4 @@
-"""What a wheel says it is, and what is really inside: facts only, ``gate`` judges them.
+"""What a wheel says it is, and what is really inside: facts only, :mod:`.checks` judges them.
 
 A wheel comes from a build host and is untrusted: member names that would leave the directory
 they are unpacked in, doubled members and sizes of a zip bomb are refused with ``AuditError``;

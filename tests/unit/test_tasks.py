@@ -14,6 +14,8 @@ from invoke.program import Program
 
 import tasks
 from pipelines import errors as pipeline_errors
+from pipelines.commands import build, plan
+from pipelines.commands.command import as_task
 
 ROOT = Path(__file__).parents[2]
 WINRM = (
@@ -56,7 +58,38 @@ BAD = {
     "build --jobs many": "expected a whole number",
     "build --jobs 0": "expected 1 to 512",
     "provision build test --archs 77": "the nearest valid one is 75",
+    "cache --days many": "expected a number above 0",
+    "cache --prune --days 0": "expected a number above 0",
+    "cache --prune --days=-1": "expected a number above 0",
+    "cache --prune --days nan": "expected a number above 0",
 }
+
+
+#: What people and their scripts have learnt: a letter that comes to mean another flag harms them.
+LETTERS = {
+    "build": {"h": "host", "r": "recipe", "p": "python", "t": "torch", "c": "cuda", "j": "jobs"},
+    "test": {"h": "host", "r": "recipe", "e": "recipe-version", "p": "python", "u": "run"},
+    "plan": {"a": "archs", "p": "python", "s": "select", "f": "format", "k": "ask"},
+    "cache": {"h": "host", "p": "python", "r": "prune", "d": "days"},
+    "wheelhouse": {"c": "cuda", "f": "folder", "o": "controller-python"},
+}
+
+
+@pytest.mark.parametrize(("command", "letters"), LETTERS.items())
+def test_letters_of_flags(command: str, letters: dict[str, str]) -> None:
+    taken = {
+        next(name for name in flag.names if len(name) == 1): flag.name.replace("_", "-")
+        for flag in tasks.namespace[command].get_arguments()
+        if any(len(name) == 1 for name in flag.names)
+    }
+    assert {letter: taken.get(letter) for letter in letters} == letters
+
+
+def test_the_help_of_plan_says_that_there_may_be_several_values() -> None:
+    said, one = (as_task(made, lambda _: None).help for made in (plan.COMMAND, build.COMMAND))
+    assert all("separated by commas" in said[axis] for axis in ("python", "torch", "cuda"))
+    assert "|" in said["archs"]
+    assert "commas" not in one["python"]
 
 
 def typed(*words: str) -> int:

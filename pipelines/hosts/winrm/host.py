@@ -128,7 +128,7 @@ class WindowsHost(Host):
         return over_winrs(endpoint, self.config.python, self.name)
 
     def restart(self, session: Session) -> Session:
-        """Restart Windows and wait for it; see :func:`.windows.reboot.reboot_and_wait`."""
+        """Restart Windows and wait for it; see :func:`.reboot.reboot_and_wait`."""
         return reboot_and_wait(self.connect, session, progress=self.events.step)
 
     def close(self) -> None:
