@@ -43,9 +43,9 @@ def estimate(value: float) -> str:
     return f"{hours} h {minutes:02} min" if hours else f"{minutes} min"
 
 
-def gib(value: float) -> str:
-    """``64 GiB``: bytes of memory, which come in whole ones."""
-    return f"{value / GIB:.0f} GiB"
+def gib(value: float, digits: int = 0) -> str:
+    """``64 GiB``: bytes of memory, which come in whole ones; ``digits`` after the point."""
+    return f"{value / GIB:.{digits}f} GiB"
 
 
 def size(value: float) -> str:

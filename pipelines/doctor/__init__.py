@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pipelines.doctor import controller, gpus, machine, paths, services, toolchain
-from pipelines.doctor.model import Facts, Level, Order, Verdict
+from pipelines.doctor.model import Facts, Level, Purpose, Verdict
 from pipelines.doctor.thresholds import Thresholds, load_thresholds
 from pipelines.matrix.compat import Compat, load_compat
 
@@ -17,12 +17,12 @@ from pipelines.matrix.compat import Compat, load_compat
 _WINDOWS = frozenset({"operating system", "commit limit", "page file", "MSVC toolset", "ninja"})
 _REASON = 400  # characters of why there is no session
 
-__all__ = ["Level", "Order", "Verdict", "diagnose"]
+__all__ = ["Level", "Purpose", "Verdict", "diagnose"]
 
 
 def diagnose(
     facts: Mapping[str, object],
-    order: Order | None = None,
+    purpose: Purpose | None = None,
     *,
     limits: Thresholds | None = None,
     compat: Compat | None = None,
@@ -30,18 +30,18 @@ def diagnose(
     """Judge ``{"controller": {...}, "host": {...}}``; never fails, whatever a host claims.
 
     ``host`` has the parts ``facts``, ``machine``, ``tools`` (what the functions of that name in
-    ``pipelines/remote`` returned), ``resources`` (the checks of the order's settings, by id) and
+    ``pipelines/remote`` returned), ``resources`` (the checks of the purpose's settings, by id) and
     ``skew`` (seconds that its clock is ahead); or ``error`` and ``advice`` when it could not be
-    reached, or ``skipped`` with the reason why that was not tried. Without an order only this
+    reached, or ``skipped`` with the reason why that was not tried. Without a purpose only this
     machine is judged.
     """
     limits = limits or load_thresholds()
     compat = compat or load_compat()
     verdicts = list(controller.judge(Facts(facts).at("controller"), limits))
-    if order is None:
+    if purpose is None:
         return verdicts
     host = Facts(facts).at("host")
-    wanted = f"a session with {order.host}"
+    wanted = f"a session with {purpose.target.host}"
     if (skipped := host.text("skipped", limit=_REASON)) is not None:
         found = f"not tried: {skipped}"
         return [*verdicts, Verdict("host", "connection", "unknown", found, wanted)]
@@ -50,12 +50,12 @@ def diagnose(
         cure = cure or "see that it is up, and what pipeline.yaml says of it"
         return [*verdicts, Verdict("host", "connection", "error", error, wanted, cure)]
     judged = [
-        *machine.judge(host, order, limits, compat),
-        *paths.judge(host, order, limits),
-        *toolchain.judge(host, order, limits, compat),
-        *gpus.judge(host, order, compat),
-        *services.judge(host, order, limits),
+        *machine.judge(host, purpose, limits, compat),
+        *paths.judge(host, purpose, limits),
+        *toolchain.judge(host, purpose, limits, compat),
+        *gpus.judge(host, purpose, compat),
+        *services.judge(host, purpose, limits),
     ]
-    if not order.windows:
+    if not purpose.windows:
         judged = [v for v in judged if v.area != paths.AREA and v.name not in _WINDOWS]
     return [*verdicts, *judged]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipelines.doctor.model import GIB, Facts, Verdict, at_least, gib
+from pipelines.doctor.model import Facts, Verdict, at_least
 from pipelines.doctor.thresholds import Thresholds
+from pipelines.units import GIB, gib
 
 AREA = "this machine"
 _PYTHON = (3, 11)
@@ -55,7 +56,7 @@ def _disk(disks: Facts, name: str, limits: Thresholds) -> Verdict:
         return Verdict(AREA, title, "unknown", disks.at(name).why, wanted)
     level = at_least(free, warn=least.warn * GIB, fail=least.fail * GIB)
     where = disks.text(name, "path")
-    found = f"{gib(free)} free" + (f" in {where}" if where else "")
+    found = f"{gib(free, 1)} free" + (f" in {where}" if where else "")
     cure = "" if level == "ok" else f"free space there, or set {moved} to another disk"
     return Verdict(AREA, title, level, found, wanted, cure)
 

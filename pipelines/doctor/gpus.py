@@ -8,7 +8,7 @@ from packaging.version import Version
 
 from pipelines.architectures import archs
 from pipelines.architectures.archs import capability
-from pipelines.doctor.model import Facts, Level, Order, Verdict, on_host
+from pipelines.doctor.model import Facts, Level, Purpose, Verdict, on_host
 from pipelines.matrix.compat import Compat, broken
 from pipelines.versions import known
 
@@ -29,10 +29,10 @@ MODELS = {
 }
 
 
-def judge(facts: Facts, order: Order, compat: Compat) -> Iterator[Verdict]:
+def judge(facts: Facts, purpose: Purpose, compat: Compat) -> Iterator[Verdict]:
     """Each kind of GPU: its name, whether the wheel runs on it, its driver and driver model."""
     told = facts.at("tools", "gpus")
-    wanted = "a GPU: pipeline.yaml says gpu: true" if order.gpu else ""
+    wanted = "a GPU: pipeline.yaml says gpu: true" if purpose.gpu else ""
     kinds: dict[tuple[str | None, ...], list[int]] = {}
     for number, row in enumerate((facts.rows("tools", "gpus") or [])[:_MOST]):
         seen = tuple(row.text(key) for key in ("name", "capability", "driver", "model"))
@@ -40,17 +40,17 @@ def judge(facts: Facts, order: Order, compat: Compat) -> Iterator[Verdict]:
     for (name, arch, driver, model), numbers in kinds.items():
         title = f"GPU {_numbers(numbers)}"
         yield Verdict(AREA, title, "ok" if name else "unknown", name or "it does not tell its name")
-        yield _covered(f"{title} capability", arch, order)
-        yield _driver(f"{title} driver", driver, order, compat)
+        yield _covered(f"{title} capability", arch, purpose)
+        yield _driver(f"{title} driver", driver, purpose, compat)
         yield _model(f"{title} driver model", model)
     if kinds:
         return
-    if (told.tree == [] or told.absent) and order.gpu:
+    if (told.tree == [] or told.absent) and purpose.gpu:
         cure = f"install NVIDIA's driver there ({_DRIVERS}), or set gpu: false in pipeline.yaml"
         yield Verdict(AREA, "GPU", "error", "none found", wanted, cure)
     elif told.tree == [] or told.absent:
         yield Verdict(AREA, "GPU", "ok", "none, and none is wanted: GPU tests are skipped there")
-    elif order.gpu and told.failed:
+    elif purpose.gpu and told.failed:
         look = on_host("nvidia-smi", first=f"install NVIDIA's driver anew ({_DRIVERS})")
         yield Verdict(AREA, "GPU", "error", f"not to be asked: {told.why}", wanted, *look)
     else:
@@ -64,26 +64,26 @@ def _numbers(numbers: list[int]) -> str:
     return ",".join(map(str, numbers))
 
 
-def _covered(name: str, arch: str | None, order: Order) -> Verdict:
+def _covered(name: str, arch: str | None, purpose: Purpose) -> Verdict:
     """Whether this GPU runs what is built: SASS of its major version, not newer than itself."""
     version = known(arch)
-    if version is None or not order.archs:
+    built = purpose.target.archs
+    if version is None or not str(built):
         return Verdict(AREA, name, "unknown", arch or "not told")
-    built = archs.parse(order.archs)
     if any(_runs(sass, version) for sass in built.sass):
-        return Verdict(AREA, name, "ok", f"{arch}, which {order.archs} covers")
+        return Verdict(AREA, name, "ok", f"{arch}, which {built} covers")
     number = f"{version.major}{version.minor}"
-    if number not in archs.supported(order.cuda):
-        found = f"{arch}, for which CUDA {order.cuda} does not compile"
+    if number not in archs.supported(purpose.target.cuda):
+        found = f"{arch}, for which CUDA {purpose.target.cuda} does not compile"
         cure = "name a host with another GPU with --host, or set cuda in the recipe"
         return Verdict(AREA, name, "warning", found, "", cure)
     jit = any(Version(capability(ptx)) <= version for ptx in built.ptx if ptx.isdigit())
     found = f"{arch}, for which no SASS is built; " + (
         "the driver compiles the PTX" if jit else "the wheel does not run on it"
     )
-    cure = f"build with --archs '{order.archs};{number}'"
-    level: Level = "error" if order.gpu and not jit else "warning"
-    return Verdict(AREA, name, level, found, f"sm_{number} among {order.archs}", cure)
+    cure = f"build with --archs '{built};{number}'"
+    level: Level = "error" if purpose.gpu and not jit else "warning"
+    return Verdict(AREA, name, level, found, f"sm_{number} among {built}", cure)
 
 
 def _runs(built: str, gpu: Version) -> bool:
@@ -94,17 +94,18 @@ def _runs(built: str, gpu: Version) -> bool:
     return version.major == gpu.major and version <= gpu
 
 
-def _driver(name: str, driver: str | None, order: Order, compat: Compat) -> Verdict:
-    version, wanted = known(driver), f"one for CUDA {order.cuda}"
+def _driver(name: str, driver: str | None, purpose: Purpose, compat: Compat) -> Verdict:
+    version, wanted = known(driver), f"one for CUDA {purpose.target.cuda}"
     if driver is None or version is None:
         return Verdict(AREA, name, "unknown", driver or "not told", wanted)
     rules = [rule for rule in compat.rules if "driver" in rule.when]
-    for rule in broken(rules, {"driver": driver, "cuda": order.cuda}):
+    for rule in broken(rules, {"driver": driver, "cuda": purpose.target.cuda}):
         found = f"{driver}: {rule.says.removesuffix('.')}"
         return Verdict(AREA, name, rule.verdict, found, wanted, rule.cure, source=rule.source)
-    came = compat.toolkit_drivers.get(order.cuda)
+    cuda = purpose.target.cuda
+    came = compat.toolkit_drivers.get(cuda)
     if came and version < Version(came):
-        found = f"{driver} is older than CUDA {order.cuda}: it runs SASS, but not PTX made by it"
+        found = f"{driver} is older than CUDA {cuda}: it runs SASS, but not PTX made by it"
         cure = f"install a driver from {came} on: {_DRIVERS}"
         return Verdict(AREA, name, "warning", found, f"{came} or newer", cure)
     return Verdict(AREA, name, "ok", driver)

@@ -6,14 +6,12 @@ from collections.abc import Iterator
 from typing import cast
 
 from pipelines.doctor.model import (
-    GIB,
     Facts,
     Level,
-    Order,
+    Purpose,
     Setting,
     Verdict,
     at_least,
-    gib,
     on_host,
     reg_add,
 )
@@ -21,6 +19,7 @@ from pipelines.doctor.thresholds import Thresholds
 from pipelines.hosttext import line
 from pipelines.matrix.compat import Compat
 from pipelines.remote.resources import page_file
+from pipelines.units import GIB, gib
 
 AREA = "host"
 _OLDEST = 17763  # Server 2019 and Windows 10 1809; what is older lacks what CUDA and MSVC need
@@ -29,18 +28,18 @@ _OTHER = "name another host of pipeline.yaml with --host"
 _POLICY = r"HKLM\SOFTWARE\Microsoft\Windows\CurrentVersion\Policies\System"
 
 
-def judge(facts: Facts, order: Order, limits: Thresholds, compat: Compat) -> Iterator[Verdict]:
+def judge(facts: Facts, purpose: Purpose, limits: Thresholds, compat: Compat) -> Iterator[Verdict]:
     """The operating system, processor, Python, rights, memory, commit limit, disk, clock."""
     yield _system(facts, compat)
     yield _processor(facts)
     yield _bits(facts)
-    if order.services:
+    if purpose.services:
         yield _rights(facts)
-    yield _memory(facts, order, limits)
-    yield _commit(facts, order, limits)
-    if order.services:
-        yield from (_page_file(facts, setting) for setting in order.of("page_file"))
-    yield _disk(facts, order, limits)
+    yield _memory(facts, purpose, limits)
+    yield _commit(facts, purpose, limits)
+    if purpose.services:
+        yield from (_page_file(facts, setting) for setting in purpose.of("page_file"))
+    yield _disk(facts, purpose, limits)
     yield _clock(facts, limits)
 
 
@@ -102,23 +101,23 @@ def _rights(facts: Facts) -> Verdict:
     return Verdict(AREA, "rights", "warning", "no administrator", wanted, *cure)
 
 
-def _jobs(facts: Facts, order: Order) -> int | None:
+def _jobs(facts: Facts, purpose: Purpose) -> int | None:
     """Compile jobs at a time: as ordered, else one a core."""
     cores = facts.number("facts", "cpus")
-    return order.jobs or (max(1, int(cores)) if cores else None)
+    return purpose.jobs or (max(1, int(cores)) if cores else None)
 
 
 def _fitting(size: float, limits: Thresholds) -> int:
     return max(1, int(size / (limits.memory_per_job.warn * GIB)))
 
 
-def _memory(facts: Facts, order: Order, limits: Thresholds) -> Verdict:
+def _memory(facts: Facts, purpose: Purpose, limits: Thresholds) -> Verdict:
     name, least = "memory", limits.memory_per_job
     wanted = f"{least.warn:g} GiB a job"
-    total, jobs = facts.number("facts", "memory", "total"), _jobs(facts, order)
+    total, jobs = facts.number("facts", "memory", "total"), _jobs(facts, purpose)
     if total is None or jobs is None:
         return Verdict(AREA, name, "unknown", facts.at("facts", "memory").why, wanted)
-    found = f"{gib(total)}: {gib(total / jobs)} for each of {jobs} compile jobs"
+    found = f"{gib(total, 1)}: {gib(total / jobs, 1)} for each of {jobs} compile jobs"
     level = at_least(total / jobs, warn=least.warn * GIB, fail=least.fail * GIB)
     if level == "ok":
         return Verdict(AREA, name, level, found)
@@ -128,21 +127,21 @@ def _memory(facts: Facts, order: Order, limits: Thresholds) -> Verdict:
     return Verdict(AREA, name, "warning", found, wanted, cure)
 
 
-def _commit(facts: Facts, order: Order, limits: Thresholds) -> Verdict:
+def _commit(facts: Facts, purpose: Purpose, limits: Thresholds) -> Verdict:
     """What may still be reserved; "the paging file is too small" comes from here."""
     name, least, told = "commit limit", limits.memory_per_job, facts.at("machine", "commit")
-    limit, used, jobs = told.number("limit"), told.number("used"), _jobs(facts, order)
+    limit, used, jobs = told.number("limit"), told.number("used"), _jobs(facts, purpose)
     if limit is None or used is None or jobs is None:
         return Verdict(AREA, name, "unknown", told.why)
     free = max(0.0, limit - used)
     wanted = f"{jobs * least.warn:g} GiB free, for {jobs} compile jobs"
-    found = f"{gib(free)} of {gib(limit)} free"
+    found = f"{gib(free, 1)} of {gib(limit, 1)} free"
     level = at_least(free, warn=jobs * least.warn * GIB, fail=least.fail * GIB)
     if level == "ok":
         return Verdict(AREA, name, level, found)
     ways = [f"build with --jobs {_fitting(free, limits)}"] if level == "warning" else []
     # Provisioning makes a larger page file; where there is none to make, memory must be freed.
-    ways += ["invoke provision"] if order.services else []
+    ways += ["invoke provision"] if purpose.services else []
     cure = ", or ".join(ways) or "end other programs on that machine"
     return Verdict(AREA, name, level, found, wanted, cure)
 
@@ -162,20 +161,20 @@ def _page_file(facts: Facts, setting: Setting) -> Verdict:
     return Verdict(AREA, name, "warning", "none", wanted, *cure)
 
 
-def _disk(facts: Facts, order: Order, limits: Thresholds) -> Verdict:
-    least = limits.sandbox_disk if order.sandbox else limits.host_disk
+def _disk(facts: Facts, purpose: Purpose, limits: Thresholds) -> Verdict:
+    least = limits.sandbox_disk if purpose.sandbox else limits.host_disk
     name, wanted = "disk of builds", f"{least.warn:g} GiB free"
-    told = facts.at("machine", "disks", order.build_root)
+    told = facts.at("machine", "disks", purpose.build_root)
     free = told.number("free")
     if free is None:
         return Verdict(AREA, name, "unknown", told.why, wanted)
     level = at_least(free, warn=least.warn * GIB, fail=least.fail * GIB)
-    found = f"{gib(free)} free for {order.build_root}"
+    found = f"{gib(free, 1)} free for {purpose.build_root}"
     if level == "ok":
         return Verdict(AREA, name, level, found)
-    if order.sandbox:
+    if purpose.sandbox:
         return Verdict(AREA, name, level, found, wanted, "free space on this machine's disk")
-    cure = on_host(f"cmd /c rmdir /s /q {order.build_root}", then="removes finished builds")
+    cure = on_host(f"cmd /c rmdir /s /q {purpose.build_root}", then="removes finished builds")
     return Verdict(AREA, name, level, found, wanted, *cure)
 
 

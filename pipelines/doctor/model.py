@@ -12,12 +12,12 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from pipelines.hosttext import line
+from pipelines.target import Target
 
 Level = Literal["ok", "unknown", "warning", "error"]
 #: From the best to the worst.
 LEVELS: tuple[Level, ...] = ("ok", "unknown", "warning", "error")
 
-GIB = 1 << 30
 _SHOWN = 160  # characters of a fact in a verdict
 _FOUND = 400  # characters of all that a verdict says was found
 _LARGEST = 1 << 63  # of a number that a machine may mean: 8 EiB
@@ -66,19 +66,12 @@ class Setting:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Order:
+class Purpose:
     """What the host is judged for; written by us, never by a host."""
 
-    host: str
-    recipe: str
-    python: str
-    cuda: str
-    torch: str | None = None
-    """The torch that the recipe builds against, ``None`` when it needs none."""
+    target: Target
     toolset: str | None = None
     """The MSVC toolset that provisioning installs, such as 14.44."""
-    archs: str = ""
-    """The list as users write it: ``75;80;90a+PTX``."""
     jobs: int | None = None
     """Compile jobs at a time; ``None`` means the host's cores."""
     build_root: str
@@ -174,11 +167,6 @@ class Facts:
         if not isinstance(below.tree, list):
             return None
         return [Facts(row, below.why, True) for row in below.tree[:100]]
-
-
-def gib(size: float) -> str:
-    """Bytes for people: ``12.3 GiB``."""
-    return f"{size / GIB:.1f} GiB"
 
 
 def at_least(found: float, *, warn: float, fail: float) -> Level:

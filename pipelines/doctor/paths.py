@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from pipelines.doctor.model import Facts, Order, Setting, Verdict, on_host, reg_add
+from pipelines.doctor.model import Facts, Purpose, Setting, Verdict, on_host, reg_add
 from pipelines.doctor.thresholds import Thresholds
 
 AREA = "paths"
@@ -16,16 +16,16 @@ _BLANK = "https://github.com/microsoft/vcpkg/issues/39594"
 _UNSET = "https://github.com/cupy/cupy/pull/4397"
 
 
-def judge(facts: Facts, order: Order, limits: Thresholds) -> Iterator[Verdict]:
+def judge(facts: Facts, purpose: Purpose, limits: Thresholds) -> Iterator[Verdict]:
     """Long paths, the root's length, what is left below it, and TEMP."""
     enabled = None
-    for setting in order.of("registry"):
+    for setting in purpose.of("registry"):
         if setting.spec["name"] == _LONG_PATHS:
             enabled = facts.checked(setting).flag("ok")
             yield _long_paths(facts, setting, enabled)
-    yield _root(order, limits)
-    yield _budget(order, limits, enabled)
-    yield from _temp(facts, order, limits)
+    yield _root(purpose, limits)
+    yield _budget(purpose, limits, enabled)
+    yield from _temp(facts, purpose, limits)
 
 
 def _long_paths(facts: Facts, setting: Setting, enabled: bool | None) -> Verdict:
@@ -40,20 +40,20 @@ def _long_paths(facts: Facts, setting: Setting, enabled: bool | None) -> Verdict
     return Verdict(AREA, name, "warning", "off", wanted, *cure)
 
 
-def _root(order: Order, limits: Thresholds) -> Verdict:
-    length = len(order.build_root) + _JOB
-    found = f"{order.build_root}: {length} characters with a build's own directory"
+def _root(purpose: Purpose, limits: Thresholds) -> Verdict:
+    length = len(purpose.build_root) + _JOB
+    found = f"{purpose.build_root}: {length} characters with a build's own directory"
     wanted = f"at most {limits.build_root}"
     if length <= limits.build_root:
         return Verdict(AREA, "build root", "ok", found)
     return Verdict(AREA, "build root", "warning", found, wanted, _SHORTER)
 
 
-def _budget(order: Order, limits: Thresholds, enabled: bool | None) -> Verdict:
+def _budget(purpose: Purpose, limits: Thresholds, enabled: bool | None) -> Verdict:
     """Whether the longest path below the root still fits; the root's own rule is stricter."""
     name = "path budget"
-    longest = order.longest or len(order.build_root) + _JOB + limits.longest_path
-    about = "" if order.longest else "about "
+    longest = purpose.longest or len(purpose.build_root) + _JOB + limits.longest_path
+    about = "" if purpose.longest else "about "
     found = f"{about}{longest} characters for the longest path of the build"
     wanted = f"less than {limits.max_path}"
     if longest < limits.max_path:
@@ -65,9 +65,9 @@ def _budget(order: Order, limits: Thresholds, enabled: bool | None) -> Verdict:
     return Verdict(AREA, name, "warning", found, wanted, _SHORTER, source=_CL)
 
 
-def _temp(facts: Facts, order: Order, limits: Thresholds) -> Iterator[Verdict]:
+def _temp(facts: Facts, purpose: Purpose, limits: Thresholds) -> Iterator[Verdict]:
     """TEMP and TMP, in one verdict where they are the same."""
-    settings = {setting.spec["name"]: setting for setting in order.of("environment")}
+    settings = {setting.spec["name"]: setting for setting in purpose.of("environment")}
     told = {name: facts.at("machine", "temp", name) for name in ("TEMP", "TMP")}
     machine = {
         name: facts.checked(setting).text("values", name) for name, setting in settings.items()
@@ -76,11 +76,11 @@ def _temp(facts: Facts, order: Order, limits: Thresholds) -> Iterator[Verdict]:
     same = told["TEMP"].tree == told["TMP"].tree and machine.get("TEMP") == machine.get("TMP")
     for name in ("TEMP",) if same else ("TEMP", "TMP"):
         shown = "TEMP and TMP" if same else name
-        yield _variable(shown, told[name], machine.get(name), order, limits, ours=ours)
+        yield _variable(shown, told[name], machine.get(name), purpose, limits, ours=ours)
 
 
 def _variable(
-    name: str, told: Facts, machine: str | None, order: Order, limits: Thresholds, *, ours: bool
+    name: str, told: Facts, machine: str | None, purpose: Purpose, limits: Thresholds, *, ours: bool
 ) -> Verdict:
     """Builds are given the short one in any case; installers and tools take this one.
 
@@ -88,8 +88,8 @@ def _variable(
     provisioning sets it.
     """
     path, exists = told.text("path"), told.flag("exists")
-    wanted, source = order.temp, ""
-    later = machine is not None and machine.lower() == order.temp.lower() != (path or "").lower()
+    wanted, source = purpose.temp, ""
+    later = machine is not None and machine.lower() == purpose.temp.lower() != (path or "").lower()
     if later and told.tree is not None:
         # This shell is older than the setting.
         return Verdict(AREA, name, "ok", f"{machine}, in shells that start from now on")
@@ -102,9 +102,9 @@ def _variable(
     elif " " in path:
         found, source = f"{path}: nvcc stumbles over the blank", _BLANK
     elif len(path) > limits.temp:
-        found, wanted = path, f"at most {limits.temp} characters: {order.temp}"
+        found, wanted = path, f"at most {limits.temp} characters: {purpose.temp}"
     else:
         return Verdict(AREA, name, "ok", path)
-    setting = " & ".join(f"setx {part} {order.temp} /M" for part in name.split(" and "))
+    setting = " & ".join(f"setx {part} {purpose.temp} /M" for part in name.split(" and "))
     cure = on_host(f'cmd /c "{setting}"', provision=ours, then="then Restart-Service WinRM")
     return Verdict(AREA, name, "warning", found, wanted, *cure, source=source)

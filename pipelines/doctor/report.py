@@ -12,7 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
-from pipelines.doctor.model import Level, Order, Verdict, worst
+from pipelines.doctor.model import Level, Purpose, Verdict, worst
 from pipelines.github import inert
 from pipelines.hosttext import safe
 
@@ -62,7 +62,7 @@ def _below(verdict: Verdict) -> list[RenderableType]:
     return lines
 
 
-def table(verdicts: Sequence[Verdict], order: Order | None = None) -> Group:
+def table(verdicts: Sequence[Verdict], purpose: Purpose | None = None) -> Group:
     """The verdicts by area, in the order in which the areas come; cures under their rows.
 
     To be printed with ``soft_wrap=False, crop=False``: rows are wrapped to the console's width
@@ -70,10 +70,11 @@ def table(verdicts: Sequence[Verdict], order: Order | None = None) -> Group:
     """
     width = min(_NAME, max((len(verdict.name) for verdict in verdicts), default=0))
     rows: list[RenderableType] = []
-    if order is not None:
-        python = order.python.replace(".", "")
-        what = f"{order.recipe} for cp{python}, CUDA {order.cuda}, {order.archs}"
-        rows.append(Text(f"Doctor {order.host}: {what}", style="bold"))
+    if purpose is not None:
+        target = purpose.target
+        python = target.python.replace(".", "")
+        what = f"{target.recipe} for cp{python}, CUDA {target.cuda}, {target.archs}"
+        rows.append(Text(f"Doctor {target.host}: {what}", style="bold"))
     for area in dict.fromkeys(verdict.area for verdict in verdicts):
         rows.append(Text(area, style="bold"))
         for verdict in verdicts:
@@ -137,15 +138,23 @@ class _Bounded:
         return kept
 
 
+def _order(purpose: Purpose) -> dict[str, object]:
+    """What was asked, flat."""
+    told = {field.name: getattr(purpose, field.name) for field in dataclasses.fields(purpose)}
+    del told["target"], told["settings"]
+    axes = purpose.target.values()
+    return {**axes, "torch": axes["torch"] or None, **told}
+
+
 def as_json(
-    verdicts: Sequence[Verdict], facts: Mapping[str, object], order: Order | None = None
+    verdicts: Sequence[Verdict], facts: Mapping[str, object], purpose: Purpose | None = None
 ) -> str:
     """One JSON object, ASCII only, two blanks of indentation; keys do not change within a schema.
 
     - ``schema``: 1
     - ``host``: the host's name, or null when only this machine was looked at
-    - ``order``: what the host was judged for, the fields of :class:`.model.Order` but for
-      ``settings``, or null
+    - ``order``: what the host was judged for, the axes of its target (``torch`` is null when none
+      is needed) and the fields of :class:`.model.Purpose` but for ``settings``, or null
     - ``level``: the worst level: error, warning, unknown or ok
     - ``summary``: ``{"ok", "warning", "error", "unknown"}``, each a count
     - ``verdicts``: in the order of the table, each ``{"area", "name", "level", "found", "wanted",
@@ -156,13 +165,10 @@ def as_json(
       shortened where it was too long
     """
     bounded = _Bounded()
-    asked = dataclasses.asdict(dataclasses.replace(order, settings=())) if order else None
-    if asked is not None:
-        del asked["settings"]
     told = {
         "schema": SCHEMA,
-        "host": order.host if order else None,
-        "order": asked,
+        "host": purpose.target.host if purpose else None,
+        "order": _order(purpose) if purpose else None,
         "level": worst(verdicts),
         "summary": count(verdicts),
         "verdicts": [dataclasses.asdict(verdict) for verdict in verdicts],

@@ -2,7 +2,7 @@
 
 Everything is printed by then, the answer on stdout and the rest on stderr. :class:`Outcome` has
 ``verdicts`` (a tuple of :class:`pipelines.doctor.model.Verdict`), ``level`` (the worst of them:
-error, warning, unknown or ok), ``order``, ``facts`` (what the verdicts rest on) and ``exit_code``
+error, warning, unknown or ok), ``purpose``, ``facts`` (what the verdicts rest on) and ``exit_code``
 (0, or :data:`UNFIT` when the level is error). Without a plan this machine alone is looked at.
 Neither a host that cannot be reached nor one that tells nonsense raises anything; what does is
 ``ConfigError`` for a ``resources.yaml``, ``compat.yaml`` or ``thresholds.yaml`` that is wrong.
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipelines.console import console, say
-from pipelines.doctor import Level, Order, Verdict, diagnose, report
+from pipelines.doctor import Level, Purpose, Verdict, diagnose, report
 from pipelines.doctor.inspect import inspect_controller, inspect_host
 from pipelines.doctor.model import Facts, worst
 from pipelines.doctor.settings import settings_of
@@ -37,7 +37,7 @@ class Outcome:
     """What was found."""
 
     verdicts: tuple[Verdict, ...]
-    order: Order | None
+    purpose: Purpose | None
     facts: dict[str, object]
 
     @property
@@ -51,7 +51,7 @@ class Outcome:
         return UNFIT if self.level == "error" else 0
 
 
-def order_of(plan: BuildPlan) -> Order:
+def purpose_of(plan: BuildPlan) -> Purpose:
     """What the host of ``plan`` is judged for."""
     target, recipe, layout, can = plan.target, plan.recipe, plan.layout, plan.host.capabilities
     tools = plan.cache.lock.tools
@@ -59,14 +59,9 @@ def order_of(plan: BuildPlan) -> Order:
     toolsets = [tools[name].toolset for name in installed if name in tools]
     names = names_if_here(recipe, plan.cache)
     longest = longest_path(recipe, names, target.python, layout.build_root) if names else None
-    return Order(
-        host=plan.host.name,
-        recipe=recipe.name,
-        python=target.python,
-        cuda=recipe.cuda,
-        torch=recipe.torch,
+    return Purpose(
+        target=target,
         toolset=next(filter(None, toolsets), None) if can.msvc else None,
-        archs=str(target.archs),
         jobs=plan.jobs,
         build_root=layout.build_root,
         temp=layout.temp,
@@ -82,13 +77,13 @@ def order_of(plan: BuildPlan) -> Order:
 
 def examine(plan: BuildPlan | None, session: LiveSession | None) -> Outcome:
     """Inspect and judge, and print nothing; without a plan this machine alone."""
-    order = order_of(plan) if plan is not None else None
+    purpose = purpose_of(plan) if plan is not None else None
     facts: dict[str, object] = {"controller": inspect_controller(plan)}
     if missing := Facts(facts).text("controller", "wine", "error", limit=_REASON):
         facts["host"] = {"skipped": missing}
     elif plan is not None and session is not None:
         facts["host"] = inspect_host(plan, session)
-    return Outcome(verdicts=tuple(diagnose(facts, order)), order=order, facts=facts)
+    return Outcome(verdicts=tuple(diagnose(facts, purpose)), purpose=purpose, facts=facts)
 
 
 def run_doctor(
@@ -101,10 +96,12 @@ def run_doctor(
     with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
         outcome = examine(plan, session)
     if as_json:
-        console.out(report.as_json(outcome.verdicts, outcome.facts, outcome.order), highlight=False)
+        console.out(
+            report.as_json(outcome.verdicts, outcome.facts, outcome.purpose), highlight=False
+        )
         return outcome
     # Our console lets the terminal wrap lines, which would break the columns.
-    sheet = report.table(outcome.verdicts, outcome.order)
+    sheet = report.table(outcome.verdicts, outcome.purpose)
     console.print(sheet, soft_wrap=False, crop=False)
     say(report.summary(outcome.verdicts), style=report.STYLES[outcome.level])
     return outcome

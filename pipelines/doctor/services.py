@@ -5,18 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from pipelines.doctor.model import (
-    GIB,
     Cure,
     Facts,
     Level,
-    Order,
+    Purpose,
     Setting,
     Verdict,
     at_least,
-    gib,
     on_host,
 )
 from pipelines.doctor.thresholds import Thresholds
+from pipelines.units import GIB, gib
 
 AREA = "services"
 #: Place of a quota -> where PowerShell sets it.
@@ -27,17 +26,17 @@ PLACES = {
 _MEMORY = "MaxMemoryPerShellMB"
 
 
-def judge(facts: Facts, order: Order, limits: Thresholds) -> Iterator[Verdict]:
+def judge(facts: Facts, purpose: Purpose, limits: Thresholds) -> Iterator[Verdict]:
     """The limits of this very shell, both places of WinRM's quotas, and Defender."""
-    if not order.services:
+    if not purpose.services:
         return
-    quotas = order.of("winrm_quota")
+    quotas = purpose.of("winrm_quota")
     for quota in quotas:
         if (quota.spec["place"], quota.spec["name"]) == ("shell", _MEMORY):
             yield _job(facts, quota, limits)
     for quota in quotas:
         yield _quota(facts, quota, limits)
-    if exclusions := order.of("defender_exclusion"):
+    if exclusions := purpose.of("defender_exclusion"):
         yield _defender(facts, exclusions)
 
 
@@ -65,7 +64,7 @@ def _job(facts: Facts, quota: Setting, limits: Thresholds) -> Verdict:
         return Verdict(AREA, name, "unknown", job.at("memory").why, wanted)
     level = at_least(memory, warn=enough, fail=limits.memory_per_job.fail * GIB)
     cure = Cure() if level == "ok" else _cure(quota)
-    return Verdict(AREA, name, level, gib(memory), wanted, *cure)
+    return Verdict(AREA, name, level, gib(memory, 1), wanted, *cure)
 
 
 def _quota(facts: Facts, quota: Setting, limits: Thresholds) -> Verdict:

@@ -6,9 +6,8 @@ from collections.abc import Iterator, Mapping
 
 from packaging.version import Version
 
-from pipelines.architectures import archs
 from pipelines.architectures.archs import capability
-from pipelines.doctor.model import Facts, Level, Order, Setting, Verdict
+from pipelines.doctor.model import Facts, Level, Purpose, Setting, Verdict
 from pipelines.doctor.thresholds import Thresholds
 from pipelines.matrix.compat import Compat, Rule, broken
 from pipelines.versions import known
@@ -18,24 +17,24 @@ _PROVISION = "invoke provision"
 _SHOWN = {"cuda": "CUDA", "python": "Python", "msvc": "MSVC"}
 
 
-def judge(facts: Facts, order: Order, limits: Thresholds, compat: Compat) -> Iterator[Verdict]:
+def judge(facts: Facts, purpose: Purpose, limits: Thresholds, compat: Compat) -> Iterator[Verdict]:
     """Toolset, CUDA, what does not go together, ninja, git, sccache."""
     tools = facts.at("tools")
     told = tools.text("nvcc", "version")
-    same = known(told) and str(told).split(".")[:2] == order.cuda.split(".")[:2]
+    same = known(told) and str(told).split(".")[:2] == purpose.target.cuda.split(".")[:2]
     common = {
         # Another release is not the one that will build: provisioning brings the one ordered.
-        "cuda": str(told) if same else order.cuda,
-        "torch": order.torch or "",
+        "cuda": str(told) if same else purpose.target.cuda,
+        "torch": purpose.target.torch,
         "python": facts.text("facts", "python") or "",
         "windows": facts.text("facts", "windows", "version") or "",
     }
-    best, verdict = _choose(tools, _toolsets(tools), common, order, compat)
+    best, verdict = _choose(tools, _toolsets(tools), common, purpose, compat)
     yield verdict
-    yield _nvcc(tools, order, told)
-    yield from _rules(compat, {**common, "msvc": best or ""}, order, stopped=verdict)
-    yield from _programs(tools, order, limits)
-    for setting in order.of("commands"):
+    yield _nvcc(tools, purpose, told)
+    yield from _rules(compat, {**common, "msvc": best or ""}, purpose, stopped=verdict)
+    yield from _programs(tools, purpose, limits)
+    for setting in purpose.of("commands"):
         yield _commands(facts, setting)
 
 
@@ -51,19 +50,19 @@ def _toolsets(tools: Facts) -> list[str]:
 
 
 def _choose(
-    tools: Facts, toolsets: list[str], common: Mapping[str, str], order: Order, compat: Compat
+    tools: Facts, toolsets: list[str], common: Mapping[str, str], purpose: Purpose, compat: Compat
 ) -> tuple[str | None, Verdict]:
     """The newest toolset that goes with CUDA, and the verdict on what there is."""
     name = "MSVC toolset"
-    if not order.msvc:
+    if not purpose.msvc:
         return None, Verdict(AREA, name, "ok", "a stand-in for MSVC: no rule is about it")
     if tools.rows("visual_studio") is None:
         why = tools.at("visual_studio").why
-        return order.toolset, Verdict(AREA, name, "unknown", why)
+        return purpose.toolset, Verdict(AREA, name, "unknown", why)
     if not toolsets:
-        wanted = f"Build Tools with {order.toolset}" if order.toolset else "Build Tools"
+        wanted = f"Build Tools with {purpose.toolset}" if purpose.toolset else "Build Tools"
         found = "not there yet"
-        return order.toolset, Verdict(AREA, name, "warning", found, wanted, _PROVISION)
+        return purpose.toolset, Verdict(AREA, name, "warning", found, wanted, _PROVISION)
     fitting = [t for t in toolsets if not _stops(compat, {**common, "msvc": t})]
     if fitting:
         others = [t for t in toolsets if t != fitting[0]]
@@ -81,25 +80,25 @@ def _stops(compat: Compat, facts: Mapping[str, str]) -> list[Rule]:
     return [rule for rule in broken(rules, facts) if rule.verdict == "error"]
 
 
-def _nvcc(tools: Facts, order: Order, version: str | None) -> Verdict:
-    name, wanted = "CUDA compiler", f"CUDA {order.cuda}"
+def _nvcc(tools: Facts, purpose: Purpose, version: str | None) -> Verdict:
+    name, wanted = "CUDA compiler", f"CUDA {purpose.target.cuda}"
     told = tools.at("nvcc")
     if told.absent:
         return Verdict(AREA, name, "warning", "not there yet", wanted, _PROVISION)
     if version is None or not known(version):
         why = "it does not tell its version" if isinstance(told.tree, dict) else told.why
         return Verdict(AREA, name, "unknown", why, wanted)
-    if version.split(".")[:2] == order.cuda.split(".")[:2]:
+    if version.split(".")[:2] == purpose.target.cuda.split(".")[:2]:
         return Verdict(AREA, name, "ok", f"nvcc {version}")
     return Verdict(AREA, name, "warning", f"nvcc {version}", wanted, _PROVISION)
 
 
 def _rules(
-    compat: Compat, facts: Mapping[str, str], order: Order, *, stopped: Verdict
+    compat: Compat, facts: Mapping[str, str], purpose: Purpose, *, stopped: Verdict
 ) -> Iterator[Verdict]:
     """What does not go together; rules on an architecture once, with those that break them."""
     rules = [rule for rule in compat.rules if "driver" not in rule.when]
-    wanted = archs.parse(order.archs).sass if order.archs else ()
+    wanted = purpose.target.archs.sass
     hit: dict[str, list[str]] = {rule.id: [] for rule in broken(rules, facts)}
     for arch in wanted:
         for rule in broken(rules, {**facts, "arch": capability(arch)}):
@@ -117,8 +116,8 @@ def _rules(
     asked = [
         "cuda",
         "python",
-        *(["msvc"] if order.msvc else []),
-        *(["torch"] if order.torch else []),
+        *(["msvc"] if purpose.msvc else []),
+        *(["torch"] if purpose.target.torch else []),
     ]
     unknown = [fact for fact in asked if not known(facts.get(fact))]
     if unknown:
@@ -129,7 +128,7 @@ def _rules(
         yield Verdict(AREA, "what goes with what", "ok", f"{about}: no rule against it")
 
 
-def _programs(tools: Facts, order: Order, limits: Thresholds) -> Iterator[Verdict]:
+def _programs(tools: Facts, purpose: Purpose, limits: Thresholds) -> Iterator[Verdict]:
     """What makes builds work or fast; a host without MSVC is given none of them."""
     for name in ("ninja", "git", "sccache"):
         told = tools.at(name)
@@ -137,7 +136,7 @@ def _programs(tools: Facts, order: Order, limits: Thresholds) -> Iterator[Verdic
         number = known(version)
         wanted = f"{limits.ninja} or newer" if name == "ninja" else ""
         level: Level = "warning"
-        if told.absent and order.msvc:
+        if told.absent and purpose.msvc:
             yield Verdict(AREA, name, level, "not there yet", wanted, _PROVISION)
         elif told.absent:
             continue

@@ -123,7 +123,7 @@ def test_nothing_is_wrong_with_a_sandbox(line: Line, capsys: pytest.CaptureFixtu
     warned = {name for (_, name), verdict in by_name.items() if verdict.level == "warning"}
     assert warned <= {"memory", "commit limit", "CUDA compiler", "long paths", "TEMP and TMP"}
     console = Console(width=80, record=True, file=io.StringIO())
-    console.print(report.table(outcome.verdicts, outcome.order), soft_wrap=False, crop=False)
+    console.print(report.table(outcome.verdicts, outcome.purpose), soft_wrap=False, crop=False)
     rows = console.export_text().splitlines()
     assert rows[0].startswith("Doctor sandbox: smoke-attention for cp311, CUDA 13.0, 80+PTX")
     assert sum(row[:3] in ("✓  ", "!  ") for row in rows) == len(outcome.verdicts)

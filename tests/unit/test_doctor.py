@@ -25,7 +25,7 @@ from pipelines.buildplan import BuildPlan, Request, resolve
 from pipelines.config import Config
 from pipelines.console import say
 from pipelines.doctor import diagnose, inspect, report, run, thresholds
-from pipelines.doctor.model import LEVELS, Facts, Order, Setting, Verdict, worst
+from pipelines.doctor.model import LEVELS, Facts, Purpose, Setting, Verdict, worst
 from pipelines.errors import ConfigError, HostError, RemoteError, SetupError
 from pipelines.evidence import Evidence
 from pipelines.hosts import base
@@ -34,6 +34,7 @@ from pipelines.hosts.live import LiveSession
 from pipelines.matrix.compat import load_compat
 from pipelines.remote import rpc
 from pipelines.session.base import Session
+from pipelines.target import AXES, Target
 from pipelines.toolchain.lock import Cache, load_lock
 
 GIB = 1 << 30
@@ -105,27 +106,30 @@ def row(ok: bool = True, error: str = "", /, **values: str) -> dict[str, Any]:
 
 
 #: What resources.yaml wants of a server.
-SETTINGS = run.order_of(make_plan(Host(lambda: None), Path("/none"))).settings
-ORDER = Order(
-    host="lab1",
-    recipe="flash",
-    python="3.11",
-    cuda="12.8",
-    torch="2.8.0",
+SETTINGS = run.purpose_of(make_plan(Host(lambda: None), Path("/none"))).settings
+LAB = Target.model_validate(
+    {
+        "host": "lab1",
+        "recipe": "flash",
+        "python": "3.11",
+        "cuda": "12.8",
+        "torch": "2.8.0",
+        "archs": "80;90",
+    }
+)
+PURPOSE = Purpose(
+    target=LAB,
     toolset="14.44",
-    archs="80;90",
     jobs=4,
     build_root=r"C:\b",
     temp=r"C:\t",
     gpu=True,
     settings=SETTINGS,
 )
-BARE = Order(
-    host="sandbox",
-    recipe="smoke",
-    python="3.11",
-    cuda="13.0",
-    archs="80",
+BARE = Purpose(
+    target=Target.model_validate(
+        {"host": "sandbox", "recipe": "smoke", "python": "3.11", "cuda": "13.0", "archs": "80"}
+    ),
     build_root=r"C:\b",
     temp=r"C:\t",
     sandbox=True,
@@ -230,34 +234,34 @@ def changed(changes: dict[str, Any]) -> dict[str, Any]:
     return facts
 
 
-def judge(name: str, changes: dict[str, Any], order: Order = ORDER) -> Verdict:
+def judge(name: str, changes: dict[str, Any], purpose: Purpose = PURPOSE) -> Verdict:
     """The one verdict of that name (``area: name``) on GOOD with other values."""
     area, _, title = name.partition(": ")
-    verdicts = diagnose(changed(changes), order)
+    verdicts = diagnose(changed(changes), purpose)
     (found,) = [v for v in verdicts if (v.area, v.name) == (area, title)]
     return found
 
 
-def names(order: Order) -> list[str]:
-    return [f"{v.area}: {v.name}" for v in diagnose(GOOD, order)]
+def names(purpose: Purpose) -> list[str]:
+    return [f"{v.area}: {v.name}" for v in diagnose(GOOD, purpose)]
 
 
-def render(verdicts: list[Verdict], width: int, order: Order | None = ORDER) -> str:
+def render(verdicts: list[Verdict], width: int, purpose: Purpose | None = PURPOSE) -> str:
     console = Console(width=width, record=True, file=io.StringIO())
-    console.print(report.table(verdicts, order), soft_wrap=False, crop=False)
+    console.print(report.table(verdicts, purpose), soft_wrap=False, crop=False)
     return console.export_text()
 
 
 def test_nothing_is_wrong_where_nothing_is_wrong() -> None:
-    verdicts = diagnose(GOOD, ORDER)
+    verdicts = diagnose(GOOD, PURPOSE)
     assert {v.level for v in verdicts} == {"ok"}
     assert not [v for v in verdicts if v.cure or v.command]
     assert len(verdicts) == len({(v.area, v.name) for v in verdicts}) == 38
-    assert diagnose(GOOD, ORDER) == verdicts
+    assert diagnose(GOOD, PURPOSE) == verdicts
 
 
 def test_what_is_not_meant_to_be_there_is_not_judged() -> None:
-    gone = set(names(ORDER)) - set(names(BARE))
+    gone = set(names(PURPOSE)) - set(names(BARE))
     assert {name for name in gone if name.startswith("services: ")} == {
         "services: memory of this shell",
         "services: shell, memory",
@@ -267,7 +271,7 @@ def test_what_is_not_meant_to_be_there_is_not_judged() -> None:
         "services: Defender",
     }
     assert {"host: rights", "host: page file"} <= gone
-    assert not set(names(BARE)) - set(names(ORDER))
+    assert not set(names(BARE)) - set(names(PURPOSE))
 
 
 RES = "host/resources"
@@ -566,7 +570,7 @@ def test_verdicts(name: str, changes: dict[str, Any], level: str, found: str, cu
 
 def test_every_verdict_has_a_case() -> None:
     plain = {"paths: build root", "paths: path budget", "GPU: GPU 0"}
-    assert set(names(ORDER)) - {name for name, *_ in CASES} == plain
+    assert set(names(PURPOSE)) - {name for name, *_ in CASES} == plain
 
 
 @pytest.mark.parametrize(
@@ -585,9 +589,9 @@ def test_every_verdict_has_a_case() -> None:
     ],
 )
 def test_the_path_budget(root: str, long_paths: bool | None, level: str, found: str) -> None:
-    order = with_order(build_root=root)
+    purpose = with_purpose(build_root=root)
     changes = {LONG: row(bool(long_paths)) | {"ok": long_paths}}
-    verdict = judge("paths: path budget", changes, order)
+    verdict = judge("paths: path budget", changes, purpose)
     assert (verdict.level, found in verdict.found) == (level, True)
     if level != "ok":
         assert (
@@ -595,7 +599,7 @@ def test_the_path_budget(root: str, long_paths: bool | None, level: str, found: 
             == r"set layout.build_root in pipelines/provisioning/resources.yaml to C:\b"
         )
         assert verdict.source.startswith("https://github.com/ninja-build/ninja/")
-    root_verdict = judge("paths: build root", {}, order)
+    root_verdict = judge("paths: build root", {}, purpose)
     assert root_verdict.level == ("ok" if len(root) <= 7 else "warning")
     assert f"{len(root) + 13} characters" in root_verdict.found
 
@@ -603,21 +607,22 @@ def test_the_path_budget(root: str, long_paths: bool | None, level: str, found: 
 @pytest.mark.parametrize(("longest", "level"), [(259, "ok"), (260, "error")])
 def test_a_source_tree_that_is_here_is_measured(longest: int, level: str) -> None:
     changes = {LONG: row(False)}
-    verdict = judge("paths: path budget", changes, with_order(longest=longest))
+    verdict = judge("paths: path budget", changes, with_purpose(longest=longest))
     assert verdict.level == level
     assert verdict.found.startswith(f"{longest} characters")
 
 
 def test_a_linux_is_not_judged_as_a_windows() -> None:
-    verdicts = diagnose(changed({"host/facts/platform": "linux"}), with_order(windows=False))
+    verdicts = diagnose(changed({"host/facts/platform": "linux"}), with_purpose(windows=False))
     found = {f"{v.area}: {v.name}" for v in verdicts}
     assert not {name for name in found if name.startswith("paths: ")}
     assert not {"host: operating system", "host: commit limit", "tool chain: MSVC toolset"} & found
     assert {"host: memory", "tool chain: CUDA compiler"} <= found
 
 
-def with_order(**changes: Any) -> Order:
-    return replace(ORDER, **changes)
+def with_purpose(**changes: Any) -> Purpose:
+    axes = {name: changes.pop(name) for name in [*changes] if name in AXES}
+    return replace(PURPOSE, target=Target.model_validate(LAB.values() | axes), **changes)
 
 
 @pytest.mark.parametrize(
@@ -642,7 +647,7 @@ def test_rules_name_their_source(
 ) -> None:
     by_id = {rule.id: rule for rule in load_compat().rules}
     verdicts = diagnose(
-        changed({f"{TOOLS}/{key}": value for key, value in facts.items()}), with_order(**changes)
+        changed({f"{TOOLS}/{key}": value for key, value in facts.items()}), with_purpose(**changes)
     )
     broken = [v for v in verdicts if v.name in by_id]
     assert rule in [v.name for v in broken] if rule else not broken
@@ -657,7 +662,7 @@ def test_rules_name_their_source(
 
 
 def test_a_toolset_that_does_not_fit_is_told_once() -> None:
-    verdicts = diagnose(changed({STUDIO: [{"toolsets": ["14.44.1"]}]}), with_order(cuda="12.1"))
+    verdicts = diagnose(changed({STUDIO: [{"toolsets": ["14.44.1"]}]}), with_purpose(cuda="12.1"))
     told = [v for v in verdicts if v.area == "tool chain" and v.level == "error"]
     assert [v.name for v in told] == ["MSVC toolset"]
     assert told[0].source == "https://github.com/ggml-org/llama.cpp/issues/8628"
@@ -680,12 +685,12 @@ def test_which_gpus_a_wheel_runs_on(
     archs: str, gpu: str, wanted: bool, level: str, found: str
 ) -> None:
     facts = {f"{TOOLS}/gpus": [GPU | {"capability": gpu}]}
-    verdict = judge("GPU: GPU 0 capability", facts, with_order(archs=archs, gpu=wanted))
+    verdict = judge("GPU: GPU 0 capability", facts, with_purpose(archs=archs, gpu=wanted))
     assert (verdict.level, found in verdict.found) == (level, True)
 
 
 def test_without_a_gpu_where_none_is_wanted() -> None:
-    verdict = judge("GPU: GPU", {f"{TOOLS}/gpus": None}, with_order(gpu=False))
+    verdict = judge("GPU: GPU", {f"{TOOLS}/gpus": None}, with_purpose(gpu=False))
     assert (verdict.level, verdict.cure) == ("ok", "")
 
 
@@ -719,14 +724,17 @@ def test_wanted_values_stand_in_one_file() -> None:
         replace(setting, spec={**setting.spec, **changes.get(setting.id, {})})
         for setting in SETTINGS
     )
-    order = with_order(settings=settings)
-    assert judge("paths: long paths", {LONG: row(False)}, order).command.endswith("/d 2 /f")
-    assert judge("paths: long paths", {LONG: row(False)}, order).wanted == "LongPathsEnabled = 2"
-    assert r'"C:\pagefile.sys 7 9"' in judge("host: page file", {PAGES: row(False)}, order).command
-    found = judge("services: shell, memory", {QUOTAS["shell", MEMORY]: quota(MEMORY, 1)}, order)
+    purpose = with_purpose(settings=settings)
+    long = judge("paths: long paths", {LONG: row(False)}, purpose)
+    assert long.command.endswith("/d 2 /f")
+    assert long.wanted == "LongPathsEnabled = 2"
+    assert (
+        r'"C:\pagefile.sys 7 9"' in judge("host: page file", {PAGES: row(False)}, purpose).command
+    )
+    found = judge("services: shell, memory", {QUOTAS["shell", MEMORY]: quota(MEMORY, 1)}, purpose)
     assert found.wanted == "4096 or more"
     job = {"host/machine/job": {"memory": 4 * GIB}}
-    assert judge("services: memory of this shell", job, order).level == "ok"
+    assert judge("services: memory of this shell", job, purpose).level == "ok"
 
 
 @pytest.mark.parametrize(
@@ -743,8 +751,8 @@ def test_programs_that_the_build_starts(
     provisioned: bool, told: Any, level: str, found: str, cure: str
 ) -> None:
     spec = {"kind": "commands", "names": ["git", "cargo"], "places": []}
-    order = with_order(settings=(*SETTINGS, Setting("programs", spec, provisioned)))
-    verdict = judge("tool chain: programs of the build", {f"{RES}/programs": told}, order)
+    purpose = with_purpose(settings=(*SETTINGS, Setting("programs", spec, provisioned)))
+    verdict = judge("tool chain: programs of the build", {f"{RES}/programs": told}, purpose)
     assert (verdict.level, verdict.found) == (level, found)
     assert cure in verdict.cure
     assert verdict.wanted in ("", "git, cargo")
@@ -752,13 +760,13 @@ def test_programs_that_the_build_starts(
 
 def test_a_host_that_cannot_be_reached_leaves_this_machines_verdicts() -> None:
     facts = {"controller": GOOD["controller"], "host": {"error": "no\x1b[31m route", "advice": ""}}
-    *ours, last = diagnose(facts, ORDER)
+    *ours, last = diagnose(facts, PURPOSE)
     assert ours == diagnose(GOOD)
     assert (last.level, last.found) == ("error", "no route")
     assert last.wanted == "a session with lab1"
     assert "pipeline.yaml" in last.cure
     facts["host"]["advice"] = "Check the cable."
-    assert diagnose(facts, ORDER)[-1].cure == "Check the cable."
+    assert diagnose(facts, PURPOSE)[-1].cure == "Check the cable."
 
 
 # -- hostile facts ---------------------------------------------------------------------------------
@@ -801,7 +809,7 @@ PLACES = list(steps(GOOD))
 
 
 def assert_harmless(facts: Any) -> None:
-    verdicts = diagnose(facts, ORDER)
+    verdicts = diagnose(facts, PURPOSE)
     for verdict in verdicts:
         assert verdict.level in LEVELS
         assert len(verdict.found) <= 410
@@ -809,7 +817,7 @@ def assert_harmless(facts: Any) -> None:
         assert bool(verdict.cure) >= (verdict.level in ("warning", "error"))
     text = render(verdicts, 80)
     assert not CONTROL.search(text.replace("\n", ""))
-    told = report.as_json(verdicts, facts, ORDER)
+    told = report.as_json(verdicts, facts, PURPOSE)
     assert told.isascii()
     assert len(told) < 3_000_000
     loaded = json.loads(told, parse_constant=pytest.fail)
@@ -860,7 +868,7 @@ def test_no_cure_is_made_from_a_hosts_words() -> None:
         for step in place[:-1]:
             tree = tree[step]
         tree[place[-1]] = poison(tree[place[-1]])
-        for verdict in diagnose(facts, ORDER):
+        for verdict in diagnose(facts, PURPOSE):
             assert "EVIL" not in verdict.cure + verdict.command + verdict.source + verdict.wanted
 
 
@@ -920,7 +928,7 @@ SICK = {
 
 @pytest.mark.parametrize("width", [80, 100])
 def test_the_table_breaks_no_word(width: int) -> None:
-    verdicts = diagnose(changed(SICK), with_order(torch="2.13.0"))
+    verdicts = diagnose(changed(SICK), with_purpose(torch="2.13.0"))
     text = render(verdicts, width)
     lines = text.splitlines()
     whole = {v.command for v in verdicts} | {v.source for v in verdicts}
@@ -952,7 +960,7 @@ def test_a_host_gives_githubs_runner_no_commands(monkeypatch: pytest.MonkeyPatch
 
 
 def test_only_what_is_not_well_has_a_cure() -> None:
-    verdicts = diagnose(changed({LONG: row(False)}), ORDER)
+    verdicts = diagnose(changed({LONG: row(False)}), PURPOSE)
     text = render(verdicts, 80)
     (at,) = [n for n, line in enumerate(text.splitlines()) if line.startswith("!  long paths")]
     lines = text.splitlines()
@@ -964,7 +972,7 @@ def test_only_what_is_not_well_has_a_cure() -> None:
     assert lines[at + 2] == f"     {command}"
     assert text.count("→") == 1
     assert "wanted" not in text.replace(lines[at], "")
-    assert "https://" not in render(diagnose(GOOD, ORDER), 80)
+    assert "https://" not in render(diagnose(GOOD, PURPOSE), 80)
 
 
 @pytest.mark.parametrize(
@@ -980,8 +988,8 @@ def test_the_summary(levels: list[Any], said: str) -> None:
 
 
 def test_json_says_all() -> None:
-    verdicts = diagnose(changed(SICK), ORDER)
-    told = json.loads(report.as_json(verdicts, changed(SICK), ORDER))
+    verdicts = diagnose(changed(SICK), PURPOSE)
+    told = json.loads(report.as_json(verdicts, changed(SICK), PURPOSE))
     assert list(told) == ["schema", "host", "order", "level", "summary", "verdicts", "facts"]
     assert (told["schema"], told["host"], told["level"]) == (1, "lab1", "error")
     assert told["order"]["archs"] == "80;90"
@@ -1056,7 +1064,7 @@ def test_parts_that_fail_leave_the_others(tmp_path: Path) -> None:
     assert found["problems"]["resources"] == "OSError: odd"
     assert found["problems"]["skew"].startswith("ValueError: ")
     assert found["tools"] == GOOD["host"]["tools"]
-    verdicts = {v.name: v for v in diagnose({"host": found}, ORDER) if v.area == "host"}
+    verdicts = {v.name: v for v in diagnose({"host": found}, PURPOSE) if v.area == "host"}
     assert verdicts["Python"].found == "MemoryError: no memory"
     assert verdicts["clock"].found.startswith("ValueError: ")
 
@@ -1119,15 +1127,20 @@ def test_the_lock_of_this_machine(tmp_path: Path) -> None:
 
 
 def test_what_a_host_is_judged_for(tmp_path: Path) -> None:
-    order = run.order_of(make_plan(Host(lambda: None, gpu=True), tmp_path))
-    assert (order.host, order.recipe, order.cuda) == ("lab1", "smoke-attention", "13.0")
-    assert (order.archs, order.jobs, order.torch) == ("80+PTX", 3, None)
-    assert order.toolset == load_lock().tools["vs-buildtools-2022"].toolset
-    assert (order.build_root, order.temp) == (r"C:\b", r"C:\t")
-    assert (order.sandbox, order.msvc, order.gpu, order.services) == (False, True, True, True)
+    purpose = run.purpose_of(make_plan(Host(lambda: None, gpu=True), tmp_path))
+    assert purpose.target.id == "smoke-attention-cp311-cu130"
+    assert (purpose.target.host, str(purpose.target.archs), purpose.jobs) == ("lab1", "80+PTX", 3)
+    assert purpose.toolset == load_lock().tools["vs-buildtools-2022"].toolset
+    assert (purpose.build_root, purpose.temp) == (r"C:\b", r"C:\t")
+    assert (purpose.sandbox, purpose.msvc, purpose.gpu, purpose.services) == (
+        False,
+        True,
+        True,
+        True,
+    )
     emulated = Host(lambda: None, msvc=False, emulated=True)
-    order = run.order_of(make_plan(emulated, tmp_path, "sandbox"))
-    assert (order.sandbox, order.toolset) == (True, None)
+    purpose = run.purpose_of(make_plan(emulated, tmp_path, "sandbox"))
+    assert (purpose.sandbox, purpose.toolset) == (True, None)
 
 
 @pytest.mark.parametrize(("required", "provisioned"), [("git", True), ("cargo", False)])
@@ -1135,7 +1148,7 @@ def test_what_provisioning_brings_is_not_for_people_to_install(
     required: str, provisioned: bool, tmp_path: Path
 ) -> None:
     plan = needing(make_plan(Host(lambda: None), tmp_path), required)
-    (setting,) = run.order_of(plan).of("commands")
+    (setting,) = run.purpose_of(plan).of("commands")
     assert (setting.spec["names"], setting.provisioned) == ([required], provisioned)
 
 
@@ -1143,14 +1156,16 @@ def test_a_windows_that_is_used_as_it_is(tmp_path: Path) -> None:
     """Judged by the same values, but nothing is set there."""
     host = Host(lambda: None, services=False)
     host.existing = base.Existing(root="C:/wcw")
-    order = run.order_of(needing(make_plan(host, tmp_path), "git"))
-    assert {setting.id for setting in order.settings} >= {"long paths", "TEMP", "TMP", "programs"}
-    assert not [setting for setting in order.settings if setting.provisioned]
-    (temp,) = [setting for setting in order.settings if setting.id == "TEMP"]
-    assert temp.spec["value"] == order.temp == r"C:\wcw\t"
-    (programs,) = order.of("commands")
+    purpose = run.purpose_of(needing(make_plan(host, tmp_path), "git"))
+    assert {setting.id for setting in purpose.settings} >= {"long paths", "TEMP", "TMP", "programs"}
+    assert not [setting for setting in purpose.settings if setting.provisioned]
+    (temp,) = [setting for setting in purpose.settings if setting.id == "TEMP"]
+    assert temp.spec["value"] == purpose.temp == r"C:\wcw\t"
+    (programs,) = purpose.of("commands")
     assert programs.spec["places"] == [r"C:\wcw\python", r"C:\wcw\cuda\13.0\bin"]
-    (verdict,) = [v for v in diagnose(changed({LONG: row(False)}), order) if v.name == "long paths"]
+    (verdict,) = [
+        v for v in diagnose(changed({LONG: row(False)}), purpose) if v.name == "long paths"
+    ]
     assert verdict.cure.startswith("on the host as administrator")
 
 
@@ -1158,9 +1173,9 @@ def test_a_linux_is_asked_for_programs_alone(tmp_path: Path) -> None:
     host = Host(lambda: None, windows=False, msvc=False, services=False)
     host.existing = base.Existing(root="/x")
     plan = make_plan(host, tmp_path)
-    assert run.order_of(plan).settings == ()
-    order = run.order_of(needing(plan, "git"))
-    assert [setting.id for setting in order.settings] == ["programs"]
+    assert run.purpose_of(plan).settings == ()
+    purpose = run.purpose_of(needing(plan, "git"))
+    assert [setting.id for setting in purpose.settings] == ["programs"]
 
 
 # -- the command -----------------------------------------------------------------------------------
@@ -1266,7 +1281,7 @@ def test_this_machine_alone(capsys: pytest.CaptureFixture[str]) -> None:
     assert {v["area"] for v in told["verdicts"]} == {"this machine"}
     (python,) = [v for v in told["verdicts"] if v["name"] == "Python"]
     assert python["level"] == "ok"
-    assert outcome.order is None
+    assert outcome.purpose is None
 
 
 @pytest.mark.parametrize(
@@ -1274,8 +1289,8 @@ def test_this_machine_alone(capsys: pytest.CaptureFixture[str]) -> None:
 )
 def test_exit_codes(level: Any, code: int) -> None:
     verdicts = (Verdict("a", "b", "ok", "c"), Verdict("a", "b", level, "c"))
-    assert run.Outcome(verdicts=verdicts, order=None, facts={}).exit_code == code
-    assert run.Outcome(verdicts=(), order=None, facts={}).exit_code == 0
+    assert run.Outcome(verdicts=verdicts, purpose=None, facts={}).exit_code == code
+    assert run.Outcome(verdicts=(), purpose=None, facts={}).exit_code == 0
 
 
 def test_the_exit_code_is_no_errors() -> None:
