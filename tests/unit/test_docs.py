@@ -1,0 +1,50 @@
+"""What the documents name is there: files, links, rooms, floors."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import pytest
+from test_architecture import FLOORS
+
+ROOT = Path(__file__).parents[2]
+TOPS = (".github", "ansible", "docs", "images", "pipelines", "scripts", "tests")
+DOCS = sorted(
+    path
+    for path in (*ROOT.glob("*.md"), *(p for top in TOPS for p in (ROOT / top).rglob("*.md")))
+    if "node_modules" not in path.parts
+)
+#: Of people's own: what a document says is not here.
+THEIRS = {"pipelines/recipes/causal-conv1d.yaml"}
+#: A file that is named without its folder, or a path, anywhere in the text.
+FILE = re.compile(r"`([\w./*-]*[\w*]\.(?:py|ya?ml|ps1|psm1|j2|c|cuh))`")
+PATH = re.compile(rf"(?<![\w./-])(?:{'|'.join(map(re.escape, TOPS))})/[\w./*-]*[\w*/]")
+LINK = re.compile(r"\]\((?!https?:|#)([^)#]+)")
+
+
+def there(name: str, near: Path) -> bool:
+    """Whether a file is called so: from the root, the document or the package on, or by its end."""
+    if any([*base.glob(name)] for base in (ROOT, near, ROOT / "pipelines")):
+        return True
+    return any([*(ROOT / top).rglob(name)] for top in TOPS)
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_what_is_named_is_there(path: Path) -> None:
+    text = path.read_text("utf-8")
+    links = [link for link in LINK.findall(text) if not (path.parent / link).exists()]
+    text = re.sub(r"https?://\S+", "", text)
+    named = {*FILE.findall(text), *PATH.findall(text)} - THEIRS
+    assert not links + sorted(name for name in named if not there(name.rstrip("/"), path.parent))
+
+
+def test_the_readme_names_every_folder() -> None:
+    said = {*re.findall(r"`(?:pipelines/)?([a-z]+)`", (ROOT / "README.md").read_text("utf-8"))}
+    assert {path.parent.name for path in (ROOT / "pipelines").glob("*/__init__.py")} <= said
+
+
+def test_the_map_has_every_floor() -> None:
+    text = (ROOT / "docs/architecture.md").read_text("utf-8").partition("\n## The rooms")[2]
+    floors = [line.split("  ")[0].split() for line in text.split("```\n")[1].splitlines()]
+    assert [{*names} for names in floors] == [*FLOORS]
