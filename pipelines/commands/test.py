@@ -23,7 +23,7 @@ class TestOptions(Options):
 
 
 def test(line: Line, options: TestOptions) -> None:
-    """Smoke-test the latest wheel on the host and publish JUnit."""
+    """Smoke-test the latest wheel on the host and report as JUnit."""
     from pipelines.stages.line import run_test
 
     run_test(line, run=options.run)

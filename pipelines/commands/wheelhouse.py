@@ -33,6 +33,10 @@ def wheelhouse(line: Line, options: WheelhouseOptions) -> None:
     from pipelines.toolchain import wheelhouse as house
 
     plan, folder = line.plan, Path(options.folder)
+    if options.folder.startswith("-"):  # invoke takes `wheelhouse --help` for a directory
+        raise ConfigError(
+            f"{options.folder}: expected a directory", advice="invoke --help wheelhouse tells more."
+        )
     recipe, cache = plan.recipe, plan.cache
     if isinstance(recipe.source, GitSource):  # of a packed commit no hash is pinned
         raise ConfigError(

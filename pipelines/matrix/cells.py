@@ -15,9 +15,10 @@ from typing import NamedTuple
 from pipelines.architectures.archs import ArchList
 from pipelines.errors import ConfigError
 from pipelines.matrix.torches import load_torches
+from pipelines.recipe.load import RELEASE
 from pipelines.recipe.model import Recipe
 from pipelines.target import Target
-from pipelines.versions import known, minor, within
+from pipelines.versions import minor, within
 
 
 class Named(NamedTuple):
@@ -88,10 +89,10 @@ def select(cells: Sequence[Named], globs: Iterable[str]) -> list[Named]:
 
 def _check(axis: str, values: Iterable[str]) -> None:
     for value in values:
-        if known(value) is None or "." not in value or "!" in value:
+        if not RELEASE.fullmatch(value):  # else a build would refuse the cell
             raise ConfigError(
-                f"--{axis} {value[:40]}: expected a version such as 3.12",
-                advice="Separate several with commas.",
+                f"--{axis} {value[:40]}: expected MAJOR.MINOR",
+                advice="Such as 3.12; separate several with commas.",
             )
 
 

@@ -22,7 +22,8 @@ RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 VARIES = frozenset(Recipe.model_fields) - {"name", "summary", "kind", "project", "version"}
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
-_RELEASE = re.compile(r"\d+\.\d+")
+#: How a release of Python, torch or CUDA is written.
+RELEASE = re.compile(r"\d+\.\d+")
 _python = TypeAdapter(PythonVersion)
 
 
@@ -74,7 +75,7 @@ def for_cell(recipe: Recipe, *, cuda: str | None = None, torch: str | None = Non
     asked = {"cuda": cuda or recipe.cuda, "torch": torch or recipe.torch}
     for name, value in asked.items():
         range_ = getattr(recipe.supports, name)
-        if value is not None and not _RELEASE.fullmatch(value):
+        if value is not None and not RELEASE.fullmatch(value):
             raise ConfigError(f"--{name} {value}: expected MAJOR.MINOR", advice="Such as 12.8.")
         if value is not None and not within(value, range_):
             raise ConfigError(
