@@ -118,17 +118,7 @@ def _told(result: StageResult | None) -> dict[str, str]:
 def _inner(result: StageResult | None) -> list[Case]:
     """The cases within a stage: its resources, its checks."""
     if isinstance(result, ProvisionResult):
-        return [
-            Case(
-                name=f"{row.id}: {row.wanted}",
-                classname=f"pipeline.{result.stage}",
-                seconds=row.seconds,
-                outcome="passed" if row.ok else "failed",
-                message="" if row.ok else f"found {row.found}",
-                stdout=f"found {row.found}, {'changed' if row.changed else 'left as it was'}",
-            )
-            for row in result.resources
-        ]
+        return _resources(result)
     if isinstance(result, AuditResult):
         return [
             Case(
@@ -143,3 +133,24 @@ def _inner(result: StageResult | None) -> list[Case]:
             for check in file.checks
         ]
     return []
+
+
+def _resources(result: ProvisionResult) -> list[Case]:
+    """A case a resource: the first that is not as wanted ended it, those after were not come to."""
+    made, ended = [], False
+    for row in result.resources:
+        outcome: Outcome = "passed" if row.ok else "skipped" if ended else "failed"
+        found = f"found {row.found}"
+        said = {"passed": "", "failed": found, "skipped": f"not come to: {found}"}
+        made.append(
+            Case(
+                name=f"{row.id}: {row.wanted}",
+                classname=f"pipeline.{result.stage}",
+                seconds=row.seconds,
+                outcome=outcome,
+                message=said[outcome],
+                stdout=f"{found}, {'changed' if row.changed else 'left as it was'}",
+            )
+        )
+        ended = ended or not row.ok
+    return made

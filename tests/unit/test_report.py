@@ -22,6 +22,7 @@ from pipelines.record import (
     SmokeResult,
     State,
 )
+from pipelines.reports.load import load_view
 from pipelines.reports.model import Case
 from pipelines.reports.suites import suites
 from pipelines.run import Run
@@ -105,6 +106,21 @@ def test_resources_are_cases(run: Run) -> None:
     assert found["uv: 1"].stdout == "found 0, left as it was"
     assert (found["x: 1"].outcome, found["x: 1"].message) == ("failed", "found 0")
     assert found["provision"].seconds == 1.0
+
+
+def test_what_provisioning_did_not_come_to_has_not_failed(run: Run) -> None:
+    rows = (resource("TEMP"), resource("uv", ok=False), resource("git", ok=False), resource("x"))
+    left = ProvisionResult(resources=rows)
+    stage(run, "provision", "failed", result=left, failed=error("uv: wanted 1, found 0"))
+    found = cases(run)
+    assert [found[f"{row.id}: 1"].outcome for row in rows] == [
+        "passed",
+        "failed",
+        "skipped",
+        "passed",
+    ]
+    assert found["git: 1"].message == "not come to: found 0"
+    assert [(f.kind, f.title) for f in load_view(run).failures] == [("stage", "provision failed")]
 
 
 def test_audit_checks_are_cases(run: Run) -> None:
