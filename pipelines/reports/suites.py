@@ -57,7 +57,7 @@ def _properties(facts: RunFacts) -> dict[str, str]:
     }
     host = facts.host.model_dump(exclude_defaults=True) if facts.host else {}
     told |= {f"host.{key}": value for key, value in host.items()}
-    told |= {f"tool.{name}": version for name, version in facts.tools.items()}
+    told |= {f"tool.{name}": tool.version for name, tool in facts.tools.items()}
     return _written(told)
 
 
@@ -80,15 +80,16 @@ def _suite(stage: StageRecord, properties: dict[str, str], host: str) -> Suite:
     story = result.story if isinstance(result, BuildResult) else ()
     skipped = result.skipped if isinstance(result, SkipResult) else ""
     outcome = _OUTCOMES.get(stage.state, "error")
-    if skipped and outcome == "passed":
-        outcome = "skipped"
+    if outcome == "passed" and (skipped or stage.unread):
+        outcome = "skipped" if skipped else "error"
     passed = outcome == "passed"
+    why = skipped or (error.message if error else stage.unread or stage.state)
     own = Case(
         name=stage.name,
         classname=f"pipeline.{stage.name}",
         seconds=max(0.0, (stage.seconds or 0.0) - sum(case.seconds for case in cases)),
         outcome=outcome,
-        message="" if passed else skipped or (error.message if error else stage.state),
+        message="" if passed else why,
         detail="" if passed else "\n".join(filter(None, (error.advice if error else "", log))),
         stdout="\n".join((*story, log)) if passed else "",
         properties=_told(result) | _written({"unread": stage.unread}),

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from defusedxml.ElementTree import fromstring
-from report_samples import audited, built, error, facts, resource, row, stage
+from report_samples import audited, built, error, facts, resource, row, stage, used
 
 from pipelines import hosttext
 from pipelines.evidence import Evidence
@@ -40,7 +40,7 @@ SMOKE = (
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     made = Run.create(tmp_path, facts(recipe="demo", evidence=Evidence.WRITTEN))
-    made.note(host=HostFacts(cpus=8), tools={"uv": "0.13"})
+    made.note(host=HostFacts(cpus=8), tools={"uv": used("0.13")})
     return made
 
 
@@ -216,6 +216,8 @@ def test_a_result_that_cannot_be_read_is_a_property(run: Run) -> None:
     row(run, "build", "passed", 1e300, 5.0, None, '{"job": 1}')
     suite = suites(run)[0]
     assert "what build left cannot be read: job" in suite.cases[0].properties["unread"]
+    assert suite.cases[0].outcome == "error"
+    assert suite.cases[0].message == suite.cases[0].properties["unread"]
     assert suite.timestamp == ""
     assert report(run).is_file()
 
