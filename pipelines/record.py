@@ -319,6 +319,13 @@ class HostFacts(Model):
         return cls(**texts, cpus=cpus if isinstance(cpus, int) else 0, windows=line(version, 80))
 
 
+class UsedTool(Model):
+    """A tool of the lock as a run has used it, whatever the lock of a later command has."""
+
+    version: str
+    sha256: Sha256
+
+
 class RunFacts(Model):
     """What is known of a run besides its stages."""
 
@@ -335,8 +342,8 @@ class RunFacts(Model):
     job: str = ""
     source_sha256: str = ""
     host: HostFacts | None = None
-    tools: dict[str, str] = Field(default={})
-    """Tool of the lock -> version."""
+    tools: dict[str, UsedTool] = Field(default={})
+    """By their names in the lock."""
 
 
 class JobRecord(Model):

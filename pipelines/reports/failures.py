@@ -40,7 +40,8 @@ def failures(
     bad = [case for case in cases if case.outcome in ("failed", "error")]
     made = [_stage(stage, recipe, path) for stage in stages if stage.state not in _ALL_ANSWERED]
     for stage in stages:
-        if isinstance(stage.result, ProvisionResult):
+        # One that failed says itself which resource it was; those after it were not come to.
+        if isinstance(stage.result, ProvisionResult) and stage.state == "passed":
             rows = stage.result.resources[:_RESOURCES]
             made += [_resource(row) for row in rows if not row.ok]
     made += [_check(check) for check in checks if not check.ok]

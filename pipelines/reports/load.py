@@ -72,10 +72,12 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
     build = result_of(stages, BuildResult)
     found, why = read_smoke(run.path, result_of(stages, SmokeResult))
     suite = found or Suite("")
-    unread = [line(said) for said in (*(stage.unread for stage in stages), why) if said]
+    unread = [line(stage.unread) for stage in stages if stage.unread]
     timeline = read_timeline(build.timeline) if build and build.timeline else None
     shown = _stages(stages, timeline.end if timeline else 0.0)
     verdict, headline = _verdict(shown)
+    if unread and verdict in ("passed", "untested"):  # it may hold what speaks against that
+        verdict, headline = "unfinished", unread[0]
     reasons = Counter(line(c.message) for c in suite.cases if c.outcome == "skipped")
     checks = _checks(result_of(stages, AuditResult))
     return RunView(
@@ -83,7 +85,12 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
         created=line(facts.created, 40),
         verdict=verdict,
         headline=headline,
-        caveats=(*unread, *_taken_up(stages, shown), *_caveats(facts, suite, build)),
+        caveats=(
+            *unread,
+            *([line(why)] if why else []),
+            *_taken_up(stages, shown),
+            *_caveats(facts, suite, build),
+        ),
         target=facts.target,
         evidence=facts.evidence,
         gpu=next((line(v) for k, v in suite.properties.items() if _GPU.fullmatch(k)), ""),
@@ -247,7 +254,7 @@ def _provenance(
     sections = {
         "Run": asked.items(),
         "Host": host.items(),
-        "Tools": sorted(facts.tools.items()),
+        "Tools": sorted((name, tool.version) for name, tool in facts.tools.items()),
         "Build environment": sorted(environment.items()),
         "Smoke test": [p for p in suite.properties.items() if not p[0].startswith("has.")],
     }

@@ -57,7 +57,7 @@ def _properties(facts: RunFacts) -> dict[str, str]:
     }
     host = facts.host.model_dump(exclude_defaults=True) if facts.host else {}
     told |= {f"host.{key}": value for key, value in host.items()}
-    told |= {f"tool.{name}": version for name, version in facts.tools.items()}
+    told |= {f"tool.{name}": tool.version for name, tool in facts.tools.items()}
     return _written(told)
 
 
@@ -80,15 +80,16 @@ def _suite(stage: StageRecord, properties: dict[str, str], host: str) -> Suite:
     story = result.story if isinstance(result, BuildResult) else ()
     skipped = result.skipped if isinstance(result, SkipResult) else ""
     outcome = _OUTCOMES.get(stage.state, "error")
-    if skipped and outcome == "passed":
-        outcome = "skipped"
+    if outcome == "passed" and (skipped or stage.unread):
+        outcome = "skipped" if skipped else "error"
     passed = outcome == "passed"
+    why = skipped or (error.message if error else stage.unread or stage.state)
     own = Case(
         name=stage.name,
         classname=f"pipeline.{stage.name}",
         seconds=max(0.0, (stage.seconds or 0.0) - sum(case.seconds for case in cases)),
         outcome=outcome,
-        message="" if passed else skipped or (error.message if error else stage.state),
+        message="" if passed else why,
         detail="" if passed else "\n".join(filter(None, (error.advice if error else "", log))),
         stdout="\n".join((*story, log)) if passed else "",
         properties=_told(result) | _written({"unread": stage.unread}),
@@ -118,17 +119,7 @@ def _told(result: StageResult | None) -> dict[str, str]:
 def _inner(result: StageResult | None) -> list[Case]:
     """The cases within a stage: its resources, its checks."""
     if isinstance(result, ProvisionResult):
-        return [
-            Case(
-                name=f"{row.id}: {row.wanted}",
-                classname=f"pipeline.{result.stage}",
-                seconds=row.seconds,
-                outcome="passed" if row.ok else "failed",
-                message="" if row.ok else f"found {row.found}",
-                stdout=f"found {row.found}, {'changed' if row.changed else 'left as it was'}",
-            )
-            for row in result.resources
-        ]
+        return _resources(result)
     if isinstance(result, AuditResult):
         return [
             Case(
@@ -143,3 +134,24 @@ def _inner(result: StageResult | None) -> list[Case]:
             for check in file.checks
         ]
     return []
+
+
+def _resources(result: ProvisionResult) -> list[Case]:
+    """A case a resource: the first that is not as wanted ended it, those after were not come to."""
+    made, ended = [], False
+    for row in result.resources:
+        outcome: Outcome = "passed" if row.ok else "skipped" if ended else "failed"
+        found = f"found {row.found}"
+        said = {"passed": "", "failed": found, "skipped": f"not come to: {found}"}
+        made.append(
+            Case(
+                name=f"{row.id}: {row.wanted}",
+                classname=f"pipeline.{result.stage}",
+                seconds=row.seconds,
+                outcome=outcome,
+                message=said[outcome],
+                stdout=f"{found}, {'changed' if row.changed else 'left as it was'}",
+            )
+        )
+        ended = ended or not row.ok
+    return made

@@ -20,6 +20,7 @@ from pipelines.record import (
     SkipResult,
     StageRecord,
     StageResult,
+    UsedTool,
 )
 from pipelines.run import Run, StageLog, StageNotes
 from pipelines.stages.audit import audit
@@ -120,7 +121,7 @@ def run_build(line: Line) -> Path:
     if line.plan.recipe.strategy == "build":
         refuse_unbuildable(line.plan)
     run = line.begin_run()
-    with _reported(line, run):
+    with _reported(run):
         if not _taken_or_skipped(line):
             for stage in LINE[: LINE.index(TEST)]:
                 if stage is not PROVISION:
@@ -144,7 +145,7 @@ def run_test(line: Line, *, run: str | None = None) -> Path:
         raise BuildError(f"run {this.id} has no wheel that passed", advice="Type: invoke build")
     if line.provisioned is None:
         run_provision(line)
-    with _reported(line, this):
+    with _reported(this):
         line.do(TEST)
     return this.path
 
@@ -172,11 +173,11 @@ def _make_ready(line: Line, run: Run) -> None:
         line.provisioned = run.stages()[PROVISION.name]
     else:
         run.put_stage(line.provisioned)
-    facts, lock = line.session.facts, line.plan.cache.lock
-    uploads = [tool for wanted in line.plan.wanted for tool in wanted.uploads]
+    lock = line.plan.cache.lock
+    pins = {name: lock.tool(name) for wanted in line.plan.wanted for name in wanted.uploads}
     run.note(
-        host=HostFacts.of(facts),
-        tools={tool: lock.tool(tool).version for tool in uploads},
+        host=HostFacts.of(line.session.facts),
+        tools={n: UsedTool(version=pin.version, sha256=pin.sha256) for n, pin in pins.items()},
     )
 
 
@@ -200,19 +201,18 @@ def _require_same(plan: BuildPlan, run: Run) -> None:
 
 
 @contextmanager
-def _reported(line: Line, run: Run) -> Iterator[None]:
+def _reported(run: Run) -> Iterator[None]:
     """Whatever becomes of the stages, the reports and the manifest tell of it."""
-    lock = line.plan.cache.lock
     try:
         yield
     except BaseException:
         try:
             report(run)
-            write_manifest(run, lock)
+            write_manifest(run)
         except PipelineError as error:  # the first error is the one to tell
             say(f"the reports could not be written either: {error.message}", style="red")
         raise
     report(run)
-    rows = write_manifest(run, lock)
+    rows = write_manifest(run)
     say(f"run {run.id}", style="bold")
     print_files(rows)

@@ -14,13 +14,12 @@ from pipelines.files import sha256_of, write_atomic
 from pipelines.hosttext import safe
 from pipelines.record import AuditResult
 from pipelines.run import Run
-from pipelines.toolchain.lock import ToolchainLock
 
 _SCHEMA = 1
 _NAMES = ("build.log", "smoke.log", "smoke.xml", "junit.xml", "report.html", "summary.md")
 
 
-def write_manifest(run: Run, lock: ToolchainLock) -> list[dict[str, Any]]:
+def write_manifest(run: Run) -> list[dict[str, Any]]:
     """Write it; its rows of files.
 
     A wheel's sha256 is the one that the audit has looked at: :class:`AuditError` if the file is
@@ -45,12 +44,9 @@ def write_manifest(run: Run, lock: ToolchainLock) -> list[dict[str, Any]]:
             "source_sha256": facts.source_sha256 or None,
             "origin": facts.origin or None,
         },
-        "host": facts.host.model_dump() if facts.host else {},
+        "host": {key: value or None for key, value in facts.host} if facts.host else {},
         "evidence": facts.evidence,
-        "tools": {
-            name: {"version": facts.tools[name], "sha256": lock.tool(name).sha256}
-            for name in sorted(facts.tools)
-        },
+        "tools": {name: tool.model_dump() for name, tool in sorted(facts.tools.items())},
         "seconds": {s.name: round(s.seconds or 0, 3) for s in run.stages().values()},
         "files": rows,
     }

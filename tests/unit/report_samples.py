@@ -32,6 +32,7 @@ from pipelines.record import (
     StageResult,
     State,
     Timeline,
+    UsedTool,
 )
 from pipelines.reports.junit import write
 from pipelines.reports.model import Case, Suite
@@ -155,6 +156,10 @@ def resource(name: str, **changes: Any) -> ResourceResult:
     return ResourceResult(id=name, **(told | {"changed": True, "seconds": 1.0} | changes))
 
 
+def used(version: str) -> UsedTool:
+    return UsedTool(version=version, sha256="cd" * 32)
+
+
 def audited(*checks: CheckResult, file: str = WHEEL) -> AuditResult:
     sha256 = "ab" * 32
     return AuditResult(files=(AuditedFile(file=file, sha256=sha256, checks=checks),))
@@ -248,7 +253,7 @@ def good(out: Path, *, slower: float = 1.0, size: int = 4000, seed: int = 1, **c
     run = Run.create(out, facts(**changes))
     run.note(
         host=HostFacts(cpus=8, windows="10.0.20348"),
-        tools={"nvidia-cuda-nvcc": "12.8.93"},
+        tools={"nvidia-cuda-nvcc": used("12.8.93")},
         job="0123456789ab",
         source_sha256="ab" * 32,
     )
@@ -313,7 +318,7 @@ def hostile(out: Path) -> Run:
     run = Run.create(out, facts())
     run.note(
         host={"platform": " ".join(HOSTILE), "machine": said, "python": said, "windows": said},
-        tools=every,
+        tools={name: used(said) for name, said in every.items()},
         job=said,
         origin=said,
         source_sha256=said,

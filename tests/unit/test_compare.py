@@ -43,6 +43,15 @@ def test_a_run_is_as_good_as_itself(base: RunView) -> None:
     assert (seen.differences, seen.notes, seen.exit_code) == ((), (), 0)
 
 
+def test_what_cannot_be_read_does_not_pass(base: RunView, out: Path) -> None:
+    run = samples.good(out)
+    samples.row(run, "audit", "passed", samples.EPOCH, 1.0, None, '{"files": 3}')
+    damaged = load_view(run)
+    assert damaged.verdict == "unfinished"
+    assert damaged.headline.startswith("what audit left cannot be read: files")
+    assert ("verdict", "run") in worse(base, damaged)
+
+
 def test_slower(base: RunView, out: Path) -> None:
     slow = load_view(samples.good(out, slower=1.5))
     seen = compare(base, slow)

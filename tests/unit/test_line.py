@@ -42,6 +42,7 @@ from pipelines.record import (
     ProvisionResult,
     RunFacts,
     SmokeResult,
+    UsedTool,
 )
 from pipelines.run import Run, StageLog
 from pipelines.session.base import Progress, Session
@@ -191,6 +192,7 @@ def test_a_kind_that_is_added_in_one_file_passes_the_whole_line(opened: Opened) 
     assert run.facts().target == line.plan.target
     assert run.facts().evidence is Evidence.SIMULATED
     assert manifest["inputs"]["host"] == "desk"
+    assert manifest["host"]["windows"] is None, "not known, not an empty version"
     line.close()
     assert isinstance(line.plan.host, Bench)
     assert line.plan.host.closed
@@ -277,6 +279,18 @@ def test_a_wheel_that_changes_on_its_way_to_the_test(
     monkeypatch.setattr(LiveSession, "put", changing)
     with pytest.raises(AuditError, match="reached desk with sha256"):
         run_test(line)
+
+
+def test_the_manifest_has_the_tools_that_were_used_whatever_the_lock_has_now(
+    opened: Opened,
+) -> None:
+    line = opened()
+    run_build(line)
+    used = {"uv": UsedTool(version="0.0.1", sha256="ab" * 32)}  # of an older lock
+    line.run.note(tools=used | {"gone": used["uv"]})
+    run_test(line)
+    tools = json.loads((line.run.path / "manifest.json").read_text())["tools"]
+    assert tools == {n: {"version": "0.0.1", "sha256": "ab" * 32} for n in ("gone", "uv")}
 
 
 def test_a_wheel_that_changes_before_the_manifest(

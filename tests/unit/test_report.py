@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 from defusedxml.ElementTree import fromstring
-from report_samples import audited, built, error, facts, resource, row, stage
+from report_samples import audited, built, error, facts, resource, row, stage, used
 
 from pipelines import hosttext
 from pipelines.evidence import Evidence
@@ -22,6 +22,7 @@ from pipelines.record import (
     SmokeResult,
     State,
 )
+from pipelines.reports.load import load_view
 from pipelines.reports.model import Case
 from pipelines.reports.suites import suites
 from pipelines.run import Run
@@ -39,7 +40,7 @@ SMOKE = (
 @pytest.fixture
 def run(tmp_path: Path) -> Run:
     made = Run.create(tmp_path, facts(recipe="demo", evidence=Evidence.WRITTEN))
-    made.note(host=HostFacts(cpus=8), tools={"uv": "0.13"})
+    made.note(host=HostFacts(cpus=8), tools={"uv": used("0.13")})
     return made
 
 
@@ -105,6 +106,21 @@ def test_resources_are_cases(run: Run) -> None:
     assert found["uv: 1"].stdout == "found 0, left as it was"
     assert (found["x: 1"].outcome, found["x: 1"].message) == ("failed", "found 0")
     assert found["provision"].seconds == 1.0
+
+
+def test_what_provisioning_did_not_come_to_has_not_failed(run: Run) -> None:
+    rows = (resource("TEMP"), resource("uv", ok=False), resource("git", ok=False), resource("x"))
+    left = ProvisionResult(resources=rows)
+    stage(run, "provision", "failed", result=left, failed=error("uv: wanted 1, found 0"))
+    found = cases(run)
+    assert [found[f"{row.id}: 1"].outcome for row in rows] == [
+        "passed",
+        "failed",
+        "skipped",
+        "passed",
+    ]
+    assert found["git: 1"].message == "not come to: found 0"
+    assert [(f.kind, f.title) for f in load_view(run).failures] == [("stage", "provision failed")]
 
 
 def test_audit_checks_are_cases(run: Run) -> None:
@@ -200,6 +216,8 @@ def test_a_result_that_cannot_be_read_is_a_property(run: Run) -> None:
     row(run, "build", "passed", 1e300, 5.0, None, '{"job": 1}')
     suite = suites(run)[0]
     assert "what build left cannot be read: job" in suite.cases[0].properties["unread"]
+    assert suite.cases[0].outcome == "error"
+    assert suite.cases[0].message == suite.cases[0].properties["unread"]
     assert suite.timestamp == ""
     assert report(run).is_file()
 

@@ -600,7 +600,7 @@ def test_any_result_of_a_host_gives_reports(
     tmp_path_factory: pytest.TempPathFactory, result: dict[str, Any], tools: dict[str, str]
 ) -> None:
     run = Run.create(tmp_path_factory.mktemp("r"), samples.facts())
-    run.note(tools=tools)
+    run.note(tools={name: samples.used(version) for name, version in tools.items()})
     samples.row(run, "build", "failed", 1.0, 5.0, None, json.dumps(result))
     assert isinstance(run.stages()["build"].result, BuildResult)
     view = load_view(run)

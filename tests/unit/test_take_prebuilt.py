@@ -171,7 +171,7 @@ def test_the_manifest_names_no_tools_that_were_not_used(tmp_path: Path) -> None:
     source = wheels_at(tmp_path / "here")
     line = line_of(tmp_path, recipe(strategy="prebuilt", prebuilt=(str(source.parent),)))
     take(line)
-    write_manifest(line.run, line.plan.cache.lock)
+    write_manifest(line.run)
     manifest = json.loads((line.run.path / "manifest.json").read_text())
     assert manifest["tools"] == {}
     assert manifest["inputs"]["origin"].startswith("prebuilt ")
