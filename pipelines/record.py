@@ -23,7 +23,9 @@ from pipelines.target import Target
 SCHEMA = 2
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-Size = Annotated[int, Field(ge=0)]
+Size = Annotated[int, Field(ge=0, le=1 << 50)]
+#: A path or name of a host's; none of Windows' is longer.
+HostPath = Annotated[str, StringConstraints(max_length=32_767)]
 Seconds = Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
 State = Literal["running", "passed", "failed", "interrupted"]
 
@@ -96,7 +98,7 @@ class HostFile(Model):
 
     model_config = ConfigDict(extra="ignore")
 
-    path: str
+    path: HostPath
     size: Size
     sha256: Sha256
 
@@ -113,7 +115,7 @@ class Timeline(Model):
 
     model_config = ConfigDict(extra="ignore")
 
-    units: Annotated[tuple[tuple[str, float, float], ...], Field(max_length=20_000)] = ()
+    units: Annotated[tuple[tuple[HostPath, float, float], ...], Field(max_length=20_000)] = ()
     """Name, start, end."""
     samples: Annotated[tuple[tuple[float, float, float], ...], Field(max_length=50_000)] = ()
     """Time, share of the cores that was busy, bytes of memory used."""

@@ -19,6 +19,7 @@ from typing import Any, Self, TypeVar
 
 from pydantic import ValidationError
 
+from pipelines import errors
 from pipelines.errors import (
     AuthError,
     ConfigError,
@@ -316,8 +317,10 @@ class Run:
 def error_of(error: BaseException) -> ErrorResult:
     """An error as the record keeps it."""
     if isinstance(error, PipelineError):
+        # Some have subclasses where they are raised: what is recorded are those of errors.py.
+        known = next(one for one in type(error).__mro__ if one.__module__ == errors.__name__)
         return ErrorResult(
-            kind=type(error).__name__,
+            kind=known.__name__,
             title=error.title,
             message=redact(error.message),
             advice=redact(error.advice),

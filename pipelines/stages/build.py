@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,6 +38,7 @@ from pipelines.stages.logs import TAIL, last_lines, log_lines
 from pipelines.stages.retry import Attempt, until_healed
 
 _DIGITS = 10  # of a count; a host's line may hold more than int() takes
+_FIGURES, _MOST = 100, 1 << 60  # of the compile cache: how many, how large
 LOG = "build.log"
 
 
@@ -142,10 +144,12 @@ def _read_timeline(told: object) -> Timeline | None:
 
 
 def _read_cache(told: object) -> dict[str, Any]:
-    """The figures of the compile cache; what is no number becomes text."""
-    rows = told.items() if isinstance(told, dict) else ()
+    """The figures of the compile cache; what is no number, or none of a cache, becomes text."""
+    rows = islice(told.items(), _FIGURES) if isinstance(told, dict) else ()
     return {
-        safe(str(key), 40): value if isinstance(value, int | float) else safe(str(value), 200)
+        safe(str(key), 40): value
+        if isinstance(value, int | float) and abs(value) <= _MOST
+        else safe(str(value), 200)
         for key, value in rows
         if value is not None
     }

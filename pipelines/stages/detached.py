@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
 
 from pipelines.console import say
 from pipelines.errors import AuthError, BuildError, HostError, PipelineError, RemoteError
@@ -21,7 +21,7 @@ from pipelines.record import JobRecord
 from pipelines.remote import reboot
 from pipelines.remote.jobs import follow as remote_follow
 from pipelines.remote.jobs import launch, store
-from pipelines.remote.rpc import name_of
+from pipelines.remote.rpc import Failure, name_of
 from pipelines.run import Run
 from pipelines.session.base import raise_remote
 
@@ -104,9 +104,9 @@ class Job:
     def follow(self) -> Iterator[Any]:
         """Yield the job's log as bytes and, last, its result.
 
-        Raises :class:`HostError` when there was no contact for ``patience`` seconds, ``AuthError``
-        when the host refuses the sign-in, ``error`` when attempt after attempt is lost. In each
-        case the job, if it runs, goes on.
+        Raises :class:`HostError` when there was no contact for ``patience`` seconds, or the host
+        says what makes no sense, ``AuthError`` when the host refuses the sign-in, ``error`` when
+        attempt after attempt is lost. In each case the job, if it runs, goes on.
         """
         self._heard = time.monotonic()
         prepared = False
@@ -129,6 +129,8 @@ class Job:
                 if error.kind != launch.NoRunnerError.__name__:
                     raise
                 self._lose(error.message)
+            except OddStateError:
+                raise
             except HostError as error:
                 self._wait(error)
         # Not above: what the job's own function raised is its result, not a lost attempt.
@@ -290,8 +292,39 @@ class Job:
                 advice="Finished units are kept: the same command goes on from them.",
             )
         if error := result.get("error"):
-            raise_remote(self.host, error)
+            raise_remote(self.host, _failure(self.host, error))
         return result
+
+
+class _Raised(BaseModel):
+    """What a job's function raised, as far as it is relied on."""
+
+    kind: str
+    message: str
+    trace: str = ""
+    errno: int | None = None
+    errno_name: str = ""
+    winerror: int | None = None
+    path: str | None = None
+
+
+def _failure(host: str, told: object) -> Failure:
+    try:
+        one = _Raised.model_validate(told)
+    except ValidationError:
+        raise OddStateError(
+            f"{host} sent what is no error of a job",
+            advice="Remove the job's directory there: invoke jobs shows where it is.",
+        ) from None
+    return {
+        "kind": one.kind,
+        "message": one.message,
+        "trace": one.trace,
+        "errno": one.errno,
+        "errno_name": one.errno_name,
+        "winerror": one.winerror,
+        "path": one.path,
+    }
 
 
 class _Result(BaseModel):
@@ -301,7 +334,7 @@ class _Result(BaseModel):
     result: dict[str, Any]
 
 
-class _State(BaseModel):
+class State(BaseModel):
     """What a host says of a job, as far as it is relied on."""
 
     model_config = ConfigDict(extra="allow")
@@ -312,13 +345,30 @@ class _State(BaseModel):
     """Seconds since the epoch."""
     result: _Result | None = None
 
+    @model_validator(mode="after")
+    def _ended_with_something(self) -> Self:
+        if self.state == "ended" and self.result is None:
+            raise ValueError("it has ended, and has no result")
+        return self
 
-def checked(host: str, told: Any) -> dict[str, Any]:
-    """``told`` if it has the form of a job's state; :class:`HostError` if it has not."""
+
+class Listed(State):
+    """A job among those of a host."""
+
+    id: str
+    directory: str
+
+
+class OddStateError(HostError):
+    """What a host says of a job makes no sense; asking again would not help."""
+
+
+def checked(host: str, told: Any, form: type[State] = State) -> dict[str, Any]:
+    """``told`` if it has the form of a job's state; :class:`OddStateError` if it has not."""
     try:
-        _State.model_validate(told)
+        form.model_validate(told)
     except ValidationError as error:
-        raise HostError(
+        raise OddStateError(
             f"{host} sent what is no state of a job: {safe(str(error.errors()[0]['msg']), 200)}",
             advice="Remove the job's directory there: invoke jobs shows where it is.",
         ) from None

@@ -16,7 +16,7 @@ from pipelines.errors import ConfigError, HostError
 from pipelines.hosttext import safe
 from pipelines.remote.jobs import follow as remote_follow
 from pipelines.remote.jobs import store
-from pipelines.stages.detached import checked
+from pipelines.stages.detached import Listed, checked
 from pipelines.stages.line import Line
 from pipelines.stages.logs import log_lines
 
@@ -69,7 +69,7 @@ def _jobs(line: Line) -> list[dict[str, Any]]:
     jobs = []
     for job in found:
         try:
-            jobs.append(checked(line.plan.host.name, job))
+            jobs.append(checked(line.plan.host.name, job, Listed))
         except HostError as error:  # one does not hide the others
             say(error.message, style="yellow")
     return jobs

@@ -29,6 +29,7 @@ class Script:
         self.attempts = list(attempts)
         self.attempt = 0
         self.asked: list[str] = []
+        self.result: Any = ENDED
 
     def call(self, function: Callable[..., object], /, **given: Any) -> Any:
         name = name_of(function)
@@ -56,7 +57,7 @@ class Script:
         yield self.state(todo)
 
     def state(self, word: str) -> dict[str, Any]:
-        ended = {"attempt": self.attempt, "cancelled": False, "ended": 2.0, "result": ENDED}
+        ended = {"attempt": self.attempt, "cancelled": False, "ended": 2.0, "result": self.result}
         return {
             "state": word,
             "attempt": self.attempt,
@@ -136,3 +137,20 @@ def test_a_host_without_a_word_for_too_long(tmp_path: Path) -> None:
     with pytest.raises(HostError, match="gone") as caught:
         finish(made)
     assert "invoke jobs shows it" in caught.value.advice
+
+
+@pytest.mark.parametrize("error", ["x", {"kind": "ValueError"}, {"kind": 1, "message": "m"}])
+def test_an_error_that_is_none_ends_it_with_a_message(tmp_path: Path, error: object) -> None:
+    script = Script("ended")
+    script.result = {"error": error}
+    with pytest.raises(HostError, match="lab sent what is no error of a job"):
+        finish(job(tmp_path, script))
+
+
+def test_a_state_that_is_none_is_not_asked_for_again_and_again(tmp_path: Path) -> None:
+    """It is no lost connection, though the host is to blame: the host answers at once."""
+    script = Script("ended")
+    script.result = None  # a job that has ended with nothing
+    with pytest.raises(HostError, match="no state of a job"):
+        finish(job(tmp_path, script))
+    assert script.asked.count("jobs.follow.follow") == 1

@@ -91,7 +91,16 @@ def test_what_a_host_says_is_data(capsys: pytest.CaptureFixture[str]) -> None:
 
 @pytest.mark.parametrize(
     "damage",
-    [{"started": 1e300}, {"started": "x"}, {"result": [1]}, {"attempt": -1}, {"state": "[bold]"}],
+    [
+        {"started": 1e300},
+        {"started": "x"},
+        {"result": [1]},
+        {"attempt": -1},
+        {"state": "[bold]"},
+        {"state": "ended"},
+        {"id": None},
+        {"directory": 3},
+    ],
 )
 def test_a_damaged_job_hides_no_other(
     damage: dict[str, Any], capsys: pytest.CaptureFixture[str]

@@ -26,6 +26,7 @@ from pipelines.errors import (
     AuditError,
     BuildError,
     ConfigError,
+    HostError,
     PipelineError,
     ProvisionError,
     SmokeError,
@@ -51,6 +52,7 @@ from pipelines.session.channel import open_session
 from pipelines.session.transports.popen import PopenStream
 from pipelines.stages import line as stages
 from pipelines.stages import test as suite
+from pipelines.stages.detached import Job
 from pipelines.stages.line import LINE, Line, run_build, run_provision, run_test
 from pipelines.stages.report import report
 
@@ -241,6 +243,38 @@ def test_a_wheel_that_changes_on_the_host_after_it_was_built(
     assert not list(line.run.path.rglob("*.whl"))
     assert line.run.stages()["collect"].state == "failed"
     assert "audit" not in line.run.stages()
+
+
+def told(monkeypatch: pytest.MonkeyPatch, **changes: Any) -> None:
+    """Have the host say that of a build that has ended."""
+    outcome = Job._outcome
+    monkeypatch.setattr(Job, "_outcome", lambda self, was: outcome(self, was) | changes)
+
+
+@pytest.mark.parametrize(
+    "row",
+    [{"size": 10**400}, {"size": -1}, {"path": "x" * 40_000}, {"sha256": "A" * 64}],
+    ids=["larger than a float", "negative", "a path without end", "no sha256"],
+)
+def test_a_file_that_cannot_be_is_no_result(
+    opened: Opened, monkeypatch: pytest.MonkeyPatch, row: dict[str, Any]
+) -> None:
+    wheel = {"path": f"/x/{WHEEL}", "size": 1, "sha256": "ab" * 32} | row
+    told(monkeypatch, wheels=[wheel])
+    with pytest.raises(HostError, match="desk sent what is no result of a build"):
+        run_build(opened())
+
+
+def test_figures_of_a_host_are_bounded(opened: Opened, monkeypatch: pytest.MonkeyPatch) -> None:
+    figures = {"hits": 3, "large": 10**400, "none": None} | {str(n): n for n in range(999)}
+    told(monkeypatch, cache=figures)
+    line = opened()
+    run_build(line)
+    built = line.run.result(BuildResult)
+    assert built is not None
+    assert built.cache["hits"] == 3
+    assert len(str(built.cache["large"])) < 250
+    assert len(built.cache) < 101
 
 
 def test_a_wheel_that_changes_here_before_the_audit(

@@ -171,6 +171,22 @@ def test_other_errors_pass(tmp_path: Path) -> None:
         (tmp_path / "none").read_bytes()
 
 
+def test_an_error_is_recorded_as_what_it_is_a_kind_of(tmp_path: Path) -> None:
+    """A build that lost its host goes on, wherever the error of that has a class of its own."""
+
+    class NoProgramError(HostError):
+        pass
+
+    run = Run.create(tmp_path, FACTS)
+    with pytest.raises(NoProgramError), run.stage("build"):
+        raise NoProgramError("there is no Python")
+    error = run.stages()["build"].error
+    assert error is not None
+    assert error.kind == "HostError"
+    run.close()
+    assert Run.take_up(tmp_path, FACTS) is not None
+
+
 def test_a_run_that_was_cut_off_is_taken_up_once(tmp_path: Path) -> None:
     out = tmp_path / "out"
     first = Run.create(out, FACTS)
