@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -163,11 +163,13 @@ def resolve(
     *,
     native: tuple[str, ...] | None = None,
     host: Host | None = None,
-    events: Events | None = None,
+    opened: BuildPlan | None = None,
+    events: Callable[[str], Events] | None = None,
 ) -> BuildPlan:
-    """The plan for a request; ``host`` if it is open already.
+    """The plan for a request; on ``host``, or on that of ``opened`` if its session serves both.
 
-    Raises :class:`ConfigError` for what cannot be, before anything is started.
+    ``events`` makes what is told of a host from its name. Raises :class:`ConfigError`
+    for what cannot be, before anything is started.
     """
     recipe = resolve_recipe(settings, request)
     target = resolve_target(settings, request, recipe, native)
@@ -178,7 +180,10 @@ def resolve(
             f"--jobs {jobs}: expected 1 to {_MOST_JOBS}", advice="Leave it out: all cores."
         )
     cache = open_cache(settings)
-    host = host or open_host(settings, target, cache, events)
+    if host is None and opened is not None and opened.target.session == target.session:
+        host = opened.host
+    if host is None:
+        host = open_host(settings, target, cache, events(target.host) if events else None)
     place = Place(
         capabilities=asdict(host.capabilities),
         target=target,

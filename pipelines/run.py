@@ -52,6 +52,7 @@ CREATE TABLE IF NOT EXISTS stages (
 );
 """
 _LOOK_BACK = 50  # runs
+_DATED = "[0-9]" * 8 + "-" + "[0-9]" * 6  # a copy under another name is not the latest
 _NO_PRIVILEGE = 1314  # ERROR_PRIVILEGE_NOT_HELD
 #: Errors after which a build has no outcome: it goes on, or can.
 _OPEN_ENDED = frozenset(kind.__name__ for kind in (HostError, AuthError, TimeUpError))
@@ -123,7 +124,7 @@ class Run:
 
         A controller that was killed leaves its stage as "running", an interrupted one says so.
         """
-        for path in sorted(out.glob("*/record.sqlite"), reverse=True)[:_LOOK_BACK]:
+        for path in sorted(out.glob(_DATED + "-*/record.sqlite"), reverse=True)[:_LOOK_BACK]:
             if path.parent.is_symlink():
                 continue
             run = cls(path.parent)

@@ -125,6 +125,11 @@ class Target(Model):
         """Every axis with its value as it is written; those without one are empty."""
         return {name: str(getattr(self, name)) for name in AXES}
 
+    @property
+    def session(self) -> dict[str, str]:
+        """What one session serves: all axes but the architectures."""
+        return {name: value for name, value in self.values().items() if name != "archs"}
+
     def fields(self) -> dict[str, str]:
         """What strings of data files may hold in braces: {python}, {torch}, {cuda}."""
         return {name: str(getattr(self, name)) for name, axis in AXES.items() if axis.tag}

@@ -5,12 +5,13 @@ from __future__ import annotations
 import atexit
 import re
 import signal
-from contextlib import AbstractContextManager
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from pipelines.commands.options import Shared, axis_flag
-from pipelines.target import AXES, Target
+from pipelines.target import AXES
 
 if TYPE_CHECKING:
     from pipelines.buildplan import Request
@@ -75,24 +76,33 @@ def open_line(given: dict[str, Any]) -> Line:
 
 def _at(request: Request, settings: Config, native: tuple[str, ...] | None = None) -> Line:
     global _line  # noqa: PLW0603
-    from pipelines.buildplan import resolve, resolve_recipe, resolve_target
+    from pipelines.buildplan import resolve
     from pipelines.hosts.live import LiveSession
     from pipelines.stages.line import Line
 
-    target = resolve_target(settings, request, resolve_recipe(settings, request), native)
-    if _line is not None and _cell(_line.plan.target) != _cell(target):
+    opened = _line.plan if _line is not None else None
+    plan = resolve(settings, request, native=native, opened=opened, events=Tell)
+    if opened is not None and plan.host is not opened.host:
         close_line()
-    host = _line.plan.host if _line is not None else None
-    plan = resolve(settings, request, native=native, host=host, events=Tell(target.host))
     if _line is None:
         _line = Line(plan, LiveSession(plan.host))
     _line.plan = plan
     return _line
 
 
-def _cell(target: Target) -> dict[str, str]:
-    """What one session serves: all axes but the architectures."""
-    return {name: value for name, value in target.values().items() if name != "archs"}
+@contextmanager
+def aside(host: str | None) -> Iterator[Line]:
+    """A line of its own with a host, beside the one that is open."""
+    from pipelines.buildplan import Request, resolve
+    from pipelines.hosts.live import LiveSession
+    from pipelines.stages.line import Line
+
+    plan = resolve(settings_of(Shared()), Request(axes={"host": host} if host else {}), events=Tell)
+    line = Line(plan, LiveSession(plan.host))
+    try:
+        yield line
+    finally:
+        line.close()
 
 
 def ask_gpus(session: LiveSession) -> tuple[str, ...]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pipelines.commands.command import Command
-from pipelines.commands.lines import ask_gpus, close_line, open_line, request_of, settings_of
+from pipelines.commands.lines import aside, ask_gpus, request_of, settings_of
 from pipelines.commands.options import ALL, Flag, Options
 from pipelines.errors import ConfigError
 
@@ -122,13 +122,9 @@ def _ask(host: str | None) -> HostFacts:
     """What the host says of itself."""
     from pipelines.matrix.hostfacts import HostFacts
 
-    line = open_line({"host": host})
-    try:
-        told = line.session.facts
+    with aside(host) as line:
         native = ask_gpus(line.session)
-    finally:
-        close_line()
-    return HostFacts.told(told, name=line.plan.host.name, native=native)
+        return HostFacts.told(line.session.facts, name=line.plan.host.name, native=native)
 
 
 COMMAND = Command(plan, PlanOptions)

@@ -36,7 +36,10 @@ PASSED: dict[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "gha": (("ACTIONS_RESULTS_URL", "ACTIONS_RUNTIME_TOKEN"), ()),
 }
 
-_DISK_GIB = DiskCache().size_gib
+
+def disk_gib(cache: CompileCache) -> int:
+    """How much the host's own disk keeps, GiB; builds fall back to it where another one is used."""
+    return (cache if isinstance(cache, DiskCache) else DiskCache()).size_gib
 
 
 def environment(cache: CompileCache, directory: str) -> dict[str, str]:
@@ -44,10 +47,9 @@ def environment(cache: CompileCache, directory: str) -> dict[str, str]:
 
     The local cache is described as well where another one is used: builds fall back to it.
     """
-    size = cache.size_gib if isinstance(cache, DiskCache) else _DISK_GIB
     # Whatever lies in it counts as a unit to sccache, and may go: nothing else is put there.
     units = f"{directory}\\units" if "\\" in directory else f"{directory}/units"
-    local = {"SCCACHE_DIR": units, "SCCACHE_CACHE_SIZE": f"{size}G"}
+    local = {"SCCACHE_DIR": units, "SCCACHE_CACHE_SIZE": f"{disk_gib(cache)}G"}
     return local | _remote(cache)
 
 

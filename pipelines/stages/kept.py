@@ -9,6 +9,7 @@ from pathlib import Path
 
 from rich.table import Table
 
+from pipelines.compilecache.spec import disk_gib
 from pipelines.config import load_config
 from pipelines.console import console, say
 from pipelines.hosts.base import Kept
@@ -67,7 +68,7 @@ def prune(line: Line, days: float) -> None:
     removed = line.session.call(remote_prune.prune, root=line.plan.layout.build_root, days=days)
     layout = line.plan.layout
     line.session.call(cargo.prune, root=layout.join(layout.compile_cache, "libraries"), days=days)
-    limit = getattr(line.plan.compile_cache, "size_gib", 20) << 30
+    limit = disk_gib(line.plan.compile_cache) << 30
     told = line.session.call(compilecache.prune, directory=layout.compile_cache, most=limit)
     if told["busy"]:
         say(f"{line.plan.host.name}: a build is at the compile cache: left alone", "yellow")

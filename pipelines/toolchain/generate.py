@@ -38,7 +38,13 @@ def generate(wanted: Mapping[str, Tool], lock: ToolchainLock) -> ToolchainLock:
     for tool in lock.tools.values():
         for source in tool.sources:
             pin = pins.setdefault((tool.name, tool.version, source.file), {})
-            pin |= _said({"sha256": source.sha256, "size": source.size}, ("sha256", "size"))
+            said = _said({"sha256": source.sha256, "size": source.size}, ("sha256", "size"))
+            if any(pin.get(key, value) != value for key, value in said.items()):
+                raise LockError(
+                    f"the lock has two pins of {source.file} {tool.version}: {pin} and {said}",
+                    advice="One of them is wrong: remove it from the lock.",
+                )
+            pin |= said
     tools = {}
     for id_, tool in sorted(wanted.items()):
         known: dict[str, Any] = {}
