@@ -315,3 +315,17 @@ def test_outside_a_checkout_there_is_nothing_to_sync(place: Path, *, check: bool
 def test_here_everything_agrees(capsys: pytest.CaptureFixture[str]) -> None:
     command.run_sync(check=True)
     assert "image and playbook agree with the lock" in capsys.readouterr().out
+
+
+def test_two_pins_of_one_file_are_not_mixed() -> None:
+    tool = next(tool for tool in load_lock().tools.values() if tool.pinned)
+    other = tool.model_copy(
+        update={
+            "sources": tuple(
+                source.model_copy(update={"sha256": "0" * 64}) for source in tool.sources
+            )
+        }
+    )
+    lock = EMPTY.model_copy(update={"tools": {"one": tool, "two": other}})
+    with pytest.raises(LockError, match="two pins"):
+        generate({}, lock)

@@ -403,6 +403,15 @@ def test_native_is_what_the_host_has(typed: Path) -> None:
     assert str(line.plan.target.archs) == "80"
 
 
+def test_a_host_is_asked_beside_the_open_line(typed: Path) -> None:
+    driver(typed, "NVIDIA H200, 9.0, 580, N/A, 1")
+    line = lines.open_line({"archs": "80"})
+    with lines.aside(None) as other:
+        assert lines.ask_gpus(other.session) == ("9.0",)
+        assert other.session is not line.session
+    assert lines.open_line({"archs": "90"}) is line
+
+
 def test_native_without_a_gpu(typed: Path) -> None:
     driver(typed)
     with pytest.raises(ConfigError, match="it has none"):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import sqlite3
 from pathlib import Path
 from typing import NoReturn
@@ -203,6 +204,18 @@ def test_a_run_that_was_cut_off_is_taken_up_once(tmp_path: Path) -> None:
     assert Run.take_up(out, FACTS) is None
     taken.close()
     other.close()
+
+
+def test_a_copy_of_a_run_hides_none(tmp_path: Path) -> None:
+    run = Run.create(tmp_path, FACTS)
+    run.close()
+    shutil.copytree(run.path, tmp_path / "zz-copy")
+    with pytest.raises(KeyboardInterrupt), run.stage("build"):
+        raise KeyboardInterrupt
+    run.close()
+    taken = Run.take_up(tmp_path, FACTS)
+    assert taken is not None
+    assert taken.id == run.id
 
 
 @pytest.mark.parametrize(
