@@ -78,6 +78,10 @@ class Job:
     """How much of this attempt's log is in ``log``, in bytes."""
     lost: list[str] = field(default_factory=list)
     """Why attempts ended without a result."""
+    way: str = ""
+    """How this attempt was started."""
+    failed: dict[str, str] = field(default_factory=dict)
+    """Ways to start it that did not work, and why."""
     _recent: list[float] = field(default_factory=list)
     _heard: float = 0.0
     _tries: int = 0
@@ -209,13 +213,13 @@ class Job:
         size = self.log.stat().st_size if self.log.exists() else 0
         self.attempt, self.base, self.offset = int(now["attempt"]), size, 0
         _log.info("%s: attempt %d of %s has begun", self.host, self.attempt, self.directory)
-        ways = {str(k)[:40]: safe(str(v), 300) for k, v in dict(now.get("failed") or {}).items()}
-        way = safe(str(now.get("way") or ""), 40)
-        self._remember(way=way, failed=ways)
-        if ways:
-            say(f"started {way}: {safe(str(ways), 300)}", style="yellow")
+        self.failed = {k[:40]: safe(str(v), 300) for k, v in now.get("failed", {}).items()}
+        self.way = safe(now.get("way", ""), 40)
+        self._remember()
+        if self.failed:
+            say(f"started {self.way}: {safe(str(self.failed), 300)}", style="yellow")
 
-    def _remember(self, *, way: str = "", failed: dict[str, str] | None = None) -> None:
+    def _remember(self) -> None:
         """Write down what a later process needs to go on from here."""
         self.run.put_job(
             self.key,
@@ -226,8 +230,8 @@ class Job:
                 base=self.base,
                 offset=self.offset,
                 lost=tuple(self.lost),
-                way=way,
-                failed=failed or {},
+                way=self.way,
+                failed=self.failed,
             ),
         )
 
@@ -240,6 +244,7 @@ class Job:
         if left.attempt > now["attempt"] or left.base > size:
             return False
         self.attempt, self.base, self.lost = left.attempt, left.base, list(left.lost)
+        self.way, self.failed = left.way, left.failed
         self.offset = size - self.base
         if self.offset and self._digest_there() != self._digest_here():
             os.truncate(self.log, self.base)
@@ -343,6 +348,8 @@ class State(BaseModel):
     attempt: Annotated[int, Field(ge=0, le=10**6)]
     started: Annotated[float, Field(ge=0, le=4e9)] = 0.0
     """Seconds since the epoch."""
+    way: str = ""
+    failed: dict[str, Any] = Field(default={})
     result: _Result | None = None
 
     @model_validator(mode="after")

@@ -2,20 +2,30 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+from projects import project
+from sessions import Here
+
 from pipelines.buildplan import BuildPlan, Request, resolve
 from pipelines.config import Config
 from pipelines.evidence import Evidence
-from pipelines.hosts.base import Capabilities, Host
+from pipelines.hosts.base import Capabilities, Existing, Host
 from pipelines.hosts.live import LiveSession
 from pipelines.provisioning.resources import Wanted
+from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
+from pipelines.recipe.origin import PathSource
+from pipelines.record import StageRecord, StageResult
+from pipelines.run import Run
 from pipelines.session.base import Session
 from pipelines.stages.line import Line
 
+PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
 LAB = {
     "kind": "winrm",
     "endpoint": "https://lab.invalid:5986/wsman",
@@ -34,10 +44,11 @@ class Lab(Host):
 
     def __init__(self, session: Any = None) -> None:
         self.session = session
-        self.restarts = 0
+        self.connects = self.restarts = self.closed = 0
 
     def connect(self) -> Session:
         assert self.session is not None, "nobody connects here"
+        self.connects += 1
         made: Session = self.session
         return made
 
@@ -46,7 +57,20 @@ class Lab(Host):
         return session
 
     def close(self) -> None:
-        """Nothing was started."""
+        self.closed += 1
+
+
+class Desk(Lab):
+    """This machine, its Python used as it is, its session one with this very process."""
+
+    name = "desk"
+    evidence = Evidence.SIMULATED
+    executable = sys.executable
+    capabilities = Capabilities(windows=False, msvc=False, gpu=False, publishable=True)
+
+    def __init__(self, root: Path, session: Here) -> None:
+        super().__init__(session)
+        self.existing = Existing(root=str(root))
 
 
 def plan_for(
@@ -75,9 +99,54 @@ def line_for(plan: BuildPlan) -> Line:
     return Line(plan, LiveSession(plan.host))
 
 
+def changed(plan: BuildPlan, *wanted: Wanted, **changes: Any) -> BuildPlan:
+    """The plan with these fields, and with these resources in place of its own."""
+    made = replace(plan, **changes)
+    made.__dict__["wanted"] = wanted  # as cached_property keeps it
+    return made
+
+
 def wanting(line: Line, *wanted: Wanted, **layout: str) -> Line:
     """The line with other resources, and with other places on its host."""
-    plan = replace(line.plan, layout=line.plan.layout.model_copy(update=layout))
-    plan.__dict__["wanted"] = wanted  # as cached_property keeps it
-    line.plan = plan
+    line.plan = changed(line.plan, *wanted, layout=line.plan.layout.model_copy(update=layout))
     return line
+
+
+def recipe_of(tree: Path, **changes: Any) -> Recipe:
+    """A recipe for the project at ``tree`` that asks its host for nothing."""
+    own = {
+        "source": PathSource(path=str(tree)),
+        "pythons": (PYTHON,),
+        "build_requires": (),
+        "test_requires": (),
+        "smoke": "",
+        "verify": "import pkg",
+        "costs": (),
+    }
+    return load_recipe("smoke-attention").model_copy(update=own | changes)
+
+
+def at_desk(
+    tmp_path: Path,
+    job: Callable[..., Any] | None = None,
+    answers: Mapping[Callable[..., Any], Any] | None = None,
+    **recipe: Any,
+) -> tuple[Line, Here]:
+    """A line for a small project on :class:`Desk`, which is wanted to have nothing; its session."""
+    tree = tmp_path / "tree"
+    if not tree.exists():
+        project(tree, "")
+    session = Here(job, answers)
+    host, made = Desk(tmp_path / "root", session), recipe_of(tree, **recipe)
+    return wanting(line_for(plan_for(tmp_path, host, made, python=PYTHON, archs="90a"))), session
+
+
+def having(line: Line, *results: StageResult) -> Run:
+    """A run of the line in which these stages have passed, in this order."""
+    run = line.begin_run()
+    for number, result in enumerate(results, 1):
+        record = StageRecord(
+            name=result.stage, state="passed", started=float(number), seconds=1.0, result=result
+        )
+        run.put_stage(record)
+    return run

@@ -2,96 +2,52 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
-from plans import Lab
+from jobscripts import ENDED, LINE, Clock, Script, finish, job, kept
 
-from pipelines.errors import AuthError, BuildError, HostError, PipelineError, RemoteError
-from pipelines.hosts.live import LiveSession
-from pipelines.record import JobRecord, RunFacts
+from pipelines.errors import AuthError, BuildError, HostError, RemoteError
+from pipelines.record import JobRecord
 from pipelines.remote import process
 from pipelines.remote.jobs import launch
-from pipelines.remote.rpc import name_of
-from pipelines.run import Run
 from pipelines.stages import detached
-from pipelines.stages.detached import ATTEMPTS, Job, JobSpec
-
-ENDED = {"exit": 0, "seconds": 1.0}
-
-
-class Script:
-    """A session: what each attempt does, one after the other."""
-
-    def __init__(self, *attempts: Any) -> None:
-        self.attempts = list(attempts)
-        self.attempt = 0
-        self.asked: list[str] = []
-        self.result: Any = ENDED
-
-    def call(self, function: Callable[..., object], /, **given: Any) -> Any:
-        name = name_of(function)
-        self.asked.append(name)
-        if name == "jobs.store.state":
-            return self.state("absent" if not self.attempt else "lost")
-        if name == "jobs.launch.start":
-            self.attempt += 1
-            todo = self.attempts[0]
-            if isinstance(todo, RemoteError):
-                self.attempts.pop(0)
-                raise todo
-            return self.state("running")
-        assert name == "reboot.boot_identity", name
-        return "boot"
-
-    def stream(self, function: Callable[..., object], /, **given: Any) -> Iterator[Any]:
-        self.asked.append(name_of(function))
-        todo = self.attempts.pop(0)
-        yield b"a line\n"
-        if isinstance(todo, PipelineError):
-            if isinstance(todo, HostError):
-                self.attempts.insert(0, "ended")  # it went on there
-            raise todo
-        yield self.state(todo)
-
-    def state(self, word: str) -> dict[str, Any]:
-        ended = {"attempt": self.attempt, "cancelled": False, "ended": 2.0, "result": self.result}
-        return {
-            "state": word,
-            "attempt": self.attempt,
-            "boot": "boot",
-            "result": ended if word == "ended" else None,
-        }
-
-    def close(self) -> None:
-        """Nothing to leave."""
+from pipelines.stages.detached import ATTEMPTS, HOUR, JobSpec
 
 
 @pytest.fixture(autouse=True)
-def hurry(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(detached, "_PAUSES", (0.0,))
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(detached, "time", made)
+    return made
 
 
-def job(tmp_path: Path, script: Script) -> Job:
-    run = Run.create(tmp_path / "out", RunFacts())
-    spec = JobSpec("/j", "t", process.stream, {"command": ["x"]})
-    return Job(LiveSession(Lab(script)), run, spec, run.path / "build.log")
-
-
-def finish(made: Job) -> Any:
-    items = list(made.follow())
-    return items[-1]
+# -- attempts that are lost ------------------------------------------------------------------------
 
 
 def test_a_lost_attempt_is_gone_on_with(tmp_path: Path) -> None:
     made = job(tmp_path, Script("lost", "ended"))
     assert finish(made) == ENDED
     assert (made.attempt, made.lost) == (2, ["its process was ended"])
-    kept = made.run.job("build")
-    assert isinstance(kept, JobRecord)
-    assert (kept.attempt, kept.host, kept.lost) == (2, "lab", ("its process was ended",))
+    assert kept(made) == JobRecord(
+        host="lab",
+        directory="/j",
+        attempt=2,
+        base=len(LINE),
+        offset=len(LINE),
+        lost=("its process was ended",),
+    )
+    assert made.log.read_bytes() == LINE + LINE
+
+
+def test_a_restart_is_told(tmp_path: Path) -> None:
+    script = Script("lost", "ended")
+    script.boot = "another"
+    made = job(tmp_path, script)
+    finish(made)
+    assert made.lost == ["the host was restarted"]
 
 
 def test_attempts_that_may_be_lost_are_counted(tmp_path: Path) -> None:
@@ -101,6 +57,28 @@ def test_attempts_that_may_be_lost_are_counted(tmp_path: Path) -> None:
     with pytest.raises(BuildError, match=f"lost the job {ATTEMPTS} times"):
         finish(made)
     assert made.attempt == ATTEMPTS
+    assert len(kept(made).lost) == ATTEMPTS
+
+
+def test_what_was_lost_hours_ago_does_not_count(tmp_path: Path, clock: Clock) -> None:
+    clock.step = HOUR
+    made = job(tmp_path, Script(*["lost"] * (ATTEMPTS + 2), "ended"))
+    assert finish(made) == ENDED
+
+
+def test_an_attempt_is_lost_once(tmp_path: Path) -> None:
+    """The host may say so again before the next one has begun."""
+    script = Script("lost", "lost", "ended")
+
+    def late(beyond: int) -> dict[str, Any]:
+        second = script.asked.count("jobs.launch.start") == 2
+        return script.state("running") if second else script.start(beyond)
+
+    script.begin = late
+    made = job(tmp_path, script)
+    assert finish(made) == ENDED
+    assert made.lost == ["its process was ended"]
+    assert made.attempt == 2
 
 
 def test_a_runner_that_does_not_come_up_is_a_lost_attempt(tmp_path: Path) -> None:
@@ -110,16 +88,53 @@ def test_a_runner_that_does_not_come_up_is_a_lost_attempt(tmp_path: Path) -> Non
     assert made.lost == ["no runner"]
 
 
+def test_ways_that_did_not_work_are_remembered(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    script = Script("ended")
+    script.more = lambda _: {"way": "shell", "failed": {"task": "not allowed"}}
+    made = job(tmp_path, script)
+    finish(made)
+    assert (kept(made).way, kept(made).failed) == ("shell", {"task": "not allowed"})
+    assert "started shell: {'task': 'not allowed'}" in capsys.readouterr().out
+
+
 def test_an_error_of_another_kind_is_told_at_once(tmp_path: Path) -> None:
     made = job(tmp_path, Script(RemoteError("broken", kind="ValueError"), "ended"))
     with pytest.raises(RemoteError, match="broken"):
         finish(made)
 
 
+# -- connections that are lost ---------------------------------------------------------------------
+
+
 def test_a_connection_that_breaks_is_waited_for(tmp_path: Path) -> None:
     script = Script(HostError("reset by peer"), "ended")
-    assert finish(job(tmp_path, script)) == ENDED
+    made = job(tmp_path, script)
+    assert finish(made) == ENDED
     assert script.attempt == 1, "the job went on meanwhile: it was not started again"
+    assert script.asked.count("jobs.store.state") == 1
+    assert made.log.read_bytes() == LINE, "what was here was not sent again"
+
+
+def test_a_log_that_ends_without_a_word_is_a_lost_connection(tmp_path: Path) -> None:
+    assert finish(job(tmp_path, Script(None, "ended"))) == ENDED
+
+
+def test_each_try_waits_longer_until_the_host_is_heard(tmp_path: Path, clock: Clock) -> None:
+    script = Script("ended")
+    signs = iter([False, False, True])
+
+    def breaking(attempt: int, offset: int) -> Iterator[Any]:
+        for sign in signs:
+            if sign:
+                yield b""
+            raise HostError("reset by peer")
+        yield from script.follow(attempt, offset)
+
+    script.read = breaking
+    finish(job(tmp_path, script))
+    assert clock.slept == [1.0, 2.0, 1.0]
 
 
 def test_a_refused_sign_in_is_never_waited_out(tmp_path: Path) -> None:
@@ -131,26 +146,83 @@ def test_a_refused_sign_in_is_never_waited_out(tmp_path: Path) -> None:
     assert script.asked.count("jobs.follow.follow") == 1
 
 
-def test_a_host_without_a_word_for_too_long(tmp_path: Path) -> None:
-    made = job(tmp_path, Script(HostError("gone"), "ended"))
-    made.patience = -1.0
+def test_a_host_without_a_word_for_too_long(tmp_path: Path, clock: Clock) -> None:
+    """Each line that comes is a word."""
+    script = Script("ended")
+
+    def silent(*_: int) -> Iterator[Any]:
+        clock.now += 500.0
+        if clock.now < 1800.0:
+            yield b"x"
+        raise HostError("gone")
+
+    script.read = silent
     with pytest.raises(HostError, match="gone") as caught:
-        finish(made)
+        finish(job(tmp_path, script))
     assert "invoke jobs shows it" in caught.value.advice
+    assert clock.now == 3500.0, "1800 s after the last word, which came at 1500 s"
+
+
+@pytest.mark.parametrize(
+    "lie",
+    [
+        {"state": "[bold]"},
+        {"attempt": -1},
+        {"state": "ended", "result": None},
+        {"result": {"ended": "x"}},
+        {"failed": 5},
+    ],
+)
+@pytest.mark.parametrize("asked", ["jobs.store.state", "jobs.launch.start", "jobs.follow.follow"])
+def test_nonsense_is_told_at_once(
+    tmp_path: Path, lie: dict[str, Any], asked: str, clock: Clock
+) -> None:
+    """It would be the same however often the host is asked."""
+    script = Script("ended")
+    script.more = lambda _: lie if script.asked[-1] == asked else {}
+    with pytest.raises(HostError, match="no state of a job") as caught:
+        finish(job(tmp_path, script))
+    assert "Remove the job's directory" in caught.value.advice
+    assert clock.slept == []
+
+
+# -- results ---------------------------------------------------------------------------------------
+
+
+def result_of(tmp_path: Path, **changes: Any) -> Any:
+    script = Script("ended")
+    told = {"attempt": 1, "cancelled": False, "ended": 2.0, "result": ENDED} | changes
+    script.more = lambda word: {"result": told} if word == "ended" else {}
+    return finish(job(tmp_path, script))
+
+
+def test_a_job_that_was_cancelled_is_no_result(tmp_path: Path) -> None:
+    with pytest.raises(BuildError, match="cancelled at lab"):
+        result_of(tmp_path, cancelled=True)
+
+
+def test_what_its_function_raised_is_raised(tmp_path: Path) -> None:
+    error = {"kind": "RuntimeError", "message": "a broken toolkit", "trace": ""}
+    with pytest.raises(RemoteError, match="lab: RuntimeError: a broken toolkit"):
+        result_of(tmp_path, result={"error": error})
 
 
 @pytest.mark.parametrize("error", ["x", {"kind": "ValueError"}, {"kind": 1, "message": "m"}])
 def test_an_error_that_is_none_ends_it_with_a_message(tmp_path: Path, error: object) -> None:
-    script = Script("ended")
-    script.result = {"error": error}
     with pytest.raises(HostError, match="lab sent what is no error of a job"):
-        finish(job(tmp_path, script))
+        result_of(tmp_path, result={"error": error})
 
 
-def test_a_state_that_is_none_is_not_asked_for_again_and_again(tmp_path: Path) -> None:
-    """It is no lost connection, though the host is to blame: the host answers at once."""
+def test_secrets_are_told_to_the_one_who_starts_it_alone(tmp_path: Path) -> None:
     script = Script("ended")
-    script.result = None  # a job that has ended with nothing
-    with pytest.raises(HostError, match="no state of a job"):
-        finish(job(tmp_path, script))
-    assert script.asked.count("jobs.follow.follow") == 1
+    made = job(tmp_path, script)
+    made.spec = JobSpec("/j", "t", process.stream, {"command": ["x"]}, {"PASSWORD": "horse"})
+    finish(made)
+    (started,) = [given for given in script.given if "spec" in given]
+    assert started["secrets"] == {"PASSWORD": "horse"}
+    assert started["spec"] == {
+        "title": "t",
+        "function": "process.stream",
+        "arguments": {"command": ["x"]},
+    }
+    assert "horse" not in repr(made.spec)

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import platform
 import struct
+import sys
 import zipfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from fatbins import ELF, container
@@ -70,3 +73,21 @@ def wheel(
             archive.writestr(member, data)
         archive.writestr(f"{INFO}/RECORD", record(files) if lines is None else lines)
     return path
+
+
+TAG = f"cp{sys.version_info.major}{sys.version_info.minor}"
+TAGS = f"{TAG}-{TAG}-linux_{platform.machine()}"
+#: Of :func:`wheel_here`.
+HERE = f"pkg-1.0+cu130-{TAGS}.whl"
+
+
+def wheel_here(room: Path, arch: int = 90, more: Mapping[str, bytes] | None = None) -> Path:
+    """One for this machine, with device code for one architecture, and with ``more`` files."""
+    files = {
+        "pkg/__init__.py": b"import json\n",
+        "pkg/_C.so": b"\x7fELF" + fatbin(arch),
+        f"{INFO}/METADATA": METADATA,
+        f"{INFO}/WHEEL": WHEEL.replace(b"cp311-cp311-win_amd64", TAGS.encode()),
+        **(more or {}),
+    }
+    return wheel(room, files, name=HERE)

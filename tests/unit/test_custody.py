@@ -1,0 +1,292 @@
+"""A wheel is the same from the builder to the manifest, or nothing is done with it."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fatbins import ELF, container
+from plans import Desk, Lab, at_desk, having, line_for, plan_for
+from sessions import Here
+from wheels import FILES, HERE, NAME, fatbin, wheel, wheel_here
+
+from pipelines.errors import AuditError, BuildError, PipelineError, TransferError
+from pipelines.evidence import Evidence
+from pipelines.files import sha256_of
+from pipelines.hosts.base import Host
+from pipelines.recipe.load import load_recipe
+from pipelines.recipe.model import Module
+from pipelines.record import (
+    AuditedFile,
+    AuditResult,
+    BuildResult,
+    CollectResult,
+    FileResult,
+    HostFile,
+    SmokeResult,
+    StageResult,
+)
+from pipelines.remote import builder
+from pipelines.remote import facts as remote_facts
+from pipelines.run import Run
+from pipelines.session.base import Progress
+from pipelines.stages import line as stages
+from pipelines.stages.line import AUDIT, COLLECT, Line, run_build, run_test
+from pipelines.stages.manifest import write_manifest
+from pipelines.stages.report import report
+
+
+def row(path: Path, **changes: Any) -> HostFile:
+    """A file on the host, as its builder states it."""
+    return HostFile.model_validate({**builder.left(path), **changes})
+
+
+def built(*wheels: HostFile, **changes: Any) -> BuildResult:
+    return BuildResult(job="j", directory="/b/j", jobs=1, exit=0, wheels=wheels, **changes)
+
+
+def damage(path: Path) -> None:
+    """Another byte at the end: same name, other content."""
+    path.write_bytes(path.read_bytes() + b"!")
+
+
+def refused(line: Line, stage: stages.Stage, kind: type[PipelineError], said: str) -> StageResult:
+    """What the stage has kept when it refuses."""
+    with pytest.raises(kind, match=said):
+        line.do(stage)
+    record = line.run.stages()[stage.name]
+    assert record.state == "failed"
+    assert record.result is not None
+    return record.result
+
+
+# -- from the host to here -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("changed", [{"sha256": "0" * 64}, {"size": 7}])
+def test_only_the_file_that_was_built_comes_home(tmp_path: Path, changed: dict[str, Any]) -> None:
+    wheel = wheel_here(tmp_path)
+    line, _ = at_desk(tmp_path)
+    having(line, built(row(wheel, **changed)))
+    said = rf"desk built {changed.get('size', wheel.stat().st_size)} bytes with sha256 \w{{64}}"
+    refused(line, COLLECT, TransferError, said)
+    assert not list(line.run.path.rglob("*.whl"))
+
+
+def test_what_came_home_before_is_in_the_record(tmp_path: Path) -> None:
+    (tmp_path / "two").mkdir()
+    good, bad = wheel_here(tmp_path), wheel(tmp_path / "two", FILES)
+    line, _ = at_desk(tmp_path)
+    having(line, built(row(good), row(bad, size=1)))
+    kept = refused(line, COLLECT, TransferError, NAME.replace("+", r"\+"))
+    sha256 = sha256_of(good)
+    file = FileResult(path=f"wheels/{HERE}", size=good.stat().st_size, sha256=sha256)
+    assert kept == CollectResult(files=(file,))
+
+
+@pytest.mark.parametrize("name", ["w.exe", ".w.whl", "a\x1b[2Jb.whl", "w.whl.", "whl"])
+def test_the_host_does_not_name_our_files(tmp_path: Path, name: str) -> None:
+    (tmp_path / name).write_bytes(b"x")
+    line, _ = at_desk(tmp_path)
+    having(line, built(row(tmp_path / name)))
+    refused(line, COLLECT, AuditError, "not a wheel")
+    assert not (line.run.path / "wheels").exists()
+
+
+def test_a_path_of_windows_is_no_name(tmp_path: Path) -> None:
+    there = tmp_path / rf"C:\b\j\out\{HERE}"
+    there.write_bytes(b"x")
+    line, _ = at_desk(tmp_path)
+    having(line, built(row(there)))
+    line.do(COLLECT)
+    assert [path.name for path in line.run.path.rglob("*.whl")] == [HERE]
+
+
+def test_nothing_is_collected_without_a_build(tmp_path: Path) -> None:
+    line, _ = at_desk(tmp_path)
+    line.begin_run()
+    with pytest.raises(BuildError, match="has no build"):
+        line.do(COLLECT)
+
+
+CRATE = {"recipe": "candle-flash-attn", "archs": "90"}
+
+
+@pytest.mark.parametrize(("windows", "name"), [(True, 1), (False, 0)])
+def test_a_crates_library_comes_home_and_is_looked_into(
+    tmp_path: Path, windows: bool, name: int
+) -> None:
+    """Under the name that whoever links it on that host looks for."""
+    session = Here()
+    host: Host = Lab(session) if windows else Desk(tmp_path / "root", session)
+    line = line_for(plan_for(tmp_path, host, **CRATE))
+    names = load_recipe("candle-flash-attn").library.names  # type: ignore[union-attr]
+    (tmp_path / "made").write_bytes(fatbin(80))
+    having(line, built(library=row(tmp_path / "made")))
+    collected = line.do(COLLECT)
+    assert isinstance(collected, CollectResult)
+    assert [file.path for file in collected.files] == [f"library/{names[name]}"]
+    refused(line, AUDIT, AuditError, "SASS: found")
+    assert (line.run.path / "rejected" / names[name]).is_file()
+
+
+# -- what is looked into ---------------------------------------------------------------------------
+
+
+def home(line: Line, *files: Path) -> Run:
+    """A run of the line with these wheels as they came home."""
+    rows = tuple(
+        FileResult(path=f"wheels/{path.name}", size=path.stat().st_size, sha256=sha256_of(path))
+        for path in files
+    )
+    run = having(line, CollectResult(files=rows))
+    (run.path / "wheels").mkdir()
+    for path in files:
+        path.rename(run.path / "wheels" / path.name)
+    return run
+
+
+def test_a_wheel_that_changes_before_the_audit(tmp_path: Path) -> None:
+    line, _ = at_desk(tmp_path)
+    run = home(line, wheel_here(tmp_path))
+    damage(run.path / "wheels" / HERE)
+    with pytest.raises(AuditError, match="what came home had"):
+        line.do(AUDIT)
+
+
+def test_nothing_that_came_home_is_no_success(tmp_path: Path) -> None:
+    line, _ = at_desk(tmp_path)
+    home(line)
+    with pytest.raises(AuditError, match="nothing came home"):
+        line.do(AUDIT)
+
+
+def test_a_good_wheel_stays_and_the_bad_one_goes(tmp_path: Path) -> None:
+    line, _ = at_desk(tmp_path)
+    run = home(line, wheel_here(tmp_path), wheel(tmp_path, FILES))  # for Windows
+    kept = refused(line, AUDIT, AuditError, "platform: found win_amd64")
+    assert isinstance(kept, AuditResult)
+    assert [file.file for file in kept.files] == [HERE, NAME]
+    assert [all(check.ok for check in file.checks) for file in kept.files] == [True, False]
+    assert [path.parent.name for path in sorted(run.path.rglob("*.whl"))] == ["rejected", "wheels"]
+
+
+def test_a_wheel_of_windows_is_looked_at_as_one(tmp_path: Path) -> None:
+    line = line_for(plan_for(tmp_path, Lab(Here()), archs="90a", python="3.11"))
+    home(line, wheel(tmp_path, FILES))
+    audited = line.do(AUDIT)
+    assert isinstance(audited, AuditResult)
+    assert audited.files[0].version == "1.0+cu130"
+    line = line_for(plan_for(tmp_path, Lab(Here()), archs="90a"))
+    home(line, wheel_here(tmp_path))
+    refused(line, AUDIT, AuditError, "wanted win_amd64")
+
+
+def test_a_wheel_is_for_the_processor_of_its_host(tmp_path: Path) -> None:
+    line, _ = at_desk(tmp_path, answers={remote_facts.facts: {"machine": "riscv64"}})
+    home(line, wheel_here(tmp_path))
+    refused(line, AUDIT, AuditError, "wanted linux_riscv64")
+
+
+def test_a_module_may_be_for_some_of_the_architectures(tmp_path: Path) -> None:
+    """As the recipe says of it."""
+    both = b"\x7fELF" + container((ELF, "80", 8), (ELF, "90a", 8))
+    for modules in ((Module(files="pkg/_C*", only=("90a",)),), ()):
+        line, _ = at_desk(tmp_path, modules=modules)
+        line.plan = replace(line.plan, archs=plan_for(tmp_path, archs="80;90a").archs)
+        home(line, wheel_here(tmp_path, more={"pkg/_D.so": both}))
+        if modules:
+            line.do(AUDIT)
+        else:
+            refused(line, AUDIT, AuditError, "80: 1 lack it in pkg/_C.so")
+
+
+# -- what is tested --------------------------------------------------------------------------------
+
+
+def audited(line: Line, path: Path) -> Run:
+    """A run of the line with this wheel as it was audited."""
+    run = having(
+        line, AuditResult(files=(AuditedFile(file=path.name, sha256=sha256_of(path), version="1"),))
+    )
+    (run.path / "wheels").mkdir()
+    path.rename(run.path / "wheels" / path.name)
+    return run
+
+
+def test_a_wheel_that_changes_after_the_audit(tmp_path: Path) -> None:
+    line, session = at_desk(tmp_path)
+    run = audited(line, wheel_here(tmp_path))
+    damage(run.path / "wheels" / HERE)
+    with pytest.raises(AuditError, match=r"has sha256 \w{64}, the audit of run .* looked at"):
+        run_test(line)
+    assert line.run.result(SmokeResult) is None
+    assert session.sent == []
+
+
+def test_a_wheel_that_nobody_has_looked_into(tmp_path: Path) -> None:
+    line, session = at_desk(tmp_path)
+    run = audited(line, wheel_here(tmp_path))
+    (run.path / "wheels" / HERE).rename(run.path / "wheels" / NAME)
+    with pytest.raises(AuditError, match="looked at another wheel"):
+        run_test(line)
+    assert session.sent == []
+
+
+def test_a_wheel_that_changes_on_its_way_to_the_test(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    put = Here.put
+
+    def changing(self: Here, source: Path, target: str, *, progress: Progress | None = None) -> str:
+        other = source.with_name("other")
+        other.write_bytes(source.read_bytes() + b"!")
+        return put(self, other, target, progress=progress)
+
+    monkeypatch.setattr(Here, "put", changing)
+    line, _ = at_desk(tmp_path)
+    audited(line, wheel_here(tmp_path))
+    with pytest.raises(AuditError, match="reached desk with sha256"):
+        run_test(line)
+
+
+# -- what is told ----------------------------------------------------------------------------------
+
+
+def test_a_wheel_that_changes_before_the_manifest(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def changing(run: Run) -> Path:
+        made = report(run)
+        damage(run.path / "wheels" / HERE)
+        return made
+
+    monkeypatch.setattr(stages, "report", changing)
+    made = [builder.left(wheel_here(tmp_path))]
+    line, _ = at_desk(tmp_path, lambda spec: iter([{"exit": 0, "wheels": made}]))
+    with pytest.raises(AuditError, match="the audit looked at"):
+        run_build(line)
+    assert not (line.run.path / "manifest.json").exists()
+
+
+def test_a_manifest_tells_what_a_run_is_worth(tmp_path: Path) -> None:
+    line, _ = at_desk(tmp_path)
+    host = line.plan.host
+    host.capabilities = replace(host.capabilities, publishable=False)
+    run = audited(line, wheel_here(tmp_path))
+    (run.path / "library").mkdir()
+    (run.path / "library/a.lib").write_bytes(b"x")
+    used = {"version": "1.2", "sha256": "ab" * 32}
+    run.note(tools={"uv": used}, job="j")
+    write_manifest(run)
+    told = json.loads((run.path / "manifest.json").read_text())
+    assert told["publishable"] is False
+    assert told["evidence"] == Evidence.SIMULATED
+    assert told["tools"] == {"uv": used}
+    assert told["inputs"] | {"job": "j", "host": "lab", "archs": "90a"} == told["inputs"]
+    assert told["seconds"] == {"audit": 1.0}
+    assert [file["path"] for file in told["files"]] == [f"wheels/{HERE}", "library/a.lib"]
+    assert told["files"][0]["sha256"] == sha256_of(run.path / "wheels" / HERE)
