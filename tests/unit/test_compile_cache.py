@@ -283,7 +283,7 @@ def test_cancelling_does_not_wait_for_the_server(
     event = threading.Event()
     monkeypatch.setattr(process, "cancelled", event)
     monkeypatch.setattr(sccache, "tell", lambda *_: pytest.fail("it was asked to leave"))
-    monkeypatch.setattr(sccache, "_FAREWELL", 600.0)
+    monkeypatch.setattr(sccache, "_FAREWELL", 240.0)
     began = time.monotonic()
     with compilecache.running(told(tmp_path, fake), tmp_path / "src"):
         event.set()

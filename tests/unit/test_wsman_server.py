@@ -336,12 +336,14 @@ def test_a_shell_dies_of_idleness_but_not_while_used(
             target=lambda: got.append(reader.get_command_output(shell, command))
         )
         reading.start()
-        until(server.shells.get(shell, USER).command(command)._receiving.locked)
+        here = server.shells.get(shell, USER)
+        until(here.command(command)._receiving.locked)
         assert later() == {shell}
         protocol.send_command_input(shell, command, b"alive", end=True)
         reading.join()
         assert got == [(b"alive", b"", 0)]
-        until(lambda: not later())
+        until(lambda: not here._in_use)  # a moment after the answer
+        assert later() == set()
         with pytest.raises(WSManFaultError) as caught:
             protocol.run_command(shell, "true")
         assert caught.value.wsman_fault_code == faults.SHELL_NOT_FOUND
