@@ -14,13 +14,14 @@ from sessions import Here
 from pipelines.buildplan import BuildPlan, Request, resolve
 from pipelines.config import Config
 from pipelines.evidence import Evidence
+from pipelines.files import sha256_of
 from pipelines.hosts.base import Capabilities, Existing, Host
 from pipelines.hosts.live import LiveSession
 from pipelines.provisioning.resources import Wanted
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import PathSource
-from pipelines.record import StageRecord, StageResult
+from pipelines.record import AuditedFile, AuditResult, StageRecord, StageResult
 from pipelines.run import Run
 from pipelines.session.base import Session
 from pipelines.stages.line import Line
@@ -149,4 +150,13 @@ def having(line: Line, *results: StageResult) -> Run:
             name=result.stage, state="passed", started=float(number), seconds=1.0, result=result
         )
         run.put_stage(record)
+    return run
+
+
+def audited(line: Line, wheel: Path) -> Run:
+    """A run of the line in which this wheel, which is moved there, has passed its audit."""
+    one = AuditedFile(file=wheel.name, sha256=sha256_of(wheel), version="1.0+cu130")
+    run = having(line, AuditResult(files=(one,)))
+    (run.path / "wheels").mkdir()
+    wheel.rename(run.path / "wheels" / wheel.name)
     return run

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 from fatbins import ELF, container
-from plans import Desk, Lab, at_desk, having, line_for, plan_for
+from plans import Desk, Lab, at_desk, audited, having, line_for, plan_for
 from sessions import Here
 from wheels import FILES, HERE, NAME, fatbin, wheel, wheel_here
 
@@ -20,7 +20,6 @@ from pipelines.hosts.base import Host
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Module
 from pipelines.record import (
-    AuditedFile,
     AuditResult,
     BuildResult,
     CollectResult,
@@ -205,16 +204,6 @@ def test_a_module_may_be_for_some_of_the_architectures(tmp_path: Path) -> None:
 
 
 # -- what is tested --------------------------------------------------------------------------------
-
-
-def audited(line: Line, path: Path) -> Run:
-    """A run of the line with this wheel as it was audited."""
-    run = having(
-        line, AuditResult(files=(AuditedFile(file=path.name, sha256=sha256_of(path), version="1"),))
-    )
-    (run.path / "wheels").mkdir()
-    path.rename(run.path / "wheels" / path.name)
-    return run
 
 
 def test_a_wheel_that_changes_after_the_audit(tmp_path: Path) -> None:

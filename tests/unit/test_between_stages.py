@@ -1,0 +1,141 @@
+"""From stage to stage: what a line hands on, does once, refuses, and tells at its end."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plans import at_desk, audited, changed, wanting
+from wheels import wheel_here
+
+from pipelines.errors import BuildError, ConfigError, PipelineError, StorageError
+from pipelines.provisioning.resources import Wanted
+from pipelines.record import (
+    BuildResult,
+    ProvisionResult,
+    SmokeResult,
+)
+from pipelines.remote import builder
+from pipelines.remote import facts as remote_facts
+from pipelines.remote import provision as remote_provision
+from pipelines.run import Run
+from pipelines.stages import line as stages
+from pipelines.stages.line import run_build, run_provision, run_test
+
+
+def no_suite(spec: dict[str, Any]) -> Any:
+    """A test that fails before the first case."""
+    yield {"exit": 1, "step": "venv"}
+
+
+def good(tmp_path: Path) -> Any:
+    """A build that leaves a wheel as it is wanted."""
+    left = {"exit": 0, "wheels": [builder.left(wheel_here(tmp_path))]}
+    return lambda spec: iter([left])
+
+
+def test_a_host_is_provisioned_once(tmp_path: Path) -> None:
+    line, session = at_desk(tmp_path, good(tmp_path))
+    run_provision(line)
+    assert line.provisioned is not None
+    run_build(line)
+    assert line.run.stages()["provision"] == line.provisioned, "what was done before is told"
+    assert line.run.result(ProvisionResult) is not None
+    assert session.times(remote_provision.check_all) == 1
+    again, session = at_desk(tmp_path, good(tmp_path))
+    run_build(again)
+    run_build(again)
+    assert session.times(remote_provision.check_all) == 1
+
+
+def test_a_run_tells_what_it_was_made_with(tmp_path: Path) -> None:
+    line, session = at_desk(tmp_path, good(tmp_path))
+    facts = {"platform": "linux", "cpus": 3, "python": "3.11.9", "windows": {"version": "10.0.1"}}
+    session.answers[remote_facts.facts] = facts
+    wanting(line, Wanted("x", "w", {"kind": "directory"}, {"uv": "/uv"}, "s"))
+    session.answers[remote_provision.check_all] = [{"ok": True, "found": "x"}]
+    run_build(line)
+    known = line.run.facts()
+    assert known.tools == {"uv": line.plan.cache.lock.tool("uv").version}
+    assert known.host is not None
+    assert (known.host.cpus, known.host.python, known.host.windows) == (3, "3.11.9", "10.0.1")
+    assert list(line.run.stages()) == ["provision", "build", "collect", "audit"]
+    built = line.run.result(BuildResult)
+    assert built is not None
+    assert built.jobs == 3, "as many as the host has cores"
+
+
+def test_a_build_that_was_cut_off_is_gone_on_with(tmp_path: Path) -> None:
+    def left(spec: dict[str, Any]) -> Any:
+        yield b"one\n"
+        raise KeyboardInterrupt
+
+    line, session = at_desk(tmp_path, left)
+    with pytest.raises(KeyboardInterrupt):
+        run_build(line)
+    first = line.run.id
+    assert (line.run.path / "junit.xml").exists()
+    line.run.close()
+    session.job = good(tmp_path)
+    run_build(line)
+    assert line.run.id == first
+
+
+def test_a_host_is_made_ready_for_a_test(tmp_path: Path) -> None:
+    line, session = at_desk(tmp_path, no_suite)
+    run = audited(line, wheel_here(tmp_path))
+    with pytest.raises(PipelineError, match="venv left with 1"):
+        run_test(line)
+    assert session.times(remote_provision.check_all) == 1
+    assert "venv left with 1" in (run.path / "junit.xml").read_text()
+    assert (run.path / "manifest.json").exists()
+
+
+def test_the_run_that_is_named_is_tested(tmp_path: Path) -> None:
+    line, _ = at_desk(tmp_path, no_suite)
+    first = audited(line, wheel_here(tmp_path))
+    line.begin_run()
+    with pytest.raises(BuildError, match="has no wheel that passed"):
+        run_test(line)
+    for name in (first.id, str(first.path)):
+        with pytest.raises(PipelineError, match="venv left with 1"):
+            run_test(line, run=name)
+        assert line.run.id == first.id
+        assert first.result(SmokeResult) is not None
+
+
+@pytest.mark.parametrize(
+    ("axis", "other", "said", "advice"),
+    [
+        ("archs", "80", "is for 90a, not 80", "invoke test --archs '90a'"),
+        ("cuda", "12.8", "is of cuda 13.0, not 12.8", "invoke build --cuda 12.8 test"),
+        ("version", "2", "is of version None, not 2", "invoke build --recipe-version 2 test"),
+        ("host", "other", "", ""),
+    ],
+)
+def test_a_wheel_is_tested_for_what_it_was_built(
+    tmp_path: Path, axis: str, other: str, said: str, advice: str
+) -> None:
+    """On whatever host."""
+    line, _ = at_desk(tmp_path, no_suite)
+    audited(line, wheel_here(tmp_path))
+    values = line.plan.target.values() | {axis: other}
+    line.plan = changed(line.plan, target=type(line.plan.target).model_validate(values))
+    with pytest.raises(ConfigError if said else PipelineError, match=said or "venv left") as caught:
+        run_test(line)
+    assert advice in caught.value.advice
+
+
+def test_reports_that_cannot_be_written_hide_no_failure(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(_: Run) -> Path:
+        raise StorageError("the disk is full")
+
+    monkeypatch.setattr(stages, "report", full)
+    line, _ = at_desk(tmp_path, lambda spec: iter([{"exit": 0}]))
+    with pytest.raises(BuildError, match="left no wheel"):
+        run_build(line)
+    said = capsys.readouterr().out
+    assert "the reports could not be written either: the disk is full" in said

@@ -1,0 +1,249 @@
+"""The smoke test as a stage: what the host is given, what is no success, what is left there."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plans import Lab, at_desk, audited, changed, plan_for
+from sessions import Here
+from wheels import HERE, NAME, wheel_here
+
+from pipelines.errors import ConfigError, HostError, RemoteError, SmokeError
+from pipelines.files import sha256_of
+from pipelines.record import AuditedFile, SmokeResult
+from pipelines.remote.jobs import follow, launch
+from pipelines.stages.line import TEST, Line, run_test
+from pipelines.stages.test import expectations, packages, suite_files
+
+REPORT = '<testsuites><testsuite name="s">{}</testsuite></testsuites>'
+PASSED, FAILED = '<testcase name="a"/>', '<testcase name="b"><failure message="no"/></testcase>'
+BROKEN = '<testcase name="c"><error message="at set-up"/></testcase>'
+SKIPPED = '<testcase name="d"><skipped message="no GPU"/></testcase>'
+
+
+class Suite:
+    """A suite on the host: its cases, its exit code; what it was given."""
+
+    def __init__(self, cases: str | None, code: int = 0, **more: Any) -> None:
+        self.cases, self.code, self.more = cases, code, more
+        self.specs: list[dict[str, Any]] = []
+
+    def __call__(self, spec: dict[str, Any]) -> Iterator[Any]:
+        self.specs.append(spec)
+        yield b"collected\n"
+        junit = Path(spec["directory"]) / "junit.xml"
+        junit.parent.mkdir(parents=True)
+        if self.cases is not None:
+            junit.write_text(REPORT.format(self.cases))
+        yield {
+            "exit": self.code,
+            "step": "pytest",
+            "junit": None if self.cases is None else str(junit),
+            "timed_out": False,
+            **self.more,
+        }
+
+
+def at_test(tmp_path: Path, job: Any, **recipe: Any) -> tuple[Line, Here]:
+    """A line whose wheel is about to be tested."""
+    line, session = at_desk(tmp_path, job, **recipe)
+    audited(line, wheel_here(tmp_path))
+    return line, session
+
+
+def failed(line: Line, kind: type[BaseException], said: str) -> SmokeResult:
+    """What is kept of a test that does not succeed."""
+    with pytest.raises(kind, match=said):
+        line.do(TEST)
+    kept = line.run.result(SmokeResult)
+    assert kept is not None
+    return kept
+
+
+def there(line: Line) -> list[str]:
+    """What is left on the host."""
+    root = Path(line.plan.layout.build_root)
+    return [path.name.partition("-")[0] for path in root.glob("*")]
+
+
+def test_a_suite_that_passes(tmp_path: Path) -> None:
+    suite = Suite(PASSED + SKIPPED)
+    line, session = at_test(tmp_path, suite)
+    path = run_test(line)
+    done = line.run.result(SmokeResult)
+    assert done is not None
+    assert (done.wheel, done.exit, done.step) == (HERE, 0, "pytest")
+    assert done.sha256 == sha256_of(path / "wheels" / HERE)
+    assert done.outcomes == {"passed": 1, "skipped": 1}
+    assert done.tail == ("collected",)
+    assert (path / "smoke.xml").read_text() == REPORT.format(PASSED + SKIPPED)
+    assert "no GPU" in (path / "junit.xml").read_text()
+    assert there(line) == [], "nothing is left on the host"
+    (spec,) = suite.specs
+    assert session.sent == [spec["wheel"]]
+    assert (spec["system"], spec["packages"]) == (True, [])
+
+
+@pytest.mark.parametrize(
+    ("cases", "code", "said"),
+    [
+        (PASSED + FAILED, 1, r"1 of 2 smoke cases failed \(pytest left with 1\)"),
+        (PASSED + FAILED, 0, "1 of 2 smoke cases failed"),
+        (PASSED + BROKEN, 0, "1 of 2 smoke cases failed"),
+        (PASSED, 4, r"0 of 1 smoke cases failed \(pytest left with 4\)"),  # a hook's error, say
+        ("", 0, "ran no case"),
+        (None, -11, "pytest left with -11 and there is no report:\ncollected"),
+    ],
+)
+def test_suites_that_are_no_success(
+    tmp_path: Path, cases: str | None, code: int, said: str
+) -> None:
+    line, _ = at_test(tmp_path, Suite(cases, code))
+    kept = failed(line, SmokeError, said)
+    assert (kept.exit, kept.step) == (code, "pytest")
+    assert sum(kept.outcomes.values()) == (cases or "").count("<testcase")
+    assert there(line) == [], "the next one begins anew"
+
+
+def test_a_suite_that_runs_out_of_time(tmp_path: Path) -> None:
+    line, _ = at_test(tmp_path, Suite(None, 1, timed_out=True, step="install"))
+    failed(line, SmokeError, "install ran out of time and there is no report")
+
+
+@pytest.mark.parametrize("lie", [{"exit": "x"}, {"step": 5}, {"junit": "x" * 2000}])
+def test_a_host_that_tells_nonsense(tmp_path: Path, lie: dict[str, Any]) -> None:
+    line, _ = at_test(tmp_path, Suite(PASSED, **lie))
+    failed(line, HostError, "what is no result of a suite")
+
+
+def test_a_suite_that_is_interrupted_goes_on_there(tmp_path: Path) -> None:
+    def left(spec: dict[str, Any]) -> Iterator[Any]:
+        yield b"a line\n"
+        raise KeyboardInterrupt
+
+    line, _ = at_test(tmp_path, left)
+    kept = failed(line, KeyboardInterrupt, "^")
+    assert kept.tail == ("a line",)
+    assert there(line) == ["smoke"]
+
+
+def test_a_suite_whose_host_is_lost_is_still_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def get(*_: object, **__: object) -> str:
+        raise HostError("gone")
+
+    monkeypatch.setattr(Here, "get", get)
+    suite = Suite(PASSED)
+    line, _ = at_test(tmp_path, suite)
+    failed(line, HostError, "gone")
+    monkeypatch.undo()
+    line.do(TEST)
+    assert len(suite.specs) == 1, "it is not run again"
+
+
+def test_a_suite_that_cannot_be_run(tmp_path: Path) -> None:
+    def start(**_: object) -> None:
+        raise RemoteError("no such thing", kind="OSError")
+
+    line, session = at_test(tmp_path, None)
+    session.answers[launch.start] = start
+    failed(line, SmokeError, "could not be run: no such thing")
+
+
+def test_a_suite_that_was_cancelled(tmp_path: Path) -> None:
+    line, session = at_test(tmp_path, Suite(PASSED))
+    begun = session.answers[follow.follow]
+
+    def cancelled(**given: Any) -> Iterator[Any]:
+        *log, end = begun(**given)
+        yield from log
+        yield end | {"result": end["result"] | {"cancelled": True}}
+
+    session.answers[follow.follow] = cancelled
+    failed(line, SmokeError, "cancelled at desk")
+
+
+def test_another_suite_is_another_job(tmp_path: Path) -> None:
+    """A recipe that was mended is not tested by what it said before."""
+    suite = Suite(PASSED)
+    line, _ = at_test(tmp_path, suite)
+    line.do(TEST)
+    mended = line.plan.recipe.model_copy(update={"verify": "import pkg; assert pkg"})
+    line.plan = changed(line.plan, recipe=mended)
+    line.do(TEST)
+    first, second = suite.specs
+    assert first["directory"] != second["directory"]
+    assert first["suite"] != second["suite"]
+
+
+@pytest.mark.parametrize("names", [(), (HERE, NAME)])
+def test_one_wheel_is_tested(tmp_path: Path, names: tuple[str, ...]) -> None:
+    line, session = at_test(tmp_path, None)
+    folder = line.run.path / "wheels"
+    (folder / HERE).unlink()
+    for name in names:
+        (folder / name).write_bytes(b"x")
+    with pytest.raises(ConfigError, match=rf"has {len(names)} wheels, one is expected"):
+        line.do(TEST)
+    assert session.sent == []
+
+
+# -- what the suite is told ------------------------------------------------------------------------
+
+
+def test_what_the_wheel_is_compared_with(tmp_path: Path) -> None:
+    axes = {"recipe": "flash-attn", "python": "3.12", "archs": "80;90+PTX"}
+    plan = plan_for(tmp_path, Lab(Here()), **axes)
+    audited = AuditedFile(file=NAME, sha256="0" * 64, version="2.8.3+cu128torch2.8")
+    assert expectations(plan, audited) == {
+        "distribution": "flash-attn",
+        "version": audited.version,
+        "cuda": plan.target.cuda,
+        "torch": plan.target.torch,
+        "archs": ["80", "90"],
+        "ptx": ["90"],
+        "platform": "win_amd64",
+    }
+    assert expectations(at_desk(tmp_path)[0].plan, audited)["platform"] is None
+
+
+def test_what_the_suite_imports_is_pinned(tmp_path: Path) -> None:
+    plan = plan_for(tmp_path, Lab(Here()))
+    lock = plan.cache.lock
+    assert f"pytest=={lock.tool('pytest').version}" in packages(plan)
+    assert all("==" in text for text in packages(plan))
+
+
+def test_no_toolkit_is_seen_by_the_suite(tmp_path: Path) -> None:
+    """What is found must be in the wheel, or in what the recipe says that it requires."""
+    suite = Suite(PASSED)
+    line, _ = at_test(tmp_path, suite)
+    line.do(TEST)
+    environment = suite.specs[0]["environment"]
+    assert environment["CUDA_PATH"] == environment["CUDA_HOME"] == ""
+    assert environment["TEMP"] == environment["TMP"] == line.plan.layout.temp
+
+
+def test_a_host_of_ours_has_its_packages_installed(tmp_path: Path) -> None:
+    suite = Suite(PASSED)
+    line, _ = at_test(tmp_path, suite, test_requires=("pytest",))
+    line.plan.host.existing = None
+    line.do(TEST)
+    (spec,) = suite.specs
+    assert not spec["system"]
+    assert spec["packages"][0].startswith("pytest==")
+
+
+def test_a_suite_is_shipped_whole(tmp_path: Path) -> None:
+    recipe = plan_for(tmp_path).recipe
+    shipped = suite_files(recipe)
+    assert {"fatbin.py", "conftest.py", "pytest.ini"} <= shipped.keys()
+    assert any(name.startswith("test_") for name in shipped)
+    json.dumps(shipped)
+    with pytest.raises(ConfigError, match="no smoke suite in"):
+        suite_files(recipe.model_copy(update={"smoke": "not_there"}))
