@@ -57,7 +57,8 @@ def test_a_run_tells_what_it_was_made_with(tmp_path: Path) -> None:
     session.answers[remote_provision.check_all] = [{"ok": True, "found": "x"}]
     run_build(line)
     known = line.run.facts()
-    assert known.tools == {"uv": line.plan.cache.lock.tool("uv").version}
+    pin = line.plan.cache.lock.tool("uv")
+    assert known.tools == {"uv": UsedTool(version=pin.version, sha256=pin.sha256)}
     assert known.host is not None
     assert (known.host.cpus, known.host.python, known.host.windows) == (3, "3.11.9", "10.0.1")
     assert list(line.run.stages()) == ["provision", "build", "collect", "audit"]
