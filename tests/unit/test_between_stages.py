@@ -15,6 +15,7 @@ from pipelines.record import (
     BuildResult,
     ProvisionResult,
     SmokeResult,
+    UsedTool,
 )
 from pipelines.remote import builder
 from pipelines.remote import facts as remote_facts
