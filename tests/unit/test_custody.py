@@ -176,9 +176,9 @@ def test_a_good_wheel_stays_and_the_bad_one_goes(tmp_path: Path) -> None:
 def test_a_wheel_of_windows_is_looked_at_as_one(tmp_path: Path) -> None:
     line = line_for(plan_for(tmp_path, Lab(Here()), archs="90a", python="3.11"))
     home(line, wheel(tmp_path, FILES))
-    audited = line.do(AUDIT)
-    assert isinstance(audited, AuditResult)
-    assert audited.files[0].version == "1.0+cu130"
+    done = line.do(AUDIT)
+    assert isinstance(done, AuditResult)
+    assert done.files[0].version == "1.0+cu130"
     line = line_for(plan_for(tmp_path, Lab(Here()), archs="90a"))
     home(line, wheel_here(tmp_path))
     refused(line, AUDIT, AuditError, "wanted win_amd64")
