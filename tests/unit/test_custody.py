@@ -17,7 +17,6 @@ from pipelines.errors import AuditError, BuildError, PipelineError, TransferErro
 from pipelines.evidence import Evidence
 from pipelines.files import sha256_of
 from pipelines.hosts.base import Host
-from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Module
 from pipelines.record import (
     AuditResult,
@@ -122,7 +121,9 @@ def test_a_crates_library_comes_home_and_is_looked_into(
     session = Here()
     host: Host = Lab(session) if windows else Desk(tmp_path / "root", session)
     line = line_for(plan_for(tmp_path, host, **CRATE))
-    names = load_recipe("candle-flash-attn").library.names  # type: ignore[union-attr]
+    library = line.plan.recipe.library
+    assert library is not None
+    names = library.names
     (tmp_path / "made").write_bytes(fatbin(80))
     having(line, built(library=row(tmp_path / "made")))
     collected = line.do(COLLECT)
@@ -176,9 +177,9 @@ def test_a_good_wheel_stays_and_the_bad_one_goes(tmp_path: Path) -> None:
 def test_a_wheel_of_windows_is_looked_at_as_one(tmp_path: Path) -> None:
     line = line_for(plan_for(tmp_path, Lab(Here()), archs="90a", python="3.11"))
     home(line, wheel(tmp_path, FILES))
-    audited = line.do(AUDIT)
-    assert isinstance(audited, AuditResult)
-    assert audited.files[0].version == "1.0+cu130"
+    done = line.do(AUDIT)
+    assert isinstance(done, AuditResult)
+    assert done.files[0].version == "1.0+cu130"
     line = line_for(plan_for(tmp_path, Lab(Here()), archs="90a"))
     home(line, wheel_here(tmp_path))
     refused(line, AUDIT, AuditError, "wanted win_amd64")

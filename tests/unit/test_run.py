@@ -11,6 +11,7 @@ from typing import NoReturn
 
 import pytest
 
+from pipelines import hosttext
 from pipelines.errors import (
     AuthError,
     BuildError,
@@ -20,6 +21,7 @@ from pipelines.errors import (
     StorageError,
     TimeUpError,
 )
+from pipelines.evidence import Evidence
 from pipelines.files import disk_errors, write_atomic
 from pipelines.record import (
     RESULTS,
@@ -30,8 +32,9 @@ from pipelines.record import (
     ResourceResult,
     RunFacts,
     StageRecord,
+    State,
 )
-from pipelines.run import Run
+from pipelines.run import Run, error_of
 from pipelines.target import Target
 
 FACTS = RunFacts(target=Target(host="h", recipe="demo"))
@@ -49,10 +52,11 @@ def full(*_: object, **__: object) -> NoReturn:
 
 def test_the_record_survives(run: Run) -> None:
     run.note(job="abc")
+    run.note(origin="o")
     with run.stage("build") as log:
         assert log.keep(BUILT) is BUILT
     again = Run.open(run.path.parent, run.id)
-    assert again.facts().job == "abc"
+    assert (again.facts().job, again.facts().origin) == ("abc", "o")
     assert again.facts().target == FACTS.target
     assert again.facts().created
     stage = again.stages()["build"]
@@ -123,6 +127,27 @@ def test_latest_moves_on_where_links_cannot_be_replaced(
     second = Run.create(run.path.parent, FACTS)
     assert Run.open(run.path.parent).id == second.id
     assert {p.name for p in run.path.parent.iterdir()} == {run.id, second.id, "latest"}
+
+
+class DeniedError(OSError):
+    """As Windows words it."""
+
+    winerror = 1314
+
+
+def test_latest_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Few accounts of Windows may make one: names begin with the time."""
+
+    def symlink_to(*_: object) -> NoReturn:
+        raise DeniedError("a privilege is not held")
+
+    monkeypatch.setattr(Path, "symlink_to", symlink_to)
+    runs = [Run.create(tmp_path, FACTS) for _ in range(2)]
+    assert not (tmp_path / "latest").exists()
+    assert Run.open(tmp_path).id == runs[1].id
+    monkeypatch.setattr(DeniedError, "winerror", 5)
+    with pytest.raises(OSError, match="privilege"):
+        Run.create(tmp_path, FACTS)
 
 
 @pytest.mark.parametrize("name", ["nope", "../x", "..", "", "a/b"])
@@ -238,6 +263,72 @@ def test_only_what_has_no_outcome_is_taken_up(
     assert (Run.take_up(tmp_path, FACTS) is not None) == again
 
 
+def cut(out: Path, facts: RunFacts = FACTS) -> Run:
+    """A run whose build was interrupted, and that nobody is at."""
+    run = Run.create(out, facts)
+    run.put_stage(StageRecord(name="build", state="interrupted", started=1.0))
+    run.close()
+    return run
+
+
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"target": Target(host="h", recipe="demo", python="3.12")},
+        {"jobs": 2},
+        {"evidence": Evidence.WRITTEN},
+        {"publishable": True},
+    ],
+    ids=lambda other: next(iter(other)),
+)
+def test_only_the_same_order_is_taken_up(tmp_path: Path, other: dict[str, object]) -> None:
+    first = cut(tmp_path)
+    assert Run.take_up(tmp_path, FACTS.model_copy(update=other)) is None
+    taken = Run.take_up(tmp_path, FACTS.model_copy(update={"job": "found out meanwhile"}))
+    assert taken is not None
+    assert taken.id == first.id
+
+
+@pytest.mark.parametrize("state", ["running", "interrupted"])
+def test_a_controller_that_was_killed_has_left_a_run(tmp_path: Path, state: State) -> None:
+    run = cut(tmp_path)
+    run.put_stage(StageRecord(name="build", state=state, started=1.0))
+    assert Run.take_up(tmp_path, FACTS) is not None
+
+
+def test_the_latest_of_them_is_taken_up(tmp_path: Path) -> None:
+    cut(tmp_path)
+    second = cut(tmp_path)
+    taken = Run.take_up(tmp_path, FACTS)
+    assert taken is not None
+    assert taken.id == second.id
+
+
+@pytest.mark.parametrize("done", [True, False])
+def test_what_was_built_since_is_not_built_again(tmp_path: Path, done: bool) -> None:
+    """Nor is a run taken up whose latest one has not come to its build."""
+    cut(tmp_path)
+    second = Run.create(tmp_path, FACTS)
+    if done:
+        second.put_stage(StageRecord(name="build", state="passed", started=1.0))
+    second.close()
+    assert Run.take_up(tmp_path, FACTS) is None
+
+
+def test_a_run_that_ends_at_this_moment_is_not_taken_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run, hold = cut(tmp_path), Run._hold
+
+    def ended(self: Run) -> bool:
+        self.put_stage(StageRecord(name="build", state="passed", started=1.0))
+        return hold(self)
+
+    monkeypatch.setattr(Run, "_hold", ended)
+    assert Run.take_up(tmp_path, FACTS) is None
+    assert hold(run), "and it is let go of"
+
+
 def test_a_damaged_record_hides_no_other(tmp_path: Path) -> None:
     run = Run.create(tmp_path, FACTS)
     with pytest.raises(KeyboardInterrupt), run.stage("build"):
@@ -302,3 +393,42 @@ def test_a_record_of_another_version_is_not_read(run: Run, version: str | None) 
 
 def test_every_result_has_the_name_of_its_stage() -> None:
     assert {kind.stage: kind for kind in RESULTS.values()} == RESULTS
+
+
+def test_a_record_that_cannot_be_opened(tmp_path: Path) -> None:
+    (tmp_path / "record.sqlite").mkdir()
+    run = Run(tmp_path)
+    with pytest.raises(StorageError, match="cannot use the record in"):
+        run.put_stage(StageRecord(name="build", state="running", started=1.0))
+    with pytest.raises(ConfigError, match="holds no record that can be read"):
+        run.stages()
+
+
+def test_a_job_that_cannot_be_read(run: Run) -> None:
+    run.put_job("build", JobRecord(host="h", directory="d", attempt=1, base=0, offset=0))
+    with sqlite3.connect(run.path / "record.sqlite") as database:
+        database.execute("UPDATE jobs SET value = '{'")
+    with pytest.raises(ConfigError, match="holds no record that can be read"):
+        run.job("build")
+
+
+def test_no_secret_is_written_down(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosttext, "_secrets", {"correct-horse"})
+    kept = BUILT.model_copy(update={"tail": ("signed in with correct-horse",)})
+
+    def work() -> None:
+        with run.stage("build") as log:
+            log.keep(kept)
+            raise BuildError("correct-horse is wrong", advice="not correct-horse")
+
+    with pytest.raises(BuildError):
+        work()
+    run.note(origin="correct-horse")
+    run.put_job(
+        "build", JobRecord(host="h", directory="correct-horse", attempt=1, base=0, offset=0)
+    )
+    assert run.stages()["build"].result is not None
+    written = [path.read_bytes() for path in run.path.iterdir() if path.is_file()]
+    assert not [data for data in written if b"correct-horse" in data]
+    for error in (BuildError("correct-horse", advice="correct-horse"), OSError("correct-horse")):
+        assert "correct-horse" not in error_of(error).model_dump_json()

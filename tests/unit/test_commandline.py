@@ -1,0 +1,315 @@
+"""From words to a line: flags, one session for a whole command line, and how it is left."""
+
+from __future__ import annotations
+
+import atexit
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from invoke.context import Context
+from invoke.parser import Parser
+from invoke.program import Program
+from plans import Lab
+from sessions import Here
+
+import tasks
+from pipelines.commands import lines
+from pipelines.commands.command import Command, as_task, guarded
+from pipelines.commands.program import COMMANDS, OneOrder
+from pipelines.errors import BuildError
+from pipelines.hosts.base import Host, HostConfig, Opening
+from pipelines.hosts.kinds import KINDS
+from pipelines.remote.inspection import tools
+from pipelines.stages.line import Line
+
+OPENED: list[Lab] = []
+#: What their drivers tell.
+GPUS: list[Any] = [{"capability": "9.0"}, {"capability": "8.9; odd"}, "odd", {}]
+
+
+class FakeConfig(HostConfig):
+    kind: Literal["fake"]
+
+    def open(self, name: str, given: Opening) -> Host:
+        given.events.step("opened")
+        host = Lab(Here(answers={tools.gpus: GPUS}))
+        host.name = name
+        OPENED.append(host)
+        return host
+
+
+@pytest.fixture(autouse=True)
+def configured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """Two hosts of a kind that only this file knows."""
+    monkeypatch.setitem(KINDS, "fake", FakeConfig)
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(
+        "default: {host: one}\n"
+        f"hosts: {{one: {{kind: fake}}, two: {{kind: fake}}}}\nout: '{tmp_path}/out'\n"
+    )
+    monkeypatch.setenv("WCW_CONFIG", str(path))
+    OPENED.clear()
+    yield path
+    lines.close_line()
+    OneOrder.line.clear()
+
+
+class Typed:
+    """What a command line did: each command with its line's host and plan, as it was then."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.lines: list[Line] = []
+        self.plans: list[Any] = []
+        self.named: list[str] = []
+        for name in ("run_provision", "run_build", "run_test"):
+            monkeypatch.setattr(f"pipelines.stages.line.{name}", self.seen(name))
+
+    def seen(self, name: str) -> Any:
+        def run(line: Line, **given: Any) -> None:
+            self.named.append(name.removeprefix("run_"))
+            self.lines.append(line)
+            self.plans.append(line.plan)
+
+        return run
+
+    def __call__(self, text: str) -> int:
+        program = Program(namespace=tasks.namespace, executor_class=OneOrder)
+        try:
+            program.run(["invoke", *text.split()], exit=False)
+        except SystemExit as left:
+            return int(str(left.code))
+        return 0
+
+
+@pytest.fixture
+def typed(monkeypatch: pytest.MonkeyPatch) -> Typed:
+    return Typed(monkeypatch)
+
+
+# -- flags -----------------------------------------------------------------------------------------
+
+
+def test_flags_reach_the_plan(typed: Typed, tmp_path: Path) -> None:
+    words = "--recipe flash-attn --recipe-version 2.7.4.post1 --torch 2.6 --cuda 12.6 --archs 80"
+    given = f"{words} --python 3.12 --jobs 3 --minutes 14.5 --offline --wheelhouse {tmp_path}"
+    assert typed(f"build {given}") == 0
+    (plan,) = typed.plans
+    assert plan.target.values() == {
+        "host": "one",
+        "recipe": "flash-attn",
+        "version": "2.7.4.post1",
+        "python": "3.12",
+        "torch": "2.6",
+        "cuda": "12.6",
+        "archs": "80",
+    }
+    assert (plan.jobs, plan.minutes) == (3, 14.5)
+    assert (plan.cache.offline, plan.cache.wheelhouse) == (True, tmp_path)
+
+
+def test_a_flag_that_is_not_there_changes_nothing_of_the_file(
+    typed: Typed, configured: Path
+) -> None:
+    configured.write_text(configured.read_text() + "offline: true\n")
+    assert typed("build") == 0
+    assert typed.plans[0].cache.offline
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ("--jobs 2.5", "--jobs 2.5: expected a whole number"),
+        ("--minutes 0", "--minutes 0: expected a number above 0"),
+        ("--minutes -1", "--minutes -1: expected a number above 0"),
+        ("--minutes soon", "--minutes soon: expected a number above 0"),
+    ],
+)
+def test_amounts_that_are_none(
+    typed: Typed, flags: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert typed(f"build {flags}") == 2
+    assert said in capsys.readouterr().err
+    assert typed.named == []
+
+
+def flags(text: str) -> list[dict[str, Any]]:
+    """What each task of the command line is called with."""
+    contexts = Parser(contexts=tasks.namespace.to_contexts()).parse_argv(text.split())
+    calls = OneOrder(tasks.namespace).normalize(contexts)
+    return [{key: value for key, value in call.kwargs.items() if value} for call in calls]
+
+
+def test_every_shared_flag_holds_for_the_whole_line() -> None:
+    assert flags("build --offline test") == [{"offline": True}] * 2
+    assert flags("build test --wheelhouse w") == [{"wheelhouse": "w"}] * 2
+    assert flags("provision -v -v build") == [{"verbose": 2}] * 2
+    jobs, host = {"jobs": "2"}, {"host": "two"}
+    assert flags("build --jobs 2 test --host two") == [jobs | host, host], "test knows no jobs"
+    assert flags("build") == [{}], "nothing is left of the line before"
+    assert flags("test --run a build") == [{"run": "a"}, {}], "its own flag is its own"
+
+
+def test_a_flag_may_be_said_several_times() -> None:
+    assert flags("report latest --also one --also two") == [
+        {"run": "latest", "also": ["one", "two"]}
+    ]
+
+
+def test_words_without_a_flag_are_in_the_order_of_the_fields() -> None:
+    assert flags("compare old new") == [{"before": "old", "after": "new"}]
+
+
+def test_a_field_may_be_typed_by_another_name() -> None:
+    assert flags("doctor --json") == [{"json": True}]
+
+    seen: list[Any] = []
+    doctor = next(one for one in COMMANDS if one.called == "doctor")
+    command = Command(lambda line, options: seen.append(options), doctor.options, "d", on_line=True)
+    as_task(command, dict)(Context(), json=True, host="one")
+    assert seen[0].as_json is True
+
+
+def test_a_command_without_a_line_is_told_the_shared_flags() -> None:
+    seen: list[Any] = []
+    plan = next(one for one in COMMANDS if one.called == "plan")
+    own = {"select": None, "format": "table", "ask": False}
+    as_task(Command(lambda *told: seen.append(told), plan.options, "p"), dict)(
+        Context(), **own, host="two", jobs="3"
+    )
+    ((options, given),) = seen
+    assert options.format == "table"
+    assert given == {"host": "two", "jobs": "3"}
+
+
+def test_each_command_says_what_it_does() -> None:
+    for name in tasks.namespace.task_names:
+        task = tasks.namespace[name]
+        assert task.__doc__, name
+        assert all(task.help[flag] for flag in task.help), name
+
+
+@pytest.mark.parametrize(("words", "verbosity"), [("", []), ("-v", [1]), ("-v -v", [2])])
+def test_as_much_is_told_as_is_asked_for(
+    typed: Typed, monkeypatch: pytest.MonkeyPatch, words: str, verbosity: list[int]
+) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr("pipelines.logs.configure", asked.append)
+    assert typed(f"build {words}") == 0
+    assert asked == verbosity
+
+
+# -- one line --------------------------------------------------------------------------------------
+
+
+def test_a_command_line_has_one_host_and_one_session(typed: Typed) -> None:
+    assert typed("provision build --archs 90 test") == 0
+    assert typed.named == ["provision", "build", "test"]
+    assert len(OPENED) == 1
+    assert len({id(line) for line in typed.lines}) == 1
+    assert {str(plan.target.archs) for plan in typed.plans} == {"90"}, "provision's as well"
+
+
+def test_what_one_command_does_not_know_is_checked_before_it_runs(typed: Typed) -> None:
+    assert typed("provision build --archs 77") == 2
+    assert typed.named == []
+
+
+def test_other_architectures_are_another_plan_on_the_same_session(typed: Typed) -> None:
+    assert typed("build --archs 80 build --archs 90") == 0
+    assert [str(plan.target.archs) for plan in typed.plans] == ["80", "90"]
+    assert len(OPENED) == 1
+    assert OPENED[0].closed == 0
+
+
+def test_another_cell_or_host_is_another_line(typed: Typed) -> None:
+    words = "build --host one --python 3.11 build --python 3.12 test --host two"
+    assert typed(words) == 0
+    assert [(plan.target.host, plan.target.python) for plan in typed.plans] == [
+        ("one", "3.11"),
+        ("one", "3.12"),
+        ("two", "3.12"),
+    ]
+    assert [host.closed for host in OPENED] == [1, 1, 0]
+    for _ in range(2):
+        lines.close_line()
+        assert [host.closed for host in OPENED] == [1, 1, 1]
+
+
+# -- the host's own architectures ------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("flag", "default"), [("native", ""), ("Native;75", "80"), ("", "native")])
+def test_native_is_asked_of_the_host(configured: Path, flag: str, default: str) -> None:
+    if default:
+        text = configured.read_text().replace("host: one", f"host: one, archs: '{default}'")
+        configured.write_text(text)
+    line = lines.open_line({"archs": flag})
+    assert str(line.plan.target.archs) == ("75;90" if "75" in flag else "90")
+    assert len(OPENED) == 1, "the session that was asked is the one that builds"
+    assert OPENED[0].closed == 0
+
+
+def test_a_host_is_not_asked_for_nothing() -> None:
+    assert str(lines.open_line({"archs": "80"}).plan.target.archs) == "80"
+    assert OPENED[0].connects == 0
+
+
+# -- how it is left --------------------------------------------------------------------------------
+
+
+def broken() -> None:
+    raise BuildError("no", advice="yes")
+
+
+def interrupted() -> None:
+    raise KeyboardInterrupt
+
+
+def worse() -> int:
+    return 15
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "said"),
+    [
+        (broken, BuildError.exit_code, "build error: no\n→ yes\n"),
+        (interrupted, 130, "Interrupted. What was finished is kept; the same command goes on.\n"),
+        (worse, 15, ""),
+    ],
+)
+def test_a_host_is_left_whatever_happens(
+    function: Any, code: int, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lines.open_line({})
+    with pytest.raises(SystemExit) as left:
+        guarded(function)()
+    assert left.value.code == code
+    assert capsys.readouterr().err == said
+    assert OPENED[0].closed == 1
+
+
+def test_a_command_that_went_well_leaves_the_line_to_the_next() -> None:
+    line = lines.open_line({})
+    guarded(lambda: 0)()
+    guarded(lambda: None)()
+    assert lines.open_line({}) is line
+    assert OPENED[0].closed == 0
+
+
+def test_a_host_is_left_when_the_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
+    ends: list[Any] = []
+    signals: dict[int, Any] = {}
+    monkeypatch.setattr(atexit, "register", ends.append)
+    monkeypatch.setattr(signal, "signal", signals.__setitem__)
+    from pipelines.commands.program import namespace
+
+    namespace()
+    lines.open_line({})
+    (end,) = ends
+    end()
+    assert OPENED[0].closed == 1
+    with pytest.raises(KeyboardInterrupt):
+        signals[signal.SIGTERM](signal.SIGTERM, None)
