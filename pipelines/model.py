@@ -25,7 +25,7 @@ PythonVersion = Annotated[str, StringConstraints(pattern=r"^3\.\d{1,2}$")]
 class Model(BaseModel):
     """Frozen; unknown keys are refused."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", defer_build=True)
 
 
 #: Kinds of problems -> what is said of them instead of pydantic's words.

@@ -18,22 +18,13 @@ import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import TypedDict
 
 from pipelines.errors import PipelineError
+from pipelines.hosts.sandbox.state import State, publish
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.hosts.sandbox.wsman.processes import TAG
 
 _CMD_LIMIT = 8191  # of cmd.exe, in characters
-
-
-class State(TypedDict):
-    """What a running sandbox publishes: its process, where it listens, its certificate."""
-
-    pid: int
-    https: str
-    http: str
-    certificate_sha256: str
 
 
 class WineLauncher:
@@ -75,14 +66,6 @@ class WineLauncher:
         )
 
 
-def write_state(run: Path, state: State) -> None:
-    """Publish ``state.json`` in one step, readable by its owner only."""
-    part = run / ".state.json.part"
-    with os.fdopen(os.open(part, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "w") as stream:
-        json.dump(state, stream, indent=1)
-    part.replace(run / "state.json")
-
-
 def serve(home: Path, http_port: int, https_port: int, ended: threading.Event) -> None:
     """Run until ``ended`` is set; leaves no process and no secret behind."""
     run = home / "run"
@@ -115,7 +98,7 @@ def serve(home: Path, http_port: int, https_port: int, ended: threading.Event) -
                     "http": server.http_url,
                     "certificate_sha256": fingerprint,
                 }
-                write_state(run, state)
+                publish(run, state)
                 ended.wait()
     finally:
         for name in ("state.json", "credentials", "key.pem", "cert.pem"):

@@ -20,14 +20,14 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO, cast
+from typing import IO
 
 from pipelines.errors import ConfigError, HostError
 from pipelines.evidence import Evidence
 from pipelines.hosts.base import Capabilities, Host, Lifecycle, Opening
 from pipelines.hosts.sandbox import image
 from pipelines.hosts.sandbox.config import SandboxHost
-from pipelines.hosts.sandbox.daemon import State
+from pipelines.hosts.sandbox.state import State, published
 from pipelines.hosts.sandbox.wine import Prefix, find_wine
 from pipelines.logs import timed
 from pipelines.paths import PACKAGE, home
@@ -94,12 +94,7 @@ class Sandbox(Host):
 
     def state(self) -> State | None:
         """What the running service published, or ``None`` when none runs."""
-        try:
-            state = cast(State, json.loads((self.run / "state.json").read_text()))
-            command = Path(f"/proc/{state['pid']}/cmdline").read_bytes()
-        except (OSError, ValueError, KeyError):
-            return None
-        return state if b"sandbox.daemon" in command else None  # else: another process' number
+        return published(self.run)
 
     def status(self) -> str:
         """``absent``, ``broken`` (half-made, outdated or crashed), ``stopped`` or ``running``."""
