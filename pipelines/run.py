@@ -52,6 +52,7 @@ CREATE TABLE IF NOT EXISTS stages (
 );
 """
 _LOOK_BACK = 50  # runs
+_MESSAGE = 20_000  # characters of an error that are kept: it may quote what a host has said
 _DATED = "[0-9]" * 8 + "-" + "[0-9]" * 6  # a copy under another name is not the latest
 _NO_PRIVILEGE = 1314  # ERROR_PRIVILEGE_NOT_HELD
 #: Errors after which a build has no outcome: it goes on, or can.
@@ -232,12 +233,11 @@ class Run:
 
     def job(self, name: str) -> JobRecord | None:
         """The job of that name, if one was started for this run."""
-        for found, value in self._rows("SELECT name, value FROM jobs"):
-            if found == name:
-                try:
-                    return JobRecord.model_validate(json.loads(value))
-                except (ValueError, RecursionError) as error:
-                    raise self._unreadable(error) from error
+        for (value,) in self._rows("SELECT value FROM jobs WHERE name = ?", name):
+            try:
+                return JobRecord.model_validate(json.loads(value))
+            except (ValueError, RecursionError) as error:
+                raise self._unreadable(error) from error
         return None
 
     def put_stage(self, record: StageRecord) -> None:
@@ -254,23 +254,28 @@ class Run:
         A result that cannot be read is missing, and ``unread`` says why; :class:`ConfigError` for
         a stage of which nothing can be read.
         """
-        rows = self._rows(
-            "SELECT name, state, started, seconds, error, result FROM stages ORDER BY started"
-        )
+        return {stage.name: stage for stage in self._stages("ORDER BY started")}
+
+    def result(self, kind: type[Result]) -> Result | None:
+        """What the stage of that result left, if it did; :class:`ConfigError` if it is damaged."""
+        for stage in self._stages("WHERE name = ?", kind.stage):
+            if stage.unread:
+                raise self._unreadable(ValueError(stage.unread))
+            return stage.result if isinstance(stage.result, kind) else None
+        return None
+
+    def _stages(self, which: str, *values: str) -> list[StageRecord]:
+        columns = "name, state, started, seconds, error, result"
+        rows = self._rows(f"SELECT {columns} FROM stages {which}", *values)  # noqa: S608 - ours
         try:
-            return {row[0]: _stage(row) for row in rows}
+            return [_stage(row) for row in rows]
         except (ValidationError, ValueError, TypeError, RecursionError) as error:
             raise self._unreadable(error) from error
 
-    def result(self, kind: type[Result]) -> Result | None:
-        """What the stage of that result left, if it did."""
-        record = self.stages().get(kind.stage)
-        return record.result if record and isinstance(record.result, kind) else None
-
-    def _rows(self, query: str) -> list[Any]:
+    def _rows(self, query: str, *values: str) -> list[Any]:
         try:
             with self._database() as database:
-                return database.execute(query).fetchall()
+                return database.execute(query, values).fetchall()
         except (sqlite3.DatabaseError, StorageError) as error:
             raise self._unreadable(error) from error
 
@@ -323,11 +328,11 @@ def error_of(error: BaseException) -> ErrorResult:
         return ErrorResult(
             kind=known.__name__,
             title=error.title,
-            message=redact(error.message),
-            advice=redact(error.advice),
+            message=redact(error.message)[:_MESSAGE],
+            advice=redact(error.advice)[:_MESSAGE],
         )
     kind = type(error).__name__
-    return ErrorResult(kind=kind, title="internal", message=redact(f"{kind}: {error}"))
+    return ErrorResult(kind=kind, title="internal", message=redact(f"{kind}: {error}")[:_MESSAGE])
 
 
 def cut_off(stage: StageRecord) -> bool:

@@ -9,9 +9,9 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from pipelines.console import say
 from pipelines.errors import AuthError, BuildError, HostError, PipelineError, RemoteError
@@ -122,11 +122,11 @@ class Job:
                 if not self.attempt:
                     self._begin()
                 now = yield from self._read()  # to its end, also of what an attempt lost left
-                if now["attempt"] == self.attempt:
-                    if now["state"] == "ended":
+                if now.attempt == self.attempt:
+                    if now.result is not None:
                         self._remember()
                         break
-                    if now["state"] == "lost" and self._counted != self.attempt:
+                    if now.state == "lost" and self._counted != self.attempt:
                         self._lose(self._why(now))
                 self._begin()
             except RemoteError as error:
@@ -138,33 +138,32 @@ class Job:
             except HostError as error:
                 self._wait(error)
         # Not above: what the job's own function raised is its result, not a lost attempt.
-        yield self._outcome(now["result"])
+        yield self._outcome(now.result)
 
     def _prepare(self) -> None:
         """Take up what a process before this one left, or see what is to be done anew."""
         now = self._state()
         # What ran out of time is gone on with, whoever asks: its log comes after the first one.
-        up = now["state"] == "ended" and now["result"]["result"].get("timed_out")
-        if self.fresh or up:
-            self._beyond = int(now["attempt"])
+        ended = now.result
+        if self.fresh or (ended is not None and ended.result.get("timed_out")):
+            self._beyond = now.attempt
             return
         if self._resume(now):
             return
-        if now["state"] == "ended":
-            told = now["result"]
-            self.kept = not told["cancelled"] and self.keep(dict(told["result"]))
+        if ended is not None:
+            self.kept = not ended.cancelled and self.keep(ended.result)
             if not self.kept:
-                self._beyond = int(now["attempt"])
+                self._beyond = now.attempt
         if self.log.exists():
             os.truncate(self.log, 0)
 
-    def _state(self) -> dict[str, Any]:
+    def _state(self) -> State:
         """The job, as the host tells of it."""
         told = self.session.call(store.state, directory=self.directory)
         self._heard = time.monotonic()
-        return checked(self.host, told)
+        return checked(self.host, told, State)
 
-    def _read(self) -> Generator[Any, None, dict[str, Any]]:
+    def _read(self) -> Generator[Any, None, State]:
         """Yield the log as it comes; the state of the job once this attempt has ended."""
         items = self.session.stream(
             remote_follow.follow,
@@ -175,7 +174,7 @@ class Job:
         for item in items:
             self._heard, self._tries = time.monotonic(), 0
             if isinstance(item, dict):
-                return checked(self.host, item)
+                return checked(self.host, item, State)
             if item:
                 self.offset += len(item)
                 yield item
@@ -205,16 +204,16 @@ class Job:
             beyond=self._beyond,
             secrets=self.spec.secrets,
         )
-        now = checked(self.host, told)
-        if now["attempt"] <= self._beyond:
+        now = checked(self.host, told, State)
+        if now.attempt <= self._beyond:
             raise HostError(f"{self.host}: the job has not begun yet")
-        if now["attempt"] == self.attempt:
+        if now.attempt == self.attempt:
             return
         size = self.log.stat().st_size if self.log.exists() else 0
-        self.attempt, self.base, self.offset = int(now["attempt"]), size, 0
+        self.attempt, self.base, self.offset = now.attempt, size, 0
         _log.info("%s: attempt %d of %s has begun", self.host, self.attempt, self.directory)
-        self.failed = {k[:40]: safe(str(v), 300) for k, v in now.get("failed", {}).items()}
-        self.way = safe(now.get("way", ""), 40)
+        self.failed = {k[:40]: safe(str(v), 300) for k, v in now.failed.items()}
+        self.way = safe(now.way, 40)
         self._remember()
         if self.failed:
             say(f"started {self.way}: {safe(str(self.failed), 300)}", style="yellow")
@@ -235,13 +234,13 @@ class Job:
             ),
         )
 
-    def _resume(self, now: dict[str, Any]) -> bool:
+    def _resume(self, now: State) -> bool:
         """Take up what a process before this one has left in the run; whether there was any."""
         left = self.run.job(self.key)
         size = self.log.stat().st_size if self.log.exists() else 0
-        if left is None or left.directory != self.directory or now["state"] == "absent":
+        if left is None or left.directory != self.directory or now.state == "absent":
             return False
-        if left.attempt > now["attempt"] or left.base > size:
+        if left.attempt > now.attempt or left.base > size:
             return False
         self.attempt, self.base, self.lost = left.attempt, left.base, list(left.lost)
         self.way, self.failed = left.way, left.failed
@@ -267,17 +266,17 @@ class Job:
             file.seek(self.base)
             return hashlib.file_digest(file, "sha256").hexdigest()
 
-    def _why(self, now: dict[str, Any]) -> str:
+    def _why(self, now: State) -> str:
         """Why an attempt ended without a result, if that can be told."""
         boot = self.session.call(reboot.boot_identity)
-        return "the host was restarted" if now.get("boot") != boot else "its process was ended"
+        return "the host was restarted" if now.boot != boot else "its process was ended"
 
     def _lose(self, why: str) -> None:
         """Count an attempt that left nothing; too many are an error."""
         now = time.monotonic()
         self._counted = self.attempt
         _log.info("%s: attempt %d of %s was lost", self.host, self.attempt, self.directory)
-        self.lost.append(why)
+        self.lost.append(safe(why, 500))
         self._recent = [*(at for at in self._recent if now - at < HOUR), now]
         self._remember()
         if len(self._recent) >= ATTEMPTS:
@@ -288,17 +287,16 @@ class Job:
             )
         say(f"{why}: going on from the finished units", style="yellow")
 
-    def _outcome(self, told: dict[str, Any]) -> dict[str, Any]:
+    def _outcome(self, told: _Result) -> dict[str, Any]:
         """What the job's function left as its result; raises what it raised, as a call would."""
-        result = dict(told["result"])
-        if told["cancelled"]:
+        if told.cancelled:
             raise self.error(
                 f"the job was cancelled at {self.host}",
                 advice="Finished units are kept: the same command goes on from them.",
             )
-        if error := result.get("error"):
+        if error := told.result.get("error"):
             raise_remote(self.host, _failure(self.host, error))
-        return result
+        return told.result
 
 
 class _Raised(BaseModel):
@@ -342,41 +340,47 @@ class _Result(BaseModel):
 class State(BaseModel):
     """What a host says of a job, as far as it is relied on."""
 
-    model_config = ConfigDict(extra="allow")
-
     state: Literal["absent", "running", "ended", "lost"]
     attempt: Annotated[int, Field(ge=0, le=10**6)]
     started: Annotated[float, Field(ge=0, le=4e9)] = 0.0
     """Seconds since the epoch."""
+    boot: str = ""
+    """The host's boot identity when this attempt began."""
+    title: str = ""
     way: str = ""
     failed: dict[str, Any] = Field(default={})
     result: _Result | None = None
+    """There when, and only when, it has ended."""
 
     @model_validator(mode="after")
     def _ended_with_something(self) -> Self:
-        if self.state == "ended" and self.result is None:
-            raise ValueError("it has ended, and has no result")
+        if (self.state == "ended") != (self.result is not None):
+            raise ValueError(
+                f"it is {self.state}, and has {'no' if self.result is None else 'a'} result"
+            )
         return self
 
 
 class Listed(State):
     """A job among those of a host."""
 
-    id: str
+    id: Annotated[str, AfterValidator(lambda said: safe(said, 40))]
     directory: str
+
+
+Told = TypeVar("Told", bound=State)
 
 
 class OddStateError(HostError):
     """What a host says of a job makes no sense; asking again would not help."""
 
 
-def checked(host: str, told: Any, form: type[State] = State) -> dict[str, Any]:
-    """``told`` if it has the form of a job's state; :class:`OddStateError` if it has not."""
+def checked(host: str, told: Any, form: type[Told]) -> Told:
+    """``told`` as a job's state; :class:`OddStateError` if it has not the form of one."""
     try:
-        form.model_validate(told)
+        return form.model_validate(told)
     except ValidationError as error:
         raise OddStateError(
             f"{host} sent what is no state of a job: {safe(str(error.errors()[0]['msg']), 200)}",
             advice="Remove the job's directory there: invoke jobs shows where it is.",
         ) from None
-    return dict(told)

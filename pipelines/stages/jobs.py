@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import sys
 import time
-from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -16,7 +15,7 @@ from pipelines.errors import ConfigError, HostError
 from pipelines.hosttext import safe
 from pipelines.remote.jobs import follow as remote_follow
 from pipelines.remote.jobs import store
-from pipelines.stages.detached import Listed, checked
+from pipelines.stages.detached import Listed, State, checked
 from pipelines.stages.line import Line
 from pipelines.stages.logs import log_lines
 
@@ -41,12 +40,12 @@ def follow(line: Line, name: str) -> None:
     """Print a job's log from its beginning until it ends; leaving does not end the job."""
     job = _find(line, name)
     items = line.session.stream(
-        remote_follow.follow, directory=job["directory"], attempt=job["attempt"], offset=0
+        remote_follow.follow, directory=job.directory, attempt=job.attempt, offset=0
     )
     with open("/dev/null" if sys.platform != "win32" else "nul", "wb") as nowhere:  # noqa: PTH123
         for item in log_lines(iter(items), nowhere):
             if isinstance(item, dict):
-                say(f"{job['id']}: {_word(item)}")
+                say(f"{job.id}: {_word(checked(line.plan.host.name, item, State))}")
             else:
                 host_line(item)
 
@@ -54,17 +53,17 @@ def follow(line: Line, name: str) -> None:
 def cancel(line: Line, name: str) -> None:
     """End a job and everything it started; finished units are kept."""
     job = _find(line, name)
-    told = line.session.call(remote_follow.cancel, directory=job["directory"])
-    now = checked(line.plan.host.name, told)
-    if now["state"] == "running":
+    told = line.session.call(remote_follow.cancel, directory=job.directory)
+    now = checked(line.plan.host.name, told, State)
+    if now.state == "running":
         raise HostError(
-            f"{line.plan.host.name}: job {safe(str(job['id']), 40)} does not end",
+            f"{line.plan.host.name}: job {job.id} does not end",
             advice="Restart the host, or end its processes there by hand.",
         )
-    say(f"{job['id']}: {_word(now)}", style="green")
+    say(f"{job.id}: {_word(now)}", style="green")
 
 
-def _jobs(line: Line) -> list[dict[str, Any]]:
+def _jobs(line: Line) -> list[Listed]:
     found = line.session.call(store.listed, root=line.plan.layout.build_root)
     jobs = []
     for job in found:
@@ -75,43 +74,42 @@ def _jobs(line: Line) -> list[dict[str, Any]]:
     return jobs
 
 
-def _find(line: Line, name: str) -> dict[str, Any]:
+def _find(line: Line, name: str) -> Listed:
     """The job whose id begins with ``name``, or :class:`ConfigError` with the ones there are."""
     jobs = _jobs(line)
-    found = [job for job in jobs if name and str(job["id"]).startswith(name)]
+    found = [job for job in jobs if name and job.id.startswith(name)]
     if len(found) == 1:
         return found[0]
-    there = ", ".join(safe(str(job["id"]), 40) for job in (found or jobs)[:8]) or "none"
+    there = ", ".join(job.id for job in (found or jobs)[:8]) or "none"
     what = "more than one job" if found else "no job"
     raise ConfigError(f"{what} {name!r} at {line.plan.host.name}", advice=f"There are: {there}")
 
 
-def _word(job: dict[str, Any]) -> str:
+def _word(job: State) -> str:
     """The state, with its outcome."""
-    told = job.get("result") or {}
-    if told.get("cancelled"):
+    if job.result is None:
+        return job.state
+    if job.result.cancelled:
         return "cancelled"
-    code = dict(told.get("result") or {}).get("exit")
-    return str(job["state"]) if code is None else f"{job['state']}, exit {code}"
+    code = job.result.result.get("exit")
+    return job.state if code is None else safe(f"{job.state}, exit {code}", 40)
 
 
-def _row(job: dict[str, Any]) -> tuple[Text, ...]:
-    word = safe(_word(job), 40)
-    colour = _COLOURS.get(re.split(r"\W", word)[0], "")
-    started = float(job.get("started", 0.0))
-    ended = float((job.get("result") or {}).get("ended", time.time()))
-    known = started > 0
+def _row(job: Listed) -> tuple[Text, ...]:
+    word = _word(job)
+    ended = job.result.ended if job.result else time.time()
+    known = job.started > 0
     return (
-        _text(job["id"]),
-        _text(job.get("title", "")),
-        Text(word, style=colour),
-        _text(job["attempt"]),
-        Text(time.strftime("%m-%d %H:%M", time.localtime(started)) if known else ""),
-        Text(units.elapsed(ended - started) if known else ""),
-        _text(job.get("way", "")),
+        _text(job.id),
+        _text(job.title),
+        Text(word, style=_COLOURS.get(re.split(r"\W", word)[0], "")),
+        _text(str(job.attempt)),
+        Text(time.strftime("%m-%d %H:%M", time.localtime(job.started)) if known else ""),
+        Text(units.elapsed(ended - job.started) if known else ""),
+        _text(job.way),
     )
 
 
-def _text(value: Any) -> Text:
+def _text(value: str) -> Text:
     """A word of the host's, in one line, never markup."""
-    return Text(" ".join(safe(str(value), 40).split()))
+    return Text(" ".join(safe(value, 40).split()))

@@ -169,6 +169,7 @@ def test_a_host_without_a_word_for_too_long(tmp_path: Path, clock: Clock) -> Non
         {"state": "[bold]"},
         {"attempt": -1},
         {"state": "ended", "result": None},
+        {"state": "running", "result": {"attempt": 1, "cancelled": False, "ended": 2.0}},
         {"result": {"ended": "x"}},
         {"failed": 5},
     ],

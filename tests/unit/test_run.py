@@ -374,7 +374,16 @@ def test_a_result_that_cannot_be_read_is_missing(run: Run) -> None:
         assert (stage.state, stage.result) == ("passed", None)
         assert stage.unread.startswith("what build left cannot be read: ")
         assert said in stage.unread
-    assert run.result(BuildResult) is None
+        with pytest.raises(ConfigError, match="what build left cannot be read"):
+            run.result(BuildResult)  # not as if the build had left nothing
+
+
+def test_the_message_of_an_error_is_bounded(run: Run) -> None:
+    with pytest.raises(HostError), run.stage("build"):
+        raise HostError("m" * 1_000_000, advice="a" * 1_000_000)
+    error = run.stages()["build"].error
+    assert error is not None
+    assert (len(error.message), len(error.advice)) == (20_000, 20_000)
 
 
 @pytest.mark.parametrize("version", ["1", "3", '"2 or so"', None])
