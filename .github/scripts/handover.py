@@ -16,9 +16,12 @@ import sys
 import tarfile
 import time
 from pathlib import Path
+from typing import Any
 
 _USAGE = 2
 _TIME = "WCW.mtime_ns"
+# Python 3.11.2, which Debian 12 has, does not know it: https://docs.python.org/3.11/whatsnew/3.11.html
+_FILTER: dict[str, Any] = {"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}
 
 
 def pack(folder: Path, archive: Path) -> int:
@@ -68,13 +71,21 @@ def unpack(archive: Path, folder: Path) -> int:
     with tarfile.open(archive, "r:") as tar:
         times = []
         for member in tar:
-            tar.extract(member, folder, filter="tar")
+            _require_inside(member, folder)
+            tar.extract(member, folder, **_FILTER)
             count += member.isfile()
             if _TIME in member.pax_headers and not member.issym():
                 times.append((folder / member.name, int(member.pax_headers[_TIME])))
         for path, time_ns in reversed(times):  # a folder after what was put into it
             os.utime(path, ns=(time_ns, time_ns))
     return count
+
+
+def _require_inside(member: tarfile.TarInfo, folder: Path) -> None:
+    """Refuse what would land outside ``folder``, or take in a file from there."""
+    for name in (member.name, member.linkname if member.islnk() else ""):
+        if not (folder / name).resolve().is_relative_to(folder.resolve()):
+            raise tarfile.TarError(f"{name!r} is outside the folder")
 
 
 def main(arguments: list[str]) -> int:

@@ -605,13 +605,28 @@ def test_a_damaged_or_hostile_archive_is_refused(tmp_path: Path) -> None:
     archive.write_bytes(archive.read_bytes()[:50_000])
     with pytest.raises(tarfile.ReadError):
         HANDOVER.unpack(archive, tmp_path / "there")
-    with tarfile.open(archive, "w") as tar:
-        member = tarfile.TarInfo("../outside")
-        member.size = 1
-        tar.addfile(member, io.BytesIO(b"x"))
-    with pytest.raises(tarfile.TarError):
-        HANDOVER.unpack(archive, tmp_path / "there")
+
+
+@pytest.mark.parametrize("python", ["this one", "without filters, as Debian 12's"])
+def test_nothing_lands_outside_the_folder(
+    tmp_path: Path, python: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if python != "this one":
+        monkeypatch.setattr(HANDOVER, "_FILTER", {})
+    archive = tmp_path / "build.tar"
+    (tmp_path / "secret").write_text("s")
+    link, through = tarfile.TarInfo("link"), tarfile.TarInfo("link/outside")
+    link.type, link.linkname = tarfile.SYMTYPE, str(tmp_path)
+    hard = tarfile.TarInfo("hard")
+    hard.type, hard.linkname = tarfile.LNKTYPE, "../secret"
+    for members in ([tarfile.TarInfo("../outside")], [link, through], [hard]):
+        with tarfile.open(archive, "w") as tar:
+            for member in members:
+                tar.addfile(member, io.BytesIO())
+        with pytest.raises(tarfile.TarError):
+            HANDOVER.unpack(archive, tmp_path / "there")
     assert not (tmp_path / "outside").exists()
+    assert not (tmp_path / "there/hard").exists()
 
 
 def test_a_file_that_is_gone_is_left_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
