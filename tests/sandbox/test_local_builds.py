@@ -31,7 +31,7 @@ pytestmark = [
 CUDA = "13.0.*"
 PACKAGES = [
     *(f"nvidia-{name}=={CUDA}" for name in ("cuda-nvcc", "nvvm", "cuda-crt", "cuda-runtime")),
-    *(f"nvidia-cuda-cccl=={CUDA}", "setuptools", "pytest", "pytest-xdist"),
+    *(f"nvidia-cuda-cccl=={CUDA}", "pip", "setuptools", "pytest", "pytest-xdist"),
 ]
 
 
@@ -42,7 +42,7 @@ def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     uv = str(Path(sys.executable).with_name("uv"))
     python = str(place / "bin/python")
     for words in (
-        ["venv", "--quiet", "--seed", "--python", sys.executable, str(place)],
+        ["venv", "--quiet", "--python", sys.executable, str(place)],
         ["pip", "install", "--quiet", "--system-certs", "--python", python, *PACKAGES],
     ):
         subprocess.run([uv, *words], check=True)

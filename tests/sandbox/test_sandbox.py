@@ -196,6 +196,8 @@ def test_ctrl_c_leaves_nothing_running(tmp_path: Path) -> None:
     config.write_text(
         f"hosts: {{sandbox: {{kind: sandbox, home: {tmp_path}/s}}}}\nout: {tmp_path}/out\n"
     )
+    # A shell's background jobs ignore it, and what they start inherits that.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
     process = subprocess.Popen(
         [sys.executable, "-m", "invoke", "build", "--archs", "75"],
         cwd=PACKAGE.parent,
