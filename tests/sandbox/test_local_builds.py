@@ -74,9 +74,9 @@ def opened(tmp_path: Path, environment: Path) -> Opened:
 
 
 def listed(environment: Path) -> str:
-    """What the environment holds."""
-    packages = environment / "lib"
-    return "\n".join(sorted(str(path) for path in packages.glob("python3*/site-packages/*")))
+    """What the environment holds, besides what Python itself keeps of what it has imported."""
+    packages = (environment / "lib").glob("python3*/site-packages/*")
+    return "\n".join(sorted(str(path) for path in packages if path.name != "__pycache__"))
 
 
 @pytest.mark.skipif(sys.version_info[:2] not in ((3, 11), (3, 13)), reason="the recipe's Pythons")
