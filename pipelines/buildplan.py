@@ -28,6 +28,7 @@ from pipelines.provisioning.resources import (
 )
 from pipelines.recipe import naming
 from pipelines.recipe.archmap import Translated, translate
+from pipelines.recipe.buildsystem import build_requires
 from pipelines.recipe.load import check_python, for_cell, load_recipe
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.sourcetree import EPOCH
@@ -189,6 +190,9 @@ def resolve(
         target=target,
         executable=host.executable,
         existing=host.existing,
+        requires=build_requires(recipe, cache, target.python, host.capabilities.windows)
+        if host.existing
+        else (),
     )
     resources = load_resources(RESOURCES_FILE if host.existing is None else EXISTING_FILE)
     return BuildPlan(

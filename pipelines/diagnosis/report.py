@@ -65,15 +65,16 @@ def _where(finding: Finding, log: str) -> RenderableType:
 
 
 def _besides(diagnosis: Diagnosis) -> list[RenderableType]:
-    """The other findings, a line each."""
-    if not diagnosis.others:
+    """The other findings, a line each; what matches the cause's own line says nothing new."""
+    others = [finding for finding in diagnosis.others if finding.line != diagnosis.cause.line]
+    if not others:
         return []
     rows: list[RenderableType] = [Text("Also in it:", style="bold")]
-    for finding in diagnosis.others[:_OTHERS]:
+    for finding in others[:_OTHERS]:
         row = Text(f"  {finding.line:>7}  ", style="dim")
         row.append(f"{finding.signature.id:<18}", style="dim cyan")
         row.append(inert(finding.text[:100]), style="dim")
         rows.append(row)
-    if (more := len(diagnosis.others) - _OTHERS) > 0:
+    if (more := len(others) - _OTHERS) > 0:
         rows.append(Text(f"  and {more} more", style="dim"))
     return rows

@@ -63,6 +63,8 @@ class Setting:
     """As ``pipelines/remote/resources`` takes it."""
     provisioned: bool
     """Whether ``invoke provision`` brings it about there."""
+    wanted: str = ""
+    """The wanted state in a few words."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -11,6 +11,7 @@ from pipelines.provisioning.base import Binding, Resource
 from pipelines.provisioning.resource_models import (
     Commands,
     DefenderExclusion,
+    Distributions,
     Environment,
     PageFile,
     Registry,
@@ -21,7 +22,7 @@ from pipelines.provisioning.resources import Resources, bind, load_resources
 if TYPE_CHECKING:
     from pipelines.buildplan import BuildPlan
 
-_JUDGED = (Commands, DefenderExclusion, Environment, PageFile, Registry, WinrmQuota)
+_JUDGED = (Commands, DefenderExclusion, Distributions, Environment, PageFile, Registry, WinrmQuota)
 
 
 def binding_of(plan: BuildPlan, resources: Resources | None = None) -> Binding:
@@ -45,10 +46,11 @@ def _settings(binding: Binding, resources: Iterable[Resource]) -> list[Setting]:
     found = []
     for resource in resources:
         if isinstance(resource, _JUDGED) and (wanted := resource.bind(binding)):
-            ours = resource in binding.resources
+            # Such an environment is used as it is: nothing is installed into it.
+            ours = resource in binding.resources and not isinstance(resource, Distributions)
             if isinstance(resource, Commands):
                 ours = all(binding.brought(name) for name in wanted.spec["names"])
-            found.append(Setting(wanted.id, wanted.spec, ours))
+            found.append(Setting(wanted.id, wanted.spec, ours, wanted.summary))
     return found
 
 

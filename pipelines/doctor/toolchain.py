@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
+from typing import cast
 
 from packaging.version import Version
 
@@ -10,6 +11,7 @@ from pipelines.architectures.archs import capability
 from pipelines.doctor.model import Facts, Level, Purpose, Setting, Verdict
 from pipelines.doctor.thresholds import Thresholds
 from pipelines.matrix.compat import Compat, Rule, broken
+from pipelines.remote.resources import distributions
 from pipelines.versions import known
 
 AREA = "tool chain"
@@ -36,6 +38,8 @@ def judge(facts: Facts, purpose: Purpose, limits: Thresholds, compat: Compat) ->
     yield from _programs(tools, purpose, limits)
     for setting in purpose.of("commands"):
         yield _commands(facts, setting)
+    for setting in purpose.of("distributions"):
+        yield _environment(facts, setting)
 
 
 def _toolsets(tools: Facts) -> list[str]:
@@ -148,6 +152,25 @@ def _programs(tools: Facts, purpose: Purpose, limits: Thresholds) -> Iterator[Ve
             yield Verdict(AREA, name, level, found, wanted, _PROVISION)
         else:
             yield Verdict(AREA, name, "ok", version)
+
+
+def _environment(facts: Facts, setting: Setting) -> Verdict:
+    """The packages of an environment that is used as it is, as provisioning judges them."""
+    name, wanted = "Python packages", setting.wanted
+    told = facts.checked(setting)
+    values = told.at("values")
+    if told.flag("ok") is None or not isinstance(values.tree, Mapping):
+        return Verdict(AREA, name, "unknown", told.why, wanted)
+    known_names = ["Python", *setting.spec["names"], "torch's CUDA"]
+    have = {n: version for n in known_names if (version := values.text(n))}
+    if odd := [n for n, version in have.items() if known(version) is None]:
+        return Verdict(AREA, name, "unknown", f"it tells no version of {odd[0]}", wanted)
+    wrong, cure = distributions.judge(cast("distributions.Spec", setting.spec), have)
+    if wrong:
+        return Verdict(AREA, name, "error", wrong, wanted, cure)
+    if not told.flag("ok"):  # it sees something there that its words do not show
+        return Verdict(AREA, name, "unknown", told.text("found") or told.why, wanted)
+    return Verdict(AREA, name, "ok", ", ".join(f"{n} {version}" for n, version in have.items()))
 
 
 def _commands(facts: Facts, setting: Setting) -> Verdict:

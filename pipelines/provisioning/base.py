@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Annotated, Any, ClassVar, Literal, Self
 
+from packaging.requirements import Requirement
 from pydantic import AfterValidator, Field
 
 from pipelines.errors import LockError
@@ -68,6 +69,8 @@ class Place:
     """The Python that the session runs in; builds use it where none is provisioned."""
     existing: Existing | None = None
     """An environment that is used as it is."""
+    requires: tuple[Requirement, ...] = ()
+    """What the package's ``build-system.requires`` wants of such an environment."""
 
     @property
     def cell(self) -> dict[str, str]:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import Annotated, Literal
 
+from packaging.utils import canonicalize_name
 from pydantic import Field
 
 from pipelines.provisioning.base import Binding, Proof, Resource, Wanted
@@ -64,7 +65,7 @@ class Directory(Resource):
 class Distributions(Resource):
     """Python packages that must be there already, torch for the cell's release and CUDA."""
 
-    LOCAL = Resource.LOCAL | {"spare"}
+    LOCAL = Resource.LOCAL | {"spare", "index"}
 
     kind: Literal["distributions"]
     tools: tuple[str, ...]
@@ -75,15 +76,31 @@ class Distributions(Resource):
     release: str = "{python}"
     """Of the Python itself; what is built is for that one, whatever was asked for."""
 
+    index: str = ""
+    """Where pip finds that torch; {cu} is its CUDA without the dot."""
+
     def bind(self, binding: Binding) -> Wanted:
-        """With the recipe's names; a crate is for no Python."""
-        names = [name for name in binding.listed(self.tools) if name not in self.spare]
+        """With what recipe and package name; a crate is for no Python."""
+        asked = {str(canonicalize_name(one.name)): one.specifier for one in binding.place.requires}
+        recipe = [name for name in binding.listed(self.tools) if name not in self.spare]
+        names = [*dict.fromkeys([*recipe, *asked])]
+        requires = {
+            name: [[one.operator, one.version] for one in clauses]
+            for name, clauses in asked.items()
+            if clauses
+        }
         release = self.release if binding.recipe.kind == "wheel" else ""
         torch = f"torch {self.torch} (CUDA {self.cuda})"
         shown = [f"Python {release}"] if release else []
-        shown += [torch if name == "torch" else name for name in names]
-        python = binding.layout.python
-        return self.wanted(", ".join(shown), names=names, python=python, release=release)
+        shown += [torch if name == "torch" else f"{name}{asked.get(name, '')}" for name in names]
+        return self.wanted(
+            ", ".join(shown),
+            names=names,
+            requires=requires,
+            python=binding.layout.python,
+            release=release,
+            index=self.index.replace("{cu}", self.cuda.replace(".", "")),
+        )
 
 
 class Program(Resource):

@@ -95,18 +95,25 @@ def names_if_here(recipe: Recipe, cache: Cache) -> list[str] | None:
     source = recipe.source
     if isinstance(source, PathSource):
         return [name for name, _ in _names(directory_of(source))]
-    if isinstance(source, FileSource):
-        found = _listed(cache.place(source.file, source.sha256))
-        return found and [_inside(name) for name in found]
-    return _listed(
-        cache.place(f"{recipe.name}-{source.commit[:12]}.tar.gz", _git_key(recipe, source))
-    )
+    found = _listed(archive) if (archive := archive_if_here(recipe, cache)) else None
+    return found and [_inside(name) for name in found] if isinstance(source, FileSource) else found
 
 
-def _listed(path: Path) -> list[str] | None:
-    """The files in an archive of the cache. Kept beside it: unpacking thousands takes a second."""
-    if not path.is_file():
+def archive_if_here(recipe: Recipe, cache: Cache) -> Path | None:
+    """The cache's archive of a source that is fetched; ``None`` when it is not here."""
+    source = recipe.source
+    if isinstance(source, PathSource):
         return None
+    if isinstance(source, FileSource):
+        path = cache.place(source.file, source.sha256)
+    else:
+        name = f"{recipe.name}-{source.commit[:12]}.tar.gz"
+        path = cache.place(name, _git_key(recipe, source))
+    return path if path.is_file() else None
+
+
+def _listed(path: Path) -> list[str]:
+    """The files in an archive of the cache. Kept beside it: unpacking thousands takes a second."""
     beside = path.with_name(f"{path.name}.names")
     if beside.is_file():
         return beside.read_text("utf-8").splitlines()

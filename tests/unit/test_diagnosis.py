@@ -150,7 +150,7 @@ ADVICE = [
      "could not be found.", ("torch==", "--no-build-isolation", "prebuilt wheel")),
     ("urllib.error.HTTPError: HTTP Error 404: Not Found",
      ("FLASH_ATTENTION_FORCE_BUILD", "--prefer-binary")),
-    ("ninja: build stopped: subcommand failed.", ("v2.7.4.post1", "clean", "-v")),
+    ("ninja: build stopped: subcommand failed.", ("a release, not main", "clean", "-v")),
     ("RuntimeError: CUDA error: invalid argument", ("nvidia-smi", "compute_cap", "--archs")),
     ("RuntimeError: no kernel image is available for execution on the device",
      ("nvidia-smi", "+PTX", "12.8")),
@@ -197,6 +197,68 @@ def test_advice_of_the_guides_is_reached(line: str, told: tuple[str, ...]) -> No
     assert diagnosis is not None
     cure = diagnosis.signature.cure
     assert not [text for text in told if text not in cure], cure
+
+
+#: What was not known, or taken for something else: the line as it was printed, and its signature.
+GAPS = [
+    (r"x.cpp : fatal error C1085: Cannot write compiler generated file: 'E:\sdk\x.obj': "
+     "No space left on device", "disk-full"),
+    (r"xstring(3284): fatal error C1088: Cannot flush compiler intermediate file: "
+     r"'C:\t\_CL_e6565551ex': No space left on device", "disk-full"),
+    ("mxnet_op.h(772): catastrophic error: error while writing generated C file: "
+     "No space left on device", "disk-full"),
+    ("OSError: [WinError 112] There is not enough space on the disk", "disk-full"),
+    ("OSError: [Errno 28] No space left on device", "disk-full"),
+    ("error: failed to write: There is not enough space on the disk. (os error 112)", "disk-full"),
+    ("a.cu(3): fatal error C1083: Cannot open include file: 'cuda_runtime.h': No such file or "
+     "directory", "cuda-header"),
+    ("unique.cpp:1:10: fatal error: cuda_runtime.h: No such file or directory", "cuda-header"),
+    (r"I:\torch/csrc/python_headers.h(12): fatal error C1083: Cannot open include file: "
+     "'Python.h': No such file or directory", "python-header"),
+    ("/t/main.c:5:10: fatal error: Python.h: No such file or directory", "python-header"),
+    (r"cutlass_matmul.h(40): fatal error C1083: Cannot open include file: 'cutlass/cutlass.h': "
+     "No such file or directory", "cutlass-missing"),
+    ("g.cu:8:10: fatal error: cutlass/bfloat16.h: No such file or directory", "cutlass-missing"),
+    ("cerrno(12): fatal error C1083: Cannot open include file: 'errno.h': No such file or "
+     "directory", "header-missing"),
+    ("subprocess.CalledProcessError: Command '['where', 'cl']' returned non-zero exit status 1.",
+     "no-cl"),
+    ("LINK : fatal error LNK1189: library limit of 65535 objects exceeded", "lnk1189"),
+    ("torch.h(14,1): fatal error C1001: Internal compiler error.", "cl-internal"),
+    ("MemoryError", "python-memory"),
+    ("      MemoryError: Unable to allocate 2.00 GiB", "python-memory"),
+    ("      ModuleNotFoundError: No module named 'packaging'", "no-module"),
+    ("ModuleNotFoundError: No module named 'torch'", "no-torch"),
+    ("ptxas fatal : Memory allocation failure", "oom-llvm"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("line", "signature"), GAPS, ids=lambda value: value[:40])
+def test_a_unit_that_fails_so_is_known(line: str, signature: str) -> None:
+    """What ninja prints around it does not hide it, and it is not said twice."""
+    diagnosis = diagnose([*healthy(3), *failed("flash_fwd_4", line), *FLASH_ATTN_END])
+    assert diagnosis is not None
+    assert diagnosis.signature.id == signature
+    assert diagnosis.cause.text == line.strip()
+    console = Console(width=300, color_system=None)
+    with console.capture() as shown:
+        console.print(reports.render(diagnosis))
+    assert shown.get().count(line.strip()) == 1
+
+
+def test_a_path_with_no_such_file_in_it_is_no_header() -> None:
+    for line in (
+        "fatal: my_cuda.hpp: No such file or directory",
+        "cuda.html: No such file or directory",
+    ):
+        assert diagnose([line]) is None
+
+
+def test_no_package_is_advised_in_the_place_of_another() -> None:
+    """What is said of any package's failure does not name the releases of one."""
+    for signature in CATALOGUE.signatures:
+        if signature.kind != "cause":
+            assert "2.7.4" not in signature.cure, signature.id
 
 
 def test_mistakes_of_the_guides_are_not_repeated() -> None:

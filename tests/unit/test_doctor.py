@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from packaging.requirements import Requirement
 from rich.console import Console
 
 from pipelines import errors as pipeline_errors
@@ -32,6 +33,7 @@ from pipelines.hosts import base
 from pipelines.hosts.base import Capabilities
 from pipelines.hosts.live import LiveSession
 from pipelines.matrix.compat import load_compat
+from pipelines.recipe.load import load_recipe
 from pipelines.remote import rpc
 from pipelines.session.base import Session
 from pipelines.target import AXES, Target
@@ -1173,9 +1175,85 @@ def test_a_linux_is_asked_for_programs_alone(tmp_path: Path) -> None:
     host = Host(lambda: None, windows=False, msvc=False, services=False)
     host.existing = base.Existing(root="/x")
     plan = make_plan(host, tmp_path)
-    assert run.purpose_of(plan).settings == ()
+    assert [setting.id for setting in run.purpose_of(plan).settings] == ["environment"]
     purpose = run.purpose_of(needing(plan, "git"))
-    assert [setting.id for setting in purpose.settings] == ["programs"]
+    assert [setting.id for setting in purpose.settings] == ["environment", "programs"]
+
+
+def environment(tmp_path: Path, **values: str) -> Verdict:
+    """The verdict on an environment that is used as it is, by the host's answer."""
+    host = Host(lambda: None, windows=False, msvc=False, services=False)
+    host.existing = base.Existing(root="/x")
+    plan = make_plan(host, tmp_path)
+    recipe = load_recipe("flash-attn")
+    target = plan.target.model_copy(update={"torch": "2.8", "cuda": "12.8"})
+    asked = (Requirement("setuptools>=77"), Requirement("wheel"))
+    place = replace(plan.place, target=target, requires=asked)
+    purpose = run.purpose_of(replace(plan, recipe=recipe, target=target, place=place))
+    (setting,) = purpose.of("distributions")
+    assert not setting.provisioned
+    told = row(not values.pop("wrong", ""), **values)
+    (verdict,) = [
+        v
+        for v in diagnose(changed({f"{RES}/{setting.id}": told}), purpose)
+        if v.name == "Python packages"
+    ]
+    return verdict
+
+
+WHOLE = {
+    "Python": "3.11",
+    "setuptools": "80.9.0",
+    "wheel": "0.45",
+    "ninja": "1.13",
+    "packaging": "25.0",
+    "torch": "2.8.0+cu128",
+    "torch's CUDA": "12.8",
+    "pytest": "9.0",
+    "pytest-xdist": "3.8",
+    "psutil": "7.0",
+    "einops": "0.8",
+    "numpy": "2.3",
+}
+
+
+def test_an_environment_that_is_whole(tmp_path: Path) -> None:
+    verdict = environment(tmp_path, **WHOLE)
+    assert verdict.level == "ok", verdict
+    assert "torch 2.8.0+cu128" in verdict.found
+
+
+@pytest.mark.parametrize(
+    ("changes", "found", "cure"),
+    [
+        ({"torch": ""}, "not there: torch",
+         'python.exe -m pip install "torch==2.8.*" --index-url '
+         "https://download.pytorch.org/whl/cu128"),
+        ({"ninja": "", "pytest": ""}, "not there: ", '"ninja"'),
+        ({"setuptools": "65.5"}, "setuptools 65.5 is not >=77", '"setuptools>=77"'),
+        ({"wheel": ""}, "not there: wheel", '"wheel"'),
+        ({"torch": "2.7.1+cu128"}, "that is torch 2.7 for CUDA 12.8", "--torch 2.7 --cuda 12.8"),
+        ({"torch": "2.8.0+cpu", "torch's CUDA": ""}, "for CUDA none", "whl/cu128"),
+        ({"Python": "3.12"}, "that is Python 3.12", "--python 3.12"),
+    ],
+    ids=str,
+)  # fmt: skip
+def test_an_environment_that_lacks_something(
+    tmp_path: Path, changes: dict[str, str], found: str, cure: str
+) -> None:
+    """As provisioning refuses it, whatever the host's own summary says."""
+    values = {name: version for name, version in (WHOLE | changes).items() if version}
+    for wrong in ("", "yes"):
+        verdict = environment(tmp_path, **values, **({"wrong": wrong} if wrong else {}))
+        assert verdict.level == "error"
+        assert found in verdict.found
+        assert cure in verdict.cure
+
+
+def test_an_environment_that_is_not_told(tmp_path: Path) -> None:
+    odd = environment(tmp_path, **WHOLE | {"Python": "3.11; rm -rf /"})
+    assert (odd.level, odd.cure) == ("unknown", "")
+    assert environment(tmp_path, **WHOLE, wrong="yes").level == "unknown"
 
 
 # -- the command -----------------------------------------------------------------------------------

@@ -222,6 +222,8 @@ def environment(tmp_path: Path, torch: str | None, cuda: str = "13.0") -> distri
     python.chmod(0o755)
     return {
         "names": ["ninja", "torch"],
+        "requires": {},
+        "index": "https://wheels.example/cu130",
         "python": str(python),
         "torch": "2.11",
         "cuda": "13.0",
@@ -245,9 +247,14 @@ def test_distributions_that_are_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("torch", "cuda", "found", "advice"),
     [
-        (None, "", "not there: torch", "-m pip install torch"),
+        (
+            None,
+            "",
+            "not there: torch",
+            'install "torch==2.11.*" --index-url https://wheels.example/cu130',
+        ),
         ("2.8.0+cu128", "12.8", "torch 2.8 for CUDA 12.8", "--torch 2.8 --cuda 12.8"),
-        ("2.11.0+cpu", "", "for CUDA none", "has no CUDA"),
+        ("2.11.0+cpu", "", "for CUDA none", "has no CUDA: type: "),
     ],
 )
 def test_distributions_that_are_not(
@@ -261,6 +268,54 @@ def test_distributions_that_are_not(
         distributions.apply(spec)
     assert advice in caught.value.advice
     assert advice in distributions.plan(spec)
+
+
+@pytest.mark.parametrize(
+    ("clauses", "met"),
+    [
+        ([[">=", "77"]], False),
+        ([[">=", "1.13"]], True),
+        ([[">=", "1.13.0"]], True),
+        ([[">=", "1.2"], ["<", "1.14"]], True),
+        ([[">", "1.13"]], False),
+        ([["<=", "1.12.9"]], False),
+        ([["!=", "1.13"]], False),
+        ([["==", "1.*"]], True),
+        ([["==", "1.14.*"]], False),
+        ([["!=", "1.*"]], False),
+        ([["~=", "1.12"]], True),
+        ([["~=", "1.12.0"]], False),
+        ([["===", "1.13"]], True),
+    ],
+)
+def test_a_version_that_the_package_does_not_take(
+    tmp_path: Path, clauses: list[list[str]], met: bool
+) -> None:
+    spec: distributions.Spec = {
+        **environment(tmp_path, "2.11.0+cu130"),
+        "requires": {"ninja": clauses},
+    }
+    told = distributions.check(spec)
+    assert told["ok"] == met
+    if not met:
+        written = ",".join("".join(clause) for clause in clauses)
+        assert told["found"].endswith(f"ninja 1.13 is not {written}")
+        advice = f'type: {spec["python"]} -m pip install "ninja{written}"'
+        assert distributions.plan(spec) == f"not ours to install: {advice}"
+
+
+def test_all_that_is_missing_is_one_line_to_type(tmp_path: Path) -> None:
+    spec: distributions.Spec = {
+        **environment(tmp_path, None),
+        "names": ["ninja", "setuptools", "torch"],
+        "requires": {"setuptools": [[">=", "77"]]},
+    }
+    assert distributions.check(spec)["found"].endswith("; not there: setuptools, torch")
+    pip = f"{spec['python']} -m pip install"
+    assert distributions.plan(spec).endswith(
+        f'type: {pip} "setuptools>=77" && '
+        f'{pip} "torch==2.11.*" --index-url https://wheels.example/cu130'
+    )
 
 
 def test_a_python_of_another_release_is_refused(tmp_path: Path) -> None:

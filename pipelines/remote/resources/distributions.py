@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 
 from ..process import capture
 from . import Check, Kind, RefusedError
@@ -37,6 +38,8 @@ class Spec(Kind):
     """What is wanted."""
 
     names: list[str]
+    requires: dict[str, list[list[str]]]
+    """By name: clauses such as [">=", "77"], all of which its version must meet."""
     python: str
     """The program."""
     release: str
@@ -44,6 +47,8 @@ class Spec(Kind):
     torch: str
     cuda: str
     """Releases, such as 2.8 and 12.8."""
+    index: str
+    """Where pip finds that torch."""
 
 
 def installed(python: str, names: list[str]) -> dict[str, str]:
@@ -60,7 +65,7 @@ def installed(python: str, names: list[str]) -> dict[str, str]:
 def check(spec: Spec) -> Check:
     """Compare with what is there; values as :func:`installed` gives them."""
     have = installed(spec["python"], spec["names"])
-    wrong, _ = _judge(spec, have)
+    wrong, _ = judge(spec, have)
     found = ", ".join(f"{name} {version}" for name, version in have.items())
     said = f"{found}{'; ' if found and wrong else ''}{wrong}" or "none"
     return {"ok": not wrong, "found": said, "values": have}
@@ -77,26 +82,79 @@ def apply(spec: Spec) -> None:
 
 
 def _advice(spec: Spec) -> str:
-    return _judge(spec, installed(spec["python"], spec["names"]))[1]
+    return judge(spec, installed(spec["python"], spec["names"]))[1]
 
 
-def _judge(spec: Spec, have: dict[str, str]) -> tuple[str, str]:
-    """The first thing that is wrong, and what helps; both empty when nothing is."""
-    ask = "ask for what is there"
-    if spec["release"] and have["Python"] != spec["release"]:
-        other = f"{ask}: --python {have['Python']}, or name another 'python'"
-        return f"that is Python {have['Python']}", other
-    if missing := [name for name in spec["names"] if name not in have]:
-        install = f"type: {spec['python']} -m pip install {' '.join(missing)}"
-        return f"not there: {', '.join(missing)}", install
+def judge(spec: Spec, have: Mapping[str, str]) -> tuple[str, str]:
+    """The first thing that is wrong with what :func:`installed` found, and what helps.
+
+    Both are empty when nothing is.
+    """
+    python = have.get("Python", "unknown")
+    if spec["release"] and python != spec["release"]:
+        other = f"ask for what is there: --python {python}, or name another 'python'"
+        return f"that is Python {python}", other
+    missing = [name for name in spec["names"] if name not in have]
+    there = {name: have[name] for name in spec["requires"] if name in have}
+    unfit = [name for name, version in there.items() if not _meets(version, spec, name)]
+    if missing or unfit:
+        wrong = [f"not there: {', '.join(missing)}"] if missing else []
+        wrong += [f"{name} {there[name]} is not {_clauses(spec, name)}" for name in unfit]
+        return "; ".join(wrong), f"type: {_install(spec, [*missing, *unfit])}"
     if "torch" in spec["names"]:
-        torch, cuda = _release(have["torch"]), _release(have["torch's CUDA"])
+        torch, cuda = _release(have["torch"]), _release(have.get("torch's CUDA", ""))
         if (torch, cuda) != (spec["torch"], spec["cuda"]):
-            advice = f"{ask}: --torch {torch} --cuda {cuda}"
+            advice = f"ask for what is there: --torch {torch} --cuda {cuda}; or "
             if not cuda:
-                advice = "this torch has no CUDA: install one of its CUDA builds"
-            return f"that is torch {torch} for CUDA {cuda or 'none'}", advice
+                advice = "this torch has no CUDA: "
+            return (
+                f"that is torch {torch} for CUDA {cuda or 'none'}",
+                f"{advice}type: {_install(spec, ['torch'])}",
+            )
     return "", ""
+
+
+def _install(spec: Spec, names: list[str]) -> str:
+    """The commands that install them; torch from the index of its CUDA, or it is another one."""
+    pip = f"{spec['python']} -m pip install"
+    others = [f'"{name}{_clauses(spec, name)}"' for name in names if name != "torch"]
+    commands = [f"{pip} {' '.join(others)}"] if others else []
+    if "torch" in names:
+        commands.append(f'{pip} "torch=={spec["torch"]}.*" --index-url {spec["index"]}')
+    return " && ".join(commands)
+
+
+def _clauses(spec: Spec, name: str) -> str:
+    return ",".join(f"{sign}{version}" for sign, version in spec["requires"].get(name, []))
+
+
+def _meets(version: str, spec: Spec, name: str) -> bool:
+    return all(_is(version, sign, wanted) for sign, wanted in spec["requires"][name])
+
+
+def _is(version: str, sign: str, wanted: str) -> bool:
+    """Whether a version meets a clause of PEP 440, by the numbers of its release alone."""
+    have, other = _numbers(version), _numbers(wanted.removesuffix(".*"))
+    if sign == "~=":
+        return _is(version, ">=", wanted) and have[: len(other) - 1] == other[:-1]
+    if wanted.endswith(".*"):
+        return (have[: len(other)] == other) == (sign == "==")
+    width = max(len(have), len(other))
+    have, other = ([*one, *[0] * (width - len(one))] for one in (have, other))
+    return {
+        ">=": have >= other,
+        "<=": have <= other,
+        ">": have > other,
+        "<": have < other,
+        "==": have == other,
+        "===": version == wanted,
+        "!=": have != other,
+    }[sign]
+
+
+def _numbers(version: str) -> list[int]:
+    found = re.match(r"(?:\d+!)?v?(\d+(?:\.\d+)*)", version)
+    return [int(part) for part in found[1].split(".")] if found else []
 
 
 def _release(version: str) -> str:

@@ -1,0 +1,66 @@
+"""What a package's own ``pyproject.toml`` wants of the environment that builds it (PEP 518)."""
+
+from __future__ import annotations
+
+import contextlib
+import tarfile
+import tomllib
+
+from packaging.requirements import InvalidRequirement, Requirement
+
+from pipelines.errors import ConfigError
+from pipelines.recipe.model import Recipe
+from pipelines.recipe.origin import FileSource, PathSource
+from pipelines.recipe.sourcetree import archive_if_here, directory_of
+from pipelines.toolchain.lock import Cache
+
+_FILE = "pyproject.toml"
+_MOST = 1 << 20  # bytes of it that are read
+
+
+def build_requires(
+    recipe: Recipe, cache: Cache, python: str, windows: bool
+) -> tuple[Requirement, ...]:
+    """``build-system.requires`` as far as it concerns a Python such as 3.11 on that system.
+
+    Without going to the network: nothing when the source is not here yet, and nothing when the
+    package names nothing. Raises :class:`ConfigError` for a file that cannot be read.
+    """
+    text = _read(recipe, cache)
+    if text is None:
+        return ()
+    try:
+        named = tomllib.loads(text).get("build-system", {}).get("requires", [])
+        wanted = [Requirement(one) for one in named]
+    except (tomllib.TOMLDecodeError, InvalidRequirement, AttributeError, TypeError) as error:
+        raise ConfigError(
+            f"recipe {recipe.name}: build-system.requires in {_FILE} of its source cannot be read: "
+            f"{str(error)[:200]}",
+            advice="Mend that file, or build another release: --recipe-version.",
+        ) from None
+    environment = {
+        "python_version": python,
+        "python_full_version": f"{python}.0",
+        "sys_platform": "win32" if windows else "linux",
+        "os_name": "nt" if windows else "posix",
+        "platform_system": "Windows" if windows else "Linux",
+    }
+    return tuple(one for one in wanted if not one.marker or one.marker.evaluate(environment))
+
+
+def _read(recipe: Recipe, cache: Cache) -> str | None:
+    """The file at the root of the source, if both are here."""
+    if isinstance(recipe.source, PathSource):
+        path = directory_of(recipe.source) / _FILE
+        return path.read_text("utf-8", "replace") if path.is_file() else None
+    archive = archive_if_here(recipe, cache)
+    if archive is None:
+        return None
+    with contextlib.suppress(tarfile.TarError, OSError, EOFError), tarfile.open(archive) as members:
+        above = isinstance(recipe.source, FileSource)  # a source distribution's one directory
+        for member in members:
+            inner = member.name.removeprefix("./").split("/")[above:]
+            if member.isfile() and inner == [_FILE]:
+                file = members.extractfile(member)
+                return file.read(_MOST).decode("utf-8", "replace") if file else None
+    return None
