@@ -142,6 +142,17 @@ def _same_cuda(stated: str, wanted: str) -> bool:
     return stated == (wanted.partition(".")[0] if len(stated) == 2 else plain)  # noqa: PLR2004
 
 
+def _release(facts: WheelFacts, target: Target) -> str:
+    """The release that must have made it: the target's, or its major version alone.
+
+    The latter where the wheel's name says no more: programs of one major version run with each
+    other.
+    """
+    stated = _CUDA.search(Version(facts.version).local or "")
+    whole = stated is not None and len(stated[1]) > 2  # noqa: PLR2004
+    return target.cuda if whole else target.cuda.partition(".")[0]
+
+
 def unstated(offer: Offer, target: Target) -> list[str]:
     """Of torch and CUDA, what the wheel's name leaves open and nothing else has shown."""
     local = parse_wheel_filename(offer.file)[1].local or ""
@@ -214,7 +225,7 @@ def examine(
     platform = next((name for name in platforms if name in own), platforms[0])
     checks = [
         check("sha256", True, found, offer.sha256 or "none is stated"),
-        *gate(facts, ArchList(()), platform=platform),
+        *gate(facts, ArchList(()), platform=platform, cuda=_release(facts, target)),
     ]
     lacking = uncovered(facts, target.archs)
     checks.append(
