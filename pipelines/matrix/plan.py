@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache as remember
 from pathlib import Path
 
 from pipelines.architectures import gpus
 from pipelines.errors import ConfigError
+from pipelines.hosts.base import Supply
 from pipelines.matrix import cells
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.judge import Ground, Judged, judge
@@ -18,7 +19,7 @@ from pipelines.provisioning.resources import load_resources
 from pipelines.recipe.model import SEARCHING, Recipe
 from pipelines.recipe.sourcetree import names_if_here
 from pipelines.target import Target
-from pipelines.toolchain.lock import Cache, ToolchainLock
+from pipelines.toolchain.lock import Cache
 from pipelines.versions import minor
 
 
@@ -71,6 +72,8 @@ def make_plan(
     facts: HostFacts,
     *,
     runs: Path,
+    supply: Supply,
+    others: Callable[[], Mapping[str, Supply]] = dict,
     host: str = "",
     select: str | None = None,
     jobs: int | None = None,
@@ -79,10 +82,11 @@ def make_plan(
     """The cells of what was asked for, of which ``select`` fits the name.
 
     ``asked``: axis -> values between commas; lists of architectures stand between ``|``. ``facts``
-    are of the host called ``host``, ``runs`` is the directory of runs. Raises :class:`ConfigError`
-    for what is not understood, and for a place of wheels that cannot be listed.
+    are of the host called ``host``, ``supply`` is what it gives and ``others`` tells what others
+    give; ``runs`` is the directory of runs. Raises :class:`ConfigError` for what is not understood,
+    and for a place of wheels that cannot be listed.
     """
-    ground = lay_ground(recipe, cache, facts, jobs=jobs)
+    ground = lay_ground(recipe, cache, facts, supply, remember(others), jobs=jobs)
     lists = [
         gpus.read(text, facts.native) for text in (asked.get("archs") or recipe.archs).split("|")
     ]
@@ -96,8 +100,16 @@ def make_plan(
     return Plan(recipe, ground, tuple(Row(*row) for row in rows))
 
 
-def lay_ground(recipe: Recipe, cache: Cache, host: HostFacts, *, jobs: int | None = None) -> Ground:
-    """What the lock, the layout and the cache say."""
+def lay_ground(
+    recipe: Recipe,
+    cache: Cache,
+    host: HostFacts,
+    supply: Supply,
+    others: Callable[[], Mapping[str, Supply]],
+    *,
+    jobs: int | None = None,
+) -> Ground:
+    """What the host, the lock, the layout and the cache say."""
     wanted = dict.fromkeys((*recipe.build_requires, *recipe.test_requires))
 
     def lacking(target: Target) -> list[str]:
@@ -108,17 +120,12 @@ def lay_ground(recipe: Recipe, cache: Cache, host: HostFacts, *, jobs: int | Non
     return Ground(
         host=host,
         build_root=load_resources().layout.build_root,
-        toolkits=toolkits(cache.lock),
+        supply=supply,
+        others=others,
         lacking=lacking,
         names=names_if_here(recipe, cache),
         jobs=jobs,
     )
-
-
-def toolkits(lock: ToolchainLock) -> frozenset[str]:
-    """CUDA releases whose compiler the lock has, pinned."""
-    compilers = (tool for tool in lock.tools.values() if tool.name == "cuda_nvcc" and tool.pinned)
-    return frozenset(tool.cuda for tool in compilers if tool.cuda)
 
 
 def decisions(

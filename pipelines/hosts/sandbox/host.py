@@ -64,16 +64,8 @@ class Sandbox(Host):
     evidence = Evidence.BINARIES
 
     def __init__(self, name: str, config: SandboxHost, given: Opening) -> None:
-        """Raises :class:`ConfigError` for a Python of which the lock has no headers."""
+        """Nothing is made or started yet; :meth:`start` does that."""
         cache, python = given.cache, given.python
-        tools = cache.lock.tools
-        pythons = {tool.python: None for tool in tools.values() if tool.python}
-        known = [other for other in pythons if image.headers_of(other) in tools]
-        if python not in known:
-            raise ConfigError(
-                f"a sandbox has Python {' or '.join(known)}, not {python}",
-                advice=f"Type: --python {known[0]}, or build on another host.",
-            )
         self.name = name
         self.config = config
         self.python = python
@@ -143,6 +135,12 @@ class Sandbox(Host):
             self.events.step("the sandbox is half-made or has crashed: making it anew")
             Prefix(self.home / "prefix").halt()
             shutil.rmtree(self.home)
+        known = self.config.supply(self.cache.lock).python or ()
+        if self.python not in known:
+            raise ConfigError(
+                f"{self.name} has Python {' and '.join(known)}, not {self.python}",
+                advice=f"Type: --python {known[0]}",
+            )
         wanted = image.tools(self.python)
         if self.cache.missing(wanted):
             self.events.step("fetching")
