@@ -40,8 +40,8 @@ def run_plan(
     The request's axes have several values between commas where a matrix has several; lists of
     architectures stand between ``|``. What it lacks comes from where a build takes it. ``facts``
     are of a host that was asked; without, this machine stands in for it. Nothing is fetched and no
-    host is connected to; only what a recipe names under ``prebuilt`` is listed. Raises :class:`ConfigError` for what
-    is not understood.
+    host is connected to; only what a recipe names under ``prebuilt`` is listed. Raises
+    :class:`ConfigError` for what is not understood.
     """
     from pipelines.buildplan import archs_asked, jobs_asked
     from pipelines.matrix.hostfacts import HostFacts

@@ -155,13 +155,18 @@ def _lacking(recipe: Recipe, target: Target, supply: Supply) -> Iterator[tuple[s
     needs = "torch" if recipe.torch else ", ".join(recipe.host_requires)
     if supply.plain and needs:
         yield "host-plain", f"{host} builds nothing that needs {needs}: {supply.plain}", ""
+        return  # and no other release would do
     for axis, word, has in (("cuda", "CUDA", supply.cuda), ("python", "Python", supply.python)):
         asked = getattr(target, axis)
         if has is None or asked in ("", *has) or (axis == "python" and recipe.kind != "wheel"):
             continue
-        have = f"{host} has {f'{word} ' if has else 'no '}{' and '.join(has) or word}"
-        near = _nearest(asked, has)
-        yield f"host-{axis}", f"{have}, not {asked}", f"--{axis} {near}" if near else ""
+        if has:
+            known = " and ".join(filter(None, (", ".join(has[:-1]), has[-1])))
+            own = f"--{axis} {_nearest(asked, has)}"
+            yield f"host-{axis}", f"{host} has {word} {known}, not {asked}", own
+        else:
+            own = f"name one with '{axis}' of this host in pipeline.yaml"
+            yield f"host-{axis}", f"{host} has no {word}", own
 
 
 def _lock_rules(target: Target, ground: Ground) -> Iterable[Finding]:

@@ -14,13 +14,14 @@ from pipelines.matrix import cells
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.judge import Ground, Judged, judge
 from pipelines.prebuilt.candidates import offers_of
-from pipelines.prebuilt.decide import WINDOWS, Decision, decide
+from pipelines.prebuilt.decide import Decision, decide
 from pipelines.provisioning.resources import load_resources
 from pipelines.recipe.model import SEARCHING, Recipe
 from pipelines.recipe.sourcetree import names_if_here
 from pipelines.target import Target
 from pipelines.toolchain.lock import Cache
 from pipelines.versions import minor
+from pipelines.wheels.tags import WINDOWS
 
 
 @dataclass(frozen=True)

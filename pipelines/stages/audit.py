@@ -87,6 +87,7 @@ def _checks(session: LiveSession, plan: BuildPlan, file: Path) -> tuple[str, lis
         facts,
         archs,
         platform="win_amd64" if windows else f"linux_{machine}",
+        python=plan.target.python,
         cuda=plan.target.cuda,
         expects=lambda name: plan.recipe.archs_of(name, archs),
     )

@@ -14,6 +14,7 @@ from pipelines.architectures.archs import ArchList
 from pipelines.record import CheckResult
 from pipelines.wheels.fatbin import Container, arch_key, compact, inventory
 from pipelines.wheels.metadata import X64, Binary, WheelFacts
+from pipelines.wheels.tags import wheel_tags
 from pipelines.wheels.toolkit import Told
 
 _NO_DEVICE_CODE = (
@@ -42,25 +43,27 @@ def gate(
     archs: ArchList,
     *,
     platform: str,
+    python: str,
     cuda: str,
     expects: Expects | None = None,
 ) -> list[CheckResult]:
     """All checks, the same ones in the same order for every wheel of a platform.
 
-    ``platform`` is a wheel platform tag such as ``win_amd64``, ``cuda`` the release that was asked
-    for, such as ``12.8`` (``12`` stands for every 12.x). Architectures nobody asked for
+    ``platform`` is a wheel platform tag such as ``win_amd64``, ``python`` and ``cuda`` are the
+    releases that were asked for, such as ``3.12`` and ``12.8`` (``12`` stands for every 12.x).
+    Architectures nobody asked for
     are only mentioned: recipes add some of their own (90a), and they cost size, not
     correctness. ``expects`` says of a binary's name which of ``archs`` it is to have, where that
     is not all of them.
     """
     return [
-        *_packaging(facts, platform),
+        *_packaging(facts, platform, python),
         *(_windows(facts) if platform.startswith("win") else ()),
         *_device(facts.binaries, archs, cuda, expects),
     ]
 
 
-def _packaging(facts: WheelFacts, platform: str) -> Iterator[CheckResult]:
+def _packaging(facts: WheelFacts, platform: str, python: str) -> Iterator[CheckResult]:
     modules = facts.extensions
     yield check(
         "extension module",
@@ -91,6 +94,9 @@ def _packaging(facts: WheelFacts, platform: str) -> Iterator[CheckResult]:
     yield check("tags", facts.tags_agree, _list(said), _list(facts.tags), values=said)
     platforms = sorted({tag.rsplit("-", 1)[-1] for tag in facts.tags})
     yield check("platform", platforms == [platform], _list(platforms), platform)
+    own = [tag.rpartition("-")[0] for tag in facts.tags]
+    takes = {f"{tag.interpreter}-{tag.abi}" for tag in wheel_tags(python, [platform])}
+    yield check("Python", bool(takes.intersection(own)), _list(own), f"one that {python} takes")
 
 
 def _windows(facts: WheelFacts) -> Iterator[CheckResult]:

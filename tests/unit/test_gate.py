@@ -48,15 +48,17 @@ FACTS = WheelFacts(
 MODULE = FACTS.binaries[0]
 
 
-def judged(facts: WheelFacts, archs: str, cuda: str = "13.0") -> list[CheckResult]:
-    return gate(facts, parse(archs), platform="win_amd64", cuda=cuda)
+def judged(
+    facts: WheelFacts, archs: str, cuda: str = "13.0", python: str = "3.11"
+) -> list[CheckResult]:
+    return gate(facts, parse(archs), platform="win_amd64", python=python, cuda=cuda)
 
 
 def failed(
     facts: WheelFacts, archs: str = "75;90a+PTX", cuda: str = "13.0"
 ) -> dict[str, CheckResult]:
     checks = judged(facts, archs, cuda)
-    assert len({check.name for check in checks}) == len(checks) == 13
+    assert len({check.name for check in checks}) == len(checks) == 14
     return {check.name: check for check in checks if not check.ok}
 
 
@@ -150,6 +152,23 @@ def test_a_wheel_for_another_platform() -> None:
     assert failed(replace(FACTS, tags=tags, wheel_tags=tags))["platform"].found == "any"
 
 
+@pytest.mark.parametrize(
+    ("tag", "python", "ok"),
+    [
+        ("cp311-cp311", "3.11", True),
+        ("cp311-cp311", "3.12", False),
+        ("cp311-abi3", "3.12", True),
+        ("cp313-abi3", "3.12", False),
+        ("py3-none", "3.12", True),
+        ("cp31-cp31", "3.11", False),
+    ],
+)
+def test_the_python_is_the_one_asked_for(tag: str, python: str, ok: bool) -> None:
+    tags = (f"{tag}-win_amd64",)
+    rows = judged(replace(FACTS, tags=tags, wheel_tags=tags), "75", python=python)
+    assert {row.name for row in rows if not row.ok} == (set() if ok else {"Python"})
+
+
 def test_windows_binaries() -> None:
     arm = replace(MODULE, pe=replace(PE, machine=0xAA64))
     assert "machine 0xaa64" in failed(replace(FACTS, binaries=(arm,)))["x64 binaries"].found
@@ -167,8 +186,8 @@ def test_without_an_extension() -> None:
 
 
 def test_a_linux_wheel_has_no_windows_checks() -> None:
-    names = {check.name for check in gate(FACTS, parse("75"), platform="linux_x86_64", cuda="13.0")}
-    assert "PyInit" not in names
+    checks = gate(FACTS, parse("75"), platform="linux_x86_64", python="3.11", cuda="13.0")
+    assert "PyInit" not in {check.name for check in checks}
 
 
 def two_modules(flash: Container) -> WheelFacts:
@@ -186,12 +205,13 @@ def test_a_module_need_not_have_what_it_cannot(have: str, found: str) -> None:
         facts,
         archs,
         platform="win_amd64",
+        python="3.11",
         cuda="13.0",
         expects=lambda name: recipe.archs_of(name, archs),
     )
     sass = {check.name: check for check in checks}["SASS"]
     assert (sass.ok, "" if sass.ok else sass.found) == (not found, found)
-    assert not {c.name: c for c in gate(facts, archs, platform="win_amd64", cuda="13.0")}["SASS"].ok
+    assert not {check.name: check for check in judged(facts, str(archs))}["SASS"].ok
 
 
 def test_a_library_of_kernels() -> None:
