@@ -76,6 +76,8 @@ class Supply:
     """Why nothing that needs torch or programs of the host is built there; empty where it is."""
     origin: str
     """What says so, for people."""
+    lent: bool = False
+    """Whether the pipeline brings the tools of ``resources.yaml`` that go with MSVC."""
 
 
 def supply_of(lock: ToolchainLock) -> Supply:
@@ -85,6 +87,7 @@ def supply_of(lock: ToolchainLock) -> Supply:
         cuda=_releases(t.cuda for t in tools if t.name == "cuda_nvcc" and t.pinned),
         python=_releases(t.python for t in tools if t.name == "python"),
         origin="toolchain.lock.yaml",
+        lent=True,
     )
 
 

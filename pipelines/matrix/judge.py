@@ -173,7 +173,7 @@ def _lock_rules(target: Target, ground: Ground) -> Iterable[Finding]:
     where = "toolchain.lock.yaml"
     for name in ground.lacking(target):
         says = f"{where} has no {name} with sha256 and size for this cell"
-        cure = "add it to toolchain.yaml: invoke build refuses to start without it"
+        cure = "invoke lock (if toolchain.yaml names it); invoke build refuses to start without it"
         yield Finding("tool-not-pinned", says, where, cure, error=False)
 
 

@@ -15,6 +15,7 @@ from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.judge import Ground, Judged, judge
 from pipelines.prebuilt.candidates import offers_of
 from pipelines.prebuilt.decide import Decision, decide
+from pipelines.provisioning.base import fill
 from pipelines.provisioning.resources import load_resources
 from pipelines.recipe.model import SEARCHING, Recipe
 from pipelines.recipe.sourcetree import names_if_here
@@ -111,16 +112,21 @@ def lay_ground(
     jobs: int | None = None,
 ) -> Ground:
     """What the host, the lock, the layout and the cache say."""
+    resources = load_resources()
     wanted = dict.fromkeys((*recipe.build_requires, *recipe.test_requires))
+    if supply.lent:
+        lent = (one for one in resources.resources if one.needs == ("msvc",))
+        names = (name for one in lent for name in getattr(one, "tools", ()))
+        wanted |= dict.fromkeys(name for name in names if "*" not in name)  # a tool kit is judged
 
     def lacking(target: Target) -> list[str]:
         """The lock knows torch by its minor releases."""
         known = target.model_copy(update={"torch": minor(target.torch)})
-        return cache.lock.lacking(wanted, known)
+        return cache.lock.lacking([fill(name, target.fields()) for name in wanted], known)
 
     return Ground(
         host=host,
-        build_root=load_resources().layout.build_root,
+        build_root=resources.layout.build_root,
         supply=supply,
         others=others,
         lacking=lacking,

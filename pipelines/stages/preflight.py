@@ -32,7 +32,8 @@ def refuse_unbuildable(plan: BuildPlan) -> None:
 
     Whether it fits the host's memory is judged by the build stage. Raises :class:`ConfigError` with
     the first rule that rejects it, its source, and what would work; prints what is to be minded.
-    The rules but the host's own are Windows': elsewhere nothing more is judged.
+    Raises :class:`LockError` for a tool that the host needs and the lock has not pinned. The rules
+    but the host's own are Windows': elsewhere nothing more is judged.
     """
     refuse_ungiven(plan)
     if not plan.host.capabilities.windows:
@@ -52,3 +53,4 @@ def refuse_unbuildable(plan: BuildPlan) -> None:
         if finding.error:
             raise _refusal(plan, finding)
         say(f"mind: {finding.says}", style="yellow")
+    _ = plan.wanted

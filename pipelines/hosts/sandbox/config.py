@@ -30,7 +30,7 @@ class SandboxHost(HostConfig):
         return Supply(
             cuda=tuple(minor(t.version) for t in tools if t.name == "nvidia-cuda-nvcc"),
             python=tuple(t.python for t in tools if t.name == "cpython-headers" and t.python),
-            plain="it has no MSVC, and clang, which stands in for it, compiles none of torch",
+            plain="clang stands in for MSVC there",
             origin="toolchain.lock.yaml",
         )
 
