@@ -109,6 +109,16 @@ def test_plan_and_doctor_say_the_same(
     assert cure in verdict.cure
 
 
+def test_no_sandbox_is_made_for_a_python_that_there_is_not(tmp_path: Path) -> None:
+    """Its own commands ask for one as well; to look at it or to remove it is no such thing."""
+    lifecycle = asked(tmp_path, python="3.12").host.lifecycle
+    assert lifecycle is not None
+    with pytest.raises(ConfigError, match=r"sandbox has Python 3\.11 and 3\.13, not 3\.12"):
+        lifecycle.start(tied=True)
+    assert not [*tmp_path.iterdir()]
+    assert lifecycle.describe().startswith("absent")
+
+
 def test_plan_says_yes_to_what_the_sandbox_gives_alone(tmp_path: Path) -> None:
     code, text = planned(tmp_path, recipe="smoke-attention")
     assert code == 0

@@ -122,8 +122,21 @@ class Sandbox(Host):
 
     # -- life ----------------------------------------------------------------------------------
 
+    def _require_python(self) -> None:
+        """As a build is refused, for the commands that only start it."""
+        known = self.config.supply(self.cache.lock).python or ()
+        if self.python not in known:
+            raise ConfigError(
+                f"{self.name} has Python {' and '.join(known)}, not {self.python}",
+                advice=f"Type: --python {known[0]}",
+            )
+
     def make(self) -> None:
-        """Fetch, make the image and copy it, each only if that has not been done."""
+        """Fetch, make the image and copy it, each only if that has not been done.
+
+        Raises :class:`ConfigError` for a Python of which the lock has no headers.
+        """
+        self._require_python()
         with self._locked():
             self._make()
 
@@ -135,12 +148,6 @@ class Sandbox(Host):
             self.events.step("the sandbox is half-made or has crashed: making it anew")
             Prefix(self.home / "prefix").halt()
             shutil.rmtree(self.home)
-        known = self.config.supply(self.cache.lock).python or ()
-        if self.python not in known:
-            raise ConfigError(
-                f"{self.name} has Python {' and '.join(known)}, not {self.python}",
-                advice=f"Type: --python {known[0]}",
-            )
         wanted = image.tools(self.python)
         if self.cache.missing(wanted):
             self.events.step("fetching")
@@ -151,7 +158,11 @@ class Sandbox(Host):
         image.copy_image(made, self.home / "prefix")
 
     def start(self, *, tied: bool) -> State:
-        """Start the service unless it runs; ``tied`` makes it end with this process."""
+        """Start the service unless it runs; ``tied`` makes it end with this process.
+
+        Raises what :meth:`make` does.
+        """
+        self._require_python()
         with self._locked():
             if running := self.state():
                 return running
