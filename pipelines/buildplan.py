@@ -6,13 +6,14 @@ from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field
 from functools import cached_property
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from pipelines.architectures import archs as arch_lists
 from pipelines.architectures import gpus
 from pipelines.compilecache.settings import CompileCache
 from pipelines.config import Config
 from pipelines.errors import ConfigError
-from pipelines.hosts.base import Events, Host, Opening, Silent
+from pipelines.hosts.base import Events, Host, Opening, Silent, Supply
 from pipelines.hosttext import secret
 from pipelines.paths import home
 from pipelines.provisioning.resources import (
@@ -35,6 +36,9 @@ from pipelines.recipe.sourcetree import EPOCH
 from pipelines.record import RunFacts
 from pipelines.target import Target
 from pipelines.toolchain.lock import Cache, load_lock
+
+if TYPE_CHECKING:
+    from pipelines.matrix.judge import Finding
 
 _MOST_JOBS = 512  # as config.Defaults
 
@@ -72,6 +76,10 @@ class BuildPlan:
     compile_cache: CompileCache
     out: Path
     """The directory of runs."""
+    supply: Callable[[], Supply]
+    """What the host gives."""
+    others: Callable[[], Mapping[str, Supply]]
+    """What the others of ``pipeline.yaml`` give, by name."""
 
     @cached_property
     def wanted(self) -> tuple[Wanted, ...]:
@@ -81,6 +89,12 @@ class BuildPlan:
         """
         lock = self.cache.lock
         return tuple(wanted_resources(self.resources, self.recipe, lock, self.place))
+
+    def refused(self) -> list[Finding]:
+        """What of it the host cannot give."""
+        from pipelines.matrix.judge import host_rules  # not for commands that build nothing
+
+        return host_rules(self.recipe, self.target, self.supply(), self.others)
 
     @property
     def facts(self) -> RunFacts:
@@ -129,7 +143,7 @@ def resolve_target(
     default, asked = settings.default, request.axes
     host = asked.get("host") or default.host
     settings.host(host)
-    archs = gpus.read(asked.get("archs") or default.archs or recipe.archs, native)
+    archs = gpus.read(archs_asked(settings, request, recipe), native)
     arch_lists.check(archs, recipe.cuda)
     return Target(
         host=host,
@@ -140,6 +154,21 @@ def resolve_target(
         cuda=recipe.cuda,
         archs=archs,
     )
+
+
+def archs_asked(settings: Config, request: Request, recipe: Recipe) -> str:
+    """The architectures of a request, as they were written."""
+    return request.axes.get("archs") or settings.default.archs or recipe.archs
+
+
+def jobs_asked(settings: Config, request: Request) -> int | None:
+    """Compile units at a time; ``None``: the host's cores."""
+    jobs = settings.default.jobs if request.jobs is None else request.jobs
+    if jobs is not None and not 1 <= jobs <= _MOST_JOBS:
+        raise ConfigError(
+            f"--jobs {jobs}: expected 1 to {_MOST_JOBS}", advice="Leave it out: all cores."
+        )
+    return jobs
 
 
 def open_cache(settings: Config) -> Cache:
@@ -175,11 +204,6 @@ def resolve(
     recipe = resolve_recipe(settings, request)
     target = resolve_target(settings, request, recipe, native)
     archs = translate(recipe.arch_map, target.archs, recipe.cuda, recipe.name)
-    jobs = settings.default.jobs if request.jobs is None else request.jobs
-    if jobs is not None and not 1 <= jobs <= _MOST_JOBS:
-        raise ConfigError(
-            f"--jobs {jobs}: expected 1 to {_MOST_JOBS}", advice="Leave it out: all cores."
-        )
     cache = open_cache(settings)
     if host is None and opened is not None and opened.target.session == target.session:
         host = opened.host
@@ -200,7 +224,7 @@ def resolve(
         recipe=recipe,
         host=host,
         archs=archs,
-        jobs=jobs,
+        jobs=jobs_asked(settings, request),
         minutes=request.minutes,
         resources=resources,
         place=place,
@@ -208,4 +232,6 @@ def resolve(
         cache=cache,
         compile_cache=settings.compile_cache,
         out=home() / settings.out,
+        supply=lambda: settings.host(target.host).supply(cache.lock),
+        others=lambda: settings.others(target.host, cache.lock),
     )

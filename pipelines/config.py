@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import operator
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -12,10 +14,11 @@ from pydantic import Field, PlainValidator, TypeAdapter, ValidationError
 
 from pipelines.compilecache.settings import CompileCache, DiskCache
 from pipelines.errors import ConfigError
-from pipelines.hosts.base import HostConfig
+from pipelines.hosts.base import HostConfig, Supply
 from pipelines.hosts.kinds import KINDS
 from pipelines.model import Model, Name, PythonVersion, explain, read_yaml, unknown
 from pipelines.paths import CONFIG_NAME, home
+from pipelines.toolchain.lock import ToolchainLock
 
 
 @functools.cache
@@ -58,6 +61,15 @@ class Config(Model):
             return self.hosts[name]
         except KeyError:
             raise unknown("host", name, self.hosts, "pipeline.yaml: hosts") from None
+
+    def others(self, name: str, lock: ToolchainLock) -> Mapping[str, Supply]:
+        """What the hosts but ``name`` give; those that are not there to be asked are left out."""
+        found = {}
+        for other, host in self.hosts.items():
+            if other != name:
+                with contextlib.suppress(ConfigError):
+                    found[other] = host.supply(lock)
+        return found
 
 
 def load_config(path: Path | None = None) -> Config:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pipelines.commands.command import Command
@@ -12,6 +11,7 @@ from pipelines.commands.options import ALL, Flag, Options
 from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pipelines.buildplan import Request
     from pipelines.config import Config
     from pipelines.matrix.hostfacts import HostFacts
     from pipelines.matrix.plan import Plan
@@ -28,22 +28,22 @@ NOTHING = ConfigError.exit_code
 
 def run_plan(
     settings: Config,
-    axes: Mapping[str, str],
+    request: Request,
     *,
     select: str | None = None,
     format: str = "table",
-    jobs: int | None = None,
     facts: HostFacts | None = None,
     cache: Cache | None = None,
 ) -> int:
     """Print the plan; 0, or 2 when no cell can be built.
 
-    ``axes`` are those of a :class:`~pipelines.target.Target`, with several values between commas
-    where a matrix has several; lists of architectures stand between ``|``. ``facts`` of a host that
-    was asked; without, this machine stands in for it. Nothing is fetched and no host is connected
-    to; only what a recipe names under ``prebuilt`` is listed. Raises :class:`ConfigError` for what
-    is not understood.
+    The request's axes have several values between commas where a matrix has several; lists of
+    architectures stand between ``|``. What it lacks comes from where a build takes it. ``facts``
+    are of a host that was asked; without, this machine stands in for it. Nothing is fetched and no
+    host is connected to; only what a recipe names under ``prebuilt`` is listed. Raises
+    :class:`ConfigError` for what is not understood.
     """
+    from pipelines.buildplan import archs_asked, jobs_asked
     from pipelines.matrix.hostfacts import HostFacts
     from pipelines.matrix.plan import make_plan
     from pipelines.paths import home
@@ -53,23 +53,27 @@ def run_plan(
 
     if format not in FORMATS:
         raise ConfigError(f"--format {format}: unknown", advice=f"There are: {', '.join(FORMATS)}.")
+    axes = request.axes
     name = axes.get("host") or settings.default.host
-    windows = settings.host(name).windows
+    host = settings.host(name)
     chosen = load_recipe(axes.get("recipe") or settings.default.recipe, version=axes.get("version"))
     if torch := axes.get("torch"):
         check_torch(chosen, torch)
-    if jobs is not None and jobs < 1:
-        raise ConfigError(f"--jobs {jobs}: expected 1 or more", advice="Leave it out: all cores.")
+    cache = cache or Cache(load_lock())
+    lock = cache.lock
     made = make_plan(
         chosen,
-        {axis: text for axis, text in axes.items() if axis not in _CHOSEN},
-        cache or Cache(load_lock()),
+        {axis: text for axis, text in axes.items() if axis not in _CHOSEN}
+        | {"archs": archs_asked(settings, request, chosen)},
+        cache,
         facts or HostFacts.local(),
         runs=home() / settings.out,
+        supply=host.supply(lock),
+        others=lambda: settings.others(name, lock),
         host=name,
         select=select,
-        jobs=jobs,
-        platforms=platforms_of(windows=windows),
+        jobs=jobs_asked(settings, request),
+        platforms=platforms_of(windows=host.windows),
     )
     _print(made, format)
     done = chosen.strategy == "skip" or any(row.possible for row in made.rows)
@@ -110,10 +114,9 @@ def plan(options: PlanOptions, given: dict[str, Any]) -> int:
     request, shared = request_of(given)
     return run_plan(
         settings_of(shared),
-        request.axes,
+        request,
         select=options.select,
         format=options.format,
-        jobs=request.jobs,
         facts=_ask(request.axes.get("host")) if options.ask else None,
     )
 

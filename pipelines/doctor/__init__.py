@@ -40,6 +40,10 @@ def diagnose(
     verdicts = list(controller.judge(Facts(facts).at("controller"), limits))
     if purpose is None:
         return verdicts
+    verdicts += [
+        Verdict(toolchain.AREA, one.rule, "error", one.says, cure=one.cure, source=one.source)
+        for one in purpose.refused
+    ]
     host = Facts(facts).at("host")
     wanted = f"a session with {purpose.target.host}"
     if (skipped := host.text("skipped", limit=_REASON)) is not None:

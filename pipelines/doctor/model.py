@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
 from pipelines.hosttext import line
+from pipelines.matrix.judge import Finding
 from pipelines.target import Target
 
 Level = Literal["ok", "unknown", "warning", "error"]
@@ -88,6 +89,8 @@ class Purpose:
     services: bool = True
     """What the host is meant to be or have, see :class:`pipelines.hosts.base.Capabilities`."""
     settings: tuple[Setting, ...] = ()
+    refused: tuple[Finding, ...] = ()
+    """What the host cannot give, whatever it is found to be."""
 
     def of(self, kind: str) -> list[Setting]:
         """The settings of one kind of resource."""

@@ -72,6 +72,7 @@ def purpose_of(plan: BuildPlan) -> Purpose:
         gpu=can.gpu,
         services=can.services,
         settings=settings_of(plan),
+        refused=tuple(plan.refused()),
     )
 
 

@@ -87,14 +87,15 @@ def _stops(compat: Compat, facts: Mapping[str, str]) -> list[Rule]:
 def _nvcc(tools: Facts, purpose: Purpose, version: str | None) -> Verdict:
     name, wanted = "CUDA compiler", f"CUDA {purpose.target.cuda}"
     told = tools.at("nvcc")
+    cure = "" if purpose.refused else _PROVISION  # which is refused as well
     if told.absent:
-        return Verdict(AREA, name, "warning", "not there yet", wanted, _PROVISION)
+        return Verdict(AREA, name, "warning", "not there yet", wanted, cure)
     if version is None or not known(version):
         why = "it does not tell its version" if isinstance(told.tree, dict) else told.why
         return Verdict(AREA, name, "unknown", why, wanted)
     if version.split(".")[:2] == purpose.target.cuda.split(".")[:2]:
         return Verdict(AREA, name, "ok", f"nvcc {version}")
-    return Verdict(AREA, name, "warning", f"nvcc {version}", wanted, _PROVISION)
+    return Verdict(AREA, name, "warning", f"nvcc {version}", wanted, cure)
 
 
 def _rules(

@@ -11,7 +11,7 @@ from typing import Protocol
 from pipelines.evidence import Evidence
 from pipelines.model import Model
 from pipelines.session.base import Bars, Session
-from pipelines.toolchain.lock import Cache
+from pipelines.toolchain.lock import Cache, ToolchainLock
 
 
 @dataclass(frozen=True)
@@ -62,6 +62,37 @@ class Capabilities:
     """Whether it has a CUDA toolkit of its own, which is used as it is."""
     emulated: bool = False
     """Whether something on this machine stands in for Windows, and shares its disk and memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Supply:
+    """What a build may ask of a host, as known before it is reached; ``None``: whatever it asks."""
+
+    cuda: tuple[str, ...] | None = None
+    """Releases of CUDA, such as 12.8."""
+    python: tuple[str, ...] | None = None
+    """Releases of Python, such as 3.11."""
+    plain: str = ""
+    """Why nothing that needs torch or programs of the host is built there; empty where it is."""
+    origin: str
+    """What says so, for people."""
+    lent: bool = False
+    """Whether the pipeline brings the tools of ``resources.yaml`` that go with MSVC."""
+
+
+def supply_of(lock: ToolchainLock) -> Supply:
+    """Of a Windows that the pipeline makes ready: what the lock has for one."""
+    tools = lock.tools.values()
+    return Supply(
+        cuda=_releases(t.cuda for t in tools if t.name == "cuda_nvcc" and t.pinned),
+        python=_releases(t.python for t in tools if t.name == "python"),
+        origin="toolchain.lock.yaml",
+        lent=True,
+    )
+
+
+def _releases(found: Iterable[str | None]) -> tuple[str, ...]:
+    return tuple(sorted(filter(None, set(found)), key=lambda text: [*map(int, text.split("."))]))
 
 
 class Lifecycle(Protocol):
@@ -149,6 +180,10 @@ class HostConfig(Model):
     def windows(self) -> bool:
         """Whether it is a Windows, as far as that is known before it is opened."""
         return True
+
+    def supply(self, lock: ToolchainLock) -> Supply:
+        """What a build may ask of it; nothing is started or fetched to know it."""
+        return supply_of(lock)
 
     def open(self, name: str, given: Opening) -> Host:  # noqa: ARG002 - of every kind
         """Its adapter, which is imported only now; nothing is started yet."""

@@ -6,7 +6,7 @@ work; nothing is started for any cell before the whole matrix has been judged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 
@@ -14,6 +14,7 @@ from packaging.version import InvalidVersion, Version
 
 from pipelines.architectures.archs import capability, check
 from pipelines.errors import ConfigError
+from pipelines.hosts.base import Supply
 from pipelines.matrix import compat
 from pipelines.matrix.budget import Budget, plan_budget
 from pipelines.matrix.hostfacts import HostFacts
@@ -28,6 +29,7 @@ from pipelines.versions import minor, within
 #: (CUDA, torch, arch) -> the rules that they break.
 Lookup = Callable[[str, str, str], tuple[compat.Rule, ...]]
 
+_NO_HOST = "add a Windows machine (kind: winrm) to pipeline.yaml and name it with --host"
 _TORCH = "https://github.com/pytorch/pytorch/blob/main/RELEASE.md"
 
 
@@ -66,8 +68,10 @@ class Ground:
 
     host: HostFacts
     build_root: str
-    toolkits: frozenset[str]
-    """CUDA releases that can be provisioned."""
+    supply: Supply
+    """What the host gives."""
+    others: Callable[[], Mapping[str, Supply]] = dict
+    """What others give, by name; asked for where this one does not."""
     lacking: Callable[[Target], Sequence[str]] = lambda _: ()
     """Tools that a target needs and the lock does not have for it, or has not pinned."""
     names: Sequence[str] | None = None
@@ -98,6 +102,7 @@ def _judge(
     findings = [
         *_recipe_rules(recipe, target),
         *_torch_rules(target),
+        *host_rules(recipe, target, ground.supply, ground.others),
         *_lock_rules(target, ground),
         *_compat_rules(target, broken),
     ]
@@ -123,15 +128,52 @@ def _judge(
     return Judged(target, tuple(findings), archs, budget, longest, local, wheel)
 
 
+def host_rules(
+    recipe: Recipe,
+    target: Target,
+    supply: Supply,
+    others: Callable[[], Mapping[str, Supply]] = dict,
+) -> list[Finding]:
+    """What the host cannot give; the one rule of plan, doctor, provision and build.
+
+    The cure names what it has, and those of the other hosts that give it all.
+    """
+    lacking = list(_lacking(recipe, target, supply))
+    if not lacking:
+        return []
+    able = [name for name, other in others().items() if not [*_lacking(recipe, target, other)]]
+    elsewhere = f"--host {' or '.join(able)}" if able else _NO_HOST
+    return [
+        Finding(rule, says, supply.origin, f"{own}, or {elsewhere}" if own else elsewhere)
+        for rule, says, own in lacking
+    ]
+
+
+def _lacking(recipe: Recipe, target: Target, supply: Supply) -> Iterator[tuple[str, str, str]]:
+    """Rule, words, and what would do on this very host."""
+    host = target.host or "the host"
+    needs = "torch" if recipe.torch else ", ".join(recipe.host_requires)
+    if supply.plain and needs:
+        yield "host-plain", f"{host} builds nothing that needs {needs}: {supply.plain}", ""
+        return  # and no other release would do
+    for axis, word, has in (("cuda", "CUDA", supply.cuda), ("python", "Python", supply.python)):
+        asked = getattr(target, axis)
+        if has is None or asked in ("", *has) or (axis == "python" and recipe.kind != "wheel"):
+            continue
+        if has:
+            known = " and ".join(filter(None, (", ".join(has[:-1]), has[-1])))
+            own = f"--{axis} {_nearest(asked, has)}"
+            yield f"host-{axis}", f"{host} has {word} {known}, not {asked}", own
+        else:
+            own = f"name one with '{axis}' of this host in pipeline.yaml"
+            yield f"host-{axis}", f"{host} has no {word}", own
+
+
 def _lock_rules(target: Target, ground: Ground) -> Iterable[Finding]:
     where = "toolchain.lock.yaml"
-    if target.cuda not in ground.toolkits:
-        near = _nearest(target.cuda, ground.toolkits)
-        cure = f"the nearest is {near}" if near else "add its archives to toolchain.yaml"
-        yield Finding("toolkit-not-pinned", f"{where} has no CUDA {target.cuda}", where, cure)
     for name in ground.lacking(target):
         says = f"{where} has no {name} with sha256 and size for this cell"
-        cure = "add it to toolchain.yaml: invoke build refuses to start without it"
+        cure = "invoke lock (if toolchain.yaml names it); invoke build refuses to start without it"
         yield Finding("tool-not-pinned", says, where, cure, error=False)
 
 

@@ -2,24 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache as remember
 from pathlib import Path
 
 from pipelines.architectures import gpus
 from pipelines.errors import ConfigError
+from pipelines.hosts.base import Supply
 from pipelines.matrix import cells
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.judge import Ground, Judged, judge
 from pipelines.prebuilt.candidates import offers_of
-from pipelines.prebuilt.decide import WINDOWS, Decision, decide
+from pipelines.prebuilt.decide import Decision, decide
+from pipelines.provisioning.base import fill
 from pipelines.provisioning.resources import load_resources
 from pipelines.recipe.model import SEARCHING, Recipe
 from pipelines.recipe.sourcetree import names_if_here
 from pipelines.target import Target
-from pipelines.toolchain.lock import Cache, ToolchainLock
+from pipelines.toolchain.lock import Cache
 from pipelines.versions import minor
+from pipelines.wheels.tags import WINDOWS
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,8 @@ def make_plan(
     facts: HostFacts,
     *,
     runs: Path,
+    supply: Supply,
+    others: Callable[[], Mapping[str, Supply]] = dict,
     host: str = "",
     select: str | None = None,
     jobs: int | None = None,
@@ -79,10 +84,11 @@ def make_plan(
     """The cells of what was asked for, of which ``select`` fits the name.
 
     ``asked``: axis -> values between commas; lists of architectures stand between ``|``. ``facts``
-    are of the host called ``host``, ``runs`` is the directory of runs. Raises :class:`ConfigError`
-    for what is not understood, and for a place of wheels that cannot be listed.
+    are of the host called ``host``, ``supply`` is what it gives and ``others`` tells what others
+    give; ``runs`` is the directory of runs. Raises :class:`ConfigError` for what is not understood,
+    and for a place of wheels that cannot be listed.
     """
-    ground = lay_ground(recipe, cache, facts, jobs=jobs)
+    ground = lay_ground(recipe, cache, facts, supply, remember(others), jobs=jobs)
     lists = [
         gpus.read(text, facts.native) for text in (asked.get("archs") or recipe.archs).split("|")
     ]
@@ -96,29 +102,37 @@ def make_plan(
     return Plan(recipe, ground, tuple(Row(*row) for row in rows))
 
 
-def lay_ground(recipe: Recipe, cache: Cache, host: HostFacts, *, jobs: int | None = None) -> Ground:
-    """What the lock, the layout and the cache say."""
+def lay_ground(
+    recipe: Recipe,
+    cache: Cache,
+    host: HostFacts,
+    supply: Supply,
+    others: Callable[[], Mapping[str, Supply]],
+    *,
+    jobs: int | None = None,
+) -> Ground:
+    """What the host, the lock, the layout and the cache say."""
+    resources = load_resources()
     wanted = dict.fromkeys((*recipe.build_requires, *recipe.test_requires))
+    if supply.lent:
+        lent = (one for one in resources.resources if one.needs == ("msvc",))
+        names = (name for one in lent for name in getattr(one, "tools", ()))
+        wanted |= dict.fromkeys(name for name in names if "*" not in name)  # a tool kit is judged
 
     def lacking(target: Target) -> list[str]:
         """The lock knows torch by its minor releases."""
         known = target.model_copy(update={"torch": minor(target.torch)})
-        return cache.lock.lacking(wanted, known)
+        return cache.lock.lacking([fill(name, target.fields()) for name in wanted], known)
 
     return Ground(
         host=host,
-        build_root=load_resources().layout.build_root,
-        toolkits=toolkits(cache.lock),
+        build_root=resources.layout.build_root,
+        supply=supply,
+        others=others,
         lacking=lacking,
         names=names_if_here(recipe, cache),
         jobs=jobs,
     )
-
-
-def toolkits(lock: ToolchainLock) -> frozenset[str]:
-    """CUDA releases whose compiler the lock has, pinned."""
-    compilers = (tool for tool in lock.tools.values() if tool.name == "cuda_nvcc" and tool.pinned)
-    return frozenset(tool.cuda for tool in compilers if tool.cuda)
 
 
 def decisions(

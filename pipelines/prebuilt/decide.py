@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Literal
 
 from packaging.requirements import InvalidRequirement, Requirement
-from packaging.tags import Tag, compatible_tags, cpython_tags, platform_tags
+from packaging.tags import Tag, platform_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
@@ -31,9 +31,8 @@ from pipelines.target import Target
 from pipelines.versions import minor
 from pipelines.wheels.checks import check, gate
 from pipelines.wheels.metadata import WheelFacts, inspect
+from pipelines.wheels.tags import WINDOWS, wheel_tags
 
-#: What a Windows host takes; see :func:`platforms_of` for others.
-WINDOWS = ("win_amd64",)
 _PLAIN = re.compile(r"\w[\w.+!-]*", re.ASCII)
 _CUDA = re.compile(r"cu(\d{2,4})(?!\d)")
 _TORCH = re.compile(r"(?:torch|pt)(\d+\.\d+(?:\.\d+)?)")
@@ -89,17 +88,6 @@ def match(
     return Match(tuple(offer for _, offer in fitting), refused)
 
 
-def wheel_tags(python: str, platforms: Sequence[str] = WINDOWS) -> dict[Tag, int]:
-    """Every tag that a Python takes there, with its rank, the most special first."""
-    major, minor = (int(part) for part in python.split("."))
-    interpreter = f"cp{major}{minor}"
-    tags = [
-        *cpython_tags((major, minor), abis=[interpreter], platforms=platforms),
-        *compatible_tags((major, minor), interpreter=interpreter, platforms=platforms),
-    ]
-    return {tag: rank for rank, tag in enumerate(tags)}
-
-
 def _fits(
     recipe: Recipe, target: Target, offer: Offer, tags: dict[Tag, int]
 ) -> tuple[str, tuple[int, int]]:
@@ -140,6 +128,17 @@ def _same_cuda(stated: str, wanted: str) -> bool:
     """``128`` is 12.8; ``12`` and ``13`` state the major version alone."""
     plain = wanted.replace(".", "")
     return stated == (wanted.partition(".")[0] if len(stated) == 2 else plain)  # noqa: PLR2004
+
+
+def _release(facts: WheelFacts, target: Target) -> str:
+    """The release that must have made it: the target's, or its major version alone.
+
+    The latter where the wheel's name says no more: programs of one major version run with each
+    other.
+    """
+    stated = _CUDA.search(Version(facts.version).local or "")
+    whole = stated is not None and len(stated[1]) > 2  # noqa: PLR2004
+    return target.cuda if whole else target.cuda.partition(".")[0]
 
 
 def unstated(offer: Offer, target: Target) -> list[str]:
@@ -210,11 +209,12 @@ def examine(
         detail = f"its sha256 is {found}, {offer.sha256} is stated"
         raise _no(offer, detail)  # nothing in it is worth a look
     facts = inspect(path)
+    cuda = _release(facts, target)
     own = {tag.rsplit("-", 1)[-1] for tag in facts.tags}
     platform = next((name for name in platforms if name in own), platforms[0])
     checks = [
         check("sha256", True, found, offer.sha256 or "none is stated"),
-        *gate(facts, ArchList(()), platform=platform),
+        *gate(facts, ArchList(()), platform=platform, python=target.python, cuda=cuda),
     ]
     lacking = uncovered(facts, target.archs)
     checks.append(

@@ -77,7 +77,9 @@ def _checks(session: LiveSession, plan: BuildPlan, file: Path) -> tuple[str, lis
     """What the file says its version is, and how it was judged."""
     archs = plan.archs.effective
     if file.suffix != ".whl":
-        return plan.target.version, gate_library(file.name, file.read_bytes(), archs)
+        return plan.target.version, gate_library(
+            file.name, file.read_bytes(), archs, cuda=plan.target.cuda
+        )
     facts = inspect(file)
     windows = plan.host.capabilities.windows
     machine = "" if windows else session.facts.get("machine") or "x86_64"
@@ -85,6 +87,8 @@ def _checks(session: LiveSession, plan: BuildPlan, file: Path) -> tuple[str, lis
         facts,
         archs,
         platform="win_amd64" if windows else f"linux_{machine}",
+        python=plan.target.python,
+        cuda=plan.target.cuda,
         expects=lambda name: plan.recipe.archs_of(name, archs),
     )
 

@@ -28,7 +28,7 @@ from pipelines.stages.build import build
 from pipelines.stages.collect import collect
 from pipelines.stages.manifest import print_files, write_manifest
 from pipelines.stages.prebuilt import skip, take_prebuilt
-from pipelines.stages.preflight import refuse_unbuildable
+from pipelines.stages.preflight import refuse_unbuildable, refuse_ungiven
 from pipelines.stages.provision import provision, show_changes
 from pipelines.stages.report import report
 from pipelines.stages.test import test
@@ -102,6 +102,7 @@ class Line:
 
 def run_provision(line: Line, *, dry_run: bool = False) -> None:
     """Bring the host into the wanted state; or only say what that would change."""
+    refuse_ungiven(line.plan)
     if dry_run:
         show_changes(line.session, line.plan)
         return

@@ -6,17 +6,36 @@ from pipelines.buildplan import BuildPlan
 from pipelines.console import bars, say
 from pipelines.errors import ConfigError
 from pipelines.matrix.hostfacts import HostFacts
-from pipelines.matrix.judge import Ground, judge
+from pipelines.matrix.judge import Finding, Ground, judge
 from pipelines.recipe.sourcetree import fetch_tree, names_if_here
 
 
+def refuse_ungiven(plan: BuildPlan) -> None:
+    """Raise :class:`ConfigError` with the first thing that the host cannot give, and what can.
+
+    Nothing is fetched, started or asked for it: it is known of a kind of host, or of this machine.
+    """
+    for finding in plan.refused():
+        raise _refusal(plan, finding)
+
+
+def _refusal(plan: BuildPlan, finding: Finding) -> ConfigError:
+    cure = f"{finding.cure[:1].upper()}{finding.cure[1:]}"
+    return ConfigError(
+        f"{plan.target.id} cannot be built: {finding.says} ({finding.source})",
+        advice=f"{cure}. invoke plan shows what can.",
+    )
+
+
 def refuse_unbuildable(plan: BuildPlan) -> None:
-    """Judge the plan as ``invoke plan`` would, before the host is even asked.
+    """Judge the plan as ``invoke plan`` would, before a source is fetched or the host is asked.
 
     Whether it fits the host's memory is judged by the build stage. Raises :class:`ConfigError` with
     the first rule that rejects it, its source, and what would work; prints what is to be minded.
-    The rules are Windows': elsewhere nothing is judged.
+    Raises :class:`LockError` for a tool that the host needs and the lock has not pinned. The rules
+    but the host's own are Windows': elsewhere nothing more is judged.
     """
+    refuse_ungiven(plan)
     if not plan.host.capabilities.windows:
         return
     recipe, target = plan.recipe, plan.target
@@ -25,15 +44,13 @@ def refuse_unbuildable(plan: BuildPlan) -> None:
     ground = Ground(
         host=HostFacts(cores=1, memory=1 << 50),
         build_root=plan.layout.build_root,
-        toolkits=frozenset({recipe.cuda}),  # provisioning says so if it has none
+        supply=plan.supply(),
         names=names_if_here(recipe, plan.cache),
     )
     cell = target if recipe.kind == "wheel" else target.model_copy(update={"python": ""})
     (judged,) = judge(recipe, [cell], ground)
     for finding in judged.findings:
         if finding.error:
-            raise ConfigError(
-                f"{target.id} cannot be built: {finding.says} ({finding.source})",
-                advice=f"{finding.cure[:1].upper()}{finding.cure[1:]}. invoke plan shows what can.",
-            )
+            raise _refusal(plan, finding)
         say(f"mind: {finding.says}", style="yellow")
+    _ = plan.wanted

@@ -14,6 +14,8 @@ from pipelines.architectures.archs import ArchList
 from pipelines.record import CheckResult
 from pipelines.wheels.fatbin import Container, arch_key, compact, inventory
 from pipelines.wheels.metadata import X64, Binary, WheelFacts
+from pipelines.wheels.tags import wheel_tags
+from pipelines.wheels.toolkit import Told
 
 _NO_DEVICE_CODE = (
     "no device code at all: no extension module holds a fat binary, so no kernel can run on any "
@@ -41,23 +43,27 @@ def gate(
     archs: ArchList,
     *,
     platform: str,
+    python: str,
+    cuda: str,
     expects: Expects | None = None,
 ) -> list[CheckResult]:
     """All checks, the same ones in the same order for every wheel of a platform.
 
-    ``platform`` is a wheel platform tag such as ``win_amd64``. Architectures nobody asked for
+    ``platform`` is a wheel platform tag such as ``win_amd64``, ``python`` and ``cuda`` are the
+    releases that were asked for, such as ``3.12`` and ``12.8`` (``12`` stands for every 12.x).
+    Architectures nobody asked for
     are only mentioned: recipes add some of their own (90a), and they cost size, not
     correctness. ``expects`` says of a binary's name which of ``archs`` it is to have, where that
     is not all of them.
     """
     return [
-        *_packaging(facts, platform),
+        *_packaging(facts, platform, python),
         *(_windows(facts) if platform.startswith("win") else ()),
-        *_device(facts.binaries, archs, expects),
+        *_device(facts.binaries, archs, cuda, expects),
     ]
 
 
-def _packaging(facts: WheelFacts, platform: str) -> Iterator[CheckResult]:
+def _packaging(facts: WheelFacts, platform: str, python: str) -> Iterator[CheckResult]:
     modules = facts.extensions
     yield check(
         "extension module",
@@ -88,6 +94,9 @@ def _packaging(facts: WheelFacts, platform: str) -> Iterator[CheckResult]:
     yield check("tags", facts.tags_agree, _list(said), _list(facts.tags), values=said)
     platforms = sorted({tag.rsplit("-", 1)[-1] for tag in facts.tags})
     yield check("platform", platforms == [platform], _list(platforms), platform)
+    own = [tag.rpartition("-")[0] for tag in facts.tags]
+    takes = {f"{tag.interpreter}-{tag.abi}" for tag in wheel_tags(python, [platform])}
+    yield check("Python", bool(takes.intersection(own)), _list(own), f"one that {python} takes")
 
 
 def _windows(facts: WheelFacts) -> Iterator[CheckResult]:
@@ -106,15 +115,15 @@ def _windows(facts: WheelFacts) -> Iterator[CheckResult]:
     yield check("PyInit", not lacking, _list(lacking) or "exported", "exported by every module")
 
 
-def gate_library(name: str, data: bytes, archs: ArchList) -> list[CheckResult]:
+def gate_library(name: str, data: bytes, archs: ArchList, *, cuda: str) -> list[CheckResult]:
     """The checks of a static library's device code."""
-    return list(_device((Binary(name, inventory(data)),), archs))
+    return list(_device((Binary(name, inventory(data)),), archs, cuda))
 
 
 def _device(
-    binaries: tuple[Binary, ...], archs: ArchList, expects: Expects | None = None
+    binaries: tuple[Binary, ...], archs: ArchList, cuda: str, expects: Expects | None = None
 ) -> Iterator[CheckResult]:
-    """Whether device code is there, whole, and for each architecture that was asked for."""
+    """Whether device code is there, whole, of that tool kit, and for each architecture."""
     carriers = _carriers(binaries)
     containers = [unit for binary in carriers for unit in binary.inventory.containers]
     total = len(containers)
@@ -128,12 +137,42 @@ def _device(
     damaged = [f"{b.name} at {c.offset:#x}" for b in carriers for c in _damaged(b)]
     damaged += [f"{b.name} read in part" for b in binaries if not b.inventory.complete]
     yield check("device code whole", not damaged, _list(damaged) or "whole", "whole")
+    yield _toolkit(carriers, cuda)
     sass = Counter(arch for unit in containers for arch in unit.sass)
     yield _sass(carriers, archs, sass, expects)
     yield _ptx(containers, archs)
     extra = set(sass) - set(archs.sass)
     detail = f"SASS nobody asked for: {compact(extra)}; it only costs size" if extra else ""
     yield check("nothing unasked for", True, compact(extra), "none, or more", detail)
+
+
+def _toolkit(carriers: list[Binary], cuda: str) -> CheckResult:
+    """Nothing may come of another release of CUDA, and something must tell of which it is."""
+    told = Told(cuda)
+    for binary in carriers:
+        told.hear(binary.inventory.containers, binary.pe.cudarts if binary.pe else ())
+    if told.wrong:
+        found, detail = told.wrong, "another tool kit has made this: do not use it"
+    elif told.seen:
+        found, detail = told.right, ""
+    else:
+        found, detail = Counter(), "see 'device code'"
+        if told.total:
+            detail = (
+                "no container tells it: its device code is compressed, and has no PTX. Ask for PTX "
+                "of one architecture (90+PTX), or build without -Xfatbin -compress-all"
+            )
+    words = (
+        name if name.endswith(".dll") else f"{name} in {count}/{told.total}"
+        for name, count in sorted(found.items())
+    )
+    return check(
+        "CUDA",
+        not told.wrong and told.seen > 0,
+        _list(words) or "not to be seen",
+        f"{cuda}, told by the device code itself",
+        detail,
+    )
 
 
 def _sass(

@@ -17,6 +17,13 @@ little-endian:
 
 Payloads may be compressed (LZ4 or Zstandard); the headers never are.
 
+Which tool kit made an entry: of PTX the header has the version of its ISA, ``u16 minor, u16 major``
+at offset 24. Of SASS the payload has it, an ELF file: up to CUDA 12 (ABI version 7) its
+``e_version`` is 128 for 12.8; from 13 on (ABI version 8) ``.note.nv.tkinfo`` says
+``Cuda compilation tools, release 13.0, V13.0.88``. That was seen in what ptxas of 11.8, 12.1, 12.4,
+12.6, 12.8, 12.9, 13.0 and 13.1 writes. Only ``-Xfatbin -compress-all`` compresses SASS: of LZ4 the
+first bytes are unpacked here, Zstandard stays closed.
+
 What real files hold: one container for each compiled unit, and with ``nvcc -dlink`` (or
 ``nvcc -shared``) one more that never has PTX; with ``-arch=sm_100f`` PTX for both 100 and
 100f. Code that checks the magic (cudart does) holds it as a constant too: a false hit.
@@ -24,6 +31,7 @@ What real files hold: one container for each compiled unit, and with ``nvcc -dli
 
 from __future__ import annotations
 
+import re
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator
@@ -35,7 +43,8 @@ PTX, ELF, LTO = 1, 2, 8
 FLAG_A, FLAG_F = 1 << 20, 1 << 21
 
 _CONTAINER = struct.Struct("<IHHQ")
-_ENTRY = struct.Struct("<HHIQ12xI8xQ")  # kind, version, header, payload; arch at 28; flags at 40
+# kind, version, header, payload; minor and major at 24; arch at 28; flags at 40
+_ENTRY = struct.Struct("<HHIQ8xHHI8xQ")
 _CONTAINER_VERSION = 1
 _MAX_HEADER = 1 << 20
 _KINDS = frozenset(1 << bit for bit in range(1, 16)) | {PTX}
@@ -44,6 +53,11 @@ _MAX_ARCH = 9999
 #: The largest wheel seen (606 containers, 12 entries each) needs fewer than 8,000.
 MAX_STEPS = 250_000
 
+_LZ4_FLAG = 1 << 13
+_CUBIN = struct.Struct("<4s4xB7x4xI")  # magic, ABI version at 8, e_version at 20
+_OLD_ABI = 7
+_RELEASE = re.compile(rb"Cuda compilation tools, release (\d{1,3}\.\d{1,3}), V")
+
 
 @dataclass(frozen=True)
 class Container:
@@ -51,7 +65,8 @@ class Container:
 
     ``offset`` is where its magic lies in the file. ``other`` names entries that are neither
     SASS nor PTX, such as ``lto_90``. ``whole`` is False when the entries did not fill the
-    container exactly: a cut or damaged file.
+    container exactly: a cut or damaged file. ``releases`` are those of the tool kits that made its
+    SASS (``13.0``), ``isas`` the versions of its PTX (``9.0``); of what cannot be read, neither.
     """
 
     offset: int
@@ -59,6 +74,8 @@ class Container:
     ptx: frozenset[str]
     other: frozenset[str] = frozenset()
     whole: bool = True
+    releases: frozenset[str] = frozenset()
+    isas: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -95,6 +112,8 @@ class _Entry(NamedTuple):
     kind: int
     arch: str
     end: int
+    made: str
+    """Release of the tool kit for SASS, version of the ISA for PTX; empty when it is not seen."""
 
 
 def arch_key(arch: str) -> tuple[int, str]:
@@ -149,6 +168,8 @@ def _container(data: bytes, start: int, budget: int) -> tuple[Container | None, 
             if entry.kind not in {ELF, PTX}
         ),
         whole=last == end,
+        releases=frozenset(e.made for e in entries if e.kind == ELF and e.made),
+        isas=frozenset(e.made for e in entries if e.kind == PTX and e.made),
     )
     return container, last, len(entries)
 
@@ -159,7 +180,7 @@ def _entries(data: bytes, position: int, end: int, budget: int) -> Iterator[_Ent
     Each entry moves on by at least its fixed part, so this ends.
     """
     while budget > 0 and position + _ENTRY.size <= end:
-        kind, _, header, size, arch, flags = _ENTRY.unpack_from(data, position)
+        kind, _, header, size, minor, major, arch, flags = _ENTRY.unpack_from(data, position)
         following = position + header + size
         if (
             kind not in _KINDS
@@ -169,9 +190,57 @@ def _entries(data: bytes, position: int, end: int, budget: int) -> Iterator[_Ent
         ):
             return
         suffix = "a" if flags & FLAG_A else "f" if flags & FLAG_F else ""
-        yield _Entry(kind, f"{arch}{suffix}", following)
+        made = f"{major}.{minor}" if kind == PTX else ""
+        if kind == ELF:
+            made = _release(data, position + header, following, lz4=bool(flags & _LZ4_FLAG))
+        yield _Entry(kind, f"{arch}{suffix}", following, made)
         position = following
         budget -= 1
+
+
+def _release(data: bytes, start: int, end: int, *, lz4: bool) -> str:
+    """The release of the tool kit that made a cubin, such as ``12.8``; empty if it is not seen."""
+    head = (
+        _unpacked(data, start, end, _CUBIN.size)
+        if lz4
+        else data[start : min(end, start + _CUBIN.size)]
+    )
+    if len(head) < _CUBIN.size:
+        return ""
+    magic, abi, version = _CUBIN.unpack_from(head)
+    if magic != b"\x7fELF":
+        return ""
+    if abi <= _OLD_ABI:
+        return f"{version // 10}.{version % 10}"
+    told = None if lz4 else _RELEASE.search(data, start, end)
+    return told[1].decode() if told else ""
+
+
+def _unpacked(data: bytes, start: int, end: int, wanted: int) -> bytes:
+    """The first bytes of an LZ4 block, at most about ``wanted``; fewer of one that is damaged."""
+    out = bytearray()
+    while start < end and len(out) < wanted:
+        token = data[start]
+        literals, start = _length(data, token >> 4, start + 1, end)
+        out += data[start : min(end, start + min(literals, wanted))]
+        start += literals
+        back = int.from_bytes(data[start : start + 2], "little")
+        if start + 2 > end or not 0 < back <= len(out):
+            break
+        copied, start = _length(data, token & 15, start + 2, end)
+        for _ in range(min(copied + 4, wanted)):
+            out.append(out[-back])
+    return bytes(out[:wanted])
+
+
+def _length(data: bytes, short: int, at: int, end: int) -> tuple[int, int]:
+    """A length of LZ4: 15 goes on in the next bytes, up to one that is not 255; where it ends."""
+    length, more = short, short == 15  # noqa: PLR2004
+    while more and at < end:
+        length += data[at]
+        more = data[at] == 255  # noqa: PLR2004
+        at += 1
+    return length, at
 
 
 def compact(archs: Iterable[str]) -> str:

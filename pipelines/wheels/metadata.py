@@ -28,6 +28,7 @@ from packaging.version import InvalidVersion, Version
 
 from pipelines.errors import AuditError
 from pipelines.wheels.fatbin import Inventory, inventory
+from pipelines.wheels.toolkit import cudarts
 
 X64 = 0x8664
 _CHUNK = 1 << 20
@@ -70,10 +71,12 @@ class RecordFacts:
 
 @dataclass(frozen=True)
 class PeFacts:
-    """Of a Windows binary: machine (0x8664 is x64), the PyInit_* it exports."""
+    """Of a Windows binary: machine (0x8664 is x64), the PyInit_* it exports, CUDA's DLLs."""
 
     machine: int
     inits: tuple[str, ...]
+    cudarts: tuple[str, ...] = ()
+    """Those of CUDA's run-time that it imports, such as ``cudart64_12.dll``."""
 
 
 @dataclass(frozen=True)
@@ -303,13 +306,17 @@ def _binary(name: str, data: bytes) -> Binary:
 
 
 def _pe(data: bytes) -> PeFacts:
-    """Headers and PyInit exports, with the rest of the file left unparsed."""
+    """Headers, PyInit exports and imported DLLs, with the rest of the file left unparsed."""
     # Not closed: there is only ``data`` to let go, and close() runs a full garbage collection.
     pe = pefile.PE(data=data, fast_load=True, max_symbol_exports=_MAX_EXPORTS)
-    pe.parse_data_directories([pefile.DIRECTORY_ENTRY["IMAGE_DIRECTORY_ENTRY_EXPORT"]])
+    pe.parse_data_directories(
+        [pefile.DIRECTORY_ENTRY[f"IMAGE_DIRECTORY_ENTRY_{name}"] for name in ("EXPORT", "IMPORT")]
+    )
+    imported = getattr(pe, "DIRECTORY_ENTRY_IMPORT", ())
     exports = getattr(pe, "DIRECTORY_ENTRY_EXPORT", None)
     names = [symbol.name or b"" for symbol in exports.symbols] if exports else []
     return PeFacts(
         machine=int(pe.FILE_HEADER.Machine),
         inits=tuple(sorted(name.decode("ascii") for name in names if name.startswith(b"PyInit_"))),
+        cudarts=cudarts(one.dll.decode("ascii", "replace") for one in imported if one.dll),
     )

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from test_figures import show
 
+from pipelines.hosts.base import supply_of
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.plan import make_plan
 from pipelines.recipe.load import load_recipe
@@ -29,7 +30,14 @@ def test_five_hundred_cells() -> None:
         "python": "3.10,3.11,3.12,3.13",
         "archs": LISTS,
     }
-    made = make_plan(load_recipe("flash-attn"), asked, cache, host, runs=Path("out"))
+    made = make_plan(
+        load_recipe("flash-attn"),
+        asked,
+        cache,
+        host,
+        runs=Path("out"),
+        supply=supply_of(cache.lock),
+    )
     took = time.monotonic() - began
     assert len(made.rows) == 504
     show(f"planning {len(made.rows)} cells", f"{took:.2f} s", "1 s")

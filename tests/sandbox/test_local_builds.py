@@ -17,7 +17,7 @@ import pytest
 
 from pipelines.buildplan import Request, resolve
 from pipelines.config import Config
-from pipelines.errors import BuildError, ProvisionError, TimeUpError
+from pipelines.errors import BuildError, ConfigError, ProvisionError, TimeUpError
 from pipelines.hosts.live import LiveSession
 from pipelines.paths import PACKAGE
 from pipelines.record import BuildResult, SmokeResult
@@ -140,10 +140,11 @@ def test_time_is_up_and_the_next_build_goes_on(
 
 def test_another_release_than_the_one_that_is_there(opened: Opened) -> None:
     line = opened(cuda="12.8", archs="90")
-    with pytest.raises(ProvisionError, match=r"CUDA compiler.*release 13\.0") as caught:
+    with pytest.raises(ConfigError, match=r"here has CUDA 13\.0, not 12\.8") as caught:
         run_build(line)
     line.close()
-    assert "--cuda" in caught.value.advice
+    assert "--cuda 13.0" in caught.value.advice
+    assert not line.plan.out.exists(), "no run was begun"
 
 
 def test_what_a_recipe_needs_and_is_not_there(opened: Opened) -> None:

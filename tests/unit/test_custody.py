@@ -174,6 +174,15 @@ def test_a_good_wheel_stays_and_the_bad_one_goes(tmp_path: Path) -> None:
     assert [path.parent.name for path in sorted(run.path.rglob("*.whl"))] == ["rejected", "wheels"]
 
 
+def test_a_wheel_of_another_tool_kit_is_refused(tmp_path: Path) -> None:
+    """Whatever its name says: what its device code says counts."""
+    line, _ = at_desk(tmp_path)
+    other = {"pkg/_C.so": b"\x7fELF" + fatbin(90, "12.8")}
+    run = home(line, wheel_here(tmp_path, more=other))
+    refused(line, AUDIT, AuditError, "CUDA: found CUDA 12.8 in 1/1, wanted 13.0")
+    assert [path.parent.name for path in run.path.rglob("*.whl")] == ["rejected"]
+
+
 def test_a_wheel_of_windows_is_looked_at_as_one(tmp_path: Path) -> None:
     line = line_for(plan_for(tmp_path, Lab(Here()), archs="90a", python="3.11"))
     home(line, wheel(tmp_path, FILES))

@@ -8,6 +8,7 @@ import struct
 import subprocess
 import sys
 import sysconfig
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -18,6 +19,7 @@ from timing import cost
 
 from pipelines.wheels import fatbin
 from pipelines.wheels.fatbin import MAGIC, Container, Inventory, compact, inventory
+from pipelines.wheels.toolkit import Told
 
 
 def test_a_file_with_two_units() -> None:
@@ -26,7 +28,7 @@ def test_a_file_with_two_units() -> None:
     data += container((ELF, "75", 8), (ELF, "100f", 0), (LTO, "90", 8)) + b"tail"
     assert inventory(data) == Inventory(
         (
-            Container(2, frozenset({"75", "90a"}), frozenset({"120"})),
+            Container(2, frozenset({"75", "90a"}), frozenset({"120"}), isas=frozenset({"9.0"})),
             Container(second, frozenset({"75", "100f"}), frozenset(), frozenset({"lto_90"})),
         )
     )
@@ -122,6 +124,48 @@ def test_round_trip(units: list[tuple[bytes, list[Entry]]]) -> None:
     assert all(unit.whole for unit in found)
 
 
+# --- the tool kit that made it --------------------------------------------------------------
+
+
+@pytest.mark.parametrize("cuda", ["11.8", "12.4", "12.8", "13.0", "13.1"])
+def test_sass_tells_the_release_that_made_it(cuda: str) -> None:
+    (unit,) = inventory(container((ELF, "80", 0), (ELF, "90a", 0), cuda=cuda)).containers
+    assert unit.releases == {cuda}
+    assert (unit.isas, unit.whole) == (frozenset(), True)
+
+
+def test_two_releases_in_one_file() -> None:
+    both = entry(ELF, "80", cuda="12.8") + entry(ELF, "90", cuda="13.0") + entry(PTX, "90")
+    (unit,) = inventory(struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(both)) + both).containers
+    assert unit.releases == {"12.8", "13.0"}
+    assert unit.isas == {"9.0"}
+
+
+#: What fatbinary of CUDA 13.1 makes of a cubin of CUDA 12.4 with -compress-mode=speed: its start.
+LZ4 = bytes.fromhex("a27f454c46020101330700010066 0200be007c000100 2380090800".replace(" ", ""))
+
+
+@pytest.mark.parametrize(
+    ("payload", "flags", "release"),
+    [
+        (LZ4, 0x2011, {"12.4"}),
+        (LZ4, 0x11, set()),  # not said to be packed, and no ELF
+        (LZ4[:9], 0x2011, set()),
+        (b"\xf0" + b"\xff" * 30, 0x2011, set()),
+        (b"\0\0\0", 0x2011, set()),  # copies from before its start
+        (b"\x28\xb5\x2f\xfd" + bytes(40), 0x8011, set()),  # Zstandard
+        (b"\x7fELF", 0x11, set()),
+        (b"Cuda compilation tools, release 13.0, V13.0.88", 0x11, set()),
+    ],
+)
+def test_of_packed_sass_what_can_be_read(payload: bytes, flags: int, release: set[str]) -> None:
+    head = struct.pack("<HHIQQIIQQ", ELF, 0x0101, 64, len(payload), 0, 0x10007, 80, 0, flags)
+    body = head.ljust(64, b"\0") + payload
+    (unit,) = inventory(struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body).containers
+    assert unit.releases == release
+    assert unit.sass == {"80"}
+
+
 # --- the real compiler --------------------------------------------------------------------
 
 NVCC = shutil.which("nvcc")
@@ -164,9 +208,33 @@ def compiled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_real_containers(compiled: Path) -> None:
-    assert inventory(compiled.read_bytes()).containers == (
-        Container(0, frozenset({"90a", "120f"}), frozenset({"120f"})),
+    (unit,) = inventory(compiled.read_bytes()).containers
+    assert replace(unit, isas=frozenset(), releases=frozenset()) == Container(
+        0, frozenset({"90a", "120f"}), frozenset({"120f"})
     )
+    told = Told(release_of_nvcc())
+    told.hear([unit])
+    assert (told.seen, told.wrong) == (1, {})
+
+
+def test_a_real_cubin_tells_its_release(tmp_path: Path) -> None:
+    if NVCC is None:
+        pytest.skip("no nvcc on PATH")
+    (tmp_path / "k.cu").write_text("__global__ void k(float *x) { *x = 1.f; }\n")
+    made = tmp_path / "k.fatbin"
+    archs = "-gencode=arch=compute_90,code=sm_90"
+    command = [NVCC, "-fatbin", "-o", str(made), archs, str(tmp_path / "k.cu")]
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    (unit,) = inventory(made.read_bytes()).containers
+    assert unit.releases == {release_of_nvcc()}
+    assert not unit.isas
+
+
+def release_of_nvcc() -> str:
+    text = subprocess.run([str(NVCC), "--version"], check=True, capture_output=True, text=True)
+    found = re.search(r"release (\d+\.\d+),", text.stdout)
+    assert found
+    return found[1]
 
 
 @pytest.mark.skipif(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from fatbins import ELF, container
 
 from pipelines.architectures.archs import parse
 from pipelines.recipe.load import load_recipe
@@ -14,8 +15,21 @@ from pipelines.wheels.fatbin import Container, Inventory
 from pipelines.wheels.metadata import Binary, PeFacts, RecordFacts, WheelFacts
 
 PE = PeFacts(0x8664, ("PyInit__C",))
-GOOD = Container(0x400, frozenset({"75", "90a"}), frozenset({"90a"}))
-LINKED = Container(0x800, frozenset({"75", "90a"}), frozenset())
+
+
+def unit(offset: int, sass: str, ptx: str = "", cuda: str = "13.0", isa: str = "9.0") -> Container:
+    """A whole container that ``cuda`` has made, and told so."""
+    return Container(
+        offset,
+        frozenset(sass.split()),
+        frozenset(ptx.split()),
+        releases=frozenset(cuda.split()),
+        isas=frozenset([isa] if ptx else []),
+    )
+
+
+GOOD = unit(0x400, "75 90a", "90a")
+LINKED = unit(0x800, "75 90a")
 TAG = "cp311-cp311-win_amd64"
 FACTS = WheelFacts(
     filename=f"pkg-1.0+cu130-{TAG}.whl",
@@ -34,9 +48,17 @@ FACTS = WheelFacts(
 MODULE = FACTS.binaries[0]
 
 
-def failed(facts: WheelFacts, archs: str = "75;90a+PTX") -> dict[str, CheckResult]:
-    checks = gate(facts, parse(archs), platform="win_amd64")
-    assert len({check.name for check in checks}) == len(checks) == 12
+def judged(
+    facts: WheelFacts, archs: str, cuda: str = "13.0", python: str = "3.11"
+) -> list[CheckResult]:
+    return gate(facts, parse(archs), platform="win_amd64", python=python, cuda=cuda)
+
+
+def failed(
+    facts: WheelFacts, archs: str = "75;90a+PTX", cuda: str = "13.0"
+) -> dict[str, CheckResult]:
+    checks = judged(facts, archs, cuda)
+    assert len({check.name for check in checks}) == len(checks) == 14
     return {check.name: check for check in checks if not check.ok}
 
 
@@ -50,14 +72,14 @@ def test_a_good_wheel_passes() -> None:
 
 def test_no_device_code_has_its_own_text() -> None:
     checks = failed(device())
-    assert set(checks) == {"device code", "SASS", "PTX"}
+    assert set(checks) == {"device code", "CUDA", "SASS", "PTX"}
     assert "no device code at all" in checks["device code"].detail
     assert "build can be green" in checks["device code"].detail
     assert checks["SASS"].detail == "see 'device code'"
 
 
 def test_one_unit_without_an_arch_is_found() -> None:
-    short = Container(0x1234, frozenset({"75"}), frozenset({"90a"}))
+    short = unit(0x1234, "75", "90a")
     checks = failed(device(GOOD, short, LINKED))
     assert set(checks) == {"SASS"}
     assert checks["SASS"].found == "90a in 2/3"
@@ -76,20 +98,16 @@ def test_ptx_must_be_somewhere() -> None:
 
 
 def test_unasked_for_is_told_and_not_refused() -> None:
-    (told,) = [
-        check
-        for check in gate(FACTS, parse("75"), platform="win_amd64")
-        if check.name == "nothing unasked for"
-    ]
+    (told,) = [check for check in judged(FACTS, "75") if check.name == "nothing unasked for"]
     assert told.ok
     assert "90a" in told.detail
 
 
 def test_what_was_found_is_there_for_programs() -> None:
     """All that is in it, asked for or not, whole or not."""
-    short = Container(0x1234, frozenset({"80", "120"}), frozenset({"120"}))
+    short = unit(0x1234, "80 120", "120")
     for archs in ("75;90a+PTX", "89"):
-        checks = gate(device(GOOD, short), parse(archs), platform="win_amd64")
+        checks = judged(device(GOOD, short), archs)
         values = {check.name: check.values for check in checks if check.values}
         assert values == {
             "SASS": ("75", "80", "90a", "120"),
@@ -104,9 +122,7 @@ def test_damaged_device_code() -> None:
 
 
 def test_a_bundled_library_is_judged_only_when_no_module_has_code() -> None:
-    blas = Binary(
-        "pkg/cublas64_13.dll", Inventory((Container(0, frozenset({"120"}), frozenset()),)), PE
-    )
+    blas = Binary("pkg/cublas64_13.dll", Inventory((unit(0, "120", cuda="12.8"),)), PE)
     assert failed(replace(FACTS, binaries=(MODULE, blas))) == {}
     plain = replace(MODULE, inventory=Inventory())
     assert "SASS" in failed(replace(FACTS, binaries=(plain, blas)))
@@ -136,6 +152,23 @@ def test_a_wheel_for_another_platform() -> None:
     assert failed(replace(FACTS, tags=tags, wheel_tags=tags))["platform"].found == "any"
 
 
+@pytest.mark.parametrize(
+    ("tag", "python", "ok"),
+    [
+        ("cp311-cp311", "3.11", True),
+        ("cp311-cp311", "3.12", False),
+        ("cp311-abi3", "3.12", True),
+        ("cp313-abi3", "3.12", False),
+        ("py3-none", "3.12", True),
+        ("cp31-cp31", "3.11", False),
+    ],
+)
+def test_the_python_is_the_one_asked_for(tag: str, python: str, ok: bool) -> None:
+    tags = (f"{tag}-win_amd64",)
+    rows = judged(replace(FACTS, tags=tags, wheel_tags=tags), "75", python=python)
+    assert {row.name for row in rows if not row.ok} == (set() if ok else {"Python"})
+
+
 def test_windows_binaries() -> None:
     arm = replace(MODULE, pe=replace(PE, machine=0xAA64))
     assert "machine 0xaa64" in failed(replace(FACTS, binaries=(arm,)))["x64 binaries"].found
@@ -149,12 +182,12 @@ def test_windows_binaries() -> None:
 
 def test_without_an_extension() -> None:
     checks = failed(replace(FACTS, binaries=()))
-    assert set(checks) == {"extension module", "device code", "SASS", "PTX"}
+    assert set(checks) == {"extension module", "device code", "CUDA", "SASS", "PTX"}
 
 
 def test_a_linux_wheel_has_no_windows_checks() -> None:
-    names = {check.name for check in gate(FACTS, parse("75"), platform="linux_x86_64")}
-    assert "PyInit" not in names
+    checks = gate(FACTS, parse("75"), platform="linux_x86_64", python="3.11", cuda="13.0")
+    assert "PyInit" not in {check.name for check in checks}
 
 
 def two_modules(flash: Container) -> WheelFacts:
@@ -167,15 +200,85 @@ def two_modules(flash: Container) -> WheelFacts:
 @pytest.mark.parametrize(("have", "found"), [("90a", ""), ("80", "90a in 1/2")])
 def test_a_module_need_not_have_what_it_cannot(have: str, found: str) -> None:
     recipe, archs = load_recipe("xformers", version="0.0.34"), parse("75;90a+PTX")
-    facts = two_modules(Container(0x9000, frozenset({have}), frozenset()))
+    facts = two_modules(unit(0x9000, have))
     checks = gate(
-        facts, archs, platform="win_amd64", expects=lambda name: recipe.archs_of(name, archs)
+        facts,
+        archs,
+        platform="win_amd64",
+        python="3.11",
+        cuda="13.0",
+        expects=lambda name: recipe.archs_of(name, archs),
     )
     sass = {check.name: check for check in checks}["SASS"]
     assert (sass.ok, "" if sass.ok else sass.found) == (not found, found)
-    assert not {c.name: c for c in gate(facts, archs, platform="win_amd64")}["SASS"].ok
+    assert not {check.name: check for check in judged(facts, str(archs))}["SASS"].ok
 
 
 def test_a_library_of_kernels() -> None:
-    checks = gate_library("libkernels.a", b"!<arch>\n" + bytes(1000), parse("89"))
-    assert [check.name for check in checks if not check.ok] == ["device code", "SASS"]
+    nothing = gate_library("libkernels.a", b"!<arch>\n" + bytes(1000), parse("89"), cuda="12.8")
+    assert [row.name for row in nothing if not row.ok] == ["device code", "CUDA", "SASS"]
+    for cuda, wrong in (("12.8", []), ("12.9", ["CUDA"])):
+        kernels = b"!<arch>\n" + container((ELF, "89", 0), cuda="12.8")
+        rows = gate_library("libkernels.a", kernels, parse("89"), cuda=cuda)
+        assert [row.name for row in rows if not row.ok] == wrong
+
+
+@pytest.mark.parametrize(
+    ("made", "cuda", "found"),
+    [
+        (unit(0, "75 90a", "90a"), "13.0", ""),
+        (unit(0, "75 90a", "90a"), "99.9", "CUDA 13.0 in 1/1, PTX 9.0 in 1/1"),
+        (unit(0, "75 90a", "90a"), "12.8", "CUDA 13.0 in 1/1, PTX 9.0 in 1/1"),
+        (unit(0, "75 90a", "90a"), "13.1", "CUDA 13.0 in 1/1, PTX 9.0 in 1/1"),
+        (unit(0, "75 90a", "90a", "12.10"), "12.1", "CUDA 12.10 in 1/1, PTX 9.0 in 1/1"),
+        # the PTX alone tells it: SASS that is compressed, and a release that shares its ISA
+        (unit(0, "75 90a", "90a", "", "8.7"), "12.8", ""),
+        (unit(0, "75 90a", "90a", "", "8.7"), "13.0", "PTX 8.7 in 1/1"),
+        (unit(0, "75 90a", "90a", "", "8.5"), "12.5", ""),
+        (unit(0, "75 90a", "90a", "", "8.5"), "12.6", ""),
+        (unit(0, "75 90a", "90a", "", "77.1"), "13.0", "PTX 77.1 in 1/1"),
+        # a release that is not in the table is told by its SASS alone
+        (unit(0, "75 90a", "90a", "14.2", "9.9"), "14.2", ""),
+        (unit(0, "75 90a", "90a", "", "9.9"), "14.2", "not to be seen"),
+        # by the major version, as names of wheels say it
+        (unit(0, "75 90a", "90a", "12.3", "8.3"), "12", ""),
+        (unit(0, "75 90a", "90a", "12.3", "8.3"), "13", "CUDA 12.3 in 1/1, PTX 8.3 in 1/1"),
+        (unit(0, "75 90a", "90a", "13.0 12.8"), "13.0", "CUDA 12.8 in 1/1"),
+    ],
+)
+def test_the_tool_kit_is_the_one_asked_for(made: Container, cuda: str, found: str) -> None:
+    checks = failed(device(made), cuda=cuda)
+    assert set(checks) == ({"CUDA"} if found else set())
+    assert not found or checks["CUDA"].found == found
+
+
+def test_one_unit_of_another_tool_kit_is_found() -> None:
+    """As a compile cache would leave it that mixes two."""
+    told = failed(device(GOOD, LINKED, unit(0x900, "75 90a", cuda="12.8")))["CUDA"]
+    assert told.found == "CUDA 12.8 in 1/3"
+    assert told.wanted.startswith("13.0")
+
+
+def test_a_tool_kit_that_cannot_be_seen_is_no_tool_kit() -> None:
+    """All SASS compressed, no PTX: that is said, with what shows it; it does not pass."""
+    told = failed(device(unit(0, "75 90a", cuda="")), "75;90a")["CUDA"]
+    assert told.found == "not to be seen"
+    assert "90+PTX" in told.detail
+
+
+def test_one_that_tells_speaks_for_the_others_and_they_are_counted() -> None:
+    (told,) = [
+        row for row in judged(device(GOOD, unit(0, "75 90a", cuda="")), "75") if row.name == "CUDA"
+    ]
+    assert (told.ok, told.found) == (True, "CUDA 13.0 in 1/2, PTX 9.0 in 1/2")
+
+
+@pytest.mark.parametrize(
+    ("name", "wrong"),
+    [("cudart64_13.dll", False), ("CUDART64_12.dll", True), ("cudart64_110.dll", True)],
+)
+def test_the_run_time_that_a_module_links_is_of_the_same_major(name: str, wrong: bool) -> None:
+    linked = replace(MODULE, pe=replace(PE, cudarts=(name,)))
+    checks = failed(replace(FACTS, binaries=(linked,)))
+    assert set(checks) == ({"CUDA"} if wrong else set())
+    assert not wrong or checks["CUDA"].found == name.lower()

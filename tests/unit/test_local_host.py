@@ -20,7 +20,7 @@ from pipelines.commands.wheelhouse import wheelhouse as gather
 from pipelines.doctor import Verdict
 from pipelines.doctor import run as doctor
 from pipelines.errors import ConfigError, HostError, ProvisionError, RemoteError
-from pipelines.hosts.base import Existing
+from pipelines.hosts.base import Existing, supply_of
 from pipelines.hosts.local.config import LocalHost
 from pipelines.hosts.local.host import ThisMachine
 from pipelines.provisioning.resources import (
@@ -115,6 +115,30 @@ def test_where_the_toolkit_is_looked_for(tmp_path: Path, monkeypatch: pytest.Mon
     assert named.toolkit == str(two)
     with pytest.raises(ConfigError, match="cuda: there is no"):
         host(tmp_path, cuda=str(tmp_path / "three"))
+
+
+def test_what_is_installed_here_is_what_it_gives(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its Python's release and its tool kit's, and no others."""
+    own = f"{sys.version_info.major}.{sys.version_info.minor}"
+    keys: dict[str, Any] = {"kind": "local", "python": sys.executable, "root": str(tmp_path)}
+    cuda = toolkit(tmp_path / "cuda", "12.8")
+
+    def given(**more: str) -> tuple[object, object]:
+        found = LocalHost.model_validate(keys | more).supply(load_lock())
+        return found.python, found.cuda
+
+    assert given(cuda=str(cuda)) == ((own,), ("12.8",))
+    (cuda / "bin/nvcc").write_text("#!/bin/sh\necho nonsense\n")
+    assert given(cuda=str(cuda)) == ((own,), None), "it is left open: provisioning looks"
+    (tmp_path / "python").write_text("#!/bin/sh\nexit 1\n")
+    (tmp_path / "python").chmod(0o755)
+    assert given(python=str(tmp_path / "python"), cuda=str(cuda))[0] is None
+    monkeypatch.setattr(ThisMachine, "_toolkit", lambda _: None)
+    assert given()[1] == (() if sys.platform != "win32" else supply_of(load_lock()).cuda)
+    with pytest.raises(ConfigError, match="there is no program"):
+        given(python="/none/python")
 
 
 # -- what is wanted of it --------------------------------------------------------------------------

@@ -10,14 +10,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from plans import LAB
 from rich.console import Console
 
 from pipelines import target as targets
 from pipelines.architectures.archs import parse
+from pipelines.buildplan import Request
 from pipelines.commands import plan as command
-from pipelines.config import load_config
+from pipelines.config import Config
 from pipelines.console import console
 from pipelines.errors import ConfigError
+from pipelines.hosts.base import supply_of
 from pipelines.matrix import export, show
 from pipelines.matrix import plan as plans
 from pipelines.matrix.cells import Named, expand, select
@@ -32,8 +35,8 @@ from pipelines.toolchain.lock import Cache, load_lock
 from pipelines.units import GIB, estimate
 
 HOST = HostFacts(16, 64 * GIB, 80 * GIB, native=("8.9",), msvc="14.44.35207", origin="lab1")
-TOOLKITS = frozenset({"12.4", "12.6", "12.8", "12.9", "13.0"})
-GROUND = Ground(HOST, "C:\\b", TOOLKITS, names=["setup.py"])
+LAB_SUPPLY = supply_of(load_lock())
+GROUND = Ground(HOST, "C:\\b", LAB_SUPPLY, names=["setup.py"])
 FLASH = load_recipe("flash-attn")
 
 
@@ -112,7 +115,7 @@ def test_packages_without_torch_or_python() -> None:
         ({"torch": "2.8", "cuda": "12.8", "python": "3.9"}, "recipe-python", "3.10"),
         ({"torch": "2.1", "cuda": "12.1", "python": "3.11"}, "recipe-torch", ""),
         ({"torch": "2.5", "cuda": "11.8", "python": "3.11"}, "recipe-cuda", ""),
-        ({"torch": "2.5", "cuda": "12.1", "python": "3.11"}, "toolkit-not-pinned", "12.4"),
+        ({"torch": "2.5", "cuda": "12.1", "python": "3.11"}, "host-cuda", "12.4"),
         (
             {"torch": "2.6", "cuda": "12.6", "python": "3.12", "archs": "120"},
             "blackwell-cuda",
@@ -132,13 +135,13 @@ def test_rules_reject_with_their_source(axes: dict[str, str], rule: str, cure: s
 
 
 def test_the_toolset_of_the_host_counts() -> None:
-    newer = Ground(HostFacts(16, 64 * GIB, msvc="14.50.1"), "C:\\b", TOOLKITS, names=["setup.py"])
+    newer = Ground(HostFacts(16, 64 * GIB, msvc="14.50.1"), "C:\\b", LAB_SUPPLY, names=["setup.py"])
     rows = judged(FLASH, "80", newer, torch=["2.8"])
     assert {rule for row in rows for rule in rejected(row)} == {"host-config-1950"}
 
 
 def test_the_host_and_the_tree_must_fit() -> None:
-    small = Ground(HostFacts(4, 4 * GIB), "C:\\b", TOOLKITS, names=["a/" * 120 + "setup.py"])
+    small = Ground(HostFacts(4, 4 * GIB), "C:\\b", LAB_SUPPLY, names=["a/" * 120 + "setup.py"])
     (row, *_) = judged(FLASH, "80", small, torch=["2.8"])
     assert rejected(row) == ["host-too-small", "path-too-long"]
     path = next(finding for finding in row.findings if finding.rule == "path-too-long")
@@ -146,7 +149,7 @@ def test_the_host_and_the_tree_must_fit() -> None:
 
 
 def test_what_the_lock_lacks_is_said() -> None:
-    ground = Ground(HOST, "C:\\b", TOOLKITS, lacking=lambda _: ["torch"])
+    ground = Ground(HOST, "C:\\b", LAB_SUPPLY, lacking=lambda _: ["torch"])
     (row, *_) = judged(FLASH, "80", ground, torch=["2.8"])
     assert row.buildable
     assert [finding.rule for finding in row.findings] == ["tool-not-pinned"]
@@ -201,7 +204,14 @@ def cache(tmp_path: Path) -> Cache:
 def run(cache: Cache, **flags: Any) -> tuple[int, str]:
     with console.capture() as captured:
         axes = {name: flags.pop(name) for name in AXES if name in flags}
-        code = command.run_plan(load_config(), axes, facts=HOST, cache=cache, **flags)
+        settings = Config.model_validate(
+            {
+                "hosts": {"lab": LAB, "sandbox": {"kind": "sandbox"}},
+                "default": {"host": "lab", **flags.pop("default", {})},
+            }
+        )
+        request = Request(axes=axes, jobs=flags.pop("jobs", None))
+        code = command.run_plan(settings, request, facts=HOST, cache=cache, **flags)
     return code, captured.get()
 
 
@@ -231,7 +241,7 @@ def test_a_matrix_for_github(cache: Cache) -> None:
     assert said.count("\n") == 1  # a line, as $GITHUB_OUTPUT wants it
     assert matrix["include"][2] == {
         "cell": "cp312-torch2.8-cu128",
-        "host": "sandbox",
+        "host": "lab",
         "recipe": "flash-attn",
         "version": "2.8.3.post2",
         "python": "3.12",
@@ -366,8 +376,8 @@ def test_every_recipe_has_a_plan(cache: Cache, name: str) -> None:
         ({"recipe": "flash-attn", "select": "cp39-*"}, "no cell is called"),
         ({"recipe": "flash-attn", "archs": "RTX 9999"}, "is not known"),
         ({"torch": "2.8"}, "built without torch"),
-        ({"jobs": 0}, "--jobs 0: expected 1 or more"),
-        ({"jobs": -3}, "--jobs -3: expected 1 or more"),
+        ({"jobs": 0}, "--jobs 0: expected 1 to 512"),
+        ({"jobs": -3}, "--jobs -3: expected 1 to 512"),
     ],
 )
 def test_what_is_not_understood(cache: Cache, flags: dict[str, str], said: str) -> None:
@@ -397,6 +407,7 @@ def test_a_new_axis_is_written_in_one_place(
         cache,
         HOST,
         runs=tmp_path,
+        supply=LAB_SUPPLY,
         select="cp312-torch2.8-cu128-abinew-sm80",
     )
     (row,) = made.rows

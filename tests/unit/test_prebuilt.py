@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from fatbins import ELF, PTX, container
-from wheels import FILES, INFO, METADATA, NAME, pe, wheel
+from wheels import FILES, INFO, METADATA, NAME, fatbin, pe, wheel
 
 from pipelines.architectures.archs import parse
 from pipelines.errors import AuditError, ConfigError, LockError
@@ -19,7 +19,6 @@ from pipelines.prebuilt.decide import (
     platforms_of,
     uncovered,
     unstated,
-    wheel_tags,
 )
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
@@ -28,6 +27,7 @@ from pipelines.target import Target
 from pipelines.toolchain import lock
 from pipelines.toolchain.sources import Source
 from pipelines.wheels.metadata import inspect
+from pipelines.wheels.tags import wheel_tags
 
 FLASH = load_recipe("flash-attn", version="2.8.3.post2")
 CELL = Target(python="3.12", torch="2.8", cuda="12.8", archs=parse("89"))
@@ -188,7 +188,7 @@ def test_a_good_wheel_is_taken_with_its_sums(tmp_path: Path) -> None:
     (tmp_path / "SHA256SUMS").write_text(f"{digest} *{NAME}\nnonsense\n")
     (found,) = offers_of(str(tmp_path), "pkg")
     assert found.sha256 == digest
-    facts, checks = examine(path, found, CELL.model_copy(update={"archs": parse("90")}))
+    facts, checks = examine(path, found, Target(python="3.11", cuda="13.0", archs=parse("90")))
     assert facts.filename == NAME
     assert all(check.ok for check in checks)
 
@@ -225,6 +225,26 @@ def test_the_torch_it_requires(tmp_path: Path, requirement: bytes, torch: str, f
     found = wrong(path, torch)
     assert set(found) == (set() if fits else {"torch"})
     assert fits or "it requires torch" in found["torch"].detail
+
+
+@pytest.mark.parametrize(
+    ("local", "made", "asked", "found"),
+    [
+        ("cu130", "13.0", "13.0", ""),
+        ("cu130", "12.8", "13.0", "CUDA 12.8 in 1/1"),
+        ("cu12", "12.3", "12.8", ""),  # a name that says the major version alone
+        ("cu12", "13.0", "12.8", "CUDA 13.0 in 1/1"),
+        ("torch2.8", "11.8", "12.8", "CUDA 11.8 in 1/1"),
+    ],
+)
+def test_the_tool_kit_inside_is_the_one_its_name_says(
+    tmp_path: Path, local: str, made: str, asked: str, found: str
+) -> None:
+    module = {"pkg/_C.cp311-win_amd64.pyd": pe(tail=fatbin(cuda=made))}
+    path = wheel(tmp_path, {**FILES, **module}, name=NAME.replace("cu130", local))
+    target = Target(python="3.11", cuda=asked, archs=parse("90"))
+    told = {row.name: row for row in examine(path, offered(path), target)[1]}["CUDA"]
+    assert (told.ok, "" if told.ok else told.found) == (not found, found)
 
 
 @pytest.mark.parametrize(

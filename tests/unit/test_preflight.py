@@ -6,16 +6,17 @@ import re
 from pathlib import Path
 
 import pytest
-from plans import line_for, plan_for
+from plans import changed, line_for, plan_for
 
 from pipelines.buildplan import BuildPlan
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, LockError
 from pipelines.stages.line import run_build
 from pipelines.stages.preflight import refuse_unbuildable
 
 
 def asked(tmp_path: Path, **axes: str) -> BuildPlan:
-    return plan_for(tmp_path, **{"recipe": "smoke-attention"} | axes)
+    """A plan whose tools are all pinned."""
+    return changed(plan_for(tmp_path, **{"recipe": "smoke-attention"} | axes))
 
 
 def fetched(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -36,6 +37,21 @@ def test_refused(
     with pytest.raises(ConfigError, match=re.escape(said)) as caught:
         run_build(line_for(asked(tmp_path, recipe="flash-attn", archs="80", **axes)))
     assert near in caught.value.advice
+    assert not (tmp_path / "out").exists(), "no run was begun"
+
+
+def test_a_tool_that_is_not_pinned_is_said_before_a_run_begins(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched(monkeypatch)
+    plan = plan_for(tmp_path, recipe="smoke-attention")
+    lock = plan.cache.lock
+    unknown = lock.tools["uv"].sources[0].model_copy(update={"sha256": None})
+    tools = {**lock.tools, "uv": lock.tools["uv"].model_copy(update={"sources": (unknown,)})}
+    plan.cache.lock = lock.model_copy(update={"tools": tools})
+    with pytest.raises(LockError, match=r"^uv .* is not pinned") as caught:
+        run_build(line_for(plan))
+    assert "invoke lock" in caught.value.advice
     assert not (tmp_path / "out").exists(), "no run was begun"
 
 

@@ -86,6 +86,14 @@ def test_libraries_and_linux_modules(tmp_path: Path) -> None:
     ]
 
 
+@pytest.mark.parametrize("dll", [b"cudart64_12.dll", b"KERNEL32.dll"])
+def test_the_run_time_that_a_module_imports(tmp_path: Path, dll: bytes) -> None:
+    module = {"pkg/_C.cp311-win_amd64.pyd": pe(imports=dll)}
+    (found,) = inspect(wheel(tmp_path, FILES | module)).extensions
+    assert found.pe is not None
+    assert found.pe.cudarts == ((dll.decode(),) if b"cudart" in dll else ())
+
+
 @pytest.mark.parametrize(
     "name",
     ["/etc/x", "../x", "pkg/../../x", "C:/x", "C:x", "pkg\\..\\x", "a//b", "./a", "\\\\h\\x"],

@@ -19,26 +19,29 @@ METADATA = b"Metadata-Version: 2.1\nName: Pkg\nVersion: 1.0+cu130\n\nText\n"
 WHEEL = b"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: cp311-cp311-win_amd64\n"
 
 
-def fatbin(arch: int = 90) -> bytes:
-    return container((ELF, f"{arch}a", 8))
+def fatbin(arch: int = 90, cuda: str = "13.0") -> bytes:
+    return container((ELF, f"{arch}a", 8), cuda=cuda)
 
 
-def pe(machine: int = 0x8664, export: bytes = b"PyInit__C", tail: bytes = b"") -> bytes:
+def pe(
+    machine: int = 0x8664,
+    export: bytes = b"PyInit__C",
+    tail: bytes = b"",
+    imports: bytes = b"KERNEL32.dll",
+) -> bytes:
     """A PE32+ DLL with one section: one export, one function imported by its number."""
     rva, raw = 0x1000, 0x200
-    names = (
-        b"_C.pyd\0".ljust(16, b"\0") + export.ljust(32, b"\0") + b"KERNEL32.dll\0".ljust(16, b"\0")
-    )
+    names = b"_C.pyd\0".ljust(16, b"\0") + export.ljust(32, b"\0") + imports.ljust(20, b"\0")
     tables = rva + len(names)
     exports = struct.pack(
         "<IIHHIIIIIII", 0, 0, 0, 0, rva, 1, 1, 1, tables + 40, tables + 44, tables + 48
     )
     exports += struct.pack("<IIHxx", rva, rva + 16, 0)
-    imports = tables + len(exports)
-    thunks = imports + 40
+    imported = tables + len(exports)
+    thunks = imported + 40
     body = names + exports + struct.pack("<IIIII", thunks, 0, 0, rva + 48, thunks) + bytes(20)
     body += struct.pack("<QQ", 1 << 63 | 1, 0)
-    directories = struct.pack("<IIII", tables, len(exports), imports, 40).ljust(128, b"\0")
+    directories = struct.pack("<IIII", tables, len(exports), imported, 40).ljust(128, b"\0")
     optional = struct.pack("<HBBIIIIIQIIHHHHHHIIIIHHQQQQII", 0x20B, 14, 0, 0, 0x1000, 0, 0, 0x1000,
         0x180000000, 0x1000, 0x200, 6, 0, 0, 0, 6, 0, 0, 0x2000, 0x200, 0, 2, 0, 1 << 20, 4096,
         1 << 20, 4096, 0, 16) + directories  # fmt: skip

@@ -5,7 +5,8 @@ from __future__ import annotations
 import sys
 from typing import Literal
 
-from pipelines.hosts.base import Host, HostConfig, Opening
+from pipelines.hosts.base import Host, HostConfig, Opening, Supply
+from pipelines.toolchain.lock import ToolchainLock
 
 
 class LocalHost(HostConfig):
@@ -28,6 +29,17 @@ class LocalHost(HostConfig):
     def windows(self) -> bool:
         """What this machine is."""
         return sys.platform == "win32"
+
+    def supply(self, lock: ToolchainLock) -> Supply:
+        """What is installed here; of a Windows to be made ready, what the lock has for one.
+
+        Raises what :meth:`open` does.
+        """
+        if self.python is None:
+            return super().supply(lock)
+        from pipelines.hosts.local.host import installed
+
+        return installed(self, lock)
 
     def open(self, name: str, given: Opening) -> Host:
         """Open this machine; :class:`ConfigError` when there is no such Python or toolkit."""

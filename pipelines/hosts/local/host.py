@@ -7,18 +7,29 @@ environment of that Python is used as it is; without, a Windows is made ready as
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import subprocess
 import sys
 from pathlib import Path
 
 from pipelines.errors import ConfigError, HostError
 from pipelines.evidence import Evidence
-from pipelines.hosts.base import Capabilities, Events, Existing, Host, Silent
+from pipelines.hosts.base import (
+    Capabilities,
+    Events,
+    Existing,
+    Host,
+    Silent,
+    Supply,
+    supply_of,
+)
 from pipelines.hosts.local.config import LocalHost
 from pipelines.session.base import Session
 from pipelines.session.bootstrap import bootstrap_argv
 from pipelines.session.channel import open_session
 from pipelines.session.transports.popen import PopenStream
+from pipelines.toolchain.lock import ToolchainLock
 
 WINDOWS = sys.platform == "win32"
 
@@ -114,6 +125,32 @@ class ThisMachine(Host):
 
     def close(self) -> None:
         """Nothing was started that outlives its session."""
+
+
+def installed(config: LocalHost, lock: ToolchainLock) -> Supply:
+    """What an environment that is used as it is has: its Python's release, its tool kit's.
+
+    A program that does not tell its release leaves it open. Raises :class:`ConfigError` when there
+    is no such Python or toolkit.
+    """
+    machine = ThisMachine("local", config)
+    python = _told([machine.executable, "--version"], r"Python (\d+\.\d+)\.")
+    toolkit = machine.existing.toolkit if machine.existing else ""
+    cuda: tuple[str, ...] | None = supply_of(lock).cuda if WINDOWS else ()
+    if toolkit:
+        nvcc = str(Path(toolkit) / "bin" / ("nvcc.exe" if WINDOWS else "nvcc"))
+        cuda = _told([nvcc, "--version"], r"release (\d+\.\d+),")
+    return Supply(cuda=cuda, python=python, origin=f"{machine.executable} and {toolkit or 'PATH'}")
+
+
+def _told(command: list[str], pattern: str) -> tuple[str, ...] | None:
+    """The release that a program tells."""
+    try:
+        said = subprocess.run(command, capture_output=True, timeout=30, check=False).stdout
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(pattern, said.decode("utf-8", "replace"))
+    return (found[1],) if found else None
 
 
 def has_driver() -> bool:

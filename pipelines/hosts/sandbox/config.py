@@ -7,8 +7,9 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from pipelines.hosts.base import Host, HostConfig, Kept, Opening
-from pipelines.toolchain.lock import Cache
+from pipelines.hosts.base import Host, HostConfig, Kept, Opening, Supply
+from pipelines.toolchain.lock import Cache, ToolchainLock
+from pipelines.versions import minor
 
 
 class SandboxHost(HostConfig):
@@ -23,8 +24,18 @@ class SandboxHost(HostConfig):
     listener: Literal["https", "http"] = "https"
     """``http`` means NTLM with message encryption."""
 
+    def supply(self, lock: ToolchainLock) -> Supply:
+        """The one CUDA that there is as wheels, and the Pythons of which the lock has headers."""
+        tools = lock.tools.values()
+        return Supply(
+            cuda=tuple(minor(t.version) for t in tools if t.name == "nvidia-cuda-nvcc"),
+            python=tuple(t.python for t in tools if t.name == "cpython-headers" and t.python),
+            plain="clang stands in for MSVC there",
+            origin="toolchain.lock.yaml",
+        )
+
     def open(self, name: str, given: Opening) -> Host:
-        """The sandbox; :class:`ConfigError` for a Python of which the lock has no headers."""
+        """The sandbox, which need not be there yet."""
         from pipelines.hosts.sandbox.host import Sandbox
 
         return Sandbox(name, self, given)

@@ -64,16 +64,8 @@ class Sandbox(Host):
     evidence = Evidence.BINARIES
 
     def __init__(self, name: str, config: SandboxHost, given: Opening) -> None:
-        """Raises :class:`ConfigError` for a Python of which the lock has no headers."""
+        """Nothing is made or started yet; :meth:`start` does that."""
         cache, python = given.cache, given.python
-        tools = cache.lock.tools
-        pythons = {tool.python: None for tool in tools.values() if tool.python}
-        known = [other for other in pythons if image.headers_of(other) in tools]
-        if python not in known:
-            raise ConfigError(
-                f"a sandbox has Python {' or '.join(known)}, not {python}",
-                advice=f"Type: --python {known[0]}, or build on another host.",
-            )
         self.name = name
         self.config = config
         self.python = python
@@ -130,8 +122,21 @@ class Sandbox(Host):
 
     # -- life ----------------------------------------------------------------------------------
 
+    def _require_python(self) -> None:
+        """As a build is refused, for the commands that only start it."""
+        known = self.config.supply(self.cache.lock).python or ()
+        if self.python not in known:
+            raise ConfigError(
+                f"{self.name} has Python {' and '.join(known)}, not {self.python}",
+                advice=f"Type: --python {known[0]}",
+            )
+
     def make(self) -> None:
-        """Fetch, make the image and copy it, each only if that has not been done."""
+        """Fetch, make the image and copy it, each only if that has not been done.
+
+        Raises :class:`ConfigError` for a Python of which the lock has no headers.
+        """
+        self._require_python()
         with self._locked():
             self._make()
 
@@ -153,7 +158,11 @@ class Sandbox(Host):
         image.copy_image(made, self.home / "prefix")
 
     def start(self, *, tied: bool) -> State:
-        """Start the service unless it runs; ``tied`` makes it end with this process."""
+        """Start the service unless it runs; ``tied`` makes it end with this process.
+
+        Raises what :meth:`make` does.
+        """
+        self._require_python()
         with self._locked():
             if running := self.state():
                 return running

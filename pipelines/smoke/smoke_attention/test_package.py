@@ -76,13 +76,14 @@ def test_every_compiled_unit_carries_every_architecture(installed: Distribution)
 
 
 def test_build_info_agrees(expected: Expected) -> None:
-    """``build_info()`` tells the version and architectures that were asked for."""
+    """``build_info()`` tells the version, architectures and CUDA that were asked for."""
     import smoke_attention
 
     info = smoke_attention.build_info()
     assert info["version"] == expected["version"]
     assert set(info["sass"]) == set(expected["archs"])
     assert set(info["ptx"]) == set(expected["ptx"])
+    assert info["cuda"].split(".")[:2] == expected["cuda"].split(".")[:2]
 
 
 GOOD: dict[str, object] = {

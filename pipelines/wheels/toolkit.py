@@ -1,0 +1,80 @@
+"""Which release of CUDA made the device code of a wheel, as its containers themselves tell."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections import Counter
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Annotated
+
+from pydantic import StringConstraints
+
+from pipelines.model import Model, read_data
+from pipelines.wheels.fatbin import Container
+
+_FILE = Path(__file__).with_name("toolkits.yaml")
+_CUDART = re.compile(r"cudart64_(\d\d)\d?\.dll", re.IGNORECASE)
+
+Release = Annotated[str, StringConstraints(pattern=r"^\d{1,3}\.\d{1,3}$")]
+
+
+class Table(Model):
+    """``toolkits.yaml``."""
+
+    source: str
+    ptx_isa: dict[Release, Release]
+    """Release of CUDA -> version of the PTX that it writes."""
+
+
+class Told:
+    """What speaks for the release that was asked for, and what against it."""
+
+    def __init__(self, cuda: str) -> None:
+        """``cuda`` is such as ``12.8``; ``12`` alone stands for every 12.x."""
+        self.cuda = cuda
+        self.seen = 0
+        """Containers that tell."""
+        self.total = 0
+        self.right: Counter[str] = Counter()
+        self.wrong: Counter[str] = Counter()
+        """Words -> containers, or files, that say so."""
+        self._isas = {isa for release, isa in _table().ptx_isa.items() if same(release, cuda)}
+
+    def hear(self, containers: Iterable[Container], imports: Iterable[str] = ()) -> None:
+        """Take in a binary's containers, and the names of the DLLs that it imports."""
+        for unit in containers:
+            told = {f"CUDA {release}": same(release, self.cuda) for release in unit.releases}
+            told |= {f"PTX {isa}": isa in self._isas for isa in unit.isas if self._tells(isa)}
+            self._count(told)
+            self.seen += bool(told)
+            self.total += 1
+        for name in imports:
+            if match := _CUDART.fullmatch(name):
+                major = self.cuda.partition(".")[0]
+                self._count({name.lower(): int(match[1]) == int(major)})
+
+    def _tells(self, isa: str) -> bool:
+        """Whether the table knows whose ISA that is, or which the one asked for has instead."""
+        return bool(self._isas) or isa in _table().ptx_isa.values()
+
+    def _count(self, told: dict[str, bool]) -> None:
+        for words, fits in told.items():
+            (self.right if fits else self.wrong)[words] += 1
+
+
+def same(release: str, wanted: str) -> bool:
+    """Whether ``13.0.88`` is a 13.0, or a 13, number by number."""
+    one, other = (tuple(map(int, text.split("."))) for text in (release, wanted))
+    return one[: len(other)] == other
+
+
+def cudarts(names: Iterable[str]) -> tuple[str, ...]:
+    """Of imported DLLs, those of CUDA's run-time, whose name has its major version."""
+    return tuple(sorted({name for name in names if _CUDART.fullmatch(name)}))
+
+
+@functools.cache
+def _table() -> Table:
+    return read_data(_FILE, Table)

@@ -1,0 +1,174 @@
+"""What a host cannot give is refused before a run begins, by one rule and in the same words."""
+
+from __future__ import annotations
+
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plans import LAB
+
+from pipelines.buildplan import BuildPlan, Request, resolve
+from pipelines.commands import plan as plan_command
+from pipelines.config import Config
+from pipelines.console import console
+from pipelines.doctor import diagnose
+from pipelines.doctor.run import purpose_of
+from pipelines.errors import ConfigError
+from pipelines.hosts.base import Supply, supply_of
+from pipelines.hosts.kinds import KINDS
+from pipelines.hosts.live import LiveSession
+from pipelines.matrix.judge import host_rules
+from pipelines.recipe.load import load_recipe
+from pipelines.stages.line import Line, run_build, run_provision
+from pipelines.target import Target
+from pipelines.toolchain.lock import load_lock
+
+LOCK = load_lock()
+SANDBOX = {"kind": "sandbox"}
+#: Axes -> what is said of the sandbox, and what would do.
+REFUSED: list[tuple[dict[str, str], str, str]] = [
+    ({"cuda": "99.9"}, "sandbox has CUDA 13.0, not 99.9", "--cuda 13.0"),
+    ({"cuda": "12.8"}, "sandbox has CUDA 13.0, not 12.8", "--cuda 13.0"),
+    ({"python": "3.12"}, "sandbox has Python 3.11 and 3.13, not 3.12", "--python 3.1"),
+    (
+        {"recipe": "flash-attn"},
+        "sandbox builds nothing that needs torch: clang stands in for MSVC",
+        "",
+    ),
+    ({"recipe": "candle-flash-attn"}, "sandbox builds nothing that needs cargo", ""),
+]
+
+
+def settings(out: Path, **default: Any) -> Config:
+    hosts = {"sandbox": SANDBOX | {"home": str(out / "sandbox")}, "lab": LAB}
+    return Config.model_validate({"hosts": hosts, "out": str(out / "out"), "default": default})
+
+
+def asked(out: Path, **axes: str) -> BuildPlan:
+    return resolve(settings(out), Request(axes=axes))
+
+
+def line_of(plan: BuildPlan) -> Line:
+    return Line(plan, LiveSession(plan.host))
+
+
+def forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    def touched(*_: object, **__: object) -> None:
+        raise AssertionError("something was fetched or started")
+
+    monkeypatch.setattr("pipelines.stages.preflight.fetch_tree", touched)
+    monkeypatch.setattr("pipelines.hosts.sandbox.host.Sandbox.connect", touched)
+    monkeypatch.setattr("pipelines.toolchain.lock.Cache.fetch", touched)
+
+
+def planned(out: Path, **axes: str) -> tuple[int, str]:
+    with console.capture() as captured:
+        code = plan_command.run_plan(settings(out), Request(axes=axes))
+    return code, " ".join(captured.get().split())
+
+
+def test_what_each_kind_gives() -> None:
+    """No kind gives whatever is asked for, by having forgotten to say what."""
+    for kind in KINDS.values():
+        given = kind.model_construct(None).supply(LOCK)
+        assert given.cuda
+        assert given.python
+    assert supply_of(LOCK).cuda == ("12.4", "12.6", "12.8", "12.9", "13.0")
+    assert supply_of(LOCK).python == ("3.10", "3.11", "3.12", "3.13", "3.14")
+
+
+@pytest.mark.parametrize(("axes", "said", "cure"), REFUSED)
+def test_nothing_is_begun(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, axes: dict[str, str], said: str, cure: str
+) -> None:
+    forbidden(monkeypatch)
+    for how in (run_build, run_provision, partial(run_provision, dry_run=True)):
+        with pytest.raises(ConfigError) as caught:
+            how(line_of(asked(tmp_path, **axes)))
+        assert said in caught.value.message
+        assert cure in caught.value.advice
+        elsewhere = "kind: winrm" if axes.get("cuda") == "99.9" else "--host lab"
+        assert elsewhere in caught.value.advice
+        assert not [*tmp_path.iterdir()], "nothing is left"
+
+
+@pytest.mark.parametrize(("axes", "said", "cure"), REFUSED)
+def test_plan_and_doctor_say_the_same(
+    tmp_path: Path, axes: dict[str, str], said: str, cure: str
+) -> None:
+    code, text = planned(tmp_path, **axes)
+    assert code == plan_command.NOTHING
+    assert said in text
+    assert "0 of " in text
+    purpose = purpose_of(asked(tmp_path, **axes))
+    (verdict,) = [v for v in diagnose({}, purpose) if v.name.startswith("host-")]
+    assert verdict.level == "error"
+    assert said in verdict.found
+    assert cure in verdict.cure
+
+
+def test_no_sandbox_is_made_for_a_python_that_there_is_not(tmp_path: Path) -> None:
+    """Its own commands ask for one as well; to look at it or to remove it is no such thing."""
+    lifecycle = asked(tmp_path, python="3.12").host.lifecycle
+    assert lifecycle is not None
+    with pytest.raises(ConfigError, match=r"sandbox has Python 3\.11 and 3\.13, not 3\.12"):
+        lifecycle.start(tied=True)
+    assert not [*tmp_path.iterdir()]
+    assert lifecycle.describe().startswith("absent")
+
+
+def test_plan_says_yes_to_what_the_sandbox_gives_alone(tmp_path: Path) -> None:
+    code, text = planned(tmp_path, recipe="smoke-attention")
+    assert code == 0
+    assert "cp311-cu130 yes" in text
+    assert "cp313-cu130 yes" in text
+    assert text.count("no: host-python") == text.count("cp31") - 2
+
+
+def test_doctor_does_not_advise_what_is_refused(tmp_path: Path) -> None:
+    """It said: invoke provision, which changed nothing."""
+    told = {"host": {"tools": {"nvcc": {"version": "13.0.88"}}}}
+    for host, cure in (("sandbox", ""), ("lab", "invoke provision")):
+        verdicts = diagnose(told, purpose_of(asked(tmp_path, host=host, cuda="12.8")))
+        (compiler,) = [v for v in verdicts if v.name == "CUDA compiler"]
+        assert (compiler.level, compiler.cure) == ("warning", cure)
+
+
+def test_a_host_that_would_do_is_named_if_there_is_one() -> None:
+    recipe = load_recipe("flash-attn")
+    cell = Target(host="box", python="3.12", torch="2.8", cuda="12.8")
+    plain = Supply(cuda=("13.0",), python=("3.12",), plain="it has no MSVC", origin="x")
+    whole, older = supply_of(LOCK), Supply(cuda=("12.4",), python=("3.12",), origin="y")
+    found = host_rules(recipe, cell, plain, lambda: {"a": older, "b": whole, "c": plain})
+    assert [(one.rule, one.cure) for one in found] == [("host-plain", "--host b")]
+    alone = host_rules(recipe, cell, plain, lambda: {"a": older})
+    assert "kind: winrm" in alone[0].cure
+    assert host_rules(recipe, cell, whole, lambda: pytest.fail("nobody asks the others")) == []
+
+
+def test_numbers_are_compared_whole() -> None:
+    """12.1 is not in 12.10, nor 3.1 in 3.11."""
+    has = Supply(cuda=("12.10",), python=("3.11",), origin="x")
+    cell = Target(host="box", python="3.1", cuda="12.1")
+    found = host_rules(load_recipe("smoke-attention"), cell, has)
+    assert [one.rule for one in found] == ["host-cuda", "host-python"]
+    nothing = Supply(cuda=(), python=None, origin="x")
+    (none,) = host_rules(load_recipe("smoke-attention"), cell, nothing)
+    assert none.says == "box has no CUDA"
+    assert "'cuda' of this host in pipeline.yaml" in none.cure
+
+
+@pytest.mark.parametrize("archs", ["999", "RTX 9999"])
+def test_plan_takes_architectures_and_jobs_from_where_a_build_does(
+    tmp_path: Path, archs: str
+) -> None:
+    with pytest.raises(ConfigError, match="99"):
+        plan_command.run_plan(settings(tmp_path, archs=archs), Request())
+    with console.capture() as captured:
+        plan_command.run_plan(settings(tmp_path, archs="86", jobs=1), Request(), format="json")
+    said = captured.get()
+    assert '"archs": "86"' in said
+    plan = resolve(settings(tmp_path, archs="86", jobs=1), Request())
+    assert (str(plan.target.archs), plan.jobs) == ("86", 1)
