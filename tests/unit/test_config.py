@@ -255,9 +255,10 @@ def test_odd_python(version: str) -> None:
     ("old", "new", "said"),
     [
         ("name: smoke-attention\n", "name: other\n", "expected 'mine'"),
-        ("^\\[(?P<done>", "^[(?P<done", "progress: not a regular"),
+        ("licence:", "progress: '[{done}]'\nlicence:", "progress: expected {done} and {total}"),
+        ("{archs}", "{archz}", "environment.SMOKE_ATTENTION_ARCHS: unknown field {archz}"),
         ("kind: wheel", "kind: egg", "kind"),
-        ("licence:", "license:", "license: unknown key"),
+        ("licence:", "license:", "license: unknown key; did you mean 'licence'?"),
         ('cuda: "13.0"', "cuda: new", "cuda"),
     ],
 )
