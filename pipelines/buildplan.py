@@ -109,6 +109,14 @@ class BuildPlan:
         }
 
 
+def check_jobs(jobs: int | None) -> None:
+    """Raise :class:`ConfigError` for a number of compile units that no host does at a time."""
+    if jobs is not None and not 1 <= jobs <= _MOST_JOBS:
+        raise ConfigError(
+            f"--jobs {jobs}: expected 1 to {_MOST_JOBS}", advice="Leave it out: all cores."
+        )
+
+
 def resolve_recipe(settings: Config, request: Request) -> Recipe:
     """The recipe at the releases that were asked for; :class:`ConfigError` says what is wrong."""
     asked = request.axes
@@ -175,10 +183,7 @@ def resolve(
     target = resolve_target(settings, request, recipe, native)
     archs = translate(recipe.arch_map, target.archs, recipe.cuda, recipe.name)
     jobs = settings.default.jobs if request.jobs is None else request.jobs
-    if jobs is not None and not 1 <= jobs <= _MOST_JOBS:
-        raise ConfigError(
-            f"--jobs {jobs}: expected 1 to {_MOST_JOBS}", advice="Leave it out: all cores."
-        )
+    check_jobs(jobs)
     cache = open_cache(settings)
     if host is None and opened is not None and opened.target.session == target.session:
         host = opened.host

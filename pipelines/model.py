@@ -36,6 +36,7 @@ _PLAIN = {
     "union_tag_not_found": "'kind' is missing",
     "union_tag_invalid": "unknown kind '{tag}'; there are {expected_tags}",
     "model_type": "expected keys and values, found something else, or nothing",
+    "model_attributes_type": "expected keys and values, found something else, or nothing",
 }
 
 
@@ -46,27 +47,31 @@ def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
     """
     lines = []
     for problem in error.errors(include_url=False):
+        kind, found = problem["type"], problem.get("input")
+        if kind == "default_factory_not_called":  # because of another problem
+            continue
         names, known = _place(model, problem["loc"])
-        key = ".".join(names) or "(top level)"
-        found = problem.get("input")
         text = problem["msg"].removeprefix("Value error, ")
-        if plain := _PLAIN.get(problem["type"]):
+        if plain := _PLAIN.get(kind):
             near = nearest(names[-1], known) if names else ""
             text, found = plain.format(**problem.get("ctx", {}), near=near), None
-        elif problem["type"] == "string_type" and (read := _unquoted(found)):
-            text += f": put it in quotes, or YAML reads {read}"
+        elif kind == "string_type" and (read := _read_as(found)):
+            name = problem["loc"][-1] == "[key]"
+            text = "a name that YAML reads as" if name else "expected text, and YAML reads it as"
+            text += f" {read}: put it in quotes"
+        key = ".".join(names) + ": " if names else "" if kind == "value_error" else "(top level): "
         # What stands where a password's source belongs may be the password itself.
         if "password" in key or re.search(r"@|\?.*=", str(found)):
             found = None
         shown = "" if found is None or isinstance(found, dict) else f" (found {str(found)[:80]!r})"
-        lines.append(f"{path}: {key}: {text}{shown}")
+        lines.append(f"{path}: {key}{text}{shown}")
     return "\n".join(lines)
 
 
-def _unquoted(found: object) -> str:
+def _read_as(found: object) -> str:
     """What YAML has made of a word that was meant as text; empty when it was something else."""
     if isinstance(found, bool):
-        return "yes, on and true as true" if found else "no, off and false as false"
+        return "true, as it does yes and on" if found else "false, as it does no and off"
     if isinstance(found, int | float):
         return "a number"
     return "a date" if isinstance(found, datetime.date) else ""
@@ -75,9 +80,10 @@ def _unquoted(found: object) -> str:
 def _place(model: type[BaseModel], loc: Iterable[int | str]) -> tuple[list[str], list[str]]:
     """A key as the file has it, without the words that pydantic adds, and the keys beside it."""
     here, beside = [model], [*model.model_fields]
-    names = []
+    names: list[str] = []
     for part in loc:
-        if part == "[key]":  # what is said is of the name itself
+        if part == "[key]":  # what is said is of the name, which stands before it as it was read
+            names.pop()
             continue
         if chosen := [one for one in here if _is_meant(one, part)]:
             here = chosen

@@ -126,7 +126,7 @@ def _plain(text: str) -> str:
 
 DOCUMENT = (CHECKOUT or PACKAGE) / "docs/configuration.md"
 #: What stands between the lines ``<!-- keys of NAME -->`` and ``<!-- -->`` is written here.
-_TABLE = re.compile(r"(<!-- keys of (\w+) -->\n)(?:.*?\n)?(<!-- -->)", re.DOTALL)
+_TABLE = re.compile(r"(<!-- keys of (\w+) -->\n)(?:.*?\n)??(<!-- -->)", re.DOTALL)
 
 
 def document(text: str) -> str:

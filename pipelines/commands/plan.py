@@ -44,6 +44,7 @@ def run_plan(
     to; only what a recipe names under ``prebuilt`` is listed. Raises :class:`ConfigError` for what
     is not understood.
     """
+    from pipelines.buildplan import check_jobs
     from pipelines.matrix.hostfacts import HostFacts
     from pipelines.matrix.plan import make_plan
     from pipelines.paths import home
@@ -58,8 +59,7 @@ def run_plan(
     chosen = load_recipe(axes.get("recipe") or settings.default.recipe, version=axes.get("version"))
     if torch := axes.get("torch"):
         check_torch(chosen, torch)
-    if jobs is not None and jobs < 1:
-        raise ConfigError(f"--jobs {jobs}: expected 1 or more", advice="Leave it out: all cores.")
+    check_jobs(jobs)
     made = make_plan(
         chosen,
         {axis: text for axis, text in axes.items() if axis not in _CHOSEN},

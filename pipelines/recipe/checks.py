@@ -18,6 +18,7 @@ from pipelines.toolchain.lock import load_lock
 SUITES = PACKAGE / "smoke"
 #: Shipped with every suite, and none itself.
 COMMON = "common"
+_LISTED = 20  # of names that there are; nobody reads more
 
 
 def check_alone(recipe: Recipe, where: str) -> None:
@@ -46,9 +47,9 @@ def check_surroundings(recipe: Recipe, where: str) -> None:
     if recipe.smoke:
         suites = [path.name for path in SUITES.iterdir() if path.name != COMMON]
         _known(where, "smoke", (recipe.smoke,), suites, "Make that folder in pipelines/smoke.")
-    lock = load_lock().tools
-    tools = {*lock, *(tool.name for tool in lock.values())}
-    cure = "Add it to pipelines/toolchain/toolchain.yaml, then type: invoke lock"
+    wheels = {id_: t.name for id_, t in load_lock().tools.items() if t.file.endswith(".whl")}
+    tools = {*wheels, *wheels.values()}
+    cure = "Add it to pipelines/toolchain/toolchain.yaml, then type: invoke lock."
     for key in ("build_requires", "test_requires"):
         _known(where, key, getattr(recipe, key), tools, cure)
 
@@ -76,5 +77,5 @@ def _known(where: str, key: str, names: Iterable[str], known: Iterable[str], cur
         if name not in there:
             raise ConfigError(
                 f"{where}: {key}: there is no '{name}'{nearest(name, there)}",
-                advice=f"{cure} There are: {', '.join(there)}.",
+                advice=cure if len(there) > _LISTED else f"{cure} There are: {', '.join(there)}.",
             )

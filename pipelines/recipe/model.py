@@ -185,7 +185,11 @@ class Recipe(Model):
         if self.kind == "wheel" and self.library:
             raise ValueError("library: only for kind: cargo")
         if isinstance(self.source, PathSource) == bool(self.version):
-            raise ValueError("version: a directory here has none, every other source one")
+            raise ValueError(
+                "version: a directory has none, its own build says which it is"
+                if self.version
+                else "version: is missing: what the release or commit is called"
+            )
         if isinstance(self.source, FileSource) and not self.source.file.endswith(".tar.gz"):
             raise ValueError("source: file: expected a .tar.gz")
         return self

@@ -98,10 +98,13 @@ def _fill(recipe: Recipe, key: str, template: str, values: Mapping[str, str]) ->
             f"recipe {recipe.name}: {key}: '{template}' is no template: {error}", advice=there
         ) from None
     for _, name, form, conversion in parts:
-        if name is not None and (name not in values or form or conversion):
+        if name is None:
+            continue
+        field = name + (f"!{conversion}" if conversion else "") + (f":{form}" if form else "")
+        if field not in values:
             raise ConfigError(
-                f"recipe {recipe.name}: {key}: unknown field {{{name}}}"
-                + nearest(name, values, "; did you mean {{{}}}?"),
+                f"recipe {recipe.name}: {key}: unknown field {{{field}}}"
+                + nearest(field, values, "; did you mean {{{}}}?"),
                 advice=there,
             )
     return "".join(text + (values[name] if name else "") for text, name, _, _ in parts)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from pipelines.buildplan import BuildPlan
 from pipelines.console import bars, say
 from pipelines.errors import ConfigError
+from pipelines.matrix.budget import plan_budget
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.judge import Ground, judge
 from pipelines.recipe.sourcetree import fetch_tree, names_if_here
@@ -13,13 +14,16 @@ from pipelines.recipe.sourcetree import fetch_tree, names_if_here
 def refuse_unbuildable(plan: BuildPlan) -> None:
     """Judge the plan as ``invoke plan`` would, before the host is even asked.
 
-    Whether it fits the host's memory is judged by the build stage. Raises :class:`ConfigError` with
-    the first rule that rejects it, its source, and what would work; prints what is to be minded.
-    The rules are Windows': elsewhere nothing is judged.
+    Whether it fits the memory of another machine is judged by the build stage. Raises
+    :class:`ConfigError` with the first rule that rejects it, its source, and what would work;
+    prints what is to be minded. The rules are Windows': elsewhere only the memory is judged.
     """
+    recipe, target = plan.recipe, plan.target
+    cost = recipe.cost(recipe.cuda)
+    if cost is not None and (plan.host.capabilities.emulated or plan.host.existing is not None):
+        plan_budget(cost, HostFacts.local(), plan.archs.effective, plan.jobs)  # it is this machine
     if not plan.host.capabilities.windows:
         return
-    recipe, target = plan.recipe, plan.target
     with bars() as show:
         fetch_tree(recipe, plan.cache, show)
     ground = Ground(

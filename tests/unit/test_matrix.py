@@ -359,8 +359,9 @@ def test_a_place_that_cannot_be_listed_is_told_before_anything(
         ({"recipe": "flash-attn", "select": "cp39-*"}, "no cell is called"),
         ({"recipe": "flash-attn", "archs": "RTX 9999"}, "is not known"),
         ({"torch": "2.8"}, "built without torch"),
-        ({"jobs": 0}, "--jobs 0: expected 1 or more"),
-        ({"jobs": -3}, "--jobs -3: expected 1 or more"),
+        ({"jobs": 0}, "--jobs 0: expected 1 to 512"),
+        ({"jobs": -3}, "--jobs -3: expected 1 to 512"),
+        ({"jobs": 513}, "--jobs 513: expected 1 to 512"),
     ],
 )
 def test_what_is_not_understood(cache: Cache, flags: dict[str, str], said: str) -> None:

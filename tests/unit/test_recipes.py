@@ -28,6 +28,8 @@ from pipelines.recipe.sourcetree import _commit, names_if_here, pack, source_tre
 from pipelines.target import Target
 from pipelines.toolchain.lock import Cache, load_lock
 
+_FILE = {"url": "https://x.example/a.tar.gz", "file": "a.tar.gz", "sha256": "0" * 64, "size": 1}
+PINNED = {"source": _FILE}
 SMOKE = yaml.safe_load((RECIPES / "smoke-attention.yaml").read_text())
 
 
@@ -94,8 +96,39 @@ def change(tmp_path: Path, **keys: Any) -> Recipe:
         ({"source": {"path": "x", "submodule": []}}, "source.submodule: unknown key"),
         ({"source": {"git": "http://x/y", "commit": "a" * 40}}, "git"),
         ({"source": {"git": "https://x/y", "commit": "main"}}, "source.commit: String"),
-        ({"version": "1.0"}, "a directory here has none"),
+        ({"version": "1.0"}, "version: a directory has none"),
         ({"environment": {"max_jobs": "1"}}, "environment"),
+        ({"environment": {"A": "{archz}"}}, "environment.A: unknown field {archz}; did you mean"),
+        ({"environment": {"A": "{jobs:>9}"}}, "environment.A: unknown field {jobs:>9}"),
+        ({"environment": {"A": "{archs.real}"}}, "environment.A: unknown field {archs.real}"),
+        ({"environment": {"A": "{"}}, "environment.A: '{' is no template"),
+        (
+            {"local_version": "cu{cudas}"},
+            "local_version: unknown field {cudas}; did you mean",
+        ),
+        ({"local_version": "a b"}, "local_version: 'a b' is no local version"),
+        ({"verify": "import ("}, "verify: no Python"),
+        ({"source": {"path": "examples/smoke_atention"}}, "source.path: there is no directory"),
+        ({"source": {"path": "smoke"}}, "source.path: "),
+        ({"smoke": "smoke_atention"}, "smoke: there is no 'smoke_atention'; did you mean 'smoke_a"),
+        ({"smoke": "common"}, "smoke: there is no 'common'"),
+        ({"smoke": "../stages"}, "smoke: there is no '../stages'"),
+        (
+            {"test_requires": ["pytets"]},
+            "test_requires: there is no 'pytets'; did you mean",
+        ),
+        (
+            {"build_requires": ["setuptool"]},
+            "build_requires: there is no 'setuptool'; did you",
+        ),
+        ({"build_requires": ["cuda_nvcc"]}, "build_requires: there is no 'cuda_nvcc'"),
+        ({"licence": None, "license": "MIT"}, "license: unknown key; did you mean 'licence'?"),
+        ({"costs": [{"unit": 1}]}, "costs.0.unit: unknown key; did you mean 'units'?"),
+        (
+            {"arch_map": {"kind": "single", "varable": "X"}},
+            "arch_map.varable: unknown key; did",
+        ),
+        ({"version": 1.5}, "version: expected text, and YAML reads it as a number"),
         ({"versions": {}}, "expected one or more"),
         ({"versions": {"1": {"name": "x"}}}, "does not vary"),
         ({"versions": {1: {}}}, "expected a name in quotes"),
@@ -110,13 +143,42 @@ def test_contradictions_are_refused(tmp_path: Path, keys: dict[str, Any], said: 
     assert caught.value.advice
 
 
+def test_a_mistake_is_said_once(tmp_path: Path) -> None:
+    """Of the kind of source that is meant, and nothing that only follows from it."""
+    with pytest.raises(ConfigError) as caught:
+        change(tmp_path, source={"git": "https://x/y", "commit": "main"}, local_version=None)
+    (line,) = caught.value.message.splitlines()
+    assert line.startswith(f"{tmp_path}/smoke-attention.yaml: source.commit: ")
+    assert line.endswith("(found 'main')")
+
+
+@pytest.mark.parametrize("torch", [None, "2.8"])
+def test_the_default_name_depends_on_torch(tmp_path: Path, torch: str | None) -> None:
+    recipe = change(tmp_path, local_version=None, torch=torch)
+    found = local_version(recipe, "13.0", torch, ".sandbox")
+    assert found == ("cu130torch2.8.sandbox" if torch else "cu130.sandbox")
+
+
+def test_the_version_is_named_in_errors(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"yaml: versions\.2: environment\.A: unknown field"):
+        change(tmp_path, versions={"1": PINNED, "2": PINNED | {"environment": {"A": "{x}"}}})
+    with pytest.raises(ConfigError, match=r"yaml: versions\.2: smoke: there is no 'x'"):
+        change(tmp_path, versions={"1": PINNED, "2": PINNED | {"smoke": "x"}})
+
+
+def test_a_project_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    with pytest.raises(ConfigError, match="has neither pyproject"):
+        change(tmp_path, source={"path": str(tmp_path / "tree")})
+    (tmp_path / "tree/pyproject.toml").touch()
+    assert change(tmp_path, source={"path": str(tmp_path / "tree")})
+    with pytest.raises(ConfigError, match="; did you mean 'tree'"):
+        change(tmp_path, source={"path": str(tmp_path / "trees")})
+
+
 def test_a_version_replaces_keys_and_merges_the_environment(tmp_path: Path) -> None:
-    source = {"url": "https://x.example/a.tar.gz", "file": "a.tar.gz"}
-    pinned = source | {"sha256": "0" * 64, "size": 1}
-    made = change(
-        tmp_path,
-        versions={"1": {"source": pinned, "archs": "80", "environment": {"A": "{version}"}}},
-    )
+    own = {"archs": "80", "environment": {"A": "{version}"}}
+    made = change(tmp_path, versions={"1": PINNED | own})
     assert (made.version, made.archs) == ("1", "80")
     assert made.environment == {**SMOKE["environment"], "A": "{version}"}
     with pytest.raises(ConfigError, match="unknown version '2'"):
@@ -146,7 +208,7 @@ def test_the_documented_example_compiles_what_it_says(tmp_path: Path) -> None:
         ("[5/5] link", Step(5, 5, "link")),
         ("[5/5]", Step(5, 5, "")),
         (f"[{'9' * 30}/{'9' * 30}] x", None),  # more than any build has
-        ("[٣/٧] x", None),
+        ("[\u0663/\u0667] x", None),
         ("x [3/73] a.cu", None),
     ],
 )
