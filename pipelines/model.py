@@ -7,7 +7,7 @@ import difflib
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar, get_args
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
@@ -81,17 +81,22 @@ def _place(model: type[BaseModel], loc: Iterable[int | str]) -> tuple[list[str],
     """A key as the file has it, without the words that pydantic adds, and the keys beside it."""
     here, beside = [model], [*model.model_fields]
     names: list[str] = []
+    plain = 0  # parts to come that are names or numbers of a collection, whatever they look like
     for part in loc:
         if part == "[key]":  # what is said is of the name, which stands before it as it was read
             names.pop()
             continue
-        if chosen := [one for one in here if _is_meant(one, part)]:
+        if not plain and (chosen := [one for one in here if _is_meant(one, part)]):
             here = chosen
             continue
         names.append(str(part))
+        if plain:
+            plain -= 1
+            continue
         beside = [key for one in here for key in one.model_fields]
         if fields := [one.model_fields[part] for one in here if part in one.model_fields]:
             here = [inner for each in fields for inner in _models(each.annotation)]
+            plain = max(_levels(each.annotation) for each in fields)
     return names, beside
 
 
@@ -106,6 +111,12 @@ def _models(hint: Any) -> list[type[BaseModel]]:
     if isinstance(hint, type) and issubclass(hint, BaseModel):
         return [hint, *hint.__subclasses__()]
     return [one for inner in get_args(hint) for one in _models(inner)]
+
+
+def _levels(hint: Any) -> int:
+    """How many collections are within each other there."""
+    own = get_origin(hint) in (dict, list, tuple)
+    return own + max(map(_levels, get_args(hint)), default=0)
 
 
 def first_problem(error: ValidationError) -> str:

@@ -56,6 +56,7 @@ def recipe_schema() -> dict[str, Any]:
     }
     made["required"] = [key for key in made["required"] if key not in VARIES]
     made["dependentRequired"] = {"default": ["versions"]}
+    made["not"] = {"required": ["version", "versions"]}
     return {**made, "$schema": _DIALECT, "title": "A recipe of windows-cuda-wheels"}
 
 

@@ -37,6 +37,8 @@ def refused(tmp_path: Path, text: str | bytes) -> str:
         ("hosts: {a: {kind: docker}}\n", "hosts.a: unknown kind 'docker'"),
         ("hosts: {a: {kind: sandbox, htp_port: 1}}\n", "hosts.a.htp_port: unknown key; did you"),
         ("hosts: {a: {kind: winrm, endpiont: x}}\n", "unknown key; did you mean 'endpoint'?"),
+        ("hosts: {sandbox: {kind: sandbox, prot: 1}}\n", "hosts.sandbox.prot: unknown key"),
+        ("hosts: {python: {kind: local, pyton: x}}\n", "hosts.python.pyton: unknown key; did you"),
         ("hosts: {a: 5}\n", "hosts.a: expected keys and values"),
         ("hosts: {no: {kind: sandbox}}\n", "hosts: a name that YAML reads as false, as it does no"),
         ("hosts: {on: {kind: sandbox}}\n", "YAML reads as true, as it does yes and on: put it in"),

@@ -128,6 +128,7 @@ def change(tmp_path: Path, **keys: Any) -> Recipe:
             {"arch_map": {"kind": "single", "varable": "X"}},
             "arch_map.varable: unknown key; did",
         ),
+        ({"environment": {"ENVIRONMENT": 1}}, "environment.ENVIRONMENT: expected text, and YAML"),
         ({"version": 1.5}, "version: expected text, and YAML reads it as a number"),
         ({"versions": {}}, "expected one or more"),
         ({"versions": {"1": {"name": "x"}}}, "does not vary"),
