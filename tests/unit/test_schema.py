@@ -102,6 +102,7 @@ def test_errors_lead_to_the_document(tmp_path: Path) -> None:
     ("path", "made"),
     [
         ("pipeline.yaml", schema.CONFIG_SCHEMA),
+        (".github/runner.yaml", schema.CONFIG_SCHEMA),
         *((f"pipelines/recipes/{name}.yaml", schema.RECIPE_SCHEMA) for name in SHIPPED),
     ],
 )
