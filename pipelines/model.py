@@ -56,9 +56,10 @@ def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
             near = nearest(names[-1], known) if names else ""
             text, found = plain.format(**problem.get("ctx", {}), near=near), None
         elif kind == "string_type" and (read := _read_as(found)):
-            name = problem["loc"][-1] == "[key]"
-            text = "a name that YAML reads as" if name else "expected text, and YAML reads it as"
-            text += f" {read}: put it in quotes"
+            text = f"expected text, and YAML reads it as {read}: put it in quotes"
+            if problem["loc"][-1] == "[key]":  # which is no longer what was written
+                *names, _ = names
+                text = f"a name that YAML reads as {read}: put it in quotes"
         key = ".".join(names) + ": " if names else "" if kind == "value_error" else "(top level): "
         # What stands where a password's source belongs may be the password itself.
         if "password" in key or re.search(r"@|\?.*=", str(found)):
@@ -83,8 +84,7 @@ def _place(model: type[BaseModel], loc: Iterable[int | str]) -> tuple[list[str],
     names: list[str] = []
     plain = 0  # parts to come that are names or numbers of a collection, whatever they look like
     for part in loc:
-        if part == "[key]":  # what is said is of the name, which stands before it as it was read
-            names.pop()
+        if part == "[key]":  # what is said is of the name itself
             continue
         if not plain and (chosen := [one for one in here if _is_meant(one, part)]):
             here = chosen
