@@ -16,9 +16,10 @@ from pipelines.compilecache.settings import CompileCache, DiskCache
 from pipelines.errors import ConfigError
 from pipelines.hosts.base import HostConfig, Supply
 from pipelines.hosts.kinds import KINDS
-from pipelines.model import Model, Name, PythonVersion, explain, read_yaml, unknown
+from pipelines.model import Model, Name, PythonVersion, explain, unknown
 from pipelines.paths import CONFIG_NAME, home
 from pipelines.toolchain.lock import ToolchainLock
+from pipelines.yamlfile import read_yaml
 
 
 @functools.cache
@@ -27,27 +28,40 @@ def _hosts(kinds: tuple[type[HostConfig], ...]) -> TypeAdapter[HostConfig]:
     return TypeAdapter(Annotated[union, Field(discriminator="kind")])  # type: ignore[arg-type]
 
 
+def host_models() -> tuple[type[HostConfig], ...]:
+    """The model of every kind of host that there is."""
+    return tuple(KINDS.values())
+
+
 def _read_host(keys: Any) -> HostConfig:
     """A host by its kind: which there are is looked up when a file is read, not before."""
-    return _hosts(tuple(KINDS.values())).validate_python(keys)
+    return _hosts(host_models()).validate_python(keys)
 
 
 class Defaults(Model):
     """What a command uses when no flag says otherwise."""
 
     host: Name = "sandbox"
+    """One of ``hosts``."""
     recipe: Name = "smoke-attention"
+    """One of pipelines/recipes."""
     python: PythonVersion = "3.11"
+    """The release to build for, in quotes: "3.11"."""
     archs: str | None = None
+    """GPUs, such as "80;90+PTX" or "RTX 40xx"; without it, those of the recipe."""
     jobs: Annotated[int, Field(ge=1, le=512)] | None = None
+    """Compile units at a time; without it, what cores and memory allow."""
 
 
 class Config(Model):
     """``pipeline.yaml``."""
 
     default: Defaults = Defaults()
+    """What a command uses when no flag says otherwise."""
     hosts: dict[Name, Annotated[HostConfig, PlainValidator(_read_host)]]
+    """Name -> a machine that builds and tests: this one, another, or the sandbox."""
     out: str = "out"
+    """Directory of the runs, below that of this file or absolute."""
     compile_cache: CompileCache = DiskCache()
     """Where compiled units are kept between builds."""
     offline: bool = False
@@ -84,5 +98,5 @@ def load_config(path: Path | None = None) -> Config:
         return Config.model_validate(read_yaml(path))
     except ValidationError as error:
         raise ConfigError(
-            explain(path, error), advice="pipeline.yaml in the repository shows every key."
+            explain(path, error, Config), advice="docs/configuration.md has every key."
         ) from None

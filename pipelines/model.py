@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+import datetime
 import difflib
 import re
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import Annotated, Any, TypeVar, get_args, get_origin
 
-import yaml
 from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from pipelines.errors import ConfigError
+from pipelines.yamlfile import read_yaml
 
 Data = TypeVar("Data", bound=BaseModel)
 
@@ -30,31 +31,92 @@ class Model(BaseModel):
 
 #: Kinds of problems -> what is said of them instead of pydantic's words.
 _PLAIN = {
-    "extra_forbidden": "unknown key",
+    "extra_forbidden": "unknown key{near}",
     "missing": "is missing",
     "union_tag_not_found": "'kind' is missing",
     "union_tag_invalid": "unknown kind '{tag}'; there are {expected_tags}",
     "model_type": "expected keys and values, found something else, or nothing",
+    "model_attributes_type": "expected keys and values, found something else, or nothing",
 }
 
 
-def explain(path: Path, error: ValidationError) -> str:
-    """One line a problem: file, key, what was expected, what was found."""
+def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
+    """One line a problem: file, key, what was expected, what was found.
+
+    ``model`` is what the file was to be: of an unknown key the nearest one that it has is said.
+    """
     lines = []
     for problem in error.errors(include_url=False):
-        key = ".".join(str(part) for part in problem["loc"]) or "(top level)"
-        found = problem.get("input")
+        kind, found = problem["type"], problem.get("input")
+        if kind == "default_factory_not_called":  # because of another problem
+            continue
+        names, known = _place(model, problem["loc"])
         text = problem["msg"].removeprefix("Value error, ")
-        if plain := _PLAIN.get(problem["type"]):
-            text, found = plain.format(**problem.get("ctx", {})), None
-        elif problem["type"] == "string_type" and isinstance(found, int | float):
-            text += ": put it in quotes, or YAML reads a number"
+        if plain := _PLAIN.get(kind):
+            near = nearest(names[-1], known) if names else ""
+            text, found = plain.format(**problem.get("ctx", {}), near=near), None
+        elif kind == "string_type" and (read := _read_as(found)):
+            text = f"expected text, and YAML reads it as {read}: put it in quotes"
+            if problem["loc"][-1] == "[key]":  # which is no longer what was written
+                *names, _ = names
+                text = f"a name that YAML reads as {read}: put it in quotes"
+        key = ".".join(names) + ": " if names else "" if kind == "value_error" else "(top level): "
         # What stands where a password's source belongs may be the password itself.
         if "password" in key or re.search(r"@|\?.*=", str(found)):
             found = None
         shown = "" if found is None or isinstance(found, dict) else f" (found {str(found)[:80]!r})"
-        lines.append(f"{path}: {key}: {text}{shown}")
+        lines.append(f"{path}: {key}{text}{shown}")
     return "\n".join(lines)
+
+
+def _read_as(found: object) -> str:
+    """What YAML has made of a word that was meant as text; empty when it was something else."""
+    if isinstance(found, bool):
+        return "true, as it does yes and on" if found else "false, as it does no and off"
+    if isinstance(found, int | float):
+        return "a number"
+    return "a date" if isinstance(found, datetime.date) else ""
+
+
+def _place(model: type[BaseModel], loc: Iterable[int | str]) -> tuple[list[str], list[str]]:
+    """A key as the file has it, without the words that pydantic adds, and the keys beside it."""
+    here, beside = [model], [*model.model_fields]
+    names: list[str] = []
+    plain = 0  # parts to come that are names or numbers of a collection, whatever they look like
+    for part in loc:
+        if part == "[key]":  # what is said is of the name itself
+            continue
+        if not plain and (chosen := [one for one in here if _is_meant(one, part)]):
+            here = chosen
+            continue
+        names.append(str(part))
+        if plain:
+            plain -= 1
+            continue
+        beside = [key for one in here for key in one.model_fields]
+        if fields := [one.model_fields[part] for one in here if part in one.model_fields]:
+            here = [inner for each in fields for inner in _models(each.annotation)]
+            plain = max(_levels(each.annotation) for each in fields)
+    return names, beside
+
+
+def _is_meant(model: type[BaseModel], part: int | str) -> bool:
+    """Whether it is the one of several that pydantic calls so."""
+    kind = model.model_fields.get("kind")
+    return part == model.__name__ or (kind is not None and part in get_args(kind.annotation))
+
+
+def _models(hint: Any) -> list[type[BaseModel]]:
+    """All that may stand there, be it in a list, under a name, or one of several kinds."""
+    if isinstance(hint, type) and issubclass(hint, BaseModel):
+        return [hint, *hint.__subclasses__()]
+    return [one for inner in get_args(hint) for one in _models(inner)]
+
+
+def _levels(hint: Any) -> int:
+    """How many collections are within each other there."""
+    own = get_origin(hint) in (dict, list, tuple)
+    return own + max(map(_levels, get_args(hint)), default=0)
 
 
 def first_problem(error: ValidationError) -> str:
@@ -63,32 +125,20 @@ def first_problem(error: ValidationError) -> str:
     return f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}"
 
 
+def nearest(name: str, known: Iterable[str], words: str = "; did you mean '{}'?") -> str:
+    """Asks whether the nearest of the names that there are was meant; empty without one."""
+    near = difflib.get_close_matches(name, [*known], n=1)
+    return words.format(near[0]) if near else ""
+
+
 def unknown(what: str, name: str, known: Iterable[str], where: str) -> ConfigError:
     """The error for a name that does not exist, with the nearest one that does."""
     names = sorted(known)
-    near = difflib.get_close_matches(name, names, n=1)
-    hint = f"Did you mean '{near[0]}'? " if near else ""
+    hint = nearest(name, names, "Did you mean '{}'? ")
     return ConfigError(
         f"unknown {what} '{name}' ({where})",
         advice=f"{hint}There are: {', '.join(names) or 'none'}.",
     )
-
-
-def read_yaml(path: Path) -> Any:
-    """What the file holds; :class:`ConfigError` names file and line when it is no YAML."""
-    try:
-        return yaml.safe_load(path.read_text("utf-8"))
-    except OSError as error:
-        raise ConfigError(f"{path}: {error.strerror}", advice="Is it the right path?") from None
-    except UnicodeDecodeError as error:
-        raise ConfigError(
-            f"{path}: not UTF-8 ({error.reason})", advice="Save it as UTF-8."
-        ) from None
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        line = f":{mark.line + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or str(error)
-        raise ConfigError(f"{path}{line}: not YAML: {problem}", advice="Mend that line.") from None
 
 
 def read_data(path: Path, model: type[Data], advice: str = "Restore it from git.") -> Data:
@@ -96,4 +146,4 @@ def read_data(path: Path, model: type[Data], advice: str = "Restore it from git.
     try:
         return model.model_validate(read_yaml(path))
     except ValidationError as error:
-        raise ConfigError(explain(path, error), advice=advice) from None
+        raise ConfigError(explain(path, error, model), advice=advice) from None

@@ -7,7 +7,6 @@ from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated, Any, Literal, Self
 
-import yaml
 from pydantic import (
     AfterValidator,
     Field,
@@ -18,6 +17,7 @@ from pydantic import (
 
 from pipelines.errors import ConfigError
 from pipelines.model import Model, explain
+from pipelines.yamlfile import read_yaml
 
 CATALOGUE_FILE = Path(__file__).resolve().with_name("catalogue.yaml")
 
@@ -204,13 +204,11 @@ def _named(problems: str, text: Any) -> str:
 @cache
 def load_catalogue(path: Path = CATALOGUE_FILE) -> Catalogue:
     """Read the file; :class:`ConfigError` names the file and the key that is wrong."""
+    text = read_yaml(path, advice="Restore it from git.")
     try:
-        text: Any = yaml.safe_load(path.read_text("utf-8"))
         return Catalogue.model_validate(text)
     except ValidationError as error:
         raise ConfigError(
-            _named(explain(path, error), text),
+            _named(explain(path, error, Catalogue), text),
             advice="See pipelines/diagnosis/model.py: Signature.",
         ) from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise ConfigError(f"{path}: {error}", advice="Restore it from git.") from None

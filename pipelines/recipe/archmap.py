@@ -34,18 +34,21 @@ class _Map(Model):
     why: str = ""
     """What happens on older ones, one sentence."""
     source: Annotated[str, StringConstraints(pattern=r"^https://\S+$")] | None = None
+    """Where that is said."""
 
 
 class Plain(_Map):
     """The package takes the list as it is, by {archs} in ``environment``; no PTX alone."""
 
     kind: Literal["plain"] = "plain"
+    """The package takes the list as it is."""
 
 
 class Torch(_Map):
     """torch's own variable: ``8.0;9.0a;12.0+PTX``. No PTX alone, no family targets (``f``)."""
 
     kind: Literal["torch"]
+    """The package leaves it to torch."""
 
 
 class Listed(_Map):
@@ -56,10 +59,13 @@ class Listed(_Map):
     """
 
     kind: Literal["listed"]
+    """The package knows a closed list and ignores the rest."""
     variable: Variable
+    """Of the environment, in which the package looks for its list."""
     understands: Annotated[dict[Arch, Range], Field(min_length=1)]
     """Architecture -> CUDA releases with which it has an effect."""
     none: Annotated[str, StringConstraints(min_length=1)]
+    """A value of it that the package takes for no architecture at all."""
     always_ptx: bool = False
     """Whether the package adds PTX of the newest by itself."""
 
@@ -68,14 +74,18 @@ class Fixed(_Map):
     """The package compiles these, whatever it is told; others are added on nvcc's own variable."""
 
     kind: Literal["fixed"]
+    """The package hard-wires what it compiles."""
     compiles: Annotated[dict[Arch, Range], Field(min_length=1)]
+    """Architecture -> CUDA releases with which the package compiles it."""
 
 
 class Single(_Map):
     """One architecture a build, in a variable: ``89``. No PTX."""
 
     kind: Literal["single"]
+    """The package is compiled for one GPU."""
     variable: Variable
+    """Of the environment, in which the package looks for its architecture."""
 
 
 ArchMap = Annotated[Plain | Torch | Listed | Fixed | Single, Field(discriminator="kind")]

@@ -13,9 +13,11 @@ from typing import Any
 from pydantic import TypeAdapter, ValidationError
 
 from pipelines.errors import ConfigError
-from pipelines.model import PythonVersion, explain, read_yaml, unknown
+from pipelines.model import PythonVersion, explain, unknown
+from pipelines.recipe.checks import check_alone, check_surroundings
 from pipelines.recipe.model import Recipe
 from pipelines.versions import within
+from pipelines.yamlfile import read_yaml
 
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 #: Keys that a version may have.
@@ -27,17 +29,21 @@ RELEASE = re.compile(r"\d+\.\d+")
 _python = TypeAdapter(PythonVersion)
 
 
-def recipe_names(folder: Path = RECIPES) -> tuple[str, ...]:
+def recipe_names(folder: Path | None = None) -> tuple[str, ...]:
     """The recipes that there are."""
-    return tuple(sorted(path.stem for path in folder.glob("*.yaml")))
+    return tuple(sorted(path.stem for path in (folder or RECIPES).glob("*.yaml")))
 
 
-def load_recipe(name: str, folder: Path = RECIPES, *, version: str | None = None) -> Recipe:
+def load_recipe(name: str, folder: Path | None = None, *, version: str | None = None) -> Recipe:
     """The recipe ``name`` in ``version``, or in its default one.
 
-    Raises :class:`ConfigError` when there is none or the file is wrong in any of its versions.
+    Raises :class:`ConfigError` when there is none, when the file is wrong in any of its versions,
+    and when one of them names what is not there: a directory, a smoke suite, a tool of the lock.
     """
-    versions = load_versions(name, folder)
+    found = _read(name, folder or RECIPES)
+    for where, recipe in found.values():
+        check_surroundings(recipe, where)
+    versions = {each: recipe for each, (_, recipe) in found.items()}
     if version is None:
         return next(iter(versions.values()))
     if version not in versions:
@@ -85,22 +91,33 @@ def for_cell(recipe: Recipe, *, cuda: str | None = None, torch: str | None = Non
     return recipe.model_copy(update=asked)
 
 
-def load_versions(name: str, folder: Path = RECIPES) -> dict[str, Recipe]:
-    """Every version of the recipe, the default one first; one called ``""`` if it names none."""
+def load_versions(name: str, folder: Path | None = None) -> dict[str, Recipe]:
+    """Every version of the recipe, the default one first; one called ``""`` if it names none.
+
+    Raises :class:`ConfigError` for what is wrong in the file itself.
+    """
+    return {version: recipe for version, (_, recipe) in _read(name, folder or RECIPES).items()}
+
+
+def _read(name: str, folder: Path) -> dict[str, tuple[str, Recipe]]:
+    """Version -> how errors about it begin, and its recipe."""
     path = folder / f"{name}.yaml"
     if not _NAME.fullmatch(name) or not path.is_file():
         raise unknown("recipe", name, recipe_names(folder), "pipelines/recipes")
     text = read_yaml(path)
     found = {}
     for version, keys in _flat(path, text).items():
+        many = isinstance(text, dict) and "versions" in text
+        where = f"{path}: versions.{version}" if many else str(path)
         try:
-            found[version] = Recipe.model_validate(keys)
+            made = Recipe.model_validate(keys)
         except ValidationError as error:
-            where = Path(f"{path}: versions.{version}") if version else path
             raise ConfigError(
-                explain(where, error), advice="pipelines/recipes/schema.json says what may stand."
+                explain(Path(where), error, Recipe),
+                advice="docs/recipes.md and pipelines/recipes/schema.json say what may stand.",
             ) from None
-    made = next(iter(found.values()))
+        check_alone(made, where)
+        found[version] = where, made
     if made.name != name:
         raise ConfigError(
             f"{path}: name: is '{made.name}', expected '{name}'", advice="Rename one of them."
@@ -111,7 +128,8 @@ def load_versions(name: str, folder: Path = RECIPES) -> dict[str, Recipe]:
 def _flat(path: Path, text: Any) -> dict[str, Any]:
     """The keys of each version, with the package's filled in; the default version first."""
     if not isinstance(text, dict) or "versions" not in text:
-        return {"": text}
+        said = text.get("version") if isinstance(text, dict) else None
+        return {said if isinstance(said, str) else "": text}
     common = {key: value for key, value in text.items() if key not in ("versions", "default")}
     versions = text["versions"]
     if not isinstance(versions, dict) or not versions or "version" in common:

@@ -7,8 +7,8 @@ They say what a recipe's keys mean and refuse what contradicts itself;
 from __future__ import annotations
 
 import fnmatch
-import re
-from typing import Annotated, Literal, Self
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
@@ -18,6 +18,7 @@ from pipelines.errors import ConfigError
 from pipelines.model import Model, Name, PythonVersion
 from pipelines.recipe.archmap import Arch, ArchMap, Plain, Variable, translate
 from pipelines.recipe.origin import FileSource, Inside, PathSource, Source
+from pipelines.recipe.progress import Progress
 from pipelines.target import Text as AxisText
 from pipelines.versions import Range, Release, within
 
@@ -26,20 +27,26 @@ Strategy = Literal["build", "prebuilt", "prebuilt-then-build", "skip"]
 #: Those with which wheels are looked for.
 SEARCHING: tuple[Strategy, ...] = ("prebuilt", "prebuilt-then-build")
 
-_GROUPS = {"done", "total", "unit"}
+
+def _local_version(made: Mapping[str, Any]) -> str:
+    """That of a recipe which says nothing of it, of whose keys those above are known."""
+    return "cu{cuda}torch{torch}{stamp}" if made.get("torch") else "cu{cuda}{stamp}"
 
 
 class Supports(Model):
     """What the package itself says it works with."""
 
     cuda: Range | None = None
+    """A range such as ">=12.4,<13"."""
     torch: Range | None = None
+    """A range such as ">=2.2"."""
 
 
 class Cost(Model):
     """What compiling takes; the first of a recipe's whose CUDA fits counts."""
 
     cuda: Range | None = None
+    """The releases of CUDA that this is for; all, without it."""
     units: Annotated[int, Field(gt=0)]
     """Files that are compiled."""
     unit_seconds: Annotated[float, Field(gt=0)]
@@ -76,6 +83,7 @@ class Library(Model):
     sources: Annotated[tuple[str, ...], Field(min_length=1)]
     """Globs of the kernels, below ``directory``."""
     directory: Inside
+    """Of the project, below the top of the source tree."""
     flags: tuple[str, ...]
     """nvcc's, as the crate's build script has them."""
     names: Annotated[tuple[Text, ...], Field(min_length=1)]
@@ -88,38 +96,53 @@ class Recipe(Model):
     """One version of a package: what to build and how."""
 
     name: Name
+    """As the file is called, without ``.yaml``."""
     summary: Text
+    """What the package is, in a line."""
     kind: Literal["wheel", "cargo"]
+    """What comes of it: a wheel, or a Rust crate that cargo builds."""
     licence: Text
+    """The package's own, as SPDX writes it."""
     version: AxisText = ""
     """As ``versions`` calls it; empty when the source tree says it."""
     project: Name | None = None
     """The distribution's name on an index; default the recipe's."""
     strategy: Strategy = "build"
+    """Whether it is built, taken ready-made, or not offered; see docs/recipes.md."""
     prebuilt: tuple[Text, ...] = ()
     """Directories and simple indexes with wheels, in the order in which they are looked at."""
     skip: str = ""
     """With ``strategy: skip``: what is said, and what to use instead."""
     source: Source
+    """A ``path`` on this machine, a file (``pypi``, ``url``) with its hash, or a ``git`` commit."""
     exclude: tuple[Text, ...] = ()
     """Globs of the tree that the build does not need; they are not sent to the host."""
     pythons: tuple[PythonVersion, ...] = ()
+    """The releases of Python that it can be built for, such as "3.12"."""
     torch: Release | None = None
     """The release it is built against by default; ``None`` for a package without torch."""
     cuda: Release
+    """The release it is built with by default, such as "12.8"."""
     supports: Supports = Supports()
+    """The releases of CUDA and torch that the package itself works with."""
     archs: Text
     """Default list, for example ``75;80;90+PTX``."""
     arch_map: ArchMap = Plain()
+    """How the package is told for which GPUs to compile; see docs/recipes.md."""
     environment: dict[Variable, str] = Field(default={})
     """May use {archs}, {jobs}, {threads}, {version} and {local_version}."""
-    progress: str
-    """Regular expression on a log line with the groups done, total and unit."""
-    local_version: str = "cu{cuda}torch{torch}{stamp}"
-    """The wheel's, inside and in its name; see :mod:`pipelines.recipe.naming` for the fields."""
+    progress: Progress = "[{done}/{total}]"
+    """What lines of the build's log begin with that say how far it is; ninja's own by default.
+
+    A build that says nothing of the kind is shown with the time that it has taken.
+    """
+    local_version: str = Field(default_factory=_local_version)
+    """The wheel's, inside and in its name; by default cu{cuda}torch{torch}{stamp}, without torch
+    cu{cuda}{stamp}. There are also {cuda_major} and {torch_full}."""
     build_requires: tuple[str, ...]
+    """Tools of toolchain.yaml that the build installs."""
     test_requires: tuple[str, ...] = ()
-    """Tools of toolchain.lock.yaml that the build and the smoke test install."""
+    """Tools of toolchain.yaml that the smoke test installs beside the wheel."""
     host_requires: tuple[str, ...] = ()
     """Programs that the build starts, beyond the compiler; looked for on the host before it."""
     smoke: str = ""
@@ -131,8 +154,11 @@ class Recipe(Model):
     slow_first: tuple[Text, ...] = ()
     """Globs on the names of torch extensions' sources: those that take longest, in that order."""
     costs: tuple[Cost, ...] = ()
+    """What compiling takes, for ``invoke plan``; the first whose ``cuda`` fits counts."""
     objects: Objects = Objects()
+    """How the build names its objects, to know the longest path before there is one."""
     library: Library | None = None
+    """For ``kind: cargo``: the kernels, which are compiled before cargo runs."""
 
     @property
     def distribution(self) -> str:
@@ -159,7 +185,11 @@ class Recipe(Model):
         if self.kind == "wheel" and self.library:
             raise ValueError("library: only for kind: cargo")
         if isinstance(self.source, PathSource) == bool(self.version):
-            raise ValueError("version: a directory here has none, every other source one")
+            raise ValueError(
+                "version: a directory has none, its own build says which it is"
+                if self.version
+                else "version: is missing: what the release or commit is called"
+            )
         if isinstance(self.source, FileSource) and not self.source.file.endswith(".tar.gz"):
             raise ValueError("source: file: expected a .tar.gz")
         return self
@@ -186,13 +216,7 @@ class Recipe(Model):
         return self
 
     @model_validator(mode="after")
-    def _patterns(self) -> Self:
-        try:
-            found = re.compile(self.progress)
-        except re.error as error:
-            raise ValueError(f"progress: not a regular expression: {error}") from None
-        if lacking := sorted(_GROUPS - set(found.groupindex)):
-            raise ValueError(f"progress: without the group {', '.join(lacking)}")
+    def _compiles(self) -> Self:
         try:
             translate(self.arch_map, gpus.read(self.archs), self.cuda, self.name)
         except ConfigError as error:

@@ -12,10 +12,14 @@ and ``cu{cuda}torch{torch_full}cxx11abiFALSE``.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from string import Formatter
+
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from pipelines.errors import ConfigError
+from pipelines.model import nearest
 from pipelines.recipe.archmap import Translated
 from pipelines.recipe.model import Recipe
 from pipelines.versions import minor
@@ -33,16 +37,14 @@ def local_version(recipe: Recipe, cuda: str, torch: str | None, stamp: str = "")
         "torch_full": torch or "",
         "stamp": stamp,
     }
-    template = recipe.local_version
+    made = _fill(recipe, "local_version", recipe.local_version, values)
     try:
-        made = template.format(**values)
-        local = Version(f"0+{made}").local
-    except (KeyError, IndexError, ValueError, InvalidVersion) as error:
+        return Version(f"0+{made}").local or ""
+    except InvalidVersion:
         raise ConfigError(
-            f"recipe {recipe.name}: local_version: {template!r} gives no local version: {error}",
-            advice=f"Fields: {', '.join(values)}. Letters, digits and dots, as in cu128torch2.8.",
+            f"recipe {recipe.name}: local_version: '{made}' is no local version",
+            advice="Letters, digits and dots, as in cu128torch2.8.",
         ) from None
-    return local or ""
 
 
 def wheel_name(recipe: Recipe, local: str, python: str) -> str:
@@ -70,16 +72,39 @@ def environment(
         "local_version": local,
         "version": recipe.version,
     }
-    try:
-        asked = {key: text.format(**values) for key, text in recipe.environment.items()}
-    except (KeyError, IndexError, ValueError) as error:
-        raise ConfigError(
-            f"recipe {recipe.name}: environment: unknown field {error}",
-            advice=f"There are: {', '.join(values)}",
-        ) from None
+    asked = {
+        key: _fill(recipe, f"environment.{key}", text, values)
+        for key, text in recipe.environment.items()
+    }
     if twice := sorted(asked.keys() & archs.variables.keys()):
         raise ConfigError(
             f"recipe {recipe.name}: environment: {twice[0]} is set by arch_map",
             advice="Take it out of 'environment'.",
         )
     return asked | archs.variables
+
+
+def _fill(recipe: Recipe, key: str, template: str, values: Mapping[str, str]) -> str:
+    """``template`` with its fields; :class:`ConfigError` for what is none of ``values``.
+
+    Plain names only: a width, or an attribute of a value, is no business of a recipe.
+    """
+    there = f"There are: {', '.join(f'{{{name}}}' for name in values)}. A brace itself is written "
+    there += "{{ or }}."
+    try:
+        parts = list(Formatter().parse(template))
+    except ValueError as error:
+        raise ConfigError(
+            f"recipe {recipe.name}: {key}: '{template}' is no template: {error}", advice=there
+        ) from None
+    for _, name, form, conversion in parts:
+        if name is None:
+            continue
+        field = name + (f"!{conversion}" if conversion else "") + (f":{form}" if form else "")
+        if field not in values:
+            raise ConfigError(
+                f"recipe {recipe.name}: {key}: unknown field {{{field}}}"
+                + nearest(field, values, "; did you mean {{{}}}?"),
+                advice=there,
+            )
+    return "".join(text + (values[name] if name else "") for text, name, _, _ in parts)

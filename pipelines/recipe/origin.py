@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from typing import Annotated, Any
 
-from pydantic import Field, StringConstraints
+from pydantic import Discriminator, Field, StringConstraints, Tag
 
 from pipelines.model import Model
 from pipelines.toolchain import sources
 
 Commit = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
-Inside = Annotated[str, StringConstraints(pattern=r"^[^/\\:*?\"<>|\s.][^\\:*?\"<>|\s]*$")]
+Inside = Annotated[str, StringConstraints(pattern=r'^[^/\\:*?"<>|\s.][^\\:*?"<>|\s]*$')]
 
 
 class PathSource(Model):
-    """A directory, relative to the repository."""
+    """A directory on this machine."""
 
-    path: str
+    path: Annotated[str, StringConstraints(min_length=1)]
+    """Relative to the project, where ``pipeline.yaml`` is, or absolute."""
 
 
 class FileSource(sources.Source):
@@ -30,11 +31,38 @@ class GitSource(Model):
     """One commit, which pins the submodules as well."""
 
     git: Annotated[str, StringConstraints(pattern=r"^https://[^\s@]+$")]
+    """Address of the repository, with https."""
     commit: Commit
+    """All 40 digits: a branch or tag is not the same tomorrow."""
     submodules: tuple[Inside, ...] = ()
     """Paths of those that the build needs; the others stay empty."""
     directory: Inside | None = None
     """The project's directory below the top, when it is not the top itself."""
 
 
-Source = PathSource | FileSource | GitSource
+#: Key that says where a source comes from -> the model of those that have it.
+_BY_KEY: dict[str, type[Model]] = {
+    "path": PathSource,
+    "git": GitSource,
+    **dict.fromkeys(("pypi", "url", "apt"), FileSource),
+}
+
+
+def _kind(given: Any) -> str | None:
+    """The name of the model that it is for; ``None`` when no key says so."""
+    if isinstance(given, dict):
+        return next((model.__name__ for key, model in _BY_KEY.items() if key in given), None)
+    return type(given).__name__
+
+
+Source = Annotated[
+    Annotated[PathSource, Tag("PathSource")]
+    | Annotated[FileSource, Tag("FileSource")]
+    | Annotated[GitSource, Tag("GitSource")],
+    Discriminator(
+        _kind,
+        custom_error_type="source",
+        custom_error_message=f"expected one of the keys {', '.join(_BY_KEY)}",
+    ),
+]
+"""Chosen by the key that is there, so that what is wrong is said of that kind alone."""

@@ -33,7 +33,8 @@ _log = logging.getLogger(__name__)
 EPOCH = 1704067200
 
 _IGNORED = frozenset({"build", "dist", "__pycache__", ".pytest_cache", ".git"})
-_PROJECT = ("pyproject.toml", "setup.py", "Cargo.toml")
+#: What one of makes a directory a project.
+PROJECT = ("pyproject.toml", "setup.py", "Cargo.toml")
 _MOST = 2 << 30  # bytes of a source tree
 _GIT_SECONDS = 1800
 
@@ -152,9 +153,9 @@ def pack(members: Iterable[Member], exclude: Iterable[str] = (), *, where: str =
         and not name.split("/")[0].endswith(".egg-info")
         and not any(fnmatch.fnmatchcase(name, glob) for glob in globs)
     }
-    if not any(name in kept for name in _PROJECT):
+    if not any(name in kept for name in PROJECT):
         raise ConfigError(
-            f"{where} is no source tree: it has neither {', '.join(_PROJECT[:-1])} nor Cargo.toml",
+            f"{where} is no source tree: it has neither {', '.join(PROJECT[:-1])} nor Cargo.toml",
             advice="Mend source and exclude in the recipe.",
         )
     buffer = io.BytesIO()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import re
 import tempfile
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ from pipelines.errors import BuildError, HostError, RemoteError, TimeUpError
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import safe
 from pipelines.model import first_problem
+from pipelines.recipe.progress import reader
 from pipelines.recipe.sourcetree import source_tree
 from pipelines.record import BuildResult, HostFile, ProvisionResult, Timeline, Units
 from pipelines.remote import builder, files
@@ -37,7 +37,6 @@ from pipelines.stages.detached import Job, JobSpec
 from pipelines.stages.logs import TAIL, last_lines, log_lines
 from pipelines.stages.retry import Attempt, until_healed
 
-_DIGITS = 10  # of a count; a host's line may hold more than int() takes
 _FIGURES, _MOST = 100, 1 << 60  # of the compile cache: how many, how large
 LOG = "build.log"
 
@@ -165,7 +164,7 @@ class _Following:
     fresh: bool
 
     def __post_init__(self) -> None:
-        self.pattern = re.compile(self.plan.recipe.progress)
+        self.step = reader(self.plan.recipe.progress)
         self.tail: list[str] = []
         self.units = Units()
 
@@ -240,14 +239,9 @@ class _Following:
         """One line of the log: kept, counted, shown."""
         self.tail.append(safe(line, 500))
         del self.tail[:-TAIL]
-        match = self.pattern.match(line)
-        if match and max(len(match["done"]), len(match["total"])) < _DIGITS:
-            self.units = Units(done=int(match["done"]), total=int(match["total"]))
-            progress.update(
-                task,
-                completed=self.units.done,
-                total=self.units.total,
-                unit=safe(match["unit"], 40),
-            )
-        if not console.is_terminal or match:
+        if step := self.step(line):
+            self.units = Units(done=step.done, total=step.total)
+            unit = safe(step.unit, 40)
+            progress.update(task, completed=step.done, total=step.total, unit=unit)
+        if not console.is_terminal or step:
             host_line(line)

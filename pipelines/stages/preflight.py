@@ -5,6 +5,7 @@ from __future__ import annotations
 from pipelines.buildplan import BuildPlan
 from pipelines.console import bars, say
 from pipelines.errors import ConfigError
+from pipelines.matrix.budget import plan_budget
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.judge import Finding, Ground, judge
 from pipelines.recipe.sourcetree import fetch_tree, names_if_here
@@ -30,15 +31,18 @@ def _refusal(plan: BuildPlan, finding: Finding) -> ConfigError:
 def refuse_unbuildable(plan: BuildPlan) -> None:
     """Judge the plan as ``invoke plan`` would, before a source is fetched or the host is asked.
 
-    Whether it fits the host's memory is judged by the build stage. Raises :class:`ConfigError` with
-    the first rule that rejects it, its source, and what would work; prints what is to be minded.
-    Raises :class:`LockError` for a tool that the host needs and the lock has not pinned. The rules
-    but the host's own are Windows': elsewhere nothing more is judged.
+    Whether it fits the memory of another machine is judged by the build stage. Raises
+    :class:`ConfigError` with the first rule that rejects it, its source, and what would work;
+    prints what is to be minded. Raises :class:`LockError` for a tool that the host needs and the
+    lock has not pinned. The rules are Windows': elsewhere only the host and the memory are judged.
     """
     refuse_ungiven(plan)
+    recipe, target = plan.recipe, plan.target
+    cost = recipe.cost(recipe.cuda)
+    if cost is not None and (plan.host.capabilities.emulated or plan.host.existing is not None):
+        plan_budget(cost, HostFacts.local(), plan.archs.effective, plan.jobs)  # it is this machine
     if not plan.host.capabilities.windows:
         return
-    recipe, target = plan.recipe, plan.target
     with bars() as show:
         fetch_tree(recipe, plan.cache, show)
     ground = Ground(

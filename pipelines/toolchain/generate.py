@@ -61,7 +61,9 @@ def generate(wanted: Mapping[str, Tool], lock: ToolchainLock) -> ToolchainLock:
     try:
         return ToolchainLock(version=1, unpinned=unpinned, tools=tools)
     except ValidationError as error:
-        raise LockError(explain(INTENT_FILE, error), advice="Correct it there.") from None
+        raise LockError(
+            explain(INTENT_FILE, error, ToolchainLock), advice="Correct it there."
+        ) from None
 
 
 def pinned(tool: Tool, **pins: Any) -> Tool:

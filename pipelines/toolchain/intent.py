@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Annotated, Any, Self
 from urllib.parse import quote, unquote
 
-import yaml
 from pydantic import BeforeValidator, Field, StringConstraints, ValidationError, model_validator
 
 from pipelines.errors import LockError
@@ -22,6 +21,7 @@ from pipelines.model import Model, explain
 from pipelines.toolchain.lock import Tool
 from pipelines.toolchain.sources import Sha256, Source
 from pipelines.toolchain.variants import AXES
+from pipelines.yamlfile import read_yaml
 
 INTENT_FILE = Path(__file__).resolve().with_name("toolchain.yaml")
 _ADVICE = "Its head says what may stand in it."
@@ -151,32 +151,15 @@ class Intent(Model):
                     yield f"groups.{number}.tools.{name}", name, row.model_copy(update=lacking)
 
 
-class _Loader(yaml.SafeLoader):
-    """Refuses a key that stands twice: YAML alone would take the last in silence."""
-
-    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
-        seen: set[str] = set()
-        for key, _ in node.value:
-            if str(key.value) in seen:
-                raise yaml.constructor.ConstructorError(
-                    problem=f"'{key.value}' is there twice", problem_mark=key.start_mark
-                )
-            seen.add(str(key.value))
-        return super().construct_mapping(node, deep)
-
-
 def load_intent(path: Path = INTENT_FILE) -> dict[str, Tool]:
     """The entries that the lock is to have, by their ids; of pins, only what the file says itself.
 
     Raises :class:`LockError` that names the file and the key that is wrong.
     """
     try:
-        data = yaml.load(path.read_text("utf-8"), Loader=_Loader)  # noqa: S506 - a safe one
-        intent = Intent.model_validate(data)
+        intent = Intent.model_validate(read_yaml(path, LockError, _ADVICE))
     except ValidationError as error:
-        raise LockError(explain(path, error), advice=_ADVICE) from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise LockError(f"{path}: {error}", advice=_ADVICE) from None
+        raise LockError(explain(path, error, Intent), advice=_ADVICE) from None
     made: dict[str, Tool] = {}
     origin: dict[str, str] = {}
     for key, name, row in intent.rows():

@@ -16,10 +16,10 @@ import shutil
 import threading
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any, Self
 
-import yaml
 from pydantic import (
     Field,
     StringConstraints,
@@ -35,6 +35,7 @@ from pipelines.model import Model, PythonVersion, explain
 from pipelines.target import Target
 from pipelines.toolchain import variants
 from pipelines.toolchain.sources import Source, download
+from pipelines.yamlfile import read_yaml
 
 _log = logging.getLogger(__name__)
 
@@ -48,9 +49,6 @@ Release = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+$")]
 
 #: An id of Visual Studio's component directory.
 ComponentId = Annotated[str, StringConstraints(pattern=r"^Microsoft(\.[A-Za-z0-9_]+)+$")]
-
-# libyaml where PyYAML was built with it: a tenth of the time.
-_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
 class Tool(Model):
@@ -204,17 +202,26 @@ class ToolchainLock(Model):
 
 
 def load_lock(path: Path = LOCK_FILE) -> ToolchainLock:
-    """Read and check the lock; :class:`LockError` names the key that is wrong."""
+    """Read and check the lock; :class:`LockError` names the key that is wrong.
+
+    Read once for as long as the file stays the same: recipes are checked against it, too.
+    """
     try:
-        text = path.read_text("utf-8")
-        return ToolchainLock.model_validate(yaml.load(text, Loader=_Loader))  # noqa: S506 - safe
+        stat = path.stat()
+    except OSError:
+        return _load(path)  # which says so
+    return _load(path, (stat.st_ino, stat.st_mtime_ns, stat.st_size))
+
+
+@lru_cache(maxsize=4)
+def _load(path: Path, _state: tuple[int, ...] = ()) -> ToolchainLock:
+    try:
+        return ToolchainLock.model_validate(read_yaml(path, LockError, "Restore it from git."))
     except ValidationError as error:
         raise LockError(
-            explain(path, error),
+            explain(path, error, ToolchainLock),
             advice="It is generated: restore it from git, then type: invoke lock",
         ) from None
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
-        raise LockError(f"{path}: {error}", advice="Restore it from git.") from None
 
 
 def default_cache() -> Path:

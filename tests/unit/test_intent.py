@@ -154,15 +154,18 @@ def test_wrong_intents_name_file_and_key(file: Path, tools: Any, said: str) -> N
     [
         ("version: 2\ngroups: []\n", "version"),
         ("version: 1\ngroups: []\ntools: {}\n", "tools: unknown key"),
-        ("version: 1\ngroups:\n  - {tools: {uv: '1', uv: '2'}}\n", "'uv' is there twice"),
+        (
+            "version: 1\ngroups:\n  - {tools: {uv: '1', uv: '2'}}\n",
+            "groups.tools.uv: is there twice",
+        ),
         ("version: 1\ngroups:\n  - {tools: {? [a] : '1'}}\n", "unhashable"),
-        ("version: 1\ngroups: [\n", "line 3"),
+        ("version: 1\ngroups: [\n", ":3: not YAML"),
         ("", "expected keys and values"),
     ],
 )
 def test_other_wrong_files(file: Path, text: str, said: str) -> None:
     file.write_text(text)
-    with pytest.raises(LockError, match=rf"toolchain\.yaml: (?s:.*){said}"):
+    with pytest.raises(LockError, match=rf"toolchain\.yaml(?s:.*){said}"):
         load_intent(file)
     with pytest.raises(LockError, match=r"none\.yaml"):
         load_intent(file.with_name("none.yaml"))

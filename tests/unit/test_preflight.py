@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from pathlib import Path
 
 import pytest
-from plans import changed, line_for, plan_for
+from plans import Lab, changed, line_for, plan_for
 
 from pipelines.buildplan import BuildPlan
 from pipelines.errors import ConfigError, LockError
+from pipelines.hosts.base import Existing
+from pipelines.matrix.hostfacts import HostFacts
 from pipelines.stages.line import run_build
 from pipelines.stages.preflight import refuse_unbuildable
+from pipelines.units import GIB
 
 
 def asked(tmp_path: Path, **axes: str) -> BuildPlan:
@@ -59,6 +63,31 @@ def test_what_can_be_built_is_not(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     fetched(monkeypatch)
     refuse_unbuildable(asked(tmp_path))
     refuse_unbuildable(asked(tmp_path, recipe="flash-attn", python="3.12", archs="80;90"))
+
+
+class Sandbox(Lab):
+    capabilities = dataclasses.replace(Lab.capabilities, emulated=True)
+
+
+class Desk(Lab):
+    capabilities = dataclasses.replace(Lab.capabilities, windows=False)
+    existing = Existing(root="/wcw")
+
+
+@pytest.mark.parametrize("kind", [Sandbox, Desk])
+def test_more_jobs_than_this_machine_has_memory_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[Lab]
+) -> None:
+    """Where the host is this machine, its memory is known before anything is started."""
+    fetched(monkeypatch)
+    monkeypatch.setattr(HostFacts, "local", lambda: HostFacts(4, 16 * GIB))
+    plan = changed(plan_for(tmp_path, kind()), jobs=64)
+    with pytest.raises(ConfigError, match="--jobs 64 needs 64 GiB, this machine has 14") as caught:
+        run_build(line_for(plan))
+    assert caught.value.advice == "The nearest that works is --jobs 14."
+    assert not (tmp_path / "out").exists(), "no run was begun"
+    refuse_unbuildable(changed(plan, jobs=14))
+    refuse_unbuildable(changed(plan, host=Lab(), jobs=64))  # nobody knows what it has
 
 
 def test_what_is_to_be_minded_is_said(

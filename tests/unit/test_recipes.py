@@ -6,59 +6,49 @@ import io
 import json
 import re
 import tarfile
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from recipefiles import DOCUMENTED, SHIPPED, VERSIONS, written
 
 from pipelines.architectures.gpus import read
 from pipelines.errors import ConfigError, LockError
 from pipelines.matrix.paths import kept
-from pipelines.recipe import schema as recipe_schema
 from pipelines.recipe.archmap import translate
 from pipelines.recipe.library import library_key, steps
 from pipelines.recipe.load import RECIPES, load_recipe, load_versions, recipe_names
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.naming import environment, local_version, wheel_name
 from pipelines.recipe.origin import FileSource, GitSource
+from pipelines.recipe.progress import Step, reader
 from pipelines.recipe.sourcetree import _commit, names_if_here, pack, source_tree
 from pipelines.target import Target
 from pipelines.toolchain.lock import Cache, load_lock
 
+_FILE = {"url": "https://x.example/a.tar.gz", "file": "a.tar.gz", "sha256": "0" * 64, "size": 1}
+PINNED = {"source": _FILE}
 SMOKE = yaml.safe_load((RECIPES / "smoke-attention.yaml").read_text())
-ALL = [(name, version) for name in recipe_names() for version in load_versions(name)]
 
 
 def test_what_is_shipped() -> None:
-    assert recipe_names() == ("candle-flash-attn", "flash-attn", "smoke-attention", "xformers")
+    assert {*SHIPPED} <= {*recipe_names()}
     assert list(load_versions("flash-attn")) == ["2.8.3.post2", "2.7.4.post1", "2.3.6", "main"]
     assert load_recipe("flash-attn", version="2.3.6").pythons == ("3.10", "3.11")
 
 
-@pytest.mark.parametrize(("name", "version"), ALL)
-def test_every_version_gives_an_environment_and_a_name(name: str, version: str) -> None:
+@pytest.mark.parametrize(("name", "version"), VERSIONS)
+def test_every_version_is_told_how_many_jobs_and_what_it_is_called(name: str, version: str) -> None:
     recipe = load_recipe(name, version=version)
     archs = translate(recipe.arch_map, read(recipe.archs), recipe.cuda, name)
     local = local_version(recipe, recipe.cuda, recipe.torch)
     made = environment(recipe, archs, local=local, jobs=7, threads=2)
-    assert not [value for value in made.values() if "{" in value]
     assert "7" in made.values()
     if recipe.kind == "wheel":
         assert any(local in value for value in made.values())
         assert re.fullmatch(r"cu\d+(torch\d\.\d+)?", local)
-
-
-@pytest.mark.parametrize(("name", "version"), ALL)
-def test_progress_finds_the_unit(name: str, version: str) -> None:
-    recipe = load_recipe(name, version=version)
-    line = "[3/73] attention.cu 10.0s"
-    if recipe.torch:  # as ninja says it when torch asks for all
-        line = r"[3/73] C:\cuda\bin\nvcc -c C:\b\1\src\csrc\flash.cu -o C:\b\flash.obj"
-    found = re.match(recipe.progress, line)
-    assert found is not None
-    assert (found["done"], found["total"]) == ("3", "73")
-    assert found["unit"].endswith(".cu")
 
 
 def test_smoke_suites_get_the_same_pytest() -> None:
@@ -66,7 +56,7 @@ def test_smoke_suites_get_the_same_pytest() -> None:
     lock = load_lock()
     common = {"pytest", "pytest-xdist", "execnet", "iniconfig", "packaging", "pluggy"}
     common |= {"pygments", "colorama"}
-    for name in recipe_names():
+    for name in SHIPPED:
         assert common <= {*load_recipe(name).test_requires}, name
     for tool in common:
         needed = set(lock.entries_for([tool], Target(python="3.12")))
@@ -91,16 +81,55 @@ def change(tmp_path: Path, **keys: Any) -> Recipe:
         ({"local_version": "torch{torch}"}, "there is no torch"),
         ({"pythons": []}, "a wheel needs at least one"),
         ({"kind": "cargo"}, "a cargo build has a library"),
-        ({"progress": "(?P<done>x)"}, "without the group total, unit"),
+        ({"progress": "(?P<done>x)"}, "progress: expected {done} and {total}, each once"),
+        ({"progress": "[{done}/{total}] {unit}"}, "progress: expected {done} and {total}"),
+        ({"progress": "[{done:>9}/{total}]"}, "progress: expected {done} and {total}"),
+        ({"progress": "[{done}/{done}{total}]"}, "progress: expected {done} and {total}"),
+        ({"progress": "[{done}/{total"}, "progress: no template"),
+        ({"progress": "^(?P<done>(a+)+)(?P<total>)(?P<unit>)$"}, "progress: expected {done}"),
         ({"archs": "compute_90"}, "PTX of 90 without its machine code"),
         ({"archs": "85"}, "the nearest valid one is 86"),
         ({"arch_map": {"kind": "plain", "least": "80"}}, "no code for 75"),
         ({"arch_map": {"kind": "guess"}}, "arch_map"),
-        ({"source": {"pypi": "x==1", "file": "x-1.tar.gz"}}, "sha256"),
+        ({"source": {"pypi": "x==1", "file": "x-1.tar.gz"}}, "source.sha256: is missing"),
+        ({"source": {"gti": "https://x/y"}}, "one of the keys path, git, pypi, url, apt"),
+        ({"source": {"path": "x", "submodule": []}}, "source.submodule: unknown key"),
         ({"source": {"git": "http://x/y", "commit": "a" * 40}}, "git"),
-        ({"source": {"git": "https://x/y", "commit": "main"}}, "commit"),
-        ({"version": "1.0"}, "a directory here has none"),
+        ({"source": {"git": "https://x/y", "commit": "main"}}, "source.commit: String"),
+        ({"version": "1.0"}, "version: a directory has none"),
         ({"environment": {"max_jobs": "1"}}, "environment"),
+        ({"environment": {"A": "{archz}"}}, "environment.A: unknown field {archz}; did you mean"),
+        ({"environment": {"A": "{jobs:>9}"}}, "environment.A: unknown field {jobs:>9}"),
+        ({"environment": {"A": "{archs.real}"}}, "environment.A: unknown field {archs.real}"),
+        ({"environment": {"A": "{"}}, "environment.A: '{' is no template"),
+        (
+            {"local_version": "cu{cudas}"},
+            "local_version: unknown field {cudas}; did you mean",
+        ),
+        ({"local_version": "a b"}, "local_version: 'a b' is no local version"),
+        ({"verify": "import ("}, "verify: no Python"),
+        ({"source": {"path": "examples/smoke_atention"}}, "source.path: there is no directory"),
+        ({"source": {"path": "smoke"}}, "source.path: "),
+        ({"smoke": "smoke_atention"}, "smoke: there is no 'smoke_atention'; did you mean 'smoke_a"),
+        ({"smoke": "common"}, "smoke: there is no 'common'"),
+        ({"smoke": "../stages"}, "smoke: there is no '../stages'"),
+        (
+            {"test_requires": ["pytets"]},
+            "test_requires: there is no 'pytets'; did you mean",
+        ),
+        (
+            {"build_requires": ["setuptool"]},
+            "build_requires: there is no 'setuptool'; did you",
+        ),
+        ({"build_requires": ["cuda_nvcc"]}, "build_requires: there is no 'cuda_nvcc'"),
+        ({"licence": None, "license": "MIT"}, "license: unknown key; did you mean 'licence'?"),
+        ({"costs": [{"unit": 1}]}, "costs.0.unit: unknown key; did you mean 'units'?"),
+        (
+            {"arch_map": {"kind": "single", "varable": "X"}},
+            "arch_map.varable: unknown key; did",
+        ),
+        ({"environment": {"ENVIRONMENT": 1}}, "environment.ENVIRONMENT: expected text, and YAML"),
+        ({"version": 1.5}, "version: expected text, and YAML reads it as a number"),
         ({"versions": {}}, "expected one or more"),
         ({"versions": {"1": {"name": "x"}}}, "does not vary"),
         ({"versions": {1: {}}}, "expected a name in quotes"),
@@ -115,48 +144,91 @@ def test_contradictions_are_refused(tmp_path: Path, keys: dict[str, Any], said: 
     assert caught.value.advice
 
 
+def test_a_mistake_is_said_once(tmp_path: Path) -> None:
+    """Of the kind of source that is meant, and nothing that only follows from it."""
+    with pytest.raises(ConfigError) as caught:
+        change(tmp_path, source={"git": "https://x/y", "commit": "main"}, local_version=None)
+    (line,) = caught.value.message.splitlines()
+    assert line.startswith(f"{tmp_path}/smoke-attention.yaml: source.commit: ")
+    assert line.endswith("(found 'main')")
+
+
+@pytest.mark.parametrize("torch", [None, "2.8"])
+def test_the_default_name_depends_on_torch(tmp_path: Path, torch: str | None) -> None:
+    recipe = change(tmp_path, local_version=None, torch=torch)
+    found = local_version(recipe, "13.0", torch, ".sandbox")
+    assert found == ("cu130torch2.8.sandbox" if torch else "cu130.sandbox")
+
+
+def test_the_version_is_named_in_errors(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"yaml: versions\.2: environment\.A: unknown field"):
+        change(tmp_path, versions={"1": PINNED, "2": PINNED | {"environment": {"A": "{x}"}}})
+    with pytest.raises(ConfigError, match=r"yaml: versions\.2: smoke: there is no 'x'"):
+        change(tmp_path, versions={"1": PINNED, "2": PINNED | {"smoke": "x"}})
+
+
+def test_a_project_elsewhere(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    with pytest.raises(ConfigError, match="has neither pyproject"):
+        change(tmp_path, source={"path": str(tmp_path / "tree")})
+    (tmp_path / "tree/pyproject.toml").touch()
+    assert change(tmp_path, source={"path": str(tmp_path / "tree")})
+    with pytest.raises(ConfigError, match="; did you mean 'tree'"):
+        change(tmp_path, source={"path": str(tmp_path / "trees")})
+
+
 def test_a_version_replaces_keys_and_merges_the_environment(tmp_path: Path) -> None:
-    source = {"url": "https://x.example/a.tar.gz", "file": "a.tar.gz"}
-    pinned = source | {"sha256": "0" * 64, "size": 1}
-    made = change(
-        tmp_path,
-        versions={"1": {"source": pinned, "archs": "80", "environment": {"A": "{version}"}}},
-    )
+    own = {"archs": "80", "environment": {"A": "{version}"}}
+    made = change(tmp_path, versions={"1": PINNED | own})
     assert (made.version, made.archs) == ("1", "80")
     assert made.environment == {**SMOKE["environment"], "A": "{version}"}
     with pytest.raises(ConfigError, match="unknown version '2'"):
         load_recipe("smoke-attention", tmp_path, version="2")
 
 
-def test_the_documented_example_is_a_recipe(tmp_path: Path) -> None:
-    text = (Path(__file__).parents[2] / "docs/recipes.md").read_text()
-    whole, costs = (part.split("```")[0] for part in text.split("```yaml\n")[1:3])
-    for example in (whole, whole + costs):
-        (tmp_path / "causal-conv1d.yaml").write_text(example)
-        recipe = load_recipe("causal-conv1d", tmp_path)
-        assert (recipe.version, recipe.torch) == ("1.7.0", "2.8")
-        assert local_version(recipe, recipe.cuda, recipe.torch) == "cu128torch2.8"
-        archs = translate(recipe.arch_map, read(recipe.archs), recipe.cuda, recipe.name)
-        assert str(archs.effective) == "75;80;87;89;90;100;120"
-    assert recipe.cost("12.8") is not None
+def test_the_documented_example_compiles_what_it_says(tmp_path: Path) -> None:
+    recipe = load_versions(DOCUMENTED, written(tmp_path / "recipes"))["1.7.0"]
+    assert (recipe.version, recipe.torch) == ("1.7.0", "2.8")
+    archs = translate(recipe.arch_map, read(recipe.archs), recipe.cuda, recipe.name)
+    assert str(archs.effective) == "75;80;87;89;90;100;120"
 
 
-def test_the_schema_is_the_published_one() -> None:
-    """After a change of the model: python -m pipelines.recipe.schema > .../schema.json."""
-    assert recipe_schema.SCHEMA_FILE.read_text() == recipe_schema.text()
+# -- how far a build is ---------------------------------------------------------------------------
 
 
-def test_the_schema_knows_every_key_that_is_used() -> None:
-    schema = recipe_schema.schema()
-    known = schema["properties"]
-    below = known["versions"]["additionalProperties"]["properties"]
-    for name in recipe_names():
-        text = yaml.safe_load((RECIPES / f"{name}.yaml").read_text())
-        assert text.keys() <= known.keys()
-        assert text.keys() >= {*schema["required"]}
-        for keys in text.get("versions", {}).values():
-            assert keys.keys() <= below.keys()
-    assert schema["additionalProperties"] is False
+@pytest.mark.parametrize(
+    ("line", "found"),
+    [
+        ("[3/73] attention.cu 10.0s", Step(3, 73, "attention.cu")),
+        # as ninja says it when torch asks for all
+        (
+            r"[3/73] C:\cuda\bin\nvcc -c C:\b\1\src\csrc\flash.cu -o C:\b\flash.obj",
+            Step(3, 73, "flash.cu"),
+        ),
+        (r"[4/5] cl.exe /c D:\x\a-b_1.cpp /Foa.obj", Step(4, 5, "a-b_1.cpp")),
+        ("[5/5] link", Step(5, 5, "link")),
+        ("[5/5]", Step(5, 5, "")),
+        (f"[{'9' * 30}/{'9' * 30}] x", None),  # more than any build has
+        ("[\u0663/\u0667] x", None),
+        ("x [3/73] a.cu", None),
+    ],
+)
+def test_lines_that_say_how_far_a_build_is(line: str, found: Step | None) -> None:
+    assert reader(load_recipe("flash-attn").progress)(line) == found
+
+
+def test_other_words_for_it() -> None:
+    read_line = reader("Compiling {done} of {total} (*): ")
+    assert read_line("Compiling 2 of 9 (*): a.cu") == Step(2, 9, "a.cu")
+    assert read_line("Compiling 2 of 9 (xx): a.cu") is None
+
+
+def test_no_line_takes_long() -> None:
+    """A regular expression of the recipe's own could take for ever, here the cost is bounded."""
+    began = time.monotonic()
+    for hostile in ("a" * 10**6, "a." * 10**6, "a.c" * 10**6, "[1/2]" * 10**6):
+        reader("[{done}/{total}]")("[1/2] " + hostile)
+    assert time.monotonic() - began < 5  # milliseconds, on an idle machine
 
 
 # -- names ----------------------------------------------------------------------------------------
@@ -187,10 +259,8 @@ def test_templates_that_give_no_name(template: str) -> None:
 
 
 def test_the_two_ways_to_set_archs_do_not_meet(tmp_path: Path) -> None:
-    made = change(tmp_path, arch_map={"kind": "torch"}, environment={"TORCH_CUDA_ARCH_LIST": "x"})
-    archs = translate(made.arch_map, read("90"), "13.0", "x")
     with pytest.raises(ConfigError, match="set by arch_map"):
-        environment(made, archs, local="x", jobs=1)
+        change(tmp_path, arch_map={"kind": "torch"}, environment={"TORCH_CUDA_ARCH_LIST": "x"})
 
 
 # -- sources --------------------------------------------------------------------------------------

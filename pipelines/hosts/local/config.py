@@ -13,6 +13,7 @@ class LocalHost(HostConfig):
     """The machine that the pipeline itself runs on, Linux or Windows."""
 
     kind: Literal["local"]
+    """This machine."""
     python: str | None = None
     """A Python whose environment is used as it is: nothing is installed into it.
 

@@ -16,11 +16,13 @@ class SandboxHost(HostConfig):
     """The embedded sandbox: genuine Windows tools under Wine, behind our own WinRM service."""
 
     kind: Literal["sandbox"]
+    """The sandbox on this machine."""
     home: str | None = None
     """Directory that holds it; default ``.sandbox/<name>``."""
     http_port: Annotated[int, Field(ge=0, le=65535)] = 0
+    """Port on loopback; 0 takes a free one."""
     https_port: Annotated[int, Field(ge=0, le=65535)] = 0
-    """Ports on loopback; 0 takes a free one."""
+    """The same for https."""
     listener: Literal["https", "http"] = "https"
     """``http`` means NTLM with message encryption."""
 

@@ -39,7 +39,9 @@ class WinRMHost(HostConfig):
     """A Windows machine with WinRM on."""
 
     kind: Literal["winrm"]
+    """A Windows that is reached over WinRM."""
     endpoint: Annotated[str, StringConstraints(pattern=r"^https?://[^/\s@]+/wsman$")]
+    """``https://HOST:5986/wsman``."""
     transport: Literal["ntlm", "kerberos", "credssp", "certificate", "basic"] = "ntlm"
     """How the user signs in."""
     username: str = ""
@@ -51,8 +53,9 @@ class WinRMHost(HostConfig):
     password_prompt: bool = False
     """Ask for it on the terminal, once for each command."""
     certificate: str | None = None
+    """PEM file of the user's certificate, for ``transport: certificate``."""
     certificate_key: str | None = None
-    """PEM files of the user's certificate and its key, for ``transport: certificate``."""
+    """PEM file of its key."""
     kerberos_delegation: bool = False
     """Let the host act as the user towards others."""
     kerberos_hostname_override: str | None = None
@@ -66,9 +69,11 @@ class WinRMHost(HostConfig):
     insecure: tuple[Insecure, ...] = ()
     """Names, a second time, what the other keys ask for and nobody should use."""
     python: str = FIRST_PYTHON
+    """The Python that runs the pipeline's own code there."""
     bootstrap: bool | None = None
     """Whether Python is put there when it is missing; default when ``python`` is not given."""
     gpu: bool = False
+    """Whether it has a GPU to test on."""
 
     @model_validator(mode="before")
     @classmethod

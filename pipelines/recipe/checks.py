@@ -1,0 +1,81 @@
+"""What only the whole of a recipe shows: its templates can be filled in, what it names is there."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from pipelines.architectures import gpus
+from pipelines.errors import ConfigError
+from pipelines.model import nearest
+from pipelines.paths import PACKAGE
+from pipelines.recipe import naming
+from pipelines.recipe.archmap import translate
+from pipelines.recipe.model import Recipe
+from pipelines.recipe.origin import PathSource
+from pipelines.recipe.sourcetree import PROJECT, directory_of
+from pipelines.toolchain.lock import load_lock
+
+SUITES = PACKAGE / "smoke"
+#: Shipped with every suite, and none itself.
+COMMON = "common"
+_LISTED = 20  # of names that there are; nobody reads more
+
+
+def check_alone(recipe: Recipe, where: str) -> None:
+    """What the file itself shows.
+
+    ``where`` is the file, and the version in it; :class:`ConfigError` begins with it.
+    """
+    archs = translate(recipe.arch_map, gpus.read(recipe.archs), recipe.cuda, recipe.name)
+    try:
+        local = naming.local_version(recipe, recipe.cuda, recipe.torch)
+        naming.environment(recipe, archs, local=local, jobs=1)
+    except ConfigError as error:
+        said = error.message.removeprefix(f"recipe {recipe.name}: ")
+        raise ConfigError(f"{where}: {said}", advice=error.advice) from None
+    try:
+        compile(recipe.verify, "verify", "exec")
+    except (SyntaxError, ValueError) as error:
+        raise ConfigError(
+            f"{where}: verify: no Python: {error}", advice="Such as: import torch, my_package"
+        ) from None
+
+
+def check_surroundings(recipe: Recipe, where: str) -> None:
+    """What it names on this machine and in the lock is there; else :class:`ConfigError`."""
+    _source(recipe, where)
+    if recipe.smoke:
+        suites = [path.name for path in SUITES.iterdir() if path.name != COMMON]
+        _known(where, "smoke", (recipe.smoke,), suites, "Make that folder in pipelines/smoke.")
+    wheels = {id_: t.name for id_, t in load_lock().tools.items() if t.file.endswith(".whl")}
+    tools = {*wheels, *wheels.values()}
+    cure = "Add it to pipelines/toolchain/toolchain.yaml, then type: invoke lock."
+    for key in ("build_requires", "test_requires"):
+        _known(where, key, getattr(recipe, key), tools, cure)
+
+
+def _source(recipe: Recipe, where: str) -> None:
+    if not isinstance(recipe.source, PathSource):
+        return
+    tree = directory_of(recipe.source)
+    if not tree.is_dir():
+        beside = [path.name for path in tree.parent.iterdir()] if tree.parent.is_dir() else []
+        raise ConfigError(
+            f"{where}: source.path: there is no directory {tree}" + nearest(tree.name, beside),
+            advice="It is relative to the project, where pipeline.yaml is.",
+        )
+    if not any((tree / name).is_file() for name in PROJECT):
+        raise ConfigError(
+            f"{where}: source.path: {tree} has neither {', '.join(PROJECT[:-1])} nor {PROJECT[-1]}",
+            advice="Name the directory of the project itself.",
+        )
+
+
+def _known(where: str, key: str, names: Iterable[str], known: Iterable[str], cure: str) -> None:
+    there = sorted(known)
+    for name in names:
+        if name not in there:
+            raise ConfigError(
+                f"{where}: {key}: there is no '{name}'{nearest(name, there)}",
+                advice=cure if len(there) > _LISTED else f"{cure} There are: {', '.join(there)}.",
+            )

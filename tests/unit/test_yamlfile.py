@@ -1,0 +1,155 @@
+"""YAML files: nothing in them is taken in silence, and none of them costs more than it is long."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pipelines.config import load_config
+from pipelines.diagnosis.model import load_catalogue
+from pipelines.errors import ConfigError, LockError, PipelineError
+from pipelines.provisioning.resources import load_resources
+from pipelines.recipe.load import load_recipe
+from pipelines.toolchain.intent import load_intent
+from pipelines.toolchain.lock import LOCK_FILE, load_lock
+from pipelines.yamlfile import DEPTH, LIMIT, read_yaml
+
+#: Each stands for four of the one before it: 4 ** 30 words.
+BOMB = "a0: &a0 [x]\n" + "".join(
+    f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}, *a{n - 1}, *a{n - 1}]\n" for n in range(1, 30)
+)
+CHAIN = "a0: &a0 [x]\n" + "".join(f"a{n}: &a{n} [*a{n - 1}]\n" for n in range(1, 3000))
+LONG = f"word: &word {'x' * 100_000}\nmany: [{', '.join(['*word'] * 5000)}]\n"
+
+
+def read(tmp_path: Path, text: str) -> Any:
+    path = tmp_path / "file.yaml"
+    path.write_text(text, "utf-8")
+    return read_yaml(path)
+
+
+@pytest.mark.parametrize(
+    ("text", "line", "said"),
+    [
+        ("a: 1\nb: 2\na: 3\n", 3, "a: is there twice, in line 1 as well"),
+        ("hosts:\n  lab: {kind: x}\n  lab: {}\n", 3, "hosts.lab: is there twice, in line 2"),
+        ("a:\n- x: 1\n  y: 2\n  x: 3\n", 4, "a.x: is there twice, in line 2"),
+        ('a: 1\n"a": 2\n', 2, "a: is there twice"),
+        ('"": 1\n"": 2\n', 2, "is there twice"),
+        ("{a: {b: 1}, a: {b: 1}}", 1, "a: is there twice"),
+        ("x: &x {a: 1}\ny: {<<: *x, <<: *x}\n", 2, "y.<<: is there twice"),
+        ("[" * 100_000, 1, f"nested more than {DEPTH} deep"),
+        ("- " * 100_000 + "x", 1, f"nested more than {DEPTH} deep"),
+        ("? " * 100_000 + "x", 1, f"nested more than {DEPTH} deep"),
+        (CHAIN, DEPTH, f"nested more than {DEPTH} deep"),
+        (BOMB, 11, "aliases stand for more than 2 MiB"),
+        (LONG, 2, "aliases stand for more than 2 MiB"),
+        ("a: &a [*a]\n", 1, "*a stands for nothing above it, or for itself"),
+        ("a: !!python/name:os.system x\n", 1, "the tag tag:yaml.org,2002:python/name"),
+        ("x: 1\na: 2026-02-40\n", 2, "'2026-02-40' is no value: day is out of range"),
+        (f"a: {'1' * 5000}\n", 1, "is no value: Exceeds the limit"),
+        ("a: 0b_\n", 1, "'0b_' is no value"),
+        ("a: [\n", 2, "not YAML"),
+        ("a: 1\n---\nb: 1\n", 2, "not YAML: but found another document"),
+        ("a: \x01\n", None, "not YAML: unacceptable character"),
+        ("#" * (LIMIT + 1), None, "more than 2 MiB"),
+    ],
+)
+def test_refused_at_once(tmp_path: Path, text: str, line: int | None, said: str) -> None:
+    began = time.monotonic()
+    with pytest.raises(ConfigError) as caught:
+        read(tmp_path, text)
+    assert time.monotonic() - began < 10  # milliseconds, on an idle machine
+    where = f"{tmp_path}/file.yaml{f':{line}' if line else ''}: "
+    assert caught.value.message.startswith(where)
+    assert said in caught.value.message
+    assert "\n" not in caught.value.message
+    assert caught.value.advice
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "a: &x {b: 1}\nc: {<<: *x, b: 2}\nd: *x\n",
+        "a: {x: 1}\nb: {x: 1}\n",
+        "- {a: 1}\n- {a: 2}\n",
+        "&k a: *k\n",
+        "[" * DEPTH + "]" * DEPTH,
+        "",
+    ],
+)
+def test_read_as_it_stands(tmp_path: Path, text: str) -> None:
+    assert read(tmp_path, text) == yaml.safe_load(text)
+
+
+def test_every_file_of_ours_is_as_it_was() -> None:
+    for path in sorted(LOCK_FILE.parents[1].rglob("*.yaml")):
+        assert read_yaml(path) == yaml.safe_load(path.read_text("utf-8")), path
+
+
+_WORDS = "aé1 :-#'\"\n"
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(_WORDS, max_size=9),
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(_WORDS, max_size=4), inner),
+    max_leaves=20,
+)
+
+
+@given(value=_VALUES)
+def test_what_is_written_is_read(tmp_path_factory: pytest.TempPathFactory, value: Any) -> None:
+    path = tmp_path_factory.mktemp("yaml") / "file.yaml"
+    path.write_text(yaml.safe_dump(value, allow_unicode=False), "utf-8")
+    assert read_yaml(path) == value
+
+
+@given(text=st.text("ab:*&-?[]{}<, \n'\"!|0123456789.#", max_size=60))
+def test_whatever_is_written_ends_in_a_value_or_in_words(
+    tmp_path_factory: pytest.TempPathFactory, text: str
+) -> None:
+    path = tmp_path_factory.mktemp("yaml") / "file.yaml"
+    path.write_text(text, "utf-8")
+    try:
+        read_yaml(path)
+    except ConfigError as error:
+        assert str(path) in error.message  # noqa: PT017 - it need not be refused
+
+
+@pytest.mark.parametrize(
+    ("load", "text", "kind"),
+    [
+        (load_config, "hosts: {a: {kind: sandbox}}\nhosts: {}\n", ConfigError),
+        (load_resources, "resources: []\nresources: []\n", ConfigError),
+        (load_catalogue, "signatures: []\nsignatures: []\n", ConfigError),
+        (load_lock, "version: 1\ntools: {}\ntools: {}\n", LockError),
+        (load_intent, "version: 1\ngroups: []\ngroups: []\n", LockError),
+        (lambda path: load_recipe("file", path.parent), "name: a\nname: file\n", ConfigError),
+    ],
+)
+def test_no_file_of_ours_takes_the_last_of_two(
+    tmp_path: Path, load: Any, text: str, kind: type[PipelineError]
+) -> None:
+    path = tmp_path / "file.yaml"
+    path.write_text(text)
+    with pytest.raises(kind, match=r"file\.yaml:\d: \w+: is there twice"):
+        load(path)
+    path.write_text(BOMB)
+    with pytest.raises(kind, match="aliases stand for more than"):
+        load(path)
+
+
+def test_a_lock_is_read_anew_when_it_has_changed(tmp_path: Path) -> None:
+    path = tmp_path / "lock.yaml"
+    path.write_text("version: 1\ntools: {}\n")
+    assert load_lock(path) is load_lock(path)
+    path.write_text("version: 1\ntools: {}\nunpinned: [x]\n")
+    with pytest.raises(LockError, match="no such tool"):
+        load_lock(path)
+    path.unlink()
+    with pytest.raises(LockError, match="No such file"):
+        load_lock(path)
