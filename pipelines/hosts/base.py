@@ -83,6 +83,16 @@ class Lifecycle(Protocol):
         """Stop it and remove its files."""
 
 
+@dataclass(frozen=True)
+class Kept:
+    """Something that is kept on this machine to make the next command fast."""
+
+    what: str
+    path: Path
+    useful: bool
+    """Whether a command of today would use it."""
+
+
 class Host(Protocol):
     """Where a wheel is built or tested."""
 
@@ -108,6 +118,21 @@ class Host(Protocol):
         """
         return ""
 
+    def ended(self) -> str:
+        """Why what :meth:`connect` reached is no more, nor anything that ran there; else empty.
+
+        Only what this machine knows counts: a host that merely does not answer may go on.
+        """
+        return ""
+
+    def prepare(self) -> None:
+        """Before it is provisioned: put in order what keeps it from starting, if that is ours."""
+        return
+
+    def kept(self) -> Iterable[Kept]:
+        """What it keeps on this machine besides itself."""
+        return ()
+
     def connect(self) -> Session:
         """Make the host reachable (start it if that is ours to do) and open a session."""
 
@@ -128,16 +153,6 @@ class Opening:
     events: Events = field(default_factory=Silent)
     remember: Callable[[str], str] = str
     """Is given every secret, so that it can be kept out of what is printed."""
-
-
-@dataclass(frozen=True)
-class Kept:
-    """Something that is kept on this machine to make the next command fast."""
-
-    what: str
-    path: Path
-    useful: bool
-    """Whether a command of today would use it."""
 
 
 class HostConfig(Model):

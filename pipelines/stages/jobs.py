@@ -36,6 +36,15 @@ def show(line: Line) -> None:
     console.print(table)
 
 
+def running(line: Line) -> list[str]:
+    """The jobs that run there, each as its id and what it does."""
+    return [
+        " ".join(safe(f"{job.id} {job.title}", 80).split())
+        for job in _jobs(line)
+        if job.state == "running"
+    ]
+
+
 def follow(line: Line, name: str) -> None:
     """Print a job's log from its beginning until it ends; leaving does not end the job."""
     job = _find(line, name)

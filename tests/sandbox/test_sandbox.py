@@ -17,8 +17,8 @@ from conftest import make_sandbox
 
 from pipelines.architectures.archs import parse
 from pipelines.errors import AuditError, AuthError, BuildError, HostError, StorageError
-from pipelines.hosts.sandbox import image
 from pipelines.hosts.sandbox.host import Secret
+from pipelines.hosts.sandbox.wine import SEAL
 from pipelines.paths import PACKAGE
 from pipelines.recipe.archmap import translate
 from pipelines.record import ProvisionResult, ResourceResult, SmokeResult
@@ -126,7 +126,7 @@ def test_two_side_by_side_and_nothing_left(tmp_path: Path) -> None:
 def test_a_half_made_and_a_crashed_sandbox_are_made_anew(tmp_path: Path) -> None:
     sandbox = make_sandbox(tmp_path / "s")
     sandbox.make()
-    (sandbox.home / "prefix" / image.SEAL).unlink()
+    (sandbox.home / "prefix" / SEAL).unlink()
     assert sandbox.status() == "broken"
     sandbox.make()
     assert sandbox.status() == "stopped"
