@@ -71,7 +71,7 @@ class WineLauncher:
         )
 
 
-class _Windows:
+class Windows:
     """The Windows of a prefix, from its start-up to its end in good order."""
 
     def __init__(self, home: Path, ended: threading.Event) -> None:
@@ -124,10 +124,10 @@ def serve(home: Path, http_port: int, https_port: int, ended: threading.Event) -
     run = home / "run"
     run.mkdir(mode=0o700, exist_ok=True)
     with alone(run):
-        _serve(run, _Windows(home, ended), http_port, https_port)
+        _serve(run, Windows(home, ended), http_port, https_port)
 
 
-def _serve(run: Path, windows: _Windows, http_port: int, https_port: int) -> None:
+def _serve(run: Path, windows: Windows, http_port: int, https_port: int) -> None:
     try:
         with ThreadPoolExecutor(1) as pool:
             booted = pool.submit(windows.boot)
