@@ -195,6 +195,7 @@ def test_a_host_that_does_not_come_back_is_not_waited_for(tmp_path: Path, clock:
     script = Script("ended")
 
     def dead(*_: int) -> Iterator[Any]:
+        assert script.asked.count("jobs.follow.follow") == 1, "asked again"
         raise DeadHostError("ended 4 times", advice="Try --jobs 1.")
         yield b""
 
