@@ -340,7 +340,6 @@ class Sandbox(Host):
                 advice="Finished units are kept, and the same command goes on from them. Memory is "
                 "the usual reason: try --jobs 1.",
             )
-        self._restarts += 1
         self.close()
         with self._locked():
             if running := self.state():  # by another command
@@ -349,6 +348,7 @@ class Sandbox(Host):
                 raise DeadHostError(
                     f"the sandbox '{self.name}' has been removed", advice="Type: invoke provision"
                 )
+            self._restarts += 1
             return self._start(tied=True)
 
     def restart(self, session: Session) -> Session:
