@@ -47,10 +47,6 @@ class HostError(PipelineError):
     title = "host"
 
 
-class DeadHostError(HostError):
-    """A host that this machine runs has ended, or does not start: waiting would not help."""
-
-
 class AuthError(HostError):
     """A host refused the user name or password."""
 

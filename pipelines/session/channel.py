@@ -15,11 +15,11 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-from pipelines.errors import AuthError, DeadHostError, HostError
+from pipelines.errors import AuthError, HostError
 from pipelines.logs import timed
 from pipelines.remote.rpc import is_idempotent, name_of
 from pipelines.session import transfers
-from pipelines.session.base import ByteStream, Given, Item, Progress, Result, Session
+from pipelines.session.base import ByteStream, DeadHostError, Given, Item, Progress, Result, Session
 from pipelines.session.bootstrap import bootstrap_command
 from pipelines.session.link import ConnectionLostError, Link
 from pipelines.session.link_pool import MoreLinks

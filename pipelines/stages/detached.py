@@ -17,7 +17,6 @@ from pipelines.console import say
 from pipelines.errors import (
     AuthError,
     BuildError,
-    DeadHostError,
     HostError,
     PipelineError,
     RemoteError,
@@ -30,7 +29,7 @@ from pipelines.remote.jobs import follow as remote_follow
 from pipelines.remote.jobs import launch, store
 from pipelines.remote.rpc import Failure, name_of
 from pipelines.run import Run
-from pipelines.session.base import raise_remote
+from pipelines.session.base import DeadHostError, raise_remote
 
 _log = logging.getLogger(__name__)
 

@@ -21,7 +21,6 @@ from pipelines.errors import (
     AuditError,
     AuthError,
     BuildError,
-    DeadHostError,
     HostError,
     StorageError,
 )
@@ -33,6 +32,7 @@ from pipelines.recipe.archmap import translate
 from pipelines.record import ProvisionResult, ResourceResult, SmokeResult
 from pipelines.remote import facts, files
 from pipelines.remote import process as remote_process
+from pipelines.session.base import DeadHostError
 from pipelines.session.channel import over_winrs
 from pipelines.stages.line import AUDIT, Line, run_build, run_provision, run_test
 

@@ -15,10 +15,11 @@ from typing import Any, cast
 
 import pytest
 
-from pipelines.errors import DeadHostError, HostError, RemoteError
+from pipelines.errors import HostError, RemoteError
 from pipelines.remote import blocks, files, rpc
 from pipelines.remote import facts as remote_facts
 from pipelines.session import bootstrap, channel, link
+from pipelines.session.base import DeadHostError
 from pipelines.session.channel import (
     ChannelSession,
     bootstrap_command,

@@ -10,10 +10,11 @@ import pytest
 from jobscripts import ENDED, LINE, Clock, Script, finish, job, kept
 from plans import Lab
 
-from pipelines.errors import AuthError, BuildError, DeadHostError, HostError, RemoteError
+from pipelines.errors import AuthError, BuildError, HostError, RemoteError
 from pipelines.record import JobRecord
 from pipelines.remote import process
 from pipelines.remote.jobs import launch
+from pipelines.session.base import DeadHostError
 from pipelines.stages import detached
 from pipelines.stages.detached import ATTEMPTS, HOUR, JobSpec
 

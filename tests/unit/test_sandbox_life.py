@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.errors import DeadHostError, HostError
+from pipelines.errors import HostError
 from pipelines.hosts.base import Opening, Silent
 from pipelines.hosts.sandbox import host as sandbox_host
 from pipelines.hosts.sandbox.config import SandboxHost
@@ -27,6 +27,7 @@ from pipelines.hosts.sandbox.state import (
     withdraw,
 )
 from pipelines.hosts.sandbox.wine import SEAL
+from pipelines.session.base import DeadHostError
 from pipelines.session.transports.endpoint import Endpoint
 from pipelines.toolchain.lock import Cache, load_lock
 
@@ -254,6 +255,8 @@ def test_it_is_started_again_a_few_times(sandbox: Fake, monkeypatch: pytest.Monk
     for _ in range(RESTARTS):
         sandbox.die()
         again()
+    again()
+    assert sandbox.starts == 1 + RESTARTS, "a connection that is lost is no death"
     sandbox.die()
     with pytest.raises(DeadHostError, match=f"has ended {RESTARTS + 1} times") as caught:
         again()

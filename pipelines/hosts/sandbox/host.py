@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
-from pipelines.errors import ConfigError, DeadHostError, HostError
+from pipelines.errors import ConfigError, HostError
 from pipelines.evidence import Evidence
 from pipelines.hosts.base import Capabilities, Host, Kept, Lifecycle, Opening
 from pipelines.hosts.sandbox import image
@@ -33,7 +33,7 @@ from pipelines.hosts.sandbox.state import IN_USE, NotWholeError, State, alive, p
 from pipelines.hosts.sandbox.wine import SEAL, Prefix, find_wine
 from pipelines.logs import timed
 from pipelines.paths import PACKAGE, home
-from pipelines.session.base import Session
+from pipelines.session.base import DeadHostError, Session
 from pipelines.session.channel import over_winrs
 from pipelines.session.transports.endpoint import Endpoint
 

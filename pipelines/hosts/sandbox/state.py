@@ -15,7 +15,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO, TypedDict, cast
 
-from pipelines.errors import DeadHostError, HostError
+from pipelines.errors import HostError
+from pipelines.session.base import DeadHostError
 
 #: There while Windows runs, and afterwards if it did not end in good order.
 IN_USE = "in-use"
