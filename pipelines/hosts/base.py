@@ -83,16 +83,6 @@ class Lifecycle(Protocol):
         """Stop it and remove its files."""
 
 
-@dataclass(frozen=True)
-class Kept:
-    """Something that is kept on this machine to make the next command fast."""
-
-    what: str
-    path: Path
-    useful: bool
-    """Whether a command of today would use it."""
-
-
 class Host(Protocol):
     """Where a wheel is built or tested."""
 
@@ -153,6 +143,16 @@ class Opening:
     events: Events = field(default_factory=Silent)
     remember: Callable[[str], str] = str
     """Is given every secret, so that it can be kept out of what is printed."""
+
+
+@dataclass(frozen=True)
+class Kept:
+    """Something that is kept on this machine to make the next command fast."""
+
+    what: str
+    path: Path
+    useful: bool
+    """Whether a command of today would use it."""
 
 
 class HostConfig(Model):

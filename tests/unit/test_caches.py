@@ -45,6 +45,15 @@ def kept(root: Path, sha256: str) -> Path:
     return folder
 
 
+def test_what_a_host_has_moved_aside_goes(line: Any, tmp_path: Path) -> None:
+    aside = tmp_path / "prefix.aside"
+    (aside / "drive_c").mkdir(parents=True)
+    os.utime(aside, (OLD, OLD))
+    line.plan.host.kept = lambda: [Kept("sandboxes moved aside", aside, useful=False)]
+    caches.prune(line, 14.0)
+    assert not aside.exists()
+
+
 def test_only_what_no_command_would_use_goes(line: Any, tmp_path: Path) -> None:
     """A commit's tree cannot be had again on a machine without a network."""
     recipes = [made for name in recipe_names() for made in load_versions(name).values()]
@@ -57,12 +66,3 @@ def test_only_what_no_command_would_use_goes(line: Any, tmp_path: Path) -> None:
     caches.prune(line, 14.0)
     assert not spare.exists()
     assert all(folder.exists() for folder in (tool, fresh, *sources))
-
-
-def test_what_a_host_has_moved_aside_goes(line: Any, tmp_path: Path) -> None:
-    aside = tmp_path / "prefix.aside"
-    (aside / "drive_c").mkdir(parents=True)
-    os.utime(aside, (OLD, OLD))
-    line.plan.host.kept = lambda: [Kept("sandboxes moved aside", aside, useful=False)]
-    caches.prune(line, 14.0)
-    assert not aside.exists()
