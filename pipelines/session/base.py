@@ -7,7 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import NoReturn, ParamSpec, Protocol, Self, TypeVar
 
-from pipelines.errors import RemoteError, StorageError
+from pipelines.errors import HostError, RemoteError, StorageError
 from pipelines.remote.rpc import Failure
 
 Given = ParamSpec("Given")
@@ -35,6 +35,10 @@ def raise_remote(host: str, told: Failure) -> NoReturn:
         )
     kind = str(told["kind"])
     raise RemoteError(f"{host}: {kind}: {told['message']}", kind=kind, trace=told.get("trace", ""))
+
+
+class DeadHostError(HostError):
+    """A host that this machine runs has ended, or does not start: waiting would not help."""
 
 
 class ByteStream(Protocol):

@@ -19,7 +19,7 @@ from pipelines.errors import AuthError, HostError
 from pipelines.logs import timed
 from pipelines.remote.rpc import is_idempotent, name_of
 from pipelines.session import transfers
-from pipelines.session.base import ByteStream, Given, Item, Progress, Result, Session
+from pipelines.session.base import ByteStream, DeadHostError, Given, Item, Progress, Result, Session
 from pipelines.session.bootstrap import bootstrap_command
 from pipelines.session.link import ConnectionLostError, Link
 from pipelines.session.link_pool import MoreLinks
@@ -88,7 +88,7 @@ class ChannelSession:
                 try:
                     with timed(_log, logging.INFO, "%s: connect again", self.name):
                         self._current = Link(self._reconnect(), self.name)
-                except AuthError:
+                except (AuthError, DeadHostError):
                     raise
                 except (HostError, OSError) as error:
                     problem = error
@@ -190,15 +190,22 @@ def _by_keyword(function: Callable[..., object], args: Sequence[object]) -> None
         raise TypeError(f"{name_of(function)}: arguments are passed by keyword")
 
 
-def over_winrs(endpoint: Endpoint, python: str, name: str) -> Session:
+def over_winrs(
+    endpoint: Endpoint, python: str, name: str, *, again: Callable[[], Endpoint] | None = None
+) -> Session:
     """Start ``python`` (a path on the host) over WinRS and open a session with it.
 
-    A lost connection is made anew with a fresh shell. Raises ``AuthError`` or ``HostError``.
+    A lost connection is made anew with a fresh shell, at the place that ``again`` then tells, by
+    default the same one. Raises ``AuthError`` or ``HostError``; ``DeadHostError``, which ``again``
+    may raise, ends the tries.
     """
     # cmd /c mangles a quoted path next to other quotes: such a program is started without cmd.
     direct = " " in python
 
-    def stream() -> WinRSStream:
-        return WinRSStream(endpoint, bootstrap_command(python), skip_cmd_shell=direct)
+    def stream(place: Endpoint) -> WinRSStream:
+        return WinRSStream(place, bootstrap_command(python), skip_cmd_shell=direct)
 
-    return open_session(stream(), name=name, reconnect=stream)
+    def reconnect() -> WinRSStream:
+        return stream(endpoint if again is None else again())
+
+    return open_session(stream(endpoint), name=name, reconnect=reconnect)

@@ -14,7 +14,13 @@ from typing import Annotated, Any, Literal, Self, TypeVar
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
 from pipelines.console import say
-from pipelines.errors import AuthError, BuildError, HostError, PipelineError, RemoteError
+from pipelines.errors import (
+    AuthError,
+    BuildError,
+    HostError,
+    PipelineError,
+    RemoteError,
+)
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import safe
 from pipelines.record import JobRecord
@@ -23,7 +29,7 @@ from pipelines.remote.jobs import follow as remote_follow
 from pipelines.remote.jobs import launch, store
 from pipelines.remote.rpc import Failure, name_of
 from pipelines.run import Run
-from pipelines.session.base import raise_remote
+from pipelines.session.base import DeadHostError, raise_remote
 
 _log = logging.getLogger(__name__)
 
@@ -110,7 +116,8 @@ class Job:
 
         Raises :class:`HostError` when there was no contact for ``patience`` seconds, or the host
         says what makes no sense, ``AuthError`` when the host refuses the sign-in, ``error`` when
-        attempt after attempt is lost. In each case the job, if it runs, goes on.
+        attempt after attempt is lost. In each case the job, if it runs, goes on. When the host has
+        ended, which ends the job, and does not come back, it is ``DeadHostError``.
         """
         self._heard = time.monotonic()
         prepared = False
@@ -133,7 +140,7 @@ class Job:
                 if error.kind != launch.NoRunnerError.__name__:
                     raise
                 self._lose(error.message)
-            except OddStateError:
+            except (OddStateError, DeadHostError):
                 raise
             except HostError as error:
                 self._wait(error)
@@ -182,8 +189,11 @@ class Job:
 
     def _wait(self, error: HostError) -> None:
         """Wait a moment before the next try, or raise what is to be told instead of one."""
+        ended = self.session.host.ended()
         advice = (
-            f"The job goes on at {self.host}: the same command finds it again, "
+            "Finished units are kept: the same command goes on from them."
+            if ended
+            else f"The job goes on at {self.host}: the same command finds it again, "
             "invoke jobs shows it."
         )
         if isinstance(error, AuthError):
@@ -191,7 +201,10 @@ class Job:
         if time.monotonic() - self._heard > self.patience:
             raise HostError(error.message, advice=advice) from error
         if not self._tries:
-            say(f"connection lost, the job goes on there: {error.message}", "yellow")
+            # What has ended is started again by the next call, or found where another has done so.
+            went = f"{ended}, and the job with it"
+            lost = f"connection lost, the job goes on there: {error.message}"
+            say(went if ended else lost, "yellow")
         time.sleep(_PAUSES[min(self._tries, len(_PAUSES) - 1)])
         self._tries += 1
 

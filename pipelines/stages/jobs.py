@@ -63,6 +63,20 @@ def cancel(line: Line, name: str) -> None:
     say(f"{job.id}: {_word(now)}", style="green")
 
 
+def running(line: Line) -> list[str]:
+    """The jobs that run there, each as its id and what it does.
+
+    Raises :class:`HostError` when one of them cannot be read: it may run.
+    """
+    found = line.session.call(store.listed, root=line.plan.layout.build_root)
+    jobs = [checked(line.plan.host.name, job, Listed) for job in found]
+    return [
+        " ".join(safe(f"{job.id} {job.title}", 80).split())
+        for job in jobs
+        if job.state == "running"
+    ]
+
+
 def _jobs(line: Line) -> list[Listed]:
     found = line.session.call(store.listed, root=line.plan.layout.build_root)
     jobs = []

@@ -88,6 +88,7 @@ def _here(line: Line) -> Iterator[Kept]:
         yield Kept("downloads", path, path.name in wanted)
     for kind in {type(host): host for host in load_config().hosts.values()}.values():
         yield from kind.kept(cache)
+    yield from line.plan.host.kept()
 
 
 def _folders(path: Path) -> list[Path]:

@@ -36,6 +36,7 @@ def provision(session: LiveSession, plan: BuildPlan, log: StageNotes) -> Provisi
     """
     began = time.monotonic()
     with fold(f"Provision {plan.host.name}"):
+        session.host.prepare()
         rows = check(session, plan)
         try:
             for number, wanted in enumerate(plan.wanted):

@@ -140,4 +140,4 @@ def test_a_killed_controller_finds_its_build_again(tmp_path: Path) -> None:
         assert log.count("running bdist_wheel") == 1 + len(healed)
         assert len(list((run / "wheels").glob("*.whl"))) == 1
     finally:
-        invoke("sandbox.teardown").wait(60)
+        invoke("sandbox.teardown", "--force").wait(60)

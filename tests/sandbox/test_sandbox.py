@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import socket
 import sqlite3
@@ -16,14 +17,22 @@ import pytest
 from conftest import make_sandbox
 
 from pipelines.architectures.archs import parse
-from pipelines.errors import AuditError, AuthError, BuildError, HostError, StorageError
-from pipelines.hosts.sandbox import image
-from pipelines.hosts.sandbox.host import Secret
+from pipelines.errors import (
+    AuditError,
+    AuthError,
+    BuildError,
+    HostError,
+    StorageError,
+)
+from pipelines.hosts.sandbox.host import RESTARTS, Sandbox, Secret
+from pipelines.hosts.sandbox.state import IN_USE, NotWholeError
+from pipelines.hosts.sandbox.wine import SEAL
 from pipelines.paths import PACKAGE
 from pipelines.recipe.archmap import translate
 from pipelines.record import ProvisionResult, ResourceResult, SmokeResult
-from pipelines.remote import facts, rpc
+from pipelines.remote import facts, files
 from pipelines.remote import process as remote_process
+from pipelines.session.base import DeadHostError
 from pipelines.session.channel import over_winrs
 from pipelines.stages.line import AUDIT, Line, run_build, run_provision, run_test
 
@@ -123,35 +132,79 @@ def test_two_side_by_side_and_nothing_left(tmp_path: Path) -> None:
     assert not list(tmp_path.glob("*/run/credentials"))
 
 
-def test_a_half_made_and_a_crashed_sandbox_are_made_anew(tmp_path: Path) -> None:
-    sandbox = make_sandbox(tmp_path / "s")
-    sandbox.make()
-    (sandbox.home / "prefix" / image.SEAL).unlink()
-    assert sandbox.status() == "broken"
-    sandbox.make()
-    assert sandbox.status() == "stopped"
-    state = sandbox.start(tied=True)
+def kill_service(sandbox: Sandbox) -> None:
+    state = sandbox.state()
+    assert state is not None
     os.kill(state["pid"], signal.SIGKILL)
     deadline = time.monotonic() + 10
-    while sandbox.state() and time.monotonic() < deadline:
+    while sandbox.status() in ("running", "changing") and time.monotonic() < deadline:
         time.sleep(0.02)
-    assert sandbox.status() == "broken"
-    with make_sandbox(tmp_path / "s").connect() as session:
-        assert session.call(rpc.ping) > 0
+
+
+def test_a_crashed_sandbox_goes_on_with_its_files(tmp_path: Path) -> None:
+    sandbox = make_sandbox(tmp_path / "s")
+    with sandbox.connect() as session:
+        session.put(Path(__file__), r"C:\mine.py")
+        kill_service(sandbox)
+        assert sandbox.status() == "crashed"
+        assert len(processes_of(sandbox.home)) > 1, "Windows is left behind"
+    again = make_sandbox(tmp_path / "s")
+    with again.connect() as session:
+        assert session.call(files.stat, path=r"C:\mine.py")
+    again.close()
     sandbox.close()
-    sandbox.teardown()
+    assert again.status() == "stopped"
+    assert processes_of(sandbox.home) == []
+    again.teardown()
     assert sandbox.status() == "absent"
 
 
-def test_a_host_that_dies_half_way(tmp_path: Path) -> None:
+def test_what_does_not_come_up_is_moved_aside_by_provisioning_alone(tmp_path: Path) -> None:
     sandbox = make_sandbox(tmp_path / "s")
-    session = sandbox.connect()
-    assert session.call(rpc.ping) > 0
-    os.kill(sandbox.start(tied=True)["pid"], signal.SIGKILL)
-    with pytest.raises(HostError) as caught:
-        session.put(Path(__file__), r"C:\x.bin")
-    assert caught.value.exit_code == 5
-    session.close()
+    sandbox.make()
+    (sandbox.prefix / "drive_c/mine").touch()
+    for damage in (damage_registry, damage_seal, damage_python):
+        damage(sandbox)
+        with pytest.raises(NotWholeError, match="damaged") as caught:
+            sandbox.connect()
+        assert "invoke provision" in caught.value.advice
+        assert sandbox.status() in ("broken", "crashed", "stopped")
+        sandbox.prepare()
+        assert sandbox.status() == "running"
+        sandbox.close()
+        assert (sandbox.aside / "drive_c").is_dir()
+        assert (sandbox.aside / "drive_c/mine").exists() is (damage is damage_registry)
+    sandbox.teardown()
+    assert not sandbox.home.exists()
+
+
+def damage_registry(sandbox: Sandbox) -> None:
+    (sandbox.prefix / "system.reg").write_bytes(b"")
+
+
+def damage_seal(sandbox: Sandbox) -> None:
+    (sandbox.prefix / SEAL).unlink()
+
+
+def damage_python(sandbox: Sandbox) -> None:
+    """Seen after a crash only."""
+    sandbox.run.mkdir(exist_ok=True)
+    (sandbox.run / IN_USE).touch()
+    shutil.rmtree(sandbox.prefix / "drive_c/Python311/Lib/ctypes")
+
+
+def test_a_host_that_dies_half_way_is_started_again(tmp_path: Path) -> None:
+    sandbox = make_sandbox(tmp_path / "s")
+    with sandbox.connect() as session:
+        for _ in range(RESTARTS):
+            kill_service(sandbox)
+            assert sandbox.ended()
+            session.put(Path(__file__), r"C:\x.bin")
+            assert sandbox.ended() == ""
+        kill_service(sandbox)
+        with pytest.raises(DeadHostError, match=f"ended {RESTARTS + 1} times") as caught:
+            session.put(Path(__file__), r"C:\y.bin")
+        assert caught.value.exit_code == 5
     sandbox.teardown()
 
 

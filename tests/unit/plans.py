@@ -46,6 +46,10 @@ class Lab(Host):
     def __init__(self, session: Any = None) -> None:
         self.session = session
         self.connects = self.restarts = self.closed = 0
+        self.gone = ""
+
+    def ended(self) -> str:
+        return self.gone
 
     def connect(self) -> Session:
         assert self.session is not None, "nobody connects here"

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from pipelines.compilecache.settings import DiskCache
+from pipelines.hosts.base import Kept
 from pipelines.recipe.load import load_versions, recipe_names
 from pipelines.recipe.sourcetree import cache_key
 from pipelines.remote import rpc
@@ -29,7 +30,7 @@ def line(tmp_path: Path) -> Any:
     plan = SimpleNamespace(
         cache=Cache(load_lock(), tmp_path),
         compile_cache=DiskCache(),
-        host=SimpleNamespace(name="lab1"),
+        host=SimpleNamespace(name="lab1", kept=list),
         layout=layout,
     )
     session = SimpleNamespace(call=lambda function, **_: asked.get(rpc.name_of(function)))
@@ -42,6 +43,15 @@ def kept(root: Path, sha256: str) -> Path:
     (folder / "file").write_bytes(b"1234")
     os.utime(folder, (OLD, OLD))
     return folder
+
+
+def test_what_a_host_has_moved_aside_goes(line: Any, tmp_path: Path) -> None:
+    aside = tmp_path / "prefix.aside"
+    (aside / "drive_c").mkdir(parents=True)
+    os.utime(aside, (OLD, OLD))
+    line.plan.host.kept = lambda: [Kept("sandboxes moved aside", aside, useful=False)]
+    caches.prune(line, 14.0)
+    assert not aside.exists()
 
 
 def test_only_what_no_command_would_use_goes(line: Any, tmp_path: Path) -> None:

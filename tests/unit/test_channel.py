@@ -18,8 +18,15 @@ import pytest
 from pipelines.errors import HostError, RemoteError
 from pipelines.remote import blocks, files, rpc
 from pipelines.remote import facts as remote_facts
-from pipelines.session import bootstrap, link
-from pipelines.session.channel import ChannelSession, bootstrap_command, open_session
+from pipelines.session import bootstrap, channel, link
+from pipelines.session.base import DeadHostError
+from pipelines.session.channel import (
+    ChannelSession,
+    bootstrap_command,
+    open_session,
+    over_winrs,
+)
+from pipelines.session.transports.endpoint import Endpoint
 from pipelines.session.transports.popen import PopenStream
 
 PYTHON = [sys.executable, "-u", "-c", "import sys;exec(eval(sys.stdin.readline()))"]
@@ -195,6 +202,39 @@ def test_connection_that_stays_lost() -> None:
     opened.close()
     with pytest.raises(HostError, match="closed"):
         opened.call(rpc.ping)
+
+
+def test_a_host_that_is_known_to_be_dead_is_not_tried_again() -> None:
+    tries = []
+
+    def dead() -> PopenStream:
+        tries.append(1)
+        raise DeadHostError("it has ended for good", advice="Type this.")
+
+    opened = open_session(PopenStream(PYTHON), name="here", reconnect=dead, pauses=(0.0, 0.0))
+    opened._current.io.kill()
+    with pytest.raises(DeadHostError, match="for good"):
+        opened.call(rpc.ping)
+    assert tries == [1]
+    opened.close()
+
+
+def test_a_lost_connection_is_made_where_the_host_is_now(monkeypatch: pytest.MonkeyPatch) -> None:
+    streams = []
+
+    def stream(place: Endpoint, *_: object, **__: object) -> PopenStream:
+        streams.append((place.url, PopenStream(PYTHON)))
+        return streams[-1][1]
+
+    monkeypatch.setattr(channel, "WinRSStream", stream)
+    first, second = (Endpoint(f"http://h:{port}", "u") for port in (1, 2))
+    with over_winrs(first, "python", "h", again=lambda: second) as opened:
+        streams[0][1].kill()
+        assert opened.call(rpc.ping) > 0
+    with over_winrs(first, "python", "h") as opened:
+        streams[2][1].kill()
+        assert opened.call(rpc.ping) > 0
+    assert [url[-1] for url, _ in streams] == ["1", "2", "1", "1"]
 
 
 def test_an_end_in_mid_stream_is_quiet() -> None:

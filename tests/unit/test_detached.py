@@ -8,11 +8,13 @@ from typing import Any
 
 import pytest
 from jobscripts import ENDED, LINE, Clock, Script, finish, job, kept
+from plans import Lab
 
 from pipelines.errors import AuthError, BuildError, HostError, RemoteError
 from pipelines.record import JobRecord
 from pipelines.remote import process
 from pipelines.remote.jobs import launch
+from pipelines.session.base import DeadHostError
 from pipelines.stages import detached
 from pipelines.stages.detached import ATTEMPTS, HOUR, JobSpec
 
@@ -161,6 +163,68 @@ def test_a_host_without_a_word_for_too_long(tmp_path: Path, clock: Clock) -> Non
         finish(job(tmp_path, script))
     assert "invoke jobs shows it" in caught.value.advice
     assert clock.now == 3500.0, "1800 s after the last word, which came at 1500 s"
+
+
+def test_a_host_that_has_ended_is_no_lost_connection(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], clock: Clock
+) -> None:
+    """The job ended with it: another attempt begins on the host that was started again."""
+    script = Script("ended")
+    made = job(tmp_path, script)
+    host = made.session.host
+    assert isinstance(host, Lab)
+
+    def dies(attempt: int, offset: int) -> Iterator[Any]:
+        host.gone, script.read = "the sandbox 's' has ended", again
+        raise HostError("reset by peer")
+        yield b""
+
+    def again(attempt: int, offset: int) -> Iterator[Any]:
+        host.gone, script.boot, script.read = "", "another", script.follow
+        yield script.state("lost")
+
+    script.read = dies
+    assert finish(made) == ENDED
+    assert (made.attempt, made.lost) == (2, ["the host was restarted"])
+    said = capsys.readouterr().out
+    assert "the sandbox 's' has ended, and the job with it" in said
+    assert "goes on there" not in said
+    assert sum(clock.slept) <= 1.0
+
+
+def test_a_host_that_does_not_come_back_is_not_waited_for(tmp_path: Path, clock: Clock) -> None:
+    script = Script("ended")
+
+    def dead(*_: int) -> Iterator[Any]:
+        assert script.asked.count("jobs.follow.follow") == 1, "asked again"
+        raise DeadHostError("ended 4 times", advice="Try --jobs 1.")
+        yield b""
+
+    script.read = dead
+    with pytest.raises(DeadHostError, match="ended 4 times") as caught:
+        finish(job(tmp_path, script))
+    assert (caught.value.exit_code, caught.value.advice) == (5, "Try --jobs 1.")
+    assert clock.slept == []
+
+
+def test_nothing_goes_on_at_a_host_that_has_ended(tmp_path: Path, clock: Clock) -> None:
+    """Also when patience is over, or somebody refuses the sign-in."""
+    for error, told in ((HostError("gone"), "gone"), (AuthError("refused"), "refused")):
+        script = Script("ended")
+
+        def silent(*_: int, error: HostError = error) -> Iterator[Any]:
+            clock.now += 2000.0
+            raise error
+            yield b""
+
+        script.read = silent
+        made = job(tmp_path, script)
+        host = made.session.host
+        assert isinstance(host, Lab)
+        host.gone = "it has ended"
+        with pytest.raises(HostError, match=told) as caught:
+            finish(made)
+        assert caught.value.advice.startswith("Finished units are kept")
 
 
 @pytest.mark.parametrize(

@@ -77,6 +77,13 @@ class Machine(Here):
 class Windows(Lab):
     """Once it is restarted, nothing waits for that any more."""
 
+    def __init__(self, machine: Machine) -> None:
+        super().__init__(machine)
+        self.prepared: list[int] = []
+
+    def prepare(self) -> None:
+        self.prepared.append(self.connects)
+
     def restart(self, session: Any) -> Any:
         self.session.good.add("restart")
         return super().restart(session)
@@ -111,6 +118,8 @@ def test_only_what_differs_is_applied(tmp_path: Path) -> None:
     machine.outcome = {"reboot": "a driver"}
     rows = done(line)
     assert machine.applied == ["second"]
+    assert isinstance(line.plan.host, Windows)
+    assert line.plan.host.prepared == [0], "before it is connected to"
     assert [(row.id, row.ok, row.changed) for row in rows] == [
         ("first", True, False),
         ("second", True, True),
@@ -130,6 +139,8 @@ def test_a_dry_run_applies_nothing(tmp_path: Path, capsys: pytest.CaptureFixture
     assert "make first" not in said
     assert "3 resources, 2 would change" in said
     assert machine.applied == []
+    assert isinstance(line.plan.host, Windows)
+    assert line.plan.host.prepared == []
     assert line.provisioned is None
 
 

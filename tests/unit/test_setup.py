@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.paths import PACKAGE
 
-TOOLS = ("sh", "dirname", "sha256sum", "cut", "mktemp", "tail", "rm", "env")
+TOOLS = ("sh", "dirname", "sha256sum", "cut", "mktemp", "tail", "rm", "env", "cat", "sort")
 
 
 @pytest.fixture
@@ -80,3 +80,50 @@ def test_no_python(machine: Path) -> None:
 def test_old_python(machine: Path) -> None:
     program(machine, "python3", 'case "$2" in *version_info*) exit 1;; -V) echo 3.9;; esac')
     assert "Python 3.11 or newer is needed" in setup(machine)
+
+
+#: Stands for python3: an environment that it makes writes down what is done with it.
+MAKES = """case "$*" in
+*"-m venv"*)
+    echo "$*" >>made
+    /bin/rm -rf .venv && /bin/mkdir -p .venv/bin
+    for name in python uv; do
+        echo "#!/bin/sh" >.venv/bin/$name
+        echo "case \\$2 in '') exit \\${DEAD:-0};; *) echo \\$0 >>made;; esac" >>.venv/bin/$name
+        /bin/chmod +x .venv/bin/$name
+    done;;
+esac"""
+
+
+def test_the_environment_is_made_where_the_checkout_is(machine: Path, tmp_path: Path) -> None:
+    """Its programs name their Python by its whole path: moved, none of them would start."""
+    shutil.copy(PACKAGE.parent / "requirements.lock", machine / "requirements-uv.lock")
+
+    def made(place: Path, **variables: str) -> list[str]:
+        program(place, "python3", MAKES)
+        (place / "made").write_text("")
+        done = subprocess.run(
+            ["scripts/setup", "--no-sandbox"],
+            cwd=place,
+            env={"PATH": str(place / "bin"), **variables},
+            capture_output=True,
+            text=True,
+            timeout=120,
+            check=False,
+        )
+        assert done.returncode == 0, done
+        return (place / "made").read_text().splitlines()
+
+    anew = ["-m venv --clear .venv", ".venv/bin/python", ".venv/bin/uv"]
+    first = tmp_path / "my checkout"
+    first.mkdir()
+    for name in ("scripts", "bin", "requirements.lock", "requirements-uv.lock"):
+        (machine / name).rename(first / name)
+    assert made(first) == anew
+    assert made(first) == []
+    first.rename(tmp_path / "moved")
+    assert made(tmp_path / "moved") == anew
+    assert made(tmp_path / "moved") == []
+    assert made(tmp_path / "moved", DEAD="1") == anew, "its Python is gone"
+    (tmp_path / "moved/requirements.lock").write_text("changed")
+    assert made(tmp_path / "moved") == anew[1:]

@@ -2,7 +2,11 @@
 
 ``python -m pipelines.hosts.sandbox.daemon HOME [--tied]``. It writes ``HOME/run/state.json`` when
 clients may connect. Tied, it ends when its standard input closes, hence with whoever started it,
-however that died; otherwise with SIGTERM. Secrets are files of mode 0600, never arguments.
+however that died; otherwise with SIGTERM. It ends with its wineserver as well: the next program
+would start another one, without Windows' start-up. Secrets are files of mode 0600, never arguments.
+
+Whatever was killed, the next service goes on with the same prefix: it ends what is left of the one
+before, and then sees whether the prefix is whole.
 """
 
 from __future__ import annotations
@@ -19,8 +23,9 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
-from pipelines.errors import PipelineError
-from pipelines.hosts.sandbox.state import State, publish
+from pipelines.errors import HostError, PipelineError
+from pipelines.hosts.sandbox import health
+from pipelines.hosts.sandbox.state import IN_USE, NotWholeError, State, alone, publish, withdraw
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.hosts.sandbox.wsman.processes import TAG
 
@@ -66,15 +71,66 @@ class WineLauncher:
         )
 
 
+class Windows:
+    """The Windows of a prefix, from its start-up to its end in good order."""
+
+    def __init__(self, home: Path, ended: threading.Event) -> None:
+        self.prefix = Prefix(home / "prefix")
+        self.ended = ended
+        self._mark = home / "run" / IN_USE
+        self._crashed = self._mark.exists()  # the last one did not end in good order
+        self._server: subprocess.Popen[bytes] | None = None
+
+    def boot(self) -> None:
+        """Start it, and set ``ended`` when it ends; :class:`NotWholeError` for a broken prefix."""
+        python = health.check_files(self.prefix)
+        if self._crashed:
+            self.prefix.halt()
+        self._mark.touch()
+        try:
+            self.prefix.boot()
+        except HostError as error:
+            if self._crashed:
+                raise health.not_whole(self.prefix, error.message) from error
+            raise
+        if self._crashed:
+            health.check_answers(self.prefix, python)
+        self._crashed = False
+        self._server = self.prefix.watch()
+        threading.Thread(target=self._wait, args=(self._server,), daemon=True).start()
+
+    def _wait(self, server: subprocess.Popen[bytes]) -> None:
+        server.wait()
+        self.ended.set()
+
+    def require(self) -> None:
+        """:class:`HostError` if it has ended."""
+        if self._server is not None and self._server.poll() is not None:
+            self._crashed = True
+            raise HostError("Windows has ended: its wineserver was killed, or crashed")
+
+    def halt(self) -> None:
+        """End it; what is left of a crash remains marked."""
+        self.prefix.halt()
+        if not self._crashed:
+            self._mark.unlink(missing_ok=True)
+
+
 def serve(home: Path, http_port: int, https_port: int, ended: threading.Event) -> None:
-    """Run until ``ended`` is set; leaves no process and no secret behind."""
+    """Run until ``ended`` is set; leaves no process and no secret behind.
+
+    Raises :class:`HostError` when Windows does not start, or ends by itself.
+    """
     run = home / "run"
     run.mkdir(mode=0o700, exist_ok=True)
-    prefix = Prefix(home / "prefix")
-    (run / "in-use").touch()  # still there at the next start: this process did not end by itself
+    with alone(run):
+        _serve(run, Windows(home, ended), http_port, https_port)
+
+
+def _serve(run: Path, windows: Windows, http_port: int, https_port: int) -> None:
     try:
         with ThreadPoolExecutor(1) as pool:
-            booted = pool.submit(prefix.boot)
+            booted = pool.submit(windows.boot)
             # Imported while Windows boots: cryptography and NTLM take 0.2 s.
             from pipelines.hosts.sandbox.wsman.auth import write_credentials
             from pipelines.hosts.sandbox.wsman.certificate import create_certificate
@@ -84,7 +140,7 @@ def serve(home: Path, http_port: int, https_port: int, ended: threading.Event) -
             credentials = write_credentials(run / "credentials", user, secrets.token_urlsafe(24))
             fingerprint = create_certificate(run / "cert.pem", run / "key.pem")
             with WsmanServer(
-                WineLauncher(prefix),
+                WineLauncher(windows.prefix),
                 credentials,
                 http_port=http_port,
                 https_port=https_port,
@@ -99,12 +155,13 @@ def serve(home: Path, http_port: int, https_port: int, ended: threading.Event) -
                     "certificate_sha256": fingerprint,
                 }
                 publish(run, state)
-                ended.wait()
+                windows.ended.wait()
+                withdraw(run)  # first: who loses a connection now sees why
+                windows.require()
     finally:
         for name in ("state.json", "credentials", "key.pem", "cert.pem"):
             (run / name).unlink(missing_ok=True)
-        prefix.halt()
-    (run / "in-use").unlink(missing_ok=True)
+        windows.halt()
 
 
 def main() -> int:
@@ -129,11 +186,12 @@ def main() -> int:
     try:
         serve(arguments.home, arguments.http_port, arguments.https_port, ended)
     except PipelineError as error:
-        report = {"error": error.message, "advice": error.advice}
+        whole = not isinstance(error, NotWholeError)
+        report = {"error": error.message, "advice": error.advice, "whole": whole}
     except OSError as error:
         taken = error.errno is not None and "listen" in str(error)
         advice = "Choose another port in pipeline.yaml, or 0 for a free one." if taken else ""
-        report = {"error": error.strerror or str(error), "advice": advice}
+        report = {"error": error.strerror or str(error), "advice": advice, "whole": True}
     else:
         return 0
     print(json.dumps(report), file=sys.stderr)

@@ -6,6 +6,7 @@ lock beside HOME, so that two commands at once make and start one sandbox betwee
 
 from __future__ import annotations
 
+import contextlib
 import fcntl
 import importlib
 import json
@@ -15,8 +16,9 @@ import shutil
 import signal
 import subprocess
 import sys
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,19 +26,21 @@ from typing import IO
 
 from pipelines.errors import ConfigError, HostError
 from pipelines.evidence import Evidence
-from pipelines.hosts.base import Capabilities, Host, Lifecycle, Opening
+from pipelines.hosts.base import Capabilities, Host, Kept, Lifecycle, Opening
 from pipelines.hosts.sandbox import image
 from pipelines.hosts.sandbox.config import SandboxHost
-from pipelines.hosts.sandbox.state import State, published
-from pipelines.hosts.sandbox.wine import Prefix, find_wine
+from pipelines.hosts.sandbox.state import IN_USE, NotWholeError, State, alive, published
+from pipelines.hosts.sandbox.wine import SEAL, Prefix, find_wine
 from pipelines.logs import timed
 from pipelines.paths import PACKAGE, home
-from pipelines.session.base import Session
+from pipelines.session.base import DeadHostError, Session
 from pipelines.session.channel import over_winrs
 from pipelines.session.transports.endpoint import Endpoint
 
 _log = logging.getLogger(__name__)
 
+#: How often a command starts a sandbox again that has ended under it, before it gives up.
+RESTARTS = 3
 _START_TIMEOUT = 60.0
 _STOP_TIMEOUT = 30.0
 
@@ -76,11 +80,24 @@ class Sandbox(Host):
         base = Path(config.home) if config.home else Path(".sandbox") / name
         self.home = (home() / base).with_name(f"{base.name}-py{python}")
         self._tied: subprocess.Popen[bytes] | None = None
+        self._reached: State | None = None
+        self._restarts = 0
+        self._reviving = threading.Lock()
 
     @property
     def run(self) -> Path:
         """The directory of a running sandbox's state."""
         return self.home / "run"
+
+    @property
+    def prefix(self) -> Path:
+        """Its Windows: drive and registry."""
+        return self.home / "prefix"
+
+    @property
+    def aside(self) -> Path:
+        """Where a Windows is moved that does not come up."""
+        return self.home / "prefix.aside"
 
     # -- state ---------------------------------------------------------------------------------
 
@@ -89,13 +106,21 @@ class Sandbox(Host):
         return published(self.run)
 
     def status(self) -> str:
-        """``absent``, ``broken`` (half-made, outdated or crashed), ``stopped`` or ``running``."""
+        """One of these.
+
+        ``absent``; ``broken``: its files are not whole; ``running``; ``changing``: starting or
+        ending; ``crashed``: it did not end in good order, and goes on from there when it is
+        started; ``stopped``.
+        """
         if self.state():
             return "running"
-        if not self.home.exists():
+        if not self.prefix.exists():
             return "absent"
-        whole = (self.home / "prefix" / image.SEAL).is_file()
-        return "stopped" if whole and not (self.run / "in-use").exists() else "broken"
+        if alive(self.run):
+            return "changing"
+        if not (self.prefix / SEAL).is_file():
+            return "broken"
+        return "crashed" if (self.run / IN_USE).exists() else "stopped"
 
     @property
     def lifecycle(self) -> Lifecycle:
@@ -141,13 +166,8 @@ class Sandbox(Host):
             self._make()
 
     def _make(self) -> None:
-        status = self.status()
-        if status in ("running", "stopped"):
+        if self.status() != "absent":
             return
-        if status == "broken":
-            self.events.step("the sandbox is half-made or has crashed: making it anew")
-            Prefix(self.home / "prefix").halt()
-            shutil.rmtree(self.home)
         wanted = image.tools(self.python)
         if self.cache.missing(wanted):
             self.events.step("fetching")
@@ -155,45 +175,78 @@ class Sandbox(Host):
                 self.cache.fetch_all(wanted, bars)
         made = image.make_image(self.cache, self.python, self.events.step)
         self.events.step("copying the image")
-        image.copy_image(made, self.home / "prefix")
+        image.copy_image(made, self.prefix)
 
     def start(self, *, tied: bool) -> State:
         """Start the service unless it runs; ``tied`` makes it end with this process.
 
-        Raises what :meth:`make` does.
+        One that crashed goes on with the same files. Raises what :meth:`make` does, and
+        ``DeadHostError`` when it does not start: :class:`NotWholeError` when its files are to
+        blame, which are left as they are.
         """
         self._require_python()
         with self._locked():
             if running := self.state():
                 return running
             self._make()
-            self.run.mkdir(mode=0o700, exist_ok=True)
-            self.events.step("starting Windows and WinRM")
-            arguments = [sys.executable, "-m", "pipelines.hosts.sandbox.daemon", str(self.home)]
-            arguments += ["--http-port", str(self.config.http_port)]
-            arguments += ["--https-port", str(self.config.https_port)]
-            log = (self.run / "daemon.log").open("w+b")
-            process = subprocess.Popen(
-                [*arguments, *(["--tied"] if tied else [])],
-                cwd=PACKAGE.parent,
-                stdin=subprocess.PIPE if tied else subprocess.DEVNULL,
-                stdout=log,
-                stderr=log,
-                start_new_session=True,  # Ctrl-C reaches the controller, which says goodbye first
-            )
+            return self._start(tied=tied)
+
+    def prepare(self) -> None:
+        """Start it; files that do not come up are moved aside, and new ones made.
+
+        Raises what :meth:`start` does.
+        """
+        self._require_python()
+        with self._locked():
+            if self.state():
+                return
+            self._make()
             try:
-                importlib.import_module("winrm.protocol")  # 0.25 s that the start takes anyway
-                with timed(_log, logging.INFO, "%s: start, process %d", self.name, process.pid):
-                    state = self._await(process, log)
-            except BaseException:
-                process.terminate()
-                process.wait(_STOP_TIMEOUT)
-                raise
-            finally:
-                log.close()
-            if tied:
-                self._tied = process
-            return state
+                self._start(tied=True)
+            except NotWholeError as error:
+                self.events.step(error.message)
+                self.events.step(f"its files are now in {self._move_aside()}")
+                self._make()
+                self._start(tied=True)
+
+    def _move_aside(self) -> Path:
+        """Take the place of what was moved aside before: there is one at most."""
+        Prefix(self.prefix).halt()
+        shutil.rmtree(self.aside, ignore_errors=True)
+        self.prefix.rename(self.aside)
+        (self.run / IN_USE).unlink(missing_ok=True)
+        return self.aside
+
+    def _start(self, *, tied: bool) -> State:
+        crashed = self.status() == "crashed"
+        self.run.mkdir(mode=0o700, exist_ok=True)
+        again = ", which has crashed: its builds are kept" if crashed else ""
+        self.events.step(f"starting Windows and WinRM{again}")
+        arguments = [sys.executable, "-m", "pipelines.hosts.sandbox.daemon", str(self.home)]
+        arguments += ["--http-port", str(self.config.http_port)]
+        arguments += ["--https-port", str(self.config.https_port)]
+        log = (self.run / "daemon.log").open("w+b")
+        process = subprocess.Popen(
+            [*arguments, *(["--tied"] if tied else [])],
+            cwd=PACKAGE.parent,
+            stdin=subprocess.PIPE if tied else subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,  # Ctrl-C reaches the controller, which says goodbye first
+        )
+        try:
+            importlib.import_module("winrm.protocol")  # 0.25 s that the start takes anyway
+            with timed(_log, logging.INFO, "%s: start, process %d", self.name, process.pid):
+                state = self._await(process, log)
+        except BaseException:
+            process.terminate()
+            process.wait(_STOP_TIMEOUT)
+            raise
+        finally:
+            log.close()
+        if tied:
+            self._tied = process
+        return state
 
     def _await(self, process: subprocess.Popen[bytes], log: IO[bytes]) -> State:
         deadline = time.monotonic() + _START_TIMEOUT
@@ -205,40 +258,62 @@ class Sandbox(Host):
             time.sleep(0.01)
         log.seek(0)
         text = log.read().decode("utf-8", "replace").strip()
+        failed = DeadHostError
         try:
             report = json.loads(text.splitlines()[-1])
             message, advice = report["error"], report["advice"]
+            if report["whole"] is False:
+                failed = NotWholeError
         except (ValueError, IndexError, KeyError, TypeError):
             message, advice = text[-1500:] or "no message", "invoke sandbox.teardown, then again"
-        raise HostError(f"the sandbox '{self.name}' did not start: {message}", advice=advice)
+        raise failed(f"the sandbox '{self.name}' did not start: {message}", advice=advice)
 
     def stop(self) -> bool:
         """Stop the service and every Windows process; whether one was running."""
+        with self._locked():
+            return self._stop()
+
+    def _stop(self) -> bool:
         state = self.state()
         if state is None:
-            return False
+            crashed = self.status() == "crashed"
+            if crashed:  # what its service has left behind
+                Prefix(self.prefix).halt()
+            return crashed
         _log.info("%s: stop, process %d", self.name, state["pid"])
-        os.kill(state["pid"], signal.SIGTERM)
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(state["pid"], signal.SIGTERM)
         deadline = time.monotonic() + _STOP_TIMEOUT
-        while Path(f"/proc/{state['pid']}").exists() and time.monotonic() < deadline:
-            if self._tied:
-                self._tied.poll()  # reap it, or it stays in /proc
+        while alive(self.run) and time.monotonic() < deadline:
             time.sleep(0.02)
         return True
 
     def teardown(self) -> None:
         """Stop it and remove its files; images and downloads stay in the cache."""
-        self.stop()
         with self._locked():
+            self._stop()
             if self.home.exists():
-                Prefix(self.home / "prefix").halt() if (self.home / "prefix").is_dir() else None
+                Prefix(self.prefix).halt() if self.prefix.is_dir() else None
                 shutil.rmtree(self.home)
+
+    def kept(self) -> Iterable[Kept]:
+        """Files that were moved aside when they did not come up."""
+        if self.aside.is_dir():
+            yield Kept("sandboxes moved aside", self.aside, useful=False)
 
     # -- the host protocol -----------------------------------------------------------------------
 
     def endpoint(self, state: State) -> Endpoint:
-        """Where and as whom to sign in; the certificate made for this sandbox is verified."""
-        _, user, password = (self.run / "credentials").read_text().strip().split(":", 2)
+        """Where and as whom to sign in; the certificate made for this sandbox is verified.
+
+        Raises :class:`HostError` when it is just ending.
+        """
+        try:
+            _, user, password = (self.run / "credentials").read_text().strip().split(":", 2)
+        except (OSError, ValueError):
+            raise HostError(
+                f"the sandbox '{self.name}' has just ended", advice="Type the same command again."
+            ) from None
         return Endpoint(
             url=state[self.config.listener],
             username=user,
@@ -253,8 +328,39 @@ class Sandbox(Host):
 
     def connect(self) -> Session:
         """Start the sandbox if need be and open a session."""
-        state = self.state() or self.start(tied=True)
-        return over_winrs(self.endpoint(state), self.executable, self.name)
+        self._reached = self.state() or self.start(tied=True)
+        endpoint = self.endpoint(self._reached)
+        return over_winrs(endpoint, self.executable, self.name, again=self._again)
+
+    def ended(self) -> str:
+        """That the service which was reached is gone, or is another one by now."""
+        if self._reached is None or self.state() == self._reached:
+            return ""
+        return f"the sandbox '{self.name}' has ended"
+
+    def _again(self) -> Endpoint:
+        """Where it is after a lost connection; started again on the same files if it has ended."""
+        with self._reviving:
+            self._reached = self.state() or self._revive()
+            return self.endpoint(self._reached)
+
+    def _revive(self) -> State:
+        if self._restarts == RESTARTS:
+            raise DeadHostError(
+                f"the sandbox '{self.name}' has ended {RESTARTS + 1} times under this command",
+                advice="Finished units are kept, and the same command goes on from them. Memory is "
+                "the usual reason: try --jobs 1.",
+            )
+        self.close()
+        with self._locked():
+            if running := self.state():  # by another command
+                return running
+            if self.status() == "absent":
+                raise DeadHostError(
+                    f"the sandbox '{self.name}' has been removed", advice="Type: invoke provision"
+                )
+            self._restarts += 1
+            return self._start(tied=True)
 
     def restart(self, session: Session) -> Session:
         """Stop Windows and start it again."""

@@ -23,10 +23,11 @@ from pipelines.errors import SetupError, StorageError
 from pipelines.files import DISK_ERRNOS
 from pipelines.hosts.sandbox import toolset
 from pipelines.hosts.sandbox.pe import align_sections
-from pipelines.hosts.sandbox.wine import Prefix, find_wine
+from pipelines.hosts.sandbox.wine import SEAL, Prefix, find_wine
 from pipelines.toolchain.lock import Cache
 
-SEAL = "sealed.json"
+#: The modules that decide what is in an image.
+_MAKERS = ("image", "pe", "toolset", "wine")
 Step = Callable[[str], object]
 
 
@@ -46,8 +47,8 @@ def image_key(cache: Cache, python: str) -> str:
     for tool in tools(python):
         digest.update(cache.lock.tool(tool).sha256.encode())
     here = Path(__file__).parent
-    for source in sorted((*here.glob("*.py"), *toolset.SDK.rglob("*"))):
-        if source.is_file() and source.name not in ("daemon.py", "host.py", "__init__.py"):
+    for source in (*(here / f"{name}.py" for name in _MAKERS), *sorted(toolset.SDK.rglob("*"))):
+        if source.is_file():
             digest.update(source.read_bytes())
     return digest.hexdigest()[:16]
 

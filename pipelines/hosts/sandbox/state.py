@@ -1,11 +1,30 @@
-"""What a running sandbox publishes of itself, between its service and whoever looks for it."""
+"""What a sandbox's service leaves for whoever looks for it: where it is, whether it lives.
+
+In ``HOME/run``: ``state.json`` while clients may connect, ``alive`` locked as long as the process
+lives, ``in-use`` from its start until Windows has ended in good order.
+"""
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import TypedDict, cast
+from typing import IO, TypedDict, cast
+
+from pipelines.errors import HostError
+from pipelines.session.base import DeadHostError
+
+#: There while Windows runs, and afterwards if it did not end in good order.
+IN_USE = "in-use"
+_TURN = 30.0  # seconds that a service which is ending may take
+
+
+class NotWholeError(DeadHostError):
+    """A prefix that is damaged or does not come up: only a new one would help."""
 
 
 class State(TypedDict):
@@ -25,6 +44,11 @@ def publish(run: Path, state: State) -> None:
     part.replace(run / "state.json")
 
 
+def withdraw(run: Path) -> None:
+    """Nobody may connect any more: the service is about to end."""
+    (run / "state.json").unlink(missing_ok=True)
+
+
 def published(run: Path) -> State | None:
     """What the running service wrote, or ``None`` when none runs."""
     try:
@@ -32,4 +56,39 @@ def published(run: Path) -> State | None:
         command = Path(f"/proc/{state['pid']}/cmdline").read_bytes()
     except (OSError, ValueError, KeyError):
         return None
-    return state if b"sandbox.daemon" in command else None  # else: another process' number
+    # Else it is another process' number: of no service, or of another sandbox's.
+    own = os.fsencode(run.parent) in command.split(b"\0")
+    return state if own and b"sandbox.daemon" in command else None
+
+
+def alive(run: Path) -> bool:
+    """Whether a service is there: starting, running, or still ending."""
+    try:
+        with (run / "alive").open() as lock:
+            return not _lock(lock)
+    except FileNotFoundError:
+        return False
+
+
+@contextmanager
+def alone(run: Path) -> Iterator[None]:
+    """Be the one service of ``run`` for as long as this lasts, or :class:`HostError`."""
+    deadline = time.monotonic() + _TURN
+    with (run / "alive").open("a") as lock:
+        while not _lock(lock):
+            if time.monotonic() > deadline:
+                raise HostError(
+                    "another service of this sandbox does not end",
+                    advice="Type: invoke sandbox.stop --force",
+                )
+            time.sleep(0.02)
+        yield
+
+
+def _lock(file: IO[str]) -> bool:
+    """Lock the file until it is closed; whether it was free."""
+    try:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True

@@ -32,6 +32,10 @@ _HEADERS = ("/usr/include/wine/wine", "/usr/include/wine", "/opt/wine-stable/inc
 _OVERRIDES = "mscoree=;mshtml=;wbemprox=;winedbg.exe="
 
 
+#: A file of a prefix that is whole: which Python it has, and the Wine that made it.
+SEAL = "sealed.json"
+
+
 @dataclass(frozen=True)
 class Wine:
     """The programs and files of the distribution's Wine."""
@@ -115,6 +119,17 @@ class Prefix:
                 f"{self.wine.version} made no prefix in {self.path}",
                 advice="Is the disk full, or the directory owned by somebody else?",
             )
+
+    def watch(self) -> subprocess.Popen[bytes]:
+        """A process that ends when the wineserver does, whatever ends that."""
+        return subprocess.Popen(
+            [self.wine.server, "-w"],
+            cwd=self.path,
+            env=self.environment(),
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+        )
 
     def halt(self) -> None:
         """End every Windows process of the prefix, then the wineserver; harmless when none runs.

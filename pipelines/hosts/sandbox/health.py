@@ -1,0 +1,48 @@
+"""Whether a prefix is whole: what Wine needs of its files, and that a program answers.
+
+Wine writes its registry to another file and renames that, so it is not torn by a crash; what was
+set in the last half minute before it may be missing, and the next provision sets it again.
+"""
+
+from __future__ import annotations
+
+import json
+
+from pipelines.errors import HostError
+from pipelines.hosts.sandbox.state import NotWholeError
+from pipelines.hosts.sandbox.wine import SEAL, Prefix
+
+_REGISTRY = ("system.reg", "user.reg", "userdef.reg")
+_BEGINS = b"WINE REGISTRY Version 2"
+_CURE = "Type: invoke provision, which moves it aside and makes a new one."
+
+
+def check_files(prefix: Prefix) -> str:
+    """The Python of its seal, such as 3.11; :class:`NotWholeError` names the file that is amiss."""
+    try:
+        python = json.loads((prefix.path / SEAL).read_text())["python"]
+    except (OSError, ValueError, KeyError, TypeError):
+        raise not_whole(prefix, f"it has no {SEAL}") from None
+    for name in _REGISTRY:
+        try:
+            with (prefix.path / name).open("rb") as file:
+                begins = file.read(len(_BEGINS))
+        except OSError as error:
+            raise not_whole(prefix, f"{name}: {error.strerror}") from None
+        if begins != _BEGINS:
+            raise not_whole(prefix, f"{name} is no registry")
+    return str(python)
+
+
+def check_answers(prefix: Prefix, python: str) -> None:
+    """Have its Python load what builds need of it; :class:`NotWholeError` when that fails."""
+    program = rf"C:\Python{python.replace('.', '')}\python.exe"
+    try:
+        prefix.run([program, "-c", "import ctypes, sqlite3, ssl, zipfile"], timeout=30)
+    except HostError as error:
+        raise not_whole(prefix, error.message) from None
+
+
+def not_whole(prefix: Prefix, why: str) -> NotWholeError:
+    """What is raised of a prefix that is damaged."""
+    return NotWholeError(f"the sandbox in {prefix.path} is damaged: {why}", advice=_CURE)

@@ -1,0 +1,306 @@
+"""The life of a sandbox without a Wine: its states, what revives it, what remakes it."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.errors import HostError
+from pipelines.hosts.base import Opening, Silent
+from pipelines.hosts.sandbox import host as sandbox_host
+from pipelines.hosts.sandbox.config import SandboxHost
+from pipelines.hosts.sandbox.host import RESTARTS, Sandbox
+from pipelines.hosts.sandbox.state import (
+    IN_USE,
+    NotWholeError,
+    State,
+    alive,
+    alone,
+    publish,
+    published,
+    withdraw,
+)
+from pipelines.hosts.sandbox.wine import SEAL
+from pipelines.session.base import DeadHostError
+from pipelines.session.transports.endpoint import Endpoint
+from pipelines.toolchain.lock import Cache, load_lock
+
+DAMAGED = NotWholeError("damaged", advice="Type: invoke provision")
+
+
+class Steps(Silent):
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+
+    def step(self, text: str) -> None:
+        self.steps.append(text)
+
+
+class Fake(Sandbox):
+    """A sandbox whose service is a process that only sleeps; ``refusals`` keep it from starting."""
+
+    def __init__(self, home: Path) -> None:
+        self.told = Steps()
+        settings = SandboxHost.model_validate({"kind": "sandbox", "home": str(home / "s")})
+        super().__init__("s", settings, Opening("3.11", Cache(load_lock(), home), self.told))
+        self.refusals: list[HostError] = []
+        self.made = self.starts = 0
+        self.services: list[subprocess.Popen[bytes]] = []
+
+    def _make(self) -> None:
+        if self.status() == "absent":
+            self.made += 1
+            self.prefix.mkdir(parents=True)
+            (self.prefix / SEAL).touch()
+            (self.prefix / f"made{self.made}").touch()
+
+    def _start(self, *, tied: bool) -> State:
+        self.starts += 1
+        if self.refusals:
+            raise self.refusals.pop(0)
+        return self.serve()
+
+    def serve(self) -> State:
+        """As its service, whoever has started it."""
+        self.run.mkdir(exist_ok=True)
+        (self.run / "credentials").write_text("x:u:p")
+        command = [sys.executable, "-c", "import time; time.sleep(60)", "sandbox.daemon"]
+        self.services.append(subprocess.Popen([*command, str(self.home)]))
+        pid = self.services[-1].pid
+        publish(self.run, made := State(pid=pid, https="h", http="h", certificate_sha256=""))
+        while published(self.run) is None:  # for a moment, a process that begins has no words
+            time.sleep(0.001)
+        return made
+
+    def die(self) -> None:
+        self.services[-1].kill()
+        self.services[-1].wait()
+
+    def moved(self) -> list[str]:
+        return sorted(path.name for path in self.aside.iterdir()) if self.aside.exists() else []
+
+
+@pytest.fixture
+def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
+    monkeypatch.setattr(sandbox_host, "Prefix", NoWine)
+    made = Fake(tmp_path)
+    yield made
+    for service in made.services:
+        service.kill()
+        service.wait()
+
+
+class NoWine:
+    """A prefix in which nothing runs."""
+
+    halted: list[Path] = []  # noqa: RUF012 - of all of them
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+
+    def halt(self) -> None:
+        self.halted.append(self.path)
+
+
+Reconnect = Callable[[], Endpoint]
+
+
+def reach(sandbox: Sandbox, monkeypatch: pytest.MonkeyPatch) -> Reconnect:
+    """Connect, as far as what a session would call when its connection is lost."""
+    taken: list[Reconnect] = []
+
+    def over(*_: object, again: Reconnect) -> Any:
+        taken.append(again)
+
+    monkeypatch.setattr(sandbox_host, "over_winrs", over)
+    sandbox.connect()
+    return taken[0]
+
+
+# -- states ----------------------------------------------------------------------------------------
+
+
+def test_states(sandbox: Fake) -> None:
+    assert sandbox.status() == "absent"
+    sandbox.make()
+    assert sandbox.status() == "stopped"
+    sandbox.start(tied=False)
+    assert sandbox.status() == "running"
+    (sandbox.run / IN_USE).touch()
+    sandbox.die()
+    assert sandbox.status() == "crashed"
+    with alone(sandbox.run):
+        assert sandbox.status() == "changing"
+    (sandbox.prefix / SEAL).unlink()
+    assert sandbox.status() == "broken"
+
+
+def test_a_service_is_one_s_own_and_alive(sandbox: Fake, tmp_path: Path) -> None:
+    state = sandbox.start(tied=False)
+    other = tmp_path / "other/run"
+    other.mkdir(parents=True)
+    publish(other, state)
+    assert published(sandbox.run) == state
+    assert published(other) is None, "its number is taken by another sandbox's service"
+    sandbox.die()
+    assert published(sandbox.run) is None
+
+
+def test_one_service_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.hosts.sandbox.state._TURN", 0.1)
+    assert not alive(tmp_path)
+    with alone(tmp_path):
+        assert alive(tmp_path)
+        with pytest.raises(HostError, match="does not end"), alone(tmp_path):
+            raise AssertionError
+    assert not alive(tmp_path)
+    with alone(tmp_path):
+        pass
+
+
+# -- reading never remakes -------------------------------------------------------------------------
+
+
+def test_a_crashed_one_is_started_on_the_same_files(
+    sandbox: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reach(sandbox, monkeypatch)
+    (sandbox.run / IN_USE).touch()
+    sandbox.die()
+    reach(sandbox, monkeypatch)
+    assert (sandbox.made, sandbox.starts) == (1, 2)
+
+
+def test_connecting_leaves_damaged_files_alone(
+    sandbox: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sandbox.make()
+    sandbox.refusals = [DAMAGED]
+    with pytest.raises(NotWholeError) as caught:
+        reach(sandbox, monkeypatch)
+    assert "invoke provision" in caught.value.advice
+    assert (sandbox.made, sandbox.moved()) == (1, [])
+    assert (sandbox.prefix / "made1").exists()
+
+
+def test_provisioning_moves_damaged_files_aside(sandbox: Fake) -> None:
+    for number in (1, 2):
+        sandbox.make()
+        sandbox.refusals = [DAMAGED]
+        sandbox.prepare()
+        assert sandbox.moved() == sorted([f"made{number}", SEAL]), "there is one at most"
+        assert (sandbox.prefix / f"made{number + 1}").exists()
+        assert any(str(sandbox.aside) in text for text in sandbox.told.steps)
+        assert NoWine.halted[-1] == sandbox.prefix
+        sandbox.die()
+    (kept,) = sandbox.kept()
+    assert (kept.path, kept.useful) == (sandbox.aside, False)
+    sandbox.teardown()
+    assert not sandbox.aside.exists()
+
+
+def test_provisioning_remakes_nothing_for_another_reason(sandbox: Fake) -> None:
+    sandbox.refusals = [DeadHostError("the port is taken")]
+    with pytest.raises(DeadHostError, match="port"):
+        sandbox.prepare()
+    assert (sandbox.made, sandbox.moved()) == (1, [])
+    sandbox.prepare()
+    sandbox.prepare()
+    assert (sandbox.made, sandbox.starts) == (1, 2), "one that runs is left alone"
+
+
+# -- death under a command -------------------------------------------------------------------------
+
+
+def test_a_death_is_known_and_cured(sandbox: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    again = reach(sandbox, monkeypatch)
+    assert sandbox.ended() == ""
+    assert again().username == "u", "only the connection was lost"
+    assert sandbox.starts == 1
+    sandbox.die()
+    assert sandbox.ended() == "the sandbox 's' has ended"
+    again()
+    assert (sandbox.ended(), sandbox.starts, sandbox.made) == ("", 2, 1)
+
+
+def test_a_service_that_is_ending_has_ended(sandbox: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    reach(sandbox, monkeypatch)
+    withdraw(sandbox.run)
+    assert sandbox.ended()
+
+
+def test_one_that_another_command_has_started_is_found(
+    sandbox: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = reach(sandbox, monkeypatch)
+    sandbox.die()
+    sandbox.serve()
+    assert sandbox.ended(), "what ran in the first one has ended all the same"
+    for _ in range(RESTARTS + 1):
+        again()
+        assert (sandbox.ended(), sandbox.starts) == ("", 1)
+    sandbox.die()
+    again()
+    assert sandbox.starts == 2, "only one's own restarts are counted"
+
+
+def test_it_is_started_again_a_few_times(sandbox: Fake, monkeypatch: pytest.MonkeyPatch) -> None:
+    again = reach(sandbox, monkeypatch)
+    for _ in range(RESTARTS):
+        sandbox.die()
+        again()
+    again()
+    assert sandbox.starts == 1 + RESTARTS, "a connection that is lost is no death"
+    sandbox.die()
+    with pytest.raises(DeadHostError, match=f"has ended {RESTARTS + 1} times") as caught:
+        again()
+    assert "--jobs 1" in caught.value.advice
+    assert sandbox.starts == 1 + RESTARTS
+
+
+def test_one_that_was_removed_is_not_made_again(
+    sandbox: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = reach(sandbox, monkeypatch)
+    sandbox.die()
+    sandbox.teardown()
+    with pytest.raises(DeadHostError, match="has been removed"):
+        again()
+    assert sandbox.made == 1
+
+
+def test_one_that_does_not_start_again_is_dead(
+    sandbox: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = reach(sandbox, monkeypatch)
+    sandbox.die()
+    sandbox.refusals = [DAMAGED]
+    with pytest.raises(DeadHostError, match="damaged"):
+        again()
+    assert sandbox.moved() == []
+
+
+def test_one_that_ends_while_it_is_signed_in_to(
+    sandbox: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    again = reach(sandbox, monkeypatch)
+    (sandbox.run / "credentials").unlink()
+    with pytest.raises(HostError, match="has just ended"):
+        again()
+
+
+def test_stopping_one_that_crashed_ends_what_is_left(sandbox: Fake) -> None:
+    sandbox.start(tied=False)
+    (sandbox.run / IN_USE).touch()
+    sandbox.die()
+    del NoWine.halted[:]
+    assert sandbox.stop()
+    assert NoWine.halted == [sandbox.prefix]
+    (sandbox.run / IN_USE).unlink()
+    assert not sandbox.stop()

@@ -1,0 +1,155 @@
+"""The service of a sandbox and its Windows: what marks a crash, what is checked after one."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import threading
+from pathlib import Path
+
+import pytest
+
+from pipelines.errors import HostError
+from pipelines.hosts.sandbox import daemon, health
+from pipelines.hosts.sandbox.daemon import Windows
+from pipelines.hosts.sandbox.state import IN_USE, NotWholeError
+from pipelines.hosts.sandbox.wine import SEAL, Prefix
+
+HEADER = "WINE REGISTRY Version 2\n"
+
+
+class Wine(Prefix):
+    """A prefix whose wineserver is a process that sleeps."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.did: list[str] = []
+        self.fails = ""
+        self.server: subprocess.Popen[bytes] | None = None
+
+    def boot(self, *, first: bool = False, timeout: float = 180) -> None:
+        self._do("boot")
+        self.server = subprocess.Popen(["/bin/sleep", "60"])
+
+    def run(self, arguments: object, *, timeout: float = 120) -> str:
+        self._do("run")
+        return ""
+
+    def watch(self) -> subprocess.Popen[bytes]:
+        assert self.server is not None
+        return self.server
+
+    def halt(self) -> None:
+        self.did.append("halt")
+        if self.server:
+            self.server.kill()
+            self.server.wait()
+
+    def _do(self, what: str) -> None:
+        self.did.append(what)
+        if self.fails == what:
+            raise HostError(f"{what} failed")
+
+
+@pytest.fixture
+def windows(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Windows:
+    monkeypatch.setattr(daemon, "Prefix", Wine)
+    whole(tmp_path / "prefix")
+    (tmp_path / "run").mkdir()
+    return Windows(tmp_path, threading.Event())
+
+
+def whole(path: Path) -> None:
+    path.mkdir()
+    (path / SEAL).write_text(json.dumps({"python": "3.11"}))
+    for name in ("system.reg", "user.reg", "userdef.reg"):
+        (path / name).write_text(HEADER)
+
+
+def crashed(windows: Windows, home: Path) -> Windows:
+    (home / "run" / IN_USE).touch()
+    return Windows(home, windows.ended)
+
+
+def did(windows: Windows) -> list[str]:
+    assert isinstance(windows.prefix, Wine)
+    return windows.prefix.did
+
+
+def test_an_end_in_good_order_leaves_no_mark(windows: Windows, tmp_path: Path) -> None:
+    windows.boot()
+    assert (tmp_path / "run" / IN_USE).exists()
+    windows.require()
+    windows.halt()
+    assert not (tmp_path / "run" / IN_USE).exists()
+    assert did(windows) == ["boot", "halt"], "nothing is left of one that ended in good order"
+
+
+def test_it_ends_with_its_wineserver(windows: Windows, tmp_path: Path) -> None:
+    windows.boot()
+    assert not windows.ended.is_set()
+    assert isinstance(windows.prefix, Wine)
+    assert windows.prefix.server
+    windows.prefix.server.kill()
+    assert windows.ended.wait(10)
+    with pytest.raises(HostError, match="wineserver was killed"):
+        windows.require()
+    windows.halt()
+    assert (tmp_path / "run" / IN_USE).exists(), "the next one looks whether the prefix is whole"
+
+
+def test_after_a_crash_the_rest_is_ended_and_the_prefix_checked(
+    windows: Windows, tmp_path: Path
+) -> None:
+    windows = crashed(windows, tmp_path)
+    windows.boot()
+    assert did(windows) == ["halt", "boot", "run"]
+    windows.halt()
+    assert not (tmp_path / "run" / IN_USE).exists()
+
+
+@pytest.mark.parametrize("fails", ["boot", "run"])
+def test_a_prefix_that_does_not_come_up_after_a_crash(
+    windows: Windows, tmp_path: Path, fails: str
+) -> None:
+    windows = crashed(windows, tmp_path)
+    assert isinstance(windows.prefix, Wine)
+    windows.prefix.fails = fails
+    with pytest.raises(NotWholeError, match=f"damaged: {fails} failed") as caught:
+        windows.boot()
+    assert "invoke provision" in caught.value.advice
+    windows.halt()
+    assert (tmp_path / "run" / IN_USE).exists(), "it is not taken for whole the next time"
+
+
+def test_a_windows_that_does_not_start_is_no_damage(windows: Windows, tmp_path: Path) -> None:
+    """A full disk, most likely."""
+    assert isinstance(windows.prefix, Wine)
+    windows.prefix.fails = "boot"
+    with pytest.raises(HostError, match="boot failed") as caught:
+        windows.boot()
+    assert not isinstance(caught.value, NotWholeError)
+    windows.halt()
+    assert not (tmp_path / "run" / IN_USE).exists()
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "said"),
+    [
+        (SEAL, None, SEAL),
+        (SEAL, "", SEAL),
+        (SEAL, "[]", SEAL),
+        ("system.reg", None, "system.reg: No such file"),
+        ("user.reg", "", "user.reg is no registry"),
+        ("userdef.reg", "\0" * 50, "userdef.reg is no registry"),
+    ],
+)
+def test_files_that_are_not_whole(
+    windows: Windows, tmp_path: Path, name: str, content: str | None, said: str
+) -> None:
+    assert health.check_files(windows.prefix) == "3.11"
+    path = tmp_path / "prefix" / name
+    path.unlink() if content is None else path.write_text(content)
+    with pytest.raises(NotWholeError, match=said):
+        windows.boot()
+    assert did(windows) == [], "Wine would make new ones"
