@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from pipelines.errors import AuditError, ProvisionError, SmokeError, TimeUpError
 from pipelines.hosttext import block, line, safe, texts
 from pipelines.paths import CHECKOUT
 from pipelines.record import BuildResult, ErrorResult, ProvisionResult, ResourceResult, StageRecord
@@ -24,6 +25,25 @@ _PLACE = re.compile(r"([\w-]{1,80}\.py):(\d{1,6})")
 _LINK = re.compile(r"https://[^\s<>\"']{1,300}")
 _ALL_ANSWERED = ("passed", "running")
 _LOGS = {"build": "build.log", "test": "smoke.log"}
+#: What a stage raises when a case in it has failed.
+_OF_CASES = {
+    "provision": ProvisionError.__name__,
+    "audit": AuditError.__name__,
+    "test": SmokeError.__name__,
+}
+
+
+def unfinished(stage: StageRecord) -> bool:
+    """Whether the stage has no verdict: it runs, was killed or left, or its time was up."""
+    up = stage.error is not None and stage.error.kind == TimeUpError.__name__
+    return up or stage.state in ("running", "interrupted")
+
+
+def told_by_cases(stage: StageRecord, cases: Sequence[Case]) -> bool:
+    """Whether a failed stage says only that some of ``cases``, its own, have failed."""
+    kind = stage.error.kind if stage.error else ""
+    judged = stage.state == "failed" and kind == _OF_CASES.get(stage.name)
+    return judged and any(case.outcome in ("failed", "error") for case in cases)
 
 
 def failures(
