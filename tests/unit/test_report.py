@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import report_samples as samples
@@ -169,7 +170,13 @@ def test_names_outlive_the_pins(tmp_path: Path) -> None:
 
 
 def test_merged_cells_have_no_case_in_common(tmp_path: Path) -> None:
-    cell = {"recipe": "flash-attn", "python": "3.12", "cuda": "12.8", "archs": "80", "host": "a"}
+    cell: dict[str, Any] = {
+        "recipe": "flash-attn",
+        "python": "3.12",
+        "cuda": "12.8",
+        "archs": "80",
+        "host": "a",
+    }
     others = {"python": "3.13", "cuda": "13.0", "archs": "80+PTX", "host": "b", "version": "2.7"}
     runs = [samples.good(tmp_path, **cell)]
     runs += [samples.good(tmp_path, **(cell | {name: value})) for name, value in others.items()]

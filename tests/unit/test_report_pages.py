@@ -96,6 +96,8 @@ ATTRIBUTES = {
     "width",
     "height",
     "preserveaspectratio",
+    "data-label",
+    "colspan",
 }
 
 
@@ -198,8 +200,8 @@ def test_a_page_has_all_its_parts(views: dict[str, RunView]) -> None:
     assert view.timeline is not None
     assert all(unit.name in source for unit in view.timeline.slowest)
     assert "AssertionError: 0.5" in source
-    assert "speed.hdim" not in source
-    assert "sdpa_math_ms" in source
+    assert "speed.forward" not in source
+    assert "mem_efficient" in source
     assert "cores busy, of 8" in source
 
 
@@ -233,26 +235,11 @@ def test_the_matrix(tmp_path: Path) -> None:
     tally = [sum(v.verdict == kind for v in made) for kind in ("passed", "unfinished", "failed")]
     assert tally == [20, 1, 3]
     assert "20 of 24 runs passed" in source
-    causes = pages.alike(made)
-    assert causes[0][0].startswith("cudafe++ of CUDA")
-    assert len(causes[0][2]) == 2
 
 
 def test_versions_are_sorted_as_versions() -> None:
     ordered = sorted(["2.10", "2.9", "", "2.6", "main"], key=pages._version)
     assert ordered == ["2.6", "2.9", "2.10", "", "main"]
-
-
-def test_figures_stand_in_the_order_of_their_sizes(views: dict[str, RunView]) -> None:
-    groups = {
-        title: (shown, more) for title, shown, more in pages.grouped(views["good"].figures, 10)
-    }
-    shown, more = groups["Speed"]
-    assert [f.subject for f in shown[:9:3]] == ["hdim32-s1024", "hdim64-s1024", "hdim96-s1024"]
-    assert (len(shown), more) == (10, 8)
-    bars = [str(pages.figure_bar(f, shown)) for f in shown[:3]]  # of one shape: beside each other
-    assert 'width="100"' in bars[2]
-    assert 'width="24.4"' in bars[0]
 
 
 @pytest.mark.parametrize("name", ["failed_smoke", "hostile"])
@@ -381,8 +368,9 @@ def test_annotations_point_into_the_repository(views: dict[str, RunView]) -> Non
     (command,) = markdown.errors([views["failed_build"]])
     assert command.startswith("::error file=pipelines/recipes/flash-attn.yaml,title=cp312%2C torch")
     assert markdown.errors([views["failed_build"]], stages=False) == [command]  # it has a diagnosis
-    own = markdown.errors([views["failed_smoke"]], stages=False)
-    assert len(markdown.errors([views["failed_smoke"]])) == len(own) + 1
+    (own,) = markdown.errors([views["failed_smoke"]], stages=False)
+    assert "test_backward" in own
+    assert markdown.errors([views["failed_smoke"]]) == [own]
     assert markdown.errors([views["good"], views["killed"]]) == []
 
 
@@ -440,7 +428,9 @@ def test_a_page_of_many_says_its_levels_of_evidence(views: dict[str, RunView]) -
 def test_a_page_of_many_says_when_they_began(views: dict[str, RunView]) -> None:
     shown = [dataclasses.replace(views["good"], created=f"2026-01-0{n}") for n in (3, 1, 2)]
     assert "begun 2026-01-01 to 2026-01-03" in pages.render(shown)
-    assert "begun" not in pages.render([dataclasses.replace(view, created="") for view in shown])
+    bare = pages.render([dataclasses.replace(view, created="") for view in shown])
+    assert "begun 2026" not in bare
+    assert '<p class="muted small">begun' not in bare
 
 
 def test_failures_without_anything_said() -> None:
