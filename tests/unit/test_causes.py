@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
 import report_samples as samples
+from rich.console import Console
 
 from pipelines.record import CheckResult, DiagnosisResult
 from pipelines.reports import html as pages
-from pipelines.reports import markdown
+from pipelines.reports import markdown, terminal
 from pipelines.reports.causes import Cause, causes, words
 from pipelines.reports.load import load_view
 from pipelines.reports.model import Case
@@ -67,6 +69,20 @@ def test_one_cause_in_two_stages_and_cells_is_one(tmp_path: Path) -> None:
     assert page.count('<div class="failure">\n<h3>') == 1
     block = page[page.index("2 of 2 runs:") :].partition("</ul>")[0]
     assert all(f"#run-{n}" in block for n in cause.runs)
+
+
+def test_a_summary_is_grouped_as_the_page_is(tmp_path: Path) -> None:
+    runs = [samples.failed_build(tmp_path, **cell) for cell in CELLS]
+    runs.append(ended(tmp_path, "build", "there is no pin of cython", "LockError", "Pin it."))
+    said = markdown.summary([load_view(run) for run in runs])
+    heads = [line for line in said.splitlines() if line.startswith("### ")]
+    assert len(heads) == 2
+    assert heads[0].startswith("### cudafe")
+    first, second = said.partition(heads[1])[::2]
+    assert "2 of 3 runs: cp312, torch 2.8, CUDA 12.8" in first
+    assert "Pin it" not in first
+    assert "1 of 3 runs" in second
+    assert "Pin it" in second
 
 
 def test_another_class_or_cure_is_another_cause(tmp_path: Path) -> None:
@@ -149,6 +165,10 @@ def test_what_is_unfinished_has_not_failed(tmp_path: Path) -> None:
         assert "✗" not in page
         assert 'id="failures"' not in page
         assert "❌" not in markdown.summary([view])
+        out = io.StringIO()
+        Console(file=out, width=200).print(terminal.render([view]))
+        assert "✗" not in out.getvalue()
+        assert f"… {view.headline}" in out.getvalue()
 
 
 @pytest.mark.parametrize(
