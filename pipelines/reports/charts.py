@@ -230,10 +230,7 @@ def _stage(number: int, row: StageView) -> str:
 
 def swatch(kind: str) -> Markup:
     """A square in the colour of a bar, for legends; the word beside it says what it is."""
-    return Markup(
-        '<svg class="swatch" aria-hidden="true" viewBox="0 0 10 10">'
-        '<rect class="{}" width="10" height="10"/></svg>'
-    ).format(kind)
+    return Markup('<span class="swatch {}"></span>').format(kind)
 
 
 def _n(value: float) -> str:

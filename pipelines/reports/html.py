@@ -56,7 +56,7 @@ _STATES = {
 _CELL = tuple(name for name in AXES if name not in ("host", "recipe", "version"))
 _TITLES = {"python": "Python", "cuda": "CUDA", "archs": "Architectures"}
 #: Bytes of a page of many runs, beyond which less is told of each.
-MOST = 1_900_000
+MOST = 1_980_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +76,11 @@ class Limits:
 
 
 ONE = Limits(500, 4000, 240, 10, 120, 80, 40, 3000, 200, 500)
-#: Of many runs: some 40, 15 and 5 KB each.
+#: Of many runs: some 40, 20, 15 and 5 KB each.
 MANY = (
     Limits(60, 1000, 120, 10, 40, 15, 20, 1500, 60, 40),
-    Limits(0, 100, 36, 3, 3, 3, 8, 500, 12, 12),
+    Limits(0, 100, 30, 3, 3, 3, 8, 500, 12, 12),
+    Limits(0, 60, 16, 0, 2, 2, 4, 300, 8, 6),
     Limits(0, 0, 1, 0, 0, 1, 2, 160, 0, 3),
 )
 _CROWD = 20  # runs from which the first of these is not tried

@@ -14,6 +14,7 @@ from pipelines.reports.views import Figure, Group
 
 _DIGITS = re.compile(r"(\d+)")
 _COLOURS = 5
+_TOGETHER = 6  # bars of a subject that are not cut
 _ERRORS = 10  # the largest are told
 _OWN = "this package"
 #: Of a chart: a rival's series stands for the comparison that a suite names so.
@@ -57,7 +58,7 @@ class Chart:
 
 
 def measured(figures: Iterable[Figure], most: int) -> list[Chart]:
-    """The charts of ``figures``, with at most ``most`` bars each."""
+    """The charts of ``figures``, with some ``most`` bars each."""
     rows = list(figures)
     # What a chart of times shows as a factor needs no chart of its own.
     told = {(f.shape, f.rival) for f in rows if f.rival}
@@ -87,7 +88,8 @@ def _chart(group: Group, unit: str, figures: list[Figure], most: int) -> Chart:
     left = most
     for subject, bars in subjects.items():
         if left > 0:
-            shown[subject] = bars[:left]
+            # Who stands beside whom is not cut in two.
+            shown[subject] = bars[: max(left, _TOGETHER)]
             left -= len(shown[subject])
     names = list(dict.fromkeys(bar[0] for bars in shown.values() for bar in bars))
     names.sort(key=lambda name: (name != _OWN, name))

@@ -261,7 +261,7 @@ def test_the_bar_of_the_stages_has_a_legend(views: dict[str, RunView]) -> None:
     assert legend[1] == "Share of the time of each stage, this run"
     bar = source.partition('<svg class="stages"')[2].partition("</svg>")[0]
     colours = re.findall(r'class="(\w+)"', bar)[: legend[2].count("<li>")]
-    assert re.findall(r'<rect class="(\w+)"', legend[2]) == colours == ["stage0", "bad"]
+    assert re.findall(r'class="swatch (\w+)"', legend[2]) == colours == ["stage0", "bad"]
     words = re.sub(r"<[^>]+>", "", legend[2])
     assert "provision 14 %" in words
     assert "build failed 86 %" in words
