@@ -17,6 +17,7 @@ _LEFT, _WIDTH, _RIGHT = 62.0, 640.0, 10.0
 _LANE, _GAP = 13.0, 2.0
 _PANEL, _SPACE, _AXIS = 64.0, 24.0, 20.0
 _TICKS = 6
+_STAGES = 7  # colours
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
 
 
@@ -201,10 +202,9 @@ def stages(rows: Sequence[StageView]) -> Markup:
     x, parts = 0.0, []
     for n, row in enumerate(rows):
         width = (row.seconds or 0.0) / total * 100
-        kind = "bad" if row.state == "failed" else f"stage{n % 5}"
         parts.append(
             Markup('<rect class="{}" x="{}" width="{}" height="10"/>').format(
-                kind, _n(x), _n(max(width - 0.2, 0.1))
+                _stage(n, row), _n(x), _n(max(width - 0.2, 0.1))
             )
         )
         x += width
@@ -212,6 +212,25 @@ def stages(rows: Sequence[StageView]) -> Markup:
         '<svg class="stages" aria-hidden="true" viewBox="0 0 100 10" '
         'preserveAspectRatio="none">{}</svg>'
     ).format(Markup("").join(parts))
+
+
+def legend(rows: Sequence[StageView]) -> list[tuple[str, Markup, float]]:
+    """Of the stages that took time: what is said of them, the colour in the bar, the share."""
+    total = sum(row.seconds or 0.0 for row in rows)
+    return [
+        (f"{row.name} {row.state}" if row.state != "passed" else row.name, swatch(kind), took)
+        for kind, row in ((_stage(n, row), row) for n, row in enumerate(rows))
+        if total and (took := (row.seconds or 0.0) / total) > 0
+    ]
+
+
+def _stage(number: int, row: StageView) -> str:
+    return "bad" if row.state == "failed" else f"stage{number % _STAGES}"
+
+
+def swatch(kind: str) -> Markup:
+    """A square in the colour of a bar, for legends; the word beside it says what it is."""
+    return Markup('<span class="swatch {}"></span>').format(kind)
 
 
 def _n(value: float) -> str:

@@ -6,11 +6,22 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from pipelines.errors import AuditError, ProvisionError, SmokeError, TimeUpError
 from pipelines.hosttext import block, line, safe, texts
 from pipelines.paths import CHECKOUT
-from pipelines.record import BuildResult, ErrorResult, ProvisionResult, ResourceResult, StageRecord
+from pipelines.record import (
+    AuditResult,
+    BuildResult,
+    ErrorResult,
+    ProvisionResult,
+    ResourceResult,
+    SmokeResult,
+    StageRecord,
+)
+from pipelines.reports.causes import ends, words
 from pipelines.reports.model import Case
 from pipelines.reports.views import Check, Excerpt, Failure
+from pipelines.target import Target
 
 _CASES = 50  # failing cases that are told one by one
 _RESOURCES = 200
@@ -21,49 +32,81 @@ _FAR = 20_000_000  # lines; a log is not read further
 _WIDE = 1 << 16  # bytes of a line
 _PLACE = re.compile(r"([\w-]{1,80}\.py):(\d{1,6})")
 # What a page makes a link of: nothing that a browser would run.
+_CLAIM = re.compile(r"assert\b|AssertionError|Failed")
 _LINK = re.compile(r"https://[^\s<>\"']{1,300}")
-_ALL_ANSWERED = ("passed", "running")
 _LOGS = {"build": "build.log", "test": "smoke.log"}
+#: What a stage raises when a case in it has failed.
+_OF_CASES = {
+    "provision": ProvisionError.__name__,
+    "audit": AuditError.__name__,
+    "test": SmokeError.__name__,
+}
+
+
+def unfinished(stage: StageRecord) -> bool:
+    """Whether the stage has no verdict: it runs, was killed or left, or its time was up."""
+    up = stage.error is not None and stage.error.kind == TimeUpError.__name__
+    return up or stage.state in ("running", "interrupted")
+
+
+def told_by_cases(stage: StageRecord, cases: Sequence[Case]) -> bool:
+    """Whether a failed stage says only that some of ``cases``, its own, have failed."""
+    kind = stage.error.kind if stage.error else ""
+    judged = stage.state == "failed" and kind == _OF_CASES.get(stage.name)
+    return judged and any(case.outcome in ("failed", "error") for case in cases)
 
 
 def failures(
     stages: Sequence[StageRecord],
     checks: Sequence[Check],
     cases: Sequence[Case],
-    recipe: str,
+    target: Target,
     path: Path,
 ) -> tuple[Failure, ...]:
-    """The failures of a run in its directory ``path``.
+    """The failures of a run in its directory ``path``; what is unfinished has not failed.
 
-    Stages come first, then resources, checks of the audit, and smoke cases.
+    Stages come first, then resources, checks of the audit, and smoke cases. A stage that failed
+    because of cases or checks is told by these alone.
     """
     bad = [case for case in cases if case.outcome in ("failed", "error")]
-    made = [_stage(stage, recipe, path) for stage in stages if stage.state not in _ALL_ANSWERED]
+    refused = [check for check in checks if not check.ok]
+    made, cure = [], ""
+    for stage in stages:
+        if stage.state == "passed" or unfinished(stage):
+            continue
+        if stage.name == AuditResult.stage and refused:
+            cure = block(stage.error.advice, 1500) if stage.error else ""
+        elif stage.name != SmokeResult.stage or not told_by_cases(stage, cases):
+            made.append(_stage(stage, target, path))
     for stage in stages:
         # One that failed says itself which resource it was; those after it were not come to.
         if isinstance(stage.result, ProvisionResult) and stage.state == "passed":
             rows = stage.result.resources[:_RESOURCES]
-            made += [_resource(row) for row in rows if not row.ok]
-    made += [_check(check) for check in checks if not check.ok]
-    made += [_case(case, recipe) for case in bad[:_CASES]]
+            made += [_resource(row, target) for row in rows if not row.ok]
+    made += [_check(check, cure, target) for check in refused]
+    made += [_case(case, target) for case in bad[:_CASES]]
     if len(bad) > _CASES:
         made.append(Failure("case", "smoke", f"{len(bad) - _CASES} more smoke cases failed"))
     return tuple(made)
 
 
-def _stage(stage: StageRecord, recipe: str, path: Path) -> Failure:
+def _stage(stage: StageRecord, target: Target, path: Path) -> Failure:
     """A stage that did not pass: what the diagnosis of its log says, else the log's end."""
     name, source = line(stage.name, 40), _LOGS.get(stage.name, "")
     error = stage.error or ErrorResult(kind="", title="", message="")
     title, cure, signature = f"{name} {stage.state}", error.advice, ""
     links: tuple[str, ...] = ()
+    said = (error.kind, ends(block(error.message, 3000)), block(cure, 1500))
+    cause = words("\n".join(said), target)
     tail = texts(stage.result.tail, _TAIL) if stage.result else []
     shown = Excerpt(f"end of {source or 'the log'}", 0, tuple(tail)) if any(tail) else None
     if isinstance(stage.result, BuildResult) and (found := stage.result.diagnosis):
         title, cure, signature = line(found.title, 600), found.cure or cure, line(found.id, 60)
+        # A rule of no known cause fits many: then the line that it found tells them apart.
+        cause = signature if found.is_cause else words(f"{signature} {title} {found.text}", target)
         links = tuple(link for link in found.links[:_LINKS] if _LINK.fullmatch(link))
         shown = excerpt(path / source, found.line) or shown
-    file = f"pipelines/recipes/{recipe}.yaml"
+    file = f"pipelines/recipes/{target.recipe}.yaml"
     return Failure(
         "stage",
         name,
@@ -71,9 +114,10 @@ def _stage(stage: StageRecord, recipe: str, path: Path) -> Failure:
         block(error.message, 3000),
         block(cure, 1500),
         signature,
+        cause,
         links,
         shown,
-        _in_repository(file) if recipe else "",
+        _in_repository(file) if target.recipe else "",
     )
 
 
@@ -114,38 +158,47 @@ def _next(readline: Callable[[int], bytes]) -> bytes:
     return start
 
 
-def _resource(row: ResourceResult) -> Failure:
+def _resource(row: ResourceResult, target: Target) -> Failure:
+    said = f"found {line(row.found)}, wanted {line(row.wanted)}"
     return Failure(
         "resource",
         ProvisionResult.stage,
         line(row.id),
-        f"found {line(row.found)}, wanted {line(row.wanted)}",
+        said,
+        cause=words(f"{line(row.id)} {said}", target),
     )
 
 
-def _check(check: Check) -> Failure:
+def _check(check: Check, cure: str, target: Target) -> Failure:
+    said = f"found {check.found}, wanted {check.wanted}"
     return Failure(
         "check",
-        "audit",
+        AuditResult.stage,
         f"{check.name} of the wheel",
-        f"found {check.found}, wanted {check.wanted}",
-        check.detail,
+        "\n".join(filter(None, (said, check.detail))),
+        cure,
+        cause=words(f"{check.name} {said}", target),
     )
 
 
-def _case(case: Case, recipe: str) -> Failure:
+def _case(case: Case, target: Target) -> Failure:
     """A smoke case, with the end of its traceback and its place in the suite."""
     detail = block(case.detail[-6000:], 6000).splitlines()[-_TAIL:]
     module = line(case.classname, 200).rpartition(".")[2]
-    folder = f"pipelines/smoke/{recipe.replace('-', '_')}"
+    folder = f"pipelines/smoke/{target.recipe.replace('-', '_')}"
     known = re.fullmatch(r"[\w-]{1,80}", module)
     file = _in_repository(f"{folder}/{module}.py") if known else ""
     lines = [int(n) for name, n in _PLACE.findall(case.detail) if name == f"{module}.py"]
+    said = line(case.message, 1500) or f"{case.outcome}, and nothing more was said"
+    # What a test claims is its own; any other error is the same wherever it strikes.
+    of_test = _CLAIM.match(said) or not case.message
+    test = f"{module}.{line(case.name).partition('[')[0]} " if of_test else ""
     return Failure(
         "case",
         "smoke",
         line(case.name),
-        line(case.message, 1500) or f"{case.outcome}, and nothing more was said",
+        said,
+        cause=words(f"{test}{said}", target),
         excerpt=Excerpt("its traceback", 0, tuple(text[:400] for text in detail))
         if any(detail)
         else None,

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 from functools import cache, cached_property
 from pathlib import Path
 from typing import Annotated
@@ -21,6 +22,8 @@ _HAS, _INFO = "has.", "info."  # of our suites; of python -m xformers.info
 _MOST = 2000
 _VALUE = re.compile(r"\s{0,8}([-+]?\d{1,20}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,3})?)\s{0,8}\S{0,12}")
 _PARTS = 3
+#: A time of somebody else's, after the name that the package's own has in the same case.
+_RIVAL = re.compile(r"(milliseconds|microseconds|ms|us)_(\w{1,60})")
 
 
 class Rule(Model):
@@ -57,18 +60,67 @@ def _rule(name: str) -> Rule | None:
 def figures(suite: Mapping[str, str], cases: Iterable[Case]) -> tuple[Figure, ...]:
     """The figures among a suite's properties and its cases', each with a key of its own."""
     made: dict[str, Figure] = {}
+    cases = list(cases)
     told = [("", name, value) for name, value in suite.items()]
     told += [(case.name, name, value) for case in cases for name, value in case.properties.items()]
+    shapes = {case.name: _shape(case) for case in cases}
     for owner, name, text in told:
         value = _number(text)
         rule = _rule(line(name, 200)) if value is not None else None
         if rule is None or value is None:
             continue
         figure = _figure(line(owner, 200), line(name, 200), value, rule, made)
+        if "." not in name and (shape := shapes.get(owner)):
+            figure = _beside(figure, name, shape)
         made.setdefault(figure.key, figure)
         if len(made) == _MOST:
             break
     return tuple(made.values())
+
+
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    """Of a case that times another implementation beside the package's own."""
+
+    name: str
+    rival: str
+    own: Mapping[str, float]
+    """By the name of the property."""
+
+
+def _shape(case: Case) -> _Shape | None:
+    """What ``case`` measures of whom: ``milliseconds_math`` is math's beside ``milliseconds``.
+
+    Cases that differ in the rival alone are one shape. They name it themselves as the property
+    ``shape``; else it is the case without the parameter that is the rival. One that had to measure
+    something smaller than the others has a property ``batch``, and is a shape of its own.
+    """
+    found = {m[2]: m[1] for name in case.properties if (m := _RIVAL.fullmatch(name))}
+    own = {
+        name: value
+        for name in found.values()
+        if (value := _number(case.properties.get(name, ""))) is not None
+    }
+    if len(found) != 1 or not own:
+        return None
+    (rival,) = found
+    base, bracket, parameters = case.name.partition("[")
+    kept = [one for one in parameters.rstrip("]").split("-") if one != rival]
+    shape = case.properties.get("shape") or base + (f"[{'-'.join(kept)}]" if bracket else "")
+    return _Shape(line(case.name if "batch" in case.properties else shape, 200), rival, own)
+
+
+def _beside(figure: Figure, name: str, shape: _Shape) -> Figure:
+    match = _RIVAL.fullmatch(name)
+    if match is None:
+        return replace(figure, shape=shape.name)
+    own = shape.own[match[1]]
+    return replace(
+        figure,
+        shape=shape.name,
+        rival=line(shape.rival, 60),
+        factor=figure.value / own if own else None,
+    )
 
 
 def capabilities(suite: Mapping[str, str], cases: Iterable[Case]) -> tuple[Capability, ...]:

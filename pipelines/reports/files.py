@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
+from urllib.parse import quote
 
 from pydantic import AwareDatetime, BaseModel, ValidationError
 
@@ -16,6 +18,7 @@ NOT_TOLD = ("report.html", "summary.md", "manifest.json")
 _MOST = 500
 _LARGE = 16 << 20  # bytes from which the manifest's word is taken for a file that is as it was
 _MANIFEST = 16 << 20  # bytes
+_LINK = 1000  # characters
 
 
 class _Manifest(BaseModel):
@@ -51,15 +54,17 @@ def files(path: Path) -> tuple[FileView, ...]:
 
 
 def _file(file: Path, name: str, told: FileResult | None, written: float) -> FileView:
-    status = file.stat()
+    status, link = file.stat(), quote(os.fsencode(name))
+    link = link if len(link) <= _LINK else ""
     same = told is not None and told.size == status.st_size
     if told is not None and same and status.st_size >= _LARGE and status.st_mtime <= written:
-        return FileView(line(name), status.st_size, told.sha256, "as manifest.json says")
+        said = "as manifest.json says"
+        return FileView(line(name), status.st_size, told.sha256, said, link=link)
     sha256 = sha256_of(file)
     # Logs and reports are written again by a later stage, a wheel never is.
     differs = told is not None and name.endswith(".whl") and told.sha256 != sha256
     note = "differs from manifest.json" if differs else ""
-    return FileView(line(name), status.st_size, sha256, note, differs)
+    return FileView(line(name), status.st_size, sha256, note, differs, link)
 
 
 def _manifest(path: Path) -> tuple[dict[str, FileResult], float]:

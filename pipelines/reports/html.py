@@ -9,12 +9,13 @@ from __future__ import annotations
 import base64
 import hashlib
 import itertools
-import re
+import os
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
+from urllib.parse import quote
 
 import jinja2
 from markupsafe import Markup
@@ -22,12 +23,13 @@ from packaging.version import InvalidVersion, Version
 
 from pipelines import units
 from pipelines.reports import charts
+from pipelines.reports.causes import causes
 from pipelines.reports.load import when
+from pipelines.reports.measures import measured
+from pipelines.reports.names import begun, names
 from pipelines.reports.views import (
     VERDICTS,
     Excerpt,
-    Figure,
-    Group,
     RunView,
     Verdict,
     evidence_line,
@@ -47,22 +49,14 @@ _STATES = {
     "error": ("✗", "error"),
     "running": ("…", "no outcome"),
     "interrupted": ("…", "interrupted"),
+    "unfinished": ("…", "unfinished"),
     "skipped": ("○", "skipped"),
 }
 #: Axes of a cell besides the package; and how those are called that have another name.
 _CELL = tuple(name for name in AXES if name not in ("host", "recipe", "version"))
 _TITLES = {"python": "Python", "cuda": "CUDA", "archs": "Architectures"}
-_DIGITS = re.compile(r"(\d+)")
-_GROUPS: dict[Group, str] = {
-    "speed": "Speed",
-    "ratio": "Speed against other implementations",
-    "memory": "Memory of the GPU",
-    "accuracy": "Error, as a share of what is tolerated",
-}
-
-
 #: Bytes of a page of many runs, beyond which less is told of each.
-MOST = 1_900_000
+MOST = 1_980_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,10 +76,11 @@ class Limits:
 
 
 ONE = Limits(500, 4000, 240, 10, 120, 80, 40, 3000, 200, 500)
-#: Of many runs: some 40, 15 and 5 KB each.
+#: Of many runs: some 40, 20, 15 and 5 KB each.
 MANY = (
     Limits(60, 1000, 120, 10, 40, 15, 20, 1500, 60, 40),
-    Limits(0, 100, 36, 3, 3, 3, 8, 500, 12, 12),
+    Limits(0, 100, 30, 3, 3, 3, 8, 500, 12, 12),
+    Limits(0, 60, 16, 0, 2, 2, 4, 300, 8, 6),
     Limits(0, 0, 1, 0, 0, 1, 2, 160, 0, 3),
 )
 _CROWD = 20  # runs from which the first of these is not tried
@@ -107,19 +102,22 @@ class Grid:
         return f"Status by {', '.join(named)} and Python"
 
 
-def render(views: Sequence[RunView]) -> str:
-    """The page of ``views``, in their order; at least one. The same views give the same page."""
+def render(views: Sequence[RunView], folder: Path | None = None) -> str:
+    """The page of ``views``, in their order; at least one. The same views give the same page.
+
+    With ``folder``, where the page will lie, it has links to the runs' files that are there.
+    """
     if len(views) == 1:
-        return _page(views, ONE)
+        return _page(views, ONE, folder)
     page = ""
     for limits in MANY[len(views) > _CROWD :]:
-        page = _page(views, limits)
+        page = _page(views, limits, folder)
         if len(page.encode()) <= MOST:
             break
     return page
 
 
-def _page(views: Sequence[RunView], limits: Limits) -> str:
+def _page(views: Sequence[RunView], limits: Limits, folder: Path | None) -> str:
     style = (_TEMPLATES / "report.css").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return (
@@ -132,11 +130,29 @@ def _page(views: Sequence[RunView], limits: Limits) -> str:
             grid=grid(views),
             tally=Counter(view.verdict for view in views),
             worst=max((view.verdict for view in views), key=VERDICTS.index),
-            alike=alike(views) if len(views) > 1 else (),
+            causes=causes(views) if len(views) > 1 else (),
+            names=names(views),
+            several_hosts=len({view.target.host for view in views}) > 1,
+            ways=_ways(views, folder),
             style=Markup(style),  # noqa: S704 - our own file
             digest=digest,
         )
     )
+
+
+def _ways(views: Sequence[RunView], folder: Path | None) -> dict[str, str]:
+    """From ``folder`` to each run's directory, as the beginning of a link.
+
+    There is none without a ``folder``, and none to another drive of Windows.
+    """
+    made: dict[str, str] = {}
+    for place in {view.place for view in views if folder and view.place}:
+        try:
+            way = Path(os.path.relpath(Path(place).resolve(), (folder or Path()).resolve()))
+        except ValueError:
+            continue
+        made[place] = "" if way == Path() else quote(os.fsencode(way.as_posix())) + "/"
+    return made
 
 
 def grid(views: Sequence[RunView]) -> Grid:
@@ -159,61 +175,6 @@ def grid(views: Sequence[RunView]) -> Grid:
             for key in ordered
         ),
     )
-
-
-def alike(views: Sequence[RunView]) -> tuple[tuple[str, str, tuple[int, ...]], ...]:
-    """Failures that several runs share: title, cure and the numbers of the runs; most first.
-
-    What was diagnosed is known by its signature, everything else by its title.
-    """
-    found: dict[str, tuple[str, str, set[int]]] = {}
-    for number, view in enumerate(views):
-        for failure in view.failures[:20]:
-            key = failure.signature or failure.title
-            found.setdefault(key, (failure.title, failure.cure, set()))[2].add(number)
-    rows = [(title, cure, tuple(sorted(numbers))) for title, cure, numbers in found.values()]
-    return tuple(sorted(rows, key=lambda row: (-len(row[2]), row[0]))[:30])
-
-
-def grouped(figures: Iterable[Figure], most: int) -> list[tuple[str, list[Figure], int]]:
-    """Figures by group: the title, the rows that are shown and how many are not.
-
-    What is measured of one subject stands together; of errors the largest are shown.
-    """
-    made = []
-    rows = list(figures)
-    for group, title in _GROUPS.items():
-        own = [figure for figure in rows if figure.group == group]
-        if group == "accuracy":
-            own.sort(key=lambda figure: -figure.value)
-            shown = own[: min(most, 10)]
-        else:
-            own.sort(key=lambda figure: (_natural(figure.subject), figure.series))
-            shown = own[:most]
-        if own:
-            made.append((title, shown, len(own) - len(shown)))
-    return made
-
-
-def figure_bar(figure: Figure, shown: Sequence[Figure]) -> Markup:
-    """The bar of a figure beside those that are measured in the same unit."""
-    same = [f for f in shown if f.unit == figure.unit]
-    if figure.group == "speed":
-        same = [f for f in same if f.subject == figure.subject] if _series(same) else same
-    most = max((abs(f.value) for f in same), default=0.0)
-    relative = figure.unit in ("x", "of tolerance")
-    top = max(most, 1.0) if relative else most
-    kind = f"series{sorted({f.series for f in shown}).index(figure.series) % 5}"
-    return charts.bar(abs(figure.value) / top if top else 0.0, kind, 1 / top if relative else None)
-
-
-def _series(figures: Sequence[Figure]) -> bool:
-    return len({figure.series for figure in figures}) > 1
-
-
-def _natural(said: str) -> list[tuple[int, str]]:
-    """``hdim64`` before ``hdim128``."""
-    return [(len(part) if part.isdigit() else 0, part) for part in _DIGITS.split(said)]
 
 
 def _version(value: object) -> tuple[int, Version, str]:
@@ -257,8 +218,8 @@ def _environment() -> jinja2.Environment:
         "charts": charts,
         "counted": units.counted,
         "cell": {name: _TITLES.get(name, name) for name in _CELL},
-        "figure_bar": figure_bar,
-        "grouped": grouped,
+        "begun_at": begun,
+        "measured": measured,
         "numbered": _numbered,
         "states": _STATES,
         "words": _WORDS,

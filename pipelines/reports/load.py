@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from pipelines import units
-from pipelines.errors import ConfigError, SmokeError, TimeUpError
+from pipelines.errors import ConfigError, SmokeError
 from pipelines.hosttext import block, line, texts
 from pipelines.record import (
     ORDER,
@@ -27,7 +27,7 @@ from pipelines.record import (
     StageRecord,
     StageResult,
 )
-from pipelines.reports.failures import failures
+from pipelines.reports.failures import failures, unfinished
 from pipelines.reports.figures import capabilities, figures
 from pipelines.reports.files import files
 from pipelines.reports.junit import read_pytest
@@ -96,7 +96,7 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
         gpu=next((line(v) for k, v in suite.properties.items() if _GPU.fullmatch(k)), ""),
         stages=shown,
         timeline=timeline,
-        failures=failures(stages, checks, suite.cases, facts.target.recipe, run.path),
+        failures=failures(stages, checks, suite.cases, facts.target, run.path),
         cases=tuple(
             CaseView(line(c.name), line(c.classname, 120), c.outcome, c.seconds, line(c.message))
             for c in suite.cases[:_CASES]
@@ -108,6 +108,7 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
         files=files(run.path),
         provenance=_provenance(run, facts, build, suite),
         jobs=build.jobs if build else None,
+        place=str(run.path),
     )
 
 
@@ -120,7 +121,7 @@ def _stages(stages: Sequence[StageRecord], compiled: float) -> tuple[StageView, 
     made = [
         StageView(
             line(s.name, 40),
-            s.state,
+            "unfinished" if s.state == "failed" and unfinished(s) else s.state,
             s.started,
             max(s.seconds, compiled) if s.seconds is not None and s.name == "build" else s.seconds,
             line(s.error.message if s.error else "", 600),
@@ -157,7 +158,7 @@ def _verdict(stages: Sequence[StageView]) -> tuple[Verdict, str]:
 
 
 def _halted(stage: StageView) -> tuple[Verdict, str]:
-    if stage.kind == TimeUpError.__name__:
+    if stage.state == "unfinished":
         return "unfinished", f"{stage.name} goes on with the next command: {stage.error}"
     if stage.state == "running":
         return "unfinished", f"{stage.name} has no outcome: it is going on, or was killed"

@@ -11,12 +11,15 @@ from collections import Counter
 from collections.abc import Sequence
 
 from pipelines import github, units
+from pipelines.reports.causes import causes
+from pipelines.reports.names import begun, names
 from pipelines.reports.views import VERDICTS, Excerpt, Failure, RunView, Verdict
 
 #: Bytes of a summary; the rest of GitHub's 1 MiB is left to other steps' output.
 MOST = 900 << 10
 _ANNOTATIONS = 10
-_DETAILED = 20  # runs whose failures are told one by one
+_DETAILED = 20  # causes that are told one by one
+_STRUCK = 100  # runs that are named for each
 _MARKUP = re.compile(r"([\\`*_{}\[\]()#+!|~$@:-])")
 _MARKS: dict[Verdict, str] = {
     "passed": "✅ passed",
@@ -79,17 +82,29 @@ def _many(views: Sequence[RunView]) -> list[str]:
     tally = Counter(view.verdict for view in views)
     said = ", ".join(f"{tally[kind]} {_MARKS[kind]}" for kind in VERDICTS if tally[kind])
     parts = [f"## {tally['passed']} of {units.counted(len(views), 'run')} passed", "", said, ""]
-    parts += ["| Package | Cell | Host | Verdict | Smoke cases | Took |", "|-|-|-|-|-|-:|"]
+    parts += ["| Package | Cell | Host | Begun (UTC) | Verdict | Smoke cases | Took |"]
+    parts += ["|-|-|-|-|-|-|-:|"]
     for view in sorted(views, key=lambda view: -VERDICTS.index(view.verdict)):
         counts = ", ".join(f"{count} {word}" for word, count in view.counts.items()) or "-"
-        cells = (view.target.package, view.target.label, view.target.host)
+        cells = (view.target.package, view.target.label, view.target.host, begun(view))
         named = " | ".join(plain(cell, 100) for cell in cells)
         parts.append(
             f"| {named} | {_MARKS[view.verdict]} | {counts} | {units.seconds(view.seconds)} |"
         )
-    for view in [view for view in views if view.failures][:_DETAILED]:
-        parts += ["", f"### {plain(f'{view.target.package} for {view.target.label}')}"]
-        parts += _failures(view.failures[:3])
+    return parts + _causes(views)
+
+
+def _causes(views: Sequence[RunView]) -> list[str]:
+    """What failed, by cause, with every run that it struck; what is said of it is the first's."""
+    parts, known = [], names(views)
+    for cause in causes(views)[:_DETAILED]:
+        where = ", ".join(filter(None, (*cause.where, cause.first.signature)))
+        parts += ["", f"### {plain(cause.title)} ({plain(where)})", ""]
+        struck = [plain(known[number]) for number in cause.runs[:_STRUCK]]
+        more = len(cause.runs) - len(struck)
+        struck += [f"{more} more"] if more else []
+        parts.append(f"{len(cause.runs)} of {len(views)} runs: {'; '.join(struck)}")
+        parts += _told(cause.first)
     return parts
 
 
@@ -97,13 +112,16 @@ def _failures(failures: Sequence[Failure]) -> list[str]:
     parts: list[str] = []
     for failure in failures:
         where = f"{failure.where}, {failure.signature}" if failure.signature else failure.where
-        parts += ["", f"**{plain(failure.title)}** ({plain(where)})"]
-        if failure.message:
-            parts += ["", plain(failure.message, 1000)]
-        if failure.cure:
-            parts += ["", f"→ {plain(failure.cure, 600)}"]
-        if failure.excerpt is not None:
-            parts += ["", *_fenced(failure.excerpt)]
+        parts += ["", f"**{plain(failure.title)}** ({plain(where)})", *_told(failure)]
+    return parts
+
+
+def _told(failure: Failure) -> list[str]:
+    parts = ["", plain(failure.message, 1000)] if failure.message else []
+    if failure.cure:
+        parts += ["", f"→ {plain(failure.cure, 600)}"]
+    if failure.excerpt is not None:
+        parts += ["", *_fenced(failure.excerpt)]
     return parts
 
 

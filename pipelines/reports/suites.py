@@ -1,8 +1,16 @@
-"""A run as JUnit suites: each stage with its resources and checks as cases, and the smoke suite."""
+"""A run as JUnit suites: each stage with its resources and checks as cases, and the smoke suite.
+
+Tools that keep a history, or merge the files of many cells, know a case by its classname and name.
+So a classname begins with the whole target, and no name holds what a pin decides: that stands in
+the output. What is counted as a failure is counted once: a stage that failed because of a case in
+it is skipped itself, and says so.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pipelines.record import (
     AuditResult,
@@ -16,11 +24,14 @@ from pipelines.record import (
     StageResult,
     State,
 )
+from pipelines.reports.failures import told_by_cases, unfinished
 from pipelines.reports.load import read_smoke, result_of, when
 from pipelines.reports.model import Case, Outcome, Suite
 from pipelines.run import Run
+from pipelines.target import Target
 
 _LINES = 60
+_NOT_IN_CLASSES = re.compile(r"[^\w.+-]+")
 _OUTCOMES: dict[State, Outcome] = {"passed": "passed", "failed": "failed"}
 
 
@@ -31,19 +42,31 @@ def suites(run: Run) -> list[Suite]:
     name. Raises :class:`ConfigError` when there is no record that can be read.
     """
     facts, stages = run.facts(), list(run.stages().values())
-    properties, host = _properties(facts), facts.target.host
-    made = [_suite(stage, properties, host) for stage in stages]
+    properties, host, place = _properties(facts), facts.target.host, _place(facts.target)
     test = result_of(stages, SmokeResult)
     found, why = read_smoke(run.path, test)
+    smoke = found.cases if found else ()
+    made = [_suite(stage, properties, host, place, smoke) for stage in stages]
     if test is None or not (found or why):
         return made
-    custody = _custody({test.wheel: test.sha256})
-    name = f"smoke {facts.target.recipe}"
+    custody, name = _custody({test.wheel: test.sha256}), f"{place}.smoke"
     if found is None:  # of a host that was cut off; the test stage says the rest
-        case = Case("smoke.xml", "pipeline.test", outcome="error", message=why)
+        case = Case("smoke.xml", name, outcome="error", message=why)
         return [*made, Suite(name, (case,), properties | custody, "", host)]
+    cases = tuple(
+        replace(case, classname=".".join(filter(None, (name, case.classname)))) for case in smoke
+    )
     merged = properties | custody | dict(found.properties) | custody  # a host changes none of it
-    return [*made, Suite(name, found.cases, merged, found.timestamp, host)]
+    return [*made, Suite(name, cases, merged, found.timestamp, host)]
+
+
+def _place(target: Target) -> str:
+    """Where in the matrix all cases stand: ``flash-attn-2.8.3.cp312-torch2.8-cu128.80-90.lab``.
+
+    Every axis is in it: two cells, or two hosts, have no case in common.
+    """
+    parts = (target.package, target.cell, str(target.archs), target.host)
+    return ".".join(_NOT_IN_CLASSES.sub("-", part) for part in parts if part)
 
 
 def _properties(facts: RunFacts) -> dict[str, str]:
@@ -71,31 +94,49 @@ def _custody(files: Mapping[str, str]) -> dict[str, str]:
     return _written({f"sha256.{file}": sha256 for file, sha256 in files.items()})
 
 
-def _suite(stage: StageRecord, properties: dict[str, str], host: str) -> Suite:
-    result, error = stage.result, stage.error
-    cases = _inner(result)
+def _suite(
+    stage: StageRecord, properties: dict[str, str], host: str, place: str, smoke: Sequence[Case]
+) -> Suite:
+    result, error, name = stage.result, stage.error, f"{place}.{stage.name}"
+    cases = _inner(result, name)
     if isinstance(result, AuditResult):
         properties = properties | _custody({file.file: file.sha256 for file in result.files})
     log = "\n".join(result.tail[-_LINES:]) if result else ""
     story = result.story if isinstance(result, BuildResult) else ()
-    skipped = result.skipped if isinstance(result, SkipResult) else ""
-    outcome = _OUTCOMES.get(stage.state, "error")
-    if outcome == "passed" and (skipped or stage.unread):
-        outcome = "skipped" if skipped else "error"
+    outcome, why = _outcome(stage)
     passed = outcome == "passed"
-    why = skipped or (error.message if error else stage.unread or stage.state)
+    detail = "" if passed else "\n".join(filter(None, (error.advice if error else "", log)))
+    if told_by_cases(stage, smoke if isinstance(result, SmokeResult) else cases):
+        for n, case in enumerate(cases):  # what the stage says is of the first that failed
+            if case.outcome == "failed":
+                said = filter(None, (case.detail or why, detail))
+                cases[n] = replace(case, detail="\n".join(said))
+                break
+        outcome, why = "skipped", f"told by the cases that failed: {why}"
     own = Case(
         name=stage.name,
-        classname=f"pipeline.{stage.name}",
+        classname=name,
         seconds=max(0.0, (stage.seconds or 0.0) - sum(case.seconds for case in cases)),
         outcome=outcome,
         message="" if passed else why,
-        detail="" if passed else "\n".join(filter(None, (error.advice if error else "", log))),
+        detail=detail,
         stdout="\n".join((*story, log)) if passed else "",
         properties=_told(result) | _written({"unread": stage.unread}),
     )
     began = when(stage.started, "%Y-%m-%dT%H:%M:%S+00:00")
-    return Suite(stage.name, (own, *cases), properties, began, host)
+    return Suite(name, (own, *cases), properties, began, host)
+
+
+def _outcome(stage: StageRecord) -> tuple[Outcome, str]:
+    """How the stage itself ended, and why if it did not pass."""
+    skipped = stage.result.skipped if isinstance(stage.result, SkipResult) else ""
+    said = stage.error.message if stage.error else ""
+    if unfinished(stage):  # no verdict, which JUnit has no word for
+        return "error", f"unfinished: {said or stage.state}"
+    outcome = _OUTCOMES[stage.state]
+    if outcome == "passed" and (skipped or stage.unread):
+        outcome = "skipped" if skipped else "error"
+    return outcome, skipped or said or stage.unread or stage.state
 
 
 def _told(result: StageResult | None) -> dict[str, str]:
@@ -116,19 +157,19 @@ def _told(result: StageResult | None) -> dict[str, str]:
     return _written(told)
 
 
-def _inner(result: StageResult | None) -> list[Case]:
+def _inner(result: StageResult | None, classname: str) -> list[Case]:
     """The cases within a stage: its resources, its checks."""
     if isinstance(result, ProvisionResult):
-        return _resources(result)
+        return _resources(result, classname)
     if isinstance(result, AuditResult):
         return [
             Case(
-                name=f"{file.file}: {check.name}",
-                classname=f"pipeline.{result.stage}",
+                name=f"{_stem(file.file)}: {check.name}",
+                classname=classname,
                 outcome="passed" if check.ok else "failed",
                 message="" if check.ok else f"found {check.found}, wanted {check.wanted}",
                 detail="" if check.ok else check.detail,
-                stdout=check.found if check.ok else "",
+                stdout=f"{file.file}: {check.found}",
             )
             for file in result.files
             for check in file.checks
@@ -136,21 +177,27 @@ def _inner(result: StageResult | None) -> list[Case]:
     return []
 
 
-def _resources(result: ProvisionResult) -> list[Case]:
+def _stem(file: str) -> str:
+    """Of a wheel its project, without release and tags; another file's name as it is."""
+    return file.partition("-")[0] if file.endswith(".whl") else file
+
+
+def _resources(result: ProvisionResult, classname: str) -> list[Case]:
     """A case a resource: the first that is not as wanted ended it, those after were not come to."""
     made, ended = [], False
     for row in result.resources:
         outcome: Outcome = "passed" if row.ok else "skipped" if ended else "failed"
         found = f"found {row.found}"
         said = {"passed": "", "failed": found, "skipped": f"not come to: {found}"}
+        done = "changed" if row.changed else "left as it was"
         made.append(
             Case(
-                name=f"{row.id}: {row.wanted}",
-                classname=f"pipeline.{result.stage}",
+                name=row.id,
+                classname=classname,
                 seconds=row.seconds,
                 outcome=outcome,
                 message=said[outcome],
-                stdout=f"{found}, {'changed' if row.changed else 'left as it was'}",
+                stdout=f"wanted {row.wanted}, {found}, {done}",
             )
         )
         ended = ended or not row.ok

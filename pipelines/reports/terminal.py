@@ -20,7 +20,8 @@ _STYLES: dict[Verdict, tuple[str, str]] = {
     "unfinished": ("… unfinished", "bold yellow"),
     "failed": ("✗ failed", "bold red"),
 }
-_STATES = {"passed": "green", "failed": "red", "running": "yellow", "interrupted": "yellow"}
+_STATES = {"passed": "green", "failed": "red"}
+_STATES |= dict.fromkeys(("running", "interrupted", "unfinished"), "yellow")
 _JUDGEMENTS: dict[Judgement, str] = {"worse": "red", "better": "green", "changed": "dim"}
 _FAILURES = 6
 _DIFFERENCES = 60
@@ -44,6 +45,8 @@ def _one(view: RunView) -> Group:
             Text(_note(view, stage.name), style="dim"),
         )
     rows: list[RenderableType] = [title, table]
+    if view.verdict == "unfinished":  # no failure says why
+        rows.append(Text(inert(f"  … {view.headline}"), style="bold yellow"))
     rows += [Text(f"  {inert(said)}", style="yellow") for said in view.caveats]
     rows += [row for failure in view.failures[:_FAILURES] for row in _failure(failure)]
     if (more := len(view.failures) - _FAILURES) > 0:

@@ -130,6 +130,8 @@ class Failure:
     cure: str = ""
     signature: str = ""
     """Id in the catalogue of diagnoses, if it is known."""
+    cause: str = ""
+    """Equal in the failures of other runs and stages that have the same cause."""
     links: tuple[str, ...] = ()
     excerpt: Excerpt | None = None
     file: str = ""
@@ -160,6 +162,12 @@ class Figure:
     value: float
     unit: str
     better: Better
+    shape: str = ""
+    """What is drawn together: the subject, whichever implementation was measured beside it."""
+    rival: str = ""
+    """The other implementation whose value this is; empty: the package's own."""
+    factor: float | None = None
+    """The rival's value by the package's own, measured in the same case."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -186,6 +194,8 @@ class FileView:
     note: str = ""
     differs: bool = False
     """Whether it is not what the manifest says."""
+    link: str = ""
+    """Percent-encoded, below the run's directory; empty: it is not here."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -229,6 +239,8 @@ class RunView:
     """Sections of names with values."""
     jobs: int | None
     """Compile units at a time; ``None``: nothing is known of a build."""
+    place: str = ""
+    """The run's directory on this machine; nothing of it but relative links is told."""
 
     @property
     def seconds(self) -> float:
@@ -243,6 +255,10 @@ class RunView:
             if count := sum(case.outcome == outcome for case in self.cases):
                 made[outcome] = count
         return made
+
+    def link(self, path: str) -> str:
+        """That of the file ``path`` of the run, percent-encoded; empty: it is not here."""
+        return next((file.link for file in self.files if file.path == path), "")
 
     @property
     def wheels(self) -> tuple[FileView, ...]:

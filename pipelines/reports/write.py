@@ -18,7 +18,7 @@ def write(views: Sequence[RunView], folder: Path) -> Path:
     from pipelines.reports import html  # not for commands that make no page
 
     page = folder / "report.html"
-    write_atomic(page, html.render(views).encode())
+    write_atomic(page, html.render(views, folder).encode())
     write_atomic(folder / "summary.md", markdown.summary(views).encode())
     return page
 

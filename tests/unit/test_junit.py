@@ -10,6 +10,7 @@ from pathlib import Path
 
 import junit_xml
 import pytest
+import report_samples as samples
 import xmlschema
 from defusedxml.ElementTree import fromstring
 from hypothesis import given, settings
@@ -20,6 +21,7 @@ from pipelines.hosttext import MAX_TEXT, clean, clean_line
 from pipelines.reports import junit
 from pipelines.reports.junit import read_pytest, render, write
 from pipelines.reports.model import Case, Suite
+from pipelines.reports.suites import suites
 from pipelines.toolchain.lock import Cache, Tool, ToolchainLock
 from pipelines.toolchain.sources import Source
 
@@ -80,6 +82,52 @@ SUITES = [
 def test_render_is_valid(schema: xmlschema.XMLSchema) -> None:
     schema.validate(render(SUITES))
     schema.validate(render([]))
+
+
+#: Of the schema, what can be checked without it: attributes and elements that it knows.
+SHAPE = {
+    "testsuites": ({"name", "time", "tests", "failures", "disabled", "errors"}, {"testsuite"}),
+    "testsuite": (
+        {"name", "tests", "failures", "errors", "group", "time", "skipped", "timestamp"}
+        | {"hostname", "id", "package", "file", "log", "url", "version"},
+        {"properties", "testcase", "system-out", "system-err"},
+    ),
+    "properties": (set(), {"property"}),
+    "property": ({"name", "value"}, set()),
+    "testcase": (
+        {"name", "time", "classname", "group"},
+        {"skipped", "error", "failure", "rerunFailure", "system-out", "system-err"},
+    ),
+    **{tag: ({"type", "message"}, set()) for tag in ("skipped", "error", "failure")},
+    "system-out": (set(), set()),
+}
+EVIDENCE = sorted((Path(__file__).parents[2] / "docs" / "evidence").glob("*.xml"))
+
+
+@pytest.mark.parametrize("path", EVIDENCE, ids=lambda path: path.stem)
+def test_evidence_has_the_common_shape(path: Path) -> None:
+    root = fromstring(path.read_bytes())
+    assert root.tag == "testsuites"
+    for element in root.iter():
+        attributes, children = SHAPE[element.tag]
+        assert set(element.attrib) <= attributes
+        assert {child.tag for child in element} <= children
+    cases = root.findall(".//testcase")
+    told = {"tests": len(cases), "failures": len(root.findall(".//failure"))}
+    told["errors"] = len(root.findall(".//error"))
+    for name, count in told.items():
+        assert sum(int(suite.get(name, "")) for suite in root) == count
+
+
+@pytest.mark.parametrize("path", EVIDENCE, ids=lambda path: path.stem)
+def test_evidence_is_valid(path: Path, schema: xmlschema.XMLSchema) -> None:
+    schema.validate(path.read_text("utf-8"))
+
+
+def test_a_run_is_valid(tmp_path: Path, schema: xmlschema.XMLSchema) -> None:
+    for sample in (samples.good, samples.failed_build, samples.failed_smoke, samples.killed):
+        schema.validate(render(suites(sample(tmp_path))))
+    schema.validate(render(suites(samples.hostile(tmp_path))))
 
 
 def test_render_counts_and_texts() -> None:

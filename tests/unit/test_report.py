@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
+import report_samples as samples
 from defusedxml.ElementTree import fromstring
 from report_samples import audited, built, error, facts, resource, row, stage, used
 
@@ -35,6 +37,8 @@ SMOKE = (
     b'<testcase name="t1" time="1"/>'
     b'<testcase name="t2"><skipped message="no GPU"/></testcase></testsuite></testsuites>'
 )
+#: Of the run below: what every classname begins with.
+PLACE = "demo-2.8.3.cp312-torch2.8-cu128.80-86-89-90.lab"
 
 
 @pytest.fixture
@@ -90,7 +94,14 @@ def test_a_build_tells_how_it_went(run: Run) -> None:
 def test_an_unfinished_stage_is_an_error(run: Run, state: State) -> None:
     stage(run, "build", state)
     assert cases(run)["build"].outcome == "error"
-    assert cases(run)["build"].message == state
+    assert cases(run)["build"].message == f"unfinished: {state}"
+
+
+def test_a_build_whose_time_was_up_is_unfinished(run: Run) -> None:
+    up = error("ended after 5 minutes", "TimeUpError", "The same command goes on.")
+    stage(run, "build", "failed", result=built(), failed=up)
+    build = cases(run)["build"]
+    assert (build.outcome, build.message) == ("error", "unfinished: ended after 5 minutes")
 
 
 def test_resources_are_cases(run: Run) -> None:
@@ -101,10 +112,10 @@ def test_resources_are_cases(run: Run) -> None:
     )
     stage(run, "provision", result=ProvisionResult(resources=rows))
     found = cases(run)
-    assert found["TEMP: 1"].stdout == "found 0, changed"
-    assert found["TEMP: 1"].classname == "pipeline.provision"
-    assert found["uv: 1"].stdout == "found 0, left as it was"
-    assert (found["x: 1"].outcome, found["x: 1"].message) == ("failed", "found 0")
+    assert found["TEMP"].stdout == "wanted 1, found 0, changed"
+    assert found["TEMP"].classname == f"{PLACE}.provision"
+    assert found["uv"].stdout == "wanted 1, found 0, left as it was"
+    assert (found["x"].outcome, found["x"].message) == ("failed", "found 0")
     assert found["provision"].seconds == 1.0
 
 
@@ -113,13 +124,13 @@ def test_what_provisioning_did_not_come_to_has_not_failed(run: Run) -> None:
     left = ProvisionResult(resources=rows)
     stage(run, "provision", "failed", result=left, failed=error("uv: wanted 1, found 0"))
     found = cases(run)
-    assert [found[f"{row.id}: 1"].outcome for row in rows] == [
+    assert [found[row.id].outcome for row in rows] == [
         "passed",
         "failed",
         "skipped",
         "passed",
     ]
-    assert found["git: 1"].message == "not come to: found 0"
+    assert found["git"].message == "not come to: found 0"
     assert [(f.kind, f.title) for f in load_view(run).failures] == [("stage", "provision failed")]
 
 
@@ -128,10 +139,87 @@ def test_audit_checks_are_cases(run: Run) -> None:
     bad = CheckResult(name="archs", ok=False, found="75", wanted="75;80", detail="80 lacks")
     stage(run, "audit", "failed", result=audited(good, bad, file="d.whl"), failed=error("no"))
     found = cases(run)
-    assert (found["d.whl: tag"].outcome, found["d.whl: tag"].stdout) == ("passed", "win")
+    assert (found["d.whl: tag"].outcome, found["d.whl: tag"].stdout) == ("passed", "d.whl: win")
     archs = found["d.whl: archs"]
     assert (archs.outcome, archs.message) == ("failed", "found 75, wanted 75;80")
     assert archs.detail == "80 lacks"
+
+
+def keys(run: Run) -> list[tuple[str, str]]:
+    """What a tool that keeps a history knows a case by."""
+    return [(case.classname, case.name) for suite in suites(run) for case in suite.cases]
+
+
+def test_names_outlive_the_pins(tmp_path: Path) -> None:
+    """A new CUDA patch, another build root, the next commit of a package: the same cases."""
+
+    def made(pin: str) -> Run:
+        run = samples.good(tmp_path)
+        row = resource("CUDA compiler", wanted=f"C:\\cuda: nvvm {pin}", found=f"nvvm {pin}")
+        stage(run, "provision", result=ProvisionResult(resources=(row,)))
+        check = CheckResult(name="tags", ok=True, found=pin, wanted=pin)
+        file = f"flash_attn-2.8.3+cu128torch2.8.{pin}-cp312-cp312-win_amd64.whl"
+        stage(run, "audit", result=audited(check, file=file))
+        return run
+
+    old, new = made("12.8.61"), made("12.8.93")
+    assert keys(old) == keys(new)
+    assert not [name for _, name in keys(old) if "12.8" in name or "cuda:" in name]
+    assert "12.8.93" in cases(new)["CUDA compiler"].stdout
+    assert "12.8.93" in cases(new)["flash_attn: tags"].stdout
+
+
+def test_merged_cells_have_no_case_in_common(tmp_path: Path) -> None:
+    cell: dict[str, Any] = {
+        "recipe": "flash-attn",
+        "python": "3.12",
+        "cuda": "12.8",
+        "archs": "80",
+        "host": "a",
+    }
+    others = {"python": "3.13", "cuda": "13.0", "archs": "80+PTX", "host": "b", "version": "2.7"}
+    runs = [samples.good(tmp_path, **cell)]
+    runs += [samples.good(tmp_path, **(cell | {name: value})) for name, value in others.items()]
+    every = [key for run in runs for key in keys(run)]
+    assert len(set(every)) == len(every) == 6 * len(keys(runs[0]))
+    names = [suite.name for run in runs for suite in suites(run)]
+    assert len(set(names)) == len(names)
+
+
+def failures(run: Run) -> int:
+    root = fromstring(report(run).read_bytes())
+    counted = len(root.findall(".//failure")) + len(root.findall(".//error"))
+    assert counted == int(root.get("failures", "")) + int(root.get("errors", ""))
+    return counted
+
+
+def test_a_failure_is_counted_once(run: Run, tmp_path: Path) -> None:
+    smoke = samples.failed_smoke(tmp_path)
+    assert failures(smoke) == 1
+    own = cases(smoke)["test"]
+    assert own.outcome == "skipped"
+    assert own.message == "told by the cases that failed: 1 of 13 smoke cases failed"
+    bad = CheckResult(name="archs", ok=False, found="75", wanted="80", detail="80 lacks")
+    no = error("d.whl is not it", "AuditError", "Ask for others.")
+    stage(run, "audit", "failed", result=audited(bad, file="d.whl"), failed=no)
+    assert failures(run) == 1
+    assert cases(run)["d.whl: archs"].detail == "80 lacks\nAsk for others."
+    rows = ProvisionResult(resources=(resource("uv", ok=False),), tail=("its log",))
+    no = error("uv: wanted 1, found 0", "ProvisionError", "Mend that.")
+    stage(run, "provision", "failed", result=rows, failed=no)
+    assert failures(run) == 2
+    assert cases(run)["uv"].detail == "uv: wanted 1, found 0\nMend that.\nits log"
+
+
+def test_a_stage_that_no_case_speaks_for_fails_itself(run: Run) -> None:
+    lost = error("connection lost", "HostError", "Try again.")
+    rows = ProvisionResult(resources=(resource("uv", ok=False),))
+    stage(run, "provision", "failed", result=rows, failed=lost)
+    assert cases(run)["provision"].outcome == "failed"
+    (run.path / "smoke.xml").write_bytes(SMOKE)
+    left = error("0 of 2 smoke cases failed (pytest left with 5)", "SmokeError")
+    stage(run, "test", "failed", result=SmokeResult(outcomes={"passed": 2}), failed=left)
+    assert cases(run)["test"].outcome == "failed"
 
 
 def test_the_builds_wheels_are_no_checks(run: Run) -> None:
@@ -145,7 +233,9 @@ def test_suites_in_order_with_properties(run: Run) -> None:
     for name in ("provision", "build", "collect", "audit"):
         stage(run, name)
     made = suites(run)
-    assert [suite.name for suite in made] == ["provision", "build", "collect", "audit"]
+    assert [suite.name for suite in made] == [
+        f"{PLACE}.{name}" for name in ("provision", "build", "collect", "audit")
+    ]
     assert made[0].host == "lab"
     assert made[0].timestamp == "2025-10-09T08:53:20+00:00"
     told = dict(made[0].properties)
@@ -166,10 +256,11 @@ def test_what_is_not_known_is_no_property(tmp_path: Path) -> None:
 def test_smoke_report_is_merged(run: Run) -> None:
     (run.path / "smoke.xml").write_bytes(SMOKE)
     stage(run, "test")  # the report is of an earlier test: this one has no outcomes
-    assert [suite.name for suite in suites(run)] == ["test"]
+    assert [suite.name for suite in suites(run)] == [f"{PLACE}.test"]
     stage(run, "test", result=SmokeResult(outcomes={"passed": 1, "skipped": 1}))
     smoke = suites(run)[-1]
-    assert smoke.name == "smoke demo"
+    assert smoke.name == f"{PLACE}.smoke"
+    assert {case.classname for case in smoke.cases} == {f"{PLACE}.smoke"}
     assert [case.outcome for case in smoke.cases] == ["passed", "skipped"]
     assert (smoke.properties["evidence"], smoke.properties["gpu"]) == ("W", "L4")
 

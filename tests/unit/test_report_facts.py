@@ -268,7 +268,6 @@ def test_failed_checks_and_resources_are_failures(tmp_path: Path) -> None:
     samples.audit(run, "80", ok=False, state="failed")
     told = [(failure.kind, failure.title) for failure in load_view(run).failures]
     assert told == [
-        ("stage", "audit failed"),
         ("resource", "TEMP"),
         ("check", "SASS of the wheel"),
     ]
