@@ -1,13 +1,10 @@
-"""The command line: ``invoke provision build test``; see pipelines/commands."""
+"""``invoke provision build test`` is ``./wcw provision build test``; see pipelines/commands."""
 
 from __future__ import annotations
 
-from pipelines.commands.program import OneOrder
-from pipelines.commands.program import namespace as all_tasks
+from invoke.main import program
 
-__all__ = [
-    "OneOrder",
-    "namespace",
-]  # invoke.yaml names the first, invoke itself looks for the other
+from pipelines.__main__ import main
 
-namespace = all_tasks()
+if program.argv:  # invoke has a command line and looks for tasks: ours is the program for it
+    main(program.argv[1:])

@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.commands.options import Shared, axis_flag
@@ -112,6 +113,11 @@ def ask_gpus(session: LiveSession) -> tuple[str, ...]:
     found = session.call(tools.gpus) or []
     told = [str(gpu.get("capability", "")) for gpu in found if isinstance(gpu, dict)]
     return tuple(text for text in told if re.fullmatch(r"\d{1,2}\.\d", text))
+
+
+def run_folder() -> Path | None:
+    """The directory of the run that this process works at, if it does."""
+    return _line.run.path if _line is not None and _line.begun else None
 
 
 def close_line() -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pipelines.commands.command import Command
 from pipelines.commands.lines import aside, ask_gpus, request_of, settings_of
-from pipelines.commands.options import ALL, Flag, Options
+from pipelines.commands.options import ALL, Flag, Json, Options
 from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -77,15 +77,14 @@ def run_plan(
 
 
 def _print(made: Plan, format: str) -> None:
-    from pipelines.console import console
+    from pipelines.console import answer
     from pipelines.matrix.export import as_gha, as_json
     from pipelines.matrix.show import print_table
 
     if format == "json":
-        console.print(json.dumps(as_json(made), indent=1), markup=False, soft_wrap=True)
+        answer(as_json(made))
     elif format == "gha":
-        matrix = json.dumps(as_gha(made), separators=(",", ":"))
-        console.print(matrix, markup=False, soft_wrap=True)
+        answer(json.dumps(as_gha(made), separators=(",", ":")))
     else:
         print_table(made)
 
@@ -100,9 +99,15 @@ class PlanOptions(Options):
     ask: Annotated[
         bool, Flag("ask the host for its memory, cores and GPUs, instead of taking this machine's")
     ] = False
+    as_json: Json = False
     axes = ALL
     several = True
     shared = ("jobs", "verbose")
+
+    @property
+    def for_programs(self) -> bool:
+        """Not the table, which is for people."""
+        return self.as_json or self.format != "table"
 
 
 def plan(options: PlanOptions, given: dict[str, Any]) -> int:
@@ -112,7 +117,7 @@ def plan(options: PlanOptions, given: dict[str, Any]) -> int:
         settings_of(shared),
         request.axes,
         select=options.select,
-        format=options.format,
+        format="json" if options.as_json else options.format,
         jobs=request.jobs,
         facts=_ask(request.axes.get("host")) if options.ask else None,
     )

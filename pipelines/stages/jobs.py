@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import sys
 import time
+from typing import Any
 
 from rich.table import Table
 from rich.text import Text
@@ -34,6 +35,32 @@ def show(line: Line) -> None:
     for job in jobs:
         table.add_row(*_row(job))
     console.print(table)
+
+
+def told(line: Line) -> dict[str, Any]:
+    """For programs: ``schema`` 1, and the host's jobs; times are seconds since 1970."""
+    return {
+        "schema": 1,
+        "host": line.plan.host.name,
+        "jobs": [_told(job) for job in _jobs(line)],
+    }
+
+
+def _told(job: Listed) -> dict[str, Any]:
+    end = job.result
+    code = end.result.get("exit") if end and not end.cancelled else None
+    return {
+        "id": job.id,
+        "what": safe(job.title, 200),
+        "state": job.state,
+        "attempt": job.attempt,
+        "started": job.started or None,
+        "ended": end.ended if end else None,
+        "exit": code if isinstance(code, int) else None,
+        "cancelled": bool(end and end.cancelled),
+        "directory": safe(job.directory, 400),
+        "way": safe(job.way, 40),
+    }
 
 
 def follow(line: Line, name: str) -> None:

@@ -75,6 +75,11 @@ class Line:
             self._run = Run.open(self.plan.out)
         return self._run
 
+    @property
+    def begun(self) -> bool:
+        """Whether this process has a run."""
+        return self._run is not None
+
     def open_run(self, name: str) -> None:
         """Go on with a run of an earlier command: a name below ``out``, or a run's directory."""
         self._run = Run.find(self.plan.out, name)

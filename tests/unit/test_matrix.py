@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import re
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,6 @@ from pipelines import target as targets
 from pipelines.architectures.archs import parse
 from pipelines.commands import plan as command
 from pipelines.config import load_config
-from pipelines.console import console
 from pipelines.errors import ConfigError
 from pipelines.matrix import export, show
 from pipelines.matrix import plan as plans
@@ -199,10 +199,10 @@ def cache(tmp_path: Path) -> Cache:
 
 
 def run(cache: Cache, **flags: Any) -> tuple[int, str]:
-    with console.capture() as captured:
+    with redirect_stdout(io.StringIO()) as captured:
         axes = {name: flags.pop(name) for name in AXES if name in flags}
         code = command.run_plan(load_config(), axes, facts=HOST, cache=cache, **flags)
-    return code, captured.get()
+    return code, captured.getvalue()
 
 
 def test_json(cache: Cache) -> None:
