@@ -23,6 +23,8 @@ REFUSED = {
     "-R": "Say --dry-run after the command: wcw build --dry-run, wcw provision --dry-run.",
 }
 HELP = ("-h", "--help")
+#: Flags that mean the same wherever they stand, and take no value.
+FREE = re.compile(r"-[vq]+|--verbose|--quiet")
 #: What invoke's parser says -> what we say; {} is what it names.
 _SAID = (
     (r"Flag <Argument: ([\w-]+).* needed value", "--{}: a value is missing", "Such as --{} VALUE."),
@@ -63,10 +65,18 @@ def parse(words: Sequence[str], contexts: Sequence[ParserContext]) -> ParseResul
         if cure := REFUSED.get(word):
             raise ConfigError(f"{word}: there is no such flag", advice=cure)
     start = anywhere()
+    # First, or a command that lacks a word would take them for it.
+    free = [word for word in words if FREE.fullmatch(word)]
+    rest = [word for word in words if not FREE.fullmatch(word)]
     try:
-        return Parser(initial=start, contexts=contexts).parse_argv(list(words))
+        typed = Parser(initial=start, contexts=contexts).parse_argv(free + rest)
     except ParseError as error:
         raise _explained(error, words, start, contexts) from None
+    for context in typed[1:]:
+        for argument in context.positional_args:  # which take whatever comes next
+            if str(argument.value).startswith("-"):
+                raise _unknown(argument.value, words, context, start, contexts)
+    return typed
 
 
 def wants_help(words: Sequence[str], names: Iterable[str]) -> str | None:

@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from pipelines.errors import TimeUpError
 from pipelines.hosttext import block, line, safe, texts
 from pipelines.paths import CHECKOUT
 from pipelines.record import BuildResult, ErrorResult, ProvisionResult, ResourceResult, StageRecord
@@ -55,7 +56,9 @@ def _stage(stage: StageRecord, recipe: str, path: Path) -> Failure:
     """A stage that did not pass: what the diagnosis of its log says, else the log's end."""
     name, source = line(stage.name, 40), _LOGS.get(stage.name, "")
     error = stage.error or ErrorResult(kind="", title="", message="")
-    title, cure, signature = f"{name} {stage.state}", error.advice, ""
+    goes_on = error.kind == TimeUpError.__name__
+    title = f"{name} goes on with the next command" if goes_on else f"{name} {stage.state}"
+    cure, signature = error.advice, ""
     links: tuple[str, ...] = ()
     tail = texts(stage.result.tail, _TAIL) if stage.result else []
     shown = Excerpt(f"end of {source or 'the log'}", 0, tuple(tail)) if any(tail) else None

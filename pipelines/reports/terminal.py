@@ -45,14 +45,15 @@ def _one(view: RunView) -> Group:
         )
     rows: list[RenderableType] = [title, table]
     rows += [Text(f"  {inert(said)}", style="yellow") for said in view.caveats]
-    rows += [row for failure in view.failures[:_FAILURES] for row in _failure(failure)]
+    mark = _STYLES[view.verdict][0][0] if view.verdict == "unfinished" else "✗"
+    rows += [row for failure in view.failures[:_FAILURES] for row in _failure(failure, mark)]
     if (more := len(view.failures) - _FAILURES) > 0:
         rows.append(Text(f"  and {units.counted(more, 'more failure')}", style="red"))
     return Group(*rows)
 
 
-def _failure(failure: Failure) -> list[RenderableType]:
-    head = Text("  ✗ ", style="red")
+def _failure(failure: Failure, mark: str) -> list[RenderableType]:
+    head = Text(f"  {mark} ", style="red")
     head.append(inert(failure.title), style="red")
     said = failure.message.splitlines()[:1]
     found = failure.excerpt
