@@ -22,24 +22,29 @@ _LONGEST = 200_000  # characters of a trace: that of an endless recursion has no
 
 def attempt(function: Callable[[], object]) -> int:
     """The exit code that ``function`` ends with, once what there is to say was said."""
-    from pipelines.console import errors, print_error
-
     try:
         function()
     except Exit as left:
         return int(left.code)
     except PipelineError as error:
-        print_error(error)
-        return error.exit_code
+        return _tell(error)
     except KeyboardInterrupt:
+        from pipelines.console import errors
+
         kept = " What was finished is kept; the same command goes on." if run_folder() else ""
         errors.print(f"[yellow]Interrupted.[/yellow]{kept}")
         return INTERRUPTED
     except Exception as error:
         _log.info("unexpected", exc_info=error)
-        print_error(unexpected(error))
-        return UnexpectedError.exit_code
+        return _tell(unexpected(error))
     return 0
+
+
+def _tell(error: PipelineError) -> int:
+    from pipelines.console import print_error
+
+    print_error(error)
+    return error.exit_code
 
 
 def unexpected(error: Exception) -> UnexpectedError:
