@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -119,6 +120,7 @@ def test_a_flag_that_is_not_there_changes_nothing_of_the_file(
         ("--minutes 0", "--minutes 0: expected a number above 0"),
         ("--minutes -1", "--minutes -1: expected a number above 0"),
         ("--minutes soon", "--minutes soon: expected a number above 0"),
+        ("--minutes -5", "Such as --minutes 330, five and a half hours."),
     ],
 )
 def test_amounts_that_are_none(
@@ -279,6 +281,29 @@ def test_a_host_is_left_whatever_happens(  # noqa: PLR0917 - what happens, and w
     assert capsys.readouterr().err == said
     assert typed.named == ["provision"], "what follows is not done"
     assert OPENED[0].closed == 1
+
+
+def test_an_interrupted_run_goes_on(
+    typed: Typed, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin(line: Line) -> None:
+        assert lines.run_folder() is None
+        assert line.begin_run().path == lines.run_folder()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipelines.stages.line.run_build", begin)
+    assert typed("build") == 130
+    kept = "Interrupted. What was finished is kept; the same command goes on.\n"
+    assert capsys.readouterr().err == kept
+
+
+def test_what_a_host_does_meanwhile_is_not_in_an_answer(
+    typed: Typed, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert typed("jobs --json") == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"schema": 1, "host": "one", "jobs": []}
+    assert err == "one: opened\n"
 
 
 def test_a_host_is_left_when_the_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
