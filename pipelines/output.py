@@ -78,6 +78,8 @@ def settle() -> None:
     while (descriptor := os.open(os.devnull, os.O_RDWR)) <= _STANDARD:
         os.set_inheritable(descriptor, True)
     os.close(descriptor)
+    if sys.stdin is None:
+        sys.stdin = io.TextIOWrapper(io.FileIO(0, closefd=False), "utf-8")
     for name, number in (("stdout", 1), ("stderr", 2)):
         stream = getattr(sys, name)
         if stream is None or isinstance(stream, io.TextIOWrapper):

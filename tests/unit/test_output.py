@@ -111,7 +111,7 @@ def test_no_output_at_all(tmp_path: Path) -> None:
     code = (
         f"{START}file = open({str(mine)!r}, 'w'); print('lost'); sys.stdout.flush()\n"
         "import subprocess; subprocess.run(['sh', '-c', 'echo lost, too'], check=True)\n"
-        "sys.exit(0 if file.fileno() > 2 and output.lost() is None else 1)"
+        "sys.exit(0 if file.fileno() > 2 and output.lost() is None and not sys.stdin.read() else 1)"
     )
     process = subprocess.run(
         ["sh", "-c", 'exec "$0" -c "$1" >&- 2>&- <&-', sys.executable, code],
