@@ -42,6 +42,7 @@ from pipelines.record import (
     State,
 )
 from pipelines.remote.locks import claim
+from pipelines.target import Target
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -125,10 +126,7 @@ class Run:
 
         A controller that was killed leaves its stage as "running", an interrupted one says so.
         """
-        for path in sorted(out.glob(_DATED + "-*/record.sqlite"), reverse=True)[:_LOOK_BACK]:
-            if path.parent.is_symlink():
-                continue
-            run = cls(path.parent)
+        for run in cls.past(out)[:_LOOK_BACK]:
             try:
                 known, stage = run.facts(), run.stages().get("build")
             except (StorageError, ConfigError):
@@ -143,6 +141,29 @@ class Run:
             run._make_latest()
             return run
         return None
+
+    @classmethod
+    def past(cls, out: Path) -> list[Self]:
+        """The runs that began in ``out``, the latest first."""
+        found = sorted(out.glob(_DATED + "-*/record.sqlite"), reverse=True)
+        return [cls(path.parent) for path in found if not path.parent.is_symlink()]
+
+    @classmethod
+    def latest_of(cls, out: Path, target: Target) -> Self:
+        """The latest run; of ``target``'s cell, on whatever host, if there is one.
+
+        Raises :class:`ConfigError` when there is no run at all.
+        """
+        latest = cls.open(out)
+        cell = target.model_copy(update={"host": ""})
+        for run in (latest, *cls.past(out)[:_LOOK_BACK]):
+            try:
+                known = run.facts().target
+            except (StorageError, ConfigError):
+                continue  # of another version, or damaged: whoever is given it says so
+            if known.model_copy(update={"host": ""}) == cell:
+                return run
+        return latest
 
     def _hold(self) -> bool:
         """Take the run for this process; let go of by :meth:`close`, or when the process dies."""

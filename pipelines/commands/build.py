@@ -15,7 +15,7 @@ class BuildOptions(Options):
     """Flags of ``build``."""
 
     axes = ALL
-    shared = ("jobs", "minutes", *FETCH, "verbose")
+    shared = ("jobs", "minutes", *FETCH, "select", "verbose")
 
 
 def build(line: Line, _: BuildOptions) -> None:

@@ -38,8 +38,12 @@ class Command:
 SHARED = frozenset((*map(axis_flag, AXES), *Shared.model_fields))
 
 
-def as_task(command: Command, open_line: Callable[[dict[str, Any]], object]) -> Task[Any]:
-    """The task; ``open_line`` gives the line for the shared flags of a command line."""
+#: For the shared flags of a command line, do it with their line; with each of a matrix's.
+OnLine = Callable[[dict[str, Any], Callable[[Any], int | None]], int | None]
+
+
+def as_task(command: Command, on_line: OnLine) -> Task[Any]:
+    """The task; ``on_line`` has it done."""
 
     @guarded
     def body(_: Context, **given: Any) -> int | None:
@@ -50,7 +54,7 @@ def as_task(command: Command, open_line: Callable[[dict[str, Any]], object]) -> 
 
             configure(given["verbose"])
         if command.on_line:
-            return command.run(open_line(given), options)
+            return on_line(given, lambda line: command.run(line, options))
         return command.run(options, given) if given else command.run(options)
 
     helps, counted, many = {}, [], []
@@ -117,22 +121,25 @@ def guarded(function: Callable[..., int | None]) -> Callable[..., None]:
 
     @functools.wraps(function)
     def run(*arguments: Any, **flags: Any) -> None:
-        from pipelines.commands.lines import close_line
+        from pipelines.commands.lines import close_line, tell_line
         from pipelines.console import errors, print_error
 
         try:
             code = function(*arguments, **flags)
         except PipelineError as error:
+            tell_line()
             print_error(error)
             close_line()
             sys.exit(error.exit_code)
         except KeyboardInterrupt:
+            tell_line()
             close_line()
             errors.print(
                 "[yellow]Interrupted.[/yellow] What was finished is kept; the same command goes on."
             )
             sys.exit(INTERRUPTED)
         if code:
+            tell_line()
             close_line()
             sys.exit(code)
 

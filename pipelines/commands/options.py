@@ -87,6 +87,10 @@ class Shared(Model):
     wheelhouse: Annotated[
         str | None, Flag("directory of pinned files, as invoke wheelhouse fills it")
     ] = None
+    select: Annotated[
+        str | None,
+        Flag("every cell of invoke plan whose name fits, such as 'cp312-*', one after another"),
+    ] = None
     verbose: Annotated[int, Flag("tell what is going on; twice: in detail", counted=True)] = 0
 
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, ClassVar
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from invoke.collection import Collection
 from invoke.executor import Executor
@@ -25,8 +26,12 @@ from pipelines.commands import (
     test,
     wheelhouse,
 )
-from pipelines.commands.command import SHARED, as_task
-from pipelines.commands.lines import open_line, settle
+from pipelines.commands.cells import open_matrix
+from pipelines.commands.command import SHARED, as_task, guarded
+from pipelines.commands.lines import end_order, open_line, settle
+
+if TYPE_CHECKING:
+    from pipelines.stages.line import Line
 
 #: Every command, in the order of a day's work.
 COMMANDS = (
@@ -58,16 +63,26 @@ class OneOrder(Executor):
                         self.line[flag] = call.kwargs[flag]
         return calls
 
+    def execute(self, *tasks: Any) -> Any:
+        """Run the calls; at their end it is said how it went."""
+        done = super().execute(*tasks)
+        guarded(end_order)()
+        return done
 
-def _open(given: dict[str, Any]) -> object:
-    """The line of a task's flags, and of those that the others on its command line have."""
-    return open_line(OneOrder.line | {flag: value for flag, value in given.items() if value})
+
+def _on_line(given: dict[str, Any], step: Callable[[Line], int | None]) -> int | None:
+    """Do it with the line of a task's flags, and of those that others on its command line have."""
+    said = OneOrder.line | {flag: value for flag, value in given.items() if value}
+    if "select" in given and said.get("select"):
+        open_matrix(said).each(step)
+        return None
+    return step(open_line(said))
 
 
 def namespace() -> Collection:
     """All tasks."""
-    made = Collection(*(as_task(command, _open) for command in COMMANDS))
-    inner: list[Task[Any]] = [as_task(command, _open) for command in sandbox.COMMANDS]
+    made = Collection(*(as_task(command, _on_line) for command in COMMANDS))
+    inner: list[Task[Any]] = [as_task(command, _on_line) for command in sandbox.COMMANDS]
     made.add_collection(Collection("sandbox", *inner))
     settle()
     return made
