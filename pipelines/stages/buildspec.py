@@ -17,6 +17,7 @@ from pipelines.recipe.library import library_key, steps
 from pipelines.recipe.sourcetree import names_if_here
 from pipelines.record import ProvisionResult
 from pipelines.remote import builder, cargo
+from pipelines.stages.pace import Pace
 
 #: Kind of a recipe -> the function that builds it on the host.
 FUNCTIONS: dict[str, Callable[..., object]] = {"wheel": builder.build, "cargo": cargo.build}
@@ -113,6 +114,16 @@ def job_budget(plan: BuildPlan, session: LiveSession) -> tuple[int, int]:
         return plan.jobs or host.cores, 1
     budget = plan_budget(cost, host, plan.archs.effective, plan.jobs)
     return budget.jobs, budget.threads
+
+
+def pace_of(plan: BuildPlan, session: LiveSession, jobs: int) -> Pace:
+    """How long a build with so many ``jobs`` takes there by the plan, and will as it goes on."""
+    cost = plan.recipe.cost(plan.recipe.cuda)
+    if cost is None:
+        return Pace(None, 0, jobs)
+    host = HostFacts.told(session.facts, name=plan.host.name)
+    budget = plan_budget(cost, host, plan.archs.effective, jobs)
+    return Pace(budget.wall_seconds, cost.units, jobs)
 
 
 def _steps(plan: BuildPlan, source_sha256: str) -> dict[str, Any]:
