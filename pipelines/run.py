@@ -122,7 +122,19 @@ class Run:
 
     @classmethod
     def take_up(cls, out: Path, facts: RunFacts) -> Self | None:
-        """The latest run of the same order whose build was cut off, unless somebody is at it.
+        """The run of :meth:`cut_off_of`, now the latest and ours, unless somebody is at it."""
+        run = cls.cut_off_of(out, facts)
+        if run is None:
+            return None
+        if not run._hold() or not cut_off(run.stages()["build"]):  # its process has just ended
+            run.close()
+            return None
+        run._make_latest()
+        return run
+
+    @classmethod
+    def cut_off_of(cls, out: Path, facts: RunFacts) -> Self | None:
+        """The latest run of the same order, if its build was cut off.
 
         A controller that was killed leaves its stage as "running", an interrupted one says so.
         """
@@ -133,13 +145,7 @@ class Run:
                 continue  # of another version, or damaged: not ours to judge here
             if any(getattr(known, key) != getattr(facts, key) for key in _SAME):
                 continue
-            if stage is None or not cut_off(stage):
-                return None
-            if not run._hold() or not cut_off(run.stages()["build"]):  # its process has just ended
-                run.close()
-                return None
-            run._make_latest()
-            return run
+            return run if stage is not None and cut_off(stage) else None
         return None
 
     @classmethod

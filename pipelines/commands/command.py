@@ -34,8 +34,8 @@ class Command:
         return self.name or self.run.__name__
 
 
-#: The flags that hold for a whole line of commands.
-SHARED = frozenset((*map(axis_flag, AXES), *Shared.model_fields))
+#: The flags that hold for a whole line of commands, also those of which each has its own words.
+SHARED = frozenset((*map(axis_flag, AXES), *Shared.model_fields, "dry_run"))
 
 
 #: For the shared flags of a command line, do it with their line; with each of a matrix's.

@@ -57,8 +57,8 @@ class OneOrder(Executor):
             self.line.clear()
             for call in ordered:
                 for flag in SHARED & call.kwargs.keys():
-                    if not call.kwargs[flag]:
-                        call.kwargs[flag] = self.line.get(flag)
+                    if not call.kwargs[flag] and flag in self.line:
+                        call.kwargs[flag] = self.line[flag]
                     if call.kwargs[flag]:
                         self.line[flag] = call.kwargs[flag]
         return calls

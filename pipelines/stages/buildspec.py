@@ -22,7 +22,7 @@ from pipelines.stages.pace import Pace
 #: Kind of a recipe -> the function that builds it on the host.
 FUNCTIONS: dict[str, Callable[..., object]] = {"wheel": builder.build, "cargo": cargo.build}
 #: Kinds of resources that are not ours: no pin says what they are, only what was found.
-_THEIRS = frozenset({"distributions", "program"})
+THEIRS = frozenset({"distributions", "program"})
 #: Read by compilers: what a user has set there makes another wheel.
 _COMPILERS = (
     *("CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CL", "_CL_", "LINK", "_LINK_"),
@@ -41,7 +41,7 @@ def job_id(plan: BuildPlan, source: bytes, provisioned: ProvisionResult | None) 
     tools = plan.cache.lock.tool
     parts = [f"{name}={tools(name).sha256}" for one in plan.wanted for name in one.uploads]
     for row in provisioned.resources if provisioned is not None else ():
-        if row.kind in _THEIRS:
+        if row.kind in THEIRS:
             parts.append(f"{row.id}={json.dumps(row.values, sort_keys=True)}")
     if plan.host.existing is not None:  # this machine: its variables reach the compilers
         parts += [f"{name}={os.environ[name]}" for name in _COMPILERS if name in os.environ]

@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from pipelines import units
 from pipelines.console import console, print_error, say
 from pipelines.errors import AuthError, HostError, PipelineError, TimeUpError
 from pipelines.hosts.live import LiveSession
@@ -59,10 +60,11 @@ class Matrix:
 
     def announce(self) -> None:
         """Say what will be done, and what will not and why."""
-        say(f"{len(self.cells)} cells: {', '.join(cell.name for cell in self.cells)}", "bold")
+        names = ", ".join(cell.name for cell in self.cells)
+        say(f"{units.counted(len(self.cells), 'cell')}: {names}", "bold")
         for why in dict.fromkeys(self.left_out.values()):
-            names = [name for name, said in self.left_out.items() if said == why]
-            say(f"left out: {', '.join(names)}: {why}", "yellow")
+            names = ", ".join(name for name, said in self.left_out.items() if said == why)
+            say(f"left out: {names}: {why}", "yellow")
 
     def each(self, step: Callable[[Line], object]) -> None:
         """Take every cell a step further but those that have failed: none ends the others."""
@@ -126,7 +128,7 @@ class Matrix:
             except PipelineError as error:
                 say(f"the report could not be written: {error.message}", style="red")
             else:
-                say(f"one report for {len(runs)} cells: {page}", style="bold")
+                say(f"one report for {units.counted(len(runs), 'cell')}: {page}", style="bold")
         for cell in self.cells:
             if not cell.line.begun:
                 why = cell.error.message if cell.error else "not begun"
