@@ -53,6 +53,8 @@ CREATE TABLE IF NOT EXISTS stages (
 );
 """
 _LOOK_BACK = 50  # runs
+#: In a run's directory: locked by the process that works at it.
+HELD = ".held"
 _MESSAGE = 20_000  # characters of an error that are kept: it may quote what a host has said
 _DATED = "[0-9]" * 8 + "-" + "[0-9]" * 6  # a copy under another name is not the latest
 _NO_PRIVILEGE = 1314  # ERROR_PRIVILEGE_NOT_HELD
@@ -112,7 +114,7 @@ class Run:
         else:
             raise StorageError(f"100 runs began in this second in {out}", advice="Try again.")
         run = cls(path)
-        run._hold()
+        run.hold()
         with run._database() as database:
             database.executescript(_SCHEMA)
         created = datetime.now(UTC).isoformat(timespec="seconds")
@@ -126,7 +128,7 @@ class Run:
         run = cls.cut_off_of(out, facts)
         if run is None:
             return None
-        if not run._hold() or not cut_off(run.stages()["build"]):  # its process has just ended
+        if not run.hold() or not cut_off(run.stages()["build"]):  # its process has just ended
             run.close()
             return None
         run._make_latest()
@@ -171,10 +173,13 @@ class Run:
                 return run
         return latest
 
-    def _hold(self) -> bool:
-        """Take the run for this process; let go of by :meth:`close`, or when the process dies."""
+    def hold(self) -> bool:
+        """Take the run for this process; whether nobody had it, this process included.
+
+        It is let go of by :meth:`close`, or when the process dies.
+        """
         with disk_errors(self.path):
-            return self._held.enter_context(claim(self.path / ".held"))
+            return self._held.enter_context(claim(self.path / HELD))
 
     def _make_latest(self) -> None:
         out = self.path.parent

@@ -96,6 +96,7 @@ class Shared(Model):
 
 #: Where pinned files come from.
 FETCH = ("offline", "wheelhouse")
+Count = Annotated[int, BeforeValidator(_whole("keep"))]
 Days = Annotated[float, BeforeValidator(_amount("days"))]
 
 

@@ -22,6 +22,7 @@ from pipelines.commands import (
     plan,
     provision,
     report,
+    runs,
     sandbox,
     test,
     wheelhouse,
@@ -36,7 +37,7 @@ if TYPE_CHECKING:
 #: Every command, in the order of a day's work.
 COMMANDS = (
     *(provision.COMMAND, build.COMMAND, test.COMMAND, report.COMMAND, compare.COMMAND),
-    *(doctor.COMMAND, plan.COMMAND, jobs.COMMAND, diagnose.COMMAND, cache.COMMAND),
+    *(doctor.COMMAND, plan.COMMAND, jobs.COMMAND, runs.COMMAND, diagnose.COMMAND, cache.COMMAND),
     *(lock.COMMAND, wheelhouse.COMMAND),
 )
 

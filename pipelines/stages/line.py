@@ -172,6 +172,7 @@ def run_test(line: Line, *, run: str | None = None) -> Path:
     if run is not None:
         line.open_run(run)
     this = line.run
+    this.hold()  # so that nobody removes it meanwhile; two may test one run
     _require_same(line.plan, this)
     if (skipped := this.result(SkipResult)) is not None:
         say(f"nothing to test: {skipped.skipped}", style="yellow")
