@@ -157,8 +157,8 @@ class Run:
         return [cls(path.parent) for path in found if not path.parent.is_symlink()]
 
     @classmethod
-    def latest_of(cls, out: Path, target: Target) -> Self:
-        """The latest run; of ``target``'s cell, on whatever host, if there is one.
+    def latest_of(cls, out: Path, target: Target) -> Self | None:
+        """The latest run of ``target``'s cell, on whatever host, if there is one.
 
         Raises :class:`ConfigError` when there is no run at all.
         """
@@ -171,7 +171,7 @@ class Run:
                 continue  # of another version, or damaged: whoever is given it says so
             if known.model_copy(update={"host": ""}) == cell:
                 return run
-        return latest
+        return None
 
     def hold(self) -> bool:
         """Take the run for this process; whether nobody had it, this process included.

@@ -76,11 +76,11 @@ class Line:
         """The run of this process, or the latest: of the plan's cell if there is one."""
         if self._run is None:
             self._run = Run.latest_of(self.plan.out, self.plan.target)
-        return self._run
+        return self._run or Run.open(self.plan.out)  # another cell's, for whoever refuses it
 
     @property
     def begun(self) -> bool:
-        """Whether this process has a run."""
+        """Whether this process has a run of the plan's cell."""
         return self._run is not None
 
     def open_run(self, name: str) -> None:
@@ -172,8 +172,8 @@ def run_test(line: Line, *, run: str | None = None) -> Path:
     if run is not None:
         line.open_run(run)
     this = line.run
-    this.hold()  # so that nobody removes it meanwhile; two may test one run
     _require_same(line.plan, this)
+    this.hold()  # so that nobody removes it meanwhile; two may test one run
     if (skipped := this.result(SkipResult)) is not None:
         say(f"nothing to test: {skipped.skipped}", style="yellow")
         return this.path

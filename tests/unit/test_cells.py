@@ -20,6 +20,7 @@ from pipelines.commands.program import OneOrder
 from pipelines.errors import (
     AuthError,
     BuildError,
+    ConfigError,
     HostError,
     PipelineError,
     SmokeError,
@@ -27,7 +28,9 @@ from pipelines.errors import (
 )
 from pipelines.hosts.base import Host, HostConfig, Opening
 from pipelines.hosts.kinds import KINDS
+from pipelines.record import RunFacts
 from pipelines.remote import builder
+from pipelines.run import Run
 from pipelines.stages.line import Line, run_build, run_test
 from pipelines.stages.matrix import Cell, CellsError, Matrix
 
@@ -213,6 +216,21 @@ def test_a_sign_in_that_was_refused_is_not_tried_again(tmp_path: Path) -> None:
     cells.each(raising(AuthError("no"), None))
     assert [bool(cell.error) for cell in cells.cells] == [True, True]
     assert host.connects == 1
+
+
+def test_the_run_of_another_cell_is_not_told_of(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cells = matrix(tmp_path, bad)
+    (cell,) = cells.cells
+    other = cell.line.plan.target.model_copy(update={"python": "3.9"})
+    Run.create(cell.line.plan.out, RunFacts(target=other)).close()
+    cells.each(run_test)
+    assert isinstance(cell.error, ConfigError)
+    assert not cell.line.begun
+    cells.tell()
+    assert "one report" not in capsys.readouterr().out
+    assert not (tmp_path / "out" / "report.html").exists()
 
 
 # -- as it is typed --------------------------------------------------------------------------------
