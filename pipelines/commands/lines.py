@@ -138,9 +138,8 @@ def tell_line() -> None:
             one.tell()
 
 
-def end_order() -> None:
-    """The last thing that an order does: say how it went; raises if cells of a matrix failed."""
-    tell_line()
+def require_cells() -> None:
+    """Raise an error if cells of this order failed; what it has done was told."""
     if _matrix is not None:
         _matrix.require_all()
 

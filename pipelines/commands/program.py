@@ -29,7 +29,7 @@ from pipelines.commands import (
 )
 from pipelines.commands.cells import open_matrix
 from pipelines.commands.command import SHARED, as_task, guarded
-from pipelines.commands.lines import end_order, open_line, settle
+from pipelines.commands.lines import open_line, require_cells, settle, tell_line
 
 if TYPE_CHECKING:
     from pipelines.stages.line import Line
@@ -65,9 +65,12 @@ class OneOrder(Executor):
         return calls
 
     def execute(self, *tasks: Any) -> Any:
-        """Run the calls; at their end it is said how it went."""
-        done = super().execute(*tasks)
-        guarded(end_order)()
+        """Run the calls; however they end, it is said how the runs stand."""
+        try:
+            done = super().execute(*tasks)
+        finally:
+            tell_line()
+        guarded(require_cells)()
         return done
 
 
