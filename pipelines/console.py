@@ -29,9 +29,12 @@ from rich.progress import (
 from pipelines import github
 from pipelines.errors import PipelineError
 from pipelines.hosttext import redact, redact_all, safe
+from pipelines.tables import Trimming
 
 console = Console(highlight=False, soft_wrap=True)
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
+for _one in (console, errors):
+    _one.push_render_hook(Trimming())
 
 
 _answers: TextIO | None = None
@@ -115,13 +118,17 @@ def bars() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def units_progress() -> Progress:
-    """Progress of counted things: compile units, resources, steps."""
+    """Progress of counted things; a task's ``left`` says how long it will take, its ``unit`` what.
+
+    Both are asked for as text each time the bar is drawn.
+    """
     return Progress(
         SpinnerColumn(),
         TextColumn("{task.description:<26}"),
         BarColumn(bar_width=28),
         MofNCompleteColumn(),
         TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}"),
         TextColumn("[dim]{task.fields[unit]}"),
         console=console,
         transient=True,

@@ -40,8 +40,8 @@ class Command:
         return self.name or self.run.__name__
 
 
-#: The flags that hold for a whole line of commands.
-SHARED = frozenset((*map(axis_flag, AXES), *Shared.model_fields))
+#: The flags that hold for a whole line of commands, also those of which each has its own words.
+SHARED = frozenset((*map(axis_flag, AXES), *Shared.model_fields, "dry_run"))
 
 
 class Lettered(Task[Any]):
@@ -54,8 +54,12 @@ class Lettered(Task[Any]):
         return made
 
 
-def as_task(command: Command, open_line: Callable[[dict[str, Any]], object]) -> Task[Any]:
-    """The task; ``open_line`` gives the line for the shared flags of a command line.
+#: For the shared flags of a command line, do it with their line; with each of a matrix's.
+OnLine = Callable[[dict[str, Any], Callable[[Any], int | None]], int | None]
+
+
+def as_task(command: Command, on_line: OnLine) -> Task[Any]:
+    """The task; ``on_line`` has it done where it works on a plan.
 
     It raises invoke's ``Exit`` with the command's exit code, unless that is 0.
     """
@@ -67,7 +71,7 @@ def as_task(command: Command, open_line: Callable[[dict[str, Any]], object]) -> 
         options = command.options.model_validate(own)
         with answering() if options.for_programs else contextlib.nullcontext():
             if command.on_line:
-                code = command.run(open_line(given), options)
+                code = on_line(given, lambda line: command.run(line, options))
             else:
                 code = command.run(options, given) if given else command.run(options)
         if code:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from invoke.exceptions import Exit
 
-from pipelines.commands.lines import run_folder
+from pipelines.commands.lines import held, run_folder
 from pipelines.errors import INTERRUPTED, PipelineError, UnexpectedError
 from pipelines.hosttext import line, safe
 from pipelines.paths import default_cache
@@ -31,7 +31,11 @@ def attempt(function: Callable[[], object]) -> int:
     except KeyboardInterrupt:
         from pipelines.console import errors
 
-        kept = " What was finished is kept; the same command goes on." if run_folder() else ""
+        kept = (
+            " What was finished is kept; the same command goes on."
+            if run_folder() or held()
+            else ""
+        )
         errors.print(f"[yellow]Interrupted.[/yellow]{kept}")
         return INTERRUPTED
     except Exception as error:

@@ -108,6 +108,10 @@ class Shared(Model):
     wheelhouse: Annotated[
         str | None, Flag("directory of pinned files, as invoke wheelhouse fills it")
     ] = None
+    select: Annotated[
+        str | None,
+        Flag("every cell of invoke plan whose name fits, such as 'cp312-*', one after another"),
+    ] = None
     verbose: Annotated[int, Flag("tell what is going on; twice: in detail", counted=True)] = 0
     quiet: Annotated[bool, Flag("say nothing but errors")] = False
 
@@ -119,6 +123,7 @@ Json = Annotated[bool, Flag("print one JSON object, and nothing else", name="jso
 
 #: Where pinned files come from.
 FETCH = ("offline", "wheelhouse")
+Count = Annotated[int, BeforeValidator(_whole("keep"))]
 Days = Annotated[float, BeforeValidator(_amount("days", "14"))]
 
 

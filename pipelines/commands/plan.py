@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
@@ -36,7 +37,25 @@ def run_plan(
     facts: HostFacts | None = None,
     cache: Cache | None = None,
 ) -> int:
-    """Print the plan; 0, or 2 when no cell can be built.
+    """Print the plan, see :func:`planned`; 0, or 2 when no cell can be built."""
+    if format not in FORMATS:
+        raise ConfigError(f"--format {format}: unknown", advice=f"There are: {', '.join(FORMATS)}.")
+    made = planned(settings, axes, select=select, jobs=jobs, facts=facts, cache=cache)
+    _print(made, format)
+    done = made.recipe.strategy == "skip" or any(row.possible for row in made.rows)
+    return 0 if done else NOTHING
+
+
+def planned(
+    settings: Config,
+    axes: Mapping[str, str],
+    *,
+    select: str | None = None,
+    jobs: int | None = None,
+    facts: HostFacts | None = None,
+    cache: Cache | None = None,
+) -> Plan:
+    """The plan for what was asked.
 
     ``axes`` are those of a :class:`~pipelines.target.Target`, with several values between commas
     where a matrix has several; lists of architectures stand between ``|``. ``facts`` of a host that
@@ -51,8 +70,6 @@ def run_plan(
     from pipelines.recipe.load import check_torch, load_recipe
     from pipelines.toolchain.lock import Cache, load_lock
 
-    if format not in FORMATS:
-        raise ConfigError(f"--format {format}: unknown", advice=f"There are: {', '.join(FORMATS)}.")
     name = axes.get("host") or settings.default.host
     windows = settings.host(name).windows
     chosen = load_recipe(axes.get("recipe") or settings.default.recipe, version=axes.get("version"))
@@ -60,7 +77,7 @@ def run_plan(
         check_torch(chosen, torch)
     if jobs is not None and jobs < 1:
         raise ConfigError(f"--jobs {jobs}: expected 1 or more", advice="Leave it out: all cores.")
-    made = make_plan(
+    return make_plan(
         chosen,
         {axis: text for axis, text in axes.items() if axis not in _CHOSEN},
         cache or Cache(load_lock()),
@@ -71,9 +88,6 @@ def run_plan(
         jobs=jobs,
         platforms=platforms_of(windows=windows),
     )
-    _print(made, format)
-    done = chosen.strategy == "skip" or any(row.possible for row in made.rows)
-    return 0 if done else NOTHING
 
 
 def _print(made: Plan, format: str) -> None:
@@ -121,6 +135,11 @@ def plan(options: PlanOptions, given: dict[str, Any]) -> int:
         jobs=request.jobs,
         facts=_ask(request.axes.get("host")) if options.ask else None,
     )
+
+
+def told_of(host: str | None, archs: str | None) -> HostFacts | None:
+    """What the host says of itself where ``archs`` are its own; otherwise nothing is asked."""
+    return _ask(host) if re.search(r"\bnative\b", archs or "", re.IGNORECASE) else None
 
 
 def _ask(host: str | None) -> HostFacts:

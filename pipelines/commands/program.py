@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, ClassVar
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from invoke.collection import Collection
 from invoke.completion.complete import complete, print_completion_script
@@ -27,22 +27,27 @@ from pipelines.commands import (
     plan,
     provision,
     report,
+    runs,
     sandbox,
     test,
     wheelhouse,
 )
+from pipelines.commands.cells import open_matrix
 from pipelines.commands.command import SHARED, as_task
 from pipelines.commands.helptext import of_command, of_program
 from pipelines.commands.leave import attempt
-from pipelines.commands.lines import close_line, open_line, settle
+from pipelines.commands.lines import close_line, open_line, require_cells, settle, tell_line
 from pipelines.commands.options import EVERYWHERE
 from pipelines.commands.words import anywhere, flags_of, parse, wants_help
 from pipelines.errors import ConfigError, StorageError
 
+if TYPE_CHECKING:
+    from pipelines.stages.line import Line
+
 #: Every command, in the order of a day's work.
 COMMANDS = (
     *(provision.COMMAND, build.COMMAND, test.COMMAND, report.COMMAND, compare.COMMAND),
-    *(doctor.COMMAND, plan.COMMAND, jobs.COMMAND, diagnose.COMMAND, cache.COMMAND),
+    *(doctor.COMMAND, plan.COMMAND, jobs.COMMAND, runs.COMMAND, diagnose.COMMAND, cache.COMMAND),
     *(lock.COMMAND, wheelhouse.COMMAND),
 )
 #: What the program is called.
@@ -66,8 +71,8 @@ class OneOrder(Executor):
             self.line.clear()
             for call in ordered:
                 for flag in SHARED & call.kwargs.keys():
-                    if not call.kwargs[flag]:
-                        call.kwargs[flag] = self.line.get(flag)
+                    if not call.kwargs[flag] and flag in self.line:
+                        call.kwargs[flag] = self.line[flag]
                     if call.kwargs[flag]:
                         self.line[flag] = call.kwargs[flag]
         self._spread(calls, flags_of(self.core[0]) if self.core else {})
@@ -93,6 +98,15 @@ class OneOrder(Executor):
                 call.kwargs[flag] = value
             self.line.setdefault(flag, value)
 
+    def execute(self, *tasks: Any) -> Any:
+        """Run the calls; however they end, it is said how the runs stand."""
+        try:
+            done = super().execute(*tasks)
+        finally:
+            tell_line()
+        require_cells()
+        return done
+
 
 def _named(calls: list[Any]) -> str:
     return ", ".join(dict.fromkeys(call.called_as for call in calls))
@@ -109,15 +123,19 @@ def _refuse_half_dry(calls: list[Any]) -> None:
         )
 
 
-def _open(given: dict[str, Any]) -> object:
-    """The line of a task's flags, and of those that the others on its command line have."""
-    return open_line(OneOrder.line | {flag: value for flag, value in given.items() if value})
+def _on_line(given: dict[str, Any], step: Callable[[Line], int | None]) -> int | None:
+    """Do it with the line of a task's flags, and of those that others on its command line have."""
+    said = OneOrder.line | {flag: value for flag, value in given.items() if value}
+    if "select" in given and said.get("select"):
+        open_matrix(said).each(step)
+        return None
+    return step(open_line(said))
 
 
 def namespace() -> Collection:
     """All tasks."""
-    made = Collection(*(as_task(command, _open) for command in COMMANDS))
-    inner: list[Task[Any]] = [as_task(command, _open) for command in sandbox.COMMANDS]
+    made = Collection(*(as_task(command, _on_line) for command in COMMANDS))
+    inner: list[Task[Any]] = [as_task(command, _on_line) for command in sandbox.COMMANDS]
     made.add_collection(Collection("sandbox", *inner))
     return made
 
@@ -127,6 +145,7 @@ def run(words: Sequence[str]) -> int:
     settle()
     code = attempt(lambda: _do(list(words)))
     closed = attempt(close_line)
+    OneOrder.line.clear()
     return code or closed
 
 

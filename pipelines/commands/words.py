@@ -41,7 +41,7 @@ class LineOptions(Options):
 
 def anywhere() -> ParserContext:
     """The flags that may stand anywhere: those of the program, and those of a whole line."""
-    line = as_task(Command(lambda: None, LineOptions, "line"), dict).get_arguments()
+    line = as_task(Command(lambda: None, LineOptions, "line"), lambda *_: None).get_arguments()
     own = [
         Argument(names=("help", "h"), kind=bool, default=False, help="this, or a command's flags"),
         Argument(names=("version", "V"), kind=bool, default=False, help="say which version it is"),

@@ -10,18 +10,20 @@ from pipelines.matrix.judge import Ground, judge
 from pipelines.recipe.sourcetree import fetch_tree, names_if_here
 
 
-def refuse_unbuildable(plan: BuildPlan) -> None:
+def refuse_unbuildable(plan: BuildPlan, *, fetch: bool = True) -> None:
     """Judge the plan as ``invoke plan`` would, before the host is even asked.
 
     Whether it fits the host's memory is judged by the build stage. Raises :class:`ConfigError` with
     the first rule that rejects it, its source, and what would work; prints what is to be minded.
-    The rules are Windows': elsewhere nothing is judged.
+    The rules are Windows': elsewhere nothing is judged. Without ``fetch`` a source that is not here
+    stays where it is, and its paths are not judged.
     """
     if not plan.host.capabilities.windows:
         return
     recipe, target = plan.recipe, plan.target
-    with bars() as show:
-        fetch_tree(recipe, plan.cache, show)
+    if fetch:
+        with bars() as show:
+            fetch_tree(recipe, plan.cache, show)
     ground = Ground(
         host=HostFacts(cores=1, memory=1 << 50),
         build_root=plan.layout.build_root,

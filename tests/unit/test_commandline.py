@@ -156,7 +156,7 @@ def test_a_field_may_be_typed_by_another_name() -> None:
     seen: list[Any] = []
     doctor = next(one for one in COMMANDS if one.called == "doctor")
     command = Command(lambda line, options: seen.append(options), doctor.options, "d", on_line=True)
-    as_task(command, dict)(Context(), json=True, host="one")
+    as_task(command, lambda given, step: step(given))(Context(), json=True, host="one")
     assert seen[0].as_json is True
 
 
@@ -164,7 +164,7 @@ def test_a_command_without_a_line_is_told_the_shared_flags() -> None:
     seen: list[Any] = []
     plan = next(one for one in COMMANDS if one.called == "plan")
     own = {"select": None, "format": "table", "ask": False, "json": False}
-    as_task(Command(lambda *told: seen.append(told), plan.options, "p"), dict)(
+    as_task(Command(lambda *told: seen.append(told), plan.options, "p"), lambda given, step: None)(
         Context(), **own, host="two", jobs="3"
     )
     ((options, given),) = seen

@@ -117,7 +117,7 @@ WRONG = {
     "provision --archs 80": ("--archs: provision takes no such flag", "Leave it out"),
     "--jobs 2 build --jobs 4": ("--jobs 2: another value stands at the command", ""),
     "--print-completion-script cmd": ('shell "cmd" not supported', "Say bash, zsh or fish."),
-    "provision --dry-run test": ("--dry-run is said to provision, but test would be", "two lines"),
+    "provision --dry-run cache": ("--dry-run is said to provision, but cache would", "two lines"),
 }
 
 
@@ -170,8 +170,8 @@ def test_a_flag_beside_an_own_one_is_not_lost() -> None:
 
 def test_a_line_is_shown_as_a_whole_or_not_at_all() -> None:
     assert flags("provision --dry-run") == [{"dry_run": True}]
-    with pytest.raises(ConfigError, match="build would be done for real"):
-        calls("provision --dry-run build")
+    with pytest.raises(ConfigError, match="cache would be done for real"):
+        calls("provision --dry-run cache")
 
 
 @pytest.mark.parametrize(

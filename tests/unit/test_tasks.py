@@ -97,7 +97,9 @@ def test_a_letter_means_the_same_with_every_command() -> None:
 
 
 def test_the_help_of_plan_says_that_there_may_be_several_values() -> None:
-    said, one = (as_task(made, lambda _: None).help for made in (plan.COMMAND, build.COMMAND))
+    said, one = (
+        as_task(made, lambda given, step: None).help for made in (plan.COMMAND, build.COMMAND)
+    )
     assert all("separated by commas" in said[axis] for axis in ("python", "torch", "cuda"))
     assert "|" in said["archs"]
     assert "commas" not in one["python"]
