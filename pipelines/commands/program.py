@@ -127,6 +127,7 @@ def run(words: Sequence[str]) -> int:
     settle()
     code = attempt(lambda: _do(list(words)))
     closed = attempt(close_line)
+    OneOrder.line.clear()
     return code or closed
 
 

@@ -17,7 +17,10 @@ def calls(text: str | list[str]) -> list[Any]:
     commands = namespace()
     typed = parse(words, commands.to_contexts())
     order = OneOrder(commands, Config(lazy=True), ParseResult(typed[:1]))
-    return order.normalize(tuple(typed[1:]))
+    try:
+        return order.normalize(tuple(typed[1:]))
+    finally:
+        OneOrder.line.clear()
 
 
 def flags(text: str) -> list[dict[str, Any]]:
