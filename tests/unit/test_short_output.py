@@ -190,7 +190,7 @@ def test_the_bar_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
         )
         said = "".join(segment.text for segment in screen.render(progress.get_renderable()))
     assert "42/73" in said
-    assert left in said
+    assert "about 3 h 57 min left" in said
     assert "u.cu" in said
 
 
