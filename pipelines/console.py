@@ -124,8 +124,8 @@ def units_progress() -> Progress:
     """
     return Progress(
         SpinnerColumn(),
-        TextColumn("{task.description:<26}"),
-        BarColumn(bar_width=28),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),  # with all that follows it fits 80 columns
         MofNCompleteColumn(),
         TimeElapsedColumn(),
         TextColumn("{task.fields[left]}"),

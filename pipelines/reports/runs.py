@@ -76,15 +76,30 @@ def runs_in(out: Path) -> list[Kept]:
 
 
 def _kept(run: Run, latest: Path | None) -> Kept:
-    files = [path for path in run.path.rglob("*") if path.is_file() and not path.is_symlink()]
     return Kept(
         path=run.path,
         brief=brief_of(run),
-        began=calendar.timegm(time.strptime(run.id[:15], "%Y%m%d-%H%M%S")),
-        size=sum(path.stat().st_size for path in files),
+        began=_began(run.path),
+        size=_size(run.path),
         running=_is_held(run.path),
         latest=latest is not None and run.path.resolve() == latest.resolve(),
     )
+
+
+def _began(path: Path) -> float:
+    """When its name says; where that is no time, when it was last changed."""
+    try:
+        return calendar.timegm(time.strptime(path.name[:15], "%Y%m%d-%H%M%S"))
+    except (ValueError, OverflowError):
+        return path.stat().st_mtime
+
+
+def _size(path: Path) -> int:
+    total = 0
+    for each in path.rglob("*"):
+        with suppress(OSError):  # a command is at it, and has just replaced it
+            total += each.lstat().st_size if each.is_file() and not each.is_symlink() else 0
+    return total
 
 
 def _is_held(path: Path) -> bool:

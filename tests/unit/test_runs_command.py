@@ -101,6 +101,14 @@ def test_a_damaged_record_hides_no_other(out: Path) -> None:
     assert told[whole.id].facts.target.cuda == "12.8"
 
 
+def test_a_name_that_is_no_time(out: Path) -> None:
+    odd = run(out)
+    odd.path.rename(out / "20269999-996161-odd")
+    (out / "latest").unlink()
+    (one,) = runs_in(out)
+    assert abs(one.began - time.time()) < 60
+
+
 def test_none(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert typed() == 0
     assert capsys.readouterr().out.startswith("0 runs")

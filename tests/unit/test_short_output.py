@@ -181,6 +181,19 @@ def test_a_build_says_how_long_it_will_take(
     assert any(text.startswith("1/5 about ") and text.endswith(" left") for text in drawn)
 
 
+def test_the_bar_fits_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+    screen = Console(file=io.StringIO(), width=80, force_terminal=True, color_system=None)
+    monkeypatch.setattr(consoles, "console", screen)
+    with consoles.units_progress() as progress:
+        progress.add_task(
+            "compile units", total=73, completed=42, unit="u.cu", left="about 3 h 57 min left"
+        )
+        said = "".join(segment.text for segment in screen.render(progress.get_renderable()))
+    assert "42/73" in said
+    assert "about 3 h 57 min left" in said
+    assert "u.cu" in said
+
+
 # -- tables ----------------------------------------------------------------------------------------
 
 
