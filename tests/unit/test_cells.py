@@ -273,7 +273,7 @@ class Typed:
 
 
 @pytest.fixture
-def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Typed]:
+def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Typed:
     monkeypatch.setitem(KINDS, "fake", FakeConfig)
     path = tmp_path / "pipeline.yaml"
     path.write_text(
@@ -281,7 +281,7 @@ def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Typed]:
     )
     monkeypatch.setenv("WCW_CONFIG", str(path))
     OPENED.clear()
-    yield Typed(monkeypatch)
+    return Typed(monkeypatch)
 
 
 def test_all_cells_are_built_then_tested(typed: Typed) -> None:
