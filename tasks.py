@@ -1,13 +1,14 @@
-"""The command line: ``invoke provision build test``; see pipelines/commands."""
+"""``invoke provision build test`` is ``./wcw provision build test``; see pipelines/commands."""
 
 from __future__ import annotations
 
-from pipelines.commands.program import OneOrder
-from pipelines.commands.program import namespace as all_tasks
+import sys
 
-__all__ = [
-    "OneOrder",
-    "namespace",
-]  # invoke.yaml names the first, invoke itself looks for the other
+from invoke.main import program
 
-namespace = all_tasks()
+sys.dont_write_bytecode = bool(sys.flags.dont_write_bytecode)  # as invoke found it: it is slow
+
+from pipelines.__main__ import main  # noqa: E402 - see above
+
+if program.argv:  # invoke has a command line and looks for tasks: ours is the program for it
+    main(program.argv[1:])

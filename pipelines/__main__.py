@@ -1,8 +1,37 @@
-"""``python -m pipelines`` is ``wcw``, which may be on no PATH."""
+"""The program's start: ``wcw``, ``python -m pipelines``, and what ``tasks.py`` hands over to.
+
+Only the standard library is imported here, so that whatever happens from then on ends in a line.
+"""
 
 from __future__ import annotations
 
-if __name__ == "__main__":
-    from pipelines.commands.program import main
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
 
+from pipelines import output
+from pipelines.errors import INTERRUPTED, SetupError
+
+
+def main(words: Sequence[str] | None = None) -> NoReturn:
+    """Do what the command line says, and leave with its exit code."""
+    # Nothing is open yet, and an exception in the midst of an import would come out as anything.
+    signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
+    output.settle()
+    try:
+        from pipelines.commands.program import run
+    except ImportError as error:
+        print(
+            f"{SetupError.title} error: this Python ({sys.executable}) lacks {error.name}\n"
+            "-> In a checkout type: scripts/setup, then ./wcw in place of wcw or invoke",
+            file=sys.stderr,
+        )
+        sys.exit(SetupError.exit_code)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+    sys.exit(run(sys.argv[1:] if words is None else words))
+
+
+if __name__ == "__main__":
     main()

@@ -6,8 +6,11 @@ reach a terminal, and known secrets are blanked in everything that is printed or
 
 from __future__ import annotations
 
+import json
+import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.markup import escape
@@ -25,10 +28,41 @@ from rich.progress import (
 
 from pipelines import github
 from pipelines.errors import PipelineError
-from pipelines.hosttext import redact, safe
+from pipelines.hosttext import redact, redact_all, safe
+from pipelines.tables import Trimming
 
 console = Console(highlight=False, soft_wrap=True)
 errors = Console(stderr=True, highlight=False, soft_wrap=True)
+for _one in (console, errors):
+    _one.push_render_hook(Trimming())
+
+
+_answers: TextIO | None = None
+
+
+@contextmanager
+def answering() -> Iterator[None]:
+    """Within it :func:`answer` alone writes to standard output; what else is said is on stderr."""
+    global _answers  # noqa: PLW0603
+    before = _answers
+    _answers = before or sys.stdout
+    try:
+        with redirect_stdout(sys.stderr):
+            yield
+    finally:
+        _answers = before
+
+
+def answer(data: Any) -> None:
+    """Print ``data`` as JSON, in ASCII; known secrets are blanked. Text is JSON already."""
+    text = redact(data) if isinstance(data, str) else _json(redact_all(data))
+    stream = _answers or sys.stdout
+    stream.write(text + "\n")
+    stream.flush()
+
+
+def _json(data: Any) -> str:
+    return json.dumps(data, indent=1, allow_nan=False)
 
 
 def say(text: str, style: str | None = None) -> None:
@@ -84,13 +118,17 @@ def bars() -> Iterator[Callable[[str, int, int], None]]:
 
 
 def units_progress() -> Progress:
-    """Progress of counted things: compile units, resources, steps."""
+    """Progress of counted things; a task's ``left`` says how long it will take, its ``unit`` what.
+
+    Both are asked for as text each time the bar is drawn.
+    """
     return Progress(
         SpinnerColumn(),
-        TextColumn("{task.description:<26}"),
-        BarColumn(bar_width=28),
+        TextColumn("{task.description}"),
+        BarColumn(bar_width=20),  # with all that follows it fits 80 columns
         MofNCompleteColumn(),
         TimeElapsedColumn(),
+        TextColumn("{task.fields[left]}"),
         TextColumn("[dim]{task.fields[unit]}"),
         console=console,
         transient=True,
@@ -104,7 +142,7 @@ def print_error(error: PipelineError) -> None:
     # with "::" would be a command to GitHub's runner.
     lines = [safe(line) for line in error.message.splitlines()]
     message = "\n│ ".join(lines)
-    errors.print(f"[bold red]{error.title} error:[/bold red] {escape(message)}")
+    errors.print(f"[bold red]{error.label}:[/bold red] {escape(message)}")
     if error.advice:
         advice = "\n│ ".join(safe(line) for line in error.advice.splitlines())
         errors.print(f"[yellow]→[/yellow] {escape(advice)}")

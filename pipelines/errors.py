@@ -1,7 +1,7 @@
 """Every error this project raises on purpose: one hierarchy, one exit code a class.
 
-An error says what was found, what was expected and what to do next. ``commands/command.py`` prints
-``message`` and ``advice`` and leaves with ``exit_code``; no other module of the controller exits.
+An error says what was found, what was expected and what to do next. ``commands/leave.py`` prints
+``message`` and ``advice`` and gives ``exit_code``; no other module of the controller exits.
 """
 
 from __future__ import annotations
@@ -17,6 +17,11 @@ class PipelineError(Exception):
         super().__init__(message)
         self.message = message
         self.advice = advice
+
+    @property
+    def label(self) -> str:
+        """What stands before the message."""
+        return f"{self.title} error"
 
 
 class ConfigError(PipelineError):
@@ -108,11 +113,23 @@ class RemoteError(PipelineError):
         self.trace = trace
 
 
+class UnexpectedError(PipelineError):
+    """What nobody foresaw: a fault of ours, its trace is in a file. 70 is EX_SOFTWARE."""
+
+    exit_code = 70
+    title = "unexpected"
+
+
 class TimeUpError(PipelineError):
     """The time a build was given is up; the next one goes on. 75 is EX_TEMPFAIL of sysexits.h."""
 
     exit_code = 75
     title = "time is up"
+
+    @property
+    def label(self) -> str:
+        """It is no error."""
+        return self.title
 
 
 #: What Ctrl-C leaves with, as a shell does for SIGINT.

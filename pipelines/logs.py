@@ -57,6 +57,11 @@ def configure(verbosity: int) -> None:
     logger.addHandler(handler)
 
 
+def detailed() -> bool:
+    """Whether ``-v`` was said: what is as it should be is then told one by one."""
+    return logging.getLogger(ROOT).isEnabledFor(logging.INFO)
+
+
 @contextmanager
 def timed(log: logging.Logger, level: int, what: str, *args: object) -> Iterator[None]:
     """Log ``what % args`` with the seconds that the block took, and what kind of error ended it."""

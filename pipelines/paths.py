@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 #: Directory of the package: recipes, smoke suites, the lock and the example are in it.
@@ -18,3 +19,9 @@ def home() -> Path:
     """
     here = Path.cwd()
     return next((path for path in (here, *here.parents) if (path / CONFIG_NAME).is_file()), here)
+
+
+def default_cache() -> Path:
+    """Where downloads are kept: ``$XDG_CACHE_HOME/windows-cuda-wheels`` or below ``~/.cache``."""
+    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
+    return Path(base).expanduser() / "windows-cuda-wheels"

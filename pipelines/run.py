@@ -42,6 +42,7 @@ from pipelines.record import (
     State,
 )
 from pipelines.remote.locks import claim
+from pipelines.target import Target
 
 _SCHEMA = """
 CREATE TABLE IF NOT EXISTS facts (key TEXT PRIMARY KEY, value TEXT NOT NULL);
@@ -52,6 +53,8 @@ CREATE TABLE IF NOT EXISTS stages (
 );
 """
 _LOOK_BACK = 50  # runs
+#: In a run's directory: locked by the process that works at it.
+HELD = ".held"
 _MESSAGE = 20_000  # characters of an error that are kept: it may quote what a host has said
 _DATED = "[0-9]" * 8 + "-" + "[0-9]" * 6  # a copy under another name is not the latest
 _NO_PRIVILEGE = 1314  # ERROR_PRIVILEGE_NOT_HELD
@@ -111,7 +114,7 @@ class Run:
         else:
             raise StorageError(f"100 runs began in this second in {out}", advice="Try again.")
         run = cls(path)
-        run._hold()
+        run.hold()
         with run._database() as database:
             database.executescript(_SCHEMA)
         created = datetime.now(UTC).isoformat(timespec="seconds")
@@ -121,33 +124,62 @@ class Run:
 
     @classmethod
     def take_up(cls, out: Path, facts: RunFacts) -> Self | None:
-        """The latest run of the same order whose build was cut off, unless somebody is at it.
+        """The run of :meth:`cut_off_of`, now the latest and ours, unless somebody is at it."""
+        run = cls.cut_off_of(out, facts)
+        if run is None:
+            return None
+        if not run.hold() or not cut_off(run.stages()["build"]):  # its process has just ended
+            run.close()
+            return None
+        run._make_latest()
+        return run
+
+    @classmethod
+    def cut_off_of(cls, out: Path, facts: RunFacts) -> Self | None:
+        """The latest run of the same order, if its build was cut off.
 
         A controller that was killed leaves its stage as "running", an interrupted one says so.
         """
-        for path in sorted(out.glob(_DATED + "-*/record.sqlite"), reverse=True)[:_LOOK_BACK]:
-            if path.parent.is_symlink():
-                continue
-            run = cls(path.parent)
+        for run in cls.past(out)[:_LOOK_BACK]:
             try:
                 known, stage = run.facts(), run.stages().get("build")
             except (StorageError, ConfigError):
                 continue  # of another version, or damaged: not ours to judge here
             if any(getattr(known, key) != getattr(facts, key) for key in _SAME):
                 continue
-            if stage is None or not cut_off(stage):
-                return None
-            if not run._hold() or not cut_off(run.stages()["build"]):  # its process has just ended
-                run.close()
-                return None
-            run._make_latest()
-            return run
+            return run if stage is not None and cut_off(stage) else None
         return None
 
-    def _hold(self) -> bool:
-        """Take the run for this process; let go of by :meth:`close`, or when the process dies."""
+    @classmethod
+    def past(cls, out: Path) -> list[Self]:
+        """The runs that began in ``out``, the latest first."""
+        found = sorted(out.glob(_DATED + "-*/record.sqlite"), reverse=True)
+        return [cls(path.parent) for path in found if not path.parent.is_symlink()]
+
+    @classmethod
+    def latest_of(cls, out: Path, target: Target) -> Self | None:
+        """The latest run of ``target``'s cell, on whatever host, if there is one.
+
+        Raises :class:`ConfigError` when there is no run at all.
+        """
+        latest = cls.open(out)
+        cell = target.model_copy(update={"host": ""})
+        for run in (latest, *cls.past(out)[:_LOOK_BACK]):
+            try:
+                known = run.facts().target
+            except (StorageError, ConfigError):
+                continue  # of another version, or damaged: whoever is given it says so
+            if known.model_copy(update={"host": ""}) == cell:
+                return run
+        return None
+
+    def hold(self) -> bool:
+        """Take the run for this process; whether nobody had it, this process included.
+
+        It is let go of by :meth:`close`, or when the process dies.
+        """
         with disk_errors(self.path):
-            return self._held.enter_context(claim(self.path / ".held"))
+            return self._held.enter_context(claim(self.path / HELD))
 
     def _make_latest(self) -> None:
         out = self.path.parent

@@ -1,17 +1,51 @@
-"""A table as wide as it must be in a pipe; in a terminal with the columns that it has room for."""
+"""A table as wide as it must be in a pipe; in a terminal with the columns that it has room for.
+
+None of its lines ends with blanks: those that rich fills the last column with are taken off.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 
-from rich.console import Console
+from rich.console import (
+    Console,
+    ConsoleOptions,
+    ConsoleRenderable,
+    Group,
+    RenderableType,
+    RenderHook,
+)
 from rich.measure import Measurement
+from rich.segment import Segment
 from rich.table import Table
 from rich.text import Text
 
 _NO_LIMIT = 10_000  # characters
 _FOLDED = 9  # characters in a line of what may be broken anywhere
 _BETWEEN = 2
+
+
+class Trimming(RenderHook):
+    """Has a console print tables, and groups with tables, without blanks at the lines' ends."""
+
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        """Those of ``renderables`` that pad, without the padding."""
+        return [_Trimmed(one) if isinstance(one, Table | Group) else one for one in renderables]
+
+
+@dataclass(frozen=True)
+class _Trimmed:
+    inner: RenderableType
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> Iterator[Segment]:
+        for line in Segment.split_lines(console.render(self.inner, options)):
+            while line and not line[-1].control and not line[-1].text.strip():
+                line.pop()
+            if line and not line[-1].control:
+                line[-1] = line[-1]._replace(text=line[-1].text.rstrip())
+            yield from line
+            yield Segment.line()
 
 
 def print_columns(

@@ -79,7 +79,8 @@ def read(text: str, native: tuple[str, ...] | None = None) -> ArchList:
         if name.lower() == "native":
             numbers += [f"{capability}{tail}" for capability in _native(native)]
         elif re.search(r"[a-z]{2,}|[a-z].*\s|^[a-z]\d", name, re.IGNORECASE) and not re.match(
-            r"(?i)\s*(sm|compute)_?\d", name
+            r"(?i)\s*(sm|compute)_?\d|\s*[\d.]+[af]?\+",
+            name,  # a number, however it goes on
         ):
             numbers.append(_named(name) + tail)
         else:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 from pipelines.commands.command import Command
-from pipelines.commands.options import ALL, FETCH, Options
+from pipelines.commands.options import ALL, FETCH, Flag, Options
 
 if TYPE_CHECKING:
     from pipelines.stages.line import Line
@@ -15,14 +15,22 @@ class BuildOptions(Options):
     """Flags of ``build``."""
 
     axes = ALL
-    shared = ("jobs", "minutes", *FETCH, "verbose")
+    shared = ("jobs", "minutes", *FETCH, "select", "verbose")
+    dry_run: Annotated[
+        bool, Flag("only say what would be done: nothing is started, fetched or recorded")
+    ] = False
 
 
-def build(line: Line, _: BuildOptions) -> None:
+def build(line: Line, options: BuildOptions) -> None:
     """Build the wheel on the host, bring it and its log home, look inside it."""
-    from pipelines.stages.line import run_build
+    if options.dry_run:
+        from pipelines.stages.dryrun import show_build
 
-    run_build(line)
+        show_build(line)
+    else:
+        from pipelines.stages.line import run_build
+
+        run_build(line)
 
 
 COMMAND = Command(build, BuildOptions, on_line=True)

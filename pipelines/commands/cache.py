@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from pipelines.commands.command import Command
-from pipelines.commands.options import Days, Flag, Options
+from pipelines.commands.options import Days, Flag, Json, Options
 
 if TYPE_CHECKING:
     from pipelines.stages.line import Line
@@ -20,13 +20,20 @@ class CacheOptions(Options):
         False
     )
     days: Annotated[Days, Flag("builds not heard of for so many days are old (default 14)")] = 14.0
+    as_json: Json = False
 
 
 def cache(line: Line, options: CacheOptions) -> None:
     """Show what is kept to make the next command fast; --prune gives room back."""
+    from pipelines.console import answer
+    from pipelines.errors import ConfigError
     from pipelines.stages import kept
 
-    if options.prune:
+    if options.as_json and options.prune:
+        raise ConfigError("--json shows what is kept", advice="Leave out --prune, or --json.")
+    if options.as_json:
+        answer(kept.told(line))
+    elif options.prune:
         kept.prune(line, options.days)
     else:
         kept.show(line)

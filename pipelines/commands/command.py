@@ -2,18 +2,24 @@
 
 from __future__ import annotations
 
-import functools
+import contextlib
 import inspect
-import sys
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from invoke.context import Context
+from invoke.exceptions import Exit
 from invoke.tasks import Task, task
 
-from pipelines.commands.options import Flag, Options, Shared, axis_flag, flag_of
-from pipelines.errors import INTERRUPTED, PipelineError
+from pipelines.commands.options import (
+    LETTERS,
+    Flag,
+    Options,
+    Shared,
+    axis_flag,
+    flag_of,
+)
 from pipelines.target import AXES
 
 
@@ -34,24 +40,42 @@ class Command:
         return self.name or self.run.__name__
 
 
-#: The flags that hold for a whole line of commands.
-SHARED = frozenset((*map(axis_flag, AXES), *Shared.model_fields))
+#: The flags that hold for a whole line of commands, also those of which each has its own words.
+SHARED = frozenset((*map(axis_flag, AXES), *Shared.model_fields, "dry_run"))
 
 
-def as_task(command: Command, open_line: Callable[[dict[str, Any]], object]) -> Task[Any]:
-    """The task; ``open_line`` gives the line for the shared flags of a command line."""
+class Lettered(Task[Any]):
+    """A task whose flags have the letters that are theirs, and no others."""
 
-    @guarded
-    def body(_: Context, **given: Any) -> int | None:
+    def arg_opts(self, name: str, default: Any, taken_names: set[str]) -> dict[str, Any]:
+        """As invoke's own; it would take any letter that is free."""
+        made = super().arg_opts(name, default, taken_names)
+        made["names"] += [letter] if (letter := LETTERS.get(name)) else []
+        return made
+
+
+#: For the shared flags of a command line, do it with their line; with each of a matrix's.
+OnLine = Callable[[dict[str, Any], Callable[[Any], int | None]], int | None]
+
+
+def as_task(command: Command, on_line: OnLine) -> Task[Any]:
+    """The task; ``on_line`` has it done where it works on a plan.
+
+    It raises invoke's ``Exit`` with the command's exit code, unless that is 0.
+    """
+
+    def body(_: Context, **given: Any) -> None:
+        from pipelines.console import answering
+
         own = {field: given.pop(typed) for field, typed, *_ in _own_flags(command.options)}
         options = command.options.model_validate(own)
-        if given.get("verbose"):
-            from pipelines.logs import configure
-
-            configure(given["verbose"])
-        if command.on_line:
-            return command.run(open_line(given), options)
-        return command.run(options, given) if given else command.run(options)
+        with answering() if options.for_programs else contextlib.nullcontext():
+            if command.on_line:
+                code = on_line(given, lambda line: command.run(line, options))
+            else:
+                code = command.run(options, given) if given else command.run(options)
+        if code:
+            raise Exit(code=code)
 
     helps, counted, many = {}, [], []
     parameters = [inspect.Parameter("_", inspect.Parameter.POSITIONAL_OR_KEYWORD)]
@@ -68,7 +92,9 @@ def as_task(command: Command, open_line: Callable[[dict[str, Any]], object]) -> 
         )
     body.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
     body.__name__, body.__doc__ = command.called, command.run.__doc__
-    made: Task[Any] = task(help=helps, incrementable=counted, iterable=many)(body)
+    made: Task[Any] = task(
+        klass=Lettered, auto_shortflags=False, help=helps, incrementable=counted, iterable=many
+    )(body)
     return made
 
 
@@ -94,11 +120,7 @@ def _own_flags(options: type[Options]) -> Iterable[tuple[str, str, Any, Flag]]:
 
 
 def _flags(options: type[Options]) -> Iterable[tuple[str, Any, Flag]]:
-    """Every flag of a command: its name, its default, what it means.
-
-    The order decides which letter is short for which flag: the axes choose before the command's
-    own, so that a letter means the same with every command.
-    """
+    """Every flag of a command: its name, its default, what it means."""
     for axis in options.axes:
         about = AXES[axis]
         said = about.several if options.several else ""
@@ -110,30 +132,3 @@ def _flags(options: type[Options]) -> Iterable[tuple[str, Any, Flag]]:
         yield name, field.get_default(), shared
     for _, typed, default, flag in _own_flags(options):
         yield typed, default, flag
-
-
-def guarded(function: Callable[..., int | None]) -> Callable[..., None]:
-    """Turn expected errors into a message and an exit code, and leave nothing running."""
-
-    @functools.wraps(function)
-    def run(*arguments: Any, **flags: Any) -> None:
-        from pipelines.commands.lines import close_line
-        from pipelines.console import errors, print_error
-
-        try:
-            code = function(*arguments, **flags)
-        except PipelineError as error:
-            print_error(error)
-            close_line()
-            sys.exit(error.exit_code)
-        except KeyboardInterrupt:
-            close_line()
-            errors.print(
-                "[yellow]Interrupted.[/yellow] What was finished is kept; the same command goes on."
-            )
-            sys.exit(INTERRUPTED)
-        if code:
-            close_line()
-            sys.exit(code)
-
-    return run

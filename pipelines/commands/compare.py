@@ -5,21 +5,22 @@ from __future__ import annotations
 from typing import Annotated
 
 from pipelines.commands.command import Command
-from pipelines.commands.options import Flag, Options
+from pipelines.commands.options import Flag, Json, Options
 
 _NAMED = 3  # of several runs, in an error
 
 
-def run_compare(before: str, after: str) -> int:
+def run_compare(before: str, after: str, *, as_json: bool = False) -> int:
     """Print what differs between two runs; 0, or ``compare.WORSE`` when something got worse.
 
     The runs are named as for :func:`find`, each a single one.
     """
     from pipelines.commands.find import find
-    from pipelines.console import console
+    from pipelines.console import answer, console
     from pipelines.errors import ConfigError
     from pipelines.reports import terminal
     from pipelines.reports.compare import compare as compared
+    from pipelines.reports.compare import told
     from pipelines.reports.load import load_view
 
     found = [find(name) for name in (before, after)]
@@ -31,7 +32,10 @@ def run_compare(before: str, after: str) -> int:
                 advice=f"Name one of them, such as {last}.",
             )
     seen = compared(load_view(found[0][0]), load_view(found[1][0]))
-    console.print(terminal.comparison(seen))
+    if as_json:
+        answer(told(seen))
+    else:
+        console.print(terminal.comparison(seen))
     return seen.exit_code
 
 
@@ -40,11 +44,12 @@ class CompareOptions(Options):
 
     before: Annotated[str, Flag("a run")]
     after: Annotated[str, Flag("the run to compare with it")]
+    as_json: Json = False
 
 
 def compare(options: CompareOptions) -> int:
     """Show what got slower, larger or lost a capability; leaves with 15 when something did."""
-    return run_compare(options.before, options.after)
+    return run_compare(options.before, options.after, as_json=options.as_json)
 
 
 COMMAND = Command(compare, CompareOptions)

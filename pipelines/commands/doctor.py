@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
 from pipelines.commands.command import Command
-from pipelines.commands.options import ALL, Flag, Options
+from pipelines.commands.options import ALL, Json, Options
 
 if TYPE_CHECKING:
     from pipelines.stages.line import Line
@@ -16,7 +16,7 @@ class DoctorOptions(Options):
 
     axes = ALL
     shared = ("verbose",)
-    as_json: Annotated[bool, Flag("print one JSON object", name="json")] = False
+    as_json: Json = False
 
 
 def doctor(line: Line, options: DoctorOptions) -> int:

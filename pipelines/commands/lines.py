@@ -8,6 +8,7 @@ import signal
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.commands.options import Shared, axis_flag
@@ -19,8 +20,10 @@ if TYPE_CHECKING:
     from pipelines.hosts.live import LiveSession
     from pipelines.session.base import Bars
     from pipelines.stages.line import Line
+    from pipelines.stages.matrix import Matrix
 
 _line: Line | None = None
+_matrix: Matrix | None = None
 
 
 @dataclass(frozen=True)
@@ -83,6 +86,7 @@ def _at(request: Request, settings: Config, native: tuple[str, ...] | None = Non
     opened = _line.plan if _line is not None else None
     plan = resolve(settings, request, native=native, opened=opened, events=Tell)
     if opened is not None and plan.host is not opened.host:
+        tell_line()
         close_line()
     if _line is None:
         _line = Line(plan, LiveSession(plan.host))
@@ -114,12 +118,45 @@ def ask_gpus(session: LiveSession) -> tuple[str, ...]:
     return tuple(text for text in told if re.fullmatch(r"\d{1,2}\.\d", text))
 
 
+def run_folder() -> Path | None:
+    """The directory of the run that this process works at, if it does."""
+    return _line.run.path if _line is not None and _line.begun else None
+
+
+def hold(matrix: Matrix) -> Matrix:
+    """Keep the cells of this order, in place of a line."""
+    global _matrix  # noqa: PLW0603
+    tell_line()
+    close_line()
+    _matrix = matrix
+    return matrix
+
+
+def held() -> Matrix | None:
+    """The cells of this order, if it has several."""
+    return _matrix
+
+
+def tell_line() -> None:
+    """Say how the run, or the runs, of this order stand, if that is still to be said."""
+    for one in (_line, _matrix):
+        if one is not None:
+            one.tell()
+
+
+def require_cells() -> None:
+    """Raise an error if cells of this order failed; what it has done was told."""
+    if _matrix is not None:
+        _matrix.require_all()
+
+
 def close_line() -> None:
     """Leave the host as it was found."""
-    global _line
-    line, _line = _line, None
-    if line is not None:
-        line.close()
+    global _line, _matrix
+    line, _line, matrix, _matrix = _line, None, _matrix, None
+    for one in (line, matrix):
+        if one is not None:
+            one.close()
 
 
 def _terminate(*_: object) -> None:

@@ -32,6 +32,22 @@ class Flag:
     """What is typed, where it is not the field's name."""
 
 
+#: The letters of flags: one means the same with every command, and help is always ``-h``.
+LETTERS = {
+    "recipe": "r",
+    "python": "p",
+    "torch": "t",
+    "cuda": "c",
+    "archs": "a",
+    "jobs": "j",
+    "minutes": "m",
+    "offline": "o",
+    "wheelhouse": "w",
+    "verbose": "v",
+    "quiet": "q",
+}
+
+
 def _whole(flag: str) -> Callable[[Any], Any]:
     def read(text: Any) -> Any:
         try:
@@ -44,13 +60,13 @@ def _whole(flag: str) -> Callable[[Any], Any]:
     return read
 
 
-def _amount(flag: str) -> Callable[[Any], Any]:
+def _amount(flag: str, such: str) -> Callable[[Any], Any]:
     def read(text: Any) -> Any:
         if text is None:
             return None
         if not str(text).replace(".", "", 1).isdecimal() or not float(text):
             raise ConfigError(
-                f"--{flag} {text}: expected a number above 0", advice=f"Such as --{flag} 14."
+                f"--{flag} {text}: expected a number above 0", advice=f"Such as --{flag} {such}."
             )
         return float(text)
 
@@ -67,6 +83,11 @@ class Options(Model):
     #: Those of :class:`Shared` that it takes.
     shared: ClassVar[tuple[str, ...]] = ()
 
+    @property
+    def for_programs(self) -> bool:
+        """Whether a program reads the answer: then nothing else is on standard output."""
+        return bool(getattr(self, "as_json", False))
+
 
 class Shared(Model):
     """Flags that hold for a whole line of commands, wherever on it they stand."""
@@ -79,7 +100,7 @@ class Shared(Model):
     minutes: Annotated[
         float | None,
         Flag("end the build after so long, with exit code 75; the next one goes on"),
-        BeforeValidator(_amount("minutes")),
+        BeforeValidator(_amount("minutes", "330, five and a half hours")),
     ] = None
     offline: Annotated[bool, Flag("fetch nothing: take what the cache and the wheelhouse have")] = (
         False
@@ -87,12 +108,23 @@ class Shared(Model):
     wheelhouse: Annotated[
         str | None, Flag("directory of pinned files, as invoke wheelhouse fills it")
     ] = None
+    select: Annotated[
+        str | None,
+        Flag("every cell of invoke plan whose name fits, such as 'cp312-*', one after another"),
+    ] = None
     verbose: Annotated[int, Flag("tell what is going on; twice: in detail", counted=True)] = 0
+    quiet: Annotated[bool, Flag("say nothing but errors")] = False
+
+
+#: Those that every command takes, whether or not it declares them.
+EVERYWHERE = ("verbose", "quiet")
+Json = Annotated[bool, Flag("print one JSON object, and nothing else", name="json")]
 
 
 #: Where pinned files come from.
 FETCH = ("offline", "wheelhouse")
-Days = Annotated[float, BeforeValidator(_amount("days"))]
+Count = Annotated[int, BeforeValidator(_whole("keep"))]
+Days = Annotated[float, BeforeValidator(_amount("days", "14"))]
 
 
 def flag_of(field: FieldInfo) -> Flag | None:

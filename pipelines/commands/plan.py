@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 
 from pipelines.commands.command import Command
 from pipelines.commands.lines import aside, ask_gpus, request_of, settings_of
-from pipelines.commands.options import ALL, Flag, Options
+from pipelines.commands.options import ALL, Flag, Json, Options
 from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -35,7 +36,24 @@ def run_plan(
     facts: HostFacts | None = None,
     cache: Cache | None = None,
 ) -> int:
-    """Print the plan; 0, or 2 when no cell can be built.
+    """Print the plan, see :func:`planned`; 0, or 2 when no cell can be built."""
+    if format not in FORMATS:
+        raise ConfigError(f"--format {format}: unknown", advice=f"There are: {', '.join(FORMATS)}.")
+    made = planned(settings, request, select=select, facts=facts, cache=cache)
+    _print(made, format)
+    done = made.recipe.strategy == "skip" or any(row.possible for row in made.rows)
+    return 0 if done else NOTHING
+
+
+def planned(
+    settings: Config,
+    request: Request,
+    *,
+    select: str | None = None,
+    facts: HostFacts | None = None,
+    cache: Cache | None = None,
+) -> Plan:
+    """The plan for what was asked.
 
     The request's axes have several values between commas where a matrix has several; lists of
     architectures stand between ``|``. What it lacks comes from where a build takes it. ``facts``
@@ -51,8 +69,6 @@ def run_plan(
     from pipelines.recipe.load import check_torch, load_recipe
     from pipelines.toolchain.lock import Cache, load_lock
 
-    if format not in FORMATS:
-        raise ConfigError(f"--format {format}: unknown", advice=f"There are: {', '.join(FORMATS)}.")
     axes = request.axes
     name = axes.get("host") or settings.default.host
     host = settings.host(name)
@@ -61,7 +77,7 @@ def run_plan(
         check_torch(chosen, torch)
     cache = cache or Cache(load_lock())
     lock = cache.lock
-    made = make_plan(
+    return make_plan(
         chosen,
         {axis: text for axis, text in axes.items() if axis not in _CHOSEN}
         | {"archs": archs_asked(settings, request, chosen)},
@@ -75,21 +91,17 @@ def run_plan(
         jobs=jobs_asked(settings, request),
         platforms=platforms_of(windows=host.windows),
     )
-    _print(made, format)
-    done = chosen.strategy == "skip" or any(row.possible for row in made.rows)
-    return 0 if done else NOTHING
 
 
 def _print(made: Plan, format: str) -> None:
-    from pipelines.console import console
+    from pipelines.console import answer
     from pipelines.matrix.export import as_gha, as_json
     from pipelines.matrix.show import print_table
 
     if format == "json":
-        console.print(json.dumps(as_json(made), indent=1), markup=False, soft_wrap=True)
+        answer(as_json(made))
     elif format == "gha":
-        matrix = json.dumps(as_gha(made), separators=(",", ":"))
-        console.print(matrix, markup=False, soft_wrap=True)
+        answer(json.dumps(as_gha(made), separators=(",", ":")))
     else:
         print_table(made)
 
@@ -104,9 +116,15 @@ class PlanOptions(Options):
     ask: Annotated[
         bool, Flag("ask the host for its memory, cores and GPUs, instead of taking this machine's")
     ] = False
+    as_json: Json = False
     axes = ALL
     several = True
     shared = ("jobs", "verbose")
+
+    @property
+    def for_programs(self) -> bool:
+        """Not the table, which is for people."""
+        return self.as_json or self.format != "table"
 
 
 def plan(options: PlanOptions, given: dict[str, Any]) -> int:
@@ -116,9 +134,14 @@ def plan(options: PlanOptions, given: dict[str, Any]) -> int:
         settings_of(shared),
         request,
         select=options.select,
-        format=options.format,
+        format="json" if options.as_json else options.format,
         facts=_ask(request.axes.get("host")) if options.ask else None,
     )
+
+
+def told_of(host: str | None, archs: str | None) -> HostFacts | None:
+    """What the host says of itself where ``archs`` are its own; otherwise nothing is asked."""
+    return _ask(host) if re.search(r"\bnative\b", archs or "", re.IGNORECASE) else None
 
 
 def _ask(host: str | None) -> HostFacts:

@@ -15,7 +15,7 @@ class ProvisionOptions(Options):
     """Flags of ``provision``."""
 
     axes = CELL
-    shared = (*FETCH, "verbose")
+    shared = (*FETCH, "select", "verbose")
     dry_run: Annotated[bool, Flag("only show what would change")] = False
 
 

@@ -5,7 +5,9 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from pipelines.commands.command import Command
+from pipelines.commands.lines import held
 from pipelines.commands.options import ALL, FETCH, Flag, Options
+from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
     from pipelines.stages.line import Line
@@ -15,18 +17,29 @@ class TestOptions(Options):
     """Flags of ``test``."""
 
     axes = ALL
-    shared = (*FETCH, "verbose")
+    shared = (*FETCH, "select", "verbose")
     run: Annotated[
         str | None,
         Flag("whose wheel: a name below out/, or a run's directory (default: the latest)"),
     ] = None
+    dry_run: Annotated[bool, Flag("only say what would be done")] = False
 
 
 def test(line: Line, options: TestOptions) -> None:
     """Smoke-test the latest wheel on the host and report as JUnit."""
-    from pipelines.stages.line import run_test
+    if options.run is not None and held() is not None:
+        raise ConfigError(
+            "--run names one run, --select chooses several cells",
+            advice="Leave one of them out: --select takes the latest run of each cell.",
+        )
+    if options.dry_run:
+        from pipelines.stages.dryrun import show_test
 
-    run_test(line, run=options.run)
+        show_test(line)
+    else:
+        from pipelines.stages.line import run_test
+
+        run_test(line, run=options.run)
 
 
 COMMAND = Command(test, TestOptions, on_line=True)

@@ -27,23 +27,25 @@ class WheelhouseOptions(Options):
 def wheelhouse(line: Line, options: WheelhouseOptions) -> None:
     """Gather all that an order needs into a directory, for a machine without a network."""
     from pipelines.console import bars, say
-    from pipelines.errors import ConfigError
+    from pipelines.errors import ConfigError, StorageError
     from pipelines.recipe.origin import FileSource, GitSource
     from pipelines.recipe.sourcetree import fetch_file
     from pipelines.toolchain import wheelhouse as house
 
     plan, folder = line.plan, Path(options.folder)
-    if options.folder.startswith("-"):  # invoke takes `wheelhouse --help` for a directory
-        raise ConfigError(
-            f"{options.folder}: expected a directory", advice="invoke --help wheelhouse tells more."
-        )
     recipe, cache = plan.recipe, plan.cache
     if isinstance(recipe.source, GitSource):  # of a packed commit no hash is pinned
         raise ConfigError(
             f"{recipe.name} {recipe.version} comes from git: no wheelhouse can hold it",
             advice="Take a release with --recipe-version, or bring the whole download cache.",
         )
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise StorageError(
+            f"{folder}: there can be no such directory: {error.strerror}",
+            advice="Name a directory, or one that can be made.",
+        ) from None
     tools = [tool for wanted in plan.wanted for tool in wanted.uploads]
     with bars() as show:
         fresh = house.gather_files(cache, tools, folder, show)

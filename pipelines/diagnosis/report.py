@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 from rich.console import Group, RenderableType
 from rich.text import Text
 
@@ -26,6 +28,20 @@ def result(diagnosis: Diagnosis) -> DiagnosisResult:
         text=cause.text,
         unit=cause.unit,
     )
+
+
+def told(diagnosis: Diagnosis | None, log: str) -> dict[str, Any]:
+    """For programs: ``schema`` 1; ``cause`` as the record keeps it, null when nothing is known."""
+    others = diagnosis.others if diagnosis else ()
+    return {
+        "schema": 1,
+        "log": log,
+        "cause": result(diagnosis).model_dump(mode="json") if diagnosis else None,
+        "others": [
+            {"id": one.signature.id, "line": one.line, "unit": one.unit, "text": one.text}
+            for one in others
+        ],
+    }
 
 
 def healed(change: Change) -> HealedResult:

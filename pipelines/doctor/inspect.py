@@ -18,11 +18,11 @@ from typing import TYPE_CHECKING
 from pipelines.doctor.model import Setting
 from pipelines.doctor.settings import binding_of, settings_of
 from pipelines.errors import HostError, PipelineError
-from pipelines.paths import home
+from pipelines.paths import default_cache, home
 from pipelines.remote import provision, rpc
 from pipelines.remote.inspection import machine, tools
 from pipelines.session.base import Session
-from pipelines.toolchain.lock import LOCK_FILE, default_cache
+from pipelines.toolchain.lock import LOCK_FILE
 
 if TYPE_CHECKING:
     from pipelines.buildplan import BuildPlan

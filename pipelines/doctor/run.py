@@ -11,11 +11,10 @@ Neither a host that cannot be reached nor one that tells nonsense raises anythin
 from __future__ import annotations
 
 import contextlib
-import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pipelines.console import console, say
+from pipelines.console import answer, answering, console, say
 from pipelines.doctor import Level, Purpose, Verdict, diagnose, report
 from pipelines.doctor.inspect import inspect_controller, inspect_host
 from pipelines.doctor.model import Facts, worst
@@ -94,12 +93,10 @@ def run_doctor(
 
     What is told meanwhile (a sandbox that starts) goes to stderr when stdout is to have JSON.
     """
-    with contextlib.redirect_stdout(sys.stderr) if as_json else contextlib.nullcontext():
+    with answering() if as_json else contextlib.nullcontext():
         outcome = examine(plan, session)
     if as_json:
-        console.out(
-            report.as_json(outcome.verdicts, outcome.facts, outcome.purpose), highlight=False
-        )
+        answer(report.as_json(outcome.verdicts, outcome.facts, outcome.purpose))
         return outcome
     # Our console lets the terminal wrap lines, which would break the columns.
     sheet = report.table(outcome.verdicts, outcome.purpose)

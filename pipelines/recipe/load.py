@@ -64,7 +64,9 @@ def check_python(version: str, recipe: Recipe) -> str:
     try:
         _python.validate_python(version)
     except ValidationError:
-        raise ConfigError(f"--python {version}: expected MAJOR.MINOR", advice="Say 3.11.") from None
+        raise ConfigError(
+            f"--python {version}: expected a release of Python 3", advice="Say 3.11."
+        ) from None
     if recipe.pythons and version not in recipe.pythons:
         raise unknown("Python", version, recipe.pythons, f"recipe {recipe.name}")
     return version

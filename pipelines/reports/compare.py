@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from functools import cache
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -83,6 +83,18 @@ class Comparison:
     def exit_code(self) -> int:
         """0, or :data:`WORSE`."""
         return WORSE if self.worse else 0
+
+
+def told(seen: Comparison) -> dict[str, Any]:
+    """For programs: ``schema`` 1, the runs' names, notes, and the fields of each difference."""
+    return {
+        "schema": 1,
+        "before": seen.before.id,
+        "after": seen.after.id,
+        "worse": len(seen.worse),
+        "notes": list(seen.notes),
+        "differences": [asdict(difference) for difference in seen.differences],
+    }
 
 
 def compare(before: RunView, after: RunView, thresholds: Thresholds | None = None) -> Comparison:

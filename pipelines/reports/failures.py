@@ -94,7 +94,9 @@ def _stage(stage: StageRecord, target: Target, path: Path) -> Failure:
     """A stage that did not pass: what the diagnosis of its log says, else the log's end."""
     name, source = line(stage.name, 40), _LOGS.get(stage.name, "")
     error = stage.error or ErrorResult(kind="", title="", message="")
-    title, cure, signature = f"{name} {stage.state}", error.advice, ""
+    goes_on = error.kind == TimeUpError.__name__
+    title = f"{name} goes on with the next command" if goes_on else f"{name} {stage.state}"
+    cure, signature = error.advice, ""
     links: tuple[str, ...] = ()
     said = (error.kind, ends(block(error.message, 3000)), block(cure, 1500))
     cause = words("\n".join(said), target)

@@ -72,12 +72,8 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
     build = result_of(stages, BuildResult)
     found, why = read_smoke(run.path, result_of(stages, SmokeResult))
     suite = found or Suite("")
-    unread = [line(stage.unread) for stage in stages if stage.unread]
     timeline = read_timeline(build.timeline) if build and build.timeline else None
-    shown = _stages(stages, timeline.end if timeline else 0.0)
-    verdict, headline = _verdict(shown)
-    if unread and verdict in ("passed", "untested"):  # it may hold what speaks against that
-        verdict, headline = "unfinished", unread[0]
+    shown, verdict, headline = outcome(stages, timeline.end if timeline else 0.0)
     reasons = Counter(line(c.message) for c in suite.cases if c.outcome == "skipped")
     checks = _checks(result_of(stages, AuditResult))
     return RunView(
@@ -86,7 +82,7 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
         verdict=verdict,
         headline=headline,
         caveats=(
-            *unread,
+            *_unread(stages),
             *([line(why)] if why else []),
             *_taken_up(stages, shown),
             *_caveats(facts, suite, build),
@@ -110,6 +106,21 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
         jobs=build.jobs if build else None,
         place=str(run.path),
     )
+
+
+def outcome(
+    stages: Sequence[StageRecord], compiled: float = 0.0
+) -> tuple[tuple[StageView, ...], Verdict, str]:
+    """The stages as they are told of, the verdict, and why; a build took ``compiled`` or more."""
+    shown, unread = _stages(stages, compiled), _unread(stages)
+    verdict, headline = _verdict(shown)
+    if unread and verdict in ("passed", "untested"):  # it may hold what speaks against that
+        verdict, headline = "unfinished", unread[0]
+    return shown, verdict, headline
+
+
+def _unread(stages: Sequence[StageRecord]) -> list[str]:
+    return [line(stage.unread) for stage in stages if stage.unread]
 
 
 def _stages(stages: Sequence[StageRecord], compiled: float) -> tuple[StageView, ...]:

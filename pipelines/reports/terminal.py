@@ -12,13 +12,13 @@ from pipelines import units
 from pipelines.github import inert
 from pipelines.hosttext import safe
 from pipelines.reports.compare import Comparison, Judgement
-from pipelines.reports.views import Failure, RunView, Verdict
+from pipelines.reports.views import WORDS, Failure, RunView, Verdict
 
 _STYLES: dict[Verdict, tuple[str, str]] = {
-    "passed": ("✓ passed", "bold green"),
-    "untested": ("◐ not tested", "bold yellow"),
-    "unfinished": ("… unfinished", "bold yellow"),
-    "failed": ("✗ failed", "bold red"),
+    "passed": (f"✓ {WORDS['passed']}", "bold green"),
+    "untested": (f"◐ {WORDS['untested']}", "bold yellow"),
+    "unfinished": (f"… {WORDS['unfinished']}", "bold yellow"),
+    "failed": (f"✗ {WORDS['failed']}", "bold red"),
 }
 _STATES = {"passed": "green", "failed": "red"}
 _STATES |= dict.fromkeys(("running", "interrupted", "unfinished"), "yellow")
@@ -48,14 +48,15 @@ def _one(view: RunView) -> Group:
     if view.verdict == "unfinished":  # no failure says why
         rows.append(Text(inert(f"  … {view.headline}"), style="bold yellow"))
     rows += [Text(f"  {inert(said)}", style="yellow") for said in view.caveats]
-    rows += [row for failure in view.failures[:_FAILURES] for row in _failure(failure)]
+    mark = _STYLES[view.verdict][0][0] if view.verdict == "unfinished" else "✗"
+    rows += [row for failure in view.failures[:_FAILURES] for row in _failure(failure, mark)]
     if (more := len(view.failures) - _FAILURES) > 0:
         rows.append(Text(f"  and {units.counted(more, 'more failure')}", style="red"))
     return Group(*rows)
 
 
-def _failure(failure: Failure) -> list[RenderableType]:
-    head = Text("  ✗ ", style="red")
+def _failure(failure: Failure, mark: str) -> list[RenderableType]:
+    head = Text(f"  {mark} ", style="red")
     head.append(inert(failure.title), style="red")
     said = failure.message.splitlines()[:1]
     found = failure.excerpt
@@ -83,22 +84,18 @@ def _note(view: RunView, stage: str) -> str:
     return ""
 
 
-def _many(views: Sequence[RunView]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("verdict", "run", "took", "wheel", "smoke cases"):
-        table.add_column(name, justify="right" if name in ("took", "wheel") else "left")
+def _many(views: Sequence[RunView]) -> Group:
+    """Two lines a run: what it is of, then its figures and its name, which is typed elsewhere."""
+    rows = []
     for view in views:
         word, style = _STYLES[view.verdict]
         name = f"{view.target.package} for {view.target.label}"
-        what = inert(f"{name} on {view.target.host}" if view.target.host else name)
-        table.add_row(
-            Text(word, style=style),
-            Text.assemble(what, "\n", (inert(view.id), "dim")),
-            Text(units.seconds(view.seconds)),
-            Text(units.size(view.wheels[0].size) if view.wheels else "-"),
-            Text(_note(view, "test")),
-        )
-    return table
+        what = f"{name} on {view.target.host}" if view.target.host else name
+        rows.append(Text.assemble((word, style), "  ", (inert(what), "bold")))
+        size = units.size(view.wheels[0].size) if view.wheels else ""
+        figures = filter(None, (units.seconds(view.seconds), size, _note(view, "test")))
+        rows.append(Text(inert("  ".join(("", *figures, view.id))), style="dim"))
+    return Group(*rows)
 
 
 def comparison(seen: Comparison) -> Group:

@@ -11,6 +11,13 @@ from pipelines.reports.model import Outcome
 from pipelines.target import Target
 
 Verdict = Literal["passed", "untested", "unfinished", "failed"]
+#: Each in words.
+WORDS: dict[Verdict, str] = {
+    "passed": "passed",
+    "untested": "not tested",
+    "unfinished": "unfinished",
+    "failed": "failed",
+}
 Group = Literal["speed", "ratio", "memory", "accuracy"]
 Better = Literal["lower", "higher", "neither"]
 Kind = Literal["stage", "resource", "check", "case"]

@@ -8,15 +8,18 @@ from typing import NoReturn
 from rich.markup import escape
 from rich.table import Table
 
+from pipelines import units
 from pipelines.buildplan import BuildPlan
-from pipelines.console import console, fold
+from pipelines.console import console, fold, say
 from pipelines.errors import AuditError
 from pipelines.files import sha256_of
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import safe
+from pipelines.logs import detailed
 from pipelines.record import (
     AuditedFile,
     AuditResult,
+    BuildResult,
     CheckResult,
     CollectResult,
     PrebuiltResult,
@@ -37,6 +40,8 @@ def audit(session: LiveSession, plan: BuildPlan, log: StageLog) -> AuditResult:
     if taken is not None and taken.taken is not None:
         return log.keep(AuditResult(files=(examine_taken(plan, log.run, taken.taken),)))
     done: list[AuditedFile] = []
+    built = log.run.result(BuildResult)
+    known = built is not None and built.kept  # an earlier command has shown it all
     collected = log.run.result(CollectResult) or CollectResult()
     if not collected.files:
         raise AuditError("nothing came home: there is no file to look into", advice="Build again.")
@@ -45,7 +50,10 @@ def audit(session: LiveSession, plan: BuildPlan, log: StageLog) -> AuditResult:
         with fold(f"Audit {file.name}"):
             _require_untouched(file, row.sha256)
             version, checks = _checks(session, plan, file)
-            console.print(_table(checks))
+            if known and all(check.ok for check in checks) and not detailed():
+                say(f"{units.counted(len(checks), 'check')} ok")
+            else:
+                console.print(_table(checks))
         done.append(
             AuditedFile(file=file.name, sha256=row.sha256, version=version, checks=tuple(checks))
         )

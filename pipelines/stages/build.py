@@ -13,6 +13,7 @@ from typing import Annotated, Any
 from pydantic import BaseModel, Field, ValidationError
 from rich.progress import Progress, TaskID
 
+from pipelines import units
 from pipelines.buildplan import BuildPlan
 from pipelines.compilecache import spec as compile_cache
 from pipelines.console import bars, console, fold, host_line, say, units_progress
@@ -20,6 +21,7 @@ from pipelines.diagnosis import Settings
 from pipelines.errors import BuildError, HostError, RemoteError, TimeUpError
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import safe
+from pipelines.logs import detailed
 from pipelines.model import first_problem
 from pipelines.recipe.progress import reader
 from pipelines.recipe.sourcetree import source_tree
@@ -32,9 +34,11 @@ from pipelines.stages.buildspec import (
     build_spec,
     job_budget,
     job_id,
+    pace_of,
 )
 from pipelines.stages.detached import Job, JobSpec
 from pipelines.stages.logs import TAIL, last_lines, log_lines
+from pipelines.stages.pace import Pace
 from pipelines.stages.retry import Attempt, until_healed
 
 _FIGURES, _MOST = 100, 1 << 60  # of the compile cache: how many, how large
@@ -64,7 +68,10 @@ def build(session: LiveSession, plan: BuildPlan, log: StageLog) -> BuildResult:
     )
     log.run.note(job=job, source_sha256=begun.source_sha256)
     with fold(f"Build {target.id}: {target.archs}"):
-        say(f"job {job}, {jobs} compile units at a time, in {begun.directory} of {plan.host.name}")
+        pace = pace_of(plan, session, jobs)
+        about = f" about {units.estimate(pace.planned)} by the plan," if pace.planned else ""
+        where = f"{begun.directory} of {plan.host.name}"
+        say(f"job {job}, {jobs} compile units at a time,{about} in {where}")
         archive = _send_source(session, plan, begun, source)
         spec = build_spec(plan, begun.directory, archive, begun.source_sha256, jobs)
         settings = Settings(
@@ -75,9 +82,9 @@ def build(session: LiveSession, plan: BuildPlan, log: StageLog) -> BuildResult:
         )
         done = until_healed(
             settings,
-            lambda now, fresh: _Following(session, plan, log, fresh=fresh).follow(
-                _changed(spec, settings, now)
-            ),
+            lambda now, fresh: _Following(
+                session, plan, log, pace_of(plan, session, now.jobs), fresh=fresh
+            ).follow(_changed(spec, settings, now)),
             log,
         )
     if done.timed_out:
@@ -86,6 +93,8 @@ def build(session: LiveSession, plan: BuildPlan, log: StageLog) -> BuildResult:
             f"{done.units.done} of {done.units.total or '?'} units",
             advice="Finished units are kept: the same command goes on from them.",
         )
+    if done.kept:
+        say("nothing is built anew: this is the wheel of an earlier build with the same inputs")
     if plan.recipe.kind == "wheel" and not done.wheels:
         raise BuildError("the build succeeded but left no wheel", advice="Is it a wheel project?")
     return done
@@ -161,6 +170,7 @@ class _Following:
     session: LiveSession
     plan: BuildPlan
     log: StageLog
+    pace: Pace
     fresh: bool
 
     def __post_init__(self) -> None:
@@ -174,11 +184,11 @@ class _Following:
         job = self._job(spec, path)
         try:
             with path.open("ab") as sink, units_progress() as progress:
-                task = progress.add_task("compile units", total=None, unit="")
+                task = progress.add_task("compile units", total=None, unit="", left=self.pace)
                 for line in log_lines(job.follow(), sink):
                     if isinstance(line, dict):
                         return Attempt(self._ended(job, line, path), job.base)
-                    self._line(line, progress, task)
+                    self._line(line, progress, task, kept=job.kept)
         except RemoteError as error:
             raise BuildError(
                 f"the build could not be run: {error.message}", advice="Try: invoke provision"
@@ -235,13 +245,15 @@ class _Following:
             process_seconds=ended.seconds,
         )
 
-    def _line(self, line: str, progress: Progress, task: TaskID) -> None:
-        """One line of the log: kept, counted, shown."""
+    def _line(self, line: str, progress: Progress, task: TaskID, *, kept: bool) -> None:
+        """One line of the log: kept, counted, shown unless an earlier command has shown it."""
         self.tail.append(safe(line, 500))
         del self.tail[:-TAIL]
-        if step := self.step(line):
+        step = self.step(line)
+        if step:
             self.units = Units(done=step.done, total=step.total)
+            self.pace.finished(step.done, step.total)
             unit = safe(step.unit, 40)
             progress.update(task, completed=step.done, total=step.total, unit=unit)
-        if not console.is_terminal or step:
+        if (not console.is_terminal or step) and (not kept or detailed()):
             host_line(line)

@@ -17,11 +17,12 @@ from pipelines.recipe.library import library_key, steps
 from pipelines.recipe.sourcetree import names_if_here
 from pipelines.record import ProvisionResult
 from pipelines.remote import builder, cargo
+from pipelines.stages.pace import Pace
 
 #: Kind of a recipe -> the function that builds it on the host.
 FUNCTIONS: dict[str, Callable[..., object]] = {"wheel": builder.build, "cargo": cargo.build}
 #: Kinds of resources that are not ours: no pin says what they are, only what was found.
-_THEIRS = frozenset({"distributions", "program"})
+THEIRS = frozenset({"distributions", "program"})
 #: Read by compilers: what a user has set there makes another wheel.
 _COMPILERS = (
     *("CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CL", "_CL_", "LINK", "_LINK_"),
@@ -40,7 +41,7 @@ def job_id(plan: BuildPlan, source: bytes, provisioned: ProvisionResult | None) 
     tools = plan.cache.lock.tool
     parts = [f"{name}={tools(name).sha256}" for one in plan.wanted for name in one.uploads]
     for row in provisioned.resources if provisioned is not None else ():
-        if row.kind in _THEIRS:
+        if row.kind in THEIRS:
             parts.append(f"{row.id}={json.dumps(row.values, sort_keys=True)}")
     if plan.host.existing is not None:  # this machine: its variables reach the compilers
         parts += [f"{name}={os.environ[name]}" for name in _COMPILERS if name in os.environ]
@@ -113,6 +114,16 @@ def job_budget(plan: BuildPlan, session: LiveSession) -> tuple[int, int]:
         return plan.jobs or host.cores, 1
     budget = plan_budget(cost, host, plan.archs.effective, plan.jobs)
     return budget.jobs, budget.threads
+
+
+def pace_of(plan: BuildPlan, session: LiveSession, jobs: int) -> Pace:
+    """How long a build with so many ``jobs`` takes there by the plan, and will as it goes on."""
+    cost = plan.recipe.cost(plan.recipe.cuda)
+    if cost is None:
+        return Pace(None, 0, jobs)
+    host = HostFacts.told(session.facts, name=plan.host.name)
+    budget = plan_budget(cost, host, plan.archs.effective, jobs)
+    return Pace(budget.wall_seconds, cost.units, jobs)
 
 
 def _steps(plan: BuildPlan, source_sha256: str) -> dict[str, Any]:

@@ -282,7 +282,7 @@ class Job:
     def _why(self, now: State) -> str:
         """Why an attempt ended without a result, if that can be told."""
         boot = self.session.call(reboot.boot_identity)
-        return "the host was restarted" if now.boot != boot else "its process was ended"
+        return "the host was started anew" if now.boot != boot else "its process was ended"
 
     def _lose(self, why: str) -> None:
         """Count an attempt that left nothing; too many are an error."""

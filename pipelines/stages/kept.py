@@ -5,7 +5,9 @@ from __future__ import annotations
 import shutil
 import time
 from collections.abc import Iterator
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from rich.table import Table
 
@@ -23,34 +25,51 @@ from pipelines.stages.line import Line
 _DAY = 86400.0
 
 
+@dataclass(frozen=True)
+class Shelf:
+    """What is kept of one kind in one place; ``unused`` are bytes, None where nobody can say."""
+
+    where: str
+    what: str
+    entries: int
+    bytes: int
+    unused: int | None = None
+
+
+def shelves(line: Line) -> Iterator[Shelf]:
+    """What is kept here, then what is kept on the host."""
+    kept = list(_here(line))
+    for what in dict.fromkeys(one.what for one in kept):
+        some = [one for one in kept if one.what == what]
+        size = sum(_size(one.path) for one in some)
+        spare = sum(_size(one.path) for one in some if not one.useful)
+        yield Shelf("this machine", what, len(some), size, spare)
+    name, layout = line.plan.host.name, line.plan.layout
+    jobs = line.session.call(remote_prune.sizes, root=layout.build_root)
+    size = sum(int(job["bytes"]) for job in jobs)
+    yield Shelf(name, "builds and their units", len(jobs), size)
+    units = line.session.call(
+        compilecache.stats, executable=layout.sccache, directory=layout.compile_cache
+    )
+    yield Shelf(name, "compiled units", int(units["entries"]), int(units["bytes"]))
+    rows = line.session.call(cargo.libraries, root=layout.join(layout.compile_cache, "libraries"))
+    size = sum(int(row["bytes"]) for row in rows)
+    yield Shelf(name, "libraries of kernels", len(rows), size)
+
+
+def told(line: Line) -> dict[str, Any]:
+    """For programs: ``schema`` 1, and each shelf; sizes in bytes."""
+    return {"schema": 1, "kept": [asdict(shelf) for shelf in shelves(line)]}
+
+
 def show(line: Line) -> None:
     """Print what is kept here and on the host, and how much of it nothing would use."""
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("where", "what", "entries", "MiB", "of it unused"):
         table.add_column(column, justify="left" if column in ("where", "what") else "right")
-    kept = list(_here(line))
-    for what in dict.fromkeys(one.what for one in kept):
-        some = [one for one in kept if one.what == what]
-        spare = [one for one in some if not one.useful]
-        table.add_row(
-            "this machine",
-            what,
-            str(len(some)),
-            _mib(sum(_size(one.path) for one in some)),
-            _mib(sum(_size(one.path) for one in spare)),
-        )
-    jobs = line.session.call(remote_prune.sizes, root=line.plan.layout.build_root)
-    size = sum(int(job["bytes"]) for job in jobs)
-    table.add_row(line.plan.host.name, "builds and their units", str(len(jobs)), _mib(size), "")
-    layout = line.plan.layout
-    units = line.session.call(
-        compilecache.stats, executable=layout.sccache, directory=layout.compile_cache
-    )
-    rows = line.session.call(cargo.libraries, root=layout.join(layout.compile_cache, "libraries"))
-    size = sum(int(row["bytes"]) for row in rows)
-    name = line.plan.host.name
-    table.add_row(name, "compiled units", str(units["entries"]), _mib(int(units["bytes"])), "")
-    table.add_row(name, "libraries of kernels", str(len(rows)), _mib(size), "")
+    for one in shelves(line):
+        unused = "" if one.unused is None else _mib(one.unused)
+        table.add_row(one.where, one.what, str(one.entries), _mib(one.bytes), unused)
     console.print(table)
     say("invoke cache --prune gives the unused back, and builds of more than --days 14", "dim")
 

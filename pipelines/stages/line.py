@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pipelines.buildplan import BuildPlan
 from pipelines.console import say
@@ -30,7 +31,7 @@ from pipelines.stages.manifest import print_files, write_manifest
 from pipelines.stages.prebuilt import skip, take_prebuilt
 from pipelines.stages.preflight import refuse_unbuildable, refuse_ungiven
 from pipelines.stages.provision import provision, show_changes
-from pipelines.stages.report import report
+from pipelines.stages.report import report, tell
 from pipelines.stages.test import test
 from pipelines.target import AXES
 
@@ -67,13 +68,20 @@ class Line:
         self.provisioned: StageRecord | None = None
         """What provisioning left, once it was done in this process."""
         self._run: Run | None = None
+        self._untold: list[dict[str, Any]] | None = None
+        """The files of a run of which nothing was said yet."""
 
     @property
     def run(self) -> Run:
-        """The run of this process, or the latest."""
+        """The run of this process, or the latest: of the plan's cell if there is one."""
         if self._run is None:
-            self._run = Run.open(self.plan.out)
-        return self._run
+            self._run = Run.latest_of(self.plan.out, self.plan.target)
+        return self._run or Run.open(self.plan.out)  # another cell's, for whoever refuses it
+
+    @property
+    def begun(self) -> bool:
+        """Whether this process has a run of the plan's cell."""
+        return self._run is not None
 
     def open_run(self, name: str) -> None:
         """Go on with a run of an earlier command: a name below ``out``, or a run's directory."""
@@ -81,6 +89,7 @@ class Line:
 
     def begin_run(self) -> Run:
         """Begin a run, or go on with one of the same order that was cut off in its build."""
+        self.tell()  # of a run before this one
         facts = self.plan.facts
         self._run = Run.take_up(self.plan.out, facts) or Run.create(self.plan.out, facts)
         return self._run
@@ -90,6 +99,33 @@ class Line:
         _log.info("%s: stage %s", self.run.id, stage.name)
         with self.run.stage(stage.name) as log:
             return stage.run(self.session, self.plan, log)
+
+    @contextmanager
+    def reported(self) -> Iterator[None]:
+        """Whatever becomes of the stages, the reports and the manifest tell of it."""
+        run = self.run
+        try:
+            yield
+        except BaseException:
+            self._untold = []
+            try:
+                report(run)
+                write_manifest(run)
+            except PipelineError as error:  # the first error is the one to tell
+                say(f"the reports could not be written either: {error.message}", style="red")
+            raise
+        report(run)
+        self._untold = write_manifest(run)
+
+    def tell(self) -> None:
+        """Say how the run stands: once, however many commands have worked at it."""
+        rows, self._untold = self._untold, None
+        if rows is None:
+            return
+        tell(self.run)
+        if rows:
+            say(f"run {self.run.id}", style="bold")
+            print_files(rows)
 
     def close(self) -> None:
         """Leave the host as it was found, and the run to others."""
@@ -122,7 +158,7 @@ def run_build(line: Line) -> Path:
     if line.plan.recipe.strategy == "build":
         refuse_unbuildable(line.plan)
     run = line.begin_run()
-    with _reported(run):
+    with line.reported():
         if not _taken_or_skipped(line):
             for stage in LINE[: LINE.index(TEST)]:
                 if stage is not PROVISION:
@@ -138,6 +174,7 @@ def run_test(line: Line, *, run: str | None = None) -> Path:
         line.open_run(run)
     this = line.run
     _require_same(line.plan, this)
+    this.hold()  # so that nobody removes it meanwhile; two may test one run
     if (skipped := this.result(SkipResult)) is not None:
         say(f"nothing to test: {skipped.skipped}", style="yellow")
         return this.path
@@ -146,7 +183,7 @@ def run_test(line: Line, *, run: str | None = None) -> Path:
         raise BuildError(f"run {this.id} has no wheel that passed", advice="Type: invoke build")
     if line.provisioned is None:
         run_provision(line)
-    with _reported(this):
+    with line.reported():
         line.do(TEST)
     return this.path
 
@@ -199,21 +236,3 @@ def _require_same(plan: BuildPlan, run: Run) -> None:
             f"the run {run.id} is of {name} {there or None}, not {here or None}",
             advice=f"Type: invoke build --{flag} {here} test",
         )
-
-
-@contextmanager
-def _reported(run: Run) -> Iterator[None]:
-    """Whatever becomes of the stages, the reports and the manifest tell of it."""
-    try:
-        yield
-    except BaseException:
-        try:
-            report(run)
-            write_manifest(run)
-        except PipelineError as error:  # the first error is the one to tell
-            say(f"the reports could not be written either: {error.message}", style="red")
-        raise
-    report(run)
-    rows = write_manifest(run)
-    say(f"run {run.id}", style="bold")
-    print_files(rows)

@@ -28,13 +28,14 @@ def _refusal(plan: BuildPlan, finding: Finding) -> ConfigError:
     )
 
 
-def refuse_unbuildable(plan: BuildPlan) -> None:
+def refuse_unbuildable(plan: BuildPlan, *, fetch: bool = True) -> None:
     """Judge the plan as ``invoke plan`` would, before a source is fetched or the host is asked.
 
     Whether it fits the memory of another machine is judged by the build stage. Raises
     :class:`ConfigError` with the first rule that rejects it, its source, and what would work;
     prints what is to be minded. Raises :class:`LockError` for a tool that the host needs and the
     lock has not pinned. The rules are Windows': elsewhere only the host and the memory are judged.
+    Without ``fetch`` a source that is not here stays where it is, and its paths are not judged.
     """
     refuse_ungiven(plan)
     recipe, target = plan.recipe, plan.target
@@ -43,8 +44,9 @@ def refuse_unbuildable(plan: BuildPlan) -> None:
         plan_budget(cost, HostFacts.local(), plan.archs.effective, plan.jobs)  # it is this machine
     if not plan.host.capabilities.windows:
         return
-    with bars() as show:
-        fetch_tree(recipe, plan.cache, show)
+    if fetch:
+        with bars() as show:
+            fetch_tree(recipe, plan.cache, show)
     ground = Ground(
         host=HostFacts(cores=1, memory=1 << 50),
         build_root=plan.layout.build_root,

@@ -15,6 +15,7 @@ from pipelines.console import bars, console, fold, say
 from pipelines.errors import PipelineError, ProvisionError, RemoteError, StorageError
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import safe
+from pipelines.logs import detailed
 from pipelines.provisioning.resources import Wanted
 from pipelines.record import ProvisionResult, ResourceResult
 from pipelines.remote import files
@@ -46,7 +47,8 @@ def provision(session: LiveSession, plan: BuildPlan, log: StageNotes) -> Provisi
                 elif not rows[number].ok:
                     rows[number] = _apply(session, plan, wanted, rows[number])
         finally:
-            console.print(_table(rows))
+            if shown := [row for row in rows if row.changed or not row.ok or detailed()]:
+                console.print(_table(shown))
         changed = sum(row.changed for row in rows)
         seconds = time.monotonic() - began
         say(f"{len(rows)} resources, {changed} changed, {seconds:.1f} s", style="green")
@@ -57,7 +59,8 @@ def show_changes(session: LiveSession, plan: BuildPlan) -> None:
     """Print what provisioning would do, and change nothing."""
     with fold(f"Provision {plan.host.name}"):
         rows = check(session, plan)
-        console.print(_planned(rows))
+        if shown := [row for row in rows if not row.ok or detailed()]:
+            console.print(_planned(shown))
         differ = sum(not row.ok for row in rows)
         say(f"{len(rows)} resources, {differ} would change", style="green")
 

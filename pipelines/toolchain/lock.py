@@ -32,6 +32,7 @@ from pipelines.errors import LockError, StorageError
 from pipelines.files import DISK_ERRNOS, sha256_of
 from pipelines.logs import timed
 from pipelines.model import Model, PythonVersion, explain
+from pipelines.paths import default_cache
 from pipelines.target import Target
 from pipelines.toolchain import variants
 from pipelines.toolchain.sources import Source, download
@@ -222,12 +223,6 @@ def _load(path: Path, _state: tuple[int, ...] = ()) -> ToolchainLock:
             explain(path, error, ToolchainLock),
             advice="It is generated: restore it from git, then type: invoke lock",
         ) from None
-
-
-def default_cache() -> Path:
-    """Where downloads are kept: ``$XDG_CACHE_HOME/windows-cuda-wheels`` or below ``~/.cache``."""
-    base = os.environ.get("XDG_CACHE_HOME") or "~/.cache"
-    return Path(base).expanduser() / "windows-cuda-wheels"
 
 
 class Cache:

@@ -11,8 +11,7 @@ from xml.etree.ElementTree import parse
 
 import pytest
 
-from pipelines.paths import PACKAGE
-from pipelines.toolchain.lock import default_cache
+from pipelines.paths import PACKAGE, default_cache
 
 pytestmark = pytest.mark.sandbox
 LOG = "[1/3] one.cu\nnvcc fatal   : Unsupported gpu architecture 'compute_999'\n"

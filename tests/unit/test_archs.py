@@ -207,6 +207,7 @@ def test_everything_a_user_may_write(text: str, normal: str) -> None:
         ("native", (), "it has none"),
         ("RTX 4000", None, "'RTX 4000' is not known"),
         ("Radeon 7900", None, "'Radeon 7900' is not known"),
+        ("90+PTXX", None, "'90+PTXX' is not understood"),
         ("85", None, "no architecture"),
         ("", None, "empty"),
     ],

@@ -66,3 +66,25 @@ def test_only_what_no_command_would_use_goes(line: Any, tmp_path: Path) -> None:
     caches.prune(line, 14.0)
     assert not spare.exists()
     assert all(folder.exists() for folder in (tool, fresh, *sources))
+
+
+def test_what_is_kept_for_programs(line: Any, tmp_path: Path) -> None:
+    kept(tmp_path, line.plan.cache.lock.tool("uv").sha256)
+    kept(tmp_path, "f" * 64)
+    answers: dict[str, Any] = {
+        "jobs.prune.sizes": [{"bytes": 5}, {"bytes": 6}],
+        "compilecache.stats": {"entries": 3, "bytes": 7},
+        "cargo.libraries": [],
+    }
+    line.session.call = lambda function, **_: answers[rpc.name_of(function)]
+    line.plan.layout.sccache = "sccache"
+    told = caches.told(line)
+    shelves = [tuple(shelf.values()) for shelf in told["kept"] if shelf["what"] != "sandbox images"]
+    assert told["schema"] == 1
+    assert [*told["kept"][0]] == ["where", "what", "entries", "bytes", "unused"]
+    assert shelves == [
+        ("this machine", "downloads", 2, 8, 4),
+        ("lab1", "builds and their units", 2, 11, None),
+        ("lab1", "compiled units", 3, 7, None),
+        ("lab1", "libraries of kernels", 0, 0, None),
+    ]

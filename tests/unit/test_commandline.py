@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import json
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,14 +11,13 @@ from typing import Any, Literal
 
 import pytest
 from invoke.context import Context
-from invoke.parser import Parser
-from invoke.program import Program
+from invoke.exceptions import Exit
 from plans import Lab
 from sessions import Here
+from typed import flags
 
-import tasks
-from pipelines.commands import lines
-from pipelines.commands.command import Command, as_task, guarded
+from pipelines.commands import lines, program
+from pipelines.commands.command import Command, as_task
 from pipelines.commands.program import COMMANDS, OneOrder
 from pipelines.errors import BuildError
 from pipelines.hosts.base import Host, HostConfig, Opening
@@ -76,12 +76,7 @@ class Typed:
         return run
 
     def __call__(self, text: str) -> int:
-        program = Program(namespace=tasks.namespace, executor_class=OneOrder)
-        try:
-            program.run(["invoke", *text.split()], exit=False)
-        except SystemExit as left:
-            return int(str(left.code))
-        return 0
+        return program.run(text.split())
 
 
 @pytest.fixture
@@ -125,6 +120,7 @@ def test_a_flag_that_is_not_there_changes_nothing_of_the_file(
         ("--minutes 0", "--minutes 0: expected a number above 0"),
         ("--minutes -1", "--minutes -1: expected a number above 0"),
         ("--minutes soon", "--minutes soon: expected a number above 0"),
+        ("--minutes -5", "Such as --minutes 330, five and a half hours."),
     ],
 )
 def test_amounts_that_are_none(
@@ -135,17 +131,9 @@ def test_amounts_that_are_none(
     assert typed.named == []
 
 
-def flags(text: str) -> list[dict[str, Any]]:
-    """What each task of the command line is called with."""
-    contexts = Parser(contexts=tasks.namespace.to_contexts()).parse_argv(text.split())
-    calls = OneOrder(tasks.namespace).normalize(contexts)
-    return [{key: value for key, value in call.kwargs.items() if value} for call in calls]
-
-
 def test_every_shared_flag_holds_for_the_whole_line() -> None:
     assert flags("build --offline test") == [{"offline": True}] * 2
     assert flags("build test --wheelhouse w") == [{"wheelhouse": "w"}] * 2
-    assert flags("provision -v -v build") == [{"verbose": 2}] * 2
     jobs, host = {"jobs": "2"}, {"host": "two"}
     assert flags("build --jobs 2 test --host two") == [jobs | host, host], "test knows no jobs"
     assert flags("build") == [{}], "nothing is left of the line before"
@@ -168,15 +156,15 @@ def test_a_field_may_be_typed_by_another_name() -> None:
     seen: list[Any] = []
     doctor = next(one for one in COMMANDS if one.called == "doctor")
     command = Command(lambda line, options: seen.append(options), doctor.options, "d", on_line=True)
-    as_task(command, dict)(Context(), json=True, host="one")
+    as_task(command, lambda given, step: step(given))(Context(), json=True, host="one")
     assert seen[0].as_json is True
 
 
 def test_a_command_without_a_line_is_told_the_shared_flags() -> None:
     seen: list[Any] = []
     plan = next(one for one in COMMANDS if one.called == "plan")
-    own = {"select": None, "format": "table", "ask": False}
-    as_task(Command(lambda *told: seen.append(told), plan.options, "p"), dict)(
+    own = {"select": None, "format": "table", "ask": False, "json": False}
+    as_task(Command(lambda *told: seen.append(told), plan.options, "p"), lambda given, step: None)(
         Context(), **own, host="two", jobs="3"
     )
     ((options, given),) = seen
@@ -185,8 +173,9 @@ def test_a_command_without_a_line_is_told_the_shared_flags() -> None:
 
 
 def test_each_command_says_what_it_does() -> None:
-    for name in tasks.namespace.task_names:
-        task = tasks.namespace[name]
+    commands = program.namespace()
+    for name in commands.task_names:
+        task = commands[name]
         assert task.__doc__, name
         assert all(task.help[flag] for flag in task.help), name
 
@@ -221,7 +210,7 @@ def test_other_architectures_are_another_plan_on_the_same_session(typed: Typed) 
     assert typed("build --archs 80 build --archs 90") == 0
     assert [str(plan.target.archs) for plan in typed.plans] == ["80", "90"]
     assert len(OPENED) == 1
-    assert OPENED[0].closed == 0
+    assert OPENED[0].closed == 1, "at the end"
 
 
 def test_another_cell_or_host_is_another_line(typed: Typed) -> None:
@@ -232,10 +221,9 @@ def test_another_cell_or_host_is_another_line(typed: Typed) -> None:
         ("one", "3.12"),
         ("two", "3.12"),
     ]
-    assert [host.closed for host in OPENED] == [1, 1, 0]
-    for _ in range(2):
-        lines.close_line()
-        assert [host.closed for host in OPENED] == [1, 1, 1]
+    assert [host.closed for host in OPENED] == [1, 1, 1]
+    lines.close_line()
+    assert [host.closed for host in OPENED] == [1, 1, 1]
 
 
 # -- the host's own architectures ------------------------------------------------------------------
@@ -268,35 +256,54 @@ def interrupted() -> None:
     raise KeyboardInterrupt
 
 
-def worse() -> int:
-    return 15
+def worse() -> None:
+    raise Exit(code=15)
 
 
 @pytest.mark.parametrize(
     ("function", "code", "said"),
     [
         (broken, BuildError.exit_code, "build error: no\n→ yes\n"),
-        (interrupted, 130, "Interrupted. What was finished is kept; the same command goes on.\n"),
+        (interrupted, 130, "Interrupted.\n"),
         (worse, 15, ""),
     ],
 )
-def test_a_host_is_left_whatever_happens(
-    function: Any, code: int, said: str, capsys: pytest.CaptureFixture[str]
+def test_a_host_is_left_whatever_happens(  # noqa: PLR0917 - what happens, and what is seen of it
+    typed: Typed,
+    function: Any,
+    code: int,
+    said: str,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    lines.open_line({})
-    with pytest.raises(SystemExit) as left:
-        guarded(function)()
-    assert left.value.code == code
+    monkeypatch.setattr("pipelines.stages.line.run_build", lambda line: function())
+    assert typed("provision build test") == code
     assert capsys.readouterr().err == said
+    assert typed.named == ["provision"], "what follows is not done"
     assert OPENED[0].closed == 1
 
 
-def test_a_command_that_went_well_leaves_the_line_to_the_next() -> None:
-    line = lines.open_line({})
-    guarded(lambda: 0)()
-    guarded(lambda: None)()
-    assert lines.open_line({}) is line
-    assert OPENED[0].closed == 0
+def test_an_interrupted_run_goes_on(
+    typed: Typed, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def begin(line: Line) -> None:
+        assert lines.run_folder() is None
+        assert line.begin_run().path == lines.run_folder()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipelines.stages.line.run_build", begin)
+    assert typed("build") == 130
+    kept = "Interrupted. What was finished is kept; the same command goes on.\n"
+    assert capsys.readouterr().err == kept
+
+
+def test_what_a_host_does_meanwhile_is_not_in_an_answer(
+    typed: Typed, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert typed("jobs --json") == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out) == {"schema": 1, "host": "one", "jobs": []}
+    assert err == "one: opened\n"
 
 
 def test_a_host_is_left_when_the_process_ends(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -304,9 +311,7 @@ def test_a_host_is_left_when_the_process_ends(monkeypatch: pytest.MonkeyPatch) -
     signals: dict[int, Any] = {}
     monkeypatch.setattr(atexit, "register", ends.append)
     monkeypatch.setattr(signal, "signal", signals.__setitem__)
-    from pipelines.commands.program import namespace
-
-    namespace()
+    lines.settle()
     lines.open_line({})
     (end,) = ends
     end()

@@ -49,7 +49,7 @@ def test_a_restart_is_told(tmp_path: Path) -> None:
     script.boot = "another"
     made = job(tmp_path, script)
     finish(made)
-    assert made.lost == ["the host was restarted"]
+    assert made.lost == ["the host was started anew"]
 
 
 def test_attempts_that_may_be_lost_are_counted(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 from types import SimpleNamespace
@@ -73,6 +74,28 @@ def test_the_table(capsys: pytest.CaptureFixture[str]) -> None:
     assert "79a4b4bca157" in said
     assert "ended, exit 3" in said
     assert "1 h 02 min" in said
+
+
+def test_jobs_for_programs() -> None:
+    told = jobs.told(line(RUNNING, ENDED, HOSTILE))
+    running, ended, hostile = told["jobs"]
+    assert (told["schema"], told["host"]) == (1, "lab1")
+    assert running == {
+        "id": "79a4b4bca157",
+        "what": "smoke-attention-cp311",
+        "state": "running",
+        "attempt": 2,
+        "started": 1795248465.4,
+        "ended": None,
+        "exit": None,
+        "cancelled": False,
+        "directory": r"C:\b\79a4b4bca157",
+        "way": "breakaway",
+    }
+    assert (ended["ended"], ended["exit"]) == (1795248465.4 + 3725, 3)
+    assert "\x1b" not in json.dumps(hostile)
+    assert len(json.dumps(hostile)) < 2000
+    assert jobs.told(line())["jobs"] == []
 
 
 def test_no_jobs(capsys: pytest.CaptureFixture[str]) -> None:

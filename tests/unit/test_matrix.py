@@ -6,6 +6,7 @@ import dataclasses
 import io
 import json
 import re
+from contextlib import redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +19,6 @@ from pipelines.architectures.archs import parse
 from pipelines.buildplan import Request
 from pipelines.commands import plan as command
 from pipelines.config import Config
-from pipelines.console import console
 from pipelines.errors import ConfigError
 from pipelines.hosts.base import supply_of
 from pipelines.matrix import export, show
@@ -202,7 +202,7 @@ def cache(tmp_path: Path) -> Cache:
 
 
 def run(cache: Cache, **flags: Any) -> tuple[int, str]:
-    with console.capture() as captured:
+    with redirect_stdout(io.StringIO()) as captured:
         axes = {name: flags.pop(name) for name in AXES if name in flags}
         settings = Config.model_validate(
             {
@@ -212,7 +212,7 @@ def run(cache: Cache, **flags: Any) -> tuple[int, str]:
         )
         request = Request(axes=axes, jobs=flags.pop("jobs", None))
         code = command.run_plan(settings, request, facts=HOST, cache=cache, **flags)
-    return code, captured.get()
+    return code, captured.getvalue()
 
 
 def test_json(cache: Cache) -> None:

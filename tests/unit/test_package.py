@@ -62,7 +62,7 @@ def test_what_is_read_at_run_time_is_in_it(files: dict[str, bytes], name: str) -
 def test_two_names_for_one_program(files: dict[str, bytes]) -> None:
     parser = configparser.ConfigParser()
     parser.read_string(files[f"{INFO}/entry_points.txt"].decode())
-    program = "pipelines.commands.program:main"
+    program = "pipelines.__main__:main"
     assert dict(parser["console_scripts"]) == {"wcw": program, "windows-cuda-wheels": program}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import itertools
 import json
 import os
@@ -15,6 +16,7 @@ import pytest
 import report_samples as samples
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from pipelines import hosttext
 from pipelines.errors import BuildError, ConfigError, TimeUpError
@@ -32,7 +34,7 @@ from pipelines.record import (
     Timeline,
 )
 from pipelines.reports import failures as failing
-from pipelines.reports import views
+from pipelines.reports import terminal, views
 from pipelines.reports.figures import figures, load_rules
 from pipelines.reports.files import files
 from pipelines.reports.html import render
@@ -179,7 +181,12 @@ def test_how_a_build_ended(tmp_path: Path, error: BaseException, verdict: str) -
 
     with pytest.raises(type(error)):
         work()
-    assert load_view(run).verdict == verdict
+    view = load_view(run)
+    assert view.verdict == verdict
+    file = io.StringIO()
+    Console(file=file, width=100).print(terminal.render([view]))
+    said = file.getvalue()
+    assert ("✗" in said) == ("build failed" in said) == (verdict == "failed")
 
 
 def test_what_a_good_run_holds(tmp_path: Path) -> None:

@@ -515,4 +515,4 @@ def test_a_page_of_many_says_when_they_began(views: dict[str, RunView]) -> None:
 
 
 def test_failures_without_anything_said() -> None:
-    assert terminal._failure(Failure("stage", "build", "build failed"))
+    assert terminal._failure(Failure("stage", "build", "build failed"), "✗")

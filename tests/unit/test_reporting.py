@@ -14,7 +14,7 @@ from pipelines.commands.report import run_report
 from pipelines.errors import ConfigError, StorageError
 from pipelines.reports.compare import WORSE
 from pipelines.run import Run
-from pipelines.stages.report import report
+from pipelines.stages.report import report, tell
 
 
 @pytest.fixture(autouse=True)
@@ -132,6 +132,8 @@ def test_every_report_is_left(tmp_path: Path, capsys: pytest.CaptureFixture[str]
     assert "test_backward[64]" in page
     assert "junit.xml" in page
     assert (run.path / "summary.md").is_file()
+    assert capsys.readouterr().out == "", "it is told at the end of an order, once"
+    tell(run)
     said = capsys.readouterr().out
     assert "failed  flash-attn 2.8.3" in said
     assert "::error" not in said
@@ -154,7 +156,7 @@ def test_github_is_told(
     step.write_text("before\n")
     monkeypatch.setenv("GITHUB_STEP_SUMMARY", str(step))
     monkeypatch.setenv("GITHUB_ACTIONS", "true")
-    report(run)
+    tell(run)
     assert step.read_text().startswith("before\n## ❌ failed")
     lines = [line for line in capsys.readouterr().out.splitlines() if line.startswith("::")]
     assert len(lines) == 1  # the stage's own error is annotated by who prints it

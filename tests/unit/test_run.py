@@ -318,13 +318,13 @@ def test_what_was_built_since_is_not_built_again(tmp_path: Path, done: bool) -> 
 def test_a_run_that_ends_at_this_moment_is_not_taken_up(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run, hold = cut(tmp_path), Run._hold
+    run, hold = cut(tmp_path), Run.hold
 
     def ended(self: Run) -> bool:
         self.put_stage(StageRecord(name="build", state="passed", started=1.0))
         return hold(self)
 
-    monkeypatch.setattr(Run, "_hold", ended)
+    monkeypatch.setattr(Run, "hold", ended)
     assert Run.take_up(tmp_path, FACTS) is None
     assert hold(run), "and it is let go of"
 

@@ -32,7 +32,7 @@ from pipelines.remote import builder
 from pipelines.remote.resources import archive
 from pipelines.session.transports import signins
 from pipelines.stages.line import PROVISION, Line
-from pipelines.stages.report import report
+from pipelines.stages.report import report, tell
 
 ROOT = Path(__file__).parents[2]
 
@@ -381,6 +381,7 @@ def test_password_is_nowhere_after_a_provision(
         try:
             done = line.do(PROVISION)
             report(run)
+            tell(run)
         finally:
             line.close()
     assert isinstance(done, ProvisionResult)
@@ -407,6 +408,7 @@ def test_password_that_a_host_repeats_is_blanked(
         with pytest.raises(ProvisionError) as caught:
             line.do(PROVISION)
         report(run)
+        tell(run)
         console.print_error(caught.value)
     finally:
         line.close()

@@ -162,13 +162,11 @@ def test_numbers_are_compared_whole() -> None:
 
 @pytest.mark.parametrize("archs", ["999", "RTX 9999"])
 def test_plan_takes_architectures_and_jobs_from_where_a_build_does(
-    tmp_path: Path, archs: str
+    tmp_path: Path, archs: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with pytest.raises(ConfigError, match="99"):
         plan_command.run_plan(settings(tmp_path, archs=archs), Request())
-    with console.capture() as captured:
-        plan_command.run_plan(settings(tmp_path, archs="86", jobs=1), Request(), format="json")
-    said = captured.get()
-    assert '"archs": "86"' in said
+    plan_command.run_plan(settings(tmp_path, archs="86", jobs=1), Request(), format="json")
+    assert '"archs": "86"' in capsys.readouterr().out
     plan = resolve(settings(tmp_path, archs="86", jobs=1), Request())
     assert (str(plan.target.archs), plan.jobs) == ("86", 1)

@@ -1,0 +1,88 @@
+"""``--select``: the cells of a plan as lines, all of them resolved before the first begins."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+from pipelines.commands.lines import Tell, held, hold, request_of, settings_of
+from pipelines.commands.plan import planned, told_of
+from pipelines.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pipelines.buildplan import Request
+    from pipelines.config import Config
+    from pipelines.hosts.live import LiveSession
+    from pipelines.matrix.plan import Row
+    from pipelines.stages.line import Line
+    from pipelines.stages.matrix import Matrix
+
+
+def open_matrix(given: dict[str, Any]) -> Matrix:
+    """The matrix of these flags: the one that is open if there is one.
+
+    Its cells are those of ``invoke plan`` with the same flags. What the plan rejects, or the host
+    cannot give, is left out with the reason; :class:`ConfigError` when nothing remains.
+    """
+    from pipelines.stages.matrix import Cell, Matrix
+
+    if (opened := held()) is not None:
+        return opened
+    request, shared = request_of(given)
+    settings = settings_of(shared)
+    plan = planned(
+        settings,
+        request,
+        select=shared.select,
+        facts=told_of(
+            request.axes.get("host"), request.axes.get("archs") or settings.default.archs
+        ),
+    )
+    left_out = {row.name: _why_not(row) for row in plan.rows if not row.possible}
+    cells: list[Cell] = []
+    sessions: dict[tuple[str, str], LiveSession] = {}
+    for row in plan.rows:
+        if row.possible:
+            try:
+                cells.append(Cell(row.name, _line(settings, request, row, sessions)))
+            except ConfigError as error:
+                left_out[row.name] = error.message
+    if not cells:
+        raise ConfigError(
+            f"not one of {len(left_out)} cells can be built: {_together(left_out.values())}",
+            advice="invoke plan shows every cell, and what would work instead.",
+        )
+    matrix = Matrix(cells, left_out, request.minutes)
+    matrix.announce()
+    return hold(matrix)
+
+
+def _line(
+    settings: Config, request: Request, row: Row, sessions: dict[tuple[str, str], LiveSession]
+) -> Line:
+    from pipelines.buildplan import Request, resolve
+    from pipelines.hosts.live import LiveSession
+    from pipelines.stages.line import Line
+
+    axes = {axis: value for axis, value in row.target.values().items() if value}
+    same = (row.target.host, row.target.python)  # what decides which Python is talked to
+    shared = sessions.get(same)
+    plan = resolve(
+        settings,
+        Request(axes=axes, jobs=request.jobs, minutes=request.minutes),
+        host=shared.host if shared else None,
+        events=Tell,
+    )
+    return Line(plan, sessions.setdefault(same, LiveSession(plan.host)))
+
+
+def _why_not(row: Row) -> str:
+    """The first reason for which the plan rejects a cell."""
+    if row.way.action == "none":
+        return row.way.why
+    found = next((finding for finding in row.judged.findings if finding.error), None)
+    return f"{found.says} ({found.rule})" if found else row.way.why
+
+
+def _together(reasons: Iterable[str]) -> str:
+    return "; ".join(dict.fromkeys(reasons))[:2000]

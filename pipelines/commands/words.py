@@ -1,0 +1,147 @@
+"""What the words of a command line mean; what is wrong with them, and what is near."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+from invoke.exceptions import ParseError
+from invoke.parser import Parser
+from invoke.parser.argument import Argument
+from invoke.parser.context import ParserContext
+from invoke.parser.parser import ParseResult
+
+from pipelines.commands.command import Command, as_task
+from pipelines.commands.options import ALL, Options, Shared
+from pipelines.errors import ConfigError
+
+#: Flags that people know from elsewhere -> what to type instead.
+REFUSED = {
+    "--dry": "Say --dry-run after the command: wcw build --dry-run, wcw provision --dry-run.",
+    "-R": "Say --dry-run after the command: wcw build --dry-run, wcw provision --dry-run.",
+}
+HELP = ("-h", "--help")
+#: Flags that mean the same wherever they stand, and take no value.
+FREE = re.compile(r"-[vq]+|--verbose|--quiet")
+#: What invoke's parser says -> what we say; {} is what it names.
+_SAID = (
+    (r"Flag <Argument: ([\w-]+).* needed value", "--{}: a value is missing", "Such as --{} VALUE."),
+    (r"Flag <Argument: ([\w-]+).* doesn't take any", "--{} takes no value", "Say it alone."),
+)
+
+
+class LineOptions(Options):
+    """Every flag that may stand anywhere on a line."""
+
+    axes = ALL
+    shared = tuple(Shared.model_fields)
+
+
+def anywhere() -> ParserContext:
+    """The flags that may stand anywhere: those of the program, and those of a whole line."""
+    line = as_task(Command(lambda: None, LineOptions, "line"), lambda *_: None).get_arguments()
+    own = [
+        Argument(names=("help", "h"), kind=bool, default=False, help="this, or a command's flags"),
+        Argument(names=("version", "V"), kind=bool, default=False, help="say which version it is"),
+        Argument(names=("list", "l"), kind=bool, default=False, help="list the commands"),
+        Argument(
+            names=("print-completion-script",),
+            help="completion for bash, zsh or fish, to be sourced",
+        ),
+    ]
+    return ParserContext(args=[*own, *line])
+
+
+def parse(words: Sequence[str], contexts: Sequence[ParserContext]) -> ParseResult:
+    """What was typed: the flags of the line, then each command with its own.
+
+    Raises :class:`ConfigError` for a word that is none, with the nearest one.
+    """
+    if "--" in words:
+        raise ConfigError("--: nothing is passed on to another program", advice="Leave it out.")
+    for word in words:
+        if cure := REFUSED.get(word):
+            raise ConfigError(f"{word}: there is no such flag", advice=cure)
+    start = anywhere()
+    # First, or a command that lacks a word would take them for it.
+    free = [word for word in words if FREE.fullmatch(word)]
+    rest = [word for word in words if not FREE.fullmatch(word)]
+    try:
+        typed = Parser(initial=start, contexts=contexts).parse_argv(free + rest)
+    except ParseError as error:
+        raise _explained(error, words, start, contexts) from None
+    for context in typed[1:]:
+        for argument in context.positional_args:  # which take whatever comes next
+            if str(argument.value).startswith("-"):
+                raise _unknown(argument.value, words, context, start, contexts)
+    return typed
+
+
+def wants_help(words: Sequence[str], names: Iterable[str]) -> str | None:
+    """The command whose help is asked for, "" for that of the program, None for no help.
+
+    Looked for before anything is parsed: a command that lacks a word would take it for that.
+    """
+    known, seen = set(names), ""
+    for at, word in enumerate(words):
+        if word in HELP:
+            after = next((one for one in words[at + 1 :] if one in known), "")
+            return seen or after
+        seen = word if word in known else seen
+    return None
+
+
+def _explained(
+    error: ParseError, words: Sequence[str], start: ParserContext, contexts: Sequence[ParserContext]
+) -> ConfigError:
+    said, context = str(error), error.context
+    if found := re.match(r"No idea what '(.*)' is!$", said):
+        return _unknown(found[1], words, context or start, start, contexts)
+    if context is not None and "required positional" in said:
+        lacking = _upper(context.missing_positional_args)
+        return ConfigError(
+            f"{context.name}: {lacking} is missing",
+            advice=f"Type: wcw {context.name} {_upper(context.positional_args)}",
+        )
+    for pattern, words_, cure in _SAID:
+        if found := re.match(pattern, said):
+            return ConfigError(words_.format(found[1]), advice=cure.format(found[1]))
+    return ConfigError(said, advice="Type: wcw --help")
+
+
+def _unknown(
+    word: str,
+    words: Sequence[str],
+    context: ParserContext,
+    start: ParserContext,
+    contexts: Sequence[ParserContext],
+) -> ConfigError:
+    name = context.name or ""
+    flags = {*context.flags, *start.flags}
+    if not word.startswith("-"):
+        before = words[words.index(word) - 1] if word in words[1:] else ""
+        if before in flags and words.count(before) > 1:
+            return ConfigError(f"{before} stands there twice", advice="Leave one of them out.")
+        near = _near(word, [str(one.name) for one in contexts])
+        return ConfigError(f"unknown command '{word}'", advice=f"{near}Type: wcw --help")
+    where = f" for {name}" if name else ""
+    theirs = ", ".join(str(one.name) for one in contexts if word in one.flags)
+    hint = f"It is a flag of: {theirs}. " if theirs else _near(word, flags)
+    more = f"wcw {name} --help" if name else "wcw --help"
+    return ConfigError(f"unknown flag '{word}'{where}", advice=f"{hint}Type: {more}")
+
+
+def _upper(arguments: Iterable[Argument]) -> str:
+    return " ".join(str(one.name).upper() for one in arguments)
+
+
+def _near(word: str, known: Iterable[str]) -> str:
+    near = difflib.get_close_matches(word, sorted(known), n=1)
+    return f"Did you mean '{near[0]}'? " if near else ""
+
+
+def flags_of(context: ParserContext) -> dict[str, Any]:
+    """The values of a context's flags by their names in Python."""
+    return {argument.name: argument.value for argument in context.args.values()}

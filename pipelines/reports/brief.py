@@ -1,0 +1,42 @@
+"""A run in a line: what a list of many tells, without looking into its files."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from pipelines import units
+from pipelines.errors import ConfigError
+from pipelines.hosttext import line
+from pipelines.record import RunFacts
+from pipelines.reports.load import outcome
+from pipelines.reports.views import WORDS, Verdict
+from pipelines.run import Run
+
+
+@dataclass(frozen=True, slots=True)
+class Brief:
+    """What became of a run."""
+
+    id: str
+    facts: RunFacts
+    verdict: Verdict
+    headline: str
+    seconds: float
+    """Of all stages together."""
+
+    def __str__(self) -> str:
+        """``not tested, 1 min 12 s``; why, where it did not go well."""
+        said = f"{WORDS[self.verdict]}, {units.seconds(self.seconds)}"
+        well = self.verdict in ("passed", "untested")
+        return said if well else f"{said}: {self.headline}"
+
+
+def brief_of(run: Run) -> Brief:
+    """What its record says; one that cannot be read is an unfinished run that says so."""
+    try:
+        facts, stages = run.facts(), list(run.stages().values())
+    except ConfigError as error:
+        return Brief(line(run.id, 120), RunFacts(), "unfinished", line(error.message), 0.0)
+    shown, verdict, headline = outcome(stages)
+    seconds = sum(stage.seconds or 0.0 for stage in shown)
+    return Brief(line(run.id, 120), facts, verdict, headline, seconds)

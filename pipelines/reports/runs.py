@@ -1,0 +1,163 @@
+"""The runs of a directory: listed with what became of them, and the old ones removed."""
+
+from __future__ import annotations
+
+import calendar
+import shutil
+import time
+from collections.abc import Iterable, Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from rich.markup import escape
+
+from pipelines import units
+from pipelines.console import console
+from pipelines.errors import ConfigError
+from pipelines.files import disk_errors
+from pipelines.remote.locks import claim
+from pipelines.reports.brief import Brief, brief_of
+from pipelines.reports.views import WORDS, Verdict
+from pipelines.run import HELD, Run
+from pipelines.tables import print_columns
+
+_DAY = 86400.0
+_STYLES: dict[Verdict, str] = {
+    "passed": "green",
+    "untested": "yellow",
+    "unfinished": "yellow",
+    "failed": "red",
+}
+_SPARE = ("evidence", "took", "size")
+
+
+@dataclass(frozen=True)
+class Kept:
+    """A run as it is listed."""
+
+    path: Path
+    brief: Brief
+    began: float
+    """Since the epoch."""
+    size: int
+    """Bytes of its directory."""
+    running: bool
+    """Whether a command is at it now."""
+    latest: bool
+
+    def as_json(self) -> dict[str, Any]:
+        """For programs: sizes in bytes, times in seconds."""
+        facts = self.brief.facts
+        return {
+            "run": self.path.name,
+            "path": str(self.path),
+            "began": facts.created or None,
+            **facts.target.values(),
+            "verdict": self.brief.verdict,
+            "headline": self.brief.headline,
+            "evidence": facts.evidence,
+            "seconds": round(self.brief.seconds, 3),
+            "bytes": self.size,
+            "running": self.running,
+            "latest": self.latest,
+        }
+
+
+def runs_in(out: Path) -> list[Kept]:
+    """Every run below ``out``, the latest first; copies under names without a time are none."""
+    past = Run.past(out)
+    try:
+        latest = Run.open(out).path if past else None
+    except ConfigError:
+        latest = None
+    return [_kept(run, latest) for run in past]
+
+
+def _kept(run: Run, latest: Path | None) -> Kept:
+    return Kept(
+        path=run.path,
+        brief=brief_of(run),
+        began=_began(run.path),
+        size=_size(run.path),
+        running=_is_held(run.path),
+        latest=latest is not None and run.path.resolve() == latest.resolve(),
+    )
+
+
+def _began(path: Path) -> float:
+    """When its name says; where that is no time, when it was last changed."""
+    try:
+        return calendar.timegm(time.strptime(path.name[:15], "%Y%m%d-%H%M%S"))
+    except (ValueError, OverflowError):
+        return path.stat().st_mtime
+
+
+def _size(path: Path) -> int:
+    total = 0
+    for each in path.rglob("*"):
+        with suppress(OSError):  # a command is at it, and has just replaced it
+            total += each.lstat().st_size if each.is_file() and not each.is_symlink() else 0
+    return total
+
+
+def _is_held(path: Path) -> bool:
+    if not (path / HELD).exists():
+        return False
+    with suppress(OSError), claim(path / HELD) as free:  # not ours to write in: not ours to hold
+        return not free
+    return False
+
+
+def to_remove(
+    runs: Sequence[Kept], *, days: float | None = None, keep: int | None = None
+) -> list[Kept]:
+    """Those of ``runs``, the latest first, that began ``days`` ago and are not the ``keep`` last.
+
+    The latest of all, and one that a command is at, are never among them.
+    """
+    before = time.time() - days * _DAY if days is not None else time.time()
+    return [
+        run
+        for run in runs[keep or 0 :]
+        if run.began <= before and not run.latest and not run.running
+    ]
+
+
+def remove(runs: Iterable[Kept]) -> list[Kept]:
+    """Remove the directories; those that were. One that a command has begun with stays."""
+    return [run for run in runs if _remove(run.path)]
+
+
+def _remove(path: Path) -> bool:
+    with disk_errors(path), ExitStack() as stack:
+        if not stack.enter_context(claim(path / HELD)):
+            return False
+        # The record first: what is left if this is ended in between is no run.
+        for each in sorted(path.iterdir(), key=lambda one: one.name != "record.sqlite"):
+            if each.is_dir() and not each.is_symlink():
+                shutil.rmtree(each)
+            elif each.name != HELD:
+                each.unlink()
+        stack.close()  # Windows removes no file that is open
+        shutil.rmtree(path)
+    return True
+
+
+def show(runs: Sequence[Kept]) -> list[str]:
+    """Print a line a run; the columns that there was no room for."""
+    return print_columns(console, [_line(run) for run in runs], fold=["archs"], spare=_SPARE)
+
+
+def _line(run: Kept) -> dict[str, str]:
+    brief = run.brief
+    word = "running" if run.running else WORDS[brief.verdict]
+    return {
+        "run": escape(brief.id),
+        "archs": escape(str(brief.facts.target.archs)),
+        "verdict": f"[{_STYLES[brief.verdict]}]{word}[/]",
+        "evidence": str(brief.facts.evidence or ""),
+        "took": units.seconds(brief.seconds),
+        "size": units.size(run.size),
+    }

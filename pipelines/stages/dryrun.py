@@ -1,0 +1,168 @@
+"""What a build would do, said without doing any of it: nothing is started, fetched or recorded."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pipelines import units
+from pipelines.buildplan import BuildPlan
+from pipelines.console import fold, say
+from pipelines.errors import ConfigError
+from pipelines.hosts.live import LiveSession
+from pipelines.hosttext import safe
+from pipelines.matrix.budget import plan_budget
+from pipelines.matrix.hostfacts import HostFacts
+from pipelines.recipe.model import SEARCHING
+from pipelines.recipe.sourcetree import names_if_here, source_tree
+from pipelines.record import ProvisionResult, ResourceResult
+from pipelines.remote.jobs import store
+from pipelines.run import Run
+from pipelines.stages.buildspec import THEIRS, job_id
+from pipelines.stages.detached import State, checked
+from pipelines.stages.line import Line
+from pipelines.stages.preflight import refuse_unbuildable
+from pipelines.stages.provision import check
+from pipelines.stages.test import suite_files
+from pipelines.toolchain.lock import Cache
+
+_WIDTH = 10  # of the names in front
+_NOTHING = "nothing was done: that was --dry-run"
+
+
+def show_build(line: Line) -> None:
+    """Print what ``run_build`` would do with this line.
+
+    A host is asked only if that starts and puts nothing there: one that runs already, or this
+    machine. Raises what a build would before it begins, such as :class:`ConfigError`.
+    """
+    plan, recipe = line.plan, line.plan.recipe
+    with fold(f"Would build {plan.target.package} for {plan.target.label}"):
+        if recipe.strategy == "skip":
+            _row("nothing", recipe.skip)
+            return
+        if recipe.strategy in SEARCHING:
+            _row("first", f"a prebuilt wheel is looked for at {', '.join(recipe.prebuilt)}")
+        refuse_unbuildable(plan, fetch=False)
+        _row("host", f"{plan.host.name}, evidence {plan.host.evidence}")
+        for name, said in _Look(line.session, plan).rows():
+            _row(name, said)
+    say(_NOTHING, style="green")
+
+
+def show_test(line: Line) -> None:
+    """Print what ``run_test`` would do with this line, or with the wheel that it builds first."""
+    recipe, host = line.plan.recipe, line.plan.host
+    count = units.counted(len(suite_files(recipe)), "file")
+    what = f"smoke suite {recipe.smoke}" if recipe.smoke else "its verify"
+    with fold(f"Would test {line.plan.target.package} for {line.plan.target.label}"):
+        _row("host", f"{host.name}, evidence {host.evidence}")
+        _row("suite", f"{what}, {count}")
+    say(_NOTHING, style="green")
+
+
+def _row(name: str, said: str) -> None:
+    say(f"  {name:<{_WIDTH}} {said}")
+
+
+@dataclass
+class _Look:
+    session: LiveSession
+    plan: BuildPlan
+
+    def rows(self) -> Iterator[tuple[str, str]]:
+        """What there is to say, as names with texts."""
+        asked = self._may_ask()
+        found = check(self.session, self.plan) if asked else None
+        yield "provision", self._provision(found)
+        yield "fetch", self._fetch()
+        names = names_if_here(self.plan.recipe, self.plan.cache)
+        if names is None:
+            yield "source", "is not here: it would be fetched"
+            yield "job", "its id is known once the source is here"
+        else:
+            cache = self.plan.cache  # one like it, that fetches nothing
+            offline = Cache(cache.lock, cache.root, wheelhouse=cache.wheelhouse, offline=True)
+            source = source_tree(self.plan.recipe, offline)
+            sha256 = hashlib.sha256(source).hexdigest()
+            yield "source", f"{units.size(len(source))} packed, sha256 {sha256[:16]}…"
+            yield "job", self._job(source, found)
+        yield "cost", self._cost(asked=asked)
+        run = Run.cut_off_of(self.plan.out, self.plan.facts)
+        yield "run", f"goes on with {run.id}, which was cut off" if run else "a new one"
+
+    def _may_ask(self) -> bool:
+        host = self.plan.host
+        running = host.lifecycle is not None and bool(host.lifecycle.address())
+        return running or host.existing is not None
+
+    def _provision(self, found: list[ResourceResult] | None) -> str:
+        if found is None:
+            host = self.plan.host
+            why = "it is not running" if host.lifecycle is not None else "--dry-run asks no host"
+            count = units.counted(len(self.plan.wanted), "resource")
+            return f"{count}; which of them differ is not known: {why} (invoke provision --dry-run)"
+        differ = [row.id for row in found if not row.ok]
+        if not differ:
+            return f"all {len(found)} resources are as wanted"
+        return f"{len(differ)} of {len(found)} resources would change: {', '.join(differ)}"
+
+    def _fetch(self) -> str:
+        lock = self.plan.cache.lock
+        tools = dict.fromkeys(tool for one in self.plan.wanted for tool in one.uploads)
+        missing = self.plan.cache.missing(tools)
+        size = units.size(sum(lock.tool(name).size for name in missing))
+        return (
+            f"{len(missing)} of {len(tools)} pinned files, {size}"
+            if missing
+            else f"nothing: {units.counted(len(tools), 'pinned file')} in the cache"
+        )
+
+    def _job(self, source: bytes, found: list[ResourceResult] | None) -> str:
+        if found is None and any(one.spec["kind"] in THEIRS for one in self.plan.wanted):
+            return "its id is known once the host was asked"
+        job = job_id(self.plan, source, ProvisionResult(resources=tuple(found or ())))
+        if found is None:
+            return f"{job}; whether it was built before is not known"
+        host, layout = self.plan.host.name, self.plan.layout
+        directory = layout.join(layout.build_root, job)
+        now = checked(host, self.session.call(store.state, directory=directory), State)
+        return f"{job}: {_REUSED[now.state if not _failed(now) else 'failed']}"
+
+    def _cost(self, *, asked: bool) -> str:
+        recipe, archs = self.plan.recipe, self.plan.archs.effective
+        cost = recipe.cost(recipe.cuda)
+        if cost is None:
+            return "not known: the recipe has no estimate for this CUDA"
+        host = HostFacts.local()
+        if asked:
+            host = HostFacts.told(self.session.facts, name=self.plan.host.name)
+        try:
+            budget = plan_budget(cost, host, archs, self.plan.jobs)
+        except ConfigError:
+            if asked:
+                raise
+            return f"{cost.units} units; {host.origin} is too small to stand in for the host"
+        return (
+            f"about {units.estimate(budget.wall_seconds)} for {cost.units} units, "
+            f"{budget.jobs} at a time, as {safe(host.origin, 40)} has {host.cores} cores; "
+            f"{units.estimate(budget.core_seconds)} of core time, "
+            f"{units.gib(budget.peak)} of memory"
+        )
+
+
+#: What a build makes of a job that is there.
+_REUSED = {
+    "absent": "compiled from the beginning",
+    "running": "is running there now, and would be followed",
+    "lost": "was cut off there, and would go on from its finished units",
+    "failed": "failed there before, and would go on from its finished units",
+    "ended": "was built there before: its wheel would be taken as it is, if it is still whole",
+}
+
+
+def _failed(now: State) -> bool:
+    """Whether it has ended without what a build takes."""
+    ended = now.result
+    return ended is not None and (ended.cancelled or ended.result.get("exit") != 0)

@@ -1,0 +1,195 @@
+"""Several cells, one after another: each is a run of its own, one report tells of all of them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from pipelines import units
+from pipelines.console import console, print_error, say
+from pipelines.errors import AuthError, HostError, PipelineError, TimeUpError
+from pipelines.hosts.live import LiveSession
+from pipelines.record import BuildResult, StageRecord
+from pipelines.reports import junit, terminal
+from pipelines.reports.brief import brief_of
+from pipelines.reports.load import load_any
+from pipelines.reports.suites import suites
+from pipelines.reports.write import tell_github, write
+from pipelines.run import Run
+from pipelines.stages.line import Line
+
+
+class CellsError(PipelineError):
+    """Cells failed. It leaves with the worst of their exit codes.
+
+    That is the highest; that of a build whose time was up only where nothing else went wrong.
+    """
+
+    title = "matrix"
+
+    def __init__(self, message: str, *, advice: str, errors: Sequence[PipelineError]) -> None:
+        super().__init__(message, advice=advice)
+        worst = max(errors, key=lambda one: (not isinstance(one, TimeUpError), one.exit_code))
+        self.exit_code = worst.exit_code
+
+
+@dataclass
+class Cell:
+    """A cell on its way."""
+
+    name: str
+    line: Line
+    error: PipelineError | None = None
+    """Why it is not gone on with."""
+
+
+class Matrix:
+    """Cells of a plan on their way; those with the same host and Python share a session."""
+
+    def __init__(
+        self, cells: Sequence[Cell], left_out: Mapping[str, str], minutes: float | None = None
+    ) -> None:
+        """``left_out`` says of each cell that cannot be why not; ``minutes`` are for them all."""
+        self.cells = tuple(cells)
+        self.left_out = left_out
+        self._ends = None if minutes is None else time.monotonic() + minutes * 60
+        self._ready: dict[tuple[str, ...], StageRecord] = {}
+        self._untold = False
+
+    def announce(self) -> None:
+        """Say what will be done, and what will not and why."""
+        names = ", ".join(cell.name for cell in self.cells)
+        say(f"{units.counted(len(self.cells), 'cell')}: {names}", "bold")
+        for why in dict.fromkeys(self.left_out.values()):
+            names = ", ".join(name for name, said in self.left_out.items() if said == why)
+            say(f"left out: {names}: {why}", "yellow")
+
+    def each(self, step: Callable[[Line], object]) -> None:
+        """Take every cell a step further but those that have failed: none ends the others."""
+        for number, cell in enumerate(self.cells, 1):
+            if cell.error is not None:
+                continue
+            place = f"cell {number} of {len(self.cells)}: {cell.name}"
+            say(place, "bold")
+            try:
+                self._take(cell, step)
+            except PipelineError as error:
+                cell.error = error
+                self._untold = True
+                print_error(error)
+            self._leave(cell, lost=_lost(cell))
+            if cell.line.begun or cell.error is not None:
+                say(f"{place}: {_outcome(cell)}", "red" if cell.error else "green")
+
+    def _take(self, cell: Cell, step: Callable[[Line], object]) -> None:
+        line = cell.line
+        if self._ends is not None:
+            left = (self._ends - time.monotonic()) / 60
+            if left <= 0 and not line.begun:
+                raise TimeUpError(
+                    f"{cell.name} was not begun: the time that --minutes gives is up",
+                    advice="The same command goes on with it.",
+                )
+            line.plan = replace(line.plan, minutes=max(left, 1 / 60))
+        alike = tuple(line.plan.target.session.values())
+        line.provisioned = line.provisioned or self._ready.get(alike)
+        try:
+            step(line)
+        finally:
+            self._untold = self._untold or line.begun
+            if line.provisioned is not None:
+                self._ready[alike] = line.provisioned
+
+    def _leave(self, cell: Cell, *, lost: bool) -> None:
+        """Close the session that the next cell does not use; one that is lost, none does."""
+        here = self.cells.index(cell)
+        later = [one for one in self.cells[here + 1 :] if one.error is None]
+        if lost:
+            for other in later:
+                if other.line.session is cell.line.session:
+                    other.error = HostError(
+                        f"{other.name} was not gone on with: {cell.line.plan.host.name} was lost",
+                        advice="The same command goes on with it.",
+                    )
+        if later and later[0].line.session is not cell.line.session:
+            cell.line.session.close()
+
+    def tell(self) -> None:
+        """Write the one report of the cells that were begun, and say how all stand: once."""
+        if not self._untold:
+            return
+        self._untold = False
+        runs = [cell.line.run for cell in self.cells if cell.line.begun]
+        if runs:
+            try:
+                page = write_together(runs)
+            except PipelineError as error:
+                say(f"the report could not be written: {error.message}", style="red")
+            else:
+                say(f"one report for {units.counted(len(runs), 'cell')}: {page}", style="bold")
+        for cell in self.cells:
+            if not cell.line.begun:
+                why = cell.error.message if cell.error else "not begun"
+                say(f"{cell.name}: {why}", style="yellow")
+        if self.left_out:
+            say(f"{len(self.left_out)} more were left out, as said above", style="yellow")
+
+    def require_all(self) -> None:
+        """Raise :class:`CellsError` if any cell failed."""
+        failed = [(cell.name, cell.error) for cell in self.cells if cell.error is not None]
+        if failed:
+            said = ", ".join(f"{name} ({error.title})" for name, error in failed)
+            raise CellsError(
+                f"{len(failed)} of {len(self.cells)} cells failed: {said}",
+                advice="The same command goes on: what is built is not built again.",
+                errors=[error for _, error in failed],
+            )
+
+    def close(self) -> None:
+        """Leave the hosts as they were found, and the runs to others."""
+        sessions: dict[int, LiveSession] = {}
+        for cell in self.cells:
+            sessions[id(cell.line.session)] = cell.line.session
+            if cell.line.begun:
+                cell.line.run.close()
+        for session in sessions.values():
+            session.close()
+
+
+def write_together(runs: Sequence[Run]) -> Path:
+    """One page, summary and ``junit.xml`` of ``runs`` beside their directories; the page.
+
+    Also says in short how they went. Raises ``StorageError``.
+    """
+    views = [load_any(run) for run in runs]
+    folder = runs[0].path.parent
+    page = write(views, folder)
+    junit.write(folder / "junit.xml", [suite for run in runs for suite in suites(run)])
+    console.print(terminal.render(views))
+    tell_github(views, stages=False)  # each error was annotated when it came
+    return page
+
+
+def _lost(cell: Cell) -> bool:
+    """Whether its host cannot be reached any more; where it is not sure, that is tried."""
+    if not isinstance(cell.error, HostError) or isinstance(cell.error, AuthError):
+        return isinstance(cell.error, AuthError)  # not tried again: accounts are locked for that
+    try:
+        cell.line.session.close()
+        cell.line.session.connect()
+    except PipelineError:
+        return True
+    return False
+
+
+def _outcome(cell: Cell) -> str:
+    if not cell.line.begun:
+        return f"{cell.error.title} error" if cell.error else ""
+    run = cell.line.run
+    said = str(brief_of(run))
+    built = run.result(BuildResult)
+    if built is not None and built.kept:
+        said += "; nothing was built anew, its inputs are those of an earlier build"
+    return f"{said}  {run.path}"

@@ -1,0 +1,131 @@
+"""``--dry-run``: all that a build would do is said, and nothing of it done."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plans import Lab, at_desk, changed, line_for, plan_for, recipe_of
+from projects import project
+from sessions import Here
+from typed import calls
+from wheels import wheel_here
+
+from pipelines.errors import ConfigError
+from pipelines.provisioning.resources import Wanted
+from pipelines.recipe.load import load_recipe
+from pipelines.remote import builder
+from pipelines.remote.jobs import launch
+from pipelines.run import Run
+from pipelines.stages.dryrun import show_build, show_test
+from pipelines.stages.line import Line, run_build
+
+
+def built(line: Line, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
+    """What a dry run says, by the names in front."""
+    capsys.readouterr()
+    show_build(line)
+    rows = [row[2:] for row in capsys.readouterr().out.splitlines() if row.startswith("  ")]
+    return {name: said.strip() for row in rows for name, _, said in [row.partition(" ")]}
+
+
+def test_everything_is_said_and_nothing_done(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line, session = at_desk(tmp_path)
+    cost = load_recipe("smoke-attention").costs
+    line.plan = replace(line.plan, recipe=line.plan.recipe.model_copy(update={"costs": cost}))
+    line.plan.__dict__["wanted"] = ()
+    before = sorted(tmp_path.rglob("*"))
+    said = built(line, capsys)
+    assert said["host"].startswith("desk")
+    assert said["provision"] == "all 0 resources are as wanted"
+    assert said["fetch"].startswith("nothing")
+    assert "sha256" in said["source"]
+    assert said["job"].endswith("compiled from the beginning")
+    assert said["cost"].startswith("about ")
+    assert "5 units" in said["cost"]
+    assert said["run"] == "a new one"
+    assert sorted(tmp_path.rglob("*")) == before
+    assert not session.times(launch.start)
+    assert session.sent == []
+
+
+def test_what_is_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    def job(spec: dict[str, Any]) -> Iterator[Any]:
+        yield {"exit": 0, "wheels": [builder.left(wheel_here(tmp_path))]}
+
+    line, _ = at_desk(tmp_path, job)
+    before = built(line, capsys)["job"].partition(":")[0]
+    run_build(line)
+    after = built(line, capsys)["job"]
+    assert after.startswith(f"{before}: was built there before")
+
+
+def test_a_build_that_failed_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line, session = at_desk(tmp_path, lambda spec: iter([{"exit": 1}]))
+    with pytest.raises(Exception, match="exit code 1"):
+        run_build(line)
+    assert "failed there before" in built(line, capsys)["job"]
+    (job,) = session.jobs.values()
+    job["state"], job["result"] = "running", None
+    assert "is running there now" in built(line, capsys)["job"]
+
+
+def test_a_run_that_was_cut_off_is_named_and_left_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line, _ = at_desk(tmp_path)
+    cut = Run.create(line.plan.out, line.plan.facts)
+    with pytest.raises(KeyboardInterrupt), cut.stage("build"):
+        raise KeyboardInterrupt
+    Run.create(line.plan.out, line.plan.facts.model_copy(update={"jobs": 7}))
+    latest = Run.open(line.plan.out).id
+    assert built(line, capsys)["run"] == f"goes on with {cut.id}, which was cut off"
+    assert Run.open(line.plan.out).id == latest != cut.id
+
+
+def test_no_host_is_started_to_be_asked(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    project(tmp_path / "tree", "")
+    host = Lab(Here())
+    recipe = recipe_of(tmp_path / "tree", pythons=("3.11",))
+    plan = changed(plan_for(tmp_path, host, recipe, python="3.11"))
+    said = built(line_for(plan), capsys)
+    assert host.connects == 0
+    assert "not known" in said["provision"]
+    assert "not known" in said["job"]
+    assert "not known: the recipe has no estimate" in said["cost"]
+
+
+def test_a_source_that_is_not_here_is_not_fetched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    axes = {"recipe": "flash-attn", "python": "3.12"}
+    upload = Wanted("uv", "a test", {"kind": "archives"}, {"uv": r"C:\\t\\uv"}, "uv")
+    plan = changed(plan_for(tmp_path, Lab(Here()), **axes), upload)
+    said = built(line_for(plan), capsys)
+    assert said["source"] == "is not here: it would be fetched"
+    assert said["fetch"].startswith("1 of 1 pinned files, ")
+    assert not (tmp_path / "cache").exists()
+
+
+def test_what_cannot_be_built_is_refused_as_ever(tmp_path: Path) -> None:
+    axes = {"recipe": "flash-attn", "python": "3.12", "cuda": "12.3", "archs": "80"}
+    with pytest.raises(ConfigError, match="cannot be built"):
+        show_build(line_for(plan_for(tmp_path, Lab(Here()), **axes)))
+
+
+def test_a_test_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line, session = at_desk(tmp_path)
+    show_test(line)
+    assert "nothing was done" in capsys.readouterr().out
+    assert session.asked == []
+
+
+def test_it_holds_for_the_whole_order() -> None:
+    made = calls("provision build --dry-run test")
+    assert [call.kwargs["dry_run"] for call in made] == [True] * 3

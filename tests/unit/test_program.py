@@ -1,0 +1,449 @@
+"""The program: help, near matches, flags anywhere on a line, and how the unexpected is told."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import report_samples as samples
+from typed import calls, flags
+
+import pipelines
+from pipelines.commands import leave
+from pipelines.commands.program import run
+from pipelines.console import console
+from pipelines.errors import ConfigError, UnexpectedError
+from pipelines.hosttext import secret
+
+ROOT = Path(__file__).parents[2]
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Neither our configuration, nor our cache, nor what a test sets for the whole process."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("WCW_CONFIG", raising=False)
+    monkeypatch.setattr(console, "quiet", False)
+
+
+def start(*words: str, cwd: Path = ROOT, **env: str) -> tuple[int, str, str]:
+    """Another process: its exit code, standard output and error; never a traceback."""
+    kept = {k: v for k, v in os.environ.items() if k not in ("WCW_CONFIG", "GITHUB_ACTIONS")}
+    done = subprocess.run(
+        words,
+        cwd=cwd,
+        env={**kept, **env},
+        stdin=subprocess.DEVNULL,
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert "Traceback" not in done.stdout + done.stderr
+    return done.returncode, done.stdout, done.stderr
+
+
+# -- help ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("words", [[], ["-h"], ["--help"], ["--list"], ["-l"]])
+def test_help_of_the_program(words: list[str], capsys: Captured) -> None:
+    assert run(words) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("Usage: wcw COMMAND")
+    assert said.index("\n  provision ") < said.index("\n  build ") < said.index("\n  lock ")
+    assert "\n  sandbox.stop " in said
+    assert "-q, --quiet" in said
+    assert "echo" not in said
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["build -h", "build --help", "--help build", "-h build", "build --jobs 2 -h", "test build -h"],
+)
+def test_help_of_a_command(words: str, capsys: Captured) -> None:
+    assert run(words.split()) == 0
+    said = capsys.readouterr().out
+    assert said.startswith("Usage: wcw build [FLAGS]\n\nBuild the wheel")
+    assert "-r, --recipe VALUE" in said
+    assert "what to build" in said
+    assert "      --host VALUE" in said, "-h is help"
+
+
+@pytest.mark.parametrize("command", ["wheelhouse", "compare", "report", "diagnose"])
+def test_help_is_not_taken_for_a_word_that_is_missing(command: str, capsys: Captured) -> None:
+    assert run([command, "--help"]) == 0
+    assert f"Usage: wcw {command} " in capsys.readouterr().out
+
+
+def test_version(capsys: Captured) -> None:
+    for word in ("--version", "-V"):
+        assert run([word]) == 0
+        assert capsys.readouterr().out == f"windows-cuda-wheels {pipelines.__version__}\n"
+
+
+# -- words that are none ---------------------------------------------------------------------------
+
+
+WRONG = {
+    "buidl": ("unknown command 'buidl'", "Did you mean 'build'?"),
+    "provision buidl": ("unknown command 'buidl'", "Did you mean 'build'?"),
+    "sandbox": ("unknown command 'sandbox'", "Did you mean 'sandbox."),
+    "nonsense": ("unknown command 'nonsense'", "→ Type: wcw --help"),
+    "build --ofline": ("unknown flag '--ofline' for build", "Did you mean '--offline'?"),
+    "build --hots x": ("unknown flag '--hots' for build", "Did you mean '--host'?"),
+    "test --follow x": ("unknown flag '--follow' for test", "It is a flag of: jobs."),
+    "--echo build": ("unknown flag '--echo'", "Type: wcw --help"),
+    "--pty build": ("unknown flag '--pty'", "Type: wcw --help"),
+    "wheelhouse --ofline": ("unknown flag '--ofline' for wheelhouse", "'--offline'"),
+    "--dry build": ("--dry: there is no such flag", "build --dry-run"),
+    "build --dry": ("--dry: there is no such flag", "build --dry-run"),
+    "-R build": ("-R: there is no such flag", "build --dry-run"),
+    "build --cuda": ("--cuda: a value is missing", "Such as --cuda VALUE"),
+    "build --cuda --offline": ("--cuda: a value is missing", ""),
+    "build --cuda 12.8 --cuda 13.0": ("--cuda stands there twice", "Leave one of them out."),
+    "compare one": ("compare: AFTER is missing", "Type: wcw compare BEFORE AFTER"),
+    "build -- x": ("--: nothing is passed on", "Leave it out."),
+    "--jobs 2": ("there is no command on this line", "wcw --help"),
+    "test --jobs 2": ("--jobs: test takes no such flag", "Leave it out"),
+    "provision --archs 80": ("--archs: provision takes no such flag", "Leave it out"),
+    "--jobs 2 build --jobs 4": ("--jobs 2: another value stands at the command", ""),
+    "--print-completion-script cmd": ('shell "cmd" not supported', "Say bash, zsh or fish."),
+    "provision --dry-run cache": ("--dry-run is said to provision, but cache would", "two lines"),
+}
+
+
+@pytest.mark.parametrize(("line", "said"), WRONG.items())
+def test_words_that_are_none(line: str, said: tuple[str, str], capsys: Captured) -> None:
+    assert run(line.split()) == ConfigError.exit_code
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert err.startswith("configuration error: ")
+    assert said[0] in err
+    assert said[1] in err
+
+
+# -- flags anywhere --------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "provision build test --jobs 2",
+        "provision build --jobs 2 test",
+        "provision --jobs 2 build test",
+        "--jobs 2 provision build test",
+        "-j 2 provision build test",
+    ],
+)
+def test_a_flag_of_the_line_may_stand_anywhere_on_it(line: str) -> None:
+    assert flags(line) == [{}, {"jobs": "2"}, {}]
+
+
+def test_flags_of_the_line_reach_all_that_take_them() -> None:
+    assert flags("--offline provision build test") == [{"offline": True}] * 3
+    assert flags("provision build test --minutes 330 --archs 80") == [
+        {},
+        {"minutes": "330", "archs": "80"},
+        {"archs": "80"},
+    ]
+    assert flags("--host a build test build --jobs 3") == [
+        {"host": "a", "jobs": "3"},
+        {"host": "a"},
+        {"host": "a", "jobs": "3"},
+    ]
+
+
+def test_a_flag_beside_an_own_one_is_not_lost() -> None:
+    with pytest.raises(ConfigError, match="another value stands"):
+        calls("--host a build --host b")
+    assert flags("--host a build --host a") == [{"host": "a"}]
+
+
+def test_a_line_is_shown_as_a_whole_or_not_at_all() -> None:
+    assert flags("provision --dry-run") == [{"dry_run": True}]
+    with pytest.raises(ConfigError, match="cache would be done for real"):
+        calls("provision --dry-run cache")
+
+
+@pytest.mark.parametrize(
+    "line", ["-v report x", "report x --verbose", "report -v x", "report -qv x"]
+)
+def test_every_command_can_tell_more(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    monkeypatch.setattr("pipelines.logs.configure", asked.append)
+    run(line.split())
+    assert asked == [1]
+
+
+def test_quiet(capsys: Captured) -> None:
+    assert run(["plan", "--quiet"]) == 0
+    assert capsys.readouterr() == ("", "")
+    assert run(["plan", "--python", "three", "-q"]) == ConfigError.exit_code
+    assert capsys.readouterr().err.startswith("configuration error: ")
+
+
+# -- completion ------------------------------------------------------------------------------------
+
+
+def completed(capsys: Captured, *typed: str) -> list[str]:
+    assert run(["--complete", "--", *typed]) == 0
+    return capsys.readouterr().out.split()
+
+
+def test_completion(capsys: Captured) -> None:
+    assert {"build", "provision", "sandbox.stop"} <= {*completed(capsys, "wcw", "bui")}
+    assert {"--archs", "--jobs"} <= {*completed(capsys, "./wcw", "build", "--ar")}
+    assert "--follow" in completed(capsys, "wcw", "jobs", "--fo")
+    assert "--follow" not in completed(capsys, "wcw", "build", "--fo")
+    assert completed(capsys, "wcw", "build", "--host") == [], "the shell offers files"
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_completion_scripts(shell: str, capsys: Captured) -> None:
+    assert run(["--print-completion-script", shell]) == 0
+    said = capsys.readouterr().out
+    assert "--complete -- " in said
+    assert "complete_wcw" in said
+
+
+@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash")
+def test_completion_in_bash(tmp_path: Path) -> None:
+    (tmp_path / "wcw").write_text(f'#!/bin/sh\nexec {sys.executable} -m pipelines "$@"\n')
+    (tmp_path / "wcw").chmod(0o755)
+    script = (
+        "source <(wcw --print-completion-script bash); COMP_WORDS=(wcw provision bui);"
+        "_complete_wcw wcw bui; echo ${COMPREPLY[@]}"
+    )
+    path = f"{tmp_path}:{os.environ['PATH']}"
+    assert start("bash", "-c", script, PATH=path) == (0, "build\n", "")
+
+
+# -- what programs read ----------------------------------------------------------------------------
+
+
+def test_a_plan(capsys: Captured) -> None:
+    assert run(["plan", "--json", "--python", "3.11"]) == 0
+    out, err = capsys.readouterr()
+    assert json.loads(out)["cells"]
+    assert out.isascii()
+    assert err == ""
+    assert run(["plan", "--format", "json", "--python", "3.11"]) == 0
+    assert capsys.readouterr().out == out
+
+
+def test_a_diagnosis(tmp_path: Path, capsys: Captured) -> None:
+    log = tmp_path / "build.log"
+    log.write_text("FAILED: a.o\nnvcc fatal   : Unsupported gpu architecture 'compute_120'\n")
+    assert run(["diagnose", str(log), "--json"]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert told.keys() == {"schema", "log", "cause", "others"}
+    assert told["cause"]["line"] == 2
+    assert "gpu architecture" in told["cause"]["text"]
+    log.write_text("all is well\n")
+    assert run(["diagnose", "--json", str(log)]) == 0
+    assert json.loads(capsys.readouterr().out)["cause"] is None
+
+
+def test_a_comparison(tmp_path: Path, capsys: Captured) -> None:
+    good, bad = samples.good(tmp_path / "a"), samples.failed_build(tmp_path / "b")
+    assert run(["compare", str(good.path), str(bad.path), "--json"]) == 15
+    told = json.loads(capsys.readouterr().out)
+    assert (told["schema"], told["before"], told["after"]) == (1, good.id, bad.id)
+    assert told["worse"] == sum(one["judgement"] == "worse" for one in told["differences"]) > 0
+
+
+@pytest.mark.parametrize("line", ["jobs --json --cancel x", "cache --json --prune"])
+def test_what_does_something_has_no_json(line: str, capsys: Captured) -> None:
+    assert run(line.split()) == ConfigError.exit_code
+    assert "--json" in capsys.readouterr().err
+
+
+# -- the unexpected --------------------------------------------------------------------------------
+
+
+class Odd(Exception):  # noqa: N818 - nobody foresaw it
+    pass
+
+
+@pytest.fixture
+def odd(monkeypatch: pytest.MonkeyPatch) -> None:
+    """``compare`` ends in what nobody foresaw."""
+
+    def fail(*_: object, **__: object) -> int:
+        secret("correct-horse")
+        raise Odd("it is\nodd: correct-horse")
+
+    monkeypatch.setattr("pipelines.commands.compare.run_compare", fail)
+
+
+@pytest.mark.usefixtures("odd")
+def test_the_unexpected_is_a_line_and_a_file(tmp_path: Path, capsys: Captured) -> None:
+    assert run(["compare", "a", "b"]) == UnexpectedError.exit_code == 70
+    out, err = capsys.readouterr()
+    (file,) = (tmp_path / "cache/windows-cuda-wheels/errors").iterdir()
+    assert out == ""
+    assert err.startswith("unexpected error: this should not happen: Odd: it is odd: ***\n→ ")
+    assert str(file) in err
+    assert "report" in err
+    assert "Traceback" not in err
+    kept = file.read_text("utf-8")
+    assert kept.startswith("Traceback")
+    assert "run_compare" in kept
+    assert "correct-horse" not in kept
+
+
+@pytest.mark.usefixtures("odd")
+def test_with_v_the_trace_is_shown(capsys: Captured) -> None:
+    try:
+        assert run(["compare", "a", "b", "-v"]) == 70
+    finally:
+        from pipelines.logs import configure
+
+        configure(0)
+    err = capsys.readouterr().err
+    assert "run_compare" in err
+    assert "correct-horse" not in err
+
+
+@pytest.mark.usefixtures("odd")
+def test_the_trace_of_a_run_is_in_its_directory(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(leave, "run_folder", lambda: tmp_path / "run")
+    assert run(["compare", "a", "b"]) == 70
+    assert [*(tmp_path / "run").iterdir()]
+    assert not (tmp_path / "cache").exists()
+    assert str(tmp_path / "run") in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("odd")
+def test_where_nothing_can_be_written(
+    tmp_path: Path, capsys: Captured, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "cache").write_text("a file")
+    monkeypatch.setattr("tempfile.tempdir", str(tmp_path / "cache"))
+    assert run(["compare", "a", "b"]) == 70
+    assert "could not be written anywhere" in capsys.readouterr().err
+
+
+def test_endless_recursion(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    def deeper(*_: object, **__: object) -> int:
+        return deeper()
+
+    monkeypatch.setattr("pipelines.commands.compare.run_compare", deeper)
+    assert run(["compare", "a", "b"]) == 70
+    assert "RecursionError" in capsys.readouterr().err
+
+
+def test_closing_fails_as_well(monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    def fail() -> None:
+        raise Odd("while closing")
+
+    monkeypatch.setattr("pipelines.commands.program.close_line", fail)
+    assert run(["compare", "a", "b"]) == ConfigError.exit_code, "the first error counts"
+    assert run(["plan", "--python", "3.11"]) == 70
+    assert capsys.readouterr().err.count("while closing") == 2
+
+
+@pytest.mark.parametrize(
+    "damage", [b"", b"not a database" * 100, b"SQLite format 3\0" + b"\0" * 99]
+)
+@pytest.mark.parametrize("command", [["test", "--run"], ["report"], ["compare", "."]])
+def test_a_damaged_record(
+    tmp_path: Path, damage: bytes, command: list[str], capsys: Captured
+) -> None:
+    folder = tmp_path / "damaged"
+    folder.mkdir()
+    (folder / "record.sqlite").write_bytes(damage)
+    (tmp_path / "record.sqlite").write_bytes(damage)
+    assert run([*command, str(folder)]) == ConfigError.exit_code
+    err = capsys.readouterr().err
+    assert "holds no record that can be read" in err
+    assert "Free some space" not in err
+
+
+@pytest.mark.parametrize("place", ["README.md", "README.md/below", "/proc/x"])
+def test_a_wheelhouse_where_none_can_be(tmp_path: Path, place: str, capsys: Captured) -> None:
+    (tmp_path / "README.md").touch()
+    assert run(["wheelhouse", place]) == 11
+    assert f"storage error: {place}: there can be no such directory" in capsys.readouterr().err
+
+
+# -- its starts ------------------------------------------------------------------------------------
+
+
+def test_an_answer_that_is_not_whole_is_an_error() -> None:
+    if not Path("/dev/full").exists():
+        pytest.skip("no device that is always full")
+    script = '"$0" -m pipelines plan --json --python 3.11 >/dev/full'
+    code, _, err = start("sh", "-c", script, sys.executable)
+    assert code == 11
+    assert err.startswith("storage error: standard output could not be written: No space left")
+
+
+def test_a_reader_who_has_had_enough() -> None:
+    script = 'set -o pipefail; "$0" -m pipelines plan | head -1'
+    code, out, err = start("bash", "-c", script, sys.executable)
+    assert (code, err) == (0, "")
+    assert out.startswith("smoke-attention")
+
+
+def shadowed(tmp_path: Path, name: str, code: str) -> str:
+    """A path on which importing ``name`` does what ``code`` says."""
+    (tmp_path / "shadow").mkdir()
+    (tmp_path / "shadow" / f"{name}.py").write_text(code)
+    return str(tmp_path / "shadow")
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="signals of POSIX")
+def test_interrupted_while_it_starts(tmp_path: Path) -> None:
+    code = "import os, signal, time; os.kill(os.getpid(), signal.SIGINT); time.sleep(9)"
+    path = shadowed(tmp_path, "pydantic", code)
+    assert start(sys.executable, "-m", "pipelines", "plan", PYTHONPATH=path) == (130, "", "")
+    assert start(sys.executable, "-m", "invoke", "plan", PYTHONPATH=path) == (130, "", "")
+
+
+@pytest.mark.parametrize("module", ["pipelines", "invoke"])
+def test_an_invoke_of_another_environment(tmp_path: Path, module: str) -> None:
+    path = shadowed(tmp_path, "pydantic", "raise ModuleNotFoundError('no', name='pydantic')")
+    code, out, err = start(sys.executable, "-m", module, "--list", PYTHONPATH=path)
+    assert (code, out) == (4, "")
+    assert "lacks pydantic" in err
+    assert "scripts/setup" in err
+
+
+@pytest.mark.parametrize("module", ["pipelines", "invoke"])
+def test_invoke_is_the_same_program(module: str) -> None:
+    code, said, _ = start(sys.executable, "-m", module, "build", "-h")
+    assert code == 0
+    assert said.startswith("Usage: wcw build")
+    code, out, err = start(sys.executable, "-m", module, "--dry", "build")
+    assert (code, out) == (2, "")
+    assert "build --dry-run" in err
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="a shell's script")
+def test_the_script_of_a_checkout(tmp_path: Path) -> None:
+    """Moved, linked, called from wherever: it runs its own environment and its own code."""
+    checkout = tmp_path / "Mein Büro & Söhne"
+    (checkout / ".venv/bin").mkdir(parents=True)
+    shutil.copy(ROOT / "wcw", checkout)
+    (tmp_path / "linked").symlink_to(checkout / "wcw")
+    code, _, err = start(str(tmp_path / "linked"), "build")
+    assert code == 4, "without a Python"
+    assert f"Type: {checkout}/scripts/setup" in err
+    (checkout / ".venv/bin").rmdir()
+    (checkout / ".venv").rmdir()
+    (checkout / ".venv").symlink_to(sys.prefix)
+    (checkout / "pipelines").symlink_to(ROOT / "pipelines")
+    ended: Any = start(str(tmp_path / "linked"), "--version", cwd=tmp_path, PATH="/usr/bin:/bin")
+    assert ended == (0, f"windows-cuda-wheels {pipelines.__version__}\n", "")
