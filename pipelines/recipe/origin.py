@@ -14,9 +14,11 @@ Inside = Annotated[str, StringConstraints(pattern=r"^[^/\\:*?\"<>|\s.][^\\:*?\"<
 
 
 class PathSource(Model):
-    """A directory, relative to the repository."""
+    """A directory on this machine, as seen from ``pipeline.yaml``: what git lists of it."""
 
     path: str
+    include: tuple[Annotated[str, StringConstraints(min_length=1)], ...] = ()
+    """Globs of files that are packed as well, though git ignores them."""
 
 
 class FileSource(sources.Source):

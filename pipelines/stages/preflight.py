@@ -15,18 +15,19 @@ def refuse_unbuildable(plan: BuildPlan) -> None:
 
     Whether it fits the host's memory is judged by the build stage. Raises :class:`ConfigError` with
     the first rule that rejects it, its source, and what would work; prints what is to be minded.
-    The rules are Windows': elsewhere nothing is judged.
+    The rules are Windows': elsewhere the source alone is looked at.
     """
-    if not plan.host.capabilities.windows:
-        return
     recipe, target = plan.recipe, plan.target
     with bars() as show:
         fetch_tree(recipe, plan.cache, show)
+    names = names_if_here(recipe, plan.cache)
+    if not plan.host.capabilities.windows:
+        return
     ground = Ground(
         host=HostFacts(cores=1, memory=1 << 50),
         build_root=plan.layout.build_root,
         toolkits=frozenset({recipe.cuda}),  # provisioning says so if it has none
-        names=names_if_here(recipe, plan.cache),
+        names=names,
     )
     cell = target if recipe.kind == "wheel" else target.model_copy(update={"python": ""})
     (judged,) = judge(recipe, [cell], ground)
