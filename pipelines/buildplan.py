@@ -31,6 +31,7 @@ from pipelines.recipe.archmap import Translated, translate
 from pipelines.recipe.load import check_python, for_cell, load_recipe
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.sourcetree import EPOCH
+from pipelines.recipe.suite import check_places
 from pipelines.record import RunFacts
 from pipelines.target import Target
 from pipelines.toolchain.lock import Cache, load_lock
@@ -115,6 +116,7 @@ def resolve_recipe(settings: Config, request: Request) -> Recipe:
     chosen = load_recipe(
         asked.get("recipe") or settings.default.recipe, version=asked.get("version")
     )
+    check_places(chosen)
     return for_cell(chosen, cuda=asked.get("cuda"), torch=asked.get("torch"))
 
 

@@ -49,6 +49,7 @@ def run_plan(
     from pipelines.paths import home
     from pipelines.prebuilt.decide import platforms_of
     from pipelines.recipe.load import check_torch, load_recipe
+    from pipelines.recipe.suite import check_places
     from pipelines.toolchain.lock import Cache, load_lock
 
     if format not in FORMATS:
@@ -58,6 +59,7 @@ def run_plan(
     chosen = load_recipe(axes.get("recipe") or settings.default.recipe, version=axes.get("version"))
     if torch := axes.get("torch"):
         check_torch(chosen, torch)
+    check_places(chosen)
     if jobs is not None and jobs < 1:
         raise ConfigError(f"--jobs {jobs}: expected 1 or more", advice="Leave it out: all cores.")
     made = make_plan(

@@ -98,7 +98,7 @@ def make_plan(
 
 def lay_ground(recipe: Recipe, cache: Cache, host: HostFacts, *, jobs: int | None = None) -> Ground:
     """What the lock, the layout and the cache say."""
-    wanted = dict.fromkeys((*recipe.build_requires, *recipe.test_requires))
+    wanted = dict.fromkeys((*recipe.build_requires, *recipe.test_tools))
 
     def lacking(target: Target) -> list[str]:
         """The lock knows torch by its minor releases."""

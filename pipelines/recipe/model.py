@@ -119,13 +119,13 @@ class Recipe(Model):
     """The wheel's, inside and in its name; see :mod:`pipelines.recipe.naming` for the fields."""
     build_requires: tuple[str, ...]
     test_requires: tuple[str, ...] = ()
-    """Tools of toolchain.lock.yaml that the build and the smoke test install."""
+    """Tools of toolchain.lock.yaml that the build and the smoke test install; see `test_tools`."""
     host_requires: tuple[str, ...] = ()
     """Programs that the build starts, beyond the compiler; looked for on the host before it."""
     smoke: str = ""
-    """Folder of pipelines/smoke that is shipped to test the wheel; empty: none yet."""
+    """Folder of tests for the wheel: of pipelines/smoke, or with a slash one of your own."""
     verify: str = ""
-    """Python that shows on the host that the wheel loads, when there is no smoke suite."""
+    """Python that shows on the host that the wheel loads, when there is no ``smoke``."""
     modules: tuple[Module, ...] = ()
     """Those that have not every architecture; the audit asks of each what it can have."""
     slow_first: tuple[Text, ...] = ()
@@ -133,6 +133,12 @@ class Recipe(Model):
     costs: tuple[Cost, ...] = ()
     objects: Objects = Objects()
     library: Library | None = None
+
+    @property
+    def test_tools(self) -> tuple[str, ...]:
+        """All that the smoke test installs: what runs suites, torch if need be, and its own."""
+        torch = ("torch",) if self.torch else ()
+        return tuple(dict.fromkeys(("pytest", "pytest-xdist", *torch, *self.test_requires)))
 
     @property
     def distribution(self) -> str:

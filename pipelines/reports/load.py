@@ -70,12 +70,15 @@ def result_of(stages: Sequence[StageRecord], kind: type[Result]) -> Result | Non
 
 def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
     build = result_of(stages, BuildResult)
-    found, why = read_smoke(run.path, result_of(stages, SmokeResult))
+    test = result_of(stages, SmokeResult)
+    found, why = read_smoke(run.path, test)
     suite = found or Suite("")
     unread = [line(stage.unread) for stage in stages if stage.unread]
     timeline = read_timeline(build.timeline) if build and build.timeline else None
     shown = _stages(stages, timeline.end if timeline else 0.0)
     verdict, headline = _verdict(shown)
+    if verdict == "passed" and test is not None and test.limits:
+        headline = f"built and audited; {test.limits}"
     if unread and verdict in ("passed", "untested"):  # it may hold what speaks against that
         verdict, headline = "unfinished", unread[0]
     reasons = Counter(line(c.message) for c in suite.cases if c.outcome == "skipped")
@@ -108,6 +111,7 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
         files=files(run.path),
         provenance=_provenance(run, facts, build, suite),
         jobs=build.jobs if build else None,
+        tested=f"{test.instead} only" if test is not None and test.instead else "",
     )
 
 

@@ -44,6 +44,8 @@ def _one(view: RunView) -> Group:
             Text(_note(view, stage.name), style="dim"),
         )
     rows: list[RenderableType] = [title, table]
+    if view.tested and view.verdict == "passed":  # no test of what it computes
+        rows.append(Text(f"  {inert(view.headline)}", style="bold yellow"))
     rows += [Text(f"  {inert(said)}", style="yellow") for said in view.caveats]
     rows += [row for failure in view.failures[:_FAILURES] for row in _failure(failure)]
     if (more := len(view.failures) - _FAILURES) > 0:
@@ -76,7 +78,8 @@ def _note(view: RunView, stage: str) -> str:
     if stage == "audit" and view.checks:
         return units.counted(len(view.checks), "check")
     if stage == "test":
-        return ", ".join(f"{count} {word}" for word, count in view.counts.items())
+        cases = [f"{count} {word}" for word, count in view.counts.items()]
+        return ", ".join([*cases, view.tested] if view.tested else cases)
     return ""
 
 

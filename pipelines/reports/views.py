@@ -229,6 +229,8 @@ class RunView:
     """Sections of names with values."""
     jobs: int | None
     """Compile units at a time; ``None``: nothing is known of a build."""
+    tested: str = ""
+    """``import only`` or ``verify only``, where there was no suite."""
 
     @property
     def seconds(self) -> float:

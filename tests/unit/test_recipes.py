@@ -61,16 +61,17 @@ def test_progress_finds_the_unit(name: str, version: str) -> None:
     assert found["unit"].endswith(".cu")
 
 
-def test_smoke_suites_get_the_same_pytest() -> None:
-    """What runs cases in a process of their own, and what they need; all of it in the lock."""
+@pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13", "3.14"])
+def test_what_runs_suites_comes_by_itself(tmp_path: Path, python: str) -> None:
+    """A recipe that names nothing gets it whole and pinned; one for torch gets torch as well."""
+    bare = change(tmp_path, test_requires=None)
+    assert bare.test_tools == ("pytest", "pytest-xdist")
     lock = load_lock()
-    common = {"pytest", "pytest-xdist", "execnet", "iniconfig", "packaging", "pluggy"}
-    common |= {"pygments", "colorama"}
-    for name in recipe_names():
-        assert common <= {*load_recipe(name).test_requires}, name
-    for tool in common:
-        needed = set(lock.entries_for([tool], Target(python="3.12")))
-        assert needed <= common, f"{tool} brings what the recipes do not say"
+    assert lock.lacking(bare.test_tools, Target(python=python)) == []
+    needed = {"execnet", "iniconfig", "packaging", "pluggy", "pygments", "colorama"}
+    assert needed < {*lock.entries_for(bare.test_tools, Target(python=python))}
+    both = bare.model_copy(update={"torch": "2.8", "test_requires": ("torch", "einops")})
+    assert both.test_tools == ("pytest", "pytest-xdist", "torch", "einops")
 
 
 def change(tmp_path: Path, **keys: Any) -> Recipe:

@@ -170,7 +170,7 @@ def test_pins_come_from_the_lock() -> None:
     (uv,) = wanted["uv"].spec["archives"]
     assert uv["strip"] == f"uv-{lock.tool('uv').version}.data/scripts"
     files = wanted["wheels"].spec["files"]
-    assert [f["name"] for f in files] == [*recipe.build_requires, *recipe.test_requires]
+    assert [f["name"] for f in files] == [*recipe.build_requires, *recipe.test_tools]
     assert wanted["build tools"].spec["packages"] == {
         name: lock.tool(name).version for name in recipe.build_requires
     }
@@ -300,7 +300,7 @@ def test_an_environment_used_as_it_is_needs_no_entries() -> None:
     recipe = load_recipe("flash-attn")
     made = wanted_resources(load_resources(EXISTING_FILE), recipe, load_lock(), place)
     (found,) = [wanted for wanted in made if wanted.id == "environment"]
-    asked = [*recipe.build_requires, *recipe.test_requires]
+    asked = [*recipe.build_requires, *recipe.test_tools]
     assert "torch" in found.spec["names"]
     assert set(found.spec["names"]) <= {*asked}
     assert found.uploads == {}

@@ -14,10 +14,11 @@ from wheels import HERE, NAME, wheel_here
 
 from pipelines.errors import ConfigError, HostError, RemoteError, SmokeError
 from pipelines.files import sha256_of
+from pipelines.recipe.suite import suite_of
 from pipelines.record import AuditedFile, SmokeResult
 from pipelines.remote.jobs import follow, launch
 from pipelines.stages.line import TEST, Line, run_test
-from pipelines.stages.test import expectations, packages, suite_files
+from pipelines.stages.test import expectations, packages
 
 REPORT = '<testsuites><testsuite name="s">{}</testsuite></testsuites>'
 PASSED, FAILED = '<testcase name="a"/>', '<testcase name="b"><failure message="no"/></testcase>'
@@ -178,7 +179,7 @@ def test_another_suite_is_another_job(tmp_path: Path) -> None:
     line.do(TEST)
     first, second = suite.specs
     assert first["directory"] != second["directory"]
-    assert first["suite"] != second["suite"]
+    assert first["expect"] != second["expect"]
 
 
 @pytest.mark.parametrize("names", [(), (HERE, NAME)])
@@ -205,6 +206,7 @@ def test_what_the_wheel_is_compared_with(tmp_path: Path) -> None:
         "version": audited.version,
         "cuda": plan.target.cuda,
         "torch": plan.target.torch,
+        "verify": "",
         "archs": ["80", "90"],
         "ptx": ["90"],
         "platform": "win_amd64",
@@ -231,19 +233,18 @@ def test_no_toolkit_is_seen_by_the_suite(tmp_path: Path) -> None:
 
 def test_a_host_of_ours_has_its_packages_installed(tmp_path: Path) -> None:
     suite = Suite(PASSED)
-    line, _ = at_test(tmp_path, suite, test_requires=("pytest",))
+    line, _ = at_test(tmp_path, suite)
     line.plan.host.existing = None
     line.do(TEST)
     (spec,) = suite.specs
     assert not spec["system"]
     assert spec["packages"][0].startswith("pytest==")
+    assert spec["packages"][1].startswith("pytest-xdist==")
 
 
 def test_a_suite_is_shipped_whole(tmp_path: Path) -> None:
     recipe = plan_for(tmp_path).recipe
-    shipped = suite_files(recipe)
+    shipped = suite_of(recipe).files
     assert {"fatbin.py", "conftest.py", "pytest.ini"} <= shipped.keys()
     assert any(name.startswith("test_") for name in shipped)
     json.dumps(shipped)
-    with pytest.raises(ConfigError, match="no smoke suite in"):
-        suite_files(recipe.model_copy(update={"smoke": "not_there"}))
