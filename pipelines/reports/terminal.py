@@ -32,7 +32,7 @@ def render(views: Sequence[RunView]) -> RenderableType:
 
 
 def _one(view: RunView) -> Group:
-    word, style = _STYLES[view.verdict]
+    word, style = _verdict(view)
     title = Text(word, style=style)
     title.append(inert(f"  {view.target.package} for {view.target.label}"), style="bold")
     table = Table(box=None, pad_edge=False, show_header=False)
@@ -44,13 +44,21 @@ def _one(view: RunView) -> Group:
             Text(_note(view, stage.name), style="dim"),
         )
     rows: list[RenderableType] = [title, table]
-    if view.tested and view.verdict == "passed":  # no test of what it computes
-        rows.append(Text(f"  {inert(view.headline)}", style="bold yellow"))
+    if view.tested:
+        rows.append(Text(f"  {inert(view.headline)}", style="yellow"))
     rows += [Text(f"  {inert(said)}", style="yellow") for said in view.caveats]
     rows += [row for failure in view.failures[:_FAILURES] for row in _failure(failure)]
     if (more := len(view.failures) - _FAILURES) > 0:
         rows.append(Text(f"  and {units.counted(more, 'more failure')}", style="red"))
     return Group(*rows)
+
+
+def _verdict(view: RunView) -> tuple[str, str]:
+    """The verdict and its style; that there was no suite is a part of it."""
+    word, style = _STYLES[view.verdict]
+    if view.tested and view.verdict == "passed":
+        return f"{word}, {view.tested}", "bold yellow"
+    return word, style
 
 
 def _failure(failure: Failure) -> list[RenderableType]:
@@ -78,8 +86,7 @@ def _note(view: RunView, stage: str) -> str:
     if stage == "audit" and view.checks:
         return units.counted(len(view.checks), "check")
     if stage == "test":
-        cases = [f"{count} {word}" for word, count in view.counts.items()]
-        return ", ".join([*cases, view.tested] if view.tested else cases)
+        return ", ".join(f"{count} {word}" for word, count in view.counts.items())
     return ""
 
 
@@ -88,7 +95,7 @@ def _many(views: Sequence[RunView]) -> Table:
     for name in ("verdict", "run", "took", "wheel", "smoke cases"):
         table.add_column(name, justify="right" if name in ("took", "wheel") else "left")
     for view in views:
-        word, style = _STYLES[view.verdict]
+        word, style = _verdict(view)
         name = f"{view.target.package} for {view.target.label}"
         what = inert(f"{name} on {view.target.host}" if view.target.host else name)
         table.add_row(

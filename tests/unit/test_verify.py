@@ -22,7 +22,7 @@ def verified(**changes: str) -> Recipe:
     return BARE.model_copy(update=changes)
 
 
-def tested(folder: Path, recipe: Recipe, files: dict[str, bytes]) -> Outcome:
+def outcome_of(folder: Path, recipe: Recipe, files: dict[str, bytes]) -> Outcome:
     """The outcome of the recipe's suite for a wheel of these files."""
     expect = EXPECT | {"platform": None, "torch": recipe.torch, "verify": recipe.verify}
     return run(folder, suite_of(recipe).files, wheel(folder, "demo", files), expect)
@@ -39,7 +39,7 @@ def tested(folder: Path, recipe: Recipe, files: dict[str, bytes]) -> Outcome:
 def test_verify_is_a_case(tmp_path: Path, code: str, outcome: str, said: str) -> None:
     recipe = verified(verify=code)
     assert suite_of(recipe).instead == "verify"
-    done = tested(tmp_path, recipe, {"demo.py": b"raise RuntimeError\n"})
+    done = outcome_of(tmp_path, recipe, {"demo.py": b"raise RuntimeError\n"})
     case = done.case("test_verify")
     assert case.outcome == outcome
     assert said in case.detail + case.message
@@ -59,9 +59,9 @@ def test_without_verify_what_is_in_the_wheel_is_imported(tmp_path: Path) -> None
         "demo-1.0.data/scripts/run.py": b"raise RuntimeError\n",
     }
     assert suite_of(BARE).instead == "import"
-    done = tested(tmp_path, BARE, files)
+    done = outcome_of(tmp_path, BARE, files)
     assert done.case(IMPORT).outcome == "passed"
-    assert done.suite.properties["imported"].split() == ["demo", "space.part", "single"]
+    assert done.suite.properties["imported"].split() == ["demo", "single", "space.part"]
     assert done.outcomes("failed", "error") == []
 
 
@@ -75,6 +75,6 @@ def test_without_verify_what_is_in_the_wheel_is_imported(tmp_path: Path) -> None
     ],
 )
 def test_what_cannot_be_imported_fails(tmp_path: Path, files: dict[str, bytes], said: str) -> None:
-    done = tested(tmp_path, BARE, files)
+    done = outcome_of(tmp_path, BARE, files)
     assert done.case(IMPORT).outcome == "failed"
     assert said in done.case(IMPORT).message
