@@ -248,8 +248,10 @@ def _judge(session: LiveSession, log: StageLog, suite: Suite, ended: _Ended) -> 
 def _why_no_report(done: SmokeResult) -> str:
     """What to do about a suite that ended before its report."""
     tail = "\n".join(done.tail)
-    if done.step != "pytest":
+    if done.step == "install":
         return "What the suite needs could not be installed: docs/own-tests.md says what there is."
+    if done.step != "pytest":
+        return "No environment could be made with the Python there. Try it again, or: invoke doctor"
     if absent := _absent(tail):
         return absent
     if done.exit is not None and (done.exit < 0 or done.exit >= _CRASHED):

@@ -308,6 +308,7 @@ def test_without_a_suite_it_is_said(tmp_path: Path, capsys: pytest.CaptureFixtur
         ("pytest", -11, "", "The interpreter crashed"),
         ("pytest", 0xC0000005, "", "The interpreter crashed"),
         ("install", 1, "no version of numpy", "could not be installed"),
+        ("venv", 2, "Failed to query Python", "No environment could be made"),
     ],
 )
 def test_what_is_said_of_a_suite_without_a_report(
