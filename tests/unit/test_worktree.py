@@ -115,10 +115,10 @@ def test_submodules_and_repositories_within(tmp_path: Path) -> None:
 
 def test_a_hook_s_variables_mislead_nobody(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     commit(tmp_path / "other", "other.py")
-    commit(tmp_path / "own", "setup.py")
+    commit(tmp_path / "own", "setup.py", "a.log", ignore="*.log\n")
     monkeypatch.setenv("GIT_DIR", str(tmp_path / "other/.git"))
     monkeypatch.setenv("GIT_INDEX_FILE", str(tmp_path / "other/.git/index"))
-    assert names(tmp_path / "own") == ["setup.py"]
+    assert names(tmp_path / "own") == ["a.log", "setup.py"]
 
 
 def test_without_the_program_git(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
