@@ -183,6 +183,14 @@ def test_another_suite_is_another_job(tmp_path: Path) -> None:
     assert first["expect"] != second["expect"]
 
 
+def test_what_is_no_wheel_is_refused_before_the_host_is_asked(tmp_path: Path) -> None:
+    line, session = at_test(tmp_path, None, kind="cargo")
+    with pytest.raises(ConfigError, match="is no wheel: there is nothing"):
+        run_test(line)
+    assert session.sent == []
+    assert line.provisioned is None
+
+
 @pytest.mark.parametrize("names", [(), (HERE, NAME)])
 def test_one_wheel_is_tested(tmp_path: Path, names: tuple[str, ...]) -> None:
     line, session = at_test(tmp_path, None)
