@@ -254,6 +254,16 @@ class SmokeResult(StageResult):
     """The step that ended it: venv, install or pytest."""
     outcomes: dict[str, int] = Field(default={})
     """How many cases ended how; their report is ``smoke.xml``."""
+    instead: Literal["", "verify", "import"] = ""
+    """What stood in for a suite, where the recipe names none."""
+
+    @property
+    def limits(self) -> str:
+        """What a reader must know of a test without a suite; empty where there was one."""
+        tested = {"verify": "the recipe's verify", "import": "the import of its modules"}
+        if not self.instead:
+            return ""
+        return f"only {tested[self.instead]} was tested: the recipe names no smoke suite"
 
 
 #: Every stage's result, by the stage's name.

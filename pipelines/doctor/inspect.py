@@ -58,7 +58,7 @@ def _git() -> str | None:
 def _lock(plan: BuildPlan) -> dict[str, object]:
     """Tools without a pin, wanted or not, and what of the pinned ones is still to be fetched."""
     lock, recipe = plan.cache.lock, plan.recipe
-    asked = [] if plan.host.existing else [*recipe.build_requires, *recipe.test_requires]
+    asked = [] if plan.host.existing else [*recipe.build_requires, *recipe.test_tools]
     unpinned = lock.lacking(asked, cell := plan.target)
     there = [name for name in asked if name not in unpinned]
     names = dict.fromkeys(lock.entries_for(there, cell).values())

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from pathlib import PureWindowsPath
 
 from pipelines.recipe.model import Recipe
+from pipelines.recipe.worktree import matches
 
 #: Characters, the final NUL not counted.
 MAX_PATH = 259
@@ -37,8 +38,8 @@ class Longest:
 
 def kept(names: Iterable[str], exclude: Iterable[str]) -> list[str]:
     """The files of a tree (with ``/``) that are sent to the host."""
-    patterns = list(exclude)
-    return [name for name in names if not any(fnmatch.fnmatchcase(name, glob) for glob in patterns)]
+    patterns = tuple(exclude)
+    return [name for name in names if not matches(name, patterns)]
 
 
 def longest_path(recipe: Recipe, names: Iterable[str], python: str, root: str) -> Longest:

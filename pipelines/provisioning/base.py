@@ -166,7 +166,7 @@ class Binding:
         recipe = self.recipe
         return {
             "{recipe.build}": recipe.build_requires,
-            "{recipe.test}": recipe.test_requires,
+            "{recipe.test}": recipe.test_tools,
             "{recipe.host}": recipe.host_requires,
         }
 

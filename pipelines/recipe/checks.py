@@ -7,17 +7,16 @@ from collections.abc import Iterable
 from pipelines.architectures import gpus
 from pipelines.errors import ConfigError
 from pipelines.model import nearest
-from pipelines.paths import PACKAGE
+from pipelines.paths import home
 from pipelines.recipe import naming
 from pipelines.recipe.archmap import translate
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import PathSource
-from pipelines.recipe.sourcetree import PROJECT, directory_of
+from pipelines.recipe.sourcetree import directory_of
+from pipelines.recipe.suite import suite_of
+from pipelines.recipe.worktree import PROJECT
 from pipelines.toolchain.lock import load_lock
 
-SUITES = PACKAGE / "smoke"
-#: Shipped with every suite, and none itself.
-COMMON = "common"
 _LISTED = 20  # of names that there are; nobody reads more
 
 
@@ -44,9 +43,11 @@ def check_alone(recipe: Recipe, where: str) -> None:
 def check_surroundings(recipe: Recipe, where: str) -> None:
     """What it names on this machine and in the lock is there; else :class:`ConfigError`."""
     _source(recipe, where)
-    if recipe.smoke:
-        suites = [path.name for path in SUITES.iterdir() if path.name != COMMON]
-        _known(where, "smoke", (recipe.smoke,), suites, "Make that folder in pipelines/smoke.")
+    try:
+        suite_of(recipe)
+    except ConfigError as error:
+        said = error.message.removeprefix(f"recipe {recipe.name}: ")
+        raise ConfigError(f"{where}: {said}", advice=error.advice) from None
     wheels = {id_: t.name for id_, t in load_lock().tools.items() if t.file.endswith(".whl")}
     tools = {*wheels, *wheels.values()}
     cure = "Add it to pipelines/toolchain/toolchain.yaml, then type: invoke lock."
@@ -57,13 +58,13 @@ def check_surroundings(recipe: Recipe, where: str) -> None:
 def _source(recipe: Recipe, where: str) -> None:
     if not isinstance(recipe.source, PathSource):
         return
-    tree = directory_of(recipe.source)
-    if not tree.is_dir():
-        beside = [path.name for path in tree.parent.iterdir()] if tree.parent.is_dir() else []
-        raise ConfigError(
-            f"{where}: source.path: there is no directory {tree}" + nearest(tree.name, beside),
-            advice="It is relative to the project, where pipeline.yaml is.",
-        )
+    try:
+        tree = directory_of(recipe.source)
+    except ConfigError as error:
+        gone = home() / recipe.source.path
+        beside = [path.name for path in gone.parent.iterdir()] if gone.parent.is_dir() else []
+        said = f"{where}: {error.message}{nearest(gone.name, beside)}"
+        raise ConfigError(said, advice=error.advice) from None
     if not any((tree / name).is_file() for name in PROJECT):
         raise ConfigError(
             f"{where}: source.path: {tree} has neither {', '.join(PROJECT[:-1])} nor {PROJECT[-1]}",

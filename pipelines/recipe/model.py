@@ -142,13 +142,13 @@ class Recipe(Model):
     build_requires: tuple[str, ...]
     """Tools of toolchain.yaml that the build installs."""
     test_requires: tuple[str, ...] = ()
-    """Tools of toolchain.yaml that the smoke test installs beside the wheel."""
+    """Tools of toolchain.yaml that the smoke test installs beside the wheel; see `test_tools`."""
     host_requires: tuple[str, ...] = ()
     """Programs that the build starts, beyond the compiler; looked for on the host before it."""
     smoke: str = ""
-    """Folder of pipelines/smoke that is shipped to test the wheel; empty: none yet."""
+    """Folder of tests for the wheel: of pipelines/smoke, or with a slash one of your own."""
     verify: str = ""
-    """Python that shows on the host that the wheel loads, when there is no smoke suite."""
+    """Python that shows on the host that the wheel loads, when there is no ``smoke``."""
     modules: tuple[Module, ...] = ()
     """Those that have not every architecture; the audit asks of each what it can have."""
     slow_first: tuple[Text, ...] = ()
@@ -159,6 +159,12 @@ class Recipe(Model):
     """How the build names its objects, to know the longest path before there is one."""
     library: Library | None = None
     """For ``kind: cargo``: the kernels, which are compiled before cargo runs."""
+
+    @property
+    def test_tools(self) -> tuple[str, ...]:
+        """All that the smoke test installs: what runs suites, torch if need be, and its own."""
+        torch = ("torch",) if self.torch else ()
+        return tuple(dict.fromkeys(("pytest", "pytest-xdist", *torch, *self.test_requires)))
 
     @property
     def distribution(self) -> str:

@@ -14,10 +14,12 @@ Inside = Annotated[str, StringConstraints(pattern=r'^[^/\\:*?"<>|\s.][^\\:*?"<>|
 
 
 class PathSource(Model):
-    """A directory on this machine."""
+    """A directory on this machine: what git lists of it."""
 
     path: Annotated[str, StringConstraints(min_length=1)]
     """Relative to the project, where ``pipeline.yaml`` is, or absolute."""
+    include: tuple[Annotated[str, StringConstraints(min_length=1)], ...] = ()
+    """Globs of files that are packed as well, though git ignores them."""
 
 
 class FileSource(sources.Source):

@@ -6,7 +6,6 @@ Equal sources give equal bytes: the names are sorted, the times are one, the mod
 from __future__ import annotations
 
 import contextlib
-import fnmatch
 import gzip
 import hashlib
 import io
@@ -19,11 +18,14 @@ import threading
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+from pipelines import units
+from pipelines.console import say
 from pipelines.errors import ConfigError, LockError, SetupError
 from pipelines.logs import timed
 from pipelines.paths import PACKAGE, home
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import FileSource, GitSource, PathSource
+from pipelines.recipe.worktree import PROJECT, Listing, listing, matches
 from pipelines.toolchain.lock import Cache, FetchProgress, Tool, verify
 from pipelines.toolchain.sources import Source
 
@@ -32,9 +34,8 @@ _log = logging.getLogger(__name__)
 #: 2024-01-01: sources get one time, so that equal trees are equal archives.
 EPOCH = 1704067200
 
+#: What a published tree may have from its own making; of a directory here :mod:`worktree` knows.
 _IGNORED = frozenset({"build", "dist", "__pycache__", ".pytest_cache", ".git"})
-#: What one of makes a directory a project.
-PROJECT = ("pyproject.toml", "setup.py", "Cargo.toml")
 _MOST = 2 << 30  # bytes of a source tree
 _GIT_SECONDS = 1800
 
@@ -49,19 +50,53 @@ def source_tree(recipe: Recipe, cache: Cache, progress: FetchProgress | None = N
     """
     source = recipe.source
     if isinstance(source, PathSource):
-        tree = directory_of(source)
-        return pack(_directory(tree), recipe.exclude, where=str(tree))
+        return _pack_here(source, recipe)
     if isinstance(source, FileSource):
         path = fetch_file(source, recipe, cache, progress)
-        return pack(_archive(path), recipe.exclude, where=source.file)
+        return pack(_published(_archive(path)), recipe.exclude, where=source.file)
     return _git_archive(source, recipe, cache).read_bytes()
 
 
 def directory_of(source: PathSource) -> Path:
-    """The directory on this machine: the project's own, or an example that the package brings."""
+    """The directory on this machine: the project's own, or an example that the package brings.
+
+    Raises :class:`ConfigError` when there is neither.
+    """
     own = home() / source.path
     shipped = PACKAGE / source.path
-    return shipped if not own.is_dir() and shipped.is_dir() else own
+    found = next((path for path in (own, shipped) if path.is_dir()), None)
+    if found is None:
+        raise ConfigError(
+            f"source.path: there is no directory {own}",
+            advice="It is relative to the project, where pipeline.yaml is, or absolute.",
+        )
+    return found
+
+
+def _listed_here(source: PathSource, recipe: Recipe) -> Listing:
+    """The files of a directory here; :class:`ConfigError` when they are no project."""
+    tree = directory_of(source)
+    found = listing(tree, source.include, recipe.exclude)
+    _refuse_other(found.files, str(tree))
+    return found
+
+
+def _pack_here(source: PathSource, recipe: Recipe) -> bytes:
+    """A directory here as it is sent; says what that is."""
+    found, tree = _listed_here(source, recipe), directory_of(source)
+    size = sum(path.stat().st_size for path in found.files.values())
+    if size > _MOST:
+        raise ConfigError(
+            f"{tree} has {units.size(size)} of source, more than {units.size(_MOST)}",
+            advice="Leave out what the build does not need with 'exclude' in the recipe.",
+        )
+    say(
+        f"source: {units.counted(len(found.files), 'file')}, {units.size(size)} "
+        f"of {tree} ({found.by})"
+    )
+    for name in found.empty:
+        say(f"mind: the submodule {name} is empty: git submodule update --init", style="yellow")
+    return pack(((name, path.read_bytes()) for name, path in found.files.items()), where=str(tree))
 
 
 def fetch_tree(recipe: Recipe, cache: Cache, progress: FetchProgress | None = None) -> None:
@@ -83,7 +118,8 @@ def _git_archive(source: GitSource, recipe: Recipe, cache: Cache) -> Path:
             advice="Build once without --offline, or bring that file there.",
         )
     with timed(_log, logging.INFO, "%s: fetch commit %s", recipe.name, source.commit[:12]):
-        made = pack(_commit(source), recipe.exclude, where=f"{source.git} {source.commit[:12]}")
+        where = f"{source.git} {source.commit[:12]}"
+        made = pack(_published(_commit(source)), recipe.exclude, where=where)
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
     part.write_bytes(made)
@@ -92,10 +128,13 @@ def _git_archive(source: GitSource, recipe: Recipe, cache: Cache) -> Path:
 
 
 def names_if_here(recipe: Recipe, cache: Cache) -> list[str] | None:
-    """The files of the tree without going to the network; ``None`` when it is not here yet."""
+    """The files of the tree without going to the network; ``None`` when it is not here yet.
+
+    Raises :class:`ConfigError` for a directory here that cannot be packed.
+    """
     source = recipe.source
     if isinstance(source, PathSource):
-        return [name for name, _ in _names(directory_of(source))]
+        return [*_listed_here(source, recipe).files]
     found = _listed(archive) if (archive := archive_if_here(recipe, cache)) else None
     return found and [_inside(name) for name in found] if isinstance(source, FileSource) else found
 
@@ -144,20 +183,10 @@ def fetch_file(
 
 
 def pack(members: Iterable[Member], exclude: Iterable[str] = (), *, where: str = "") -> bytes:
-    """A reproducible .tar.gz of ``members`` (name with ``/``, bytes), without what builds leave."""
-    globs = list(exclude)
-    kept = {
-        name: data
-        for name, data in members
-        if not _IGNORED & {*name.split("/")}
-        and not name.split("/")[0].endswith(".egg-info")
-        and not any(fnmatch.fnmatchcase(name, glob) for glob in globs)
-    }
-    if not any(name in kept for name in PROJECT):
-        raise ConfigError(
-            f"{where} is no source tree: it has neither {', '.join(PROJECT[:-1])} nor Cargo.toml",
-            advice="Mend source and exclude in the recipe.",
-        )
+    """A reproducible .tar.gz of ``members`` (name with ``/``, bytes) but those in ``exclude``."""
+    globs = tuple(exclude)
+    kept = {name: data for name, data in members if not matches(name, globs)}
+    _refuse_other(kept, where)
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for name in sorted(kept, key=lambda name: name.split("/")):
@@ -173,20 +202,34 @@ def pack(members: Iterable[Member], exclude: Iterable[str] = (), *, where: str =
     return gzip.compress(buffer.getvalue(), mtime=0)
 
 
+def _refuse_other(names: Iterable[str], where: str) -> None:
+    if not {*PROJECT} & {*names}:
+        raise ConfigError(
+            f"{where} is no source tree: it has neither {', '.join(PROJECT[:-1])} "
+            f"nor {PROJECT[-1]}",
+            advice="Mend source and exclude in the recipe.",
+        )
+
+
+def _published(members: Iterable[Member]) -> Iterator[Member]:
+    """Without what builds leave, as it may be in what others have packed or committed."""
+    for name, data in members:
+        parts = name.split("/")
+        if not _IGNORED & {*parts} and not parts[0].endswith(".egg-info"):
+            yield name, data
+
+
 def _names(tree: Path) -> Iterator[tuple[str, Path]]:
-    """Files of a directory; a link must stay within it."""
-    home = tree.resolve()
+    """Files of a checkout; a link must stay within it."""
+    top = tree.resolve()
     for path in sorted(tree.rglob("*")):
         if path.is_file():
-            if path.is_symlink() and not path.resolve().is_relative_to(home):
-                raise ConfigError(f"{path} is a link out of the tree", advice="Copy the file.")
+            if path.is_symlink() and not path.resolve().is_relative_to(top):
+                raise ConfigError(
+                    f"{path.relative_to(tree)} of that commit is a link out of the tree",
+                    advice="Ask its authors for a commit without it, or build a directory here.",
+                )
             yield path.relative_to(tree).as_posix(), path
-
-
-def _directory(tree: Path) -> Iterator[Member]:
-    for name, path in _names(tree):
-        if not _IGNORED & {*name.split("/")}:
-            yield name, path.read_bytes()
 
 
 def _archive(path: Path) -> Iterator[Member]:
@@ -238,7 +281,12 @@ def _commit(source: GitSource, protocol: str = "https") -> Iterator[Member]:
         if source.submodules:
             words = ("submodule", "--quiet", "update", "--init", "--depth=1", "--")
             _git(scratch, protocol, *words, *source.submodules)
-        yield from _directory(Path(scratch))
+        top = Path(scratch)
+        yield from (
+            (name, path.read_bytes())
+            for name, path in _names(top)
+            if not _IGNORED & {*name.split("/")}
+        )
 
 
 def _git(directory: str, protocol: str, *words: str) -> str:

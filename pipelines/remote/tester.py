@@ -51,7 +51,7 @@ class Spec(_Optional):
     packages: list[str]
     """What else to install."""
     suite: dict[str, str]
-    """File name -> text."""
+    """File name, perhaps below directories with ``/`` -> text."""
     expect: Mapping[str, object]
     """What the suite reads from ``SMOKE_EXPECT``."""
     environment: dict[str, str]
@@ -77,6 +77,7 @@ def run_suite(spec: Spec) -> Generator[bytes | Outcome, None, None]:
     for folder in (suite, empty):
         folder.mkdir(parents=True)
     for name, text in spec["suite"].items():
+        (suite / name).parent.mkdir(parents=True, exist_ok=True)
         (suite / name).write_text(text, "utf-8")
     (root / "expect.json").write_text(json.dumps(spec["expect"]), "utf-8")
     junit = root / "junit.xml"

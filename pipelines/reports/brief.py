@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pipelines import units
 from pipelines.errors import ConfigError
 from pipelines.hosttext import line
-from pipelines.record import RunFacts
-from pipelines.reports.load import outcome
+from pipelines.record import RunFacts, SmokeResult
+from pipelines.reports.load import limits_of, outcome, result_of
 from pipelines.reports.views import WORDS, Verdict
 from pipelines.run import Run
 
@@ -23,10 +23,17 @@ class Brief:
     headline: str
     seconds: float
     """Of all stages together."""
+    tested: str = ""
+    """``import only`` or ``verify only``, where there was no suite."""
+
+    @property
+    def word(self) -> str:
+        """The verdict in words; that there was no suite is a part of it."""
+        return f"{WORDS[self.verdict]}, {self.tested}" if self.tested else WORDS[self.verdict]
 
     def __str__(self) -> str:
         """``not tested, 1 min 12 s``; why, where it did not go well."""
-        said = f"{WORDS[self.verdict]}, {units.seconds(self.seconds)}"
+        said = f"{self.word}, {units.seconds(self.seconds)}"
         well = self.verdict in ("passed", "untested")
         return said if well else f"{said}: {self.headline}"
 
@@ -39,4 +46,5 @@ def brief_of(run: Run) -> Brief:
         return Brief(line(run.id, 120), RunFacts(), "unfinished", line(error.message), 0.0)
     shown, verdict, headline = outcome(stages)
     seconds = sum(stage.seconds or 0.0 for stage in shown)
-    return Brief(line(run.id, 120), facts, verdict, headline, seconds)
+    test = result_of(stages, SmokeResult)
+    return Brief(line(run.id, 120), facts, verdict, headline, seconds, limits_of(test))

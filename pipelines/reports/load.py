@@ -70,7 +70,8 @@ def result_of(stages: Sequence[StageRecord], kind: type[Result]) -> Result | Non
 
 def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
     build = result_of(stages, BuildResult)
-    found, why = read_smoke(run.path, result_of(stages, SmokeResult))
+    test = result_of(stages, SmokeResult)
+    found, why = read_smoke(run.path, test)
     suite = found or Suite("")
     timeline = read_timeline(build.timeline) if build and build.timeline else None
     shown, verdict, headline = outcome(stages, timeline.end if timeline else 0.0)
@@ -105,6 +106,7 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
         provenance=_provenance(run, facts, build, suite),
         jobs=build.jobs if build else None,
         place=str(run.path),
+        tested=limits_of(test),
     )
 
 
@@ -114,9 +116,17 @@ def outcome(
     """The stages as they are told of, the verdict, and why; a build took ``compiled`` or more."""
     shown, unread = _stages(stages, compiled), _unread(stages)
     verdict, headline = _verdict(shown)
+    test = result_of(stages, SmokeResult)
+    if verdict == "passed" and test is not None and test.limits:
+        headline = f"built and audited; {test.limits}"
     if unread and verdict in ("passed", "untested"):  # it may hold what speaks against that
         verdict, headline = "unfinished", unread[0]
     return shown, verdict, headline
+
+
+def limits_of(test: SmokeResult | None) -> str:
+    """``import only`` or ``verify only``, where there was no suite."""
+    return f"{test.instead} only" if test is not None and test.instead else ""
 
 
 def _unread(stages: Sequence[StageRecord]) -> list[str]:

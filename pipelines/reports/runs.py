@@ -19,7 +19,7 @@ from pipelines.errors import ConfigError
 from pipelines.files import disk_errors
 from pipelines.remote.locks import claim
 from pipelines.reports.brief import Brief, brief_of
-from pipelines.reports.views import WORDS, Verdict
+from pipelines.reports.views import Verdict
 from pipelines.run import HELD, Run
 from pipelines.tables import print_columns
 
@@ -152,7 +152,7 @@ def show(runs: Sequence[Kept]) -> list[str]:
 
 def _line(run: Kept) -> dict[str, str]:
     brief = run.brief
-    word = "running" if run.running else WORDS[brief.verdict]
+    word = "running" if run.running else brief.word
     return {
         "run": escape(brief.id),
         "archs": escape(str(brief.facts.target.archs)),

@@ -33,7 +33,7 @@ def render(views: Sequence[RunView]) -> RenderableType:
 
 
 def _one(view: RunView) -> Group:
-    word, style = _STYLES[view.verdict]
+    word, style = _verdict(view)
     title = Text(word, style=style)
     title.append(inert(f"  {view.target.package} for {view.target.label}"), style="bold")
     table = Table(box=None, pad_edge=False, show_header=False)
@@ -47,12 +47,22 @@ def _one(view: RunView) -> Group:
     rows: list[RenderableType] = [title, table]
     if view.verdict == "unfinished":  # no failure says why
         rows.append(Text(inert(f"  … {view.headline}"), style="bold yellow"))
+    elif view.tested:
+        rows.append(Text(f"  {inert(view.headline)}", style="yellow"))
     rows += [Text(f"  {inert(said)}", style="yellow") for said in view.caveats]
     mark = _STYLES[view.verdict][0][0] if view.verdict == "unfinished" else "✗"
     rows += [row for failure in view.failures[:_FAILURES] for row in _failure(failure, mark)]
     if (more := len(view.failures) - _FAILURES) > 0:
         rows.append(Text(f"  and {units.counted(more, 'more failure')}", style="red"))
     return Group(*rows)
+
+
+def _verdict(view: RunView) -> tuple[str, str]:
+    """The verdict and its style; that there was no suite is a part of it."""
+    word, style = _STYLES[view.verdict]
+    if view.tested and view.verdict == "passed":
+        return f"{word}, {view.tested}", "bold yellow"
+    return word, style
 
 
 def _failure(failure: Failure, mark: str) -> list[RenderableType]:
@@ -88,7 +98,7 @@ def _many(views: Sequence[RunView]) -> Group:
     """Two lines a run: what it is of, then its figures and its name, which is typed elsewhere."""
     rows = []
     for view in views:
-        word, style = _STYLES[view.verdict]
+        word, style = _verdict(view)
         name = f"{view.target.package} for {view.target.label}"
         what = f"{name} on {view.target.host}" if view.target.host else name
         rows.append(Text.assemble((word, style), "  ", (inert(what), "bold")))

@@ -248,6 +248,8 @@ class RunView:
     """Compile units at a time; ``None``: nothing is known of a build."""
     place: str = ""
     """The run's directory on this machine; nothing of it but relative links is told."""
+    tested: str = ""
+    """``import only`` or ``verify only``, where there was no suite."""
 
     @property
     def seconds(self) -> float:

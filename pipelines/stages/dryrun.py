@@ -16,6 +16,7 @@ from pipelines.matrix.budget import plan_budget
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.recipe.model import SEARCHING
 from pipelines.recipe.sourcetree import names_if_here, source_tree
+from pipelines.recipe.suite import suite_of
 from pipelines.record import ProvisionResult, ResourceResult
 from pipelines.remote.jobs import store
 from pipelines.run import Run
@@ -24,7 +25,6 @@ from pipelines.stages.detached import State, checked
 from pipelines.stages.line import Line
 from pipelines.stages.preflight import refuse_unbuildable
 from pipelines.stages.provision import check
-from pipelines.stages.test import suite_files
 from pipelines.toolchain.lock import Cache
 
 _WIDTH = 10  # of the names in front
@@ -54,8 +54,9 @@ def show_build(line: Line) -> None:
 def show_test(line: Line) -> None:
     """Print what ``run_test`` would do with this line, or with the wheel that it builds first."""
     recipe, host = line.plan.recipe, line.plan.host
-    count = units.counted(len(suite_files(recipe)), "file")
-    what = f"smoke suite {recipe.smoke}" if recipe.smoke else "its verify"
+    suite = suite_of(recipe)
+    count = units.counted(len(suite.files), "file")
+    what = f"{suite.instead} only" if suite.instead else f"smoke suite {recipe.smoke}"
     with fold(f"Would test {line.plan.target.package} for {line.plan.target.label}"):
         _row("host", f"{host.name}, evidence {host.evidence}")
         _row("suite", f"{what}, {count}")

@@ -42,16 +42,17 @@ def refuse_unbuildable(plan: BuildPlan, *, fetch: bool = True) -> None:
     cost = recipe.cost(recipe.cuda)
     if cost is not None and (plan.host.capabilities.emulated or plan.host.existing is not None):
         plan_budget(cost, HostFacts.local(), plan.archs.effective, plan.jobs)  # it is this machine
-    if not plan.host.capabilities.windows:
-        return
     if fetch:
         with bars() as show:
             fetch_tree(recipe, plan.cache, show)
+    names = names_if_here(recipe, plan.cache)
+    if not plan.host.capabilities.windows:
+        return
     ground = Ground(
         host=HostFacts(cores=1, memory=1 << 50),
         build_root=plan.layout.build_root,
         supply=plan.supply(),
-        names=names_if_here(recipe, plan.cache),
+        names=names,
     )
     cell = target if recipe.kind == "wheel" else target.model_copy(update={"python": ""})
     (judged,) = judge(recipe, [cell], ground)

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import re
+import zipfile
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any
@@ -17,8 +19,7 @@ from pipelines.files import sha256_of
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import safe
 from pipelines.model import first_problem
-from pipelines.paths import PACKAGE
-from pipelines.recipe.model import Recipe
+from pipelines.recipe.suite import OWN, Suite, suite_of
 from pipelines.record import AuditedFile, AuditResult, SmokeResult
 from pipelines.remote import files, tester
 from pipelines.reports.junit import read_pytest
@@ -26,21 +27,10 @@ from pipelines.reports.model import Case
 from pipelines.run import Run, StageLog
 from pipelines.stages.detached import Job, JobSpec
 from pipelines.stages.logs import TAIL, last_lines, log_lines
-from pipelines.wheels import fatbin
 
-_SUITES = PACKAGE / "smoke"
 _TIMEOUT = 1800.0  # seconds a step
-# In a process of its own: what does not load may end the one that tries.
-_VERIFY = """
-import subprocess
-import sys
-
-CODE = {code!r}
-
-def test_verify():
-    done = subprocess.run([sys.executable, "-c", CODE], capture_output=True, text=True, timeout=600)
-    assert done.returncode == 0, f"{{CODE}} left with {{done.returncode}}: {{done.stderr[-3000:]}}"
-"""
+_CRASHED = 0x80000000  # from here on Windows' exit codes are exceptions
+_ABSENT = re.compile(r"No module named '([\w.]{1,80})'")
 
 
 def test(session: LiveSession, plan: BuildPlan, log: StageLog) -> SmokeResult:
@@ -49,15 +39,16 @@ def test(session: LiveSession, plan: BuildPlan, log: StageLog) -> SmokeResult:
     The wheel that reaches the host is the one that the audit has looked at, or none.
     """
     wheel, audited = _audited_wheel(log.run)
-    suite, expected = suite_files(plan.recipe), expectations(plan, audited)
+    suite, expected = suite_of(plan.recipe), expectations(plan, audited)
+    _refuse_shadows(suite, wheel)
     layout = plan.layout
-    told = json.dumps([log.run.id, suite, expected], sort_keys=True)
+    told = json.dumps([log.run.id, suite.files, expected], sort_keys=True)
     name = hashlib.sha256(told.encode()).hexdigest()[:12]
     directory = layout.join(layout.build_root, f"smoke-{name}")
     with fold(f"Smoke test {wheel.name} on {plan.host.name}"):
         target = _send_wheel(session, plan, f"{directory}-wheel", wheel, audited)
-        log.keep(SmokeResult(wheel=wheel.name, sha256=audited.sha256))
-        spec = _suite_spec(plan, directory, target, suite, expected)
+        log.keep(SmokeResult(wheel=wheel.name, sha256=audited.sha256, instead=suite.instead))
+        spec = _suite_spec(plan, directory, target, suite.files, expected)
         job = Job(
             session,
             log.run,
@@ -66,7 +57,7 @@ def test(session: LiveSession, plan: BuildPlan, log: StageLog) -> SmokeResult:
             error=SmokeError,
         )
         try:
-            done = _judge(session, log, _follow(job, log))
+            done = _judge(session, log, suite, _follow(job, log))
         except (HostError, KeyboardInterrupt):
             raise  # the suite goes on there: the next time it is taken up
         except BaseException:
@@ -143,31 +134,23 @@ def _clean(session: LiveSession, directory: str) -> None:
         session.call(files.remove_tree, path=folder)
 
 
-def suite_files(recipe: Recipe) -> dict[str, str]:
-    """The suite as it is shipped: the shared files, its own, and the fat-binary reader.
-
-    A recipe without one is tested by its ``verify`` alone.
-    """
-    if not recipe.smoke:
-        if recipe.verify:
-            return {"test_verify.py": _VERIFY.format(code=recipe.verify)}
+def _refuse_shadows(suite: Suite, wheel: Path) -> None:
+    """Refuse tests that would be given their own files instead of the wheel's."""
+    if not suite.own:
+        return
+    with zipfile.ZipFile(wheel) as archive:
+        tops = {name.partition("/")[0].partition(".")[0] for name in archive.namelist()}
+    if found := suite.shadows(tops):
         raise ConfigError(
-            f"recipe {recipe.name} says neither smoke nor verify: there is nothing to test with",
-            advice="Name a folder of pipelines/smoke in it, or Python that shows that it loads.",
+            f"smoke: Python would import {found[0]} instead of what is in {wheel.name}",
+            advice="Give that file or directory another name: the tests are to import the wheel.",
         )
-    found: dict[str, str] = {}
-    for folder in (_SUITES / "common", _SUITES / recipe.smoke):
-        kept = [path for path in sorted(folder.glob("*")) if path.suffix in (".py", ".ini")]
-        if not kept:
-            raise ConfigError(f"no smoke suite in {folder}", advice="Mend smoke in the recipe.")
-        found |= {path.name: path.read_text("utf-8") for path in kept}
-    return found | {"fatbin.py": Path(fatbin.__file__).read_text("utf-8")}
 
 
 def packages(plan: BuildPlan) -> list[str]:
     """What the suite imports, ``name==version`` each, with all that must come along."""
     lock = plan.cache.lock
-    entries = lock.entries_for(plan.recipe.test_requires, plan.target)
+    entries = lock.entries_for(plan.recipe.test_tools, plan.target)
     return [f"{name}=={lock.tool(entry).version}" for name, entry in entries.items()]
 
 
@@ -175,10 +158,11 @@ def expectations(plan: BuildPlan, wheel: AuditedFile) -> dict[str, Any]:
     """What the suite compares the installed wheel with."""
     archs = plan.archs.effective
     return {
-        "distribution": plan.recipe.name,
+        "distribution": plan.recipe.distribution,
         "version": wheel.version,
         "cuda": plan.recipe.cuda,
         "torch": plan.recipe.torch,
+        "verify": "" if plan.recipe.smoke else plan.recipe.verify,
         "archs": list(archs.sass),
         "ptx": list(archs.ptx),
         "platform": "win_amd64" if plan.host.capabilities.windows else None,
@@ -225,15 +209,14 @@ def _keep(log: StageLog, **changes: object) -> SmokeResult:
     return log.keep(known.model_copy(update=changes))
 
 
-def _judge(session: LiveSession, log: StageLog, ended: _Ended) -> SmokeResult:
+def _judge(session: LiveSession, log: StageLog, suite: Suite, ended: _Ended) -> SmokeResult:
     """The suite's report, home and read; :class:`SmokeError` unless every case passed."""
     done = _keep(log, exit=ended.exit, step=safe(ended.step, 40))
     if not ended.junit:
         cause = "ran out of time" if ended.timed_out else f"left with {ended.exit}"
         tail = "\n".join(done.tail[-15:])
         raise SmokeError(
-            f"{done.step} {cause} and there is no report:\n{tail}",
-            advice="A crash of the interpreter looks like this. The log is in the JUnit report.",
+            f"{done.step} {cause} and there is no report:\n{tail}", advice=_why_no_report(done)
         )
     report = log.run.path / "smoke.xml"
     session.get(ended.junit, report)
@@ -242,16 +225,49 @@ def _judge(session: LiveSession, log: StageLog, ended: _Ended) -> SmokeResult:
     done = _keep(log, outcomes={str(name): count for name, count in outcomes.items()})
     bad = [case for case in cases if case.outcome in ("failed", "error")]
     _say_outcomes(cases, bad, outcomes)
+    if done.limits:
+        say(done.limits, style="yellow")
     if not cases:
         raise SmokeError(
             "the smoke suite ran no case", advice="A suite without tests proves nothing."
         )
     if bad or ended.exit:
+        told = "\n".join(f"{case.message}\n{case.detail}" for case in bad)
         raise SmokeError(
             f"{len(bad)} of {len(cases)} smoke cases failed (pytest left with {ended.exit})",
-            advice=f"See {log.run.path / 'junit.xml'}",
+            advice=f"{_absent(told)} See {log.run.path / 'junit.xml'}".strip(),
+        )
+    if suite.own and not any(case.classname.startswith(f"{OWN}.") for case in cases):
+        raise SmokeError(
+            f"none of your own tests ran: the {len(cases)} cases are those that every wheel has",
+            advice="Functions that pytest runs are called test_*; docs/own-tests.md has some.",
         )
     return done
+
+
+def _why_no_report(done: SmokeResult) -> str:
+    """What to do about a suite that ended before its report."""
+    tail = "\n".join(done.tail)
+    if done.step == "install":
+        return "What the suite needs could not be installed: docs/own-tests.md says what there is."
+    if done.step != "pytest":
+        return "No environment could be made with the Python there. Try it again, or: invoke doctor"
+    if absent := _absent(tail):
+        return absent
+    if done.exit is not None and (done.exit < 0 or done.exit >= _CRASHED):
+        return "The interpreter crashed before the first case. The log is in the JUnit report."
+    return "pytest itself could not begin: its last lines say why."
+
+
+def _absent(text: str) -> str:
+    """The cure for a module that the suite imports and its environment does not have."""
+    names = dict.fromkeys(name.partition(".")[0] for name in _ABSENT.findall(text))
+    if not names:
+        return ""
+    return (
+        f"Not installed there: {', '.join([*names][:5])}. If it is no part of the wheel, name what "
+        "brings it in test_requires of the recipe: docs/own-tests.md says what there is."
+    )
 
 
 def _say_outcomes(cases: tuple[Case, ...], bad: list[Case], outcomes: Counter[Any]) -> None:

@@ -120,6 +120,7 @@ def wanting(line: Line, *wanted: Wanted, **layout: str) -> Line:
 def recipe_of(tree: Path, **changes: Any) -> Recipe:
     """A recipe for the project at ``tree`` that asks its host for nothing."""
     own = {
+        "project": "pkg",
         "source": PathSource(path=str(tree)),
         "pythons": (PYTHON,),
         "build_requires": (),

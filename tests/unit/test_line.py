@@ -101,7 +101,8 @@ def build_wheel(out):
     info, files = "pkg-1.0.dist-info", {}
     files["pkg/__init__.py"] = b"import json\\n"
     files["pkg/_C.so"] = base64.b64decode(BINARY)
-    files[info + "/METADATA"] = b"Metadata-Version: 2.1\\nName: pkg\\nVersion: 1.0\\n\\n"
+    head = b"Metadata-Version: 2.1\\nName: pkg\\nVersion: 1.0\\n"
+    files[info + "/METADATA"] = head + b"Requires-Python: >=3.10\\n\\n"
     files[info + "/WHEEL"] = b"Wheel-Version: 1.0\\nRoot-Is-Purelib: false\\nTag: TAGS\\n"
     name, lines = "pkg-1.0-TAGS.whl", ""
     with zipfile.ZipFile(os.path.join(out, name), "w") as archive:
@@ -177,7 +178,7 @@ def test_a_kind_that_is_added_in_one_file_passes_the_whole_line(finished: Finish
     } == {digest}, "one value from the builder to the manifest"
     assert digest in (path / "junit.xml").read_text()
     assert (built.units.done, built.units.total) == (1, 1)
-    assert tested.outcomes == {"passed": 1}
+    assert (tested.outcomes["passed"], tested.instead) == (7, "verify")
     assert run.facts().target == finished.line.plan.target
     assert run.facts().evidence is Evidence.SIMULATED
     assert manifest["inputs"]["host"] == "desk"

@@ -130,7 +130,7 @@ def test_the_sandbox_needs_nothing_unpinned(python: str) -> None:
     )
     wanted = wanted_resources(load_resources(), recipe, lock, place)  # raises where one is unpinned
     needed = {tool for row in wanted for tool in row.uploads} | {*image.tools(python)}
-    needed |= {*recipe.build_requires, *recipe.test_requires}
+    needed |= {*recipe.build_requires, *recipe.test_tools}
     assert {"nvidia-cuda-nvcc", "zig", "uv", "setuptools"} <= needed
     assert not needed & {*lock.unpinned}
     for name in needed:
@@ -528,7 +528,7 @@ def test_every_torch_has_what_builds_and_tests_install(name: str) -> None:
     cell = Target(python=f"3.{python[3:]}", cuda=f"{cuda[2:4]}.{cuda[4:]}", torch=torch)
     assert (tool.python, tool.cuda, tool.torch) == (cell.python, cell.cuda, cell.torch)
     for recipe in map(load_recipe, SHIPPED):
-        found = lock.entries_for([*recipe.build_requires, *recipe.test_requires], cell)
+        found = lock.entries_for([*recipe.build_requires, *recipe.test_tools], cell)
         for asked, entry in found.items():
             assert module.wheel_name(lock.tools[entry].file) == asked
             assert lock.tools[entry].pinned or entry == name

@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 
 import pytest
-from plans import Lab, changed, line_for, plan_for
+from plans import Lab, at_desk, changed, line_for, plan_for
 
 from pipelines.buildplan import BuildPlan
 from pipelines.errors import ConfigError, LockError
@@ -97,3 +97,12 @@ def test_what_is_to_be_minded_is_said(
     fetched(monkeypatch)
     refuse_unbuildable(asked(tmp_path, recipe="flash-attn", python="3.12", archs="89"))
     assert "FLASH_ATTN_CUDA_ARCHS does nothing for 89" in " ".join(capsys.readouterr().out.split())
+
+
+def test_a_source_that_cannot_be_packed_is_refused_on_every_kind_of_host(tmp_path: Path) -> None:
+    line, session = at_desk(tmp_path)
+    (tmp_path / "tree/odd").symlink_to("/etc")
+    with pytest.raises(ConfigError, match="is a link out of the tree"):
+        run_build(line)
+    assert not (tmp_path / "out").exists(), "no run was begun"
+    assert session.sent == []

@@ -51,16 +51,17 @@ def test_every_version_is_told_how_many_jobs_and_what_it_is_called(name: str, ve
         assert re.fullmatch(r"cu\d+(torch\d\.\d+)?", local)
 
 
-def test_smoke_suites_get_the_same_pytest() -> None:
-    """What runs cases in a process of their own, and what they need; all of it in the lock."""
+@pytest.mark.parametrize("python", ["3.10", "3.11", "3.12", "3.13", "3.14"])
+def test_what_runs_suites_comes_by_itself(tmp_path: Path, python: str) -> None:
+    """A recipe that names nothing gets it whole and pinned; one for torch gets torch as well."""
+    bare = change(tmp_path, test_requires=None)
+    assert bare.test_tools == ("pytest", "pytest-xdist")
     lock = load_lock()
-    common = {"pytest", "pytest-xdist", "execnet", "iniconfig", "packaging", "pluggy"}
-    common |= {"pygments", "colorama"}
-    for name in SHIPPED:
-        assert common <= {*load_recipe(name).test_requires}, name
-    for tool in common:
-        needed = set(lock.entries_for([tool], Target(python="3.12")))
-        assert needed <= common, f"{tool} brings what the recipes do not say"
+    assert lock.lacking(bare.test_tools, Target(python=python)) == []
+    needed = {"execnet", "iniconfig", "packaging", "pluggy", "pygments", "colorama"}
+    assert needed < {*lock.entries_for(bare.test_tools, Target(python=python))}
+    both = bare.model_copy(update={"torch": "2.8", "test_requires": ("torch", "einops")})
+    assert both.test_tools == ("pytest", "pytest-xdist", "torch", "einops")
 
 
 def change(tmp_path: Path, **keys: Any) -> Recipe:
@@ -110,9 +111,12 @@ def change(tmp_path: Path, **keys: Any) -> Recipe:
         ({"verify": "import ("}, "verify: no Python"),
         ({"source": {"path": "examples/smoke_atention"}}, "source.path: there is no directory"),
         ({"source": {"path": "smoke"}}, "source.path: "),
-        ({"smoke": "smoke_atention"}, "smoke: there is no 'smoke_atention'; did you mean 'smoke_a"),
-        ({"smoke": "common"}, "smoke: there is no 'common'"),
-        ({"smoke": "../stages"}, "smoke: there is no '../stages'"),
+        (
+            {"smoke": "smoke_atention"},
+            "smoke: there is no suite 'smoke_atention'; did you mean 'smoke_a",
+        ),
+        ({"smoke": "common"}, "smoke: there is no suite 'common'"),
+        ({"smoke": "../stages"}, "smoke: there is no directory"),
         (
             {"test_requires": ["pytets"]},
             "test_requires: there is no 'pytets'; did you mean",
@@ -163,7 +167,7 @@ def test_the_default_name_depends_on_torch(tmp_path: Path, torch: str | None) ->
 def test_the_version_is_named_in_errors(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"yaml: versions\.2: environment\.A: unknown field"):
         change(tmp_path, versions={"1": PINNED, "2": PINNED | {"environment": {"A": "{x}"}}})
-    with pytest.raises(ConfigError, match=r"yaml: versions\.2: smoke: there is no 'x'"):
+    with pytest.raises(ConfigError, match=r"yaml: versions\.2: smoke: there is no suite 'x'"):
         change(tmp_path, versions={"1": PINNED, "2": PINNED | {"smoke": "x"}})
 
 

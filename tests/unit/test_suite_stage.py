@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zipfile
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,11 @@ from wheels import HERE, NAME, wheel_here
 
 from pipelines.errors import ConfigError, HostError, RemoteError, SmokeError
 from pipelines.files import sha256_of
+from pipelines.recipe.suite import suite_of
 from pipelines.record import AuditedFile, SmokeResult
 from pipelines.remote.jobs import follow, launch
 from pipelines.stages.line import TEST, Line, run_test
-from pipelines.stages.test import expectations, packages, suite_files
+from pipelines.stages.test import expectations, packages
 
 REPORT = '<testsuites><testsuite name="s">{}</testsuite></testsuites>'
 PASSED, FAILED = '<testcase name="a"/>', '<testcase name="b"><failure message="no"/></testcase>'
@@ -178,7 +180,15 @@ def test_another_suite_is_another_job(tmp_path: Path) -> None:
     line.do(TEST)
     first, second = suite.specs
     assert first["directory"] != second["directory"]
-    assert first["suite"] != second["suite"]
+    assert first["expect"] != second["expect"]
+
+
+def test_what_is_no_wheel_is_refused_before_the_host_is_asked(tmp_path: Path) -> None:
+    line, session = at_test(tmp_path, None, kind="cargo")
+    with pytest.raises(ConfigError, match="is no wheel: there is nothing"):
+        run_test(line)
+    assert session.sent == []
+    assert line.provisioned is None
 
 
 @pytest.mark.parametrize("names", [(), (HERE, NAME)])
@@ -205,6 +215,7 @@ def test_what_the_wheel_is_compared_with(tmp_path: Path) -> None:
         "version": audited.version,
         "cuda": plan.target.cuda,
         "torch": plan.target.torch,
+        "verify": "",
         "archs": ["80", "90"],
         "ptx": ["90"],
         "platform": "win_amd64",
@@ -231,19 +242,104 @@ def test_no_toolkit_is_seen_by_the_suite(tmp_path: Path) -> None:
 
 def test_a_host_of_ours_has_its_packages_installed(tmp_path: Path) -> None:
     suite = Suite(PASSED)
-    line, _ = at_test(tmp_path, suite, test_requires=("pytest",))
+    line, _ = at_test(tmp_path, suite)
     line.plan.host.existing = None
     line.do(TEST)
     (spec,) = suite.specs
     assert not spec["system"]
     assert spec["packages"][0].startswith("pytest==")
+    assert spec["packages"][1].startswith("pytest-xdist==")
 
 
 def test_a_suite_is_shipped_whole(tmp_path: Path) -> None:
     recipe = plan_for(tmp_path).recipe
-    shipped = suite_files(recipe)
+    shipped = suite_of(recipe).files
     assert {"fatbin.py", "conftest.py", "pytest.ini"} <= shipped.keys()
     assert any(name.startswith("test_") for name in shipped)
     json.dumps(shipped)
-    with pytest.raises(ConfigError, match="no smoke suite in"):
-        suite_files(recipe.model_copy(update={"smoke": "not_there"}))
+
+
+# -- tests of your own -----------------------------------------------------------------------------
+
+MINE = '<testcase classname="own.test_a" name="test_mine"/>'
+
+
+def own_tests(tmp_path: Path, *names: str) -> dict[str, Any]:
+    """What a recipe says of a suite of files with these names."""
+    folder = tmp_path / "own tests"
+    folder.mkdir()
+    for name in names:
+        (folder / name).write_text("def test_mine(): pass\n")
+    return {"smoke": str(folder)}
+
+
+def test_own_tests_are_run_whole(tmp_path: Path) -> None:
+    suite = Suite(PASSED + MINE)
+    line, _ = at_test(tmp_path, suite, **own_tests(tmp_path, "test_a.py"))
+    line.do(TEST)
+    done = line.run.result(SmokeResult)
+    assert done is not None
+    assert done.limits == ""
+    assert suite.specs[0]["suite"]["own/test_a.py"] == "def test_mine(): pass\n"
+    assert suite.specs[0]["expect"]["verify"] == "", "the suite stands for it"
+
+
+def test_a_shared_part_alone_is_no_test_of_yours(tmp_path: Path) -> None:
+    line, _ = at_test(tmp_path, Suite(PASSED), **own_tests(tmp_path, "test_a.py"))
+    failed(line, SmokeError, "none of your own tests ran")
+
+
+def test_tests_that_would_test_themselves_are_refused(tmp_path: Path) -> None:
+    suite = Suite(PASSED + MINE)
+    with zipfile.ZipFile(wheel_here(tmp_path)) as archive:
+        top = archive.namelist()[0].partition("/")[0].partition(".")[0]
+    line, session = at_test(tmp_path, suite, **own_tests(tmp_path, "test_a.py", f"{top}.py"))
+    with pytest.raises(ConfigError, match=rf"import own/{top}.py instead of what is in"):
+        line.do(TEST)
+    assert session.sent == []
+
+
+def test_without_a_suite_it_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    line, _ = at_test(tmp_path, Suite(PASSED), verify="")
+    line.do(TEST)
+    done = line.run.result(SmokeResult)
+    assert done is not None
+    assert done.instead == "import"
+    assert "only the import of its modules was tested" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("step", "code", "printed", "said"),
+    [
+        ("pytest", 4, "E ModuleNotFoundError: No module named 'torch.nn'", "there: torch. If"),
+        ("pytest", 1, "No module named pytest", "pytest itself could not begin"),
+        ("pytest", -11, "", "The interpreter crashed"),
+        ("pytest", 0xC0000005, "", "The interpreter crashed"),
+        ("install", 1, "no version of numpy", "could not be installed"),
+        ("venv", 2, "Failed to query Python", "No environment could be made"),
+    ],
+)
+def test_what_is_said_of_a_suite_without_a_report(
+    tmp_path: Path, step: str, code: int, printed: str, said: str
+) -> None:
+    def ends(spec: dict[str, Any]) -> Iterator[Any]:
+        yield f"{printed}\n".encode()
+        yield {"exit": code, "step": step, "junit": None, "timed_out": False}
+
+    line, _ = at_test(tmp_path, ends)
+    with pytest.raises(SmokeError, match="there is no report") as caught:
+        line.do(TEST)
+    assert said in caught.value.advice
+    assert ("crash" in caught.value.advice) == ("crash" in said)
+
+
+def test_a_missing_module_of_a_case_has_its_cure(tmp_path: Path) -> None:
+    text = "E ModuleNotFoundError: No module named 'numpy'"
+    case = (
+        f'<testcase name="own.test_n"><error message="collection failure">{text}</error></testcase>'
+    )
+    line, _ = at_test(tmp_path, Suite(PASSED + case, 1))
+    with pytest.raises(SmokeError, match="1 of 2 smoke cases failed") as caught:
+        line.do(TEST)
+    assert caught.value.advice.startswith("Not installed there: numpy.")
+    assert "test_requires" in caught.value.advice

@@ -47,6 +47,8 @@ class Expected(TypedDict, total=False):
     ptx: list[str]
     platform: str | None
     cuda: str
+    torch: str | None
+    verify: str
     files: list[str]
     artifacts: str
 

@@ -1,0 +1,163 @@
+"""What a wheel is tested with: a suite of the package, a folder of your own tests, or its import.
+
+Whatever it is, the shared part of ``pipelines/smoke/common`` goes along: it runs the cases in a
+process of their own, imports the package in a fresh interpreter, and compares the installed wheel
+with what was asked for.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import Literal
+
+from pipelines import units
+from pipelines.errors import ConfigError
+from pipelines.model import nearest
+from pipelines.paths import PACKAGE, home
+from pipelines.recipe.model import Recipe
+from pipelines.recipe.worktree import PROJECT, listing
+
+SUITES = PACKAGE / "smoke"
+#: The folder, beside the shared files, in which tests of your own lie on the host.
+OWN = "own"
+_KNOB = "smoke_suite.py"
+#: What it must define.
+_CONTRACT = ("TORCH", "MODULES", "facts", "lost")
+_TEST = re.compile(r"(?:.*/)?(?:test_[^/]*|[^/]*_test)\.py")
+_MOST = 4 << 20  # bytes; it is sent with the order to run it
+_PAGE = "docs/own-tests.md has one that works."
+
+#: What stands in for a suite where there is none.
+Instead = Literal["", "verify", "import"]
+
+
+@dataclass(frozen=True)
+class Suite:
+    """A suite as it is sent."""
+
+    files: dict[str, str]
+    """Name with ``/`` -> text."""
+    own: bool = False
+    """Whether it has tests of your own, in the folder :data:`OWN`."""
+    instead: Instead = ""
+
+    def shadows(self, modules: Iterable[str]) -> list[str]:
+        """Its files that Python would import instead of these modules of the wheel."""
+        known, found = {*modules}, []
+        for name in self.files:
+            path = PurePosixPath(name)
+            module = path.parent.name if path.name == "__init__.py" else path.stem
+            if path.suffix == ".py" and module in known:
+                found.append(name)
+        return found
+
+
+def suite_of(recipe: Recipe) -> Suite:
+    """What the recipe's wheel is tested with.
+
+    Raises :class:`ConfigError` for a folder that is not there, has no tests, or cannot be sent.
+    """
+    if not recipe.smoke:
+        return _without(recipe)
+    if "/" not in recipe.smoke and not recipe.smoke.startswith("."):
+        tested = {path.parent.name for path in SUITES.glob("*/test_*.py")}
+        there = sorted(tested & {path.parent.name for path in SUITES.glob(f"*/{_KNOB}")})
+        if recipe.smoke not in there:
+            raise ConfigError(
+                f"recipe {recipe.name}: smoke: there is no suite '{recipe.smoke}'"
+                f"{nearest(recipe.smoke, there)}",
+                advice=f"There are: {', '.join(there)}. A folder of your own has a slash in its "
+                f"name: ./{recipe.smoke}",
+            )
+        return Suite(_shared() | _shipped(SUITES / recipe.smoke))
+    folder = home() / recipe.smoke
+    files = _own(folder)
+    knob = files.pop(f"{OWN}/{_KNOB}", "")
+    if knob:
+        _check_contract(folder / _KNOB, knob)
+        return Suite(_shared() | {_KNOB: knob} | files, own=True)
+    return Suite(_shared() | _shipped(SUITES / "default") | files, own=True)
+
+
+def _without(recipe: Recipe) -> Suite:
+    """No suite: what ``verify`` says, else the import of what is in the wheel."""
+    files = _shared() | _shipped(SUITES / "default")
+    if not recipe.verify:
+        return Suite(files, instead="import")
+    return Suite(files | _shipped(SUITES / "verify"), instead="verify")
+
+
+def _shared() -> dict[str, str]:
+    reader = PACKAGE / "wheels" / "fatbin.py"
+    return _shipped(SUITES / "common") | {reader.name: reader.read_text("utf-8")}
+
+
+def _shipped(folder: Path) -> dict[str, str]:
+    kept = [path for path in sorted(folder.glob("*")) if path.suffix in (".py", ".ini")]
+    return {path.name: path.read_text("utf-8") for path in kept}
+
+
+def _own(folder: Path) -> dict[str, str]:
+    """The files of a folder of your own, with the names that they have on the host."""
+    if not folder.is_dir():
+        raise ConfigError(
+            f"smoke: there is no directory {folder}",
+            advice="Write it in the recipe as seen from pipeline.yaml, or leave smoke out.",
+        )
+    found = listing(folder).files
+    if project := sorted({*PROJECT} & found.keys()):
+        raise ConfigError(
+            f"smoke: {folder} has a {project[0]}: the sources in it would be tested, not the wheel",
+            advice="Name a folder that has tests alone.",
+        )
+    if not any(_TEST.fullmatch(name) for name in found):
+        raise ConfigError(
+            f"smoke: {folder} has no tests: no file is called test_*.py or *_test.py",
+            advice=_PAGE,
+        )
+    shared = {name for name in _shared() if name != "conftest.py"}
+    for path in found.values():
+        if path.suffix == ".py" and path.name in shared:
+            raise ConfigError(
+                f"smoke: {path} is called as a file of the shared part is",
+                advice="Give it another name: Python would import one of the two for both.",
+            )
+    if (size := sum(path.stat().st_size for path in found.values())) > _MOST:
+        raise ConfigError(
+            f"smoke: {folder} has {units.size(size)}, {units.size(_MOST)} are possible",
+            advice="Let the tests make large data themselves.",
+        )
+    return {f"{OWN}/{name}": _text(path) for name, path in found.items()}
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text("utf-8")
+    except UnicodeDecodeError:
+        raise ConfigError(
+            f"smoke: {path} is no text in UTF-8, and only text is sent",
+            advice="Let the tests make such data themselves, or have git ignore the file.",
+        ) from None
+
+
+def _check_contract(path: Path, text: str) -> None:
+    """Refuse a ``smoke_suite.py`` that does not define what is asked of it."""
+    try:
+        body = ast.parse(text).body
+    except SyntaxError as error:
+        raise ConfigError(f"smoke: {path}, line {error.lineno}: {error.msg}") from None
+    defined = {node.name for node in body if isinstance(node, ast.FunctionDef)}
+    for node in body:
+        targets = node.targets if isinstance(node, ast.Assign) else [getattr(node, "target", None)]
+        defined |= {target.id for target in targets if isinstance(target, ast.Name)}
+        if isinstance(node, ast.ImportFrom):
+            defined |= {alias.asname or alias.name for alias in node.names}
+    if missing := [name for name in _CONTRACT if name not in defined]:
+        raise ConfigError(
+            f"smoke: {path} does not define {', '.join(missing)}",
+            advice="docs/own-tests.md says what they are; without the file there are defaults.",
+        )

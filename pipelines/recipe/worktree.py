@@ -1,0 +1,201 @@
+"""The files of a directory here that are its project's: what git lists, or what is left by rules.
+
+In a checkout: what is tracked, and what is neither tracked nor ignored (``git ls-files -co
+--exclude-standard``), submodules included. Elsewhere: everything. Of what git does not track,
+what tools make of a project is left out: virtual environments, ``build`` and ``dist``, caches.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import os
+import shutil
+import subprocess
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+from pipelines.errors import ConfigError
+
+#: What makes a directory a project.
+PROJECT = ("pyproject.toml", "setup.py", "Cargo.toml")
+_REPOSITORIES = frozenset({".git", ".hg", ".svn"})
+_CACHES = frozenset(
+    {"__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", ".nox", ".eggs"}
+    | {"node_modules"}
+)
+#: What holds a virtual environment.
+_ENVIRONMENT = ("pyvenv.cfg", "conda-meta")
+#: A directory of outputs -> what it then lies beside; elsewhere the name may mean anything.
+_OUTPUT = {"build": PROJECT, "dist": PROJECT, "target": ("Cargo.toml",)}
+_GIT_SECONDS = 120
+
+
+@dataclass(frozen=True)
+class Listing:
+    """The files of a directory that are packed."""
+
+    files: dict[str, Path]
+    """Names with ``/`` and where they are, in order."""
+    by: str
+    """What decided: ``as git lists them``, or why it was not asked."""
+    empty: tuple[str, ...] = ()
+    """Submodules that are not checked out."""
+
+
+def matches(name: str, globs: Iterable[str]) -> bool:
+    """Whether a file (with ``/``) is what a glob names, or below a directory that it names."""
+    return any(
+        fnmatch.fnmatchcase(name, glob) or fnmatch.fnmatchcase(name, f"{glob.rstrip('/')}/*")
+        for glob in globs
+    )
+
+
+def listing(tree: Path, include: Iterable[str] = (), exclude: Iterable[str] = ()) -> Listing:
+    """The files of ``tree`` with those that ``include`` names, without what ``exclude`` does.
+
+    Raises :class:`ConfigError` for a link that an archive cannot follow, for a part that cannot be
+    read, and for a glob of ``include`` that names no file.
+    """
+    empty: list[str] = []
+    by = _how(tree)
+    names = {*(_walked(tree) if by else _tracked(tree, empty))}
+    for glob in include:
+        forced = [name for name in _walked(tree, whole=True) if matches(name, [glob])]
+        if not forced:
+            raise ConfigError(
+                f"source: include: '{glob}' names no file of {tree}",
+                advice="Write it as seen from there, such as csrc/generated/*.cu",
+            )
+        names.update(forced)
+    globs = tuple(exclude)
+    files: dict[str, Path] = {}
+    for name in sorted(name for name in names if not matches(name, globs)):
+        path = tree / name
+        if path.is_symlink():
+            _follow(tree, name)
+        if path.is_file():  # not what was deleted since, and no pipe
+            files[name] = path
+    missing = tuple(name for name in sorted(empty) if not matches(name, globs))
+    return Listing(files, by or "as git lists them", missing)
+
+
+def _follow(tree: Path, name: str) -> None:
+    """Refuse a link that is no plain file of the tree."""
+    path = tree / name
+    out = f"leave it out with 'exclude: [\"{name}\"]' in the recipe"
+    try:
+        target = path.resolve(strict=True)
+    except (OSError, RuntimeError):
+        raise ConfigError(
+            f"{path} is a link to {path.readlink()}, which is not there",
+            advice=f"Mend it, or {out}.",
+        ) from None
+    if not target.is_relative_to(tree.resolve()):
+        raise ConfigError(
+            f"{path} is a link out of the tree, to {target}",
+            advice=f"If the build needs it, put a copy in its place; if not, {out}.",
+        )
+    if target.is_dir():
+        raise ConfigError(
+            f"{path} is a link to a directory, {path.readlink()}: an archive has only files",
+            advice=f"If the build needs it, put a copy in its place; if not, {out}.",
+        )
+
+
+def _walked(tree: Path, *, whole: bool = False) -> Iterator[str]:
+    """Files and links below ``tree``; ``whole``: also of what tools have made."""
+
+    def refuse(error: OSError) -> None:
+        raise ConfigError(f"{error.filename} cannot be read: {error.strerror}") from None
+
+    for folder, below, files in os.walk(tree, onerror=refuse):
+        here = Path(folder)
+        kept = [
+            name
+            for name in below
+            if name not in _REPOSITORIES and (whole or not _is_made(here / name))
+        ]
+        links = [name for name in kept if (here / name).is_symlink()]
+        below[:] = [name for name in kept if name not in links]
+        for name in (*files, *links):
+            if name not in _REPOSITORIES:  # a submodule's is a file
+                yield (here / name).relative_to(tree).as_posix()
+
+
+def _is_made(folder: Path) -> bool:
+    """Whether tools have made that directory."""
+    name = folder.name
+    if name in _CACHES or name.endswith(".egg-info"):
+        return True
+    beside = _OUTPUT.get(name, ())
+    return any((folder / mark).exists() for mark in _ENVIRONMENT) or any(
+        (folder.parent / mark).is_file() for mark in beside
+    )
+
+
+def _how(tree: Path) -> str:
+    """Empty where git is to be asked, else why not."""
+    top = next((path for path in (tree, *tree.absolute().parents) if (path / ".git").exists()), "")
+    if not top:
+        return "no git checkout: without environments, build, dist and caches"
+    if shutil.which("git") is None:
+        return "git is not installed here, so .gitignore is not read"
+    # A whole project may lie in what another one ignores, as an installed package does.
+    if top != tree and not _git(tree, "check-ignore", "--quiet", ".", refused=1)[0]:
+        return f"{top} ignores it: without environments, build, dist and caches"
+    return ""
+
+
+def _tracked(tree: Path, empty: list[str], under: str = "") -> Iterator[str]:
+    """What git lists of ``tree``, and of the repositories in it, as seen from the first."""
+    is_made = cache(_is_made)  # thousands of files may be in one environment
+
+    def in_made(path: Path) -> bool:
+        return path != tree and (is_made(path) or in_made(path.parent))
+
+    for kind in ("--cached", "--others"):
+        told = _git(tree, "ls-files", "-z", "--exclude-standard", kind)[1]
+        for raw in dict.fromkeys(told.split(b"\0")):
+            name = os.fsdecode(raw).rstrip("/")
+            path = tree / name
+            if not name or (kind == "--others" and in_made(path)):
+                continue
+            if path.is_symlink() or not path.is_dir():
+                yield under + name
+            elif (path / ".git").exists():
+                yield from _tracked(path, empty, f"{under}{name}/")
+            elif not any(path.iterdir()):
+                empty.append(under + name)
+            else:
+                yield from (f"{under}{name}/{below}" for below in _walked(path))
+
+
+def _git(tree: Path, *words: str, refused: int = 0) -> tuple[int, bytes]:
+    """What git answers, asked in ``tree``; ``refused`` is an exit code that is an answer too.
+
+    Not what the variables of a hook say, and no program of the repository's configuration. Whose
+    directory it is does not matter: it is only read.
+    """
+    command = ["git", "-c", "core.fsmonitor=false", "-c", "safe.directory=*", *words]
+    environment = {key: text for key, text in os.environ.items() if not key.startswith("GIT_")}
+    try:
+        done = subprocess.run(
+            command,
+            cwd=tree,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_GIT_SECONDS,
+            check=False,
+        )
+    except subprocess.TimeoutExpired:
+        raise ConfigError(f"git {words[0]} in {tree} took longer than {_GIT_SECONDS} s") from None
+    if done.returncode not in (0, refused):
+        said = done.stderr.decode(errors="replace").strip().splitlines() or ["no message"]
+        raise ConfigError(
+            f"git {words[0]} in {tree} failed: {said[0][:300]}",
+            advice="Mend that checkout: which files are its project's is asked of git.",
+        )
+    return done.returncode, done.stdout
