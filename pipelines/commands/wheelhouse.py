@@ -44,7 +44,7 @@ def wheelhouse(line: Line, options: WheelhouseOptions) -> None:
             advice="Take a release with --recipe-version, or bring the whole download cache.",
         )
     folder.mkdir(parents=True, exist_ok=True)
-    tools = [tool for wanted in plan.wanted for tool in wanted.uploads]
+    tools = [*plan.host.tools, *(tool for wanted in plan.wanted for tool in wanted.uploads)]
     with bars() as show:
         fresh = house.gather_files(cache, tools, folder, show)
         if isinstance(recipe.source, FileSource):

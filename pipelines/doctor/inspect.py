@@ -68,7 +68,7 @@ def _lock(plan: BuildPlan) -> dict[str, object]:
     except PipelineError as failure:
         error = failure.message
     pinned = [name for name in names if name in lock.tools and lock.tools[name].pinned]
-    missing = plan.cache.missing(pinned)
+    missing, damaged = plan.cache.missing(pinned), plan.cache.damaged(pinned)
     return {
         "tools": len(pinned),
         "unpinned": unpinned,
@@ -76,6 +76,7 @@ def _lock(plan: BuildPlan) -> dict[str, object]:
         "error": error,
         "missing": len(missing),
         "missing_bytes": sum(lock.tools[name].size for name in missing),
+        "damaged": [str(path) for path in damaged],
     }
 
 

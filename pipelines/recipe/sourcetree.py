@@ -24,7 +24,8 @@ from pipelines.logs import timed
 from pipelines.paths import PACKAGE, home
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import FileSource, GitSource, PathSource
-from pipelines.toolchain.lock import Cache, FetchProgress, Tool, verify
+from pipelines.toolchain.hashed import adopt, damage, verify
+from pipelines.toolchain.lock import Cache, FetchProgress, Tool
 from pipelines.toolchain.sources import Source
 
 _log = logging.getLogger(__name__)
@@ -74,11 +75,13 @@ def fetch_tree(recipe: Recipe, cache: Cache, progress: FetchProgress | None = No
 def _git_archive(source: GitSource, recipe: Recipe, cache: Cache) -> Path:
     """The commit in the cache, packed as it is sent."""
     path = cache.place(f"{recipe.name}-{source.commit[:12]}.tar.gz", _git_key(recipe, source))
-    if path.is_file():
+    stated = _stated(path)
+    if stated.is_file() and cache.has(path, stated.read_text("utf-8")):
         return path
     if cache.offline:
+        state = "is damaged" if path.is_file() else "is not there"
         raise LockError(
-            f"{recipe.name} {recipe.version} is not here, and nothing is fetched: {path}",
+            f"{recipe.name} {recipe.version} is not here, and nothing is fetched: {path} {state}",
             advice="Build once without --offline, or bring that file there.",
         )
     with timed(_log, logging.INFO, "%s: fetch commit %s", recipe.name, source.commit[:12]):
@@ -86,8 +89,15 @@ def _git_archive(source: GitSource, recipe: Recipe, cache: Cache) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
     part.write_bytes(made)
+    # No pin says what the bytes are: what was packed of the commit says it from now on.
+    stated.write_text(hashlib.sha256(made).hexdigest(), "utf-8")
     part.replace(path)
     return path
+
+
+def _stated(path: Path) -> Path:
+    """Where the sha256 of a packed commit is kept."""
+    return path.with_name(f"{path.name}.sha256")
 
 
 def names_if_here(recipe: Recipe, cache: Cache) -> list[str] | None:
@@ -96,16 +106,18 @@ def names_if_here(recipe: Recipe, cache: Cache) -> list[str] | None:
     if isinstance(source, PathSource):
         return [name for name, _ in _names(directory_of(source))]
     if isinstance(source, FileSource):
-        found = _listed(cache.place(source.file, source.sha256))
+        path = cache.place(source.file, source.sha256)
+        adopt(path, source.sha256)
+        found = _listed(path, source.sha256)
         return found and [_inside(name) for name in found]
-    return _listed(
-        cache.place(f"{recipe.name}-{source.commit[:12]}.tar.gz", _git_key(recipe, source))
-    )
+    path = cache.place(f"{recipe.name}-{source.commit[:12]}.tar.gz", _git_key(recipe, source))
+    stated = _stated(path)
+    return _listed(path, stated.read_text("utf-8")) if stated.is_file() else None
 
 
-def _listed(path: Path) -> list[str] | None:
+def _listed(path: Path, sha256: str) -> list[str] | None:
     """The files in an archive of the cache. Kept beside it: unpacking thousands takes a second."""
-    if not path.is_file():
+    if not path.is_file() or damage(path, sha256):
         return None
     beside = path.with_name(f"{path.name}.names")
     if beside.is_file():
@@ -129,7 +141,7 @@ def fetch_file(
         verify(part, origin)
         part.replace(path)
 
-    if not (path.is_file() and path.stat().st_size == source.size):
+    if not cache.has(path, source.sha256, source.size):
         tool = Tool(version=recipe.version, sources=(source,))
         cache.obtain(recipe.name, tool, path, keep, progress)
     return path

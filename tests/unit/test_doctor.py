@@ -336,6 +336,8 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("this machine: downloads", {f"{LOCK}/missing": 3, f"{LOCK}/missing_bytes": 5 << 20}, "ok",
      "3 files to fetch, 5 MiB: the network is needed once", ""),
     ("this machine: downloads", {f"{LOCK}/missing": GONE}, "unknown", "not told", ""),
+    ("this machine: downloads", {f"{LOCK}/damaged": ["/c/a.whl"], f"{LOCK}/missing": 3}, "warning",
+     "damaged on this machine: /c/a.whl", "invoke cache --prune"),
     ("this machine: downloads", {f"{LOCK}/unpinned": ["x"]}, "unknown", "before the lock", ""),
     ("this machine: downloads", {f"{LOCK}/error": "no x"}, "unknown", "before the lock", ""),
     ("this machine: git", {"controller/git": None}, "warning", "not found", "apt-get install git"),

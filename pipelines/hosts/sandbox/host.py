@@ -66,9 +66,9 @@ class Sandbox(Host):
     def __init__(self, name: str, config: SandboxHost, given: Opening) -> None:
         """Raises :class:`ConfigError` for a Python of which the lock has no headers."""
         cache, python = given.cache, given.python
-        tools = cache.lock.tools
-        pythons = {tool.python: None for tool in tools.values() if tool.python}
-        known = [other for other in pythons if image.headers_of(other) in tools]
+        entries = cache.lock.tools
+        pythons = {tool.python: None for tool in entries.values() if tool.python}
+        known = [other for other in pythons if image.headers_of(other) in entries]
         if python not in known:
             raise ConfigError(
                 f"a sandbox has Python {' or '.join(known)}, not {python}",
@@ -78,6 +78,7 @@ class Sandbox(Host):
         self.config = config
         self.python = python
         self.executable = rf"C:\Python{python.replace('.', '')}\python.exe"
+        self.tools = image.tools(python)
         self.cache = cache
         self.events = given.events
         self.remember = given.remember
@@ -143,11 +144,10 @@ class Sandbox(Host):
             self.events.step("the sandbox is half-made or has crashed: making it anew")
             Prefix(self.home / "prefix").halt()
             shutil.rmtree(self.home)
-        wanted = image.tools(self.python)
-        if self.cache.missing(wanted):
+        if self.cache.missing(self.tools):
             self.events.step("fetching")
-            with self.events.bars() as bars:
-                self.cache.fetch_all(wanted, bars)
+        with self.events.bars() as bars:
+            self.cache.fetch_all(self.tools, bars)
         made = image.make_image(self.cache, self.python, self.events.step)
         self.events.step("copying the image")
         image.copy_image(made, self.home / "prefix")
