@@ -34,6 +34,7 @@ def judge(facts: Facts, purpose: Purpose, limits: Thresholds, compat: Compat) ->
     yield _nvcc(tools, purpose, told)
     yield from _rules(compat, {**common, "msvc": best or ""}, purpose, stopped=verdict)
     yield from _programs(tools, purpose, limits)
+    yield from _unpacked(facts.at("unpacked"))
     for setting in purpose.of("commands"):
         yield _commands(facts, setting)
 
@@ -148,6 +149,27 @@ def _programs(tools: Facts, purpose: Purpose, limits: Thresholds) -> Iterator[Ve
             yield Verdict(AREA, name, level, found, wanted, _PROVISION)
         else:
             yield Verdict(AREA, name, "ok", version)
+
+
+def _unpacked(told: Facts) -> Iterator[Verdict]:
+    """Whether the files of the tools are as provisioning has unpacked them."""
+    name, wanted = "unpacked tools", "every file as it was unpacked"
+    rows = told.rows()
+    if rows is None:
+        if told.failed:
+            yield Verdict(AREA, name, "unknown", told.why, wanted)
+        return
+    there = [row for row in rows if row.at("values").tree or row.text("error")]
+    for row in there:
+        found, ok = row.text("found") or row.why, row.flag("ok")
+        if ok is None or row.text("error"):
+            yield Verdict(AREA, name, "unknown", found, wanted)
+        elif not ok:
+            yield Verdict(AREA, name, "warning", found, wanted, _PROVISION)
+        elif row.text("doubt"):
+            yield Verdict(AREA, name, "unknown", found, wanted, f"{_PROVISION} --repair")
+    if there and all(row.flag("ok") and not row.text("doubt") for row in there):
+        yield Verdict(AREA, name, "ok", f"{len(there)} directories, {wanted}")
 
 
 def _commands(facts: Facts, setting: Setting) -> Verdict:

@@ -139,6 +139,7 @@ def spec(tmp_path: Path, *archives: archive.Packed) -> archive.Spec:
         "path": str(tmp_path / "target"),
         "proof": "bin/x",
         "archives": list(archives),
+        "unwatched": ["etc/*"],
     }
 
 
