@@ -187,7 +187,8 @@ def test_archive_other_version_or_lost_proof(tmp_path: Path) -> None:
     newer = spec(tmp_path, {**row, "sha256": "0" * 64})
     assert archive.check(newer) == {"ok": False, "found": "0 of 1 archives", "values": there}
     (tmp_path / "target/bin/x").unlink()
-    assert archive.check(wanted) == {"ok": False, "found": "no bin/x", "values": there}
+    said = "1 of 1 files are not as they were: bin/x missing"
+    assert archive.check(wanted) == {"ok": False, "found": said, "values": there, "uploads": ["a"]}
 
 
 @pytest.mark.parametrize(
