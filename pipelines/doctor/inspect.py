@@ -157,7 +157,9 @@ def inspect_host(plan: BuildPlan, session: LiveSession) -> dict[str, object]:
         "tools": lambda: session.call(tools.tools, cuda=layout.cuda, programs=places),
     }
     if unpacked := _archives(plan):
-        parts["unpacked"] = lambda: list(_checked(session, unpacked).values())
+        parts["unpacked"] = lambda: [
+            {"id": name, **row} for name, row in _checked(session, unpacked).items()
+        ]
     if settings:  # after machine: to check a variable is to take it over
         parts["resources"] = lambda: _checked(session, settings)
     found: dict[str, object] = dict.fromkeys(parts)

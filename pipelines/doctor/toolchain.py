@@ -159,17 +159,24 @@ def _unpacked(told: Facts) -> Iterator[Verdict]:
         if told.failed:
             yield Verdict(AREA, name, "unknown", told.why, wanted)
         return
+    # Where nothing is unpacked yet, the verdict on the program itself says so.
     there = [row for row in rows if row.at("values").tree or row.text("error")]
-    for row in there:
-        found, ok = row.text("found") or row.why, row.flag("ok")
-        if ok is None or row.text("error"):
-            yield Verdict(AREA, name, "unknown", found, wanted)
-        elif not ok:
-            yield Verdict(AREA, name, "warning", found, wanted, _PROVISION)
-        elif row.text("doubt"):
-            yield Verdict(AREA, name, "unknown", found, wanted, f"{_PROVISION} --repair")
-    if there and all(row.flag("ok") and not row.text("doubt") for row in there):
+    wrong = [verdict for row in there if (verdict := _drifted(row, name, wanted))]
+    yield from wrong
+    if there and not wrong:
         yield Verdict(AREA, name, "ok", f"{len(there)} directories, {wanted}")
+
+
+def _drifted(row: Facts, name: str, wanted: str) -> Verdict | None:
+    found, ok = f"{row.text('id')}: {row.text('found') or row.why}", row.flag("ok")
+    if ok is None or row.text("error"):
+        return Verdict(AREA, name, "unknown", found, wanted)
+    if not ok:
+        return Verdict(AREA, name, "warning", found, wanted, _PROVISION)
+    if row.text("doubt"):
+        found += f" ({_PROVISION} --repair does)"
+        return Verdict(AREA, name, "unknown", found, wanted)
+    return None
 
 
 def _commands(facts: Facts, setting: Setting) -> Verdict:

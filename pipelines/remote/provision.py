@@ -85,7 +85,7 @@ def apply_one(spec: Spec, marker: str) -> Outcome:
             _prove(spec)
         except RefusedError as error:
             refused = error
-        check = _checked(spec)
+        check = _checked({**spec, "thorough": False})  # what was done is looked at, no more
     return {
         "ok": check["ok"],
         "found": check["found"],

@@ -104,8 +104,10 @@ def differing(root: str, record: Record, *, thorough: bool = False) -> dict[str,
         elif thorough or now[1] != entry["mtime"]:
             if sha256(os.path.join(root, name)) != entry["sha256"]:  # noqa: PTH118
                 wrong[name] = "changed"
-            elif now[1] != entry["mtime"]:
-                entry["mtime"], learned = now[1], True
+            # What is wrong in spite of its time is not believed by others either.
+            believed = 0 if name in wrong else now[1]
+            if believed != entry["mtime"]:
+                entry["mtime"], learned = believed, True
     if learned:
         with contextlib.suppress(OSError):  # it is hashed again the next time
             write(root, record)

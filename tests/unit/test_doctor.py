@@ -284,6 +284,7 @@ QUOTAS = {
     ("plugin", PROCESSES): f"{RES}/plugin MaxProcessesPerShell",
 }
 TEMP, LOCK = "host/machine/temp", "controller/lock"
+WHOLE = {"id": "uv", "ok": True, "found": "1 of 1 archives", "values": {"uv": "0" * 64}}
 WIN, TOOLS = "host/facts/windows", "host/tools"
 STUDIO = f"{TOOLS}/visual_studio"
 
@@ -336,6 +337,14 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("this machine: downloads", {f"{LOCK}/missing": 3, f"{LOCK}/missing_bytes": 5 << 20}, "ok",
      "3 files to fetch, 5 MiB: the network is needed once", ""),
     ("this machine: downloads", {f"{LOCK}/missing": GONE}, "unknown", "not told", ""),
+    ("tool chain: unpacked tools", {"host/unpacked": [WHOLE, WHOLE]}, "ok",
+     "2 directories, every file as it was unpacked", ""),
+    ("tool chain: unpacked tools", {"host/unpacked": [WHOLE, {**WHOLE, "ok": False}]}, "warning",
+     "uv: 1 of 1 archives", "invoke provision"),
+    ("tool chain: unpacked tools", {"host/unpacked": [{**WHOLE, "doubt": "d"}]}, "unknown",
+     "uv: 1 of 1 archives (invoke provision --repair does)", ""),
+    ("tool chain: unpacked tools", {"host/unpacked": [{**WHOLE, "error": "E: x"}]}, "unknown",
+     "uv: 1 of 1 archives", ""),
     ("this machine: downloads", {f"{LOCK}/damaged": ["/c/a.whl"], f"{LOCK}/missing": 3}, "warning",
      "damaged on this machine: /c/a.whl", "invoke cache --prune"),
     ("this machine: downloads", {f"{LOCK}/unpinned": ["x"]}, "unknown", "before the lock", ""),

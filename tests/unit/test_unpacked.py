@@ -140,9 +140,12 @@ def test_a_swap_that_keeps_size_and_time_shows_to_whoever_looks_thoroughly(host:
     assert host.check()["ok"], "it is not hashed every time"
     row = host.check(thorough=True)
     assert (row["ok"], row["uploads"]) == (False, ["crt"])
+    assert LIBRARY in row["plan"]
+    assert not host.check()["ok"], "others know then as well"
     host.upload("crt")
     assert host.apply(thorough=True)["ok"]
     assert host.texts() == whole
+    assert host.check(thorough=True)["ok"]
 
 
 def test_a_new_time_alone_is_no_damage_and_is_hashed_once(

