@@ -107,7 +107,7 @@ def names_if_here(recipe: Recipe, cache: Cache) -> list[str] | None:
         return [name for name, _ in _names(directory_of(source))]
     if isinstance(source, FileSource):
         path = cache.place(source.file, source.sha256)
-        adopt(path, source.sha256)
+        adopt(path)
         found = _listed(path, source.sha256)
         return found and [_inside(name) for name in found]
     path = cache.place(f"{recipe.name}-{source.commit[:12]}.tar.gz", _git_key(recipe, source))

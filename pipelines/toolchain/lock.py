@@ -267,7 +267,7 @@ class Cache:
 
     def has(self, path: Path, sha256: str, size: int | None = None) -> bool:
         """Whether a file of the cache is there with the pinned content; tells of a damaged one."""
-        hashed.adopt(path, sha256)
+        hashed.adopt(path)
         if not path.is_file():
             return False
         if why := hashed.damage(path, sha256, size):

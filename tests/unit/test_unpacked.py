@@ -77,6 +77,13 @@ def cut(path: Path) -> None:
     path.write_text(path.read_text()[:-1])
 
 
+def cut_in_secret(path: Path) -> None:
+    """Shorter, with the time that it had."""
+    told = path.stat()
+    cut(path)
+    os.utime(path, ns=(told.st_atime_ns, told.st_mtime_ns))
+
+
 def swapped(path: Path) -> None:
     """Other bytes of the same size."""
     path.write_text(path.read_text()[::-1])
@@ -96,7 +103,7 @@ def a_link(path: Path) -> None:
 
 
 WRONG = [(gone, "missing"), (cut, "changed"), (swapped, "changed"), (a_directory, "missing")]
-WRONG += [(a_link, "missing")]
+WRONG += [(a_link, "missing"), (cut_in_secret, "changed")]
 
 
 @pytest.mark.parametrize(("harm", "state"), WRONG)
