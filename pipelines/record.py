@@ -48,6 +48,10 @@ class ResourceResult(Model):
     wanted: str
     found: str
     plan: str = ""
+    uploads: tuple[str, ...] | None = None
+    """Of its tools those that must be brought for it; ``None``: all of them."""
+    sha256: dict[str, Sha256] = Field(default={})
+    """Of its tools, what was computed: when it was sent, unpacked or looked at."""
     values: dict[str, str] = Field(default={})
     """What was found, for programs: versions, numbers, paths."""
     ok: bool
@@ -335,7 +339,8 @@ class UsedTool(Model):
     """A tool of the lock as a run has used it, whatever the lock of a later command has."""
 
     version: str
-    sha256: Sha256
+    sha256: Sha256 | None
+    """As it was computed; ``None`` where nothing was: it was installed on the host before."""
 
 
 class RunFacts(Model):

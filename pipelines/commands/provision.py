@@ -17,13 +17,14 @@ class ProvisionOptions(Options):
     axes = CELL
     shared = (*FETCH, "select", "verbose")
     dry_run: Annotated[bool, Flag("only show what would change")] = False
+    repair: Annotated[bool, Flag("look at every byte of the tools, put back what differs")] = False
 
 
 def provision(line: Line, options: ProvisionOptions) -> None:
     """Make a host ready: long paths, short TEMP, CUDA compiler, build tools."""
     from pipelines.stages.line import run_provision
 
-    run_provision(line, dry_run=options.dry_run)
+    run_provision(line, dry_run=options.dry_run, repair=options.repair)
 
 
 COMMAND = Command(provision, ProvisionOptions, on_line=True)

@@ -46,7 +46,7 @@ def wheelhouse(line: Line, options: WheelhouseOptions) -> None:
             f"{folder}: there can be no such directory: {error.strerror}",
             advice="Name a directory, or one that can be made.",
         ) from None
-    tools = [tool for wanted in plan.wanted for tool in wanted.uploads]
+    tools = [*plan.host.tools, *(tool for wanted in plan.wanted for tool in wanted.uploads)]
     with bars() as show:
         fresh = house.gather_files(cache, tools, folder, show)
         if isinstance(recipe.source, FileSource):

@@ -128,6 +128,8 @@ class Signature(Model):
     regex: Annotated[str, StringConstraints(min_length=1), AfterValidator(_bounded)]
     needles: Annotated[tuple[Needle, ...], Field(min_length=1)]
     sample: Text
+    also: tuple[Text, ...] = ()
+    """Lines of other shells, compilers or releases that mean the same."""
     cause: Text
     cure: Text
     """What to type, or to set and where."""
@@ -155,10 +157,12 @@ class Signature(Model):
             raise ValueError("neither evidence nor evidence_note: where was it seen?")
         if self.heals and self.kind != "cause":
             raise ValueError(f"a {self.kind} heals nothing; leave heals out")
-        if not self.pattern.search(self.sample):
-            raise ValueError("the regex does not match the sample")
-        if not any(needle in self.sample for needle in self.needles):
-            raise ValueError("none of the needles stands in the sample")
+        for sample in (self.sample, *self.also):
+            which = "the sample" if sample == self.sample else f"'{sample[:60]}'"
+            if not self.pattern.search(sample):
+                raise ValueError(f"the regex does not match {which}")
+            if not any(needle in sample for needle in self.needles):
+                raise ValueError(f"none of the needles stands in {which}")
         return self
 
 

@@ -87,6 +87,9 @@ def _downloads(facts: Facts) -> Verdict:
     if facts.rows("lock", "unpinned") or facts.text("lock", "error"):
         found = "not known before the lock is whole"
         return Verdict(AREA, "downloads", "unknown", found)
+    if damaged := facts.rows("lock", "damaged"):
+        found, cure = f"damaged on this machine: {_names(damaged)}", "invoke cache --prune"
+        return Verdict(AREA, "downloads", "warning", found, "what was pinned", cure)
     if not missing:
         return Verdict(AREA, "downloads", "ok", "what is sent to the host is here already")
     found = f"{missing:.0f} files to fetch, {size / (1 << 20):.0f} MiB: the network is needed once"

@@ -6,6 +6,7 @@ would; the inspection itself changes nothing.
 
 from __future__ import annotations
 
+import contextlib
 import platform
 import shutil
 import subprocess
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from pipelines.doctor.model import Setting
 from pipelines.doctor.settings import binding_of, settings_of
-from pipelines.errors import HostError, PipelineError
+from pipelines.errors import HostError, LockError, PipelineError
 from pipelines.paths import default_cache, home
 from pipelines.remote import provision, rpc
 from pipelines.remote.inspection import machine, tools
@@ -68,7 +69,7 @@ def _lock(plan: BuildPlan) -> dict[str, object]:
     except PipelineError as failure:
         error = failure.message
     pinned = [name for name in names if name in lock.tools and lock.tools[name].pinned]
-    missing = plan.cache.missing(pinned)
+    missing, damaged = plan.cache.missing(pinned), plan.cache.damaged(pinned)
     return {
         "tools": len(pinned),
         "unpinned": unpinned,
@@ -76,6 +77,7 @@ def _lock(plan: BuildPlan) -> dict[str, object]:
         "error": error,
         "missing": len(missing),
         "missing_bytes": sum(lock.tools[name].size for name in missing),
+        "damaged": [str(path) for path in damaged],
     }
 
 
@@ -131,6 +133,13 @@ def _checked(session: Session, settings: Sequence[Setting]) -> dict[str, provisi
     return dict(zip((setting.id for setting in settings), rows, strict=True))
 
 
+def _archives(plan: BuildPlan) -> list[Setting]:
+    """The tools that provisioning unpacks there; none while the lock is not whole."""
+    with contextlib.suppress(LockError):
+        return [Setting(w.id, w.spec, True) for w in plan.wanted if w.spec["kind"] == "archive"]
+    return []
+
+
 def inspect_host(plan: BuildPlan, session: LiveSession) -> dict[str, object]:
     """The host, part by part; or ``error`` and ``advice`` when there is no session with it."""
     try:
@@ -147,6 +156,10 @@ def inspect_host(plan: BuildPlan, session: LiveSession) -> dict[str, object]:
         "machine": lambda: session.call(machine.machine, paths=[layout.build_root, layout.temp]),
         "tools": lambda: session.call(tools.tools, cuda=layout.cuda, programs=places),
     }
+    if unpacked := _archives(plan):
+        parts["unpacked"] = lambda: [
+            {"id": name, **row} for name, row in _checked(session, unpacked).items()
+        ]
     if settings:  # after machine: to check a variable is to take it over
         parts["resources"] = lambda: _checked(session, settings)
     found: dict[str, object] = dict.fromkeys(parts)

@@ -36,6 +36,7 @@ def judge(facts: Facts, purpose: Purpose, limits: Thresholds, compat: Compat) ->
     yield _nvcc(tools, purpose, told)
     yield from _rules(compat, {**common, "msvc": best or ""}, purpose, stopped=verdict)
     yield from _programs(tools, purpose, limits)
+    yield from _unpacked(facts.at("unpacked"))
     for setting in purpose.of("commands"):
         yield _commands(facts, setting)
     for setting in purpose.of("distributions"):
@@ -153,6 +154,34 @@ def _programs(tools: Facts, purpose: Purpose, limits: Thresholds) -> Iterator[Ve
             yield Verdict(AREA, name, level, found, wanted, _PROVISION)
         else:
             yield Verdict(AREA, name, "ok", version)
+
+
+def _unpacked(told: Facts) -> Iterator[Verdict]:
+    """Whether the files of the tools are as provisioning has unpacked them."""
+    name, wanted = "unpacked tools", "every file as it was unpacked"
+    rows = told.rows()
+    if rows is None:
+        if told.failed:
+            yield Verdict(AREA, name, "unknown", told.why, wanted)
+        return
+    # Where nothing is unpacked yet, the verdict on the program itself says so.
+    there = [row for row in rows if row.at("values").tree or row.text("error")]
+    wrong = [verdict for row in there if (verdict := _drifted(row, name, wanted))]
+    yield from wrong
+    if there and not wrong:
+        yield Verdict(AREA, name, "ok", f"{len(there)} directories, {wanted}")
+
+
+def _drifted(row: Facts, name: str, wanted: str) -> Verdict | None:
+    found, ok = f"{row.text('id')}: {row.text('found') or row.why}", row.flag("ok")
+    if ok is None or row.text("error"):
+        return Verdict(AREA, name, "unknown", found, wanted)
+    if not ok:
+        return Verdict(AREA, name, "warning", found, wanted, _PROVISION)
+    if row.text("doubt"):
+        found += f" ({_PROVISION} --repair does)"
+        return Verdict(AREA, name, "unknown", found, wanted)
+    return None
 
 
 def _environment(facts: Facts, setting: Setting) -> Verdict:

@@ -127,6 +127,9 @@ class Host(Protocol):
     executable: str
     """The Python that runs there, which is also the one to build for."""
 
+    tools: tuple[str, ...] = ()
+    """Entries of the lock that it may take to make it reachable, before anything is provisioned."""
+
     @property
     def lifecycle(self) -> Lifecycle | None:
         """How it is made, started and removed; ``None`` where that is not ours to do."""
@@ -184,6 +187,8 @@ class Kept:
     path: Path
     useful: bool
     """Whether a command of today would use it."""
+    damage: str = ""
+    """In what it is not what it should be; nothing uses it then."""
 
 
 class HostConfig(Model):

@@ -110,7 +110,7 @@ def obtain_offer(offer: Offer, cache: Cache) -> Path:
             raise LockError(f"{source.file} has sha256 {found}, stated is {digest}")
         part.replace(path)
 
-    if not path.is_file():
+    if not cache.has(path, digest):
         if cache.offline:
             raise LockError(
                 f"{offer.file} is not here, and nothing is fetched",

@@ -23,6 +23,8 @@ class Archive(Resource):
     """Only members below it are unpacked, without it; may use {version} and {stem}."""
     proof: str
     """A file that is there afterwards."""
+    unwatched: tuple[str, ...] = ()
+    """Globs of files below ``path`` that others change, and that are no damage then."""
     check: Proof | None = None
 
     def bind(self, binding: Binding) -> Wanted:

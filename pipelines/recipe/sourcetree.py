@@ -26,7 +26,8 @@ from pipelines.paths import PACKAGE, home
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import FileSource, GitSource, PathSource
 from pipelines.recipe.worktree import PROJECT, Listing, listing, matches
-from pipelines.toolchain.lock import Cache, FetchProgress, Tool, verify
+from pipelines.toolchain.hashed import adopt, damage, verify
+from pipelines.toolchain.lock import Cache, FetchProgress, Tool
 from pipelines.toolchain.sources import Source
 
 _log = logging.getLogger(__name__)
@@ -110,11 +111,13 @@ def fetch_tree(recipe: Recipe, cache: Cache, progress: FetchProgress | None = No
 def _git_archive(source: GitSource, recipe: Recipe, cache: Cache) -> Path:
     """The commit in the cache, packed as it is sent."""
     path = cache.place(f"{recipe.name}-{source.commit[:12]}.tar.gz", _git_key(recipe, source))
-    if path.is_file():
+    stated = _stated(path)
+    if stated.is_file() and cache.has(path, stated.read_text("utf-8")):
         return path
     if cache.offline:
+        state = "is damaged" if path.is_file() else "is not there"
         raise LockError(
-            f"{recipe.name} {recipe.version} is not here, and nothing is fetched: {path}",
+            f"{recipe.name} {recipe.version} is not here, and nothing is fetched: {path} {state}",
             advice="Build once without --offline, or bring that file there.",
         )
     with timed(_log, logging.INFO, "%s: fetch commit %s", recipe.name, source.commit[:12]):
@@ -123,8 +126,15 @@ def _git_archive(source: GitSource, recipe: Recipe, cache: Cache) -> Path:
     path.parent.mkdir(parents=True, exist_ok=True)
     part = path.with_name(f".{path.name}.{os.getpid()}-{threading.get_ident()}.part")
     part.write_bytes(made)
+    # No pin says what the bytes are: what was packed of the commit says it from now on.
+    stated.write_text(hashlib.sha256(made).hexdigest(), "utf-8")
     part.replace(path)
     return path
+
+
+def _stated(path: Path) -> Path:
+    """Where the sha256 of a packed commit is kept."""
+    return path.with_name(f"{path.name}.sha256")
 
 
 def names_if_here(recipe: Recipe, cache: Cache) -> list[str] | None:
@@ -140,16 +150,18 @@ def names_if_here(recipe: Recipe, cache: Cache) -> list[str] | None:
 
 
 def archive_if_here(recipe: Recipe, cache: Cache) -> Path | None:
-    """The cache's archive of a source that is fetched; ``None`` when it is not here."""
+    """The cache's archive of a source that is fetched; ``None`` when it is not here, or damaged."""
     source = recipe.source
     if isinstance(source, PathSource):
         return None
     if isinstance(source, FileSource):
-        path = cache.place(source.file, source.sha256)
+        path, sha256 = cache.place(source.file, source.sha256), source.sha256
+        adopt(path)
     else:
         name = f"{recipe.name}-{source.commit[:12]}.tar.gz"
         path = cache.place(name, _git_key(recipe, source))
-    return path if path.is_file() else None
+        sha256 = _stated(path).read_text("utf-8") if _stated(path).is_file() else ""
+    return path if sha256 and path.is_file() and not damage(path, sha256) else None
 
 
 def _listed(path: Path) -> list[str]:
@@ -176,7 +188,7 @@ def fetch_file(
         verify(part, origin)
         part.replace(path)
 
-    if not (path.is_file() and path.stat().st_size == source.size):
+    if not cache.has(path, source.sha256, source.size):
         tool = Tool(version=recipe.version, sources=(source,))
         cache.obtain(recipe.name, tool, path, keep, progress)
     return path

@@ -84,10 +84,8 @@ def apply_one(spec: Spec, marker: str) -> Outcome:
                 reboot.ask(marker, wish)
             _prove(spec)
         except RefusedError as error:
-            if forget := getattr(_kind(spec), "forget", None):
-                forget(spec)
             refused = error
-        check = _checked(spec)
+        check = _checked({**spec, "thorough": False})  # what was done is looked at, no more
     return {
         "ok": check["ok"],
         "found": check["found"],
@@ -100,10 +98,18 @@ def apply_one(spec: Spec, marker: str) -> Outcome:
 
 
 def _prove(spec: Spec) -> None:
-    """Run the command that shows that what was installed works."""
+    """Run the command that shows that what was installed works; what does not is forgotten."""
     if "check" not in spec:
         return
-    proof = cast(Proof, spec["check"])
+    try:
+        _run(cast(Proof, spec["check"]))
+    except RefusedError:
+        if forget := getattr(_kind(spec), "forget", None):
+            forget(spec)
+        raise
+
+
+def _run(proof: Proof) -> None:
     command = " ".join(proof["command"])
     try:
         code, output = capture(proof["command"], timeout=_PROOF_TIMEOUT)

@@ -75,7 +75,7 @@ class _Look:
     def rows(self) -> Iterator[tuple[str, str]]:
         """What there is to say, as names with texts."""
         asked = self._may_ask()
-        found = check(self.session, self.plan) if asked else None
+        found = check(self.session, [*self.plan.wanted]) if asked else None
         yield "provision", self._provision(found)
         yield "fetch", self._fetch()
         names = names_if_here(self.plan.recipe, self.plan.cache)

@@ -17,10 +17,12 @@ from pipelines.console import console, say
 from pipelines.hosts.base import Kept
 from pipelines.hosttext import safe
 from pipelines.recipe.load import load_versions, recipe_names
+from pipelines.recipe.origin import FileSource
 from pipelines.recipe.sourcetree import cache_key
 from pipelines.remote import cargo, compilecache
 from pipelines.remote.jobs import prune as remote_prune
 from pipelines.stages.line import Line
+from pipelines.toolchain.hashed import damage
 
 _DAY = 86400.0
 
@@ -42,7 +44,7 @@ def shelves(line: Line) -> Iterator[Shelf]:
     for what in dict.fromkeys(one.what for one in kept):
         some = [one for one in kept if one.what == what]
         size = sum(_size(one.path) for one in some)
-        spare = sum(_size(one.path) for one in some if not one.useful)
+        spare = sum(_size(one.path) for one in some if not one.useful or one.damage)
         yield Shelf("this machine", what, len(some), size, spare)
     name, layout = line.plan.host.name, line.plan.layout
     jobs = line.session.call(remote_prune.sizes, root=layout.build_root)
@@ -71,6 +73,9 @@ def show(line: Line) -> None:
         unused = "" if one.unused is None else _mib(one.unused)
         table.add_row(one.where, one.what, str(one.entries), _mib(one.bytes), unused)
     console.print(table)
+    for kept in _here(line):
+        if kept.damage:
+            say(f"{kept.path} is damaged: {kept.damage}", style="yellow")
     say("invoke cache --prune gives the unused back, and builds of more than --days 14", "dim")
 
 
@@ -78,12 +83,13 @@ def prune(line: Line, days: float) -> None:
     """Remove what no command of today would use, and builds not heard of for ``days``."""
     freed = 0
     for one in _here(line):
-        # Another checkout may be at it.
-        if one.useful or time.time() - one.path.stat().st_mtime < _DAY:
+        # Another checkout may be at what is not damaged.
+        recent = time.time() - one.path.stat().st_mtime < _DAY
+        if not one.damage and (one.useful or recent):
             continue
         freed += _size(one.path)
         shutil.rmtree(one.path, ignore_errors=True)
-        say(f"removed {one.path}")
+        say(f"removed {one.path}{one.damage and f', which was damaged: {one.damage}'}")
     removed = line.session.call(remote_prune.prune, root=line.plan.layout.build_root, days=days)
     layout = line.plan.layout
     line.session.call(cargo.prune, root=layout.join(layout.compile_cache, "libraries"), days=days)
@@ -99,12 +105,17 @@ def prune(line: Line, days: float) -> None:
 def _here(line: Line) -> Iterator[Kept]:
     """Downloads, among them the sources of all recipes, and what kinds of hosts keep."""
     cache = line.plan.cache
-    pinned = {source.sha256 for tool in cache.lock.tools.values() for source in tool.sources}
+    pinned = {tool.sha256: tool.file for tool in cache.lock.tools.values()}
+    wanted = set(pinned)
     for name in recipe_names():
-        pinned |= {cache_key(recipe) for recipe in load_versions(name).values()}
-    wanted = {sha256[:16] for sha256 in pinned if sha256}
+        for recipe in load_versions(name).values():
+            wanted |= {cache_key(recipe) or ""}
+            if isinstance(recipe.source, FileSource):
+                pinned[recipe.source.sha256] = recipe.source.file
     for path in _folders(cache.root / "downloads"):
-        yield Kept("downloads", path, path.name in wanted)
+        file = path / pinned.get(path.name, "")
+        wrong = damage(file, path.name) if file.is_file() else ""
+        yield Kept("downloads", path, path.name in wanted, wrong)
     for kind in {type(host): host for host in load_config().hosts.values()}.values():
         yield from kind.kept(cache)
     yield from line.plan.host.kept()

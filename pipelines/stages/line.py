@@ -18,6 +18,7 @@ from pipelines.record import (
     AuditResult,
     HostFacts,
     PrebuiltResult,
+    ProvisionResult,
     SkipResult,
     StageRecord,
     StageResult,
@@ -136,14 +137,17 @@ class Line:
                 self._run.close()
 
 
-def run_provision(line: Line, *, dry_run: bool = False) -> None:
-    """Bring the host into the wanted state; or only say what that would change."""
+def run_provision(line: Line, *, dry_run: bool = False, repair: bool = False) -> None:
+    """Bring the host into the wanted state; or only say what that would change.
+
+    ``repair``: look at every byte of what is there.
+    """
     refuse_ungiven(line.plan)
     if dry_run:
-        show_changes(line.session, line.plan)
+        show_changes(line.session, line.plan, repair=repair)
         return
     started, began, notes = time.time(), time.monotonic(), StageNotes()
-    result = provision(line.session, line.plan, notes)
+    result = provision(line.session, line.plan, notes, repair=repair)
     line.provisioned = StageRecord(
         name=PROVISION.name,
         state="passed",
@@ -216,12 +220,16 @@ def _make_ready(line: Line, run: Run) -> None:
         line.provisioned = run.stages()[PROVISION.name]
     else:
         run.put_stage(line.provisioned)
-    lock = line.plan.cache.lock
-    pins = {name: lock.tool(name) for wanted in line.plan.wanted for name in wanted.uploads}
-    run.note(
-        host=HostFacts.of(line.session.facts),
-        tools={n: UsedTool(version=pin.version, sha256=pin.sha256) for n, pin in pins.items()},
-    )
+    run.note(host=HostFacts.of(line.session.facts), tools=_used(line))
+
+
+def _used(line: Line) -> dict[str, UsedTool]:
+    """The tools of the lock that are built with, each with the sha256 that was computed of it."""
+    done = line.provisioned.result if line.provisioned is not None else None
+    rows = done.resources if isinstance(done, ProvisionResult) else ()
+    computed = {tool: sha256 for row in rows for tool, sha256 in row.sha256.items()}
+    lock, names = line.plan.cache.lock, (n for one in line.plan.wanted for n in one.uploads)
+    return {n: UsedTool(version=lock.tool(n).version, sha256=computed.get(n)) for n in names}
 
 
 def _require_same(plan: BuildPlan, run: Run) -> None:

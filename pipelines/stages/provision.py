@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import logging
+import re
 import time
+from collections.abc import Iterable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path, PureWindowsPath
 
@@ -12,7 +15,7 @@ from rich.table import Table
 
 from pipelines.buildplan import BuildPlan
 from pipelines.console import bars, console, fold, say
-from pipelines.errors import PipelineError, ProvisionError, RemoteError, StorageError
+from pipelines.errors import PipelineError, ProvisionError, RemoteError, StorageError, TransferError
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import safe
 from pipelines.logs import detailed
@@ -26,21 +29,26 @@ from pipelines.session.base import Bars
 _log = logging.getLogger(__name__)
 _LOG_LIMIT = 32 << 20  # bytes of a log that are brought home
 _MIN_WIDTH = 12  # of a column, or a long neighbour folds it to nothing
+_SHA256 = re.compile(r"[0-9a-f]{64}")
 _UNPACKED = 4  # a pinned archive and its content, in sizes of the archive
 
 
-def provision(session: LiveSession, plan: BuildPlan, log: StageNotes) -> ProvisionResult:
+def provision(
+    session: LiveSession, plan: BuildPlan, log: StageNotes, *, repair: bool = False
+) -> ProvisionResult:
     """Check the wanted resources and apply those that differ.
 
-    Raises :class:`ProvisionError` at the first that cannot be brought about. Running it again
-    goes on from there, and changes nothing once all is well.
+    ``repair``: every byte that was unpacked is looked at, whatever is remembered of it. Raises
+    :class:`ProvisionError` at the first that cannot be brought about. Running it again goes on from
+    there, and changes nothing once all is well.
     """
     began = time.monotonic()
     with fold(f"Provision {plan.host.name}"):
         session.host.prepare()
-        rows = check(session, plan)
+        every = _asked(plan, repair=repair)
+        rows = check(session, every)
         try:
-            for number, wanted in enumerate(plan.wanted):
+            for number, wanted in enumerate(every):
                 log.keep(ProvisionResult(resources=tuple(rows)))
                 if wanted.spec["kind"] == "reboot":  # what went before may have asked for it
                     rows[number] = _restart(session, wanted)
@@ -55,25 +63,32 @@ def provision(session: LiveSession, plan: BuildPlan, log: StageNotes) -> Provisi
     return log.keep(ProvisionResult(resources=tuple(rows)))
 
 
-def show_changes(session: LiveSession, plan: BuildPlan) -> None:
+def show_changes(session: LiveSession, plan: BuildPlan, *, repair: bool = False) -> None:
     """Print what provisioning would do, and change nothing."""
     with fold(f"Provision {plan.host.name}"):
-        rows = check(session, plan)
+        rows = check(session, _asked(plan, repair=repair))
         if shown := [row for row in rows if not row.ok or detailed()]:
             console.print(_planned(shown))
         differ = sum(not row.ok for row in rows)
         say(f"{len(rows)} resources, {differ} would change", style="green")
 
 
-def check(session: LiveSession, plan: BuildPlan) -> list[ResourceResult]:
+def _asked(plan: BuildPlan, *, repair: bool) -> list[Wanted]:
+    """What is wanted; for a repair the host looks at every byte."""
+    thorough = {"thorough": True} if repair else {}
+    return [replace(one, spec={**one.spec, **thorough}) for one in plan.wanted]
+
+
+def check(session: LiveSession, every: list[Wanted]) -> list[ResourceResult]:
     """Every wanted resource as it is now: one question to the host."""
-    specs = [one.spec for one in plan.wanted]
-    told = session.call(remote_provision.check_all, specs=specs)
-    return [_row(one, found) for one, found in zip(plan.wanted, told, strict=True)]
+    told = session.call(remote_provision.check_all, specs=[one.spec for one in every])
+    return [_row(one, found) for one, found in zip(every, told, strict=True)]
 
 
 def _row(wanted: Wanted, told: remote_provision.Row | remote_provision.Outcome) -> ResourceResult:
     values = told.get("values") or {}
+    uploads = told.get("uploads")
+    hashes = {tool: values.get(tool, values.get(path)) for tool, path in wanted.uploads.items()}
     return ResourceResult(
         id=wanted.id,
         kind=wanted.spec["kind"],
@@ -81,6 +96,8 @@ def _row(wanted: Wanted, told: remote_provision.Row | remote_provision.Outcome) 
         wanted=wanted.summary,
         found=safe(str(told["found"])),
         plan=safe(str(told.get("plan") or "")),
+        uploads=None if uploads is None else tuple(t for t in wanted.uploads if t in uploads),
+        sha256={t: str(told) for t, told in hashes.items() if _SHA256.fullmatch(str(told))},
         values={safe(str(key), 80): safe(str(value), 200) for key, value in values.items()},
         ok=bool(told["ok"]),
     )
@@ -91,10 +108,10 @@ def _apply(
 ) -> ResourceResult:
     began = time.monotonic()
     _log.info("%s: applying %s", plan.host.name, wanted.id)
-    _require_space(session, plan, wanted)
+    tools = wanted.uploads if row.uploads is None else row.uploads
+    _require_space(session, plan, wanted, tools)
     with bars() as show:
-        for tool, target in wanted.uploads.items():
-            _upload(session, plan, tool, target, show)
+        sent = {t: _upload(session, plan, t, wanted.uploads[t], show) for t in tools}
         show(f"apply {wanted.id}", 0, 0)
         try:
             told = session.call(
@@ -116,15 +133,18 @@ def _apply(
         update={
             "found": row.found,  # what it was before
             "changed": True,
+            "sha256": now.sha256 | sent,
             "seconds": time.monotonic() - began,
             "reboot": safe(str(told["reboot"])),
         }
     )
 
 
-def _require_space(session: LiveSession, plan: BuildPlan, wanted: Wanted) -> None:
+def _require_space(
+    session: LiveSession, plan: BuildPlan, wanted: Wanted, tools: Iterable[str]
+) -> None:
     """Refuse before anything is uploaded what the host's disk cannot hold unpacked as well."""
-    need = _UNPACKED * sum(plan.cache.lock.tool(tool).size for tool in wanted.uploads)
+    need = _UNPACKED * sum(plan.cache.lock.tool(tool).size for tool in tools)
     if not need:
         return
     free = int(session.call(remote_provision.free_space, path=plan.layout.temp))
@@ -186,15 +206,22 @@ def _check_again(session: LiveSession, wanted: Wanted) -> ResourceResult:
     return _row(wanted, told)
 
 
-def _upload(session: LiveSession, plan: BuildPlan, tool: str, target: str, show: Bars) -> None:
-    """Bring a pinned file to the host unless the very same is there already."""
+def _upload(session: LiveSession, plan: BuildPlan, tool: str, target: str, show: Bars) -> str:
+    """Bring a pinned file to the host unless the very same is there already; its sha256."""
     pin = plan.cache.lock.tool(tool)
     stat = session.call(files.stat, path=target)
     same_size = stat is not None and stat.get("size") == pin.size
     if same_size and session.call(files.sha256, path=target) == pin.sha256:
-        return
+        return pin.sha256
     source = plan.cache.fetch(tool, lambda what, *done: show(f"fetch {what}", *done))
-    session.put(source, target, progress=partial(show, f"upload {tool}"))
+    sent = session.put(source, target, progress=partial(show, f"upload {tool}"))
+    if sent != pin.sha256:
+        raise TransferError(
+            f"{source} changed on this machine while it was sent: it has sha256 {sent}, pinned is "
+            f"{pin.sha256}",
+            advice="Run the same command again: what is damaged is fetched anew.",
+        )
+    return sent
 
 
 def _shown(text: str, limit: int = 2000) -> str:

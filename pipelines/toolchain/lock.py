@@ -2,7 +2,7 @@
 
 ``toolchain.lock.yaml``, which ``invoke lock`` makes of ``toolchain.yaml``, names every file that is
 ever fetched, with its sha256 and size. A file enters the cache only when both are right, by rename,
-under its own hash; what is in the cache is therefore what was pinned, and is not fetched twice.
+under its own hash, and is hashed again when it is used: what was damaged meanwhile is fetched anew.
 Tools whose pins are not known yet are listed as ``unpinned``, and nothing but
 :mod:`pipelines.toolchain.pinning` may use them.
 """
@@ -28,13 +28,14 @@ from pydantic import (
     model_validator,
 )
 
+from pipelines.console import say
 from pipelines.errors import LockError, StorageError
-from pipelines.files import DISK_ERRNOS, sha256_of
+from pipelines.files import DISK_ERRNOS
 from pipelines.logs import timed
 from pipelines.model import Model, PythonVersion, explain
 from pipelines.paths import default_cache
 from pipelines.target import Target
-from pipelines.toolchain import variants
+from pipelines.toolchain import hashed, variants
 from pipelines.toolchain.sources import Source, download
 from pipelines.yamlfile import read_yaml
 
@@ -249,19 +250,35 @@ class Cache:
 
     def place(self, file: str, sha256: str) -> Path:
         """Where a file of that name and content is, or will be, in the cache."""
-        return self.root / "downloads" / sha256[:16] / file
+        return self.root / "downloads" / sha256 / file
 
     def missing(self, names: Iterable[str]) -> list[str]:
-        """Those of ``names`` that are not in the cache yet."""
-        return [name for name in names if not self._present(name)]
+        """Those of ``names`` that are not in the cache yet; what is there is not looked into."""
+        places = {name: self.path(name) for name in names}
+        return [
+            name
+            for name, path in places.items()
+            if not path.is_file() and not hashed.kept_short(path).is_file()
+        ]
 
-    def _present(self, name: str) -> bool:
-        path = self.path(name)
-        return path.is_file() and path.stat().st_size == self.lock.tool(name).size
+    def damaged(self, names: Iterable[str]) -> dict[Path, str]:
+        """The files of ``names`` in the cache that are not what was pinned, and why."""
+        tools = {self.path(name): self.lock.tool(name) for name in names}
+        found = {p: hashed.damage(p, t.sha256, t.size) for p, t in tools.items() if p.is_file()}
+        return {path: why for path, why in found.items() if why}
+
+    def has(self, path: Path, sha256: str, size: int | None = None) -> bool:
+        """Whether a file of the cache is there with the pinned content; tells of a damaged one."""
+        hashed.adopt(path)
+        if not path.is_file():
+            return False
+        if why := hashed.damage(path, sha256, size):
+            say(f"{path} on this machine is damaged: {why}", style="yellow")
+        return not why
 
     def fetch_all(self, names: Iterable[str], progress: FetchProgress | None = None) -> None:
-        """Bring ``names`` into the cache, four at a time, the largest first."""
-        wanted = sorted(self.missing(names), key=lambda n: -self.lock.tool(n).size)
+        """As :meth:`fetch` for all of ``names``, four at a time, the largest first."""
+        wanted = sorted(dict.fromkeys(names), key=lambda n: -self.lock.tool(n).size)
         with ThreadPoolExecutor(max_workers=4) as pool:
             jobs = [pool.submit(self.fetch, name, progress) for name in wanted]
             try:
@@ -272,7 +289,7 @@ class Cache:
                 raise
 
     def fetch(self, name: str, progress: FetchProgress | None = None) -> Path:
-        """The cached file of tool ``name``, fetched and verified if it is not there yet.
+        """The cached file of tool ``name``, verified; fetched if it is not there or damaged.
 
         Raises :class:`LockError` when no source has it or its bytes are not the pinned ones, and
         :class:`StorageError` when the disk is full.
@@ -280,10 +297,10 @@ class Cache:
         path, tool = self.path(name), self.lock.tool(name)
 
         def keep(part: Path, source: Source) -> None:
-            verify(part, source)
+            hashed.verify(part, source)
             part.replace(path)
 
-        if self._present(name):
+        if self.has(path, tool.sha256, tool.size):
             _log.debug("%s: in the cache", name)
         else:
             self.obtain(name, tool, path, keep, progress)
@@ -320,9 +337,9 @@ class Cache:
             return
         if self.offline:
             where = f", nor in {self.wheelhouse}" if self.wheelhouse else ""
+            state = f"{path} is damaged" if path.is_file() else f"{tool.file} is not in {self.root}"
             raise LockError(
-                f"{name} {tool.version} is not here, and nothing is fetched: {tool.file} is not in "
-                f"{self.root}{where}",
+                f"{name} {tool.version} is not here, and nothing is fetched: {state}{where}",
                 advice="On a connected machine type: invoke wheelhouse DIR, bring the directory "
                 "here, and name it with --wheelhouse.",
             )
@@ -368,21 +385,6 @@ def obtain(
         advice="Check the network and the package index; a wrong sha256 means that the file "
         "is not the one that was pinned: do not use it.",
     )
-
-
-def verify(path: Path, source: Source) -> None:
-    """Raise :class:`LockError` unless ``path`` has the size and sha256 of ``source``.
-
-    A source without both is an error, too: nothing was pinned.
-    """
-    if not (source.sha256 and source.size):
-        raise LockError(f"{source.file} is not pinned")
-    size = path.stat().st_size
-    if size != source.size:
-        raise LockError(f"{source.file} has {size} bytes, {source.size} were pinned")
-    found = sha256_of(path)
-    if found != source.sha256:
-        raise LockError(f"{source.file} has sha256 {found}, pinned is {source.sha256}")
 
 
 def wheel_name(file: str) -> str:

@@ -16,7 +16,8 @@ from typing import Any
 import yaml
 
 from pipelines.errors import LockError
-from pipelines.toolchain.lock import Cache, FetchProgress, Tool, ToolchainLock, verify
+from pipelines.toolchain.hashed import verify
+from pipelines.toolchain.lock import Cache, FetchProgress, Tool, ToolchainLock
 
 DOCKERFILE = Path("images/windows-buildtools.Dockerfile")
 VARIABLES = Path("ansible/group_vars/all/toolchain.yml")

@@ -30,7 +30,7 @@ def gather_files(
     """Copy the pinned files of ``tools`` into ``folder``; how many were not there yet."""
     names = list(dict.fromkeys(tools))
     cache.fetch_all(names, progress)
-    return sum(put(cache.path(name), cache.lock.tool(name).sha256, folder) for name in names)
+    return sum(put(cache.fetch(name), cache.lock.tool(name).sha256, folder) for name in names)
 
 
 def put(source: Path, sha256: str, folder: Path) -> bool:

@@ -9,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from pipelines.record import ProvisionResult
 from pipelines.remote import files, provision
-from pipelines.stages.line import Line
+from pipelines.stages.line import Line, run_provision
 
 pytestmark = pytest.mark.sandbox
 
@@ -73,6 +74,7 @@ def test_a_tar_and_its_proof(line: Line, tmp_path: Path) -> None:
         "kind": "archive",
         "path": r"C:\tools\tool",
         "archives": [row],
+        "unwatched": [],
         "proof": "tool.py",
         "check": {
             "command": [line.plan.host.executable, r"C:\tools\tool\tool.py"],
@@ -84,6 +86,24 @@ def test_a_tar_and_its_proof(line: Line, tmp_path: Path) -> None:
     stat = line.session.call(files.stat, path=r"C:\tools\tool\a\b.txt")
     assert stat
     assert stat["size"] == 1
+
+
+def test_a_program_that_is_gone_is_put_back_alone(line: Line) -> None:
+    run_provision(line)
+    layout, call = line.plan.layout, line.session.call
+    ptxas = layout.join(layout.cuda, r"bin\ptxas.exe")
+    nvcc = layout.join(layout.cuda, r"bin\nvcc.exe")
+    whole, kept = call(files.sha256, path=ptxas), call(files.stat, path=nvcc)
+    assert call(files.remove_tree, path=ptxas)
+    run_provision(line)
+    assert line.provisioned is not None
+    done = line.provisioned.result
+    assert isinstance(done, ProvisionResult)
+    changed = {row.id: row.found for row in done.resources if row.changed}
+    assert list(changed) == ["CUDA compiler"]
+    assert "bin/ptxas.exe missing" in changed["CUDA compiler"]
+    assert call(files.sha256, path=ptxas) == whole
+    assert call(files.stat, path=nvcc) == kept, "what was right is left alone"
 
 
 def installer(line: Line, code: str, **spec: Any) -> dict[str, Any]:

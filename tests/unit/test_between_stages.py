@@ -54,12 +54,18 @@ def test_a_run_tells_what_it_was_made_with(tmp_path: Path) -> None:
     line, session = at_desk(tmp_path, good(tmp_path))
     facts = {"platform": "linux", "cpus": 3, "python": "3.11.9", "windows": {"version": "10.0.1"}}
     session.answers[remote_facts.facts] = facts
-    wanting(line, Wanted("x", "w", {"kind": "directory"}, {"uv": "/uv"}, "s"))
-    session.answers[remote_provision.check_all] = [{"ok": True, "found": "x"}]
+    tools = {"uv": "/uv", "ninja": "/ninja", "vc-redist": "/setup.exe"}
+    wanting(line, Wanted("x", "w", {"kind": "directory"}, tools, "s"))
+    there = {"uv": "1" * 64, "/ninja": "2" * 64, "vc-redist": "C:/vcruntime.dll"}
+    session.answers[remote_provision.check_all] = [{"ok": True, "found": "x", "values": there}]
     run_build(line)
     known = line.run.facts()
-    pin = line.plan.cache.lock.tool("uv")
-    assert known.tools == {"uv": UsedTool(version=pin.version, sha256=pin.sha256)}
+    lock = line.plan.cache.lock
+    computed = {"uv": "1" * 64, "ninja": "2" * 64, "vc-redist": None}
+    assert known.tools == {
+        name: UsedTool(version=lock.tool(name).version, sha256=sha256)
+        for name, sha256 in computed.items()
+    }, "what the host has hashed, not what the lock has: of an installed program nothing is known"
     assert known.host is not None
     assert (known.host.cpus, known.host.python, known.host.windows) == (3, "3.11.9", "10.0.1")
     assert list(line.run.stages()) == ["provision", "build", "collect", "audit"]

@@ -38,7 +38,7 @@ def line(tmp_path: Path) -> Any:
 
 
 def kept(root: Path, sha256: str) -> Path:
-    folder = root / "downloads" / sha256[:16]
+    folder = root / "downloads" / sha256
     folder.mkdir(parents=True)
     (folder / "file").write_bytes(b"1234")
     os.utime(folder, (OLD, OLD))
@@ -88,3 +88,15 @@ def test_what_is_kept_for_programs(line: Any, tmp_path: Path) -> None:
         ("lab1", "compiled units", 3, 7, None),
         ("lab1", "libraries of kernels", 0, 0, None),
     ]
+
+
+def test_a_damaged_download_goes_however_new_it_is(
+    line: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    tool = line.plan.cache.lock.tool("uv")
+    folder = kept(tmp_path, tool.sha256)
+    (folder / "file").rename(folder / tool.file)
+    os.utime(folder)
+    caches.prune(line, 14.0)
+    assert not folder.exists()
+    assert "which was damaged: it has" in capsys.readouterr().out

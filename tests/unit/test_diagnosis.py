@@ -19,6 +19,7 @@ from timing import cost
 from pipelines import github
 from pipelines.diagnosis import Diagnosis, Signature, diagnose, diagnose_file, load_catalogue
 from pipelines.diagnosis import report as reports
+from pipelines.diagnosis.heal import Settings, heal
 from pipelines.diagnosis.model import CATALOGUE_FILE
 from pipelines.errors import ConfigError
 
@@ -102,6 +103,37 @@ def test_sample_is_diagnosed_as_its_signature(signature: Signature) -> None:
     assert diagnosis.signature is signature
     causes = [f for f in diagnosis.others if f.signature.kind == "cause"]
     assert not causes, "a line has one cause"
+
+
+ALSO = [(signature, line) for signature in CATALOGUE.signatures for line in signature.also]
+
+
+@pytest.mark.parametrize(("signature", "line"), ALSO, ids=[line[:40] for _, line in ALSO])
+def test_other_wordings_are_diagnosed_as_the_same(signature: Signature, line: str) -> None:
+    diagnosis = diagnose([*healthy(3), line, *healthy(3)])
+    assert diagnosis is not None
+    assert diagnosis.signature is signature
+
+
+def test_a_missing_program_of_the_toolkit_is_not_taken_for_a_busy_host() -> None:
+    """nvcc leaves with 255 for both; to build on with one unit at a time would cure nothing."""
+    silent = CATALOGUE.by_id["nvcc-silent"].sample
+    toolkit = CATALOGUE.by_id["toolkit-file"]
+    for line in (toolkit.sample, *toolkit.also):
+        diagnosis = diagnose(["FAILED: a.obj", line, silent])
+        assert diagnosis is not None
+        assert diagnosis.signature is toolkit
+        assert heal(diagnosis, Settings(jobs=4, build_root="C:\\b")) is None
+    assert "invoke provision --repair" in toolkit.cure
+
+
+@pytest.mark.parametrize(
+    "line", ["'cl' is not recognized as an internal", "'nvcc' is not recognized as an internal"]
+)
+def test_other_programs_are_not_of_the_toolkit(line: str) -> None:
+    diagnosis = diagnose([line])
+    assert diagnosis is not None
+    assert diagnosis.signature.id != "toolkit-file"
 
 
 @EVERY

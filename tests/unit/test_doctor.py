@@ -286,6 +286,7 @@ QUOTAS = {
     ("plugin", PROCESSES): f"{RES}/plugin MaxProcessesPerShell",
 }
 TEMP, LOCK = "host/machine/temp", "controller/lock"
+WHOLE = {"id": "uv", "ok": True, "found": "1 of 1 archives", "values": {"uv": "0" * 64}}
 WIN, TOOLS = "host/facts/windows", "host/tools"
 STUDIO = f"{TOOLS}/visual_studio"
 
@@ -338,6 +339,16 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("this machine: downloads", {f"{LOCK}/missing": 3, f"{LOCK}/missing_bytes": 5 << 20}, "ok",
      "3 files to fetch, 5 MiB: the network is needed once", ""),
     ("this machine: downloads", {f"{LOCK}/missing": GONE}, "unknown", "not told", ""),
+    ("tool chain: unpacked tools", {"host/unpacked": [WHOLE, WHOLE]}, "ok",
+     "2 directories, every file as it was unpacked", ""),
+    ("tool chain: unpacked tools", {"host/unpacked": [WHOLE, {**WHOLE, "ok": False}]}, "warning",
+     "uv: 1 of 1 archives", "invoke provision"),
+    ("tool chain: unpacked tools", {"host/unpacked": [{**WHOLE, "doubt": "d"}]}, "unknown",
+     "uv: 1 of 1 archives (invoke provision --repair does)", ""),
+    ("tool chain: unpacked tools", {"host/unpacked": [{**WHOLE, "error": "E: x"}]}, "unknown",
+     "uv: 1 of 1 archives", ""),
+    ("this machine: downloads", {f"{LOCK}/damaged": ["/c/a.whl"], f"{LOCK}/missing": 3}, "warning",
+     "damaged on this machine: /c/a.whl", "invoke cache --prune"),
     ("this machine: downloads", {f"{LOCK}/unpinned": ["x"]}, "unknown", "before the lock", ""),
     ("this machine: downloads", {f"{LOCK}/error": "no x"}, "unknown", "before the lock", ""),
     ("this machine: git", {"controller/git": None}, "warning", "not found", "apt-get install git"),
@@ -1201,7 +1212,7 @@ def environment(tmp_path: Path, **values: str) -> Verdict:
     return verdict
 
 
-WHOLE = {
+INSTALLED = {
     "Python": "3.11",
     "setuptools": "80.9.0",
     "wheel": "0.45",
@@ -1218,7 +1229,7 @@ WHOLE = {
 
 
 def test_an_environment_that_is_whole(tmp_path: Path) -> None:
-    verdict = environment(tmp_path, **WHOLE)
+    verdict = environment(tmp_path, **INSTALLED)
     assert verdict.level == "ok", verdict
     assert "torch 2.8.0+cu128" in verdict.found
 
@@ -1242,7 +1253,7 @@ def test_an_environment_that_lacks_something(
     tmp_path: Path, changes: dict[str, str], found: str, cure: str
 ) -> None:
     """As provisioning refuses it, whatever the host's own summary says."""
-    values = {name: version for name, version in (WHOLE | changes).items() if version}
+    values = {name: version for name, version in (INSTALLED | changes).items() if version}
     for wrong in ("", "yes"):
         verdict = environment(tmp_path, **values, **({"wrong": wrong} if wrong else {}))
         assert verdict.level == "error"
@@ -1251,9 +1262,9 @@ def test_an_environment_that_lacks_something(
 
 
 def test_an_environment_that_is_not_told(tmp_path: Path) -> None:
-    odd = environment(tmp_path, **WHOLE | {"Python": "3.11; rm -rf /"})
+    odd = environment(tmp_path, **INSTALLED | {"Python": "3.11; rm -rf /"})
     assert (odd.level, odd.cure) == ("unknown", "")
-    assert environment(tmp_path, **WHOLE, wrong="yes").level == "unknown"
+    assert environment(tmp_path, **INSTALLED, wrong="yes").level == "unknown"
 
 
 # -- the command -----------------------------------------------------------------------------------

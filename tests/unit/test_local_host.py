@@ -38,7 +38,7 @@ from pipelines.remote.resources import Proof, RefusedError, distributions, progr
 from pipelines.stages.buildspec import build_spec
 from pipelines.stages.line import Line, run_build, run_provision
 from pipelines.target import Target
-from pipelines.toolchain.lock import load_lock
+from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
 
 
 def host(tmp_path: Path, **keys: Any) -> ThisMachine:
@@ -526,6 +526,23 @@ def test_a_wheelhouse_has_the_source(typed: Path, monkeypatch: pytest.MonkeyPatc
     kept.write_bytes(b"tree")
     folder = wheelhouse(typed, monkeypatch, line)
     assert [path.name for path in folder.iterdir()] == ["x-1.tar.gz"]
+
+
+def test_a_wheelhouse_has_what_the_host_itself_is_made_of(
+    typed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    data = b"a compiler"
+    pin = {"sha256": hashlib.sha256(data).hexdigest(), "size": len(data), "file": "zig.whl"}
+    tool = {"version": "1", "sources": [{**pin, "url": "https://a.invalid/f"}]}
+    lock = ToolchainLock.model_validate({"version": 1, "tools": {"zig": tool}})
+    line = lines.open_line({})
+    line.plan = replace(line.plan, cache=Cache(lock, typed.parent.parent / "cache", offline=True))
+    line.plan.__dict__["wanted"] = ()
+    monkeypatch.setattr(line.plan.host, "tools", ("zig",), raising=False)
+    line.plan.cache.path("zig").parent.mkdir(parents=True)
+    line.plan.cache.path("zig").write_bytes(data)
+    folder = wheelhouse(typed, monkeypatch, line)
+    assert [path.name for path in folder.iterdir()] == ["zig.whl"]
 
 
 def test_a_commit_is_not_for_a_wheelhouse(typed: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,8 @@ from pipelines.recipe.origin import FileSource
 from pipelines.recipe.sourcetree import fetch_file, source_tree
 from pipelines.target import Target
 from pipelines.toolchain import lock as module
-from pipelines.toolchain.lock import Cache, Tool, ToolchainLock, load_lock, verify
+from pipelines.toolchain.hashed import verify
+from pipelines.toolchain.lock import Cache, Tool, ToolchainLock, load_lock
 from pipelines.toolchain.sources import Source, Step
 from pipelines.toolchain.variants import Names
 
@@ -47,7 +48,7 @@ def locked(*sources: dict[str, Any], count: int = 1) -> ToolchainLock:
 
 
 def leftovers(root: Path) -> list[Path]:
-    return [path for path in root.rglob("*") if path.is_file()]
+    return [p for p in root.rglob("*") if p.is_file() and p.suffix != ".hashed"]
 
 
 class Places:

@@ -10,13 +10,13 @@ import pytest
 from plans import Lab, line_for, plan_for, wanting
 from sessions import Function, Here
 
-from pipelines.errors import ProvisionError, RemoteError, StorageError
+from pipelines.errors import ProvisionError, RemoteError, StorageError, TransferError
 from pipelines.provisioning.resources import Wanted
 from pipelines.record import ProvisionResult, ResourceResult
 from pipelines.remote import files
 from pipelines.remote import provision as remote
 from pipelines.stages.line import PROVISION, Line, run_provision
-from pipelines.toolchain.lock import Cache
+from pipelines.toolchain.lock import Cache, load_lock
 
 MARKER = r"C:\t\restart.json"
 
@@ -44,6 +44,11 @@ class Machine(Here):
         self.applied: list[str] = []
         self.outcome: dict[str, Any] = {}
         """What is said of what was applied."""
+        self.said: dict[str, Any] = {}
+        """What checks say as well."""
+        self.arrived = ""
+        """The sha256 of what is sent; that of the lock without one."""
+        self.specs: list[dict[str, Any]] = []
 
     def stat(self, path: str) -> Any:
         return self.files.get(path)
@@ -54,10 +59,12 @@ class Machine(Here):
         return {"ok": ok, "found": found, "values": {"v": found}, "plan": f"make {name}"}
 
     def check_all(self, specs: list[dict[str, Any]]) -> list[dict[str, Any]]:
-        return [{**self.row(spec["name"]), "error": ""} for spec in specs]
+        self.specs += specs
+        return [{**self.row(spec["name"]), "error": "", **self.said} for spec in specs]
 
     def apply_one(self, spec: dict[str, Any], marker: str) -> dict[str, Any]:
         assert marker == MARKER
+        self.specs.append(spec)
         self.applied.append(spec["name"])
         if spec["name"] not in self.stubborn:
             self.good.add(spec["name"])
@@ -66,7 +73,7 @@ class Machine(Here):
 
     def put(self, source: Path, target: str, **_: Any) -> str:
         self.sent.append(target)
-        return ""
+        return self.arrived or load_lock().tool(target.rpartition("\\")[2]).sha256
 
     def get(self, source: str, target: Path, **_: Any) -> str:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -249,9 +256,45 @@ def test_a_tool_is_uploaded_unless_the_very_same_is_there(
     pin = line.plan.cache.lock.tool("uv")
     if there != {}:
         machine.files[r"C:\t\uv"] = {"size": pin.size, "sha256": pin.sha256, **(there or {})}
-    done(line)
+    rows = done(line)
     assert machine.sent == ([r"C:\t\uv"] if sent else [])
     assert machine.applied == ["tool"]
+    assert rows[0].sha256 == {"uv": pin.sha256}
+
+
+def test_what_was_changed_while_it_was_sent_is_not_applied(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    machine = Machine()
+    machine.arrived = "0" * 64
+    line = on(tmp_path, machine, wanted("tool", "uv"))
+    monkeypatch.setattr(Cache, "fetch", lambda *_: tmp_path / "uv.zip")
+    with pytest.raises(TransferError, match=r"uv\.zip changed on this machine while it was sent"):
+        line.do(PROVISION)
+    assert machine.applied == []
+
+
+@pytest.mark.parametrize("uploads", [[], ["ninja"], ["ninja", "../odd"]])
+def test_only_what_is_needed_for_a_repair_is_sent(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, uploads: list[str]
+) -> None:
+    machine = Machine()
+    machine.said = {"uploads": uploads}
+    line = on(tmp_path, machine, wanted("tool", "uv", "ninja"))
+    monkeypatch.setattr(Cache, "fetch", lambda *_: tmp_path / "a.zip")
+    done(line)
+    assert machine.sent == ([r"C:\t\ninja"] if uploads else [])
+    assert machine.applied == ["tool"]
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+@pytest.mark.parametrize("repair", [False, True])
+def test_a_repair_looks_at_every_byte(tmp_path: Path, repair: bool, dry_run: bool) -> None:
+    machine = Machine()
+    line = on(tmp_path, machine, wanted("tool"))
+    run_provision(line, repair=repair, dry_run=dry_run)
+    asked = [spec.get("thorough", False) for spec in machine.specs]
+    assert asked == [repair] * (1 if dry_run else 2)
 
 
 @pytest.mark.parametrize("enough", [True, False])

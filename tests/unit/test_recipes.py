@@ -7,6 +7,7 @@ import json
 import re
 import tarfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -315,6 +316,30 @@ def test_a_pinned_file_packs_without_its_top_directory(tmp_path: Path, cache: Ca
     assert made == pack([("k.cu", b"z"), ("setup.py", b"x")])
     assert made == source_tree(recipe, cache)
     assert kept(names_if_here(recipe, cache) or [], recipe.exclude) == ["setup.py", "k.cu"]
+
+
+def test_a_commit_that_was_damaged_in_the_cache_is_packed_anew(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fetched: list[str] = []
+
+    def commit(source: GitSource) -> Iterator[tuple[str, bytes]]:
+        fetched.append(source.commit)
+        yield "Cargo.toml", b"x"
+
+    monkeypatch.setattr("pipelines.recipe.sourcetree._commit", commit)
+    recipe = load_recipe("candle-flash-attn")
+    whole = source_tree(recipe, cache)
+    assert source_tree(recipe, cache) == whole
+    assert names_if_here(recipe, cache) == ["Cargo.toml"]
+    assert len(fetched) == 1
+    (path,) = cache.root.rglob("*.tar.gz")
+    path.write_bytes(whole[:-1] + b"!")
+    assert names_if_here(recipe, cache) is None
+    with pytest.raises(LockError, match=r"\.tar\.gz is damaged"):
+        source_tree(recipe, Cache(cache.lock, cache.root, offline=True))
+    assert source_tree(recipe, cache) == whole
+    assert len(fetched) == 2
 
 
 @pytest.mark.parametrize("name", ["setup.py", "a-1/../../setup.py"])

@@ -139,6 +139,7 @@ def spec(tmp_path: Path, *archives: archive.Packed) -> archive.Spec:
         "path": str(tmp_path / "target"),
         "proof": "bin/x",
         "archives": list(archives),
+        "unwatched": ["etc/*"],
     }
 
 
@@ -186,7 +187,8 @@ def test_archive_other_version_or_lost_proof(tmp_path: Path) -> None:
     newer = spec(tmp_path, {**row, "sha256": "0" * 64})
     assert archive.check(newer) == {"ok": False, "found": "0 of 1 archives", "values": there}
     (tmp_path / "target/bin/x").unlink()
-    assert archive.check(wanted) == {"ok": False, "found": "no bin/x", "values": there}
+    said = "1 of 1 files are not as they were: bin/x missing"
+    assert archive.check(wanted) == {"ok": False, "found": said, "values": there, "uploads": ["a"]}
 
 
 @pytest.mark.parametrize(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import hashlib
 import json
 import os
 import subprocess
@@ -379,7 +380,8 @@ def tarred(path: Path, **members: str) -> dict[str, Any]:
             source = path.with_name("member")
             source.write_text(text)
             archive.add(source, name)
-    return {"name": "a", "sha256": "0" * 64, "file": str(path), "strip": "python"}
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    return {"name": "a", "sha256": sha256, "file": str(path), "strip": "python"}
 
 
 def test_a_tar_with_its_proof(tmp_path: Path, marker: str) -> None:
@@ -388,11 +390,12 @@ def test_a_tar_with_its_proof(tmp_path: Path, marker: str) -> None:
         "kind": "archive",
         "path": str(target),
         "proof": "bin/x",
+        "unwatched": [],
         "archives": [tarred(tmp_path / "a.tar.gz", **{"python/bin/x": "x", "other": "y"})],
         "check": {"command": [sys.executable, "-c", "print('v 1')"], "prints": r"^v \d"},
     }
     assert provision.apply_one(spec, marker)["ok"]
-    assert {p.name for p in target.rglob("*")} == {"bin", "x", ".archives.json"}
+    assert {p.name for p in target.rglob("*")} == {"bin", "x", ".archives.json", ".files.json"}
     (target / "bin/x").unlink()
     spec["archives"] = [tarred(tmp_path / "a.tar.gz", **{"python/bin/x": "x"})]
     spec["check"] = {"command": [sys.executable, "-c", "print('other')"], "prints": r"^v \d"}
@@ -407,6 +410,7 @@ def test_a_tar_with_its_proof(tmp_path: Path, marker: str) -> None:
 def test_a_tar_that_would_leave_its_directory(tmp_path: Path, marker: str) -> None:
     row = tarred(tmp_path / "a.tar.gz", **{"python/../../x": "x"})
     spec = {"kind": "archive", "path": str(tmp_path / "t"), "proof": "x", "archives": [row]}
+    spec["unwatched"] = []
     with pytest.raises(ValueError, match="would leave the directory"):
         provision.apply_one(spec, marker)
 

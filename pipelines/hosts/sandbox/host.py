@@ -74,6 +74,7 @@ class Sandbox(Host):
         self.config = config
         self.python = python
         self.executable = rf"C:\Python{python.replace('.', '')}\python.exe"
+        self.tools = image.tools(python)
         self.cache = cache
         self.events = given.events
         self.remember = given.remember
@@ -168,11 +169,10 @@ class Sandbox(Host):
     def _make(self) -> None:
         if self.status() != "absent":
             return
-        wanted = image.tools(self.python)
-        if self.cache.missing(wanted):
+        if self.cache.missing(self.tools):
             self.events.step("fetching")
-            with self.events.bars() as bars:
-                self.cache.fetch_all(wanted, bars)
+        with self.events.bars() as bars:
+            self.cache.fetch_all(self.tools, bars)
         made = image.make_image(self.cache, self.python, self.events.step)
         self.events.step("copying the image")
         image.copy_image(made, self.prefix)

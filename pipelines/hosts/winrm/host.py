@@ -50,6 +50,7 @@ class WindowsHost(Host):
         self.capabilities = Capabilities(
             windows=True, msvc=True, gpu=config.gpu, publishable=True, services=True
         )
+        self.tools = ("cpython-3.11",) if config.bootstraps else ()
         self._cache = cache
         self._credential = credential(name, config, remember)
 

@@ -13,7 +13,16 @@ from collections.abc import Iterable
 from typing import TypedDict
 
 
-class Check(TypedDict):
+class Told(TypedDict, total=False):
+    """What only some checks say."""
+
+    uploads: list[str]
+    """Of the pins, those whose files apply needs; all of them where it is not said."""
+    doubt: str
+    """What was not looked at, though nothing is known to be wrong."""
+
+
+class Check(Told):
     """What is there."""
 
     ok: bool
@@ -36,6 +45,8 @@ class Kind(TypedDict, total=False):
 
     kind: str
     """The module's name."""
+    thorough: bool
+    """Look at every byte, whatever is remembered of it."""
 
 
 class Proof(TypedDict):

@@ -1,26 +1,28 @@
 """Archives unpacked into one directory; wheels, zips and tars.
 
-A list of what is unpacked is written last, so that half of it does not count.
+A list of what is unpacked is written last, so that half of it does not count. With it is a record
+of the files: what is damaged later shows, and is put back from its own archive.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import pathlib
-import shutil
 import stat
 import tarfile
 import zipfile
-from collections.abc import Iterator
+from collections.abc import Container, Iterator
 from typing import IO
 
-from .. import protected_dirs
-from ..files import remove_tree, writing
+from .. import protected_dirs, unpacked
+from ..files import remove_tree, sha256, writing
 from ..safe_paths import member_parts, refusal
 from . import Check, Pin, Proven, RefusedError
 
 _LIST = ".archives.json"
+_NAMED = 3  # files in one message
 
 
 class Packed(Pin):
@@ -37,9 +39,11 @@ class Spec(Proven):
     archives: list[Packed]
     proof: str
     """A file below ``path`` that must be there afterwards."""
+    unwatched: list[str]
+    """Globs of files below ``path`` that others change."""
 
 
-def _unpacked(path: pathlib.Path) -> dict[str, str]:
+def _listed(path: pathlib.Path) -> dict[str, str]:
     try:
         found = json.loads((path / _LIST).read_text("utf-8"))
         return {str(name): str(value) for name, value in found.items()}
@@ -48,44 +52,137 @@ def _unpacked(path: pathlib.Path) -> dict[str, str]:
 
 
 def check(spec: Spec) -> Check:
-    """Whether exactly the wanted archives are unpacked there; values are their sha256."""
-    path = pathlib.Path(spec["path"])
-    found = _unpacked(path)
-    wanted = {archive["name"]: archive["sha256"] for archive in spec["archives"]}
+    """Whether the wanted archives are unpacked there, and their files as they were unpacked.
+
+    Values are the archives' sha256.
+    """
+    path, wanted = pathlib.Path(spec["path"]), _wanted(spec)
+    found = _listed(path)
     if not found:
         state = "half-unpacked" if path.exists() else "missing"
         return {"ok": False, "found": state, "values": {}}
-    if not (path / spec["proof"]).is_file():
-        return {"ok": False, "found": f"no {spec['proof']}", "values": found}
     same = sum(found.get(name) == sha256 for name, sha256 in wanted.items())
     said = f"{same} of {len(wanted)} archives"
-    return {"ok": found == wanted, "found": said, "values": found}
+    if found != wanted:
+        return {"ok": False, "found": said, "values": found}
+    record = unpacked.read(spec["path"], wanted)
+    if record is None:
+        said += ", but no record of their files"
+        told: Check = {"ok": False, "found": said, "values": found}
+        return told if _thorough(spec) else {**told, "uploads": []}
+    many = len(record["files"])
+    wrong = unpacked.differing(spec["path"], record, thorough=_thorough(spec))
+    if wrong:
+        said = f"{len(wrong)} of {many} files are not as they were: {_named(wrong)}"
+        told = {"ok": False, "found": said, "values": found}
+        return {**told, "uploads": _origins(record, wrong)} if record["compared"] else told
+    said += f", {many} files"
+    if record["compared"]:
+        return {"ok": True, "found": said, "values": found}
+    doubt = "its files were never compared with the archives"
+    return {"ok": not _thorough(spec), "found": f"{said}; {doubt}", "values": found, "doubt": doubt}
 
 
 def plan(spec: Spec) -> str:
-    """The directory."""
-    return f"unpack {len(spec['archives'])} archives into {spec['path']}"
+    """The directory, and the files where only some are put back."""
+    path, wanted = spec["path"], _wanted(spec)
+    if _listed(pathlib.Path(path)) == wanted:
+        record = unpacked.read(path, wanted)
+        if record is None and not _thorough(spec):
+            return f"record the files in {path} as they are"
+        wrong = unpacked.differing(path, record) if record else {}
+        if record and record["compared"]:
+            return f"put {len(wrong)} files back into {path}: {_named(wrong)}"
+    return f"unpack {len(wanted)} archives into {path}"
 
 
 def apply(spec: Spec) -> None:
-    """Unpack them into a fresh directory."""
-    path = pathlib.Path(spec["path"])
-    remove_tree(str(path))
-    for archive in spec["archives"]:
-        _unpack(pathlib.Path(archive["file"]), path, archive["strip"])
-    if not (path / spec["proof"]).is_file():
-        raise RefusedError(f"the archives hold no {spec['proof']}")
-    listed = {archive["name"]: archive["sha256"] for archive in spec["archives"]}
-    part = path / f"{_LIST}.part"
-    part.write_text(json.dumps(listed), "utf-8")
-    os.replace(part, path / _LIST)  # noqa: PTH105 - replaces on Windows too
-    for archive in spec["archives"]:
-        pathlib.Path(archive["file"]).unlink(missing_ok=True)
+    """Unpack them into a fresh directory; where they are unpacked already, what is damaged."""
+    path, wanted = pathlib.Path(spec["path"]), _wanted(spec)
+    if _listed(path) == wanted:
+        record = unpacked.read(spec["path"], wanted)
+        if record is None and not _thorough(spec):
+            found = unpacked.adopted(spec["path"], wanted, spec["unwatched"])
+            unpacked.write(spec["path"], found)
+            return
+        if record is not None and record["compared"]:
+            _mend(spec, record)
+            return
+    _fresh(spec, path)
 
 
 def forget(spec: Spec) -> None:
     """Count it as half-unpacked."""
     (pathlib.Path(spec["path"]) / _LIST).unlink(missing_ok=True)
+
+
+def _wanted(spec: Spec) -> dict[str, str]:
+    return {archive["name"]: archive["sha256"] for archive in spec["archives"]}
+
+
+def _thorough(spec: Spec) -> bool:
+    return spec.get("thorough", False)
+
+
+def _named(wrong: dict[str, str]) -> str:
+    """The first few, and how many more."""
+    more = len(wrong) - _NAMED
+    named = ", ".join(f"{name} {state}" for name, state in [*wrong.items()][:_NAMED])
+    return named + (f" and {more} more" if more > 0 else "")
+
+
+def _origins(record: unpacked.Record, wrong: dict[str, str]) -> list[str]:
+    """The archives that those files came from."""
+    return sorted({record["files"][name]["archive"] for name in wrong})
+
+
+def _fresh(spec: Spec, path: pathlib.Path) -> None:
+    remove_tree(str(path))
+    files: dict[str, unpacked.Entry] = {}
+    for archive in spec["archives"]:
+        files |= _unpack(_right(archive), path, archive["strip"], archive["name"])
+    if not (path / spec["proof"]).is_file():
+        raise RefusedError(f"the archives hold no {spec['proof']}")
+    one = {os.path.normcase(name): name for name in files}  # of two such, the later one is there
+    unwatched = spec["unwatched"]
+    kept = {n: files[n] for n in one.values() if unpacked.is_watched(n, unwatched)}
+    unpacked.settle(str(path), kept, kept)
+    unpacked.write(str(path), {"archives": _wanted(spec), "compared": True, "files": kept})
+    part = path / f"{_LIST}.part"
+    part.write_text(json.dumps(_wanted(spec)), "utf-8")
+    os.replace(part, path / _LIST)  # noqa: PTH105 - replaces on Windows too
+    _tidy(spec)
+
+
+def _mend(spec: Spec, record: unpacked.Record) -> None:
+    """Put back what is damaged; each file's own archive was uploaded."""
+    path = pathlib.Path(spec["path"])
+    wrong = unpacked.differing(spec["path"], record)  # the check has looked as asked
+    for archive in spec["archives"]:
+        some = {n for n in wrong if record["files"][n]["archive"] == archive["name"]}
+        for name in some:
+            remove_tree(str(path / name))  # whatever stands there: a link leads elsewhere
+        if some:
+            _unpack(_right(archive), path, archive["strip"], archive["name"], some)
+    unpacked.settle(spec["path"], record["files"], wrong)
+    unpacked.write(spec["path"], record)
+    _tidy(spec)
+
+
+def _right(archive: Packed) -> pathlib.Path:
+    """The archive's file; :class:`RefusedError` unless it is what was pinned."""
+    found = sha256(archive["file"])
+    if found != archive["sha256"]:
+        raise RefusedError(
+            f"{archive['file']} has sha256 {found}, pinned is {archive['sha256']}",
+            advice="Something on the host changed it after it came: provision again.",
+        )
+    return pathlib.Path(archive["file"])
+
+
+def _tidy(spec: Spec) -> None:
+    for archive in spec["archives"]:
+        pathlib.Path(archive["file"]).unlink(missing_ok=True)
 
 
 def _members(archive: pathlib.Path) -> Iterator[tuple[str, IO[bytes]]]:
@@ -108,16 +205,32 @@ def _members(archive: pathlib.Path) -> Iterator[tuple[str, IO[bytes]]]:
                 yield member.name, content
 
 
-def _unpack(archive: pathlib.Path, target: pathlib.Path, strip: str) -> None:
+def _unpack(
+    archive: pathlib.Path,
+    target: pathlib.Path,
+    strip: str,
+    origin: str = "",
+    only: Container[str] | None = None,
+) -> dict[str, unpacked.Entry]:
+    """Unpack an archive, or ``only`` some of its files; what was written, without times."""
     prefix = strip.rstrip("/") + "/" if strip else ""
     made: set[pathlib.Path] = set()
+    written: dict[str, unpacked.Entry] = {}
     for name, source in _members(archive):
         if not name.startswith(prefix):
             continue
         parts = member_parts(name[len(prefix) :].replace("\\", "/"), archive.name)
+        below = "/".join(parts)
+        if only is not None and below not in only:
+            continue
         path = target.joinpath(*parts)
         if path.parent not in made:
             protected_dirs.make(path.parent)
             made.add(path.parent)
+        digest, size = hashlib.sha256(), 0
         with writing(str(path)), path.open("wb") as sink:
-            shutil.copyfileobj(source, sink, 1 << 20)
+            while data := source.read(1 << 20):
+                digest.update(data)
+                size += sink.write(data)
+        written[below] = {"archive": origin, "size": size, "mtime": 0, "sha256": digest.hexdigest()}
+    return written
