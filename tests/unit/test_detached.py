@@ -185,7 +185,7 @@ def test_a_host_that_has_ended_is_no_lost_connection(
 
     script.read = dies
     assert finish(made) == ENDED
-    assert (made.attempt, made.lost) == (2, ["the host was restarted"])
+    assert (made.attempt, made.lost) == (2, ["the host was started anew"])
     said = capsys.readouterr().out
     assert "the sandbox 's' has ended, and the job with it" in said
     assert "goes on there" not in said

@@ -11,7 +11,7 @@ import pytest
 
 from pipelines.paths import PACKAGE
 
-TOOLS = ("sh", "dirname", "sha256sum", "cut", "mktemp", "tail", "rm", "env", "cat", "sort")
+TOOLS = ("sh", "dirname", "sha256sum", "cut", "mktemp", "tail", "rm", "env", "cat", "sort", "chmod")
 
 
 @pytest.fixture
