@@ -106,7 +106,7 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
         provenance=_provenance(run, facts, build, suite),
         jobs=build.jobs if build else None,
         place=str(run.path),
-        tested=limits_of(test),
+        tested=stand_in_of(test),
     )
 
 
@@ -124,7 +124,7 @@ def outcome(
     return shown, verdict, headline
 
 
-def limits_of(test: SmokeResult | None) -> str:
+def stand_in_of(test: SmokeResult | None) -> str:
     """``import only`` or ``verify only``, where there was no suite."""
     return f"{test.instead} only" if test is not None and test.instead else ""
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pipelines import github, units
 from pipelines.reports.causes import causes
 from pipelines.reports.names import begun, names
-from pipelines.reports.views import VERDICTS, Excerpt, Failure, RunView, Verdict
+from pipelines.reports.views import VERDICTS, WORDS, Excerpt, Failure, RunView, Verdict
 
 #: Bytes of a summary; the rest of GitHub's 1 MiB is left to other steps' output.
 MOST = 900 << 10
@@ -21,12 +21,7 @@ _ANNOTATIONS = 10
 _DETAILED = 20  # causes that are told one by one
 _STRUCK = 100  # runs that are named for each
 _MARKUP = re.compile(r"([\\`*_{}\[\]()#+!|~$@:-])")
-_MARKS: dict[Verdict, str] = {
-    "passed": "✅ passed",
-    "untested": "🟡 not tested",
-    "unfinished": "🟡 unfinished",
-    "failed": "❌ failed",
-}
+_LIGHTS: dict[Verdict, str] = {"passed": "✅", "untested": "🟡", "unfinished": "🟡", "failed": "❌"}
 
 
 def summary(views: Sequence[RunView]) -> str:
@@ -48,9 +43,13 @@ def plain(said: str, limit: int = 300) -> str:
     return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
 
 
+def _mark(view: RunView) -> str:
+    return f"{_LIGHTS[view.tone]} {view.word}"
+
+
 def _one(view: RunView) -> list[str]:
     title = plain(f"{view.target.package} for {view.target.label}")
-    parts = [f"## {_MARKS[view.verdict]}: {title}", "", plain(view.headline, 600), ""]
+    parts = [f"## {_mark(view)}: {title}", "", plain(view.headline, 600), ""]
     parts += [f"- {plain(said)}" for said in view.caveats]
     parts += ["", "| Stage | State | Took |", "|-|-|-:|"]
     parts += [
@@ -80,7 +79,11 @@ def _one(view: RunView) -> list[str]:
 
 def _many(views: Sequence[RunView]) -> list[str]:
     tally = Counter(view.verdict for view in views)
-    said = ", ".join(f"{tally[kind]} {_MARKS[kind]}" for kind in VERDICTS if tally[kind])
+    said = ", ".join(
+        f"{tally[kind]} {_LIGHTS[kind]} {WORDS[kind]}" for kind in VERDICTS if tally[kind]
+    )
+    weak = Counter(view.tested for view in views if view.tone != view.verdict)
+    said += "".join(f" ({count} {tested})" for tested, count in weak.items())
     parts = [f"## {tally['passed']} of {units.counted(len(views), 'run')} passed", "", said, ""]
     parts += ["| Package | Cell | Host | Begun (UTC) | Verdict | Smoke cases | Took |"]
     parts += ["|-|-|-|-|-|-|-:|"]
@@ -88,9 +91,7 @@ def _many(views: Sequence[RunView]) -> list[str]:
         counts = ", ".join(f"{count} {word}" for word, count in view.counts.items()) or "-"
         cells = (view.target.package, view.target.label, view.target.host, begun(view))
         named = " | ".join(plain(cell, 100) for cell in cells)
-        parts.append(
-            f"| {named} | {_MARKS[view.verdict]} | {counts} | {units.seconds(view.seconds)} |"
-        )
+        parts.append(f"| {named} | {_mark(view)} | {counts} | {units.seconds(view.seconds)} |")
     return parts + _causes(views)
 
 
