@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from functools import partial
 from pathlib import Path
@@ -14,7 +15,7 @@ from pipelines.buildplan import BuildPlan, Request, resolve
 from pipelines.commands import plan as plan_command
 from pipelines.config import Config
 from pipelines.console import console
-from pipelines.doctor import diagnose
+from pipelines.doctor import diagnose, report
 from pipelines.doctor.run import purpose_of
 from pipelines.errors import ConfigError
 from pipelines.hosts.base import Supply, supply_of
@@ -111,6 +112,8 @@ def test_plan_and_doctor_say_the_same(
     assert verdict.level == "error"
     assert said in verdict.found
     assert cure in verdict.cure
+    told = json.loads(report.as_json([verdict], {}, purpose))
+    assert told["verdicts"][0]["found"] == verdict.found
 
 
 def test_no_sandbox_is_made_for_a_python_that_there_is_not(tmp_path: Path) -> None:
