@@ -125,8 +125,10 @@ def outcome(
 
 
 def limits_of(test: SmokeResult | None) -> str:
-    """``import only`` or ``verify only``, where there was no suite."""
-    return f"{test.instead} only" if test is not None and test.instead else ""
+    """``import only``, ``verify only``, or ``own tests skipped``: no test of the package ran."""
+    if test is None or not test.instead:
+        return ""
+    return "own tests skipped" if test.instead == "skipped" else f"{test.instead} only"
 
 
 def _unread(stages: Sequence[StageRecord]) -> list[str]:

@@ -50,7 +50,7 @@ def plain(said: str, limit: int = 300) -> str:
 
 def _one(view: RunView) -> list[str]:
     title = plain(f"{view.target.package} for {view.target.label}")
-    parts = [f"## {_MARKS[view.verdict]}: {title}", "", plain(view.headline, 600), ""]
+    parts = [f"## {_mark(view)}: {title}", "", plain(view.headline, 600), ""]
     parts += [f"- {plain(said)}" for said in view.caveats]
     parts += ["", "| Stage | State | Took |", "|-|-|-:|"]
     parts += [
@@ -78,19 +78,24 @@ def _one(view: RunView) -> list[str]:
     return parts
 
 
+def _mark(view: RunView) -> str:
+    """The verdict; that no test of the package ran is a part of it."""
+    return f"🟡 passed{view.but}" if view.but else _MARKS[view.verdict]
+
+
 def _many(views: Sequence[RunView]) -> list[str]:
     tally = Counter(view.verdict for view in views)
     said = ", ".join(f"{tally[kind]} {_MARKS[kind]}" for kind in VERDICTS if tally[kind])
     parts = [f"## {tally['passed']} of {units.counted(len(views), 'run')} passed", "", said, ""]
+    if limited := sum(bool(view.but) for view in views):
+        parts += [f"Of those that passed, {limited} without a test of the package.", ""]
     parts += ["| Package | Cell | Host | Begun (UTC) | Verdict | Smoke cases | Took |"]
     parts += ["|-|-|-|-|-|-|-:|"]
     for view in sorted(views, key=lambda view: -VERDICTS.index(view.verdict)):
         counts = ", ".join(f"{count} {word}" for word, count in view.counts.items()) or "-"
         cells = (view.target.package, view.target.label, view.target.host, begun(view))
         named = " | ".join(plain(cell, 100) for cell in cells)
-        parts.append(
-            f"| {named} | {_MARKS[view.verdict]} | {counts} | {units.seconds(view.seconds)} |"
-        )
+        parts.append(f"| {named} | {_mark(view)} | {counts} | {units.seconds(view.seconds)} |")
     return parts + _causes(views)
 
 

@@ -57,6 +57,7 @@ class Kept:
             **facts.target.values(),
             "verdict": self.brief.verdict,
             "headline": self.brief.headline,
+            "tested": self.brief.tested or None,
             "evidence": facts.evidence,
             "seconds": round(self.brief.seconds, 3),
             "bytes": self.size,

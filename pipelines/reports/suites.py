@@ -103,6 +103,7 @@ def _suite(
         properties = properties | _custody({file.file: file.sha256 for file in result.files})
     log = "\n".join(result.tail[-_LINES:]) if result else ""
     story = result.story if isinstance(result, BuildResult) else ()
+    limits = [result.limits] if isinstance(result, SmokeResult) and result.limits else []
     outcome, why = _outcome(stage)
     passed = outcome == "passed"
     detail = "" if passed else "\n".join(filter(None, (error.advice if error else "", log)))
@@ -120,7 +121,7 @@ def _suite(
         outcome=outcome,
         message="" if passed else why,
         detail=detail,
-        stdout="\n".join((*story, log)) if passed else "",
+        stdout="\n".join((*story, *limits, log)) if passed else "",
         properties=_told(result) | _written({"unread": stage.unread}),
     )
     began = when(stage.started, "%Y-%m-%dT%H:%M:%S+00:00")
@@ -148,6 +149,8 @@ def _told(result: StageResult | None) -> dict[str, str]:
         told |= {f"lost {n}": why for n, why in enumerate(result.lost, 1)}
         told |= {f"healed {n}": what for n, what in enumerate(result.story, 1)}
         told |= {f"cache {name}": value for name, value in result.cache.items()}
+    if isinstance(result, SmokeResult):
+        told = {"limits": result.limits}
     if isinstance(result, PrebuiltResult):
         told = {"origin": result.origin}
         if taken := result.taken:

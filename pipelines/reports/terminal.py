@@ -60,9 +60,7 @@ def _one(view: RunView) -> Group:
 def _verdict(view: RunView) -> tuple[str, str]:
     """The verdict and its style; that there was no suite is a part of it."""
     word, style = _STYLES[view.verdict]
-    if view.tested and view.verdict == "passed":
-        return f"{word}, {view.tested}", "bold yellow"
-    return word, style
+    return word + view.but, "bold yellow" if view.but else style
 
 
 def _failure(failure: Failure, mark: str) -> list[RenderableType]:

@@ -249,7 +249,12 @@ class RunView:
     place: str = ""
     """The run's directory on this machine; nothing of it but relative links is told."""
     tested: str = ""
-    """``import only`` or ``verify only``, where there was no suite."""
+    """``import only`` or the like, where no test of the package ran."""
+
+    @property
+    def but(self) -> str:
+        """What stands behind the word ``passed``, wherever that does: such as ``, import only``."""
+        return f", {self.tested}" if self.tested and self.verdict == "passed" else ""
 
     @property
     def seconds(self) -> float:
