@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -33,8 +33,17 @@ from pipelines.reports.files import files
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Suite
 from pipelines.reports.timeline import read_timeline
-from pipelines.reports.views import CaseView, Check, RunView, StageView, Verdict, evidence_line
+from pipelines.reports.views import (
+    CaseView,
+    Check,
+    Failure,
+    RunView,
+    StageView,
+    Verdict,
+    evidence_line,
+)
 from pipelines.run import Run
+from pipelines.target import Target
 
 _STAGES = 50
 _FILES, _CHECKS, _VALUES = 20, 100, 100  # of an audit, of a file, of a check
@@ -61,6 +70,50 @@ def load_any(run: Run) -> RunView:
         return load_view(run)
     except ConfigError as error:
         return replace(_view(run, RunFacts(), []), headline=line(error.message))
+
+
+@dataclass(frozen=True)
+class NotBegun:
+    """A cell of which no run began."""
+
+    name: str
+    target: Target
+    why: str
+    cure: str
+    failed: bool
+    """Else it is to be tried again as it is."""
+
+    @property
+    def headline(self) -> str:
+        """That, in a line."""
+        return f"no run began: {line(self.why)}"
+
+
+def view_without(cell: NotBegun) -> RunView:
+    """The view of a cell of which there is no run."""
+    stages, _, _ = outcome([])
+    said = Failure("stage", "before it began", cell.headline, block(cell.why, 2000), cell.cure)
+    return RunView(
+        id=line(cell.name, 120),
+        created="",
+        verdict="failed" if cell.failed else "unfinished",
+        headline=cell.headline,
+        caveats=(),
+        target=cell.target,
+        evidence=None,
+        gpu="",
+        stages=stages,
+        timeline=None,
+        failures=(said,),
+        cases=(),
+        skips=(),
+        figures=(),
+        capabilities=(),
+        checks=(),
+        files=(),
+        provenance=(),
+        jobs=None,
+    )
 
 
 def result_of(stages: Sequence[StageRecord], kind: type[Result]) -> Result | None:

@@ -25,7 +25,7 @@ from pipelines.record import (
     State,
 )
 from pipelines.reports.failures import told_by_cases, unfinished
-from pipelines.reports.load import read_smoke, result_of, when
+from pipelines.reports.load import NotBegun, read_smoke, result_of, when
 from pipelines.reports.model import Case, Outcome, Suite
 from pipelines.run import Run
 from pipelines.target import Target
@@ -58,6 +58,13 @@ def suites(run: Run) -> list[Suite]:
     )
     merged = properties | custody | dict(found.properties) | custody  # a host changes none of it
     return [*made, Suite(name, cases, merged, found.timestamp, host)]
+
+
+def suite_without(cell: NotBegun) -> Suite:
+    """The suite of a cell of which there is no run: one case, that there is none."""
+    place = _place(cell.target)
+    case = Case("run", place, outcome="error", message=cell.headline, detail=cell.cure)
+    return Suite(place, (case,), _written(cell.target.values()), "", cell.target.host)
 
 
 def _place(target: Target) -> str:

@@ -148,11 +148,12 @@ def test_ctrl_c_loses_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         cells.each(run_build)
     cells.tell()
     said = capsys.readouterr().out
-    assert "one report for 2 cells" in said
+    assert "one report for 3 cells" in said
     assert "c: not begun" in said
     page = (tmp_path / "out" / "report.html").read_text()
     assert cells.cells[0].line.run.id in page
     assert "interrupted" in page
+    assert "its turn did not come" in page
 
 
 # -- time, hosts -----------------------------------------------------------------------------------
@@ -226,8 +227,41 @@ def test_the_run_of_another_cell_is_not_told_of(
     assert isinstance(cell.error, ConfigError)
     assert not cell.line.begun
     cells.tell()
-    assert "one report" not in capsys.readouterr().out
-    assert not (tmp_path / "out" / "report.html").exists()
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Python</dt><dd>3.9" not in page
+    assert "is of python 3.9, not 3.11" in page
+    assert "✗ failed" in capsys.readouterr().out
+
+
+def test_a_cell_of_which_no_run_began_is_in_every_report(tmp_path: Path) -> None:
+    cells = matrix(tmp_path, good(tmp_path), bad)
+
+    def step(line: Line) -> None:
+        if line is cells.cells[1].line:
+            raise ConfigError("no such thing", advice="Mend it.")
+        run_build(line)
+
+    cells.each(step)
+    assert not cells.cells[1].line.begun
+    cells.tell()
+    out = tmp_path / "out"
+    junit = ET.parse(out / "junit.xml").getroot()  # noqa: S314 - ours
+    assert int(junit.get("errors", "0")) == 1
+    for name in ("report.html", "summary.md", "junit.xml"):
+        assert "no such thing" in (out / name).read_text()
+    assert "0 of 2 runs passed" in (out / "summary.md").read_text()
+
+
+def test_nothing_of_an_earlier_matrix_stands_for_one_that_did_not_begin(tmp_path: Path) -> None:
+    cells = matrix(tmp_path, good(tmp_path))
+    cells.each(run_build)
+    cells.tell()
+    cells.close()
+    again = matrix(tmp_path, bad)
+    again.each(raising(ConfigError("no such thing")))
+    again.tell()
+    for name in ("report.html", "summary.md", "junit.xml"):
+        assert "no such thing" in (tmp_path / "out" / name).read_text()
 
 
 # -- as it is typed --------------------------------------------------------------------------------
