@@ -215,6 +215,11 @@ def test_a_build_that_is_there_is_taken_while_it_is_whole(tmp_path: Path) -> Non
     assert not built(line).kept
     assert len(host.specs) == 3
     assert len(session.sent) == 1, "the source is there already"
+    Path(session.sent[0]).write_bytes(b"something else")
+    library.write_bytes(b"3")
+    host.rounds.append((b"x\n", end))
+    built(line)
+    assert len(session.sent) == 2, "what was changed there is not built"
 
 
 def test_a_build_that_failed_is_no_result(tmp_path: Path) -> None:

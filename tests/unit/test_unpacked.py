@@ -219,7 +219,9 @@ def test_a_directory_without_a_record_is_taken_as_it_is_and_says_so(host: Host) 
     assert (row["ok"], row["uploads"]) == (False, []), "nothing is sent for it"
     assert row["found"] == "2 of 2 archives, but no record of their files"
     assert "record the files" in row["plan"]
-    assert host.apply()["ok"]
+    taken = host.apply()
+    assert taken["ok"]
+    assert "never compared" in taken["doubt"]
     row = host.check()
     assert row["ok"]
     assert "4 files; its files were never compared with the archives" in row["found"]
