@@ -35,7 +35,7 @@ def test(line: Line, options: TestOptions) -> None:
     if options.dry_run:
         from pipelines.stages.dryrun import show_test
 
-        show_test(line)
+        show_test(line, run=options.run)
     else:
         from pipelines.stages.line import run_test
 

@@ -346,6 +346,31 @@ def test_a_cell_that_cannot_be_is_left_out_before_the_first_begins(
     assert "left out: cp311-cu121: " in said
 
 
+def test_a_cell_that_is_named_is_not_left_out(
+    typed: Typed, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--python", "3.11", "--cuda", "13.0,12.1")
+    assert typed("build", "--select", "cp311-cu130,cp311-cu121", *words) == 2
+    assert "cp311-cu121 cannot be built: " in capsys.readouterr().err
+    assert typed.done == [], "nothing was begun"
+
+
+@pytest.mark.parametrize("said", ["", " ", ","])
+def test_a_selection_of_nothing_is_not_one_of_everything(typed: Typed, said: str) -> None:
+    assert typed("build", "--select", said) == 2
+    assert typed("plan", f"--select={said}") == 2
+    assert typed.done == []
+
+
+@pytest.mark.parametrize("flag", ["--archs", "--cuda", "--python", "--host", "-r", "--wheelhouse"])
+def test_an_empty_value_is_not_the_default(
+    typed: Typed, flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert typed("build", flag, "") == 2
+    assert "its value is empty" in capsys.readouterr().err
+    assert typed.done == []
+
+
 def test_nothing_that_can_be_built(typed: Typed, capsys: pytest.CaptureFixture[str]) -> None:
     assert typed("build", "--select", "*", "--python", "3.11", "--cuda", "12.1") == 2
     assert "not one of 1 cells can be built" in capsys.readouterr().err
