@@ -171,7 +171,7 @@ def outcome(
     verdict, headline = _verdict(shown)
     test = result_of(stages, SmokeResult)
     if verdict == "passed" and test is not None and test.limits:
-        headline = f"built and audited; {test.limits}"
+        headline = f"{headline.partition(',')[0]} and audited; {test.limits}"
     if unread and verdict in ("passed", "untested"):  # it may hold what speaks against that
         verdict, headline = "unfinished", unread[0]
     return shown, verdict, headline
@@ -225,10 +225,17 @@ def _verdict(stages: Sequence[StageView]) -> tuple[Verdict, str]:
     if halted is not None:
         return _halted(halted)
     done = {stage.name for stage in stages if stage.state == "passed"}
-    if {"build", "audit", "test"} <= done:
-        return "passed", "built, audited and smoke-tested"
-    if {"build", "audit"} <= done:
-        return "untested", "built and audited; the wheel was not smoke-tested"
+    if "skip" in done:
+        return "untested", "nothing was built: the recipe says to skip it"
+    # What was taken from others had no build; what only was looked for there had one after it.
+    taken = "prebuilt" in done and not any(
+        stage.name == "build" and stage.state != "not reached" for stage in stages
+    )
+    how = "taken as others built it" if taken else "built"
+    if {"prebuilt" if taken else "build", "audit", "test"} <= done:
+        return "passed", f"{how}, audited and smoke-tested"
+    if {"prebuilt" if taken else "build", "audit"} <= done:
+        return "untested", f"{how} and audited; the wheel was not smoke-tested"
     missing = next((name for name in ORDER if name not in done), "test")
     return "unfinished", f"nothing is recorded of {missing}"
 
