@@ -255,6 +255,38 @@ def test_a_torn_record_is_none(host: Host, text: str) -> None:
     assert "no record" in host.check()["found"]
 
 
+@pytest.mark.parametrize("name", ["../a", "a/../../b", "/a", "C:/a", "a\\b", ".."])
+def test_a_record_that_leads_out_of_the_directory_is_none(host: Host, name: str) -> None:
+    outside = host.root / "a"
+    outside.write_text("not ours")
+    told = json.loads((host.target / ".files.json").read_text())
+    told["files"][name] = {"archive": "nvcc", "size": 1, "mtime": 0, "sha256": "0" * 64}
+    (host.target / ".files.json").write_text(json.dumps(told))
+    assert "no record" in host.check()["found"]
+    host.upload()
+    assert host.apply(thorough=True)["ok"]
+    assert outside.read_text() == "not ours"
+
+
+def test_a_record_of_no_files_is_none(host: Host) -> None:
+    told = json.loads((host.target / ".files.json").read_text())
+    (host.target / ".files.json").write_text(json.dumps({**told, "files": {}}))
+    assert "no record" in host.check()["found"]
+
+
+def test_what_lacks_its_proof_is_not_taken_as_it_is(host: Host) -> None:
+    whole = host.texts()
+    (host.target / ".files.json").unlink()
+    (host.target / "bin/nvcc.exe").unlink()
+    row = host.check()
+    assert not row["ok"]
+    assert "uploads" not in row, "all are needed"
+    assert row["plan"].startswith("unpack 2 archives into")
+    host.upload()
+    assert host.apply()["ok"]
+    assert host.texts() == whole
+
+
 def test_the_record_of_other_archives_is_none(host: Host) -> None:
     told = json.loads((host.target / ".files.json").read_text())
     told["archives"]["nvcc"] = "0" * 64
