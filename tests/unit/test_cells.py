@@ -346,6 +346,14 @@ def test_a_cell_that_cannot_be_is_left_out_before_the_first_begins(
     assert "left out: cp311-cu121: " in said
 
 
+def test_one_run_is_not_that_of_several_cells(
+    typed: Typed, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert typed("build", "test", "--select", "*", "--run", "latest") == 2
+    assert "--run names one run" in capsys.readouterr().err
+    assert typed.done == [], "nothing was built before that was said"
+
+
 def test_a_cell_that_is_named_is_not_left_out(
     typed: Typed, capsys: pytest.CaptureFixture[str]
 ) -> None:
