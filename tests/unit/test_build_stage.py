@@ -278,6 +278,18 @@ def test_what_was_found_on_the_host_names_the_job(tmp_path: Path) -> None:
     assert len(jobs) == 2
 
 
+def test_what_was_never_compared_names_another_job(tmp_path: Path) -> None:
+    """A repair may put back what was wrong: a wheel from before it is not taken."""
+    plan = lab_plan(tmp_path)
+    row = ResourceResult(id="CUDA", kind="archive", wanted="w", found="f", ok=True)
+    compared = row.model_copy(update={"sha256": {"nvcc": "0" * 64}})
+    names = [
+        job_id(plan, b"source", ProvisionResult(resources=rows))
+        for rows in ((row,), (compared,), ())
+    ]
+    assert names[0] != names[1] == names[2]
+
+
 def lab_plan(tmp_path: Path, **axes: str) -> BuildPlan:
     return changed(plan_for(tmp_path, Lab(Here()), **axes))
 
