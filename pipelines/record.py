@@ -258,15 +258,17 @@ class SmokeResult(StageResult):
     """The step that ended it: venv, install or pytest."""
     outcomes: dict[str, int] = Field(default={})
     """How many cases ended how; their report is ``smoke.xml``."""
-    instead: Literal["", "verify", "import"] = ""
-    """What stood in for a suite, where the recipe names none."""
+    instead: Literal["", "verify", "import", "skipped"] = ""
+    """What stood in for a suite, where the recipe names none; or every test of it was skipped."""
 
     @property
     def limits(self) -> str:
-        """What a reader must know of a test without a suite; empty where there was one."""
+        """What a reader must know where no test of the package ran; else empty."""
         tested = {"verify": "the recipe's verify", "import": "the import of its modules"}
         if not self.instead:
             return ""
+        if self.instead == "skipped":
+            return "none of your own tests ran: every one was skipped"
         return f"only {tested[self.instead]} was tested: the recipe names no smoke suite"
 
 

@@ -209,8 +209,8 @@ class Run:
         if re.fullmatch(r"[\w.-]+", name) and (path / "record.sqlite").is_file():
             return cls(path.resolve())
         runs = sorted(p.name for p in out.glob("*/record.sqlite") for p in [p.parent])
-        if name == "latest" and runs:  # where no link could be made: names begin with the time
-            return cls(out / runs[-1])
+        if name == "latest" and (past := cls.past(out)):  # where no link could be made
+            return past[0]
         last = ", ".join(r for r in runs[-5:] if r != "latest") or "none yet: invoke build"
         raise ConfigError(f"no run '{name}' in {out}", advice=f"There are: {last}")
 

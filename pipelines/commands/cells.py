@@ -22,8 +22,10 @@ def open_matrix(given: dict[str, Any]) -> Matrix:
     """The matrix of these flags: the one that is open if there is one.
 
     Its cells are those of ``invoke plan`` with the same flags. What the plan rejects, or the host
-    cannot give, is left out with the reason; :class:`ConfigError` when nothing remains.
+    cannot give, is left out with the reason; :class:`ConfigError` when nothing remains, or when
+    ``--select`` has that very cell's name.
     """
+    from pipelines.matrix.cells import patterns_of
     from pipelines.stages.matrix import Cell, Matrix
 
     if (opened := held()) is not None:
@@ -52,6 +54,12 @@ def open_matrix(given: dict[str, Any]) -> Matrix:
             f"not one of {len(left_out)} cells can be built: {_together(left_out.values())}",
             advice="invoke plan shows every cell, and what would work instead.",
         )
+    for name in patterns_of(shared.select or ""):
+        if name in left_out:  # it was asked for by its own name, not by a pattern
+            raise ConfigError(
+                f"{name} cannot be built: {left_out[name]}",
+                advice=f"Leave it out of --select; invoke plan --select {name} says what would do.",
+            )
     matrix = Matrix(cells, left_out, request.minutes)
     matrix.announce()
     return hold(matrix)

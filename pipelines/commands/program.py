@@ -77,6 +77,7 @@ class OneOrder(Executor):
                         self.line[flag] = call.kwargs[flag]
         self._spread(calls, flags_of(self.core[0]) if self.core else {})
         _refuse_half_dry(calls)
+        _refuse_one_of_many(calls)
         return calls
 
     def _spread(self, calls: list[Any], typed: dict[str, Any]) -> None:
@@ -121,6 +122,16 @@ def _refuse_half_dry(calls: list[Any]) -> None:
             f"--dry-run is said to {_named(dry)}, but {_named(real)} would be done for real",
             advice="Type what is to be done and what is to be shown as two lines.",
         )
+
+
+def _refuse_one_of_many(calls: list[Any]) -> None:
+    """One run is not that of several cells: said before the first of them is built."""
+    for call in calls:
+        if call.kwargs.get("run") and call.kwargs.get("select"):
+            raise ConfigError(
+                "--run names one run, --select chooses several cells",
+                advice="Leave one of them out: --select takes the latest run of each cell.",
+            )
 
 
 def _on_line(given: dict[str, Any], step: Callable[[Line], int | None]) -> int | None:

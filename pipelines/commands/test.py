@@ -5,9 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from pipelines.commands.command import Command
-from pipelines.commands.lines import held
 from pipelines.commands.options import ALL, FETCH, Flag, Options
-from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
     from pipelines.stages.line import Line
@@ -27,15 +25,10 @@ class TestOptions(Options):
 
 def test(line: Line, options: TestOptions) -> None:
     """Smoke-test the latest wheel on the host and report as JUnit."""
-    if options.run is not None and held() is not None:
-        raise ConfigError(
-            "--run names one run, --select chooses several cells",
-            advice="Leave one of them out: --select takes the latest run of each cell.",
-        )
     if options.dry_run:
         from pipelines.stages.dryrun import show_test
 
-        show_test(line)
+        show_test(line, run=options.run)
     else:
         from pipelines.stages.line import run_test
 

@@ -73,6 +73,12 @@ def parse(words: Sequence[str], contexts: Sequence[ParserContext]) -> ParseResul
         typed = Parser(initial=start, contexts=contexts).parse_argv(free + rest)
     except ParseError as error:
         raise _explained(error, words, start, contexts) from None
+    for argument in (one for context in typed for one in context.args.values()):
+        # Nothing would be as good as no flag: a variable of a script that is not set.
+        if argument.got_value and argument.value == "":
+            raise ConfigError(
+                f"--{argument.name}: its value is empty", advice="Give one, or leave the flag out."
+            )
     for context in typed[1:]:
         for argument in context.positional_args:  # which take whatever comes next
             if str(argument.value).startswith("-"):

@@ -69,12 +69,22 @@ def expand(
     return cells
 
 
+def patterns_of(*globs: str) -> list[str]:
+    """What stands in them between commas."""
+    return [part for glob in globs for part in glob.replace(",", " ").split()]
+
+
 def select(cells: Sequence[Named], globs: Iterable[str]) -> list[Named]:
     """The cells whose name any of ``globs`` (``cp312-torch2.8-*``) fits; all without globs.
 
     Raises :class:`ConfigError` for a glob that fits none, with the nearest cell.
     """
-    patterns = [part for glob in globs for part in glob.replace(",", " ").split()]
+    globs = [*globs]
+    patterns = patterns_of(*globs)
+    if globs and not patterns:
+        raise ConfigError(
+            f"--select {globs[0][:40]!r} names no cell", advice="Such as 'cp312-*'; '*' is all."
+        )
     for pattern in patterns:
         if not any(fnmatch.fnmatchcase(cell.name, pattern) for cell in cells):
             names = [cell.name for cell in cells]

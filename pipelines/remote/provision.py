@@ -86,7 +86,7 @@ def apply_one(spec: Spec, marker: str) -> Outcome:
         except RefusedError as error:
             refused = error
         check = _checked({**spec, "thorough": False})  # what was done is looked at, no more
-    return {
+    done: Outcome = {
         "ok": check["ok"],
         "found": check["found"],
         "values": check["values"],
@@ -95,6 +95,9 @@ def apply_one(spec: Spec, marker: str) -> Outcome:
         "advice": refused.advice,
         "logs": refused.logs,
     }
+    if doubt := check.get("doubt"):
+        done["doubt"] = doubt
+    return done
 
 
 def _prove(spec: Spec) -> None:

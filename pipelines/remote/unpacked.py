@@ -11,6 +11,7 @@ import contextlib
 import fnmatch
 import json
 import os
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import TypedDict
 
@@ -19,6 +20,8 @@ from .files import long_path, replace, sha256
 NAME = ".files.json"
 #: Beside the modules that it was made of Python leaves what it looks after itself.
 _COMPILED = "__pycache__"
+#: Of a name in a record: it would be removed and written elsewhere.
+_OUTSIDE = re.compile(r"^/|(^|/)\.{0,2}(/|$)|[\\:]")
 
 
 class Entry(TypedDict):
@@ -51,7 +54,10 @@ def is_watched(name: str, unwatched: Iterable[str]) -> bool:
 
 
 def read(root: str, archives: Mapping[str, str]) -> Record | None:
-    """The record of a directory; ``None`` without one, or when it is of other archives."""
+    """The record of a directory; ``None`` without one, or when it is of other archives.
+
+    One without files, or with a name that leads out of the directory, is none either.
+    """
     try:
         with open(os.path.join(root, NAME), encoding="utf-8") as file:  # noqa: PTH118, PTH123
             told = json.load(file)
@@ -70,6 +76,8 @@ def read(root: str, archives: Mapping[str, str]) -> Record | None:
             "files": files,
         }
     except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None
+    if not files or any(_OUTSIDE.search(name) for name in files):
         return None
     return record if record["archives"] == archives else None
 

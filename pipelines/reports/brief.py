@@ -24,7 +24,7 @@ class Brief:
     seconds: float
     """Of all stages together."""
     tested: str = ""
-    """``import only`` or ``verify only``, where there was no suite."""
+    """``import only`` or the like, where no test of the package ran."""
 
     @property
     def word(self) -> str:

@@ -136,11 +136,12 @@ def _notes(before: RunView, after: RunView) -> tuple[str, ...]:
 
 
 def _verdict(before: RunView, after: RunView) -> Iterator[Difference]:
-    if before.verdict != after.verdict:
-        fell = VERDICTS.index(after.verdict) > VERDICTS.index(before.verdict)
-        yield Difference(
-            "verdict", "run", before.verdict, after.verdict, "worse" if fell else "better"
-        )
+    was, now = before.word, after.word
+    if was == now:
+        return
+    old, new = ((VERDICTS.index(v.verdict), v.tone != v.verdict) for v in (before, after))
+    judgement: Judgement = "worse" if new > old else "better" if new < old else "changed"
+    yield Difference("verdict", "run", was, now, judgement)
 
 
 def _capabilities(before: RunView, after: RunView) -> Iterator[Difference]:

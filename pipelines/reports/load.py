@@ -9,7 +9,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from itertools import islice
 from pathlib import Path
@@ -33,8 +33,17 @@ from pipelines.reports.files import files
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Suite
 from pipelines.reports.timeline import read_timeline
-from pipelines.reports.views import CaseView, Check, RunView, StageView, Verdict, evidence_line
+from pipelines.reports.views import (
+    CaseView,
+    Check,
+    Failure,
+    RunView,
+    StageView,
+    Verdict,
+    evidence_line,
+)
 from pipelines.run import Run
+from pipelines.target import Target
 
 _STAGES = 50
 _FILES, _CHECKS, _VALUES = 20, 100, 100  # of an audit, of a file, of a check
@@ -61,6 +70,50 @@ def load_any(run: Run) -> RunView:
         return load_view(run)
     except ConfigError as error:
         return replace(_view(run, RunFacts(), []), headline=line(error.message))
+
+
+@dataclass(frozen=True)
+class NotBegun:
+    """A cell of which no run began."""
+
+    name: str
+    target: Target
+    why: str
+    cure: str
+    failed: bool
+    """Else it is to be tried again as it is."""
+
+    @property
+    def headline(self) -> str:
+        """That, in a line."""
+        return f"no run began: {line(self.why)}"
+
+
+def view_without(cell: NotBegun) -> RunView:
+    """The view of a cell of which there is no run."""
+    stages, _, _ = outcome([])
+    said = Failure("stage", "before it began", cell.headline, block(cell.why, 2000), cell.cure)
+    return RunView(
+        id=line(cell.name, 120),
+        created="",
+        verdict="failed" if cell.failed else "unfinished",
+        headline=cell.headline,
+        caveats=(),
+        target=cell.target,
+        evidence=None,
+        gpu="",
+        stages=stages,
+        timeline=None,
+        failures=(said,),
+        cases=(),
+        skips=(),
+        figures=(),
+        capabilities=(),
+        checks=(),
+        files=(),
+        provenance=(),
+        jobs=None,
+    )
 
 
 def result_of(stages: Sequence[StageRecord], kind: type[Result]) -> Result | None:
@@ -118,15 +171,17 @@ def outcome(
     verdict, headline = _verdict(shown)
     test = result_of(stages, SmokeResult)
     if verdict == "passed" and test is not None and test.limits:
-        headline = f"built and audited; {test.limits}"
+        headline = f"{headline.partition(',')[0]} and audited; {test.limits}"
     if unread and verdict in ("passed", "untested"):  # it may hold what speaks against that
         verdict, headline = "unfinished", unread[0]
     return shown, verdict, headline
 
 
 def stand_in_of(test: SmokeResult | None) -> str:
-    """``import only`` or ``verify only``, where there was no suite."""
-    return f"{test.instead} only" if test is not None and test.instead else ""
+    """``import only``, ``verify only``, or ``own tests skipped``: no test of the package ran."""
+    if test is None or not test.instead:
+        return ""
+    return "own tests skipped" if test.instead == "skipped" else f"{test.instead} only"
 
 
 def _unread(stages: Sequence[StageRecord]) -> list[str]:
@@ -170,10 +225,17 @@ def _verdict(stages: Sequence[StageView]) -> tuple[Verdict, str]:
     if halted is not None:
         return _halted(halted)
     done = {stage.name for stage in stages if stage.state == "passed"}
-    if {"build", "audit", "test"} <= done:
-        return "passed", "built, audited and smoke-tested"
-    if {"build", "audit"} <= done:
-        return "untested", "built and audited; the wheel was not smoke-tested"
+    if "skip" in done:
+        return "untested", "nothing was built: the recipe says to skip it"
+    # What was taken from others had no build; what only was looked for there had one after it.
+    taken = "prebuilt" in done and not any(
+        stage.name == "build" and stage.state != "not reached" for stage in stages
+    )
+    how = "taken as others built it" if taken else "built"
+    if {"prebuilt" if taken else "build", "audit", "test"} <= done:
+        return "passed", f"{how}, audited and smoke-tested"
+    if {"prebuilt" if taken else "build", "audit"} <= done:
+        return "untested", f"{how} and audited; the wheel was not smoke-tested"
     missing = next((name for name in ORDER if name not in done), "test")
     return "unfinished", f"nothing is recorded of {missing}"
 

@@ -25,7 +25,7 @@ from pipelines.record import (
     State,
 )
 from pipelines.reports.failures import told_by_cases, unfinished
-from pipelines.reports.load import read_smoke, result_of, when
+from pipelines.reports.load import NotBegun, read_smoke, result_of, when
 from pipelines.reports.model import Case, Outcome, Suite
 from pipelines.run import Run
 from pipelines.target import Target
@@ -58,6 +58,13 @@ def suites(run: Run) -> list[Suite]:
     )
     merged = properties | custody | dict(found.properties) | custody  # a host changes none of it
     return [*made, Suite(name, cases, merged, found.timestamp, host)]
+
+
+def suite_without(cell: NotBegun) -> Suite:
+    """The suite of a cell of which there is no run: one case, that there is none."""
+    place = _place(cell.target)
+    case = Case("run", place, outcome="error", message=cell.headline, detail=cell.cure)
+    return Suite(place, (case,), _written(cell.target.values()), "", cell.target.host)
 
 
 def _place(target: Target) -> str:
@@ -103,6 +110,7 @@ def _suite(
         properties = properties | _custody({file.file: file.sha256 for file in result.files})
     log = "\n".join(result.tail[-_LINES:]) if result else ""
     story = result.story if isinstance(result, BuildResult) else ()
+    limits = [result.limits] if isinstance(result, SmokeResult) and result.limits else []
     outcome, why = _outcome(stage)
     passed = outcome == "passed"
     detail = "" if passed else "\n".join(filter(None, (error.advice if error else "", log)))
@@ -120,7 +128,7 @@ def _suite(
         outcome=outcome,
         message="" if passed else why,
         detail=detail,
-        stdout="\n".join((*story, log)) if passed else "",
+        stdout="\n".join((*story, *limits, log)) if passed else "",
         properties=_told(result) | _written({"unread": stage.unread}),
     )
     began = when(stage.started, "%Y-%m-%dT%H:%M:%S+00:00")
@@ -148,6 +156,8 @@ def _told(result: StageResult | None) -> dict[str, str]:
         told |= {f"lost {n}": why for n, why in enumerate(result.lost, 1)}
         told |= {f"healed {n}": what for n, what in enumerate(result.story, 1)}
         told |= {f"cache {name}": value for name, value in result.cache.items()}
+    if isinstance(result, SmokeResult):
+        told = {"limits": result.limits}
     if isinstance(result, PrebuiltResult):
         told = {"origin": result.origin}
         if taken := result.taken:

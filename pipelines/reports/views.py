@@ -260,7 +260,7 @@ class RunView:
     place: str = ""
     """The run's directory on this machine; nothing of it but relative links is told."""
     tested: str = ""
-    """``import only`` or ``verify only``, where there was no suite."""
+    """``import only`` or the like, where no test of the package ran."""
 
     @property
     def seconds(self) -> float:

@@ -106,11 +106,12 @@ def _require_wheel(plan: BuildPlan, done: BuildResult) -> None:
 
 
 def _send_source(session: LiveSession, plan: BuildPlan, begun: BuildResult, source: bytes) -> str:
-    """The archive of the source on the host; sent unless it is there: it lands whole or not."""
+    """The archive of the source on the host; sent unless those very bytes are there."""
     session.call(files.make_dirs, path=begun.directory)
     name = f"src-{begun.source_sha256[:12]}.tar.gz"
     archive = plan.layout.join(begun.directory, name)
-    if session.call(files.stat, path=archive) is None:
+    there = session.call(files.stat, path=archive) is not None
+    if not there or session.call(files.sha256, path=archive) != begun.source_sha256:
         with tempfile.TemporaryDirectory() as scratch:
             packed = Path(scratch) / "src.tar.gz"
             packed.write_bytes(source)

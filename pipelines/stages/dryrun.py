@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pipelines import units
 from pipelines.buildplan import BuildPlan
 from pipelines.console import fold, say
-from pipelines.errors import ConfigError
+from pipelines.errors import BuildError, ConfigError
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import safe
 from pipelines.matrix.budget import plan_budget
@@ -22,7 +22,7 @@ from pipelines.remote.jobs import store
 from pipelines.run import Run
 from pipelines.stages.buildspec import THEIRS, job_id
 from pipelines.stages.detached import State, checked
-from pipelines.stages.line import Line
+from pipelines.stages.line import Line, require_audited, require_same
 from pipelines.stages.preflight import refuse_unbuildable
 from pipelines.stages.provision import check
 from pipelines.toolchain.lock import Cache
@@ -51,8 +51,11 @@ def show_build(line: Line) -> None:
     say(_NOTHING, style="green")
 
 
-def show_test(line: Line) -> None:
-    """Print what ``run_test`` would do with this line, or with the wheel that it builds first."""
+def show_test(line: Line, *, run: str | None = None) -> None:
+    """Print what ``run_test`` would do with this line, or with the wheel that it builds first.
+
+    Raises what a test of ``run`` would before it begins.
+    """
     recipe, host = line.plan.recipe, line.plan.host
     suite = suite_of(recipe)
     count = units.counted(len(suite.files), "file")
@@ -60,7 +63,29 @@ def show_test(line: Line) -> None:
     with fold(f"Would test {line.plan.target.package} for {line.plan.target.label}"):
         _row("host", f"{host.name}, evidence {host.evidence}")
         _row("suite", f"{what}, {count}")
+        _row("wheel", _wheel_of(line, run))
     say(_NOTHING, style="green")
+
+
+def _wheel_of(line: Line, name: str | None) -> str:
+    """Whose wheel it would be."""
+    plan = line.plan
+    if name is not None:
+        run = Run.find(plan.out, name)
+        require_same(plan, run)
+        require_audited(run)
+        return f"of {run.id}"
+    try:
+        latest = Run.latest_of(plan.out, plan.target)
+    except ConfigError:
+        latest = None
+    if latest is None:
+        return "there is none of this cell: it must be built first"
+    try:
+        require_audited(latest)
+    except BuildError:
+        return f"the latest run, {latest.id}, has none that passed: it must be built first"
+    return f"of {latest.id}, unless one is built first"
 
 
 def _row(name: str, said: str) -> None:

@@ -182,14 +182,12 @@ def run_test(line: Line, *, run: str | None = None) -> Path:
     if run is not None:
         line.open_run(run)
     this = line.run
-    _require_same(line.plan, this)
+    require_same(line.plan, this)
     this.hold()  # so that nobody removes it meanwhile; two may test one run
     if (skipped := this.result(SkipResult)) is not None:
         say(f"nothing to test: {skipped.skipped}", style="yellow")
         return this.path
-    state = this.stages().get(AUDIT.name)
-    if state is None or state.state != "passed" or not isinstance(state.result, AuditResult):
-        raise BuildError(f"run {this.id} has no wheel that passed", advice="Type: invoke build")
+    require_audited(this)
     if line.provisioned is None:
         run_provision(line)
     with line.reported():
@@ -232,7 +230,14 @@ def _used(line: Line) -> dict[str, UsedTool]:
     return {n: UsedTool(version=lock.tool(n).version, sha256=computed.get(n)) for n in names}
 
 
-def _require_same(plan: BuildPlan, run: Run) -> None:
+def require_audited(run: Run) -> None:
+    """Refuse a run that has no wheel which the audit let pass."""
+    state = run.stages().get(AUDIT.name)
+    if state is None or state.state != "passed" or not isinstance(state.result, AuditResult):
+        raise BuildError(f"run {run.id} has no wheel that passed", advice="Type: invoke build")
+
+
+def require_same(plan: BuildPlan, run: Run) -> None:
     """Refuse the wheel of a run that is of something else than what was asked for."""
     made, asked = run.facts().target, plan.target
     for name, axis in AXES.items():

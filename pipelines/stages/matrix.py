@@ -10,12 +10,13 @@ from pathlib import Path
 from pipelines import units
 from pipelines.console import console, print_error, say
 from pipelines.errors import AuthError, HostError, PipelineError, TimeUpError
+from pipelines.files import disk_errors
 from pipelines.hosts.live import LiveSession
 from pipelines.record import BuildResult, StageRecord
 from pipelines.reports import junit, terminal
 from pipelines.reports.brief import brief_of
-from pipelines.reports.load import load_any
-from pipelines.reports.suites import suites
+from pipelines.reports.load import NotBegun, load_any, view_without
+from pipelines.reports.suites import suite_without, suites
 from pipelines.reports.write import tell_github, write
 from pipelines.run import Run
 from pipelines.stages.line import Line
@@ -122,13 +123,16 @@ class Matrix:
             return
         self._untold = False
         runs = [cell.line.run for cell in self.cells if cell.line.begun]
-        if runs:
-            try:
-                page = write_together(runs)
-            except PipelineError as error:
-                say(f"the report could not be written: {error.message}", style="red")
-            else:
-                say(f"one report for {units.counted(len(runs), 'cell')}: {page}", style="bold")
+        others = [cell for cell in self.cells if not cell.line.begun and (cell.error or runs)]
+        if not runs and not others:
+            return
+        try:
+            page = write_together(self.cells[0].line.plan.out, runs, others)
+        except PipelineError as error:
+            say(f"the report could not be written: {error.message}", style="red")
+        else:
+            many = units.counted(len(runs) + len(others), "cell")
+            say(f"one report for {many}: {page}", style="bold")
         for cell in self.cells:
             if not cell.line.begun:
                 why = cell.error.message if cell.error else "not begun"
@@ -158,15 +162,19 @@ class Matrix:
             session.close()
 
 
-def write_together(runs: Sequence[Run]) -> Path:
-    """One page, summary and ``junit.xml`` of ``runs`` beside their directories; the page.
+def write_together(folder: Path, runs: Sequence[Run], others: Sequence[Cell] = ()) -> Path:
+    """One page, summary and ``junit.xml`` of ``runs`` in their directory ``folder``; the page.
 
+    ``others`` are the cells of which no run began: a report without them would look complete.
     Also says in short how they went. Raises ``StorageError``.
     """
-    views = [load_any(run) for run in runs]
-    folder = runs[0].path.parent
+    without = [_not_begun(cell) for cell in others]
+    views = [*map(load_any, runs), *map(view_without, without)]
+    with disk_errors(folder):
+        folder.mkdir(parents=True, exist_ok=True)
     page = write(views, folder)
-    junit.write(folder / "junit.xml", [suite for run in runs for suite in suites(run)])
+    told = [suite for run in runs for suite in suites(run)]
+    junit.write(folder / "junit.xml", [*told, *map(suite_without, without)])
     console.print(terminal.render(views))
     tell_github(views, stages=False)  # each error was annotated when it came
     return page
@@ -182,6 +190,17 @@ def _lost(cell: Cell) -> bool:
     except PipelineError:
         return True
     return False
+
+
+def _not_begun(cell: Cell) -> NotBegun:
+    error = cell.error
+    return NotBegun(
+        cell.name,
+        cell.line.plan.target,
+        error.message if error else "its turn did not come",
+        error.advice if error else "The same command goes on with it.",
+        failed=error is not None and not isinstance(error, HostError | AuthError | TimeUpError),
+    )
 
 
 def _outcome(cell: Cell) -> str:

@@ -225,8 +225,6 @@ def _judge(session: LiveSession, log: StageLog, suite: Suite, ended: _Ended) -> 
     done = _keep(log, outcomes={str(name): count for name, count in outcomes.items()})
     bad = [case for case in cases if case.outcome in ("failed", "error")]
     _say_outcomes(cases, bad, outcomes)
-    if done.limits:
-        say(done.limits, style="yellow")
     if not cases:
         raise SmokeError(
             "the smoke suite ran no case", advice="A suite without tests proves nothing."
@@ -237,11 +235,21 @@ def _judge(session: LiveSession, log: StageLog, suite: Suite, ended: _Ended) -> 
             f"{len(bad)} of {len(cases)} smoke cases failed (pytest left with {ended.exit})",
             advice=f"{_absent(told)} See {log.run.path / 'junit.xml'}".strip(),
         )
-    if suite.own and not any(case.classname.startswith(f"{OWN}.") for case in cases):
+    if not outcomes["passed"]:
+        raise SmokeError(
+            f"each of the {len(cases)} smoke cases was skipped: nothing was tested",
+            advice="Their reasons are above; test on a host that has what they ask for.",
+        )
+    own = [case for case in cases if case.classname.startswith(f"{OWN}.")]
+    if suite.own and not own:
         raise SmokeError(
             f"none of your own tests ran: the {len(cases)} cases are those that every wheel has",
             advice="Functions that pytest runs are called test_*; docs/own-tests.md has some.",
         )
+    if suite.own and all(case.outcome == "skipped" for case in own):
+        done = _keep(log, instead="skipped")
+    if done.limits:
+        say(done.limits, style="yellow")
     return done
 
 

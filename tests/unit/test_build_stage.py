@@ -215,6 +215,11 @@ def test_a_build_that_is_there_is_taken_while_it_is_whole(tmp_path: Path) -> Non
     assert not built(line).kept
     assert len(host.specs) == 3
     assert len(session.sent) == 1, "the source is there already"
+    Path(session.sent[0]).write_bytes(b"something else")
+    library.write_bytes(b"3")
+    host.rounds.append((b"x\n", end))
+    built(line)
+    assert len(session.sent) == 2, "what was changed there is not built"
 
 
 def test_a_build_that_failed_is_no_result(tmp_path: Path) -> None:
@@ -271,6 +276,18 @@ def test_what_was_found_on_the_host_names_the_job(tmp_path: Path) -> None:
         assert isinstance(done, BuildResult)
         jobs.add(done.job)
     assert len(jobs) == 2
+
+
+def test_what_was_never_compared_names_another_job(tmp_path: Path) -> None:
+    """A repair may put back what was wrong: a wheel from before it is not taken."""
+    plan = lab_plan(tmp_path)
+    row = ResourceResult(id="CUDA", kind="archive", wanted="w", found="f", ok=True)
+    compared = row.model_copy(update={"sha256": {"nvcc": "0" * 64}})
+    names = [
+        job_id(plan, b"source", ProvisionResult(resources=rows))
+        for rows in ((row,), (compared,), ())
+    ]
+    assert names[0] != names[1] == names[2]
 
 
 def lab_plan(tmp_path: Path, **axes: str) -> BuildPlan:

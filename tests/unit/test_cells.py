@@ -148,11 +148,12 @@ def test_ctrl_c_loses_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]
         cells.each(run_build)
     cells.tell()
     said = capsys.readouterr().out
-    assert "one report for 2 cells" in said
+    assert "one report for 3 cells" in said
     assert "c: not begun" in said
     page = (tmp_path / "out" / "report.html").read_text()
     assert cells.cells[0].line.run.id in page
     assert "interrupted" in page
+    assert "its turn did not come" in page
 
 
 # -- time, hosts -----------------------------------------------------------------------------------
@@ -226,8 +227,41 @@ def test_the_run_of_another_cell_is_not_told_of(
     assert isinstance(cell.error, ConfigError)
     assert not cell.line.begun
     cells.tell()
-    assert "one report" not in capsys.readouterr().out
-    assert not (tmp_path / "out" / "report.html").exists()
+    page = (tmp_path / "out" / "report.html").read_text()
+    assert "Python</dt><dd>3.9" not in page
+    assert "is of python 3.9, not 3.11" in page
+    assert "✗ failed" in capsys.readouterr().out
+
+
+def test_a_cell_of_which_no_run_began_is_in_every_report(tmp_path: Path) -> None:
+    cells = matrix(tmp_path, good(tmp_path), bad)
+
+    def step(line: Line) -> None:
+        if line is cells.cells[1].line:
+            raise ConfigError("no such thing", advice="Mend it.")
+        run_build(line)
+
+    cells.each(step)
+    assert not cells.cells[1].line.begun
+    cells.tell()
+    out = tmp_path / "out"
+    junit = ET.parse(out / "junit.xml").getroot()  # noqa: S314 - ours
+    assert int(junit.get("errors", "0")) == 1
+    for name in ("report.html", "summary.md", "junit.xml"):
+        assert "no such thing" in (out / name).read_text()
+    assert "0 of 2 runs passed" in (out / "summary.md").read_text()
+
+
+def test_nothing_of_an_earlier_matrix_stands_for_one_that_did_not_begin(tmp_path: Path) -> None:
+    cells = matrix(tmp_path, good(tmp_path))
+    cells.each(run_build)
+    cells.tell()
+    cells.close()
+    again = matrix(tmp_path, bad)
+    again.each(raising(ConfigError("no such thing")))
+    again.tell()
+    for name in ("report.html", "summary.md", "junit.xml"):
+        assert "no such thing" in (tmp_path / "out" / name).read_text()
 
 
 # -- as it is typed --------------------------------------------------------------------------------
@@ -310,6 +344,39 @@ def test_a_cell_that_cannot_be_is_left_out_before_the_first_begins(
     said = capsys.readouterr().out
     assert typed.cells == ["build cp311-cu130"]
     assert "left out: cp311-cu121: " in said
+
+
+def test_one_run_is_not_that_of_several_cells(
+    typed: Typed, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert typed("build", "test", "--select", "*", "--run", "latest") == 2
+    assert "--run names one run" in capsys.readouterr().err
+    assert typed.done == [], "nothing was built before that was said"
+
+
+def test_a_cell_that_is_named_is_not_left_out(
+    typed: Typed, capsys: pytest.CaptureFixture[str]
+) -> None:
+    words = ("--python", "3.11", "--cuda", "13.0,12.1")
+    assert typed("build", "--select", "cp311-cu130,cp311-cu121", *words) == 2
+    assert "cp311-cu121 cannot be built: " in capsys.readouterr().err
+    assert typed.done == [], "nothing was begun"
+
+
+@pytest.mark.parametrize("said", ["", " ", ","])
+def test_a_selection_of_nothing_is_not_one_of_everything(typed: Typed, said: str) -> None:
+    assert typed("build", "--select", said) == 2
+    assert typed("plan", f"--select={said}") == 2
+    assert typed.done == []
+
+
+@pytest.mark.parametrize("flag", ["--archs", "--cuda", "--python", "--host", "-r", "--wheelhouse"])
+def test_an_empty_value_is_not_the_default(
+    typed: Typed, flag: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert typed("build", flag, "") == 2
+    assert "its value is empty" in capsys.readouterr().err
+    assert typed.done == []
 
 
 def test_nothing_that_can_be_built(typed: Typed, capsys: pytest.CaptureFixture[str]) -> None:

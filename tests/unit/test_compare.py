@@ -52,6 +52,15 @@ def test_what_cannot_be_read_does_not_pass(base: RunView, out: Path) -> None:
     assert ("verdict", "run") in worse(base, damaged)
 
 
+def test_a_suite_that_is_gone_is_worse(base: RunView) -> None:
+    idle = replace(base, tested="import only")
+    lost = row(base, idle, "verdict", "run")
+    assert (lost.before, lost.after, lost.judgement) == ("passed", "passed, import only", "worse")
+    assert row(idle, base, "verdict", "run").judgement == "better"
+    other = replace(base, tested="verify only")
+    assert row(idle, other, "verdict", "run").judgement == "changed"
+
+
 def test_slower(base: RunView, out: Path) -> None:
     slow = load_view(samples.good(out, slower=1.5))
     seen = compare(base, slow)

@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plans import Lab, at_desk, changed, line_for, plan_for, recipe_of
+from plans import Lab, at_desk, audited, changed, line_for, plan_for, recipe_of
 from projects import project
 from sessions import Here
 from typed import calls
 from wheels import wheel_here
 
-from pipelines.errors import ConfigError
+from pipelines.errors import BuildError, ConfigError
 from pipelines.provisioning.resources import Wanted
 from pipelines.recipe.load import load_recipe
 from pipelines.remote import builder
@@ -124,6 +124,25 @@ def test_a_test_too(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     show_test(line)
     assert "nothing was done" in capsys.readouterr().out
     assert session.asked == []
+
+
+def test_whose_wheel_would_be_tested_is_said(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line, _ = at_desk(tmp_path)
+    show_test(line)
+    assert "there is none of this cell: it must be built first" in capsys.readouterr().out
+    with pytest.raises(ConfigError, match="no run 'nonsense'"):
+        show_test(line, run="nonsense")
+    run = line.begin_run()
+    with pytest.raises(BuildError, match="has no wheel that passed"):
+        show_test(line, run=run.id)
+    show_test(line)
+    assert f"{run.id}, has none that passed" in capsys.readouterr().out
+    run = audited(line, wheel_here(tmp_path))
+    show_test(line)
+    show_test(line, run=run.id)
+    assert capsys.readouterr().out.count(f"of {run.id}") == 2
 
 
 def test_it_holds_for_the_whole_order() -> None:

@@ -19,8 +19,9 @@ from pipelines.recipe.load import load_recipe, recipe_names
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.suite import SUITES, suite_of
 from pipelines.record import AuditResult, SmokeResult
-from pipelines.reports import html, markdown, runs, terminal
+from pipelines.reports import html, junit, markdown, runs, terminal
 from pipelines.reports.load import load_view
+from pipelines.reports.suites import suites
 from pipelines.run import Run
 from pipelines.stages.test import packages
 from pipelines.target import Target
@@ -157,7 +158,11 @@ def test_a_test_of_the_import_is_called_so(tmp_path: Path, instead: Any) -> None
         console.print(terminal.render([view]))
         console.print(terminal.render([view, view]))
     shown = captured.get()
+    pages = [html.render([view]), html.render([view, view])]
+    pages += [markdown.summary([view]), markdown.summary([view, view])]
+    units = junit.render(suites(made))
     if not instead:
+        assert not [page for page in (*pages, units) if f"{instead} only" in page]
         assert view.headline == "built, audited and smoke-tested"
         assert "only" not in shown
         return
@@ -165,6 +170,9 @@ def test_a_test_of_the_import_is_called_so(tmp_path: Path, instead: Any) -> None
     assert view.headline.endswith("was tested: the recipe names no smoke suite")
     assert shown.count(f"✓ passed, {instead} only") == 3
     assert view.headline in shown
+    for page in pages:
+        assert f"assed, {instead} only" in page
+    assert f"[[PROPERTY|limits={SmokeResult(instead=instead).limits}]]" in units
 
 
 @pytest.mark.parametrize("many", [False, True])

@@ -262,6 +262,19 @@ def test_a_tool_is_uploaded_unless_the_very_same_is_there(
     assert rows[0].sha256 == {"uv": pin.sha256}
 
 
+@pytest.mark.parametrize("good", [True, False])
+def test_what_was_never_compared_has_no_computed_sha256(tmp_path: Path, good: bool) -> None:
+    machine = Machine(*(["tool"] if good else []))
+    line = on(tmp_path, machine, wanted("tool", "uv"))
+    sha256 = line.plan.cache.lock.tool("uv").sha256
+    machine.said = machine.outcome = {"values": {"uv": sha256}, "uploads": []}
+    assert done(line)[0].sha256 == {"uv": sha256}
+    machine.good = {"tool"} if good else set()
+    machine.outcome = {**machine.outcome, "doubt": "never compared"}
+    machine.said = machine.outcome
+    assert done(line)[0].sha256 == {}
+
+
 def test_what_was_changed_while_it_was_sent_is_not_applied(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -145,6 +145,8 @@ def test_latest_without_links(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
     runs = [Run.create(tmp_path, FACTS) for _ in range(2)]
     assert not (tmp_path / "latest").exists()
     assert Run.open(tmp_path).id == runs[1].id
+    shutil.copytree(runs[0].path, tmp_path / "yesterday")
+    assert Run.open(tmp_path).id == runs[1].id, "a copy under another name is not the latest"
     monkeypatch.setattr(DeniedError, "winerror", 5)
     with pytest.raises(OSError, match="privilege"):
         Run.create(tmp_path, FACTS)

@@ -18,6 +18,7 @@ from pipelines.files import sha256_of
 from pipelines.recipe.suite import suite_of
 from pipelines.record import AuditedFile, SmokeResult
 from pipelines.remote.jobs import follow, launch
+from pipelines.reports.load import stand_in_of
 from pipelines.stages.line import TEST, Line, run_test
 from pipelines.stages.test import expectations, packages
 
@@ -98,6 +99,7 @@ def test_a_suite_that_passes(tmp_path: Path) -> None:
         (PASSED + BROKEN, 0, "1 of 2 smoke cases failed"),
         (PASSED, 4, r"0 of 1 smoke cases failed \(pytest left with 4\)"),  # a hook's error, say
         ("", 0, "ran no case"),
+        (SKIPPED, 0, "each of the 1 smoke cases was skipped: nothing was tested"),
         (None, -11, "pytest left with -11 and there is no report:\ncollected"),
     ],
 )
@@ -287,6 +289,22 @@ def test_own_tests_are_run_whole(tmp_path: Path) -> None:
 def test_a_shared_part_alone_is_no_test_of_yours(tmp_path: Path) -> None:
     line, _ = at_test(tmp_path, Suite(PASSED), **own_tests(tmp_path, "test_a.py"))
     failed(line, SmokeError, "none of your own tests ran")
+
+
+def test_own_tests_that_were_all_skipped_are_no_test(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    idle = (
+        '<testcase classname="own.test_a" name="test_mine"><skipped message="no GPU"/></testcase>'
+    )
+    line, _ = at_test(tmp_path, Suite(PASSED + idle), **own_tests(tmp_path, "test_a.py"))
+    path = run_test(line)
+    done = line.run.result(SmokeResult)
+    assert done is not None
+    assert done.limits == "none of your own tests ran: every one was skipped"
+    assert done.limits in capsys.readouterr().out
+    assert done.limits in (path / "junit.xml").read_text()
+    assert stand_in_of(done) == "own tests skipped"
 
 
 def test_tests_that_would_test_themselves_are_refused(tmp_path: Path) -> None:

@@ -20,7 +20,8 @@ from pipelines.prebuilt import candidates
 from pipelines.prebuilt.candidates import Offer
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
-from pipelines.record import AuditResult, PrebuiltResult, SkipResult
+from pipelines.record import AuditResult, PrebuiltResult, SkipResult, SmokeResult, StageRecord
+from pipelines.reports.load import load_view
 from pipelines.stages.line import AUDIT, TAKE, Line, run_build, run_test
 from pipelines.stages.manifest import write_manifest
 from pipelines.toolchain.lock import Cache, load_lock
@@ -81,6 +82,14 @@ def test_the_whole_way_of_a_wheel_that_is_taken(tmp_path: Path) -> None:
     path = run_build(line)
     assert list(line.run.stages()) == ["prebuilt", "audit"]
     assert "prebuilt" in (path / "junit.xml").read_text()
+    view = load_view(line.run)
+    assert view.verdict == "untested"
+    assert view.headline.startswith("taken as others built it and audited; the wheel was not")
+    passed = SmokeResult(outcomes={"passed": 1})
+    line.run.put_stage(StageRecord(name="test", state="passed", started=9e9, result=passed))
+    assert load_view(line.run).verdict == "passed"
+    line.run.put_stage(StageRecord(name="build", state="running", started=8e9))
+    assert load_view(line.run).verdict == "unfinished"
     line.close()
 
 
@@ -225,4 +234,9 @@ def test_a_skip_says_why(tmp_path: Path) -> None:
     assert line.run.facts().origin == said
     assert run_test(line) == line.run.path, "there is nothing to test"
     assert list(line.run.stages()) == ["skip"]
+    view = load_view(line.run)
+    assert (view.verdict, view.headline) == (
+        "untested",
+        "nothing was built: the recipe says to skip it",
+    )
     line.close()

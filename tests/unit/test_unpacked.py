@@ -219,7 +219,9 @@ def test_a_directory_without_a_record_is_taken_as_it_is_and_says_so(host: Host) 
     assert (row["ok"], row["uploads"]) == (False, []), "nothing is sent for it"
     assert row["found"] == "2 of 2 archives, but no record of their files"
     assert "record the files" in row["plan"]
-    assert host.apply()["ok"]
+    taken = host.apply()
+    assert taken["ok"]
+    assert "never compared" in taken["doubt"]
     row = host.check()
     assert row["ok"]
     assert "4 files; its files were never compared with the archives" in row["found"]
@@ -251,6 +253,38 @@ def test_a_repair_compares_it_with_the_archives(host: Host, recorded: bool) -> N
 def test_a_torn_record_is_none(host: Host, text: str) -> None:
     (host.target / ".files.json").write_text(text)
     assert "no record" in host.check()["found"]
+
+
+@pytest.mark.parametrize("name", ["../a", "a/../../b", "/a", "C:/a", "a\\b", ".."])
+def test_a_record_that_leads_out_of_the_directory_is_none(host: Host, name: str) -> None:
+    outside = host.root / "a"
+    outside.write_text("not ours")
+    told = json.loads((host.target / ".files.json").read_text())
+    told["files"][name] = {"archive": "nvcc", "size": 1, "mtime": 0, "sha256": "0" * 64}
+    (host.target / ".files.json").write_text(json.dumps(told))
+    assert "no record" in host.check()["found"]
+    host.upload()
+    assert host.apply(thorough=True)["ok"]
+    assert outside.read_text() == "not ours"
+
+
+def test_a_record_of_no_files_is_none(host: Host) -> None:
+    told = json.loads((host.target / ".files.json").read_text())
+    (host.target / ".files.json").write_text(json.dumps({**told, "files": {}}))
+    assert "no record" in host.check()["found"]
+
+
+def test_what_lacks_its_proof_is_not_taken_as_it_is(host: Host) -> None:
+    whole = host.texts()
+    (host.target / ".files.json").unlink()
+    (host.target / "bin/nvcc.exe").unlink()
+    row = host.check()
+    assert not row["ok"]
+    assert "uploads" not in row, "all are needed"
+    assert row["plan"].startswith("unpack 2 archives into")
+    host.upload()
+    assert host.apply()["ok"]
+    assert host.texts() == whole
 
 
 def test_the_record_of_other_archives_is_none(host: Host) -> None:

@@ -69,7 +69,7 @@ def check(spec: Spec) -> Check:
     if record is None:
         said += ", but no record of their files"
         told: Check = {"ok": False, "found": said, "values": found}
-        return told if _thorough(spec) else {**told, "uploads": []}
+        return {**told, "uploads": []} if _adoptable(spec) else told
     many = len(record["files"])
     wrong = unpacked.differing(spec["path"], record, thorough=_thorough(spec))
     if wrong:
@@ -88,7 +88,7 @@ def plan(spec: Spec) -> str:
     path, wanted = spec["path"], _wanted(spec)
     if _listed(pathlib.Path(path)) == wanted:
         record = unpacked.read(path, wanted)
-        if record is None and not _thorough(spec):
+        if record is None and _adoptable(spec):
             return f"record the files in {path} as they are"
         wrong = unpacked.differing(path, record) if record else {}
         if record and record["compared"]:
@@ -101,7 +101,7 @@ def apply(spec: Spec) -> None:
     path, wanted = pathlib.Path(spec["path"]), _wanted(spec)
     if _listed(path) == wanted:
         record = unpacked.read(spec["path"], wanted)
-        if record is None and not _thorough(spec):
+        if record is None and _adoptable(spec):
             found = unpacked.adopted(spec["path"], wanted, spec["unwatched"])
             unpacked.write(spec["path"], found)
             return
@@ -122,6 +122,11 @@ def _wanted(spec: Spec) -> dict[str, str]:
 
 def _thorough(spec: Spec) -> bool:
     return spec.get("thorough", False)
+
+
+def _adoptable(spec: Spec) -> bool:
+    """Whether what is there without a record may be taken as it is."""
+    return not _thorough(spec) and (pathlib.Path(spec["path"]) / spec["proof"]).is_file()
 
 
 def _named(wrong: dict[str, str]) -> str:
