@@ -25,8 +25,8 @@ def started_as(program: str) -> None:
     if path.name == "__main__.py":
         _typed = f"{shlex.quote(sys.executable)} -m pipelines"
     elif shutil.which(path.name):
-        _typed = path.name
-    elif program == "invoke":  # of make: it is not on PATH
+        _typed = path.name if path.name != "invoke" else ""  # its own --help is not ours
+    elif program == "invoke":  # make's, which is not on PATH
         _typed = "./wcw"
     else:
         short = os.path.normpath(program)

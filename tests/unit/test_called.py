@@ -23,7 +23,6 @@ def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
         ("/x/.venv/bin/../../wcw", True, "wcw"),
         (".venv/bin/../../wcw", False, "./wcw"),
         ("/usr/local/bin/wcw", True, "wcw"),
-        ("invoke", True, "invoke"),
         ("invoke", False, "./wcw"),
     ],
 )
@@ -49,6 +48,14 @@ def test_what_is_typed(
 )
 def test_what_is_no_command_stays(text: str) -> None:
     called.started_as("/a/wcw")
+    assert called.as_typed(text) == text
+
+
+def test_with_invoke_they_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "invoke").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    called.started_as("invoke")
+    text = "Type: invoke build, or wcw --help"  # invoke --help is another program's
     assert called.as_typed(text) == text
 
 
