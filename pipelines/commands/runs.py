@@ -57,7 +57,7 @@ def _tell(runs: Sequence[Kept], options: RunsOptions, what: str = "") -> None:
     from pipelines.reports.runs import show
 
     if options.as_json:
-        answer([run.as_json() for run in runs])
+        answer({"schema": 1, "runs": [run.as_json() for run in runs]})
         return
     without = show(runs) if runs else []
     if without:

@@ -64,7 +64,7 @@ def render(diagnosis: Diagnosis | None, log: str = "the log") -> RenderableType:
     headline.append(f"  ({signature.id})", style="dim")
     rows += [headline, _where(cause, log)]
     rows += [Text(f"    {inert(line)}", style="dim") for line in cause.below]
-    rows.append(Text.assemble(("→ ", "yellow"), signature.cure))
+    rows.append(Text.assemble(("→ ", "yellow"), as_typed(signature.cure)))
     if signature.heals:
         rows.append(Text(as_typed("  invoke build tries this by itself."), style="green"))
     rows += [Text(f"  {link}", style="dim") for link in signature.evidence]

@@ -252,7 +252,8 @@ def test_jobs_fit_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(jobs, "_jobs", lambda line: [one])
     jobs.show(line=None)  # type: ignore[arg-type]  # it is not looked at
     rows = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]  # a StringIO
-    assert len(rows) == 2
+    assert len(rows) == 3
     assert all(len(row) <= 80 for row in rows)
+    assert rows[2].startswith("No room here for: ")
     assert name in rows[1]
     assert "ended, exit 0" in rows[1]
