@@ -28,7 +28,7 @@ from pipelines.stages import jobs
 from pipelines.stages.detached import Listed, checked
 from pipelines.stages.line import PROVISION, Line, run_build, run_provision
 from pipelines.stages.pace import Pace
-from pipelines.tables import Trimming
+from pipelines.tables import Trimming, print_columns
 
 
 @pytest.fixture
@@ -231,6 +231,12 @@ def test_the_consoles_trim() -> None:
         said = captured.get().splitlines()
         assert len(said) == 4
         assert all(line == line.rstrip() for line in said)
+
+
+def test_in_a_wide_pipe_a_table_is_as_wide_as_it_must_be() -> None:
+    pipe = Console(file=io.StringIO(), width=200, color_system=None, soft_wrap=True)
+    print_columns(pipe, [{"run": "one", "size": "2 B"}])
+    assert pipe.file.getvalue().splitlines()[1].startswith("one  2 B")  # type: ignore[attr-defined]
 
 
 def test_jobs_fit_80_columns(
