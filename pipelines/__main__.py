@@ -12,7 +12,7 @@ import sys
 from collections.abc import Sequence
 from typing import NoReturn
 
-from pipelines import output
+from pipelines import called, output
 from pipelines.errors import INTERRUPTED, SetupError
 
 
@@ -21,6 +21,7 @@ def main(words: Sequence[str] | None = None) -> NoReturn:
     # Nothing is open yet, and an exception in the midst of an import would come out as anything.
     signal.signal(signal.SIGINT, lambda *_: os._exit(INTERRUPTED))
     output.settle()
+    called.started_as(sys.argv[0] if words is None else "invoke")
     try:
         from pipelines.commands.program import run
     except ImportError as error:

@@ -27,6 +27,7 @@ from rich.progress import (
 )
 
 from pipelines import github
+from pipelines.called import as_typed
 from pipelines.errors import PipelineError
 from pipelines.hosttext import redact, redact_all, safe
 from pipelines.tables import Trimming
@@ -67,7 +68,7 @@ def _json(data: Any) -> str:
 
 def say(text: str, style: str | None = None) -> None:
     """Print our own text (no markup in it)."""
-    console.print(escape(redact(text)), style=style)
+    console.print(escape(redact(as_typed(text))), style=style)
 
 
 def host_line(text: str) -> None:
@@ -140,11 +141,11 @@ def print_error(error: PipelineError) -> None:
     """What failed, why, and what to do next; to stderr and, in CI, as an annotation."""
     # Every line but the first is marked: lines of a host's log are in it, and one that begins
     # with "::" would be a command to GitHub's runner.
-    lines = [safe(line) for line in error.message.splitlines()]
+    lines = [safe(line) for line in as_typed(error.message).splitlines()]
     message = "\n│ ".join(lines)
     errors.print(f"[bold red]{error.label}:[/bold red] {escape(message)}")
     if error.advice:
-        advice = "\n│ ".join(safe(line) for line in error.advice.splitlines())
+        advice = "\n│ ".join(safe(line) for line in as_typed(error.advice).splitlines())
         errors.print(f"[yellow]→[/yellow] {escape(advice)}")
     if github.in_ci:
         github.tell(github.command("error", "\n".join(lines), title=error.title))

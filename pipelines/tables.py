@@ -84,7 +84,7 @@ def print_columns(
         table.add_row(*(line[column] for column in shown))
     if not console.is_terminal:
         limits = console.options.update(max_width=_NO_LIMIT)
-        table.width = max(console.width, Measurement.get(console, limits, table).maximum)
+        table.width = Measurement.get(console, limits, table).maximum
     console.print(table, soft_wrap=False, crop=False)
     return left_out
 

@@ -11,6 +11,7 @@ from invoke.collection import Collection
 from invoke.parser.context import ParserContext
 from invoke.util import helpline
 
+from pipelines.called import as_typed
 from pipelines.commands.words import anywhere
 
 _WIDEST = 100  # characters
@@ -31,8 +32,8 @@ def of_program(commands: Collection, names: Iterable[str]) -> str:
             "",
             *_columns("Commands:", summaries),
             *_columns("Flags:", _flags(anywhere(), _OF_PROGRAM)),
-            "wcw COMMAND --help tells the flags of a command. On a line of several commands, such",
-            "as wcw provision build test --python 3.12, they hold for all of them.",
+            "wcw COMMAND --help tells the flags of a command. On a line of several commands,",
+            "such as wcw provision build test --python 3.12, they hold for all of them.",
         )
     )
 
@@ -66,7 +67,8 @@ def _flags(context: ParserContext, names: Iterable[str]) -> list[tuple[str, str]
         argument = context.args[name]
         letters = [f"-{one}, " for one in argument.names if len(one) == 1]
         value = " VALUE" if argument.takes_value else ""
-        rows.append((f"{letters[0] if letters else '    '}--{name}{value}", argument.help or ""))
+        left = f"{letters[0] if letters else '    '}--{name}{value}"
+        rows.append((left, as_typed(argument.help or "")))
     return rows
 
 

@@ -15,7 +15,7 @@ from invoke.parser.context import ParserContext
 from invoke.parser.parser import ParseResult
 from invoke.tasks import Task
 
-from pipelines import __version__, output
+from pipelines import __version__, called, output
 from pipelines.commands import (
     build,
     cache,
@@ -163,6 +163,7 @@ def run(words: Sequence[str]) -> int:
 def _do(words: list[str]) -> None:
     commands = namespace()
     contexts = {str(one.name): one for one in commands.to_contexts()}
+    called.commands_are(contexts)
     if words[:1] == ["--complete"]:
         _complete(words[2:], commands, [*contexts.values()])
     if (topic := wants_help(words, contexts)) is not None or not words:

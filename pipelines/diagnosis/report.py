@@ -7,6 +7,7 @@ from typing import Any
 from rich.console import Group, RenderableType
 from rich.text import Text
 
+from pipelines.called import as_typed
 from pipelines.diagnosis.heal import Change
 from pipelines.diagnosis.matcher import Diagnosis, Finding
 from pipelines.github import inert
@@ -63,9 +64,9 @@ def render(diagnosis: Diagnosis | None, log: str = "the log") -> RenderableType:
     headline.append(f"  ({signature.id})", style="dim")
     rows += [headline, _where(cause, log)]
     rows += [Text(f"    {inert(line)}", style="dim") for line in cause.below]
-    rows.append(Text.assemble(("→ ", "yellow"), signature.cure))
+    rows.append(Text.assemble(("→ ", "yellow"), as_typed(signature.cure)))
     if signature.heals:
-        rows.append(Text("  invoke build tries this by itself.", style="green"))
+        rows.append(Text(as_typed("  invoke build tries this by itself."), style="green"))
     rows += [Text(f"  {link}", style="dim") for link in signature.evidence]
     if signature.evidence_note:
         rows.append(Text(f"  {signature.evidence_note}", style="dim"))

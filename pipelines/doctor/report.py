@@ -12,6 +12,7 @@ from rich.console import Group, RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from pipelines.called import as_typed
 from pipelines.doctor.model import Level, Purpose, Verdict, worst
 from pipelines.github import inert
 from pipelines.hosttext import safe
@@ -51,7 +52,7 @@ def _below(verdict: Verdict) -> list[RenderableType]:
         grid.add_column(width=1)
         grid.add_column()
         cure = verdict.cure + (":" if verdict.command else "")
-        grid.add_row("", Text("→", style="yellow"), Text(cure))
+        grid.add_row("", Text("→", style="yellow"), Text(as_typed(cure)))
         lines.append(grid)
     # What is copied, a command or an address, is one line: the terminal may wrap it, we may not.
     lines += [

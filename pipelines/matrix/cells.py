@@ -20,6 +20,8 @@ from pipelines.recipe.model import Recipe
 from pipelines.target import Target
 from pipelines.versions import minor, within
 
+_SUCH = {"python": "3.12", "torch": "2.8", "cuda": "12.8"}
+
 
 class Named(NamedTuple):
     """A target and what it is called in its matrix: ``cp312-torch2.8-cu128``.
@@ -102,7 +104,7 @@ def _check(axis: str, values: Iterable[str]) -> None:
         if not RELEASE.fullmatch(value):  # else a build would refuse the cell
             raise ConfigError(
                 f"--{axis} {value[:40]}: expected MAJOR.MINOR",
-                advice="Such as 3.12; separate several with commas.",
+                advice=f"Such as {_SUCH[axis]}; separate several with commas.",
             )
 
 

@@ -47,6 +47,11 @@ def load_recipe(name: str, folder: Path | None = None, *, version: str | None = 
     if version is None:
         return next(iter(versions.values()))
     if version not in versions:
+        if not any(versions):
+            raise ConfigError(
+                f"--recipe-version {version}: {name} has no versions: it is built as it lies there",
+                advice="Leave it out.",
+            )
         raise unknown("version", version, filter(None, versions), f"recipe {name}")
     return versions[version]
 
@@ -59,13 +64,20 @@ def check_torch(recipe: Recipe, torch: str) -> None:
         )
 
 
+def _one(typed: str, such: str) -> str:
+    """What to type in place of what is no release, or of several."""
+    if "," in typed:
+        return f"One, such as {such}; for several type --select with names that invoke plan shows."
+    return f"Say {such}."
+
+
 def check_python(version: str, recipe: Recipe) -> str:
     """``version`` if the recipe supports it, else :class:`ConfigError`."""
     try:
         _python.validate_python(version)
     except ValidationError:
         raise ConfigError(
-            f"--python {version}: expected a release of Python 3", advice="Say 3.11."
+            f"--python {version}: expected a release of Python 3", advice=_one(version, "3.11")
         ) from None
     if recipe.pythons and version not in recipe.pythons:
         raise unknown("Python", version, recipe.pythons, f"recipe {recipe.name}")
@@ -84,7 +96,8 @@ def for_cell(recipe: Recipe, *, cuda: str | None = None, torch: str | None = Non
     for name, value in asked.items():
         range_ = getattr(recipe.supports, name)
         if value is not None and not RELEASE.fullmatch(value):
-            raise ConfigError(f"--{name} {value}: expected MAJOR.MINOR", advice="Such as 12.8.")
+            such = _one(value, "12.8" if name == "cuda" else "2.8")
+            raise ConfigError(f"--{name} {value}: expected MAJOR.MINOR", advice=such)
         if value is not None and not within(value, range_):
             raise ConfigError(
                 f"--{name} {value}: {recipe.name} {recipe.version} works with {name} {range_}",

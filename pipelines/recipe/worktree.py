@@ -137,13 +137,14 @@ def _is_made(folder: Path) -> bool:
 
 def _how(tree: Path) -> str:
     """Empty where git is to be asked, else why not."""
-    top = next((path for path in (tree, *tree.absolute().parents) if (path / ".git").exists()), "")
+    here = tree.resolve()  # as git sees it: a recipe's ../mine is not below the project
+    top = next((path for path in (here, *here.parents) if (path / ".git").exists()), "")
     if not top:
         return "no git checkout: without environments, build, dist and caches"
     if shutil.which("git") is None:
         return "git is not installed here, so .gitignore is not read"
     # A whole project may lie in what another one ignores, as an installed package does.
-    if top != tree and not _git(tree, "check-ignore", "--quiet", ".", refused=1)[0]:
+    if top != here and not _git(tree, "check-ignore", "--quiet", ".", refused=1)[0]:
         return f"{top} ignores it: without environments, build, dist and caches"
     return ""
 

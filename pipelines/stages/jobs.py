@@ -29,7 +29,9 @@ def show(line: Line) -> None:
     if not jobs:
         say(f"no jobs at {line.plan.host.name}")
         return
-    print_columns(console, [_row(job) for job in jobs], spare=("way", "try", "started", "took"))
+    spare = ("way", "try", "started", "took")
+    if without := print_columns(console, [_row(job) for job in jobs], spare=spare):
+        say(f"No room here for: {', '.join(without)}; --json has everything.", "dim")
 
 
 def told(line: Line) -> dict[str, Any]:

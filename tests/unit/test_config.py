@@ -10,7 +10,7 @@ import pytest
 from pipelines.config import load_config
 from pipelines.errors import ConfigError
 from pipelines.hosts.winrm.config import WinRMHost
-from pipelines.recipe.load import check_python, load_recipe
+from pipelines.recipe.load import check_python, for_cell, load_recipe
 
 WINRM = "hosts:\n  lab: {{kind: winrm, endpoint: '{}', username: u, password_env: LAB_PW}}\n"
 
@@ -259,7 +259,25 @@ def test_recipe_names_are_no_paths(name: str) -> None:
 def test_odd_python(version: str) -> None:
     with pytest.raises(ConfigError, match="expected a release of Python 3") as caught:
         check_python(version, load_recipe("smoke-attention"))
-    assert caught.value.advice
+    assert caught.value.advice == "Say 3.11."
+
+
+def test_several_where_one_is_meant() -> None:
+    attention, flash = load_recipe("smoke-attention"), load_recipe("flash-attn")
+    for such, ask in (
+        ("3.11", lambda: check_python("3.11,3.13", attention)),
+        ("2.8", lambda: for_cell(flash, torch="2.8,2.9")),
+        ("12.8", lambda: for_cell(flash, cuda="12.8,13.0")),
+    ):
+        with pytest.raises(ConfigError) as caught:
+            ask()
+        assert caught.value.advice.startswith(f"One, such as {such}; for several type --select")
+
+
+def test_a_version_of_what_has_none() -> None:
+    with pytest.raises(ConfigError, match="has no versions") as caught:
+        load_recipe("smoke-attention", version="9")
+    assert caught.value.advice == "Leave it out."
 
 
 @pytest.mark.parametrize(

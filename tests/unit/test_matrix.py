@@ -182,8 +182,10 @@ def test_globs() -> None:
     ],
 )
 def test_odd_versions(axes: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=said) as caught:
         cells(**axes)
+    such = {"python": "3.12", "torch": "2.8", "cuda": "12.8"}[next(iter(axes))]
+    assert caught.value.advice.startswith(f"Such as {such};")
 
 
 def test_an_empty_matrix() -> None:

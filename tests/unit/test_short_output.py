@@ -28,7 +28,7 @@ from pipelines.stages import jobs
 from pipelines.stages.detached import Listed, checked
 from pipelines.stages.line import PROVISION, Line, run_build, run_provision
 from pipelines.stages.pace import Pace
-from pipelines.tables import Trimming
+from pipelines.tables import Trimming, print_columns
 
 
 @pytest.fixture
@@ -233,7 +233,15 @@ def test_the_consoles_trim() -> None:
         assert all(line == line.rstrip() for line in said)
 
 
-def test_jobs_fit_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_in_a_wide_pipe_a_table_is_as_wide_as_it_must_be() -> None:
+    pipe = Console(file=io.StringIO(), width=200, color_system=None, soft_wrap=True)
+    print_columns(pipe, [{"run": "one", "size": "2 B"}])
+    assert pipe.file.getvalue().splitlines()[1].startswith("one  2 B")  # type: ignore[attr-defined]
+
+
+def test_jobs_fit_80_columns(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     name = "flash-attn-2.8.3.post2-cp312-torch2.8-cu128"
     listed = {
         "id": "smoke-1234567890ab",
@@ -254,5 +262,6 @@ def test_jobs_fit_80_columns(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = screen.file.getvalue().splitlines()  # type: ignore[attr-defined]  # a StringIO
     assert len(rows) == 2
     assert all(len(row) <= 80 for row in rows)
+    assert capsys.readouterr().out.startswith("No room here for: way, try, started")
     assert name in rows[1]
     assert "ended, exit 0" in rows[1]

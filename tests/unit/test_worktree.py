@@ -63,6 +63,14 @@ def test_without_git_what_tools_make_is_left_out(tmp_path: Path) -> None:
     assert "no git checkout" in found.by
 
 
+def test_a_directory_beside_a_checkout_is_not_in_it(tmp_path: Path) -> None:
+    commit(tmp_path / "checkout", "pipeline.yaml")
+    write(tmp_path / "mine", *OWN)
+    found = listing(tmp_path / "checkout" / ".." / "mine")
+    assert [*found.files] == sorted(OWN)
+    assert "no git checkout" in found.by
+
+
 def test_in_a_checkout_what_git_ignores_is_left_out(tmp_path: Path) -> None:
     commit(tmp_path, *OWN, ignore="*.log\n/secret/\n")
     write(tmp_path, "a.log", "secret/key", "new.cu", *MADE)

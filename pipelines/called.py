@@ -1,0 +1,45 @@
+"""What this program is called where it was started, so that advice can be typed as it stands.
+
+Messages say ``invoke build`` or ``wcw --help``. Where neither is what was typed, as with ``./wcw``
+or from another directory, they are shown with what was.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import shutil
+import sys
+from collections.abc import Iterable
+from pathlib import Path
+
+_typed = ""
+_named = re.compile(r"(?!)")
+
+
+def started_as(program: str) -> None:
+    """``program`` is what was typed: ``sys.argv[0]``, or ``invoke``."""
+    global _typed  # noqa: PLW0603
+    path = Path(program)
+    if path.name == "__main__.py":
+        _typed = f"{shlex.quote(sys.executable)} -m pipelines"
+    elif shutil.which(path.name):
+        _typed = path.name if path.name != "invoke" else ""  # its own --help is not ours
+    elif program == "invoke":  # make's, which is not on PATH
+        _typed = "./wcw"
+    else:
+        short = os.path.normpath(program)
+        _typed = shlex.quote(short if os.sep in short else f"./{short}")
+
+
+def commands_are(names: Iterable[str]) -> None:
+    """Only before these words is a name of the program taken for one."""
+    global _named  # noqa: PLW0603
+    words = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
+    _named = re.compile(rf"(?<![\w./\\-])(?:invoke|wcw)(?= (?:--help|(?:{words})(?![\w-])))")
+
+
+def as_typed(text: str) -> str:
+    """Our own ``text`` with commands as they can be typed here."""
+    return _named.sub(lambda _: _typed, text) if _typed else text

@@ -1,0 +1,63 @@
+"""Advice names the program as it can be typed where it was started."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pipelines import called
+
+
+@pytest.fixture(autouse=True)
+def _fresh(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(called, "_typed", "")
+    called.commands_are(["build", "provision", "sandbox.stop"])
+
+
+@pytest.mark.parametrize(
+    ("program", "on_path", "typed"),
+    [
+        ("./wcw", False, "./wcw"),
+        ("/a b/wcw", False, "'/a b/wcw'"),
+        ("/x/.venv/bin/../../wcw", True, "wcw"),
+        (".venv/bin/../../wcw", False, "./wcw"),
+        ("/usr/local/bin/wcw", True, "wcw"),
+        ("invoke", False, "./wcw"),
+    ],
+)
+def test_what_is_typed(
+    program: str,
+    typed: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    on_path: bool,
+) -> None:
+    if on_path:
+        (tmp_path / Path(program).name).touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    called.started_as(program)
+    assert called.as_typed("Type: invoke build test") == f"Type: {typed} build test"
+    assert called.as_typed("wcw --help.") == f"{typed} --help."
+    assert called.as_typed("invoke sandbox.stop --force") == f"{typed} sandbox.stop --force"
+
+
+@pytest.mark.parametrize(
+    "text", ["could not invoke nvcc", "invoke building", "C:\\wcw build", "x/wcw build", "wcw"]
+)
+def test_what_is_no_command_stays(text: str) -> None:
+    called.started_as("/a/wcw")
+    assert called.as_typed(text) == text
+
+
+def test_with_invoke_they_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    (tmp_path / "invoke").touch(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path))
+    called.started_as("invoke")
+    text = "Type: invoke build, or wcw --help"  # invoke --help is another program's
+    assert called.as_typed(text) == text
+
+
+def test_until_it_was_started_messages_stay() -> None:
+    assert called.as_typed("invoke build") == "invoke build"
