@@ -135,9 +135,11 @@ class _Look:
         return f"{len(differ)} of {len(found)} resources would change: {', '.join(differ)}"
 
     def _fetch(self) -> str:
-        lock = self.plan.cache.lock
+        cache = self.plan.cache
+        lock = cache.lock
         tools = dict.fromkeys(tool for one in self.plan.wanted for tool in one.uploads)
-        missing = self.plan.cache.missing(tools)
+        gone, damaged = cache.missing(tools), cache.damaged(tools)
+        missing = [name for name in tools if name in gone or cache.path(name) in damaged]
         size = units.size(sum(lock.tool(name).size for name in missing))
         return (
             f"{len(missing)} of {len(tools)} pinned files, {size}"

@@ -15,13 +15,18 @@ from typed import calls
 from wheels import wheel_here
 
 from pipelines.errors import BuildError, ConfigError
+from pipelines.hosts.live import LiveSession
 from pipelines.provisioning.resources import Wanted
 from pipelines.recipe.load import load_recipe
 from pipelines.remote import builder
 from pipelines.remote.jobs import launch
+from pipelines.remote.provision import check_all
 from pipelines.run import Run
 from pipelines.stages.dryrun import show_build, show_test
 from pipelines.stages.line import Line, run_build
+from pipelines.toolchain.lock import Cache, load_lock
+
+ROW = {"ok": True, "found": "f", "values": {}, "plan": "", "error": ""}
 
 
 def built(line: Line, capsys: pytest.CaptureFixture[str]) -> dict[str, str]:
@@ -63,6 +68,20 @@ def test_what_is_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str
     run_build(line)
     after = built(line, capsys)["job"]
     assert after.startswith(f"{before}: was built there before")
+
+
+def test_a_damaged_download_would_be_fetched(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    line, _ = at_desk(tmp_path)
+    cache = Cache(load_lock(), tmp_path / "cache", offline=True)
+    line.plan = replace(line.plan, cache=cache)
+    line.plan.__dict__["wanted"] = (Wanted("x", "w", {"kind": "directory"}, {"uv": "/x"}, "s"),)
+    line.session = LiveSession(Lab(Here(answers={check_all: lambda specs: [ROW for _ in specs]})))
+    place = cache.path("uv")
+    place.parent.mkdir(parents=True)
+    place.write_bytes(b"damaged")
+    assert built(line, capsys)["fetch"].startswith("1 of 1 pinned files, ")
 
 
 def test_a_build_that_failed_goes_on(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
