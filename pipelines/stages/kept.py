@@ -101,9 +101,7 @@ def prune(line: Line, days: float) -> None:
     for job in removed:
         say(f"removed build {safe(str(job), 40)} on {line.plan.host.name}")
     if young:
-        say(
-            f"{_mib(young)} MiB that nothing here uses stay for a day: another checkout may"
-        )
+        say(f"{_mib(young)} MiB that nothing here uses stay for a day: another checkout may")
     say(f"{_mib(freed)} MiB freed here, {len(removed)} builds on {line.plan.host.name}", "green")
 
 
