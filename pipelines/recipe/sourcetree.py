@@ -93,7 +93,7 @@ def _pack_here(source: PathSource, recipe: Recipe) -> bytes:
         )
     say(
         f"source: {units.counted(len(found.files), 'file')}, {units.size(size)} "
-        f"of {tree} ({found.by})"
+        f"of {tree.resolve()} ({found.by})"
     )
     for name in found.empty:
         say(f"mind: the submodule {name} is empty: git submodule update --init", style="yellow")

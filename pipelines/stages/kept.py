@@ -81,11 +81,12 @@ def show(line: Line) -> None:
 
 def prune(line: Line, days: float) -> None:
     """Remove what no command of today would use, and builds not heard of for ``days``."""
-    freed = 0
+    freed = young = 0
     for one in _here(line):
         # Another checkout may be at what is not damaged.
         recent = time.time() - one.path.stat().st_mtime < _DAY
         if not one.damage and (one.useful or recent):
+            young += 0 if one.useful else _size(one.path)
             continue
         freed += _size(one.path)
         shutil.rmtree(one.path, ignore_errors=True)
@@ -99,6 +100,8 @@ def prune(line: Line, days: float) -> None:
         say(f"{line.plan.host.name}: a build is at the compile cache: left alone", "yellow")
     for job in removed:
         say(f"removed build {safe(str(job), 40)} on {line.plan.host.name}")
+    if young:
+        say(f"{_mib(young)} MiB that nothing here uses stay for a day: another checkout may")
     say(f"{_mib(freed)} MiB freed here, {len(removed)} builds on {line.plan.host.name}", "green")
 
 

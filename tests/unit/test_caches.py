@@ -54,7 +54,9 @@ def test_what_a_host_has_moved_aside_goes(line: Any, tmp_path: Path) -> None:
     assert not aside.exists()
 
 
-def test_only_what_no_command_would_use_goes(line: Any, tmp_path: Path) -> None:
+def test_only_what_no_command_would_use_goes(
+    line: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     """A commit's tree cannot be had again on a machine without a network."""
     recipes = [made for name in recipe_names() for made in load_versions(name).values()]
     keys = {key for recipe in recipes if (key := cache_key(recipe))}
@@ -62,8 +64,10 @@ def test_only_what_no_command_would_use_goes(line: Any, tmp_path: Path) -> None:
     sources = [kept(tmp_path, key) for key in keys]
     tool = kept(tmp_path, line.plan.cache.lock.tool("uv").sha256)
     spare, fresh = kept(tmp_path, "f" * 64), kept(tmp_path, "e" * 64)
+    (fresh / "file").write_bytes(bytes(3 << 20))
     os.utime(fresh)
     caches.prune(line, 14.0)
+    assert "3 MiB that nothing here uses stay for a day" in capsys.readouterr().out
     assert not spare.exists()
     assert all(folder.exists() for folder in (tool, fresh, *sources))
 

@@ -444,7 +444,7 @@ def test_the_script_of_a_checkout(tmp_path: Path) -> None:
     (tmp_path / "linked").symlink_to(checkout / "wcw")
     code, _, err = start(str(tmp_path / "linked"), "build")
     assert code == 4, "without a Python"
-    assert f"Type: {checkout}/scripts/setup" in err
+    assert f"Type: '{checkout}/scripts/setup'" in err
     (checkout / ".venv/bin").rmdir()
     (checkout / ".venv").rmdir()
     (checkout / ".venv").symlink_to(sys.prefix)
