@@ -1,6 +1,7 @@
 """The program's start: ``wcw``, ``python -m pipelines``, and what ``tasks.py`` hands over to.
 
-Only the standard library is imported here, so that whatever happens from then on ends in a line.
+Nothing is imported here but the standard library, and what of ours needs no more: whatever
+happens from then on ends in a line.
 """
 
 from __future__ import annotations

@@ -61,7 +61,7 @@ class Config(Model):
     hosts: dict[Name, Annotated[HostConfig, PlainValidator(_read_host)]]
     """Name -> a machine that builds and tests: this one, another, or the sandbox."""
     out: str = "out"
-    """Directory of the runs, below that of this file or absolute."""
+    """Directory of the runs: absolute, or as seen from the top of the project."""
     compile_cache: CompileCache = DiskCache()
     """Where compiled units are kept between builds."""
     offline: bool = False

@@ -1,4 +1,4 @@
-"""The line that a command line works on: one plan and one session, unless a flag changes it."""
+"""What a command line works on: a line, with one plan and one session; or a matrix of lines."""
 
 from __future__ import annotations
 

@@ -129,6 +129,10 @@ class PlanOptions(Options):
 
 def plan(options: PlanOptions, given: dict[str, Any]) -> int:
     """Show what can be built, what not and why, how long it takes and whether it fits."""
+    if options.as_json and options.format == "gha":
+        raise ConfigError(
+            "--json and --format gha are two answers", advice="Leave one of them out."
+        )
     request, shared = request_of(given)
     return run_plan(
         settings_of(shared),

@@ -11,7 +11,7 @@ from pipelines.errors import ConfigError
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pipelines.reports.runs import Kept
+    from pipelines.reports.runs import PastRun
 
 _DAYS = 14.0
 
@@ -51,13 +51,13 @@ def runs(options: RunsOptions) -> None:
     _tell(gone, options, "would be removed" if options.dry_run else "removed")
 
 
-def _tell(runs: Sequence[Kept], options: RunsOptions, what: str = "") -> None:
+def _tell(runs: Sequence[PastRun], options: RunsOptions, what: str = "") -> None:
     from pipelines import units
     from pipelines.console import answer, say
-    from pipelines.reports.runs import show
+    from pipelines.reports.runs import show, told
 
     if options.as_json:
-        answer([run.as_json() for run in runs])
+        answer(told(runs))
         return
     without = show(runs) if runs else []
     if without:

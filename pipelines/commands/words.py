@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -16,6 +15,7 @@ from invoke.parser.parser import ParseResult
 from pipelines.commands.command import Command, as_task
 from pipelines.commands.options import ALL, Options, Shared
 from pipelines.errors import ConfigError
+from pipelines.model import nearest
 
 #: Flags that people know from elsewhere -> what to type instead.
 REFUSED = {
@@ -23,6 +23,7 @@ REFUSED = {
     "-R": "Say --dry-run after the command: wcw build --dry-run, wcw provision --dry-run.",
 }
 HELP = ("-h", "--help")
+_MEANT = "Did you mean '{}'? "
 #: Flags that mean the same wherever they stand, and take no value.
 FREE = re.compile(r"-[vq]+|--verbose|--quiet")
 #: What invoke's parser says -> what we say; {} is what it names.
@@ -130,22 +131,17 @@ def _unknown(
         before = words[words.index(word) - 1] if word in words[1:] else ""
         if before in flags and words.count(before) > 1:
             return ConfigError(f"{before} stands there twice", advice="Leave one of them out.")
-        near = _near(word, [str(one.name) for one in contexts])
+        near = nearest(word, [str(one.name) for one in contexts], _MEANT)
         return ConfigError(f"unknown command '{word}'", advice=f"{near}Type: wcw --help")
     where = f" for {name}" if name else ""
     theirs = ", ".join(str(one.name) for one in contexts if word in one.flags)
-    hint = f"It is a flag of: {theirs}. " if theirs else _near(word, flags)
+    hint = f"It is a flag of: {theirs}. " if theirs else nearest(word, sorted(flags), _MEANT)
     more = f"wcw {name} --help" if name else "wcw --help"
     return ConfigError(f"unknown flag '{word}'{where}", advice=f"{hint}Type: {more}")
 
 
 def _upper(arguments: Iterable[Argument]) -> str:
     return " ".join(str(one.name).upper() for one in arguments)
-
-
-def _near(word: str, known: Iterable[str]) -> str:
-    near = difflib.get_close_matches(word, sorted(known), n=1)
-    return f"Did you mean '{near[0]}'? " if near else ""
 
 
 def flags_of(context: ParserContext) -> dict[str, Any]:

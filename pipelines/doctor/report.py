@@ -141,7 +141,7 @@ class _Bounded:
 def _order(purpose: Purpose) -> dict[str, object]:
     """What was asked, flat."""
     told = {field.name: getattr(purpose, field.name) for field in dataclasses.fields(purpose)}
-    del told["target"], told["settings"]
+    del told["target"], told["settings"], told["refused"]
     axes = purpose.target.values()
     return {**axes, "torch": axes["torch"] or None, **told}
 
@@ -154,7 +154,8 @@ def as_json(
     - ``schema``: 1
     - ``host``: the host's name, or null when only this machine was looked at
     - ``order``: what the host was judged for, the axes of its target (``torch`` is null when none
-      is needed) and the fields of :class:`.model.Purpose` but for ``settings``, or null
+      is needed) and the fields of :class:`.model.Purpose`, or null; not its ``settings``, and not
+      what is ``refused``, which the verdicts tell
     - ``level``: the worst level: error, warning, unknown or ok
     - ``summary``: ``{"ok", "warning", "error", "unknown"}``, each a count
     - ``verdicts``: in the order of the table, each ``{"area", "name", "level", "found", "wanted",

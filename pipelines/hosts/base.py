@@ -76,6 +76,8 @@ class Supply:
     """Why nothing that needs torch or programs of the host is built there; empty where it is."""
     origin: str
     """What says so, for people."""
+    existing: bool = False
+    """Whether its environment is used as it is: nothing of the lock is installed into it."""
     lent: bool = False
     """Whether the pipeline brings the tools of ``resources.yaml`` that go with MSVC."""
 

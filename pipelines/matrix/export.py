@@ -17,9 +17,10 @@ GHA_MOST = 256
 
 
 def as_json(plan: Plan) -> dict[str, Any]:
-    """The whole plan; sizes in bytes, times in seconds."""
+    """The whole plan: ``schema`` 1, sizes in bytes, times in seconds."""
     recipe, ground = plan.recipe, plan.ground
     return {
+        "schema": 1,
         "recipe": recipe.name,
         "version": recipe.version,
         "strategy": recipe.strategy,

@@ -113,7 +113,9 @@ def lay_ground(
 ) -> Ground:
     """What the host, the lock, the layout and the cache say."""
     resources = load_resources()
-    wanted = dict.fromkeys((*recipe.build_requires, *recipe.test_requires))
+    wanted = dict.fromkeys((*recipe.build_requires, *recipe.test_tools))
+    if supply.existing:  # nothing of the lock is installed there
+        wanted = {}
     if supply.lent:
         lent = (one for one in resources.resources if one.needs == ("msvc",))
         names = (name for one in lent for name in getattr(one, "tools", ()))

@@ -8,8 +8,8 @@ from pipelines import units
 from pipelines.errors import ConfigError
 from pipelines.hosttext import line
 from pipelines.record import RunFacts, SmokeResult
-from pipelines.reports.load import limits_of, outcome, result_of
-from pipelines.reports.views import WORDS, Verdict
+from pipelines.reports.load import outcome, result_of, stand_in_of
+from pipelines.reports.views import Verdict, worded
 from pipelines.run import Run
 
 
@@ -28,8 +28,8 @@ class Brief:
 
     @property
     def word(self) -> str:
-        """The verdict in words; that there was no suite is a part of it."""
-        return f"{WORDS[self.verdict]}, {self.tested}" if self.tested else WORDS[self.verdict]
+        """The verdict in words; that it passed without a suite is a part of it."""
+        return worded(self.verdict, self.tested)
 
     def __str__(self) -> str:
         """``not tested, 1 min 12 s``; why, where it did not go well."""
@@ -47,4 +47,4 @@ def brief_of(run: Run) -> Brief:
     shown, verdict, headline = outcome(stages)
     seconds = sum(stage.seconds or 0.0 for stage in shown)
     test = result_of(stages, SmokeResult)
-    return Brief(line(run.id, 120), facts, verdict, headline, seconds, limits_of(test))
+    return Brief(line(run.id, 120), facts, verdict, headline, seconds, stand_in_of(test))

@@ -136,10 +136,10 @@ def _notes(before: RunView, after: RunView) -> tuple[str, ...]:
 
 
 def _verdict(before: RunView, after: RunView) -> Iterator[Difference]:
-    was, now = (f"{view.verdict}{view.but}" for view in (before, after))
+    was, now = (view.word for view in (before, after))
     if was == now:
         return
-    old, new = ((VERDICTS.index(v.verdict), bool(v.but)) for v in (before, after))
+    old, new = ((VERDICTS.index(v.verdict), v.tone != v.verdict) for v in (before, after))
     judgement: Judgement = "worse" if new > old else "better" if new < old else "changed"
     yield Difference("verdict", "run", was, now, judgement)
 

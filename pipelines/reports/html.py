@@ -28,21 +28,16 @@ from pipelines.reports.load import when
 from pipelines.reports.measures import measured
 from pipelines.reports.names import begun, names
 from pipelines.reports.views import (
+    MARKS,
     VERDICTS,
+    WORDS,
     Excerpt,
     RunView,
-    Verdict,
     evidence_line,
 )
 from pipelines.target import AXES, Target
 
 _TEMPLATES = Path(__file__).resolve().with_name("templates")
-_WORDS: dict[Verdict, tuple[str, str]] = {
-    "passed": ("✓", "Passed"),
-    "untested": ("◐", "Not tested"),
-    "unfinished": ("…", "Unfinished"),
-    "failed": ("✗", "Failed"),
-}
 _STATES = {
     "passed": ("✓", "passed"),
     "failed": ("✗", "failed"),
@@ -129,6 +124,7 @@ def _page(views: Sequence[RunView], limits: Limits, folder: Path | None) -> str:
             limits=limits,
             grid=grid(views),
             tally=Counter(view.verdict for view in views),
+            weak=Counter(view.tested for view in views if view.tone != view.verdict),
             worst=max((view.verdict for view in views), key=VERDICTS.index),
             causes=causes(views) if len(views) > 1 else (),
             names=names(views),
@@ -222,7 +218,8 @@ def _environment() -> jinja2.Environment:
         "measured": measured,
         "numbered": _numbered,
         "states": _STATES,
-        "words": _WORDS,
+        "marks": MARKS,
+        "words": {kind: word.capitalize() for kind, word in WORDS.items()},
         "verdicts": VERDICTS,
     }
     return made

@@ -159,7 +159,7 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
         provenance=_provenance(run, facts, build, suite),
         jobs=build.jobs if build else None,
         place=str(run.path),
-        tested=limits_of(test),
+        tested=stand_in_of(test),
     )
 
 
@@ -177,7 +177,7 @@ def outcome(
     return shown, verdict, headline
 
 
-def limits_of(test: SmokeResult | None) -> str:
+def stand_in_of(test: SmokeResult | None) -> str:
     """``import only``, ``verify only``, or ``own tests skipped``: no test of the package ran."""
     if test is None or not test.instead:
         return ""

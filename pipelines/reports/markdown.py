@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from pipelines import github, units
 from pipelines.reports.causes import causes
 from pipelines.reports.names import begun, names
-from pipelines.reports.views import VERDICTS, Excerpt, Failure, RunView, Verdict
+from pipelines.reports.views import VERDICTS, WORDS, Excerpt, Failure, RunView, Verdict
 
 #: Bytes of a summary; the rest of GitHub's 1 MiB is left to other steps' output.
 MOST = 900 << 10
@@ -21,12 +21,7 @@ _ANNOTATIONS = 10
 _DETAILED = 20  # causes that are told one by one
 _STRUCK = 100  # runs that are named for each
 _MARKUP = re.compile(r"([\\`*_{}\[\]()#+!|~$@:-])")
-_MARKS: dict[Verdict, str] = {
-    "passed": "✅ passed",
-    "untested": "🟡 not tested",
-    "unfinished": "🟡 unfinished",
-    "failed": "❌ failed",
-}
+_LIGHTS: dict[Verdict, str] = {"passed": "✅", "untested": "🟡", "unfinished": "🟡", "failed": "❌"}
 
 
 def summary(views: Sequence[RunView]) -> str:
@@ -46,6 +41,10 @@ def plain(said: str, limit: int = 300) -> str:
     cut = said if len(said) <= limit else said[:limit] + " ..."
     escaped = _MARKUP.sub(r"\\\1", " ".join(cut.split()))
     return escaped.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
+
+
+def _mark(view: RunView) -> str:
+    return f"{_LIGHTS[view.tone]} {view.word}"
 
 
 def _one(view: RunView) -> list[str]:
@@ -78,17 +77,14 @@ def _one(view: RunView) -> list[str]:
     return parts
 
 
-def _mark(view: RunView) -> str:
-    """The verdict; that no test of the package ran is a part of it."""
-    return f"🟡 passed{view.but}" if view.but else _MARKS[view.verdict]
-
-
 def _many(views: Sequence[RunView]) -> list[str]:
     tally = Counter(view.verdict for view in views)
-    said = ", ".join(f"{tally[kind]} {_MARKS[kind]}" for kind in VERDICTS if tally[kind])
+    said = ", ".join(
+        f"{tally[kind]} {_LIGHTS[kind]} {WORDS[kind]}" for kind in VERDICTS if tally[kind]
+    )
+    weak = Counter(view.tested for view in views if view.tone != view.verdict)
+    said += "".join(f" ({count} {tested})" for tested, count in weak.items())
     parts = [f"## {tally['passed']} of {units.counted(len(views), 'run')} passed", "", said, ""]
-    if limited := sum(bool(view.but) for view in views):
-        parts += [f"Of those that passed, {limited} without a test of the package.", ""]
     parts += ["| Package | Cell | Host | Begun (UTC) | Verdict | Smoke cases | Took |"]
     parts += ["|-|-|-|-|-|-|-:|"]
     for view in sorted(views, key=lambda view: -VERDICTS.index(view.verdict)):

@@ -19,7 +19,7 @@ from pipelines.errors import ConfigError
 from pipelines.files import disk_errors
 from pipelines.remote.locks import claim
 from pipelines.reports.brief import Brief, brief_of
-from pipelines.reports.views import Verdict
+from pipelines.reports.views import Verdict, toned
 from pipelines.run import HELD, Run
 from pipelines.tables import print_columns
 
@@ -34,7 +34,7 @@ _SPARE = ("evidence", "took", "size")
 
 
 @dataclass(frozen=True)
-class Kept:
+class PastRun:
     """A run as it is listed."""
 
     path: Path
@@ -47,8 +47,8 @@ class Kept:
     """Whether a command is at it now."""
     latest: bool
 
-    def as_json(self) -> dict[str, Any]:
-        """For programs: sizes in bytes, times in seconds."""
+    def told(self) -> dict[str, Any]:
+        """For programs."""
         facts = self.brief.facts
         return {
             "run": self.path.name,
@@ -56,8 +56,8 @@ class Kept:
             "began": facts.created or None,
             **facts.target.values(),
             "verdict": self.brief.verdict,
+            "tested": self.brief.tested,
             "headline": self.brief.headline,
-            "tested": self.brief.tested or None,
             "evidence": facts.evidence,
             "seconds": round(self.brief.seconds, 3),
             "bytes": self.size,
@@ -66,18 +66,23 @@ class Kept:
         }
 
 
-def runs_in(out: Path) -> list[Kept]:
+def runs_in(out: Path) -> list[PastRun]:
     """Every run below ``out``, the latest first; copies under names without a time are none."""
     past = Run.past(out)
     try:
         latest = Run.open(out).path if past else None
     except ConfigError:
         latest = None
-    return [_kept(run, latest) for run in past]
+    return [_past(run, latest) for run in past]
 
 
-def _kept(run: Run, latest: Path | None) -> Kept:
-    return Kept(
+def told(runs: Iterable[PastRun]) -> dict[str, Any]:
+    """For programs: ``schema`` 1, and the runs; sizes in bytes, times in seconds."""
+    return {"schema": 1, "runs": [run.told() for run in runs]}
+
+
+def _past(run: Run, latest: Path | None) -> PastRun:
+    return PastRun(
         path=run.path,
         brief=brief_of(run),
         began=_began(run.path),
@@ -112,8 +117,8 @@ def _is_held(path: Path) -> bool:
 
 
 def to_remove(
-    runs: Sequence[Kept], *, days: float | None = None, keep: int | None = None
-) -> list[Kept]:
+    runs: Sequence[PastRun], *, days: float | None = None, keep: int | None = None
+) -> list[PastRun]:
     """Those of ``runs``, the latest first, that began ``days`` ago and are not the ``keep`` last.
 
     The latest of all, and one that a command is at, are never among them.
@@ -126,7 +131,7 @@ def to_remove(
     ]
 
 
-def remove(runs: Iterable[Kept]) -> list[Kept]:
+def remove(runs: Iterable[PastRun]) -> list[PastRun]:
     """Remove the directories; those that were. One that a command has begun with stays."""
     return [run for run in runs if _remove(run.path)]
 
@@ -146,18 +151,18 @@ def _remove(path: Path) -> bool:
     return True
 
 
-def show(runs: Sequence[Kept]) -> list[str]:
+def show(runs: Sequence[PastRun]) -> list[str]:
     """Print a line a run; the columns that there was no room for."""
     return print_columns(console, [_line(run) for run in runs], fold=["archs"], spare=_SPARE)
 
 
-def _line(run: Kept) -> dict[str, str]:
+def _line(run: PastRun) -> dict[str, str]:
     brief = run.brief
     word = "running" if run.running else brief.word
     return {
         "run": escape(brief.id),
         "archs": escape(str(brief.facts.target.archs)),
-        "verdict": f"[{_STYLES[brief.verdict]}]{word}[/]",
+        "verdict": f"[{_STYLES[toned(brief.verdict, brief.tested)]}]{word}[/]",
         "evidence": str(brief.facts.evidence or ""),
         "took": units.seconds(brief.seconds),
         "size": units.size(run.size),

@@ -12,13 +12,13 @@ from pipelines import units
 from pipelines.github import inert
 from pipelines.hosttext import safe
 from pipelines.reports.compare import Comparison, Judgement
-from pipelines.reports.views import WORDS, Failure, RunView, Verdict
+from pipelines.reports.views import MARKS, Failure, RunView, Verdict
 
-_STYLES: dict[Verdict, tuple[str, str]] = {
-    "passed": (f"✓ {WORDS['passed']}", "bold green"),
-    "untested": (f"◐ {WORDS['untested']}", "bold yellow"),
-    "unfinished": (f"… {WORDS['unfinished']}", "bold yellow"),
-    "failed": (f"✗ {WORDS['failed']}", "bold red"),
+_STYLES: dict[Verdict, str] = {
+    "passed": "bold green",
+    "untested": "bold yellow",
+    "unfinished": "bold yellow",
+    "failed": "bold red",
 }
 _STATES = {"passed": "green", "failed": "red"}
 _STATES |= dict.fromkeys(("running", "interrupted", "unfinished"), "yellow")
@@ -33,8 +33,7 @@ def render(views: Sequence[RunView]) -> RenderableType:
 
 
 def _one(view: RunView) -> Group:
-    word, style = _verdict(view)
-    title = Text(word, style=style)
+    title = _verdict(view)
     title.append(inert(f"  {view.target.package} for {view.target.label}"), style="bold")
     table = Table(box=None, pad_edge=False, show_header=False)
     for stage in view.stages:
@@ -50,17 +49,15 @@ def _one(view: RunView) -> Group:
     elif view.tested:
         rows.append(Text(f"  {inert(view.headline)}", style="yellow"))
     rows += [Text(f"  {inert(said)}", style="yellow") for said in view.caveats]
-    mark = _STYLES[view.verdict][0][0] if view.verdict == "unfinished" else "✗"
+    mark = MARKS["unfinished" if view.verdict == "unfinished" else "failed"]
     rows += [row for failure in view.failures[:_FAILURES] for row in _failure(failure, mark)]
     if (more := len(view.failures) - _FAILURES) > 0:
         rows.append(Text(f"  and {units.counted(more, 'more failure')}", style="red"))
     return Group(*rows)
 
 
-def _verdict(view: RunView) -> tuple[str, str]:
-    """The verdict and its style; that there was no suite is a part of it."""
-    word, style = _STYLES[view.verdict]
-    return word + view.but, "bold yellow" if view.but else style
+def _verdict(view: RunView) -> Text:
+    return Text(f"{MARKS[view.verdict]} {view.word}", style=_STYLES[view.tone])
 
 
 def _failure(failure: Failure, mark: str) -> list[RenderableType]:
@@ -96,10 +93,9 @@ def _many(views: Sequence[RunView]) -> Group:
     """Two lines a run: what it is of, then its figures and its name, which is typed elsewhere."""
     rows = []
     for view in views:
-        word, style = _verdict(view)
         name = f"{view.target.package} for {view.target.label}"
         what = f"{name} on {view.target.host}" if view.target.host else name
-        rows.append(Text.assemble((word, style), "  ", (inert(what), "bold")))
+        rows.append(Text.assemble(_verdict(view), "  ", (inert(what), "bold")))
         size = units.size(view.wheels[0].size) if view.wheels else ""
         figures = filter(None, (units.seconds(view.seconds), size, _note(view, "test")))
         rows.append(Text(inert("  ".join(("", *figures, view.id))), style="dim"))

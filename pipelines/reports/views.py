@@ -18,6 +18,7 @@ WORDS: dict[Verdict, str] = {
     "unfinished": "unfinished",
     "failed": "failed",
 }
+MARKS: dict[Verdict, str] = {"passed": "✓", "untested": "◐", "unfinished": "…", "failed": "✗"}
 Group = Literal["speed", "ratio", "memory", "accuracy"]
 Better = Literal["lower", "higher", "neither"]
 Kind = Literal["stage", "resource", "check", "case"]
@@ -29,6 +30,16 @@ VERDICTS: tuple[Verdict, ...] = ("passed", "untested", "unfinished", "failed")
 def evidence_line(level: Evidence) -> str:
     """``evidence B: run with genuine Windows binaries, not on Windows``."""
     return f"evidence {level}: {level.meaning}"
+
+
+def worded(verdict: Verdict, tested: str) -> str:
+    """A verdict in words; ``tested`` says what stood in for a suite, if there was none."""
+    return f"{WORDS[verdict]}, {tested}" if tested and verdict == "passed" else WORDS[verdict]
+
+
+def toned(verdict: Verdict, tested: str) -> Verdict:
+    """The verdict whose colour it has: passed without a suite is as good as not tested."""
+    return "untested" if tested and verdict == "passed" else verdict
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,12 +260,7 @@ class RunView:
     place: str = ""
     """The run's directory on this machine; nothing of it but relative links is told."""
     tested: str = ""
-    """``import only`` or the like, where no test of the package ran."""
-
-    @property
-    def but(self) -> str:
-        """What stands behind the word ``passed``, wherever that does: such as ``, import only``."""
-        return f", {self.tested}" if self.tested and self.verdict == "passed" else ""
+    """``import only`` or ``verify only``, where there was no suite."""
 
     @property
     def seconds(self) -> float:
@@ -269,6 +275,16 @@ class RunView:
             if count := sum(case.outcome == outcome for case in self.cases):
                 made[outcome] = count
         return made
+
+    @property
+    def word(self) -> str:
+        """The verdict in words; that it passed without a suite is a part of it."""
+        return worded(self.verdict, self.tested)
+
+    @property
+    def tone(self) -> Verdict:
+        """The verdict whose colour it has."""
+        return toned(self.verdict, self.tested)
 
     def link(self, path: str) -> str:
         """That of the file ``path`` of the run, percent-encoded; empty: it is not here."""

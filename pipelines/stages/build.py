@@ -87,6 +87,12 @@ def build(session: LiveSession, plan: BuildPlan, log: StageLog) -> BuildResult:
             ).follow(_changed(spec, settings, now)),
             log,
         )
+    _require_wheel(plan, done)
+    return done
+
+
+def _require_wheel(plan: BuildPlan, done: BuildResult) -> None:
+    """Raise what speaks against an attempt that ended well as far as the host knows."""
     if done.timed_out:
         raise TimeUpError(
             f"the build was ended after {plan.minutes or 0:g} minutes, as --minutes says: "
@@ -97,7 +103,6 @@ def build(session: LiveSession, plan: BuildPlan, log: StageLog) -> BuildResult:
         say("nothing is built anew: this is the wheel of an earlier build with the same inputs")
     if plan.recipe.kind == "wheel" and not done.wheels:
         raise BuildError("the build succeeded but left no wheel", advice="Is it a wheel project?")
-    return done
 
 
 def _send_source(session: LiveSession, plan: BuildPlan, begun: BuildResult, source: bytes) -> str:

@@ -60,4 +60,4 @@ def refuse_unbuildable(plan: BuildPlan, *, fetch: bool = True) -> None:
         if finding.error:
             raise _refusal(plan, finding)
         say(f"mind: {finding.says}", style="yellow")
-    _ = plan.wanted
+    _ = plan.wanted  # asks the lock for every pin

@@ -37,6 +37,7 @@ from pipelines.paths import default_cache
 from pipelines.target import Target
 from pipelines.toolchain import hashed, variants
 from pipelines.toolchain.sources import Source, download
+from pipelines.versions import Release
 from pipelines.yamlfile import read_yaml
 
 _log = logging.getLogger(__name__)
@@ -45,9 +46,6 @@ LOCK_FILE = Path(__file__).resolve().with_name("toolchain.lock.yaml")
 
 #: Called with (tool, bytes done, bytes in all; 0 when that is not known).
 FetchProgress = Callable[[str, int, int], None]
-
-#: A release by its first two numbers, such as 12.8.
-Release = Annotated[str, StringConstraints(pattern=r"^\d+\.\d+$")]
 
 #: An id of Visual Studio's component directory.
 ComponentId = Annotated[str, StringConstraints(pattern=r"^Microsoft(\.[A-Za-z0-9_]+)+$")]

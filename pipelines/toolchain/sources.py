@@ -1,6 +1,6 @@
 """How a pinned file is fetched: from the package index, from apt's source packages, from a URL.
 
-Nothing here is trusted: :mod:`pipelines.toolchain.lock` verifies what was written.
+Nothing here is trusted: :mod:`pipelines.toolchain.hashed` verifies what was written.
 """
 
 from __future__ import annotations

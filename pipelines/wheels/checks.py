@@ -51,10 +51,9 @@ def gate(
 
     ``platform`` is a wheel platform tag such as ``win_amd64``, ``python`` and ``cuda`` are the
     releases that were asked for, such as ``3.12`` and ``12.8`` (``12`` stands for every 12.x).
-    Architectures nobody asked for
-    are only mentioned: recipes add some of their own (90a), and they cost size, not
-    correctness. ``expects`` says of a binary's name which of ``archs`` it is to have, where that
-    is not all of them.
+    Architectures nobody asked for are only mentioned: recipes add some of their own (90a), and they
+    cost size, not correctness. ``expects`` says of a binary's name which of ``archs`` it is to
+    have, where that is not all of them.
     """
     return [
         *_packaging(facts, platform, python),

@@ -7,17 +7,13 @@ import re
 from collections import Counter
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Annotated
-
-from pydantic import StringConstraints
 
 from pipelines.model import Model, read_data
+from pipelines.versions import Release
 from pipelines.wheels.fatbin import Container
 
 _FILE = Path(__file__).with_name("toolkits.yaml")
 _CUDART = re.compile(r"cudart64_(\d\d)\d?\.dll", re.IGNORECASE)
-
-Release = Annotated[str, StringConstraints(pattern=r"^\d{1,3}\.\d{1,3}$")]
 
 
 class Table(Model):

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import re
+import shlex
 from pathlib import Path
 
 import pytest
 from test_architecture import FLOORS
+from typed import calls
+
+from pipelines.commands.program import namespace
 
 ROOT = Path(__file__).parents[2]
 TOPS = (".github", "ansible", "docs", "images", "pipelines", "scripts", "tests")
@@ -37,6 +41,28 @@ def test_what_is_named_is_there(path: Path) -> None:
     text = re.sub(r"https?://\S+", "", text)
     named = {*FILE.findall(text), *PATH.findall(text)} - THEIRS
     assert not links + sorted(name for name in named if not there(name.rstrip("/"), path.parent))
+
+
+#: A command as a document prints it, in a block or within a line.
+TYPED = re.compile(r"(?:^|`)(?:\./wcw|wcw|invoke) ([a-z][^`#\n]*)", re.MULTILINE)
+
+
+COMMANDS = {*namespace().task_names}
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_what_is_to_be_typed_can_be(path: Path) -> None:
+    """Every command with its flags, as the program reads them; `...` stands for more."""
+    if path.name == "CHANGELOG.md":  # what was said of earlier versions stays
+        return
+    for text in TYPED.findall(path.read_text("utf-8").replace("\\\n", " ")):
+        words = [word for word in shlex.split(text) if word != "..."]
+        if {"--help", "|", "/"} & {*words}:
+            continue
+        if len(words) == 1:  # only named, maybe without what it is given
+            assert words[0] in COMMANDS, text
+        else:
+            assert calls(words), text
 
 
 def test_the_readme_names_every_folder() -> None:

@@ -19,7 +19,7 @@ from pipelines.recipe.load import load_recipe, recipe_names
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.suite import SUITES, suite_of
 from pipelines.record import AuditResult, SmokeResult
-from pipelines.reports import html, junit, markdown, terminal
+from pipelines.reports import html, junit, markdown, runs, terminal
 from pipelines.reports.load import load_view
 from pipelines.reports.suites import suites
 from pipelines.run import Run
@@ -172,9 +172,25 @@ def test_a_test_of_the_import_is_called_so(tmp_path: Path, instead: Any) -> None
     assert view.headline in shown
     for page in pages:
         assert f"assed, {instead} only" in page
-    for page in pages[1::2]:
-        assert "Of those that passed, 2 without a test of the package." in page
     assert f"[[PROPERTY|limits={SmokeResult(instead=instead).limits}]]" in units
+
+
+@pytest.mark.parametrize("many", [False, True])
+def test_no_page_and_no_list_says_passed_alone(tmp_path: Path, many: bool) -> None:
+    made = Run.create(tmp_path, facts())
+    for name, result in (("build", built()), ("audit", AuditResult(files=()))):
+        stage(made, name, "passed", result=result)
+    stage(made, "test", "passed", result=SmokeResult(outcomes={"passed": 3}, instead="import"))
+    view = load_view(made)
+    views = [view, view] if many else [view]
+    page, summary = html.render(views), markdown.summary(views)
+    assert "Passed, import only" in page
+    assert 'class="verdict passed"' not in page
+    assert 'class="passed"' not in page
+    assert "🟡 passed, import only" in summary
+    assert ("(2 import only)" in page and "(2 import only)" in summary) == many
+    (row,) = runs.told(runs.runs_in(tmp_path))["runs"]
+    assert (row["verdict"], row["tested"]) == ("passed", "import only")
 
 
 # -- the page --------------------------------------------------------------------------------------

@@ -117,6 +117,10 @@ WRONG = {
     "provision --archs 80": ("--archs: provision takes no such flag", "Leave it out"),
     "--jobs 2 build --jobs 4": ("--jobs 2: another value stands at the command", ""),
     "--print-completion-script cmd": ('shell "cmd" not supported', "Say bash, zsh or fish."),
+    "plan --json --format gha": (
+        "--json and --format gha are two answers",
+        "Leave one of them out.",
+    ),
     "provision --dry-run cache": ("--dry-run is said to provision, but cache would", "two lines"),
 }
 

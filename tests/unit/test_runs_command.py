@@ -68,7 +68,7 @@ def test_the_latest_is_first_and_each_says_what_became_of_it(
     for one in (first, second):
         one.close()
     assert typed("--json") == 0
-    told = json.loads(capsys.readouterr().out)
+    told = json.loads(capsys.readouterr().out)["runs"]
     assert [row["run"] for row in told] == sorted([first.id, second.id], reverse=True)
     by_name = {row["run"]: row for row in told}
     good = by_name[first.id]
@@ -113,13 +113,13 @@ def test_none(out: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert typed() == 0
     assert capsys.readouterr().out.startswith("0 runs")
     assert typed("--json") == 0
-    assert json.loads(capsys.readouterr().out) == []
+    assert json.loads(capsys.readouterr().out) == {"schema": 1, "runs": []}
 
 
 # -- giving room back ------------------------------------------------------------------------------
 
 
-def names(runs: list[listing.Kept]) -> set[str]:
+def names(runs: list[listing.PastRun]) -> set[str]:
     return {one.path.name for one in runs}
 
 

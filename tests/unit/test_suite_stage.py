@@ -18,7 +18,7 @@ from pipelines.files import sha256_of
 from pipelines.recipe.suite import suite_of
 from pipelines.record import AuditedFile, SmokeResult
 from pipelines.remote.jobs import follow, launch
-from pipelines.reports.load import limits_of
+from pipelines.reports.load import stand_in_of
 from pipelines.stages.line import TEST, Line, run_test
 from pipelines.stages.test import expectations, packages
 
@@ -304,7 +304,7 @@ def test_own_tests_that_were_all_skipped_are_no_test(
     assert done.limits == "none of your own tests ran: every one was skipped"
     assert done.limits in capsys.readouterr().out
     assert done.limits in (path / "junit.xml").read_text()
-    assert limits_of(done) == "own tests skipped"
+    assert stand_in_of(done) == "own tests skipped"
 
 
 def test_tests_that_would_test_themselves_are_refused(tmp_path: Path) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import sys
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -13,17 +15,20 @@ from pipelines.buildplan import BuildPlan, Request, resolve
 from pipelines.commands import plan as plan_command
 from pipelines.config import Config
 from pipelines.console import console
-from pipelines.doctor import diagnose
+from pipelines.doctor import diagnose, report
 from pipelines.doctor.run import purpose_of
 from pipelines.errors import ConfigError
 from pipelines.hosts.base import Supply, supply_of
 from pipelines.hosts.kinds import KINDS
 from pipelines.hosts.live import LiveSession
+from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.judge import host_rules
+from pipelines.matrix.plan import lay_ground
 from pipelines.recipe.load import load_recipe
+from pipelines.recipe.model import Recipe
 from pipelines.stages.line import Line, run_build, run_provision
 from pipelines.target import Target
-from pipelines.toolchain.lock import load_lock
+from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
 
 LOCK = load_lock()
 SANDBOX = {"kind": "sandbox"}
@@ -107,6 +112,8 @@ def test_plan_and_doctor_say_the_same(
     assert verdict.level == "error"
     assert said in verdict.found
     assert cure in verdict.cure
+    told = json.loads(report.as_json([verdict], {}, purpose))
+    assert told["verdicts"][0]["found"] == verdict.found
 
 
 def test_no_sandbox_is_made_for_a_python_that_there_is_not(tmp_path: Path) -> None:
@@ -158,6 +165,35 @@ def test_numbers_are_compared_whole() -> None:
     (none,) = host_rules(load_recipe("smoke-attention"), cell, nothing)
     assert none.says == "box has no CUDA"
     assert "'cuda' of this host in pipeline.yaml" in none.cure
+
+
+def lacking(recipe: Recipe, lock: ToolchainLock, supply: Supply, root: Path) -> list[str]:
+    cache = Cache(lock, root)
+    ground = lay_ground(recipe, cache, HostFacts(4, 64 << 30), supply, dict)
+    cell = Target(host="box", python="3.11", cuda="13.0", torch=recipe.torch or "")
+    return list(ground.lacking(cell))
+
+
+def test_what_every_test_installs_is_wanted_of_the_lock(tmp_path: Path) -> None:
+    """pytest comes by itself, whatever the recipe names: the plan looks for it as well."""
+    recipe = load_recipe("smoke-attention")
+    assert "pytest" not in recipe.test_requires
+    without = {name: tool for name, tool in LOCK.tools.items() if tool.name != "pytest"}
+    lock = LOCK.model_copy(update={"tools": without})
+    sandbox = settings(tmp_path).host("sandbox").supply(lock)
+    assert lacking(recipe, LOCK, sandbox, tmp_path) == []
+    assert lacking(recipe, lock, sandbox, tmp_path) == ["pytest", "pytest-xdist"]
+
+
+def test_an_environment_that_is_used_as_it_is_wants_nothing_of_the_lock(tmp_path: Path) -> None:
+    """No build is refused there for want of a pin, and the plan warned of it."""
+    own = {"hosts": {"here": {"kind": "local", "python": sys.executable, "cuda": str(tmp_path)}}}
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin/nvcc").touch(0o755)
+    supply = Config.model_validate(own).host("here").supply(LOCK)
+    assert supply.existing
+    lock = LOCK.model_copy(update={"tools": {}})
+    assert lacking(load_recipe("smoke-attention"), lock, supply, tmp_path) == []
 
 
 @pytest.mark.parametrize("archs", ["999", "RTX 9999"])

@@ -140,7 +140,8 @@ def installed(config: LocalHost, lock: ToolchainLock) -> Supply:
     if toolkit:
         nvcc = str(Path(toolkit) / "bin" / ("nvcc.exe" if WINDOWS else "nvcc"))
         cuda = _told([nvcc, "--version"], r"release (\d+\.\d+),")
-    return Supply(cuda=cuda, python=python, origin=f"{machine.executable} and {toolkit or 'PATH'}")
+    origin = f"{machine.executable} and {toolkit or 'PATH'}"
+    return Supply(cuda=cuda, python=python, origin=origin, existing=True)
 
 
 def _told(command: list[str], pattern: str) -> tuple[str, ...] | None:
