@@ -100,7 +100,7 @@ def test_clocks_of_one_machine_agree(line: Line) -> None:
 def test_the_host_part_by_part(line: Line) -> None:
     found = inspect_host(line.plan, line.session)
     assert found["problems"] == {}
-    assert set(found) == {"skew", "facts", "machine", "tools", "resources", "problems"}
+    assert set(found) == {"skew", "facts", "machine", "tools", "resources", "unpacked", "problems"}
 
 
 def test_nothing_is_wrong_with_a_sandbox(line: Line, capsys: pytest.CaptureFixture[str]) -> None:
