@@ -116,6 +116,7 @@ class Run:
         run = cls(path)
         run.hold()
         with run._database() as database:
+            database.execute("PRAGMA journal_mode=WAL")  # kept in the file: to read writes nothing
             database.executescript(_SCHEMA)
         created = datetime.now(UTC).isoformat(timespec="seconds")
         run._write_facts(facts.model_copy(update={"created": created}))
@@ -226,10 +227,9 @@ class Run:
     def _database(self) -> Iterator[sqlite3.Connection]:
         with disk_errors(self.path):
             try:
-                with closing(sqlite3.connect(self.path / "record.sqlite", timeout=10)) as database:
-                    database.execute("PRAGMA journal_mode=WAL")
-                    with database:
-                        yield database
+                connected = sqlite3.connect(self.path / "record.sqlite", timeout=10)
+                with closing(connected) as database, database:
+                    yield database
             except sqlite3.OperationalError as error:  # full, read-only, not to be opened
                 raise StorageError(
                     f"cannot use the record in {self.path}: {error}",

@@ -6,6 +6,7 @@ import errno
 import os
 import shutil
 import sqlite3
+from contextlib import closing
 from pathlib import Path
 from typing import NoReturn
 
@@ -404,6 +405,21 @@ def test_a_record_of_another_version_is_not_read(run: Run, version: str | None) 
 
 def test_every_result_has_the_name_of_its_stage() -> None:
     assert {kind.stage: kind for kind in RESULTS.values()} == RESULTS
+
+
+def test_what_is_read_is_left_as_it_was(tmp_path: Path) -> None:
+    record = tmp_path / "out/broken/record.sqlite"
+    record.parent.mkdir(parents=True)
+    record.touch()
+    with pytest.raises(ConfigError, match="holds no record that can be read"):
+        Run.open(tmp_path / "out", "broken").facts()
+    assert record.stat().st_size == 0
+
+
+def test_the_record_is_in_wal_mode(run: Run) -> None:
+    """Whatever kills the process, what was written is whole."""
+    with closing(sqlite3.connect(run.path / "record.sqlite")) as database:
+        assert database.execute("PRAGMA journal_mode").fetchone() == ("wal",)
 
 
 def test_a_record_that_cannot_be_opened(tmp_path: Path) -> None:
