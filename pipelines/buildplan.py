@@ -214,9 +214,7 @@ def resolve(
         target=target,
         executable=host.executable,
         existing=host.existing,
-        requires=build_requires(recipe, cache, target.python, host.capabilities.windows)
-        if host.existing
-        else (),
+        requires=lambda: build_requires(recipe, cache, target.python, host.capabilities.windows),
     )
     resources = load_resources(RESOURCES_FILE if host.existing is None else EXISTING_FILE)
     return BuildPlan(

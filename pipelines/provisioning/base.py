@@ -69,8 +69,8 @@ class Place:
     """The Python that the session runs in; builds use it where none is provisioned."""
     existing: Existing | None = None
     """An environment that is used as it is."""
-    requires: tuple[Requirement, ...] = ()
-    """What the package's ``build-system.requires`` wants of such an environment."""
+    requires: Callable[[], tuple[Requirement, ...]] = tuple
+    """What the package's ``build-system.requires`` wants of such an environment, once asked."""
 
     @property
     def cell(self) -> dict[str, str]:

@@ -81,7 +81,9 @@ class Distributions(Resource):
 
     def bind(self, binding: Binding) -> Wanted:
         """With what recipe and package name; a crate is for no Python."""
-        asked = {str(canonicalize_name(one.name)): one.specifier for one in binding.place.requires}
+        asked = {
+            str(canonicalize_name(one.name)): one.specifier for one in binding.place.requires()
+        }
         recipe = [name for name in binding.listed(self.tools) if name not in self.spare]
         names = [*dict.fromkeys([*recipe, *asked])]
         requires = {

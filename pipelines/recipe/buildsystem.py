@@ -11,7 +11,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from pipelines.errors import ConfigError
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import FileSource, PathSource
-from pipelines.recipe.sourcetree import archive_if_here, directory_of
+from pipelines.recipe.sourcetree import archive_if_here, directory_of, names_if_here
 from pipelines.toolchain.lock import Cache
 
 _FILE = "pyproject.toml"
@@ -54,7 +54,7 @@ def _read(recipe: Recipe, cache: Cache) -> str | None:
         path = directory_of(recipe.source) / _FILE
         return path.read_text("utf-8", "replace") if path.is_file() else None
     archive = archive_if_here(recipe, cache)
-    if archive is None:
+    if archive is None or _FILE not in (names_if_here(recipe, cache) or ()):  # they are kept
         return None
     with contextlib.suppress(tarfile.TarError, OSError, EOFError), tarfile.open(archive) as members:
         above = isinstance(recipe.source, FileSource)  # a source distribution's one directory

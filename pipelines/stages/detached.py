@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Generator, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self, TypeVar
+from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
@@ -332,15 +332,7 @@ def _failure(host: str, told: object) -> Failure:
             f"{host} sent what is no error of a job",
             advice="Remove the job's directory there: invoke jobs shows where it is.",
         ) from None
-    return {
-        "kind": one.kind,
-        "message": one.message,
-        "trace": one.trace,
-        "errno": one.errno,
-        "errno_name": one.errno_name,
-        "winerror": one.winerror,
-        "path": one.path,
-    }
+    return cast("Failure", one.model_dump())
 
 
 class _Result(BaseModel):

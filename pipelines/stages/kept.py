@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -38,9 +38,8 @@ class Shelf:
     unused: int | None = None
 
 
-def shelves(line: Line) -> Iterator[Shelf]:
-    """What is kept here, then what is kept on the host."""
-    kept = list(_here(line))
+def shelves(line: Line, kept: Sequence[Kept]) -> Iterator[Shelf]:
+    """What is kept here, which is ``kept``, then what is kept on the host."""
     for what in dict.fromkeys(one.what for one in kept):
         some = [one for one in kept if one.what == what]
         size = sum(_size(one.path) for one in some)
@@ -61,7 +60,7 @@ def shelves(line: Line) -> Iterator[Shelf]:
 
 def told(line: Line) -> dict[str, Any]:
     """For programs: ``schema`` 1, and each shelf; sizes in bytes."""
-    return {"schema": 1, "kept": [asdict(shelf) for shelf in shelves(line)]}
+    return {"schema": 1, "kept": [asdict(shelf) for shelf in shelves(line, [*_here(line)])]}
 
 
 def show(line: Line) -> None:
@@ -69,13 +68,14 @@ def show(line: Line) -> None:
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("where", "what", "entries", "MiB", "of it unused"):
         table.add_column(column, justify="left" if column in ("where", "what") else "right")
-    for one in shelves(line):
-        unused = "" if one.unused is None else _mib(one.unused)
-        table.add_row(one.where, one.what, str(one.entries), _mib(one.bytes), unused)
+    kept = [*_here(line)]
+    for shelf in shelves(line, kept):
+        unused = "" if shelf.unused is None else _mib(shelf.unused)
+        table.add_row(shelf.where, shelf.what, str(shelf.entries), _mib(shelf.bytes), unused)
     console.print(table)
-    for kept in _here(line):
-        if kept.damage:
-            say(f"{kept.path} is damaged: {kept.damage}", style="yellow")
+    for one in kept:
+        if one.damage:
+            say(f"{one.path} is damaged: {one.damage}", style="yellow")
     say("invoke cache --prune gives the unused back, and builds of more than --days 14", "dim")
 
 

@@ -1199,7 +1199,7 @@ def environment(tmp_path: Path, **values: str) -> Verdict:
     recipe = load_recipe("flash-attn")
     target = plan.target.model_copy(update={"torch": "2.8", "cuda": "12.8"})
     asked = (Requirement("setuptools>=77"), Requirement("wheel"))
-    place = replace(plan.place, target=target, requires=asked)
+    place = replace(plan.place, target=target, requires=lambda: asked)
     purpose = run.purpose_of(replace(plan, recipe=recipe, target=target, place=place))
     (setting,) = purpose.of("distributions")
     assert not setting.provisioned
