@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -154,6 +154,13 @@ class Host(Protocol):
         Only what this machine knows counts: a host that merely does not answer may go on.
         """
         return ""
+
+    def groundwork(self) -> Mapping[str, object] | None:
+        """What it stands on, looked at without starting or making it; ``None``: nothing of ours.
+
+        As :func:`pipelines.hosts.passthrough.groundwork.survey` tells it.
+        """
+        return None
 
     def prepare(self) -> None:
         """Before it is provisioned: put in order what keeps it from starting, if that is ours."""
