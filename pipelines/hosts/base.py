@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from pipelines.evidence import Evidence
+from pipelines.hosts.gpus import GpuWay
 from pipelines.model import Model
 from pipelines.session.base import Bars, Session
 from pipelines.toolchain.lock import Cache, ToolchainLock
@@ -129,6 +130,9 @@ class Host(Protocol):
     executable: str
     """The Python that runs there, which is also the one to build for."""
 
+    gpu_way: GpuWay = GpuWay()
+    """How GPUs come to what runs there, and which of them were asked for."""
+
     tools: tuple[str, ...] = ()
     """Entries of the lock that it may take to make it reachable, before anything is provisioned."""
 
@@ -150,6 +154,13 @@ class Host(Protocol):
         Only what this machine knows counts: a host that merely does not answer may go on.
         """
         return ""
+
+    def groundwork(self) -> Mapping[str, object] | None:
+        """What it stands on, looked at without starting or making it; ``None``: nothing of ours.
+
+        As :func:`pipelines.hosts.passthrough.groundwork.survey` tells it.
+        """
+        return None
 
     def prepare(self) -> None:
         """Before it is provisioned: put in order what keeps it from starting, if that is ours."""
