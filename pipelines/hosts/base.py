@@ -210,7 +210,7 @@ class HostConfig(Model):
     kind: str
 
     @property
-    def windows(self) -> bool:
+    def is_windows(self) -> bool:
         """Whether it is a Windows, as far as that is known before it is opened."""
         return True
 

@@ -28,7 +28,7 @@ class LocalHost(HostConfig):
     """GPUs to test on: ``true`` or ``all``, or by nvidia-smi's numbers; default what is there."""
 
     @property
-    def windows(self) -> bool:
+    def is_windows(self) -> bool:
         """What this machine is."""
         return sys.platform == "win32"
 

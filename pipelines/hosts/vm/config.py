@@ -1,0 +1,115 @@
+"""``kind: vm`` of ``pipeline.yaml``: a Windows Server under QEMU, in a container of its own."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Annotated, Literal, Self
+
+from pydantic import Field, StringConstraints, model_validator
+
+from pipelines.hosts.base import Host, HostConfig, Kept, Opening
+from pipelines.hosts.engine.keys import Amount, EngineKeys
+from pipelines.hosts.gpus import Gpu
+from pipelines.toolchain.lock import Cache
+from pipelines.toolchain.sources import Sha256
+
+#: Where the pipeline puts the Python that runs its own code, as on any Windows that has none.
+PYTHON = r"C:\wcw\python\python.exe"
+#: The least that Windows Server installs in, bytes.
+LEAST_MEMORY, LEAST_DISK = 2 << 30, 32 << 30
+_UNITS = {"m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
+
+
+def amount(text: str) -> int:
+    """An :data:`Amount` in bytes."""
+    return int(text[:-1]) * _UNITS[text[-1].lower()]
+
+
+class VmHost(EngineKeys):
+    """A virtual machine with Windows Server that comes and goes with the commands."""
+
+    kind: Literal["vm"]
+    """A virtual machine with KVM on a Linux engine, made by the image dockurr/windows."""
+    windows: Literal["2022", "2025"] | None = None
+    """Windows Server from Microsoft's evaluation ISO, which runs for 180 days."""
+    iso: Annotated[str, StringConstraints(min_length=1)] | None = None
+    """Instead of ``windows``: an ISO of your own, a file or an https address."""
+    sha256: Sha256 | None = None
+    """Of the file behind ``iso``."""
+    golden: Annotated[str, StringConstraints(pattern=r"(?i)\.qcow2$")] | None = None
+    """Instead of both: a disk that was installed elsewhere, with images/oem in it."""
+    edition: Literal["desktop", "core"] = "desktop"
+    """``core`` is Windows Server without a desktop."""
+    key_env: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]*$")] | None = None
+    """For ``iso``: name of the environment variable that holds the product key; never the key."""
+    image: Annotated[str, StringConstraints(pattern=r"^[\w./:-]+@sha256:[0-9a-f]{64}$")] | None = (
+        None
+    )
+    """The image that runs QEMU, by its digest; default that of the lock."""
+    memory: Amount = "16g"
+    """Of the guest; QEMU's container may use 2g more."""
+    cpus: Annotated[int, Field(ge=1, le=512)] = 4
+    """Processors of the guest."""
+    disk: Amount = "128g"
+    """The guest's drive C; it takes what is written to it, not more."""
+    gpu: Gpu = False
+    """Whole GPUs of the engine's machine, by VFIO: ``true``, numbers, or PCI addresses in quotes."""
+    kvm: bool = True
+    """``false``: without the processor's help, about ten times slower."""
+    start_minutes: Annotated[float, Field(gt=0, le=24 * 60)] = 5.0
+    """How long it may take to boot; an installation takes longer and is not limited by this."""
+
+    @model_validator(mode="before")
+    @classmethod
+    def _no_secrets(cls, keys: object) -> object:
+        for key in keys if isinstance(keys, dict) else ():
+            if str(key).casefold() in ("key", "product_key", "password"):
+                raise ValueError(
+                    f"{key}: secrets never stand in this file. A product key: 'key_env: NAME' of "
+                    "an environment variable; the machine's password is made anew for each. "
+                    "If it was a real one, change it"
+                )
+        return keys
+
+    @model_validator(mode="after")
+    def _one_origin(self) -> Self:
+        given = [name for name in ("windows", "iso", "golden") if getattr(self, name)]
+        if len(given) != 1:
+            raise ValueError(
+                f"exactly one of windows, iso and golden is needed, found {len(given)}"
+            )
+        if self.iso and not self.sha256:
+            raise ValueError("iso needs its sha256, which its publisher tells: sha256: 64 digits")
+        if self.sha256 and not self.iso:
+            raise ValueError("sha256 is for iso: of the others it is known")
+        if self.iso and "://" in self.iso and not self.iso.startswith("https://"):
+            raise ValueError("iso: expected a file, or an https address")
+        if self.key_env and not self.iso:
+            raise ValueError(
+                "key_env is for iso: Microsoft's evaluation ISOs take no product key, and a disk "
+                "that was installed elsewhere has its own"
+            )
+        if self.golden and self.edition != "desktop":
+            raise ValueError("edition is for windows and iso: a golden disk has its own")
+        return self
+
+    @model_validator(mode="after")
+    def _large_enough(self) -> Self:
+        if amount(self.memory) < LEAST_MEMORY:
+            raise ValueError(f"memory: Windows Server needs 2g, found {self.memory}")
+        if amount(self.disk) < LEAST_DISK:
+            raise ValueError(f"disk: Windows Server needs 32g, found {self.disk}")
+        if self.gpu is not False and not self.kvm:
+            raise ValueError("gpu needs kvm: true: QEMU's own processor has no IOMMU for VFIO")
+        return self
+
+    def open(self, name: str, given: Opening) -> Host:
+        """The machine, which need not be there yet."""
+        from pipelines.hosts.vm.host import Vm
+
+        return Vm(name, self, given)
+
+    def kept(self, cache: Cache) -> Iterable[Kept]:  # noqa: ARG002 - engines keep theirs
+        """Nothing on this machine: ``invoke hosts`` shows what engines keep."""
+        return ()
