@@ -1,9 +1,9 @@
 """Containers that the pipeline makes for itself: made, found again by their labels, removed.
 
-An ephemeral one ends with its controller, however that ends: its standard input is the
-controller's leash, which the engine closes with the connection; what runs inside sees the end of its input and
-leaves, and the engine removes it (``AutoRemove``) with its anonymous volumes. A kept one stays until
-it is removed. Names are the lock: an engine gives each to one container.
+An ephemeral one ends with its controller, however that ends. Its standard input is a
+leash, which the engine closes with the connection: what runs inside sees the end of its input and
+leaves, and the engine removes it (``AutoRemove``) with its anonymous volumes. A kept one stays
+until it is removed. Names are the lock: an engine gives each to one container.
 """
 
 from __future__ import annotations
