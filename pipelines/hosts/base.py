@@ -162,8 +162,11 @@ class Host(Protocol):
         """
         return None
 
-    def prepare(self) -> None:
-        """Before it is provisioned: put in order what keeps it from starting, if that is ours."""
+    def prepare(self, *, repair: bool = False) -> None:  # noqa: ARG002 - of those that keep some
+        """Before it is provisioned: put in order what keeps it from starting, if that is ours.
+
+        ``repair``: look at every byte of what it is made of.
+        """
         return
 
     def kept(self) -> Iterable[Kept]:

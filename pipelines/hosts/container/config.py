@@ -6,10 +6,10 @@ import re
 from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
-from pipelines.hosts.base import Host, HostConfig, Kept, Opening, Supply, supply_of
-from pipelines.hosts.engine.names import EngineName
+from pipelines.hosts.base import Host, Kept, Opening, Supply, supply_of
+from pipelines.hosts.engine.keys import Amount, EngineKeys
 from pipelines.hosts.gpus import DriverGpu, is_wanted
 from pipelines.hosts.sandbox.config import supply_of_sandbox
 from pipelines.toolchain.lock import Cache, ToolchainLock
@@ -28,27 +28,7 @@ def _image(text: str) -> str:
     return text
 
 
-#: An amount of memory or disk as Docker writes it.
-Amount = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,5}[mMgGtT]$")]
 Image = Annotated[str, AfterValidator(_image)]
-
-
-class EngineKeys(HostConfig):
-    """What hosts have in common that a container engine makes."""
-
-    engine: EngineName | Literal[""] = ""
-    """Where: a context of Docker's, or ``unix://``, ``ssh://USER@SERVER``, ``tcp://SERVER:2376``,
-    ``npipe://``; default the context in use, or ``DOCKER_HOST``."""
-    engine_tls: str | None = None
-    """Directory with ca.pem, cert.pem and key.pem, for ``tcp://``."""
-    memory: Amount = "8g"
-    """How much it may use, such as 8g."""
-    cpus: Annotated[float, Field(gt=0, le=1024)] | None = None
-    """Processors that it may use; default all."""
-    keep: bool = False
-    """Whether it stays for the next command; else each command line has a fresh one."""
-    start_minutes: Annotated[float, Field(gt=0, le=24 * 60)] = 2.0
-    """How long it may take to be ready."""
 
 
 class ContainerHost(EngineKeys):

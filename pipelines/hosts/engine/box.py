@@ -24,6 +24,7 @@ _TAIL = 8192  # bytes of its output that are kept
 _LINES = 20
 _PIECE = 4096
 _KILLED = 137  # 128 + SIGKILL
+_HEARD = 2.0  # seconds between the end of a container and the engine's word on it
 
 
 class Box:
@@ -37,6 +38,7 @@ class Box:
         self._exit: int | None = None
         self._error = ""
         self._released = False
+        self._watching: threading.Thread | None = None
 
     @property
     def name(self) -> str:
@@ -57,7 +59,11 @@ class Box:
             return
         self._hold()
         self.container.start()
-        threading.Thread(target=self._watch, daemon=True).start()
+        self._begin_watch()
+
+    def _begin_watch(self) -> None:
+        self._watching = threading.Thread(target=self._watch, daemon=True)
+        self._watching.start()
 
     def _hold(self) -> None:
         """Attach to its input, which ends with this connection, and to its output."""
@@ -84,7 +90,7 @@ class Box:
         self._exit = None
         if not self.order.keep:
             self._hold()
-            threading.Thread(target=self._watch, daemon=True).start()
+            self._begin_watch()
 
     def close(self) -> None:
         """Let go of the leash: one that is on it ends."""
@@ -94,6 +100,11 @@ class Box:
             leash.close()
 
     # -- what is known of it -----------------------------------------------------------------------
+
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended, as far as :meth:`ended` has learnt it."""
+        return self._exit
 
     def said(self) -> str:
         """The end of what it has printed, harmless to show."""
@@ -119,7 +130,12 @@ class Box:
             return told(error, f"look at container '{self.name}'")
         if state.get("Status") in ("running", "created", "restarting"):
             return None
-        code = state.get("ExitCode", self._exit)
+        if self._watching is not None:  # it hears of the end a little later than we
+            self._watching.join(_HEARD)
+        code = self._exit = state.get("ExitCode", self._exit)
+        known = None if code is None else self.order.explain(code, self.name, self.said())
+        if known is not None:
+            return known
         killed = bool(state.get("OOMKilled")) or (code == _KILLED and not self._released)
         kind = DeadHostError if self.order.keep and state["Status"] != "removed" else GoneHostError
         return self._epitaph(kind, code, str(state.get("Error") or self._error), killed=killed)

@@ -8,14 +8,13 @@ from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from pipelines.hosts.base import Host, HostConfig, Kept, Opening
+from pipelines.hosts.base import Host, Kept, Opening
 from pipelines.hosts.engine.keys import Amount, EngineKeys
-from pipelines.hosts.gpus import Gpu
+from pipelines.hosts.gpus import Gpu, is_wanted
+from pipelines.hosts.winrm.config import FIRST_PYTHON
 from pipelines.toolchain.lock import Cache
 from pipelines.toolchain.sources import Sha256
 
-#: Where the pipeline puts the Python that runs its own code, as on any Windows that has none.
-PYTHON = r"C:\wcw\python\python.exe"
 #: The least that Windows Server installs in, bytes.
 LEAST_MEMORY, LEAST_DISK = 2 << 30, 32 << 30
 _UNITS = {"m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
@@ -35,18 +34,21 @@ class VmHost(EngineKeys):
     """Windows Server from Microsoft's evaluation ISO, which runs for 180 days."""
     iso: Annotated[str, StringConstraints(min_length=1)] | None = None
     """Instead of ``windows``: an ISO of your own, a file or an https address."""
-    sha256: Sha256 | None = None
-    """Of the file behind ``iso``."""
     golden: Annotated[str, StringConstraints(pattern=r"(?i)\.qcow2$")] | None = None
-    """Instead of both: a disk that was installed elsewhere, with images/oem in it."""
+    """Instead of both: a disk (UEFI) that was installed elsewhere and got images/oem there."""
+    sha256: Sha256 | None = None
+    """Of the file behind ``iso`` or ``golden``."""
     edition: Literal["desktop", "core"] = "desktop"
     """``core`` is Windows Server without a desktop."""
     key_env: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]*$")] | None = None
     """For ``iso``: name of the environment variable that holds the product key; never the key."""
-    image: Annotated[str, StringConstraints(pattern=r"^[\w./:-]+@sha256:[0-9a-f]{64}$")] | None = (
-        None
-    )
-    """The image that runs QEMU, by its digest; default that of the lock."""
+    image: (
+        Annotated[str, StringConstraints(pattern=r"^([\w./:-]+@)?sha256:[0-9a-f]{64}$")] | None
+    ) = None
+    """The image that runs QEMU, by its digest, or by the id of one that the engine has; default
+    that of the lock."""
+    python: str = FIRST_PYTHON
+    """The Python that runs the pipeline's own code there; put there unless another is named."""
     memory: Amount = "16g"
     """Of the guest; QEMU's container may use 2g more."""
     cpus: Annotated[int, Field(ge=1, le=512)] = 4
@@ -54,7 +56,7 @@ class VmHost(EngineKeys):
     disk: Amount = "128g"
     """The guest's drive C; it takes what is written to it, not more."""
     gpu: Gpu = False
-    """Whole GPUs of the engine's machine, by VFIO: ``true``, numbers, or PCI addresses in quotes."""
+    """Whole GPUs of the engine's machine, by VFIO: ``true``, numbers, or quoted PCI addresses."""
     kvm: bool = True
     """``false``: without the processor's help, about ten times slower."""
     start_minutes: Annotated[float, Field(gt=0, le=24 * 60)] = 5.0
@@ -79,10 +81,11 @@ class VmHost(EngineKeys):
             raise ValueError(
                 f"exactly one of windows, iso and golden is needed, found {len(given)}"
             )
-        if self.iso and not self.sha256:
-            raise ValueError("iso needs its sha256, which its publisher tells: sha256: 64 digits")
-        if self.sha256 and not self.iso:
-            raise ValueError("sha256 is for iso: of the others it is known")
+        if bool(self.sha256) != bool(self.iso or self.golden):
+            raise ValueError(
+                "iso and golden need the sha256 of their file, sha256sum tells it; "
+                "of 'windows' the image knows it"
+            )
         if self.iso and "://" in self.iso and not self.iso.startswith("https://"):
             raise ValueError("iso: expected a file, or an https address")
         if self.key_env and not self.iso:
@@ -100,9 +103,19 @@ class VmHost(EngineKeys):
             raise ValueError(f"memory: Windows Server needs 2g, found {self.memory}")
         if amount(self.disk) < LEAST_DISK:
             raise ValueError(f"disk: Windows Server needs 32g, found {self.disk}")
-        if self.gpu is not False and not self.kvm:
-            raise ValueError("gpu needs kvm: true: QEMU's own processor has no IOMMU for VFIO")
+        if is_wanted(self.gpu) and not self.kvm:
+            raise ValueError("gpu needs kvm: true: CUDA is no use to a processor that is emulated")
+        if not re.fullmatch(r"(?i)[a-z]:(\\[^\\/]+)+\\python\.exe", self.python):
+            raise ValueError(r"python: expected a path such as C:\Python311\python.exe")
         return self
+
+    @property
+    def title(self) -> str:
+        """Which Windows, for people."""
+        if self.golden:
+            return "a Windows that was installed elsewhere"
+        core = " Core" if self.edition == "core" else ""
+        return f"Windows Server {self.windows}{core}" if self.windows else f"Windows{core} from ISO"
 
     def open(self, name: str, given: Opening) -> Host:
         """The machine, which need not be there yet."""

@@ -13,7 +13,7 @@ from pipelines.evidence import Evidence
 from pipelines.hosts.base import Capabilities, Events, Host, Silent
 from pipelines.hosts.gpus import is_wanted, own
 from pipelines.hosts.winrm import firstpython
-from pipelines.hosts.winrm.config import WinRMHost
+from pipelines.hosts.winrm.config import FIRST_PYTHON, WinRMHost
 from pipelines.hosts.winrm.credentials import EXTRA, credential
 from pipelines.hosts.winrm.reboot import reboot_and_wait
 from pipelines.logs import timed
@@ -108,27 +108,13 @@ class WindowsHost(Host):
         endpoint = self.endpoint()
         if not self.config.bootstraps:
             return over_winrs(endpoint, self.config.python, self.name)
-        target = self.config.python.rpartition("\\")[0]
-        try:
-            session = over_winrs(endpoint, self.config.python, self.name)
-        except HostError as error:
-            if not _never_started(error):
-                raise
-        else:
-            try:
-                outdated = firstpython.is_outdated(session, self.cache, target=target)
-            except BaseException:
-                session.close()
-                raise
-            if not outdated:
-                return session
-            session.close()  # its Python is in the way
-        self.events.step(f"Python for {target}")
-        with self.events.bars() as bars:
-            progress = partial(bars, "send Python")
-            with timed(_log, logging.INFO, "%s: install Python", self.name):
-                firstpython.install_python(endpoint, self.cache, target=target, progress=progress)
-        return over_winrs(endpoint, self.config.python, self.name)
+        return with_python(
+            endpoint,
+            lambda: self.cache,
+            self.events,
+            name=self.name,
+            python=self.config.python,
+        )
 
     def restart(self, session: Session) -> Session:
         """Restart Windows and wait for it; see :func:`.reboot.reboot_and_wait`."""
@@ -136,6 +122,42 @@ class WindowsHost(Host):
 
     def close(self) -> None:
         """Nothing was started."""
+
+
+def with_python(
+    endpoint: Endpoint,
+    cache: Callable[[], Cache],
+    events: Events,
+    *,
+    name: str,
+    python: str = FIRST_PYTHON,
+    again: Callable[[], Endpoint] | None = None,
+) -> Session:
+    """A session by the pinned Python, which is put there if it is missing or another one.
+
+    Raises what :func:`pipelines.hosts.winrm.firstpython.install_python` does.
+    """
+    target = python.rpartition("\\")[0]
+    try:
+        session = over_winrs(endpoint, python, name, again=again)
+    except HostError as error:
+        if not _never_started(error):
+            raise
+    else:
+        try:
+            outdated = firstpython.is_outdated(session, cache(), target=target)
+        except BaseException:
+            session.close()
+            raise
+        if not outdated:
+            return session
+        session.close()  # its Python is in the way
+    events.step(f"Python for {target}")
+    with events.bars() as bars:
+        progress = partial(bars, "send Python")
+        with timed(_log, logging.INFO, "%s: install Python", name):
+            firstpython.install_python(endpoint, cache(), target=target, progress=progress)
+    return over_winrs(endpoint, python, name, again=again)
 
 
 def _never_started(error: HostError) -> bool:

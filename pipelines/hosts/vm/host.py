@@ -1,0 +1,359 @@
+"""A virtual machine as a host: golden disk, overlay, boot, WinRM; then gone, or lasting."""
+
+from __future__ import annotations
+
+import logging
+import re
+import secrets
+import threading
+import time
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+
+from docker.errors import DockerException
+from docker.models.containers import Container
+from requests.exceptions import RequestException
+
+from pipelines.errors import ConfigError, HostError
+from pipelines.evidence import Evidence
+from pipelines.hosts import images
+from pipelines.hosts.base import Capabilities, Host, Lifecycle, Opening
+from pipelines.hosts.engine.box import Box
+from pipelines.hosts.engine.boxes import Boxes, Order, label
+from pipelines.hosts.engine.containerfiles import put_files, read_file
+from pipelines.hosts.engine.engine import Engine
+from pipelines.hosts.engine.refusals import telling
+from pipelines.hosts.gpus import by_vfio, is_wanted
+from pipelines.hosts.passthrough import linux, vfio
+from pipelines.hosts.vm.config import VmHost
+from pipelines.hosts.vm.exits import explained
+from pipelines.hosts.vm.golden import Making
+from pipelines.hosts.vm.machine import (
+    GIVEN,
+    KNOWN,
+    PORT,
+    STOP,
+    Runner,
+    address_of,
+    golden_mount,
+    keys_of,
+    runner_of,
+)
+from pipelines.hosts.winrm.config import FIRST_PYTHON
+from pipelines.hosts.winrm.host import with_python
+from pipelines.hosts.winrm.reboot import reboot_and_wait
+from pipelines.hosttext import line
+from pipelines.session.base import DeadHostError, GoneHostError, Session
+from pipelines.session.channel import over_winrs
+from pipelines.session.transports.endpoint import Endpoint, Secret
+from pipelines.session.transports.identify import answers
+
+_log = logging.getLogger(__name__)
+
+#: How often a command starts a lasting machine again that has ended under it.
+RESTARTS = 3
+_SAID = re.compile(rb"WCW-(READY|FAILED) *([^\r\n]*)")
+_PIN = re.compile(rb"[0-9a-f]{64}")
+_LOG_LINES = 2000
+_LOOK = 0.5  # seconds between two looks at a log
+_TELL = 10.0  # seconds between two words on how a boot goes
+_ADOPTED = 1.0  # seconds that finding a lasting one takes, before anything is said
+
+
+@dataclass(frozen=True)
+class Entrance:
+    """How a machine is entered that has booted."""
+
+    url: str
+    pin: str
+    user: str
+    password: str = field(repr=False)
+
+
+class Vm(Host):
+    """Implements :class:`pipelines.hosts.base.Host`; nobody has shown it with a real Windows."""
+
+    evidence = Evidence.WRITTEN
+
+    def __init__(self, name: str, config: VmHost, given: Opening) -> None:
+        """Nothing is asked of the engine yet."""
+        self.name = name
+        self.config = config
+        self.given = given
+        self.executable = config.python
+        self.capabilities = Capabilities(
+            windows=True, msvc=True, gpu=is_wanted(config.gpu), publishable=True, services=True
+        )
+        self.gpu_way = by_vfio(config.gpu, 0)
+        if config.python == FIRST_PYTHON:
+            self.tools = ("cpython-3.11",)
+        self._box: Box | None = None
+        self._restarts = 0
+        self._entering = threading.Lock()
+        self._began = self._looked = self._told = 0.0
+
+    # -- its engine ------------------------------------------------------------------------------
+
+    @cached_property
+    def engine(self) -> Engine:
+        """Reached at its first use; raises what :class:`Engine` does."""
+        config = self.config
+        tls = Path(config.engine_tls).expanduser() if config.engine_tls else None
+        engine = Engine(config.engine, tls=tls)
+        engine.require("linux", f"host '{self.name}'")
+        return engine
+
+    @cached_property
+    def boxes(self) -> Boxes:
+        """The containers of this checkout there."""
+        return Boxes(self.engine)
+
+    @cached_property
+    def runner(self) -> Runner:
+        """The image that runs QEMU; fetched if it is missing."""
+        wanted = self.config.image
+        if wanted is None:
+            raise ConfigError(
+                f"host '{self.name}': the lock has no digest of dockurr/windows yet",
+                advice="Type: docker pull dockurr/windows, and then what it prints behind "
+                "'Digest:' as 'image: docker.io/dockurr/windows@sha256:...'.",
+            )
+        if "@" in wanted:
+            given = self.given
+            wanted = images.ensure(self.engine, wanted, given.python, given.cache, given.events).id
+        about = self.engine.image(wanted)
+        if about is None:
+            raise ConfigError(
+                f"host '{self.name}': the engine has no image {wanted}",
+                advice="Type: docker images --no-trunc",
+            )
+        return runner_of(about, wanted)
+
+    @cached_property
+    def passed(self) -> vfio.Passed | None:
+        """What the GPUs take that are asked for; :class:`ConfigError` where they are not there."""
+        if not is_wanted(self.config.gpu):
+            return None
+        if self.engine.remote:
+            raise ConfigError(
+                f"host '{self.name}': gpu: the cards of {self.engine.remote} cannot be seen from "
+                "here",
+                advice="Type the command on that machine.",
+            )
+        machine = linux.look()
+        cards = vfio.choose(machine, self.config.gpu)
+        self.gpu_way = by_vfio(self.config.gpu, len(cards))
+        return vfio.passed(machine, cards)
+
+    @property
+    def making(self) -> Making:
+        """What makes its golden disk."""
+        return Making(self.name, self.config, self.boxes, self.runner, self.given)
+
+    def order(self, volume: str) -> Order:
+        """The machine that is wanted, on the golden disk in ``volume``."""
+        keys = keys_of(self.config, self.runner, passed=self.passed)
+        keys["mounts"] = [golden_mount(volume)]
+        keys["ports"] = {PORT: (address_of(self.engine), None)}
+        return Order(
+            host=self.name,
+            kind="vm",
+            image=self.runner.id,
+            keys=keys,
+            tied={"entrypoint": self.runner.entrypoint("tied")},
+            fill=self._fill,
+            explain=explained,
+            keep=self.config.keep,
+            start_seconds=self.config.start_minutes * 60,
+            stop_seconds=STOP,
+        )
+
+    def _fill(self, container: Container) -> None:
+        """An account of its own: once for the guest, which removes it, once to find it again."""
+        # Windows wants three kinds of characters of a password.
+        user, password = f"wcw-{secrets.token_hex(3)}", f"{secrets.token_urlsafe(24)}-aA1"
+        account = f"{user}:{password}\n".encode()
+        put_files(container, {GIVEN: account, KNOWN: account})
+
+    # -- the host protocol -----------------------------------------------------------------------
+
+    def prepare(self, *, repair: bool = False) -> None:
+        """Make the golden disk if there is none; compare every byte of it for a repair.
+
+        Raises what :meth:`Making.ensure` does.
+        """
+        if repair or not (self.config.keep and self.boxes.kept(self.name) is not None):
+            self.making.ensure(thorough=repair)
+
+    def connect(self) -> Session:
+        """Make the machine, or find the lasting one, and open a session.
+
+        Raises what :meth:`Boxes.open` and :meth:`Making.ensure` do.
+        """
+        with self._entering:
+            entrance = self._enter()
+        again = lambda: self._endpoint(self._enter_again())  # noqa: E731
+        endpoint = self._endpoint(entrance)
+        if self.config.python != FIRST_PYTHON:
+            return over_winrs(endpoint, self.executable, self.name, again=again)
+        return with_python(
+            endpoint, lambda: self.given.cache, self.given.events, name=self.name, again=again
+        )
+
+    def _enter(self) -> Entrance:
+        self._began = self._told = time.monotonic()
+        if self._box is not None:
+            return self.boxes.await_ready(self._box, self._ready)
+        making = self.making
+        if not self.config.keep or self.boxes.kept(self.name) is None:
+            making.ensure()
+            self.given.events.step(f"booting {self.config.title}")
+            self._began = self._told = time.monotonic()
+        self._box, entrance = self.boxes.open(self.order(making.volume.name), self._ready)
+        return entrance
+
+    def _ready(self, box: Box) -> Entrance | None:
+        """How it is entered, once its guest has said its certificate on COM1 and WinRM has it."""
+        now = time.monotonic()
+        if now - self._looked < _LOOK and now - self._began > _ADOPTED:
+            return None
+        self._looked = now
+        try:
+            log: bytes = box.container.logs(tail=_LOG_LINES)
+        except (DockerException, RequestException):
+            return None  # it is asked next why
+        said = dict(_SAID.findall(log))
+        if b"FAILED" in said and b"READY" not in said:
+            raise HostError(
+                f"machine '{box.name}': {line(said[b'FAILED'].decode('utf-8', 'replace'))}",
+                advice=f"What it has said: docker logs {box.name}",
+            )
+        pin = _PIN.match(said.get(b"READY", b""))
+        if pin is None:
+            self._tell("booting", log)
+            return None
+        port = self._port(box)
+        url = f"https://{self.engine.remote or '127.0.0.1'}:{port}/wsman"
+        if not port or not answers(url, pin[0].decode()):
+            self._tell("it says that it is ready, WinRM does not answer", b"")
+            return None
+        known = (read_file(box.container, KNOWN) or b"").decode("utf-8", "replace")
+        user, _, password = known.strip().partition(":")
+        return Entrance(url, pin[0].decode(), user, password)
+
+    def _port(self, box: Box) -> int:
+        for one in (box.container.ports or {}).get(PORT) or []:
+            if (text := str(one.get("HostPort", ""))).isdecimal():
+                return int(text)
+        return 0
+
+    def _tell(self, what: str, log: bytes) -> None:
+        now = time.monotonic()
+        if now - self._told < _TELL:
+            return
+        self._told = now
+        last = line((log.decode("utf-8", "replace").strip().splitlines() or [""])[-1], 80)
+        self.given.events.step(f"{what}, {now - self._began:.0f} s{': ' if last else ''}{last}")
+
+    def _endpoint(self, entrance: Entrance) -> Endpoint:
+        return Endpoint(
+            url=entrance.url,
+            username=entrance.user,
+            password=Secret(self.given.remember(entrance.password)),
+            pin=entrance.pin,
+        )
+
+    def _enter_again(self) -> Entrance:
+        """After a lost connection; a lasting machine that has ended is started again.
+
+        Raises ``GoneHostError`` for one that is gone, and what the engine says where it does not
+        answer.
+        """
+        with self._entering:
+            box = self._box
+            if box is None:
+                raise GoneHostError(f"{self.name}: its machine was removed")
+            ended = box.ended()
+            if ended is not None:
+                if isinstance(ended, GoneHostError) or self._restarts == RESTARTS:
+                    raise ended
+                if not isinstance(ended, DeadHostError):
+                    raise ended
+                self._restarts += 1
+                self.given.events.step(f"{ended.message}; starting it again")
+                with telling(f"start machine '{box.name}'"):
+                    box.container.start()
+            self._began = self._told = time.monotonic()
+            return self.boxes.await_ready(box, self._ready)
+
+    def ended(self) -> str:
+        """Why the machine is no more, if it is not."""
+        ended = self._box.ended() if self._box is not None else None
+        return ended.message if isinstance(ended, DeadHostError) else ""
+
+    def restart(self, session: Session) -> Session:
+        """Restart Windows and wait for it; its container stays."""
+        return reboot_and_wait(self.connect, session, progress=self.given.events.step)
+
+    def close(self) -> None:
+        """Remove the machine and its disk unless it is a lasting one."""
+        box, self._box = self._box, None
+        if box is None:
+            return
+        try:
+            if not self.config.keep:
+                self.boxes.remove(box.container)
+        finally:
+            box.close()
+
+    # -- its life, by hand -----------------------------------------------------------------------
+
+    @property
+    def lifecycle(self) -> Lifecycle:
+        """Itself: it is made, started and removed from here."""
+        return self
+
+    def start(self, *, tied: bool) -> object:  # noqa: ARG002 - a lasting one is what stays
+        """Make and boot the lasting machine; :class:`ConfigError` where none is asked for."""
+        if not self.config.keep:
+            raise ConfigError(
+                f"host '{self.name}' comes and goes with each command line",
+                advice="Give it 'keep: true' in pipeline.yaml for one that stays.",
+            )
+        with self.connect():
+            return self._box.name if self._box is not None else self.name
+
+    def stop(self) -> bool:
+        """Shut the lasting machine's Windows down; whether it was running."""
+        found = self.boxes.kept(self.name)
+        if found is None or found.status != "running":
+            return False
+        self.given.events.step(f"shutting Windows down, {STOP} s at most")
+        with telling(f"stop machine '{found.name}'"):
+            found.stop(timeout=STOP)
+        return True
+
+    def describe(self) -> str:
+        """Its machines and golden disks and where they are, in a line."""
+        found = self.boxes.all(self.name)
+        states = ", ".join(f"{one.name} {one.status}" for one in found) or "absent"
+        golden = [one for one in self.boxes.volumes(self.name) if label(one, "kind") == "golden"]
+        return f"{states}, {len(golden)} golden disks  on {self.engine.title}"
+
+    def address(self) -> str:
+        """The lasting machine's name and owner while it runs; empty when it does not."""
+        found = self.boxes.kept(self.name)
+        if found is None or found.status != "running":
+            return ""
+        return f"machine {found.name} of {label(found, 'who')}"
+
+    def teardown(self) -> None:
+        """Remove its machines and their disks, and golden disks that no machine could use."""
+        for found in self.boxes.all(self.name):
+            self.boxes.remove(found)
+        useful = self.making.volume.name if self.config.image else ""
+        for volume in self.boxes.volumes(self.name):
+            if volume.name != useful:
+                with telling(f"remove volume {volume.name}"):
+                    volume.remove()
