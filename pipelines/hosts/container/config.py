@@ -8,10 +8,16 @@ from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
-from pipelines.hosts.base import Host, Kept, Opening, Supply, supply_of
+from pipelines.hosts.base import (
+    Host,
+    Kept,
+    Opening,
+    Supply,
+    supply_of,
+    supply_of_sandbox,
+)
 from pipelines.hosts.engine.keys import Amount, EngineKeys
 from pipelines.hosts.gpus import DriverGpu, is_wanted
-from pipelines.hosts.sandbox.config import supply_of_sandbox
 from pipelines.toolchain.lock import Cache, ToolchainLock
 
 #: Images that the pipeline builds itself.

@@ -9,13 +9,14 @@ from pathlib import Path
 
 from pipelines.errors import ConfigError
 from pipelines.hosts import images
-from pipelines.hosts.base import Host, Lifecycle, Opening
+from pipelines.hosts.base import Bounds, Host, Lifecycle, Opening
 from pipelines.hosts.container.config import ContainerHost
 from pipelines.hosts.container.faces import Entrance, face_of
 from pipelines.hosts.engine.box import Box
 from pipelines.hosts.engine.boxes import Boxes, Order, label
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.execstream import ExecStream
+from pipelines.hosts.engine.keys import in_bytes
 from pipelines.hosts.engine.refusals import telling
 from pipelines.session.base import DeadHostError, GoneHostError, Session
 from pipelines.session.bootstrap import bootstrap_argv
@@ -41,6 +42,7 @@ class Container(Host):
         self.capabilities = self.face.capabilities
         self.evidence = self.face.evidence
         self.gpu_way = self.face.gpu
+        self.bounds = Bounds(cores=config.cores, memory=in_bytes(config.memory))
         self._box: Box | None = None
         self._restarts = 0
         self._entering = threading.Lock()
@@ -148,6 +150,10 @@ class Container(Host):
         """Why the container is no more, if it is not."""
         ended = self._box.ended() if self._box is not None else None
         return ended.message if isinstance(ended, DeadHostError) else ""
+
+    def is_gone(self) -> bool:
+        """Whether the container is no more: of one that is not a lasting one nothing stays."""
+        return self._box is not None and isinstance(self._box.ended(), GoneHostError)
 
     def restart(self, session: Session) -> Session:
         """Stop what runs in the container and start it again: it has no Windows of its own."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Literal
 
 from pydantic import Field, StringConstraints
@@ -29,3 +30,13 @@ class EngineKeys(HostConfig):
     """Whether it stays for the next command; else each command line has a fresh one."""
     start_minutes: Annotated[float, Field(gt=0, le=24 * 60)] = 2.0
     """How long it may take to be ready."""
+
+    @property
+    def cores(self) -> int | None:
+        """``cpus`` in whole ones: compile units at a time."""
+        return None if self.cpus is None else max(1, math.floor(self.cpus))
+
+
+def in_bytes(amount: str) -> int:
+    """``8g`` in bytes."""
+    return int(amount[:-1]) << {"m": 20, "g": 30, "t": 40}[amount[-1].lower()]

@@ -9,20 +9,14 @@ from typing import Annotated, Literal, Self
 from pydantic import Field, StringConstraints, model_validator
 
 from pipelines.hosts.base import Host, Kept, Opening
-from pipelines.hosts.engine.keys import Amount, EngineKeys
+from pipelines.hosts.engine.keys import Amount, EngineKeys, in_bytes
 from pipelines.hosts.gpus import Gpu, is_wanted
-from pipelines.hosts.winrm.config import FIRST_PYTHON
+from pipelines.hosts.windows import FIRST_PYTHON
 from pipelines.toolchain.lock import Cache
 from pipelines.toolchain.sources import Sha256
 
 #: The least that Windows Server installs in, bytes.
 LEAST_MEMORY, LEAST_DISK = 2 << 30, 32 << 30
-_UNITS = {"m": 1 << 20, "g": 1 << 30, "t": 1 << 40}
-
-
-def amount(text: str) -> int:
-    """An :data:`Amount` in bytes."""
-    return int(text[:-1]) * _UNITS[text[-1].lower()]
 
 
 class VmHost(EngineKeys):
@@ -99,9 +93,9 @@ class VmHost(EngineKeys):
 
     @model_validator(mode="after")
     def _large_enough(self) -> Self:
-        if amount(self.memory) < LEAST_MEMORY:
+        if in_bytes(self.memory) < LEAST_MEMORY:
             raise ValueError(f"memory: Windows Server needs 2g, found {self.memory}")
-        if amount(self.disk) < LEAST_DISK:
+        if in_bytes(self.disk) < LEAST_DISK:
             raise ValueError(f"disk: Windows Server needs 32g, found {self.disk}")
         if is_wanted(self.gpu) and not self.kvm:
             raise ValueError("gpu needs kvm: true: CUDA is no use to a processor that is emulated")

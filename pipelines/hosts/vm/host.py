@@ -40,9 +40,9 @@ from pipelines.hosts.vm.machine import (
     keys_of,
     runner_of,
 )
-from pipelines.hosts.winrm.config import FIRST_PYTHON
-from pipelines.hosts.winrm.host import with_python
-from pipelines.hosts.winrm.reboot import reboot_and_wait
+from pipelines.hosts.windows import FIRST_PYTHON
+from pipelines.hosts.windows.entering import with_python
+from pipelines.hosts.windows.reboot import reboot_and_wait
 from pipelines.hosttext import line
 from pipelines.session.base import DeadHostError, GoneHostError, Session
 from pipelines.session.channel import over_winrs
@@ -291,6 +291,10 @@ class Vm(Host):
         """Why the machine is no more, if it is not."""
         ended = self._box.ended() if self._box is not None else None
         return ended.message if isinstance(ended, DeadHostError) else ""
+
+    def is_gone(self) -> bool:
+        """Whether the machine is no more: of one that is not a lasting one nothing stays."""
+        return self._box is not None and isinstance(self._box.ended(), GoneHostError)
 
     def restart(self, session: Session) -> Session:
         """Restart Windows and wait for it; its container stays."""

@@ -11,8 +11,9 @@ from docker.types import Mount, Ulimit
 
 from pipelines.errors import ConfigError
 from pipelines.hosts.engine.engine import Engine
+from pipelines.hosts.engine.keys import in_bytes
 from pipelines.hosts.passthrough.vfio import Passed
-from pipelines.hosts.vm.config import VmHost, amount
+from pipelines.hosts.vm.config import VmHost
 
 #: Where the guest's WinRM is published.
 PORT = "5986/tcp"
@@ -81,7 +82,7 @@ def keys_of(config: VmHost, runner: Runner, *, passed: Passed | None) -> dict[st
         "environment": environment,
         "devices": devices,
         "cap_add": ["NET_ADMIN"],
-        "mem_limit": amount(config.memory) + _BESIDE,
+        "mem_limit": in_bytes(config.memory) + _BESIDE,
         "ports": {PORT: ("127.0.0.1", None)},
     }
     if passed is not None and passed.devices:

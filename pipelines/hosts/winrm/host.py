@@ -5,22 +5,19 @@ from __future__ import annotations
 import importlib.util
 import logging
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
-from pipelines.errors import ConfigError, HostError, SetupError
+from pipelines.errors import ConfigError, SetupError
 from pipelines.evidence import Evidence
 from pipelines.hosts.base import Capabilities, Events, Host, Silent
 from pipelines.hosts.gpus import is_wanted, own
-from pipelines.hosts.winrm import firstpython
-from pipelines.hosts.winrm.config import FIRST_PYTHON, WinRMHost
+from pipelines.hosts.windows.entering import with_python
+from pipelines.hosts.windows.reboot import reboot_and_wait
+from pipelines.hosts.winrm.config import WinRMHost
 from pipelines.hosts.winrm.credentials import EXTRA, credential
-from pipelines.hosts.winrm.reboot import reboot_and_wait
-from pipelines.logs import timed
 from pipelines.session.base import Session
 from pipelines.session.channel import over_winrs
 from pipelines.session.transports.endpoint import Endpoint
-from pipelines.session.transports.winrs_errors import NoProgramError
 from pipelines.toolchain.lock import Cache, load_lock
 
 _log = logging.getLogger(__name__)
@@ -103,7 +100,7 @@ class WindowsHost(Host):
         """Sign in and open a session, after putting a Python there if that is to be done.
 
         Nothing is remembered of it: whether the host has this Python is asked of the host, each
-        time. Raises what :func:`pipelines.hosts.winrm.firstpython.install_python` does.
+        time. Raises what :func:`pipelines.hosts.windows.firstpython.install_python` does.
         """
         endpoint = self.endpoint()
         if not self.config.bootstraps:
@@ -122,47 +119,6 @@ class WindowsHost(Host):
 
     def close(self) -> None:
         """Nothing was started."""
-
-
-def with_python(
-    endpoint: Endpoint,
-    cache: Callable[[], Cache],
-    events: Events,
-    *,
-    name: str,
-    python: str = FIRST_PYTHON,
-    again: Callable[[], Endpoint] | None = None,
-) -> Session:
-    """A session by the pinned Python, which is put there if it is missing or another one.
-
-    Raises what :func:`pipelines.hosts.winrm.firstpython.install_python` does.
-    """
-    target = python.rpartition("\\")[0]
-    try:
-        session = over_winrs(endpoint, python, name, again=again)
-    except HostError as error:
-        if not _never_started(error):
-            raise
-    else:
-        try:
-            outdated = firstpython.is_outdated(session, cache(), target=target)
-        except BaseException:
-            session.close()
-            raise
-        if not outdated:
-            return session
-        session.close()  # its Python is in the way
-    events.step(f"Python for {target}")
-    with events.bars() as bars:
-        progress = partial(bars, "send Python")
-        with timed(_log, logging.INFO, "%s: install Python", name):
-            firstpython.install_python(endpoint, cache(), target=target, progress=progress)
-    return over_winrs(endpoint, python, name, again=again)
-
-
-def _never_started(error: HostError) -> bool:
-    """Whether the host was reached and had no such program: cmd, or WinRS itself, said so."""
-    return isinstance(error, NoProgramError) or isinstance(error.__cause__, EOFError)
 
 
 #: Ways to sign in that need a package of their own, and the modules that it may be.
