@@ -16,7 +16,7 @@ from typing import Any
 
 from docker.errors import DockerException
 
-from pipelines.errors import PipelineError, StorageError
+from pipelines.errors import HostError, PipelineError, StorageError
 from pipelines.files import disk_errors
 from pipelines.hosts.base import Events
 from pipelines.hosts.engine.engine import Engine
@@ -26,6 +26,7 @@ from pipelines.hosts.images.bases import Ground
 from pipelines.hosts.images.context import Plan
 from pipelines.hosts.images.record import Found, Record, read_survey
 from pipelines.hosttext import safe
+from pipelines.session.base import Bars
 
 _STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
 _SHOWN = 30  # lines of a failed build's log
@@ -46,7 +47,7 @@ def build(engine: Engine, plan: Plan, ground: Ground, events: Events) -> tuple[s
         events.step(f"image {plan.name}: gathering what it is made of")
         with events.bars() as bars:
             wheels = plan.write(work / "context.tar", bars)
-            reference = ground.bring(engine, bars)
+            reference = _brought(engine, plan, ground, bars)
         stack.callback(_forget, engine, scratch)
         arguments = {**plan.inputs.arguments, "BASE": reference}
         with _logged(log, events, plan.name) as say:
@@ -55,6 +56,19 @@ def build(engine: Engine, plan: Plan, ground: Ground, events: Events) -> tuple[s
             )
         record = _survey(engine, scratch, plan, wheels)
         return _seal(engine, scratch, plan, record, work), record
+
+
+def _brought(engine: Engine, plan: Plan, ground: Ground, bars: Bars) -> str:
+    try:
+        return ground.bring(engine, bars)
+    except HostError as error:
+        if ground.base.given or plan.wanted.system != "linux":
+            raise
+        raise HostError(
+            error.message,
+            advice=f"{error.advice} Or take a Debian of your own: invoke image build --image "
+            f"{plan.name} --tree FILE.tar",
+        ) from error
 
 
 @contextlib.contextmanager
@@ -114,6 +128,7 @@ def _seal(engine: Engine, scratch: str, plan: Plan, record: Record, work: Path) 
         names.MADE_OF: record.inputs.made_of,
         names.HASH: record.sha256,
         names.PYTHON: plan.python,
+        names.VERSION: plan.inputs.python,
         names.GIVEN: "given" if record.inputs.base.given else "lock",
     }
     lines = [f"FROM {scratch}", f"COPY record.json {names.RECORD}"]

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, PipelineError
 from pipelines.files import write_atomic
 from pipelines.hosts.base import Events
 from pipelines.hosts.engine.engine import Engine, System
@@ -22,6 +22,7 @@ from pipelines.hosttext import line
 from pipelines.toolchain.lock import Cache
 
 _BY_DIGEST = re.compile(r"[^@\s]+@sha256:[0-9a-f]{64}")
+TODAY, OLD = "today's", "old"
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -64,16 +65,44 @@ def ensure(
     if (found := _there(engine, plan, by_hand=not base and tree is None)) is not None:
         return _described(engine, found, cache)
     if ground is None:
-        raise refused(what, wanted)
+        raise refused(what, wanted, engine.build)
     image, record = build(engine, plan, ground, events)
     _keep(cache, record.bytes, record.sha256)
     return Image(image, plan.tag, engine.system, plan.python, record.model_dump(by_alias=True))
+
+
+def find(engine: Engine, what: str, python: str, cache: Cache) -> Image | None:
+    """The image of ours that a host would use, if the engine has it; nothing is made."""
+    wanted = image_named(what)
+    engine.require(wanted.system, f"image '{what}'")
+    ground = ground_of(wanted, cache.lock, engine.build, base="", tree=None)
+    found = _there(engine, plan_today(what, python, cache, ground), by_hand=True)
+    return None if found is None else _described(engine, found, cache)
 
 
 def plan_today(what: str, python: str, cache: Cache, ground: Ground | None) -> Plan:
     """What an image would be made from now; without a ground only the rest of it is right."""
     nothing = names.Base(name="none", digest=f"sha256:{'0' * 64}", given=False)
     return plan_image(what, image_named(what), python, cache, ground.base if ground else nothing)
+
+
+def state_of(engine: Engine, labels: dict[str, str], cache: Cache) -> str:
+    """Whether an image of ours is what would be made today: ``today's``, ``old`` or why not known.
+
+    One that was made for a base given by hand is today's if all the rest is.
+    """
+    what, python = labels.get(names.IMAGE, ""), labels.get(names.VERSION, "")
+    if not what or not python:
+        return OLD
+    try:
+        wanted = image_named(what)
+        ground = ground_of(wanted, cache.lock, engine.build, base="", tree=None)
+        plan = plan_today(what, python, cache, ground)
+    except PipelineError as error:
+        return f"not known: {error.message}"
+    same = labels.get(names.KEY) == plan.inputs.key
+    given = labels.get(names.GIVEN) == "given"
+    return TODAY if same or (given and labels.get(names.MADE_OF) == plan.inputs.made_of) else OLD
 
 
 def ours(engine: Engine) -> list[dict[str, Any]]:

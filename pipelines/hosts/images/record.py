@@ -30,6 +30,7 @@ RECORD, SURVEY, SURVEYOR = "/image/record.json", "/image/found.json", "/image/su
 PREFIX = "windows-cuda-wheels."
 IMAGE, KEY, MADE_OF = f"{PREFIX}image", f"{PREFIX}key", f"{PREFIX}inputs"
 HASH, PYTHON, GIVEN = f"{PREFIX}record", f"{PREFIX}python", f"{PREFIX}base"
+VERSION = f"{PREFIX}python-version"
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=500)]
 
