@@ -128,7 +128,7 @@ def _of_engine(engine: Engine, wanted: Wanted, problems: dict[str, str]) -> dict
         return found
     found["windows"] = windows.name(engine.build)
     if not wanted.image:
-        problems["image"] = "not looked at: it is not named yet"
+        problems["image"] = "not looked at: ours is made for the engine's own Windows"
     else:
         try:
             told = engine.image(wanted.image)
