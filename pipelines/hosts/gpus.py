@@ -121,4 +121,4 @@ def by_vfio(gpu: Gpu | None, cards: int) -> GpuWay:
     """Of a virtual machine that is given so many whole cards."""
     if not is_wanted(gpu):
         return GpuWay()
-    return GpuWay(way="VFIO in a virtual machine", asked=written(gpu), count=cards)
+    return GpuWay(way="VFIO in a virtual machine", asked=written(gpu), count=cards or None)

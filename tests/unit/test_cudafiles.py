@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.remote import cudafiles
+from pipelines.remote import cudafiles, process
 
 INF = r"""
 ; a driver as it describes itself
@@ -75,6 +75,6 @@ def test_of_two_drivers_the_one_in_use(tmp_path: Path, monkeypatch: pytest.Monke
     with pytest.raises(RuntimeError, match="in use is not told: nv_dispi"):
         cudafiles.bring(str(tmp_path))
     path = r"C:\Windows\System32\DriverStore\FileRepository\NV_dispi.inf_amd64_2\nvldumdx.dll,x"
-    monkeypatch.setattr(cudafiles.process, "capture", lambda *_, **__: (0, path))
+    monkeypatch.setattr(process, "capture", lambda *_, **__: (0, path))
     assert cudafiles.bring(str(tmp_path))["store"] == str(place)
     assert (tmp_path / "nvcuda.dll").read_text().startswith("nv_dispi.inf_amd64_2 ")

@@ -42,7 +42,7 @@ CARD, AUDIO = "0000:01:00.0", "0000:01:00.1"
         ([CARD, "01:00.1"], (CARD, AUDIO), f"gpu: [{CARD}, {AUDIO}]"),
     ],
 )
-def test_what_may_be_given(given: object, read: object, told: str) -> None:
+def test_what_may_be_given(given: object, read: Any, told: str) -> None:
     found = GPU.validate_python(given)
     assert found == read
     assert type(found) is type(read), "the number 1 is not true, and 0 not false"
@@ -105,8 +105,8 @@ def test_ways() -> None:
     assert own((2, 0)).environment["CUDA_VISIBLE_DEVICES"] == "2,0"
     assert own((2, 0)).count == 2
     for gpu, asked in ((True, "gpu: true"), ("all", "gpu: all"), (False, ""), (None, "")):
-        assert own(gpu) == GpuWay(way="the host's own", asked=asked)  # type: ignore[arg-type]
-        assert own(gpu).environment == {}  # type: ignore[arg-type]
+        assert own(gpu) == GpuWay(way="the host's own", asked=asked)
+        assert own(gpu).environment == {}
     assert by_class(0).way == "class device in a process-isolated container"
     assert by_class(0).environment["CUDA_VISIBLE_DEVICES"] == "0"
     assert by_class(False) == by_vfio(False, 0) == GpuWay()

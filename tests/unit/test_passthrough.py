@@ -206,7 +206,7 @@ def test_an_engine_without_root_has_your_limits(tmp_path: Path, limit: str, leve
 
 
 def test_a_file_that_may_not_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(linux.os, "access", lambda *_: False)
+    monkeypatch.setattr("os.access", lambda *_: False)
     assert judged(tmp_path / "a", Tree())["KVM"].level == "ok", "the engine is root"
     told = judged(tmp_path / "b", Tree(), engine=Engine(rootless=True))
     assert (told["KVM"].level, told["KVM"].found) == ("error", "/dev/kvm may not be written by you")
@@ -370,7 +370,7 @@ def test_the_class_of_gpus_needs_process_isolation() -> None:
 def on_windows(
     monkeypatch: pytest.MonkeyPatch, wanted: Wanted, gpus: Callable[[], Any], **engine: Any
 ) -> dict[str, Verdict]:
-    monkeypatch.setattr(groundwork.sys, "platform", "win32")
+    monkeypatch.setattr("sys.platform", "win32")
     monkeypatch.setattr(tools, "gpus", gpus)
     made = Engine("windows", **{"build": S2022, **engine})
     return by_name(survey(lambda _: made, wanted))  # type: ignore[arg-type, return-value]
