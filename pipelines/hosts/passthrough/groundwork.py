@@ -128,19 +128,22 @@ def _of_engine(engine: Engine, wanted: Wanted, problems: dict[str, str]) -> dict
         return found
     found["windows"] = windows.name(engine.build)
     if not wanted.image:
-        problems["image"] = "not looked at: it is not named yet"
+        problems["image"] = "not looked at: ours is made for the engine's own Windows"
     else:
         try:
             told = engine.image(wanted.image)
         except PipelineError as error:
             problems["image"] = error.message
         else:
-            version = str(told.get("OsVersion") or "") if told else ""
-            found["image"] = {"version": version} if told else None
+            version = "" if told is None else str(told.get("OsVersion") or "")
+            found["image"] = None if told is None else {"version": version}
             found["runs"] = windows.runs(engine.build, version)
     if is_wanted(wanted.gpu):
         if engine.remote or sys.platform != "win32":
             problems["gpus"] = "not looked at: nvidia-smi on the engine's machine says it"
         else:
-            found["gpus"] = tools.gpus()
+            try:
+                found["gpus"] = tools.gpus()
+            except OSError as error:
+                problems["gpus"] = str(error)
     return found
