@@ -7,6 +7,7 @@ import re
 import secrets
 import threading
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -22,10 +23,11 @@ from pipelines.hosts.base import Capabilities, Host, Lifecycle, Opening
 from pipelines.hosts.engine.box import Box
 from pipelines.hosts.engine.boxes import Boxes, Order, label
 from pipelines.hosts.engine.containerfiles import put_files, read_file
-from pipelines.hosts.engine.engine import Engine
+from pipelines.hosts.engine.engine import TIMEOUT, Engine
 from pipelines.hosts.engine.refusals import telling
 from pipelines.hosts.gpus import by_vfio, is_wanted
 from pipelines.hosts.passthrough import linux, vfio
+from pipelines.hosts.passthrough.groundwork import Wanted, survey
 from pipelines.hosts.vm.config import VmHost
 from pipelines.hosts.vm.exits import explained
 from pipelines.hosts.vm.golden import Making
@@ -51,6 +53,8 @@ from pipelines.session.transports.identify import answers
 
 _log = logging.getLogger(__name__)
 
+#: The image that runs QEMU, in the lock.
+RUNNER = "dockurr-windows"
 #: How often a command starts a lasting machine again that has ended under it.
 RESTARTS = 3
 _SAID = re.compile(rb"WCW-(READY|FAILED) *([^\r\n]*)")
@@ -98,11 +102,20 @@ class Vm(Host):
     @cached_property
     def engine(self) -> Engine:
         """Reached at its first use; raises what :class:`Engine` does."""
-        config = self.config
-        tls = Path(config.engine_tls).expanduser() if config.engine_tls else None
-        engine = Engine(config.engine, tls=tls)
+        engine = self._reach(TIMEOUT)
         engine.require("linux", f"host '{self.name}'")
         return engine
+
+    def _reach(self, seconds: float) -> Engine:
+        config = self.config
+        tls = Path(config.engine_tls).expanduser() if config.engine_tls else None
+        return Engine(config.engine, tls=tls, timeout=seconds)
+
+    def groundwork(self) -> Mapping[str, object]:
+        """The engine, and KVM and the cards of its machine."""
+        config = self.config
+        wanted = Wanted(system="linux", gpu=config.gpu, kvm=config.kvm, image=self._image())
+        return survey(self._reach, wanted)
 
     @cached_property
     def boxes(self) -> Boxes:
@@ -112,13 +125,7 @@ class Vm(Host):
     @cached_property
     def runner(self) -> Runner:
         """The image that runs QEMU; fetched if it is missing."""
-        wanted = self.config.image
-        if wanted is None:
-            raise ConfigError(
-                f"host '{self.name}': the lock has no digest of dockurr/windows yet",
-                advice="Type: docker pull dockurr/windows, and then what it prints behind "
-                "'Digest:' as 'image: docker.io/dockurr/windows@sha256:...'.",
-            )
+        wanted = self._image()
         if "@" in wanted:
             given = self.given
             wanted = images.ensure(self.engine, wanted, given.python, given.cache, given.events).id
@@ -129,6 +136,9 @@ class Vm(Host):
                 advice="Type: docker images --no-trunc",
             )
         return runner_of(about, wanted)
+
+    def _image(self) -> str:
+        return self.config.image or self.given.cache.lock.images[RUNNER].reference
 
     @cached_property
     def passed(self) -> vfio.Passed | None:
@@ -353,10 +363,10 @@ class Vm(Host):
         return f"machine {found.name} of {label(found, 'who')}"
 
     def teardown(self) -> None:
-        """Remove its machines and their disks, and golden disks that no machine could use."""
+        """Remove its machines and their disks, and golden disks of other keys than today's."""
         for found in self.boxes.all(self.name):
             self.boxes.remove(found)
-        useful = self.making.volume.name if self.config.image else ""
+        useful = self.making.volume.name
         for volume in self.boxes.volumes(self.name):
             if volume.name != useful:
                 with telling(f"remove volume {volume.name}"):

@@ -45,6 +45,7 @@ class GoldenVolume:
             f"{LABEL}project": self._boxes.project,
             f"{LABEL}host": self._host,
             f"{LABEL}kind": "golden",
+            f"{LABEL}what": "golden disk",
             f"{LABEL}key": self.key,
             f"{LABEL}owner": owners.me(),
             f"{LABEL}who": owners.who(),
