@@ -51,10 +51,10 @@ def build(engine: Engine, plan: Plan, ground: Ground, events: Events) -> tuple[s
         stack.callback(_forget, engine, scratch)
         arguments = {**plan.inputs.arguments, "BASE": reference}
         with _logged(log, events, plan.name) as say:
-            engine.build_image(
+            about = engine.build_image(
                 work / "context.tar", scratch, say, buildargs=arguments, **plan.wanted.build
             )
-        record = _survey(engine, scratch, plan, wheels)
+        record = _survey(engine, scratch, about, plan, wheels)
         return _seal(engine, scratch, plan, record, work), record
 
 
@@ -107,7 +107,9 @@ def _logged(log: Path, events: Events, name: str) -> Iterator[Any]:
             ) from error
 
 
-def _survey(engine: Engine, scratch: str, plan: Plan, wheels: dict[str, str]) -> Record:
+def _survey(
+    engine: Engine, scratch: str, about: dict[str, Any], plan: Plan, wheels: dict[str, str]
+) -> Record:
     """The record of what has just been built."""
     data = read_file(engine, scratch, names.SURVEY)
     survey = read_survey(data, f"image {plan.name}")
@@ -116,6 +118,8 @@ def _survey(engine: Engine, scratch: str, plan: Plan, wheels: dict[str, str]) ->
         wheels=wheels,
         trees={name: content.tree for name, content in survey.roots.items()},
         survey=names.sha256(data),
+        layers=tuple(names.layers_of(about)),
+        start=names.start_of(about),
     )
     return Record.of(plan.inputs, found)
 

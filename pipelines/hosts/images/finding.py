@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.errors import ConfigError, PipelineError
+from pipelines.errors import ConfigError, HostError, PipelineError
 from pipelines.files import write_atomic
 from pipelines.hosts.base import Events
 from pipelines.hosts.engine.engine import Engine, System
@@ -22,6 +23,8 @@ from pipelines.hosttext import line
 from pipelines.toolchain.lock import Cache
 
 _BY_DIGEST = re.compile(r"[^@\s]+@sha256:[0-9a-f]{64}")
+_log = logging.getLogger(__name__)
+
 TODAY, OLD = "today's", "old"
 _HASH = re.compile(r"[0-9a-f]{64}")
 
@@ -68,7 +71,7 @@ def ensure(
         raise refused(what, wanted, engine.build)
     image, record = build(engine, plan, ground, events)
     _keep(cache, record.bytes, record.sha256)
-    return Image(image, plan.tag, engine.system, plan.python, record.model_dump(by_alias=True))
+    return Image(image, plan.tag, engine.system, plan.python, record.told)
 
 
 def find(engine: Engine, what: str, python: str, cache: Cache) -> Image | None:
@@ -123,7 +126,21 @@ def _there(engine: Engine, plan: Plan, *, by_hand: bool) -> dict[str, Any] | Non
             if one["Labels"].get(names.MADE_OF) == made_of
             and given.items() <= one["Labels"].items()
         ]
-    return engine.image(str(same[0]["Id"])) if same else None
+    for one in same:
+        about = engine.image(str(one["Id"]))
+        if about is not None and _as_recorded(engine, about, plan.cache):
+            return about
+    return None
+
+
+def _as_recorded(engine: Engine, about: dict[str, Any], cache: Cache) -> bool:
+    """Whether it is an image as we made it: what others made of one has its labels, too."""
+    try:
+        record_of(engine, about, cache)
+    except HostError as error:
+        _log.warning("%s", error.message)
+        return False
+    return True
 
 
 def _fetched(engine: Engine, what: str, events: Events) -> Image:
@@ -160,23 +177,29 @@ def _described(engine: Engine, about: dict[str, Any], cache: Cache | None) -> Im
     tag = next(iter(about.get("RepoTags") or ()), str(about["Id"]))
     record: dict[str, Any] = {}
     if names.HASH in labels:
-        record = record_of(engine, about, cache).model_dump(by_alias=True)
+        record = record_of(engine, about, cache).told
     return Image(str(about["Id"]), tag, engine.system, labels.get(names.PYTHON, ""), record)
 
 
 def record_of(engine: Engine, about: dict[str, Any], cache: Cache | None) -> Record:
     """The record of an image of ours, kept here by its hash: a container need not be made for it.
 
-    Raises :class:`HostError` if it is not the one that the image's label says.
+    Raises :class:`HostError` if it is not the one that the image's label says, and for an image
+    that somebody made of ours: its labels are inherited, its content is another.
     """
     said, image = str(about["Config"]["Labels"][names.HASH]), str(about["Id"])
     kept = cache.root / "image-records" / said if cache and _HASH.fullmatch(said) else None
-    if kept is not None and kept.is_file():
-        data = kept.read_bytes()
-        if names.sha256(data) == said:
-            return read_record(data, said, str(kept))
-    data = read_file(engine, image, names.RECORD)
+    data = kept.read_bytes() if kept is not None and kept.is_file() else b""
+    if names.sha256(data) != said:
+        data = read_file(engine, image, names.RECORD)
     record = read_record(data, said, f"image {image}")
+    there = (names.layers_of(about)[:-1], names.start_of(about))
+    if there != ([*record.found.layers], record.found.start):
+        raise HostError(
+            f"image {image} has our labels, but is not as its record says",
+            advice="Somebody made it of one of ours, with docker commit or FROM: remove it "
+            "(docker rmi), or name it by its digest.",
+        )
     if cache is not None:
         _keep(cache, data, said)
     return record
