@@ -3,7 +3,7 @@
 # and exit codes (https://github.com/dockur/windows, https://github.com/qemus/qemu).
 set -u
 : "${RAM_SIZE:=4G}" "${CPU_CORES:=2}" "${KVM:=Y}" "${TIMEOUT:=105}" "${ARGUMENTS:=}" "${DISK_FMT:=}"
-: "${VERSION:=11}" "${STANDIN_INSTALL:=quick}"
+: "${VERSION:=11}"
 disk=/storage/data.qcow2
 echo "❯ Starting the stand-in for Windows..."
 case "${USERNAME:-}${PASSWORD:-}${KEY:-}" in ?*) echo "a secret in a variable" >&2; exit 99 ;; esac
@@ -11,7 +11,7 @@ accel=kvm cpu=host
 if [ "$KVM" = N ]; then
     # QEMU 7.2: with SMAP and PKU Wine faults under TCG.
     accel=tcg,thread=multi cpu=max,-smap,-pku
-elif ! sh -c 'echo -n > /dev/kvm' 2>/dev/null; then
+elif [ ! -e /dev/kvm ] || ! sh -c 'echo -n > /dev/kvm' 2>/dev/null; then
     echo "ERROR: KVM acceleration is not available (/dev/kvm is missing)" >&2
     exit 88
 fi
@@ -24,7 +24,7 @@ if [ ! -s "$disk" ] || [ ! -f /storage/windows.boot ]; then
     cp /run/guest/installed.qcow2 "$disk" || exit 77
     printf 'standin.iso\n' > /storage/windows.base
     printf '02:00:00:00:00:01\n' > /storage/windows.mac
-    install="standin_install=$STANDIN_INSTALL"
+    install="standin_install=yes"
 fi
 share=()
 for name in shared oem; do
