@@ -14,14 +14,15 @@ import sys
 import tarfile
 import textwrap
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pytest
+from docker.models.containers import Container
 
-from pipelines.errors import ConfigError, HostError, PipelineError, SetupError, TransferError
+from pipelines.errors import ConfigError, HostError, SetupError, TransferError
 from pipelines.hosts.base import Opening, Silent
 from pipelines.hosts.engine.boxes import Boxes, label
 from pipelines.hosts.engine.containerfiles import read_file
@@ -32,11 +33,13 @@ from pipelines.hosts.vm import host as vm_host
 from pipelines.hosts.vm.config import VmHost
 from pipelines.hosts.vm.golden import Making
 from pipelines.hosts.vm.host import Vm
-from pipelines.hosts.vm.machine import GIVEN, KNOWN
+from pipelines.hosts.vm.machine import GIVEN, KNOWN, keys_of
 from pipelines.hosts.windows.reboot import reboot_and_wait
 from pipelines.remote import facts, files
+from pipelines.session.base import Session
 from pipelines.session.channel import over_winrs
-from pipelines.session.transports.endpoint import Endpoint
+from pipelines.session.transports.endpoint import Endpoint, Secret
+from pipelines.session.transports.identify import answers
 from pipelines.toolchain.lock import Cache
 
 pytestmark = pytest.mark.docker
@@ -100,7 +103,7 @@ def standin(engine: Engine, sandbox_image: Image, tmp_path_factory: pytest.TempP
     about = engine.image(tag)
     if about is None:
         for old in engine.client.images.list(name=REPOSITORY):
-            engine.client.images.remove(old.id, force=True)
+            engine.client.images.remove(str(old.id), force=True)
         arguments = {"BASE": debian(engine, sandbox_image), "SANDBOX": sandbox_image.id}
         with timed("stand-in built"):
             about = engine.build_image(packed, tag, print, buildargs=arguments)
@@ -148,9 +151,21 @@ def make(standin: str, cache: Cache, boxes: Boxes) -> Make:
 
     def made(name: str = "vm", **other: Any) -> Vm:
         given = {k: v for k, v in keys(standin, **other).items() if v is not None}
-        return Vm(name, VmHost.model_validate(given), Opening("3.11", cache, Steps()))
+        MADE.append(Vm(name, VmHost.model_validate(given), Opening("3.11", cache, Steps())))
+        return MADE[-1]
 
     return made
+
+
+MADE: list[Vm] = []
+
+
+@pytest.fixture(autouse=True)
+def closed() -> Iterator[None]:
+    """What a test that failed has left would take the others' processors."""
+    yield
+    while MADE:
+        MADE.pop().close()
 
 
 @pytest.fixture(scope="module")
@@ -162,9 +177,17 @@ def golden(make: Make) -> disks.Record:
     return vm.making.ensure()
 
 
-def anonymous(engine: Engine) -> set[str]:
-    """Volumes that nobody has named."""
-    return {v.name for v in engine.client.volumes.list() if re.fullmatch("[0-9a-f]{64}", v.name)}
+def disks_of(containers: Iterable[Container]) -> set[str]:
+    """The volumes that nobody has named: each machine's own disk."""
+    mounts = [mount for one in containers for mount in one.attrs["Mounts"]]
+    found = {m["Name"] for m in mounts if m["Destination"] == "/storage"}
+    assert all(re.fullmatch("[0-9a-f]{64}", name) for name in found), found
+    return found
+
+
+def left(engine: Engine, volumes: set[str]) -> set[str]:
+    """Those that are still there."""
+    return volumes & {volume.name for volume in engine.client.volumes.list()}
 
 
 def gone(boxes: Boxes, seconds: float = 30.0) -> float:
@@ -176,17 +199,45 @@ def gone(boxes: Boxes, seconds: float = 30.0) -> float:
     return time.monotonic() - began
 
 
+def size_of(session: Session, path: str) -> int | None:
+    found = session.call(files.stat, path=path)
+    return None if found is None else found["size"]
+
+
 def inside(engine: Engine, standin: str, volume: str, script: str) -> str:
     """What a script prints in a volume, by another way than the code under test."""
-    out: bytes = engine.client.containers.run(
+    made = engine.client.containers.create(
         standin,
         ["-ec", f"cd /v; {script}"],
         entrypoint="sh",
         volumes={volume: {"bind": "/v", "mode": "rw"}},
         network_mode="none",
-        remove=True,
     )
-    return out.decode()
+    try:
+        made.start()
+        assert made.wait()["StatusCode"] == 0, made.logs()
+        return made.logs().decode()
+    finally:
+        made.remove(force=True, v=True)
+
+
+def disk_from(engine: Engine, standin: str, script: str, target: Path) -> Path:
+    """The file /disk.qcow2 that a script makes."""
+    made = engine.client.containers.create(
+        standin, ["-ec", script], entrypoint="sh", network_mode="none"
+    )
+    try:
+        made.start()
+        assert made.wait()["StatusCode"] == 0, made.logs()
+        stream, _ = made.get_archive("/disk.qcow2")
+        with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as archive:
+            (member,) = archive.getmembers()
+            packed = archive.extractfile(member)
+            assert packed is not None
+            target.write_bytes(packed.read())
+    finally:
+        made.remove(force=True, v=True)
+    return target
 
 
 # -- the golden disk -------------------------------------------------------------------------------
@@ -222,7 +273,6 @@ def test_what_it_is_made_of_decides_which_it_is(make: Make, golden: disks.Record
 def test_two_at_once_then_nothing_is_left(
     engine: Engine, make: Make, boxes: Boxes, golden: disks.Record, tmp_path: Path
 ) -> None:
-    before = anonymous(engine)
     pair = make(), make()
     sent = tmp_path / "sent"
     sent.write_bytes(os.urandom(3 << 20))
@@ -237,9 +287,8 @@ def test_two_at_once_then_nothing_is_left(
         with timed("3 MiB sent"):
             digest = first.put(sent, r"C:\sent")
         assert digest == hashlib.sha256(sent.read_bytes()).hexdigest()
-        assert first.call(files.stat, path=r"C:\sent")["size"] == 3 << 20
-        with pytest.raises(PipelineError):
-            second.call(files.stat, path=r"C:\sent")  # a disk of its own
+        assert size_of(first, r"C:\sent") == 3 << 20
+        assert size_of(second, r"C:\sent") is None, "a disk of its own"
         for container in containers:
             container.reload()
             account = read_file(container, KNOWN)
@@ -252,13 +301,17 @@ def test_two_at_once_then_nothing_is_left(
             mounts = {m["Destination"]: m for m in container.attrs["Mounts"]}
             assert mounts["/golden"]["RW"] is False
             assert re.fullmatch("[0-9a-f]{64}", mounts["/storage"]["Name"])
-            size = container.exec_run(["stat", "-c", "%s", "/storage/data.qcow2"]).output
-            print(f"FIGURE overlay in use: {int(size) / 1e6:.1f} MB")
+            _, told = container.exec_run(["stat", "-c", "%s", "/storage/data.qcow2"])
+            assert isinstance(told, bytes)
+            print(f"FIGURE overlay in use: {int(told) / 1e6:.1f} MB")
+    overlays = disks_of(containers)
+    assert left(engine, overlays) == overlays
+    assert len(overlays) == 2
     with timed("both discarded"):
         for vm in pair:
             vm.close()
     assert gone(boxes, 5) < 5
-    assert anonymous(engine) <= before
+    assert not left(engine, overlays)
     assert make().making.ensure(thorough=True) == golden, "a machine has changed the golden disk"
 
 
@@ -266,7 +319,6 @@ def test_a_lasting_one(
     engine: Engine, make: Make, boxes: Boxes, golden: disks.Record, tmp_path: Path
 ) -> None:
     """Made, found again, restarted inside, shut down in order, started again, removed."""
-    before = anonymous(engine)
     first = make("last", keep=True)
     with timed("a lasting machine: overlay, boot, pin, session"):
         first.connect().close()
@@ -274,6 +326,8 @@ def test_a_lasting_one(
     found = boxes.kept("last")
     assert found is not None
     assert found.attrs["Config"]["StopTimeout"] >= 120
+    overlay = disks_of([found])
+    assert left(engine, overlay)
 
     vm = make("last", keep=True)
     with timed("adopted: container found, pin, Identify, signed out of nothing yet"):
@@ -286,12 +340,12 @@ def test_a_lasting_one(
     wrong = "0" * 64
     with pytest.raises(HostError):
         over_winrs(
-            Endpoint(entrance.url, entrance.user, vm_host.Secret(entrance.password), pin=wrong),
+            Endpoint(entrance.url, entrance.user, Secret(entrance.password), pin=wrong),
             PYTHON,
             "last",
         )
-    assert vm_host.answers(entrance.url, entrance.pin)
-    assert not vm_host.answers(entrance.url, wrong)
+    assert answers(entrance.url, entrance.pin)
+    assert not answers(entrance.url, wrong)
 
     sent = tmp_path / "sent"
     sent.write_bytes(b"kept")
@@ -304,7 +358,7 @@ def test_a_lasting_one(
             identity=r"C:\boot-id",
             progress=vm.given.events.step,
         )
-    assert session.call(files.stat, path=r"C:\sent")["size"] == 4
+    assert size_of(session, r"C:\sent") == 4
     after = vm._enter()
     assert after.pin != entrance.pin, "the stand-in makes a certificate at each start"
     assert after.password == entrance.password
@@ -320,10 +374,10 @@ def test_a_lasting_one(
     assert not vm.stop()
     again = make("last", keep=True)
     with timed("started again on its disk"), again.connect() as session:
-        assert session.call(files.stat, path=r"C:\sent")["size"] == 4
+        assert size_of(session, r"C:\sent") == 4
     again.teardown()
     assert gone(boxes, 5) < 5
-    assert anonymous(engine) <= before
+    assert not left(engine, overlay)
     assert again.making.volume.find() is not None, "the golden disk is not the machine's"
     vm.close()
 
@@ -359,15 +413,15 @@ def controller(place: Path, settings: dict[str, Any]) -> Iterator[subprocess.Pop
 def test_a_machine_ends_with_its_controller(
     engine: Engine, standin: str, boxes: Boxes, golden: disks.Record, place: Path
 ) -> None:
-    before = anonymous(engine)
     with controller(place, keys(standin)) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
-        assert len(boxes.all()) == 1
+        overlay = disks_of(boxes.all())
+        assert len(overlay) == 1
         process.send_signal(signal.SIGKILL)
         process.wait()
         figure("controller killed: machine, container and disk gone", gone(boxes, 15))
-    assert anonymous(engine) <= before
+    assert not left(engine, overlay)
 
 
 def test_half_an_installation_is_no_golden_disk(
@@ -408,24 +462,9 @@ def test_half_an_installation_is_no_golden_disk(
 
 @pytest.fixture(scope="module")
 def elsewhere(engine: Engine, standin: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A small qcow2 file with nothing on it."""
-    made = engine.client.containers.create(
-        standin,
-        ["-ec", "qemu-img create -q -f qcow2 /disk.qcow2 64M"],
-        entrypoint="sh",
-        network_mode="none",
-    )
-    try:
-        made.start()
-        made.wait()
-        stream, _ = made.get_archive("/disk.qcow2")
-        with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as archive:
-            archive.extractall(
-                tmp_path_factory.mktemp("elsewhere"), filter="data", members=archive.getmembers()
-            )
-    finally:
-        made.remove(force=True)
-    return next(tmp_path_factory.getbasetemp().glob("elsewhere*/disk.qcow2"))
+    """A small disk with nothing on it."""
+    target = tmp_path_factory.mktemp("elsewhere") / "disk.qcow2"
+    return disk_from(engine, standin, "qemu-img create -q -f qcow2 /disk.qcow2 64M", target)
 
 
 def brought(make: Make, file: Path, **other: Any) -> Vm:
@@ -496,24 +535,10 @@ def test_an_overlay_is_no_golden_disk(
     engine: Engine, standin: str, make: Make, elsewhere: Path, tmp_path: Path
 ) -> None:
     """Of a disk with a backing file half would be elsewhere."""
-    made = engine.client.containers.create(
-        standin,
-        ["-ec", "qemu-img create -q -f qcow2 /a 1M; qemu-img create -q -f qcow2 -F qcow2 -b /a /o"],
-        entrypoint="sh",
-        network_mode="none",
-    )
-    try:
-        made.start()
-        made.wait()
-        stream, _ = made.get_archive("/o")
-        with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as archive:
-            (member,) = archive.getmembers()
-            packed = archive.extractfile(member)
-            assert packed
-            (tmp_path / "o.qcow2").write_bytes(packed.read())
-    finally:
-        made.remove(force=True)
-    vm = brought(make, tmp_path / "o.qcow2")
+    script = "qemu-img create -q -f qcow2 /a 1M; "
+    script += "qemu-img create -q -f qcow2 -F qcow2 -b /a /disk.qcow2"
+    disk = disk_from(engine, standin, script, tmp_path / "overlay.qcow2")
+    vm = brought(make, disk)
     with pytest.raises(HostError):
         vm.prepare()
     assert vm.making.volume.find() is None
@@ -524,29 +549,24 @@ def test_no_kvm_is_explained(
 ) -> None:
     """The image's exit code 88, seen through an engine that removes the container at once."""
     vm = brought(make, elsewhere, kvm=True)
-    usual = vm_host.keys_of
 
     def without_the_device(*given: Any, **named: Any) -> dict[str, Any]:
-        return {**usual(*given, **named), "devices": []}
+        return {**keys_of(*given, **named), "devices": []}
 
     monkeypatch.setattr(vm_host, "keys_of", without_the_device)
-    before = anonymous(engine)
     with pytest.raises(SetupError, match="no KVM") as caught:
         vm.connect()
     assert "'kvm: false'" in caught.value.advice
     assert gone(boxes, 5) < 5
-    assert anonymous(engine) <= before
 
 
 def test_a_guest_that_does_not_come_up_is_not_left(
     engine: Engine, make: Make, boxes: Boxes, elsewhere: Path
 ) -> None:
-    before = anonymous(engine)
     vm = brought(make, elsewhere, start_minutes=0.15)
     with pytest.raises(HostError):
         vm.connect()
     assert gone(boxes, 5) < 5
-    assert anonymous(engine) <= before
 
 
 @pytest.mark.usefixtures("golden")
@@ -554,7 +574,6 @@ def test_one_command_from_the_command_line(
     boxes: Boxes, standin: str, place: Path, engine: Engine
 ) -> None:
     """What ``invoke provision`` would change there; the golden disk is there already."""
-    before = anonymous(engine)
     settings = keys(standin)
     (place / "pipeline.yaml").write_text(json.dumps({"hosts": {"vm": settings}}))
     try:
@@ -574,5 +593,4 @@ def test_one_command_from_the_command_line(
     assert "booting Windows Server 2025" in done.stdout + done.stderr
     assert "long_paths" in done.stdout
     assert gone(boxes, 5) < 5
-    assert anonymous(engine) <= before
     assert label(next(iter(boxes.volumes())), "kind") == "golden"

@@ -3,31 +3,27 @@
 from __future__ import annotations
 
 import logging
-import re
 import secrets
 import threading
-import time
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 
-from docker.errors import DockerException
 from docker.models.containers import Container
-from requests.exceptions import RequestException
 
-from pipelines.errors import ConfigError, HostError
+from pipelines.errors import ConfigError
 from pipelines.evidence import Evidence
 from pipelines.hosts import images
 from pipelines.hosts.base import Capabilities, Host, Lifecycle, Opening
 from pipelines.hosts.engine.box import Box
 from pipelines.hosts.engine.boxes import Boxes, Order, label
-from pipelines.hosts.engine.containerfiles import put_files, read_file
+from pipelines.hosts.engine.containerfiles import put_files
 from pipelines.hosts.engine.engine import TIMEOUT, Engine
 from pipelines.hosts.engine.refusals import telling
 from pipelines.hosts.gpus import by_vfio, is_wanted
 from pipelines.hosts.passthrough import linux, vfio
 from pipelines.hosts.passthrough.groundwork import Wanted, survey
+from pipelines.hosts.vm.boot import Boot, Entrance
 from pipelines.hosts.vm.config import VmHost
 from pipelines.hosts.vm.exits import explained
 from pipelines.hosts.vm.golden import Making
@@ -45,11 +41,9 @@ from pipelines.hosts.vm.machine import (
 from pipelines.hosts.windows import FIRST_PYTHON
 from pipelines.hosts.windows.entering import with_python
 from pipelines.hosts.windows.reboot import reboot_and_wait
-from pipelines.hosttext import line
 from pipelines.session.base import DeadHostError, GoneHostError, Session
 from pipelines.session.channel import over_winrs
 from pipelines.session.transports.endpoint import Endpoint, Secret
-from pipelines.session.transports.identify import answers
 
 _log = logging.getLogger(__name__)
 
@@ -57,22 +51,6 @@ _log = logging.getLogger(__name__)
 RUNNER = "dockurr-windows"
 #: How often a command starts a lasting machine again that has ended under it.
 RESTARTS = 3
-_SAID = re.compile(rb"WCW-(READY|FAILED) *([^\r\n]*)")
-_PIN = re.compile(rb"[0-9a-f]{64}")
-_LOG_LINES = 2000
-_LOOK = 0.5  # seconds between two looks at a log
-_TELL = 10.0  # seconds between two words on how a boot goes
-_ADOPTED = 1.0  # seconds that finding a lasting one takes, before anything is said
-
-
-@dataclass(frozen=True)
-class Entrance:
-    """How a machine is entered that has booted."""
-
-    url: str
-    pin: str
-    user: str
-    password: str = field(repr=False)
 
 
 class Vm(Host):
@@ -95,7 +73,6 @@ class Vm(Host):
         self._box: Box | None = None
         self._restarts = 0
         self._entering = threading.Lock()
-        self._began = self._looked = self._told = 0.0
 
     # -- its engine ------------------------------------------------------------------------------
 
@@ -212,59 +189,17 @@ class Vm(Host):
         )
 
     def _enter(self) -> Entrance:
-        self._began = self._told = time.monotonic()
         if self._box is not None:
-            return self.boxes.await_ready(self._box, self._ready)
+            return self.boxes.await_ready(self._box, self._boot())
         making = self.making
         if not self.config.keep or self.boxes.kept(self.name) is None:
             making.ensure()
             self.given.events.step(f"booting {self.config.title}")
-            self._began = self._told = time.monotonic()
-        self._box, entrance = self.boxes.open(self.order(making.volume.name), self._ready)
+        self._box, entrance = self.boxes.open(self.order(making.volume.name), self._boot())
         return entrance
 
-    def _ready(self, box: Box) -> Entrance | None:
-        """How it is entered, once its guest has said its certificate on COM1 and WinRM has it."""
-        now = time.monotonic()
-        if now - self._looked < _LOOK and now - self._began > _ADOPTED:
-            return None
-        self._looked = now
-        try:
-            log: bytes = box.container.logs(tail=_LOG_LINES)
-        except (DockerException, RequestException):
-            return None  # it is asked next why
-        said = dict(_SAID.findall(log))
-        if b"FAILED" in said and b"READY" not in said:
-            raise HostError(
-                f"machine '{box.name}': {line(said[b'FAILED'].decode('utf-8', 'replace'))}",
-                advice=f"What it has said: docker logs {box.name}",
-            )
-        pin = _PIN.match(said.get(b"READY", b""))
-        if pin is None:
-            self._tell("booting", log)
-            return None
-        port = self._port(box)
-        url = f"https://{self.engine.remote or '127.0.0.1'}:{port}/wsman"
-        if not port or not answers(url, pin[0].decode()):
-            self._tell("it says that it is ready, WinRM does not answer", b"")
-            return None
-        known = (read_file(box.container, KNOWN) or b"").decode("utf-8", "replace")
-        user, _, password = known.strip().partition(":")
-        return Entrance(url, pin[0].decode(), user, password)
-
-    def _port(self, box: Box) -> int:
-        for one in (box.container.ports or {}).get(PORT) or []:
-            if (text := str(one.get("HostPort", ""))).isdecimal():
-                return int(text)
-        return 0
-
-    def _tell(self, what: str, log: bytes) -> None:
-        now = time.monotonic()
-        if now - self._told < _TELL:
-            return
-        self._told = now
-        last = line((log.decode("utf-8", "replace").strip().splitlines() or [""])[-1], 80)
-        self.given.events.step(f"{what}, {now - self._began:.0f} s{': ' if last else ''}{last}")
+    def _boot(self) -> Boot:
+        return Boot(self.engine.remote or "127.0.0.1", self.given.events)
 
     def _endpoint(self, entrance: Entrance) -> Endpoint:
         return Endpoint(
@@ -294,8 +229,7 @@ class Vm(Host):
                 self.given.events.step(f"{ended.message}; starting it again")
                 with telling(f"start machine '{box.name}'"):
                     box.container.start()
-            self._began = self._told = time.monotonic()
-            return self.boxes.await_ready(box, self._ready)
+            return self.boxes.await_ready(box, self._boot())
 
     def ended(self) -> str:
         """Why the machine is no more, if it is not."""
