@@ -74,9 +74,12 @@ def test_what_it_stands_on(monkeypatch: pytest.MonkeyPatch) -> None:
     """Nothing of it is opened: the engine is reached with little patience, and left again."""
     engine = Engine("windows", build="10.0.20348", image={"OsVersion": "10.0.26100.1"})
     patience: list[float] = []
-    monkeypatch.setattr(
-        host, "Engine", lambda *_, timeout, **__: patience.append(timeout) or engine
-    )
+
+    def reach(*_: object, timeout: float, **__: object) -> Engine:
+        patience.append(timeout)
+        return engine
+
+    monkeypatch.setattr(host, "Engine", reach)
     made = container(gpu=True)
     told: Any = made.groundwork()
     assert told["wanted"] == {
