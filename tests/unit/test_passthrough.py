@@ -273,6 +273,29 @@ def test_a_machine_elsewhere_is_read_as_this_one(tmp_path: Path, tree: Tree) -> 
     assert elsewhere.read(printed(root)) == wanted
 
 
+ZERO = "0x0000000000000000 0x0000000000000000 0x0000000000000000\n"
+#: One of two H200 in a machine without an IOMMU, as its kernel told it.
+H200 = {
+    "vendor": "0x10de\n",
+    "device": "0x2335\n",
+    "class": "0x030200\n",
+    "reset_method": "flr\n",
+    "resource": f"0x0000104002000000 0x0000104002ffffff 0x000000000014220c\n{ZERO}"
+    f"0x0000100000000000 0x0000103fffffffff 0x000000000014220c\n{ZERO}"
+    f"0x0000104000000000 0x0000104001ffffff 0x000000000014220c\n{ZERO}{ZERO}",
+}
+
+
+def test_a_card_as_a_real_kernel_tells_it() -> None:
+    place = "sys/bus/pci/devices/0000:00:06.0"
+    rows = [f"F {place}/{name} {text.encode().hex()}" for name, text in H200.items()]
+    link = f"L {place}/driver ../../../bus/pci/drivers/nvidia"
+    found = elsewhere.read("\n".join([f"D {place}", *rows, f"N {place}/reset", link, "END"]))
+    (card,) = found.functions
+    assert (card.is_gpu, card.driver, card.group, card.console) == (True, "nvidia", None, False)
+    assert (card.bar, card.reset, card.ids) == (256 * GIB, "flr", "10de:2335")
+
+
 @pytest.mark.parametrize(
     ("said", "why"),
     [

@@ -66,7 +66,9 @@ def survey(
             found |= _of_engine(engine, wanted, problems)
         if not (wanted.kvm or (is_wanted(wanted.gpu) and wanted.system == "linux")):
             return found
-        machine = _machine(engine, wanted, look)
+        if engine is None:
+            raise HostError("the engine does not say where it is")
+        machine = machine_of(engine, wanted.image, look)
     except PipelineError as error:
         problems["machine"] = f"not looked at: {error.message}"
         return found
@@ -81,17 +83,19 @@ def survey(
     return found
 
 
-def _machine(
-    engine: Engine | None, wanted: Wanted, look: Callable[[], linux.Machine]
+def machine_of(
+    engine: Engine, image: str, look: Callable[[], linux.Machine] = linux.look
 ) -> linux.Machine:
-    """That of the engine. Its files are these only if the engine is known to be on this machine."""
-    if engine is None:
-        raise HostError("the engine does not say where it is")
+    """The machine of a Linux engine: these files if it is on this one, else a container looks.
+
+    ``image``: one that the engine has. Raises :class:`HostError` where it has not, and what
+    :func:`.elsewhere.look_at` does.
+    """
     if not engine.remote and sys.platform == "linux":
         return look()
-    if engine.system != "linux" or not wanted.image or engine.image(wanted.image) is None:
+    if engine.system != "linux" or not image or engine.image(image) is None:
         raise HostError("that takes the host's image, which its engine does not have yet")
-    return elsewhere.look_at(engine, wanted.image)
+    return elsewhere.look_at(engine, image)
 
 
 def _in_time(reach: Callable[[float], Engine]) -> Engine:
