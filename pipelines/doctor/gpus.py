@@ -36,7 +36,10 @@ def judge(facts: Facts, purpose: Purpose, compat: Compat) -> Iterator[Verdict]:
     wanted = f"a GPU: pipeline.yaml says {asked}" if purpose.gpu else ""
     kinds: dict[tuple[str | None, ...], list[int]] = {}
     rows = (facts.rows("tools", "gpus") or [])[:_MOST]
+    chosen = purpose.gpu_numbers
     for number, row in enumerate(rows):
+        if chosen and number not in chosen:
+            continue
         seen = tuple(row.text(key) for key in ("name", "capability", "driver", "model"))
         kinds.setdefault(seen, []).append(number)
     for (name, arch, driver, model), numbers in kinds.items():
@@ -45,11 +48,11 @@ def judge(facts: Facts, purpose: Purpose, compat: Compat) -> Iterator[Verdict]:
         yield _covered(f"{title} capability", arch, purpose)
         yield _driver(f"{title} driver", driver, purpose, compat)
         yield _model(f"{title} driver model", model)
-    if rows and (missing := [n for n in purpose.gpu_numbers if n >= len(rows)]):
+    if rows and (missing := [n for n in chosen if n >= len(rows)]):
         cure = "name those that nvidia-smi lists there: they are counted from 0"
         found = f"there is no GPU {_numbers(missing)}, the last is {len(rows) - 1}"
         yield Verdict(AREA, "GPU", "error", found, wanted, cure)
-    if kinds:
+    if rows:
         return
     if (told.tree == [] or told.absent) and purpose.gpu:
         cure = f"install NVIDIA's driver there ({_DRIVERS}), or set gpu: false in pipeline.yaml"

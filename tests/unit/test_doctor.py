@@ -708,7 +708,9 @@ def test_a_gpu_by_a_number_that_is_not_there() -> None:
     verdict = judge("GPU: GPU", two, purpose)
     assert (verdict.level, verdict.found) == ("error", "there is no GPU 2, the last is 1")
     assert "gpu: [0, 2]" in verdict.wanted
-    assert "GPU" not in [v.name for v in diagnose(changed(three), purpose)]
+    names = [v.name for v in diagnose(changed(three), purpose) if v.area == "GPU"]
+    assert "GPU" not in names
+    assert {"GPU 0,2", "GPU 0,2 driver"} <= {*names}, "no word of the one that is not to be used"
 
 
 def test_without_a_gpu_where_none_is_wanted() -> None:
