@@ -1,7 +1,7 @@
 """Gathers the facts: of this machine, and of the host through its session.
 
-Reaching a host may start it (a sandbox) or put a Python there that it lacks, as every other task
-would; the inspection itself changes nothing.
+Reaching a host may start it (a sandbox, a container) or put a Python there that it lacks, as every
+other task would; the inspection itself changes nothing. What it stands on is looked at before.
 """
 
 from __future__ import annotations

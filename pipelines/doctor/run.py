@@ -70,6 +70,8 @@ def purpose_of(plan: BuildPlan) -> Purpose:
         msvc=can.msvc,
         gpu=can.gpu,
         services=can.services,
+        gpu_asked=plan.host.gpu_way.asked,
+        gpu_numbers=plan.host.gpu_way.visible,
         settings=settings_of(plan),
         refused=tuple(plan.refused()),
     )

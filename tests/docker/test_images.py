@@ -50,11 +50,9 @@ def small(
         system="linux",
         dockerfile="Dockerfile",
         base={"": "none"},
-        tools=(),
-        carried="",
         files={"scripts/survey.py": "survey.py"},
         python=r"C:\Python{cp}\python.exe",
-        survey=("/usr/bin/python3",),
+        survey="/usr/bin/python3",
     )
     monkeypatch.setattr(wanted, "images", lambda: {"small": described})
     monkeypatch.setattr(wanted, "CHECKOUT", tmp_path)

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import subprocess
 import threading
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -16,7 +18,7 @@ from pipelines.doctor import passthrough, run
 from pipelines.doctor.model import Facts, Verdict
 from pipelines.errors import ConfigError, HostError, SetupError
 from pipelines.hosts.gpus import Gpu
-from pipelines.hosts.passthrough import groundwork, linux, vfio, windows
+from pipelines.hosts.passthrough import elsewhere, groundwork, linux, vfio, windows
 from pipelines.hosts.passthrough.groundwork import Wanted, survey
 from pipelines.remote.inspection import tools
 
@@ -240,6 +242,120 @@ def test_a_machine_that_was_not_looked_at_is_not_known(remote: str) -> None:
     assert [*told] == ["engine", "KVM", "IOMMU", "VFIO", "GPU"]
     assert (told["engine"].level == "ok") is bool(remote)
     assert "not looked at" in told["GPU"].found
+
+
+SCRIPT = Path(elsewhere.__file__).with_name("elsewhere.sh")
+
+
+def printed(root: Path) -> str:
+    """What the script says of a machine whose files are below ``root``."""
+    command = ["/bin/sh", str(SCRIPT), str(root), str(root / "proc")]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout
+
+
+@pytest.mark.parametrize(
+    "tree",
+    [
+        Tree(),
+        Tree(devices=[]),
+        Tree(
+            devices=[*CARD, PORT, replace(SECOND, bar=64 * GIB, boot_vga=True, reset="")],
+            cpu="AuthenticAMD",
+            secure_boot=True,
+            framebuffer="0000:01:00.0",
+            lockdown="none [integrity] confidentiality",
+        ),
+    ],
+)
+def test_a_machine_elsewhere_is_read_as_this_one(tmp_path: Path, tree: Tree) -> None:
+    root = tree.write(tmp_path / "root")
+    wanted = linux.look(root).model_copy(update={"memlock": None, "all_processes": False})
+    assert elsewhere.read(printed(root)) == wanted
+
+
+ZERO = "0x0000000000000000 0x0000000000000000 0x0000000000000000\n"
+#: One of two H200 in a machine without an IOMMU, as its kernel told it.
+H200 = {
+    "vendor": "0x10de\n",
+    "device": "0x2335\n",
+    "class": "0x030200\n",
+    "reset_method": "flr\n",
+    "resource": f"0x0000104002000000 0x0000104002ffffff 0x000000000014220c\n{ZERO}"
+    f"0x0000100000000000 0x0000103fffffffff 0x000000000014220c\n{ZERO}"
+    f"0x0000104000000000 0x0000104001ffffff 0x000000000014220c\n{ZERO}{ZERO}",
+}
+
+
+def test_a_card_as_a_real_kernel_tells_it() -> None:
+    place = "sys/bus/pci/devices/0000:00:06.0"
+    rows = [f"F {place}/{name} {text.encode().hex()}" for name, text in H200.items()]
+    link = f"L {place}/driver ../../../bus/pci/drivers/nvidia"
+    found = elsewhere.read("\n".join([f"D {place}", *rows, f"N {place}/reset", link, "END"]))
+    (card,) = found.functions
+    assert (card.is_gpu, card.driver, card.group, card.console) == (True, "nvidia", None, False)
+    assert (card.bar, card.reset, card.ids) == (256 * GIB, "flr", "10de:2335")
+
+
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("", "was not read to the end"),
+        ("N dev/kvm\n", "was not read to the end"),
+        ("N dev/../../etc/x\nEND\n", "says what no machine has"),
+        ("N /etc/passwd\nEND\n", "says what no machine has"),
+        ("F etc/passwd 00\nEND\n", "says what no machine has"),
+        ("X dev/kvm\nEND\n", "says what no machine has"),
+    ],
+)
+def test_a_machine_elsewhere_that_tells_nonsense(said: str, why: str) -> None:
+    with pytest.raises(HostError, match=why):
+        elsewhere.read(said)
+
+
+class Elsewhere(Engine):
+    """An engine on another machine: its containers print what the script does there."""
+
+    def __init__(self, root: Path, image: Mapping[str, object] | None) -> None:
+        super().__init__(remote="server.example", image=image)
+        self.said, self.given, self.removed = printed(root).encode(), {}, 0  # type: ignore[var-annotated]
+        self.client = SimpleNamespace(containers=self)
+
+    def create(self, image: str, **keys: Any) -> Elsewhere:
+        self.given = {"image": image, **keys}
+        return self
+
+    def start(self) -> None: ...
+
+    def wait(self, timeout: float) -> None: ...
+
+    def logs(self, **_: object) -> bytes:
+        return self.said
+
+    def remove(self, **_: object) -> None:
+        self.removed += 1
+
+
+WITH_IMAGE = Wanted(system="linux", gpu=True, kvm=True, image="sha256:1")
+
+
+def test_the_machine_of_an_engine_elsewhere(tmp_path: Path) -> None:
+    """Read by a container of the host's image; what it cannot know is not known."""
+    made = Elsewhere(Tree().write(tmp_path / "root"), {})
+    told = by_name(survey(lambda _: made, WITH_IMAGE))  # type: ignore[arg-type, return-value]
+    assert {n for n, v in told.items() if v.level != "ok"} == {f"{ONE} in use"}
+    assert told[f"{ONE} in use"].level == "unknown"
+    assert made.removed == 1
+    assert made.given["network_mode"] == "none"
+    assert {one["mode"] for one in made.given["volumes"].values()} == {"ro"}
+    assert "look" in made.given["labels"].values()
+
+
+def test_nothing_is_fetched_to_look_elsewhere(tmp_path: Path) -> None:
+    made = Elsewhere(Tree().write(tmp_path / "root"), None)
+    told = by_name(survey(lambda _: made, WITH_IMAGE))  # type: ignore[arg-type, return-value]
+    assert told["KVM"].level == told["GPU"].level == "unknown"
+    assert "does not have yet" in told["KVM"].found
+    assert not made.given
 
 
 def test_an_engine_that_never_answers(monkeypatch: pytest.MonkeyPatch) -> None:

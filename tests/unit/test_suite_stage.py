@@ -13,6 +13,7 @@ from plans import Lab, at_desk, audited, changed, plan_for
 from sessions import Here
 from wheels import HERE, NAME, wheel_here
 
+from pipelines.console import console
 from pipelines.errors import ConfigError, HostError, RemoteError, SmokeError
 from pipelines.files import sha256_of
 from pipelines.hosts.base import GpuWay
@@ -21,6 +22,7 @@ from pipelines.recipe.suite import suite_of
 from pipelines.record import AuditedFile, SmokeResult
 from pipelines.remote.jobs import follow, launch
 from pipelines.reports.load import load_view, stand_in_of
+from pipelines.reports.terminal import render
 from pipelines.stages.line import TEST, Line, run_test
 from pipelines.stages.test import expectations, packages
 
@@ -278,6 +280,9 @@ def test_a_gpu_that_was_asked_for_and_is_not_there(tmp_path: Path) -> None:
     assert view.verdict == "failed"
     assert view.gpu_told == "none, though gpu: true was asked for"
     assert view.gpu_told in (line.run.path / "report.html").read_text()
+    with console.capture() as shown:
+        console.print(render([view]))
+    assert f"GPU: {view.gpu_told}" in shown.get()
     assert r"though gpu\: true was asked for" in (line.run.path / "summary.md").read_text()
     assert 'name="gpu_asked" value="gpu: true"' in (line.run.path / "junit.xml").read_text()
 

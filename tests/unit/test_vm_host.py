@@ -22,8 +22,10 @@ from pipelines.hosts.base import Opening, Silent
 from pipelines.hosts.engine.box import Box
 from pipelines.hosts.engine.boxes import Boxes
 from pipelines.hosts.engine.engine import Engine
+from pipelines.hosts.passthrough import linux
 from pipelines.hosts.passthrough.vfio import Passed
 from pipelines.hosts.vm import boot, disks, exits, golden, machine
+from pipelines.hosts.vm import host as vm_host
 from pipelines.hosts.vm.config import VmHost
 from pipelines.hosts.vm.host import RUNNER, Vm
 from pipelines.hosts.vm.volume import GoldenVolume
@@ -186,11 +188,21 @@ def test_an_order_is_the_same_for_the_same_keys_and_gives_windows_time(
     assert (mount["Target"], mount["Source"], mount["ReadOnly"]) == ("/golden", "volume", True)
 
 
-def test_cards_of_another_machine_are_not_guessed(monkeypatch: pytest.MonkeyPatch) -> None:
-    vm = vm_of(monkeypatch, gpu=True)
-    vm.engine.__dict__["remote"] = "server1"
-    with pytest.raises(ConfigError, match="cards of server1 cannot be seen from here"):
-        vm.order("volume")
+def test_the_cards_are_those_of_the_engines_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = [
+        linux.Function(address=f"0000:01:00.{n}", vendor="10de", device="2204", kind=kind, group=12)
+        for n, kind in enumerate(("0300", "0403"))
+    ]
+    bare = linux.look(Path("/nowhere"))
+    shown = bare.model_copy(update={"functions": tuple(there)})
+    monkeypatch.setattr(vm_host, "machine_of", lambda engine, image: {RUN.id: shown}[image])
+    vm = vm_of(monkeypatch, gpu=0)
+    keys = vm.order("volume").keys
+    assert keys["devices"][-2:] == ["/dev/vfio/vfio", "/dev/vfio/12"]
+    assert "vfio-pci,host=0000:01:00.1" in keys["environment"]["ARGUMENTS"]
+    assert (vm.gpu_way.way, vm.gpu_way.count) == ("VFIO in a virtual machine", 1)
+    with pytest.raises(ConfigError, match="no such GPU"):
+        vm_of(monkeypatch, gpu="0000:02:00.0").order("volume")
 
 
 # -- how it ends -----------------------------------------------------------------------------------

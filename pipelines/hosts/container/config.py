@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
 
 from pipelines.hosts.base import (
     Host,
-    Kept,
     Opening,
     Supply,
     supply_of,
@@ -18,7 +16,7 @@ from pipelines.hosts.base import (
 )
 from pipelines.hosts.engine.keys import Amount, EngineKeys
 from pipelines.hosts.gpus import DriverGpu, is_wanted
-from pipelines.toolchain.lock import Cache, ToolchainLock
+from pipelines.toolchain.lock import ToolchainLock
 
 #: Images that the pipeline builds itself.
 OURS = ("sandbox", "windows")
@@ -99,7 +97,3 @@ class ContainerHost(EngineKeys):
         from pipelines.hosts.container.host import Container
 
         return Container(name, self, given)
-
-    def kept(self, cache: Cache) -> Iterable[Kept]:  # noqa: ARG002 - engines keep theirs
-        """Nothing on this machine: ``invoke hosts`` shows what engines keep."""
-        return ()

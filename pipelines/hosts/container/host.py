@@ -6,16 +6,16 @@ import logging
 import threading
 from collections.abc import Mapping
 from functools import cached_property, partial
-from pathlib import Path
 
 from pipelines.errors import ConfigError, HostError, RemoteError
 from pipelines.hosts import images
 from pipelines.hosts.base import Bounds, Host, Lifecycle, Opening
 from pipelines.hosts.container.config import OURS, ContainerHost
 from pipelines.hosts.container.faces import Entrance, face_of
+from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.box import Box
 from pipelines.hosts.engine.boxes import Boxes, Order, label
-from pipelines.hosts.engine.engine import TIMEOUT, Engine
+from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.execstream import ExecStream
 from pipelines.hosts.engine.keys import in_bytes
 from pipelines.hosts.engine.refusals import telling
@@ -55,14 +55,9 @@ class Container(Host):
     @cached_property
     def engine(self) -> Engine:
         """Reached at its first use; raises what :class:`Engine` does."""
-        engine = self._reach(TIMEOUT)
+        engine = self.config.reach()
         engine.require(self.face.system, f"host '{self.name}'")
         return engine
-
-    def _reach(self, seconds: float) -> Engine:
-        config = self.config
-        tls = Path(config.engine_tls).expanduser() if config.engine_tls else None
-        return Engine(config.engine, tls=tls, timeout=seconds)
 
     def groundwork(self) -> Mapping[str, object]:
         """The engine, and for a Windows the isolation, the builds and the driver."""
@@ -73,7 +68,7 @@ class Container(Host):
             isolation=(config.isolation or "process") if windows else "",
             image="" if config.image in OURS else config.image,
         )
-        return survey(self._reach, wanted)
+        return survey(config.reach, wanted)
 
     @property
     def boxes(self) -> Boxes:
@@ -246,9 +241,19 @@ class Container(Host):
         return f"container {found.name} of {label(found, 'who')}"
 
     def teardown(self) -> None:
-        """Remove its containers and their volumes; images stay."""
-        for found in self.boxes.all(self.name):
-            self.boxes.remove(found)
+        """Remove its containers and their volumes; images stay.
+
+        Raises :class:`HostError` while another command uses one.
+        """
+        found = self.boxes.all(self.name)
+        for one in found:
+            if label(one, "keep") != "1" and owners.alive(label(one, "owner")):
+                raise HostError(
+                    f"container '{one.name}' is in use by another command of this checkout",
+                    advice="Wait for it, or end it; its container goes with it.",
+                )
+        for one in found:
+            self.boxes.remove(one)
         for volume in self.boxes.volumes(self.name):
             with telling(f"remove volume {volume.name}"):
                 volume.remove()

@@ -131,11 +131,11 @@ def _seal(engine: Engine, scratch: str, plan: Plan, record: Record, work: Path) 
         names.KEY: record.key,
         names.MADE_OF: record.inputs.made_of,
         names.HASH: record.sha256,
-        names.PYTHON: plan.python,
+        names.PYTHON: plan.wanted.python if not plan.wanted.per_python else plan.python,
         names.VERSION: plan.inputs.python,
         names.GIVEN: "given" if record.inputs.base.given else "lock",
     }
-    lines = [f"FROM {scratch}", f"COPY record.json {names.RECORD}"]
+    lines = [f"FROM {scratch}", f"COPY record.json {names.place(names.RECORD, engine.system)}"]
     context = work / "seal.tar"
     with tarfile.open(context, "w") as tar:
         for name, data in (
@@ -155,6 +155,7 @@ def _seal(engine: Engine, scratch: str, plan: Plan, record: Record, work: Path) 
 
 def read_file(engine: Engine, image: str, path: str) -> bytes:
     """A file of an image, from a container that is never started."""
+    path = names.place(path, engine.system)
     with telling(f"read {path} of image {image}"):
         container = engine.client.containers.create(image, labels={names.IMAGE: "look"})
         try:

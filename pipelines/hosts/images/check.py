@@ -118,13 +118,12 @@ def _survey(
     engine: Engine, container: Container, record: Record, then: Survey, script: str
 ) -> Survey:
     """What is in the container now, by the surveyor of its image and not by its own."""
-    values = {"python": record.inputs.python, "cp": record.inputs.python.replace(".", "")}
-    program = [word.format_map(values) for word in image_named(record.inputs.image).survey]
+    program = image_named(record.inputs.image).survey
     roots = [f"{name}={content.path}" for name, content in then.roots.items()]
     where = f"container '{container.name}'"
     with telling(f"look into {where}"):
         api = engine.client.api
-        made = api.exec_create(container.id, [*program, "-c", script, *roots])
+        made = api.exec_create(container.id, [program, "-c", script, *roots])
         out, err, size = [], [], 0
         for text, said in api.exec_start(made["Id"], stream=True, demux=True):
             out.append(text or b"")

@@ -25,6 +25,7 @@ from pipelines.toolchain.lock import Cache
 _BY_DIGEST = re.compile(r"[^@\s]+@sha256:[0-9a-f]{64}")
 _log = logging.getLogger(__name__)
 
+_ONE = "3.11"  # any: what has all Pythons is the same for each
 TODAY, OLD = "today's", "old"
 _HASH = re.compile(r"[0-9a-f]{64}")
 
@@ -60,13 +61,13 @@ def ensure(
     system, and what fetching and building raise.
     """
     if "@" in what or ":" in what:
-        return _fetched(engine, what, events)
+        return _fetched(engine, what, python, events)
     wanted = image_named(what)
     engine.require(wanted.system, f"image '{what}'")
     ground = ground_of(wanted, cache.lock, engine.build, base=base, tree=tree)
     plan = plan_today(what, python, cache, ground)
     if (found := _there(engine, plan, by_hand=not base and tree is None)) is not None:
-        return _described(engine, found, cache)
+        return _described(engine, found, python, cache)
     if ground is None:
         raise refused(what, wanted, engine.build)
     image, record = build(engine, plan, ground, events)
@@ -80,7 +81,7 @@ def find(engine: Engine, what: str, python: str, cache: Cache) -> Image | None:
     engine.require(wanted.system, f"image '{what}'")
     ground = ground_of(wanted, cache.lock, engine.build, base="", tree=None)
     found = _there(engine, plan_today(what, python, cache, ground), by_hand=True)
-    return None if found is None else _described(engine, found, cache)
+    return None if found is None else _described(engine, found, python, cache)
 
 
 def plan_today(what: str, python: str, cache: Cache, ground: Ground | None) -> Plan:
@@ -100,7 +101,7 @@ def state_of(engine: Engine, labels: dict[str, str], cache: Cache) -> str:
     try:
         wanted = image_named(what)
         ground = ground_of(wanted, cache.lock, engine.build, base="", tree=None)
-        plan = plan_today(what, python, cache, ground)
+        plan = plan_today(what, _ONE if python == names.ANY else python, cache, ground)
     except PipelineError as error:
         return f"not known: {error.message}"
     same = labels.get(names.KEY) == plan.inputs.key
@@ -143,7 +144,7 @@ def _as_recorded(engine: Engine, about: dict[str, Any], cache: Cache) -> bool:
     return True
 
 
-def _fetched(engine: Engine, what: str, events: Events) -> Image:
+def _fetched(engine: Engine, what: str, python: str, events: Events) -> Image:
     """An image by its reference, which must have a digest."""
     if not _BY_DIGEST.fullmatch(what):
         raise ConfigError(
@@ -161,10 +162,10 @@ def _fetched(engine: Engine, what: str, events: Events) -> Image:
             f"image {what}: the engine has another one under that name: {about['Id']}",
             advice="Remove that one with docker rmi, then type the command again.",
         )
-    return _described(engine, about, None)
+    return _described(engine, about, python, None)
 
 
-def _described(engine: Engine, about: dict[str, Any], cache: Cache | None) -> Image:
+def _described(engine: Engine, about: dict[str, Any], python: str, cache: Cache | None) -> Image:
     """An image with its record, whose hash its label says."""
     system = about.get("Os")
     if system != engine.system:
@@ -178,7 +179,8 @@ def _described(engine: Engine, about: dict[str, Any], cache: Cache | None) -> Im
     record: dict[str, Any] = {}
     if names.HASH in labels:
         record = record_of(engine, about, cache).told
-    return Image(str(about["Id"]), tag, engine.system, labels.get(names.PYTHON, ""), record)
+    inside = str(labels.get(names.PYTHON, "")).replace("{python}", python)
+    return Image(str(about["Id"]), tag, engine.system, inside, record)
 
 
 def record_of(engine: Engine, about: dict[str, Any], cache: Cache | None) -> Record:

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, StringConstraints, ValidationError
 
 from pipelines.errors import HostError
+from pipelines.hosts.engine.engine import System
 from pipelines.hosttext import line
 from pipelines.model import Data, Model
 from pipelines.toolchain.bases import Digest
@@ -24,7 +25,7 @@ SCHEMA = 1
 #: The most of a record or survey that is read, in bytes: they come out of an image.
 LIMIT = 256 << 20
 
-#: Where an image has them; Windows takes such a path for one of its drive C:.
+#: Where an image has them, on Windows below drive C:.
 RECORD, SURVEY, SURVEYOR = "/image/record.json", "/image/found.json", "/image/survey.py"
 
 #: Labels of an image.
@@ -32,6 +33,9 @@ PREFIX = "windows-cuda-wheels."
 IMAGE, KEY, MADE_OF = f"{PREFIX}image", f"{PREFIX}key", f"{PREFIX}inputs"
 HASH, PYTHON, GIVEN = f"{PREFIX}record", f"{PREFIX}python", f"{PREFIX}base"
 VERSION = f"{PREFIX}python-version"
+
+#: The Python of an image that has them all.
+ANY = "any"
 
 _START = ("Entrypoint", "Cmd", "Env", "User", "WorkingDir")
 
@@ -182,6 +186,11 @@ def read_record(data: bytes, said: str, where: str) -> Record:
             advice="Make it anew: invoke image build",
         )
     return record
+
+
+def place(path: str, system: System) -> str:
+    """Where a file of ours is in an image."""
+    return f"C:{path}" if system == "windows" else path
 
 
 def layers_of(about: Mapping[str, Any]) -> list[str]:

@@ -1,6 +1,6 @@
-"""What a container or a virtual machine stands on, surveyed before anything is started.
+"""What a container or a virtual machine stands on, surveyed before anything of it is started.
 
-Nothing is made, pulled or started for it, and it ends also where an engine never answers.
+Nothing is fetched for it, nothing stays, and it ends also where an engine never answers.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pipelines.errors import ConfigError, HostError, PipelineError
 from pipelines.hosts.engine.engine import Engine, System
 from pipelines.hosts.gpus import Gpu, is_wanted, written
-from pipelines.hosts.passthrough import linux, vfio, windows
+from pipelines.hosts.passthrough import elsewhere, linux, vfio, windows
 from pipelines.remote.inspection import tools
 
 #: How long an engine may take to say what it is, seconds.
@@ -61,27 +61,41 @@ def survey(
     except PipelineError as error:
         problems["engine"], cures["engine"] = error.message, error.advice
         engine = None
-    if engine is not None:
-        try:
+    try:
+        if engine is not None:
             found |= _of_engine(engine, wanted, problems)
-        finally:
-            engine.close()
-    # Its machine's files are these only if the engine is known to be on this one.
-    if not (wanted.kvm or (is_wanted(wanted.gpu) and wanted.system == "linux")):
+        if not (wanted.kvm or (is_wanted(wanted.gpu) and wanted.system == "linux")):
+            return found
+        if engine is None:
+            raise HostError("the engine does not say where it is")
+        machine = machine_of(engine, wanted.image, look)
+    except PipelineError as error:
+        problems["machine"] = f"not looked at: {error.message}"
         return found
-    if engine is None or engine.remote:
-        where = engine.remote if engine else "the engine's machine"
-        problems["machine"] = f"not looked at: type the same on {where}"
-    elif sys.platform != "linux":
-        problems["machine"] = "not looked at: the engine's Linux is a virtual machine of its own"
-    else:
-        machine = look()
-        found["machine"] = machine.model_dump(mode="json")
-        try:
-            found["chosen"] = list(vfio.choose(machine, wanted.gpu))
-        except ConfigError as error:
-            problems["chosen"], cures["chosen"] = error.message, error.advice
+    finally:
+        if engine is not None:
+            engine.close()
+    found["machine"] = machine.model_dump(mode="json")
+    try:
+        found["chosen"] = list(vfio.choose(machine, wanted.gpu))
+    except ConfigError as error:
+        problems["chosen"], cures["chosen"] = error.message, error.advice
     return found
+
+
+def machine_of(
+    engine: Engine, image: str, look: Callable[[], linux.Machine] = linux.look
+) -> linux.Machine:
+    """The machine of a Linux engine: these files if it is on this one, else a container looks.
+
+    ``image``: one that the engine has. Raises :class:`HostError` where it has not, and what
+    :func:`.elsewhere.look_at` does.
+    """
+    if not engine.remote and sys.platform == "linux":
+        return look()
+    if engine.system != "linux" or not image or engine.image(image) is None:
+        raise HostError("that takes the host's image, which its engine does not have yet")
+    return elsewhere.look_at(engine, image)
 
 
 def _in_time(reach: Callable[[float], Engine]) -> Engine:

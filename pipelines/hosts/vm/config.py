@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
 from pydantic import Field, StringConstraints, model_validator
 
-from pipelines.hosts.base import Host, Kept, Opening
+from pipelines.hosts.base import Host, Opening
 from pipelines.hosts.engine.keys import Amount, EngineKeys, in_bytes
 from pipelines.hosts.gpus import Gpu, is_wanted
 from pipelines.hosts.windows import FIRST_PYTHON
-from pipelines.toolchain.lock import Cache
 from pipelines.toolchain.sources import Sha256
 
 #: The least that Windows Server installs in, bytes.
@@ -116,7 +114,3 @@ class VmHost(EngineKeys):
         from pipelines.hosts.vm.host import Vm
 
         return Vm(name, self, given)
-
-    def kept(self, cache: Cache) -> Iterable[Kept]:  # noqa: ARG002 - engines keep theirs
-        """Nothing on this machine: ``invoke hosts`` shows what engines keep."""
-        return ()

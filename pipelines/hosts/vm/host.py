@@ -7,7 +7,6 @@ import secrets
 import threading
 from collections.abc import Mapping
 from functools import cached_property
-from pathlib import Path
 
 from docker.models.containers import Container
 
@@ -18,11 +17,11 @@ from pipelines.hosts.base import Capabilities, Host, Lifecycle, Opening
 from pipelines.hosts.engine.box import Box
 from pipelines.hosts.engine.boxes import Boxes, Order, label
 from pipelines.hosts.engine.containerfiles import put_files
-from pipelines.hosts.engine.engine import TIMEOUT, Engine
+from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.refusals import telling
 from pipelines.hosts.gpus import by_vfio, is_wanted
-from pipelines.hosts.passthrough import linux, vfio
-from pipelines.hosts.passthrough.groundwork import Wanted, survey
+from pipelines.hosts.passthrough import vfio
+from pipelines.hosts.passthrough.groundwork import Wanted, machine_of, survey
 from pipelines.hosts.vm.boot import Boot, Entrance
 from pipelines.hosts.vm.config import VmHost
 from pipelines.hosts.vm.exits import explained
@@ -79,20 +78,15 @@ class Vm(Host):
     @cached_property
     def engine(self) -> Engine:
         """Reached at its first use; raises what :class:`Engine` does."""
-        engine = self._reach(TIMEOUT)
+        engine = self.config.reach()
         engine.require("linux", f"host '{self.name}'")
         return engine
-
-    def _reach(self, seconds: float) -> Engine:
-        config = self.config
-        tls = Path(config.engine_tls).expanduser() if config.engine_tls else None
-        return Engine(config.engine, tls=tls, timeout=seconds)
 
     def groundwork(self) -> Mapping[str, object]:
         """The engine, and KVM and the cards of its machine."""
         config = self.config
         wanted = Wanted(system="linux", gpu=config.gpu, kvm=config.kvm, image=self._image())
-        return survey(self._reach, wanted)
+        return survey(config.reach, wanted)
 
     @cached_property
     def boxes(self) -> Boxes:
@@ -119,16 +113,13 @@ class Vm(Host):
 
     @cached_property
     def passed(self) -> vfio.Passed | None:
-        """What the GPUs take that are asked for; :class:`ConfigError` where they are not there."""
+        """What the GPUs take that are asked for.
+
+        Raises :class:`ConfigError` where they are not there, and what :func:`machine_of` does.
+        """
         if not is_wanted(self.config.gpu):
             return None
-        if self.engine.remote:
-            raise ConfigError(
-                f"host '{self.name}': gpu: the cards of {self.engine.remote} cannot be seen from "
-                "here",
-                advice="Type the command on that machine.",
-            )
-        machine = linux.look()
+        machine = machine_of(self.engine, self.runner.id)
         cards = vfio.choose(machine, self.config.gpu)
         self.gpu_way = by_vfio(self.config.gpu, len(cards))
         return vfio.passed(machine, cards)
