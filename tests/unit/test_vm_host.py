@@ -9,6 +9,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
@@ -315,6 +316,7 @@ def booted(log: bytes) -> Box:
     """A box whose container has said that."""
     container = SimpleNamespace(
         name="vm-1",
+        attrs={"State": {"StartedAt": "2026-11-22T15:06:13.123456789Z"}},
         logs=lambda **_: log,
         ports={"5986/tcp": [{"HostIp": "127.0.0.1", "HostPort": "40001"}]},
     )
@@ -358,6 +360,24 @@ def test_a_pin_that_nobody_shows_is_not_ready(monkeypatch: pytest.MonkeyPatch) -
     assert ready(monkeypatch, b"WCW-READY " + PIN.encode(), answers=False) is None
 
 
+def test_only_what_it_has_said_since_it_was_started_counts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    asked: list[int] = []
+
+    def logs(*, since: int, tail: int) -> bytes:
+        asked.append(since)
+        return b""[:tail]
+
+    box = booted(b"")
+    monkeypatch.setattr(box.container, "logs", logs)
+    assert boot.Boot("127.0.0.1", Silent())(box) is None
+    assert asked == [int(datetime(2026, 11, 22, 15, 6, 13, tzinfo=UTC).timestamp())]
+    box.container.attrs = {"State": {"StartedAt": "0001-01-01T00:00:00Z"}}
+    assert boot.Boot("127.0.0.1", Silent())(box) is None
+    assert asked[1:] == [], "it does not run yet"
+
+
 def test_what_failed_in_the_guest_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(HostError, match=r"there is no \\\\host.lan") as caught:
         ready(monkeypatch, b"WCW-FAILED there is no \\\\host.lan\\Data\\winrm\x1b[2J\r\n")
@@ -378,14 +398,7 @@ class Local(GoldenVolume):
         tool.write_text(f"#!/bin/sh\n[ \"$1\" = check ] || echo '{json.dumps(about)}'\n")
         tool.chmod(0o755)
 
-    def run(
-        self,
-        script: str,
-        *,
-        write: bool = False,
-        waiting: Callable[[], object] = lambda: None,
-        **environment: str,
-    ) -> str:
+    def run(self, script: str, *, write: bool = False, **environment: str) -> str:
         path = f"{self.folder.parent}:{os.environ['PATH']}"
         done = subprocess.run(
             ["sh", "-ec", script],

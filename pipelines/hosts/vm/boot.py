@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import calendar
 import re
 import time
 from dataclasses import dataclass, field
@@ -54,17 +55,21 @@ class Boot:
         if now - self._looked < _LOOK and now - self._began > _ADOPTED:
             return None
         self._looked = now
+        started = str(box.container.attrs["State"]["StartedAt"])[:19]
+        if started.startswith("0001"):
+            return None
+        since = calendar.timegm(time.strptime(started, "%Y-%m-%dT%H:%M:%S"))
         try:
-            log: bytes = box.container.logs(tail=_LOG_LINES)
+            log: bytes = box.container.logs(since=since, tail=_LOG_LINES)
         except (DockerException, RequestException):
             return None  # it is asked next why
-        said = dict(_SAID.findall(log))
-        if b"FAILED" in said and b"READY" not in said:
+        word, rest = ([(b"", b""), *_SAID.findall(log)])[-1]  # Windows may have been restarted
+        if word == b"FAILED":
             raise HostError(
-                f"machine '{box.name}': {line(said[b'FAILED'].decode('utf-8', 'replace'))}",
+                f"machine '{box.name}': {line(rest.decode('utf-8', 'replace'))}",
                 advice=f"What it has said: docker logs {box.name}",
             )
-        pin = _PIN.match(said.get(b"READY", b""))
+        pin = _PIN.match(rest)
         if pin is None:
             self._tell("booting", log)
             return None

@@ -10,7 +10,6 @@ import hashlib
 import json
 import re
 import shlex
-from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -105,13 +104,7 @@ def look(volume: GoldenVolume) -> Found:
     return Found(record, states)
 
 
-def check(
-    volume: GoldenVolume,
-    found: Found,
-    *,
-    thorough: bool = False,
-    waiting: Callable[[], object] = lambda: None,
-) -> Record:
+def check(volume: GoldenVolume, found: Found, *, thorough: bool = False) -> Record:
     """The record of a disk that is what it was; :class:`DamagedDiskError` says in what it is not.
 
     ``thorough``: every byte is read, whatever the times say.
@@ -126,7 +119,7 @@ def check(
     touched = [n for n, file in record.files.items() if found.states[n][1] != file.time]
     if not touched and not thorough:
         return record
-    hashes = _hashes(volume, waiting)
+    hashes = _hashes(volume)
     wrong = [name for name, file in record.files.items() if hashes.get(name) != file.sha256]
     if wrong:
         raise _damaged(volume, f"{', '.join(wrong)}: the sha256 is another one")
@@ -140,23 +133,16 @@ def check(
     return record
 
 
-def seal(
-    volume: GoldenVolume,
-    origin: dict[str, str],
-    *,
-    pin: str,
-    seconds: float,
-    waiting: Callable[[], object] = lambda: None,
-) -> Record:
+def seal(volume: GoldenVolume, origin: dict[str, str], *, pin: str, seconds: float) -> Record:
     """Record a disk that was just made; :class:`HostError` for one that is not whole."""
-    about = json.loads(volume.run(_WHOLE, write=True, waiting=waiting))
+    about = json.loads(volume.run(_WHOLE, write=True))
     if about.get("format") != "qcow2" or about.get("backing-filename"):
         raise HostError(
             f"the disk is {about.get('format')} with the backing file "
             f"{about.get('backing-filename')}, expected qcow2 without one",
             advice="Make it whole: qemu-img convert -O qcow2 DISK.qcow2 WHOLE.qcow2",
         )
-    hashes = _hashes(volume, waiting)
+    hashes = _hashes(volume)
     states = look(volume).states
     if set(hashes) != set(states):
         raise HostError(f"volume {volume.name} was changed while it was sealed")
@@ -176,8 +162,8 @@ def seal(
     return record
 
 
-def _hashes(volume: GoldenVolume, waiting: Callable[[], object]) -> dict[str, str]:
-    rows = re.findall(r"(?m)^([0-9a-f]{64}) [ *](.+)$", volume.run(_HASH, waiting=waiting))
+def _hashes(volume: GoldenVolume) -> dict[str, str]:
+    rows = re.findall(r"(?m)^([0-9a-f]{64}) [ *](.+)$", volume.run(_HASH))
     return {name: digest for digest, name in rows}
 
 

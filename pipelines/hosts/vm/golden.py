@@ -6,6 +6,7 @@ import hashlib
 import logging
 import os
 import re
+import threading
 import time
 from collections.abc import Mapping
 from functools import partial
@@ -33,6 +34,9 @@ from pipelines.paths import CHECKOUT
 from pipelines.toolchain import hashed, sources
 
 _log = logging.getLogger(__name__)
+
+#: One at a time in this process; of other processes the volume's label tells.
+_MAKING = threading.Lock()
 
 #: Longest installation: its publisher's own CI gives Windows Server 2025 two and a half hours.
 LONGEST = 3 * 3600.0
@@ -101,13 +105,18 @@ class Making:
         Raises ``DamagedDiskError`` for one that is not what it was, :class:`HostError` while
         another command makes it, and what making raises.
         """
+        with _MAKING:
+            return self._ensure(thorough=thorough)
+
+    def _ensure(self, *, thorough: bool) -> disks.Record:
         if (there := self.volume.find()) is not None:
             found = disks.look(self.volume)
             if found.record is not None:
                 if thorough:
                     self.events.step("comparing the golden disk with its record")
                 return disks.check(self.volume, found, thorough=thorough)
-            if owners.alive(owner := label(there, "owner")) is not False:
+            owner = label(there, "owner")
+            if owner != owners.me() and owners.alive(owner) is not False:
                 raise HostError(
                     f"the golden disk of host '{self.name}' is being made by another command "
                     f"({line(owner, 80)}), of {label(there, 'who')}",

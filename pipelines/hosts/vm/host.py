@@ -183,7 +183,8 @@ class Vm(Host):
         if self._box is not None:
             return self.boxes.await_ready(self._box, self._boot())
         making = self.making
-        if not self.config.keep or self.boxes.kept(self.name) is None:
+        kept = self.boxes.kept(self.name) if self.config.keep else None
+        if kept is None or (kept.status != "running" and making.volume.find() is not None):
             making.ensure()
             self.given.events.step(f"booting {self.config.title}")
         self._box, entrance = self.boxes.open(self.order(making.volume.name), self._boot())

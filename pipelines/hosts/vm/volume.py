@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import tarfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from docker.errors import NotFound
@@ -83,24 +83,13 @@ class GoldenVolume:
             labels={**self.labels, f"{LABEL}keep": "0"},
         )
 
-    def run(
-        self,
-        script: str,
-        *,
-        write: bool = False,
-        waiting: Callable[[], object] = lambda: None,
-        **environment: str,
-    ) -> str:
-        """What a script prints; ``waiting`` is called while it runs.
-
-        Raises :class:`HostError` if it ends with an error, with its last words.
-        """
+    def run(self, script: str, *, write: bool = False, **environment: str) -> str:
+        """What a script prints; :class:`HostError` with its last words if it fails."""
         with telling(f"look into volume {self.name}"):
             helper = self._helper(script, environment, write=write)
             try:
                 helper.start()
                 while helper.status in ("created", "running"):
-                    waiting()
                     time.sleep(_POLL)
                     helper.reload()
                 said = helper.logs(stdout=True, stderr=False).decode("utf-8", "replace")
