@@ -187,7 +187,7 @@ class Making:
             tied={"entrypoint": self.runner.entrypoint("tied")},
             fill=partial(self._fill, iso=iso, key=key),
             explain=explained,
-            start_seconds=LONGEST,
+            start_seconds=LONGEST if self.config.kvm else 10 * LONGEST,
         )
         self.events.step(
             f"installing {self.config.title}: 15 to 60 minutes, ten times that without KVM"
