@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 import yaml
 from docker.models.containers import Container
+from registry import running
 
-from pipelines.errors import ConfigError, HostError, PipelineError
+from pipelines.errors import ConfigError, HostError, PipelineError, SetupError
 from pipelines.hosts import images
 from pipelines.hosts.base import Silent
 from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.engine import Engine
-from pipelines.hosts.images import Image, check, finding, wanted
+from pipelines.hosts.images import Image, check, finding, publish, wanted
 from pipelines.hosts.images import record as names
 from pipelines.hosts.images.build import read_file
 from pipelines.toolchain.lock import Cache, load_lock
@@ -314,3 +315,41 @@ def test_what_somebody_made_of_ours_is_not_taken_for_it(
     again = small(sandbox_image)
     assert again.id not in (started.id, changed.id)
     assert again.record == made.record
+
+
+def test_an_image_is_pushed_and_fetched_by_its_digest(
+    engine: Engine, cache: Cache, tmp_path: Path
+) -> None:
+    (tmp_path / "tiny.tar").write_bytes(archive_of("hello", b"there"))
+    api = engine.client.api
+    label = r'LABEL windows-cuda-wheels.python="C:\\python\\{python}\\python.exe"'
+    tiny = str(
+        json.loads(
+            api.import_image_from_file(
+                str(tmp_path / "tiny.tar"), "wcw-test-tiny", "1", changes=[label]
+            )
+        )["status"]
+    )
+    image = Image(tiny, "wcw-test-tiny:1", "linux", "", {})
+    told: list[str] = []
+    with running() as registry:
+        try:
+            name = f"{registry.name}/wcw/tiny"
+            said = publish.push(engine, image, f"{name}:1", lambda what, *_: told.append(what))
+            _, manifest = registry.manifests["1"]
+            assert said == f"{name}@sha256:{names.sha256(manifest)}"
+            for tag in (f"{name}:1", "wcw-test-tiny:1"):
+                engine.client.images.remove(tag)
+            fetched = images.ensure(engine, said, "3.13", cache, Silent())
+            assert (fetched.id, fetched.python) == (tiny, r"C:\python\3.13\python.exe")
+            registry.refuses = True
+            registry.blobs.clear()
+            with pytest.raises(SetupError, match="wants a sign-in"):
+                publish.push(engine, fetched, f"{registry.name}/wcw/other:1", print)
+            gone = f"{name}@sha256:{'1' * 64}"
+            with pytest.raises(ConfigError, match="no such image"):
+                images.ensure(engine, gone, "3.13", cache, Silent())
+            with pytest.raises(ConfigError, match="with its tag"):
+                publish.push(engine, fetched, name, print)
+        finally:
+            engine.client.images.remove(tiny, force=True)
