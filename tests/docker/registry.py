@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -53,6 +52,8 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         path = urlsplit(self.path).path
+        if self.server.refuses:
+            return self._send(401, b"{}", WWW_Authenticate='Basic realm="it"')
         last = path.rpartition("/")[2]
         if path == "/v2/":
             return self._send(200, b"{}")
@@ -69,9 +70,6 @@ class _Handler(BaseHTTPRequestHandler):
 
     def do_POST(self) -> None:
         self._body()
-        if self.server.refuses:
-            said = {"code": "DENIED", "message": "requested access to the resource is denied"}
-            return self._send(403, json.dumps({"errors": [said]}).encode())
         name = uuid.uuid4().hex
         self.server.uploads[name] = b""
         place = urlsplit(self.path).path.rstrip("/")

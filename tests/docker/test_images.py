@@ -342,14 +342,13 @@ def test_an_image_is_pushed_and_fetched_by_its_digest(
                 engine.client.images.remove(tag)
             fetched = images.ensure(engine, said, "3.13", cache, Silent())
             assert (fetched.id, fetched.python) == (tiny, r"C:\python\3.13\python.exe")
-            registry.refuses = True
-            registry.blobs.clear()
-            with pytest.raises(SetupError, match="wants a sign-in"):
-                publish.push(engine, fetched, f"{registry.name}/wcw/other:1", print)
             gone = f"{name}@sha256:{'1' * 64}"
             with pytest.raises(ConfigError, match="no such image"):
                 images.ensure(engine, gone, "3.13", cache, Silent())
             with pytest.raises(ConfigError, match="with its tag"):
                 publish.push(engine, fetched, name, print)
+            registry.refuses = True
+            with pytest.raises(SetupError, match="wants a sign-in"):
+                publish.push(engine, fetched, f"{name}:2", print)
         finally:
             engine.client.images.remove(tiny, force=True)
