@@ -102,11 +102,12 @@ def standin(engine: Engine, sandbox_image: Image, tmp_path_factory: pytest.TempP
     tag = f"{REPOSITORY}:{told.hexdigest()[:12]}"
     about = engine.image(tag)
     if about is None:
-        for old in engine.client.images.list(name=REPOSITORY):
-            engine.client.images.remove(str(old.id), force=True)
         arguments = {"BASE": debian(engine, sandbox_image), "SANDBOX": sandbox_image.id}
         with timed("stand-in built"):
             about = engine.build_image(packed, tag, print, buildargs=arguments)
+        for old in engine.client.images.list(name=REPOSITORY):
+            if old.id != about["Id"]:
+                engine.client.images.remove(str(old.id), force=True)
     return str(about["Id"])
 
 
