@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from docker.errors import APIError
 from docker.models.containers import Container
 
 from pipelines.errors import ConfigError, HostError, SetupError, TransferError
@@ -102,11 +103,13 @@ def standin(engine: Engine, sandbox_image: Image, tmp_path_factory: pytest.TempP
     tag = f"{REPOSITORY}:{told.hexdigest()[:12]}"
     about = engine.image(tag)
     if about is None:
-        for old in engine.client.images.list(name=REPOSITORY):
-            engine.client.images.remove(str(old.id), force=True)
         arguments = {"BASE": debian(engine, sandbox_image), "SANDBOX": sandbox_image.id}
         with timed("stand-in built"):
             about = engine.build_image(packed, tag, print, buildargs=arguments)
+        for old in engine.client.images.list(name=REPOSITORY):
+            if old.id != about["Id"]:
+                with contextlib.suppress(APIError):  # another run uses it
+                    engine.client.images.remove(str(old.id))
     return str(about["Id"])
 
 

@@ -7,10 +7,11 @@ set -u
 disk=/storage/data.qcow2
 echo "❯ Starting the stand-in for Windows..."
 case "${USERNAME:-}${PASSWORD:-}${KEY:-}" in ?*) echo "a secret in a variable" >&2; exit 99 ;; esac
-accel=kvm cpu=host
+accel=kvm cpu=host timer=""
 if [ "$KVM" = N ]; then
-    # QEMU 7.2: with SMAP and PKU Wine faults under TCG.
-    accel=tcg,thread=multi cpu=max,-smap,-pku
+    # QEMU 7.2: with SMAP and PKU Wine faults under TCG. On a busy machine the guest may miss its one
+    # timer and sleep for ever; it does not miss all of a periodic one.
+    accel=tcg,thread=multi cpu=max,-smap,-pku timer="nohz=off highres=off"
 elif [ ! -e /dev/kvm ] || ! sh -c 'echo -n > /dev/kvm' 2>/dev/null; then
     echo "ERROR: KVM acceleration is not available (/dev/kvm is missing)" >&2
     exit 88
@@ -34,7 +35,7 @@ done
 qemu-system-x86_64 -nodefaults -M q35 -accel "$accel" -cpu "$cpu" -m "$RAM_SIZE" -smp "$CPU_CORES" \
     -display none -serial stdio -monitor unix:/run/monitor,server=on,wait=off \
     -kernel /run/guest/vmlinuz -initrd /run/guest/initrd \
-    -append "console=ttyS0 quiet root=/dev/vda rw init=/sbin/guest-init panic=1 net.ifnames=0 $install" \
+    -append "console=ttyS0 quiet root=/dev/vda rw init=/sbin/guest-init panic=1 net.ifnames=0 $timer $install" \
     -drive "file=$disk,if=virtio,format=qcow2,cache=writeback,discard=unmap" \
     -netdev user,id=n,hostfwd=tcp::5986-:5986 -device virtio-net-pci,netdev=n \
     "${share[@]}" $ARGUMENTS </dev/null &
