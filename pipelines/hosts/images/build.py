@@ -49,8 +49,8 @@ def build(engine: Engine, plan: Plan, ground: Ground, events: Events) -> tuple[s
         work = Path(stack.enter_context(_scratch_directory(plan.cache.root)))
         events.step(f"image {plan.name}: gathering what it is made of")
         with events.bars() as bars:
-            wheels = plan.write(work / "context.tar", bars)
             reference = _brought(engine, plan, ground, bars)
+            wheels = plan.write(work / "context.tar", bars)
         stack.callback(_forget, engine, scratch)
         arguments = {**plan.inputs.arguments, "BASE": reference}
         with _logged(log, events, plan.name) as say:
@@ -63,7 +63,7 @@ def build(engine: Engine, plan: Plan, ground: Ground, events: Events) -> tuple[s
 
 def _brought(engine: Engine, plan: Plan, ground: Ground, bars: Bars) -> str:
     try:
-        return ground.bring(engine, bars)
+        return ground.bring(engine, bars, offline=plan.cache.offline)
     except HostError as error:
         if ground.base.given or plan.wanted.system != "linux":
             raise
