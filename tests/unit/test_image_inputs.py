@@ -408,6 +408,15 @@ def all_pinned(cache: Cache, *, offline: bool = True) -> Cache:
     return Cache(lock, root=cache.root, offline=offline)
 
 
+def test_stages_of_earlier_builds_go_and_those_of_one_that_may_go_on_stay() -> None:
+    listed = [
+        {"Id": name, "Created": 10_000 + age}
+        for name, age in (("a", -3601), ("b", -3599), ("c", 0))
+    ]
+    assert building.outdated(listed) == ["a"]
+    assert building.outdated([]) == []
+
+
 def test_a_windows_image_is_built_on_the_base_of_the_engines_own_build(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
