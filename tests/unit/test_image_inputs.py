@@ -249,6 +249,15 @@ def test_the_context_is_the_same_every_time(
     }
 
 
+def test_what_changes_while_it_is_gathered_has_no_image(
+    small: wanted.Wanted, cache: Cache, tmp_path: Path
+) -> None:
+    made = context.plan_image("small", small, "3.11", brought(cache, b"wheel"), BASE)
+    (tmp_path / "checkout/a.txt").write_text("edited just now")
+    with pytest.raises(ConfigError, match="was changed while it was gathered"):
+        made.write(tmp_path / "one.tar", silent)
+
+
 def test_a_damaged_file_of_the_cache_is_not_brought(
     small: wanted.Wanted, cache: Cache, tmp_path: Path
 ) -> None:
