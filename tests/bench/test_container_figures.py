@@ -1,7 +1,7 @@
 """A host in a container: how soon it can be used, and what the main job costs in it.
 
-The peer is the bare sandbox, in the same run, turn about. Needs a container engine with the image of
-the sandbox: ``make docker`` brings both.
+The peer is the bare sandbox, in the same run, turn about. Needs a container engine with the image
+of the sandbox: ``make docker`` brings both.
 """
 
 from __future__ import annotations
@@ -108,6 +108,5 @@ def test_the_main_job_in_a_container(home: Path) -> None:
     for name, values in taken.items():
         told(name, values)
     ratios = [box / bare for box, bare in zip(taken["box"], taken["bare"], strict=True)]
-    print(
-        f"in a container / bare: {statistics.median(ratios):.2f} ({min(ratios):.2f} to {max(ratios):.2f})"
-    )
+    least, most = min(ratios), max(ratios)
+    print(f"in a container / bare: {statistics.median(ratios):.2f} ({least:.2f} to {most:.2f})")
