@@ -30,8 +30,9 @@ EngineName = Annotated[
 ]
 #: What a stream of an engine tells: a layer or step, how much of it is done, of how much.
 Progress = Callable[[str, int, int], object]
-#: The part of an engine's answers that a person may have to wait for, seconds.
-TIMEOUT = 120.0
+#: Seconds for the first word of an engine, and for any later answer.
+_FIRST, TIMEOUT = 30.0, 120.0
+_TAIL = 30  # lines of a build's log that may hold why it failed
 
 
 class Engine:
@@ -50,8 +51,9 @@ class Engine:
         """
         self.name = name
         try:
-            self.client = connect(name, tls, timeout)
+            self.client = connect(name, tls, min(_FIRST, timeout))
             self.about: dict[str, Any] = self.client.info()
+            self.client.api.timeout = int(timeout)
         except (DockerException, RequestException, OSError) as error:
             raise unreachable(name, error) from error
         system = str(self.about.get("OSType", ""))
@@ -117,10 +119,14 @@ class Engine:
         with telling(f"fetch image {name}"):
             for event in self.client.api.pull(name, stream=True, decode=True):
                 raise_event(event)
-                detail = event.get("progressDetail") or {}
-                if total := detail.get("total"):
+                detail = event.get("progressDetail")
+                total, done = (
+                    detail.get(key) if isinstance(detail, dict) else 0
+                    for key in ("total", "current")
+                )
+                if isinstance(total, int) and isinstance(done, int) and total > 0:
                     what = f"{event.get('status', '')} {event.get('id', '')}"
-                    progress(safe(what, 80), int(detail.get("current", 0)), int(total))
+                    progress(safe(what, 80), done, total)
             return dict(self.client.images.get(name).attrs)
 
     def build_image(
