@@ -143,6 +143,16 @@ def check(method: str, path: str, data: bytes) -> None:
         return
 
 
+def message(data: bytes) -> str:
+    """What an answer that is an error says: the SDK takes for granted that it is well made."""
+    try:
+        told = json.loads(data)
+    except (ValueError, RecursionError):
+        told = None
+    said = told.get("message") if isinstance(told, dict) else None
+    return said if isinstance(said, str) else data[:_PIECE].decode("utf-8", "replace").strip()
+
+
 def no_engine(why: str) -> HostError:
     """The error for what no engine says."""
     return HostError(

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections import deque
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -131,6 +132,7 @@ class Engine:
         ``keys`` are those of the SDK's ``build``. It is the classic builder, which every engine
         has: no mounts in RUN, no heredocs, no COPY --link.
         """
+        log: deque[str] = deque(maxlen=_TAIL)
         with telling(f"build image {tag}"), context.open("rb") as stream:
             for event in self.client.api.build(
                 fileobj=stream,
@@ -141,9 +143,10 @@ class Engine:
                 decode=True,
                 **keys,
             ):
-                raise_event(event)
+                raise_event(event, log)
                 for text in str(event.get("stream", "")).splitlines():
-                    say(safe(text, 400))
+                    log.append(safe(text, 400))
+                    say(log[-1])
             return dict(self.client.images.get(tag).attrs)
 
     def import_tree(self, archive: Path, tag: str) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import http.client
+import json
 import shlex
 import socket
 import subprocess
@@ -59,11 +60,13 @@ class Api(docker.APIClient):
         if stream and response.status_code < _FAILED:
             return response
         data = answers.whole(response, seconds[-1] if isinstance(seconds, tuple) else seconds)
+        if response.status_code >= _FAILED:
+            data = json.dumps({"message": answers.message(data)}).encode()
+        else:
+            path = unquote(urlsplit(str(request.path_url)).path)
+            answers.check(str(request.method), path, data)
         response._content, response._content_consumed = data, True  # type: ignore[attr-defined]
         response.close()
-        if response.ok:
-            path = unquote(urlsplit(request.path_url).path)
-            answers.check(str(request.method), path, data)
         return response
 
     def _stream_helper(self, response: Response, decode: bool = False) -> Iterator[Any]:
