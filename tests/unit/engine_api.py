@@ -80,7 +80,12 @@ class WindowsEngine:
         #: Directories and files of the host: what bind mounts may name, and which is a directory.
         self.files: dict[str, bool] = {}
         self.taken: set[int] = set()
-        self.programs: Programs = {"cmd": lambda _: ["cat"], **(programs or {})}
+        #: What reads its input to the end, and what never ends.
+        standing = {"cmd": ["cat"], "findstr": ["cat"], "ping": ["sleep", "86400"]}
+        self.programs: Programs = {
+            **{name: lambda _, argv=argv: argv for name, argv in standing.items()},  # type: ignore[misc]
+            **(programs or {}),
+        }
         self.events: list[dict[str, Any]] = []
         self._lock = threading.RLock()
         self._count = 0
@@ -212,9 +217,23 @@ class WindowsEngine:
             asked["HostConfig"] = host
             box = Box(identity, name, asked, found, self.place)
             box.programs = self.programs
+            for mount in host.get("Mounts") or []:
+                if mount["Type"] == "volume":
+                    self._mount(box, mount)
             self.boxes[identity] = box
         self._tell("container", "create", box)
         return {"Id": identity, "Warnings": []}
+
+    def _mount(self, box: Box, mount: dict[str, Any]) -> None:
+        """A named volume, made where it is missing: a directory that stays."""
+        labels = (mount.get("VolumeOptions") or {}).get("Labels") or {}
+        made = {"Name": mount["Source"], "Driver": "local", "Labels": labels}
+        self.volumes.setdefault(mount["Source"], made)
+        kept = self.place / "volumes" / mount["Source"]
+        kept.mkdir(parents=True, exist_ok=True)
+        place = box.path(mount["Target"])
+        place.parent.mkdir(parents=True, exist_ok=True)
+        place.symlink_to(kept)
 
     def _verify(self, host: dict[str, Any]) -> None:
         """verifyContainerSettings of daemon/container.go and daemon/daemon_windows.go."""
@@ -302,8 +321,16 @@ class WindowsEngine:
         with box.changed:
             box.changed.wait_for(lambda: box.status != "running")
         self._tell("container", "die", box)
-        if box.host.get("AutoRemove"):
+        if box.host.get("AutoRemove") and not box.restarting:
             self._forget(box)
+
+    def restart(self, name: str) -> None:
+        """Stop and start; what would be removed at its end is not, this time."""
+        box = self.find(name)
+        box.restarting = True
+        box.stop()
+        self.start(name)
+        box.restarting = False
 
     def remove(self, name: str, *, force: bool) -> None:
         box = self.find(name)
@@ -311,6 +338,8 @@ class WindowsEngine:
             if not force:
                 raise RULES.refusal("running", name=name)
             box.stop()
+        if box.removed:
+            raise RULES.refusal("no_container", name=name)
         self._forget(box)
 
     def _forget(self, box: Box) -> None:
@@ -318,6 +347,7 @@ class WindowsEngine:
             if self.boxes.pop(box.id, None) is not None:
                 self._tell("container", "destroy", box)
                 with box.changed:
+                    box.removed = True
                     box.changed.notify_all()
                 shutil.rmtree(box.root, ignore_errors=True)
 
@@ -373,11 +403,9 @@ class WindowsEngine:
 
 def _matches(box: Box, filters: dict[str, Any]) -> bool:
     """All the labels, one of the names, states or ids."""
-    labels = [*filters.get("label", ())]
-    kept = {**{key: value for key, value in box.labels.items()}}
-    for label in labels:
+    for label in filters.get("label", ()):
         key, equals, value = label.partition("=")
-        if key not in kept or (equals and kept[key] != value):
+        if key not in box.labels or (equals and box.labels[key] != value):
             return False
     names = [*filters.get("name", ())]
     states = [*filters.get("status", ())]

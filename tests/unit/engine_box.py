@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import datetime
 import os
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -62,8 +63,8 @@ class Process:
             view = memoryview(data)
             while view:
                 view = view[self.child.stdin.write(view) or 0 :]
-        except (BrokenPipeError, ValueError):
-            pass  # it has ended, or its input has
+        except (BrokenPipeError, ValueError):  # it has ended, or its input has
+            return
 
     def end_input(self) -> None:
         assert self.child.stdin is not None
@@ -72,10 +73,8 @@ class Process:
     def end(self) -> None:
         """End it, and what it started."""
         self.told = self.child.poll() is None
-        try:
+        with contextlib.suppress(ProcessLookupError):
             os.killpg(self.child.pid, signal.SIGKILL)
-        except ProcessLookupError:
-            pass
 
     def wait(self) -> int:
         code = self.child.wait()
@@ -146,6 +145,8 @@ class Box:
         self.output: list[tuple[int, bytes]] = []
         self.changed = threading.Condition()
         self.process: Process | None = None
+        self.exits = 0
+        self.removed = self.restarting = False
 
     @property
     def labels(self) -> dict[str, str]:
@@ -190,7 +191,34 @@ class Box:
                 one.process.end()
         with self.changed:
             self.code, self.status, self.finished, self.ports = code, "exited", now(), {}
+            self.exits += 1
             self.changed.notify_all()
+
+    def until(self, condition: str) -> int:
+        """Wait as ``docker wait`` does: for it not to run, for its next end, for its removal."""
+        with self.changed:
+            before = self.exits
+            ready = {
+                "next-exit": lambda: self.exits > before or self.removed,
+                "removed": lambda: self.removed,
+            }.get(condition, lambda: self.status != "running")
+            self.changed.wait_for(ready)
+            return self.code
+
+    def follow(self) -> Iterator[tuple[int, bytes]]:
+        """What it prints from now on, to its next end."""
+        at, before = len(self.output), self.exits
+        while True:
+            with self.changed:
+                self.changed.wait_for(
+                    lambda seen=at: (  # type: ignore[misc]
+                        len(self.output) > seen or self.exits > before or self.removed
+                    )
+                )
+                fresh, at = self.output[at:], len(self.output)
+            if not fresh:
+                return
+            yield from fresh
 
     def stop(self) -> None:
         if self.process is not None and self.status == "running":

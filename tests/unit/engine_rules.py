@@ -8,7 +8,7 @@ from typing import Any
 from pipelines.model import Model, read_data
 
 
-class Refused(Exception):
+class Refused(Exception):  # noqa: N818 - an answer, as others are
     """An answer that is an error: its status and its text."""
 
     def __init__(self, status: int, says: str) -> None:
@@ -40,9 +40,9 @@ class Rules(Model):
     disk: _Disk
     process_isolation: dict[str, tuple[str, ...]]
 
-    def refusal(self, name: str, **values: Any) -> Refused:
+    def refusal(self, which: str, /, **values: Any) -> Refused:
         """One of ``texts``, filled in."""
-        row = self.texts[name]
+        row = self.texts[which]
         return Refused(row.status, row.says.format(**values))
 
     def runs(self, host: str, image: str, isolation: str) -> bool:

@@ -60,7 +60,7 @@ class Handler(BaseHTTPRequestHandler):
     def do_GET(self) -> None:
         self._do()
 
-    do_POST = do_PUT = do_DELETE = do_HEAD = do_GET
+    do_POST = do_PUT = do_DELETE = do_HEAD = do_GET  # noqa: N815 - http.server's names
 
     def _do(self) -> None:
         parts = urlsplit(self.path)
@@ -170,7 +170,7 @@ def _attach(handler: Handler, name: str) -> None:
     if handler.query.get("stdout"):
         threading.Thread(target=_output, args=(handler, box), daemon=True).start()
     with contextlib.suppress(OSError):
-        while piece := handler.rfile.read1(65536):  # type: ignore[attr-defined]
+        while piece := handler.rfile.read1(65536):
             if box.process is not None:
                 box.process.feed(piece)
     if box.asked.get("StdinOnce") and handler.query.get("stdin") and box.process is not None:
@@ -178,15 +178,9 @@ def _attach(handler: Handler, name: str) -> None:
 
 
 def _output(handler: Handler, box: Box) -> None:
-    at = len(box.output)
-    while True:
-        with box.changed:
-            box.changed.wait_for(lambda: len(box.output) > at or box.status == "exited")
-            fresh, at = box.output[at:], len(box.output)
-        if not fresh:
-            return handler.hang_up()
-        for number, data in fresh:
-            handler.frame(number, data)
+    for number, data in box.follow():
+        handler.frame(number, data)
+    handler.hang_up()
 
 
 def _logs(handler: Handler, name: str) -> None:
@@ -202,9 +196,9 @@ def _logs(handler: Handler, name: str) -> None:
 
 def _wait(handler: Handler, name: str) -> None:
     box = handler.engine.find(name)
-    with box.changed:
-        box.changed.wait_for(lambda: box.status in ("exited", "created") or box.id == "")
-    handler.answer({"StatusCode": box.code})
+    condition = handler.query.get("condition", "not-running")
+    code = box.until(condition)
+    handler.answer({"StatusCode": code, "Error": None})
 
 
 def _stop(handler: Handler, name: str) -> None:
@@ -215,8 +209,7 @@ def _stop(handler: Handler, name: str) -> None:
 
 
 def _restart(handler: Handler, name: str) -> None:
-    handler.engine.find(name).stop()
-    handler.engine.start(name)
+    handler.engine.restart(name)
     handler.answer({}, 204)
 
 
@@ -236,7 +229,8 @@ def _exec_start(handler: Handler, identity: str) -> None:
     process = command.run(handler.frame)
     if process is None:
         text = RULES.refusal("no_program", id=command.box.id).says
-        return handler.frame(1, f"{text}\r\n".encode())
+        handler.frame(1, f"{text}\r\n".encode())
+        return
 
     def finish() -> None:
         command.ended()
@@ -244,12 +238,12 @@ def _exec_start(handler: Handler, identity: str) -> None:
 
     threading.Thread(target=finish, daemon=True).start()
     with contextlib.suppress(OSError):
-        while command.asked.get("AttachStdin") and (piece := handler.rfile.read1(65536)):  # type: ignore[attr-defined]
+        while command.asked.get("AttachStdin") and (piece := handler.rfile.read1(65536)):
             process.feed(piece)
     process.end_input()
     process.child.wait()
     with contextlib.suppress(OSError):
-        while command.running and handler.rfile.read1(65536):  # type: ignore[attr-defined]
+        while command.running and handler.rfile.read1(65536):
             pass
 
 
@@ -323,7 +317,9 @@ ROUTES: list[tuple[re.Pattern[str], Callable[..., None]]] = [
         (r"DELETE /containers/([^/]+)", _remove),
         (
             r"POST /containers/([^/]+)/exec",
-            lambda h, name: h.answer({"Id": h.engine.exec_create(name, json.loads(h.body)).id}, 201),
+            lambda h, name: h.answer(
+                {"Id": h.engine.exec_create(name, json.loads(h.body)).id}, 201
+            ),
         ),
         (r"POST /exec/([^/]+)/start", _exec_start),
         (r"GET /exec/([^/]+)/json", _exec_inspect),

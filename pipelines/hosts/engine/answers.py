@@ -1,4 +1,4 @@
-"""The border to an engine: an answer ends, is of the shape that is used, and is about what was asked.
+"""The border to an engine: an answer ends, has the shape that is used, is about what was asked.
 
 An engine is somebody else's program, often on somebody else's machine. What the models here do not
 name is left alone: nothing of ours may use it.
@@ -107,22 +107,20 @@ class _Volumes(_Told):
     Volumes: list[_Volume] | None = None
 
 
-#: ``METHOD /path`` without the version -> what the answer has to be; ``asked``: the id in it.
-_SHAPES: tuple[tuple[re.Pattern[str], TypeAdapter[Any]], ...] = tuple(
-    (re.compile(pattern), TypeAdapter(shape))
-    for pattern, shape in (
-        (r"GET /version", _Version),
-        (r"GET /info", _Info),
-        (r"GET /images/.+/json", _Image),
-        (r"POST /containers/create", _Made),
-        (r"GET /containers/json", Annotated[list[_Listed], Field(max_length=10_000)]),
-        (r"GET /containers/(?P<asked>[^/]+)/json", _Container),
-        (r"POST /containers/[^/]+/exec", _Made),
-        (r"POST /containers/[^/]+/wait", _Ended),
-        (r"GET /exec/[^/]+/json", _Exec),
-        (r"GET /volumes", _Volumes),
-    )
+#: ``METHOD /path`` without the version, and what its answer has to be; ``asked``: the id in it.
+_ANSWERED: tuple[tuple[str, Any], ...] = (
+    (r"GET /version", _Version),
+    (r"GET /info", _Info),
+    (r"GET /images/.+/json", _Image),
+    (r"POST /containers/create", _Made),
+    (r"GET /containers/json", Annotated[list[_Listed], Field(max_length=10_000)]),
+    (r"GET /containers/(?P<asked>[^/]+)/json", _Container),
+    (r"POST /containers/[^/]+/exec", _Made),
+    (r"POST /containers/[^/]+/wait", _Ended),
+    (r"GET /exec/[^/]+/json", _Exec),
+    (r"GET /volumes", _Volumes),
 )
+_SHAPES = tuple((re.compile(p), TypeAdapter[Any](shape)) for p, shape in _ANSWERED)
 
 
 def check(method: str, path: str, data: bytes) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import socket
+import ssl
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -11,6 +12,8 @@ from typing import Any, cast
 from urllib.parse import urlsplit
 
 import docker
+import requests
+import urllib3
 from docker.context import Context, ContextAPI
 from docker.context.config import get_current_context_name
 from docker.tls import TLSConfig
@@ -23,6 +26,7 @@ from pipelines.hosts.engine.wire import Client, Ssh, SshError
 from pipelines.hosttext import safe
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
+Known = tuple[type[PipelineError], str, str]
 
 
 def target(name: str) -> str:
@@ -113,20 +117,73 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         at = at.__cause__ or at.__context__
 
 
+#: What a link of the chain of errors means: its type, our error, what is said and what helps.
+_CAUSES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Known], ...] = (
+    (
+        (TimeoutError, Timeout),
+        (
+            HostError,
+            "the Docker engine at {where} says nothing",
+            "Type there: docker info. If that hangs, too: sudo systemctl restart docker (Windows: "
+            "Restart-Service docker).",
+        ),
+    ),
+    (
+        FileNotFoundError,
+        (
+            SetupError,
+            "there is no Docker engine at {where}",
+            "Type: sudo apt-get install docker.io (or give the host an 'engine').",
+        ),
+    ),
+    (
+        PermissionError,
+        (
+            SetupError,
+            "you may not use the Docker engine at {where}",
+            'Type: sudo usermod -aG docker "$USER", then sign in again.',
+        ),
+    ),
+    (
+        ConnectionRefusedError,
+        (
+            HostError,
+            "the Docker engine at {where} is not running",
+            "Type there: sudo systemctl start docker (Windows: Start-Service docker).",
+        ),
+    ),
+    (
+        socket.gaierror,
+        (
+            HostError,
+            "the Docker engine at {where}: there is no machine of that name",
+            "Is the name spelt right, and known to DNS or /etc/hosts?",
+        ),
+    ),
+    (
+        (ssl.SSLError, urllib3.exceptions.SSLError, requests.exceptions.SSLError),
+        (
+            HostError,
+            "the Docker engine at {where} was not recognised, or does not know us: {cause}",
+            "Port 2376 wants TLS: 'engine_tls' is the directory with ca.pem, cert.pem and key.pem. "
+            "Port 2375 has none.",
+        ),
+    ),
+)
+
+
 def unreachable(name: str, error: BaseException) -> PipelineError:
     """Why there is no engine: what is wrong stands at the end of the chain of errors."""
     where = shown(name)
     for cause in _causes(error):
         if (known := _known(cause, where)) is not None:
             return known
-    said = str(error)
-    if "only supported on Windows" in said:
-        return ConfigError(
-            f"engine {where}: that is a pipe of a Windows machine",
-            advice="From here: ssh://USER@SERVER, or tcp://SERVER:2376 with 'engine_tls'.",
-        )
+    said = safe(str(error), 300)
+    if row := understood(said):
+        kind: type[PipelineError] = getattr(errors, row[0].kind)
+        return kind(f"the Docker engine at {where}: {row[1]}: {said}", advice=row[0].cure)
     return HostError(
-        f"the Docker engine at {where} does not answer: {safe(said, 300)}",
+        f"the Docker engine at {where} does not answer: {said}",
         advice="Is that its address? Compare: docker context ls",
     )
 
@@ -137,50 +194,21 @@ def _known(cause: BaseException, where: str) -> PipelineError | None:
         return cause
     if isinstance(cause, SshError):
         return _over_ssh(str(cause), where)
-    if isinstance(cause, TimeoutError | Timeout):
-        return HostError(
-            f"the Docker engine at {where} accepts connections and says nothing",
-            advice="Type there: docker info. If that hangs, too: sudo systemctl restart docker "
-            "(Windows: Restart-Service docker).",
-        )
     if isinstance(cause, FileNotFoundError) and cause.filename == "ssh":
         return SetupError(
             "an engine over ssh needs the program ssh", advice="Install: openssh-client."
         )
-    if isinstance(cause, FileNotFoundError):
-        return SetupError(
-            f"there is no Docker engine at {where}",
-            advice="Type: sudo apt-get install docker.io (or give the host an 'engine').",
-        )
-    if isinstance(cause, PermissionError):
-        return SetupError(
-            f"you may not use the Docker engine at {where}",
-            advice='Type: sudo usermod -aG docker "$USER", then sign in again.',
-        )
-    if isinstance(cause, ConnectionRefusedError):
-        return HostError(
-            f"the Docker engine at {where} is not running",
-            advice="Type there: sudo systemctl start docker (Windows: Start-Service docker).",
-        )
-    if isinstance(cause, socket.gaierror):
-        return HostError(
-            f"the Docker engine at {where}: there is no machine of that name",
-            advice="Is the name spelt right, and known to DNS or /etc/hosts?",
-        )
-    if "SSL" in type(cause).__name__:
-        return HostError(
-            f"the Docker engine at {where} was not recognised: {safe(str(cause), 200)}",
-            advice="Port 2376 wants TLS: 'engine_tls' is the directory with ca.pem, cert.pem "
-            "and key.pem. Port 2375 has none.",
-        )
+    for types, (kind, says, advice) in _CAUSES:
+        if isinstance(cause, types):
+            said = safe(str(cause), 200)
+            return kind(says.replace("{where}", where).replace("{cause}", said), advice=advice)
     return None
 
 
 def _over_ssh(said: str, where: str) -> PipelineError:
-    if known := understood(said):
-        row, says = known
-        kind: type[PipelineError] = getattr(errors, row.kind)
-        return kind(f"the Docker engine at {where}: {says}: {said}", advice=row.cure)
+    if row := understood(said):
+        kind: type[PipelineError] = getattr(errors, row[0].kind)
+        return kind(f"the Docker engine at {where}: {row[1]}: {said}", advice=row[0].cure)
     return HostError(
         f"the Docker engine at {where}: {said}",
         advice="Does this work? ssh USER@SERVER docker version",

@@ -26,9 +26,7 @@ from pipelines.hosttext import safe
 _FAILED = 400
 _PIECE = 1 << 16
 #: No questions on the terminal; a machine that vanished is noticed after a minute.
-_SSH = ("ssh", "-o", "BatchMode=yes", "-o", "ConnectTimeout=15") + (
-    *("-o", "ServerAliveInterval=15", "-o", "ServerAliveCountMax=4", "-T"),
-)
+_SSH_OPTIONS = ("BatchMode=yes", "ConnectTimeout=15", "ServerAliveInterval=15")
 
 
 class Client(docker.DockerClient):
@@ -48,7 +46,7 @@ class Api(docker.APIClient):
 
     def get_adapter(self, url: str | bytes) -> BaseAdapter:
         """Through what a request goes."""
-        return self._way or super().get_adapter(url)
+        return self._way or super().get_adapter(str(url))
 
     def send(self, request: PreparedRequest, **keys: Any) -> Response:
         """One request; its answer is read here, unless it is to be a stream and is one.
@@ -88,12 +86,12 @@ class _Connection(HTTPConnection):
 
     def connect(self) -> None:
         here, there = socket.socketpair()
-        self._errors = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the connection
+        self._errors = tempfile.TemporaryFile("w+b")  # noqa: SIM115 - as long as the connection
         with there:
-            self._ssh = subprocess.Popen(
+            self._ssh: subprocess.Popen[bytes] = subprocess.Popen(
                 self._command,
-                stdin=there,
-                stdout=there,
+                stdin=there.fileno(),
+                stdout=there.fileno(),
                 stderr=self._errors,
                 start_new_session=True,  # Ctrl-C is for us
             )
@@ -124,12 +122,12 @@ class _Pool(HTTPConnectionPool):
 
 
 class Ssh(BaseHTTPAdapter):
-    """``ssh://[USER@]HOST[:PORT][/SOCKET]`` by the ssh of this machine: its keys, its known hosts."""
+    """``ssh://[USER@]HOST[:PORT][/SOCKET]`` by this machine's ssh: its keys, its known hosts."""
 
     def __init__(self, url: str, timeout: float) -> None:
         super().__init__()
         parts = urlsplit(url)
-        words = [*_SSH]
+        words = ["ssh", "-T", *(word for option in _SSH_OPTIONS for word in ("-o", option))]
         words += ["-p", str(parts.port)] if parts.port else []
         words += ["-l", unquote(parts.username)] if parts.username else []
         there = ["docker"]
@@ -139,12 +137,18 @@ class Ssh(BaseHTTPAdapter):
         self._pool = _Pool((*words, "--", parts.hostname or "", shlex.join(there)), timeout)
 
     def get_connection(
-        self, url: str | bytes, proxies: Mapping[str, str] | None = None
+        self,
+        url: str | bytes,  # noqa: ARG002 - as every adapter's
+        proxies: Mapping[str, str] | None = None,  # noqa: ARG002
     ) -> HTTPConnectionPool:
         """The one pool there is."""
         return self._pool
 
-    def request_url(self, request: PreparedRequest, proxies: Mapping[str, str] | None) -> str:
+    def request_url(
+        self,
+        request: PreparedRequest,
+        proxies: Mapping[str, str] | None,  # noqa: ARG002 - as every adapter's
+    ) -> str:
         """Without a host: the socket has one end."""
         return str(request.path_url)
 
