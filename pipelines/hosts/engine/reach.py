@@ -8,19 +8,18 @@ import ssl
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 from urllib.parse import urlsplit
 
 import docker
 import requests
 import urllib3
-from docker.context import Context, ContextAPI
-from docker.context.config import get_current_context_name
 from docker.tls import TLSConfig
 from requests.exceptions import Timeout
 
 from pipelines import errors
 from pipelines.errors import ConfigError, HostError, PipelineError, SetupError
+from pipelines.hosts.engine.contexts import context, in_use
 from pipelines.hosts.engine.refusals import understood
 from pipelines.hosts.engine.wire import Client, Ssh, SshError
 from pipelines.hosttext import safe
@@ -35,12 +34,17 @@ def target(name: str) -> str:
         return name
     if not name and (chosen := os.environ.get("DOCKER_HOST")):
         return chosen
-    return str(_context(name).Host)
+    return context(name or in_use()).host
 
 
 def connect(name: str, tls: Path | None, timeout: float) -> docker.DockerClient:
     """The SDK's client for an engine by its name; raises what the SDK does, and ``ConfigError``."""
     url = target(name)
+    if url.startswith("npipe:") and sys.platform != "win32":
+        raise ConfigError(
+            f"engine {url}: that is a pipe of a Windows machine",
+            advice="From here: ssh://USER@SERVER, or tcp://SERVER:2376 with 'engine_tls'.",
+        )
     keys: dict[str, Any] = {"base_url": url, "timeout": int(timeout)}
     if url.startswith("ssh://"):
         if sys.platform == "win32":  # whose programs take no socket for their input
@@ -58,32 +62,12 @@ def connect(name: str, tls: Path | None, timeout: float) -> docker.DockerClient:
     return Client(**keys)
 
 
-def _context(name: str) -> Context:
-    """Docker's context of that name; without one, the context in use."""
-    name = name or os.environ.get("DOCKER_CONTEXT") or get_current_context_name()
-    try:
-        context = ContextAPI.get_context(name)
-        known = ", ".join(one.Name for one in ContextAPI.contexts()) if context is None else ""
-    except Exception as error:  # the SDK raises plain ones for a damaged file
-        raise ConfigError(
-            f"Docker's context '{name}' cannot be read: {safe(str(error), 200)}",
-            advice=f"Type: docker context inspect {name}",
-        ) from error
-    if context is None:
-        raise ConfigError(
-            f"Docker has no context '{name}'; it has {safe(known, 400)}",
-            advice=f"Type: docker context create {name} --docker host=ssh://USER@SERVER, or "
-            "give 'engine' a URL.",
-        )
-    return context
-
-
 def _own_tls(name: str) -> TLSConfig | None:
     """The keys that Docker itself would use: those of the context, or of the environment."""
     if "://" in name:
         return None
     if name or not os.environ.get("DOCKER_HOST"):
-        return cast("TLSConfig | None", _context(name).TLSConfig)
+        return context(name or in_use()).tls
     place = os.environ.get("DOCKER_CERT_PATH") or Path.home() / ".docker"
     return _tls(Path(place)) if os.environ.get("DOCKER_TLS_VERIFY") else None
 
@@ -175,7 +159,7 @@ _CAUSES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Know
 def unreachable(name: str, error: BaseException) -> PipelineError:
     """Why there is no engine: what is wrong stands at the end of the chain of errors."""
     where = shown(name)
-    for cause in _causes(error):
+    for cause in reversed([*_causes(error)]):
         if (known := _known(cause, where)) is not None:
             return known
     said = safe(str(error), 300)

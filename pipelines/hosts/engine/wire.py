@@ -44,6 +44,18 @@ class Api(docker.APIClient):
         self._way = way
         super().__init__(**keys)
 
+    @property
+    def trust_env(self) -> bool:
+        """Nothing of the environment: REQUESTS_CA_BUNDLE would replace the CA of ``engine_tls``.
+
+        https://github.com/psf/requests/issues/3829. Nor proxies, nor passwords of .netrc.
+        """
+        return False
+
+    @trust_env.setter
+    def trust_env(self, value: bool) -> None:
+        """Nothing: the constructor of requests sets it, before which nothing of ours can."""
+
     def get_adapter(self, url: str | bytes) -> BaseAdapter:
         """Through what a request goes."""
         return self._way or super().get_adapter(str(url))
