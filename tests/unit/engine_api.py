@@ -310,8 +310,7 @@ class WindowsEngine:
         build = box.image["OsVersion"].split(".")[2]
         if not RULES.runs(self.build, build, "hyperv" if hyperv else "process"):
             raise RULES.refusal("version", id=box.id)
-        command = [*(box.asked.get("Entrypoint") or []), *(box.asked.get("Cmd") or [])]
-        argv = box.local(command or box.image["Config"]["Cmd"])
+        argv = box.local(_command(box))
         if argv is None:
             box.code = 127
             raise RULES.refusal("no_program", id=box.id)
@@ -399,6 +398,16 @@ class WindowsEngine:
             raise Refused(400, "extraction point is not a directory")
         with tarfile.open(fileobj=io.BytesIO(data)) as archive:
             archive.extractall(place, filter="data")
+
+
+def _command(box: Box) -> list[str]:
+    """What runs: mergeAndVerifyConfig and Merge, daemon/container/../runconfig of moby."""
+    entry, words = box.asked.get("Entrypoint"), box.asked.get("Cmd")
+    config = box.image["Config"]
+    if not entry:
+        words = words or config.get("Cmd")
+        entry = config.get("Entrypoint") if entry is None else []
+    return [*(entry or []), *(words or [])]
 
 
 def _matches(box: Box, filters: dict[str, Any]) -> bool:

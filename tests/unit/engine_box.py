@@ -194,16 +194,20 @@ class Box:
             self.exits += 1
             self.changed.notify_all()
 
-    def until(self, condition: str) -> int:
-        """Wait as ``docker wait`` does: for it not to run, for its next end, for its removal."""
-        with self.changed:
-            before = self.exits
-            ready = {
-                "next-exit": lambda: self.exits > before or self.removed,
-                "removed": lambda: self.removed,
-            }.get(condition, lambda: self.status != "running")
-            self.changed.wait_for(ready)
-            return self.code
+    def until(self, condition: str) -> Iterator[int]:
+        """Wait as ``docker wait`` does, from now on: for it not to run, to end, to be removed."""
+        before = self.exits
+        ready = {
+            "next-exit": lambda: self.exits > before or self.removed,
+            "removed": lambda: self.removed,
+        }.get(condition, lambda: self.status != "running")
+
+        def code() -> Iterator[int]:
+            with self.changed:
+                self.changed.wait_for(ready)
+            yield self.code
+
+        return code()
 
     def follow(self) -> Iterator[tuple[int, bytes]]:
         """What it prints from now on, to its next end."""

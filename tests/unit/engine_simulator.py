@@ -14,6 +14,7 @@ import socket
 import socketserver
 import ssl
 import struct
+import sys
 import threading
 from collections.abc import Callable, Iterable
 from http.server import BaseHTTPRequestHandler
@@ -29,13 +30,20 @@ from engine_rules import RULES, Refused
 Instead = Callable[["Handler"], None]
 
 
-class _Local(socketserver.ThreadingMixIn, socketserver.UnixStreamServer):
+class _Threads(socketserver.ThreadingMixIn):
+    def handle_error(self, request: object, client_address: object) -> None:
+        """A client that has gone, or was not let in, is no error of ours; the rest is shown."""
+        if not isinstance(sys.exception(), OSError):
+            super().handle_error(request, client_address)  # type: ignore[misc]
+
+
+class _Local(_Threads, socketserver.UnixStreamServer):
     daemon_threads = True
     block_on_close = False
     request_queue_size = 64
 
 
-class _Tcp(socketserver.ThreadingMixIn, socketserver.TCPServer):
+class _Tcp(_Threads, socketserver.TCPServer):
     daemon_threads = True
     block_on_close = False
     allow_reuse_address = True
@@ -197,8 +205,8 @@ def _logs(handler: Handler, name: str) -> None:
 def _wait(handler: Handler, name: str) -> None:
     box = handler.engine.find(name)
     condition = handler.query.get("condition", "not-running")
-    code = box.until(condition)
-    handler.answer({"StatusCode": code, "Error": None})
+    until = box.until(condition)
+    handler.chunks(json.dumps({"StatusCode": code, "Error": None}).encode() for code in until)
 
 
 def _stop(handler: Handler, name: str) -> None:

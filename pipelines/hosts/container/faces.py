@@ -30,6 +30,7 @@ from pipelines.toolchain.lock import Cache
 
 #: Where WinRM listens in a container.
 PORT = "5986/tcp"
+_SYSTEM32 = r"C:\Windows\System32"
 #: All GPUs of a Windows: the interface class of display adapters.
 #: https://learn.microsoft.com/en-us/virtualization/windowscontainers/deploy-containers/gpu-acceleration
 _GPU_CLASS = "class/5B45201D-F2F2-4F3B-85BB-30FF1F953599"
@@ -160,8 +161,9 @@ class WindowsFace(Face):
 
     system: System = "windows"
     evidence = Evidence.WRITTEN
-    #: Reads its input to the end, and is in every Windows: it ends with the leash.
-    tied: Mapping[str, Any] = {"command": ["findstr.exe", "^"]}
+    #: Reads its input to the end, and is in every Windows: it ends with the leash. In place of the
+    #: image's entry point (VsDevCmd.bat, in Microsoft's example), which would make it an argument.
+    tied: Mapping[str, Any] = {"entrypoint": [rf"{_SYSTEM32}\findstr.exe", "^"]}
 
     def __init__(self, config: ContainerHost, python: str) -> None:  # noqa: ARG002 - of a Face
         """Raises :class:`ConfigError` for what a Windows engine cannot give."""
@@ -188,7 +190,9 @@ class WindowsFace(Face):
         return {
             "isolation": config.isolation or "process",
             "mem_limit": config.memory,
-            "command": ["ping.exe", "-t", "localhost"],  # a lasting one: it never ends by itself
+            # A lasting one: it never ends by itself. What it prints is kept by the engine.
+            "entrypoint": [rf"{_SYSTEM32}\PING.EXE", "-t", "localhost"],
+            "log_config": {"Type": "json-file", "Config": {"max-size": "1m"}},
             **({"nano_cpus": round(config.cpus * 1e9)} if config.cpus else {}),
             **({"storage_opt": {"size": config.disk}} if config.disk else {}),
             **({"devices": [_GPU_CLASS]} if is_wanted(config.gpu) else {}),

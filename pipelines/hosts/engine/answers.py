@@ -93,7 +93,9 @@ class _Exec(_Told):
     ExitCode: int | None = None
 
 
-class _Ended(_Told):
+class Ended(_Told):
+    """How a container ended."""
+
     StatusCode: int
     Error: dict[str, Any] | None = None
 
@@ -116,7 +118,7 @@ _ANSWERED: tuple[tuple[str, Any], ...] = (
     (r"GET /containers/json", Annotated[list[_Listed], Field(max_length=10_000)]),
     (r"GET /containers/(?P<asked>[^/]+)/json", _Container),
     (r"POST /containers/[^/]+/exec", _Made),
-    (r"POST /containers/[^/]+/wait", _Ended),
+    (r"POST /containers/[^/]+/wait", Ended),
     (r"GET /exec/[^/]+/json", _Exec),
     (r"GET /volumes", _Volumes),
 )

@@ -9,9 +9,12 @@ from typing import TYPE_CHECKING, Any
 
 from docker.errors import DockerException, NotFound
 from docker.models.containers import Container
+from requests import Response
 from requests.exceptions import RequestException
+from urllib3.exceptions import HTTPError
 
 from pipelines.errors import HostError, PipelineError
+from pipelines.hosts.engine.answers import Ended, whole
 from pipelines.hosts.engine.hijack import Hijacked, low_level
 from pipelines.hosts.engine.refusals import told
 from pipelines.hosttext import safe
@@ -56,8 +59,9 @@ class Box:
             self.container.start()
             return
         self._hold()
+        end = self._await_end()
         self.container.start()
-        threading.Thread(target=self._watch, daemon=True).start()
+        threading.Thread(target=self._watch, args=(end,), daemon=True).start()
 
     def _hold(self) -> None:
         """Attach to its input, which ends with this connection, and to its output."""
@@ -71,12 +75,23 @@ class Box:
                 self._tail += leash.piece(_PIECE)[1]
                 del self._tail[:-_TAIL]
 
-    def _watch(self) -> None:
+    def _await_end(self) -> Response:
+        """Ask how it will end, before it starts: one that ends at once is removed at once.
+
+        The engine answers with the headers; what became of it follows.
+        """
+        api = low_level(self.container)
+        url = f"{api.base_url}/v{api.api_version}/containers/{self.id}/wait"
+        asked: Response = api.post(url, params={"condition": "next-exit"}, stream=True)
+        return asked
+
+    def _watch(self, end: Response) -> None:
         """Learn how it ends: an engine that removes it then does not tell any more."""
-        with contextlib.suppress(DockerException, RequestException):
-            ended = low_level(self.container).wait(self.id, timeout=None, condition="next-exit")
-            self._error = str((ended.get("Error") or {}).get("Message") or "")
-            self._exit = int(ended["StatusCode"])
+        with contextlib.suppress(RequestException, HTTPError, OSError, HostError, ValueError):
+            data = whole(end, None)
+            ended = Ended.model_validate_json(data)
+            self._error = str((ended.Error or {}).get("Message") or "")
+            self._exit = ended.StatusCode
 
     def restart(self) -> None:
         """Stop what runs in it, and start it again with the same files."""
@@ -84,7 +99,7 @@ class Box:
         self._exit = None
         if not self.order.keep:
             self._hold()
-            threading.Thread(target=self._watch, daemon=True).start()
+            threading.Thread(target=self._watch, args=(self._await_end(),), daemon=True).start()
 
     def close(self) -> None:
         """Let go of the leash: one that is on it ends."""
