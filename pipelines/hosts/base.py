@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -249,6 +249,26 @@ class Kept:
     """In what it is not what it should be; nothing uses it then."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Thing:
+    """Something that the pipeline has made where hosts are."""
+
+    what: str
+    """Such as container, volume, sandbox."""
+    name: str
+    host: str
+    """Of ``pipeline.yaml``, now or once; empty for what is of no one host."""
+    state: str
+    size: int | None
+    """Bytes that are its own; ``None`` where that is not told."""
+    who: str
+    """user@machine that made it."""
+    unowned: str = ""
+    """Why nobody owns it any more; empty where somebody does."""
+    remove: Callable[[], None] = field(repr=False)
+    """Remove it; harmless when it is gone."""
+
+
 class HostConfig(Model):
     """One host of ``pipeline.yaml``; each kind has a model of its own, see :mod:`.kinds`."""
 
@@ -266,6 +286,15 @@ class HostConfig(Model):
     def open(self, name: str, given: Opening) -> Host:  # noqa: ARG002 - of every kind
         """Its adapter, which is imported only now; nothing is started yet."""
         raise TypeError(f"{type(self).__name__} opens no host")
+
+    @property
+    def place(self) -> str:
+        """Where it is, for people; hosts of one place share what :meth:`things` finds."""
+        return ""
+
+    def things(self, hosts: Mapping[str, HostConfig]) -> Iterable[Thing]:  # noqa: ARG002 - as above
+        """What the pipeline has made at its place; ``hosts`` are all of ``pipeline.yaml``."""
+        return ()
 
     def kept(self, cache: Cache) -> Iterable[Kept]:  # noqa: ARG002 - of the kinds that keep some
         """What hosts of this kind keep in the cache of this machine."""

@@ -5,17 +5,18 @@ from __future__ import annotations
 import logging
 import threading
 from functools import cached_property, partial
-from pathlib import Path
 
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, HostError
 from pipelines.hosts import images
 from pipelines.hosts.base import Bounds, Host, Lifecycle, Opening
-from pipelines.hosts.container.config import ContainerHost, in_bytes
+from pipelines.hosts.container.config import ContainerHost
 from pipelines.hosts.container.faces import Entrance, face_of
+from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.box import Box
 from pipelines.hosts.engine.boxes import Boxes, Order, label
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.execstream import ExecStream
+from pipelines.hosts.engine.keys import in_bytes
 from pipelines.hosts.engine.refusals import telling
 from pipelines.session.base import DeadHostError, GoneHostError, Session
 from pipelines.session.bootstrap import bootstrap_argv
@@ -51,9 +52,7 @@ class Container(Host):
     @cached_property
     def engine(self) -> Engine:
         """Reached at its first use; raises what :class:`Engine` does."""
-        config = self.config
-        tls = Path(config.engine_tls).expanduser() if config.engine_tls else None
-        engine = Engine(config.engine, tls=tls)
+        engine = self.config.reach()
         engine.require(self.face.system, f"host '{self.name}'")
         return engine
 
@@ -213,9 +212,19 @@ class Container(Host):
         return f"container {found.name} of {label(found, 'who')}"
 
     def teardown(self) -> None:
-        """Remove its containers and their volumes; images stay."""
-        for found in self.boxes.all(self.name):
-            self.boxes.remove(found)
+        """Remove its containers and their volumes; images stay.
+
+        Raises :class:`HostError` while another command uses one.
+        """
+        found = self.boxes.all(self.name)
+        for one in found:
+            if label(one, "keep") != "1" and owners.alive(label(one, "owner")):
+                raise HostError(
+                    f"container '{one.name}' is in use by another command of this checkout",
+                    advice="Wait for it, or end it; its container goes with it.",
+                )
+        for one in found:
+            self.boxes.remove(one)
         for volume in self.boxes.volumes(self.name):
             with telling(f"remove volume {volume.name}"):
                 volume.remove()
