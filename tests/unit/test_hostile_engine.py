@@ -1,4 +1,4 @@
-"""An engine that answers what no engine should: refused or bounded, never believed, never shown raw."""
+"""An engine that answers what none should: refused or bounded, never believed, never shown raw."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import struct
 import tarfile
 import threading
 import time
+import zlib
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -81,7 +82,12 @@ def refused(look: Callable[[], object]) -> HostError:
 def test_an_answer_without_an_end(served: Served, engine: Engine, path: str) -> None:
     served.replace(path, endless)
     client = engine.client
-    look = {"i": client.images.list, "c": client.containers.list}.get(path[5], client.info)
+    looks: dict[str, Callable[[], object]] = {
+        "GET /images/json": client.images.list,
+        "GET /containers/json": client.containers.list,
+        "GET /info": client.info,
+    }
+    look = looks[path]
     assert f"more than {answers.LONGEST >> 20} MiB" in refused(look).message
 
 
@@ -111,8 +117,6 @@ def test_a_refusal_without_an_end(served: Served, engine: Engine) -> None:
 
 
 def test_a_compressed_answer_that_bursts(served: Served, engine: Engine) -> None:
-    import zlib
-
     packed = zlib.compressobj(9, zlib.DEFLATED, 31)
     bomb = packed.compress(b" " * (answers.LONGEST * 4)) + packed.flush()
     assert len(bomb) < 1 << 20
@@ -247,7 +251,7 @@ def test_a_log_of_a_build_is_made_harmless(served: Served, engine: Engine, tmp_p
     ]
     (tmp_path / "context.tar").write_bytes(b"x")
     said: list[str] = []
-    with pytest.raises(HostError, match="the engine refused: no$"):
+    with pytest.raises(HostError, match=r"the engine refused: no$"):
         engine.build_image(tmp_path / "context.tar", "x:1", said.append)
     assert said[0] == "Step"
     assert max(map(len, said)) < 500
@@ -331,7 +335,7 @@ def test_an_archive_of_ten_gigabytes(served: Served, engine: Engine, box: Contai
         handler.chunks(pieces, "application/x-tar")
 
     served.replace("GET /containers/.*/archive", stream)
-    assert "larger than 1 MiB" in refused(lambda: read_file(box, "C:/x")).message
+    assert "more than 1 MiB" in refused(lambda: read_file(box, "C:/x")).message
     sent(served, header + b"x" * 1000)
     refused(lambda: read_file(box, "C:/x"))
 

@@ -292,7 +292,7 @@ def test_an_image_without_the_python_that_was_named(lab: Lab) -> None:
     told = refused(
         lab, PipelineError, r"C:\\Python311\\python\.exe", python=r"C:\Python311\python.exe"
     )
-    assert "cannot find the file" in told.message
+    assert "does not start" in told.message  # why, may have been lost: see hijack.py
     assert "Check that this Python exists there" in told.advice
 
 

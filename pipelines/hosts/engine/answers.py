@@ -29,6 +29,9 @@ class _Told(BaseModel):
 
 
 _Labels = dict[str, str] | None
+#: What is shown to people, or put into a path of a request.
+_Name = Annotated[str, StringConstraints(pattern=r"^/?[A-Za-z0-9][A-Za-z0-9_.-]{0,254}$")]
+_Word = Annotated[str, StringConstraints(pattern=r"^[!-~]{1,512}$")]
 _Identity = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{12,64}$")]
 
 
@@ -47,8 +50,8 @@ class _Image(_Told):
     Id: Annotated[str, StringConstraints(pattern=r"^(sha256:)?[0-9a-f]{12,64}$")]
     Os: str = ""
     OsVersion: str = ""
-    RepoTags: list[str] | None = None
-    RepoDigests: list[str] | None = None
+    RepoTags: list[_Word] | None = None
+    RepoDigests: list[_Word] | None = None
     Config: dict[str, Any] | None = None
 
 
@@ -83,7 +86,7 @@ class _Network(_Told):
 
 class _Container(_Told):
     Id: _Identity
-    Name: str
+    Name: _Name
     State: _State
     Config: _Config
     NetworkSettings: _Network | None = None
@@ -101,7 +104,7 @@ class Ended(_Told):
 
 
 class _Volume(_Told):
-    Name: str
+    Name: _Name
     Labels: _Labels = None
 
 
@@ -161,16 +164,16 @@ def no_engine(why: str) -> HostError:
     )
 
 
-def whole(response: Response, seconds: float | None) -> bytes:
+def whole(response: Response, seconds: float | None, longest: int = LONGEST) -> bytes:
     """All of an answer, which has to end: in size, and in so many seconds."""
     deadline = None if seconds is None else time.monotonic() + seconds
     data = bytearray()
     while piece := response.raw.read1(_PIECE, decode_content=True):
         data += piece
         late = deadline is not None and time.monotonic() > deadline
-        if late or len(data) > LONGEST:
+        if late or len(data) > longest:
             response.close()
-            how = f"not ended after {seconds} s" if late else f"more than {LONGEST >> 20} MiB"
+            how = f"not ended after {seconds} s" if late else f"more than {longest >> 20} MiB"
             raise no_engine(f"{response.request.method} {response.request.path_url[:80]}: {how}")
     return bytes(data)
 

@@ -20,7 +20,7 @@ from requests.exceptions import RequestException
 from pipelines.errors import ConfigError, HostError
 from pipelines.hosts.engine.reach import LOOPBACK, connect, shown, target, unreachable
 from pipelines.hosts.engine.refusals import raise_event, telling
-from pipelines.hosttext import safe
+from pipelines.hosttext import line, safe
 
 System = Literal["linux", "windows"]
 #: What a stream of an engine tells: a layer or step, how much of it is done, of how much.
@@ -120,8 +120,8 @@ class Engine:
                     for key in ("total", "current")
                 )
                 if isinstance(total, int) and isinstance(done, int) and total > 0:
-                    what = f"{event.get('status', '')} {event.get('id', '')}"
-                    progress(safe(what, 80), done, total)
+                    what = line(f"{event.get('status', '')} {event.get('id', '')}", 80)
+                    progress(what, done, total)
             return dict(self.client.images.get(name).attrs)
 
     def build_image(
