@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Protocol
 
 from pipelines.evidence import Evidence
-from pipelines.hosts.gpus import GpuWay
 from pipelines.model import Model
 from pipelines.remote.facts import Facts, Memory
 from pipelines.session.base import Bars, Session
@@ -94,6 +93,32 @@ class Capabilities:
     """Whether it has a CUDA toolkit of its own, which is used as it is."""
     emulated: bool = False
     """Whether something on this machine stands in for Windows, and shares its disk and memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuWay:
+    """How GPUs come to what runs on a host, and what a test there must therefore see."""
+
+    way: str = "none"
+    """For people and reports."""
+    asked: str = ""
+    """As it stands in ``pipeline.yaml``, such as ``gpu: true``; empty: none."""
+    count: int | None = None
+    """How many were asked for; ``None``: any number, if any was asked for."""
+    visible: tuple[int, ...] = ()
+    """The numbers, as nvidia-smi's, of those that may be seen there; empty: all."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What lets CUDA see these alone.
+
+        Without the order CUDA counts the fastest first, nvidia-smi by the bus:
+        https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-environment-variables
+        """
+        if not self.visible:
+            return {}
+        numbers = ",".join(map(str, self.visible))
+        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": numbers}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -199,6 +224,13 @@ class Host(Protocol):
         Only what this machine knows counts: a host that merely does not answer may go on.
         """
         return ""
+
+    def groundwork(self) -> Mapping[str, object] | None:
+        """What it stands on, looked at without starting or making it; ``None``: nothing of ours.
+
+        As :func:`pipelines.hosts.passthrough.groundwork.survey` tells it.
+        """
+        return None
 
     def is_gone(self) -> bool:
         """Whether what :meth:`connect` reached is no more, with all its files.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
 from functools import cached_property, partial
 
-from pipelines.errors import ConfigError, HostError
+from pipelines.errors import ConfigError, HostError, RemoteError
 from pipelines.hosts import images
 from pipelines.hosts.base import Bounds, Host, Lifecycle, Opening
-from pipelines.hosts.container.config import ContainerHost
+from pipelines.hosts.container.config import OURS, ContainerHost
 from pipelines.hosts.container.faces import Entrance, face_of
 from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.box import Box
@@ -18,6 +19,8 @@ from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.execstream import ExecStream
 from pipelines.hosts.engine.keys import in_bytes
 from pipelines.hosts.engine.refusals import telling
+from pipelines.hosts.passthrough.groundwork import Wanted, survey
+from pipelines.remote import cudafiles
 from pipelines.session.base import DeadHostError, GoneHostError, Session
 from pipelines.session.bootstrap import bootstrap_argv
 from pipelines.session.channel import open_session, over_winrs
@@ -55,6 +58,17 @@ class Container(Host):
         engine = self.config.reach()
         engine.require(self.face.system, f"host '{self.name}'")
         return engine
+
+    def groundwork(self) -> Mapping[str, object]:
+        """The engine, and for a Windows the isolation, the builds and the driver."""
+        config, windows = self.config, self.face.system == "windows"
+        wanted = Wanted(
+            system=self.face.system,
+            gpu=config.gpu,
+            isolation=(config.isolation or "process") if windows else "",
+            image="" if config.image in OURS else config.image,
+        )
+        return survey(config.reach, wanted)
 
     @property
     def boxes(self) -> Boxes:
@@ -96,12 +110,27 @@ class Container(Host):
             else:
                 entrance = self.boxes.await_ready(self._box, self._ready)
         if not entrance.url:
-            return open_session(
+            session = open_session(
                 self._stream(), name=self.name, reconnect=lambda: self._stream(again=True)
             )
+            if self.gpu_way.asked:
+                self._bring_cuda(session)
+            return session
         endpoint = self._endpoint(entrance)
         again = lambda: self._endpoint(self._enter_again())  # noqa: E731
         return over_winrs(endpoint, self.executable, self.name, again=again)
+
+    def _bring_cuda(self, session: Session) -> None:
+        """Put the driver's files where CUDA looks for them; :class:`HostError` without a driver."""
+        try:
+            brought = session.call(cudafiles.bring)
+        except RemoteError as error:
+            session.close()
+            raise HostError(
+                f"{self.name}: no GPU came into the container: {error.message}",
+                advice="Type: invoke doctor --host " + self.name,
+            ) from error
+        _log.info("%s: %d files of CUDA's driver", self.name, len(brought["files"]))
 
     def _endpoint(self, entrance: Entrance) -> Endpoint:
         return Endpoint(

@@ -43,12 +43,12 @@ class EngineKeys(HostConfig):
     start_minutes: Annotated[float, Field(gt=0, le=24 * 60)] = 2.0
     """How long it may take to be ready."""
 
-    def reach(self) -> Engine:
-        """Its engine; raises what :class:`Engine` does."""
-        from pipelines.hosts.engine.engine import Engine
+    def reach(self, seconds: float | None = None) -> Engine:
+        """Its engine, which may take so long for each answer; raises what :class:`Engine` does."""
+        from pipelines.hosts.engine.engine import TIMEOUT, Engine
 
         tls = Path(self.engine_tls).expanduser() if self.engine_tls else None
-        return Engine(self.engine, tls=tls)
+        return Engine(self.engine, tls=tls, timeout=seconds or TIMEOUT)
 
     @property
     def place(self) -> str:
