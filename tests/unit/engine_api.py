@@ -13,7 +13,7 @@ import socket
 import tarfile
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -80,6 +80,8 @@ class WindowsEngine:
         #: Directories and files of the host: what bind mounts may name, and which is a directory.
         self.files: dict[str, bool] = {}
         self.taken: set[int] = set()
+        #: Puts the driver of this machine's GPU into a System32; without one there is no GPU.
+        self.driver: Callable[[Path], object] | None = None
         #: What reads its input to the end, and what never ends.
         standing = {"cmd": ["cat"], "findstr": ["cat"], "ping": ["sleep", "86400"]}
         self.programs: Programs = {
@@ -307,6 +309,8 @@ class WindowsEngine:
             kind = device["PathOnHost"].partition("://")[0]
             if not kind.startswith("class") and kind != "vpci-class-guid":
                 raise RULES.refusal("device_type", type=kind)
+        if devices and self.driver:  # as HostDriverStore; what Python calls it on this machine
+            self.driver(box.root / r"C:\Windows\System32")
         build = box.image["OsVersion"].split(".")[2]
         if not RULES.runs(self.build, build, "hyperv" if hyperv else "process"):
             raise RULES.refusal("version", id=box.id)

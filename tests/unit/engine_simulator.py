@@ -131,13 +131,14 @@ class Handler(BaseHTTPRequestHandler):
 
     def hijack(self) -> None:
         """From here on the connection is the program's input and output."""
+        self.writing = threading.Lock()
         self.close_connection = True
         lines = ["HTTP/1.1 101 UPGRADED", "Content-Type: application/vnd.docker.multiplexed-stream"]
         lines += ["Connection: Upgrade", "Upgrade: tcp", "", ""]
         self.wfile.write("\r\n".join(lines).encode())
 
     def frame(self, number: int, data: bytes) -> None:
-        with contextlib.suppress(OSError):
+        with self.writing, contextlib.suppress(OSError):
             self.wfile.write(struct.pack(">BxxxI", number, len(data)) + data)
 
     def hang_up(self) -> None:
@@ -244,15 +245,13 @@ def _exec_start(handler: Handler, identity: str) -> None:
         command.ended()
         handler.hang_up()
 
-    threading.Thread(target=finish, daemon=True).start()
+    ending = threading.Thread(target=finish, daemon=True)
+    ending.start()
     with contextlib.suppress(OSError):
         while command.asked.get("AttachStdin") and (piece := handler.rfile.read1(65536)):
             process.feed(piece)
     process.end_input()
-    process.child.wait()
-    with contextlib.suppress(OSError):
-        while command.running and handler.rfile.read1(65536):
-            pass
+    ending.join()  # what it still prints goes this way
 
 
 def _archive(handler: Handler, name: str) -> None:

@@ -17,6 +17,7 @@ from docker.models.containers import Container as Made
 from engine_api import WindowsEngine, image
 from engine_rules import RULES
 from engine_simulator import Handler, Served
+from test_cudafiles import store
 from test_first_python_payload import cache_of, distribution
 
 from pipelines.errors import ConfigError, HostError, PipelineError
@@ -114,6 +115,7 @@ def test_the_whole_life(
     """Fetched by digest, made, entered by exec, used, gone: with the Python that was put there."""
     (tmp_path / "lab0").mkdir()
     lab = lab_of(build=build)
+    lab.windows.driver = store
     host = lab.host(build=version, memory="16g", cpus=2.5, disk="200g", gpu=True)
     assert host.evidence.name == "WRITTEN"
     with host.connect() as session:
@@ -125,6 +127,8 @@ def test_the_whole_life(
         (box,) = lab.windows.boxes.values()
         assert box.path(r"C:\wcw\python\python.exe").read_bytes() == b"MZ python"
         assert box.path(r"C:\wcw\python\Lib\os.pyc").read_bytes() == b"os"
+        brought = box.root / r"C:\Windows\System32" / "nvcuda.dll"
+        assert brought.read_text() == "nv_dispi.inf_amd64_1 nvcuda_loader64.dll"
     asked = shown["HostConfig"]
     assert asked["Isolation"] == "process"
     assert asked["Memory"] == 16 << 30
@@ -276,6 +280,10 @@ def test_another_windows_than_the_engines(lab: Lab) -> None:
     refused(lab, ConfigError, "newer Windows than the engine's own", build="26100")
     with lab.host(build="17763", isolation="hyperv").connect():
         assert lab.only()["HostConfig"]["Isolation"] == "hyperv"
+
+
+def test_a_gpu_that_the_machine_has_not(lab: Lab) -> None:
+    refused(lab, HostError, "no GPU came into the container", gpu=True)
 
 
 def test_limits_that_the_machine_has_not(lab: Lab) -> None:
