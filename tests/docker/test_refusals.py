@@ -1,11 +1,10 @@
-"""Every fault of a container engine that can be made here, on a real one: error, cure, exit code."""
+"""Faults that can be made on any Linux machine, on a real engine: error, cure, exit code."""
 
 from __future__ import annotations
 
 import hashlib
 import io
 import json
-import os
 import socket
 import subprocess
 import sys
@@ -50,8 +49,7 @@ def clean(engine: Engine) -> Iterator[None]:
     if engine.image(BASE) is None:
         pytest.skip(f"the engine has no {BASE}")
     yield
-    filters = {"label": "wcw-test-refusals"}
-    for left in engine.client.containers.list(all=True, filters=filters):
+    for left in engine.client.containers.list(all=True, filters={"label": "wcw-test-refusals"}):
         left.remove(force=True, v=True)
 
 
@@ -298,7 +296,8 @@ def test_an_engine_that_dies_in_the_middle(tmp_path: Path) -> None:
     """A relay before the real one, cut: whose engine it is nobody may stop here."""
     relay = (
         "import os, socket, sys, threading\n"
-        "listening = socket.socket(socket.AF_UNIX); listening.bind(sys.argv[1]); listening.listen()\n"
+        "listening = socket.socket(socket.AF_UNIX)\n"
+        "listening.bind(sys.argv[1]); listening.listen()\n"
         "def pump(a, b):\n"
         "    while data := a.recv(65536): b.sendall(data)\n"
         "    b.shutdown(socket.SHUT_WR)\n"
@@ -324,7 +323,7 @@ def test_an_engine_that_dies_in_the_middle(tmp_path: Path) -> None:
                 box.reload()
 
         refused(HostError, "does not answer any more", "docker info", look)
-        os.unlink(place)
+        place.unlink()
         with pytest.raises(SetupError, match="there is no Docker engine"):
             Engine(f"unix://{place}")
     finally:

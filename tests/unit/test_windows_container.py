@@ -5,8 +5,11 @@ The code of the host, the SDK, the protocol and the Python inside are the real o
 
 from __future__ import annotations
 
+import hashlib
 import os
+import ssl
 import subprocess
+import sys
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -17,8 +20,10 @@ from docker.models.containers import Container as Made
 from engine_api import WindowsEngine, image
 from engine_rules import RULES
 from engine_simulator import Handler, Served
+from sshd_server import DIAL_STDIO, needs_sshd, running
 from test_cudafiles import store
 from test_first_python_payload import cache_of, distribution
+from tls_keys import Authority, serving
 
 from pipelines.errors import ConfigError, HostError, PipelineError
 from pipelines.hosts.base import Opening
@@ -42,13 +47,17 @@ def reference(build: str) -> str:
 class Lab:
     """A Windows engine and hosts on it."""
 
-    def __init__(self, place: Path, build: str = "20348", **keys: Any) -> None:
+    def __init__(
+        self, place: Path, build: str = "20348", keys: ssl.SSLContext | None = None, **more: Any
+    ) -> None:
+        place.mkdir(exist_ok=True)
         self.place = place
-        self.windows = WindowsEngine(place / "engine", build=build, **keys)
+        self.windows = WindowsEngine(place / "engine", build=build, **more)
         for version, text in LTSC.items():
             made = image(SERVERCORE, version=text)
             self.windows.registry[reference(version)] = made
-        self.served = Served(self.windows, socket_file=place / "docker.sock")
+        file = None if keys else place / "docker.sock"
+        self.served = Served(self.windows, socket_file=file, keys=keys)
         self.cache = cache_of(place / "cache", distribution())
         self.hosts: list[Container] = []
 
@@ -113,7 +122,6 @@ def test_the_whole_life(
     lab_of: Callable[..., Lab], tmp_path: Path, build: str, version: str
 ) -> None:
     """Fetched by digest, made, entered by exec, used, gone: with the Python that was put there."""
-    (tmp_path / "lab0").mkdir()
     lab = lab_of(build=build)
     lab.windows.driver = store
     host = lab.host(build=version, memory="16g", cpus=2.5, disk="200g", gpu=True)
@@ -143,6 +151,35 @@ def test_the_whole_life(
     host.close()
     assert lab.names == []
     assert len(lab.windows.volumes) == 2, "caches stay"
+
+
+def works(host: Container) -> None:
+    """Both ways, more than buffers hold, and an end that the engine notices."""
+    with host.connect() as session:
+        session.call(files.make_dirs, path="there")
+        data = os.urandom(3_000_000)
+        (host.given.cache.root / "sent").write_bytes(data)
+        session.put(host.given.cache.root / "sent", "there/file")
+        assert session.call(files.sha256, path="there/file") == hashlib.sha256(data).hexdigest()
+        assert host._box is not None
+        host._box.close()
+
+
+def test_over_tls(lab_of: Callable[..., Lab], tmp_path: Path) -> None:
+    authority = Authority()
+    keys = serving(authority.issue(tmp_path / "server", address="127.0.0.1"))
+    lab = lab_of(keys=keys)
+    works(lab.host(engine_tls=str(authority.issue(tmp_path / "mine"))))
+    soon(lambda: lab.names == [], "the container outlived its leash")
+
+
+@needs_sshd
+def test_over_ssh(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = lab.served.url.removeprefix("unix://")
+    with running(tmp_path, monkeypatch) as sshd:
+        sshd.docker(DIAL_STDIO.format(python=sys.executable, socket=place))
+        works(lab.host(engine=sshd.url))
+        soon(lambda: lab.names == [], "the container outlived its leash")
 
 
 def test_nothing_is_asked_for_that_was_not(lab: Lab) -> None:
