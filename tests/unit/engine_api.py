@@ -272,7 +272,8 @@ class WindowsEngine:
             if box.host.get("AutoRemove"):
                 self.remove(box.id, force=True)
             raise
-        threading.Thread(target=self._until_it_ends, args=(box,), daemon=True).start()
+        box.ending = threading.Thread(target=self._until_it_ends, args=(box,), daemon=True)
+        box.ending.start()
         self._tell("container", "start", box)
         return 204
 
@@ -332,6 +333,8 @@ class WindowsEngine:
         box = self.find(name)
         box.restarting = True
         box.stop()
+        if box.ending is not None:
+            box.ending.join(30)
         self.start(name)
         box.restarting = False
 

@@ -147,6 +147,7 @@ class Box:
         self.process: Process | None = None
         self.exits = 0
         self.removed = self.restarting = False
+        self.ending: threading.Thread | None = None
 
     @property
     def labels(self) -> dict[str, str]:

@@ -74,16 +74,19 @@ class Handler(BaseHTTPRequestHandler):
         parts = urlsplit(self.path)
         self.query = {key: values[-1] for key, values in parse_qs(parts.query).items()}
         self.asked = re.sub(r"^/v\d\.\d+", "", unquote(parts.path))
+        try:
+            self._route(f"{self.command} {self.asked}")
+        except Refused as refused:
+            self.answer({"message": refused.says}, refused.status)
+
+    def _route(self, request: str) -> None:
         for pattern, instead in self.instead:
-            if pattern.search(f"{self.command} {self.asked}"):
+            if pattern.search(request):
                 instead(self)
                 return
         for pattern, work in ROUTES:
-            if found := pattern.fullmatch(f"{self.command} {self.asked}"):
-                try:
-                    work(self, *found.groups())
-                except Refused as refused:
-                    self.answer({"message": refused.says}, refused.status)
+            if found := pattern.fullmatch(request):
+                work(self, *found.groups())
                 return
         self.answer({"message": "page not found"}, 404)
 

@@ -319,6 +319,40 @@ def test_another_windows_than_the_engines(lab: Lab) -> None:
         assert lab.only()["HostConfig"]["Isolation"] == "hyperv"
 
 
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("Isolation", "hyperv"),
+        ("Memory", 0),
+        ("NanoCpus", None),
+        ("StorageOpt", None),
+        ("Devices", []),
+    ],
+)
+def test_an_engine_that_makes_another_container(lab: Lab, key: str, value: object) -> None:
+    def other(handler: Handler) -> None:
+        shown = lab.windows.find(handler.asked.split("/")[2]).inspect()
+        handler.answer({**shown, "HostConfig": {**shown["HostConfig"], key: value}})
+
+    lab.served.replace("GET /containers/[^/]+/json", other)
+    host = lab.host(cpus=2, disk="200g", gpu=True)
+    with pytest.raises(HostError, match=f"{key} is .*asked for was"):
+        host.connect()
+
+
+def test_it_is_restarted_with_its_files(lab: Lab) -> None:
+    host = lab.host()
+    session = host.connect()
+    session.call(files.make_dirs, path="kept")
+    first = lab.only()["State"]["Pid"]
+    with host.restart(session) as again:
+        assert again.call(files.stat, path="kept") is not None
+    assert lab.only()["State"]["Pid"] != first
+    assert host._box is not None
+    host._box.close()
+    soon(lambda: lab.names == [], "the container outlived its second leash")
+
+
 def test_a_gpu_that_the_machine_has_not(lab: Lab) -> None:
     refused(lab, HostError, "no GPU came into the container", gpu=True)
 

@@ -55,6 +55,13 @@ class _Image(_Told):
     Config: dict[str, Any] | None = None
 
 
+class _Pictured(_Told):
+    Id: str
+    Created: int = 0
+    Labels: _Labels = None
+    RepoTags: list[_Word] | None = None
+
+
 class _Made(_Told):
     Id: _Identity
 
@@ -117,6 +124,7 @@ _ANSWERED: tuple[tuple[str, Any], ...] = (
     (r"GET /version", _Version),
     (r"GET /info", _Info),
     (r"GET /images/.+/json", _Image),
+    (r"GET /images/json", list[_Pictured]),
     (r"POST /containers/create", _Made),
     (r"GET /containers/json", Annotated[list[_Listed], Field(max_length=10_000)]),
     (r"GET /containers/(?P<asked>[^/]+)/json", _Container),

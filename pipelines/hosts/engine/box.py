@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from docker.errors import DockerException, NotFound
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 _TAIL = 8192  # bytes of its output that are kept
 _LINES = 20
 _PIECE = 4096
+_PATIENCE = 2.0  # seconds
 _KILLED = 137  # 128 + SIGKILL
 
 
@@ -37,6 +39,7 @@ class Box:
         self.order = order
         self._leash: Hijacked | None = None
         self._tail = bytearray()
+        self._followers: list[threading.Thread] = []
         self._exit: int | None = None
         self._error = ""
         self._released = False
@@ -61,13 +64,18 @@ class Box:
         self._hold()
         end = self._await_end()
         self.container.start()
-        threading.Thread(target=self._watch, args=(end,), daemon=True).start()
+        self._follow(self._watch, end)
 
     def _hold(self) -> None:
         """Attach to its input, which ends with this connection, and to its output."""
         ways = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
         self._leash = Hijacked(self.container.attach_socket(params=ways))
-        threading.Thread(target=self._listen, args=(self._leash,), daemon=True).start()
+        self._follow(self._listen, self._leash)
+
+    def _follow(self, work: Callable[[Any], None], way: object) -> None:
+        follower = threading.Thread(target=work, args=(way,), daemon=True)
+        self._followers.append(follower)
+        follower.start()
 
     def _listen(self, leash: Hijacked) -> None:
         with contextlib.suppress(EOFError, OSError, ValueError):
@@ -99,7 +107,7 @@ class Box:
         self._exit = None
         if not self.order.keep:
             self._hold()
-            threading.Thread(target=self._watch, args=(self._await_end(),), daemon=True).start()
+            self._follow(self._watch, self._await_end())
 
     def close(self) -> None:
         """Let go of the leash: one that is on it ends."""
@@ -134,6 +142,8 @@ class Box:
             return told(error, f"look at container '{self.name}'")
         if state.get("Status") in ("running", "created", "restarting"):
             return None
+        for follower in self._followers:  # they are about to know what it said, and how it ended
+            follower.join(_PATIENCE)
         code = state.get("ExitCode", self._exit)
         killed = bool(state.get("OOMKilled")) or (code == _KILLED and not self._released)
         kind = DeadHostError if self.order.keep and state["Status"] != "removed" else GoneHostError

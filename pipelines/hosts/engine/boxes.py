@@ -23,7 +23,7 @@ from docker.models.containers import Container
 from docker.models.volumes import Volume
 from docker.types import Mount
 
-from pipelines.errors import ConfigError, HostError
+from pipelines.errors import ConfigError, HostError, PipelineError
 from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.box import Box
 from pipelines.hosts.engine.engine import Engine
@@ -177,7 +177,8 @@ class Boxes:
                         box.start()
                     return box, self.await_ready(box, ready)
             except BaseException:
-                self.remove(box.container)
+                with contextlib.suppress(PipelineError):  # why it came to that matters more
+                    self.remove(box.container)
                 box.close()
                 raise
         assert taken is not None  # noqa: S101 - or it had returned

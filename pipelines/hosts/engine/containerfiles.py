@@ -19,8 +19,8 @@ from pipelines.hosts.engine.refusals import telling
 _LONGEST = 1 << 20
 
 
-def read_file(container: Container, path: str) -> bytes | None:
-    """What is in a file of at most 1 MiB; ``None``: there is none.
+def read_file(container: Container, path: str, longest: int = _LONGEST) -> bytes | None:
+    """What is in a file of at most so many bytes; ``None``: there is none.
 
     Raises :class:`HostError` for what is larger, or no file. Nothing is unpacked: of the archive
     that the engine sends, the bytes of the first file are taken, whatever it is called.
@@ -37,7 +37,7 @@ def read_file(container: Container, path: str) -> bytes | None:
             answer.raise_for_status()
         except HTTPError as error:
             raise create_api_error_from_http_exception(error) from error
-        packed = whole(answer, api.timeout, _LONGEST + 10240)  # and what tar puts around it
+        packed = whole(answer, api.timeout, longest + 10240)  # and what tar puts around it
     try:
         with tarfile.open(fileobj=io.BytesIO(packed), mode="r:") as archive:
             member = archive.next()

@@ -30,6 +30,15 @@ _FIRST, TIMEOUT = 30.0, 120.0
 _TAIL = 30  # lines of a build's log that may hold why it failed
 
 
+def advance(event: dict[str, Any], progress: Progress) -> None:
+    """Tell how far a pull or push is, if that is what an event is about."""
+    detail = event.get("progressDetail")
+    told = detail if isinstance(detail, dict) else {}
+    total, done = told.get("total"), told.get("current")
+    if isinstance(total, int) and isinstance(done, int) and total > 0:
+        progress(line(f"{event.get('status', '')} {event.get('id', '')}", 80), done, total)
+
+
 class Engine:
     """One engine; its SDK client is :attr:`client`.
 
@@ -114,14 +123,7 @@ class Engine:
         with telling(f"fetch image {name}"):
             for event in self.client.api.pull(name, stream=True, decode=True):
                 raise_event(event)
-                detail = event.get("progressDetail")
-                total, done = (
-                    detail.get(key) if isinstance(detail, dict) else 0
-                    for key in ("total", "current")
-                )
-                if isinstance(total, int) and isinstance(done, int) and total > 0:
-                    what = line(f"{event.get('status', '')} {event.get('id', '')}", 80)
-                    progress(what, done, total)
+                advance(event, progress)
             return dict(self.client.images.get(name).attrs)
 
     def build_image(

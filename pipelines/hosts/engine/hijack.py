@@ -26,9 +26,9 @@ def low_level(container: Container) -> Any:
     return container.client.api
 
 
-def _keep_alive(way: socket.socket) -> None:
+def _keep_alive(way: Any) -> None:
     """Notice within two minutes that the engine's machine has vanished: nobody would tell."""
-    if way.family not in (socket.AF_INET, socket.AF_INET6):
+    if getattr(way, "family", None) not in (socket.AF_INET, socket.AF_INET6):
         return
     way.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
     for name, value in _KEEP_ALIVE.items():
@@ -105,7 +105,7 @@ class Hijacked:
             if self._ssh is not None:
                 self._ssh.kill()
                 self._ssh.wait(2)
-            else:
+            elif isinstance(self._socket, socket.socket):  # a pipe of Windows is closed below
                 # On the level of TCP: close() alone wakes nobody, and TLS' goodbye could block.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
         with contextlib.suppress(OSError, ValueError):
