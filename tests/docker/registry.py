@@ -1,104 +1,108 @@
-"""A registry on loopback with one image for Windows, and whatever else an engine may meet there."""
+"""A registry on loopback that takes and gives images, as small as the protocol allows."""
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import io
-import json
-import tarfile
-import threading
+import uuid
+from collections.abc import Iterator
+from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from typing import Any
-
-_DOCKER = "application/vnd.docker."
-MANIFEST, INDEX, CONFIG, LAYER = (
-    f"{_DOCKER}distribution.manifest.v2+json",
-    f"{_DOCKER}distribution.manifest.list.v2+json",
-    f"{_DOCKER}container.image.v1+json",
-    f"{_DOCKER}image.rootfs.diff.tar.gzip",
-)
+from threading import Thread
+from urllib.parse import parse_qs, urlsplit
 
 
-class Registry:
-    """``host``/windows:list, :plain, :none; ``host``/secret:x wants a sign-in, /busy is busy."""
+class Registry(ThreadingHTTPServer):
+    """https://distribution.github.io/distribution/spec/api/: blobs, uploads, manifests."""
+
+    daemon_threads = True
 
     def __init__(self) -> None:
-        self.blobs: dict[str, tuple[str, bytes]] = {}
-        plain = self._image("windows", "10.0.20348.2700")
-        platform = {"os": "windows", "architecture": "amd64", "os.version": "10.0.20348.2700"}
-        entry = {"mediaType": MANIFEST, **self._described(plain), "platform": platform}
-        listed = self._add(INDEX, {"schemaVersion": 2, "mediaType": INDEX, "manifests": [entry]})
-        self.tags = {"plain": plain, "list": listed}
-        handler = type("Bound", (_Handler,), {"registry": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
-        self.host = f"127.0.0.1:{self._server.server_address[1]}"
-        threading.Thread(target=self._server.serve_forever, daemon=True).start()
-
-    def _add(self, kind: str, value: object) -> str:
-        data = value if isinstance(value, bytes) else json.dumps(value).encode()
-        digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
-        self.blobs[digest] = (kind, data)
-        return digest
-
-    def _described(self, digest: str) -> dict[str, Any]:
-        return {"digest": digest, "size": len(self.blobs[digest][1])}
-
-    def _image(self, system: str, version: str) -> str:
-        made = io.BytesIO()
-        with tarfile.open(fileobj=made, mode="w"):
-            pass
-        layer = self._add(LAYER, gzip.compress(made.getvalue()))
-        diff = f"sha256:{hashlib.sha256(made.getvalue()).hexdigest()}"
-        config = {
-            "os": system,
-            "architecture": "amd64",
-            "os.version": version,
-            "rootfs": {"type": "layers", "diff_ids": [diff]},
-            "config": {"Cmd": ["cmd"]},
-            "history": [{"created": "2026-01-01T00:00:00Z"}],
-        }
-        parts = {
-            "config": {"mediaType": CONFIG, **self._described(self._add(CONFIG, config))},
-            "layers": [{"mediaType": LAYER, **self._described(layer)}],
-        }
-        return self._add(MANIFEST, {"schemaVersion": 2, "mediaType": MANIFEST, **parts})
-
-    def close(self) -> None:
-        self._server.shutdown()
-        self._server.server_close()
-
-
-def _said(code: str, message: str) -> bytes:
-    return json.dumps({"errors": [{"code": code, "message": message}]}).encode()
+        super().__init__(("127.0.0.1", 0), _Handler)
+        self.name = f"127.0.0.1:{self.server_port}"
+        self.blobs: dict[str, bytes] = {}
+        self.uploads: dict[str, bytes] = {}
+        self.manifests: dict[str, tuple[str, bytes]] = {}
+        self.refuses = False
 
 
 class _Handler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
-    registry: Registry
+    server: Registry
 
-    def log_message(self, *arguments: Any) -> None:
-        """Say nothing."""
+    def log_message(self, *_: object) -> None:
+        pass
 
-    def do_GET(self) -> None:
-        name, _, what = self.path.partition("?")[0].removeprefix("/v2/").rpartition("/")
-        status, kind, data = 200, "application/json", b"{}"
-        digest = self.registry.tags.get(what, what)
-        if name.startswith("secret"):
-            status, data = 401, _said("UNAUTHORIZED", "authentication required")
-        elif name.startswith("busy"):
-            status, data = 429, _said("TOOMANYREQUESTS", "You have reached your pull rate limit")
-        elif digest in self.registry.blobs:
-            kind, data = self.registry.blobs[digest]
-        elif name:
-            status, data = 404, _said("MANIFEST_UNKNOWN", "manifest unknown")
+    def _body(self) -> bytes:
+        if self.headers.get("Transfer-Encoding") != "chunked":
+            return self.rfile.read(int(self.headers.get("Content-Length") or 0))
+        data = b""
+        while size := int(self.rfile.readline(), 16):
+            data += self.rfile.read(size)
+            self.rfile.readline()
+        self.rfile.readline()
+        return data
+
+    def _send(self, status: int, data: bytes = b"", **headers: str) -> None:
         self.send_response(status)
-        self.send_header("Content-Type", kind)
-        self.send_header("Docker-Distribution-Api-Version", "registry/2.0")
-        self.send_header("Docker-Content-Digest", f"sha256:{hashlib.sha256(data).hexdigest()}")
-        self.send_header("Content-Length", str(len(data)))
+        for name, value in {"Content-Length": str(len(data)), **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
         self.end_headers()
-        if self.command == "GET":
+        if self.command != "HEAD":
             self.wfile.write(data)
 
-    do_HEAD = do_GET  # noqa: N815 - http.server's name
+    def do_GET(self) -> None:
+        path = urlsplit(self.path).path
+        if self.server.refuses:
+            return self._send(401, b"{}", WWW_Authenticate='Basic realm="it"')
+        last = path.rpartition("/")[2]
+        if path == "/v2/":
+            return self._send(200, b"{}")
+        if "/manifests/" in path and last in self.server.manifests:
+            kind, data = self.server.manifests[last]
+            digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+            return self._send(200, data, Content_Type=kind, Docker_Content_Digest=digest)
+        if "/blobs/" in path and last in self.server.blobs:
+            data = self.server.blobs[last]
+            return self._send(200, data, Docker_Content_Digest=last)
+        return self._send(404, b'{"errors": [{"code": "MANIFEST_UNKNOWN"}]}')
+
+    do_HEAD = do_GET  # noqa: N815 - as http.server wants it
+
+    def do_POST(self) -> None:
+        self._body()
+        name = uuid.uuid4().hex
+        self.server.uploads[name] = b""
+        place = urlsplit(self.path).path.rstrip("/")
+        return self._send(202, Location=f"{place}/{name}", Docker_Upload_UUID=name)
+
+    def do_PATCH(self) -> None:
+        path = urlsplit(self.path).path
+        name = path.rpartition("/")[2]
+        self.server.uploads[name] += self._body()
+        end = len(self.server.uploads[name]) - 1
+        return self._send(202, Location=path, Docker_Upload_UUID=name, Range=f"0-{end}")
+
+    def do_PUT(self) -> None:
+        place = urlsplit(self.path)
+        last, data = place.path.rpartition("/")[2], self._body()
+        if "/manifests/" in place.path:
+            digest = f"sha256:{hashlib.sha256(data).hexdigest()}"
+            kind = self.headers["Content-Type"]
+            self.server.manifests |= {last: (kind, data), digest: (kind, data)}
+        else:
+            digest = parse_qs(place.query)["digest"][0]
+            self.server.blobs[digest] = self.server.uploads.pop(last) + data
+        return self._send(201, Docker_Content_Digest=digest, Location=place.path)
+
+
+@contextmanager
+def running() -> Iterator[Registry]:
+    """One that answers as long as it is entered."""
+    with Registry() as made:
+        thread = Thread(target=made.serve_forever, args=(0.02,))
+        thread.start()
+        try:
+            yield made
+        finally:
+            made.shutdown()
+            thread.join()

@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from docker.models.containers import Container
-from registry import Registry
+from windows_registry import WindowsRegistry
 
 from pipelines.errors import (
     ConfigError,
@@ -38,8 +38,8 @@ CODES = {ConfigError: 2, SetupError: 4, HostError: 5, StorageError: 11}
 
 
 @pytest.fixture(scope="module")
-def registry() -> Iterator[Registry]:
-    made = Registry()
+def registry() -> Iterator[WindowsRegistry]:
+    made = WindowsRegistry()
     yield made
     made.close()
 
@@ -83,7 +83,7 @@ def pull(engine: Engine, name: str) -> None:
 
 
 @pytest.mark.parametrize("tag", ["list", "plain"])
-def test_a_windows_image(engine: Engine, registry: Registry, tag: str) -> None:
+def test_a_windows_image(engine: Engine, registry: WindowsRegistry, tag: str) -> None:
     name = f"{registry.host}/windows:{tag}"
     refused(ConfigError, "one is for Windows", "Windows Server", pull, engine, name)
     assert engine.image(name) is None
@@ -111,7 +111,7 @@ def test_a_windows_image_from_a_file(engine: Engine) -> None:
     refused(ConfigError, "one is for Windows", "Windows Server", load)
 
 
-def test_registries(engine: Engine, registry: Registry) -> None:
+def test_registries(engine: Engine, registry: WindowsRegistry) -> None:
     host = registry.host
     refused(ConfigError, "no such image", "digest", pull, engine, f"{host}/windows:none")
     missing = f"{host}/windows@sha256:{'0' * 64}"

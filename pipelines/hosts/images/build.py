@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import io
-import os
 import re
 import tarfile
 import tempfile
@@ -19,7 +18,7 @@ from docker.errors import DockerException
 from pipelines.errors import HostError, PipelineError, StorageError
 from pipelines.files import disk_errors
 from pipelines.hosts.base import Events
-from pipelines.hosts.engine import containerfiles
+from pipelines.hosts.engine import containerfiles, owners
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.refusals import telling, understood
 from pipelines.hosts.images import record as names
@@ -30,6 +29,8 @@ from pipelines.hosttext import safe
 from pipelines.session.base import Bars
 
 _STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
+#: At the end of a scratch name: who builds.
+_SCRATCH = re.compile(r"-([0-9a-f]{12}_\d+_[\w-]*)\.part$")
 _SHOWN = 30  # lines of a failed build's log
 
 
@@ -39,7 +40,8 @@ def build(engine: Engine, plan: Plan, ground: Ground, events: Events) -> tuple[s
     Until it is whole it has a scratch name, which goes whatever happens. Raises what the engine
     refuses as our errors, with the last lines of the log, which is kept.
     """
-    scratch = f"{plan.tag}-{os.getpid()}.part"
+    _sweep(engine, plan)
+    scratch = f"{plan.tag}-{owners.me().replace('/', '_')}.part"
     log = plan.cache.root / "image-logs" / f"{plan.name}-{plan.inputs.key[:12]}.log"
     with disk_errors(log.parent):
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -166,6 +168,16 @@ def read_file(engine: Engine, image: str, path: str) -> bytes:
     if found is None:
         raise HostError(f"image {image} has no {path}", advice="Type: invoke image build")
     return found
+
+
+def _sweep(engine: Engine, plan: Plan) -> None:
+    """Forget the scratch names of builds whose controllers are gone: killed, they could not."""
+    with telling("list images"):
+        listed = engine.client.api.images(name=plan.tag.partition(":")[0])
+    for tag in (tag for one in listed for tag in one.get("RepoTags") or ()):
+        owner = _SCRATCH.search(tag)
+        if owner and owners.alive(owner[1].replace("_", "/", 2)) is False:
+            _forget(engine, tag)
 
 
 def _forget(engine: Engine, scratch: str) -> None:
