@@ -127,7 +127,7 @@ def test_a_leash_ends_them_alike(sides: list[Side]) -> None:
         began = time.monotonic()
         leash.close()
         assert box.wait(timeout=20)["StatusCode"] == 0
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
         box.reload()
         assert box.status == "exited"
         assert box.logs() == b"said\n"

@@ -91,7 +91,7 @@ def test_an_engine_that_hangs_is_given_up(tmp_path: Path, monkeypatch: pytest.Mo
         began = time.monotonic()
         with pytest.raises(HostError, match="says nothing") as raised:
             Engine(f"unix://{tmp_path}/deaf.sock")
-    assert time.monotonic() - began < 10
+    assert time.monotonic() - began < 25
     assert "restart docker" in raised.value.advice
 
 

@@ -268,7 +268,7 @@ def test_a_lasting_one_is_found_again(lab: Lab) -> None:
     again = lab.host(keep=True)
     with again.connect():
         assert lab.only()["Id"] == first["Id"]
-        assert time.monotonic() - began < 5
+        assert time.monotonic() - began < 30
     again.close()
     assert again.describe().startswith(f"{lab.names[0]} running")
     assert again.stop() is True
