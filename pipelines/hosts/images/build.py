@@ -137,6 +137,8 @@ def _seal(engine: Engine, scratch: str, plan: Plan, record: Record, work: Path) 
         names.PYTHON: plan.wanted.python if not plan.wanted.per_python else plan.python,
         names.VERSION: plan.inputs.python,
         names.GIVEN: "given" if record.inputs.base.given else "lock",
+        names.MADE_BY: owners.project(),
+        names.MADE_WHO: owners.who(),
     }
     lines = [f"FROM {scratch}", f"COPY record.json {names.place(names.RECORD, engine.system)}"]
     context = work / "seal.tar"
