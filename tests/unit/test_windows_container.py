@@ -25,12 +25,15 @@ from test_cudafiles import store
 from test_first_python_payload import cache_of, distribution
 from tls_keys import Authority, serving
 
+from pipelines.doctor import passthrough
+from pipelines.doctor.model import Facts
 from pipelines.errors import ConfigError, HostError, PipelineError
 from pipelines.hosts.base import Opening
 from pipelines.hosts.container.config import ContainerHost
 from pipelines.hosts.container.host import Container
 from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.boxes import LABEL
+from pipelines.hosts.passthrough import windows
 from pipelines.remote import files
 from pipelines.session.base import GoneHostError
 
@@ -391,3 +394,18 @@ def test_an_image_that_is_not_to_be_had(lab: Lab) -> None:
     refused(lab, ConfigError, "the registry has no such image", image=nowhere)
     lab.windows.registry[nowhere] = "unauthorized: authentication required"
     refused(lab, PipelineError, "wants a sign-in", image=nowhere)
+
+
+@pytest.mark.parametrize("host", ["17763", "20348", "26100"])
+@pytest.mark.parametrize("version", ["17763", "20348", "26100"])
+def test_the_doctor_and_the_engine_agree_on_builds(host: str, version: str) -> None:
+    ours = windows.runs(f"10.0.{host}", LTSC[version])
+    assert ours in (RULES.runs(host, version, "process"), None)
+
+
+def test_the_doctor_says_before_what_the_start_would_refuse(lab: Lab) -> None:
+    """Nothing is made for it."""
+    found = {one.name: one for one in passthrough.judge(Facts(lab.host(gpu=True).groundwork()))}
+    assert found["engine"].level == "ok"
+    assert "Windows Server 2022" in found["engine"].found
+    assert lab.names == []
