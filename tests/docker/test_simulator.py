@@ -236,3 +236,20 @@ def test_what_an_inspect_says_is_there_in_both(sides: list[Side]) -> None:
         for key in same:
             mine, theirs = simulated[part][key], real[part][key]
             assert mine is None or theirs is None or type(mine) is type(theirs), (part, key)
+
+
+def test_the_leash_of_an_earlier_run_is_none_of_the_next(sides: list[Side]) -> None:
+    ways = {"stdin": 1, "stream": 1}
+    for side in sides:
+        box = side.create("cat", stdin_open=True)
+        first = Hijacked(box.attach_socket(params=ways))
+        box.start()
+        box.restart(timeout=0)
+        second = Hijacked(box.attach_socket(params=ways))
+        first.close()
+        time.sleep(0.5)
+        box.reload()
+        assert box.status == "running"
+        second.close()
+        assert box.wait(timeout=20)["StatusCode"] == 0
+        box.remove()

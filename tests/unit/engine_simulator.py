@@ -178,14 +178,16 @@ def _tag(handler: Handler, name: str) -> None:
 
 def _attach(handler: Handler, name: str) -> None:
     box = handler.engine.find(name)
+    run = box.exits  # attached to this run of it: the input of the next is another
     handler.hijack()
     if handler.query.get("stdout"):
         threading.Thread(target=_output, args=(handler, box), daemon=True).start()
     with contextlib.suppress(OSError):
         while piece := handler.rfile.read1(65536):
-            if box.process is not None:
+            if box.process is not None and box.exits == run:
                 box.process.feed(piece)
-    if box.asked.get("StdinOnce") and handler.query.get("stdin") and box.process is not None:
+    once = box.asked.get("StdinOnce") and handler.query.get("stdin")
+    if once and box.process is not None and box.exits == run:
         box.process.end_input()  # attach.go: the input is closed with its one connection
 
 
