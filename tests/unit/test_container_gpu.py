@@ -79,7 +79,7 @@ def test_what_it_stands_on(monkeypatch: pytest.MonkeyPatch) -> None:
         patience.append(timeout)
         return engine
 
-    monkeypatch.setattr(host, "Engine", reach)
+    monkeypatch.setattr("pipelines.hosts.engine.engine.Engine", reach)
     made = container(gpu=True)
     told: Any = made.groundwork()
     assert told["wanted"] == {

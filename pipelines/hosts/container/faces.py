@@ -18,6 +18,7 @@ from pipelines.errors import ConfigError, HostError
 from pipelines.evidence import Evidence
 from pipelines.hosts.base import Capabilities, GpuWay
 from pipelines.hosts.container.config import ContainerHost
+from pipelines.hosts.engine.asked import require_as_asked
 from pipelines.hosts.engine.box import Box
 from pipelines.hosts.engine.containerfiles import read_file
 from pipelines.hosts.engine.engine import Engine, System
@@ -31,6 +32,7 @@ from pipelines.toolchain.lock import Cache
 
 #: Where WinRM listens in a container.
 PORT = "5986/tcp"
+_SYSTEM32 = r"C:\Windows\System32"
 
 
 @dataclass(frozen=True)
@@ -73,7 +75,10 @@ class Face(ABC):
 
     @abstractmethod
     def entrance(self, box: Box, engine: Engine) -> Entrance | None:
-        """How it is entered; ``None`` while it cannot be."""
+        """How it is entered; ``None`` while it cannot be.
+
+        :class:`HostError` for one that is not what was asked for.
+        """
 
     @abstractmethod
     def command(self, program: list[str]) -> list[str]:
@@ -133,6 +138,7 @@ class SandboxFace(Face):
         raw = read_file(box.container, f"{self.home}/run/state.json")
         if raw is None:
             return None
+        require_as_asked(box, self.keys(engine))
         try:
             pin = str(json.loads(raw)["certificate_sha256"])
         except (ValueError, KeyError, TypeError):
@@ -158,8 +164,9 @@ class WindowsFace(Face):
 
     system: System = "windows"
     evidence = Evidence.WRITTEN
-    #: Reads its input to the end, and is in every Windows: it ends with the leash.
-    tied: Mapping[str, Any] = {"command": ["findstr.exe", "^"]}
+    #: Reads its input to the end, and is in every Windows: it ends with the leash. In place of the
+    #: image's entry point (VsDevCmd.bat, in Microsoft's example), which would make it an argument.
+    tied: Mapping[str, Any] = {"entrypoint": [rf"{_SYSTEM32}\findstr.exe", "^"]}
 
     def __init__(self, config: ContainerHost, python: str) -> None:  # noqa: ARG002 - of a Face
         """Raises :class:`ConfigError` for what a Windows engine cannot give."""
@@ -187,7 +194,9 @@ class WindowsFace(Face):
         return {
             "isolation": isolation,
             "mem_limit": config.memory,
-            "command": ["ping.exe", "-t", "localhost"],  # a lasting one: it never ends by itself
+            # A lasting one: it never ends by itself. What it prints is kept by the engine.
+            "entrypoint": [rf"{_SYSTEM32}\PING.EXE", "-t", "localhost"],
+            "log_config": {"Type": "json-file", "Config": {"max-size": "1m"}},
             **({"nano_cpus": round(config.cpus * 1e9)} if config.cpus else {}),
             **({"storage_opt": {"size": config.disk}} if config.disk else {}),
             **({"devices": [*given]} if (given := devices(config.gpu, isolation)) else {}),
@@ -198,9 +207,12 @@ class WindowsFace(Face):
         if self._config.python is None:
             put_python(container, cache)
 
-    def entrance(self, box: Box, engine: Engine) -> Entrance | None:  # noqa: ARG002 - by exec
+    def entrance(self, box: Box, engine: Engine) -> Entrance | None:
         """By exec, as soon as it runs."""
-        return Entrance() if box.container.status == "running" else None
+        if box.container.status != "running":
+            return None
+        require_as_asked(box, self.keys(engine))
+        return Entrance()
 
     def command(self, program: list[str]) -> list[str]:
         """As it is."""
