@@ -89,7 +89,7 @@ def planned(
         host=name,
         select=select,
         jobs=jobs_asked(settings, request),
-        platforms=platforms_of(windows=host.windows),
+        platforms=platforms_of(windows=host.is_windows),
     )
 
 

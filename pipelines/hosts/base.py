@@ -239,8 +239,11 @@ class Host(Protocol):
         """
         return False
 
-    def prepare(self) -> None:
-        """Before it is provisioned: put in order what keeps it from starting, if that is ours."""
+    def prepare(self, *, repair: bool = False) -> None:  # noqa: ARG002 - of those that keep some
+        """Before it is provisioned: put in order what keeps it from starting, if that is ours.
+
+        ``repair``: look at every byte of what it is made of.
+        """
         return
 
     def kept(self) -> Iterable[Kept]:
@@ -307,7 +310,7 @@ class HostConfig(Model):
     kind: str
 
     @property
-    def windows(self) -> bool:
+    def is_windows(self) -> bool:
         """Whether it is a Windows, as far as that is known before it is opened."""
         return True
 

@@ -10,6 +10,7 @@ from pipelines.hosts.base import HostConfig
 from pipelines.hosts.container.config import ContainerHost
 from pipelines.hosts.local.config import LocalHost
 from pipelines.hosts.sandbox.config import SandboxHost
+from pipelines.hosts.vm.config import VmHost
 from pipelines.hosts.winrm.config import WinRMHost
 
 #: ``kind`` in ``pipeline.yaml`` -> its keys.
@@ -18,4 +19,5 @@ KINDS: dict[str, type[HostConfig]] = {
     "winrm": WinRMHost,
     "local": LocalHost,
     "container": ContainerHost,
+    "vm": VmHost,
 }

@@ -44,7 +44,7 @@ def provision(
     """
     began = time.monotonic()
     with fold(f"Provision {plan.host.name}"):
-        session.host.prepare()
+        session.host.prepare(repair=repair)
         every = _asked(plan, repair=repair)
         rows = check(session, every)
         try:

@@ -88,7 +88,7 @@ class Windows(Lab):
         super().__init__(machine)
         self.prepared: list[int] = []
 
-    def prepare(self) -> None:
+    def prepare(self, *, repair: bool = False) -> None:
         self.prepared.append(self.connects)
 
     def restart(self, session: Any) -> Any:

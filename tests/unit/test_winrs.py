@@ -22,7 +22,7 @@ from winrm.exceptions import (
 )
 
 from pipelines.errors import AuthError, ConfigError, HostError
-from pipelines.hosts.winrm import host as windows
+from pipelines.hosts.windows import entering as windows
 from pipelines.session.transports import signins, winrs, winrs_http
 from pipelines.session.transports.endpoint import Endpoint
 from pipelines.session.transports.winrs import SEND_LIMIT, WinRSStream

@@ -118,6 +118,11 @@ class Box:
 
     # -- what is known of it -----------------------------------------------------------------------
 
+    @property
+    def exit_code(self) -> int | None:
+        """How it ended, as far as :meth:`ended` has learnt it."""
+        return self._exit
+
     def said(self) -> str:
         """The end of what it has printed, harmless to show."""
         text = bytes(self._tail)
@@ -144,7 +149,10 @@ class Box:
             return None
         for follower in self._followers:  # they are about to know what it said, and how it ended
             follower.join(_PATIENCE)
-        code = state.get("ExitCode", self._exit)
+        code = self._exit = state.get("ExitCode", self._exit)
+        known = None if code is None else self.order.explain(code, self.name, self.said())
+        if known is not None:
+            return known
         killed = bool(state.get("OOMKilled")) or (code == _KILLED and not self._released)
         kind = DeadHostError if self.order.keep and state["Status"] != "removed" else GoneHostError
         return self._epitaph(kind, code, str(state.get("Error") or self._error), killed=killed)

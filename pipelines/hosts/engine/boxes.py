@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from docker.errors import APIError, NotFound
-from docker.models.containers import Container
+from docker.models.containers import RUN_CREATE_KWARGS, Container
 from docker.models.volumes import Volume
 from docker.types import Mount
 
@@ -32,6 +32,11 @@ from pipelines.hosttext import line
 from pipelines.logs import timed
 
 _log = logging.getLogger(__name__)
+
+# The SDK knows it and does not let it through (docker-py 7.2): without it whoever else stops a
+# container, the engine that goes down among them, cuts a Windows off after 10 s.
+if "stop_timeout" not in RUN_CREATE_KWARGS:
+    RUN_CREATE_KWARGS.append("stop_timeout")
 
 #: What every label of ours begins with.
 LABEL = "windows-cuda-wheels."
@@ -60,9 +65,14 @@ class Order:
     """Name -> directory that is a named volume, kept from one container to the next."""
     fill: Callable[[Container], object] = field(default=lambda _: None, repr=False)
     """Puts files into it before it starts; secrets come in that way."""
+    explain: Callable[[int, str, str], PipelineError | None] = field(
+        default=lambda _code, _name, _said: None, repr=False
+    )
+    """What an exit code means, given the container's name and what it printed last."""
     keep: bool = False
     start_seconds: float = 120.0
     stop_seconds: int = 20
+    """How long it may take to end in good order, whoever stops it."""
 
     @property
     def spec(self) -> str:
@@ -201,6 +211,7 @@ class Boxes:
             for cache, path in order.caches.items()
         ]
         keys = {**order.keys, **({} if order.keep else order.tied)}
+        keys["stop_timeout"] = order.stop_seconds
         with telling(f"make container '{name}'"):
             try:
                 return self.engine.client.containers.create(

@@ -33,7 +33,7 @@ class LocalHost(HostConfig):
         return "this machine"
 
     @property
-    def windows(self) -> bool:
+    def is_windows(self) -> bool:
         """What this machine is."""
         return sys.platform == "win32"
 

@@ -50,7 +50,7 @@ def look_at(engine: Engine, image: str) -> Machine:
             said = bytes(container.logs(stdout=True, stderr=False))
     finally:
         with contextlib.suppress(Exception):
-            container.remove(force=True)
+            container.remove(force=True, v=True)
     return read(said.decode("utf-8", "replace"))
 
 

@@ -126,18 +126,23 @@ class Ports:
     https: int
 
 
-def serve(home: Path, ports: Ports, ended: threading.Event) -> None:
+def serve(
+    home: Path, ports: Ports, ended: threading.Event, account: tuple[str, str] | None = None
+) -> None:
     """Run until ``ended`` is set; leaves no process and no secret behind.
+
+    ``account``: user and password of who may sign in; made anew unless given.
 
     Raises :class:`HostError` when Windows does not start, or ends by itself.
     """
     run = home / "run"
     run.mkdir(mode=0o700, exist_ok=True)
     with alone(run):
-        _serve(run, Windows(home, ended), ports)
+        made = f"builder-{secrets.token_hex(3)}", secrets.token_urlsafe(24)
+        _serve(run, Windows(home, ended), ports, account or made)
 
 
-def _serve(run: Path, windows: Windows, ports: Ports) -> None:
+def _serve(run: Path, windows: Windows, ports: Ports, account: tuple[str, str]) -> None:
     try:
         with ThreadPoolExecutor(1) as pool:
             booted = pool.submit(windows.boot)
@@ -146,8 +151,7 @@ def _serve(run: Path, windows: Windows, ports: Ports) -> None:
             from pipelines.hosts.sandbox.wsman.certificate import create_certificate
             from pipelines.hosts.sandbox.wsman.server import WsmanServer
 
-            user = f"builder-{secrets.token_hex(3)}"
-            credentials = write_credentials(run / "credentials", user, secrets.token_urlsafe(24))
+            credentials = write_credentials(run / "credentials", *account)
             fingerprint = create_certificate(run / "cert.pem", run / "key.pem")
             with WsmanServer(
                 WineLauncher(windows.prefix),
@@ -182,6 +186,7 @@ def main() -> int:
     parser.add_argument("--http-port", type=int, default=0)
     parser.add_argument("--https-port", type=int, default=0)
     parser.add_argument("--listen", default="127.0.0.1", metavar="ADDRESS")
+    parser.add_argument("--account", type=Path, metavar="FILE", help="its line is USER:PASSWORD")
     parser.add_argument("--tied", action="store_true")
     arguments = parser.parse_args()
     ended = threading.Event()
@@ -197,7 +202,11 @@ def main() -> int:
         threading.Thread(target=watch, daemon=True).start()
     try:
         ports = Ports(arguments.listen, arguments.http_port, arguments.https_port)
-        serve(arguments.home, ports, ended)
+        account = None
+        if arguments.account:
+            user, _, password = arguments.account.read_text().strip().partition(":")
+            account = user, password
+        serve(arguments.home, ports, ended, account)
     except PipelineError as error:
         whole = not isinstance(error, NotWholeError)
         report = {"error": error.message, "advice": error.advice, "whole": whole}

@@ -176,7 +176,7 @@ class Sandbox(Host):
             self._make()
             return self._start(tied=tied)
 
-    def prepare(self) -> None:
+    def prepare(self, *, repair: bool = False) -> None:  # noqa: ARG002 - starting it looks
         """Start it; files that do not come up are moved aside, and new ones made.
 
         Raises what :meth:`start` does.

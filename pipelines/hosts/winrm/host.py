@@ -5,22 +5,19 @@ from __future__ import annotations
 import importlib.util
 import logging
 from collections.abc import Callable
-from functools import partial
 from pathlib import Path
 
-from pipelines.errors import ConfigError, HostError, SetupError
+from pipelines.errors import ConfigError, SetupError
 from pipelines.evidence import Evidence
 from pipelines.hosts.base import Capabilities, Events, Host, Silent
 from pipelines.hosts.gpus import is_wanted, own
-from pipelines.hosts.windows import firstpython
+from pipelines.hosts.windows.entering import with_python
 from pipelines.hosts.windows.reboot import reboot_and_wait
 from pipelines.hosts.winrm.config import WinRMHost
 from pipelines.hosts.winrm.credentials import EXTRA, credential
-from pipelines.logs import timed
 from pipelines.session.base import Session
 from pipelines.session.channel import over_winrs
 from pipelines.session.transports.endpoint import Endpoint
-from pipelines.session.transports.winrs_errors import NoProgramError
 from pipelines.toolchain.lock import Cache, load_lock
 
 _log = logging.getLogger(__name__)
@@ -108,27 +105,13 @@ class WindowsHost(Host):
         endpoint = self.endpoint()
         if not self.config.bootstraps:
             return over_winrs(endpoint, self.config.python, self.name)
-        target = self.config.python.rpartition("\\")[0]
-        try:
-            session = over_winrs(endpoint, self.config.python, self.name)
-        except HostError as error:
-            if not _never_started(error):
-                raise
-        else:
-            try:
-                outdated = firstpython.is_outdated(session, self.cache, target=target)
-            except BaseException:
-                session.close()
-                raise
-            if not outdated:
-                return session
-            session.close()  # its Python is in the way
-        self.events.step(f"Python for {target}")
-        with self.events.bars() as bars:
-            progress = partial(bars, "send Python")
-            with timed(_log, logging.INFO, "%s: install Python", self.name):
-                firstpython.install_python(endpoint, self.cache, target=target, progress=progress)
-        return over_winrs(endpoint, self.config.python, self.name)
+        return with_python(
+            endpoint,
+            lambda: self.cache,
+            self.events,
+            name=self.name,
+            python=self.config.python,
+        )
 
     def restart(self, session: Session) -> Session:
         """Restart Windows and wait for it; see :func:`.reboot.reboot_and_wait`."""
@@ -136,11 +119,6 @@ class WindowsHost(Host):
 
     def close(self) -> None:
         """Nothing was started."""
-
-
-def _never_started(error: HostError) -> bool:
-    """Whether the host was reached and had no such program: cmd, or WinRS itself, said so."""
-    return isinstance(error, NoProgramError) or isinstance(error.__cause__, EOFError)
 
 
 #: Ways to sign in that need a package of their own, and the modules that it may be.

@@ -1,0 +1,72 @@
+<#
+.SYNOPSIS
+    Makes a freshly installed Windows the golden disk of virtual machines, then shuts it down.
+
+.DESCRIPTION
+    Run once by install.bat. Afterwards the disk has WinRM over HTTPS, no account that anybody could
+    sign in with, and a task that at each start makes the machine's own account (once), starts
+    WinRM and says the fingerprint of its certificate on COM1. Evidence: S, static check only.
+#>
+#Requires -Version 5.1
+[CmdletBinding()]
+param()
+
+Set-StrictMode -Version Latest
+$ErrorActionPreference = 'Stop'
+$ProgressPreference = 'SilentlyContinue'
+
+$Here = Split-Path -Parent $MyInvocation.MyCommand.Path
+# Only administrators may write there: what it holds runs as SYSTEM.
+$Folder = Join-Path -Path $env:ProgramFiles -ChildPath 'windows-cuda-wheels'
+$KeyFile = '\\host.lan\Data\key'
+
+. (Join-Path -Path $Here -ChildPath 'com1.ps1')
+
+Write-Com1 -Text 'WCW-STEP WinRM over HTTPS'
+# Behind the container's NAT the guest sees its gateway alone: a rule by address would say nothing.
+& (Join-Path -Path $Here -ChildPath 'enable-winrm-https.ps1') -HostName 'localhost', '127.0.0.1' -RemoteAddress 'Any'
+
+if (Test-Path -LiteralPath $KeyFile -PathType Leaf) {
+    Write-Com1 -Text 'WCW-STEP product key'
+    $key = [System.IO.File]::ReadAllText($KeyFile).Trim()
+    Remove-Item -LiteralPath $KeyFile -Force
+    # Not slmgr.vbs: the key would be an argument, which every process may read.
+    $null = Get-CimInstance -ClassName 'SoftwareLicensingService' |
+        Invoke-CimMethod -MethodName 'InstallProductKey' -Arguments @{ ProductKey = $key }
+}
+
+Write-Com1 -Text 'WCW-STEP what runs at each start'
+$null = New-Item -ItemType Directory -Force -Path $Folder
+foreach ($name in @('com1.ps1', 'ready.ps1')) {
+    Copy-Item -LiteralPath (Join-Path -Path $Here -ChildPath $name) -Destination $Folder -Force
+}
+$run = '-NoLogo -NoProfile -NonInteractive -ExecutionPolicy Bypass -File "{0}"' -f (Join-Path -Path $Folder -ChildPath 'ready.ps1')
+$task = @{
+    TaskName  = 'windows-cuda-wheels-ready'
+    Action    = New-ScheduledTaskAction -Execute 'powershell.exe' -Argument $run
+    Trigger   = New-ScheduledTaskTrigger -AtStartup
+    Principal = New-ScheduledTaskPrincipal -UserId 'S-1-5-18' -RunLevel 'Highest'
+    Settings  = New-ScheduledTaskSettingsSet -AllowStartIfOnBatteries -DontStopIfGoingOnBatteries
+    Force     = $true
+}
+$null = Register-ScheduledTask @task
+
+# The installation signs in by itself with a password that everybody knows: that ends here. What
+# signs in to a machine made of this disk is an account of its own, which ready.ps1 makes.
+$logon = 'HKLM:\SOFTWARE\Microsoft\Windows NT\CurrentVersion\Winlogon'
+foreach ($name in @('DefaultPassword', 'AutoAdminLogon')) {
+    Remove-ItemProperty -LiteralPath $logon -Name $name -Force -ErrorAction SilentlyContinue
+}
+Get-LocalUser | Where-Object -FilterScript { $_.Enabled } | Disable-LocalUser
+$left = @(Get-LocalUser | Where-Object -FilterScript { $_.Enabled })
+if ($left.Count -gt 0) {
+    throw ('accounts are still enabled: {0}' -f ($left.Name -join ', '))
+}
+
+Write-Com1 -Text ('WCW-GOLDEN {0}' -f (Get-WinRMPin))
+# Windows itself: the disk is whole only after a shutdown in good order.
+$control = Join-Path -Path ([System.Environment]::SystemDirectory) -ChildPath 'shutdown.exe'
+& $control '/s' '/t' '5' '/c' 'The golden disk is ready'
+if ($LASTEXITCODE -ne 0) {
+    throw ('shutdown.exe ended with exit code {0}' -f $LASTEXITCODE)
+}

@@ -1,0 +1,146 @@
+"""A golden disk's volume, worked on by short-lived containers of the image that uses it."""
+
+from __future__ import annotations
+
+import hashlib
+import tarfile
+import time
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+from docker.errors import NotFound
+from docker.models.containers import Container
+from docker.models.volumes import Volume
+from docker.types import Mount
+
+from pipelines.errors import HostError, TransferError
+from pipelines.files import disk_errors
+from pipelines.hosts.engine import owners
+from pipelines.hosts.engine.boxes import LABEL, Boxes
+from pipelines.hosts.engine.refusals import telling
+from pipelines.hosttext import safe
+from pipelines.session.base import Progress
+
+_PIECE = 1 << 20
+_POLL = 0.05
+_BLOCK = 512  # of a tar file
+
+
+class GoldenVolume:
+    """One named volume; what is in it is read and written by scripts at ``/golden``."""
+
+    def __init__(self, boxes: Boxes, image: str, host: str, key: str) -> None:
+        """``image``: id of one that has a shell and qemu-img."""
+        self._boxes = boxes
+        self._client = boxes.engine.client
+        self._image = image
+        self._host = host
+        self.key = key
+        self.name = f"wcw-{boxes.project[:6]}-golden-{key}"
+
+    @property
+    def labels(self) -> dict[str, str]:
+        """Whose it is."""
+        return {
+            f"{LABEL}project": self._boxes.project,
+            f"{LABEL}host": self._host,
+            f"{LABEL}kind": "golden",
+            f"{LABEL}what": "golden disk",
+            f"{LABEL}key": self.key,
+            f"{LABEL}owner": owners.me(),
+            f"{LABEL}who": owners.who(),
+        }
+
+    def find(self) -> Volume | None:
+        """The volume if it is there."""
+        with telling(f"look at volume {self.name}"):
+            try:
+                return self._client.volumes.get(self.name)
+            except NotFound:
+                return None
+
+    def create(self) -> Volume:
+        """Make it; one that another command has made meanwhile keeps that one's labels."""
+        with telling(f"make volume {self.name}"):
+            self._client.volumes.create(self.name, labels=self.labels)
+            return self._client.volumes.get(self.name)
+
+    def remove(self) -> None:
+        """Remove it; harmless when it is gone."""
+        found = self.find()
+        if found is not None:
+            with telling(f"remove volume {self.name}"):
+                found.remove(force=True)
+
+    def _helper(self, script: str, environment: Mapping[str, str], *, write: bool) -> Container:
+        return self._client.containers.create(
+            self._image,
+            ["-ec", f"cd /golden\n{script}"],
+            entrypoint=["/bin/sh"],
+            environment=dict(environment),
+            mounts=[Mount("/golden", self.name, type="volume", read_only=not write)],
+            network_mode="none",
+            labels={**self.labels, f"{LABEL}keep": "0"},
+        )
+
+    def run(self, script: str, *, write: bool = False, **environment: str) -> str:
+        """What a script prints; :class:`HostError` with its last words if it fails."""
+        with telling(f"look into volume {self.name}"):
+            helper = self._helper(script, environment, write=write)
+            try:
+                helper.start()
+                while helper.status in ("created", "running"):
+                    time.sleep(_POLL)
+                    helper.reload()
+                said = helper.logs(stdout=True, stderr=False).decode("utf-8", "replace")
+                code = int(helper.attrs["State"]["ExitCode"])
+                if code:
+                    words = helper.logs(stdout=False, stderr=True).decode("utf-8", "replace")
+                    raise HostError(f"volume {self.name}: {safe(words.strip(), 600)} ({code})")
+            finally:
+                helper.remove(force=True, v=True)
+        return said
+
+    def put(self, source: Path, name: str, sha256: str, progress: Progress) -> None:
+        """Copy a file of this machine into it; :class:`TransferError` if it is another one."""
+        with telling(f"copy {source} into volume {self.name}"), disk_errors(source.parent):
+            helper = self._helper("", {}, write=True)
+            try:
+                send_file(helper, source, ("/golden", name), sha256, progress)
+            finally:
+                helper.remove(force=True, v=True)
+
+
+def send_file(
+    container: Container,
+    source: Path,
+    place: tuple[str, str],
+    sha256: str,
+    progress: Progress,
+) -> None:
+    """Stream a large file into a container, which need not run; ``place``: directory and name.
+
+    Raises :class:`TransferError` if what was read on the way has another sha256.
+    """
+    size = source.stat().st_size
+    hashed = hashlib.sha256()
+
+    def packed() -> Iterator[bytes]:
+        member = tarfile.TarInfo(place[1])
+        member.size, member.mode = size, 0o644
+        yield member.tobuf(tarfile.GNU_FORMAT)
+        done = 0
+        with source.open("rb") as file:
+            while piece := file.read(_PIECE):
+                hashed.update(piece)
+                done += len(piece)
+                progress(done, size)
+                yield piece
+        yield bytes(-done % _BLOCK + 2 * _BLOCK)
+
+    container.put_archive(place[0], packed())
+    if hashed.hexdigest() != sha256:
+        raise TransferError(
+            f"{source} has the sha256 {hashed.hexdigest()}, expected {sha256}",
+            advice="Is it the file that you meant, and whole? Its publisher tells its sha256.",
+        )

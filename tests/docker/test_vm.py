@@ -1,0 +1,619 @@
+"""Kind vm on a real engine, with the stand-in: Linux under QEMU/TCG, not Windows (evidence B)."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import io
+import json
+import os
+import re
+import signal
+import subprocess
+import sys
+import tarfile
+import textwrap
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import pytest
+from docker.errors import APIError
+from docker.models.containers import Container
+
+from pipelines.errors import ConfigError, HostError, SetupError, TransferError
+from pipelines.hosts.base import Opening, Silent
+from pipelines.hosts.engine.boxes import Boxes
+from pipelines.hosts.engine.containerfiles import read_file
+from pipelines.hosts.engine.engine import Engine
+from pipelines.hosts.images import Image
+from pipelines.hosts.vm import disks
+from pipelines.hosts.vm import host as vm_host
+from pipelines.hosts.vm.config import VmHost
+from pipelines.hosts.vm.golden import Making
+from pipelines.hosts.vm.host import Vm
+from pipelines.hosts.vm.machine import GIVEN, KNOWN, keys_of
+from pipelines.hosts.windows.reboot import reboot_and_wait
+from pipelines.remote import facts, files
+from pipelines.session.base import Session
+from pipelines.session.channel import over_winrs
+from pipelines.session.transports.endpoint import Endpoint, Secret
+from pipelines.session.transports.identify import answers
+from pipelines.toolchain.lock import Cache
+
+pytestmark = pytest.mark.docker
+HERE = Path(__file__).parent
+ROOT = HERE.parents[1]
+REPOSITORY = "windows-cuda-wheels-standin"
+PYTHON = r"C:\Python311\python.exe"
+BOOT_MINUTES = 10.0
+
+Make = Callable[..., Vm]
+
+
+class Steps(Silent):
+    """What the host tells."""
+
+    def __init__(self) -> None:
+        self.told: list[str] = []
+
+    def step(self, text: str) -> None:
+        self.told.append(text)
+        print(f"{time.monotonic() - BEGAN:7.1f} s  {text}", flush=True)
+
+
+BEGAN = time.monotonic()
+
+
+def figure(what: str, seconds: float) -> None:
+    print(f"FIGURE {what}: {seconds:.1f} s", flush=True)
+
+
+@contextlib.contextmanager
+def timed(what: str) -> Iterator[None]:
+    began = time.monotonic()
+    yield
+    figure(what, time.monotonic() - began)
+
+
+def debian(engine: Engine, image: Image) -> str:
+    """What the sandbox's image stands on."""
+    base = image.record["inputs"]["base"]
+    digest = str(base["digest"])
+    names = (
+        f"windows-cuda-wheels/base:{digest.removeprefix('sha256:')[:24]}",
+        f"{base['name']}@{digest}",
+        digest,
+    )
+    found = next(filter(None, map(engine.image, names)))
+    return str(found["Id"])
+
+
+@pytest.fixture(scope="session")
+def standin(engine: Engine, sandbox_image: Image, tmp_path_factory: pytest.TempPathFactory) -> str:
+    """The id of the stand-in's image; of older ones nothing is left."""
+    packed = tmp_path_factory.mktemp("standin") / "context.tar"
+    told = hashlib.sha256(sandbox_image.id.encode())
+    with tarfile.open(packed, "w") as archive:
+        for path in sorted((HERE / "standin").iterdir()):
+            archive.add(path, path.name)
+            told.update(path.read_bytes())
+    tag = f"{REPOSITORY}:{told.hexdigest()[:12]}"
+    about = engine.image(tag)
+    if about is None:
+        arguments = {"BASE": debian(engine, sandbox_image), "SANDBOX": sandbox_image.id}
+        with timed("stand-in built"):
+            about = engine.build_image(packed, tag, print, buildargs=arguments)
+        for old in engine.client.images.list(name=REPOSITORY):
+            if old.id != about["Id"]:
+                with contextlib.suppress(APIError):  # another run uses it
+                    engine.client.images.remove(str(old.id))
+    return str(about["Id"])
+
+
+@pytest.fixture(scope="module", autouse=True)
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A project of its own: what other commands on this engine make is not touched."""
+    here, there = Path.cwd(), tmp_path_factory.mktemp("project")
+    os.chdir(there)
+    yield there
+    os.chdir(here)
+
+
+@pytest.fixture(scope="module")
+def boxes(engine: Engine, place: Path) -> Iterator[Boxes]:
+    """What there is of this project; it is empty at the end."""
+    made = Boxes(engine)
+    yield made
+    for found in made.all():
+        made.remove(found)
+    for volume in made.volumes():
+        volume.remove(force=True)
+
+
+def keys(standin: str, **other: Any) -> dict[str, Any]:
+    return {
+        "kind": "vm",
+        "windows": "2025",
+        "image": standin,
+        "memory": "2g",
+        "cpus": 2,
+        "disk": "32g",
+        "kvm": False,
+        "python": PYTHON,
+        "start_minutes": BOOT_MINUTES,
+        **other,
+    }
+
+
+@pytest.fixture(scope="module")
+def make(standin: str, cache: Cache, boxes: Boxes) -> Make:
+    """A host of the stand-in's; ``windows=None`` takes that key away."""
+
+    def made(name: str = "vm", **other: Any) -> Vm:
+        given = {k: v for k, v in keys(standin, **other).items() if v is not None}
+        MADE.append(Vm(name, VmHost.model_validate(given), Opening("3.11", cache, Steps())))
+        return MADE[-1]
+
+    return made
+
+
+MADE: list[Vm] = []
+
+
+@pytest.fixture(autouse=True)
+def closed(boxes: Boxes) -> Iterator[None]:
+    """What a test that failed has left would take the others' processors."""
+    yield
+    while MADE:
+        MADE.pop().close()
+    for found in boxes.all():
+        boxes.remove(found)
+
+
+@pytest.fixture(scope="module")
+def golden(make: Make) -> disks.Record:
+    """The golden disk that all machines here are overlays of."""
+    with timed("golden disk installed and sealed"):
+        vm = make()
+        vm.prepare()
+    return vm.making.ensure()
+
+
+def disks_of(containers: Iterable[Container]) -> set[str]:
+    """The volumes that nobody has named: each machine's own disk."""
+    mounts = [mount for one in containers for mount in one.attrs["Mounts"]]
+    found = {m["Name"] for m in mounts if m["Destination"] == "/storage"}
+    assert all(re.fullmatch("[0-9a-f]{64}", name) for name in found), found
+    return found
+
+
+def left(engine: Engine, volumes: set[str]) -> set[str]:
+    """Those that are still there."""
+    return volumes & {volume.name for volume in engine.client.volumes.list()}
+
+
+def gone(boxes: Boxes, host: str, seconds: float) -> float:
+    """How long it takes until no container of that host is left."""
+    began = time.monotonic()
+    while boxes.all(host):
+        assert time.monotonic() - began < seconds, [one.name for one in boxes.all(host)]
+        time.sleep(0.05)
+    return time.monotonic() - began
+
+
+def size_of(session: Session, path: str) -> int | None:
+    found = session.call(files.stat, path=path)
+    return None if found is None else found["size"]
+
+
+def inside(engine: Engine, standin: str, volume: str, script: str) -> str:
+    """What a script prints in a volume, by another way than the code under test."""
+    made = engine.client.containers.create(
+        standin,
+        ["-ec", f"cd /v; {script}"],
+        entrypoint="sh",
+        volumes={volume: {"bind": "/v", "mode": "rw"}},
+        network_mode="none",
+    )
+    try:
+        made.start()
+        assert made.wait()["StatusCode"] == 0, made.logs()
+        return made.logs().decode()
+    finally:
+        made.remove(force=True, v=True)
+
+
+def disk_from(engine: Engine, standin: str, script: str, target: Path) -> Path:
+    """The file /disk.qcow2 that a script makes."""
+    made = engine.client.containers.create(
+        standin, ["-ec", script], entrypoint="sh", network_mode="none"
+    )
+    try:
+        made.start()
+        assert made.wait()["StatusCode"] == 0, made.logs()
+        stream, _ = made.get_archive("/disk.qcow2")
+        with tarfile.open(fileobj=io.BytesIO(b"".join(stream))) as archive:
+            (member,) = archive.getmembers()
+            packed = archive.extractfile(member)
+            assert packed is not None
+            target.write_bytes(packed.read())
+    finally:
+        made.remove(force=True, v=True)
+    return target
+
+
+# -- the golden disk -------------------------------------------------------------------------------
+
+
+def test_a_golden_disk_is_made_and_sealed(
+    engine: Engine, standin: str, make: Make, boxes: Boxes, golden: disks.Record
+) -> None:
+    volume = make().making.volume.name
+    rows = inside(engine, standin, volume, "sha256sum data.qcow2 windows.*").split()
+    assert {n: f.sha256 for n, f in golden.files.items()} == dict(
+        zip(rows[1::2], rows[::2], strict=True)
+    )
+    assert {"data.qcow2", "windows.boot", "windows.base"} <= golden.files.keys()
+    assert golden.origin["windows"] == "2025"
+    assert re.fullmatch("[0-9a-f]{64}", golden.pin)
+    assert not boxes.all("vm"), "the installing container is left"
+    with timed("golden disk compared, sizes and times"):
+        assert make().making.ensure() == golden
+    with timed("golden disk compared, every byte"):
+        assert make().making.ensure(thorough=True) == golden
+
+
+def test_what_it_is_made_of_decides_which_it_is(make: Make, golden: disks.Record) -> None:
+    same, other = make().making, make(disk="40g").making
+    assert same.volume.key == golden.key
+    assert other.volume.find() is None
+
+
+# -- machines --------------------------------------------------------------------------------------
+
+
+def test_two_at_once_then_nothing_is_left(
+    engine: Engine, make: Make, boxes: Boxes, golden: disks.Record, tmp_path: Path
+) -> None:
+    pair = make(), make()
+    sent = tmp_path / "sent"
+    sent.write_bytes(os.urandom(3 << 20))
+    with timed("two machines at once: overlay, boot, pin, session"), ThreadPoolExecutor(2) as pool:
+        sessions = list(pool.map(Vm.connect, pair))
+    held = [vm._box for vm in pair]
+    containers = [box.container for box in held if box is not None]
+    assert len({c.id for c in containers}) == 2
+    with sessions[0] as first, sessions[1] as second:
+        with timed("a call"):
+            assert first.call(facts.facts)["platform"] == "win32"
+        with timed("3 MiB sent"):
+            digest = first.put(sent, r"C:\sent")
+        assert digest == hashlib.sha256(sent.read_bytes()).hexdigest()
+        assert size_of(first, r"C:\sent") == 3 << 20
+        assert size_of(second, r"C:\sent") is None, "a disk of its own"
+        for container in containers:
+            container.reload()
+            account = read_file(container, KNOWN)
+            assert account
+            password = account.decode().strip().partition(":")[2]
+            assert len(password) > 24
+            assert password not in json.dumps(container.attrs)
+            assert read_file(container, GIVEN) is None, "the guest has not removed it"
+            # The guest's own disk, an overlay of the golden one, goes with the container.
+            mounts = {m["Destination"]: m for m in container.attrs["Mounts"]}
+            assert mounts["/golden"]["RW"] is False
+            assert re.fullmatch("[0-9a-f]{64}", mounts["/storage"]["Name"])
+            _, told = container.exec_run(["stat", "-c", "%s", "/storage/data.qcow2"])
+            assert isinstance(told, bytes)
+            print(f"FIGURE overlay in use: {int(told) / 1e6:.1f} MB")
+    overlays = disks_of(containers)
+    assert left(engine, overlays) == overlays
+    assert len(overlays) == 2
+    with timed("both discarded"):
+        for vm in pair:
+            vm.close()
+    gone(boxes, "vm", 5)
+    assert not left(engine, overlays)
+    assert make().making.ensure(thorough=True) == golden, "a machine has changed the golden disk"
+
+
+def test_a_lasting_one(
+    engine: Engine, make: Make, boxes: Boxes, golden: disks.Record, tmp_path: Path
+) -> None:
+    """Made, found again, restarted inside, shut down in order, started again, removed."""
+    first = make("last", keep=True)
+    with timed("a lasting machine: overlay, boot, pin, session"):
+        first.connect().close()
+    first.close()
+    found = boxes.kept("last")
+    assert found is not None
+    assert found.attrs["Config"]["StopTimeout"] >= 120
+    overlay = disks_of([found])
+    assert left(engine, overlay)
+
+    vm = make("last", keep=True)
+    began = time.monotonic()
+    entrance = vm._enter()
+    figure("adopted: container, pin and Identify", time.monotonic() - began)
+    assert time.monotonic() - began < 1
+    with timed("a session with it"):
+        session = vm.connect()
+    assert [box.id for box in boxes.all("last")] == [found.id]
+
+    # The certificate is the one that the guest has said on COM1, and no other.
+    wrong = "0" * 64
+    with pytest.raises(HostError):
+        over_winrs(
+            Endpoint(entrance.url, entrance.user, Secret(entrance.password), pin=wrong),
+            PYTHON,
+            "last",
+        )
+    assert answers(entrance.url, entrance.pin)
+    assert not answers(entrance.url, wrong)
+
+    sent = tmp_path / "sent"
+    sent.write_bytes(b"kept")
+    session.put(sent, r"C:\sent")
+    with timed("Windows restarted inside, the container stays"):
+        session = reboot_and_wait(
+            vm.connect,
+            session,
+            command=[PYTHON, "-c", r"open('C:\\restart', 'w')"],
+            identity=r"C:\boot-id",
+            progress=vm.given.events.step,
+        )
+    assert size_of(session, r"C:\sent") == 4
+    after = vm._enter()
+    assert after.pin != entrance.pin, "the stand-in makes a certificate at each start"
+    assert after.password == entrance.password
+    session.close()
+
+    with pytest.raises(ConfigError, match="made from another order"):
+        make("last", keep=True, cpus=1).connect()
+    with timed("shut down by ACPI"):
+        assert vm.stop()
+    found.reload()
+    assert found.attrs["State"]["ExitCode"] == 0
+    assert b"power button, shutting down" in found.logs(tail=50)
+    assert not vm.stop()
+    again = make("last", keep=True)
+    with timed("started again on its disk"), again.connect() as session:
+        assert size_of(session, r"C:\sent") == 4
+    again.teardown()
+    gone(boxes, "last", 5)
+    assert not left(engine, overlay)
+    assert again.making.volume.find() is not None, "the golden disk is not the machine's"
+    vm.close()
+
+
+CONTROLLER = """
+import json, sys, time
+from pipelines.hosts.base import Opening, Silent
+from pipelines.hosts.vm.config import VmHost
+from pipelines.toolchain.lock import Cache, load_lock
+vm = VmHost.model_validate(json.loads(sys.argv[1])).open("vm", Opening("3.11", Cache(load_lock())))
+vm.connect()
+print("ready", flush=True)
+time.sleep(600)
+"""
+
+
+@contextlib.contextmanager
+def controller(place: Path, settings: dict[str, Any]) -> Iterator[subprocess.Popen[str]]:
+    process = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(CONTROLLER), json.dumps(settings)],
+        cwd=place,
+        env={**os.environ, "PYTHONPATH": str(ROOT)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        yield process
+    finally:
+        process.kill()
+        process.wait()
+
+
+def test_a_machine_ends_with_its_controller(
+    engine: Engine, standin: str, boxes: Boxes, golden: disks.Record, place: Path
+) -> None:
+    with controller(place, keys(standin)) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == "ready\n"
+        overlay = disks_of(boxes.all("vm"))
+        assert len(overlay) == 1
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        figure("controller killed: machine, container and disk gone", gone(boxes, "vm", 15))
+    assert not left(engine, overlay)
+
+
+def test_half_an_installation_is_no_golden_disk(
+    make: Make, boxes: Boxes, standin: str, place: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    vm = make(disk="40g")
+    volume = vm.making.volume
+    with controller(place, keys(standin, disk="40g")) as process:
+        while not any(box.status == "running" for box in boxes.all("vm")):
+            assert process.poll() is None
+            time.sleep(0.1)
+        with pytest.raises(HostError, match="is being made by another command"):
+            vm.prepare()
+        process.send_signal(signal.SIGKILL)
+        process.wait()
+        gone(boxes, "vm", 15)
+    found = disks.look(volume)
+    assert found.record is None
+    assert "data.qcow2" in found.states, "the disk was there already"
+    with pytest.raises(disks.DamagedDiskError, match="never finished"):
+        disks.check(volume, found)
+
+    class BegunError(Exception):
+        pass
+
+    def begin(making: Making) -> disks.Record:
+        assert making.volume.find() is None, "what was half-made is still there"
+        raise BegunError
+
+    monkeypatch.setattr(Making, "make", begin)
+    with pytest.raises(BegunError):
+        vm.connect()
+    assert "left unfinished" in vm.given.events.told[-1]  # type: ignore[attr-defined]
+
+
+# -- a disk that was installed elsewhere, and what may happen to any -------------------------------
+
+
+@pytest.fixture(scope="module")
+def elsewhere(engine: Engine, standin: str, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A small disk with nothing on it."""
+    target = tmp_path_factory.mktemp("elsewhere") / "disk.qcow2"
+    return disk_from(engine, standin, "qemu-img create -q -f qcow2 /disk.qcow2 64M", target)
+
+
+def brought(make: Make, file: Path, **other: Any) -> Vm:
+    digest = hashlib.sha256(file.read_bytes()).hexdigest()
+    given = {"windows": None, "golden": str(file), "sha256": digest}
+    return make("brought", **{**given, **other})
+
+
+def test_a_disk_from_elsewhere_is_sealed(make: Make, elsewhere: Path) -> None:
+    vm = brought(make, elsewhere)
+    vm.prepare()
+    record = vm.making.ensure()
+    assert record.virtual_size == 64 << 20
+    assert record.files["data.qcow2"].sha256 == hashlib.sha256(elsewhere.read_bytes()).hexdigest()
+    wrong = brought(make, elsewhere, sha256="1" * 64)
+    with pytest.raises(TransferError, match="expected 1111"):
+        wrong.prepare()
+    assert wrong.making.volume.find() is None
+
+
+@pytest.mark.parametrize(
+    ("script", "thorough", "words"),
+    [
+        ("printf x >>data.qcow2", False, "data.qcow2 has .* bytes, recorded are"),
+        ("rm windows.boot", False, "windows.boot is missing"),
+        ("rm data.qcow2", False, "data.qcow2 is missing"),
+        (": >windows.new", False, "windows.new is new"),
+        ("printf x | dd of=data.qcow2 conv=notrunc bs=1 seek=4000 status=none", False, "sha256"),
+        (
+            "touch -r data.qcow2 /t; printf x | dd of=data.qcow2 conv=notrunc bs=1 seek=4000 "
+            "status=none; touch -r /t data.qcow2",
+            True,
+            "sha256",
+        ),
+        ("printf '{' >record.json", False, "record cannot be read"),
+        ('sed -i \'s/"key":"[0-9a-f]*/"key":"0/\' record.json', False, "of another disk"),
+    ],
+)
+def test_a_damaged_disk_is_refused(
+    engine: Engine, standin: str, make: Make, elsewhere: Path, script: str, *, thorough: bool,
+    words: str,
+) -> None:  # fmt: skip
+    vm = brought(make, elsewhere)
+    vm.prepare()
+    volume = vm.making.volume
+    try:
+        inside(engine, standin, volume.name, script)
+        with pytest.raises(disks.DamagedDiskError, match=words) as caught:
+            vm.prepare(repair=True) if thorough else vm.connect()
+        assert f"docker volume rm {volume.name}" in caught.value.advice
+    finally:
+        volume.remove()
+
+
+def test_another_time_alone_is_no_damage(
+    engine: Engine, standin: str, make: Make, elsewhere: Path
+) -> None:
+    vm = brought(make, elsewhere)
+    vm.prepare()
+    before = vm.making.ensure()
+    inside(engine, standin, vm.making.volume.name, "touch data.qcow2")
+    after = vm.making.ensure()
+    assert after.files["data.qcow2"].time != before.files["data.qcow2"].time
+    assert disks.look(vm.making.volume).record == after
+
+
+def test_an_overlay_is_no_golden_disk(
+    engine: Engine, standin: str, make: Make, elsewhere: Path, tmp_path: Path
+) -> None:
+    """Of a disk with a backing file half would be elsewhere."""
+    script = "qemu-img create -q -f qcow2 /a 1M; "
+    script += "qemu-img create -q -f qcow2 -F qcow2 -b /a /disk.qcow2"
+    disk = disk_from(engine, standin, script, tmp_path / "overlay.qcow2")
+    vm = brought(make, disk)
+    with pytest.raises(HostError):
+        vm.prepare()
+    assert vm.making.volume.find() is None
+
+
+def test_no_kvm_is_explained(
+    engine: Engine, make: Make, boxes: Boxes, elsewhere: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The image's exit code 88, seen through an engine that removes the container at once."""
+    vm = brought(make, elsewhere, kvm=True)
+
+    def without_the_device(*given: Any, **named: Any) -> dict[str, Any]:
+        return {**keys_of(*given, **named), "devices": []}
+
+    monkeypatch.setattr(vm_host, "keys_of", without_the_device)
+    with pytest.raises(SetupError, match="no KVM") as caught:
+        vm.connect()
+    assert "'kvm: false'" in caught.value.advice
+    gone(boxes, "brought", 5)
+
+
+def test_a_guest_that_does_not_come_up_is_not_left(
+    engine: Engine, make: Make, boxes: Boxes, elsewhere: Path
+) -> None:
+    vm = brought(make, elsewhere, start_minutes=0.15)
+    with pytest.raises(HostError):
+        vm.connect()
+    gone(boxes, "brought", 5)
+
+
+@pytest.mark.usefixtures("golden")
+def test_the_same_from_the_command_line(boxes: Boxes, standin: str, place: Path) -> None:
+    """Started, listed, stopped and removed by what people type."""
+    settings = {"typed": keys(standin, keep=True)}
+    (place / "pipeline.yaml").write_text(json.dumps({"hosts": settings}))
+
+    def typed(*words: str) -> str:
+        done = subprocess.run(
+            [sys.executable, "-m", "pipelines", *words],
+            cwd=place,
+            env={**os.environ, "PYTHONPATH": str(ROOT)},
+            capture_output=True,
+            text=True,
+            timeout=900,
+            check=False,
+        )
+        print(f"$ invoke {' '.join(words)}\n{done.stdout}{done.stderr}", flush=True)
+        assert done.returncode == 0
+        return done.stdout + done.stderr
+
+    try:
+        told = typed("host", "start", "--host", "typed")
+        assert "booting Windows Server 2025" in told
+        assert f"machine {boxes.all('typed')[0].name}" in told
+        things = json.loads(typed("hosts", "--json"))
+        assert {"vm", "golden disk"} <= {row["what"] for row in _rows(things)}
+        assert "stopped" in typed("host", "stop", "--host", "typed", "--force")
+        assert boxes.all("typed")[0].attrs["State"]["ExitCode"] == 0
+        assert "exited" in typed("host", "status", "--host", "typed")
+        typed("host", "remove", "--host", "typed", "--force")
+        gone(boxes, "typed", 5)
+    finally:
+        (place / "pipeline.yaml").unlink()
+
+
+def _rows(told: Any) -> list[dict[str, Any]]:
+    """Every object of an answer that says what it is."""
+    if isinstance(told, dict):
+        found = [told] if "what" in told else []
+        return found + [row for each in told.values() for row in _rows(each)]
+    return [row for each in told for row in _rows(each)] if isinstance(told, list) else []
