@@ -221,7 +221,7 @@ def test_what_is_handed_over_is_what_is_awaited() -> None:
 
 
 def test_docs_name_every_input() -> None:
-    said = (PACKAGE.parent / "docs/github-actions.md").read_text("utf-8")
+    said = (PACKAGE.parent / "docs/hosts/github-actions.md").read_text("utf-8")
     for name in (
         *WHEELS["on"]["workflow_call"]["inputs"],
         *WHEELS["on"]["workflow_call"]["secrets"],
