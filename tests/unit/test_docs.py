@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 import shutil
@@ -127,6 +128,32 @@ def called(jobs: dict[str, Any]) -> None:
         given = yaml.safe_load((ROOT / found[1]).read_text("utf-8"))[True]["workflow_call"]
         assert job["with"].keys() <= given["inputs"].keys()
         assert job.get("secrets", {}).keys() <= given["secrets"].keys()
+
+
+#: What a table of a page of docs/hosts says that we say: `so`, with ... where something is filled in.
+SAYS = re.compile(r"^\| (`[^|]+`)[^|`]*\|", re.MULTILINE)
+
+
+def our_words() -> str:
+    """Every text in the code of hosts and of the doctor, and in what data says for them."""
+    folders = [ROOT / "pipelines" / name for name in ("hosts", "doctor", "commands", "session")]
+    texts = [path.read_text("utf-8") for folder in folders for path in folder.rglob("*.yaml")]
+    for path in (path for folder in folders for path in folder.rglob("*.py")):
+        nodes = ast.walk(ast.parse(path.read_text("utf-8")))
+        texts += [n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+    return "\n".join(texts)
+
+
+def test_what_goes_wrong_is_said_so() -> None:
+    words, pages = our_words(), sorted((ROOT / "docs/hosts").glob("*.md"))
+    said = [
+        (page.name, part)
+        for page in pages
+        for cell in SAYS.findall(page.read_text("utf-8").partition("\n## What goes wrong")[2])
+        for part in re.findall(r"`([^`]+)`", cell)
+    ]
+    assert len(said) > 20
+    assert [(page, part) for page, part in said if part not in words] == []
 
 
 def test_the_readme_names_every_folder() -> None:
