@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Protocol
 
 from pipelines.evidence import Evidence
+from pipelines.hosts.gpus import GpuWay
 from pipelines.model import Model
 from pipelines.session.base import Bars, Session
 from pipelines.toolchain.lock import Cache, ToolchainLock
@@ -128,6 +129,9 @@ class Host(Protocol):
 
     executable: str
     """The Python that runs there, which is also the one to build for."""
+
+    gpu_way: GpuWay = GpuWay()
+    """How GPUs come to what runs there, and which of them were asked for."""
 
     tools: tuple[str, ...] = ()
     """Entries of the lock that it may take to make it reachable, before anything is provisioned."""

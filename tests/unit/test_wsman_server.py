@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import os
 import socket
 import ssl
@@ -42,6 +43,7 @@ from pipelines.hosts.sandbox.wsman import (
     write_credentials,
 )
 from pipelines.hosts.sandbox.wsman.processes import tagged
+from pipelines.session.transports import identify
 
 USER, PASSWORD = "builder", "s3cret, with a comma"
 EVERY_BYTE = bytes(range(256))
@@ -444,6 +446,39 @@ def test_a_body_beyond_all_bounds(server: WsmanServer) -> None:
 
 
 # --- who may come in ---
+
+
+def test_identify_needs_no_sign_in(server: WsmanServer, files: Files) -> None:
+    url = str(server.https_url)
+    pin = hashlib.sha256(ssl.PEM_cert_to_DER_cert(files.certificate.read_text())).hexdigest()
+    assert identify.answers(url, pin)
+    assert not identify.answers(url, "0" * 64)
+    assert not identify.answers(url.replace("/wsman", "/elsewhere"), pin)
+    asked = {"WSMANIDENTIFY": "unauthenticated"}
+    assert (
+        b"ProtocolVersion"
+        in send_message(url, identify.REQUEST, headers=asked, verify=False).content
+    )
+    for other in (b"<x/>", b"no XML", b'<!DOCTYPE x [<!ENTITY a "b">]><x>&a;</x>'):
+        assert send_message(server.http_url, other, headers=asked).status_code == 400
+
+
+def test_a_service_that_tells_strangers_nothing(
+    server: WsmanServer, files: Files, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As Windows where Identify is switched off: to ask for a sign-in is a sign of life too."""
+    monkeypatch.delitem(identify.HEADERS, "WSMANIDENTIFY")
+    pin = hashlib.sha256(ssl.PEM_cert_to_DER_cert(files.certificate.read_text())).hexdigest()
+    assert identify.answers(str(server.https_url), pin)
+
+
+def test_it_listens_where_it_is_told(files: Files) -> None:
+    with WsmanServer(launch, files.users, host="127.0.0.2") as elsewhere:
+        port = int(elsewhere.http_url.split(":")[2][:-6])
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port))
+        with socket.create_connection(("127.0.0.2", port)):
+            pass
 
 
 @pytest.mark.parametrize("wrong", [{"password": "no"}, {"username": "nobody"}])

@@ -6,6 +6,7 @@ import sys
 from typing import Literal
 
 from pipelines.hosts.base import Host, HostConfig, Opening, Supply
+from pipelines.hosts.gpus import DriverGpu
 from pipelines.toolchain.lock import ToolchainLock
 
 
@@ -23,8 +24,8 @@ class LocalHost(HostConfig):
     """Directory for builds and their cache; default below ``~/.cache``, on Windows ``C:\\wcw``."""
     cuda: str | None = None
     """Directory of the CUDA toolkit; default ``$CUDA_PATH``, ``$CUDA_HOME``, that of ``nvcc``."""
-    gpu: bool | None = None
-    """Whether it has a GPU; default whether there is an NVIDIA driver."""
+    gpu: DriverGpu | None = None
+    """GPUs to test on: ``true`` or ``all``, or by nvidia-smi's numbers; default what is there."""
 
     @property
     def windows(self) -> bool:

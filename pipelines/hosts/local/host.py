@@ -24,6 +24,7 @@ from pipelines.hosts.base import (
     Supply,
     supply_of,
 )
+from pipelines.hosts.gpus import is_wanted, own
 from pipelines.hosts.local.config import LocalHost
 from pipelines.session.base import Session
 from pipelines.session.bootstrap import bootstrap_argv
@@ -57,7 +58,7 @@ class ThisMachine(Host):
                 toolkit=str(self._toolkit() or ""),
                 sccache=shutil.which("sccache") or "",
             )
-        gpu = has_driver() if config.gpu is None else config.gpu
+        gpu = has_driver() if config.gpu is None else is_wanted(config.gpu)
         self.evidence = Evidence.GPU if gpu and not WINDOWS else Evidence.WRITTEN
         self.capabilities = Capabilities(
             windows=WINDOWS,
@@ -66,6 +67,7 @@ class ThisMachine(Host):
             publishable=True,
             toolkit=bool(self.existing and self.existing.toolkit),
         )
+        self.gpu_way = own(config.gpu)
 
     def _python(self, text: str) -> str:
         found = shutil.which(os.path.expandvars(Path(text).expanduser()))

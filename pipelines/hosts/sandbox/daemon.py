@@ -21,6 +21,7 @@ import sys
 import threading
 from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.errors import HostError, PipelineError
@@ -116,7 +117,16 @@ class Windows:
             self._mark.unlink(missing_ok=True)
 
 
-def serve(home: Path, http_port: int, https_port: int, ended: threading.Event) -> None:
+@dataclass(frozen=True)
+class Ports:
+    """Where the service listens; port 0 is any free one."""
+
+    host: str
+    http: int
+    https: int
+
+
+def serve(home: Path, ports: Ports, ended: threading.Event) -> None:
     """Run until ``ended`` is set; leaves no process and no secret behind.
 
     Raises :class:`HostError` when Windows does not start, or ends by itself.
@@ -124,10 +134,10 @@ def serve(home: Path, http_port: int, https_port: int, ended: threading.Event) -
     run = home / "run"
     run.mkdir(mode=0o700, exist_ok=True)
     with alone(run):
-        _serve(run, Windows(home, ended), http_port, https_port)
+        _serve(run, Windows(home, ended), ports)
 
 
-def _serve(run: Path, windows: Windows, http_port: int, https_port: int) -> None:
+def _serve(run: Path, windows: Windows, ports: Ports) -> None:
     try:
         with ThreadPoolExecutor(1) as pool:
             booted = pool.submit(windows.boot)
@@ -142,8 +152,9 @@ def _serve(run: Path, windows: Windows, http_port: int, https_port: int) -> None
             with WsmanServer(
                 WineLauncher(windows.prefix),
                 credentials,
-                http_port=http_port,
-                https_port=https_port,
+                host=ports.host,
+                http_port=ports.http,
+                https_port=ports.https,
                 certificate=run / "cert.pem",
                 key=run / "key.pem",
             ) as server:
@@ -170,6 +181,7 @@ def main() -> int:
     parser.add_argument("home", type=Path)
     parser.add_argument("--http-port", type=int, default=0)
     parser.add_argument("--https-port", type=int, default=0)
+    parser.add_argument("--listen", default="127.0.0.1", metavar="ADDRESS")
     parser.add_argument("--tied", action="store_true")
     arguments = parser.parse_args()
     ended = threading.Event()
@@ -184,7 +196,8 @@ def main() -> int:
 
         threading.Thread(target=watch, daemon=True).start()
     try:
-        serve(arguments.home, arguments.http_port, arguments.https_port, ended)
+        ports = Ports(arguments.listen, arguments.http_port, arguments.https_port)
+        serve(arguments.home, ports, ended)
     except PipelineError as error:
         whole = not isinstance(error, NotWholeError)
         report = {"error": error.message, "advice": error.advice, "whole": whole}

@@ -8,6 +8,7 @@ from typing import Annotated, Literal, Self
 from pydantic import BeforeValidator, StringConstraints, model_validator
 
 from pipelines.hosts.base import Host, HostConfig, Opening
+from pipelines.hosts.gpus import DriverGpu
 
 #: Where the pipeline puts the Python that runs its own code on a Windows host.
 FIRST_PYTHON = r"C:\wcw\python\python.exe"
@@ -72,8 +73,8 @@ class WinRMHost(HostConfig):
     """The Python that runs the pipeline's own code there."""
     bootstrap: bool | None = None
     """Whether Python is put there when it is missing; default when ``python`` is not given."""
-    gpu: bool = False
-    """Whether it has a GPU to test on."""
+    gpu: DriverGpu = False
+    """GPUs to test on: ``true`` or ``all``, or nvidia-smi's numbers: ``1``, ``[0, 2]``."""
 
     @model_validator(mode="before")
     @classmethod

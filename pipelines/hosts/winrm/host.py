@@ -11,6 +11,7 @@ from pathlib import Path
 from pipelines.errors import ConfigError, HostError, SetupError
 from pipelines.evidence import Evidence
 from pipelines.hosts.base import Capabilities, Events, Host, Silent
+from pipelines.hosts.gpus import is_wanted, own
 from pipelines.hosts.winrm import firstpython
 from pipelines.hosts.winrm.config import WinRMHost
 from pipelines.hosts.winrm.credentials import EXTRA, credential
@@ -48,8 +49,9 @@ class WindowsHost(Host):
         self.events = events or Silent()
         self.executable = config.python
         self.capabilities = Capabilities(
-            windows=True, msvc=True, gpu=config.gpu, publishable=True, services=True
+            windows=True, msvc=True, gpu=is_wanted(config.gpu), publishable=True, services=True
         )
+        self.gpu_way = own(config.gpu)
         self.tools = ("cpython-3.11",) if config.bootstraps else ()
         self._cache = cache
         self._credential = credential(name, config, remember)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 from .auth import SCHEMES, Acceptor, Step
 from .hooks import DropConnectionError
+from .identify import HEADER, UNAUTHENTICATED, identified
 from .sealing import SEALED, UnsealError, seal, unseal
 from .service import Caller, WsmanService
 from .soap import CONTENT_TYPE, MalformedRequestError
@@ -68,6 +69,9 @@ class Connection(BaseHTTPRequestHandler):
         body = self._read_body()
         if body is None:
             return
+        if self.headers.get(HEADER, "").strip().lower() == UNAUTHENTICATED:
+            self._identify(body)
+            return
         outcome, token = self._acceptor.step(self.headers.get("Authorization"))
         headers: Headers = (("WWW-Authenticate", token),) if token else ()
         if outcome is not Step.ACCEPTED:
@@ -84,6 +88,16 @@ class Connection(BaseHTTPRequestHandler):
             except (UnsealError, MalformedRequestError) as error:
                 _log.debug("bad request: %s", error)
                 self._refuse(HTTPStatus.BAD_REQUEST)
+
+    def _identify(self, body: bytes) -> None:
+        """Say what this is, to whoever asks."""
+        try:
+            answer = identified(body)
+        except MalformedRequestError as error:
+            _log.debug("bad request: %s", error)
+            self._refuse(HTTPStatus.BAD_REQUEST)
+        else:
+            self._reply(HTTPStatus.OK, answer)
 
     def _read_body(self) -> bytes | None:
         """The body, or None when the request was refused already."""

@@ -1,4 +1,4 @@
-"""The WinRM service of the sandbox: one shell table, an HTTP and an HTTPS listener on loopback."""
+"""The WinRM service of the sandbox: one shell table, an HTTP and an HTTPS listener."""
 
 from __future__ import annotations
 
@@ -20,7 +20,8 @@ from .service import WsmanService
 from .shells import Limits, ShellTable
 
 _log = logging.getLogger(__name__)
-HOST = "127.0.0.1"
+#: Where it listens unless it is told otherwise, and where whoever is on its machine finds it.
+LOOPBACK = "127.0.0.1"
 IDLE_TIMEOUT = 130.0  # Windows drops a silent connection after about two minutes
 _HANDSHAKE_TIMEOUT = 10.0
 _STOP_TIMEOUT = 3.0
@@ -30,7 +31,7 @@ class Listener:
     """One port: accepts connections and gives each a thread of its own."""
 
     def __init__(
-        self, port: int, site: Site, *, tls: ssl.SSLContext | None, max_connections: int
+        self, host: str, port: int, site: Site, *, tls: ssl.SSLContext | None, max_connections: int
     ) -> None:
         self._site = site
         self._tls = tls
@@ -39,10 +40,10 @@ class Listener:
         self._connections: dict[threading.Thread, socket.socket] = {}
         self._stopping = False
         try:
-            self._socket = socket.create_server((HOST, port), backlog=64)
+            self._socket = socket.create_server((host, port), backlog=64)
         except OSError as error:
             raise OSError(
-                error.errno, f"cannot listen on {HOST}:{port}: {error.strerror}"
+                error.errno, f"cannot listen on {host}:{port}: {error.strerror}"
             ) from error
         self.port: int = self._socket.getsockname()[1]
         self._thread = threading.Thread(target=self._accept, name=f"wsman-{self.port}", daemon=True)
@@ -112,7 +113,8 @@ class WsmanServer:
     """Serves from construction until :meth:`stop`, or as a context manager.
 
     The HTTPS listener exists when ``certificate`` and ``key`` are given. Port 0 means any free one;
-    see ``http_url`` and ``https_url``. A taken port raises OSError with the port in its message.
+    see ``http_url`` and ``https_url``, for this machine. A taken port raises OSError with the
+    port in its message.
     """
 
     def __init__(
@@ -120,6 +122,7 @@ class WsmanServer:
         launcher: Launcher,
         credentials: Path,
         *,
+        host: str = LOOPBACK,
         http_port: int = 0,
         https_port: int = 0,
         certificate: Path | None = None,
@@ -149,7 +152,7 @@ class WsmanServer:
                     service, user_file, secure=context is not None, idle_timeout=idle_timeout
                 )
                 self._listeners.append(
-                    Listener(port, site, tls=context, max_connections=max_connections)
+                    Listener(host, port, site, tls=context, max_connections=max_connections)
                 )
         except BaseException:
             self.stop()
@@ -160,14 +163,14 @@ class WsmanServer:
     @property
     def http_url(self) -> str:
         """For clients with NTLM and message encryption."""
-        return f"http://{HOST}:{self._listeners[0].port}/wsman"
+        return f"http://{LOOPBACK}:{self._listeners[0].port}/wsman"
 
     @property
     def https_url(self) -> str | None:
         """For clients with NTLM inside TLS; None without a certificate."""
         if len(self._listeners) == 1:
             return None
-        return f"https://{HOST}:{self._listeners[1].port}/wsman"
+        return f"https://{LOOPBACK}:{self._listeners[1].port}/wsman"
 
     def stop(self) -> None:
         """Kill every command's tree, close the sockets, wait for the threads. Idempotent."""

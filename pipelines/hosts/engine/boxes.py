@@ -1,0 +1,280 @@
+"""Containers that the pipeline makes for itself: made, found again by their labels, removed.
+
+An ephemeral one ends with its controller, however that ends. Its standard input is a
+leash, which the engine closes with the connection: what runs inside sees the end of its input and
+leaves, and the engine removes it (``AutoRemove``) with its anonymous volumes. A kept one stays
+until it is removed. Names are the lock: an engine gives each to one container.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import logging
+import re
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from docker.errors import APIError, NotFound
+from docker.models.containers import Container
+from docker.models.volumes import Volume
+from docker.types import Mount
+
+from pipelines.errors import ConfigError, HostError
+from pipelines.hosts.engine import owners
+from pipelines.hosts.engine.box import Box
+from pipelines.hosts.engine.containerfiles import put_files
+from pipelines.hosts.engine.engine import Engine
+from pipelines.hosts.engine.refusals import telling
+from pipelines.logs import timed
+
+_log = logging.getLogger(__name__)
+
+#: What every label of ours begins with.
+LABEL = "windows-cuda-wheels."
+_MOST = 64  # containers at a time from one definition
+_POLL = 0.05
+_GONE = 20.0  # seconds that an engine may take to remove a container
+_CONFLICT = 409
+T = TypeVar("T")
+#: Whether a container can be used: what is then needed of it, or ``None`` for not yet.
+Ready = Callable[[Box], T | None]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Order:
+    """A container as it is asked for."""
+
+    host: str
+    kind: str
+    image: str
+    """Its id."""
+    keys: Mapping[str, Any]
+    """What the SDK's ``create`` is given: no name, no labels, nothing secret."""
+    tied: Mapping[str, Any] = field(default_factory=dict)
+    """The same, for one that ends with us."""
+    caches: Mapping[str, str] = field(default_factory=dict)
+    """Name -> directory that is a named volume, kept from one container to the next."""
+    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
+    """Path -> what is put there before it starts; secrets."""
+    keep: bool = False
+    start_seconds: float = 120.0
+    stop_seconds: int = 20
+
+    @property
+    def spec(self) -> str:
+        """A hash of all that was asked for."""
+        told = [self.kind, self.image, dict(self.keys), dict(self.caches), sorted(self.files)]
+        return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
+
+
+class Boxes:
+    """The containers of this checkout on one engine."""
+
+    def __init__(self, engine: Engine) -> None:
+        self.engine = engine
+        self.project = owners.project()
+
+    # -- what there is ---------------------------------------------------------------------------
+
+    def all(self, host: str = "") -> list[Container]:
+        """Those of this checkout, running or not."""
+        labels = [f"{LABEL}project={self.project}"] + ([f"{LABEL}host={host}"] if host else [])
+        with telling("list containers"):
+            return list(
+                self.engine.client.containers.list(
+                    all=True, filters={"label": labels}, ignore_removed=True
+                )
+            )
+
+    def orphans(self, host: str = "") -> list[Container]:
+        """Those that were to end with a controller which is gone."""
+        return [
+            box
+            for box in self.all(host)
+            if label(box, "keep") != "1" and owners.alive(label(box, "owner")) is False
+        ]
+
+    def kept(self, host: str) -> Container | None:
+        """The lasting one of a host."""
+        return next((box for box in self.all(host) if label(box, "keep") == "1"), None)
+
+    def volumes(self, host: str = "") -> list[Volume]:
+        """Named volumes of this checkout."""
+        labels = [f"{LABEL}project={self.project}"] + ([f"{LABEL}host={host}"] if host else [])
+        with telling("list volumes"):
+            return list(self.engine.client.volumes.list(filters={"label": labels}))
+
+    # -- one host --------------------------------------------------------------------------------
+
+    def open(self, order: Order, ready: Ready[T]) -> tuple[Box, T]:
+        """A container that is ready: the lasting one if that is asked for, else a fresh one.
+
+        Raises :class:`ConfigError` where the lasting one is of another order, :class:`HostError`
+        where it ends by itself or is not ready in time, and what ``telling`` does. What was made
+        for nothing is removed.
+        """
+        for orphan in self.orphans(order.host):
+            _log.info("remove container %s, whose controller is gone", orphan.name)
+            self.remove(orphan)
+        if not order.keep:
+            return self._make(order, ready)
+        found = self.kept(order.host)
+        if found is None:
+            try:
+                return self._make(order, ready)
+            except _NameTakenError:  # by another command of ours, just now
+                found = self.kept(order.host)
+                if found is None:
+                    raise
+        return self._adopt(found, order, ready)
+
+    def _adopt(self, found: Container, order: Order, ready: Ready[T]) -> tuple[Box, T]:
+        if label(found, "spec") != order.spec:
+            raise ConfigError(
+                f"the container '{found.name}' was made from another order than host "
+                f"'{order.host}' is now: its image or its keys in pipeline.yaml have changed",
+                advice=f"Put the keys back, or type: invoke host remove --host {order.host}",
+            )
+        box = Box(found, order)
+        if found.status != "running":
+            with telling(f"start container '{found.name}'"):
+                found.start()
+        with timed(_log, logging.INFO, "%s: adopt container %s", order.host, found.name):
+            return box, self.await_ready(box, ready)
+
+    def _names(self, order: Order) -> Iterator[tuple[int, str]]:
+        name = f"wcw-{self.project[:6]}-{order.host}"
+        if order.keep:
+            yield 0, name
+        else:
+            for slot in range(1, _MOST + 1):
+                yield slot, f"{name}-{slot}"
+
+    def _make(self, order: Order, ready: Ready[T]) -> tuple[Box, T]:
+        taken: _NameTakenError | None = None
+        for slot, name in self._names(order):
+            try:
+                container = self._create(order, slot, name)
+            except _NameTakenError as error:
+                taken = error
+                continue
+            box = Box(container, order)
+            try:
+                with timed(_log, logging.INFO, "%s: start container %s", order.host, name):
+                    put_files(container, order.files)
+                    with telling(f"start container '{name}'"):
+                        box.start()
+                    return box, self.await_ready(box, ready)
+            except BaseException:
+                self.remove(box.container)
+                box.close()
+                raise
+        assert taken is not None  # noqa: S101 - or it had returned
+        raise taken
+
+    def _create(self, order: Order, slot: int, name: str) -> Container:
+        labels = {
+            f"{LABEL}project": self.project,
+            f"{LABEL}host": order.host,
+            f"{LABEL}kind": order.kind,
+            f"{LABEL}who": owners.who(),
+        }
+        mounts = [
+            Mount(
+                path,
+                f"wcw-{self.project[:6]}-{order.host}-{slot}-{cache}",
+                type="volume",
+                labels=labels | {f"{LABEL}slot": str(slot)},
+            )
+            for cache, path in order.caches.items()
+        ]
+        keys = {**order.keys, **({} if order.keep else order.tied)}
+        with telling(f"make container '{name}'"):
+            try:
+                return self.engine.client.containers.create(
+                    order.image,
+                    name=name,
+                    labels={
+                        **labels,
+                        f"{LABEL}slot": str(slot),
+                        f"{LABEL}spec": order.spec,
+                        f"{LABEL}owner": owners.me(),
+                        f"{LABEL}keep": "1" if order.keep else "0",
+                    },
+                    stdin_open=not order.keep,
+                    auto_remove=not order.keep,
+                    **{**keys, "mounts": [*keys.get("mounts", ()), *mounts]},
+                )
+            except APIError as error:
+                if error.status_code == _CONFLICT and re.search("already in use", str(error)):
+                    raise _NameTakenError(
+                        f"there is a container '{name}' already, which this pipeline did not make",
+                        advice="Type: docker rename, or give this host another name.",
+                    ) from error
+                raise
+
+    def await_ready(self, box: Box, ready: Ready[T]) -> T:
+        """Wait until it can be used; :class:`HostError` says why it does not come to that."""
+        deadline = time.monotonic() + box.order.start_seconds
+        while time.monotonic() < deadline:
+            if (found := ready(box)) is not None:
+                return found
+            if ended := box.ended():
+                raise ended
+            time.sleep(_POLL)
+        raise HostError(
+            f"container '{box.name}' was not ready after {box.order.start_seconds:.0f} s: "
+            f"{box.said() or 'it has printed nothing'}",
+            advice="Give it more: 'start_minutes' of the host. What it does: docker logs "
+            f"{box.name}",
+        )
+
+    def remove(self, container: Container) -> None:
+        """Stop and remove it and its anonymous volumes, and wait until it is gone.
+
+        Harmless when it is gone, or going.
+        """
+        with telling(f"remove container '{container.name}'"):
+            with contextlib.suppress(NotFound):
+                try:
+                    container.remove(force=True, v=True)
+                except APIError as error:
+                    if error.status_code != _CONFLICT:  # on its way already
+                        raise
+            deadline = time.monotonic() + _GONE
+            while time.monotonic() < deadline:
+                try:
+                    container.reload()
+                except NotFound:
+                    return
+                time.sleep(_POLL)
+        raise HostError(
+            f"container '{container.name}' does not go away",
+            advice=f"Type: docker rm --force {container.name}",
+        )
+
+
+class _NameTakenError(HostError):
+    """Another container has the name."""
+
+
+def label(thing: Container | Volume, name: str) -> str:
+    """What one of our labels says; empty when there is none."""
+    found = (
+        thing.labels if isinstance(thing, Container) else (thing.attrs or {}).get("Labels") or {}
+    )
+    return str(found.get(f"{LABEL}{name}", ""))
+
+
+def exists(container: Container) -> bool:
+    """Whether the engine still has it; ``HostError`` when the engine does not answer."""
+    with telling(f"look at container '{container.name}'"):
+        try:
+            container.reload()
+        except NotFound:
+            return False
+    return True

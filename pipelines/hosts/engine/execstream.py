@@ -1,0 +1,99 @@
+"""stdin and stdout of a program in a container, as a ``ByteStream``: a session without WinRM.
+
+No port, no password, no certificate: whoever may use the engine may do this, also over ssh:// and
+TLS. For containers alone; nothing but WinRM reaches into a virtual machine.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Mapping, Sequence
+
+from docker.errors import DockerException
+from docker.models.containers import Container
+from requests.exceptions import RequestException
+
+from pipelines.hosts.engine.hijack import STDERR, Hijacked, low_level
+from pipelines.hosts.engine.refusals import telling
+from pipelines.hosttext import safe
+
+_ERRORS = 8192  # bytes of stderr that are kept
+_PIECE = 1 << 18
+_PATIENCE = 0.5
+
+
+class ExecStream:
+    """A :class:`pipelines.session.base.ByteStream`; the program is started at once."""
+
+    def __init__(
+        self,
+        container: Container,
+        command: Sequence[str],
+        *,
+        environment: Mapping[str, str] | None = None,
+    ) -> None:
+        """``command`` is a list of words: no shell is between. Raises what ``telling`` does."""
+        self._api = low_level(container)
+        self.remoteaddress = f"exec in container {container.name}"
+        self._buffer = bytearray()
+        self._errors = bytearray()
+        with telling(self.remoteaddress):
+            made = self._api.exec_create(
+                container.id, list(command), stdin=True, environment=dict(environment or {}) or None
+            )
+            self._id = str(made["Id"])
+            self._way = Hijacked(self._api.exec_start(self._id, socket=True))
+
+    def read(self, numbytes: int) -> bytes:
+        """Exactly ``numbytes`` bytes, or ``EOFError`` with what stderr said last."""
+        while len(self._buffer) < numbytes:
+            try:
+                stream, data = self._way.piece(_PIECE)
+            except (EOFError, OSError, ValueError) as error:
+                raise EOFError(self._epitaph(error)) from error
+            if stream == STDERR:
+                self._errors += data
+                del self._errors[:-_ERRORS]
+            else:
+                self._buffer += data
+        found = bytes(memoryview(self._buffer)[:numbytes])
+        del self._buffer[:numbytes]
+        return found
+
+    def _epitaph(self, error: BaseException) -> str:
+        code = self.wait()
+        said = safe(self._errors.decode("utf-8", "replace").strip(), 1000)
+        end = str(error) if code is None else f"ended with exit code {code}"
+        return f"{self.remoteaddress}: {end}" + (f": {said}" if said else "")
+
+    def write(self, data: bytes) -> None:
+        """All of ``data``, or ``OSError``."""
+        try:
+            self._way.send(data)
+        except ValueError as error:  # a pipe that was closed
+            raise BrokenPipeError(str(error)) from error
+
+    def close_read(self) -> None:
+        """Nothing: the connection ends with :meth:`kill`."""
+
+    def close_write(self) -> None:
+        """Close the program's input."""
+        self._way.close_write()
+
+    def wait(self) -> int | None:
+        """The exit code; ``None`` while it runs, or where the engine does not tell."""
+        deadline = time.monotonic() + _PATIENCE
+        while True:
+            try:
+                code = self._api.exec_inspect(self._id)["ExitCode"]
+            except (DockerException, RequestException, KeyError):
+                return None
+            if code is not None or time.monotonic() > deadline:
+                return None if code is None else int(code)
+            time.sleep(0.05)
+
+    def kill(self) -> None:
+        """Forget the connection; the program ends when it reads the end of its input."""
+        with contextlib.suppress(Exception):
+            self._way.close()
