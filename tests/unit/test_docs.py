@@ -130,7 +130,7 @@ def called(jobs: dict[str, Any]) -> None:
         assert job.get("secrets", {}).keys() <= given["secrets"].keys()
 
 
-#: What a table of a page of docs/hosts says that we say: `so`, with ... where something is filled in.
+#: The cell of a page of docs/hosts that says what we say, `so`.
 SAYS = re.compile(r"^\| (`[^|]+`)[^|`]*\|", re.MULTILINE)
 
 
@@ -140,7 +140,9 @@ def our_words() -> str:
     texts = [path.read_text("utf-8") for folder in folders for path in folder.rglob("*.yaml")]
     for path in (path for folder in folders for path in folder.rglob("*.py")):
         nodes = ast.walk(ast.parse(path.read_text("utf-8")))
-        texts += [n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)]
+        texts += [
+            n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)
+        ]
     return "\n".join(texts)
 
 
