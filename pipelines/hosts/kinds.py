@@ -7,6 +7,7 @@ it. Nothing outside of ``hosts`` asks which kind a host is: only what it can do.
 from __future__ import annotations
 
 from pipelines.hosts.base import HostConfig
+from pipelines.hosts.container.config import ContainerHost
 from pipelines.hosts.local.config import LocalHost
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.winrm.config import WinRMHost
@@ -16,4 +17,5 @@ KINDS: dict[str, type[HostConfig]] = {
     "sandbox": SandboxHost,
     "winrm": WinRMHost,
     "local": LocalHost,
+    "container": ContainerHost,
 }

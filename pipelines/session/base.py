@@ -41,6 +41,10 @@ class DeadHostError(HostError):
     """A host that this machine runs has ended, or does not start: waiting would not help."""
 
 
+class GoneHostError(DeadHostError):
+    """It has ended together with all its files: the next one is made anew."""
+
+
 class ByteStream(Protocol):
     """A pair of byte pipes to a Python that was started on a host; what execnet calls an IO."""
 

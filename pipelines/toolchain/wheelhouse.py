@@ -62,17 +62,21 @@ def gather_controller(folder: Path, python: str | None = None) -> int:
         ) from None
     before = set(folder.glob("*.whl"))
     if CHECKOUT is None:
-        _download("the installed versions", [*installed_requirements()], folder, python)
+        download("the installed versions", [*installed_requirements()], folder, python)
     else:
         for name in _REQUIREMENTS:
             locked = ["--require-hashes", "--requirement", str(CHECKOUT / name)]
-            _download(name, locked, folder, python)
+            download(name, locked, folder, python)
     fresh = len(set(folder.glob("*.whl")) - before)
     say(f"{fresh} wheels of the pipeline itself")
     return fresh
 
 
-def _download(what: str, wanted: list[str], folder: Path, python: str | None) -> None:
+def download(what: str, wanted: list[str], folder: Path, python: str | None) -> None:
+    """The wheels of ``wanted``, words for pip, into ``folder``; for Linux with ``python`` or this.
+
+    Raises :class:`LockError` with what pip said last.
+    """
     command = [sys.executable, "-m", "pip", "download", "--quiet"]
     command += ["--no-deps", "--disable-pip-version-check", "--only-binary", ":all:"]
     if python is not None:

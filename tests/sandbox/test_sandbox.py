@@ -24,7 +24,7 @@ from pipelines.errors import (
     HostError,
     StorageError,
 )
-from pipelines.hosts.sandbox.host import RESTARTS, Sandbox, Secret
+from pipelines.hosts.sandbox.host import RESTARTS, Sandbox
 from pipelines.hosts.sandbox.state import IN_USE, NotWholeError
 from pipelines.hosts.sandbox.wine import SEAL
 from pipelines.paths import PACKAGE
@@ -34,6 +34,7 @@ from pipelines.remote import facts, files
 from pipelines.remote import process as remote_process
 from pipelines.session.base import DeadHostError
 from pipelines.session.channel import over_winrs
+from pipelines.session.transports.endpoint import Secret
 from pipelines.stages.line import AUDIT, Line, run_build, run_provision, run_test
 
 pytestmark = pytest.mark.sandbox

@@ -457,7 +457,7 @@ def test_identify_needs_no_sign_in(server: WsmanServer, files: Files) -> None:
     asked = {"WSMANIDENTIFY": "unauthenticated"}
     assert (
         b"ProtocolVersion"
-        in send_message(url, identify.REQUEST, headers=asked, verify=False).content
+        in send_message(url, identify.REQUEST.encode(), headers=asked, verify=False).content
     )
     for other in (b"<x/>", b"no XML", b'<!DOCTYPE x [<!ENTITY a "b">]><x>&a;</x>'):
         assert send_message(server.http_url, other, headers=asked).status_code == 400

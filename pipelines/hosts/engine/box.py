@@ -15,7 +15,7 @@ from pipelines.errors import HostError, PipelineError
 from pipelines.hosts.engine.hijack import Hijacked, low_level
 from pipelines.hosts.engine.refusals import told
 from pipelines.hosttext import safe
-from pipelines.session.base import DeadHostError
+from pipelines.session.base import DeadHostError, GoneHostError
 
 if TYPE_CHECKING:
     from pipelines.hosts.engine.boxes import Order
@@ -24,10 +24,6 @@ _TAIL = 8192  # bytes of its output that are kept
 _LINES = 20
 _PIECE = 4096
 _KILLED = 137  # 128 + SIGKILL
-
-
-class GoneHostError(DeadHostError):
-    """A host that has ended together with all its files: the next one is made anew."""
 
 
 class Box:

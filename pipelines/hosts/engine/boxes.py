@@ -26,7 +26,6 @@ from docker.types import Mount
 from pipelines.errors import ConfigError, HostError
 from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.box import Box
-from pipelines.hosts.engine.containerfiles import put_files
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.refusals import telling
 from pipelines.logs import timed
@@ -58,8 +57,8 @@ class Order:
     """The same, for one that ends with us."""
     caches: Mapping[str, str] = field(default_factory=dict)
     """Name -> directory that is a named volume, kept from one container to the next."""
-    files: Mapping[str, bytes] = field(default_factory=dict, repr=False)
-    """Path -> what is put there before it starts; secrets."""
+    fill: Callable[[Container], object] = field(default=lambda _: None, repr=False)
+    """Puts files into it before it starts; secrets come in that way."""
     keep: bool = False
     start_seconds: float = 120.0
     stop_seconds: int = 20
@@ -67,7 +66,7 @@ class Order:
     @property
     def spec(self) -> str:
         """A hash of all that was asked for."""
-        told = [self.kind, self.image, dict(self.keys), dict(self.caches), sorted(self.files)]
+        told = [self.kind, self.image, dict(self.keys), dict(self.caches)]
         return hashlib.sha256(json.dumps(told, sort_keys=True).encode()).hexdigest()[:16]
 
 
@@ -165,7 +164,7 @@ class Boxes:
             box = Box(container, order)
             try:
                 with timed(_log, logging.INFO, "%s: start container %s", order.host, name):
-                    put_files(container, order.files)
+                    order.fill(container)
                     with telling(f"start container '{name}'"):
                         box.start()
                     return box, self.await_ready(box, ready)

@@ -10,11 +10,10 @@ import re
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from docker.errors import DockerException, NotFound
-from pydantic import StringConstraints
 from requests.exceptions import RequestException
 
 from pipelines.errors import ConfigError, HostError
@@ -23,11 +22,6 @@ from pipelines.hosts.engine.refusals import raise_event, telling
 from pipelines.hosttext import safe
 
 System = Literal["linux", "windows"]
-#: ``engine`` of a host: a URL, or the name of a context of Docker's.
-EngineName = Annotated[
-    str,
-    StringConstraints(pattern=r"^((unix|ssh|tcp|npipe)://[^\s?#]+|[A-Za-z0-9][A-Za-z0-9_.+-]*)$"),
-]
 #: What a stream of an engine tells: a layer or step, how much of it is done, of how much.
 Progress = Callable[[str, int, int], object]
 #: The part of an engine's answers that a person may have to wait for, seconds.

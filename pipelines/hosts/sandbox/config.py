@@ -12,6 +12,17 @@ from pipelines.toolchain.lock import Cache, ToolchainLock
 from pipelines.versions import minor
 
 
+def supply_of_sandbox(lock: ToolchainLock) -> Supply:
+    """The one CUDA that there is as wheels, and the Pythons of which the lock has headers."""
+    tools = lock.tools.values()
+    return Supply(
+        cuda=tuple(minor(t.version) for t in tools if t.name == "nvidia-cuda-nvcc"),
+        python=tuple(t.python for t in tools if t.name == "cpython-headers" and t.python),
+        plain="clang stands in for MSVC there",
+        origin="toolchain.lock.yaml",
+    )
+
+
 class SandboxHost(HostConfig):
     """The embedded sandbox: genuine Windows tools under Wine, behind our own WinRM service."""
 
@@ -27,14 +38,8 @@ class SandboxHost(HostConfig):
     """``http`` means NTLM with message encryption."""
 
     def supply(self, lock: ToolchainLock) -> Supply:
-        """The one CUDA that there is as wheels, and the Pythons of which the lock has headers."""
-        tools = lock.tools.values()
-        return Supply(
-            cuda=tuple(minor(t.version) for t in tools if t.name == "nvidia-cuda-nvcc"),
-            python=tuple(t.python for t in tools if t.name == "cpython-headers" and t.python),
-            plain="clang stands in for MSVC there",
-            origin="toolchain.lock.yaml",
-        )
+        """What the lock has for a sandbox."""
+        return supply_of_sandbox(lock)
 
     def open(self, name: str, given: Opening) -> Host:
         """The sandbox, which need not be there yet."""

@@ -20,7 +20,6 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
 from pathlib import Path
 from typing import IO
 
@@ -35,7 +34,7 @@ from pipelines.logs import timed
 from pipelines.paths import PACKAGE, home
 from pipelines.session.base import DeadHostError, Session
 from pipelines.session.channel import over_winrs
-from pipelines.session.transports.endpoint import Endpoint
+from pipelines.session.transports.endpoint import Endpoint, Secret
 
 _log = logging.getLogger(__name__)
 
@@ -43,20 +42,6 @@ _log = logging.getLogger(__name__)
 RESTARTS = 3
 _START_TIMEOUT = 60.0
 _STOP_TIMEOUT = 30.0
-
-
-@dataclass(frozen=True)
-class Secret:
-    """A password that does not show in a repr."""
-
-    _value: str
-
-    def get_secret_value(self) -> str:
-        """The password itself."""
-        return self._value
-
-    def __repr__(self) -> str:
-        return "Secret(***)"
 
 
 class Sandbox(Host):

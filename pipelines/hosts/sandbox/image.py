@@ -65,6 +65,7 @@ def make_image(cache: Cache, python: str, step: Step) -> Path:
     scratch = target.with_name(f".{target.name}.new")
     shutil.rmtree(scratch, ignore_errors=True)
     prefix = Prefix(scratch)
+    _ = prefix.wine.headers  # without them nothing is begun
     try:
         step("starting a new Windows")
         with ThreadPoolExecutor(2) as pool:

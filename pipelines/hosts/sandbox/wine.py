@@ -44,9 +44,17 @@ class Wine:
     server: Path
     libraries: Path
     """Wine's own DLLs, as PE files."""
-    headers: Path
-    """Its C run-time and Win32 headers (folders ``msvcrt`` and ``windows``)."""
     version: str
+
+    @property
+    def headers(self) -> Path:
+        """Its C run-time and Win32 headers (folders ``msvcrt`` and ``windows``).
+
+        Only making an image needs them: :class:`SetupError` where they are not installed.
+        """
+        if found := next((Path(p) for p in _HEADERS if Path(p, "msvcrt").is_dir()), None):
+            return found
+        raise SetupError("Wine's headers are not installed", advice=f"Type: sudo {_APT}")
 
 
 @cache
@@ -67,19 +75,17 @@ def find_wine() -> Wine:
         None,
     )
     libraries = next((Path(p) for p in _LIBRARIES if Path(p, "kernel32.dll").exists()), None)
-    headers = next((Path(p) for p in _HEADERS if Path(p, "msvcrt").is_dir()), None)
-    for part, what in ((server, "wineserver"), (libraries, "64-bit DLLs"), (headers, "headers")):
+    for part, what in ((server, "wineserver"), (libraries, "64-bit DLLs")):
         if part is None:
             raise SetupError(f"Wine's {what} are not installed", advice=f"Type: sudo {_APT}")
     assert server is not None  # noqa: S101 - the loop above has checked, for the type checker
     assert libraries is not None  # noqa: S101
-    assert headers is not None  # noqa: S101
     answer = subprocess.run(
         [loader, "--version"], capture_output=True, text=True, timeout=60, check=False
     )
     if answer.returncode:
         raise SetupError(f"{loader} does not run: {answer.stderr.strip()}", advice=f"Type: {_APT}")
-    return Wine(loader, server, libraries, headers, answer.stdout.strip())
+    return Wine(loader, server, libraries, answer.stdout.strip())
 
 
 class Prefix:

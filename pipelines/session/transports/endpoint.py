@@ -16,6 +16,20 @@ class SecretValue(Protocol):
 
 
 @dataclass(frozen=True)
+class Secret:
+    """A password that does not show in a repr."""
+
+    _value: str
+
+    def get_secret_value(self) -> str:
+        """The password itself."""
+        return self._value
+
+    def __repr__(self) -> str:
+        return "Secret(***)"
+
+
+@dataclass(frozen=True)
 class Endpoint:
     """Where a host's WinRM listens, how it is recognised, and who signs in there.
 

@@ -1,0 +1,119 @@
+"""``kind: container`` of ``pipeline.yaml``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from typing import Annotated, Literal, Self
+
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
+
+from pipelines.hosts.base import Host, HostConfig, Kept, Opening, Supply, supply_of
+from pipelines.hosts.engine.names import EngineName
+from pipelines.hosts.gpus import DriverGpu, is_wanted
+from pipelines.hosts.sandbox.config import supply_of_sandbox
+from pipelines.toolchain.lock import Cache, ToolchainLock
+
+#: Images that the pipeline builds itself.
+OURS = ("sandbox", "windows")
+_DIGEST = re.compile(r"[\w./:-]+@sha256:[0-9a-f]{64}")
+
+
+def _image(text: str) -> str:
+    if text not in OURS and not _DIGEST.fullmatch(text):
+        raise ValueError(
+            f"expected {' or '.join(OURS)}, or an image by its digest, NAME@sha256:..., found "
+            f"'{text}': what is behind a tag is another image next month"
+        )
+    return text
+
+
+#: An amount of memory or disk as Docker writes it.
+Amount = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,5}[mMgGtT]$")]
+Image = Annotated[str, AfterValidator(_image)]
+
+
+class EngineKeys(HostConfig):
+    """What hosts have in common that a container engine makes."""
+
+    engine: EngineName | Literal[""] = ""
+    """Where: a context of Docker's, or ``unix://``, ``ssh://USER@SERVER``, ``tcp://SERVER:2376``,
+    ``npipe://``; default the context in use, or ``DOCKER_HOST``."""
+    engine_tls: str | None = None
+    """Directory with ca.pem, cert.pem and key.pem, for ``tcp://``."""
+    memory: Amount = "8g"
+    """How much it may use, such as 8g."""
+    cpus: Annotated[float, Field(gt=0, le=1024)] | None = None
+    """Processors that it may use; default all."""
+    keep: bool = False
+    """Whether it stays for the next command; else each command line has a fresh one."""
+    start_minutes: Annotated[float, Field(gt=0, le=24 * 60)] = 2.0
+    """How long it may take to be ready."""
+
+
+class ContainerHost(EngineKeys):
+    """A container that comes and goes with the commands: a Windows, or the sandbox on Linux."""
+
+    kind: Literal["container"]
+    """A container on any engine that Docker's interface reaches."""
+    image: Image = "sandbox"
+    """``sandbox`` (Debian, Wine and our WinRM service; for Linux engines) or ``windows`` (MSVC and
+    CUDA; for Windows engines), which are built when they are missing; or ``NAME@sha256:...``."""
+    system: Literal["windows", "linux"] | None = None
+    """What is in an image named by its digest: ``linux`` is the sandbox; default Windows."""
+    via: Literal["winrm", "exec"] | None = None
+    """How sessions come in: by WinRM through a port on loopback, or by exec through the engine,
+    with no port and no password; default winrm on this machine's Linux engine, else exec."""
+    port: Annotated[int, Field(ge=0, le=65535)] = 0
+    """For ``via: winrm``: the port on loopback; 0 takes a free one."""
+    cache: bool = True
+    """Whether builds and compiled units are kept in named volumes from one to the next."""
+    python: str | None = None
+    """Path of the Python in an image that is not ours; one is put there if there is none."""
+    isolation: Literal["process", "hyperv"] | None = None
+    """Of a Windows container: ``hyperv`` runs other Windows builds than the engine's; no GPU."""
+    disk: Amount | None = None
+    """Of a Windows container: the size of drive C, such as 200g; default the engine's, 127 GB."""
+    gpu: DriverGpu = False
+    """GPUs of a Windows engine's machine: ``true`` or ``all``, or by nvidia-smi's numbers."""
+
+    @model_validator(mode="after")
+    def _goes_together(self) -> Self:
+        if self.isolation == "hyperv" and is_wanted(self.gpu):
+            raise ValueError("isolation: hyperv and gpu exclude each other: use process")
+        if self.via == "exec" and self.port:
+            raise ValueError("port is for via: winrm")
+        if self.system and self.image in OURS:
+            raise ValueError("system is for an image that is named by its digest")
+        if self.is_sandbox:
+            for name in ("isolation", "disk", "python"):
+                if getattr(self, name) is not None:
+                    raise ValueError(f"{name} is not for the sandbox: it is for Windows engines")
+            if is_wanted(self.gpu):
+                raise ValueError(
+                    "gpu is for Windows engines: the container of the sandbox has none"
+                )
+        if self.python is not None and not re.fullmatch(
+            r"(?i)[a-z]:(\\[^\\/]+)+\\python\.exe", self.python
+        ):
+            raise ValueError(r"python: expected a path such as C:\Python311\python.exe")
+        return self
+
+    @property
+    def is_sandbox(self) -> bool:
+        """Whether it is the sandbox that runs in it."""
+        return self.image == "sandbox" or self.system == "linux"
+
+    def supply(self, lock: ToolchainLock) -> Supply:
+        """The sandbox's, or what the lock has for a Windows."""
+        return supply_of_sandbox(lock) if self.is_sandbox else supply_of(lock)
+
+    def open(self, name: str, given: Opening) -> Host:
+        """The container, which need not be there yet."""
+        from pipelines.hosts.container.host import Container
+
+        return Container(name, self, given)
+
+    def kept(self, cache: Cache) -> Iterable[Kept]:  # noqa: ARG002 - engines keep theirs
+        """Nothing on this machine: ``invoke hosts`` shows what engines keep."""
+        return ()

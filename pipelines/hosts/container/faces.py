@@ -1,0 +1,236 @@
+"""What differs between a Windows container and the sandbox in a Linux one."""
+
+from __future__ import annotations
+
+import json
+import tarfile
+import tempfile
+import zipfile
+from abc import ABC, abstractmethod
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import PureWindowsPath
+from typing import Any
+
+from docker.models.containers import Container
+
+from pipelines.errors import ConfigError, HostError
+from pipelines.evidence import Evidence
+from pipelines.hosts.base import Capabilities
+from pipelines.hosts.container.config import ContainerHost
+from pipelines.hosts.engine.box import Box
+from pipelines.hosts.engine.containerfiles import read_file
+from pipelines.hosts.engine.engine import Engine, System
+from pipelines.hosts.engine.refusals import telling
+from pipelines.hosts.gpus import GpuWay, by_class, is_wanted
+from pipelines.hosts.winrm.config import FIRST_PYTHON
+from pipelines.hosts.winrm.payload import payload
+from pipelines.session.transports.identify import answers
+from pipelines.toolchain.lock import Cache
+
+#: Where WinRM listens in a container.
+PORT = "5986/tcp"
+#: All GPUs of a Windows: the interface class of display adapters.
+#: https://learn.microsoft.com/en-us/virtualization/windowscontainers/deploy-containers/gpu-acceleration
+_GPU_CLASS = "class/5B45201D-F2F2-4F3B-85BB-30FF1F953599"
+
+
+@dataclass(frozen=True)
+class Entrance:
+    """How a ready container is entered."""
+
+    url: str = ""
+    """Of its WinRM; empty for one that is entered by exec."""
+    pin: str = ""
+    """sha256 of the certificate that WinRM shows."""
+    user: str = ""
+    password: str = field(default="", repr=False)
+
+
+class Face(ABC):
+    """One system in a container."""
+
+    system: System
+    python: str
+    """Path of the Python that runs the pipeline's own code."""
+    capabilities: Capabilities
+    evidence: Evidence
+    gpu: GpuWay
+    caches: Mapping[str, str]
+    """Name -> directory that a named volume keeps."""
+    tied: Mapping[str, Any]
+    """What the SDK's ``create`` is given besides, for one that ends with its input."""
+
+    @abstractmethod
+    def winrm(self, engine: Engine) -> bool:
+        """Whether it is entered by WinRM; by exec otherwise."""
+
+    @abstractmethod
+    def keys(self, engine: Engine) -> dict[str, Any]:
+        """What the SDK's ``create`` is given."""
+
+    @abstractmethod
+    def fill(self, container: Container, cache: Cache) -> None:
+        """Put into it, before it starts, what it needs to be entered."""
+
+    @abstractmethod
+    def entrance(self, box: Box, engine: Engine) -> Entrance | None:
+        """How it is entered; ``None`` while it cannot be."""
+
+    @abstractmethod
+    def command(self, program: list[str]) -> list[str]:
+        """What is started by exec for a Windows program."""
+
+
+def published(box: Box) -> int:
+    """The port on the engine's machine behind which WinRM listens; 0: none yet."""
+    bound = (box.container.ports or {}).get(PORT) or []
+    for one in bound:
+        text = str(one.get("HostPort", ""))
+        if text.isdecimal():
+            return int(text)
+    return 0
+
+
+class SandboxFace(Face):
+    """Debian, Wine and our own WinRM service."""
+
+    system: System = "linux"
+    capabilities = Capabilities(windows=True, msvc=False, gpu=False, publishable=False)
+    evidence = Evidence.BINARIES
+    gpu = GpuWay()
+    home = "/sandbox"
+
+    def __init__(self, config: ContainerHost, python: str) -> None:
+        self._config = config
+        self.python = rf"C:\Python{python.replace('.', '')}\python.exe"
+        drive = f"{self.home}/prefix/drive_c"
+        self.caches = {"builds": f"{drive}/b", "wheels": f"{drive}/w"} if config.cache else {}
+        self.tied = {"command": ["--tied"]}
+
+    def winrm(self, engine: Engine) -> bool:
+        """As it is asked for; else where the port is on this machine's loopback."""
+        return self._config.via == "winrm" or (self._config.via is None and not engine.remote)
+
+    def fill(self, container: Container, cache: Cache) -> None:
+        """Nothing: its image has all."""
+
+    def keys(self, engine: Engine) -> dict[str, Any]:
+        """Limits, no rights that it does not need, and WinRM's port on loopback alone."""
+        config = self._config
+        address = "0.0.0.0" if engine.remote else "127.0.0.1"  # noqa: S104 - pinned, NTLM
+        return {
+            "hostname": "sandbox",
+            "mem_limit": config.memory,
+            "memswap_limit": config.memory,
+            "pids_limit": 8192,
+            "cap_drop": ["ALL"],
+            "security_opt": ["no-new-privileges"],
+            **({"nano_cpus": round(config.cpus * 1e9)} if config.cpus else {}),
+            **({"ports": {PORT: (address, config.port or None)}} if self.winrm(engine) else {}),
+        }
+
+    def entrance(self, box: Box, engine: Engine) -> Entrance | None:
+        """What its service has published: where only the engine's owner can look."""
+        raw = read_file(box.container, f"{self.home}/run/state.json")
+        if raw is None:
+            return None
+        try:
+            pin = str(json.loads(raw)["certificate_sha256"])
+        except (ValueError, KeyError, TypeError):
+            raise HostError(f"container '{box.name}' says nothing of its certificate") from None
+        if not self.winrm(engine):
+            return Entrance()
+        port = published(box)
+        url = f"https://{engine.remote or '127.0.0.1'}:{port}/wsman"
+        if not port or not answers(url, pin):
+            return None
+        known = read_file(box.container, f"{self.home}/run/credentials") or b""
+        _, user, password = (known.decode("utf-8", "replace").strip() + "::").split(":", 2)
+        return Entrance(url, pin, user, password.removesuffix("::"))
+
+    def command(self, program: list[str]) -> list[str]:
+        """In its prefix, by its Wine."""
+        module = "pipelines.hosts.sandbox.execute"
+        return ["/opt/venv/bin/python", "-m", module, self.home, *program]
+
+
+class WindowsFace(Face):
+    """A Windows container on a Windows engine; nobody has shown it on a real one."""
+
+    system: System = "windows"
+    evidence = Evidence.WRITTEN
+    #: Reads its input to the end, and is in every Windows: it ends with the leash.
+    tied: Mapping[str, Any] = {"command": ["findstr.exe", "^"]}
+
+    def __init__(self, config: ContainerHost, python: str) -> None:  # noqa: ARG002 - of a Face
+        """Raises :class:`ConfigError` for what a Windows engine cannot give."""
+        if config.via == "winrm":
+            raise ConfigError(
+                "via: winrm: a Windows engine publishes ports on all addresses, never on loopback",
+                advice="Use 'via: exec', which needs no port, password or certificate.",
+            )
+        self._config = config
+        self.python = config.python or FIRST_PYTHON
+        self.capabilities = Capabilities(
+            windows=True, msvc=True, gpu=is_wanted(config.gpu), publishable=True
+        )
+        self.gpu = by_class(config.gpu)
+        self.caches = {"builds": r"C:\b", "units": r"C:\sccache"} if config.cache else {}
+
+    def winrm(self, engine: Engine) -> bool:  # noqa: ARG002 - refused above
+        """Never."""
+        return False
+
+    def keys(self, engine: Engine) -> dict[str, Any]:  # noqa: ARG002 - the same for all
+        """Limits, isolation, devices; what a Windows engine refuses is not there."""
+        config = self._config
+        return {
+            "isolation": config.isolation or "process",
+            "mem_limit": config.memory,
+            "command": ["ping.exe", "-t", "localhost"],  # a lasting one: it never ends by itself
+            **({"nano_cpus": round(config.cpus * 1e9)} if config.cpus else {}),
+            **({"storage_opt": {"size": config.disk}} if config.disk else {}),
+            **({"devices": [_GPU_CLASS]} if is_wanted(config.gpu) else {}),
+        }
+
+    def fill(self, container: Container, cache: Cache) -> None:
+        """The Python that runs the pipeline's own code, unless one of the image's was named."""
+        if self._config.python is None:
+            put_python(container, cache)
+
+    def entrance(self, box: Box, engine: Engine) -> Entrance | None:  # noqa: ARG002 - by exec
+        """By exec, as soon as it runs."""
+        return Entrance() if box.container.status == "running" else None
+
+    def command(self, program: list[str]) -> list[str]:
+        """As it is."""
+        return program
+
+
+def put_python(container: Container, cache: Cache) -> None:
+    """Put the pinned Python where :data:`FIRST_PYTHON` says, through the engine.
+
+    Raises what :func:`pipelines.hosts.winrm.payload.payload` does.
+    """
+    folder = PureWindowsPath(FIRST_PYTHON).parent
+    above, below = folder.parts[1:-1], folder.parts[-1]
+    with tempfile.TemporaryFile(prefix="python-") as packed:
+        with (
+            payload(cache, "3.11") as parcel,
+            zipfile.ZipFile(parcel.file) as files,
+            tarfile.open(fileobj=packed, mode="w") as archive,
+        ):
+            for item in files.infolist():
+                member = tarfile.TarInfo("/".join((*above, below, item.filename)))
+                member.size, member.mode = item.file_size, 0o755
+                with files.open(item) as file:
+                    archive.addfile(member, file)
+        packed.seek(0)
+        with telling(f"put Python into container '{container.name}'"):
+            container.put_archive("C:\\", packed)
+
+
+def face_of(config: ContainerHost, python: str) -> Face:
+    """The face of a host; :class:`ConfigError` for what its system cannot give."""
+    return SandboxFace(config, python) if config.is_sandbox else WindowsFace(config, python)

@@ -1,0 +1,123 @@
+"""What an image stands on: by its digest, from the lock or as it was asked for; or a tree's."""
+
+from __future__ import annotations
+
+import re
+import tarfile
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.errors import ConfigError
+from pipelines.files import disk_errors, sha256_of
+from pipelines.hosts.engine.engine import Engine
+from pipelines.hosts.images.record import Base
+from pipelines.hosts.images.wanted import Wanted
+from pipelines.session.base import Bars
+from pipelines.toolchain.lock import ToolchainLock
+
+_DIGEST = re.compile(r"(?:(?P<name>[^@\s]+)@)?(?P<digest>sha256:[0-9a-f]{64})")
+
+
+@dataclass(frozen=True)
+class Ground:
+    """A base, and how an engine comes by it."""
+
+    base: Base
+    tree: Path | None = None
+
+    def bring(self, engine: Engine, bars: Bars) -> str:
+        """Have the engine have it; what FROM calls it. It is what was asked for, or an error."""
+        if self.tree is not None:
+            return _bring_tree(engine, self.tree, self.base.digest)
+        reference = self.base.digest
+        if self.base.name != self.base.digest:
+            reference = f"{self.base.name.partition('@')[0]}@{self.base.digest}"
+        about = engine.image(reference)
+        if about is None:
+            if reference == self.base.digest:
+                raise ConfigError(
+                    f"the engine has no image {reference}",
+                    advice="Type: docker images --digests --no-trunc",
+                )
+            about = engine.pull(reference, bars)
+        known = {str(one).rpartition("@")[2] for one in about.get("RepoDigests") or ()}
+        if self.base.digest not in {*known, str(about["Id"])}:
+            raise ConfigError(
+                f"{reference}: the engine has another image under that name: {about['Id']}",
+                advice="Remove that one with docker rmi, then type the command again.",
+            )
+        if about.get("Os") != engine.system:
+            raise ConfigError(
+                f"{reference} is an image for {about.get('Os')}, {engine.title} runs "
+                f"{engine.system.title()} ones",
+                advice="Name another one with --base.",
+            )
+        return reference
+
+
+def ground_of(
+    wanted: Wanted, lock: ToolchainLock, build: str, *, base: str, tree: Path | None
+) -> Ground | None:
+    """What an image is to stand on; None where nothing was asked for and the lock has no digest.
+
+    ``build`` is the engine's own Windows build. Raises :class:`ConfigError` for a base without a
+    digest, and for a tree that is not there.
+    """
+    if base and tree is not None:
+        raise ConfigError("--base and --tree: one of them", advice="Leave one of them out.")
+    if tree is not None:
+        if wanted.system != "linux":
+            raise ConfigError(
+                "--tree: a Windows image cannot be imported from files", advice="Name a --base."
+            )
+        return _tree(tree)
+    if base:
+        found = _DIGEST.fullmatch(base)
+        if found is None:
+            raise ConfigError(
+                f"--base {base}: that is a name without a digest, so another image next month",
+                advice=f"Type: docker pull {base}, and then what it prints behind 'Digest:' as "
+                f"--base {base.partition('@')[0]}@sha256:...",
+            )
+        name = found["name"] or found["digest"]
+        return Ground(Base(name=name, digest=found["digest"], given=True))
+    return None
+
+
+def refused(name: str, wanted: Wanted) -> ConfigError:
+    """There is no base: what to type."""
+    tree = " or, from a Debian tree, --tree FILE.tar" if wanted.system == "linux" else ""
+    return ConfigError(
+        f"the base of image '{name}', {', '.join(wanted.base.values())}, is not pinned",
+        advice="Type: invoke lock (needs the internet); or invoke image build --image "
+        f"{name} --base NAME@sha256:...{tree}",
+    )
+
+
+def _tree(path: Path) -> Ground:
+    """The ground of a tar file, or of a directory, of which one is made."""
+    if path.is_dir():
+        path = _packed(path)
+    if not path.is_file() or not tarfile.is_tarfile(path):
+        raise ConfigError(
+            f"--tree {path}: there is no such directory or tar file",
+            advice="Such as debootstrap --variant=minbase bookworm DIR makes, or docker export.",
+        )
+    return Ground(Base(name=path.name, digest=f"sha256:{sha256_of(path)}", given=True), path)
+
+
+def _packed(folder: Path) -> Path:
+    """A tar file of a tree: the same tree gives the same bytes."""
+    target = Path(tempfile.gettempdir()) / f"{folder.name}.tar"
+    with disk_errors(target.parent), tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as tar:
+        for path in sorted(folder.rglob("*")):
+            tar.add(path, path.relative_to(folder).as_posix(), recursive=False)
+    return target
+
+
+def _bring_tree(engine: Engine, tree: Path, digest: str) -> str:
+    """Import it, unless it is there already; its id."""
+    tag = f"windows-cuda-wheels/base:{digest.removeprefix('sha256:')[:24]}"
+    about = engine.image(tag) or engine.import_tree(tree, tag)
+    return str(about["Id"])

@@ -1,0 +1,157 @@
+"""Build an image: to a scratch name, looked into, sealed with its record, and only then named."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import io
+import os
+import re
+import tarfile
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from docker.errors import DockerException
+
+from pipelines.errors import PipelineError, StorageError
+from pipelines.files import disk_errors
+from pipelines.hosts.base import Events
+from pipelines.hosts.engine.engine import Engine
+from pipelines.hosts.engine.refusals import telling, understood
+from pipelines.hosts.images import record as names
+from pipelines.hosts.images.bases import Ground
+from pipelines.hosts.images.context import Plan
+from pipelines.hosts.images.record import Found, Record, read_survey
+from pipelines.hosttext import safe
+
+_STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
+_SHOWN = 30  # lines of a failed build's log
+
+
+def build(engine: Engine, plan: Plan, ground: Ground, events: Events) -> tuple[str, Record]:
+    """Build the image that ``plan`` describes; its id and its record.
+
+    Until it is whole it has a scratch name, which goes whatever happens. Raises what the engine
+    refuses as our errors, with the last lines of the log, which is kept.
+    """
+    scratch = f"{plan.tag}-{os.getpid()}.part"
+    log = plan.cache.root / "image-logs" / f"{plan.name}-{plan.inputs.key[:12]}.log"
+    with disk_errors(log.parent):
+        log.parent.mkdir(parents=True, exist_ok=True)
+    with contextlib.ExitStack() as stack:
+        work = Path(stack.enter_context(_scratch_directory(plan.cache.root)))
+        events.step(f"image {plan.name}: gathering what it is made of")
+        with events.bars() as bars:
+            wheels = plan.write(work / "context.tar", bars)
+            reference = ground.bring(engine, bars)
+        stack.callback(_forget, engine, scratch)
+        arguments = {**plan.inputs.arguments, "BASE": reference}
+        with _logged(log, events, plan.name) as say:
+            engine.build_image(
+                work / "context.tar", scratch, say, buildargs=arguments, **plan.wanted.build
+            )
+        record = _survey(engine, scratch, plan, wheels)
+        return _seal(engine, scratch, plan, record, work), record
+
+
+@contextlib.contextmanager
+def _scratch_directory(root: Path) -> Iterator[str]:
+    """Below the cache: a context is too large for a small /tmp."""
+    with disk_errors(root):
+        root.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".image-", dir=root) as work:
+            yield work
+
+
+@contextlib.contextmanager
+def _logged(log: Path, events: Events, name: str) -> Iterator[Any]:
+    """Tell the steps, keep every line; of a build that fails the last ones are in the error."""
+    last: collections.deque[str] = collections.deque(maxlen=_SHOWN)
+    began = time.monotonic()
+    with disk_errors(log.parent), log.open("w", encoding="utf-8") as stream:
+
+        def say(text: str) -> None:
+            last.append(text)
+            stream.write(f"{time.monotonic() - began:7.1f} {text}\n")
+            stream.flush()
+            if step := _STEP.match(text):
+                events.step(f"image {name}: step {step[1]} of {step[2]}: {step[3][:100]}")
+
+        try:
+            yield say
+        except PipelineError as error:
+            tail = "\n".join(last)
+            kind = type(error)
+            if (known := understood(tail)) and known[0].kind == "StorageError":
+                kind = StorageError  # the engine itself says no more than "a non-zero code"
+            raise kind(
+                f"{error.message}\n{safe(tail, 12_000)}",
+                advice=f"{error.advice} The whole log: {log}".strip(),
+            ) from error
+
+
+def _survey(engine: Engine, scratch: str, plan: Plan, wheels: dict[str, str]) -> Record:
+    """The record of what has just been built."""
+    data = read_file(engine, scratch, names.SURVEY)
+    survey = read_survey(data, f"image {plan.name}")
+    found = Found(
+        packages=survey.packages,
+        wheels=wheels,
+        trees={name: content.tree for name, content in survey.roots.items()},
+        survey=names.sha256(data),
+    )
+    return Record.of(plan.inputs, found)
+
+
+def _seal(engine: Engine, scratch: str, plan: Plan, record: Record, work: Path) -> str:
+    """Put the record and its labels on it, then give it its name; its id."""
+    labels = {
+        names.IMAGE: plan.name,
+        names.KEY: record.key,
+        names.MADE_OF: record.inputs.made_of,
+        names.HASH: record.sha256,
+        names.PYTHON: plan.python,
+        names.GIVEN: "given" if record.inputs.base.given else "lock",
+    }
+    lines = [f"FROM {scratch}", f"COPY record.json {names.RECORD}"]
+    context = work / "seal.tar"
+    with tarfile.open(context, "w") as tar:
+        for name, data in (("Dockerfile", "\n".join(lines).encode()), ("record.json", record.bytes)):
+            member = tarfile.TarInfo(name)
+            member.size, member.mode = len(data), 0o644
+            tar.addfile(member, io.BytesIO(data))
+    about = engine.build_image(context, scratch, lambda _: None, labels=labels)
+    image = str(about["Id"])
+    repository, _, tag = plan.tag.rpartition(":")
+    with telling(f"tag image {plan.tag}"):
+        engine.client.api.tag(image, repository, tag)
+    return image
+
+
+def read_file(engine: Engine, image: str, path: str) -> bytes:
+    """A file of an image, from a container that is never started."""
+    with telling(f"read {path} of image {image}"):
+        container = engine.client.containers.create(image, labels={names.IMAGE: "look"})
+        try:
+            chunks, _ = container.get_archive(path)
+            data = io.BytesIO()
+            for chunk in chunks:
+                data.write(chunk)
+                if data.tell() > names.LIMIT:
+                    raise StorageError(f"{path} of image {image} is larger than a record may be")
+        finally:
+            container.remove(force=True)
+    data.seek(0)
+    with tarfile.open(fileobj=data) as tar:
+        member = tar.next()
+        stream = tar.extractfile(member) if member is not None and member.isfile() else None
+        return stream.read() if stream else b""
+
+
+def _forget(engine: Engine, scratch: str) -> None:
+    """Take the scratch name away; what has its final name keeps that."""
+    with contextlib.suppress(DockerException, OSError):
+        engine.client.api.remove_image(scratch, noprune=True)

@@ -1,0 +1,147 @@
+"""What an image is made from, and the tar file of it that an engine is sent.
+
+Equal inputs give equal bytes: names are sorted, owners, modes and times are always the same.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import tarfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.errors import ConfigError
+from pipelines.files import disk_errors, sha256_of
+from pipelines.hosts.images.record import Base, Inputs, ToolFile
+from pipelines.hosts.images.wanted import Wanted, checkout
+from pipelines.hosts.images.wheels import Locked
+from pipelines.paths import PACKAGE
+from pipelines.toolchain.generate import lock_text
+from pipelines.toolchain.lock import Cache, FetchProgress, ToolchainLock
+
+_LOCK = "pipelines/toolchain/toolchain.lock.yaml"
+
+
+@dataclass(frozen=True)
+class Plan:
+    """An image as it would be made today; nothing is fetched to know it."""
+
+    name: str
+    wanted: Wanted
+    values: Mapping[str, str]
+    cache: Cache
+    inputs: Inputs
+    locked: Locked | None
+
+    @property
+    def python(self) -> str:
+        """Where the host's Python is in it."""
+        return self.wanted.python.format_map(self.values)
+
+    @property
+    def tag(self) -> str:
+        """What it is called."""
+        return f"windows-cuda-wheels/{self.name}:py{self.values['cp']}-{self.inputs.key[:12]}"
+
+    def write(self, target: Path, progress: FetchProgress) -> dict[str, str]:
+        """Fetch what it is made of and write its context; the wheels in it: file -> sha256."""
+        root = checkout()
+        wheels: dict[str, str] = {}
+        members: dict[str, Path | bytes] = {
+            name: root / path for name, path in self.wanted.files.items()
+        }
+        members["Dockerfile"] = root / self.wanted.dockerfile
+        if self.locked is not None:
+            text = self.locked.text.encode()
+            folder = self.cache.root / "wheels" / hashlib.sha256(text).hexdigest()[:16]
+            python = self.wanted.interpreter or ""
+            wheels = self.locked.wheels(self.cache, python, folder)
+            members |= {f"wheels/{name}": folder / name for name in wheels}
+            members["requirements.txt"] = text
+        if self.wanted.sources:
+            members |= dict(sources(self.wanted))
+            members[_LOCK] = _small_lock(self.cache.lock, self.inputs.tools)
+        carried = [*self.inputs.tools] if self.wanted.carried else []
+        self.cache.fetch_all(carried, progress)
+        for name in carried:
+            path = self.cache.fetch(name)
+            place = f"{path.parent.name}/{path.name}"
+            members[f"{self.wanted.carried}/{place}"] = path
+        with disk_errors(target.parent), tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as tar:
+            for name in sorted(members):
+                _add(tar, name, members[name])
+        return wheels
+
+
+def plan_image(name: str, wanted: Wanted, python: str, cache: Cache, base: Base) -> Plan:
+    """What image ``name`` with ``python`` is made from.
+
+    Raises :class:`ConfigError` where there is no checkout or no such Python, :class:`LockError`
+    for what is not pinned.
+    """
+    root = checkout()
+    values = {"python": python, "cp": python.replace(".", "")}
+    tools = {}
+    for entry in wanted.entries(cache.lock, values):
+        tool = cache.lock.tool(entry)
+        tools[entry] = ToolFile(
+            version=tool.version, file=tool.file, sha256=tool.sha256, size=tool.size
+        )
+    locked = None
+    if wanted.interpreter:
+        locked = Locked(root / "requirements.lock", wanted.requirements, wanted.interpreter)
+    inputs = Inputs(
+        image=name,
+        base=base,
+        python=python,
+        arguments={key: text.format_map(values) for key, text in wanted.arguments.items()},
+        files={
+            name: sha256_of(root / path)
+            for name, path in {**wanted.files, "Dockerfile": wanted.dockerfile}.items()
+        },
+        sources=_sources_hash(wanted) if wanted.sources else None,
+        requirements=locked.versions if locked else {},
+        requirements_sha256=hashlib.sha256(locked.text.encode()).hexdigest() if locked else None,
+        tools=tools,
+    )
+    return Plan(name, wanted, values, cache, inputs, locked)
+
+
+def sources(wanted: Wanted) -> Iterator[tuple[str, Path]]:
+    """The service's modules and its data: name in the context, and file."""
+    for name in wanted.sources:
+        path = PACKAGE / name
+        if not path.exists():
+            raise ConfigError(
+                f"images.yaml names {name}, which is not in {PACKAGE}", advice="Correct it there."
+            )
+        for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if file.is_file() and "__pycache__" not in file.parts:
+                yield f"pipelines/{file.relative_to(PACKAGE).as_posix()}", file
+
+
+def _sources_hash(wanted: Wanted) -> str:
+    digest = hashlib.sha256()
+    for name, path in sorted(sources(wanted)):
+        digest.update(f"{name}\0{sha256_of(path)}\n".encode())
+    return digest.hexdigest()
+
+
+def _small_lock(lock: ToolchainLock, tools: Mapping[str, ToolFile]) -> bytes:
+    """A lock with these tools alone: a change to any other one is no change to the image."""
+    kept = {name: lock.tool(name) for name in tools}
+    return lock_text(ToolchainLock(version=lock.version, tools=kept)).encode()
+
+
+def _add(tar: tarfile.TarFile, name: str, content: Path | bytes) -> None:
+    member = tarfile.TarInfo(name)
+    member.mode = 0o644
+    if isinstance(content, bytes):
+        member.size = len(content)
+        tar.addfile(member, io.BytesIO(content))
+        return
+    member.size = content.stat().st_size
+    with content.open("rb") as stream:
+        tar.addfile(member, stream)

@@ -1,0 +1,160 @@
+"""The image of a host: the one that is there if it is today's, else built or fetched."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from pipelines.errors import ConfigError
+from pipelines.files import write_atomic
+from pipelines.hosts.base import Events
+from pipelines.hosts.engine.engine import Engine, System
+from pipelines.hosts.engine.refusals import telling
+from pipelines.hosts.images import record as names
+from pipelines.hosts.images.bases import Ground, ground_of, refused
+from pipelines.hosts.images.build import build, read_file
+from pipelines.hosts.images.context import Plan, plan_image
+from pipelines.hosts.images.record import Record, read_record
+from pipelines.hosts.images.wanted import image_named
+from pipelines.hosttext import line
+from pipelines.toolchain.lock import Cache
+
+_BY_DIGEST = re.compile(r"[^@\s]+@sha256:[0-9a-f]{64}")
+_HASH = re.compile(r"[0-9a-f]{64}")
+
+
+@dataclass(frozen=True)
+class Image:
+    """An image that an engine has."""
+
+    id: str
+    tag: str
+    system: System
+    python: str
+    """Path of the Python inside, as Windows says it."""
+    record: dict[str, Any]
+    """What it was made from; empty for one that is not ours."""
+
+
+def ensure(
+    engine: Engine,
+    what: str,
+    python: str,
+    cache: Cache,
+    events: Events,
+    *,
+    base: str = "",
+    tree: Path | None = None,
+) -> Image:
+    """The image that ``what`` names: of ours, or a reference by digest. Made if it is not there.
+
+    Ours are ``sandbox`` and ``windows``; of them the one is taken whose key is today's. Where
+    neither ``base`` nor ``tree`` is given, one counts as well that was made for another base by
+    hand. Raises :class:`ConfigError` for an unknown or unpinned name and an engine of the wrong
+    system, and what fetching and building raise.
+    """
+    if "@" in what or ":" in what:
+        return _fetched(engine, what, events)
+    wanted = image_named(what)
+    engine.require(wanted.system, f"image '{what}'")
+    ground = ground_of(wanted, cache.lock, engine.build, base=base, tree=tree)
+    plan = plan_today(what, python, cache, ground)
+    if (found := _there(engine, plan, ground, by_hand=not base and tree is None)) is not None:
+        return _described(engine, found, cache)
+    if ground is None:
+        raise refused(what, wanted)
+    image, record = build(engine, plan, ground, events)
+    _keep(cache, record.bytes, record.sha256)
+    return Image(image, plan.tag, engine.system, plan.python, record.model_dump(by_alias=True))
+
+
+def plan_today(what: str, python: str, cache: Cache, ground: Ground | None) -> Plan:
+    """What an image would be made from now; without a ground only the rest of it is right."""
+    nothing = names.Base(name="none", digest=f"sha256:{'0' * 64}", given=False)
+    return plan_image(what, image_named(what), python, cache, ground.base if ground else nothing)
+
+
+def ours(engine: Engine) -> list[dict[str, Any]]:
+    """Every image of ours that the engine has and that is whole, as the engine lists it."""
+    with telling("list images"):
+        return list(engine.client.api.images(filters={"label": names.HASH}))
+
+
+def _there(
+    engine: Engine, plan: Plan, ground: Ground | None, *, by_hand: bool
+) -> dict[str, Any] | None:
+    """The newest image that is ``plan``'s; of other bases only those that were given by hand."""
+    candidates = sorted(ours(engine), key=lambda one: -int(one.get("Created", 0)))
+    same = [one for one in candidates if one["Labels"].get(names.KEY) == plan.inputs.key]
+    if not same and by_hand:
+        made_of, given = plan.inputs.made_of, {names.GIVEN: "given"}
+        same = [
+            one
+            for one in candidates
+            if one["Labels"].get(names.MADE_OF) == made_of and given.items() <= one["Labels"].items()
+        ]
+    return engine.image(str(same[0]["Id"])) if same else None
+
+
+def _fetched(engine: Engine, what: str, events: Events) -> Image:
+    """An image by its reference, which must have a digest."""
+    if not _BY_DIGEST.fullmatch(what):
+        raise ConfigError(
+            f"image {what}: that is no image of ours and has no digest",
+            advice="Name it as NAME@sha256:...; docker images --digests shows which it is.",
+        )
+    about = engine.image(what)
+    if about is None:
+        events.step(f"fetching image {what}")
+        with events.bars() as bars:
+            about = engine.pull(what, bars)
+    digests = {str(one).rpartition("@")[2] for one in about.get("RepoDigests") or ()}
+    if what.rpartition("@")[2] not in digests:
+        raise ConfigError(
+            f"image {what}: the engine has another one under that name: {about['Id']}",
+            advice="Remove that one with docker rmi, then type the command again.",
+        )
+    return _described(engine, about, None)
+
+
+def _described(engine: Engine, about: dict[str, Any], cache: Cache | None) -> Image:
+    """An image with its record, whose hash its label says."""
+    system = about.get("Os")
+    if system != engine.system:
+        raise ConfigError(
+            f"image {about['Id']} is for {line(system, 40)}, {engine.title} runs "
+            f"{engine.system.title()} ones",
+            advice="Name another image, or another engine.",
+        )
+    labels = (about.get("Config") or {}).get("Labels") or {}
+    tag = next(iter(about.get("RepoTags") or ()), str(about["Id"]))
+    record: dict[str, Any] = {}
+    if names.HASH in labels:
+        record = record_of(engine, about, cache).model_dump(by_alias=True)
+    return Image(str(about["Id"]), tag, engine.system, labels.get(names.PYTHON, ""), record)
+
+
+def record_of(engine: Engine, about: dict[str, Any], cache: Cache | None) -> Record:
+    """The record of an image of ours, kept here by its hash: a container need not be made for it.
+
+    Raises :class:`HostError` if it is not the one that the image's label says.
+    """
+    said, image = str(about["Config"]["Labels"][names.HASH]), str(about["Id"])
+    kept = cache.root / "image-records" / said if cache and _HASH.fullmatch(said) else None
+    if kept is not None and kept.is_file():
+        data = kept.read_bytes()
+        if names.sha256(data) == said:
+            return read_record(data, said, str(kept))
+    data = read_file(engine, image, names.RECORD)
+    record = read_record(data, said, f"image {image}")
+    if cache is not None:
+        _keep(cache, data, said)
+    return record
+
+
+def _keep(cache: Cache, data: bytes, sha256: str) -> None:
+    path = cache.root / "image-records" / sha256
+    path.parent.mkdir(parents=True, exist_ok=True)
+    write_atomic(path, data)
