@@ -69,8 +69,12 @@ def test_a_host_has_the_keys_of_its_kind() -> None:
     for model in host_models():
         part = made["$defs"][model.__name__]
         assert part["properties"].keys() == model.model_fields.keys()
-    kinds = [part["$ref"] for part in made["properties"]["hosts"]["additionalProperties"]["oneOf"]]
-    assert kinds == [f"#/$defs/{model.__name__}" for model in host_models()]
+    hosts = made["properties"]["hosts"]
+    (under,) = hosts["patternProperties"].values()
+    assert [part["$ref"] for part in under["oneOf"]] == [
+        f"#/$defs/{model.__name__}" for model in host_models()
+    ]
+    assert hosts["additionalProperties"] is False
 
 
 def test_the_document_has_every_key_of_every_model() -> None:
