@@ -6,37 +6,33 @@ Standard library only, on Linux and Windows.
 
 import hashlib
 import json
-import os
 import shutil
 import subprocess
 import sys
+from pathlib import Path
 
 PACKAGES = ["dpkg-query", "-W", "-f", "${binary:Package} ${Version}\n"]
 
 
 def content(path):
     """Size and sha256 of a file; of a link, where it points to."""
-    if os.path.islink(path):
-        return [0, "-> " + os.readlink(path)]
-    if not os.path.isfile(path):  # a socket, a pipe, a device
+    if path.is_symlink():
+        return [0, f"-> {path.readlink()}"]
+    if not path.is_file():  # a socket, a pipe, a device
         return [0, "special"]
-    digest, size = hashlib.sha256(), 0
-    with open(path, "rb") as stream:
-        while chunk := stream.read(1 << 20):
-            digest.update(chunk)
-            size += len(chunk)
-    return [size, digest.hexdigest()]
+    with path.open("rb") as stream:
+        return [path.stat().st_size, hashlib.file_digest(stream, "sha256").hexdigest()]
 
 
 def files(root):
-    """Every file and link below ``root``, by its path from there."""
+    """Every file and link below a directory, by its path from there; links are not followed."""
     found = {}
-    for folder, folders, names in os.walk(root):
-        links = [name for name in folders if os.path.islink(os.path.join(folder, name))]
-        for name in (*names, *links):
-            path = os.path.join(folder, name)
-            found[os.path.relpath(path, root).replace(os.sep, "/")] = content(path)
-    return dict(sorted(found.items()))
+    for path in sorted(root.iterdir()):
+        if path.is_dir() and not path.is_symlink():
+            found |= {f"{path.name}/{below}": what for below, what in files(path).items()}
+        else:
+            found[path.name] = content(path)
+    return found
 
 
 def packages():
@@ -48,20 +44,24 @@ def packages():
 
 
 def main(words):
-    """The whole survey."""
-    out = words[1] if words[:1] == ["--out"] else ""
-    roots = dict(word.split("=", 1) for word in words[2 if out else 0 :])
-    missing = [path for path in roots.values() if not os.path.isdir(path)]
+    """The whole survey; of a directory that is not there, that it has no files."""
+    out = Path(words[1]) if words[:1] == ["--out"] else None
+    roots = {
+        name: Path(path) for name, path in (word.split("=", 1) for word in words[2 * bool(out) :])
+    }
+    missing = [str(path) for path in roots.values() if not path.is_dir()]
     if out and missing:
         sys.exit("survey: there is no " + ", ".join(missing))
     found = {
-        "roots": {name: {"path": path, "files": files(path)} for name, path in roots.items()},
+        "roots": {
+            name: {"path": str(path), "files": files(path) if path.is_dir() else {}}
+            for name, path in roots.items()
+        },
         "packages": packages(),
     }
     text = json.dumps(found, indent=0, sort_keys=True)
     if out:
-        with open(out, "w", encoding="utf-8") as stream:
-            stream.write(text)
+        out.write_text(text, "utf-8")
     else:
         print(text)
 

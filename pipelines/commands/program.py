@@ -22,6 +22,7 @@ from pipelines.commands import (
     compare,
     diagnose,
     doctor,
+    image,
     jobs,
     lock,
     plan,
@@ -148,6 +149,7 @@ def namespace() -> Collection:
     made = Collection(*(as_task(command, _on_line) for command in COMMANDS))
     inner: list[Task[Any]] = [as_task(command, _on_line) for command in sandbox.COMMANDS]
     made.add_collection(Collection("sandbox", *inner))
+    made.add_collection(Collection("image", *(as_task(one, _on_line) for one in image.COMMANDS)))
     return made
 
 

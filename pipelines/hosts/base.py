@@ -11,8 +11,10 @@ from typing import Protocol
 from pipelines.evidence import Evidence
 from pipelines.hosts.gpus import GpuWay
 from pipelines.model import Model
+from pipelines.remote.facts import Facts, Memory
 from pipelines.session.base import Bars, Session
 from pipelines.toolchain.lock import Cache, ToolchainLock
+from pipelines.versions import minor
 
 
 @dataclass(frozen=True)
@@ -46,6 +48,35 @@ class Silent:
     def bars(self) -> AbstractContextManager[Bars]:
         """Show nothing."""
         return nullcontext(lambda _what, _done, _total: None)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Bounds:
+    """What a host may use of its machine; ``None``: all of it."""
+
+    cores: int | None = None
+    memory: int | None = None
+    """Bytes."""
+
+    def apply(self, facts: Facts) -> Facts:
+        """What a host says of itself, within its bounds: it sees the whole machine."""
+        bounded = facts.copy()
+        if self.cores is not None:
+            bounded["cpus"] = _least(facts.get("cpus"), self.cores)
+        if (most := self.memory) is not None:
+            told = facts.get("memory") or {}
+            bounded["memory"] = Memory(
+                total=_least(told.get("total"), most),
+                available=_least(told.get("available"), most),
+                commit_limit=_least(told.get("commit_limit"), most),
+                commit_available=_least(told.get("commit_available"), most),
+            )
+        return bounded
+
+
+def _least(told: object, most: int) -> int:
+    """A number that a host told, if it did, within a bound."""
+    return min(told, most) if isinstance(told, int) else most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,6 +125,17 @@ def supply_of(lock: ToolchainLock) -> Supply:
     )
 
 
+def supply_of_sandbox(lock: ToolchainLock) -> Supply:
+    """Of Windows' stand-in: the one CUDA that there is as wheels, the Pythons with headers."""
+    tools = lock.tools.values()
+    return Supply(
+        cuda=tuple(minor(t.version) for t in tools if t.name == "nvidia-cuda-nvcc"),
+        python=tuple(t.python for t in tools if t.name == "cpython-headers" and t.python),
+        plain="clang stands in for MSVC there",
+        origin="toolchain.lock.yaml",
+    )
+
+
 def _releases(found: Iterable[str | None]) -> tuple[str, ...]:
     return tuple(sorted(filter(None, set(found)), key=lambda text: [*map(int, text.split("."))]))
 
@@ -133,6 +175,9 @@ class Host(Protocol):
     gpu_way: GpuWay = GpuWay()
     """How GPUs come to what runs there, and which of them were asked for."""
 
+    bounds: Bounds = Bounds()
+    """What of its machine it may use, where that is less than the machine tells."""
+
     tools: tuple[str, ...] = ()
     """Entries of the lock that it may take to make it reachable, before anything is provisioned."""
 
@@ -154,6 +199,13 @@ class Host(Protocol):
         Only what this machine knows counts: a host that merely does not answer may go on.
         """
         return ""
+
+    def is_gone(self) -> bool:
+        """Whether what :meth:`connect` reached is no more, with all its files.
+
+        The next :meth:`connect`, after a :meth:`close`, then makes another one.
+        """
+        return False
 
     def prepare(self) -> None:
         """Before it is provisioned: put in order what keeps it from starting, if that is ours."""

@@ -33,9 +33,9 @@ class LiveSession:
 
     @property
     def facts(self) -> remote_facts.Facts:
-        """What the host says of itself; asked for once."""
+        """What the host says of itself, within its bounds; asked for once."""
         if self._facts is None:
-            self._facts = self.call(remote_facts.facts)
+            self._facts = self.host.bounds.apply(self.call(remote_facts.facts))
         return self._facts
 
     def restart(self) -> None:

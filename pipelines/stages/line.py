@@ -8,11 +8,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from pipelines.buildplan import BuildPlan
 from pipelines.console import say
-from pipelines.errors import BuildError, ConfigError, PipelineError
+from pipelines.errors import BuildError, ConfigError, HostError, PipelineError
 from pipelines.hosts.live import LiveSession
 from pipelines.record import (
     AuditResult,
@@ -25,6 +25,7 @@ from pipelines.record import (
     UsedTool,
 )
 from pipelines.run import Run, StageLog, StageNotes
+from pipelines.session.base import GoneHostError
 from pipelines.stages.audit import audit
 from pipelines.stages.build import build
 from pipelines.stages.collect import collect
@@ -37,6 +38,15 @@ from pipelines.stages.test import test
 from pipelines.target import AXES
 
 _log = logging.getLogger(__name__)
+
+
+#: How often a host that is gone is made anew under one command line.
+REMADE = 3
+Result = TypeVar("Result")
+
+
+class _RemadeError(Exception):
+    """The host was gone; there is a new one, with nothing on it."""
 
 
 @dataclass(frozen=True)
@@ -69,6 +79,7 @@ class Line:
         self.provisioned: StageRecord | None = None
         """What provisioning left, once it was done in this process."""
         self._run: Run | None = None
+        self._remade = 0
         self._untold: list[dict[str, Any]] | None = None
         """The files of a run of which nothing was said yet."""
 
@@ -96,10 +107,43 @@ class Line:
         return self._run
 
     def do(self, stage: Stage) -> StageResult:
-        """Run one stage and record it."""
-        _log.info("%s: stage %s", self.run.id, stage.name)
-        with self.run.stage(stage.name) as log:
-            return stage.run(self.session, self.plan, log)
+        """Run one stage and record it; once more where the host was gone and is made anew."""
+
+        def once() -> StageResult:
+            _log.info("%s: stage %s", self.run.id, stage.name)
+            with self.run.stage(stage.name) as log:
+                return stage.run(self.session, self.plan, log)
+
+        while True:
+            try:
+                return self.on_a_host(once)
+            except _RemadeError:
+                self._ready_again(stage)
+
+    def on_a_host(self, work: Callable[[], Result]) -> Result:
+        """Do some work; :class:`_RemadeError` when its host was gone, and the next use has another.
+
+        Other errors pass through, and that one too when it has happened too often.
+        """
+        try:
+            return work()
+        except HostError as error:
+            gone = isinstance(error, GoneHostError) or self.plan.host.is_gone()
+            if not gone or self._remade == REMADE:
+                raise
+            self._remade += 1
+            say(f"{error.message}: going on in a new one", style="yellow")
+            self.session.close()
+            self.provisioned = None
+            raise _RemadeError from error
+
+    def _ready_again(self, stage: Stage) -> None:
+        """Bring a host that was made anew as far as ``stage`` needs it."""
+        if stage is not PROVISION:
+            self.do(PROVISION)
+            self.provisioned = self.run.stages()[PROVISION.name]
+        if stage is COLLECT:  # the wheel was still there
+            self.do(BUILD)
 
     @contextmanager
     def reported(self) -> Iterator[None]:
@@ -147,7 +191,14 @@ def run_provision(line: Line, *, dry_run: bool = False, repair: bool = False) ->
         show_changes(line.session, line.plan, repair=repair)
         return
     started, began, notes = time.time(), time.monotonic(), StageNotes()
-    result = provision(line.session, line.plan, notes, repair=repair)
+    while True:
+        try:
+            result = line.on_a_host(
+                lambda: provision(line.session, line.plan, notes, repair=repair)
+            )
+            break
+        except _RemadeError:
+            continue
     line.provisioned = StageRecord(
         name=PROVISION.name,
         state="passed",

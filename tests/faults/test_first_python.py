@@ -19,11 +19,11 @@ from pipelines.errors import (
     TransferError,
 )
 from pipelines.hosts.sandbox.wsman import DropConnectionError
-from pipelines.hosts.winrm import firstpython
+from pipelines.hosts.windows import firstpython
 from pipelines.hosts.winrm.config import WinRMHost
-from pipelines.hosts.winrm.firstpython import install_python
+from pipelines.hosts.windows.firstpython import install_python
 from pipelines.hosts.winrm.host import WindowsHost
-from pipelines.hosts.winrm.payload import payload
+from pipelines.hosts.windows.payload import payload
 from pipelines.remote import rpc
 from pipelines.session.transports.endpoint import Endpoint
 from pipelines.toolchain.lock import Cache

@@ -14,8 +14,8 @@ from tenacity.wait import wait_fixed
 
 from pipelines.errors import AuthError, HostError
 from pipelines.hosts.sandbox.wsman import write_credentials
-from pipelines.hosts.winrm import reboot
-from pipelines.hosts.winrm.reboot import reboot_and_wait
+from pipelines.hosts.windows import reboot
+from pipelines.hosts.windows.reboot import reboot_and_wait
 from pipelines.remote import reboot as remote_reboot
 from pipelines.remote import rpc
 from pipelines.session.base import Session

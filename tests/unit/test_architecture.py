@@ -135,7 +135,7 @@ def test_every_room_has_a_floor() -> None:
 
 def test_adapters_do_not_know_each_other() -> None:
     kinds = {path.parent.name for path in (ROOT / "pipelines/hosts").glob("*/config.py")}
-    assert kinds == {"sandbox", "winrm", "local"}
+    assert kinds == {"sandbox", "winrm", "local", "container"}
     for path in below("hosts."):
         own = dotted(path).split(".")[2]
         others = {name.split(".")[2] for name in imports(path) if place(name) == "hosts"}

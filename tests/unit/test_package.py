@@ -51,7 +51,7 @@ def test_the_wheel_has_every_file_of_the_package_and_no_other(files: dict[str, b
         "reports/templates/report.css",
         "hosts/sandbox/sdk/cxx/cmath",
         "hosts/sandbox/sdk/vcvarsall.bat",
-        "hosts/winrm/bootstrap.ps1",
+        "hosts/windows/bootstrap.ps1",
         "remote/loader.py",
     ],
 )

@@ -17,10 +17,10 @@ import pytest
 from powershell_rules import Finding, Rules
 from powershell_syntax import ROOT, Script, below, plain, repository, run_bodies, text, variable
 
-from pipelines.hosts.winrm import firstpython
+from pipelines.hosts.windows import firstpython
 from pipelines.hosts.winrm.config import WinRMHost
 
-HERE = "pipelines/hosts/winrm"
+HERE = "pipelines/hosts/windows"
 SCRIPTS = repository()
 RULES = Rules(powershell_safety.RULES | powershell_style.RULES)
 check = functools.cache(RULES.check)

@@ -17,8 +17,8 @@ from tenacity import RetryCallState, Retrying
 from tenacity.wait import wait_base, wait_fixed, wait_none
 
 from pipelines.errors import AuthError, HostError, RemoteError
-from pipelines.hosts.winrm import reboot
-from pipelines.hosts.winrm.reboot import PAUSES, SIGN_INS, reboot_and_wait
+from pipelines.hosts.windows import reboot
+from pipelines.hosts.windows.reboot import PAUSES, SIGN_INS, reboot_and_wait
 from pipelines.remote import reboot as power
 from pipelines.remote import rpc
 from pipelines.session.base import Session

@@ -2,16 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
-from pipelines.hosts.base import Host, HostConfig, Kept, Opening, Supply, supply_of
+from pipelines.hosts.base import (
+    Host,
+    HostConfig,
+    Kept,
+    Opening,
+    Supply,
+    supply_of,
+    supply_of_sandbox,
+)
 from pipelines.hosts.engine.names import EngineName
 from pipelines.hosts.gpus import DriverGpu, is_wanted
-from pipelines.hosts.sandbox.config import supply_of_sandbox
 from pipelines.toolchain.lock import Cache, ToolchainLock
 
 #: Images that the pipeline builds itself.
@@ -49,6 +57,16 @@ class EngineKeys(HostConfig):
     """Whether it stays for the next command; else each command line has a fresh one."""
     start_minutes: Annotated[float, Field(gt=0, le=24 * 60)] = 2.0
     """How long it may take to be ready."""
+
+    @property
+    def cores(self) -> int | None:
+        """``cpus`` in whole ones: compile units at a time."""
+        return None if self.cpus is None else max(1, math.floor(self.cpus))
+
+
+def in_bytes(amount: str) -> int:
+    """``8g`` in bytes."""
+    return int(amount[:-1]) << {"m": 20, "g": 30, "t": 40}[amount[-1].lower()]
 
 
 class ContainerHost(EngineKeys):

@@ -23,8 +23,8 @@ from pipelines.hosts.engine.containerfiles import read_file
 from pipelines.hosts.engine.engine import Engine, System
 from pipelines.hosts.engine.refusals import telling
 from pipelines.hosts.gpus import GpuWay, by_class, is_wanted
-from pipelines.hosts.winrm.config import FIRST_PYTHON
-from pipelines.hosts.winrm.payload import payload
+from pipelines.hosts.windows import FIRST_PYTHON
+from pipelines.hosts.windows.payload import payload
 from pipelines.session.transports.identify import answers
 from pipelines.toolchain.lock import Cache
 
@@ -211,7 +211,7 @@ class WindowsFace(Face):
 def put_python(container: Container, cache: Cache) -> None:
     """Put the pinned Python where :data:`FIRST_PYTHON` says, through the engine.
 
-    Raises what :func:`pipelines.hosts.winrm.payload.payload` does.
+    Raises what :func:`pipelines.hosts.windows.payload.payload` does.
     """
     folder = PureWindowsPath(FIRST_PYTHON).parent
     above, below = folder.parts[1:-1], folder.parts[-1]

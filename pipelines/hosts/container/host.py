@@ -9,8 +9,8 @@ from pathlib import Path
 
 from pipelines.errors import ConfigError
 from pipelines.hosts import images
-from pipelines.hosts.base import Host, Lifecycle, Opening
-from pipelines.hosts.container.config import ContainerHost
+from pipelines.hosts.base import Bounds, Host, Lifecycle, Opening
+from pipelines.hosts.container.config import ContainerHost, in_bytes
 from pipelines.hosts.container.faces import Entrance, face_of
 from pipelines.hosts.engine.box import Box
 from pipelines.hosts.engine.boxes import Boxes, Order, label
@@ -41,6 +41,7 @@ class Container(Host):
         self.capabilities = self.face.capabilities
         self.evidence = self.face.evidence
         self.gpu_way = self.face.gpu
+        self.bounds = Bounds(cores=config.cores, memory=in_bytes(config.memory))
         self._box: Box | None = None
         self._restarts = 0
         self._entering = threading.Lock()
@@ -148,6 +149,10 @@ class Container(Host):
         """Why the container is no more, if it is not."""
         ended = self._box.ended() if self._box is not None else None
         return ended.message if isinstance(ended, DeadHostError) else ""
+
+    def is_gone(self) -> bool:
+        """Whether the container is no more: of one that is not a lasting one nothing stays."""
+        return self._box is not None and isinstance(self._box.ended(), GoneHostError)
 
     def restart(self, session: Session) -> Session:
         """Stop what runs in the container and start it again: it has no Windows of its own."""

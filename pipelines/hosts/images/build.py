@@ -119,7 +119,10 @@ def _seal(engine: Engine, scratch: str, plan: Plan, record: Record, work: Path) 
     lines = [f"FROM {scratch}", f"COPY record.json {names.RECORD}"]
     context = work / "seal.tar"
     with tarfile.open(context, "w") as tar:
-        for name, data in (("Dockerfile", "\n".join(lines).encode()), ("record.json", record.bytes)):
+        for name, data in (
+            ("Dockerfile", "\n".join(lines).encode()),
+            ("record.json", record.bytes),
+        ):
             member = tarfile.TarInfo(name)
             member.size, member.mode = len(data), 0o644
             tar.addfile(member, io.BytesIO(data))

@@ -69,7 +69,10 @@ class Plan:
             path = self.cache.fetch(name)
             place = f"{path.parent.name}/{path.name}"
             members[f"{self.wanted.carried}/{place}"] = path
-        with disk_errors(target.parent), tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as tar:
+        with (
+            disk_errors(target.parent),
+            tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as tar,
+        ):
             for name in sorted(members):
                 _add(tar, name, members[name])
         return wheels

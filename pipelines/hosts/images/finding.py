@@ -61,7 +61,7 @@ def ensure(
     engine.require(wanted.system, f"image '{what}'")
     ground = ground_of(wanted, cache.lock, engine.build, base=base, tree=tree)
     plan = plan_today(what, python, cache, ground)
-    if (found := _there(engine, plan, ground, by_hand=not base and tree is None)) is not None:
+    if (found := _there(engine, plan, by_hand=not base and tree is None)) is not None:
         return _described(engine, found, cache)
     if ground is None:
         raise refused(what, wanted)
@@ -82,9 +82,7 @@ def ours(engine: Engine) -> list[dict[str, Any]]:
         return list(engine.client.api.images(filters={"label": names.HASH}))
 
 
-def _there(
-    engine: Engine, plan: Plan, ground: Ground | None, *, by_hand: bool
-) -> dict[str, Any] | None:
+def _there(engine: Engine, plan: Plan, *, by_hand: bool) -> dict[str, Any] | None:
     """The newest image that is ``plan``'s; of other bases only those that were given by hand."""
     candidates = sorted(ours(engine), key=lambda one: -int(one.get("Created", 0)))
     same = [one for one in candidates if one["Labels"].get(names.KEY) == plan.inputs.key]
@@ -93,7 +91,8 @@ def _there(
         same = [
             one
             for one in candidates
-            if one["Labels"].get(names.MADE_OF) == made_of and given.items() <= one["Labels"].items()
+            if one["Labels"].get(names.MADE_OF) == made_of
+            and given.items() <= one["Labels"].items()
         ]
     return engine.image(str(same[0]["Id"])) if same else None
 

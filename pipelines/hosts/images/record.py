@@ -1,8 +1,8 @@
 """The record of an image: what it was made from, and what was found in it when it was made.
 
 ``inputs`` follow from the checkout, the lock and the base alone: the same ones give the same key.
-``found`` was decided elsewhere as well, by Debian's mirror or Visual Studio's channel: two images of
-one key may differ there, and the record of each says in what.
+``found`` was decided elsewhere as well, by Debian's mirror or Visual Studio's channel: two images
+of one key may differ there, and the record of each says in what.
 """
 
 from __future__ import annotations
@@ -114,7 +114,9 @@ class Record(Model):
     @classmethod
     def of(cls, inputs: Inputs, found: Found) -> Self:
         """The record of an image that was just made."""
-        return cls(schema=SCHEMA, key=inputs.key, inputs=inputs, found=found)
+        return cls.model_validate(
+            {"schema": SCHEMA, "key": inputs.key, "inputs": inputs, "found": found}
+        )
 
     @property
     def bytes(self) -> bytes:

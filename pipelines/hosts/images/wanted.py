@@ -6,9 +6,8 @@ import fnmatch
 import functools
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Annotated
 
-from pydantic import RootModel
+from pydantic import Field, RootModel
 
 from pipelines.errors import ConfigError
 from pipelines.hosts.engine.engine import System
@@ -25,7 +24,7 @@ class Wanted(Model):
     system: System
     dockerfile: str
     base: dict[str, str]
-    arguments: dict[str, str] = {}
+    arguments: dict[str, str] = Field(default_factory=dict)
     tools: tuple[str, ...]
     carried: str
     files: dict[str, str]
@@ -34,7 +33,7 @@ class Wanted(Model):
     requirements: tuple[str, ...] = ()
     python: str
     survey: tuple[str, ...]
-    build: dict[str, str] = {}
+    build: dict[str, str] = Field(default_factory=dict)
 
     def entries(self, lock: ToolchainLock, values: Mapping[str, str]) -> list[str]:
         """The entries of the lock that are in it, sorted; :class:`ConfigError` if one is none."""

@@ -7,20 +7,8 @@ from typing import Annotated, Literal
 
 from pydantic import Field
 
-from pipelines.hosts.base import Host, HostConfig, Kept, Opening, Supply
+from pipelines.hosts.base import Host, HostConfig, Kept, Opening, Supply, supply_of_sandbox
 from pipelines.toolchain.lock import Cache, ToolchainLock
-from pipelines.versions import minor
-
-
-def supply_of_sandbox(lock: ToolchainLock) -> Supply:
-    """The one CUDA that there is as wheels, and the Pythons of which the lock has headers."""
-    tools = lock.tools.values()
-    return Supply(
-        cuda=tuple(minor(t.version) for t in tools if t.name == "nvidia-cuda-nvcc"),
-        python=tuple(t.python for t in tools if t.name == "cpython-headers" and t.python),
-        plain="clang stands in for MSVC there",
-        origin="toolchain.lock.yaml",
-    )
 
 
 class SandboxHost(HostConfig):

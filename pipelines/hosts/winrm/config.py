@@ -9,9 +9,7 @@ from pydantic import BeforeValidator, StringConstraints, model_validator
 
 from pipelines.hosts.base import Host, HostConfig, Opening
 from pipelines.hosts.gpus import DriverGpu
-
-#: Where the pipeline puts the Python that runs its own code on a Windows host.
-FIRST_PYTHON = r"C:\wcw\python\python.exe"
+from pipelines.hosts.windows import FIRST_PYTHON
 
 
 def _fingerprint(text: object) -> object:

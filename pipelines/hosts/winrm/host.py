@@ -12,10 +12,10 @@ from pipelines.errors import ConfigError, HostError, SetupError
 from pipelines.evidence import Evidence
 from pipelines.hosts.base import Capabilities, Events, Host, Silent
 from pipelines.hosts.gpus import is_wanted, own
-from pipelines.hosts.winrm import firstpython
+from pipelines.hosts.windows import firstpython
+from pipelines.hosts.windows.reboot import reboot_and_wait
 from pipelines.hosts.winrm.config import WinRMHost
 from pipelines.hosts.winrm.credentials import EXTRA, credential
-from pipelines.hosts.winrm.reboot import reboot_and_wait
 from pipelines.logs import timed
 from pipelines.session.base import Session
 from pipelines.session.channel import over_winrs
@@ -103,7 +103,7 @@ class WindowsHost(Host):
         """Sign in and open a session, after putting a Python there if that is to be done.
 
         Nothing is remembered of it: whether the host has this Python is asked of the host, each
-        time. Raises what :func:`pipelines.hosts.winrm.firstpython.install_python` does.
+        time. Raises what :func:`pipelines.hosts.windows.firstpython.install_python` does.
         """
         endpoint = self.endpoint()
         if not self.config.bootstraps:

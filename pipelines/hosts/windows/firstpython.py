@@ -35,7 +35,7 @@ from pipelines.errors import (
     StorageError,
     TransferError,
 )
-from pipelines.hosts.winrm.payload import Payload, marker, payload
+from pipelines.hosts.windows.payload import Payload, marker, payload
 from pipelines.hosttext import safe
 from pipelines.remote import files
 from pipelines.session.base import ByteStream, Progress, Session
