@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import shutil
 import subprocess
+import sys
 import textwrap
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -13,6 +14,8 @@ from pathlib import Path
 from powershell_safety import RULES
 from powershell_syntax import ROOT, Script, above, text
 
+#: On Windows the first one on the path may be that of WSL.
+BASH = None if sys.platform == "win32" else shutil.which("bash")
 _FENCE = re.compile(r"^([ ]*)```(\w+)[ ]*\n(.*?)^\1```[ ]*$", re.MULTILINE | re.DOTALL)
 #: The first line of a block whose commands no test reads or runs, and why.
 LABEL = re.compile(r"# not run by a test: \S.+")
@@ -73,11 +76,10 @@ def mistakes(block: Block) -> list[str]:
     if block.language == "powershell":
         script = Script("block", block.source.encode(), is_file=False)
         return [*map(str, RULES.check(script)), *_parameters(script)]
-    bash = shutil.which("bash")
-    if bash is None:
+    if BASH is None:
         return []
     done = subprocess.run(
-        [bash, "-n"], input=block.source, capture_output=True, text=True, check=False
+        [BASH, "-n"], input=block.source, capture_output=True, text=True, check=False
     )
     return done.stderr.splitlines()
 

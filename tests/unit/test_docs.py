@@ -5,13 +5,12 @@ from __future__ import annotations
 import ast
 import re
 import shlex
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
-from documents import Block, blocks, mistakes, unread
+from documents import BASH, Block, blocks, mistakes, unread
 from test_architecture import FLOORS
 from typed import calls
 
@@ -90,7 +89,7 @@ def test_a_command_that_nobody_read_is_found() -> None:
     assert mistakes(Block("powershell", "Get-Item 'a\n"))
 
 
-@pytest.mark.skipif(shutil.which("bash") is None, reason="no bash here to read it")
+@pytest.mark.skipif(BASH is None, reason="no bash here to read it")
 def test_a_block_that_bash_does_not_take_is_found() -> None:
     assert mistakes(Block("sh", "for name in a b; do\n"))
 
