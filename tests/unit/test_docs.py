@@ -78,6 +78,15 @@ def test_every_command_is_read_or_labelled(path: Path) -> None:
         assert mistakes(block) == [], block.source
 
 
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_block_is_in_a_language_that_nobody_looks_at(path: Path) -> None:
+    """Output has none; commands of a shell are ``sh`` or ``powershell``, and nothing near it."""
+    fences = re.findall(r"^ *```(.*)$", path.read_text("utf-8"), re.MULTILINE)
+    known = {"", "sh", "powershell", "yaml", "toml", "python", "c", "cuda"}
+    assert {*fences} <= known
+    assert fences[1::2] == [""] * (len(fences) // 2)
+
+
 def test_a_command_that_nobody_read_is_found() -> None:
     bad = Block("sh", "invoke doctor\nmake wheel\nmake nothing\nscripts/none\ndocker info # why\n")
     assert unread(bad) == ["make nothing", "scripts/none", "docker info"]
