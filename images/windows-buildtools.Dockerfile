@@ -1,12 +1,10 @@
 # escape=`
 # Windows Server Core with everything that builds CUDA wheels: MSVC, CUDA, CPython 3.10-3.14, git.
-#   docker build -m 2GB --build-arg SERVERCORE_DIGEST=sha256:... -f windows-buildtools.Dockerfile .
-# -m 2GB at least: the Visual Studio installer runs out of memory with less. The layers need a
-# daemon with "storage-opts": ["size=120GB"]. See README.md.
+# Built by `invoke image build`, which makes its context and its record. See README.md.
 
-# The digest of the tag ltsc2022 that fits the host's kernel. It has no default on purpose: without
-# it FROM fails, and a tag alone would be another image next month.
-ARG SERVERCORE_DIGEST
+# By digest: a Server Core that fits the host's kernel. It has no default on purpose: without it
+# FROM fails, and a tag alone would be another image next month.
+ARG BASE
 # A minor version of the block below.
 ARG CUDA=12.8
 
@@ -111,7 +109,9 @@ ARG CUDA_13_0='[ `
 # -- pins and small tools ---------------------------------------------------------------------------
 # Looks at every pin before anything is fetched, and names all that have no hash. In a stage of its
 # own, so that a changed pin rebuilds only the layers below that use it.
-FROM mcr.microsoft.com/windows/servercore:ltsc2022@${SERVERCORE_DIGEST} AS tools
+# hadolint ignore=DL3006
+FROM ${BASE} AS tools
+LABEL windows-cuda-wheels.image="windows"
 SHELL ["powershell", "-NoLogo", "-NoProfile", "-ExecutionPolicy", "RemoteSigned", "-Command", "$ErrorActionPreference = 'Stop'; $ProgressPreference = 'SilentlyContinue';"]
 COPY scripts/Pins.psm1 scripts/Assert-Pins.ps1 scripts/Install-Archives.ps1 C:/image/
 ARG CUDA
@@ -129,12 +129,14 @@ ARG MINGIT
 ARG PYTHONS
 ARG WHEELS
 RUN C:\image\Assert-Pins.ps1 -Names 'VC_REDIST', 'VS_BUILDTOOLS', 'VS_CHANNEL', 'MINGIT', 'PYTHONS', 'WHEELS' -Cuda $Env:CUDA -Proof C:\image\pinned.txt
-# From the build context: `invoke lock --stage images/files` puts the pinned wheels there.
+# `invoke image build` puts the pinned wheels into the context.
 COPY files/ C:/image/files/
 RUN C:\image\Install-Archives.ps1 -Name WHEELS -Root C:\tools -Folder '{name}' -Member '{name}-{version}.data/scripts' -Strip 2 -Proof '{name}.exe'
 
 # -- the image --------------------------------------------------------------------------------------
-FROM mcr.microsoft.com/windows/servercore:ltsc2022@${SERVERCORE_DIGEST}
+# hadolint ignore=DL3006
+FROM ${BASE}
+LABEL windows-cuda-wheels.image="windows"
 SHELL ["powershell", "-NoLogo", "-NoProfile", "-ExecutionPolicy", "RemoteSigned", "-Command", "$ErrorActionPreference = 'Stop'; $ProgressPreference = 'SilentlyContinue';"]
 COPY --from=tools C:/image/pinned.txt C:/image/
 COPY scripts/Pins.psm1 scripts/Initialize-System.ps1 C:/image/
@@ -181,13 +183,13 @@ COPY scripts/Test-Image.ps1 C:/image/
 ARG VS_TOOLSET
 RUN C:\image\Test-Image.ps1 -Cuda $Env:CUDA -Toolset $Env:VS_TOOLSET -Pythons PYTHONS -Runtime VC_REDIST -BuildTools C:\VS
 
-ARG SERVERCORE_DIGEST
-ARG REVISION=unknown
+# What is in it, by which a running host is compared with its image.
+COPY scripts/survey.py C:/image/
+RUN Import-Module C:\image\Pins.psm1; `
+    Invoke-Tool -Path C:\python\3.11\python.exe -Arguments 'C:\image\survey.py', '--out', 'C:\image\found.json', 'tools=C:\tools', 'python=C:\python', 'cuda=C:\cuda', 'build-tools=C:\VS'
+
 LABEL org.opencontainers.image.title="windows-buildtools" `
       org.opencontainers.image.description="MSVC, CUDA ${CUDA} and CPython for building Windows CUDA wheels" `
-      org.opencontainers.image.revision="${REVISION}" `
-      org.opencontainers.image.base.name="mcr.microsoft.com/windows/servercore:ltsc2022" `
-      org.opencontainers.image.base.digest="${SERVERCORE_DIGEST}" `
       windows-cuda-wheels.cuda="${CUDA}" `
       windows-cuda-wheels.toolset="${VS_TOOLSET}"
 WORKDIR C:/b

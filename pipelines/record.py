@@ -246,6 +246,14 @@ class AuditResult(StageResult):
     files: tuple[AuditedFile, ...] = ()
 
 
+class GpuResult(Model):
+    """A GPU that a smoke suite saw."""
+
+    name: str
+    driver_model: str = ""
+    """WDDM, TCC or MCDM of Windows; elsewhere the system."""
+
+
 class SmokeResult(StageResult):
     """What the smoke suite said."""
 
@@ -258,8 +266,19 @@ class SmokeResult(StageResult):
     """The step that ended it: venv, install or pytest."""
     outcomes: dict[str, int] = Field(default={})
     """How many cases ended how; their report is ``smoke.xml``."""
+    gpus: tuple[GpuResult, ...] = ()
+    """Those that the suite saw."""
+    gpu_way: str = ""
+    """How they came in; ``none`` where it saw none, empty where it did not say."""
+    gpu_asked: str = ""
+    """What ``pipeline.yaml`` asks for, such as ``gpu: true``; empty: for none."""
     instead: Literal["", "verify", "import", "skipped"] = ""
     """What stood in for a suite, where the recipe names none; or every test of it was skipped."""
+
+    @property
+    def driver_models(self) -> str:
+        """Each that there is, once."""
+        return ", ".join(dict.fromkeys(one.driver_model for one in self.gpus if one.driver_model))
 
     @property
     def limits(self) -> str:

@@ -45,7 +45,7 @@ function Get-PinnedFile {
     else {
         $staged = Join-Path "$PSScriptRoot\files" $Pin.file
         if (-not (Test-Path -LiteralPath $staged)) {
-            throw "$($Pin.file) is not in the build context: run invoke lock --stage images/files"
+            throw "$($Pin.file) is not in the build context: invoke image build puts it there"
         }
         Copy-Item -LiteralPath $staged -Destination $target
     }

@@ -6,6 +6,7 @@ Standard library only, on Linux and Windows.
 
 import hashlib
 import json
+import platform
 import shutil
 import subprocess
 import sys
@@ -36,7 +37,11 @@ def files(root):
 
 
 def packages():
-    """What Debian's package manager has installed; nothing where there is none."""
+    """What an installer or a mirror has decided: Debian's packages, or the releases of Windows."""
+    if sys.platform == "win32":
+        compilers = Path("C:/VS/VC/Tools/MSVC")
+        found = {f"msvc {path.name}": path.name for path in compilers.iterdir()}
+        return {"windows": platform.version(), **found}
     if not shutil.which(PACKAGES[0]):
         return {}
     listed = subprocess.run(PACKAGES, capture_output=True, text=True, check=True).stdout

@@ -7,11 +7,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from pipelines.commands.command import Command
 from pipelines.commands.lines import Tell, request_of, settings_of
-from pipelines.commands.options import FETCH, Flag, Options
-from pipelines.errors import ConfigError
+from pipelines.commands.options import FETCH, Flag, Json, Options
+from pipelines.errors import ConfigError, HostError, ProvisionError
 
 if TYPE_CHECKING:
     from pipelines.hosts.engine.engine import Engine
+    from pipelines.hosts.images.check import Checked
     from pipelines.toolchain.lock import Cache
 
 
@@ -37,6 +38,24 @@ class BuildOptions(ImageOptions):
     tree: Annotated[
         str | None, Flag("what it stands on where no registry is: a tar file or directory")
     ] = None
+
+
+class CheckOptions(ImageOptions):
+    """Flags of ``image.check``."""
+
+    as_json: Json = False
+
+
+class PushOptions(ImageOptions):
+    """Flags of ``image.push``."""
+
+    to: Annotated[str, Flag("where: NAME:TAG, with the registry in the name")]
+
+
+class ListOptions(ImageOptions):
+    """Flags of ``image.list``."""
+
+    as_json: Json = False
 
 
 class _Asked:
@@ -68,6 +87,22 @@ class _Asked:
         house = Path(self.settings.wheelhouse) if self.settings.wheelhouse else None
         self.cache: Cache = Cache(load_lock(), wheelhouse=house, offline=self.settings.offline)
 
+    def users(self) -> dict[str, list[str]]:
+        """Ids of images of ours on this engine -> the hosts that would use them now."""
+        from pipelines.hosts.images import find
+        from pipelines.hosts.images.wanted import images
+
+        found: dict[str, list[str]] = {}
+        for name, host in self.settings.hosts.items():
+            image, engine = getattr(host, "image", None), getattr(host, "engine", None)
+            if engine != self.engine.name or image not in images():
+                continue
+            if images()[image].system != self.engine.system:
+                continue
+            if (used := find(self.engine, image, self.python, self.cache)) is not None:
+                found.setdefault(used.id, []).append(name)
+        return found
+
 
 def build(options: BuildOptions, given: dict[str, Any]) -> None:
     """Build an image from the lock, unless it is there; or fetch the one that a host names."""
@@ -91,4 +126,138 @@ def build(options: BuildOptions, given: dict[str, Any]) -> None:
         say(f"key {made.record['key'][:12]}, on {base['name']} {base['digest']} ({whence})")
 
 
-COMMANDS = (Command(build, BuildOptions),)
+def check(options: CheckOptions, given: dict[str, Any]) -> int:
+    """Compare the running containers of a host with the record of their image, file by file."""
+    from pipelines.console import answer
+    from pipelines.hosts.engine.boxes import Boxes
+    from pipelines.hosts.images import check as checking
+
+    asked = _Asked(options, given)
+    if not asked.host:
+        raise ConfigError("which host?", advice="Name one with --host, which is a container.")
+    running = [box for box in Boxes(asked.engine).all(asked.host) if box.status == "running"]
+    if not running:
+        raise HostError(
+            f"no container of host '{asked.host}' is running",
+            advice="Give it 'keep: true' and start it, or do this while a build runs.",
+        )
+    found = [checking.check(asked.engine, box, asked.cache) for box in running]
+    if options.as_json:
+        checked = [checking.as_json(one) for one in found]
+        answer({"schema": 1, "host": asked.host, "checked": checked})
+    else:
+        for one in found:
+            _show_checked(one)
+    return 0 if all(one.same for one in found) else ProvisionError.exit_code
+
+
+def _show_checked(found: Checked) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from pipelines.console import console, say
+
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("part", "recorded", "there", "differs"):
+        table.add_column(column, justify="right" if column in ("recorded", "there") else "left")
+    for part in found.parts:
+        told = part.told or "no"
+        table.add_row(part.name, str(part.recorded), str(part.there), escape(told))
+    console.print(table)
+    for what in found.unchecked:
+        say(f"not checked: {what}", style="yellow")
+    say("not checked: what lies outside of these directories and packages", style="dim")
+    if found.same:
+        say(f"container '{found.container}' is as its image was made", style="green")
+    else:
+        say(f"container '{found.container}' is not as its image was made", style="red")
+
+
+def push(options: PushOptions, given: dict[str, Any]) -> None:
+    """Push an image of ours to a registry; prints the name by which hosts ask for it."""
+    from pipelines.console import bars, say
+    from pipelines.hosts import images
+    from pipelines.hosts.images import publish
+
+    asked = _Asked(options, given)
+    image = images.find(asked.engine, asked.image, asked.python, asked.cache)
+    if image is None:
+        raise ConfigError(
+            f"the engine has no image '{asked.image}' that is today's",
+            advice="Type: invoke image build",
+        )
+    say(publish.LICENCE[image.system], style="yellow")
+    with bars() as show:
+        reference = publish.push(asked.engine, image, options.to, show)
+    say(f"image: {reference}", style="green")
+
+
+def list_(options: ListOptions, given: dict[str, Any]) -> None:
+    """List the images of ours that an engine has, and which hosts would use them."""
+    from pipelines.console import answer
+
+    asked = _Asked(options, given)
+    rows = _rows(asked)
+    if options.as_json:
+        answer({"schema": 1, "engine": asked.engine.title, "images": rows})
+        return
+    _show_rows(asked, rows)
+
+
+def _rows(asked: _Asked) -> list[dict[str, Any]]:
+    from pipelines.hosts.images import finding
+    from pipelines.hosts.images import record as names
+    from pipelines.hosttext import line
+
+    rows, users = [], asked.users()
+    for one in sorted(finding.ours(asked.engine), key=lambda one: -int(one.get("Created", 0))):
+        labels = {key: line(text) for key, text in one["Labels"].items()}
+        state = finding.state_of(asked.engine, labels, asked.cache)
+        rows.append(
+            {
+                "tag": line(next(iter(one.get("RepoTags") or ()), "")),
+                "id": line(one["Id"]),
+                "image": labels.get(names.IMAGE, ""),
+                "python": labels.get(names.VERSION, ""),
+                "key": labels.get(names.KEY, ""),
+                "base": labels.get(names.GIVEN, ""),
+                "bytes": int(one.get("Size", 0)),
+                "state": state,
+                "hosts": users.get(str(one["Id"]), []),
+            }
+        )
+    return rows
+
+
+def _show_rows(asked: _Asked, rows: list[dict[str, Any]]) -> None:
+    from rich.markup import escape
+    from rich.table import Table
+
+    from pipelines.console import console, say
+    from pipelines.units import size
+
+    if not rows:
+        say(f"{asked.engine.title} has none of our images: invoke image build makes one")
+        return
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("image", "python", "size", "base", "state", "hosts", "tag"):
+        table.add_column(column, justify="right" if column == "size" else "left")
+    for row in rows:
+        shown = [row[key] for key in ("image", "python")]
+        shown += [
+            size(row["bytes"]),
+            row["base"],
+            row["state"],
+            ", ".join(row["hosts"]),
+            row["tag"],
+        ]
+        table.add_row(*map(escape, shown))
+    console.print(table)
+
+
+COMMANDS = (
+    Command(build, BuildOptions),
+    Command(check, CheckOptions),
+    Command(push, PushOptions),
+    Command(list_, ListOptions, name="list"),
+)

@@ -110,11 +110,12 @@ def aside(host: str | None) -> Iterator[Line]:
 
 
 def ask_gpus(session: LiveSession) -> tuple[str, ...]:
-    """Compute capabilities (``9.0``) of the host's GPUs, as its driver tells them."""
+    """Compute capabilities (``9.0``) of the GPUs that may be seen there, as the driver tells."""
     from pipelines.remote.inspection import tools
 
-    found = session.call(tools.gpus) or []
-    told = [str(gpu.get("capability", "")) for gpu in found if isinstance(gpu, dict)]
+    found, visible = session.call(tools.gpus) or [], session.host.gpu_way.visible
+    chosen = [gpu for number, gpu in enumerate(found) if not visible or number in visible]
+    told = [str(gpu.get("capability", "")) for gpu in chosen if isinstance(gpu, dict)]
     return tuple(text for text in told if re.fullmatch(r"\d{1,2}\.\d", text))
 
 

@@ -22,6 +22,8 @@ from pipelines.commands import (
     compare,
     diagnose,
     doctor,
+    host,
+    hosts,
     image,
     jobs,
     lock,
@@ -29,7 +31,6 @@ from pipelines.commands import (
     provision,
     report,
     runs,
-    sandbox,
     test,
     wheelhouse,
 )
@@ -39,7 +40,7 @@ from pipelines.commands.helptext import of_command, of_program
 from pipelines.commands.leave import attempt
 from pipelines.commands.lines import close_line, open_line, require_cells, settle, tell_line
 from pipelines.commands.options import EVERYWHERE
-from pipelines.commands.words import anywhere, flags_of, parse, wants_help
+from pipelines.commands.words import anywhere, flags_of, joined, parse, wants_help
 from pipelines.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
@@ -48,9 +49,19 @@ if TYPE_CHECKING:
 #: Every command, in the order of a day's work.
 COMMANDS = (
     *(provision.COMMAND, build.COMMAND, test.COMMAND, report.COMMAND, compare.COMMAND),
-    *(doctor.COMMAND, plan.COMMAND, jobs.COMMAND, runs.COMMAND, diagnose.COMMAND, cache.COMMAND),
+    *(
+        doctor.COMMAND,
+        hosts.COMMAND,
+        plan.COMMAND,
+        jobs.COMMAND,
+        runs.COMMAND,
+        diagnose.COMMAND,
+        cache.COMMAND,
+    ),
     *(lock.COMMAND, wheelhouse.COMMAND),
 )
+#: Those of two words, such as ``host start``, which is ``host.start`` as well.
+INNER = {"host": host.COMMANDS, "image": image.COMMANDS, "sandbox": host.SANDBOX}
 #: What the program is called.
 NAMES = ("wcw", "windows-cuda-wheels")
 
@@ -147,9 +158,9 @@ def _on_line(given: dict[str, Any], step: Callable[[Line], int | None]) -> int |
 def namespace() -> Collection:
     """All tasks."""
     made = Collection(*(as_task(command, _on_line) for command in COMMANDS))
-    inner: list[Task[Any]] = [as_task(command, _on_line) for command in sandbox.COMMANDS]
-    made.add_collection(Collection("sandbox", *inner))
-    made.add_collection(Collection("image", *(as_task(one, _on_line) for one in image.COMMANDS)))
+    for name, commands in INNER.items():
+        inner: list[Task[Any]] = [as_task(command, _on_line) for command in commands]
+        made.add_collection(Collection(name, *inner))
     return made
 
 
@@ -168,6 +179,7 @@ def _do(words: list[str]) -> None:
     called.commands_are(contexts)
     if words[:1] == ["--complete"]:
         _complete(words[2:], commands, [*contexts.values()])
+    words = joined(words, contexts)
     if (topic := wants_help(words, contexts)) is not None or not words:
         print(of_command(commands, contexts[topic]) if topic else of_program(commands, contexts))
         return

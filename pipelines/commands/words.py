@@ -86,6 +86,23 @@ def parse(words: Sequence[str], contexts: Sequence[ParserContext]) -> ParseResul
     return typed
 
 
+def joined(words: Sequence[str], names: Iterable[str]) -> list[str]:
+    """``image build`` as ``image.build``: two words that are the name of one command.
+
+    What follows a flag may be its value, and stays.
+    """
+    known = set(names)
+    made: list[str] = []
+    for word in words:
+        before = made[-2] if len(made) > 1 else ""
+        value = before.startswith("-") and "=" not in before and not FREE.fullmatch(before)
+        if made and not value and f"{made[-1]}.{word}" in known:
+            made[-1] = f"{made[-1]}.{word}"
+        else:
+            made.append(word)
+    return made
+
+
 def wants_help(words: Sequence[str], names: Iterable[str]) -> str | None:
     """The command whose help is asked for, "" for that of the program, None for no help.
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipelines.doctor import controller, gpus, machine, paths, services, toolchain
+from pipelines.doctor import controller, gpus, machine, passthrough, paths, services, toolchain
 from pipelines.doctor.model import Facts, Level, Purpose, Verdict
 from pipelines.doctor.thresholds import Thresholds, load_thresholds
 from pipelines.matrix.compat import Compat, load_compat
@@ -38,6 +38,8 @@ def diagnose(
     limits = limits or load_thresholds()
     compat = compat or load_compat()
     verdicts = list(controller.judge(Facts(facts).at("controller"), limits))
+    if (below := Facts(facts).at("controller", "groundwork")).tree is not None:
+        verdicts += passthrough.judge(below)
     if purpose is None:
         return verdicts
     verdicts += [

@@ -13,7 +13,7 @@ from pipelines.matrix.compat import Compat, broken
 from pipelines.versions import known
 
 AREA = "GPU"
-_MOST = 16
+_MOST = 32
 _DRIVERS = "https://www.nvidia.com/drivers"
 #: Driver model -> what to know of it, and where that is said.
 MODELS = {
@@ -32,9 +32,14 @@ MODELS = {
 def judge(facts: Facts, purpose: Purpose, compat: Compat) -> Iterator[Verdict]:
     """Each kind of GPU: its name, whether the wheel runs on it, its driver and driver model."""
     told = facts.at("tools", "gpus")
-    wanted = "a GPU: pipeline.yaml says gpu: true" if purpose.gpu else ""
+    asked = purpose.gpu_asked or "gpu: true"
+    wanted = f"a GPU: pipeline.yaml says {asked}" if purpose.gpu else ""
     kinds: dict[tuple[str | None, ...], list[int]] = {}
-    for number, row in enumerate((facts.rows("tools", "gpus") or [])[:_MOST]):
+    rows = (facts.rows("tools", "gpus") or [])[:_MOST]
+    chosen = purpose.gpu_numbers
+    for number, row in enumerate(rows):
+        if chosen and number not in chosen:
+            continue
         seen = tuple(row.text(key) for key in ("name", "capability", "driver", "model"))
         kinds.setdefault(seen, []).append(number)
     for (name, arch, driver, model), numbers in kinds.items():
@@ -43,7 +48,11 @@ def judge(facts: Facts, purpose: Purpose, compat: Compat) -> Iterator[Verdict]:
         yield _covered(f"{title} capability", arch, purpose)
         yield _driver(f"{title} driver", driver, purpose, compat)
         yield _model(f"{title} driver model", model)
-    if kinds:
+    if rows and (missing := [n for n in chosen if n >= len(rows)]):
+        cure = "name those that nvidia-smi lists there: they are counted from 0"
+        found = f"there is no GPU {_numbers(missing)}, the last is {len(rows) - 1}"
+        yield Verdict(AREA, "GPU", "error", found, wanted, cure)
+    if rows:
         return
     if (told.tree == [] or told.absent) and purpose.gpu:
         cure = f"install NVIDIA's driver there ({_DRIVERS}), or set gpu: false in pipeline.yaml"

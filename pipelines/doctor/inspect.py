@@ -1,7 +1,7 @@
 """Gathers the facts: of this machine, and of the host through its session.
 
-Reaching a host may start it (a sandbox) or put a Python there that it lacks, as every other task
-would; the inspection itself changes nothing.
+Reaching a host may start it (a sandbox, a container) or put a Python there that it lacks, as every
+other task would; the inspection itself changes nothing. What it stands on is looked at before.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def _emulator(plan: BuildPlan) -> dict[str, str]:
 
 
 def inspect_controller(plan: BuildPlan | None) -> dict[str, object]:
-    """Facts of the controller: Python, disks, lock, git, clock, and what stands in for Windows."""
+    """Facts of the controller: Python, disks, lock, git, clock, what the host stands on there."""
     facts: dict[str, object] = {
         "system": f"{platform.system()} {platform.release()}, {platform.machine()}",
         "python": ".".join(map(str, sys.version_info[:3])),
@@ -107,6 +107,8 @@ def inspect_controller(plan: BuildPlan | None) -> dict[str, object]:
         facts["lock"] = _lock(plan)
     else:
         facts["problems"] = {"lock": "not asked: no host was named"}
+    if plan is not None and (below := plan.host.groundwork()) is not None:
+        facts["groundwork"] = below
     if plan is not None and plan.host.capabilities.emulated:
         facts["wine"] = _emulator(plan)
     return facts

@@ -88,6 +88,10 @@ class Purpose:
     gpu: bool = False
     services: bool = True
     """What the host is meant to be or have, see :class:`pipelines.hosts.base.Capabilities`."""
+    gpu_asked: str = ""
+    """What pipeline.yaml asks for, such as ``gpu: [0, 2]``."""
+    gpu_numbers: tuple[int, ...] = ()
+    """Those of nvidia-smi's that are asked for; empty: any."""
     settings: tuple[Setting, ...] = ()
     refused: tuple[Finding, ...] = ()
     """What the host cannot give, whatever it is found to be."""

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pipelines.console import answer, answering, console, say
-from pipelines.doctor import Level, Purpose, Verdict, diagnose, report
+from pipelines.doctor import Level, Purpose, Verdict, diagnose, passthrough, report
 from pipelines.doctor.inspect import inspect_controller, inspect_host
 from pipelines.doctor.model import Facts, worst
 from pipelines.doctor.settings import settings_of
@@ -70,6 +70,8 @@ def purpose_of(plan: BuildPlan) -> Purpose:
         msvc=can.msvc,
         gpu=can.gpu,
         services=can.services,
+        gpu_asked=plan.host.gpu_way.asked,
+        gpu_numbers=plan.host.gpu_way.visible,
         settings=settings_of(plan),
         refused=tuple(plan.refused()),
     )
@@ -79,8 +81,11 @@ def examine(plan: BuildPlan | None, session: LiveSession | None) -> Outcome:
     """Inspect and judge, and print nothing; without a plan this machine alone."""
     purpose = purpose_of(plan) if plan is not None else None
     facts: dict[str, object] = {"controller": inspect_controller(plan)}
+    below = Facts(facts).at("controller", "groundwork")
     if missing := Facts(facts).text("controller", "wine", "error", limit=_REASON):
         facts["host"] = {"skipped": missing}
+    elif below.tree is not None and worst(passthrough.judge(below)) == "error":
+        facts["host"] = {"skipped": "what it stands on is not in order, and nothing was started"}
     elif plan is not None and session is not None:
         facts["host"] = inspect_host(plan, session)
     return Outcome(verdicts=tuple(diagnose(facts, purpose)), purpose=purpose, facts=facts)

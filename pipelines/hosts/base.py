@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
 from pipelines.evidence import Evidence
-from pipelines.hosts.gpus import GpuWay
 from pipelines.model import Model
 from pipelines.remote.facts import Facts, Memory
 from pipelines.session.base import Bars, Session
@@ -94,6 +93,32 @@ class Capabilities:
     """Whether it has a CUDA toolkit of its own, which is used as it is."""
     emulated: bool = False
     """Whether something on this machine stands in for Windows, and shares its disk and memory."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class GpuWay:
+    """How GPUs come to what runs on a host, and what a test there must therefore see."""
+
+    way: str = "none"
+    """For people and reports."""
+    asked: str = ""
+    """As it stands in ``pipeline.yaml``, such as ``gpu: true``; empty: none."""
+    count: int | None = None
+    """How many were asked for; ``None``: any number, if any was asked for."""
+    visible: tuple[int, ...] = ()
+    """The numbers, as nvidia-smi's, of those that may be seen there; empty: all."""
+
+    @property
+    def environment(self) -> Mapping[str, str]:
+        """What lets CUDA see these alone.
+
+        Without the order CUDA counts the fastest first, nvidia-smi by the bus:
+        https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-environment-variables
+        """
+        if not self.visible:
+            return {}
+        numbers = ",".join(map(str, self.visible))
+        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": numbers}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -200,6 +225,13 @@ class Host(Protocol):
         """
         return ""
 
+    def groundwork(self) -> Mapping[str, object] | None:
+        """What it stands on, looked at without starting or making it; ``None``: nothing of ours.
+
+        As :func:`pipelines.hosts.passthrough.groundwork.survey` tells it.
+        """
+        return None
+
     def is_gone(self) -> bool:
         """Whether what :meth:`connect` reached is no more, with all its files.
 
@@ -249,6 +281,26 @@ class Kept:
     """In what it is not what it should be; nothing uses it then."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Thing:
+    """Something that the pipeline has made where hosts are."""
+
+    what: str
+    """Such as container, volume, sandbox."""
+    name: str
+    host: str
+    """Of ``pipeline.yaml``, now or once; empty for what is of no one host."""
+    state: str
+    size: int | None
+    """Bytes that are its own; ``None`` where that is not told."""
+    who: str
+    """user@machine that made it."""
+    unowned: str = ""
+    """Why nobody owns it any more; empty where somebody does."""
+    remove: Callable[[], None] = field(repr=False)
+    """Remove it; harmless when it is gone."""
+
+
 class HostConfig(Model):
     """One host of ``pipeline.yaml``; each kind has a model of its own, see :mod:`.kinds`."""
 
@@ -266,6 +318,15 @@ class HostConfig(Model):
     def open(self, name: str, given: Opening) -> Host:  # noqa: ARG002 - of every kind
         """Its adapter, which is imported only now; nothing is started yet."""
         raise TypeError(f"{type(self).__name__} opens no host")
+
+    @property
+    def place(self) -> str:
+        """Where it is, for people; hosts of one place share what :meth:`things` finds."""
+        return ""
+
+    def things(self, hosts: Mapping[str, HostConfig]) -> Iterable[Thing]:  # noqa: ARG002 - as above
+        """What the pipeline has made at its place; ``hosts`` are all of ``pipeline.yaml``."""
+        return ()
 
     def kept(self, cache: Cache) -> Iterable[Kept]:  # noqa: ARG002 - of the kinds that keep some
         """What hosts of this kind keep in the cache of this machine."""

@@ -8,11 +8,11 @@ numbers on the PCI bus or by address.
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import Annotated, Literal
 
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
+
+from pipelines.hosts.base import GpuWay
 
 _MOST = 32  # GPUs of one machine
 _ADDRESS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-1][0-9a-f]\.[0-7])")
@@ -100,32 +100,6 @@ def written(gpu: Gpu | None) -> str:
     return f"gpu: {'true' if gpu is True else gpu}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class GpuWay:
-    """How GPUs come to what runs on a host, and what a test there must therefore see."""
-
-    way: str = "none"
-    """For people and reports."""
-    asked: str = ""
-    """As :func:`written` says it."""
-    count: int | None = None
-    """How many were asked for; ``None``: any number, if any was asked for."""
-    visible: tuple[int, ...] = ()
-    """The numbers, as nvidia-smi's, of those that may be seen there; empty: all."""
-
-    @property
-    def environment(self) -> Mapping[str, str]:
-        """What lets CUDA see these alone.
-
-        Without the order CUDA counts the fastest first, nvidia-smi by the bus:
-        https://docs.nvidia.com/cuda/cuda-c-programming-guide/#cuda-environment-variables
-        """
-        if not self.visible:
-            return {}
-        numbers = ",".join(map(str, self.visible))
-        return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": numbers}
-
-
 def _numbered(way: str, gpu: Gpu | None) -> GpuWay:
     numbers = indexes(gpu)
     return GpuWay(way=way, asked=written(gpu), count=len(numbers) or None, visible=numbers)
@@ -147,4 +121,4 @@ def by_vfio(gpu: Gpu | None, cards: int) -> GpuWay:
     """Of a virtual machine that is given so many whole cards."""
     if not is_wanted(gpu):
         return GpuWay()
-    return GpuWay(way="VFIO in a virtual machine", asked=written(gpu), count=cards)
+    return GpuWay(way="VFIO in a virtual machine", asked=written(gpu), count=cards or None)

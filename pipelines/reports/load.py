@@ -160,6 +160,7 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
         jobs=build.jobs if build else None,
         place=str(run.path),
         tested=stand_in_of(test),
+        gpu_way=_gpu_way(test),
     )
 
 
@@ -264,6 +265,13 @@ def read_smoke(path: Path, test: SmokeResult | None) -> tuple[Suite | None, str]
         return read_pytest(smoke.read_bytes()), ""
     except SmokeError as error:
         return None, error.message
+
+
+def _gpu_way(test: SmokeResult | None) -> str:
+    if test is None:
+        return ""
+    asked = f"though {test.gpu_asked} was asked for" if test.gpu_asked and not test.gpus else ""
+    return line(", ".join(filter(None, (test.driver_models, test.gpu_way, asked))))
 
 
 def _taken_up(stages: Sequence[StageRecord], shown: Sequence[StageView]) -> list[str]:

@@ -59,6 +59,8 @@ def _one(view: RunView) -> list[str]:
     if view.counts:
         said = ", ".join(f"{count} {word}" for word, count in view.counts.items())
         parts += ["", f"Smoke cases: {said}."]
+    if view.gpu_way:
+        parts += ["", f"GPU: {plain(view.gpu_told)}."]
     parts += _failures(view.failures[:15])
     if view.timeline is not None and view.timeline.units:
         parts += ["", "| Slowest units | Took |", "|-|-:|"]

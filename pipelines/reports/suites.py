@@ -56,7 +56,8 @@ def suites(run: Run) -> list[Suite]:
     cases = tuple(
         replace(case, classname=".".join(filter(None, (name, case.classname)))) for case in smoke
     )
-    merged = properties | custody | dict(found.properties) | custody  # a host changes none of it
+    ours = custody | _gpu(test)  # a host changes none of it
+    merged = properties | custody | dict(found.properties) | ours
     return [*made, Suite(name, cases, merged, found.timestamp, host)]
 
 
@@ -157,7 +158,7 @@ def _told(result: StageResult | None) -> dict[str, str]:
         told |= {f"healed {n}": what for n, what in enumerate(result.story, 1)}
         told |= {f"cache {name}": value for name, value in result.cache.items()}
     if isinstance(result, SmokeResult):
-        told = {"limits": result.limits}
+        told = {"limits": result.limits, **_gpu(result)}
     if isinstance(result, PrebuiltResult):
         told = {"origin": result.origin}
         if taken := result.taken:
@@ -165,6 +166,12 @@ def _told(result: StageResult | None) -> dict[str, str]:
             told["prebuilt unstated"] = ", ".join(taken.unstated)
         told |= {f"refused {file}": why for file, why in result.refused.items()}
     return _written(told)
+
+
+def _gpu(test: SmokeResult) -> dict[str, str]:
+    """How GPUs came in, and their driver model."""
+    told = {"gpu_way": test.gpu_way, "gpu_asked": test.gpu_asked}
+    return _written({**told, "driver_model": test.driver_models})
 
 
 def _inner(result: StageResult | None, classname: str) -> list[Case]:

@@ -48,6 +48,8 @@ def _one(view: RunView) -> Group:
         rows.append(Text(inert(f"  … {view.headline}"), style="bold yellow"))
     elif view.tested:
         rows.append(Text(f"  {inert(view.headline)}", style="yellow"))
+    if view.gpu_way:
+        rows.append(Text(f"  GPU: {inert(view.gpu_told)}", style="dim"))
     rows += [Text(f"  {inert(said)}", style="yellow") for said in view.caveats]
     mark = MARKS["unfinished" if view.verdict == "unfinished" else "failed"]
     rows += [row for failure in view.failures[:_FAILURES] for row in _failure(failure, mark)]

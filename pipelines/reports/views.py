@@ -261,6 +261,13 @@ class RunView:
     """The run's directory on this machine; nothing of it but relative links is told."""
     tested: str = ""
     """``import only`` or the like, where no test of the package ran."""
+    gpu_way: str = ""
+    """The driver model, and how GPUs came in; ``none`` where a test saw none."""
+
+    @property
+    def gpu_told(self) -> str:
+        """The GPU, its driver model and how it came in: ``NVIDIA L4: WDDM, the host's own``."""
+        return ": ".join(filter(None, (self.gpu, self.gpu_way)))
 
     @property
     def seconds(self) -> float:

@@ -7,6 +7,7 @@ import json
 import re
 import zipfile
 from collections import Counter
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,11 +17,12 @@ from pipelines.buildplan import BuildPlan
 from pipelines.console import console, fold, host_line, say
 from pipelines.errors import AuditError, ConfigError, HostError, RemoteError, SmokeError
 from pipelines.files import sha256_of
+from pipelines.hosts.base import GpuWay
 from pipelines.hosts.live import LiveSession
-from pipelines.hosttext import safe
+from pipelines.hosttext import line, safe
 from pipelines.model import first_problem
 from pipelines.recipe.suite import OWN, Suite, suite_of
-from pipelines.record import AuditedFile, AuditResult, SmokeResult
+from pipelines.record import AuditedFile, AuditResult, GpuResult, SmokeResult
 from pipelines.remote import files, tester
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Case
@@ -29,6 +31,7 @@ from pipelines.stages.detached import Job, JobSpec
 from pipelines.stages.logs import TAIL, last_lines, log_lines
 
 _TIMEOUT = 1800.0  # seconds a step
+_GPUS = 32  # of one host
 _CRASHED = 0x80000000  # from here on Windows' exit codes are exceptions
 _ABSENT = re.compile(r"No module named '([\w.]{1,80})'")
 
@@ -57,7 +60,7 @@ def test(session: LiveSession, plan: BuildPlan, log: StageLog) -> SmokeResult:
             error=SmokeError,
         )
         try:
-            done = _judge(session, log, suite, _follow(job, log))
+            done = _judge(session, log, suite, _follow(job, log), plan.host.gpu_way)
         except (HostError, KeyboardInterrupt):
             raise  # the suite goes on there: the next time it is taken up
         except BaseException:
@@ -124,6 +127,7 @@ def _suite_spec(
             # Only what the virtual environment holds may be found, no toolkit.
             "CUDA_PATH": "",
             "CUDA_HOME": "",
+            **plan.host.gpu_way.environment,
         },
         "timeout": _TIMEOUT,
     }
@@ -156,7 +160,7 @@ def packages(plan: BuildPlan) -> list[str]:
 
 def expectations(plan: BuildPlan, wheel: AuditedFile) -> dict[str, Any]:
     """What the suite compares the installed wheel with."""
-    archs = plan.archs.effective
+    archs, gpu = plan.archs.effective, plan.host.gpu_way
     return {
         "distribution": plan.recipe.distribution,
         "version": wheel.version,
@@ -166,6 +170,7 @@ def expectations(plan: BuildPlan, wheel: AuditedFile) -> dict[str, Any]:
         "archs": list(archs.sass),
         "ptx": list(archs.ptx),
         "platform": "win_amd64" if plan.host.capabilities.windows else None,
+        "gpu": {"asked": gpu.asked, "count": gpu.count, "numbers": list(gpu.visible)},
     }
 
 
@@ -209,7 +214,9 @@ def _keep(log: StageLog, **changes: object) -> SmokeResult:
     return log.keep(known.model_copy(update=changes))
 
 
-def _judge(session: LiveSession, log: StageLog, suite: Suite, ended: _Ended) -> SmokeResult:
+def _judge(
+    session: LiveSession, log: StageLog, suite: Suite, ended: _Ended, gpu: GpuWay
+) -> SmokeResult:
     """The suite's report, home and read; :class:`SmokeError` unless every case passed."""
     done = _keep(log, exit=ended.exit, step=safe(ended.step, 40))
     if not ended.junit:
@@ -220,9 +227,11 @@ def _judge(session: LiveSession, log: StageLog, suite: Suite, ended: _Ended) -> 
         )
     report = log.run.path / "smoke.xml"
     session.get(ended.junit, report)
-    cases = read_pytest(report.read_bytes()).cases
+    read = read_pytest(report.read_bytes())
+    cases = read.cases
     outcomes = Counter(case.outcome for case in cases)
-    done = _keep(log, outcomes={str(name): count for name, count in outcomes.items()})
+    counted = {str(name): count for name, count in outcomes.items()}
+    done = _keep(log, outcomes=counted, **_gpus(read.properties, gpu))
     bad = [case for case in cases if case.outcome in ("failed", "error")]
     _say_outcomes(cases, bad, outcomes)
     if not cases:
@@ -240,6 +249,11 @@ def _judge(session: LiveSession, log: StageLog, suite: Suite, ended: _Ended) -> 
             f"each of the {len(cases)} smoke cases was skipped: nothing was tested",
             advice="Their reasons are above; test on a host that has what they ask for.",
         )
+    if gpu.asked and not done.gpus:
+        raise SmokeError(
+            f"{gpu.asked} in pipeline.yaml, and the smoke suite tells of no GPU",
+            advice="Type: invoke doctor. It says what is missing; 'gpu: false' tests without one.",
+        )
     own = [case for case in cases if case.classname.startswith(f"{OWN}.")]
     if suite.own and not own:
         raise SmokeError(
@@ -251,6 +265,21 @@ def _judge(session: LiveSession, log: StageLog, suite: Suite, ended: _Ended) -> 
     if done.limits:
         say(done.limits, style="yellow")
     return done
+
+
+def _gpus(told: Mapping[str, str], gpu: GpuWay) -> dict[str, object]:
+    """What a suite's report says of GPUs, as the record has it."""
+    found = [
+        GpuResult(name=line(name, 120), driver_model=line(told.get(f"{prefix}_driver_model"), 40))
+        for number in range(_GPUS)
+        if (name := told.get(f"{(prefix := f'gpu{number}')}_name"))
+    ]
+    way = gpu.way if found else "none"
+    if found and way == "none":
+        way = "not told: the host is said to have none"
+    elif not found and "gpu_count" not in told:
+        way = ""  # it did not look, or says nothing of it
+    return {"gpus": tuple(found), "gpu_way": way, "gpu_asked": gpu.asked}
 
 
 def _why_no_report(done: SmokeResult) -> str:

@@ -12,9 +12,9 @@ from pipelines.errors import LockError
 from pipelines.hosttext import safe
 from pipelines.paths import CHECKOUT
 from pipelines.toolchain.generate import differences, generate, lock_text, write_lock
-from pipelines.toolchain.intent import INTENT_FILE, load_intent
+from pipelines.toolchain.intent import INTENT_FILE, load_bases, load_intent
 from pipelines.toolchain.lock import LOCK_FILE, Cache, ToolchainLock, load_lock
-from pipelines.toolchain.pinning import Pinned, complete
+from pipelines.toolchain.pinning import Pinned, complete, pin_images
 from pipelines.toolchain.sync import stage, sync
 
 _NO_CHECKOUT = "images/ and ansible/ are in the repository alone, and this is the installed package"
@@ -28,7 +28,7 @@ def run_complete(only: str | None = None) -> None:
     """
     names = None if only is None else [name for part in only.split(",") if (name := part.strip())]
     lock = load_lock(LOCK_FILE)
-    made = generate(load_intent(INTENT_FILE), lock)
+    made = generate(load_intent(INTENT_FILE), lock, load_bases(INTENT_FILE))
     if changes := differences(lock, made):
         say(f"toolchain.lock.yaml: {changes}")
     if stale := LOCK_FILE.read_text("utf-8") != lock_text(made):
@@ -40,6 +40,8 @@ def run_complete(only: str | None = None) -> None:
                 pinned = complete(LOCK_FILE, names, show)
             if pinned:
                 console.print(_table(pinned))
+        for name, digest in pin_images(LOCK_FILE, names).items():
+            say(f"image {name}: {digest}")
     finally:
         if CHECKOUT is not None and (stale or made.unpinned):
             sync(load_lock(LOCK_FILE), CHECKOUT)
@@ -67,8 +69,9 @@ def run_sync(*, check: bool) -> None:
             advice="Type: invoke lock --sync",
         )
     say("\n".join(f"wrote {path}" for path in differ) or "image and playbook agree with the lock")
-    if lock.unpinned:
-        say(f"not pinned yet: {', '.join(lock.unpinned)}; invoke lock completes them", "yellow")
+    without = [f"image {name}" for name, image in lock.images.items() if not image.digest]
+    if unpinned := [*lock.unpinned, *without]:
+        say(f"not pinned yet: {', '.join(unpinned)}; invoke lock completes them", "yellow")
 
 
 def run_stage(directory: Path) -> None:
@@ -79,7 +82,7 @@ def run_stage(directory: Path) -> None:
 
 
 def _refuse_stale(lock: ToolchainLock) -> None:
-    made = generate(load_intent(INTENT_FILE), lock)
+    made = generate(load_intent(INTENT_FILE), lock, load_bases(INTENT_FILE))
     if LOCK_FILE.read_text("utf-8") != lock_text(made):
         raise LockError(
             "toolchain.lock.yaml is not what toolchain.yaml gives: "

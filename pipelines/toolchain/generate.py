@@ -12,6 +12,7 @@ from pydantic import ValidationError
 from pipelines.errors import LockError, StorageError
 from pipelines.files import write_atomic
 from pipelines.model import explain
+from pipelines.toolchain.bases import BaseImage, with_pins
 from pipelines.toolchain.intent import INTENT_FILE
 from pipelines.toolchain.lock import Tool, ToolchainLock
 
@@ -21,17 +22,23 @@ _HEAD = """\
 # Every file that is fetched, pinned by sha256 and size, and the places that have it, in the order
 # in which they are tried. The tools in `unpinned` have no sha256 or no size yet: nothing can use
 # them until `invoke lock`, on a machine with an internet connection, has fetched and hashed them; a
-# sha256 that is there already must then match. Read what changes before it is committed.
+# sha256 that is there already must then match. Images are named by what their registry calls them
+# and are what has the digest. Read what changes before it is committed.
 """
 #: The keys of an entry and of a source, as they are written.
 _TOOL = ("name", "torch", "cuda", "python", "version", "requires", "components", "toolset")
 _SOURCE = ("pypi", "apt", "url", "file", "sha256", "size")
 
 
-def generate(wanted: Mapping[str, Tool], lock: ToolchainLock) -> ToolchainLock:
+def generate(
+    wanted: Mapping[str, Tool],
+    lock: ToolchainLock,
+    images: Mapping[str, BaseImage] | None = None,
+) -> ToolchainLock:
     """The lock with exactly the entries of ``wanted``, and the pins that ``lock`` has of them.
 
-    A pin belongs to a file: same name, same version, same file name. Raises :class:`LockError`
+    ``images`` are those that it is to have; without, it keeps its own. A pin belongs to a file:
+    same name, same version, same file name; or to an image and its tag. Raises :class:`LockError`
     where ``wanted`` says another sha256 than ``lock``, or requires what it does not name.
     """
     pins: dict[tuple[str, str, str], dict[str, Any]] = {}
@@ -59,7 +66,8 @@ def generate(wanted: Mapping[str, Tool], lock: ToolchainLock) -> ToolchainLock:
         tools[id_] = pinned(tool, **known)
     unpinned = tuple(id_ for id_, tool in tools.items() if not tool.pinned)
     try:
-        return ToolchainLock(version=1, unpinned=unpinned, tools=tools)
+        bases = lock.images if images is None else with_pins(images, lock.images)
+        return ToolchainLock(version=1, unpinned=unpinned, images=bases, tools=tools)
     except ValidationError as error:
         raise LockError(
             explain(INTENT_FILE, error, ToolchainLock), advice="Correct it there."
@@ -75,20 +83,26 @@ def pinned(tool: Tool, **pins: Any) -> Tool:
 
 def differences(old: ToolchainLock, new: ToolchainLock) -> str:
     """Which entries came, went and changed, in words; empty when they are the same."""
-    came, went = new.tools.keys() - old.tools.keys(), old.tools.keys() - new.tools.keys()
-    both = old.tools.keys() & new.tools.keys()
-    changed = [id_ for id_ in both if old.tools[id_] != new.tools[id_]]
+    before = {**old.tools, **{f"image {name}": one for name, one in old.images.items()}}
+    after = {**new.tools, **{f"image {name}": one for name, one in new.images.items()}}
+    came, went = after.keys() - before.keys(), before.keys() - after.keys()
+    changed = [id_ for id_ in before.keys() & after.keys() if before[id_] != after[id_]]
     rows = {"added": came, "dropped": went, "changed": changed}
     return "; ".join(f"{word}: {', '.join(sorted(ids))}" for word, ids in rows.items() if ids)
 
 
 def lock_text(lock: ToolchainLock) -> str:
     """The file: equal locks give equal bytes."""
-    data = {
+    data: dict[str, Any] = {
         "version": lock.version,
         "unpinned": sorted(lock.unpinned),
+        "images": {
+            name: lock.images[name].model_dump(exclude_none=True) for name in sorted(lock.images)
+        },
         "tools": {id_: _entry(lock.tools[id_]) for id_ in sorted(lock.tools)},
     }
+    if not lock.images:
+        del data["images"]
     body: str = yaml.safe_dump(data, sort_keys=False, width=1000)
     return _HEAD + body
 

@@ -18,6 +18,7 @@ from pydantic import BeforeValidator, Field, StringConstraints, ValidationError,
 
 from pipelines.errors import LockError
 from pipelines.model import Model, explain
+from pipelines.toolchain.bases import BaseImage
 from pipelines.toolchain.lock import Tool
 from pipelines.toolchain.sources import Sha256, Source
 from pipelines.toolchain.variants import AXES
@@ -140,6 +141,7 @@ class Intent(Model):
 
     version: Annotated[int, Field(ge=1, le=1)]
     groups: tuple[Group, ...]
+    images: dict[Text, BaseImage] = Field(default_factory=dict)
 
     def rows(self) -> Iterator[tuple[str, str, Row]]:
         """Key, name and row of every tool, with what is its group's."""
@@ -156,13 +158,9 @@ def load_intent(path: Path = INTENT_FILE) -> dict[str, Tool]:
 
     Raises :class:`LockError` that names the file and the key that is wrong.
     """
-    try:
-        intent = Intent.model_validate(read_yaml(path, LockError, _ADVICE))
-    except ValidationError as error:
-        raise LockError(explain(path, error, Intent), advice=_ADVICE) from None
     made: dict[str, Tool] = {}
     origin: dict[str, str] = {}
-    for key, name, row in intent.rows():
+    for key, name, row in _read(path).rows():
         for id_, tool in _entries(path, key, name, row):
             if id_ in made:
                 raise LockError(
@@ -171,6 +169,18 @@ def load_intent(path: Path = INTENT_FILE) -> dict[str, Tool]:
                 )
             made[id_], origin[id_] = tool, key
     return made
+
+
+def load_bases(path: Path = INTENT_FILE) -> dict[str, BaseImage]:
+    """The images that the lock is to have; of digests, only those that the file says itself."""
+    return _read(path).images
+
+
+def _read(path: Path) -> Intent:
+    try:
+        return Intent.model_validate(read_yaml(path, LockError, _ADVICE))
+    except ValidationError as error:
+        raise LockError(explain(path, error, Intent), advice=_ADVICE) from None
 
 
 def _entries(path: Path, key: str, name: str, row: Row) -> list[tuple[str, Tool]]:

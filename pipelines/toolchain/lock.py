@@ -36,6 +36,7 @@ from pipelines.model import Model, PythonVersion, explain
 from pipelines.paths import default_cache
 from pipelines.target import Target
 from pipelines.toolchain import hashed, variants
+from pipelines.toolchain.bases import BaseImage
 from pipelines.toolchain.sources import Source, download
 from pipelines.versions import Release
 from pipelines.yamlfile import read_yaml
@@ -103,6 +104,8 @@ class ToolchainLock(Model):
 
     version: Annotated[int, Field(ge=1, le=1)]
     unpinned: tuple[str, ...] = ()
+    images: dict[str, BaseImage] = Field(default_factory=dict)
+    """What images of ours stand on, and what is run as it is."""
     tools: dict[str, Tool]
     """Every entry as it is in the file, by its id; :meth:`tool` gives only pinned ones."""
 

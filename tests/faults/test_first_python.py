@@ -20,10 +20,10 @@ from pipelines.errors import (
 )
 from pipelines.hosts.sandbox.wsman import DropConnectionError
 from pipelines.hosts.windows import firstpython
-from pipelines.hosts.winrm.config import WinRMHost
 from pipelines.hosts.windows.firstpython import install_python
-from pipelines.hosts.winrm.host import WindowsHost
 from pipelines.hosts.windows.payload import payload
+from pipelines.hosts.winrm.config import WinRMHost
+from pipelines.hosts.winrm.host import WindowsHost
 from pipelines.remote import rpc
 from pipelines.session.transports.endpoint import Endpoint
 from pipelines.toolchain.lock import Cache

@@ -123,21 +123,42 @@ int cuDeviceGetAttribute(int *v, int a, int d)
 """
 
 
+FAKE_NVML = r"""
+#include <string.h>
+int nvmlInit_v2(void) { return 0; }
+int nvmlSystemGetDriverVersion(char *s, unsigned n) { strncpy(s, "580.1", n); return 0; }
+int nvmlDeviceGetHandleByPciBusId_v2(const char *s, void **h)
+{ *h = (void *)1; return strcmp(s, "0000:01:00.0"); }
+int nvmlDeviceGetIndex(void *h, unsigned *n) { *n = NUMBER; return 0; }
+"""
+
+
 def fake_driver(
-    folder: Path, *, cuda: int = 13000, arch: tuple[int, int] = (8, 9), init: str = "return 0;"
+    folder: Path,
+    *,
+    cuda: int = 13000,
+    arch: tuple[int, int] = (8, 9),
+    init: str = "return 0;",
+    nvml: int | None = None,
 ) -> dict[str, str]:
-    """The environment in which ``libcuda.so.1`` is a library made here, with one GPU."""
+    """The environment in which ``libcuda.so.1`` is a library made here, with one GPU.
+
+    ``nvml``: the number that NVML gives it; without one there is no NVML.
+    """
     folder.mkdir(parents=True, exist_ok=True)
-    source = folder / "cuda.c"
-    source.write_text(FAKE_DRIVER)
-    values = {"DRIVER": cuda, "MAJOR": arch[0], "MINOR": arch[1], "INIT": init}
-    subprocess.run(
-        [
-            *("cc", "-shared", "-fPIC", "-w", "-o", str(folder / "libcuda.so.1"), str(source)),
-            *(f"-D{name}={value}" for name, value in values.items()),
-        ],
-        check=True,
-    )
+    values = {"DRIVER": cuda, "MAJOR": arch[0], "MINOR": arch[1], "INIT": init, "NUMBER": nvml}
+    libraries = {"libcuda.so.1": FAKE_DRIVER}
+    libraries |= {} if nvml is None else {"libnvidia-ml.so.1": FAKE_NVML}
+    for name, text in libraries.items():
+        source = folder / f"{name}.c"
+        source.write_text(text)
+        subprocess.run(
+            [
+                *("cc", "-shared", "-fPIC", "-w", "-o", str(folder / name), str(source)),
+                *(f"-D{name}={value}" for name, value in values.items()),
+            ],
+            check=True,
+        )
     return {"LD_LIBRARY_PATH": str(folder)}
 
 

@@ -87,6 +87,16 @@ def test_another_host_or_gpu_is_not_judged(base: RunView, out: Path) -> None:
     assert notes["speed"] == "another GPU"
 
 
+def test_another_way_of_the_gpu_is_named(base: RunView) -> None:
+    """A run that does not say it yet, or saw no test, is not another one."""
+    own = replace(base, gpu_way="WDDM, the host's own")
+    passed = replace(base, gpu_way="MCDM, VFIO in a virtual machine")
+    said = f"another way of the GPU: {own.gpu_way}, now {passed.gpu_way}"
+    assert said in compare(own, passed).notes
+    for before, after in ((own, own), (replace(base, gpu_way=""), own)):
+        assert not [note for note in compare(before, after).notes if "way of the GPU" in note]
+
+
 def test_every_axis_that_differs_is_named(base: RunView) -> None:
     nothing = replace(base, target=Target(), jobs=None)
     notes = compare(base, nothing).notes

@@ -702,6 +702,17 @@ def test_which_gpus_a_wheel_runs_on(
     assert (verdict.level, found in verdict.found) == (level, True)
 
 
+def test_a_gpu_by_a_number_that_is_not_there() -> None:
+    purpose = with_purpose(gpu_asked="gpu: [0, 2]", gpu_numbers=(0, 2))
+    two, three = ({f"{TOOLS}/gpus": [GPU] * count} for count in (2, 3))
+    verdict = judge("GPU: GPU", two, purpose)
+    assert (verdict.level, verdict.found) == ("error", "there is no GPU 2, the last is 1")
+    assert "gpu: [0, 2]" in verdict.wanted
+    names = [v.name for v in diagnose(changed(three), purpose) if v.area == "GPU"]
+    assert "GPU" not in names
+    assert {"GPU 0,2", "GPU 0,2 driver"} <= {*names}, "no word of the one that is not to be used"
+
+
 def test_without_a_gpu_where_none_is_wanted() -> None:
     verdict = judge("GPU: GPU", {f"{TOOLS}/gpus": None}, with_purpose(gpu=False))
     assert (verdict.level, verdict.cure) == ("ok", "")

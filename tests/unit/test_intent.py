@@ -12,7 +12,7 @@ import yaml
 from pipelines.errors import LockError
 from pipelines.toolchain import command
 from pipelines.toolchain.generate import differences, generate, lock_text
-from pipelines.toolchain.intent import load_intent
+from pipelines.toolchain.intent import load_bases, load_intent
 from pipelines.toolchain.lock import LOCK_FILE, ToolchainLock, load_lock
 
 ONE, TWO = ("1" * 64, 11), ("2" * 64, 22)
@@ -47,7 +47,7 @@ def lock_of(wanted: Path, **pins: tuple[str, int]) -> ToolchainLock:
 
 def test_the_committed_lock_is_what_the_intent_gives() -> None:
     lock = load_lock()
-    made = generate(load_intent(), lock)
+    made = generate(load_intent(), lock, load_bases())
     assert not differences(lock, made)
     assert lock_text(made) == LOCK_FILE.read_text("utf-8"), "type: invoke lock"
 

@@ -21,6 +21,7 @@ from pipelines.doctor import Verdict
 from pipelines.doctor import run as doctor
 from pipelines.errors import ConfigError, HostError, ProvisionError, RemoteError
 from pipelines.hosts.base import Existing, supply_of
+from pipelines.hosts.gpus import own
 from pipelines.hosts.local.config import LocalHost
 from pipelines.hosts.local.host import ThisMachine
 from pipelines.provisioning.resources import (
@@ -480,6 +481,15 @@ def test_native_is_what_the_host_has(typed: Path) -> None:
     assert line.plan.target.archs.ptx == ("75",)
     assert lines.open_line({"archs": "80"}) is line, "one session serves them all"
     assert str(line.plan.target.archs) == "80"
+
+
+def test_native_is_of_the_gpus_that_are_asked_for(
+    typed: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    driver(typed, "NVIDIA H200, 9.0, 580, N/A, 1", "NVIDIA L4, 8.9, 580, N/A, 1")
+    with lines.aside(None) as other:
+        monkeypatch.setattr(other.plan.host, "gpu_way", own(1))
+        assert lines.ask_gpus(other.session) == ("8.9",)
 
 
 def test_a_host_is_asked_beside_the_open_line(typed: Path) -> None:

@@ -17,6 +17,7 @@ from typed import calls, flags
 import pipelines
 from pipelines.commands import leave
 from pipelines.commands.program import run
+from pipelines.commands.words import joined
 from pipelines.console import console
 from pipelines.errors import ConfigError, UnexpectedError
 from pipelines.hosttext import secret
@@ -451,3 +452,20 @@ def test_the_script_of_a_checkout(tmp_path: Path) -> None:
     (checkout / "pipelines").symlink_to(ROOT / "pipelines")
     ended: Any = start(str(tmp_path / "linked"), "--version", cwd=tmp_path, PATH="/usr/bin:/bin")
     assert ended == (0, f"windows-cuda-wheels {pipelines.__version__}\n", "")
+
+
+@pytest.mark.parametrize(
+    ("typed", "meant"),
+    [
+        ("image build --python 3.11", "image.build --python 3.11"),
+        ("-v host stop --force", "-v host.stop --force"),
+        ("host.stop", "host.stop"),
+        ("provision --host image build", "provision --host image build"),
+        ("provision --host=image build", "provision --host=image build"),
+        ("provision build test", "provision build test"),
+        ("image", "image"),
+    ],
+)
+def test_two_words_may_be_one_command(typed: str, meant: str) -> None:
+    known = ["provision", "build", "test", "image.build", "host.stop"]
+    assert joined(typed.split(), known) == meant.split()

@@ -98,6 +98,7 @@ def raw(**changes: Any) -> dict[str, Any]:
                 "compute_capability": "9.0",
                 "multiprocessors": 132,
                 "memory_mib": 1,
+                "number": 0,
                 "driver_model": "TCC",
             }
         ],
@@ -170,6 +171,43 @@ def test_no_gpu_blocks_without_failing(modules: dict[str, ModuleType]) -> None:
     told = modules["smoke_facts"].judge(raw(gpu=gpu, torch={"devices": 0}), {})
     assert told["failures"] == {}
     assert told["blocked"] == "no CUDA device on this host"
+
+
+NO_GPU = {"skip": "no CUDA device on this host", "devices": [], "cuda": ""}
+ANY: dict[str, Any] = {"asked": "gpu: true", "count": None, "numbers": []}
+
+
+def devices(*numbers: int) -> dict[str, Any]:
+    (one,) = raw()["gpu"]["devices"]
+    return {"devices": [one | {"index": i, "number": n} for i, n in enumerate(numbers)]}
+
+
+@pytest.mark.parametrize(
+    ("gpu", "asked", "said"),
+    [
+        (NO_GPU, {"asked": ""}, ""),
+        (devices(0), {}, ""),
+        (devices(0, 1), {}, ""),
+        (devices(1), {"count": 1, "numbers": [1]}, ""),
+        (devices(2, 0), {"count": 2, "numbers": [0, 2]}, ""),
+        (devices(0), {"count": 1}, ""),
+        (NO_GPU, {}, "gpu: true in pipeline.yaml, and no GPU is here: no CUDA device"),
+        (devices(0), {"count": 2}, "which is 2 GPUs, and 1 are here"),
+        (devices(0), {"count": 1, "numbers": [1]}, "and nvidia-smi's GPU 0 is here"),
+        (
+            devices(-1) | {"nvml": "not asked: no nvml.dll"},
+            {"count": 1, "numbers": [0]},
+            "which GPUs are here is not told: not asked: no nvml.dll",
+        ),
+    ],
+)
+def test_gpus_are_compared_with_what_was_asked_for(
+    modules: dict[str, ModuleType], gpu: dict[str, Any], asked: dict[str, Any], said: str
+) -> None:
+    facts = raw(gpu=gpu, torch={"devices": len(gpu["devices"])})
+    told = modules["smoke_facts"].judge(facts, {"gpu": ANY | asked})
+    assert [*told["failures"]] == (["gpu"] if said else [])
+    assert said in told["failures"].get("gpu", "")
 
 
 class OutOfMemoryError(RuntimeError):
@@ -290,6 +328,40 @@ def test_a_whole_run_on_a_pretended_gpu(
     if said:
         assert said in properties["warning1"]
         assert outcome.log.index(said) < outcome.log.index("passed")
+
+
+@pytest.mark.parametrize(
+    ("asked", "outcome", "said"),
+    [
+        (ANY | {"asked": ""}, "skipped", "pipeline.yaml asks for no GPU on this host"),
+        (ANY, "failed", "gpu: true in pipeline.yaml, and no GPU is here: no NVIDIA driver"),
+    ],
+)
+def test_a_gpu_that_was_asked_for_is_a_case(
+    tmp_path: Path, asked: dict[str, Any], outcome: str, said: str
+) -> None:
+    """Where there is none the case fails: those that need one are skipped, as everywhere."""
+    made = wheel(tmp_path, "demo", {"demo.py": b""})
+    suite = shipped() | {"smoke_suite.py": PLAIN + "def lost(): return False\n"}
+    ran = run(tmp_path, suite, made, EXPECT | {"archs": [], "gpu": asked})
+    case = ran.case("test_gpus_are_those_that_were_asked_for")
+    assert (case.outcome, said in case.message) == (outcome, True)
+    assert bool(ran.result["exit"]) is (outcome == "failed")
+
+
+@needs_cc
+def test_a_pretended_gpu_that_nvml_knows(tmp_path: Path) -> None:
+    """The second GPU of nvidia-smi's, of which CUDA is shown that one alone."""
+    made = wheel(tmp_path, "demo", {"demo.py": b""})
+    suite = shipped() | {"smoke_suite.py": PLAIN + "def lost(): return False\n"}
+    expect = EXPECT | {"archs": [], "gpu": {"asked": "gpu: 1", "count": 1, "numbers": [1]}}
+    for number, outcome in ((1, "passed"), (0, "failed")):
+        folder = tmp_path / str(number)
+        environment = fake_driver(folder, nvml=number)
+        ran = run(folder, suite, made, expect, environment)
+        assert ran.case("test_gpus_are_those_that_were_asked_for").outcome == outcome
+        assert ran.suite.properties["gpu0_number"] == str(number)
+        assert ran.suite.properties["driver_version"] == "580.1"
 
 
 def test_flash_attn_without_torch_is_a_finished_report(tmp_path: Path) -> None:

@@ -13,12 +13,16 @@ from plans import Lab, at_desk, audited, changed, plan_for
 from sessions import Here
 from wheels import HERE, NAME, wheel_here
 
+from pipelines.console import console
 from pipelines.errors import ConfigError, HostError, RemoteError, SmokeError
 from pipelines.files import sha256_of
+from pipelines.hosts.base import GpuWay
+from pipelines.hosts.gpus import by_vfio, own
 from pipelines.recipe.suite import suite_of
 from pipelines.record import AuditedFile, SmokeResult
 from pipelines.remote.jobs import follow, launch
-from pipelines.reports.load import stand_in_of
+from pipelines.reports.load import load_view, stand_in_of
+from pipelines.reports.terminal import render
 from pipelines.stages.line import TEST, Line, run_test
 from pipelines.stages.test import expectations, packages
 
@@ -221,8 +225,76 @@ def test_what_the_wheel_is_compared_with(tmp_path: Path) -> None:
         "archs": ["80", "90"],
         "ptx": ["90"],
         "platform": "win_amd64",
+        "gpu": {"asked": "", "count": None, "numbers": []},
     }
     assert expectations(at_desk(tmp_path)[0].plan, audited)["platform"] is None
+
+
+GPU0 = {"gpu_count": "1", "gpu0_name": "NVIDIA L4", "gpu0_driver_model": "MCDM"}
+NO_GPU = {"gpu_count": "0", "gpu_unavailable": "no NVIDIA driver"}
+
+
+def saying(cases: str, told: dict[str, str]) -> Suite:
+    """A suite that says so of its host."""
+    rows = "".join(f'<property name="{name}" value="{text}"/>' for name, text in told.items())
+    return Suite(f"<properties>{rows}</properties>{cases}")
+
+
+def with_gpu(line: Line, way: GpuWay) -> Line:
+    line.plan.host.gpu_way = way
+    return line
+
+
+@pytest.mark.parametrize(
+    ("way", "told", "recorded"),
+    [
+        (own(True), GPU0, ("the host's own", "gpu: true", "MCDM")),
+        (own(None), GPU0, ("the host's own", "", "MCDM")),
+        (by_vfio(0, 1), GPU0, ("VFIO in a virtual machine", "gpu: 0", "MCDM")),
+        (GpuWay(), GPU0, ("not told: the host is said to have none", "", "MCDM")),
+        (own(None), NO_GPU, ("none", "", "")),
+        (GpuWay(), {}, ("", "", "")),
+    ],
+)
+def test_how_the_gpu_came_in_is_recorded(
+    tmp_path: Path, way: GpuWay, told: dict[str, str], recorded: tuple[str, str, str]
+) -> None:
+    line, _ = at_test(tmp_path, saying(PASSED, told))
+    run_test(with_gpu(line, way))
+    done = line.run.result(SmokeResult)
+    assert done is not None
+    assert (done.gpu_way, done.gpu_asked, done.driver_models) == recorded
+    assert [gpu.name for gpu in done.gpus] == (["NVIDIA L4"] if "gpu0_name" in told else [])
+
+
+def test_a_gpu_that_was_asked_for_and_is_not_there(tmp_path: Path) -> None:
+    """However many cases passed without one; the reports say so as well."""
+    line, _ = at_test(tmp_path, saying(PASSED + SKIPPED, NO_GPU))
+    said = "gpu: true in pipeline.yaml, and the smoke suite tells of no GPU"
+    with pytest.raises(SmokeError, match=said):
+        run_test(with_gpu(line, own(True)))
+    kept = line.run.result(SmokeResult)
+    assert kept is not None
+    assert (kept.gpu_way, kept.gpu_asked, kept.gpus) == ("none", "gpu: true", ())
+    view = load_view(line.run)
+    assert view.verdict == "failed"
+    assert view.gpu_told == "none, though gpu: true was asked for"
+    assert view.gpu_told in (line.run.path / "report.html").read_text()
+    with console.capture() as shown:
+        console.print(render([view]))
+    assert f"GPU: {view.gpu_told}" in shown.get()
+    assert r"though gpu\: true was asked for" in (line.run.path / "summary.md").read_text()
+    assert 'name="gpu_asked" value="gpu: true"' in (line.run.path / "junit.xml").read_text()
+
+
+def test_which_gpus_the_suite_may_see(tmp_path: Path) -> None:
+    suite = saying(PASSED, GPU0)
+    line, _ = at_test(tmp_path, suite)
+    run_test(with_gpu(line, own(1)))
+    (spec,) = suite.specs
+    assert spec["environment"]["CUDA_VISIBLE_DEVICES"] == "1"
+    assert spec["environment"]["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
+    assert spec["expect"]["gpu"] == {"asked": "gpu: 1", "count": 1, "numbers": [1]}
 
 
 def test_what_the_suite_imports_is_pinned(tmp_path: Path) -> None:

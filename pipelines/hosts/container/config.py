@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-import math
 import re
-from collections.abc import Iterable
 from typing import Annotated, Literal, Self
 
-from pydantic import AfterValidator, Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, model_validator
 
 from pipelines.hosts.base import (
     Host,
-    HostConfig,
-    Kept,
     Opening,
     Supply,
     supply_of,
     supply_of_sandbox,
 )
-from pipelines.hosts.engine.names import EngineName
+from pipelines.hosts.engine.keys import Amount, EngineKeys
 from pipelines.hosts.gpus import DriverGpu, is_wanted
-from pipelines.toolchain.lock import Cache, ToolchainLock
+from pipelines.toolchain.lock import ToolchainLock
 
 #: Images that the pipeline builds itself.
 OURS = ("sandbox", "windows")
@@ -36,37 +32,7 @@ def _image(text: str) -> str:
     return text
 
 
-#: An amount of memory or disk as Docker writes it.
-Amount = Annotated[str, StringConstraints(pattern=r"^[1-9][0-9]{0,5}[mMgGtT]$")]
 Image = Annotated[str, AfterValidator(_image)]
-
-
-class EngineKeys(HostConfig):
-    """What hosts have in common that a container engine makes."""
-
-    engine: EngineName | Literal[""] = ""
-    """Where: a context of Docker's, or ``unix://``, ``ssh://USER@SERVER``, ``tcp://SERVER:2376``,
-    ``npipe://``; default the context in use, or ``DOCKER_HOST``."""
-    engine_tls: str | None = None
-    """Directory with ca.pem, cert.pem and key.pem, for ``tcp://``."""
-    memory: Amount = "8g"
-    """How much it may use, such as 8g."""
-    cpus: Annotated[float, Field(gt=0, le=1024)] | None = None
-    """Processors that it may use; default all."""
-    keep: bool = False
-    """Whether it stays for the next command; else each command line has a fresh one."""
-    start_minutes: Annotated[float, Field(gt=0, le=24 * 60)] = 2.0
-    """How long it may take to be ready."""
-
-    @property
-    def cores(self) -> int | None:
-        """``cpus`` in whole ones: compile units at a time."""
-        return None if self.cpus is None else max(1, math.floor(self.cpus))
-
-
-def in_bytes(amount: str) -> int:
-    """``8g`` in bytes."""
-    return int(amount[:-1]) << {"m": 20, "g": 30, "t": 40}[amount[-1].lower()]
 
 
 class ContainerHost(EngineKeys):
@@ -131,7 +97,3 @@ class ContainerHost(EngineKeys):
         from pipelines.hosts.container.host import Container
 
         return Container(name, self, given)
-
-    def kept(self, cache: Cache) -> Iterable[Kept]:  # noqa: ARG002 - engines keep theirs
-        """Nothing on this machine: ``invoke hosts`` shows what engines keep."""
-        return ()

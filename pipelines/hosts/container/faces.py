@@ -16,13 +16,14 @@ from docker.models.containers import Container
 
 from pipelines.errors import ConfigError, HostError
 from pipelines.evidence import Evidence
-from pipelines.hosts.base import Capabilities
+from pipelines.hosts.base import Capabilities, GpuWay
 from pipelines.hosts.container.config import ContainerHost
 from pipelines.hosts.engine.box import Box
 from pipelines.hosts.engine.containerfiles import read_file
 from pipelines.hosts.engine.engine import Engine, System
 from pipelines.hosts.engine.refusals import telling
-from pipelines.hosts.gpus import GpuWay, by_class, is_wanted
+from pipelines.hosts.gpus import by_class, is_wanted
+from pipelines.hosts.passthrough.windows import devices
 from pipelines.hosts.windows import FIRST_PYTHON
 from pipelines.hosts.windows.payload import payload
 from pipelines.session.transports.identify import answers
@@ -30,9 +31,6 @@ from pipelines.toolchain.lock import Cache
 
 #: Where WinRM listens in a container.
 PORT = "5986/tcp"
-#: All GPUs of a Windows: the interface class of display adapters.
-#: https://learn.microsoft.com/en-us/virtualization/windowscontainers/deploy-containers/gpu-acceleration
-_GPU_CLASS = "class/5B45201D-F2F2-4F3B-85BB-30FF1F953599"
 
 
 @dataclass(frozen=True)
@@ -185,13 +183,14 @@ class WindowsFace(Face):
     def keys(self, engine: Engine) -> dict[str, Any]:  # noqa: ARG002 - the same for all
         """Limits, isolation, devices; what a Windows engine refuses is not there."""
         config = self._config
+        isolation = config.isolation or "process"
         return {
-            "isolation": config.isolation or "process",
+            "isolation": isolation,
             "mem_limit": config.memory,
             "command": ["ping.exe", "-t", "localhost"],  # a lasting one: it never ends by itself
             **({"nano_cpus": round(config.cpus * 1e9)} if config.cpus else {}),
             **({"storage_opt": {"size": config.disk}} if config.disk else {}),
-            **({"devices": [_GPU_CLASS]} if is_wanted(config.gpu) else {}),
+            **({"devices": [*given]} if (given := devices(config.gpu, isolation)) else {}),
         }
 
     def fill(self, container: Container, cache: Cache) -> None:

@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Mapping
 from functools import cached_property, partial
-from pathlib import Path
 
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, HostError, RemoteError
 from pipelines.hosts import images
 from pipelines.hosts.base import Bounds, Host, Lifecycle, Opening
-from pipelines.hosts.container.config import ContainerHost, in_bytes
+from pipelines.hosts.container.config import OURS, ContainerHost
 from pipelines.hosts.container.faces import Entrance, face_of
+from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.box import Box
 from pipelines.hosts.engine.boxes import Boxes, Order, label
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.execstream import ExecStream
+from pipelines.hosts.engine.keys import in_bytes
 from pipelines.hosts.engine.refusals import telling
+from pipelines.hosts.passthrough.groundwork import Wanted, survey
+from pipelines.remote import cudafiles
 from pipelines.session.base import DeadHostError, GoneHostError, Session
 from pipelines.session.bootstrap import bootstrap_argv
 from pipelines.session.channel import open_session, over_winrs
@@ -51,11 +55,20 @@ class Container(Host):
     @cached_property
     def engine(self) -> Engine:
         """Reached at its first use; raises what :class:`Engine` does."""
-        config = self.config
-        tls = Path(config.engine_tls).expanduser() if config.engine_tls else None
-        engine = Engine(config.engine, tls=tls)
+        engine = self.config.reach()
         engine.require(self.face.system, f"host '{self.name}'")
         return engine
+
+    def groundwork(self) -> Mapping[str, object]:
+        """The engine, and for a Windows the isolation, the builds and the driver."""
+        config, windows = self.config, self.face.system == "windows"
+        wanted = Wanted(
+            system=self.face.system,
+            gpu=config.gpu,
+            isolation=(config.isolation or "process") if windows else "",
+            image="" if config.image in OURS else config.image,
+        )
+        return survey(config.reach, wanted)
 
     @property
     def boxes(self) -> Boxes:
@@ -97,12 +110,27 @@ class Container(Host):
             else:
                 entrance = self.boxes.await_ready(self._box, self._ready)
         if not entrance.url:
-            return open_session(
+            session = open_session(
                 self._stream(), name=self.name, reconnect=lambda: self._stream(again=True)
             )
+            if self.gpu_way.asked:
+                self._bring_cuda(session)
+            return session
         endpoint = self._endpoint(entrance)
         again = lambda: self._endpoint(self._enter_again())  # noqa: E731
         return over_winrs(endpoint, self.executable, self.name, again=again)
+
+    def _bring_cuda(self, session: Session) -> None:
+        """Put the driver's files where CUDA looks for them; :class:`HostError` without a driver."""
+        try:
+            brought = session.call(cudafiles.bring)
+        except RemoteError as error:
+            session.close()
+            raise HostError(
+                f"{self.name}: no GPU came into the container: {error.message}",
+                advice="Type: invoke doctor --host " + self.name,
+            ) from error
+        _log.info("%s: %d files of CUDA's driver", self.name, len(brought["files"]))
 
     def _endpoint(self, entrance: Entrance) -> Endpoint:
         return Endpoint(
@@ -213,9 +241,19 @@ class Container(Host):
         return f"container {found.name} of {label(found, 'who')}"
 
     def teardown(self) -> None:
-        """Remove its containers and their volumes; images stay."""
-        for found in self.boxes.all(self.name):
-            self.boxes.remove(found)
+        """Remove its containers and their volumes; images stay.
+
+        Raises :class:`HostError` while another command uses one.
+        """
+        found = self.boxes.all(self.name)
+        for one in found:
+            if label(one, "keep") != "1" and owners.alive(label(one, "owner")):
+                raise HostError(
+                    f"container '{one.name}' is in use by another command of this checkout",
+                    advice="Wait for it, or end it; its container goes with it.",
+                )
+        for one in found:
+            self.boxes.remove(one)
         for volume in self.boxes.volumes(self.name):
             with telling(f"remove volume {volume.name}"):
                 volume.remove()

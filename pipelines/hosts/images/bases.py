@@ -61,8 +61,8 @@ def ground_of(
 ) -> Ground | None:
     """What an image is to stand on; None where nothing was asked for and the lock has no digest.
 
-    ``build`` is the engine's own Windows build. Raises :class:`ConfigError` for a base without a
-    digest, and for a tree that is not there.
+    ``build`` is the engine's own Windows build, by which the lock's base is chosen. Raises
+    :class:`ConfigError` for a base without a digest, and for a tree that is not there.
     """
     if base and tree is not None:
         raise ConfigError("--base and --tree: one of them", advice="Leave one of them out.")
@@ -82,16 +82,25 @@ def ground_of(
             )
         name = found["name"] or found["digest"]
         return Ground(Base(name=name, digest=found["digest"], given=True))
-    return None
+    known = lock.images.get(wanted.base.get(build, ""))
+    if known is None or known.digest is None:
+        return None
+    return Ground(Base(name=known.image, digest=known.digest, given=False))
 
 
-def refused(name: str, wanted: Wanted) -> ConfigError:
+def refused(name: str, wanted: Wanted, build: str) -> ConfigError:
     """There is no base: what to type."""
+    typed = f"invoke image build --image {name} --base NAME@sha256:..."
+    if (base := wanted.base.get(build)) is None:
+        return ConfigError(
+            f"no base of image '{name}' is for Windows {build}; there are those for "
+            f"{', '.join(wanted.base)}",
+            advice=f"Name one that fits: {typed}",
+        )
     tree = " or, from a Debian tree, --tree FILE.tar" if wanted.system == "linux" else ""
     return ConfigError(
-        f"the base of image '{name}', {', '.join(wanted.base.values())}, is not pinned",
-        advice="Type: invoke lock (needs the internet); or invoke image build --image "
-        f"{name} --base NAME@sha256:...{tree}",
+        f"the base of image '{name}', {base}, is not pinned",
+        advice=f"Type: invoke lock (needs the internet), or: {typed}{tree}",
     )
 
 

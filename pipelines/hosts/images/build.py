@@ -16,7 +16,7 @@ from typing import Any
 
 from docker.errors import DockerException
 
-from pipelines.errors import PipelineError, StorageError
+from pipelines.errors import HostError, PipelineError, StorageError
 from pipelines.files import disk_errors
 from pipelines.hosts.base import Events
 from pipelines.hosts.engine.engine import Engine
@@ -26,6 +26,7 @@ from pipelines.hosts.images.bases import Ground
 from pipelines.hosts.images.context import Plan
 from pipelines.hosts.images.record import Found, Record, read_survey
 from pipelines.hosttext import safe
+from pipelines.session.base import Bars
 
 _STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
 _SHOWN = 30  # lines of a failed build's log
@@ -46,15 +47,28 @@ def build(engine: Engine, plan: Plan, ground: Ground, events: Events) -> tuple[s
         events.step(f"image {plan.name}: gathering what it is made of")
         with events.bars() as bars:
             wheels = plan.write(work / "context.tar", bars)
-            reference = ground.bring(engine, bars)
+            reference = _brought(engine, plan, ground, bars)
         stack.callback(_forget, engine, scratch)
         arguments = {**plan.inputs.arguments, "BASE": reference}
         with _logged(log, events, plan.name) as say:
-            engine.build_image(
+            about = engine.build_image(
                 work / "context.tar", scratch, say, buildargs=arguments, **plan.wanted.build
             )
-        record = _survey(engine, scratch, plan, wheels)
+        record = _survey(engine, scratch, about, plan, wheels)
         return _seal(engine, scratch, plan, record, work), record
+
+
+def _brought(engine: Engine, plan: Plan, ground: Ground, bars: Bars) -> str:
+    try:
+        return ground.bring(engine, bars)
+    except HostError as error:
+        if ground.base.given or plan.wanted.system != "linux":
+            raise
+        raise HostError(
+            error.message,
+            advice=f"{error.advice} Or take a Debian of your own: invoke image build --image "
+            f"{plan.name} --tree FILE.tar",
+        ) from error
 
 
 @contextlib.contextmanager
@@ -93,7 +107,9 @@ def _logged(log: Path, events: Events, name: str) -> Iterator[Any]:
             ) from error
 
 
-def _survey(engine: Engine, scratch: str, plan: Plan, wheels: dict[str, str]) -> Record:
+def _survey(
+    engine: Engine, scratch: str, about: dict[str, Any], plan: Plan, wheels: dict[str, str]
+) -> Record:
     """The record of what has just been built."""
     data = read_file(engine, scratch, names.SURVEY)
     survey = read_survey(data, f"image {plan.name}")
@@ -102,6 +118,8 @@ def _survey(engine: Engine, scratch: str, plan: Plan, wheels: dict[str, str]) ->
         wheels=wheels,
         trees={name: content.tree for name, content in survey.roots.items()},
         survey=names.sha256(data),
+        layers=tuple(names.layers_of(about)),
+        start=names.start_of(about),
     )
     return Record.of(plan.inputs, found)
 
@@ -113,10 +131,11 @@ def _seal(engine: Engine, scratch: str, plan: Plan, record: Record, work: Path) 
         names.KEY: record.key,
         names.MADE_OF: record.inputs.made_of,
         names.HASH: record.sha256,
-        names.PYTHON: plan.python,
+        names.PYTHON: plan.wanted.python if not plan.wanted.per_python else plan.python,
+        names.VERSION: plan.inputs.python,
         names.GIVEN: "given" if record.inputs.base.given else "lock",
     }
-    lines = [f"FROM {scratch}", f"COPY record.json {names.RECORD}"]
+    lines = [f"FROM {scratch}", f"COPY record.json {names.place(names.RECORD, engine.system)}"]
     context = work / "seal.tar"
     with tarfile.open(context, "w") as tar:
         for name, data in (
@@ -136,6 +155,7 @@ def _seal(engine: Engine, scratch: str, plan: Plan, record: Record, work: Path) 
 
 def read_file(engine: Engine, image: str, path: str) -> bytes:
     """A file of an image, from a container that is never started."""
+    path = names.place(path, engine.system)
     with telling(f"read {path} of image {image}"):
         container = engine.client.containers.create(image, labels={names.IMAGE: "look"})
         try:

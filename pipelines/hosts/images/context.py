@@ -14,6 +14,7 @@ from pathlib import Path
 
 from pipelines.errors import ConfigError
 from pipelines.files import disk_errors, sha256_of
+from pipelines.hosts.images import record as names
 from pipelines.hosts.images.record import Base, Inputs, ToolFile
 from pipelines.hosts.images.wanted import Wanted, checkout
 from pipelines.hosts.images.wheels import Locked
@@ -43,7 +44,8 @@ class Plan:
     @property
     def tag(self) -> str:
         """What it is called."""
-        return f"windows-cuda-wheels/{self.name}:py{self.values['cp']}-{self.inputs.key[:12]}"
+        which = f"py{self.values['cp']}-" if self.wanted.per_python else ""
+        return f"windows-cuda-wheels/{self.name}:{which}{self.inputs.key[:12]}"
 
     def write(self, target: Path, progress: FetchProgress) -> dict[str, str]:
         """Fetch what it is made of and write its context; the wheels in it: file -> sha256."""
@@ -63,12 +65,11 @@ class Plan:
         if self.wanted.sources:
             members |= dict(sources(self.wanted))
             members[_LOCK] = _small_lock(self.cache.lock, self.inputs.tools)
-        carried = [*self.inputs.tools] if self.wanted.carried else []
+        carried = self.wanted.entries(self.cache.lock, self.wanted.carried, self.values)
         self.cache.fetch_all(carried, progress)
         for name in carried:
-            path = self.cache.fetch(name)
-            place = f"{path.parent.name}/{path.name}"
-            members[f"{self.wanted.carried}/{place}"] = path
+            path, tool = self.cache.fetch(name), self.inputs.tools[name]
+            members[self.wanted.place.format(sha256=tool.sha256, file=tool.file)] = path
         with (
             disk_errors(target.parent),
             tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as tar,
@@ -85,9 +86,9 @@ def plan_image(name: str, wanted: Wanted, python: str, cache: Cache, base: Base)
     for what is not pinned.
     """
     root = checkout()
-    values = {"python": python, "cp": python.replace(".", "")}
+    values = wanted.values(python)
     tools = {}
-    for entry in wanted.entries(cache.lock, values):
+    for entry in wanted.entries(cache.lock, (*wanted.carried, *wanted.fetched), values):
         tool = cache.lock.tool(entry)
         tools[entry] = ToolFile(
             version=tool.version, file=tool.file, sha256=tool.sha256, size=tool.size
@@ -98,7 +99,7 @@ def plan_image(name: str, wanted: Wanted, python: str, cache: Cache, base: Base)
     inputs = Inputs(
         image=name,
         base=base,
-        python=python,
+        python=python if wanted.per_python else names.ANY,
         arguments={key: text.format_map(values) for key, text in wanted.arguments.items()},
         files={
             name: sha256_of(root / path)

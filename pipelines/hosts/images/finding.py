@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import logging
 import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, HostError, PipelineError
 from pipelines.files import write_atomic
 from pipelines.hosts.base import Events
 from pipelines.hosts.engine.engine import Engine, System
@@ -22,6 +23,10 @@ from pipelines.hosttext import line
 from pipelines.toolchain.lock import Cache
 
 _BY_DIGEST = re.compile(r"[^@\s]+@sha256:[0-9a-f]{64}")
+_log = logging.getLogger(__name__)
+
+_ONE = "3.11"  # any: what has all Pythons is the same for each
+TODAY, OLD = "today's", "old"
 _HASH = re.compile(r"[0-9a-f]{64}")
 
 
@@ -56,24 +61,52 @@ def ensure(
     system, and what fetching and building raise.
     """
     if "@" in what or ":" in what:
-        return _fetched(engine, what, events)
+        return _fetched(engine, what, python, events)
     wanted = image_named(what)
     engine.require(wanted.system, f"image '{what}'")
     ground = ground_of(wanted, cache.lock, engine.build, base=base, tree=tree)
     plan = plan_today(what, python, cache, ground)
     if (found := _there(engine, plan, by_hand=not base and tree is None)) is not None:
-        return _described(engine, found, cache)
+        return _described(engine, found, python, cache)
     if ground is None:
-        raise refused(what, wanted)
+        raise refused(what, wanted, engine.build)
     image, record = build(engine, plan, ground, events)
     _keep(cache, record.bytes, record.sha256)
-    return Image(image, plan.tag, engine.system, plan.python, record.model_dump(by_alias=True))
+    return Image(image, plan.tag, engine.system, plan.python, record.told)
+
+
+def find(engine: Engine, what: str, python: str, cache: Cache) -> Image | None:
+    """The image of ours that a host would use, if the engine has it; nothing is made."""
+    wanted = image_named(what)
+    engine.require(wanted.system, f"image '{what}'")
+    ground = ground_of(wanted, cache.lock, engine.build, base="", tree=None)
+    found = _there(engine, plan_today(what, python, cache, ground), by_hand=True)
+    return None if found is None else _described(engine, found, python, cache)
 
 
 def plan_today(what: str, python: str, cache: Cache, ground: Ground | None) -> Plan:
     """What an image would be made from now; without a ground only the rest of it is right."""
     nothing = names.Base(name="none", digest=f"sha256:{'0' * 64}", given=False)
     return plan_image(what, image_named(what), python, cache, ground.base if ground else nothing)
+
+
+def state_of(engine: Engine, labels: dict[str, str], cache: Cache) -> str:
+    """Whether an image of ours is what would be made today: ``today's``, ``old`` or why not known.
+
+    One that was made for a base given by hand is today's if all the rest is.
+    """
+    what, python = labels.get(names.IMAGE, ""), labels.get(names.VERSION, "")
+    if not what or not python:
+        return OLD
+    try:
+        wanted = image_named(what)
+        ground = ground_of(wanted, cache.lock, engine.build, base="", tree=None)
+        plan = plan_today(what, _ONE if python == names.ANY else python, cache, ground)
+    except PipelineError as error:
+        return f"not known: {error.message}"
+    same = labels.get(names.KEY) == plan.inputs.key
+    given = labels.get(names.GIVEN) == "given"
+    return TODAY if same or (given and labels.get(names.MADE_OF) == plan.inputs.made_of) else OLD
 
 
 def ours(engine: Engine) -> list[dict[str, Any]]:
@@ -94,10 +127,24 @@ def _there(engine: Engine, plan: Plan, *, by_hand: bool) -> dict[str, Any] | Non
             if one["Labels"].get(names.MADE_OF) == made_of
             and given.items() <= one["Labels"].items()
         ]
-    return engine.image(str(same[0]["Id"])) if same else None
+    for one in same:
+        about = engine.image(str(one["Id"]))
+        if about is not None and _as_recorded(engine, about, plan.cache):
+            return about
+    return None
 
 
-def _fetched(engine: Engine, what: str, events: Events) -> Image:
+def _as_recorded(engine: Engine, about: dict[str, Any], cache: Cache) -> bool:
+    """Whether it is an image as we made it: what others made of one has its labels, too."""
+    try:
+        record_of(engine, about, cache)
+    except HostError as error:
+        _log.warning("%s", error.message)
+        return False
+    return True
+
+
+def _fetched(engine: Engine, what: str, python: str, events: Events) -> Image:
     """An image by its reference, which must have a digest."""
     if not _BY_DIGEST.fullmatch(what):
         raise ConfigError(
@@ -115,10 +162,10 @@ def _fetched(engine: Engine, what: str, events: Events) -> Image:
             f"image {what}: the engine has another one under that name: {about['Id']}",
             advice="Remove that one with docker rmi, then type the command again.",
         )
-    return _described(engine, about, None)
+    return _described(engine, about, python, None)
 
 
-def _described(engine: Engine, about: dict[str, Any], cache: Cache | None) -> Image:
+def _described(engine: Engine, about: dict[str, Any], python: str, cache: Cache | None) -> Image:
     """An image with its record, whose hash its label says."""
     system = about.get("Os")
     if system != engine.system:
@@ -131,23 +178,30 @@ def _described(engine: Engine, about: dict[str, Any], cache: Cache | None) -> Im
     tag = next(iter(about.get("RepoTags") or ()), str(about["Id"]))
     record: dict[str, Any] = {}
     if names.HASH in labels:
-        record = record_of(engine, about, cache).model_dump(by_alias=True)
-    return Image(str(about["Id"]), tag, engine.system, labels.get(names.PYTHON, ""), record)
+        record = record_of(engine, about, cache).told
+    inside = str(labels.get(names.PYTHON, "")).replace("{python}", python)
+    return Image(str(about["Id"]), tag, engine.system, inside, record)
 
 
 def record_of(engine: Engine, about: dict[str, Any], cache: Cache | None) -> Record:
     """The record of an image of ours, kept here by its hash: a container need not be made for it.
 
-    Raises :class:`HostError` if it is not the one that the image's label says.
+    Raises :class:`HostError` if it is not the one that the image's label says, and for an image
+    that somebody made of ours: its labels are inherited, its content is another.
     """
     said, image = str(about["Config"]["Labels"][names.HASH]), str(about["Id"])
     kept = cache.root / "image-records" / said if cache and _HASH.fullmatch(said) else None
-    if kept is not None and kept.is_file():
-        data = kept.read_bytes()
-        if names.sha256(data) == said:
-            return read_record(data, said, str(kept))
-    data = read_file(engine, image, names.RECORD)
+    data = kept.read_bytes() if kept is not None and kept.is_file() else b""
+    if names.sha256(data) != said:
+        data = read_file(engine, image, names.RECORD)
     record = read_record(data, said, f"image {image}")
+    there = (names.layers_of(about)[:-1], names.start_of(about))
+    if there != ([*record.found.layers], record.found.start):
+        raise HostError(
+            f"image {image} has our labels, but is not as its record says",
+            advice="Somebody made it of one of ours, with docker commit or FROM: remove it "
+            "(docker rmi), or name it by its digest.",
+        )
     if cache is not None:
         _keep(cache, data, said)
     return record

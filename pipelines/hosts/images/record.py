@@ -15,21 +15,29 @@ from typing import Annotated, Any, Self
 from pydantic import Field, StringConstraints, ValidationError
 
 from pipelines.errors import HostError
+from pipelines.hosts.engine.engine import System
 from pipelines.hosttext import line
 from pipelines.model import Data, Model
+from pipelines.toolchain.bases import Digest
 from pipelines.toolchain.sources import Sha256
 
 SCHEMA = 1
 #: The most of a record or survey that is read, in bytes: they come out of an image.
 LIMIT = 256 << 20
 
-#: Where an image has them; Windows takes such a path for one of its drive C:.
+#: Where an image has them, on Windows below drive C:.
 RECORD, SURVEY, SURVEYOR = "/image/record.json", "/image/found.json", "/image/survey.py"
 
 #: Labels of an image.
 PREFIX = "windows-cuda-wheels."
 IMAGE, KEY, MADE_OF = f"{PREFIX}image", f"{PREFIX}key", f"{PREFIX}inputs"
 HASH, PYTHON, GIVEN = f"{PREFIX}record", f"{PREFIX}python", f"{PREFIX}base"
+VERSION = f"{PREFIX}python-version"
+
+#: The Python of an image that has them all.
+ANY = "any"
+
+_START = ("Entrypoint", "Cmd", "Env", "User", "WorkingDir")
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=500)]
 
@@ -38,7 +46,7 @@ class Base(Model):
     """What an image stands on."""
 
     name: Text
-    digest: Annotated[str, StringConstraints(pattern=r"^sha256:[0-9a-f]{64}$")]
+    digest: Digest
     """Of the manifest in a registry, of an image's configuration, or of the tar file."""
     given: bool
     """Whether it was chosen with --base or --tree; else it is the lock's."""
@@ -101,6 +109,11 @@ class Found(Model):
     trees: dict[str, Tree]
     survey: Sha256
     """Of the whole list, which is in the image as well."""
+    layers: tuple[Digest, ...]
+    """All of the image but the last, in which the record itself is: what was put upon them later
+    was not looked at, though it has our labels."""
+    start: dict[str, Any]
+    """What a container of it starts with, unless it is told otherwise."""
 
 
 class Record(Model):
@@ -119,9 +132,14 @@ class Record(Model):
         )
 
     @property
+    def told(self) -> dict[str, Any]:
+        """It as JSON has it."""
+        return self.model_dump(mode="json", by_alias=True)
+
+    @property
     def bytes(self) -> bytes:
         """The file: equal records give equal bytes."""
-        return canonical(self.model_dump(mode="json", by_alias=True)) + b"\n"
+        return canonical(self.told) + b"\n"
 
     @property
     def sha256(self) -> str:
@@ -168,6 +186,22 @@ def read_record(data: bytes, said: str, where: str) -> Record:
             advice="Make it anew: invoke image build",
         )
     return record
+
+
+def place(path: str, system: System) -> str:
+    """Where a file of ours is in an image."""
+    return f"C:{path}" if system == "windows" else path
+
+
+def layers_of(about: Mapping[str, Any]) -> list[str]:
+    """The layers of an image, as its engine tells it."""
+    return list((about.get("RootFS") or {}).get("Layers") or ())
+
+
+def start_of(about: Mapping[str, Any]) -> dict[str, Any]:
+    """What a container of an image starts with, as its engine tells it."""
+    config = about.get("Config") or {}
+    return {key: config.get(key) or None for key in _START}
 
 
 def read_survey(data: bytes, where: str) -> Survey:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import fnmatch
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Any
 
 from pydantic import Field, RootModel
 
@@ -25,20 +26,29 @@ class Wanted(Model):
     dockerfile: str
     base: dict[str, str]
     arguments: dict[str, str] = Field(default_factory=dict)
-    tools: tuple[str, ...]
-    carried: str
+    per_python: bool = True
+    cuda: str = ""
+    carried: tuple[str, ...] = ()
+    place: str = ""
+    fetched: tuple[str, ...] = ()
     files: dict[str, str]
     sources: tuple[str, ...] = ()
     interpreter: PythonVersion | None = None
     requirements: tuple[str, ...] = ()
     python: str
-    survey: tuple[str, ...]
-    build: dict[str, str] = Field(default_factory=dict)
+    survey: str
+    build: dict[str, Any] = Field(default_factory=dict)
 
-    def entries(self, lock: ToolchainLock, values: Mapping[str, str]) -> list[str]:
-        """The entries of the lock that are in it, sorted; :class:`ConfigError` if one is none."""
+    def values(self, python: str) -> dict[str, str]:
+        """What stands for the names in braces."""
+        return {"python": python, "cp": python.replace(".", ""), "cuda": self.cuda}
+
+    def entries(
+        self, lock: ToolchainLock, patterns: Iterable[str], values: Mapping[str, str]
+    ) -> list[str]:
+        """The entries of the lock of such names, sorted; :class:`ConfigError` if there is none."""
         found: set[str] = set()
-        for pattern in self.tools:
+        for pattern in patterns:
             name = pattern.format_map(values)
             fitting = fnmatch.filter(lock.tools, name)
             if not fitting:

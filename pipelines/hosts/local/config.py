@@ -28,6 +28,11 @@ class LocalHost(HostConfig):
     """GPUs to test on: ``true`` or ``all``, or by nvidia-smi's numbers; default what is there."""
 
     @property
+    def place(self) -> str:
+        """Here."""
+        return "this machine"
+
+    @property
     def windows(self) -> bool:
         """What this machine is."""
         return sys.platform == "win32"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Annotated, Literal
 
 from pydantic import Field
 
-from pipelines.hosts.base import Host, HostConfig, Kept, Opening, Supply, supply_of_sandbox
+from pipelines.hosts.base import Host, HostConfig, Kept, Opening, Supply, Thing, supply_of_sandbox
+from pipelines.paths import home
 from pipelines.toolchain.lock import Cache, ToolchainLock
 
 
@@ -34,6 +36,22 @@ class SandboxHost(HostConfig):
         from pipelines.hosts.sandbox.host import Sandbox
 
         return Sandbox(name, self, given)
+
+    @property
+    def place(self) -> str:
+        """Here."""
+        return "this machine"
+
+    def things(self, hosts: Mapping[str, HostConfig]) -> Iterable[Thing]:
+        """The sandboxes of this checkout."""
+        from pipelines.hosts.sandbox.inventory import sandboxes
+
+        bases = {n: h.base(n) for n, h in hosts.items() if isinstance(h, SandboxHost)}
+        return sandboxes(bases)
+
+    def base(self, name: str) -> Path:
+        """Its directory; each Python has one of its own, whose name ends with ``-py3.11``."""
+        return home() / (self.home or Path(".sandbox", name))
 
     def kept(self, cache: Cache) -> Iterable[Kept]:
         """Images, of which those of today's tools are useful."""

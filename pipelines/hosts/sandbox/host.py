@@ -31,7 +31,7 @@ from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.state import IN_USE, NotWholeError, State, alive, published
 from pipelines.hosts.sandbox.wine import SEAL, Prefix, find_wine
 from pipelines.logs import timed
-from pipelines.paths import PACKAGE, home
+from pipelines.paths import PACKAGE
 from pipelines.session.base import DeadHostError, Session
 from pipelines.session.channel import over_winrs
 from pipelines.session.transports.endpoint import Endpoint, Secret
@@ -63,8 +63,8 @@ class Sandbox(Host):
         self.cache = cache
         self.events = given.events
         self.remember = given.remember
-        base = Path(config.home) if config.home else Path(".sandbox") / name
-        self.home = (home() / base).with_name(f"{base.name}-py{python}")
+        base = config.base(name)
+        self.home = base.with_name(f"{base.name}-py{python}")
         self._tied: subprocess.Popen[bytes] | None = None
         self._reached: State | None = None
         self._restarts = 0

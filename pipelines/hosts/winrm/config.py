@@ -166,6 +166,11 @@ class WinRMHost(HostConfig):
             return self.python.casefold() == FIRST_PYTHON.casefold()
         return self.bootstrap
 
+    @property
+    def place(self) -> str:
+        """Its endpoint."""
+        return self.endpoint
+
     def open(self, name: str, given: Opening) -> Host:
         """The machine; nothing is sent to it yet."""
         from pipelines.hosts.winrm.host import WindowsHost

@@ -38,6 +38,17 @@ _WINDOWS_ENDS = {
 }
 
 
+class Asked(TypedDict):
+    """Which GPUs the host of ``pipeline.yaml`` asks for."""
+
+    asked: str
+    """Such as ``gpu: true``; empty: none."""
+    count: int | None
+    """How many; ``None``: one or more."""
+    numbers: list[int]
+    """Which of them, as nvidia-smi counts them; empty: any."""
+
+
 class Expected(TypedDict, total=False):
     """What the pipeline says this wheel is, see :mod:`conftest`."""
 
@@ -51,6 +62,7 @@ class Expected(TypedDict, total=False):
     verify: str
     files: list[str]
     artifacts: str
+    gpu: Asked
 
 
 class Runs(TypedDict):
@@ -206,6 +218,7 @@ def judge(facts: Found, expected: Expected) -> Judgement:
     warnings: list[str] = []
     failures = {
         "driver": gpu["broken"] or _driver_too_old(facts, expected, warnings),
+        "gpu": _other_gpus(gpu, expected.get("gpu")),
         "torch": _torch(facts),
         "package": _package(facts),
         "promise": _promise(facts["version"] or expected.get("version", ""), torch),
@@ -247,6 +260,23 @@ def _driver_too_old(facts: Found, expected: Expected, warnings: list[str]) -> st
         return f"the driver is too old: {own} and the wheel needs CUDA {wanted}"
     if _numbers(driver) < _numbers(wanted):
         warnings.append(f"{own} and the wheel is for CUDA {wanted}: its PTX will not be compiled")
+    return ""
+
+
+def _other_gpus(gpu: Gpu, wanted: Asked | None) -> str:
+    """Why the GPUs here are not those that were asked for: none at all is no reason to skip."""
+    if wanted is None or not wanted["asked"] or gpu["broken"]:
+        return ""
+    asked, found = f"{wanted['asked']} in pipeline.yaml", gpu["devices"]
+    if not found:
+        return f"{asked}, and no GPU is here: {gpu['skip']}"
+    if wanted["count"] not in (None, len(found)):
+        return f"{asked}, which is {wanted['count']} GPUs, and {len(found)} are here"
+    numbers = [device["number"] for device in found]
+    if wanted["numbers"] and sorted(numbers) != sorted(wanted["numbers"]):
+        if -1 in numbers:
+            return f"{asked}, and which GPUs are here is not told: {gpu.get('nvml', '')}"
+        return f"{asked}, and nvidia-smi's GPU {', '.join(map(str, numbers))} is here"
     return ""
 
 
@@ -331,6 +361,7 @@ def properties(facts: Found, warnings: Iterable[str]) -> dict[str, str]:
         prefix = f"gpu{device['index']}"
         for key in ("name", "compute_capability", "multiprocessors", "memory_mib", "driver_model"):
             told[f"{prefix}_{key}"] = device[key]
+        told[f"{prefix}_number"] = device["number"] if device["number"] >= 0 else ""
     for name, unit in facts["units"].items():
         short = name.replace("\\", "/").rsplit("/", 1)[-1]
         told[f"{short}.sass"] = " ".join(unit["sass"]) or "none"

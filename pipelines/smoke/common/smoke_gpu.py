@@ -34,6 +34,8 @@ class Device(TypedDict):
     multiprocessors: int
     memory_mib: int
     bus: str
+    number: int
+    """As nvidia-smi counts it; -1: NVML does not say."""
     driver_model: str
 
 
@@ -110,21 +112,29 @@ def _device(driver: ctypes.CDLL, index: int) -> Device:
         "multiprocessors": told["multiprocessors"],
         "memory_mib": memory.value >> 20,
         "bus": bus.value.decode(errors="replace"),
+        "number": -1,
         "driver_model": ("TCC" if told["tcc"] else "unknown") if _WINDOWS else "Linux",
     }
 
 
 def _ask_nvml(facts: Gpu) -> None:
-    """Add the driver's version, and on Windows each GPU's driver model, where NVML tells them."""
+    """Add the driver's version, each GPU's number and on Windows its driver model, as NVML tells.
+
+    NVML sees every GPU, whatever CUDA_VISIBLE_DEVICES leaves of them.
+    """
     nvml = _load(_NVML)
     _call(nvml, "nvmlInit_v2")
     version = ctypes.create_string_buffer(96)
     _call(nvml, "nvmlSystemGetDriverVersion", version, len(version))
     facts["driver_version"] = version.value.decode(errors="replace")
-    for device in facts["devices"] if _WINDOWS else ():
+    for device in facts["devices"]:
         handle, current, pending = ctypes.c_void_p(), ctypes.c_int(), ctypes.c_int()
-        place = ctypes.c_char_p(device["bus"].encode())
+        place, number = ctypes.c_char_p(device["bus"].encode()), ctypes.c_uint()
         _call(nvml, "nvmlDeviceGetHandleByPciBusId_v2", place, ctypes.byref(handle))
+        _call(nvml, "nvmlDeviceGetIndex", handle, ctypes.byref(number))
+        device["number"] = number.value
+        if not _WINDOWS:
+            continue
         both = ctypes.byref(current), ctypes.byref(pending)
         _call(nvml, "nvmlDeviceGetDriverModel", handle, *both)
         device["driver_model"] = _MODELS.get(current.value, f"model {current.value}")

@@ -41,6 +41,15 @@ def test_version_keeps_its_promise(facts: Facts) -> None:
     verdict(facts, "promise")
 
 
+def test_gpus_are_those_that_were_asked_for(facts: Facts, expected: Expected) -> None:
+    """Where pipeline.yaml asks for GPUs, these and no others are here."""
+    verdict(facts, "gpu")
+    if not expected.get("gpu", {}).get("asked"):
+        pytest.skip("pipeline.yaml asks for no GPU on this host")
+    if facts["gpu"]["broken"]:
+        pytest.fail(facts["gpu"]["broken"], pytrace=False)
+
+
 def test_driver_knows_the_cuda_of_the_wheel(facts: Facts) -> None:
     """The driver answers and is not older than the CUDA the wheel was built with."""
     verdict(facts, "driver", gpu=True)

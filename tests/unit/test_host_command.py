@@ -1,4 +1,4 @@
-"""``invoke sandbox.stop`` and its like: builds that would end are named first."""
+"""``invoke host stop`` and its like: builds that would end are named first."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from pipelines.commands import sandbox
-from pipelines.commands.sandbox import StopOptions
+from pipelines.commands import host
+from pipelines.commands.host import StopOptions
 from pipelines.errors import ConfigError, HostError
 
 JOB: dict[str, Any] = {
@@ -62,22 +62,22 @@ def line(listed: Any, address: str = "process 1") -> Any:
     return SimpleNamespace(plan=plan, session=Session(listed))
 
 
-@pytest.mark.parametrize("name", ["stop", "teardown"])
+@pytest.mark.parametrize("name", ["stop", "remove"])
 def test_builds_are_named_and_go_on(name: str) -> None:
     given = line([JOB, ENDED, JOB | {"id": "80", "title": "other"}])
     with pytest.raises(
-        ConfigError, match=r"2 jobs run in the sandbox.*79a4b4bca157 .*; 80 other"
+        ConfigError, match=r"2 jobs run on s, and.*79a4b4bca157 .*; 80 other"
     ) as caught:
-        getattr(sandbox, name)(given, OPTIONS[False])
+        getattr(host, name)(given, OPTIONS[False])
     assert caught.value.exit_code == 2
     assert "invoke jobs --follow 79a4b4bca157" in caught.value.advice
-    assert f"invoke sandbox.{name} --force" in caught.value.advice
+    assert f"invoke host {name} --host s --force" in caught.value.advice
     assert "79ff" not in caught.value.message
     assert given.plan.host.did == []
     assert given.session.closed == 1, "else the connection is lost with the sandbox"
 
 
-@pytest.mark.parametrize("name", ["stop", "teardown"])
+@pytest.mark.parametrize("name", ["stop", "remove"])
 @pytest.mark.parametrize(
     ("listed", "force", "address"),
     [([JOB], True, "process 1"), ([ENDED], False, "process 1"), ([JOB], False, "")],
@@ -86,14 +86,14 @@ def test_what_ends_no_build_or_is_forced_to(
     name: str, listed: list[Any], force: bool, address: str
 ) -> None:
     given = line(listed, address)
-    getattr(sandbox, name)(given, OPTIONS[force])
-    assert given.plan.host.did == [name]
+    getattr(host, name)(given, OPTIONS[force])
+    assert given.plan.host.did == [{"remove": "teardown"}.get(name, name)]
 
 
 @pytest.mark.parametrize("told", [HostError("no answer"), [JOB | {"state": "?"}]])
 def test_a_sandbox_that_cannot_be_asked(told: Any) -> None:
     given = line(told)
     with pytest.raises(HostError, match="cannot be told") as caught:
-        sandbox.stop(given, OPTIONS[False])
+        host.stop(given, OPTIONS[False])
     assert "--force" in caught.value.advice
     assert given.plan.host.did == []

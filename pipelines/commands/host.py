@@ -1,4 +1,4 @@
-"""``invoke sandbox.start`` and its like: hosts that the pipeline itself makes and starts."""
+"""``invoke host start`` and its like: hosts that the pipeline itself makes and starts."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ if TYPE_CHECKING:
     from pipelines.stages.line import Line
 
 
-class SandboxOptions(Options):
-    """Flags of the ``sandbox`` commands."""
+class HostOptions(Options):
+    """Flags of the ``host`` commands."""
 
     axes = ("host", "python")
     shared = ("verbose",)
 
 
-class StopOptions(SandboxOptions):
-    """Flags of what ends the builds in a sandbox."""
+class StopOptions(HostOptions):
+    """Flags of what ends the builds on a host."""
 
     force: Annotated[bool, Flag("also while builds run in it: they end")] = False
 
 
-def start(line: Line, _: SandboxOptions) -> None:
-    """Start the sandbox and leave it running: later commands need no start-up."""
+def start(line: Line, _: HostOptions) -> None:
+    """Start a host that is ours and leave it running: later commands need no start-up."""
     from pipelines.console import say
 
     _lifecycle(line).start(tied=False)
@@ -34,25 +34,25 @@ def start(line: Line, _: SandboxOptions) -> None:
 
 
 def stop(line: Line, options: StopOptions) -> None:
-    """Stop the sandbox and every Windows process in it; --force while builds run there."""
+    """Stop a host that is ours and what runs in it; --force while builds run there."""
     from pipelines.console import say
 
     _refuse_with_jobs(line, options, "stop")
     say("stopped" if _lifecycle(line).stop() else "it was not running", style="green")
 
 
-def status(line: Line, _: SandboxOptions) -> None:
-    """Say whether the sandbox is absent, broken, crashed, stopped or running."""
+def status(line: Line, _: HostOptions) -> None:
+    """Say whether a host that is ours is there, and whether it runs."""
     from pipelines.console import say
 
     say(_lifecycle(line).describe())
 
 
-def teardown(line: Line, options: StopOptions) -> None:
-    """Stop the sandbox and remove it; downloads stay in the cache."""
+def remove(line: Line, options: StopOptions) -> None:
+    """Stop a host that is ours and remove it; downloads and images stay."""
     from pipelines.console import say
 
-    _refuse_with_jobs(line, options, "teardown")
+    _refuse_with_jobs(line, options, "remove")
     _lifecycle(line).teardown()
     say("removed", style="green")
 
@@ -64,7 +64,7 @@ def _refuse_with_jobs(line: Line, options: StopOptions, command: str) -> None:
 
     if options.force or not _lifecycle(line).address():
         return
-    forced = f"invoke sandbox.{command} --force"
+    forced = f"invoke host {command} --host {line.plan.host.name} --force"
     try:
         jobs = running(line)
     except HostError as error:
@@ -76,7 +76,8 @@ def _refuse_with_jobs(line: Line, options: StopOptions, command: str) -> None:
     if jobs:
         several = "jobs run" if len(jobs) > 1 else "job runs"
         raise ConfigError(
-            f"{len(jobs)} {several} in the sandbox, and would end with it: {'; '.join(jobs)}",
+            f"{len(jobs)} {several} on {line.plan.host.name}, and would end with it: "
+            f"{'; '.join(jobs)}",
             advice=f"Wait (invoke jobs --follow {jobs[0].split()[0]}), or type: {forced}",
         )
 
@@ -87,15 +88,17 @@ def _lifecycle(line: Line) -> Lifecycle:
     found = line.plan.host.lifecycle
     if found is None:
         raise ConfigError(
-            f"host '{line.plan.host.name}' is no sandbox",
-            advice="Name one of kind sandbox with --host.",
+            f"host '{line.plan.host.name}' is not ours to start or stop",
+            advice="Name one of kind sandbox, container or vm with --host.",
         )
     return found
 
 
 COMMANDS = (
-    Command(start, SandboxOptions, on_line=True),
+    Command(start, HostOptions, on_line=True),
     Command(stop, StopOptions, on_line=True),
-    Command(status, SandboxOptions, on_line=True),
-    Command(teardown, StopOptions, on_line=True),
+    Command(status, HostOptions, on_line=True),
+    Command(remove, StopOptions, on_line=True),
 )
+#: The same under the names that they had when there were sandboxes alone.
+SANDBOX = (*COMMANDS[:3], Command(remove, StopOptions, name="teardown", on_line=True))

@@ -1,0 +1,110 @@
+"""Verdicts on what a container or virtual machine stands on, before anything of it is started."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from pipelines.doctor import vfio
+from pipelines.doctor.gpus import MODELS
+from pipelines.doctor.model import Facts, Level, Verdict
+from pipelines.doctor.vfio import AREA
+
+_VERSIONS = (
+    "https://learn.microsoft.com/en-us/virtualization/windowscontainers/"
+    "deploy-containers/version-compatibility"
+)
+_CLASS = (
+    "https://learn.microsoft.com/en-us/virtualization/windowscontainers/"
+    "deploy-containers/gpu-acceleration"
+)
+_MOST = 8  # names in one verdict
+
+
+def judge(facts: Facts) -> Iterator[Verdict]:
+    """The engine; KVM, IOMMU, VFIO and each card; or isolation, builds and driver of a Windows."""
+    wanted = facts.at("wanted")
+    yield _engine(facts)
+    if wanted.text("system") == "windows":
+        yield from _windows(facts)
+    else:
+        yield from vfio.judge(facts)
+
+
+def _engine(facts: Facts) -> Verdict:
+    wanted, system = facts.text("wanted", "system") or "", facts.text("engine", "system")
+    title = facts.text("engine", "title") or ""
+    need = f"an engine for {wanted.title()} containers"
+    if system is None:
+        cure = facts.text("cures", "engine", limit=400) or "see that it runs: docker info"
+        level: Level = "error" if facts.at("engine").failed else "unknown"
+        return Verdict(AREA, "engine", level, facts.at("engine").why, need, cure)
+    if system != wanted:
+        cure = f"name an engine for {wanted.title()} with 'engine' of the host in pipeline.yaml"
+        return Verdict(AREA, "engine", "error", f"{title}, for {system.title()}", need, cure)
+    return Verdict(AREA, "engine", "ok", title)
+
+
+def _windows(facts: Facts) -> Iterator[Verdict]:
+    if facts.text("engine", "system") != "windows":
+        return  # the engine's own verdict says so
+    asked = facts.text("wanted", "isolation")
+    isolation = asked or facts.text("engine", "isolation")
+    gpu = facts.text("wanted", "gpu") or ""
+    yield _isolation(isolation, gpu, asked=bool(asked))
+    yield _builds(facts, isolation)
+    if gpu:
+        yield _driver_model(facts, gpu)
+
+
+def _isolation(isolation: str | None, gpu: str, *, asked: bool) -> Verdict:
+    name = "isolation"
+    if isolation is None:
+        return Verdict(AREA, name, "unknown", "the engine does not tell its default")
+    found = isolation if asked else f"{isolation}, the engine's own"
+    if gpu and isolation != "process":
+        wanted = f"process: {gpu}, and only it is given a class of devices"
+        cure = "set 'isolation: process' for the host, or 'gpu: false'"
+        return Verdict(AREA, name, "error", found, wanted, cure, source=_CLASS)
+    return Verdict(AREA, name, "ok", found)
+
+
+def _builds(facts: Facts, isolation: str | None) -> Verdict:
+    name, host = "Windows of the image", facts.text("windows") or "not told"
+    told = facts.at("image")
+    version = told.text("version")
+    if told.absent:
+        return Verdict(AREA, name, "unknown", "the image is not at the engine yet", f"for {host}")
+    if version is None:
+        return Verdict(AREA, name, "unknown", told.why, f"for {host}")
+    found = f"{version} on {host}"
+    if isolation == "hyperv":
+        return Verdict(AREA, name, "ok", f"{found}, each with its own kernel")
+    fits = facts.flag("runs")
+    if fits is None:
+        wanted = "a pair of builds of which Microsoft says that it runs"
+        return Verdict(AREA, name, "unknown", found, wanted, source=_VERSIONS)
+    if fits:
+        return Verdict(AREA, name, "ok", found)
+    cure = "take the image of the engine's Windows, or 'isolation: hyperv', which has no GPU"
+    wanted = "an image that this Windows runs under process isolation"
+    return Verdict(AREA, name, "error", found, wanted, cure, source=_VERSIONS)
+
+
+def _driver_model(facts: Facts, gpu: str) -> Verdict:
+    name, wanted = "driver model", "WDDM or MCDM"
+    rows = facts.rows("gpus")
+    if rows is None and not facts.at("gpus").absent:
+        return Verdict(AREA, name, "unknown", facts.at("gpus").why, wanted)
+    if not rows:
+        cure = "install NVIDIA's driver on the engine's machine, or set gpu: false"
+        return Verdict(AREA, name, "error", "no NVIDIA GPU with a driver", f"{gpu}, {wanted}", cure)
+    models = [row.text("model") or "not told" for row in rows]
+    found = ", ".join(models[:_MOST])
+    if "TCC" in models:
+        cure = "on the engine's machine as administrator, then restart it"
+        return Verdict(
+            AREA, name, "error", found, wanted, cure, "nvidia-smi -dm WDDM", source=_CLASS
+        )
+    if any(model not in MODELS for model in models):
+        return Verdict(AREA, name, "unknown", found, wanted)
+    return Verdict(AREA, name, "ok", found)

@@ -1,0 +1,1 @@
+"""GPUs on their way into containers and virtual machines."""

@@ -1,0 +1,75 @@
+"""GPUs in Windows containers: the device class, the isolation that has it, the builds that go.
+
+CUDA in Windows containers is unsupported by Microsoft and NVIDIA; it is shown by others, not by us:
+https://github.com/TensorWorks/DirectX-Device-Plugins
+"""
+
+from __future__ import annotations
+
+import functools
+import re
+from pathlib import Path
+
+from pipelines.errors import ConfigError
+from pipelines.hosts.gpus import Gpu, is_wanted, written
+from pipelines.model import Model, read_data
+
+#: Every GPU of the machine, as ``--device`` of Docker's takes it.
+#: https://learn.microsoft.com/en-us/virtualization/windowscontainers/deploy-containers/gpu-acceleration
+GPU_CLASS = "class/5B45201D-F2F2-4F3B-85BB-30FF1F953599"
+_FILE = Path(__file__).with_name("windows.yaml")
+
+
+class _Build(Model):
+    build: int
+    name: str
+    runs: tuple[int, ...]
+
+
+class _Builds(Model):
+    hosts: tuple[_Build, ...]
+
+
+def devices(gpu: Gpu, isolation: str) -> tuple[str, ...]:
+    """What a Windows container is given; ``isolation``: the one that it will have.
+
+    Raises :class:`ConfigError` for a GPU and another isolation than ``process``.
+    """
+    if not is_wanted(gpu):
+        return ()
+    if isolation != "process":
+        raise ConfigError(
+            f"{written(gpu)} and isolation: {isolation}: only process isolation has a GPU",
+            advice="Set 'isolation: process' for the host, or 'gpu: false'.",
+        )
+    return (GPU_CLASS,)
+
+
+@functools.cache
+def _builds() -> dict[int, _Build]:
+    return {one.build: one for one in read_data(_FILE, _Builds).hosts}
+
+
+def number(version: str) -> int | None:
+    """The build in a version of Windows: 20348 of ``10.0.20348.2762``."""
+    found = re.match(r"10\.0\.(\d{4,6})(?:\.|$)", version)
+    return int(found[1]) if found else None
+
+
+def runs(host: str, image: str) -> bool | None:
+    """Whether a Windows runs an image under process isolation, by their versions.
+
+    ``None``: nobody says so of these builds.
+    """
+    on, of = number(host), number(image)
+    if on is None or of is None:
+        return None
+    if on == of:
+        return True
+    return of in _builds()[on].runs if on in _builds() else None
+
+
+def name(version: str) -> str:
+    """A Windows by its version, for people."""
+    known = _builds().get(number(version) or 0)
+    return f"{known.name} ({version})" if known else version

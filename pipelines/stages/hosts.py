@@ -1,0 +1,106 @@
+"""What runs where, and the removal of what nobody owns: ``invoke hosts``."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from rich.table import Table
+
+from pipelines.config import Config
+from pipelines.console import console, say
+from pipelines.errors import PipelineError
+from pipelines.hosts.base import HostConfig, Thing
+from pipelines.units import size
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where hosts are, what the pipeline has made there, or why that cannot be told."""
+
+    name: str
+    hosts: tuple[str, ...]
+    things: tuple[Thing, ...] = ()
+    error: PipelineError | None = None
+
+
+def places(settings: Config) -> Iterator[Place]:
+    """Each place of the hosts of ``pipeline.yaml``; one that cannot be reached says so."""
+    found: dict[str, list[tuple[str, HostConfig]]] = {}
+    for name, host in settings.hosts.items():
+        found.setdefault(host.place, []).append((name, host))
+    for place, hosts in found.items():
+        names = tuple(name for name, _ in hosts)
+        try:
+            kinds = {host.kind: host for _, host in hosts}  # each looks for what is of its own
+            each = {(t.what, t.name): t for h in kinds.values() for t in h.things(settings.hosts)}
+            yield Place(place, names, tuple(each.values()))
+        except PipelineError as error:
+            yield Place(place, names, error=error)
+
+
+def told(settings: Config) -> dict[str, Any]:
+    """For programs: ``schema`` 1, and each place with its things; sizes in bytes."""
+    keys = ("what", "name", "host", "state", "size", "who", "unowned")
+    return {
+        "schema": 1,
+        "places": [
+            {
+                "place": place.name,
+                "hosts": {name: settings.hosts[name].kind for name in place.hosts},
+                "things": [{key: getattr(t, key) for key in keys} for t in place.things],
+                "error": place.error.message if place.error else "",
+            }
+            for place in places(settings)
+        ],
+    }
+
+
+def show(settings: Config) -> None:
+    """Print the hosts by their places, and what was made there."""
+    spare = 0
+    table = Table(box=None, pad_edge=False, header_style="bold")
+    for column in ("host", "what", "name", "state", "size", "whose"):
+        table.add_column(column, justify="right" if column == "size" else "left")
+    errors = []
+    for place in places(settings):
+        for name in place.hosts:
+            table.add_row(name, settings.hosts[name].kind, place.name, *[""] * 3, style="bold")
+        for thing in place.things:
+            spare += bool(thing.unowned)
+            room = "?" if thing.size is None else size(thing.size)
+            whose = f"nobody's: {thing.unowned}" if thing.unowned else thing.who
+            style = "yellow" if thing.unowned else "dim"
+            table.add_row(
+                f"  {thing.host}", thing.what, thing.name, thing.state, room, whose, style=style
+            )
+        errors += [place.error] if place.error else []
+    console.print(table)
+    for error in errors:
+        say(f"{error.message}. {error.advice}", style="red")
+    if spare:
+        say(f"{spare} of them are nobody's: invoke hosts --clean removes them", style="yellow")
+
+
+def clean(settings: Config) -> None:
+    """Remove what nobody owns; raises the first error once the rest is done."""
+    removed = freed = 0
+    errors = []
+    for place in places(settings):
+        errors += [place.error] if place.error else []
+        # What is in use goes first: a volume cannot go before its container.
+        for thing in sorted(place.things, key=lambda one: one.what == "volume"):
+            if not thing.unowned:
+                continue
+            try:
+                thing.remove()
+            except PipelineError as error:
+                errors.append(error)
+                continue
+            removed += 1
+            freed += thing.size or 0
+            say(f"removed {thing.what} {thing.name}: {thing.unowned}")
+    say(f"{removed} removed, {size(freed)} freed" if removed else "nothing was nobody's", "green")
+    if errors:
+        raise errors[0]

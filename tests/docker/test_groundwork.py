@@ -1,0 +1,42 @@
+"""What the doctor asks of a real engine and its machine before anything is started."""
+
+from __future__ import annotations
+
+import pytest
+
+from pipelines.doctor import passthrough
+from pipelines.doctor.model import Facts
+from pipelines.hosts.base import Opening
+from pipelines.hosts.container.config import ContainerHost
+from pipelines.hosts.container.host import Container
+from pipelines.hosts.engine import owners
+from pipelines.hosts.engine.boxes import LABEL
+from pipelines.hosts.engine.engine import Engine
+from pipelines.hosts.images import Image
+from pipelines.hosts.passthrough import elsewhere, linux
+from pipelines.toolchain.lock import Cache
+
+pytestmark = pytest.mark.docker
+
+
+def test_a_container_sees_its_machine_as_it_is(engine: Engine, sandbox_image: Image) -> None:
+    """As this very machine is, but for what only a process of its own may know; nothing stays."""
+    found, here = elsewhere.look_at(engine, sandbox_image.id), linux.look()
+    unknown: dict[str, object] = {"memlock": None, "all_processes": False, "holders": {}}
+    # Whether a device file may be written is asked as another user there.
+    assert (found.kvm == "absent", found.vfio == "absent") == (
+        here.kvm == "absent",
+        here.vfio == "absent",
+    )
+    same = {"kvm": found.kvm, "vfio": found.vfio, "nodes": found.nodes}
+    assert found == here.model_copy(update={**unknown, **same})
+    labels = [f"{LABEL}project={owners.project()}", f"{LABEL}kind=look"]
+    assert not engine.client.containers.list(all=True, filters={"label": labels})
+
+
+def test_a_host_is_surveyed_and_not_made(engine: Engine, cache: Cache) -> None:
+    config = ContainerHost.model_validate({"kind": "container"})
+    host = Container("never-made", config, Opening("3.11", cache))
+    (verdict,) = passthrough.judge(Facts(host.groundwork()))
+    assert (verdict.name, verdict.level, verdict.found) == ("engine", "ok", engine.title)
+    assert not host.boxes.all("never-made")
