@@ -8,14 +8,15 @@ from invoke.config import Config
 from invoke.parser.parser import ParseResult
 
 from pipelines.commands.program import OneOrder, namespace
-from pipelines.commands.words import parse
+from pipelines.commands.words import joined, parse
 
 
 def calls(text: str | list[str]) -> list[Any]:
     """The calls that a line comes to."""
     words = text.split() if isinstance(text, str) else text
     commands = namespace()
-    typed = parse(words, commands.to_contexts())
+    contexts = {str(one.name): one for one in commands.to_contexts()}
+    typed = parse(joined(words, contexts), [*contexts.values()])
     order = OneOrder(commands, Config(lazy=True), ParseResult(typed[:1]))
     try:
         return order.normalize(tuple(typed[1:]))
