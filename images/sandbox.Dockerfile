@@ -48,10 +48,10 @@ FROM system
 COPY --from=parts /opt /opt
 COPY --from=parts /sandbox /sandbox
 COPY scripts/survey.py /image/
-ARG PYTHON
+ARG CP
 RUN python3 /image/survey.py --out /image/found.json \
         venv=/opt/venv service=/opt/pipeline \
-        python="/sandbox/prefix/drive_c/Python$(echo "${PYTHON}" | tr -d .)" \
+        python="/sandbox/prefix/drive_c/Python${CP}" \
         compiler=/sandbox/prefix/drive_c/zig sdk=/sandbox/prefix/drive_c/sdk \
         tools=/sandbox/prefix/drive_c/VS
 EXPOSE 5986

@@ -59,7 +59,7 @@ def remove(line: Line, options: StopOptions) -> None:
 
 def _refuse_with_jobs(line: Line, options: StopOptions, command: str) -> None:
     """:class:`ConfigError` with the jobs that would end, unless that is what was asked for."""
-    from pipelines.errors import ConfigError, HostError
+    from pipelines.errors import ConfigError, HostError, PipelineError
     from pipelines.stages.jobs import running
 
     if options.force or not _lifecycle(line).address():
@@ -67,7 +67,7 @@ def _refuse_with_jobs(line: Line, options: StopOptions, command: str) -> None:
     forced = f"invoke host {command} --host {line.plan.host.name} --force"
     try:
         jobs = running(line)
-    except HostError as error:
+    except PipelineError as error:  # also of one that was made from other keys
         raise HostError(
             f"what runs there cannot be told: {error.message}", advice=f"Type: {forced}"
         ) from error

@@ -234,13 +234,14 @@ def _show_rows(asked: _Asked, rows: list[dict[str, Any]]) -> None:
     from rich.table import Table
 
     from pipelines.console import console, say
+    from pipelines.hosts.images.finding import OLD
     from pipelines.units import size
 
     if not rows:
         say(f"{asked.engine.title} has none of our images: invoke image build makes one")
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for column in ("image", "python", "size", "base", "state", "hosts", "tag"):
+    for column in ("image", "python", "size", "base", "state", "hosts", "id"):
         table.add_column(column, justify="right" if column == "size" else "left")
     for row in rows:
         shown = [row[key] for key in ("image", "python")]
@@ -253,6 +254,8 @@ def _show_rows(asked: _Asked, rows: list[dict[str, Any]]) -> None:
         ]
         table.add_row(*map(escape, shown))
     console.print(table)
+    if any(row["state"] == OLD for row in rows):
+        say("an old one is removed by: docker rmi ID", style="dim")
 
 
 COMMANDS = (

@@ -14,6 +14,9 @@ from pipelines.errors import PipelineError
 from pipelines.hosts.base import HostConfig, Thing
 from pipelines.units import size
 
+#: What cannot go before what uses it.
+_LAST = {"volume": 1, "golden disk": 1, "image": 2}
+
 
 @dataclass(frozen=True)
 class Place:
@@ -89,8 +92,7 @@ def clean(settings: Config) -> None:
     errors = []
     for place in places(settings):
         errors += [place.error] if place.error else []
-        # What is in use goes first: a volume cannot go before its container.
-        for thing in sorted(place.things, key=lambda one: one.what == "volume"):
+        for thing in sorted(place.things, key=lambda one: _LAST.get(one.what, 0)):
             if not thing.unowned:
                 continue
             try:

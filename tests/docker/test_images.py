@@ -16,13 +16,14 @@ from typing import Any
 import pytest
 import yaml
 from docker.models.containers import Container
+from registry import running
 
-from pipelines.errors import ConfigError, HostError, PipelineError
+from pipelines.errors import ConfigError, HostError, PipelineError, SetupError
 from pipelines.hosts import images
 from pipelines.hosts.base import Silent
 from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.engine import Engine
-from pipelines.hosts.images import Image, check, finding, wanted
+from pipelines.hosts.images import Image, check, finding, publish, wanted
 from pipelines.hosts.images import record as names
 from pipelines.hosts.images.build import read_file
 from pipelines.toolchain.lock import Cache, load_lock
@@ -278,6 +279,19 @@ def test_an_interrupted_build_leaves_no_image_and_nothing_running(
         time.sleep(0.2)
 
 
+def test_what_a_killed_build_left_is_forgotten_by_the_next(
+    engine: Engine, sandbox_image: Image, small: Callable[..., Image]
+) -> None:
+    first = small(sandbox_image)
+    api, repository = engine.client.api, "windows-cuda-wheels/small"
+    dead = f"py311-000000000000-{owners.machine()}_1_gone.part"
+    alive = f"py311-000000000000-{owners.me().replace('/', '_')}.part"
+    for tag in (dead, alive):
+        api.tag(first.id, repository, tag)
+    second = small(sandbox_image, SMALL.replace("echo two", "echo three"))
+    assert {*tags(engine)} == {first.tag, second.tag, f"{repository}:{alive}"}
+
+
 def test_a_record_that_was_changed_is_refused(
     engine: Engine, sandbox_image: Image, small: Callable[..., Image], tmp_path: Path
 ) -> None:
@@ -314,3 +328,40 @@ def test_what_somebody_made_of_ours_is_not_taken_for_it(
     again = small(sandbox_image)
     assert again.id not in (started.id, changed.id)
     assert again.record == made.record
+
+
+def test_an_image_is_pushed_and_fetched_by_its_digest(
+    engine: Engine, cache: Cache, tmp_path: Path
+) -> None:
+    (tmp_path / "tiny.tar").write_bytes(archive_of("hello", b"there"))
+    api = engine.client.api
+    label = r'LABEL windows-cuda-wheels.python="C:\\python\\{python}\\python.exe"'
+    tiny = str(
+        json.loads(
+            api.import_image_from_file(
+                str(tmp_path / "tiny.tar"), "wcw-test-tiny", "1", changes=[label]
+            )
+        )["status"]
+    )
+    image = Image(tiny, "wcw-test-tiny:1", "linux", "", {})
+    told: list[str] = []
+    with running() as registry:
+        try:
+            name = f"{registry.name}/wcw/tiny"
+            said = publish.push(engine, image, f"{name}:1", lambda what, *_: told.append(what))
+            _, manifest = registry.manifests["1"]
+            assert said == f"{name}@sha256:{names.sha256(manifest)}"
+            for tag in (f"{name}:1", "wcw-test-tiny:1"):
+                engine.client.images.remove(tag)
+            fetched = images.ensure(engine, said, "3.13", cache, Silent())
+            assert (fetched.id, fetched.python) == (tiny, r"C:\python\3.13\python.exe")
+            gone = f"{name}@sha256:{'1' * 64}"
+            with pytest.raises(ConfigError, match="no such image"):
+                images.ensure(engine, gone, "3.13", cache, Silent())
+            with pytest.raises(ConfigError, match="with its tag"):
+                publish.push(engine, fetched, name, print)
+            registry.refuses = True
+            with pytest.raises(SetupError, match="wants a sign-in"):
+                publish.push(engine, fetched, f"{name}:2", print)
+        finally:
+            engine.client.images.remove(tiny, force=True)

@@ -47,11 +47,11 @@ from pipelines.record import (
 )
 from pipelines.remote import builder
 from pipelines.run import Run
-from pipelines.session.base import Session
+from pipelines.session.base import GoneHostError, Session
 from pipelines.session.bootstrap import bootstrap_argv
 from pipelines.session.channel import open_session
 from pipelines.session.transports.popen import PopenStream
-from pipelines.stages.line import LINE, Line, run_build, run_provision, run_test
+from pipelines.stages.line import LINE, REMADE, Line, Stage, run_build, run_provision, run_test
 
 WHEEL = f"pkg-1.0-{TAGS}.whl"
 
@@ -310,3 +310,46 @@ def test_a_run_of_something_else_is_not_tested(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"is of python 3\.\d+, not 3\.9") as caught:
         run_test(line)
     assert "--python 3.9" in caught.value.advice
+
+
+@pytest.mark.parametrize(("times", "provisioned"), [(1, 2), (3, 4)])
+def test_a_host_that_is_gone_is_made_anew_and_made_ready(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, times: int, provisioned: int
+) -> None:
+    left = [times]
+    line, _ = at_desk(tmp_path)
+    stage = Stage("build", lambda *_: _gone(left))
+    monkeypatch.setattr("pipelines.stages.line.LINE", (LINE[0], stage, LINE[-1]))
+    counted = []
+    ready = Line.do
+
+    def do(self: Line, one: Stage) -> Any:
+        counted.append(one.name)
+        return ready(self, one)
+
+    monkeypatch.setattr(Line, "do", do)
+    run_build(line)
+    assert counted.count("provision") == provisioned
+    assert Run(line.run.path).stages()["build"].state == "passed"
+    host: Any = line.plan.host
+    assert host.closed == times
+
+
+def test_a_host_that_is_gone_again_and_again_is_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    left = [9]
+    line, _ = at_desk(tmp_path)
+    stage = Stage("build", lambda *_: _gone(left))
+    monkeypatch.setattr("pipelines.stages.line.LINE", (LINE[0], stage, LINE[-1]))
+    with pytest.raises(GoneHostError):
+        run_build(line)
+    assert left == [9 - REMADE - 1]
+    assert Run(line.run.path).stages()["build"].state == "failed"
+
+
+def _gone(left: list[int]) -> BuildResult:
+    if left[0]:
+        left[0] -= 1
+        raise GoneHostError("the container has ended")
+    return BuildResult(job="j", directory="d", jobs=1)

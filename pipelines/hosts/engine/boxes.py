@@ -136,7 +136,8 @@ class Boxes:
             raise ConfigError(
                 f"the container '{found.name}' was made from another order than host "
                 f"'{order.host}' is now: its image or its keys in pipeline.yaml have changed",
-                advice=f"Put the keys back, or type: invoke host remove --host {order.host}",
+                advice="Put the keys back, or give it up with all that runs in it: "
+                f"invoke host remove --host {order.host} --force",
             )
         box = Box(found, order)
         if found.status != "running":

@@ -38,7 +38,7 @@ def items(engine: Engine, keeps: Mapping[str, bool]) -> Iterator[Thing]:
             host=labels.get("host", ""),
             state=line(str(found.get("State", "")), 40),
             size=_number(found.get("SizeRw")),
-            who=labels.get("who", ""),
+            who=labels.get("who", "") + ("" if ours else ", another checkout"),
             unowned=_unowned_container(labels, keeps) if ours else "",
             remove=partial(_remove_container, engine, str(found.get("Id"))),
         )
@@ -53,7 +53,7 @@ def items(engine: Engine, keeps: Mapping[str, bool]) -> Iterator[Thing]:
             host=labels.get("host", ""),
             state="in use" if used else "kept",
             size=_number(about.get("Size")),
-            who=labels.get("who", ""),
+            who=labels.get("who", "") + ("" if ours else ", another checkout"),
             unowned=_unowned_volume(labels, keeps) if ours and not used else "",
             remove=partial(_remove_volume, engine, str(found.get("Name"))),
         )

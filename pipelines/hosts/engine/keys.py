@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -56,15 +57,17 @@ class EngineKeys(HostConfig):
         return f"engine {self.engine}" if self.engine else "Docker's own engine"
 
     def things(self, hosts: Mapping[str, HostConfig]) -> Iterable[Thing]:
-        """Containers and volumes on its engine; raises what :class:`Engine` does."""
+        """Containers, volumes and images on its engine; raises what :class:`Engine` does."""
         from pipelines.hosts.engine.inventory import items
+        from pipelines.hosts.images.inventory import images
 
         there = {
             name: host.keep
             for name, host in hosts.items()
             if isinstance(host, EngineKeys) and host.place == self.place
         }
-        return items(self.reach(), there)
+        engine = self.reach()
+        return chain(items(engine, there), images(engine))
 
     @property
     def cores(self) -> int | None:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import re
 import tarfile
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,7 +14,7 @@ from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.images.record import Base
 from pipelines.hosts.images.wanted import Wanted
 from pipelines.session.base import Bars
-from pipelines.toolchain.lock import ToolchainLock
+from pipelines.toolchain.lock import Cache
 
 _DIGEST = re.compile(r"(?:(?P<name>[^@\s]+)@)?(?P<digest>sha256:[0-9a-f]{64})")
 
@@ -57,7 +57,7 @@ class Ground:
 
 
 def ground_of(
-    wanted: Wanted, lock: ToolchainLock, build: str, *, base: str, tree: Path | None
+    wanted: Wanted, cache: Cache, build: str, *, base: str, tree: Path | None
 ) -> Ground | None:
     """What an image is to stand on; None where nothing was asked for and the lock has no digest.
 
@@ -71,7 +71,7 @@ def ground_of(
             raise ConfigError(
                 "--tree: a Windows image cannot be imported from files", advice="Name a --base."
             )
-        return _tree(tree)
+        return _tree(tree, cache)
     if base:
         found = _DIGEST.fullmatch(base)
         if found is None:
@@ -82,7 +82,7 @@ def ground_of(
             )
         name = found["name"] or found["digest"]
         return Ground(Base(name=name, digest=found["digest"], given=True))
-    known = lock.images.get(wanted.base.get(build, ""))
+    known = cache.lock.images.get(wanted.base.get(build, ""))
     if known is None or known.digest is None:
         return None
     return Ground(Base(name=known.image, digest=known.digest, given=False))
@@ -104,10 +104,10 @@ def refused(name: str, wanted: Wanted, build: str) -> ConfigError:
     )
 
 
-def _tree(path: Path) -> Ground:
+def _tree(path: Path, cache: Cache) -> Ground:
     """The ground of a tar file, or of a directory, of which one is made."""
     if path.is_dir():
-        path = _packed(path)
+        path = _packed(path, cache.root / "bases")
     if not path.is_file() or not tarfile.is_tarfile(path):
         raise ConfigError(
             f"--tree {path}: there is no such directory or tar file",
@@ -116,13 +116,23 @@ def _tree(path: Path) -> Ground:
     return Ground(Base(name=path.name, digest=f"sha256:{sha256_of(path)}", given=True), path)
 
 
-def _packed(folder: Path) -> Path:
-    """A tar file of a tree: the same tree gives the same bytes."""
-    target = Path(tempfile.gettempdir()) / f"{folder.name}.tar"
-    with disk_errors(target.parent), tarfile.open(target, "w", format=tarfile.PAX_FORMAT) as tar:
-        for path in sorted(folder.rglob("*")):
-            tar.add(path, path.relative_to(folder).as_posix(), recursive=False)
-    return target
+def _packed(folder: Path, kept: Path) -> Path:
+    """A tar file of a tree, in ``kept``: the same tree gives the same bytes."""
+    with disk_errors(kept):
+        kept.mkdir(parents=True, exist_ok=True)
+        part = kept / f".{os.getpid()}.part"
+        try:
+            with tarfile.open(part, "w", format=tarfile.PAX_FORMAT) as tar:
+                for path in sorted(folder.rglob("*")):
+                    tar.add(path, path.relative_to(folder).as_posix(), recursive=False)
+            return part.rename(kept / f"{sha256_of(part)[:16]}.tar")
+        except PermissionError as error:
+            raise ConfigError(
+                f"--tree {folder}: {error.filename} cannot be read",
+                advice="The files of a Debian are root's: pack it as root, tar -C DIR -cf FILE .",
+            ) from error
+        finally:
+            part.unlink(missing_ok=True)
 
 
 def _bring_tree(engine: Engine, tree: Path, digest: str) -> str:

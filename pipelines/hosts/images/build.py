@@ -5,7 +5,6 @@ from __future__ import annotations
 import collections
 import contextlib
 import io
-import os
 import re
 import tarfile
 import tempfile
@@ -19,6 +18,7 @@ from docker.errors import DockerException
 from pipelines.errors import HostError, PipelineError, StorageError
 from pipelines.files import disk_errors
 from pipelines.hosts.base import Events
+from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.refusals import telling, understood
 from pipelines.hosts.images import record as names
@@ -29,6 +29,8 @@ from pipelines.hosttext import safe
 from pipelines.session.base import Bars
 
 _STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
+#: At the end of a scratch name: who builds.
+_SCRATCH = re.compile(r"-([0-9a-f]{12}_\d+_[\w-]*)\.part$")
 _SHOWN = 30  # lines of a failed build's log
 
 
@@ -38,7 +40,8 @@ def build(engine: Engine, plan: Plan, ground: Ground, events: Events) -> tuple[s
     Until it is whole it has a scratch name, which goes whatever happens. Raises what the engine
     refuses as our errors, with the last lines of the log, which is kept.
     """
-    scratch = f"{plan.tag}-{os.getpid()}.part"
+    _sweep(engine, plan)
+    scratch = f"{plan.tag}-{owners.me().replace('/', '_')}.part"
     log = plan.cache.root / "image-logs" / f"{plan.name}-{plan.inputs.key[:12]}.log"
     with disk_errors(log.parent):
         log.parent.mkdir(parents=True, exist_ok=True)
@@ -134,6 +137,8 @@ def _seal(engine: Engine, scratch: str, plan: Plan, record: Record, work: Path) 
         names.PYTHON: plan.wanted.python if not plan.wanted.per_python else plan.python,
         names.VERSION: plan.inputs.python,
         names.GIVEN: "given" if record.inputs.base.given else "lock",
+        names.MADE_BY: owners.project(),
+        names.MADE_WHO: owners.who(),
     }
     lines = [f"FROM {scratch}", f"COPY record.json {names.place(names.RECORD, engine.system)}"]
     context = work / "seal.tar"
@@ -172,6 +177,16 @@ def read_file(engine: Engine, image: str, path: str) -> bytes:
         member = tar.next()
         stream = tar.extractfile(member) if member is not None and member.isfile() else None
         return stream.read() if stream else b""
+
+
+def _sweep(engine: Engine, plan: Plan) -> None:
+    """Forget the scratch names of builds whose controllers are gone: killed, they could not."""
+    with telling("list images"):
+        listed = engine.client.api.images(name=plan.tag.partition(":")[0])
+    for tag in (tag for one in listed for tag in one.get("RepoTags") or ()):
+        owner = _SCRATCH.search(tag)
+        if owner and owners.alive(owner[1].replace("_", "/", 2)) is False:
+            _forget(engine, tag)
 
 
 def _forget(engine: Engine, scratch: str) -> None:

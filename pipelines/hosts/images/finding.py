@@ -64,7 +64,7 @@ def ensure(
         return _fetched(engine, what, python, events)
     wanted = image_named(what)
     engine.require(wanted.system, f"image '{what}'")
-    ground = ground_of(wanted, cache.lock, engine.build, base=base, tree=tree)
+    ground = ground_of(wanted, cache, engine.build, base=base, tree=tree)
     plan = plan_today(what, python, cache, ground)
     if (found := _there(engine, plan, by_hand=not base and tree is None)) is not None:
         return _described(engine, found, python, cache)
@@ -79,7 +79,7 @@ def find(engine: Engine, what: str, python: str, cache: Cache) -> Image | None:
     """The image of ours that a host would use, if the engine has it; nothing is made."""
     wanted = image_named(what)
     engine.require(wanted.system, f"image '{what}'")
-    ground = ground_of(wanted, cache.lock, engine.build, base="", tree=None)
+    ground = ground_of(wanted, cache, engine.build, base="", tree=None)
     found = _there(engine, plan_today(what, python, cache, ground), by_hand=True)
     return None if found is None else _described(engine, found, python, cache)
 
@@ -100,7 +100,7 @@ def state_of(engine: Engine, labels: dict[str, str], cache: Cache) -> str:
         return OLD
     try:
         wanted = image_named(what)
-        ground = ground_of(wanted, cache.lock, engine.build, base="", tree=None)
+        ground = ground_of(wanted, cache, engine.build, base="", tree=None)
         plan = plan_today(what, _ONE if python == names.ANY else python, cache, ground)
     except PipelineError as error:
         return f"not known: {error.message}"

@@ -33,6 +33,8 @@ PREFIX = "windows-cuda-wheels."
 IMAGE, KEY, MADE_OF = f"{PREFIX}image", f"{PREFIX}key", f"{PREFIX}inputs"
 HASH, PYTHON, GIVEN = f"{PREFIX}record", f"{PREFIX}python", f"{PREFIX}base"
 VERSION = f"{PREFIX}python-version"
+#: Which checkout made it, and who. Not called as a container's labels are, which has these as well.
+MADE_BY, MADE_WHO = f"{PREFIX}made-by", f"{PREFIX}made-who"
 
 #: The Python of an image that has them all.
 ANY = "any"

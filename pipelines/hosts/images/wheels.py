@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import tempfile
 from collections.abc import Iterable
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from packaging.requirements import InvalidRequirement, Requirement
 from packaging.utils import canonicalize_name
 
 from pipelines.errors import LockError
-from pipelines.files import sha256_of
+from pipelines.files import disk_errors, sha256_of
 from pipelines.toolchain.lock import Cache
 from pipelines.toolchain.wheelhouse import download
 
@@ -46,25 +47,27 @@ class Locked:
         )
 
     def wheels(self, cache: Cache, python: str, folder: Path) -> dict[str, str]:
-        """Their wheels in ``folder``, which has nothing else then: file -> sha256.
+        """Their wheels in ``folder``: file -> sha256.
 
-        What is there and is one of the locked files is kept. Raises :class:`LockError` for what
-        cannot be had.
+        What is there and is one of the locked files is kept, what is not is replaced. Raises
+        :class:`LockError` for what cannot be had.
         """
-        folder.mkdir(parents=True, exist_ok=True)
-        allowed = {one for hashes in self.hashes.values() for one in hashes}
-        found = self._kept(folder, allowed)
-        if len(found) == len(self.versions):
+        if len(found := self._kept(folder)) == len(self.versions):
             return found
-        listed = folder / "requirements.txt"
-        listed.write_text(self.text, "utf-8")
-        sources = ["--find-links", str(cache.wheelhouse)] if cache.wheelhouse else []
-        if cache.offline:
-            sources.append("--no-index")
-        locked = [*sources, "--require-hashes", "--requirement", str(listed)]
-        download("the image's Python packages", locked, folder, python)
-        listed.unlink()
-        found = self._kept(folder, allowed)
+        with disk_errors(folder):
+            folder.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(prefix=".part-", dir=folder) as work:
+            part = Path(work)  # of its own: somebody else may fetch them at the same time
+            listed = part / "requirements.txt"
+            listed.write_text(self.text, "utf-8")
+            sources = ["--find-links", str(cache.wheelhouse)] if cache.wheelhouse else []
+            if cache.offline:
+                sources.append("--no-index")
+            locked = [*sources, "--require-hashes", "--requirement", str(listed)]
+            download("the image's Python packages", locked, part, python)
+            for name in self._kept(part):
+                (part / name).replace(folder / name)
+        found = self._kept(folder)
         if len(found) != len(self.versions):
             raise LockError(
                 f"pip left {len(found)} wheels in {folder}, {len(self.versions)} are wanted",
@@ -72,16 +75,11 @@ class Locked:
             )
         return found
 
-    @staticmethod
-    def _kept(folder: Path, allowed: set[str]) -> dict[str, str]:
-        """The wheels there that are what the lock says; others are removed."""
-        found = {}
-        for path in sorted(folder.glob("*.whl")):
-            if (digest := sha256_of(path)) in allowed:
-                found[path.name] = digest
-            else:
-                path.unlink()
-        return found
+    def _kept(self, folder: Path) -> dict[str, str]:
+        """The wheels there that are what the lock says."""
+        allowed = {one for hashes in self.hashes.values() for one in hashes}
+        found = {path.name: sha256_of(path) for path in sorted(folder.glob("*.whl"))}
+        return {name: sha256 for name, sha256 in found.items() if sha256 in allowed}
 
 
 def _read(lock: Path, python: str) -> Iterable[tuple[str, tuple[str, list[str]]]]:

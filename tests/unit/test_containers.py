@@ -1,0 +1,257 @@
+"""Hosts in containers, as far as no engine is needed: keys, orders, owners, what is nobody's."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.config import Config, load_config
+from pipelines.errors import ConfigError, HostError, PipelineError
+from pipelines.hosts.base import Bounds, Thing
+from pipelines.hosts.container.config import ContainerHost
+from pipelines.hosts.container.faces import SandboxFace, WindowsFace
+from pipelines.hosts.engine import inventory, owners
+from pipelines.hosts.engine.boxes import Order
+from pipelines.hosts.engine.keys import in_bytes
+from pipelines.stages import hosts as stage
+
+GONE = f"{owners.machine()}/1/x"
+
+
+def refused(tmp_path: Path, keys: str) -> str:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(f"hosts: {{box: {{kind: container, {keys}}}}}\n")
+    with pytest.raises(ConfigError) as caught:
+        load_config(path)
+    return caught.value.message
+
+
+@pytest.mark.parametrize(
+    ("keys", "said"),
+    [
+        ("image: 'debian:12'", "found 'debian:12': what is behind a tag is another image next"),
+        ("image: 'x@sha256:12'", "NAME@sha256:"),
+        ("image: sandbox, disk: 100g", "disk is not for the sandbox"),
+        ("image: sandbox, isolation: process", "isolation is not for the sandbox"),
+        ("image: sandbox, gpu: true", "the container of the sandbox has none"),
+        ("image: sandbox, system: linux", "system is for an image that is named by its digest"),
+        ("image: windows, isolation: hyperv, gpu: true", "isolation: hyperv and gpu exclude"),
+        ("image: windows, gpu: '0000:01:00.0'", "PCI addresses are for kind vm"),
+        ("image: windows, python: python", r"such as C:\Python311\python.exe"),
+        ("via: exec, port: 5986", "port is for via: winrm"),
+        ("memory: 8", "memory"),
+        ("memory: 8gb", "memory"),
+        ("cpus: 0", "cpus"),
+        ("engine: 'ftp://x'", "engine"),
+        ("password: x", "password: unknown key"),
+    ],
+)
+def test_keys_that_do_not_go_together(tmp_path: Path, keys: str, said: str) -> None:
+    assert said in refused(tmp_path, keys)
+
+
+def keys_of(**keys: Any) -> ContainerHost:
+    return ContainerHost.model_validate({"kind": "container", **keys})
+
+
+class Elsewhere:
+    """An engine, as faces see it."""
+
+    remote = "server"
+
+
+class Here(Elsewhere):
+    remote = ""
+
+
+def test_the_sandbox_gets_no_right_and_no_open_port() -> None:
+    face = SandboxFace(keys_of(memory="4g", cpus=1.5), "3.11")
+    made = face.keys(Here())  # type: ignore[arg-type]
+    assert made["ports"] == {"5986/tcp": ("127.0.0.1", None)}
+    assert made["cap_drop"] == ["ALL"]
+    assert made["security_opt"] == ["no-new-privileges"]
+    assert made["mem_limit"] == made["memswap_limit"] == "4g"
+    assert made["nano_cpus"] == 1_500_000_000
+    assert "ports" not in face.keys(Elsewhere())  # type: ignore[arg-type]
+    by_exec = SandboxFace(keys_of(via="exec"), "3.11")
+    assert "ports" not in by_exec.keys(Here())  # type: ignore[arg-type]
+
+
+def test_a_windows_container_is_asked_for_what_engines_know() -> None:
+    keys = keys_of(image="windows", memory="16g", cpus=8, disk="200g", gpu=True)
+    made = WindowsFace(keys, "3.11").keys(Here())  # type: ignore[arg-type]
+    assert made["isolation"] == "process"
+    assert made["storage_opt"] == {"size": "200g"}
+    assert made["devices"] == ["class/5B45201D-F2F2-4F3B-85BB-30FF1F953599"]
+    for name in ("memswap_limit", "pids_limit", "cap_drop", "security_opt"):
+        assert name not in made, "moby refuses it on Windows"
+
+
+def test_an_order_is_known_by_all_that_was_asked() -> None:
+    order = Order(host="box", kind="container", image="sha256:1", keys={"mem_limit": "4g"})
+    other = [
+        replace(order, image="sha256:2"),
+        replace(order, keys={"mem_limit": "8g"}),
+        replace(order, caches={"builds": "/b"}),
+        replace(order, kind="vm"),
+    ]
+    assert len({one.spec for one in [order, *other]}) == 5
+    assert replace(order, start_seconds=5.0, host="x").spec == order.spec
+
+
+def test_amounts() -> None:
+    assert [in_bytes(text) for text in ("512m", "8g", "1T")] == [512 << 20, 8 << 30, 1 << 40]
+
+
+def test_bounds_hold_whatever_a_host_tells() -> None:
+    told: Any = {"cpus": 64, "memory": {"total": 1 << 40, "available": 1 << 20}}
+    bounded = Bounds(cores=4, memory=8 << 30).apply(told)
+    assert bounded["cpus"] == 4
+    memory: Any = bounded["memory"]
+    assert memory["total"] == 8 << 30
+    assert memory["available"] == 1 << 20
+    silent: Any = {"cpus": "many", "memory": None}
+    assert Bounds(cores=4, memory=8 << 30).apply(silent)["memory"] == {
+        "total": 8 << 30,
+        "available": 8 << 30,
+        "commit_limit": 8 << 30,
+        "commit_available": 8 << 30,
+    }
+    assert Bounds().apply(told) == told
+
+
+# -- owners -------------------------------------------------------------------------------------
+
+
+def test_a_process_is_alive_until_it_ends() -> None:
+    assert owners.alive(owners.me()) is True
+    told = "from pipelines.hosts.engine import owners; print(owners.me())"
+    ended = subprocess.run(
+        [sys.executable, "-c", told], capture_output=True, text=True, check=True
+    ).stdout.strip()
+    assert owners.alive(ended) is False
+    machine, _, began = owners.me().split("/")
+    assert owners.alive(f"{machine}/{os.getpid()}/another-time") is False, "its number, not it"
+    assert owners.alive(f"elsewhere/{os.getpid()}/{began}") is None
+    for nonsense in ("", "x", f"{machine}/", f"{machine}/x/y", f"{machine}/{os.getpid()}/"):
+        assert not owners.alive(nonsense)
+
+
+def test_a_checkout_is_one_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    found = set()
+    for name in ("a", "b"):
+        (tmp_path / name / "below").mkdir(parents=True)
+        (tmp_path / name / "pipeline.yaml").write_text("")
+        for place in (tmp_path / name, tmp_path / name / "below"):
+            monkeypatch.chdir(place)
+            found.add(owners.project())
+    assert len(found) == 2
+
+
+@pytest.mark.parametrize(
+    ("labels", "keeps", "unowned"),
+    [
+        ({"keep": "1", "host": "box"}, {"box": True}, ""),
+        ({"keep": "1", "host": "box"}, {"box": False}, "no such lasting host"),
+        ({"keep": "1", "host": "box"}, {}, "no such lasting host"),
+        ({"keep": "0", "host": "box", "owner": owners.me()}, {}, ""),
+        (
+            {"keep": "0", "host": "box", "owner": f"{owners.machine()}/1/x"},
+            {},
+            "controller is gone",
+        ),
+        ({"keep": "0", "host": "box", "owner": "elsewhere/1/x"}, {}, ""),
+    ],
+)
+def test_whose_a_container_is(labels: dict[str, str], keeps: dict[str, bool], unowned: str) -> None:
+    found = inventory._unowned_container(labels, keeps)
+    assert (unowned in found) if unowned else not found
+
+
+# -- invoke hosts -------------------------------------------------------------------------------
+
+
+class Shelf:
+    """Things that remember their removal."""
+
+    def __init__(self, fails: str = "") -> None:
+        self.removed: list[str] = []
+        self.fails = fails
+
+    def thing(self, name: str, what: str = "container", unowned: str = "") -> Thing:
+        def remove() -> None:
+            if name == self.fails:
+                raise HostError(f"{name} does not go")
+            self.removed.append(name)
+
+        return Thing(
+            what=what,
+            name=name,
+            host="box",
+            state="running",
+            size=1 << 20,
+            who="me@here",
+            unowned=unowned,
+            remove=remove,
+        )
+
+
+@pytest.fixture
+def settings() -> Config:
+    return Config.model_validate(
+        {
+            "hosts": {
+                "box": {"kind": "container"},
+                "far": {"kind": "container", "engine": "ssh://ci@far"},
+            }
+        }
+    )
+
+
+def shelve(monkeypatch: pytest.MonkeyPatch, shelf: Shelf, far: PipelineError | None) -> None:
+    def things(self: ContainerHost, _: object) -> list[Thing]:
+        if self.engine:
+            if far is not None:
+                raise far
+            return []
+        return [
+            shelf.thing("wcw-x-disk", "volume", "pipeline.yaml has no such host"),
+            shelf.thing("wcw-x-box-1"),
+            shelf.thing("wcw-x-old-1", unowned="its controller is gone"),
+        ]
+
+    monkeypatch.setattr(ContainerHost, "things", things)
+
+
+def test_what_is_nobodys_is_removed_and_nothing_else(
+    settings: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shelf = Shelf()
+    shelve(monkeypatch, shelf, None)
+    stage.clean(settings)
+    assert shelf.removed == ["wcw-x-old-1", "wcw-x-disk"], "volumes after containers"
+    assert "2 removed, 2.0 MiB freed" in capsys.readouterr().out
+
+
+def test_an_engine_that_does_not_answer_hides_nothing_of_the_others(
+    settings: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    shelf = Shelf(fails="wcw-x-disk")
+    shelve(monkeypatch, shelf, HostError("no answer", advice="Look there."))
+    stage.show(settings)
+    shown = capsys.readouterr().out
+    assert "wcw-x-old-1" in shown
+    assert "no answer. Look there." in shown
+    assert "2 of them are nobody's" in shown
+    told = {place["place"]: place for place in stage.told(settings)["places"]}
+    assert told["engine ssh://ci@far"]["error"] == "no answer"
+    assert [t["unowned"] for t in told["Docker's own engine"]["things"]].count("") == 1
+    with pytest.raises(HostError):
+        stage.clean(settings)
+    assert shelf.removed == ["wcw-x-old-1"], "the rest is done all the same"
