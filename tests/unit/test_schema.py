@@ -62,6 +62,7 @@ def test_every_object_is_closed_and_every_reference_leads_somewhere(name: str) -
     assert patterns
     for pattern in map(json.loads, patterns):
         assert r"\"" not in pattern, "an editor's expressions know no such escape"
+        assert "(?i" not in pattern, "nor such a flag: the whole schema would not be one"
 
 
 def test_a_host_has_the_keys_of_its_kind() -> None:
