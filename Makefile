@@ -1,5 +1,5 @@
 # make wheel: from nothing to a tested Windows CUDA wheel. make test: set up and run the tests.
-.PHONY: help wheel test test-all browser check bench lock clean
+.PHONY: help wheel test test-all browser docker check bench lock clean
 
 PYTHON := .venv/bin/python
 INVOKE := $(PYTHON) -m invoke
@@ -26,6 +26,11 @@ browser: ## The report's pages in Chromium: axe, keyboard, print; REPORT_SHOTS=D
 	@scripts/setup --dev
 	@scripts/setup-browser
 	@$(PYTEST) -m browser tests/browser
+
+docker: ## Hosts in containers and virtual machines, on an engine that is started if there is none
+	@scripts/setup --dev
+	@scripts/setup-docker >/dev/null || [ $$? = 77 ]
+	@$(PYTEST) -m docker tests/docker
 
 check: ## Format, lint and types
 	@scripts/setup --dev
