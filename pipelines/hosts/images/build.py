@@ -9,7 +9,7 @@ import re
 import tarfile
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -31,6 +31,7 @@ from pipelines.session.base import Bars
 _STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
 #: At the end of a scratch name: who builds.
 _SCRATCH = re.compile(r"-([0-9a-f]{12}_\d+_[\w-]*)\.part$")
+_RECENT = 3600  # seconds
 _SHOWN = 30  # lines of a failed build's log
 
 
@@ -49,8 +50,8 @@ def build(engine: Engine, plan: Plan, ground: Ground, events: Events) -> tuple[s
         work = Path(stack.enter_context(_scratch_directory(plan.cache.root)))
         events.step(f"image {plan.name}: gathering what it is made of")
         with events.bars() as bars:
-            wheels = plan.write(work / "context.tar", bars)
             reference = _brought(engine, plan, ground, bars)
+            wheels = plan.write(work / "context.tar", bars)
         stack.callback(_forget, engine, scratch)
         arguments = {**plan.inputs.arguments, "BASE": reference}
         with _logged(log, events, plan.name) as say:
@@ -58,12 +59,14 @@ def build(engine: Engine, plan: Plan, ground: Ground, events: Events) -> tuple[s
                 work / "context.tar", scratch, say, buildargs=arguments, **plan.wanted.build
             )
         record = _survey(engine, scratch, about, plan, wheels)
-        return _seal(engine, scratch, plan, record, work), record
+        image = _seal(engine, scratch, plan, record, work)
+        _prune(engine, plan)
+        return image, record
 
 
 def _brought(engine: Engine, plan: Plan, ground: Ground, bars: Bars) -> str:
     try:
-        return ground.bring(engine, bars)
+        return ground.bring(engine, bars, offline=plan.cache.offline)
     except HostError as error:
         if ground.base.given or plan.wanted.system != "linux":
             raise
@@ -187,6 +190,24 @@ def _sweep(engine: Engine, plan: Plan) -> None:
         owner = _SCRATCH.search(tag)
         if owner and owners.alive(owner[1].replace("_", "/", 2)) is False:
             _forget(engine, tag)
+
+
+def _prune(engine: Engine, plan: Plan) -> None:
+    """Remove what earlier builds of this image have left: 0.5 GB each of stages without a name.
+
+    The latest stay as the engine's cache, and those of a build that may be going on.
+    """
+    mine = {"dangling": True, "label": f"{names.IMAGE}={plan.name}"}
+    with contextlib.suppress(DockerException, OSError):
+        for old in outdated(engine.client.api.images(filters=mine)):
+            with contextlib.suppress(DockerException):  # a container of it, or one that needs it
+                engine.client.api.remove_image(old)
+
+
+def outdated(listed: Iterable[Mapping[str, Any]]) -> list[str]:
+    """Of the images in an engine's list, those that are an hour older than the latest; ids."""
+    made = {str(one["Id"]): int(one["Created"]) for one in listed}
+    return [image for image, created in made.items() if created < max(made.values()) - _RECENT]
 
 
 def _forget(engine: Engine, scratch: str) -> None:

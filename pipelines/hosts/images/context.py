@@ -48,7 +48,10 @@ class Plan:
         return f"windows-cuda-wheels/{self.name}:{which}{self.inputs.key[:12]}"
 
     def write(self, target: Path, progress: FetchProgress) -> dict[str, str]:
-        """Fetch what it is made of and write its context; the wheels in it: file -> sha256."""
+        """Fetch what it is made of and write its context; the wheels in it: file -> sha256.
+
+        Raises :class:`ConfigError` if a file is not what it was when the key was computed.
+        """
         root = checkout()
         wheels: dict[str, str] = {}
         members: dict[str, Path | bytes] = {
@@ -76,6 +79,12 @@ class Plan:
         ):
             for name in sorted(members):
                 _add(tar, name, members[name])
+        python, base = self.values["python"], self.inputs.base
+        if plan_image(self.name, self.wanted, python, self.cache, base).inputs != self.inputs:
+            raise ConfigError(
+                f"what image '{self.name}' is made from was changed while it was gathered",
+                advice="Type the command again.",
+            )
         return wheels
 
 

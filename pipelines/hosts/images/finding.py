@@ -14,7 +14,7 @@ from pipelines.hosts.base import Events
 from pipelines.hosts.engine.engine import Engine, System
 from pipelines.hosts.engine.refusals import telling
 from pipelines.hosts.images import record as names
-from pipelines.hosts.images.bases import Ground, ground_of, refused
+from pipelines.hosts.images.bases import Ground, ground_of, pulled, refused
 from pipelines.hosts.images.build import build, read_file
 from pipelines.hosts.images.context import Plan, plan_image
 from pipelines.hosts.images.record import Record, read_record
@@ -61,7 +61,7 @@ def ensure(
     system, and what fetching and building raise.
     """
     if "@" in what or ":" in what:
-        return _fetched(engine, what, python, events)
+        return _fetched(engine, what, python, cache, events)
     wanted = image_named(what)
     engine.require(wanted.system, f"image '{what}'")
     ground = ground_of(wanted, cache, engine.build, base=base, tree=tree)
@@ -129,22 +129,21 @@ def _there(engine: Engine, plan: Plan, *, by_hand: bool) -> dict[str, Any] | Non
         ]
     for one in same:
         about = engine.image(str(one["Id"]))
-        if about is not None and _as_recorded(engine, about, plan.cache):
+        if about is not None and _recorded(engine, about, plan.cache) is not None:
             return about
     return None
 
 
-def _as_recorded(engine: Engine, about: dict[str, Any], cache: Cache) -> bool:
-    """Whether it is an image as we made it: what others made of one has its labels, too."""
+def _recorded(engine: Engine, about: dict[str, Any], cache: Cache) -> Record | None:
+    """The record of an image as we made it; what others made of one has its labels, too."""
     try:
-        record_of(engine, about, cache)
+        return record_of(engine, about, cache)
     except HostError as error:
         _log.warning("%s", error.message)
-        return False
-    return True
+        return None
 
 
-def _fetched(engine: Engine, what: str, python: str, events: Events) -> Image:
+def _fetched(engine: Engine, what: str, python: str, cache: Cache, events: Events) -> Image:
     """An image by its reference, which must have a digest."""
     if not _BY_DIGEST.fullmatch(what):
         raise ConfigError(
@@ -155,17 +154,17 @@ def _fetched(engine: Engine, what: str, python: str, events: Events) -> Image:
     if about is None:
         events.step(f"fetching image {what}")
         with events.bars() as bars:
-            about = engine.pull(what, bars)
+            about = pulled(engine, what, bars, offline=cache.offline)
     digests = {str(one).rpartition("@")[2] for one in about.get("RepoDigests") or ()}
     if what.rpartition("@")[2] not in digests:
         raise ConfigError(
             f"image {what}: the engine has another one under that name: {about['Id']}",
             advice="Remove that one with docker rmi, then type the command again.",
         )
-    return _described(engine, about, python, None)
+    return _described(engine, about, python, cache)
 
 
-def _described(engine: Engine, about: dict[str, Any], python: str, cache: Cache | None) -> Image:
+def _described(engine: Engine, about: dict[str, Any], python: str, cache: Cache) -> Image:
     """An image with its record, whose hash its label says."""
     system = about.get("Os")
     if system != engine.system:
@@ -177,22 +176,22 @@ def _described(engine: Engine, about: dict[str, Any], python: str, cache: Cache 
     labels = (about.get("Config") or {}).get("Labels") or {}
     tag = next(iter(about.get("RepoTags") or ()), str(about["Id"]))
     record: dict[str, Any] = {}
-    if names.HASH in labels:
-        record = record_of(engine, about, cache).told
+    if names.HASH in labels and (known := _recorded(engine, about, cache)) is not None:
+        record = known.told
     inside = str(labels.get(names.PYTHON, "")).replace("{python}", python)
     return Image(str(about["Id"]), tag, engine.system, inside, record)
 
 
-def record_of(engine: Engine, about: dict[str, Any], cache: Cache | None) -> Record:
+def record_of(engine: Engine, about: dict[str, Any], cache: Cache) -> Record:
     """The record of an image of ours, kept here by its hash: a container need not be made for it.
 
     Raises :class:`HostError` if it is not the one that the image's label says, and for an image
     that somebody made of ours: its labels are inherited, its content is another.
     """
     said, image = str(about["Config"]["Labels"][names.HASH]), str(about["Id"])
-    kept = cache.root / "image-records" / said if cache and _HASH.fullmatch(said) else None
+    kept = cache.root / "image-records" / said if _HASH.fullmatch(said) else None
     data = kept.read_bytes() if kept is not None and kept.is_file() else b""
-    if names.sha256(data) != said:
+    if fresh := names.sha256(data) != said:
         data = read_file(engine, image, names.RECORD)
     record = read_record(data, said, f"image {image}")
     there = (names.layers_of(about)[:-1], names.start_of(about))
@@ -202,7 +201,7 @@ def record_of(engine: Engine, about: dict[str, Any], cache: Cache | None) -> Rec
             advice="Somebody made it of one of ours, with docker commit or FROM: remove it "
             "(docker rmi), or name it by its digest.",
         )
-    if cache is not None:
+    if fresh:
         _keep(cache, data, said)
     return record
 
