@@ -1,4 +1,4 @@
-"""``.github/scripts/leash.py``, by which workflows see that a container ends with its controller."""
+"""``.github/scripts/leash.py``: workflows see by it that a container ends with its controller."""
 
 from __future__ import annotations
 
