@@ -21,16 +21,19 @@ from pipelines.hosts.container.config import ContainerHost
 from pipelines.hosts.engine.box import Box
 from pipelines.hosts.engine.containerfiles import read_file
 from pipelines.hosts.engine.engine import Engine, System
+from pipelines.hosts.engine.keys import in_bytes
 from pipelines.hosts.engine.refusals import telling
 from pipelines.hosts.gpus import by_class, is_wanted
 from pipelines.hosts.passthrough.windows import devices
 from pipelines.hosts.windows import FIRST_PYTHON
 from pipelines.hosts.windows.payload import payload
+from pipelines.hosttext import line
 from pipelines.session.transports.identify import answers
 from pipelines.toolchain.lock import Cache
 
 #: Where WinRM listens in a container.
 PORT = "5986/tcp"
+_SYSTEM32 = r"C:\Windows\System32"
 
 
 @dataclass(frozen=True)
@@ -158,8 +161,9 @@ class WindowsFace(Face):
 
     system: System = "windows"
     evidence = Evidence.WRITTEN
-    #: Reads its input to the end, and is in every Windows: it ends with the leash.
-    tied: Mapping[str, Any] = {"command": ["findstr.exe", "^"]}
+    #: Reads its input to the end, and is in every Windows: it ends with the leash. In place of the
+    #: image's entry point (VsDevCmd.bat, in Microsoft's example), which would make it an argument.
+    tied: Mapping[str, Any] = {"entrypoint": [rf"{_SYSTEM32}\findstr.exe", "^"]}
 
     def __init__(self, config: ContainerHost, python: str) -> None:  # noqa: ARG002 - of a Face
         """Raises :class:`ConfigError` for what a Windows engine cannot give."""
@@ -187,7 +191,9 @@ class WindowsFace(Face):
         return {
             "isolation": isolation,
             "mem_limit": config.memory,
-            "command": ["ping.exe", "-t", "localhost"],  # a lasting one: it never ends by itself
+            # A lasting one: it never ends by itself. What it prints is kept by the engine.
+            "entrypoint": [rf"{_SYSTEM32}\PING.EXE", "-t", "localhost"],
+            "log_config": {"Type": "json-file", "Config": {"max-size": "1m"}},
             **({"nano_cpus": round(config.cpus * 1e9)} if config.cpus else {}),
             **({"storage_opt": {"size": config.disk}} if config.disk else {}),
             **({"devices": [*given]} if (given := devices(config.gpu, isolation)) else {}),
@@ -198,9 +204,31 @@ class WindowsFace(Face):
         if self._config.python is None:
             put_python(container, cache)
 
-    def entrance(self, box: Box, engine: Engine) -> Entrance | None:  # noqa: ARG002 - by exec
-        """By exec, as soon as it runs."""
-        return Entrance() if box.container.status == "running" else None
+    def entrance(self, box: Box, engine: Engine) -> Entrance | None:
+        """By exec, as soon as it runs; :class:`HostError` for one that is not as it was asked."""
+        if box.container.status != "running":
+            return None
+        self._is_as_asked(box, self.keys(engine))
+        return Entrance()
+
+    def _is_as_asked(self, box: Box, asked: Mapping[str, Any]) -> None:
+        made = box.container.attrs.get("HostConfig") or {}
+        wanted = {
+            "Isolation": asked["isolation"],
+            "Memory": in_bytes(self._config.memory),
+            "NanoCpus": asked.get("nano_cpus", 0),
+            "StorageOpt": asked.get("storage_opt", {}),
+            "Devices": asked.get("devices", []),
+        }
+        found = {key: made.get(key) or type(value)() for key, value in wanted.items()}
+        found["Devices"] = [one.get("PathOnHost") for one in made.get("Devices") or ()]
+        for key, value in wanted.items():
+            if found[key] != value:
+                raise HostError(
+                    f"container '{box.name}': {key} is {line(found[key], 80)}, asked for was "
+                    f"{value}",
+                    advice="What answers is no Docker engine on a Windows. Type: docker version",
+                )
 
     def command(self, program: list[str]) -> list[str]:
         """As it is."""

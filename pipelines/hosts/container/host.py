@@ -144,7 +144,13 @@ class Container(Host):
         if again:
             self._enter_again()
         box = self._held()
-        return ExecStream(box.container, self.face.command(bootstrap_argv(self.executable)))
+        command = self.face.command(bootstrap_argv(self.executable))
+        try:
+            return ExecStream(box.container, command)
+        except HostError:
+            if (ended := box.ended()) is not None:  # just now: what it said helps more
+                raise ended from None
+            raise
 
     def _held(self) -> Box:
         if self._box is None:

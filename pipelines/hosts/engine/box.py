@@ -5,13 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from docker.errors import DockerException, NotFound
 from docker.models.containers import Container
+from requests import Response
 from requests.exceptions import RequestException
+from urllib3.exceptions import HTTPError
 
 from pipelines.errors import HostError, PipelineError
+from pipelines.hosts.engine.answers import Ended, whole
 from pipelines.hosts.engine.hijack import Hijacked, low_level
 from pipelines.hosts.engine.refusals import told
 from pipelines.hosttext import safe
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 _TAIL = 8192  # bytes of its output that are kept
 _LINES = 20
 _PIECE = 4096
+_PATIENCE = 2.0  # seconds
 _KILLED = 137  # 128 + SIGKILL
 
 
@@ -34,6 +39,7 @@ class Box:
         self.order = order
         self._leash: Hijacked | None = None
         self._tail = bytearray()
+        self._followers: list[threading.Thread] = []
         self._exit: int | None = None
         self._error = ""
         self._released = False
@@ -56,14 +62,20 @@ class Box:
             self.container.start()
             return
         self._hold()
+        end = self._await_end()
         self.container.start()
-        threading.Thread(target=self._watch, daemon=True).start()
+        self._follow(self._watch, end)
 
     def _hold(self) -> None:
         """Attach to its input, which ends with this connection, and to its output."""
         ways = {"stdin": 1, "stdout": 1, "stderr": 1, "stream": 1}
         self._leash = Hijacked(self.container.attach_socket(params=ways))
-        threading.Thread(target=self._listen, args=(self._leash,), daemon=True).start()
+        self._follow(self._listen, self._leash)
+
+    def _follow(self, work: Callable[[Any], None], way: object) -> None:
+        follower = threading.Thread(target=work, args=(way,), daemon=True)
+        self._followers.append(follower)
+        follower.start()
 
     def _listen(self, leash: Hijacked) -> None:
         with contextlib.suppress(EOFError, OSError, ValueError):
@@ -71,12 +83,23 @@ class Box:
                 self._tail += leash.piece(_PIECE)[1]
                 del self._tail[:-_TAIL]
 
-    def _watch(self) -> None:
+    def _await_end(self) -> Response:
+        """Ask how it will end, before it starts: one that ends at once is removed at once.
+
+        The engine answers with the headers; what became of it follows.
+        """
+        api = low_level(self.container)
+        url = f"{api.base_url}/v{api.api_version}/containers/{self.id}/wait"
+        asked: Response = api.post(url, params={"condition": "next-exit"}, stream=True)
+        return asked
+
+    def _watch(self, end: Response) -> None:
         """Learn how it ends: an engine that removes it then does not tell any more."""
-        with contextlib.suppress(DockerException, RequestException):
-            ended = low_level(self.container).wait(self.id, timeout=None, condition="next-exit")
-            self._error = str((ended.get("Error") or {}).get("Message") or "")
-            self._exit = int(ended["StatusCode"])
+        with contextlib.suppress(RequestException, HTTPError, OSError, HostError, ValueError):
+            data = whole(end, None)
+            ended = Ended.model_validate_json(data)
+            self._error = str((ended.Error or {}).get("Message") or "")
+            self._exit = ended.StatusCode
 
     def restart(self) -> None:
         """Stop what runs in it, and start it again with the same files."""
@@ -84,7 +107,7 @@ class Box:
         self._exit = None
         if not self.order.keep:
             self._hold()
-            threading.Thread(target=self._watch, daemon=True).start()
+            self._follow(self._watch, self._await_end())
 
     def close(self) -> None:
         """Let go of the leash: one that is on it ends."""
@@ -119,6 +142,8 @@ class Box:
             return told(error, f"look at container '{self.name}'")
         if state.get("Status") in ("running", "created", "restarting"):
             return None
+        for follower in self._followers:  # they are about to know what it said, and how it ended
+            follower.join(_PATIENCE)
         code = state.get("ExitCode", self._exit)
         killed = bool(state.get("OOMKilled")) or (code == _KILLED and not self._released)
         kind = DeadHostError if self.order.keep and state["Status"] != "removed" else GoneHostError

@@ -23,11 +23,12 @@ from docker.models.containers import Container
 from docker.models.volumes import Volume
 from docker.types import Mount
 
-from pipelines.errors import ConfigError, HostError
+from pipelines.errors import ConfigError, HostError, PipelineError
 from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.box import Box
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.refusals import telling
+from pipelines.hosttext import line
 from pipelines.logs import timed
 
 _log = logging.getLogger(__name__)
@@ -83,11 +84,16 @@ class Boxes:
         """Those of this checkout, running or not."""
         labels = [f"{LABEL}project={self.project}"] + ([f"{LABEL}host={host}"] if host else [])
         with telling("list containers"):
-            return list(
-                self.engine.client.containers.list(
-                    all=True, filters={"label": labels}, ignore_removed=True
-                )
+            found = self.engine.client.containers.list(
+                all=True, filters={"label": labels}, ignore_removed=True
             )
+        return [box for box in found if self._ours(box, host)]
+
+    def _ours(self, thing: Container | Volume, host: str) -> bool:
+        """What is removed by its labels is not left to an engine that may not look at them."""
+        return label(thing, "project") == self.project and (
+            not host or label(thing, "host") == host
+        )
 
     def orphans(self, host: str = "") -> list[Container]:
         """Those that were to end with a controller which is gone."""
@@ -105,7 +111,8 @@ class Boxes:
         """Named volumes of this checkout."""
         labels = [f"{LABEL}project={self.project}"] + ([f"{LABEL}host={host}"] if host else [])
         with telling("list volumes"):
-            return list(self.engine.client.volumes.list(filters={"label": labels}))
+            found = self.engine.client.volumes.list(filters={"label": labels})
+        return [volume for volume in found if self._ours(volume, host)]
 
     # -- one host --------------------------------------------------------------------------------
 
@@ -170,7 +177,8 @@ class Boxes:
                         box.start()
                     return box, self.await_ready(box, ready)
             except BaseException:
-                self.remove(box.container)
+                with contextlib.suppress(PipelineError):  # why it came to that matters more
+                    self.remove(box.container)
                 box.close()
                 raise
         assert taken is not None  # noqa: S101 - or it had returned
@@ -263,11 +271,11 @@ class _NameTakenError(HostError):
 
 
 def label(thing: Container | Volume, name: str) -> str:
-    """What one of our labels says; empty when there is none."""
+    """What one of our labels says, harmless to show; empty when there is none."""
     found = (
         thing.labels if isinstance(thing, Container) else (thing.attrs or {}).get("Labels") or {}
     )
-    return str(found.get(f"{LABEL}{name}", ""))
+    return line(found.get(f"{LABEL}{name}", ""))
 
 
 def exists(container: Container) -> bool:

@@ -7,41 +7,46 @@ import tarfile
 from collections.abc import Mapping
 from pathlib import PurePosixPath
 
-from docker.errors import NotFound
+from docker.errors import create_api_error_from_http_exception
 from docker.models.containers import Container
+from requests import HTTPError, codes
 
 from pipelines.errors import HostError
+from pipelines.hosts.engine.answers import whole
+from pipelines.hosts.engine.hijack import low_level
 from pipelines.hosts.engine.refusals import telling
 
 _LONGEST = 1 << 20
 
 
-def read_file(container: Container, path: str) -> bytes | None:
-    """What is in a file of at most 1 MiB; ``None``: there is none.
+def read_file(container: Container, path: str, longest: int = _LONGEST) -> bytes | None:
+    """What is in a file of at most so many bytes; ``None``: there is none.
 
-    Raises :class:`HostError` for what is larger, or no file.
+    Raises :class:`HostError` for what is larger, or no file. Nothing is unpacked: of the archive
+    that the engine sends, the bytes of the first file are taken, whatever it is called.
     """
-    with telling(f"read {path} of container '{container.name}'"):
-        try:
-            stream, _ = container.get_archive(path)
-        except NotFound:
+    what = f"{path} of container '{container.name}'"
+    api = low_level(container)
+    with telling(f"read {what}"):
+        # Not the SDK's get_archive, which waits without an end.
+        url = f"{api.base_url}/v{api.api_version}/containers/{container.id}/archive"
+        answer = api.get(url, params={"path": path}, timeout=api.timeout, stream=True)
+        if answer.status_code == codes.not_found:
             return None
-        packed = bytearray()
-        for piece in stream:
-            packed += piece
-            if len(packed) > _LONGEST + 10240:  # and what tar puts around it
-                raise HostError(f"{path} of container '{container.name}' is larger than 1 MiB")
         try:
-            with tarfile.open(fileobj=io.BytesIO(bytes(packed)), mode="r:") as archive:
-                member = archive.next()
-                file = archive.extractfile(member) if member is not None else None
-                if member is not None and member.isreg() and file is not None:
-                    return file.read()
-        except tarfile.TarError as error:
-            raise HostError(
-                f"{path} of container '{container.name}': the engine sent no archive: {error}"
-            ) from error
-    raise HostError(f"{path} of container '{container.name}' is no file")
+            answer.raise_for_status()
+        except HTTPError as error:
+            raise create_api_error_from_http_exception(error) from error
+        packed = whole(answer, api.timeout, longest + 10240)  # and what tar puts around it
+    try:
+        with tarfile.open(fileobj=io.BytesIO(packed), mode="r:") as archive:
+            member = archive.next()
+            file = archive.extractfile(member) if member is not None and member.isreg() else None
+            if file is not None:
+                return file.read()
+    except (tarfile.TarError, EOFError, ValueError) as error:
+        raise HostError(f"{what}: the engine sent no archive: {error}") from error
+    raise HostError(f"{what} is no file")
 
 
 def put_files(container: Container, files: Mapping[str, bytes], *, owner: int = 0) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import re
+from collections import deque
 from collections.abc import Callable
 from functools import cached_property
 from pathlib import Path
@@ -19,13 +20,23 @@ from requests.exceptions import RequestException
 from pipelines.errors import ConfigError, HostError
 from pipelines.hosts.engine.reach import LOOPBACK, connect, shown, target, unreachable
 from pipelines.hosts.engine.refusals import raise_event, telling
-from pipelines.hosttext import safe
+from pipelines.hosttext import line, safe
 
 System = Literal["linux", "windows"]
 #: What a stream of an engine tells: a layer or step, how much of it is done, of how much.
 Progress = Callable[[str, int, int], object]
-#: The part of an engine's answers that a person may have to wait for, seconds.
-TIMEOUT = 120.0
+#: Seconds for the first word of an engine, and for any later answer.
+_FIRST, TIMEOUT = 30.0, 120.0
+_TAIL = 30  # lines of a build's log that may hold why it failed
+
+
+def advance(event: dict[str, Any], progress: Progress) -> None:
+    """Tell how far a pull or push is, if that is what an event is about."""
+    detail = event.get("progressDetail")
+    told = detail if isinstance(detail, dict) else {}
+    total, done = told.get("total"), told.get("current")
+    if isinstance(total, int) and isinstance(done, int) and total > 0:
+        progress(line(f"{event.get('status', '')} {event.get('id', '')}", 80), done, total)
 
 
 class Engine:
@@ -44,8 +55,9 @@ class Engine:
         """
         self.name = name
         try:
-            self.client = connect(name, tls, timeout)
+            self.client = connect(name, tls, min(_FIRST, timeout))
             self.about: dict[str, Any] = self.client.info()
+            self.client.api.timeout = int(timeout)
         except (DockerException, RequestException, OSError) as error:
             raise unreachable(name, error) from error
         system = str(self.about.get("OSType", ""))
@@ -111,10 +123,7 @@ class Engine:
         with telling(f"fetch image {name}"):
             for event in self.client.api.pull(name, stream=True, decode=True):
                 raise_event(event)
-                detail = event.get("progressDetail") or {}
-                if total := detail.get("total"):
-                    what = f"{event.get('status', '')} {event.get('id', '')}"
-                    progress(safe(what, 80), int(detail.get("current", 0)), int(total))
+                advance(event, progress)
             return dict(self.client.images.get(name).attrs)
 
     def build_image(
@@ -125,6 +134,7 @@ class Engine:
         ``keys`` are those of the SDK's ``build``. It is the classic builder, which every engine
         has: no mounts in RUN, no heredocs, no COPY --link.
         """
+        log: deque[str] = deque(maxlen=_TAIL)
         with telling(f"build image {tag}"), context.open("rb") as stream:
             for event in self.client.api.build(
                 fileobj=stream,
@@ -135,9 +145,10 @@ class Engine:
                 decode=True,
                 **keys,
             ):
-                raise_event(event)
+                raise_event(event, log)
                 for text in str(event.get("stream", "")).splitlines():
-                    say(safe(text, 400))
+                    log.append(safe(text, 400))
+                    say(log[-1])
             return dict(self.client.images.get(tag).attrs)
 
     def import_tree(self, archive: Path, tag: str) -> dict[str, Any]:

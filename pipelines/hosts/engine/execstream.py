@@ -14,6 +14,7 @@ from docker.errors import DockerException
 from docker.models.containers import Container
 from requests.exceptions import RequestException
 
+from pipelines.errors import HostError
 from pipelines.hosts.engine.hijack import STDERR, Hijacked, low_level
 from pipelines.hosts.engine.refusals import telling
 from pipelines.hosttext import safe
@@ -21,6 +22,7 @@ from pipelines.hosttext import safe
 _ERRORS = 8192  # bytes of stderr that are kept
 _PIECE = 1 << 18
 _PATIENCE = 0.5
+_NOT_STARTED = (126, 127)
 
 
 class ExecStream:
@@ -36,6 +38,7 @@ class ExecStream:
         """``command`` is a list of words: no shell is between. Raises what ``telling`` does."""
         self._api = low_level(container)
         self.remoteaddress = f"exec in container {container.name}"
+        self._program, self._heard = command[0], False
         self._buffer = bytearray()
         self._errors = bytearray()
         with telling(self.remoteaddress):
@@ -57,13 +60,20 @@ class ExecStream:
                 del self._errors[:-_ERRORS]
             else:
                 self._buffer += data
+                if not self._heard:  # a program that does not start: the engine says so here
+                    self._heard = True
+                    if self._code() in _NOT_STARTED:
+                        raise EOFError(self._epitaph(EOFError()))
         found = bytes(memoryview(self._buffer)[:numbytes])
         del self._buffer[:numbytes]
         return found
 
     def _epitaph(self, error: BaseException) -> str:
         code = self.wait()
-        said = safe(self._errors.decode("utf-8", "replace").strip(), 1000)
+        words = bytes(self._errors)
+        if code in _NOT_STARTED:  # and the engine says why where its output would be
+            words = f"{self._program} does not start. ".encode() + bytes(self._buffer[:_ERRORS])
+        said = safe(words.decode("utf-8", "replace").strip(), 1000)
         end = str(error) if code is None else f"ended with exit code {code}"
         return f"{self.remoteaddress}: {end}" + (f": {said}" if said else "")
 
@@ -84,14 +94,16 @@ class ExecStream:
     def wait(self) -> int | None:
         """The exit code; ``None`` while it runs, or where the engine does not tell."""
         deadline = time.monotonic() + _PATIENCE
-        while True:
-            try:
-                code = self._api.exec_inspect(self._id)["ExitCode"]
-            except (DockerException, RequestException, KeyError):
-                return None
-            if code is not None or time.monotonic() > deadline:
-                return None if code is None else int(code)
+        while (code := self._code()) is None and time.monotonic() < deadline:
             time.sleep(0.05)
+        return code
+
+    def _code(self) -> int | None:
+        try:
+            code = self._api.exec_inspect(self._id)["ExitCode"]
+        except (DockerException, RequestException, HostError, KeyError):
+            return None
+        return None if code is None else int(code)
 
     def kill(self) -> None:
         """Forget the connection; the program ends when it reads the end of its input."""

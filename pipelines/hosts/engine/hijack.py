@@ -14,6 +14,8 @@ from docker.models.containers import Container
 #: Before each piece of output: which stream it is of, and its length.
 _HEADER = struct.Struct(">BxxxI")
 STDOUT, STDERR = 1, 2
+#: Seconds of silence before the other end is asked, between questions, and how many.
+_KEEP_ALIVE = {"TCP_KEEPIDLE": 60, "TCP_KEEPINTVL": 15, "TCP_KEEPCNT": 4}
 #: The longest piece that is believed; engines send what a pipe holds.
 _LONGEST = 16 << 20
 
@@ -22,6 +24,16 @@ def low_level(container: Container) -> Any:
     """The SDK's interface of single requests."""
     assert container.client is not None  # noqa: S101 - of every container that an engine told of
     return container.client.api
+
+
+def _keep_alive(way: Any) -> None:
+    """Notice within two minutes that the engine's machine has vanished: nobody would tell."""
+    if getattr(way, "family", None) not in (socket.AF_INET, socket.AF_INET6):
+        return
+    way.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+    for name, value in _KEEP_ALIVE.items():
+        if (option := getattr(socket, name, None)) is not None:  # not on every system
+            way.setsockopt(socket.IPPROTO_TCP, option, value)
 
 
 class Hijacked:
@@ -37,6 +49,7 @@ class Hijacked:
         self._socket: Any = getattr(raw, "_sock", raw)
         if self._ssh is None:
             self._socket.settimeout(None)
+            _keep_alive(self._socket)
         self._left = 0
         self._stream = STDOUT
 
@@ -92,7 +105,7 @@ class Hijacked:
             if self._ssh is not None:
                 self._ssh.kill()
                 self._ssh.wait(2)
-            else:
+            elif isinstance(self._socket, socket.socket):  # a pipe of Windows is closed below
                 # On the level of TCP: close() alone wakes nobody, and TLS' goodbye could block.
                 socket.socket.shutdown(self._socket, socket.SHUT_RDWR)
         with contextlib.suppress(OSError, ValueError):

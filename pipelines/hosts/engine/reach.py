@@ -2,63 +2,74 @@
 
 from __future__ import annotations
 
+import os
+import socket
+import ssl
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
 import docker
-from docker.context import ContextAPI
+import requests
+import urllib3
 from docker.tls import TLSConfig
+from requests.exceptions import Timeout
 
+from pipelines import errors
 from pipelines.errors import ConfigError, HostError, PipelineError, SetupError
+from pipelines.hosts.engine.contexts import context, in_use
+from pipelines.hosts.engine.refusals import understood
+from pipelines.hosts.engine.wire import Client, Ssh, SshError
 from pipelines.hosttext import safe
 
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
+Known = tuple[type[PipelineError], str, str]
 
 
 def target(name: str) -> str:
-    """The address behind a name: a URL is its own."""
-    if "://" in name or not name:
+    """The address behind a name: a URL is its own, nothing means ``DOCKER_HOST`` or the context."""
+    if "://" in name:
         return name
-    context = ContextAPI.get_context(name)
-    return str(context.Host) if context is not None else ""
+    if not name and (chosen := os.environ.get("DOCKER_HOST")):
+        return chosen
+    return context(name or in_use()).host
 
 
 def connect(name: str, tls: Path | None, timeout: float) -> docker.DockerClient:
     """The SDK's client for an engine by its name; raises what the SDK does, and ``ConfigError``."""
-    if not name:
-        return docker.from_env(timeout=int(timeout))
-    keys: dict[str, Any] = {}
-    url = name
-    if "://" not in name:
-        try:
-            context = ContextAPI.get_context(name)
-        except Exception as error:  # the SDK raises plain ones for a damaged file
-            raise ConfigError(
-                f"Docker's context '{name}' cannot be read: {safe(str(error), 200)}",
-                advice=f"Type: docker context inspect {name}",
-            ) from error
-        if context is None:
-            known = ", ".join(one.Name for one in ContextAPI.contexts())
-            raise ConfigError(
-                f"Docker has no context '{name}'; it has {known}",
-                advice=f"Type: docker context create {name} --docker host=ssh://USER@SERVER, or "
-                "give 'engine' a URL.",
-            )
-        url = str(context.Host)
-        keys["tls"] = context.TLSConfig
+    url = target(name)
+    if url.startswith("npipe:") and sys.platform != "win32":
+        raise ConfigError(
+            f"engine {url}: that is a pipe of a Windows machine",
+            advice="From here: ssh://USER@SERVER, or tcp://SERVER:2376 with 'engine_tls'.",
+        )
+    keys: dict[str, Any] = {"base_url": url, "timeout": int(timeout)}
     if url.startswith("ssh://"):
-        keys["use_ssh_client"] = True  # its keys, its known hosts, its configuration
-    if url.startswith("tcp://"):
-        keys["tls"] = _tls(tls) or keys.get("tls")
+        if sys.platform == "win32":  # whose programs take no socket for their input
+            keys["use_ssh_client"] = True
+        else:
+            keys |= {"base_url": "unix:///ssh", "way": Ssh(url, timeout)}
+    elif url.startswith("tcp://"):
+        keys["tls"] = _tls(tls) or _own_tls(name)
         if not keys["tls"] and urlsplit(url).hostname not in LOOPBACK:
             raise ConfigError(
                 f"engine {url}: whoever reaches an engine over plain tcp owns its machine",
                 advice="Give 'engine_tls', a directory with ca.pem, cert.pem and key.pem, "
                 "or use ssh://USER@SERVER.",
             )
-    return docker.DockerClient(base_url=url, timeout=int(timeout), **keys)
+    return Client(**keys)
+
+
+def _own_tls(name: str) -> TLSConfig | None:
+    """The keys that Docker itself would use: those of the context, or of the environment."""
+    if "://" in name:
+        return None
+    if name or not os.environ.get("DOCKER_HOST"):
+        return context(name or in_use()).tls
+    place = os.environ.get("DOCKER_CERT_PATH") or Path.home() / ".docker"
+    return _tls(Path(place)) if os.environ.get("DOCKER_TLS_VERIFY") else None
 
 
 def _tls(folder: Path | None) -> TLSConfig | None:
@@ -90,19 +101,73 @@ def _causes(error: BaseException) -> Iterator[BaseException]:
         at = at.__cause__ or at.__context__
 
 
+#: What a link of the chain of errors means: its type, our error, what is said and what helps.
+_CAUSES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Known], ...] = (
+    (
+        (TimeoutError, Timeout),
+        (
+            HostError,
+            "the Docker engine at {where} says nothing",
+            "Type there: docker info. If that hangs, too: sudo systemctl restart docker (Windows: "
+            "Restart-Service docker).",
+        ),
+    ),
+    (
+        FileNotFoundError,
+        (
+            SetupError,
+            "there is no Docker engine at {where}",
+            "Type: sudo apt-get install docker.io (or give the host an 'engine').",
+        ),
+    ),
+    (
+        PermissionError,
+        (
+            SetupError,
+            "you may not use the Docker engine at {where}",
+            'Type: sudo usermod -aG docker "$USER", then sign in again.',
+        ),
+    ),
+    (
+        ConnectionRefusedError,
+        (
+            HostError,
+            "the Docker engine at {where} is not running",
+            "Type there: sudo systemctl start docker (Windows: Start-Service docker).",
+        ),
+    ),
+    (
+        socket.gaierror,
+        (
+            HostError,
+            "the Docker engine at {where}: there is no machine of that name",
+            "Is the name spelt right, and known to DNS or /etc/hosts?",
+        ),
+    ),
+    (
+        (ssl.SSLError, urllib3.exceptions.SSLError, requests.exceptions.SSLError),
+        (
+            HostError,
+            "the Docker engine at {where} was not recognised, or does not know us: {cause}",
+            "Port 2376 wants TLS: 'engine_tls' is the directory with ca.pem, cert.pem and key.pem. "
+            "Port 2375 has none.",
+        ),
+    ),
+)
+
+
 def unreachable(name: str, error: BaseException) -> PipelineError:
     """Why there is no engine: what is wrong stands at the end of the chain of errors."""
-    for cause in _causes(error):
-        if (known := _known(cause, shown(name))) is not None:
+    where = shown(name)
+    for cause in reversed([*_causes(error)]):
+        if (known := _known(cause, where)) is not None:
             return known
-    said = str(error)
-    if "only supported on Windows" in said or name.startswith("npipe:"):
-        return ConfigError(
-            f"engine {name}: that is a pipe of a Windows machine",
-            advice="From here: ssh://USER@SERVER, or tcp://SERVER:2376 with 'engine_tls'.",
-        )
+    said = safe(str(error), 300)
+    if row := understood(said):
+        kind: type[PipelineError] = getattr(errors, row[0].kind)
+        return kind(f"the Docker engine at {where}: {row[1]}: {said}", advice=row[0].cure)
     return HostError(
-        f"the Docker engine at {shown(name)} does not answer: {safe(said, 300)}",
+        f"the Docker engine at {where} does not answer: {said}",
         advice="Is that its address? Compare: docker context ls",
     )
 
@@ -111,25 +176,24 @@ def _known(cause: BaseException, where: str) -> PipelineError | None:
     """What one link of the chain means, if it means something."""
     if isinstance(cause, PipelineError):
         return cause
-    if isinstance(cause, FileNotFoundError):
+    if isinstance(cause, SshError):
+        return _over_ssh(str(cause), where)
+    if isinstance(cause, FileNotFoundError) and cause.filename == "ssh":
         return SetupError(
-            f"there is no Docker engine at {where}",
-            advice="Type: sudo apt-get install docker.io (or give the host an 'engine').",
+            "an engine over ssh needs the program ssh", advice="Install: openssh-client."
         )
-    if isinstance(cause, PermissionError):
-        return SetupError(
-            f"you may not use the Docker engine at {where}",
-            advice='Type: sudo usermod -aG docker "$USER", then sign in again.',
-        )
-    if isinstance(cause, ConnectionRefusedError):
-        return HostError(
-            f"the Docker engine at {where} is not running",
-            advice="Type there: sudo systemctl start docker (Windows: Start-Service docker).",
-        )
-    if "SSL" in type(cause).__name__:
-        return HostError(
-            f"the Docker engine at {where} was not recognised: {safe(str(cause), 200)}",
-            advice="Port 2376 wants TLS: 'engine_tls' is the directory with ca.pem, cert.pem "
-            "and key.pem. Port 2375 has none.",
-        )
+    for types, (kind, says, advice) in _CAUSES:
+        if isinstance(cause, types):
+            said = safe(str(cause), 200)
+            return kind(says.replace("{where}", where).replace("{cause}", said), advice=advice)
     return None
+
+
+def _over_ssh(said: str, where: str) -> PipelineError:
+    if row := understood(said):
+        kind: type[PipelineError] = getattr(errors, row[0].kind)
+        return kind(f"the Docker engine at {where}: {row[1]}: {said}", advice=row[0].cure)
+    return HostError(
+        f"the Docker engine at {where}: {said}",
+        advice="Does this work? ssh USER@SERVER docker version",
+    )

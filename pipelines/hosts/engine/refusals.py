@@ -8,20 +8,22 @@ from __future__ import annotations
 import contextlib
 import functools
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from docker.errors import APIError, BuildError, DockerException, ImageLoadError, NotFound
+from docker.errors import APIError, DockerException, NotFound
 from pydantic import Field
-from requests.exceptions import RequestException
+from requests.exceptions import InvalidJSONError, RequestException
 
 from pipelines import errors
+from pipelines.hosts.engine.wire import SshError
 from pipelines.hosttext import safe
 from pipelines.model import Model, read_data
 
 _FILE = Path(__file__).with_name("refusals.yaml")
 _LONGEST = 600  # characters of what an engine said
+_SEARCHED = 20_000
 
 
 class Refusal(Model):
@@ -49,6 +51,7 @@ def refusals() -> tuple[Refusal, ...]:
 
 def understood(text: str) -> tuple[Refusal, str] | None:
     """The first row whose pattern is found in ``text``, and what it says of it."""
+    text = text[:_SEARCHED]
     for row in refusals():
         if found := re.search(row.pattern, text, re.DOTALL):
             what = found.groupdict().get("what") or ""
@@ -60,9 +63,11 @@ def told(error: BaseException, doing: str) -> errors.PipelineError:
     """The project's error for what was raised while ``doing`` something (``start 'box'``)."""
     if isinstance(error, errors.PipelineError):
         return error
-    if isinstance(error, APIError | BuildError | ImageLoadError):
+    if isinstance(error, DockerException):
         return _refused(_words(error), doing, gone=isinstance(error, NotFound))
-    if isinstance(error, RequestException):
+    if isinstance(error, InvalidJSONError):
+        return errors.HostError(f"{doing}: what answers is no engine: {safe(str(error), 300)}")
+    if isinstance(error, RequestException | SshError):
         return errors.HostError(
             f"{doing}: the engine does not answer any more: {safe(str(error), 300)}",
             advice="Is it still running? Type: docker info. What was made is found again by its "
@@ -97,7 +102,14 @@ def telling(doing: str) -> Iterator[None]:
         raise told(error, doing) from error
 
 
-def raise_event(event: dict[str, Any]) -> None:
-    """Raise what a stream of the engine ends with: its answer was '200 OK' long before."""
+def raise_event(event: dict[str, Any], log: Iterable[str] = ()) -> None:
+    """Raise what a stream of the engine ends with: its answer was '200 OK' long before.
+
+    ``log``: the last lines of a build, which say that a disk is full; the error does not.
+    """
     if "error" in event:
-        raise APIError(str(event["error"]), explanation=str(event["error"]))
+        text = str(event["error"])
+        for said in log:
+            if (known := understood(said)) is not None and known[0].kind == "StorageError":
+                text = f"{text}: {said}"
+        raise APIError(text, explanation=text)

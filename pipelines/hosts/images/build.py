@@ -18,7 +18,7 @@ from docker.errors import DockerException
 from pipelines.errors import HostError, PipelineError, StorageError
 from pipelines.files import disk_errors
 from pipelines.hosts.base import Events
-from pipelines.hosts.engine import owners
+from pipelines.hosts.engine import containerfiles, owners
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.refusals import telling, understood
 from pipelines.hosts.images import record as names
@@ -167,19 +167,12 @@ def read_file(engine: Engine, image: str, path: str) -> bytes:
     with telling(f"read {path} of image {image}"):
         container = engine.client.containers.create(image, labels={names.IMAGE: "look"})
         try:
-            chunks, _ = container.get_archive(path)
-            data = io.BytesIO()
-            for chunk in chunks:
-                data.write(chunk)
-                if data.tell() > names.LIMIT:
-                    raise StorageError(f"{path} of image {image} is larger than a record may be")
+            found = containerfiles.read_file(container, path, names.LIMIT)
         finally:
             container.remove(force=True)
-    data.seek(0)
-    with tarfile.open(fileobj=data) as tar:
-        member = tar.next()
-        stream = tar.extractfile(member) if member is not None and member.isfile() else None
-        return stream.read() if stream else b""
+    if found is None:
+        raise HostError(f"image {image} has no {path}", advice="Type: invoke image build")
+    return found
 
 
 def _sweep(engine: Engine, plan: Plan) -> None:

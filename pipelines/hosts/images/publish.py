@@ -5,10 +5,9 @@ from __future__ import annotations
 import re
 
 from pipelines.errors import ConfigError, HostError
-from pipelines.hosts.engine.engine import Engine, Progress
+from pipelines.hosts.engine.engine import Engine, Progress, advance
 from pipelines.hosts.engine.refusals import raise_event, telling
 from pipelines.hosts.images.finding import Image
-from pipelines.hosttext import safe
 
 _TAGGED = re.compile(r"(?P<name>[^\s@]*[^\s@:/]):(?P<tag>[\w][\w.-]{0,127})")
 _DIGEST = re.compile(r"sha256:[0-9a-f]{64}")
@@ -40,11 +39,9 @@ def push(engine: Engine, image: Image, to: str, progress: Progress) -> str:
         engine.client.api.tag(image.id, found["name"], found["tag"])
         for event in engine.client.api.push(found["name"], found["tag"], stream=True, decode=True):
             raise_event(event)
-            detail = event.get("progressDetail") or {}
-            if total := detail.get("total"):
-                what = f"{event.get('status', '')} {event.get('id', '')}"
-                progress(safe(what, 80), int(detail.get("current", 0)), int(total))
-            digest = str((event.get("aux") or {}).get("Digest") or digest)
+            advance(event, progress)
+            told = event.get("aux")
+            digest = str(told["Digest"]) if isinstance(told, dict) and "Digest" in told else digest
     if not _DIGEST.fullmatch(digest):
         raise HostError(
             f"push image {to}: the registry gave no digest", advice="Is it there? docker pull it."

@@ -1,0 +1,170 @@
+"""How requests travel to an engine: the SDK's client, held to answers that end; ssh as a socket."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import shlex
+import socket
+import subprocess
+import tempfile
+from collections.abc import Iterator, Mapping
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import docker
+from docker.transport.basehttpadapter import BaseHTTPAdapter
+from requests import PreparedRequest, Response
+from requests.adapters import BaseAdapter
+from urllib3.connection import HTTPConnection
+from urllib3.connectionpool import HTTPConnectionPool
+from urllib3.response import BaseHTTPResponse
+
+from pipelines.hosts.engine import answers
+from pipelines.hosttext import safe
+
+_FAILED = 400
+_PIECE = 1 << 16
+#: No questions on the terminal; a machine that vanished is noticed after a minute.
+_SSH_OPTIONS = ("BatchMode=yes", "ConnectTimeout=15", "ServerAliveInterval=15")
+
+
+class Client(docker.DockerClient):
+    """The SDK's client on :class:`Api`."""
+
+    def __init__(self, **keys: Any) -> None:
+        self.api = Api(**keys)
+
+
+class Api(docker.APIClient):
+    """The SDK's interface of single requests; its answers have passed :mod:`.answers`."""
+
+    def __init__(self, *, way: BaseAdapter | None = None, **keys: Any) -> None:
+        """``way``: in place of what the SDK would choose for the address."""
+        self._way = way
+        super().__init__(**keys)
+
+    @property
+    def trust_env(self) -> bool:
+        """Nothing of the environment: REQUESTS_CA_BUNDLE would replace the CA of ``engine_tls``.
+
+        https://github.com/psf/requests/issues/3829. Nor proxies, nor passwords of .netrc.
+        """
+        return False
+
+    @trust_env.setter
+    def trust_env(self, value: bool) -> None:
+        """Nothing: the constructor of requests sets it, before which nothing of ours can."""
+
+    def get_adapter(self, url: str | bytes) -> BaseAdapter:
+        """Through what a request goes."""
+        return self._way or super().get_adapter(str(url))
+
+    def send(self, request: PreparedRequest, **keys: Any) -> Response:
+        """One request; its answer is read here, unless it is to be a stream and is one.
+
+        No redirection is followed: an engine has no business to send us elsewhere.
+        """
+        stream, seconds = keys.get("stream"), keys.get("timeout")
+        response = super().send(request, **{**keys, "stream": True, "allow_redirects": False})
+        if stream and response.status_code < _FAILED:
+            return response
+        data = answers.whole(response, seconds[-1] if isinstance(seconds, tuple) else seconds)
+        if response.status_code >= _FAILED:
+            data = json.dumps({"message": answers.message(data)}).encode()
+        else:
+            path = unquote(urlsplit(str(request.path_url)).path)
+            answers.check(str(request.method), path, data)
+        response._content, response._content_consumed = data, True  # type: ignore[attr-defined]
+        response.close()
+        return response
+
+    def _stream_helper(self, response: Response, decode: bool = False) -> Iterator[Any]:
+        """Events as they come; the SDK's own reads pieces of whatever size the engine names."""
+        pieces = iter(lambda: response.raw.read1(_PIECE, decode_content=True), b"")
+        return answers.events(pieces) if decode else pieces
+
+
+class SshError(OSError):
+    """ssh ended; what it said."""
+
+
+class _Connection(HTTPConnection):
+    """HTTP with an ssh behind a pair of sockets, so that time-outs and half-closing work."""
+
+    def __init__(self, command: tuple[str, ...], timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout)
+        self._command = command
+
+    def connect(self) -> None:
+        here, there = socket.socketpair()
+        self._errors = tempfile.TemporaryFile("w+b")  # noqa: SIM115 - as long as the connection
+        with there:
+            self._ssh: subprocess.Popen[bytes] = subprocess.Popen(
+                self._command,
+                stdin=there.fileno(),
+                stdout=there.fileno(),
+                stderr=self._errors,
+                start_new_session=True,  # Ctrl-C is for us
+            )
+        here.settimeout(self.timeout if isinstance(self.timeout, int | float) else None)
+        self.sock = here
+
+    def getresponse(self) -> BaseHTTPResponse:  # type: ignore[override]
+        try:
+            return super().getresponse()
+        except (OSError, http.client.HTTPException) as error:
+            try:
+                self._ssh.wait(2)
+            except subprocess.TimeoutExpired:
+                raise error from None  # it is the engine that says nothing
+            self._errors.seek(0)
+            said = safe(self._errors.read(4000).decode("utf-8", "replace").strip(), 1000)
+            code = self._ssh.returncode
+            raise SshError(f"ssh ended with {code}: {said or 'it said nothing'}") from error
+
+
+class _Pool(HTTPConnectionPool):
+    def __init__(self, command: tuple[str, ...], timeout: float) -> None:
+        super().__init__("localhost", timeout=timeout, maxsize=10)
+        self._command, self._seconds = command, timeout
+
+    def _new_conn(self) -> _Connection:
+        return _Connection(self._command, self._seconds)
+
+
+class Ssh(BaseHTTPAdapter):
+    """``ssh://[USER@]HOST[:PORT][/SOCKET]`` by this machine's ssh: its keys, its known hosts."""
+
+    def __init__(self, url: str, timeout: float) -> None:
+        super().__init__()
+        parts = urlsplit(url)
+        words = ["ssh", "-T", *(word for option in _SSH_OPTIONS for word in ("-o", option))]
+        words += ["-p", str(parts.port)] if parts.port else []
+        words += ["-l", unquote(parts.username)] if parts.username else []
+        there = ["docker"]
+        if parts.path not in ("", "/"):
+            there += ["--host", f"unix://{parts.path}"]
+        there += ["system", "dial-stdio"]
+        self._pool = _Pool((*words, "--", parts.hostname or "", shlex.join(there)), timeout)
+
+    def get_connection(
+        self,
+        url: str | bytes,  # noqa: ARG002 - as every adapter's
+        proxies: Mapping[str, str] | None = None,  # noqa: ARG002
+    ) -> HTTPConnectionPool:
+        """The one pool there is."""
+        return self._pool
+
+    def request_url(
+        self,
+        request: PreparedRequest,
+        proxies: Mapping[str, str] | None,  # noqa: ARG002 - as every adapter's
+    ) -> str:
+        """Without a host: the socket has one end."""
+        return str(request.path_url)
+
+    def close(self) -> None:
+        """End every ssh."""
+        super().close()
+        self._pool.close()

@@ -1,0 +1,411 @@
+"""Kind ``container`` on a Windows engine that is none: see engine_simulator.py. Evidence level F.
+
+The code of the host, the SDK, the protocol and the Python inside are the real ones.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import ssl
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from docker.models.containers import Container as Made
+from engine_api import WindowsEngine, image
+from engine_rules import RULES
+from engine_simulator import Handler, Served
+from sshd_server import DIAL_STDIO, needs_sshd, running
+from test_cudafiles import store
+from test_first_python_payload import cache_of, distribution
+from tls_keys import Authority, serving
+
+from pipelines.doctor import passthrough
+from pipelines.doctor.model import Facts
+from pipelines.errors import ConfigError, HostError, PipelineError
+from pipelines.hosts.base import Opening
+from pipelines.hosts.container.config import ContainerHost
+from pipelines.hosts.container.host import Container
+from pipelines.hosts.engine import owners
+from pipelines.hosts.engine.boxes import LABEL
+from pipelines.hosts.passthrough import windows
+from pipelines.remote import files
+from pipelines.session.base import GoneHostError
+
+SERVERCORE = "mcr.microsoft.com/windows/servercore"
+LTSC = {"20348": "10.0.20348.2700", "26100": "10.0.26100.1742", "17763": "10.0.17763.6293"}
+GPU_CLASS = "class/5B45201D-F2F2-4F3B-85BB-30FF1F953599"
+
+
+def reference(build: str) -> str:
+    """servercore of that build, by its digest."""
+    return f"{SERVERCORE}@{image(SERVERCORE, version=LTSC[build])['Id']}"
+
+
+class Lab:
+    """A Windows engine and hosts on it."""
+
+    def __init__(
+        self, place: Path, build: str = "20348", keys: ssl.SSLContext | None = None, **more: Any
+    ) -> None:
+        place.mkdir(exist_ok=True)
+        self.place = place
+        self.windows = WindowsEngine(place / "engine", build=build, **more)
+        for version, text in LTSC.items():
+            made = image(SERVERCORE, version=text)
+            self.windows.registry[reference(version)] = made
+        file = None if keys else place / "docker.sock"
+        self.served = Served(self.windows, socket_file=file, keys=keys)
+        self.cache = cache_of(place / "cache", distribution())
+        self.hosts: list[Container] = []
+
+    def host(self, name: str = "win", *, build: str = "", **keys: Any) -> Container:
+        config = {
+            "kind": "container",
+            "image": reference(build or self.windows.build),
+            "engine": self.served.url,
+            **keys,
+        }
+        given = Opening(python="3.11", cache=self.cache)
+        host = Container(name, ContainerHost.model_validate(config), given)
+        self.hosts.append(host)
+        return host
+
+    @property
+    def names(self) -> list[str]:
+        return [box.name for box in self.windows.boxes.values()]
+
+    def only(self) -> dict[str, Any]:
+        """The one container there is, as the engine shows it."""
+        (box,) = self.windows.boxes.values()
+        return box.inspect()
+
+    def close(self) -> None:
+        for host in self.hosts:
+            host.close()
+        self.served.close()
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Iterator[Lab]:
+    lab = Lab(tmp_path)
+    yield lab
+    lab.close()
+
+
+@pytest.fixture
+def lab_of(tmp_path: Path) -> Iterator[Callable[..., Lab]]:
+    made: list[Lab] = []
+
+    def make(**keys: Any) -> Lab:
+        made.append(Lab(tmp_path / f"lab{len(made)}", **keys))
+        return made[-1]
+
+    yield make
+    for lab in made:
+        lab.close()
+
+
+def soon(ready: Callable[[], bool], what: str) -> None:
+    deadline = time.monotonic() + 20
+    while not ready():
+        assert time.monotonic() < deadline, what
+        time.sleep(0.02)
+
+
+@pytest.mark.parametrize(
+    ("build", "version"), [("20348", "20348"), ("26100", "26100"), ("26100", "20348")]
+)
+def test_the_whole_life(
+    lab_of: Callable[..., Lab], tmp_path: Path, build: str, version: str
+) -> None:
+    """Fetched by digest, made, entered by exec, used, gone: with the Python that was put there."""
+    lab = lab_of(build=build)
+    lab.windows.driver = store
+    host = lab.host(build=version, memory="16g", cpus=2.5, disk="200g", gpu=True)
+    assert host.evidence.name == "WRITTEN"
+    with host.connect() as session:
+        (tmp_path / "sent").write_bytes(os.urandom(100_000))
+        session.put(tmp_path / "sent", "there.bin")
+        session.get("there.bin", tmp_path / "back")
+        assert (tmp_path / "back").read_bytes() == (tmp_path / "sent").read_bytes()
+        shown = lab.only()
+        (box,) = lab.windows.boxes.values()
+        assert box.path(r"C:\wcw\python\python.exe").read_bytes() == b"MZ python"
+        assert box.path(r"C:\wcw\python\Lib\os.pyc").read_bytes() == b"os"
+        brought = box.root / r"C:\Windows\System32" / "nvcuda.dll"
+        assert brought.read_text() == "nv_dispi.inf_amd64_1 nvcuda_loader64.dll"
+    asked = shown["HostConfig"]
+    assert asked["Isolation"] == "process"
+    assert asked["Memory"] == 16 << 30
+    assert asked["NanoCpus"] == 2_500_000_000
+    assert asked["StorageOpt"] == {"size": "200g"}
+    assert [device["PathOnHost"] for device in asked["Devices"]] == [GPU_CLASS]
+    assert asked["AutoRemove"] is True
+    assert not asked.get("PortBindings")
+    assert not {row.option for row in RULES.create} & {key for key, value in asked.items() if value}
+    assert shown["Config"]["Labels"][f"{LABEL}keep"] == "0"
+    assert shown["Config"]["StdinOnce"] is True
+    host.close()
+    assert lab.names == []
+    assert len(lab.windows.volumes) == 2, "caches stay"
+
+
+def works(host: Container) -> None:
+    """Both ways, more than buffers hold, and an end that the engine notices."""
+    with host.connect() as session:
+        session.call(files.make_dirs, path="there")
+        data = os.urandom(3_000_000)
+        (host.given.cache.root / "sent").write_bytes(data)
+        session.put(host.given.cache.root / "sent", "there/file")
+        assert session.call(files.sha256, path="there/file") == hashlib.sha256(data).hexdigest()
+        assert host._box is not None
+        host._box.close()
+
+
+def test_over_tls(lab_of: Callable[..., Lab], tmp_path: Path) -> None:
+    authority = Authority()
+    keys = serving(authority.issue(tmp_path / "server", address="127.0.0.1"))
+    lab = lab_of(keys=keys)
+    works(lab.host(engine_tls=str(authority.issue(tmp_path / "mine"))))
+    soon(lambda: lab.names == [], "the container outlived its leash")
+
+
+@needs_sshd
+def test_over_ssh(lab: Lab, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    place = lab.served.url.removeprefix("unix://")
+    with running(tmp_path, monkeypatch) as sshd:
+        sshd.docker(DIAL_STDIO.format(python=sys.executable, socket=place))
+        works(lab.host(engine=sshd.url))
+        soon(lambda: lab.names == [], "the container outlived its leash")
+
+
+def test_nothing_is_asked_for_that_was_not(lab: Lab) -> None:
+    with lab.host(cache=False).connect():
+        asked = lab.only()["HostConfig"]
+    assert not asked.get("Devices")
+    assert not asked.get("StorageOpt")
+    assert not asked.get("NanoCpus")
+    assert lab.windows.volumes == {}
+
+
+def test_an_entry_point_of_the_image_does_not_come_between(lab: Lab) -> None:
+    """Such as VsDevCmd.bat of Microsoft's example: our command would be its argument."""
+    made = lab.windows.registry[reference("20348")]
+    assert isinstance(made, dict)
+    made["Config"]["Entrypoint"] = ["C:\\BuildTools\\VsDevCmd.bat", "&&", "powershell.exe"]
+    with lab.host().connect():
+        assert lab.only()["Config"]["Entrypoint"][0].lower().endswith("findstr.exe")
+        assert not lab.only()["Config"]["Cmd"]
+
+
+def test_it_ends_with_its_controller(lab: Lab) -> None:
+    """The leash alone: nobody says stop or remove."""
+    host = lab.host()
+    session = host.connect()
+    assert host._box is not None
+    host._box.close()
+    soon(lambda: lab.names == [], "the container outlived its leash")
+    with pytest.raises(HostError):
+        session.call(files.stat, path=".")
+    session.close()
+
+
+def test_a_container_that_dies_is_said_to_be_gone(lab: Lab) -> None:
+    host = lab.host()
+    with host.connect() as session:
+        lab.windows.find(lab.names[0]).stop()
+        with pytest.raises(GoneHostError, match="win") as raised:
+            session.call(files.stat, path=".")
+    assert "wcw-" in raised.value.message
+    assert "ended by itself" in host.ended() or "was removed" in host.ended()
+
+
+def test_one_that_ends_at_once_says_what_it_printed(lab: Lab) -> None:
+    lab.windows.programs = {
+        **lab.windows.programs,
+        "findstr": lambda _: ["sh", "-c", "echo no licence; exit 7"],
+    }
+    with pytest.raises(HostError, match="exit code 7: no licence"):
+        lab.host().connect()
+    assert lab.names == []
+
+
+def test_several_at_a_time_from_one_definition(lab: Lab) -> None:
+    first, second = lab.host(), lab.host()
+    with first.connect(), second.connect():
+        assert [name[-2:] for name in lab.names] == ["-1", "-2"]
+
+
+def test_an_orphan_is_removed_by_the_next(lab: Lab) -> None:
+    with lab.host().connect():
+        labels = dict(lab.only()["Config"]["Labels"])
+    lab.hosts.pop().close()
+    gone = subprocess.run(["true"], check=True)
+    assert gone.returncode == 0
+    labels[f"{LABEL}owner"] = f"{owners.machine()}/999999999/1-1"
+    orphan = lab.host().engine.client.containers.create(
+        reference("20348"), name="wcw-orphan", labels=labels, stdin_open=True
+    )
+    with lab.host().connect():
+        assert orphan.name not in lab.names
+        assert len(lab.names) == 1
+
+
+# -- lasting ones --------------------------------------------------------------------------------
+
+
+def test_a_lasting_one_is_found_again(lab: Lab) -> None:
+    with lab.host(keep=True).connect() as session:
+        session.call(files.stat, path=".")
+        first = lab.only()
+    lab.hosts[0].close()
+    assert not first["HostConfig"].get("AutoRemove")
+    assert first["Config"]["OpenStdin"] is False
+    began = time.monotonic()
+    again = lab.host(keep=True)
+    with again.connect():
+        assert lab.only()["Id"] == first["Id"]
+        assert time.monotonic() - began < 30
+    again.close()
+    assert again.describe().startswith(f"{lab.names[0]} running")
+    assert again.stop() is True
+    assert again.stop() is False
+    with lab.host(keep=True).connect():
+        assert lab.only()["Id"] == first["Id"], "stopped, and started again"
+    again.teardown()
+    assert lab.names == []
+    assert lab.windows.volumes == {}
+
+
+def test_a_lasting_one_of_another_order_is_not_taken(lab: Lab) -> None:
+    lab.host(keep=True, memory="4g").connect().close()
+    with pytest.raises(ConfigError, match="made from another order"):
+        lab.host(keep=True, memory="8g").connect()
+    assert len(lab.names) == 1
+
+
+def test_a_stranger_with_the_name_is_left_alone(lab: Lab) -> None:
+    stranger = f"wcw-{owners.project()[:6]}-win"
+    host = lab.host(keep=True)
+    lab.windows.registry["other"] = image("other:1")
+    lab.windows.add_image("other:1")
+    made: Made = host.engine.client.containers.create("other:1", name=stranger)
+    with pytest.raises(HostError, match="which this pipeline did not make") as raised:
+        host.connect()
+    assert "docker rename" in raised.value.advice
+    assert lab.names == [made.name]
+
+
+# -- what a Windows engine refuses ----------------------------------------------------------------
+
+
+def refused(lab: Lab, kind: type[PipelineError], says: str, **keys: Any) -> PipelineError:
+    host = lab.host(**keys)
+    with pytest.raises(kind, match=says) as raised:
+        host.connect()
+    host.close()
+    assert lab.names == [], "what was made for nothing is removed"
+    return raised.value
+
+
+def test_another_windows_than_the_engines(lab: Lab) -> None:
+    told = refused(lab, ConfigError, "of another Windows than the engine's own", build="17763")
+    assert "'isolation: hyperv'" in told.advice
+    refused(lab, ConfigError, "newer Windows than the engine's own", build="26100")
+    with lab.host(build="17763", isolation="hyperv").connect():
+        assert lab.only()["HostConfig"]["Isolation"] == "hyperv"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("Isolation", "hyperv"),
+        ("Memory", 0),
+        ("NanoCpus", None),
+        ("StorageOpt", None),
+        ("Devices", []),
+    ],
+)
+def test_an_engine_that_makes_another_container(lab: Lab, key: str, value: object) -> None:
+    def other(handler: Handler) -> None:
+        shown = lab.windows.find(handler.asked.split("/")[2]).inspect()
+        handler.answer({**shown, "HostConfig": {**shown["HostConfig"], key: value}})
+
+    lab.served.replace("GET /containers/[^/]+/json", other)
+    host = lab.host(cpus=2, disk="200g", gpu=True)
+    with pytest.raises(HostError, match=f"{key} is .*asked for was"):
+        host.connect()
+
+
+def test_it_is_restarted_with_its_files(lab: Lab) -> None:
+    host = lab.host()
+    session = host.connect()
+    session.call(files.make_dirs, path="kept")
+    first = lab.only()["State"]["Pid"]
+    with host.restart(session) as again:
+        assert again.call(files.stat, path="kept") is not None
+    assert lab.only()["State"]["Pid"] != first
+    assert host._box is not None
+    host._box.close()
+    soon(lambda: lab.names == [], "the container outlived its second leash")
+
+
+def test_a_gpu_that_the_machine_has_not(lab: Lab) -> None:
+    refused(lab, HostError, "no GPU came into the container", gpu=True)
+
+
+def test_limits_that_the_machine_has_not(lab: Lab) -> None:
+    assert "'cpus'" in refused(lab, ConfigError, "fewer processors", cpus=64).advice
+
+
+def test_winrm_is_refused_before_anything_is_made(lab: Lab) -> None:
+    with pytest.raises(ConfigError, match="publishes ports on all addresses") as raised:
+        lab.host(via="winrm")
+    assert "via: exec" in raised.value.advice
+
+
+def test_an_image_without_the_python_that_was_named(lab: Lab) -> None:
+    told = refused(
+        lab, PipelineError, r"C:\\Python311\\python\.exe", python=r"C:\Python311\python.exe"
+    )
+    assert "does not start" in told.message  # why, may have been lost: see hijack.py
+    assert "Check that this Python exists there" in told.advice
+
+
+def test_an_engine_for_linux_containers(lab: Lab) -> None:
+    def linux(handler: Handler) -> None:
+        handler.answer(
+            {**lab.windows.info(), "OSType": "linux", "OperatingSystem": "Docker Desktop"}
+        )
+
+    lab.served.replace("GET /info", linux)
+    told = refused(lab, ConfigError, "needs an engine for Windows containers")
+    assert "Switch to Windows containers" in told.advice
+
+
+def test_an_image_that_is_not_to_be_had(lab: Lab) -> None:
+    nowhere = f"{SERVERCORE}@sha256:{'0' * 64}"
+    refused(lab, ConfigError, "the registry has no such image", image=nowhere)
+    lab.windows.registry[nowhere] = "unauthorized: authentication required"
+    refused(lab, PipelineError, "wants a sign-in", image=nowhere)
+
+
+@pytest.mark.parametrize("host", ["17763", "20348", "26100"])
+@pytest.mark.parametrize("version", ["17763", "20348", "26100"])
+def test_the_doctor_and_the_engine_agree_on_builds(host: str, version: str) -> None:
+    ours = windows.runs(f"10.0.{host}", LTSC[version])
+    assert ours in (RULES.runs(host, version, "process"), None)
+
+
+def test_the_doctor_says_before_what_the_start_would_refuse(lab: Lab) -> None:
+    """Nothing is made for it."""
+    found = {one.name: one for one in passthrough.judge(Facts(lab.host(gpu=True).groundwork()))}
+    assert found["engine"].level == "ok"
+    assert "Windows Server 2022" in found["engine"].found
+    assert lab.names == []
