@@ -525,7 +525,7 @@ def runner(shell: Shell) -> Shell:
 
 
 @needs_bash
-@pytest.mark.parametrize("script", proofs())
+@pytest.mark.parametrize("script", [*proofs()])
 def test_what_the_proofs_type(runner: Shell, script: str) -> None:
     env = {"RUNNER_TEMP": str(runner.place), "BASE": "b", "WCW_CONFIG": ".github/runner.yaml"}
     assert runner.run(script, **env)[0] == 0
