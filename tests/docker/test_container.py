@@ -344,6 +344,23 @@ def test_one_that_ends_at_once_says_why(
     assert project.containers() == []
 
 
+def test_a_limit_that_the_engine_discarded(
+    opened: Callable[..., Container], monkeypatch: pytest.MonkeyPatch, project: Project
+) -> None:
+    host = opened()
+    order = host.order
+
+    def without() -> Order:
+        made = order()
+        keys = {k: v for k, v in made.keys.items() if k not in ("mem_limit", "memswap_limit")}
+        return Order(**{**vars(made), "keys": keys})
+
+    monkeypatch.setattr(host, "order", without)
+    with pytest.raises(HostError, match=f"Memory is 0, asked for was {4 << 30}"):
+        host.connect()
+    assert project.containers() == []
+
+
 def test_one_that_is_never_ready(
     project: Project, opened: Callable[..., Container], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -18,16 +18,15 @@ from pipelines.errors import ConfigError, HostError
 from pipelines.evidence import Evidence
 from pipelines.hosts.base import Capabilities, GpuWay
 from pipelines.hosts.container.config import ContainerHost
+from pipelines.hosts.engine.asked import require_as_asked
 from pipelines.hosts.engine.box import Box
 from pipelines.hosts.engine.containerfiles import read_file
 from pipelines.hosts.engine.engine import Engine, System
-from pipelines.hosts.engine.keys import in_bytes
 from pipelines.hosts.engine.refusals import telling
 from pipelines.hosts.gpus import by_class, is_wanted
 from pipelines.hosts.passthrough.windows import devices
 from pipelines.hosts.windows import FIRST_PYTHON
 from pipelines.hosts.windows.payload import payload
-from pipelines.hosttext import line
 from pipelines.session.transports.identify import answers
 from pipelines.toolchain.lock import Cache
 
@@ -76,7 +75,10 @@ class Face(ABC):
 
     @abstractmethod
     def entrance(self, box: Box, engine: Engine) -> Entrance | None:
-        """How it is entered; ``None`` while it cannot be."""
+        """How it is entered; ``None`` while it cannot be.
+
+        :class:`HostError` for one that is not what was asked for.
+        """
 
     @abstractmethod
     def command(self, program: list[str]) -> list[str]:
@@ -136,6 +138,7 @@ class SandboxFace(Face):
         raw = read_file(box.container, f"{self.home}/run/state.json")
         if raw is None:
             return None
+        require_as_asked(box, self.keys(engine))
         try:
             pin = str(json.loads(raw)["certificate_sha256"])
         except (ValueError, KeyError, TypeError):
@@ -205,30 +208,11 @@ class WindowsFace(Face):
             put_python(container, cache)
 
     def entrance(self, box: Box, engine: Engine) -> Entrance | None:
-        """By exec, as soon as it runs; :class:`HostError` for one that is not as it was asked."""
+        """By exec, as soon as it runs."""
         if box.container.status != "running":
             return None
-        self._is_as_asked(box, self.keys(engine))
+        require_as_asked(box, self.keys(engine))
         return Entrance()
-
-    def _is_as_asked(self, box: Box, asked: Mapping[str, Any]) -> None:
-        made = box.container.attrs.get("HostConfig") or {}
-        wanted = {
-            "Isolation": asked["isolation"],
-            "Memory": in_bytes(self._config.memory),
-            "NanoCpus": asked.get("nano_cpus", 0),
-            "StorageOpt": asked.get("storage_opt", {}),
-            "Devices": asked.get("devices", []),
-        }
-        found = {key: made.get(key) or type(value)() for key, value in wanted.items()}
-        found["Devices"] = [one.get("PathOnHost") for one in made.get("Devices") or ()]
-        for key, value in wanted.items():
-            if found[key] != value:
-                raise HostError(
-                    f"container '{box.name}': {key} is {line(found[key], 80)}, asked for was "
-                    f"{value}",
-                    advice="What answers is no Docker engine on a Windows. Type: docker version",
-                )
 
     def command(self, program: list[str]) -> list[str]:
         """As it is."""
