@@ -64,9 +64,10 @@ def config_schema() -> dict[str, Any]:
     """What ``pipeline.yaml`` may hold; a host has the keys of its kind."""
     made = _described(Config)
     hosts = made["properties"]["hosts"]
-    hosts["additionalProperties"] = {
-        "oneOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in host_models()]
-    }
+    kinds = {"oneOf": [{"$ref": f"#/$defs/{model.__name__}"} for model in host_models()]}
+    # Under the pattern of their names: an empty schema there would take any host.
+    hosts["patternProperties"] = dict.fromkeys(hosts["patternProperties"], kinds)
+    hosts["additionalProperties"] = False
     for model in host_models():
         host = _described(model)
         made["$defs"] |= {**host.pop("$defs", {}), model.__name__: host}

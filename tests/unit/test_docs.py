@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import ast
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pytest
+import yaml
+from documents import BASH, Block, blocks, mistakes, unread
 from test_architecture import FLOORS
 from typed import calls
 
 from pipelines.commands.program import namespace
+from pipelines.config import load_config
 
 ROOT = Path(__file__).parents[2]
 TOPS = (".github", "ansible", "docs", "images", "pipelines", "scripts", "tests")
@@ -44,7 +49,7 @@ def test_what_is_named_is_there(path: Path) -> None:
 
 
 #: A command as a document prints it, in a block or within a line.
-TYPED = re.compile(r"(?:^|`)(?:\./wcw|wcw|invoke) ([a-z][^`#\n]*)", re.MULTILINE)
+TYPED = re.compile(r"(?:^(?: {4})?|`)(?:\./wcw|wcw|invoke) ([a-z][^`#\n]*)", re.MULTILINE)
 
 
 COMMANDS = {*namespace().task_names}
@@ -63,6 +68,102 @@ def test_what_is_to_be_typed_can_be(path: Path) -> None:
             assert words[0] in COMMANDS, text
         else:
             assert calls(words), text
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_command_is_read_or_labelled(path: Path) -> None:
+    """What no test can look at says so in the block's first line: ``# not run by a test: why``."""
+    for block in blocks(path, "sh", "powershell"):
+        assert unread(block) == [], block.source
+        assert mistakes(block) == [], block.source
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_block_is_in_a_language_that_nobody_looks_at(path: Path) -> None:
+    """Output has none; commands of a shell are ``sh`` or ``powershell``, and nothing near it."""
+    fences = re.findall(r"^ *```(.*)$", path.read_text("utf-8"), re.MULTILINE)
+    known = {"", "sh", "powershell", "yaml", "toml", "python", "c", "cuda"}
+    assert {*fences} <= known
+    assert fences[1::2] == [""] * (len(fences) // 2)
+
+
+def test_a_command_that_nobody_read_is_found() -> None:
+    bad = Block("sh", "invoke doctor\nmake wheel\nmake nothing\nscripts/none\ndocker info # why\n")
+    assert unread(bad) == ["make nothing", "scripts/none", "docker info"]
+    assert unread(Block("sh", "# not run by a test: needs Windows\ndocker info\n")) == []
+    assert unread(Block("sh", "# not run by a test:\ndocker info\n")) == ["docker info"]
+    assert unread(Block("powershell", "wcw doctor `\n    --host a\nGet-Item b\n")) == ["Get-Item b"]
+    script = "# not run by a test: x\n.\\enable-winrm-https.ps1 -HostName a -RemoteAdress b\n"
+    assert mistakes(Block("powershell", script)) == ["enable-winrm-https.ps1: no -remoteadress"]
+    assert mistakes(Block("powershell", "Get-Item 'a\n"))
+
+
+@pytest.mark.skipif(BASH is None, reason="no bash here to read it")
+def test_a_block_that_bash_does_not_take_is_found() -> None:
+    assert mistakes(Block("sh", "for name in a b; do\n"))
+
+
+#: Their YAML is recipes, which test_recipes.py and test_own_tests.py read.
+OF_RECIPES = {"recipes.md", "own-tests.md"}
+
+
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_every_yaml_is_taken(path: Path, tmp_path: Path) -> None:
+    """By the models of pipeline.yaml; a call of a workflow by that workflow's inputs."""
+    for block in blocks(path, "yaml"):
+        read = yaml.safe_load(block.source)
+        if "hosts" in read:
+            taken(block.source, tmp_path)
+        elif "jobs" in read:
+            called(read["jobs"])
+        elif "gpu-config" in read:
+            taken(read["gpu-config"], tmp_path)
+        else:
+            assert path.name in OF_RECIPES, block.source
+
+
+def taken(config: str, folder: Path) -> None:
+    path = folder / "pipeline.yaml"
+    path.write_text(config, "utf-8")
+    load_config(path)
+
+
+def called(jobs: dict[str, Any]) -> None:
+    for job in jobs.values():
+        found = re.fullmatch(r"OWNER/REPOSITORY/(\S+)@COMMIT", job["uses"])
+        assert found
+        # YAML 1.1 takes `on` for a boolean; GitHub does not.
+        given = yaml.safe_load((ROOT / found[1]).read_text("utf-8"))[True]["workflow_call"]
+        assert job["with"].keys() <= given["inputs"].keys()
+        assert job.get("secrets", {}).keys() <= given["secrets"].keys()
+
+
+#: The cell of a page of docs/hosts that says what we say, `so`.
+SAYS = re.compile(r"^\| (`[^|]+`)[^|`]*\|", re.MULTILINE)
+
+
+def our_words() -> str:
+    """Every text in the code of hosts and of the doctor, and in what data says for them."""
+    folders = [ROOT / "pipelines" / name for name in ("hosts", "doctor", "commands", "session")]
+    texts = [path.read_text("utf-8") for folder in folders for path in folder.rglob("*.yaml")]
+    for path in (path for folder in folders for path in folder.rglob("*.py")):
+        nodes = ast.walk(ast.parse(path.read_text("utf-8")))
+        texts += [
+            n.value for n in nodes if isinstance(n, ast.Constant) and isinstance(n.value, str)
+        ]
+    return "\n".join(texts)
+
+
+def test_what_goes_wrong_is_said_so() -> None:
+    words, pages = our_words(), sorted((ROOT / "docs/hosts").glob("*.md"))
+    said = [
+        (page.name, part)
+        for page in pages
+        for cell in SAYS.findall(page.read_text("utf-8").partition("\n## What goes wrong")[2])
+        for part in re.findall(r"`([^`]+)`", cell)
+    ]
+    assert len(said) > 20
+    assert [(page, part) for page, part in said if part not in words] == []
 
 
 def test_the_readme_names_every_folder() -> None:

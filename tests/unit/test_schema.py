@@ -62,6 +62,7 @@ def test_every_object_is_closed_and_every_reference_leads_somewhere(name: str) -
     assert patterns
     for pattern in map(json.loads, patterns):
         assert r"\"" not in pattern, "an editor's expressions know no such escape"
+        assert "(?i" not in pattern, "nor such a flag: the whole schema would not be one"
 
 
 def test_a_host_has_the_keys_of_its_kind() -> None:
@@ -69,8 +70,12 @@ def test_a_host_has_the_keys_of_its_kind() -> None:
     for model in host_models():
         part = made["$defs"][model.__name__]
         assert part["properties"].keys() == model.model_fields.keys()
-    kinds = [part["$ref"] for part in made["properties"]["hosts"]["additionalProperties"]["oneOf"]]
-    assert kinds == [f"#/$defs/{model.__name__}" for model in host_models()]
+    hosts = made["properties"]["hosts"]
+    (under,) = hosts["patternProperties"].values()
+    assert [part["$ref"] for part in under["oneOf"]] == [
+        f"#/$defs/{model.__name__}" for model in host_models()
+    ]
+    assert hosts["additionalProperties"] is False
 
 
 def test_the_document_has_every_key_of_every_model() -> None:

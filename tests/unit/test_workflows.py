@@ -221,7 +221,7 @@ def test_what_is_handed_over_is_what_is_awaited() -> None:
 
 
 def test_docs_name_every_input() -> None:
-    said = (PACKAGE.parent / "docs/github-actions.md").read_text("utf-8")
+    said = (PACKAGE.parent / "docs/hosts/github-actions.md").read_text("utf-8")
     for name in (
         *WHEELS["on"]["workflow_call"]["inputs"],
         *WHEELS["on"]["workflow_call"]["secrets"],
@@ -400,7 +400,7 @@ def test_plan_and_the_cells_of_it(shell: Shell) -> None:
     assert [cell["cell"] for cell in cells] == ["cp312-torch2.8-cu128"]
     assert shell.outputs["name"] == f"flash-attn-{cells[0]['version']}"
     assert cells[0].keys() >= FULL.keys()
-    text = "".join(path.read_text("utf-8") for path in WORKFLOWS)
+    text = "".join((GITHUB / f"workflows/{n}.yml").read_text() for n in ("wheels", "build-cell"))
     taken = set(re.findall(r"(?:fromJSON\(inputs\.cell\)|\bmatrix)\.(\w+)", text))
     assert taken <= FULL.keys()
     env |= {"RECIPE": "smoke-attention", "PYTHON": "", "TORCH": "", "CUDA": "", "SELECT": ""}
@@ -489,6 +489,92 @@ def test_doctor_comes_to_a_verdict(shell: Shell, code: int, ends: int) -> None:
     script = step(read(GITHUB / "workflows/ci.yml"), "windows", "Doctor")["run"]
     assert shell.run(script, CODE=str(code))[0] == ends
     assert shell.typed() == [["doctor", "--host", "runner"]]
+
+
+def proofs() -> Iterator[Any]:
+    """Every step in bash of the workflows for what only GitHub's runners can show."""
+    for name in ("windows-containers", "windows-vm"):
+        for job, found in read(GITHUB / f"workflows/{name}.yml")["jobs"].items():
+            for each in found["steps"]:
+                if "run" in each and "shell" not in each:
+                    yield pytest.param(each["run"], id=f"{name}-{job}-{each['name']}")
+
+
+@pytest.fixture
+def runner(shell: Shell) -> Shell:
+    """With what a runner has; ``invoke`` ends as it should where it is to fail."""
+    shell.program(
+        "invoke",
+        f'printf "%s\\0" "$@" >> {shell.words}; echo >> {shell.words}\n'
+        'case "$WCW_HOST_PASSWORD $*" in\n'
+        "  *stranger*) exit 5;;\n  wrong*) exit 6;;\n  *doctor*) exit ${DOCTOR:-14};;\nesac",
+    )
+    shell.program(
+        "docker",
+        'case "$*" in\n  *OSType*) echo ${SYSTEM:-windows};;\n'
+        f"  *RepoDigests*) echo name@sha256:{'a' * 64};;\n  ps*) echo $LEFT;;\nesac",
+    )
+    for name in ("sudo", "df"):
+        shell.program(name, "true")
+    scripts = shell.place / ".github/scripts"
+    scripts.mkdir(parents=True)
+    (scripts / "leash.py").write_text("")
+    (shell.place / "builder").write_text("word")
+    shell.words.touch()
+    return shell
+
+
+@needs_bash
+@pytest.mark.parametrize("script", [*proofs()])
+def test_what_the_proofs_type(runner: Shell, script: str) -> None:
+    env = {"RUNNER_TEMP": str(runner.place), "BASE": "b", "WCW_CONFIG": ".github/runner.yaml"}
+    assert runner.run(script, **env)[0] == 0
+    runner.typed()
+
+
+@needs_bash
+def test_the_proofs_can_fail(runner: Shell) -> None:
+    proof = read(GITHUB / "workflows/windows-containers.yml")
+    env = {"RUNNER_TEMP": str(runner.place)}
+    assert runner.run(step(proof, "container", "The engine")["run"], SYSTEM="linux")[0] != 0
+    assert runner.run(step(proof, "container", "Nothing is left")["run"], LEFT="0123")[0] != 0
+    for job, name in (
+        ("container", "Made, entered by exec, asked, removed"),
+        ("winrm", "Signed in, asked, told what would be done"),
+    ):
+        assert runner.run(step(proof, job, name)["run"], DOCTOR="5", **env)[0] == 5
+    refused = step(proof, "winrm", "A wrong password and a wrong certificate are refused")["run"]
+    runner.program("invoke", "exit 0")
+    assert runner.run(refused)[0] != 0
+
+
+@needs_bash
+def test_the_bare_host_is_named_by_digest(runner: Shell) -> None:
+    proof = read(GITHUB / "workflows/windows-containers.yml")
+    found = step(proof, "container", "A host with the bare base image, by the digest that is there")
+    assert runner.run(found["run"], BASE="b")[0] == 0
+    assert load_config(runner.place / "host.yaml").host("bare").kind == "container"
+
+
+def test_the_configurations_of_the_proofs_are_taken() -> None:
+    text = "".join(each.read_text("utf-8") for each in WORKFLOWS)
+    for path in GITHUB.glob("*.yaml"):
+        config = load_config(path)
+        assert config.default.host in config.hosts, path
+        assert f".github/{path.name}" in text
+
+
+def test_every_kind_of_test_runs_somewhere() -> None:
+    """In CI by its marker; what needs a GPU or measures is typed by hand."""
+    options = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text("utf-8"))
+    markers = {
+        each.partition(":")[0] for each in options["tool"]["pytest"]["ini_options"]["markers"]
+    }
+    makefile = (PACKAGE.parent / "Makefile").read_text("utf-8")
+    text = (GITHUB / "workflows/ci.yml").read_text("utf-8")
+    typed = {name for name in markers if f"-m {name} " in text or f"make {name}" in text}
+    assert markers - typed == {"gpu", "bench"}
+    assert "-m browser" in makefile
 
 
 @needs_bash

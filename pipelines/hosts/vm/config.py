@@ -26,7 +26,7 @@ class VmHost(EngineKeys):
     """Windows Server from Microsoft's evaluation ISO, which runs for 180 days."""
     iso: Annotated[str, StringConstraints(min_length=1)] | None = None
     """Instead of ``windows``: an ISO of your own, a file or an https address."""
-    golden: Annotated[str, StringConstraints(pattern=r"(?i)\.qcow2$")] | None = None
+    golden: Annotated[str, StringConstraints(pattern=r"\.[qQ][cC][oO][wW]2$")] | None = None
     """Instead of both: a disk (UEFI) that was installed elsewhere and got images/oem there."""
     sha256: Sha256 | None = None
     """Of the file behind ``iso`` or ``golden``."""
