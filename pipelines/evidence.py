@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from enum import StrEnum
 
+from pipelines.model import Model
+
 
 class Evidence(StrEnum):
     """From the least to the most; the value is the letter that is printed."""
@@ -29,3 +31,15 @@ _MEANING = {
     Evidence.GPU: "run on a real GPU",
     Evidence.WINDOWS: "run on real Windows",
 }
+
+
+class Origin(Model):
+    """What a host was made from, of those that are made on a container engine."""
+
+    kind: str = ""
+    engine: str = ""
+    """Which, on what."""
+    image: str = ""
+    """Its id."""
+    image_key: str = ""
+    """Of an image of ours: the hash of all that it was made from."""

@@ -14,7 +14,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from pipelines.evidence import Evidence
+from pipelines.evidence import Evidence, Origin
 from pipelines.hosttext import line
 from pipelines.model import Model
 from pipelines.target import Target
@@ -336,7 +336,7 @@ class StageRecord(Model):
     """Why there is no result though the record has one."""
 
 
-class HostFacts(Model):
+class HostFacts(Origin):
     """The host as the build found it."""
 
     platform: str = ""
@@ -347,12 +347,12 @@ class HostFacts(Model):
     """Its version; empty elsewhere."""
 
     @classmethod
-    def of(cls, told: Mapping[str, object]) -> HostFacts:
-        """From what ``remote.facts`` says; what it does not know, or makes no sense, is empty."""
+    def of(cls, told: Mapping[str, object], origin: Origin) -> HostFacts:
+        """From ``remote.facts`` and ``Host.origin``; what is not known, or no sense, is empty."""
         windows = told.get("windows")
         version = windows.get("version") if isinstance(windows, Mapping) else ""
         cpus = told.get("cpus")
-        texts = {k: line(told.get(k), 80) for k in ("platform", "machine", "python")}
+        texts = dict(origin) | {k: line(told.get(k), 80) for k in ("platform", "machine", "python")}
         return cls(**texts, cpus=cpus if isinstance(cpus, int) else 0, windows=line(version, 80))
 
 

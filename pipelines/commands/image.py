@@ -215,7 +215,7 @@ def _rows(asked: _Asked) -> list[dict[str, Any]]:
         state = finding.state_of(asked.engine, labels, asked.cache)
         rows.append(
             {
-                "tag": line(next(iter(one.get("RepoTags") or ()), "")),
+                "tag": line(names.tag_of(one)),
                 "id": line(one["Id"]),
                 "image": labels.get(names.IMAGE, ""),
                 "python": labels.get(names.VERSION, ""),
@@ -242,7 +242,7 @@ def _show_rows(asked: _Asked, rows: list[dict[str, Any]]) -> None:
         return
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("image", "python", "size", "base", "state", "hosts", "id"):
-        table.add_column(column, justify="right" if column == "size" else "left")
+        table.add_column(column, justify="right" if column == "size" else "left", overflow="fold")
     for row in rows:
         shown = [row[key] for key in ("image", "python")]
         shown += [
@@ -250,7 +250,7 @@ def _show_rows(asked: _Asked, rows: list[dict[str, Any]]) -> None:
             row["base"],
             row["state"],
             ", ".join(row["hosts"]),
-            row["tag"],
+            row["tag"] or row["id"][:19],
         ]
         table.add_row(*map(escape, shown))
     console.print(table)

@@ -143,8 +143,13 @@ def _archives(plan: BuildPlan) -> list[Setting]:
 
 
 def inspect_host(plan: BuildPlan, session: LiveSession) -> dict[str, object]:
-    """The host, part by part; or ``error`` and ``advice`` when there is no session with it."""
+    """The host, part by part; or ``error`` and ``advice`` when there is no session with it.
+
+    ``skipped`` where a session would first take minutes or hours to make what it is with.
+    """
     try:
+        if unmade := plan.host.unmade():
+            return {"skipped": unmade}
         session.connect()
     except PipelineError as error:
         return {"error": error.message, "advice": error.advice}

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Protocol
 
-from pipelines.evidence import Evidence
+from pipelines.evidence import Evidence, Origin
 from pipelines.model import Model
 from pipelines.remote.facts import Facts, Memory
 from pipelines.session.base import Bars, Session
@@ -205,6 +205,18 @@ class Host(Protocol):
 
     tools: tuple[str, ...] = ()
     """Entries of the lock that it may take to make it reachable, before anything is provisioned."""
+
+    @property
+    def origin(self) -> Origin:
+        """What it was made from, once it is reached; empty for what is on no engine."""
+        return Origin()
+
+    def unmade(self) -> str:
+        """What :meth:`connect` would have to make first that takes minutes or hours, for people.
+
+        Empty where there is nothing; nothing is started to know it.
+        """
+        return ""
 
     @property
     def lifecycle(self) -> Lifecycle | None:

@@ -65,7 +65,8 @@ def show(settings: Config) -> None:
     spare = 0
     table = Table(box=None, pad_edge=False, header_style="bold")
     for column in ("host", "what", "name", "state", "size", "whose"):
-        table.add_column(column, justify="right" if column == "size" else "left")
+        fold: Any = "fold" if column == "name" else "ellipsis"  # docker wants the whole name
+        table.add_column(column, justify="right" if column == "size" else "left", overflow=fold)
     errors = []
     for place in places(settings):
         for name in place.hosts:

@@ -269,7 +269,8 @@ def _make_ready(line: Line, run: Run) -> None:
         line.provisioned = run.stages()[PROVISION.name]
     else:
         run.put_stage(line.provisioned)
-    run.note(host=HostFacts.of(line.session.facts), tools=_used(line))
+    host = HostFacts.of(line.session.facts, line.plan.host.origin)
+    run.note(host=host, tools=_used(line))
 
 
 def _used(line: Line) -> dict[str, UsedTool]:

@@ -25,6 +25,7 @@ from pipelines.remote import files
 from pipelines.remote import provision as remote_provision
 from pipelines.run import StageNotes
 from pipelines.session.base import Bars
+from pipelines.units import counted
 
 _log = logging.getLogger(__name__)
 _LOG_LIMIT = 32 << 20  # bytes of a log that are brought home
@@ -66,6 +67,10 @@ def provision(
 def show_changes(session: LiveSession, plan: BuildPlan, *, repair: bool = False) -> None:
     """Print what provisioning would do, and change nothing."""
     with fold(f"Provision {plan.host.name}"):
+        if unmade := session.host.unmade():
+            count = counted(len(_asked(plan, repair=repair)), "resource")
+            say(f"{unmade}; then {count} would be looked at", style="yellow")
+            return
         rows = check(session, _asked(plan, repair=repair))
         if shown := [row for row in rows if not row.ok or detailed()]:
             console.print(_planned(shown))

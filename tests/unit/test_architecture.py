@@ -15,11 +15,11 @@ from pipelines import errors
 ROOT = Path(__file__).parents[2]
 #: Rooms from the ground floor up; one may use those above it in this list, and none below.
 FLOORS = (
-    {"errors", "paths", "evidence", "units", "output", "called"},
+    {"errors", "paths", "units", "output", "called"},
     {"github"},
     {"hosttext"},
     {"model", "files", "versions", "console", "tables", "logs", "yamlfile"},
-    {"architectures"},
+    {"evidence", "architectures"},
     {"target"},
     {"record"},
     {"run"},

@@ -65,6 +65,22 @@ def test_no_socket_is_no_engine(tmp_path: Path) -> None:
     with pytest.raises(SetupError, match="there is no Docker engine at unix:") as raised:
         Engine(f"unix://{tmp_path}/none.sock")
     assert "apt-get install docker.io" in raised.value.advice
+    assert "'engine' of the host spelt right" in raised.value.advice
+
+
+def test_a_wrong_docker_host_is_named(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    address = f"unix://{tmp_path}/none.sock"
+    monkeypatch.setenv("DOCKER_HOST", address)
+    with pytest.raises(SetupError) as raised:
+        Engine()
+    assert raised.value.message.endswith(f"at {address} (DOCKER_HOST)")
+    assert raised.value.advice.startswith("Is DOCKER_HOST")
+
+
+def test_without_anything_set_it_is_dockers_own_place() -> None:
+    told = unreachable("", FileNotFoundError(2, "No such file"))
+    assert told.message == "there is no Docker engine at unix:///var/run/docker.sock"
+    assert told.advice.startswith("Type: sudo apt-get install docker.io")
 
 
 def test_a_socket_that_nobody_listens_to_is_an_engine_that_does_not_run(tmp_path: Path) -> None:

@@ -591,3 +591,55 @@ def test_a_hosts_image_has_a_digest(cache: Cache, name: str) -> None:
 
 def test_the_record_as_json_is_the_record(cache: Cache) -> None:
     assert json.loads(made(cache).bytes) == made(cache).told
+
+
+class Told:
+    """Keeps the steps that it is told."""
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+
+    def step(self, text: str) -> None:
+        self.steps.append(text)
+
+
+def test_steps_fit_a_narrow_terminal_and_are_those_that_take_time(tmp_path: Path) -> None:
+    told = Told()
+    with building._logged(tmp_path / "log", told, "sandbox") as say:  # type: ignore[arg-type]
+        say("Step 1/24 : ARG BASE")
+        say("Step 2/24 : RUN apt-get update -qq   && apt-get install -y " + "a-package " * 30)
+        say("Step 3/24 : LABEL x=y")
+    (step,) = told.steps
+    assert step.startswith("image sandbox: 2 of 24: RUN apt-get update -qq && apt-get")
+    assert step.endswith("...")
+    assert len(f"sandbox: {step}") <= 80
+
+
+def test_an_image_that_has_lost_its_name_has_none() -> None:
+    assert names.tag_of({"RepoTags": ["<none>:<none>"]}) == ""
+    assert names.tag_of({"RepoTags": None}) == ""
+    assert names.tag_of({"RepoTags": ["a:1"]}) == "a:1"
+
+
+@pytest.mark.parametrize("offline", [True, False])
+def test_without_a_registry_what_is_said_to_type_is_for_that_engine(
+    cache: Cache, *, offline: bool
+) -> None:
+    cache = Cache(cache.lock, root=cache.root, offline=offline)
+
+    class Nowhere:
+        name = "tcp://127.0.0.1:2375"
+
+        def image(self, _: str) -> None:
+            return None
+
+        def pull(self, *_: object) -> None:
+            raise HostError("the engine does not reach the registry")
+
+    found = ground(cache)
+    assert found is not None
+    with pytest.raises((HostError, LockError)) as caught:
+        building._brought(Nowhere(), plan(cache, python="3.13"), found, lambda *_: None)  # type: ignore[arg-type]
+    typed = "invoke image build --image sandbox --python 3.13 --engine tcp://127.0.0.1:2375"
+    assert f"{typed} --tree DIR" in caught.value.advice
+    assert f"{typed} --base sha256:" in caught.value.advice

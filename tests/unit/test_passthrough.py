@@ -641,6 +641,19 @@ def test_what_cannot_work_is_not_started(tmp_path: Path, level: str) -> None:
         assert seen.exit_code == run.UNFIT
 
 
+def test_what_takes_hours_to_make_is_not_made_for_a_look(tmp_path: Path) -> None:
+    class Unmade(Ground):
+        def unmade(self) -> str:
+            return "there is no golden disk yet"
+
+    host = Unmade("ok")
+    seen = run.examine(make_plan(host, tmp_path), run_session(host))
+    (told,) = (one for one in seen.verdicts if one.name == "connection")
+    assert told.level == "unknown"
+    assert "there is no golden disk yet" in told.found
+    assert not host.connected
+
+
 def run_session(host: Host) -> Any:
     from pipelines.hosts.live import LiveSession
 

@@ -137,6 +137,16 @@ def test_only_what_differs_is_applied(tmp_path: Path) -> None:
     assert rows[1].reboot == "a driver"
 
 
+def test_a_dry_run_makes_no_image_and_no_disk(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line = on(tmp_path, Machine(), wanted("first"))
+    monkeypatch.setattr(type(line.plan.host), "unmade", lambda _: "the image is not there yet")
+    run_provision(line, dry_run=True)
+    assert "the image is not there yet; then 1 resource would be" in capsys.readouterr().out
+    assert getattr(line.plan.host, "connects", None) == 0
+
+
 def test_a_dry_run_applies_nothing(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     machine = Machine("first")
     line = on(tmp_path, machine, wanted("first"), wanted("second"), wanted("third"))

@@ -20,6 +20,7 @@ from rich.console import Console
 
 from pipelines import hosttext
 from pipelines.errors import BuildError, ConfigError, TimeUpError
+from pipelines.evidence import Origin
 from pipelines.record import (
     ORDER,
     RESULTS,
@@ -476,6 +477,20 @@ def test_secrets_stay_out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr(hosttext, "_secrets", {"hunter22"})
     view = load_view(run)
     assert "hunter22" not in render([view]) + summary([view])
+
+
+def test_what_a_host_was_made_from_is_in_every_report(tmp_path: Path) -> None:
+    run = samples.failed_build(tmp_path)
+    origin = {"kind": "container", "engine": "Docker 29", "image": "sha256:12", "image_key": "ab3"}
+    run.note(host=HostFacts.of({"machine": "AMD64"}, Origin(**origin)))
+    view = load_view(run)
+    (rows,) = (rows for title, rows in view.provenance if title == "Host")
+    assert set(origin.items()) <= set(rows)
+    page = render([view])
+    assert all(text in page for text in origin.values())
+    properties = dict(suites(run)[0].properties)
+    assert properties["host.engine"] == "Docker 29"
+    assert properties["host.image_key"] == "ab3"
 
 
 def test_no_record_and_a_damaged_one(tmp_path: Path) -> None:

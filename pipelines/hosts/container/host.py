@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from functools import cached_property, partial
 
 from pipelines.errors import ConfigError, HostError, RemoteError
+from pipelines.evidence import Origin
 from pipelines.hosts import images
 from pipelines.hosts.base import Bounds, Host, Lifecycle, Opening
 from pipelines.hosts.container.config import OURS, ContainerHost
@@ -20,6 +21,7 @@ from pipelines.hosts.engine.execstream import ExecStream
 from pipelines.hosts.engine.keys import in_bytes
 from pipelines.hosts.engine.refusals import telling
 from pipelines.hosts.passthrough.groundwork import Wanted, survey
+from pipelines.hosttext import line
 from pipelines.remote import cudafiles
 from pipelines.session.base import DeadHostError, GoneHostError, Session
 from pipelines.session.bootstrap import bootstrap_argv
@@ -47,6 +49,7 @@ class Container(Host):
         self.gpu_way = self.face.gpu
         self.bounds = Bounds(cores=config.cores, memory=in_bytes(config.memory))
         self._box: Box | None = None
+        self._image: images.Image | None = None
         self._restarts = 0
         self._entering = threading.Lock()
 
@@ -71,6 +74,32 @@ class Container(Host):
         return survey(config.reach, wanted)
 
     @property
+    def origin(self) -> Origin:
+        """Its engine and its image."""
+        if self._image is None:
+            return Origin()
+        key = str(self._image.record.get("key", ""))
+        return Origin(
+            kind=self.config.kind,
+            engine=line(self.engine.title, 200),
+            image=line(self._image.id, 80),
+            image_key=line(key, 80),
+        )
+
+    def unmade(self) -> str:
+        """Its image, if the engine does not have it."""
+        config, given = self.config, self.given
+        if config.image not in OURS:
+            there = self.engine.image(config.image) is not None
+            return "" if there else f"the engine does not have image {config.image} yet"
+        if images.find(self.engine, config.image, given.python, given.cache) is not None:
+            return ""
+        return (
+            f"image {config.image} is not there yet; the first provision builds it, or: "
+            f"invoke image build --host {self.name} --python {given.python}"
+        )
+
+    @property
     def boxes(self) -> Boxes:
         """The containers of this checkout there."""
         return Boxes(self.engine)
@@ -79,6 +108,7 @@ class Container(Host):
         """The container that is wanted; its image is built or fetched if it is missing."""
         config, face, given = self.config, self.face, self.given
         image = images.ensure(self.engine, config.image, given.python, given.cache, given.events)
+        self._image = image
         return Order(
             host=self.name,
             kind="container",

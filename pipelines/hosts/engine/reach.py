@@ -19,7 +19,7 @@ from requests.exceptions import Timeout
 
 from pipelines import errors
 from pipelines.errors import ConfigError, HostError, PipelineError, SetupError
-from pipelines.hosts.engine.contexts import context, in_use
+from pipelines.hosts.engine.contexts import DEFAULT, context, in_use
 from pipelines.hosts.engine.refusals import understood
 from pipelines.hosts.engine.wire import Client, Ssh, SshError
 from pipelines.hosttext import safe
@@ -87,8 +87,14 @@ def _tls(folder: Path | None) -> TLSConfig | None:
 
 
 def shown(name: str) -> str:
-    """An engine's name for people."""
-    return name or "the default place (DOCKER_HOST, the context in use, /var/run/docker.sock)"
+    """An engine's name for people: the address, or by what it was chosen."""
+    if name:
+        return name
+    if chosen := os.environ.get("DOCKER_HOST"):
+        return f"{safe(chosen, 200)} (DOCKER_HOST)"
+    if (used := in_use()) != "default":
+        return f"{safe(target(''), 200)} (Docker's context '{safe(used, 100)}')"
+    return target("")
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -117,7 +123,7 @@ _CAUSES: tuple[tuple[type[BaseException] | tuple[type[BaseException], ...], Know
         (
             SetupError,
             "there is no Docker engine at {where}",
-            "Type: sudo apt-get install docker.io (or give the host an 'engine').",
+            "",  # by what named it
         ),
     ),
     (
@@ -160,7 +166,7 @@ def unreachable(name: str, error: BaseException) -> PipelineError:
     """Why there is no engine: what is wrong stands at the end of the chain of errors."""
     where = shown(name)
     for cause in reversed([*_causes(error)]):
-        if (known := _known(cause, where)) is not None:
+        if (known := _known(cause, name, where)) is not None:
             return known
     said = safe(str(error), 300)
     if row := understood(said):
@@ -172,7 +178,18 @@ def unreachable(name: str, error: BaseException) -> PipelineError:
     )
 
 
-def _known(cause: BaseException, where: str) -> PipelineError | None:
+def _installed(name: str) -> str:
+    """What to type where there is no socket: an address that somebody chose may be wrong."""
+    if not name and not os.environ.get("DOCKER_HOST") and in_use() == "default":
+        return "Type: sudo apt-get install docker.io (or give the host an 'engine')."
+    chosen = "'engine' of the host" if name else "DOCKER_HOST, or the context in use,"
+    return (
+        f"Is {chosen} spelt right? docker context ls shows what there is; without any it is "
+        f"{DEFAULT}, which sudo apt-get install docker.io brings."
+    )
+
+
+def _known(cause: BaseException, name: str, where: str) -> PipelineError | None:
     """What one link of the chain means, if it means something."""
     if isinstance(cause, PipelineError):
         return cause
@@ -184,8 +201,8 @@ def _known(cause: BaseException, where: str) -> PipelineError | None:
         )
     for types, (kind, says, advice) in _CAUSES:
         if isinstance(cause, types):
-            said = safe(str(cause), 200)
-            return kind(says.replace("{where}", where).replace("{cause}", said), advice=advice)
+            said = says.replace("{where}", where).replace("{cause}", safe(str(cause), 200))
+            return kind(said, advice=advice or _installed(name))
     return None
 
 

@@ -11,11 +11,12 @@ import tempfile
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from docker.errors import DockerException
 
-from pipelines.errors import HostError, PipelineError, StorageError
+from pipelines.errors import HostError, LockError, PipelineError, StorageError
 from pipelines.files import disk_errors
 from pipelines.hosts.base import Events
 from pipelines.hosts.engine import containerfiles, owners
@@ -32,6 +33,8 @@ _STEP = re.compile(r"Step (\d+)/(\d+) : (.*)")
 #: At the end of a scratch name: who builds.
 _SCRATCH = re.compile(r"-([0-9a-f]{12}_\d+_[\w-]*)\.part$")
 _RECENT = 3600  # seconds
+#: What takes time; the other instructions only note something.
+_SHOWN_STEPS = ("RUN", "FROM")
 _SHOWN = 30  # lines of a failed build's log
 
 
@@ -67,13 +70,18 @@ def build(engine: Engine, plan: Plan, ground: Ground, events: Events) -> tuple[s
 def _brought(engine: Engine, plan: Plan, ground: Ground, bars: Bars) -> str:
     try:
         return ground.bring(engine, bars, offline=plan.cache.offline)
-    except HostError as error:
+    except (HostError, LockError) as error:
         if ground.base.given or plan.wanted.system != "linux":
             raise
-        raise HostError(
+        typed = f"invoke image build --image {plan.name}"
+        typed += f" --python {plan.inputs.python}" if plan.wanted.per_python else ""
+        typed += f" --engine {engine.name}" if engine.name else ""
+        # An engine does not know the digest of what docker load brings: its id is what is left.
+        raise type(error)(
             error.message,
-            advice=f"{error.advice} Or take a Debian of your own: invoke image build --image "
-            f"{plan.name} --tree FILE.tar",
+            advice=f"Type: {typed} --tree DIR, with a Debian that debootstrap --variant=minbase "
+            f"bookworm DIR has made as root. Or: docker save that image where it is reached, "
+            f"docker load here, then {typed} --base sha256:..., the id that docker load prints.",
         ) from error
 
 
@@ -97,8 +105,9 @@ def _logged(log: Path, events: Events, name: str) -> Iterator[Any]:
             last.append(text)
             stream.write(f"{time.monotonic() - began:7.1f} {text}\n")
             stream.flush()
-            if step := _STEP.match(text):
-                events.step(f"image {name}: step {step[1]} of {step[2]}: {step[3][:100]}")
+            if (step := _STEP.match(text)) and step[3].startswith(_SHOWN_STEPS):
+                what = shorten(step[3], 44, placeholder=" ...")  # a line of 80 columns
+                events.step(f"image {name}: {step[1]} of {step[2]}: {what}")
 
         try:
             yield say

@@ -29,11 +29,11 @@ def images(engine: Engine) -> Iterator[Thing]:
         image, labels = str(found["Id"]), found["Labels"]
         state = "in use" if image in used else state_of(engine, labels, cache)
         mine = labels.get(names.MADE_BY) == owners.project()
-        tags = found.get("RepoTags") or ["<none>"]
+        tag = names.tag_of(found) or image[:19]
         size = found.get("Size")
         yield Thing(
             what="image",
-            name=line(str(tags[0]).removeprefix("windows-cuda-wheels/"), 100),
+            name=line(tag.removeprefix("windows-cuda-wheels/"), 100),
             host="",
             state=state,
             size=size if isinstance(size, int) else None,

@@ -195,6 +195,12 @@ def place(path: str, system: System) -> str:
     return f"C:{path}" if system == "windows" else path
 
 
+def tag_of(listed: Mapping[str, Any]) -> str:
+    """The name of an image in an engine's list; empty for one that has lost its name."""
+    tag = str(next(iter(listed.get("RepoTags") or ()), ""))
+    return "" if tag.startswith("<none>") else tag
+
+
 def layers_of(about: Mapping[str, Any]) -> list[str]:
     """The layers of an image, as its engine tells it."""
     return list((about.get("RootFS") or {}).get("Layers") or ())

@@ -11,7 +11,7 @@ from functools import cached_property
 from docker.models.containers import Container
 
 from pipelines.errors import ConfigError
-from pipelines.evidence import Evidence
+from pipelines.evidence import Evidence, Origin
 from pipelines.hosts import images
 from pipelines.hosts.base import Capabilities, Host, Lifecycle, Opening
 from pipelines.hosts.engine.box import Box
@@ -22,6 +22,7 @@ from pipelines.hosts.engine.refusals import telling
 from pipelines.hosts.gpus import by_vfio, is_wanted
 from pipelines.hosts.passthrough import vfio
 from pipelines.hosts.passthrough.groundwork import Wanted, machine_of, survey
+from pipelines.hosts.vm import disks
 from pipelines.hosts.vm.boot import Boot, Entrance
 from pipelines.hosts.vm.config import VmHost
 from pipelines.hosts.vm.exits import explained
@@ -40,6 +41,7 @@ from pipelines.hosts.vm.machine import (
 from pipelines.hosts.windows import FIRST_PYTHON
 from pipelines.hosts.windows.entering import with_python
 from pipelines.hosts.windows.reboot import reboot_and_wait
+from pipelines.hosttext import line
 from pipelines.session.base import DeadHostError, GoneHostError, Session
 from pipelines.session.channel import over_winrs
 from pipelines.session.transports.endpoint import Endpoint, Secret
@@ -87,6 +89,28 @@ class Vm(Host):
         config = self.config
         wanted = Wanted(system="linux", gpu=config.gpu, kvm=config.kvm, image=self._image())
         return survey(config.reach, wanted)
+
+    @property
+    def origin(self) -> Origin:
+        """Its engine, and the image that runs QEMU."""
+        if self._box is None:
+            return Origin()
+        return Origin(
+            kind=self.config.kind,
+            engine=line(self.engine.title, 200),
+            image=line(self.runner.id, 80),
+        )
+
+    def unmade(self) -> str:
+        """Its golden disk, if there is none, or the image that makes it."""
+        if self.engine.image(self._image()) is None:
+            return f"the engine does not have image {self._image()} yet"
+        if self.config.keep and self.boxes.kept(self.name) is not None:
+            return ""
+        making = self.making
+        if making.volume.find() is not None and disks.look(making.volume).record is not None:
+            return ""
+        return "there is no golden disk yet: the first provision makes it, which may take hours"
 
     @cached_property
     def boxes(self) -> Boxes:
