@@ -382,6 +382,8 @@ class RunFacts(Model):
     host: HostFacts | None = None
     tools: dict[str, UsedTool] = Field(default={})
     """By their names in the lock."""
+    remade: tuple[str, ...] = ()
+    """Why the host was made anew under the run, each time: of the one before nothing is left."""
 
 
 class JobRecord(Model):

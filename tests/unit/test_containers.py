@@ -174,6 +174,57 @@ def test_whose_a_container_is(labels: dict[str, str], keeps: dict[str, bool], un
     assert (unowned in found) if unowned else not found
 
 
+def test_one_engine_by_two_names_has_the_hosts_of_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the volumes of the one are nobody's when the other is looked at."""
+    seen: list[Any] = []
+
+    def items(_: object, *known: object) -> tuple[Thing, ...]:
+        seen.append(known)
+        return ()
+
+    monkeypatch.setattr(inventory, "items", items)
+    monkeypatch.setattr("pipelines.hosts.images.inventory.images", lambda _: ())
+    monkeypatch.setattr(ContainerHost, "reach", lambda _: None)
+    hosts = {
+        "box": keys_of(),
+        "lasting": keys_of(engine="unix:///var/run/docker.sock", keep=True),
+    }
+    for host in hosts.values():
+        assert list(host.things(hosts)) == []
+    assert seen == [({"box": False, "lasting": True}, {"container"})] * 2
+
+
+def test_whose_a_volume_is() -> None:
+    gone = {"host": "gone"}
+    assert "no such host" in inventory._unowned_volume(gone, {"box": True}, {"container"})
+    assert not inventory._unowned_volume({"host": "box"}, {"box": True}, {"container"})
+    golden = gone | {"kind": "golden"}
+    assert not inventory._unowned_volume(golden, {"m": True}, {"vm"}), "hosts share it"
+    assert inventory._unowned_volume(golden, {"box": True}, {"container"})
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_number_of_another_room_means_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Controllers in containers of one image share a machine id and count their processes anew."""
+    me = owners.me()
+    monkeypatch.setattr(owners, "_room", lambda: "another0")
+    assert owners.alive(me) is None
+
+
+def test_two_files_of_hosts_are_two_projects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the hosts of the one are nobody's by the other."""
+    (tmp_path / "pipeline.yaml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WCW_CONFIG", raising=False)
+    plain = owners.project()
+    monkeypatch.setenv("WCW_CONFIG", "pipeline.yaml")
+    assert owners.project() == plain
+    monkeypatch.setenv("WCW_CONFIG", "ci.yaml")
+    assert owners.project() != plain
+
+
 # -- invoke hosts -------------------------------------------------------------------------------
 
 
@@ -237,6 +288,17 @@ def test_what_is_nobodys_is_removed_and_nothing_else(
     stage.clean(settings)
     assert shelf.removed == ["wcw-x-old-1", "wcw-x-disk"], "volumes after containers"
     assert "2 removed, 2.0 MiB freed" in capsys.readouterr().out
+
+
+def test_what_labels_say_is_no_markup(
+    settings: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = replace(Shelf().thing("x", "[/what]"), who="[/me]", host="[/host]", state="[red]")
+    monkeypatch.setattr(ContainerHost, "things", lambda *_: [made])
+    stage.show(settings)
+    shown = capsys.readouterr().out
+    for said in ("[/what]", "[/me]", "[/host]", "[red]"):
+        assert said in shown
 
 
 def test_an_engine_that_does_not_answer_hides_nothing_of_the_others(
