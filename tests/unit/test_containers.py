@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,6 +20,7 @@ from pipelines.hosts.container.faces import SandboxFace, WindowsFace
 from pipelines.hosts.engine import inventory, owners
 from pipelines.hosts.engine.boxes import Order
 from pipelines.hosts.engine.keys import in_bytes
+from pipelines.hosts.images.build import _SCRATCH
 from pipelines.stages import hosts as stage
 
 GONE = f"{owners.machine()}/1/x"
@@ -141,6 +143,20 @@ def test_a_process_is_alive_until_it_ends() -> None:
     assert owners.alive(f"elsewhere/{os.getpid()}/{began}") is None
     for nonsense in ("", "x", f"{machine}/", f"{machine}/x/y", f"{machine}/{os.getpid()}/"):
         assert not owners.alive(nonsense)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="asks ps")
+def test_an_owner_fits_into_a_tag_wherever_he_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scratch name of an image ends with him; elsewhere ps tells the time with colons."""
+    said = subprocess.CompletedProcess([], 0, stdout="Sun Nov 22 16:08:01 2026    \n")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: said)
+    me = owners.me()
+    assert owners.alive(me) is True
+    tag = f"py311-{'0' * 12}-{me.replace('/', '_')}.part"
+    assert re.fullmatch(r"[\w][\w.-]{0,127}", tag)
+    assert (found := _SCRATCH.search(tag)) is not None
+    assert found[1].replace("_", "/", 2) == me
 
 
 def test_a_checkout_is_one_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

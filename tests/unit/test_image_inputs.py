@@ -16,6 +16,8 @@ import test_architecture as architecture
 
 from pipelines.errors import ConfigError, HostError, LockError
 from pipelines.hosts.base import Silent
+from pipelines.hosts.engine import inventory, owners
+from pipelines.hosts.engine.boxes import LABEL
 from pipelines.hosts.images import bases, context, finding, wanted, wheels
 from pipelines.hosts.images import build as building
 from pipelines.hosts.images import record as names
@@ -581,6 +583,26 @@ def test_what_an_engine_has_is_compared_with_what_was_asked_for(cache: Cache) ->
     have.images[f"s{'1' * 64}"] = {"Id": digest, "Os": "linux"}
     assert local.bring(have, silent) == digest  # type: ignore[arg-type]
     assert not have.pulled
+
+
+def test_what_an_image_is_read_by_is_swept_up_if_nobody_removes_it() -> None:
+    class KilledError(Exception): ...
+
+    class Containers:
+        def create(self, _: str, labels: dict[str, str]) -> None:
+            given.update(labels)
+            raise KilledError
+
+    given: dict[str, str] = {}
+    engine: Any = FakeEngine()
+    engine.client = type("Client", (), {"containers": Containers()})
+    with pytest.raises(KilledError):
+        building.read_file(engine, "sha256:9", names.RECORD)
+    told = {key.removeprefix(LABEL): text for key, text in given.items()}
+    assert (told["project"], told["owner"]) == (owners.project(), owners.me())
+    assert "controller is gone" in inventory._unowned_container(
+        told | {"owner": f"{owners.machine()}/1/x"}, {}
+    )
 
 
 @pytest.mark.parametrize("key", [names.KEY, names.MADE_OF])

@@ -337,6 +337,12 @@ def label(thing: Container | Volume, name: str) -> str:
     return line(found.get(f"{LABEL}{name}", ""))
 
 
+def of_a_moment(kind: str) -> dict[str, str]:
+    """Labels of a container that is of no host: it is swept up if this process is killed."""
+    told = {"project": owners.project(), "kind": kind, "who": owners.who(), "keep": "0"}
+    return {f"{LABEL}{name}": text for name, text in {**told, "owner": owners.me()}.items()}
+
+
 def exists(container: Container) -> bool:
     """Whether the engine still has it; ``HostError`` when the engine does not answer."""
     with telling(f"look at container '{container.name}'"):

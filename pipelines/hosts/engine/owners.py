@@ -6,6 +6,7 @@ import getpass
 import hashlib
 import os
 import platform
+import re
 import subprocess
 import sys
 from functools import cache
@@ -86,4 +87,4 @@ def _started(pid: int) -> str:
     else:
         command = ["ps", "-o", "lstart=", "-p", str(pid)]
     told = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    return "-".join(told.stdout.split())
+    return re.sub(r"[^\w]+", "-", told.stdout.strip())  # also part of a tag
