@@ -278,7 +278,7 @@ class Vm(Host):
         """Its machines and golden disks and where they are, in a line."""
         found = self.boxes.all(self.name)
         states = ", ".join(f"{one.name} {one.status}" for one in found) or "absent"
-        golden = [one for one in self.boxes.volumes(self.name) if label(one, "kind") == "golden"]
+        golden = [one for one in self.boxes.volumes() if label(one, "kind") == "golden"]
         return f"{states}, {len(golden)} golden disks  on {self.engine.title}"
 
     def address(self) -> str:
