@@ -21,6 +21,7 @@ from pipelines.hosts.engine import inventory, owners
 from pipelines.hosts.engine.boxes import Order
 from pipelines.hosts.engine.keys import in_bytes
 from pipelines.hosts.images.build import _SCRATCH
+from pipelines.hosts.sandbox.inventory import sandboxes
 from pipelines.stages import hosts as stage
 
 GONE = f"{owners.machine()}/1/x"
@@ -315,6 +316,16 @@ def test_what_labels_say_is_no_markup(
     shown = capsys.readouterr().out
     for said in ("[/what]", "[/me]", "[/host]", "[red]"):
         assert said in shown
+
+
+def test_a_sandbox_beside_ours_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Two checkouts may have theirs in one directory; that of a checkout is its own."""
+    monkeypatch.chdir(tmp_path)
+    shared = tmp_path / "shared"
+    for path in (shared / "mine", shared / "theirs", tmp_path / ".sandbox/left"):
+        (path.with_name(f"{path.name}-py3.11") / "prefix").mkdir(parents=True)
+    found = {thing.host: thing.unowned for thing in sandboxes({"mine": shared / "mine"})}
+    assert found == {"mine": "", "left": "pipeline.yaml has no such host"}
 
 
 def test_an_engine_that_does_not_answer_hides_nothing_of_the_others(
