@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -20,7 +21,10 @@ from pipelines.hosts.container.faces import SandboxFace, WindowsFace
 from pipelines.hosts.engine import inventory, owners
 from pipelines.hosts.engine.boxes import Order
 from pipelines.hosts.engine.keys import in_bytes
+from pipelines.hosts.images import inventory as pictures
 from pipelines.hosts.images.build import _SCRATCH
+from pipelines.hosts.images.finding import OLD
+from pipelines.hosts.images.record import MADE_BY
 from pipelines.hosts.sandbox.inventory import sandboxes
 from pipelines.stages import hosts as stage
 
@@ -316,6 +320,24 @@ def test_what_labels_say_is_no_markup(
     shown = capsys.readouterr().out
     for said in ("[/what]", "[/me]", "[/host]", "[red]"):
         assert said in shown
+
+
+def test_an_image_that_somebody_has_given_a_name_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    labels = {MADE_BY: owners.project()}
+    ours, theirs = "windows-cuda-wheels/sandbox:py311-0", "registry.example/mine:1"
+    listed = [
+        {"Id": f"sha256:{number}", "Labels": labels, "RepoTags": tags}
+        for number, tags in enumerate(([ours], [ours, theirs], None))
+    ]
+    removed: list[str] = []
+    api = SimpleNamespace(containers=lambda **_: [], remove_image=removed.append)
+    engine: Any = SimpleNamespace(client=SimpleNamespace(api=api))
+    monkeypatch.setattr(pictures, "ours", lambda _: listed)
+    monkeypatch.setattr(pictures, "state_of", lambda *_: OLD)
+    for thing in pictures.images(engine):
+        if thing.unowned:
+            thing.remove()
+    assert removed == [ours, "sha256:2"]
 
 
 def test_a_sandbox_beside_ours_is_not_ours(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
