@@ -13,7 +13,6 @@ from pipelines.hosts import images
 from pipelines.hosts.base import Bounds, Host, Lifecycle, Opening
 from pipelines.hosts.container.config import OURS, ContainerHost
 from pipelines.hosts.container.faces import Entrance, face_of
-from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.box import Box
 from pipelines.hosts.engine.boxes import Boxes, Order, label
 from pipelines.hosts.engine.engine import Engine
@@ -281,14 +280,7 @@ class Container(Host):
 
         Raises :class:`HostError` while another command uses one.
         """
-        found = self.boxes.all(self.name)
-        for one in found:
-            if label(one, "keep") != "1" and owners.alive(label(one, "owner")):
-                raise HostError(
-                    f"container '{one.name}' is in use by another command of this checkout",
-                    advice="Wait for it, or end it; its container goes with it.",
-                )
-        for one in found:
+        for one in self.boxes.unused(self.name):
             self.boxes.remove(one)
         for volume in self.boxes.volumes(self.name):
             with telling(f"remove volume {volume.name}"):

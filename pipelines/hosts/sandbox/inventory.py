@@ -20,7 +20,8 @@ _NAME = re.compile(r"(.+)-py\d+\.\d+")
 
 def sandboxes(bases: Mapping[str, Path]) -> Iterator[Thing]:
     """Each directory of one; ``bases``: the hosts of kind sandbox, and where theirs begin."""
-    folders = {base.parent for base in bases.values()} | {home() / ".sandbox"}
+    own = home() / ".sandbox"
+    folders = {base.parent for base in bases.values()} | {own}
     hosts = {base: name for name, base in bases.items()}
     for folder in sorted(folders):
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():
@@ -28,6 +29,10 @@ def sandboxes(bases: Mapping[str, Path]) -> Iterator[Thing]:
             if not found or not (path / "prefix").is_dir():
                 continue
             host = hosts.get(folder / found[1], "")
+            if (
+                not host and folder != own
+            ):  # a place that 'home' names: others may have theirs there
+                continue
             running = alive(path / "run")
             yield Thing(
                 what="sandbox",

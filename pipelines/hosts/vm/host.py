@@ -313,8 +313,11 @@ class Vm(Host):
         return f"machine {found.name} of {label(found, 'who')}"
 
     def teardown(self) -> None:
-        """Remove its machines and their disks, and golden disks of other keys than today's."""
-        for found in self.boxes.all(self.name):
+        """Remove its machines and their disks, and golden disks of other keys than today's.
+
+        Raises :class:`HostError` while another command uses one.
+        """
+        for found in self.boxes.unused(self.name):
             self.boxes.remove(found)
         useful = self.making.volume.name
         for volume in self.boxes.volumes(self.name):
