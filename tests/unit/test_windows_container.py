@@ -242,6 +242,13 @@ def test_several_at_a_time_from_one_definition(lab: Lab) -> None:
         assert [name[-2:] for name in lab.names] == ["-1", "-2"]
 
 
+def test_one_that_a_command_uses_is_not_removed_by_hand(lab: Lab) -> None:
+    with lab.host().connect() as session:
+        with pytest.raises(HostError, match="in use by another command"):
+            lab.host().teardown()
+        session.call(files.stat, path=".")
+
+
 def test_an_orphan_is_removed_by_the_next(lab: Lab) -> None:
     with lab.host().connect():
         labels = dict(lab.only()["Config"]["Labels"])
