@@ -11,8 +11,7 @@ import tempfile
 from pathlib import Path, PurePosixPath
 
 from pipelines.errors import HostError
-from pipelines.hosts.engine import owners
-from pipelines.hosts.engine.boxes import LABEL
+from pipelines.hosts.engine.boxes import passing
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.refusals import telling
 from pipelines.hosts.passthrough.linux import Machine, look
@@ -32,15 +31,13 @@ def look_at(engine: Engine, image: str) -> Machine:
     :class:`HostError` if it says nothing, and what the engine refuses.
     """
     doing = f"look at the machine of {engine.title}"
-    ours = {"project": owners.project(), "kind": "look", "who": owners.who(), "keep": "0"}
-    labels = {f"{LABEL}{name}": text for name, text in {**ours, "owner": owners.me()}.items()}
     with telling(doing):
         container = engine.client.containers.create(
             image,
             entrypoint=["/bin/sh", "-c", _SCRIPT.read_text("utf-8"), "look"],
             command=["/host", "/proc"],
             network_mode="none",
-            labels=labels,  # by which it is swept up if this process ends before it
+            labels=passing("look"),
             volumes={name: {"bind": f"/host{name}", "mode": "ro"} for name in _SEEN},
         )
     try:

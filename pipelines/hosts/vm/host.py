@@ -188,4 +188,4 @@ class Vm(BoxHost):
 
     def _stays(self, volume: Volume) -> bool:
         """Golden disks of today's key: it takes hours to make one."""
-        return volume.name == self.making.volume.name
+        return label(volume, "kind") == "golden" and volume.name == self.making.volume.name
