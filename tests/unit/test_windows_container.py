@@ -236,6 +236,18 @@ def test_one_that_ends_at_once_says_what_it_printed(lab: Lab) -> None:
     assert lab.names == []
 
 
+def test_the_simulator_loses_nothing_that_is_said_at_once(lab: Lab) -> None:
+    """Who has attached before it started hears all of it, also when nobody has looked yet."""
+    lab.windows.registry["other"] = image("other:1")
+    lab.windows.add_image("other:1")
+    lab.host().engine.client.containers.create("other:1", name="wcw-said")
+    box = lab.windows.find("wcw-said")
+    heard = box.follow()
+    box.start(["sh", "-c", "echo no licence"], {})
+    box.wait(lambda: box.status == "exited")
+    assert b"".join(data for _, data in heard) == b"no licence\n"
+
+
 def test_several_at_a_time_from_one_definition(lab: Lab) -> None:
     first, second = lab.host(), lab.host()
     with first.connect(), second.connect():
