@@ -1,10 +1,8 @@
 """What the stages leave: frozen, typed, versioned.
 
-Stages return these, the run's record keeps them, reports, comparisons and job ids read them. Sizes
-are bytes, times seconds.
+Stages return these, the record keeps them, reports and job ids read them. Bytes and seconds.
 
-Text of a host in here is as the host said it, but bounded and redacted; whoever shows it makes it
-harmless (:mod:`pipelines.hosttext`).
+Text of a host is as it said it, but bounded and redacted: :mod:`pipelines.hosttext` shows it.
 """
 
 from __future__ import annotations
@@ -382,6 +380,8 @@ class RunFacts(Model):
     host: HostFacts | None = None
     tools: dict[str, UsedTool] = Field(default={})
     """By their names in the lock."""
+    remade: tuple[str, ...] = ()
+    """Why the host was made anew under the run, each time: of the one before nothing is left."""
 
 
 class JobRecord(Model):

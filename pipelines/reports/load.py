@@ -295,6 +295,10 @@ def _taken_up(stages: Sequence[StageRecord], shown: Sequence[StageView]) -> list
 
 def _caveats(facts: RunFacts, suite: Suite, build: BuildResult | None) -> list[str]:
     said = []
+    if facts.remade:
+        times = "once" if len(facts.remade) == 1 else f"{len(facts.remade)} times"
+        why = line(facts.remade[-1], 200)
+        said.append(f"the host was made anew {times} while this run went on: {why}")
     skipped = [case for case in suite.cases if case.outcome == "skipped"]
     if skipped:
         reason = Counter(line(case.message, 200) for case in skipped).most_common(1)[0][0]

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from rich.markup import escape
 from rich.table import Table
 
 from pipelines.config import Config
@@ -75,9 +76,8 @@ def show(settings: Config) -> None:
             room = "?" if thing.size is None else size(thing.size)
             whose = f"nobody's: {thing.unowned}" if thing.unowned else thing.who
             style = "yellow" if thing.unowned else "dim"
-            table.add_row(
-                f"  {thing.host}", thing.what, thing.name, thing.state, room, whose, style=style
-            )
+            cells = (f"  {thing.host}", thing.what, thing.name, thing.state, room, whose)
+            table.add_row(*map(escape, cells), style=style)  # labels are anybody's words
         errors += [place.error] if place.error else []
     console.print(table)
     for error in errors:

@@ -12,8 +12,16 @@ from typing import Any, TypeVar
 
 from pipelines.buildplan import BuildPlan
 from pipelines.console import say
-from pipelines.errors import BuildError, ConfigError, HostError, PipelineError
+from pipelines.errors import (
+    BuildError,
+    ConfigError,
+    HostError,
+    PipelineError,
+    RemoteError,
+    TransferError,
+)
 from pipelines.hosts.live import LiveSession
+from pipelines.hosttext import line as one_line
 from pipelines.record import (
     AuditResult,
     HostFacts,
@@ -127,14 +135,21 @@ class Line:
         """
         try:
             return work()
-        except HostError as error:
+        except (HostError, TransferError, RemoteError) as error:
             gone = isinstance(error, GoneHostError) or self.plan.host.is_gone()
             if not gone or self._remade == REMADE:
                 raise
             self._remade += 1
             say(f"{error.message}: going on in a new one", style="yellow")
-            self.session.close()
+            try:
+                self.session.close()
+            except PipelineError as second:
+                _log.warning("%s", second.message)
+                raise error from second  # the first error is the one to tell
             self.provisioned = None
+            if self._run is not None:
+                said = one_line(error.message, 500)
+                self._run.note(remade=(*self._run.facts().remade, said))
             raise _RemadeError from error
 
     def _ready_again(self, stage: Stage) -> None:

@@ -144,7 +144,7 @@ def test_several_at_a_time_from_one_definition(
         one.call(files.make_dirs, path=r"C:\t\first")
         assert not other.call(files.stat, path=r"C:\t\first")
         names = sorted(str(container.name) for container in project.containers())
-        assert [name[-6:] for name in names] == ["-box-1", "-box-2"]
+        assert [name[-6:] for name in names] == ["-box.1", "-box.2"]
         volumes = {m["Name"] for c in project.containers() for m in c.attrs["Mounts"]}
         assert len(volumes) == 4, "no two builds share a directory"
 
@@ -286,7 +286,7 @@ def test_a_name_that_somebody_else_has(
             opened("lasting").connect()
     finally:
         other.remove()
-    free = engine.client.containers.create(sandbox_image.id, name=f"wcw-{project.name[:6]}-box-1")
+    free = engine.client.containers.create(sandbox_image.id, name=f"wcw-{project.name[:6]}-box.1")
     try:
         with opened().connect() as session:  # another name is free for one that comes and goes
             assert session.call(facts.facts)

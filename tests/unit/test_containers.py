@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from dataclasses import replace
@@ -19,6 +20,7 @@ from pipelines.hosts.container.faces import SandboxFace, WindowsFace
 from pipelines.hosts.engine import inventory, owners
 from pipelines.hosts.engine.boxes import Order
 from pipelines.hosts.engine.keys import in_bytes
+from pipelines.hosts.images.build import _SCRATCH
 from pipelines.stages import hosts as stage
 
 GONE = f"{owners.machine()}/1/x"
@@ -143,6 +145,20 @@ def test_a_process_is_alive_until_it_ends() -> None:
         assert not owners.alive(nonsense)
 
 
+@pytest.mark.skipif(sys.platform == "win32", reason="asks ps")
+def test_an_owner_fits_into_a_tag_wherever_he_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A scratch name of an image ends with him; elsewhere ps tells the time with colons."""
+    said = subprocess.CompletedProcess([], 0, stdout="Sun Nov 22 16:08:01 2026    \n")
+    monkeypatch.setattr(sys, "platform", "darwin")
+    monkeypatch.setattr(subprocess, "run", lambda *_, **__: said)
+    me = owners.me()
+    assert owners.alive(me) is True
+    tag = f"py311-{'0' * 12}-{me.replace('/', '_')}.part"
+    assert re.fullmatch(r"[\w][\w.-]{0,127}", tag)
+    assert (found := _SCRATCH.search(tag)) is not None
+    assert found[1].replace("_", "/", 2) == me
+
+
 def test_a_checkout_is_one_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     found = set()
     for name in ("a", "b"):
@@ -172,6 +188,57 @@ def test_a_checkout_is_one_project(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 def test_whose_a_container_is(labels: dict[str, str], keeps: dict[str, bool], unowned: str) -> None:
     found = inventory._unowned_container(labels, keeps)
     assert (unowned in found) if unowned else not found
+
+
+def test_one_engine_by_two_names_has_the_hosts_of_both(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Else the volumes of the one are nobody's when the other is looked at."""
+    seen: list[Any] = []
+
+    def items(_: object, *known: object) -> tuple[Thing, ...]:
+        seen.append(known)
+        return ()
+
+    monkeypatch.setattr(inventory, "items", items)
+    monkeypatch.setattr("pipelines.hosts.images.inventory.images", lambda _: ())
+    monkeypatch.setattr(ContainerHost, "reach", lambda _: None)
+    hosts = {
+        "box": keys_of(),
+        "lasting": keys_of(engine="unix:///var/run/docker.sock", keep=True),
+    }
+    for host in hosts.values():
+        assert list(host.things(hosts)) == []
+    assert seen == [({"box": False, "lasting": True}, {"container"})] * 2
+
+
+def test_whose_a_volume_is() -> None:
+    gone = {"host": "gone"}
+    assert "no such host" in inventory._unowned_volume(gone, {"box": True}, {"container"})
+    assert not inventory._unowned_volume({"host": "box"}, {"box": True}, {"container"})
+    golden = gone | {"kind": "golden"}
+    assert not inventory._unowned_volume(golden, {"m": True}, {"vm"}), "hosts share it"
+    assert inventory._unowned_volume(golden, {"box": True}, {"container"})
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_a_number_of_another_room_means_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Controllers in containers of one image share a machine id and count their processes anew."""
+    me = owners.me()
+    monkeypatch.setattr(owners, "_room", lambda: "another0")
+    assert owners.alive(me) is None
+
+
+def test_two_files_of_hosts_are_two_projects(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the hosts of the one are nobody's by the other."""
+    (tmp_path / "pipeline.yaml").write_text("")
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WCW_CONFIG", raising=False)
+    plain = owners.project()
+    monkeypatch.setenv("WCW_CONFIG", "pipeline.yaml")
+    assert owners.project() == plain
+    monkeypatch.setenv("WCW_CONFIG", "ci.yaml")
+    assert owners.project() != plain
 
 
 # -- invoke hosts -------------------------------------------------------------------------------
@@ -237,6 +304,17 @@ def test_what_is_nobodys_is_removed_and_nothing_else(
     stage.clean(settings)
     assert shelf.removed == ["wcw-x-old-1", "wcw-x-disk"], "volumes after containers"
     assert "2 removed, 2.0 MiB freed" in capsys.readouterr().out
+
+
+def test_what_labels_say_is_no_markup(
+    settings: Config, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    made = replace(Shelf().thing("x", "[/what]"), who="[/me]", host="[/host]", state="[red]")
+    monkeypatch.setattr(ContainerHost, "things", lambda *_: [made])
+    stage.show(settings)
+    shown = capsys.readouterr().out
+    for said in ("[/what]", "[/me]", "[/host]", "[red]"):
+        assert said in shown
 
 
 def test_an_engine_that_does_not_answer_hides_nothing_of_the_others(

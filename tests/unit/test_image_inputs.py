@@ -16,6 +16,8 @@ import test_architecture as architecture
 
 from pipelines.errors import ConfigError, HostError, LockError
 from pipelines.hosts.base import Silent
+from pipelines.hosts.engine import inventory, owners
+from pipelines.hosts.engine.boxes import LABEL
 from pipelines.hosts.images import bases, context, finding, wanted, wheels
 from pipelines.hosts.images import build as building
 from pipelines.hosts.images import record as names
@@ -581,6 +583,49 @@ def test_what_an_engine_has_is_compared_with_what_was_asked_for(cache: Cache) ->
     have.images[f"s{'1' * 64}"] = {"Id": digest, "Os": "linux"}
     assert local.bring(have, silent) == digest  # type: ignore[arg-type]
     assert not have.pulled
+
+
+def test_what_an_image_is_read_by_is_swept_up_if_nobody_removes_it() -> None:
+    class KilledError(Exception): ...
+
+    class Containers:
+        def create(self, _: str, labels: dict[str, str]) -> None:
+            given.update(labels)
+            raise KilledError
+
+    given: dict[str, str] = {}
+    engine: Any = FakeEngine()
+    engine.client = type("Client", (), {"containers": Containers()})
+    with pytest.raises(KilledError):
+        building.read_file(engine, "sha256:9", names.RECORD)
+    told = {key.removeprefix(LABEL): text for key, text in given.items()}
+    assert (told["project"], told["owner"]) == (owners.project(), owners.me())
+    assert "controller is gone" in inventory._unowned_container(
+        told | {"owner": f"{owners.machine()}/1/x"}, {}
+    )
+
+
+@pytest.mark.parametrize("key", [names.KEY, names.MADE_OF])
+@pytest.mark.parametrize(("python", "taken"), [("3.11", True), ("3.12", False)])
+def test_an_image_with_the_label_of_another_is_not_taken(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch, key: str, python: str, taken: bool
+) -> None:
+    """``FROM`` it and ``LABEL``: no layer, no other start, a record that is whole."""
+    given = BASE.model_copy(update={"given": key == names.MADE_OF})
+    layers = tuple(f"sha256:{n * 64}" for n in "12")
+    found = Found(
+        packages={}, wheels={}, trees={}, survey="0" * 64, layers=layers, start=names.start_of({})
+    )
+    inputs = plan(cache, given).inputs.model_copy(update={"python": python})
+    record = Record.of(inputs, found)
+    finding._keep(cache, record.bytes, record.sha256)
+    today = plan(cache)
+    right = {names.KEY: today.inputs.key, names.MADE_OF: today.inputs.made_of}[key]
+    labels = {key: right, names.HASH: record.sha256, names.GIVEN: "given"}
+    about = {"Id": "sha256:9", "Os": "linux", "Config": {"Labels": labels}}
+    engine: Any = FakeEngine(s9=about | {"RootFS": {"Layers": [*layers, f"sha256:{'3' * 64}"]}})
+    monkeypatch.setattr(finding, "ours", lambda _: [{"Id": "sha256:9", "Labels": labels}])
+    assert (finding._there(engine, today, by_hand=True) is not None) is taken
 
 
 @pytest.mark.parametrize("name", ["debian:bookworm", "ghcr.io/x/y:1", "x@sha256:12"])

@@ -31,6 +31,7 @@ from pipelines.errors import (
     HostError,
     PipelineError,
     ProvisionError,
+    TransferError,
 )
 from pipelines.evidence import Evidence
 from pipelines.hosts.base import Capabilities, Existing, Host, HostConfig, Opening
@@ -46,6 +47,7 @@ from pipelines.record import (
     UsedTool,
 )
 from pipelines.remote import builder
+from pipelines.reports.load import load_view
 from pipelines.run import Run
 from pipelines.session.base import GoneHostError, Session
 from pipelines.session.bootstrap import bootstrap_argv
@@ -346,6 +348,46 @@ def test_a_host_that_is_gone_again_and_again_is_an_error(
         run_build(line)
     assert left == [9 - REMADE - 1]
     assert Run(line.run.path).stages()["build"].state == "failed"
+
+
+def test_a_transfer_that_the_end_of_its_host_cut_off_is_done_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line, _ = at_desk(tmp_path)
+    failed: list[int] = []
+    gone: list[bool] = []
+
+    def work(*_: object) -> BuildResult:
+        if not failed:
+            failed.append(1)
+            gone.append(True)
+            raise TransferError("half of it arrived")
+        return BuildResult(job="j", directory="d", jobs=1)
+
+    monkeypatch.setattr(type(line.plan.host), "is_gone", lambda _: bool(gone) and gone.pop())
+    stages = (LINE[0], Stage("build", work), LINE[-1])
+    monkeypatch.setattr("pipelines.stages.line.LINE", stages)
+    run_build(line)
+    run = Run(line.run.path)
+    assert run.stages()["build"].state == "passed"
+    assert run.facts().remade == ("half of it arrived",)
+    said = "the host was made anew once while this run went on: half of it arrived"
+    assert said in load_view(run).caveats
+
+
+def test_the_end_of_a_host_is_told_though_it_cannot_be_cleared_away(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    line, _ = at_desk(tmp_path)
+
+    def close(_: object) -> None:
+        raise HostError("the engine does not answer")
+
+    stage = Stage("build", lambda *_: _gone([1]))
+    monkeypatch.setattr("pipelines.stages.line.LINE", (LINE[0], stage, LINE[-1]))
+    monkeypatch.setattr(LiveSession, "close", close)
+    with pytest.raises(GoneHostError, match="the container has ended"):
+        run_build(line)
 
 
 def _gone(left: list[int]) -> BuildResult:

@@ -21,8 +21,9 @@ from pydantic import ValidationError
 from pipelines.errors import ConfigError, HostError, SetupError
 from pipelines.evidence import Evidence
 from pipelines.hosts.base import Opening, Silent
+from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.box import Box
-from pipelines.hosts.engine.boxes import Boxes, Order
+from pipelines.hosts.engine.boxes import LABEL, Boxes, Order
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.entrance import Entrance
 from pipelines.hosts.passthrough import linux
@@ -474,6 +475,39 @@ def test_a_record_of_another_version_is_not_read_as_ours(volume: Local) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), "version": 2}))
     with pytest.raises(disks.DamagedDiskError, match="of another disk"):
         disks.look(volume)
+
+
+def test_why_a_disk_could_not_be_made_is_told_though_nothing_can_be_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def silent(*_: object) -> None:
+        asked.append(1)
+        raise HostError("the engine does not answer")
+
+    asked: list[int] = []
+    box = SimpleNamespace(
+        container=None, exit_code=1, ended=lambda: HostError("QEMU has died"), close=lambda: None
+    )
+    vm = vm_of(monkeypatch)
+    monkeypatch.setattr(vm.boxes, "open", lambda *_: (box, PIN))
+    monkeypatch.setattr(vm.boxes, "remove", silent)
+    monkeypatch.setattr(golden, "label", lambda *_: owners.me())
+    monkeypatch.setattr(GoldenVolume, "create", lambda _: None)
+    monkeypatch.setattr(GoldenVolume, "remove", silent)
+    with pytest.raises(HostError, match="QEMU has died"):
+        vm.making.make()
+    assert len(asked) == 2
+
+
+def test_a_machine_that_another_command_uses_is_not_removed(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    labels = {f"{LABEL}keep": "0", f"{LABEL}owner": owners.me()}
+    vm = vm_of(monkeypatch)
+    used = SimpleNamespace(name="wcw-vm.1", attrs={"Labels": labels})
+    monkeypatch.setattr(vm.boxes, "all", lambda _: [used])
+    with pytest.raises(HostError, match=r"'wcw-vm\.1' is in use by another command"):
+        vm.teardown()
 
 
 def test_what_decides_which_disk_it_is(monkeypatch: pytest.MonkeyPatch) -> None:

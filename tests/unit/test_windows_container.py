@@ -10,8 +10,10 @@ import os
 import ssl
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -251,7 +253,7 @@ def test_the_simulator_loses_nothing_that_is_said_at_once(lab: Lab) -> None:
 def test_several_at_a_time_from_one_definition(lab: Lab) -> None:
     first, second = lab.host(), lab.host()
     with first.connect(), second.connect():
-        assert [name[-2:] for name in lab.names] == ["-1", "-2"]
+        assert [name[-2:] for name in lab.names] == [".1", ".2"]
 
 
 def test_one_that_a_command_uses_is_not_removed_by_hand(lab: Lab) -> None:
@@ -319,6 +321,72 @@ def test_a_stranger_with_the_name_is_left_alone(lab: Lab) -> None:
         host.connect()
     assert "docker rename" in raised.value.advice
     assert lab.names == [made.name]
+
+
+def test_a_lasting_one_that_its_maker_is_filling_is_waited_for(lab: Lab) -> None:
+    """Started before it is filled it would have no Python."""
+    first, second = lab.host(keep=True), lab.host(keep=True)
+    fill, held, go_on = first.face.fill, threading.Event(), threading.Event()
+
+    def slowly(container: Made, cache: Any) -> None:
+        held.set()
+        assert go_on.wait(20)
+        fill(container, cache)
+
+    first.face.fill = slowly  # type: ignore[method-assign]
+    with ThreadPoolExecutor(2) as both:
+        making = both.submit(first.connect)
+        assert held.wait(20)
+        adopting = both.submit(second.connect)
+        time.sleep(0.3)
+        assert lab.only()["State"]["Status"] == "created", "not started by the other"
+        go_on.set()
+        for one in (making, adopting):
+            one.result(30).close()
+    assert len(lab.names) == 1
+
+
+def test_a_lasting_one_whose_maker_was_killed_before_its_start_is_made_anew(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host = lab.host(keep=True)
+    order = host.order()
+    with monkeypatch.context() as killed:
+        killed.setattr(owners, "me", lambda: f"{owners.machine()}/999999999/1-1")
+        left = host.boxes._create(order, 0, f"wcw-{owners.project()[:6]}-win")
+    with host.connect() as session:
+        assert session.call(files.stat, path=".") is not None
+    assert lab.only()["Id"] != left.id
+
+
+def test_a_lasting_one_that_only_says_it_is_of_this_order(lab: Lab) -> None:
+    host = lab.host(keep=True)
+    order = host.order()
+    lab.windows.add_image("other:1")
+    labels = {"project": owners.project(), "host": "win", "keep": "1", "spec": order.spec}
+    host.engine.client.containers.create(
+        "other:1", name="x", labels={f"{LABEL}{key}": text for key, text in labels.items()}
+    ).start()
+    with pytest.raises(ConfigError, match="made from another order"):
+        host.connect()
+
+
+def test_names_of_hosts_and_numbers_do_not_meet(lab: Lab) -> None:
+    with lab.host("a").connect(), lab.host("a-1", keep=True).connect():
+        assert len(lab.names) == 2
+
+
+@pytest.mark.parametrize("key", ["project", "host", "slot"])
+def test_a_volume_of_another_is_not_taken(lab: Lab, key: str) -> None:
+    labels = {"project": owners.project(), "host": "win", "slot": "1"} | {key: "another"}
+    name = f"wcw-{owners.project()[:6]}-win-1-builds"
+    host = lab.host()
+    host.engine.client.volumes.create(
+        name, labels={f"{LABEL}{one}": text for one, text in labels.items()}
+    )
+    with pytest.raises(ConfigError, match=f"volume '{name}' is not of this host and checkout"):
+        host.connect()
+    assert lab.names == []
 
 
 # -- what a Windows engine refuses ----------------------------------------------------------------

@@ -118,6 +118,17 @@ class Boxes:
         """The lasting one of a host."""
         return next((box for box in self.all(host) if label(box, "keep") == "1"), None)
 
+    def unused(self, host: str) -> list[Container]:
+        """Those of a host; :class:`HostError` while another command of ours uses one."""
+        found = self.all(host)
+        for one in found:
+            if label(one, "keep") != "1" and owners.alive(label(one, "owner")):
+                raise HostError(
+                    f"container '{one.name}' is in use by another command of this checkout",
+                    advice="Wait for it, or end it; its container goes with it.",
+                )
+        return found
+
     def volumes(self, host: str = "") -> list[Volume]:
         """Named volumes of this checkout."""
         labels = [f"{LABEL}project={self.project}"] + ([f"{LABEL}host={host}"] if host else [])
@@ -139,18 +150,39 @@ class Boxes:
             self.remove(orphan)
         if not order.keep:
             return self._make(order, ready)
-        found = self.kept(order.host)
+        found = self._begun(order)
         if found is None:
             try:
                 return self._make(order, ready)
             except _NameTakenError:  # by another command of ours, just now
-                found = self.kept(order.host)
+                found = self._begun(order)
                 if found is None:
                     raise
         return self._adopt(found, order, ready)
 
+    def _begun(self, order: Order) -> Container | None:
+        """The lasting one, once it was started: before that it need not have been filled.
+
+        Whoever makes it is waited for; what he left, if he is gone, is removed.
+        """
+        deadline = time.monotonic() + order.start_seconds
+        while (found := self.kept(order.host)) is not None and found.status == "created":
+            if owners.alive(label(found, "owner")) is False:
+                _log.info("remove container %s, which was never started", found.name)
+                self.remove(found)
+                return None
+            if time.monotonic() > deadline:
+                raise HostError(
+                    f"container '{found.name}' was made by {label(found, 'who')} and not started "
+                    f"within {order.start_seconds:.0f} s",
+                    advice=f"If nobody makes it: invoke host remove --host {order.host} --force",
+                )
+            time.sleep(_POLL)
+        return found
+
     def _adopt(self, found: Container, order: Order, ready: Ready[T]) -> tuple[Box, T]:
-        if label(found, "spec") != order.spec:
+        # Labels are what somebody has said; the image is what is in it.
+        if label(found, "spec") != order.spec or (found.attrs or {}).get("Image") != order.image:
             raise ConfigError(
                 f"the container '{found.name}' was made from another order than host "
                 f"'{order.host}' is now: its image or its keys in pipeline.yaml have changed",
@@ -170,7 +202,7 @@ class Boxes:
             yield 0, name
         else:
             for slot in range(1, _MOST + 1):
-                yield slot, f"{name}-{slot}"
+                yield slot, f"{name}.{slot}"  # as no host can be called: 'a-1' is one
 
     def _make(self, order: Order, ready: Ready[T]) -> tuple[Box, T]:
         taken: _NameTakenError | None = None
@@ -202,13 +234,11 @@ class Boxes:
             f"{LABEL}kind": order.kind,
             f"{LABEL}who": owners.who(),
         }
+        kept = labels | {f"{LABEL}slot": str(slot)}
+        start = f"wcw-{self.project[:6]}-{order.host}-{slot}-"
+        self._require_own(start, {start + cache for cache in order.caches}, kept)
         mounts = [
-            Mount(
-                path,
-                f"wcw-{self.project[:6]}-{order.host}-{slot}-{cache}",
-                type="volume",
-                labels=labels | {f"{LABEL}slot": str(slot)},
-            )
+            Mount(path, start + cache, type="volume", labels=kept)
             for cache, path in order.caches.items()
         ]
         keys = {**order.keys, **({} if order.keep else order.tied)}
@@ -236,6 +266,24 @@ class Boxes:
                         advice="Type: docker rename, or give this host another name.",
                     ) from error
                 raise
+
+    def _require_own(self, start: str, names: set[str], labels: Mapping[str, str]) -> None:
+        """:class:`ConfigError` for a volume of another: an engine takes whatever has the name."""
+        if not names:
+            return
+        with telling("list volumes"):
+            found = self.engine.client.volumes.list(filters={"name": start})
+        for volume in found:
+            told = (volume.attrs or {}).get("Labels") or {}
+            if volume.name in names and any(
+                told.get(f"{LABEL}{key}") != labels[f"{LABEL}{key}"]
+                for key in ("project", "host", "slot")
+            ):
+                raise ConfigError(
+                    f"volume '{volume.name}' is not of this host and checkout: its labels are "
+                    "another's, or it has none",
+                    advice=f"See what is in it, then type: docker volume rm {volume.name}",
+                )
 
     def await_ready(self, box: Box, ready: Ready[T]) -> T:
         """Wait until it can be used; :class:`HostError` says why it does not come to that.
@@ -294,8 +342,7 @@ def label(thing: Container | Volume, name: str) -> str:
     return line(found.get(f"{LABEL}{name}", ""))
 
 
-def passing(kind: str) -> dict[str, str]:
-    """Labels of a container that is made for a moment: found by them if we end before it does."""
-    ours = {"project": owners.project(), "kind": kind, "keep": "0"}
-    ours |= {"owner": owners.me(), "who": owners.who()}
-    return {f"{LABEL}{name}": text for name, text in ours.items()}
+def of_a_moment(kind: str) -> dict[str, str]:
+    """Labels of a container that is of no host: it is swept up if this process is killed."""
+    told = {"project": owners.project(), "kind": kind, "who": owners.who(), "keep": "0"}
+    return {f"{LABEL}{name}": text for name, text in {**told, "owner": owners.me()}.items()}

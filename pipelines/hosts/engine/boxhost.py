@@ -9,9 +9,8 @@ from typing import ClassVar
 
 from docker.models.volumes import Volume
 
-from pipelines.errors import ConfigError, HostError
+from pipelines.errors import ConfigError
 from pipelines.hosts.base import Host, Lifecycle, Opening
-from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.box import Box
 from pipelines.hosts.engine.boxes import Boxes, Ready, label
 from pipelines.hosts.engine.engine import Engine, System
@@ -151,14 +150,7 @@ class BoxHost(Host):
 
         Raises :class:`HostError` while another command uses one.
         """
-        found = self.boxes.all(self.name)
-        for one in found:
-            if label(one, "keep") != "1" and owners.alive(label(one, "owner")):
-                raise HostError(
-                    f"container '{one.name}' is in use by another command of this checkout",
-                    advice="Wait for it, or end it; its container goes with it.",
-                )
-        for one in found:
+        for one in self.boxes.unused(self.name):
             self.boxes.remove(one)
         for volume in self.boxes.volumes(self.name):
             if not self._stays(volume):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from functools import partial
 from typing import Any
 
@@ -17,10 +17,11 @@ from pipelines.hosts.engine.refusals import telling
 from pipelines.hosttext import line
 
 
-def items(engine: Engine, keeps: Mapping[str, bool]) -> Iterator[Thing]:
+def items(engine: Engine, keeps: Mapping[str, bool], kinds: Collection[str]) -> Iterator[Thing]:
     """Everything of ours, and of other checkouts.
 
-    ``keeps``: this checkout's hosts on the engine, and whether their containers are lasting ones.
+    ``keeps``: this checkout's hosts, and whether their containers are lasting ones; ``kinds``:
+    what kinds of hosts they are.
     """
     mine = owners.project()
     api: Any = engine.client.api
@@ -54,7 +55,7 @@ def items(engine: Engine, keeps: Mapping[str, bool]) -> Iterator[Thing]:
             state="in use" if used else "kept",
             size=_number(about.get("Size")),
             who=labels.get("who", "") + ("" if ours else ", another checkout"),
-            unowned=_unowned_volume(labels, keeps) if ours and not used else "",
+            unowned=_unowned_volume(labels, keeps, kinds) if ours and not used else "",
             remove=partial(_remove_volume, engine, str(found.get("Name"))),
         )
 
@@ -92,5 +93,10 @@ def _unowned_container(labels: Mapping[str, str], keeps: Mapping[str, bool]) -> 
     return ""
 
 
-def _unowned_volume(labels: Mapping[str, str], keeps: Mapping[str, bool]) -> str:
+def _unowned_volume(
+    labels: Mapping[str, str], keeps: Mapping[str, bool], kinds: Collection[str]
+) -> str:
+    # A golden disk has the label of the host that made it; others with the same keys use it, too.
+    if labels.get("kind") == "golden" and "vm" in kinds:
+        return ""
     return "" if labels.get("host") in keeps else "pipeline.yaml has no such host"

@@ -61,13 +61,11 @@ class EngineKeys(HostConfig):
         from pipelines.hosts.engine.inventory import items
         from pipelines.hosts.images.inventory import images
 
-        there = {
-            name: host.keep
-            for name, host in hosts.items()
-            if isinstance(host, EngineKeys) and host.place == self.place
-        }
+        # Of every engine: two hosts may name one by a context and by its address.
+        there = {name: host for name, host in hosts.items() if isinstance(host, EngineKeys)}
         engine = self.reach()
-        return chain(items(engine, there), images(engine))
+        keeps = {name: host.keep for name, host in there.items()}
+        return chain(items(engine, keeps, {one.kind for one in there.values()}), images(engine))
 
     @property
     def cores(self) -> int | None:

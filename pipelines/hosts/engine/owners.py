@@ -6,12 +6,13 @@ import getpass
 import hashlib
 import os
 import platform
+import re
 import subprocess
 import sys
 from functools import cache
 from pathlib import Path
 
-from pipelines.paths import home
+from pipelines.paths import CONFIG_NAME, home
 
 _MACHINE_ID = ("/etc/machine-id", "/var/lib/dbus/machine-id")
 
@@ -29,8 +30,11 @@ def machine() -> str:
 
 
 def project() -> str:
-    """Of which checkout on which machine: engines are shared."""
-    return hashlib.sha256(f"{machine()} {home().resolve()}".encode()).hexdigest()[:12]
+    """Of which checkout, and which file of hosts in it, on which machine: engines are shared."""
+    place = home().resolve()
+    config = Path(os.environ.get("WCW_CONFIG") or place / CONFIG_NAME).resolve()
+    told = f"{machine()} {place}" + ("" if config == place / CONFIG_NAME else f" {config}")
+    return hashlib.sha256(told.encode()).hexdigest()[:12]
 
 
 def who() -> str:
@@ -53,7 +57,19 @@ def alive(owner: str) -> bool | None:
     number, _, began = process.partition("/")
     if where != machine() or not number.isdecimal():
         return None
+    if sys.platform == "linux" and began.count("-") == 2 and began.split("-")[1] != _room():  # noqa: PLR2004
+        return None  # its number means nothing here
     return bool(began) and _started(int(number)) == began
+
+
+@cache
+def _room() -> str:
+    """Where a process' number is its own: images and cloned machines share an id of a machine."""
+    try:
+        space = str(Path("/proc/self/ns/pid").readlink())
+    except OSError:
+        space = ""
+    return hashlib.sha256(f"{platform.node()} {space}".encode()).hexdigest()[:8]
 
 
 def _started(pid: int) -> str:
@@ -64,11 +80,11 @@ def _started(pid: int) -> str:
             began = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[19]
         except (OSError, IndexError):
             return ""
-        return f"{boot[:8]}-{began}"
+        return f"{boot[:8]}-{_room()}-{began}"
     if sys.platform == "win32":
         query = f"(Get-Process -Id {pid}).StartTime.ToFileTimeUtc()"
         command = ["powershell.exe", "-NoProfile", "-NonInteractive", "-Command", query]
     else:
         command = ["ps", "-o", "lstart=", "-p", str(pid)]
     told = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    return "-".join(told.stdout.split())
+    return re.sub(r"[^\w]+", "-", told.stdout.strip())  # also part of a tag

@@ -19,7 +19,7 @@ from pipelines.errors import HostError, PipelineError, StorageError
 from pipelines.files import disk_errors
 from pipelines.hosts.base import Events
 from pipelines.hosts.engine import containerfiles, owners
-from pipelines.hosts.engine.boxes import passing
+from pipelines.hosts.engine.boxes import of_a_moment
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.refusals import telling, understood
 from pipelines.hosts.images import record as names
@@ -166,7 +166,7 @@ def read_file(engine: Engine, image: str, path: str) -> bytes:
     """A file of an image, from a container that is never started."""
     path = names.place(path, engine.system)
     with telling(f"read {path} of image {image}"):
-        container = engine.client.containers.create(image, labels=passing("look"))
+        container = engine.client.containers.create(image, labels=of_a_moment("look"))
         try:
             found = containerfiles.read_file(container, path, names.LIMIT)
         finally:

@@ -17,7 +17,7 @@ from pipelines.hosts.images import record as names
 from pipelines.hosts.images.bases import Ground, ground_of, pulled, refused
 from pipelines.hosts.images.build import build, read_file
 from pipelines.hosts.images.context import Plan, plan_image
-from pipelines.hosts.images.record import Record, read_record
+from pipelines.hosts.images.record import Inputs, Record, read_record
 from pipelines.hosts.images.wanted import image_named
 from pipelines.hosttext import line
 from pipelines.toolchain.lock import Cache
@@ -129,9 +129,17 @@ def _there(engine: Engine, plan: Plan, *, by_hand: bool) -> dict[str, Any] | Non
         ]
     for one in same:
         about = engine.image(str(one["Id"]))
-        if about is not None and _recorded(engine, about, plan.cache) is not None:
+        record = _recorded(engine, about, plan.cache) if about is not None else None
+        if record is not None and _is_of(record.inputs, plan.inputs, by_hand=by_hand):
             return about
     return None
+
+
+def _is_of(made: Inputs, wanted: Inputs, *, by_hand: bool) -> bool:
+    """Whether the record says so as well: anybody can put another label on an image."""
+    if made.key == wanted.key:
+        return True
+    return by_hand and made.base.given and made.made_of == wanted.made_of
 
 
 def _recorded(engine: Engine, about: dict[str, Any], cache: Cache) -> Record | None:

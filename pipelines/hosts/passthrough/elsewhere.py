@@ -11,7 +11,7 @@ import tempfile
 from pathlib import Path, PurePosixPath
 
 from pipelines.errors import HostError
-from pipelines.hosts.engine.boxes import passing
+from pipelines.hosts.engine.boxes import of_a_moment
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.refusals import telling
 from pipelines.hosts.passthrough.linux import Machine, look
@@ -37,7 +37,7 @@ def look_at(engine: Engine, image: str) -> Machine:
             entrypoint=["/bin/sh", "-c", _SCRIPT.read_text("utf-8"), "look"],
             command=["/host", "/proc"],
             network_mode="none",
-            labels=passing("look"),
+            labels=of_a_moment("look"),
             volumes={name: {"bind": f"/host{name}", "mode": "ro"} for name in _SEEN},
         )
     try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import logging
 import os
@@ -16,7 +17,7 @@ from typing import Any
 from docker.models.containers import Container
 from docker.types import Mount
 
-from pipelines.errors import ConfigError, HostError
+from pipelines.errors import ConfigError, HostError, PipelineError
 from pipelines.hosts.base import Opening
 from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.box import Box
@@ -149,7 +150,8 @@ class Making:
                 took = time.monotonic() - began
                 return disks.seal(self.volume, self.origin, pin=pin, seconds=took)
         except BaseException:
-            self.volume.remove()
+            with contextlib.suppress(PipelineError):  # why it came to that matters more
+                self.volume.remove()
             raise
 
     # -- installed elsewhere ---------------------------------------------------------------------
@@ -194,19 +196,14 @@ class Making:
         )
         box, pin = self.boxes.open(order, partial(self._installed, began=began))
         try:
-            deadline = time.monotonic() + _LAST_WORDS
-            while (ended := box.ended()) is None:
-                if time.monotonic() > deadline:
-                    raise HostError(
-                        f"Windows was installed and has not shut down within {_LAST_WORDS:g} s",
-                        advice="Type the same command again: it is installed anew.",
-                    )
-                time.sleep(0.2)
-            if box.exit_code not in (0, None):
-                raise ended
+            _await_shutdown(box)
+        except BaseException:
+            with contextlib.suppress(PipelineError):
+                self.boxes.remove(box.container)
+            raise
         finally:
-            self.boxes.remove(box.container)
             box.close()
+        self.boxes.remove(box.container)
         return pin
 
     def _keys(self) -> dict[str, Any]:
@@ -274,3 +271,17 @@ class Making:
             last = line((said.splitlines() or [""])[-1], 100)
             self.events.step(f"installing, {(now - began) / 60:.0f} min: {last}")
         return None
+
+
+def _await_shutdown(box: Box) -> None:
+    """Wait until Windows has shut down; :class:`HostError` for another end, or none."""
+    deadline = time.monotonic() + _LAST_WORDS
+    while (ended := box.ended()) is None:
+        if time.monotonic() > deadline:
+            raise HostError(
+                f"Windows was installed and has not shut down within {_LAST_WORDS:g} s",
+                advice="Type the same command again: it is installed anew.",
+            )
+        time.sleep(0.2)
+    if box.exit_code not in (0, None):
+        raise ended

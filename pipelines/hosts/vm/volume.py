@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import tarfile
 import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-from docker.errors import NotFound
+from docker.errors import DockerException, NotFound
 from docker.models.containers import Container
 from docker.models.volumes import Volume
 from docker.types import Mount
+from requests.exceptions import RequestException
 
 from pipelines.errors import HostError, TransferError
 from pipelines.files import disk_errors
@@ -98,7 +100,7 @@ class GoldenVolume:
                     words = helper.logs(stdout=False, stderr=True).decode("utf-8", "replace")
                     raise HostError(f"volume {self.name}: {safe(words.strip(), 600)} ({code})")
             finally:
-                helper.remove(force=True, v=True)
+                _forget(helper)
         return said
 
     def put(self, source: Path, name: str, sha256: str, progress: Progress) -> None:
@@ -108,7 +110,13 @@ class GoldenVolume:
             try:
                 send_file(helper, source, ("/golden", name), sha256, progress)
             finally:
-                helper.remove(force=True, v=True)
+                _forget(helper)
+
+
+def _forget(helper: Container) -> None:
+    """Remove it; the next command sweeps up what does not go, and the first error is told."""
+    with contextlib.suppress(DockerException, RequestException):
+        helper.remove(force=True, v=True)
 
 
 def send_file(
