@@ -263,7 +263,7 @@ def test_a_wrong_pin_is_refused(opened: Callable[..., Container]) -> None:
     from pipelines.session.channel import over_winrs
 
     with pytest.raises(HostError, match="certificate"):
-        over_winrs(host._endpoint(wrong), host.executable, host.name)
+        over_winrs(wrong.endpoint(str), host.executable, host.name)
 
 
 def test_a_port_that_is_taken(project: Project, opened: Callable[..., Container]) -> None:
@@ -348,14 +348,14 @@ def test_a_limit_that_the_engine_discarded(
     opened: Callable[..., Container], monkeypatch: pytest.MonkeyPatch, project: Project
 ) -> None:
     host = opened()
-    order = host.order
+    api = host.engine.client.api
+    create: Callable[..., object] = api.create_container_from_config
 
-    def without() -> Order:
-        made = order()
-        keys = {k: v for k, v in made.keys.items() if k not in ("mem_limit", "memswap_limit")}
-        return Order(**{**vars(made), "keys": keys})
+    def discarding(config: dict[str, dict[str, object]], *rest: object) -> object:
+        config["HostConfig"] |= {"Memory": 0, "MemorySwap": 0}
+        return create(config, *rest)
 
-    monkeypatch.setattr(host, "order", without)
+    monkeypatch.setattr(api, "create_container_from_config", discarding)
     with pytest.raises(HostError, match=f"Memory is 0, asked for was {4 << 30}"):
         host.connect()
     assert project.containers() == []

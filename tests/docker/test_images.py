@@ -6,6 +6,7 @@ import contextlib
 import io
 import json
 import os
+import signal
 import subprocess
 import sys
 import tarfile
@@ -24,6 +25,7 @@ from pipelines.errors import ConfigError, HostError, PipelineError, SetupError
 from pipelines.hosts import images
 from pipelines.hosts.base import Silent
 from pipelines.hosts.engine import owners
+from pipelines.hosts.engine.boxes import LABEL, Boxes
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.images import Image, check, finding, publish, wanted
 from pipelines.hosts.images import record as names
@@ -88,7 +90,7 @@ def run(engine: Engine) -> Iterator[Callable[..., Container]]:
     made: list[Container] = []
 
     def start(image: Image, host: str = "box", **keys: Any) -> Container:
-        labels = {"windows-cuda-wheels.project": owners.project(), f"{names.PREFIX}host": host}
+        labels = {f"{LABEL}project": owners.project(), f"{LABEL}host": host}
         made.append(engine.client.containers.run(image.id, detach=True, labels=labels, **keys))
         made[-1].reload()
         return made[-1]
@@ -371,3 +373,24 @@ def test_an_image_is_pushed_and_fetched_by_its_digest(
                 publish.push(engine, fetched, f"{name}:2", print)
         finally:
             engine.client.images.remove(tiny, force=True)
+
+
+def test_a_command_that_is_killed_while_it_reads_an_image_leaves_what_is_found_again(
+    engine: Engine, sandbox_image: Image, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    program = f"""if True:
+        import os, signal
+        from pipelines.hosts.engine import containerfiles
+        from pipelines.hosts.engine.engine import Engine
+        from pipelines.hosts.images.build import read_file
+        containerfiles.read_file = lambda *_: os.kill(os.getpid(), signal.SIGKILL)
+        read_file(Engine(), "{sandbox_image.id}", "/image/record.json")
+    """
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run([sys.executable, "-c", program], env=environment, check=False)
+    assert done.returncode == -signal.SIGKILL
+    orphans = Boxes(engine).orphans()
+    for one in orphans:
+        one.remove(force=True)
+    assert [one.status for one in orphans] == ["created"]

@@ -419,12 +419,15 @@ def controller(place: Path, settings: dict[str, Any]) -> Iterator[subprocess.Pop
         process.wait()
 
 
+@pytest.mark.usefixtures("golden")
 def test_a_machine_ends_with_its_controller(
-    engine: Engine, standin: str, boxes: Boxes, golden: disks.Record, place: Path
+    engine: Engine, standin: str, make: Make, boxes: Boxes, place: Path
 ) -> None:
     with controller(place, keys(standin)) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "ready\n"
+        with pytest.raises(HostError, match="in use by another command"):
+            make().teardown()
         overlay = disks_of(boxes.all("vm"))
         assert len(overlay) == 1
         process.send_signal(signal.SIGKILL)

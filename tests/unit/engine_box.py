@@ -212,18 +212,23 @@ class Box:
 
     def follow(self) -> Iterator[tuple[int, bytes]]:
         """What it prints from now on, to its next end."""
-        at, before = len(self.output), self.exits
-        while True:
-            with self.changed:
-                self.changed.wait_for(
-                    lambda seen=at: (  # type: ignore[misc]
-                        len(self.output) > seen or self.exits > before or self.removed
+        start, before = len(self.output), self.exits
+
+        def pieces() -> Iterator[tuple[int, bytes]]:
+            at = start
+            while True:
+                with self.changed:
+                    self.changed.wait_for(
+                        lambda seen=at: (  # type: ignore[misc]
+                            len(self.output) > seen or self.exits > before or self.removed
+                        )
                     )
-                )
-                fresh, at = self.output[at:], len(self.output)
-            if not fresh:
-                return
-            yield from fresh
+                    fresh, at = self.output[at:], len(self.output)
+                if not fresh:
+                    return
+                yield from fresh
+
+        return pieces()
 
     def stop(self) -> None:
         if self.process is not None and self.status == "running":

@@ -16,14 +16,13 @@ import ssl
 import struct
 import sys
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from http.server import BaseHTTPRequestHandler
 from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qs, unquote, urlsplit
 
 from engine_api import WindowsEngine
-from engine_box import Box
 from engine_rules import RULES, Refused
 
 #: Takes a request instead of the engine: for answers that no honest engine gives.
@@ -179,9 +178,10 @@ def _tag(handler: Handler, name: str) -> None:
 def _attach(handler: Handler, name: str) -> None:
     box = handler.engine.find(name)
     run = box.exits  # attached to this run of it: the input of the next is another
+    said = box.follow()  # before the answer, after which it may be started
     handler.hijack()
     if handler.query.get("stdout"):
-        threading.Thread(target=_output, args=(handler, box), daemon=True).start()
+        threading.Thread(target=_output, args=(handler, said), daemon=True).start()
     with contextlib.suppress(OSError):
         while piece := handler.rfile.read1(65536):
             if box.process is not None and box.exits == run:
@@ -191,8 +191,8 @@ def _attach(handler: Handler, name: str) -> None:
         box.process.end_input()  # attach.go: the input is closed with its one connection
 
 
-def _output(handler: Handler, box: Box) -> None:
-    for number, data in box.follow():
+def _output(handler: Handler, said: Iterator[tuple[int, bytes]]) -> None:
+    for number, data in said:
         handler.frame(number, data)
     handler.hang_up()
 

@@ -12,7 +12,7 @@ from pipelines.errors import HostError, RemoteError
 from pipelines.hosts.base import Opening
 from pipelines.hosts.container import host
 from pipelines.hosts.container.config import ContainerHost
-from pipelines.hosts.container.faces import Entrance
+from pipelines.hosts.engine.entrance import Entrance
 from pipelines.remote import cudafiles
 from pipelines.toolchain.lock import Cache, load_lock
 

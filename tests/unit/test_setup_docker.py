@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import signal
 import subprocess
 from collections.abc import Callable, Iterator
@@ -20,6 +21,7 @@ exit 1
 DOCKERD = """#!/bin/sh
 echo "level=info what dockerd says" >&2
 [ -z "${DOCKERD_FAILS:-}" ] || exit 1
+[ -z "${DOCKERD_HANGS:-}" ] || { echo $$ >"$HERE/hangs"; exec sleep 300; }
 echo $$ >"$HERE/dockerd.pid"
 exec sleep 300
 """
@@ -106,6 +108,54 @@ def test_where_there_can_be_none_it_says_why(
     assert (done.returncode, done.stdout) == (77, "")
     assert "no container engine" in done.stderr
     assert said in done.stderr
+
+
+def test_an_engine_that_does_not_come_up_is_not_left(run: Run, tree: Path, tmp_path: Path) -> None:
+    done = run(DOCKERD_HANGS="1", WCW_ENGINE_SECONDS="2")
+    assert done.returncode == 77
+    assert "what dockerd says" in done.stderr
+    assert not Path("/proc", (tmp_path / "hangs").read_text().strip()).exists()
+    assert not (tmp_path / "windows-cuda-wheels/dockerd/pid").exists()
+
+
+def test_an_engine_without_its_command(run: Run, tree: Path, tmp_path: Path) -> None:
+    """From Debian 13 on docker.io has none: docker-cli does."""
+    programs = tmp_path / "bin"
+    (programs / "docker").rename(tmp_path / "docker")
+    apt = '#!/bin/sh\ncase "$*" in *docker-cli*) cp "$HERE/docker" "$HERE/bin/docker";; esac\n'
+    (programs / "apt-get").write_text(apt)
+    (programs / "apt-get").chmod(0o755)
+    for name in ("sh", "cut", "grep", "tail", "sleep", "mkdir", "rm", "uname", "id", "dirname"):
+        (programs / name).symlink_to(shutil.which(name) or name)
+    for name in ("nohup", "env", "mktemp", "cp", "cat"):
+        (programs / name).symlink_to(shutil.which(name) or name)
+    done = run(PATH=str(programs))
+    assert (done.returncode, done.stdout) == (0, f"{tree}\n"), done.stderr
+    assert run("--stop", PATH=str(programs)).returncode == 0
+
+
+@pytest.mark.parametrize(
+    ("rows", "site"),
+    [
+        ("http://a.example/debian bookworm Packages Debian", "http://a.example/debian"),
+        ("http://b.example/debian trixie Packages Debian", "http://b.example/debian"),
+        ("http://c.example/ubuntu noble Packages Ubuntu", ""),
+    ],
+)
+def test_the_tree_comes_from_an_archive_of_debians(
+    run: Run, tmp_path: Path, rows: str, site: str
+) -> None:
+    for name, text in (
+        ("apt-get", f"echo '{rows}'"),
+        ("debootstrap", 'echo "asked for $*" >&2; exit 1'),
+    ):
+        (tmp_path / "bin" / name).write_text(f"#!/bin/sh\n{text}\n")
+        (tmp_path / "bin" / name).chmod(0o755)
+    (tmp_path / "dockerd.pid").write_text(str(os.getpid()))  # an engine answers
+    done = run()
+    (tmp_path / "dockerd.pid").unlink()
+    assert done.returncode == 4
+    assert (f"root {site}\n" in done.stderr) == bool(site), done.stderr
 
 
 def test_a_wrong_word_is_refused(run: Run) -> None:

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
+from docker.models.containers import Container
 from pydantic import ValidationError
 
 from pipelines.errors import ConfigError, HostError, SetupError
@@ -22,8 +23,9 @@ from pipelines.evidence import Evidence
 from pipelines.hosts.base import Opening, Silent
 from pipelines.hosts.engine import owners
 from pipelines.hosts.engine.box import Box
-from pipelines.hosts.engine.boxes import LABEL, Boxes
+from pipelines.hosts.engine.boxes import LABEL, Boxes, Order
 from pipelines.hosts.engine.engine import Engine
+from pipelines.hosts.engine.entrance import Entrance
 from pipelines.hosts.passthrough import linux
 from pipelines.hosts.passthrough.vfio import Passed
 from pipelines.hosts.vm import boot, disks, exits, golden, machine
@@ -35,6 +37,7 @@ from pipelines.toolchain.lock import Cache, load_lock
 
 PIN = "ab" * 32
 SHA256 = "5" * 64
+HERE = cast(Engine, SimpleNamespace(remote=""))
 RUN = machine.Runner("sha256:" + "1" * 64, ("/usr/bin/tini", "-s", "/run/entry.sh"))
 
 
@@ -113,6 +116,24 @@ def test_the_container_of_a_machine() -> None:
     assert keys["entrypoint"][-1] == "kept"
     assert keys["command"] == list(RUN.start)
     assert not {"USERNAME", "PASSWORD", "KEY"} & told.keys()
+
+
+@pytest.mark.parametrize(
+    ("made", "says"),
+    [
+        ({}, "Memory is 0, asked for was 19327352832"),
+        ({"Memory": 18 << 30}, "Devices is .*, asked for was .*/dev/kvm"),
+    ],
+)
+def test_a_machine_that_is_not_what_was_asked_for_is_not_waited_for(
+    made: dict[str, Any], says: str
+) -> None:
+    keys = machine.keys_of(config(memory="16g"), RUN, passed=None)
+    order = Order(host="vm", kind="vm", image=RUN.id, keys=keys)
+    container = SimpleNamespace(name="vm-1", attrs={"HostConfig": made})
+    boxes = Boxes(cast(Engine, SimpleNamespace()))
+    with pytest.raises(HostError, match=says):
+        boxes.await_ready(Box(cast(Container, container), order), lambda _: True)
 
 
 def test_without_kvm_its_device_is_not_asked_for() -> None:
@@ -324,9 +345,7 @@ def booted(log: bytes) -> Box:
     return cast(Box, SimpleNamespace(name="vm-1", container=container))
 
 
-def ready(
-    monkeypatch: pytest.MonkeyPatch, log: bytes, *, answers: bool = True
-) -> boot.Entrance | None:
+def ready(monkeypatch: pytest.MonkeyPatch, log: bytes, *, answers: bool = True) -> Entrance | None:
     asked: list[tuple[str, str]] = []
 
     def answer(url: str, pin: str) -> bool:
@@ -335,7 +354,7 @@ def ready(
 
     monkeypatch.setattr(boot, "answers", answer)
     monkeypatch.setattr(boot, "read_file", lambda *_: b"wcw-1:secret:with-colon\n")
-    found = boot.Boot("127.0.0.1", Silent())(booted(log))
+    found = boot.Boot(HERE, Silent())(booted(log))
     if found is not None:
         assert asked == [(found.url, found.pin)]
     return found
@@ -344,9 +363,7 @@ def ready(
 def test_the_last_pin_on_com1_counts(monkeypatch: pytest.MonkeyPatch) -> None:
     log = b"WCW-READY %s\r\nreboot\r\nhalf a line WCW-READY %s\r\n" % (b"0" * 64, PIN.encode())
     found = ready(monkeypatch, log)
-    assert found == boot.Entrance(
-        "https://127.0.0.1:40001/wsman", PIN, "wcw-1", "secret:with-colon"
-    )
+    assert found == Entrance("https://127.0.0.1:40001/wsman", PIN, "wcw-1", "secret:with-colon")
     assert "secret" not in repr(found)
 
 
@@ -372,10 +389,10 @@ def test_only_what_it_has_said_since_it_was_started_counts(
 
     box = booted(b"")
     monkeypatch.setattr(box.container, "logs", logs)
-    assert boot.Boot("127.0.0.1", Silent())(box) is None
+    assert boot.Boot(HERE, Silent())(box) is None
     assert asked == [int(datetime(2026, 11, 22, 15, 6, 13, tzinfo=UTC).timestamp())]
     box.container.attrs = {"State": {"StartedAt": "0001-01-01T00:00:00Z"}}
-    assert boot.Boot("127.0.0.1", Silent())(box) is None
+    assert boot.Boot(HERE, Silent())(box) is None
     assert asked[1:] == [], "it does not run yet"
 
 

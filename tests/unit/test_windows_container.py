@@ -238,10 +238,29 @@ def test_one_that_ends_at_once_says_what_it_printed(lab: Lab) -> None:
     assert lab.names == []
 
 
+def test_the_simulator_loses_nothing_that_is_said_at_once(lab: Lab) -> None:
+    """Who has attached before it started hears all of it, also when nobody has looked yet."""
+    lab.windows.registry["other"] = image("other:1")
+    lab.windows.add_image("other:1")
+    lab.host().engine.client.containers.create("other:1", name="wcw-said")
+    box = lab.windows.find("wcw-said")
+    heard = box.follow()
+    box.start(["sh", "-c", "echo no licence"], {})
+    box.wait(lambda: box.status == "exited")
+    assert b"".join(data for _, data in heard) == b"no licence\n"
+
+
 def test_several_at_a_time_from_one_definition(lab: Lab) -> None:
     first, second = lab.host(), lab.host()
     with first.connect(), second.connect():
         assert [name[-2:] for name in lab.names] == [".1", ".2"]
+
+
+def test_one_that_a_command_uses_is_not_removed_by_hand(lab: Lab) -> None:
+    with lab.host().connect() as session:
+        with pytest.raises(HostError, match="in use by another command"):
+            lab.host().teardown()
+        session.call(files.stat, path=".")
 
 
 def test_an_orphan_is_removed_by_the_next(lab: Lab) -> None:

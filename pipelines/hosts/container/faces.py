@@ -8,7 +8,6 @@ import tempfile
 import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import PureWindowsPath
 from typing import Any
 
@@ -18,10 +17,10 @@ from pipelines.errors import ConfigError, HostError
 from pipelines.evidence import Evidence
 from pipelines.hosts.base import Capabilities, GpuWay
 from pipelines.hosts.container.config import ContainerHost
-from pipelines.hosts.engine.asked import require_as_asked
 from pipelines.hosts.engine.box import Box
 from pipelines.hosts.engine.containerfiles import read_file
 from pipelines.hosts.engine.engine import Engine, System
+from pipelines.hosts.engine.entrance import WINRM, Entrance, bound, url_of
 from pipelines.hosts.engine.refusals import telling
 from pipelines.hosts.gpus import by_class, is_wanted
 from pipelines.hosts.passthrough.windows import devices
@@ -30,21 +29,7 @@ from pipelines.hosts.windows.payload import payload
 from pipelines.session.transports.identify import answers
 from pipelines.toolchain.lock import Cache
 
-#: Where WinRM listens in a container.
-PORT = "5986/tcp"
 _SYSTEM32 = r"C:\Windows\System32"
-
-
-@dataclass(frozen=True)
-class Entrance:
-    """How a ready container is entered."""
-
-    url: str = ""
-    """Of its WinRM; empty for one that is entered by exec."""
-    pin: str = ""
-    """sha256 of the certificate that WinRM shows."""
-    user: str = ""
-    password: str = field(default="", repr=False)
 
 
 class Face(ABC):
@@ -75,24 +60,11 @@ class Face(ABC):
 
     @abstractmethod
     def entrance(self, box: Box, engine: Engine) -> Entrance | None:
-        """How it is entered; ``None`` while it cannot be.
-
-        :class:`HostError` for one that is not what was asked for.
-        """
+        """How it is entered; ``None`` while it cannot be."""
 
     @abstractmethod
     def command(self, program: list[str]) -> list[str]:
         """What is started by exec for a Windows program."""
-
-
-def published(box: Box) -> int:
-    """The port on the engine's machine behind which WinRM listens; 0: none yet."""
-    bound = (box.container.ports or {}).get(PORT) or []
-    for one in bound:
-        text = str(one.get("HostPort", ""))
-        if text.isdecimal():
-            return int(text)
-    return 0
 
 
 class SandboxFace(Face):
@@ -121,7 +93,7 @@ class SandboxFace(Face):
     def keys(self, engine: Engine) -> dict[str, Any]:
         """Limits, no rights that it does not need, and WinRM's port on loopback alone."""
         config = self._config
-        address = "0.0.0.0" if engine.remote else "127.0.0.1"  # noqa: S104 - pinned, NTLM
+        ports = {WINRM: (bound(engine), config.port or None)}
         return {
             "hostname": "sandbox",
             "mem_limit": config.memory,
@@ -130,7 +102,7 @@ class SandboxFace(Face):
             "cap_drop": ["ALL"],
             "security_opt": ["no-new-privileges"],
             **({"nano_cpus": round(config.cpus * 1e9)} if config.cpus else {}),
-            **({"ports": {PORT: (address, config.port or None)}} if self.winrm(engine) else {}),
+            **({"ports": ports} if self.winrm(engine) else {}),
         }
 
     def entrance(self, box: Box, engine: Engine) -> Entrance | None:
@@ -138,16 +110,14 @@ class SandboxFace(Face):
         raw = read_file(box.container, f"{self.home}/run/state.json")
         if raw is None:
             return None
-        require_as_asked(box, self.keys(engine))
         try:
             pin = str(json.loads(raw)["certificate_sha256"])
         except (ValueError, KeyError, TypeError):
             raise HostError(f"container '{box.name}' says nothing of its certificate") from None
         if not self.winrm(engine):
             return Entrance()
-        port = published(box)
-        url = f"https://{engine.remote or '127.0.0.1'}:{port}/wsman"
-        if not port or not answers(url, pin):
+        url = url_of(box, engine)
+        if not url or not answers(url, pin):
             return None
         known = read_file(box.container, f"{self.home}/run/credentials") or b""
         _, user, password = (known.decode("utf-8", "replace").strip() + "::").split(":", 2)
@@ -207,12 +177,9 @@ class WindowsFace(Face):
         if self._config.python is None:
             put_python(container, cache)
 
-    def entrance(self, box: Box, engine: Engine) -> Entrance | None:
+    def entrance(self, box: Box, engine: Engine) -> Entrance | None:  # noqa: ARG002 - as above
         """By exec, as soon as it runs."""
-        if box.container.status != "running":
-            return None
-        require_as_asked(box, self.keys(engine))
-        return Entrance()
+        return Entrance() if box.container.status == "running" else None
 
     def command(self, program: list[str]) -> list[str]:
         """As it is."""

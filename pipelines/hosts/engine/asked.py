@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
-
 from pipelines.errors import HostError
 from pipelines.hosts.engine.box import Box
 from pipelines.hosts.engine.keys import in_bytes
@@ -16,15 +13,16 @@ _CURE = (
 )
 
 
-def require_as_asked(box: Box, keys: Mapping[str, Any]) -> None:
+def require_as_asked(box: Box) -> None:
     """Compare what the engine says of a container with the keys that its ``create`` was given.
 
     :class:`HostError` names the first that differs. Looked at: isolation, memory, processors, the
     size of the disk, devices, and rights that were taken away.
     """
-    made = box.container.attrs.get("HostConfig") or {}
+    made, keys = box.container.attrs.get("HostConfig") or {}, box.order.keys
+    memory = keys.get("mem_limit", 0)
     wanted = {
-        "Memory": in_bytes(keys["mem_limit"]),
+        "Memory": memory if isinstance(memory, int) else in_bytes(memory),
         "NanoCpus": keys.get("nano_cpus", 0),
         "StorageOpt": keys.get("storage_opt", {}),
         "Devices": keys.get("devices", []),

@@ -25,6 +25,7 @@ from docker.types import Mount
 
 from pipelines.errors import ConfigError, HostError, PipelineError
 from pipelines.hosts.engine import owners
+from pipelines.hosts.engine.asked import require_as_asked
 from pipelines.hosts.engine.box import Box
 from pipelines.hosts.engine.engine import Engine
 from pipelines.hosts.engine.refusals import telling
@@ -285,7 +286,11 @@ class Boxes:
                 )
 
     def await_ready(self, box: Box, ready: Ready[T]) -> T:
-        """Wait until it can be used; :class:`HostError` says why it does not come to that."""
+        """Wait until it can be used; :class:`HostError` says why it does not come to that.
+
+        One that is not what was asked for is not waited for.
+        """
+        require_as_asked(box)
         deadline = time.monotonic() + box.order.start_seconds
         while time.monotonic() < deadline:
             if (found := ready(box)) is not None:
@@ -341,13 +346,3 @@ def of_a_moment(kind: str) -> dict[str, str]:
     """Labels of a container that is of no host: it is swept up if this process is killed."""
     told = {"project": owners.project(), "kind": kind, "who": owners.who(), "keep": "0"}
     return {f"{LABEL}{name}": text for name, text in {**told, "owner": owners.me()}.items()}
-
-
-def exists(container: Container) -> bool:
-    """Whether the engine still has it; ``HostError`` when the engine does not answer."""
-    with telling(f"look at container '{container.name}'"):
-        try:
-            container.reload()
-        except NotFound:
-            return False
-    return True

@@ -15,6 +15,7 @@ from typing import Annotated, Any, Self
 from pydantic import Field, StringConstraints, ValidationError
 
 from pipelines.errors import HostError
+from pipelines.hosts.engine.boxes import LABEL
 from pipelines.hosts.engine.engine import System
 from pipelines.hosttext import line
 from pipelines.model import Data, Model
@@ -29,12 +30,11 @@ LIMIT = 256 << 20
 RECORD, SURVEY, SURVEYOR = "/image/record.json", "/image/found.json", "/image/survey.py"
 
 #: Labels of an image.
-PREFIX = "windows-cuda-wheels."
-IMAGE, KEY, MADE_OF = f"{PREFIX}image", f"{PREFIX}key", f"{PREFIX}inputs"
-HASH, PYTHON, GIVEN = f"{PREFIX}record", f"{PREFIX}python", f"{PREFIX}base"
-VERSION = f"{PREFIX}python-version"
+IMAGE, KEY, MADE_OF = f"{LABEL}image", f"{LABEL}key", f"{LABEL}inputs"
+HASH, PYTHON, GIVEN = f"{LABEL}record", f"{LABEL}python", f"{LABEL}base"
+VERSION = f"{LABEL}python-version"
 #: Which checkout made it, and who. Not called as a container's labels are, which has these as well.
-MADE_BY, MADE_WHO = f"{PREFIX}made-by", f"{PREFIX}made-who"
+MADE_BY, MADE_WHO = f"{LABEL}made-by", f"{LABEL}made-who"
 
 #: The Python of an image that has them all.
 ANY = "any"

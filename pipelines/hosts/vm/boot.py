@@ -5,7 +5,6 @@ from __future__ import annotations
 import calendar
 import re
 import time
-from dataclasses import dataclass, field
 
 from docker.errors import DockerException
 from requests.exceptions import RequestException
@@ -14,7 +13,9 @@ from pipelines.errors import HostError
 from pipelines.hosts.base import Events
 from pipelines.hosts.engine.box import Box
 from pipelines.hosts.engine.containerfiles import read_file
-from pipelines.hosts.vm.machine import KNOWN, PORT
+from pipelines.hosts.engine.engine import Engine
+from pipelines.hosts.engine.entrance import Entrance, url_of
+from pipelines.hosts.vm.machine import KNOWN
 from pipelines.hosttext import line
 from pipelines.session.transports.identify import answers
 
@@ -26,22 +27,11 @@ _TELL = 10.0  # seconds between two words on how a boot goes
 _ADOPTED = 1.0  # seconds that finding a lasting one may take
 
 
-@dataclass(frozen=True)
-class Entrance:
-    """How a machine is entered that has booted."""
-
-    url: str
-    pin: str
-    user: str
-    password: str = field(repr=False)
-
-
 class Boot:
     """Watches one boot: called again and again, it says how the machine is entered, or not yet."""
 
-    def __init__(self, address: str, events: Events) -> None:
-        """``address``: where ports of the engine are."""
-        self._address = address
+    def __init__(self, engine: Engine, events: Events) -> None:
+        self._engine = engine
         self._events = events
         self._began = self._told = time.monotonic()
         self._looked = 0.0
@@ -73,9 +63,8 @@ class Boot:
         if pin is None:
             self._tell("booting", log)
             return None
-        port = _port(box)
-        url = f"https://{self._address}:{port}/wsman"
-        if not port or not answers(url, pin[0].decode()):
+        url = url_of(box, self._engine)
+        if not url or not answers(url, pin[0].decode()):
             self._tell("the guest is ready, its WinRM does not answer yet", b"")
             return None
         known = (read_file(box.container, KNOWN) or b"").decode("utf-8", "replace")
@@ -89,10 +78,3 @@ class Boot:
         self._told = now
         last = line((log.decode("utf-8", "replace").strip().splitlines() or [""])[-1], 80)
         self._events.step(f"{what}, {now - self._began:.0f} s{': ' if last else ''}{last}")
-
-
-def _port(box: Box) -> int:
-    for one in (box.container.ports or {}).get(PORT) or []:
-        if (text := str(one.get("HostPort", ""))).isdecimal():
-            return int(text)
-    return 0

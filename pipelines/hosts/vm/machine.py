@@ -10,13 +10,11 @@ from typing import Any
 from docker.types import Mount, Ulimit
 
 from pipelines.errors import ConfigError
-from pipelines.hosts.engine.engine import Engine
+from pipelines.hosts.engine.entrance import WINRM
 from pipelines.hosts.engine.keys import in_bytes
 from pipelines.hosts.passthrough.vfio import Passed
 from pipelines.hosts.vm.config import VmHost
 
-#: Where the guest's WinRM is published.
-PORT = "5986/tcp"
 #: User and password, for the guest: its \\host.lan\Data\winrm, which it removes.
 GIVEN = "/shared/winrm"
 #: The same, for whoever finds a lasting machine again: who owns the engine owns the machine.
@@ -83,7 +81,7 @@ def keys_of(config: VmHost, runner: Runner, *, passed: Passed | None) -> dict[st
         "devices": devices,
         "cap_add": ["NET_ADMIN"],
         "mem_limit": in_bytes(config.memory) + _BESIDE,
-        "ports": {PORT: ("127.0.0.1", None)},
+        "ports": {WINRM: ("127.0.0.1", None)},
     }
     if passed is not None and passed.devices:
         environment["ARGUMENTS"] = " ".join(passed.arguments)
@@ -96,8 +94,3 @@ def keys_of(config: VmHost, runner: Runner, *, passed: Passed | None) -> dict[st
 def golden_mount(volume: str) -> Mount:
     """The golden disk, which no machine may change."""
     return Mount("/golden", volume, type="volume", read_only=True)
-
-
-def address_of(engine: Engine) -> str:
-    """Where ports are published: on loopback, or for an engine elsewhere on its machine."""
-    return "0.0.0.0" if engine.remote else "127.0.0.1"  # noqa: S104 - pinned, NTLM
