@@ -21,7 +21,7 @@ from pipelines.remote.rpc import is_idempotent, name_of
 from pipelines.session import transfers
 from pipelines.session.base import ByteStream, DeadHostError, Given, Item, Progress, Result, Session
 from pipelines.session.bootstrap import bootstrap_command
-from pipelines.session.link import ConnectionLostError, Link
+from pipelines.session.link import PATIENCE, ConnectionLostError, Link
 from pipelines.session.link_pool import MoreLinks
 from pipelines.session.transports.endpoint import Endpoint
 from pipelines.session.transports.winrs import WinRSStream
@@ -42,11 +42,15 @@ def open_session(
     name: str,
     reconnect: Reconnect | None = None,
     pauses: tuple[float, ...] = PAUSES,
+    patience: float = PATIENCE,
 ) -> ChannelSession:
-    """Open a session over ``stream``; ``reconnect`` makes a new stream when that one breaks."""
+    """Open a session over ``stream``; ``reconnect`` makes a new stream when that one breaks.
+
+    ``patience``: seconds that the host's Python may take to start.
+    """
     with timed(_log, logging.INFO, "%s: connect", name):
-        link = Link(stream, name)
-    return ChannelSession(link, reconnect=reconnect, pauses=pauses)
+        link = Link(stream, name, patience=patience)
+    return ChannelSession(link, reconnect=reconnect, pauses=pauses, patience=patience)
 
 
 class ChannelSession:
@@ -56,12 +60,18 @@ class ChannelSession:
     """
 
     def __init__(
-        self, link: Link, *, reconnect: Reconnect | None, pauses: tuple[float, ...] = PAUSES
+        self,
+        link: Link,
+        *,
+        reconnect: Reconnect | None,
+        pauses: tuple[float, ...] = PAUSES,
+        patience: float = PATIENCE,
     ) -> None:
         self.name = link.name
         self._current = link
         self._reconnect = reconnect
         self._pauses = pauses
+        self._patience = patience
         self._lock = threading.Lock()
         self._closed = False
         self._more = MoreLinks(self.name, reconnect)
@@ -87,7 +97,7 @@ class ChannelSession:
                 time.sleep(pause)
                 try:
                     with timed(_log, logging.INFO, "%s: connect again", self.name):
-                        self._current = Link(self._reconnect(), self.name)
+                        self._current = Link(self._reconnect(), self.name, patience=self._patience)
                 except (AuthError, DeadHostError):
                     raise
                 except (HostError, OSError) as error:
@@ -208,4 +218,6 @@ def over_winrs(
     def reconnect() -> WinRSStream:
         return stream(endpoint if again is None else again())
 
-    return open_session(stream(endpoint), name=name, reconnect=reconnect)
+    return open_session(
+        stream(endpoint), name=name, reconnect=reconnect, patience=endpoint.patience
+    )

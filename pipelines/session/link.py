@@ -20,6 +20,8 @@ from pipelines.session.bootstrap import open_gateway
 WINDOW = 8
 #: Seconds that the host's Python may take to end by itself.
 FAREWELL = 0.4
+#: Seconds that the host's Python may take to start and to say so.
+PATIENCE = 60.0
 
 
 class ConnectionLostError(Exception):
@@ -67,7 +69,7 @@ class Worker:
 class Link:
     """A gateway, what broke it if it is broken, and workers that have nothing to do."""
 
-    def __init__(self, stream: ByteStream, name: str, *, patience: float = 60.0) -> None:
+    def __init__(self, stream: ByteStream, name: str, *, patience: float = PATIENCE) -> None:
         self.name = name
         self.gateway, self.dispatcher, self.io = open_gateway(stream, name=name, patience=patience)
         self.idle: list[Worker] = []

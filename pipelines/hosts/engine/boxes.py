@@ -43,6 +43,7 @@ if "stop_timeout" not in RUN_CREATE_KWARGS:
 LABEL = "windows-cuda-wheels."
 _MOST = 64  # containers at a time from one definition
 _POLL = 0.05
+_LAST_WORDS = 2.0  # seconds
 _GONE = 20.0  # seconds that an engine may take to remove a container
 _CONFLICT = 409
 T = TypeVar("T")
@@ -293,8 +294,11 @@ class Boxes:
         require_as_asked(box)
         deadline = time.monotonic() + box.order.start_seconds
         while time.monotonic() < deadline:
-            if (found := ready(box)) is not None:
-                return found
+            try:
+                if (found := ready(box)) is not None:
+                    return found
+            except HostError as error:
+                raise self._end_of(box) or error from error
             if ended := box.ended():
                 raise ended
             time.sleep(_POLL)
@@ -304,6 +308,13 @@ class Boxes:
             advice="Give it more: 'start_minutes' of the host. What it does: docker logs "
             f"{box.name}",
         )
+
+    def _end_of(self, box: Box) -> PipelineError | None:
+        """How it has ended; of one that is just ending engines say odd things for a moment."""
+        deadline = time.monotonic() + _LAST_WORDS
+        while (ended := box.ended()) is None and time.monotonic() < deadline:
+            time.sleep(_POLL)
+        return ended
 
     def remove(self, container: Container) -> None:
         """Stop and remove it and its anonymous volumes, and wait until it is gone.

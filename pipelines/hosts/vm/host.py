@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import secrets
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import cached_property
 
 from docker.models.containers import Container
@@ -178,7 +179,8 @@ class Vm(BoxHost):
             entrance = self._enter()
         remember = self.given.remember
         again = lambda: self._enter_again().endpoint(remember)  # noqa: E731
-        endpoint = entrance.endpoint(remember)
+        # Without KVM a machine takes a minute where others take seconds.
+        endpoint = replace(entrance.endpoint(remember), patience=self.config.start_minutes * 60)
         if self.config.python != FIRST_PYTHON:
             return over_winrs(endpoint, self.executable, self.name, again=again)
         return with_python(

@@ -54,6 +54,8 @@ class Endpoint:
     """Told that the sign-in was refused, so that the next one asks for another password."""
     operation_timeout: int = 20
     read_timeout: int = 40
+    patience: float = 60.0
+    """Seconds that a Python there may take to start."""
     _seen: set[str] = field(default_factory=set, init=False, repr=False, compare=False)
 
     def __repr__(self) -> str:
