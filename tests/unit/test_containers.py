@@ -18,14 +18,15 @@ from pipelines.errors import ConfigError, HostError, PipelineError
 from pipelines.hosts.base import Bounds, Thing
 from pipelines.hosts.container.config import ContainerHost
 from pipelines.hosts.container.faces import SandboxFace, WindowsFace
-from pipelines.hosts.engine import inventory, owners
-from pipelines.hosts.engine.boxes import Order
+from pipelines.hosts.engine import boxes, inventory, owners
+from pipelines.hosts.engine.boxes import Boxes, Order
 from pipelines.hosts.engine.keys import in_bytes
 from pipelines.hosts.images import inventory as pictures
 from pipelines.hosts.images.build import _SCRATCH
 from pipelines.hosts.images.finding import OLD
 from pipelines.hosts.images.record import MADE_BY
 from pipelines.hosts.sandbox.inventory import sandboxes
+from pipelines.session.base import GoneHostError
 from pipelines.stages import hosts as stage
 
 GONE = f"{owners.machine()}/1/x"
@@ -366,3 +367,22 @@ def test_an_engine_that_does_not_answer_hides_nothing_of_the_others(
     with pytest.raises(HostError):
         stage.clean(settings)
     assert shelf.removed == ["wcw-x-old-1"], "the rest is done all the same"
+
+
+def test_one_that_is_just_ending_is_asked_how_it_ended(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An engine that is taking a container down answers questions about it with odd errors."""
+    monkeypatch.setattr(boxes, "require_as_asked", lambda _: None)
+    order = Order(host="box", kind="container", image="sha256:1", keys={})
+    ends: list[HostError | None] = [None, None, GoneHostError("it was not whole")]
+    dying: Any = SimpleNamespace(order=order, ended=lambda: ends.pop(0), name="x")
+    alive: Any = SimpleNamespace(order=order, ended=lambda: None, name="x")
+
+    def odd(_: object) -> None:
+        raise HostError("mount /var/lib: no such file or directory")
+
+    made = object.__new__(Boxes)
+    with pytest.raises(GoneHostError, match="it was not whole"):
+        made.await_ready(dying, odd)
+    monkeypatch.setattr(boxes, "_LAST_WORDS", 0.1)
+    with pytest.raises(HostError, match="mount /var/lib"):
+        made.await_ready(alive, odd)
