@@ -17,6 +17,7 @@ from pipelines.toolchain.lock import Cache, load_lock
 
 ROOT = Path(__file__).parents[2]
 _SKIP = 77
+DEBIAN = "windows-cuda-wheels-tests/debian:bookworm"
 
 
 def _made_ready() -> Path:
@@ -56,3 +57,11 @@ def sandbox_image(engine: Engine, cache: Cache) -> Image:
         tree = _made_ready()
         found = images.ensure(engine, "sandbox", "3.11", cache, Silent(), tree=tree)
     return found
+
+
+@pytest.fixture(scope="session")
+def debian(engine: Engine) -> str:
+    """A bare Debian, by its tag: imported from the tree that scripts/setup-docker makes."""
+    if engine.image(DEBIAN) is None:
+        engine.import_tree(_made_ready(), DEBIAN)
+    return DEBIAN

@@ -31,7 +31,8 @@ from pipelines.hosts.engine.refusals import telling
 
 pytestmark = pytest.mark.docker
 
-BASE = "debian-base:bookworm"
+#: What the fixture ``debian`` imports.
+BASE = "windows-cuda-wheels-tests/debian:bookworm"
 MARK = {"wcw-test-refusals": "1"}
 #: The classes' exit codes, as the documents have them.
 CODES = {ConfigError: 2, SetupError: 4, HostError: 5, StorageError: 11}
@@ -45,9 +46,8 @@ def registry() -> Iterator[WindowsRegistry]:
 
 
 @pytest.fixture(autouse=True)
-def clean(engine: Engine) -> Iterator[None]:
-    if engine.image(BASE) is None:
-        pytest.skip(f"the engine has no {BASE}")
+def clean(engine: Engine, debian: str) -> Iterator[None]:
+    assert debian == BASE
     yield
     for left in engine.client.containers.list(all=True, filters={"label": "wcw-test-refusals"}):
         left.remove(force=True, v=True)

@@ -52,16 +52,15 @@ class Side:
 
 
 @pytest.fixture(scope="module")
-def sides(engine: Engine, tmp_path_factory: pytest.TempPathFactory) -> Iterator[list[Side]]:
+def sides(
+    engine: Engine, debian: str, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[list[Side]]:
     place = tmp_path_factory.mktemp("simulated")
     same = {name: lambda words: words for name in ("sh", "cat", "sleep", "true")}
     windows = WindowsEngine(place / "boxes", programs=same)
     windows.add_image("base")
-    base = "debian-base:bookworm"
-    if engine.image(base) is None:
-        pytest.skip(f"the engine has no {base}")
     with Served(windows, socket_file=place / "docker.sock") as served:
-        both = [Side(engine, base), Side(Engine(served.url), "base")]
+        both = [Side(engine, debian), Side(Engine(served.url), "base")]
         yield both
         for side in both:
             side.clean()
