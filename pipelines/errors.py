@@ -132,5 +132,11 @@ class TimeUpError(PipelineError):
         return self.title
 
 
+def named(kind: str) -> type[PipelineError]:
+    """The class of that name, for tables that say which error something is."""
+    found: type[PipelineError] = globals()[kind]
+    return found
+
+
 #: What Ctrl-C leaves with, as a shell does for SIGINT.
 INTERRUPTED = 130

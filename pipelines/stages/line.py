@@ -53,10 +53,6 @@ REMADE = 3
 Result = TypeVar("Result")
 
 
-class _RemadeError(Exception):
-    """The host was gone; there is a new one, with nothing on it."""
-
-
 @dataclass(frozen=True)
 class Stage:
     """A stage: from what those before it have left in the record to its own result."""
@@ -122,35 +118,39 @@ class Line:
             with self.run.stage(stage.name) as log:
                 return stage.run(self.session, self.plan, log)
 
+        return self.on_a_host(once, lambda: self._ready_again(stage))
+
+    def on_a_host(
+        self, work: Callable[[], Result], ready: Callable[[], object] = lambda: None
+    ) -> Result:
+        """Do some work, once more on the next host where this one was gone.
+
+        ``ready`` brings that one so far. Other errors pass through, and this one too when it has
+        happened too often.
+        """
         while True:
             try:
-                return self.on_a_host(once)
-            except _RemadeError:
-                self._ready_again(stage)
+                return work()
+            except (HostError, TransferError, RemoteError) as error:
+                self._let_go(error)
+            ready()
 
-    def on_a_host(self, work: Callable[[], Result]) -> Result:
-        """Do some work; :class:`_RemadeError` when its host was gone, and the next use has another.
-
-        Other errors pass through, and that one too when it has happened too often.
-        """
+    def _let_go(self, error: PipelineError) -> None:
+        """Leave a host that is gone, for the next use to have another; else raise its error."""
+        gone = isinstance(error, GoneHostError) or self.plan.host.is_gone()
+        if not gone or self._remade == REMADE:
+            raise error
+        self._remade += 1
+        say(f"{error.message}: going on in a new one", style="yellow")
         try:
-            return work()
-        except (HostError, TransferError, RemoteError) as error:
-            gone = isinstance(error, GoneHostError) or self.plan.host.is_gone()
-            if not gone or self._remade == REMADE:
-                raise
-            self._remade += 1
-            say(f"{error.message}: going on in a new one", style="yellow")
-            try:
-                self.session.close()
-            except PipelineError as second:
-                _log.warning("%s", second.message)
-                raise error from second  # the first error is the one to tell
-            self.provisioned = None
-            if self._run is not None:
-                said = one_line(error.message, 500)
-                self._run.note(remade=(*self._run.facts().remade, said))
-            raise _RemadeError from error
+            self.session.close()
+        except PipelineError as second:
+            _log.warning("%s", second.message)
+            raise error from second  # the first error is the one to tell
+        self.provisioned = None
+        if self._run is not None:
+            said = one_line(error.message, 500)
+            self._run.note(remade=(*self._run.facts().remade, said))
 
     def _ready_again(self, stage: Stage) -> None:
         """Bring a host that was made anew as far as ``stage`` needs it."""
@@ -206,14 +206,7 @@ def run_provision(line: Line, *, dry_run: bool = False, repair: bool = False) ->
         show_changes(line.session, line.plan, repair=repair)
         return
     started, began, notes = time.time(), time.monotonic(), StageNotes()
-    while True:
-        try:
-            result = line.on_a_host(
-                lambda: provision(line.session, line.plan, notes, repair=repair)
-            )
-            break
-        except _RemadeError:
-            continue
+    result = line.on_a_host(lambda: provision(line.session, line.plan, notes, repair=repair))
     line.provisioned = StageRecord(
         name=PROVISION.name,
         state="passed",

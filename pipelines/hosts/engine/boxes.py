@@ -94,12 +94,15 @@ class Boxes:
 
     def all(self, host: str = "") -> list[Container]:
         """Those of this checkout, running or not."""
-        labels = [f"{LABEL}project={self.project}"] + ([f"{LABEL}host={host}"] if host else [])
         with telling("list containers"):
             found = self.engine.client.containers.list(
-                all=True, filters={"label": labels}, ignore_removed=True
+                all=True, filters=self._filters(host), ignore_removed=True
             )
         return [box for box in found if self._ours(box, host)]
+
+    def _filters(self, host: str) -> dict[str, Any]:
+        mine = [f"{LABEL}project={self.project}"]
+        return {"label": [*mine, f"{LABEL}host={host}"] if host else mine}
 
     def _ours(self, thing: Container | Volume, host: str) -> bool:
         """What is removed by its labels is not left to an engine that may not look at them."""
@@ -132,9 +135,8 @@ class Boxes:
 
     def volumes(self, host: str = "") -> list[Volume]:
         """Named volumes of this checkout."""
-        labels = [f"{LABEL}project={self.project}"] + ([f"{LABEL}host={host}"] if host else [])
         with telling("list volumes"):
-            found = self.engine.client.volumes.list(filters={"label": labels})
+            found = self.engine.client.volumes.list(filters=self._filters(host))
         return [volume for volume in found if self._ours(volume, host)]
 
     # -- one host --------------------------------------------------------------------------------

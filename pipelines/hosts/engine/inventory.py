@@ -34,7 +34,7 @@ def items(engine: Engine, keeps: Mapping[str, bool], kinds: Collection[str]) -> 
         ours = labels.get("project") == mine
         name = line(str((found.get("Names") or ["?"])[0]).lstrip("/"), 100)
         yield Thing(
-            what="container" if labels.get("kind") == "container" else labels.get("kind", "?"),
+            what=labels.get("kind", "?"),
             name=name,
             host=labels.get("host", ""),
             state=line(str(found.get("State", "")), 40),

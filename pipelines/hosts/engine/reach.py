@@ -17,8 +17,7 @@ import urllib3
 from docker.tls import TLSConfig
 from requests.exceptions import Timeout
 
-from pipelines import errors
-from pipelines.errors import ConfigError, HostError, PipelineError, SetupError
+from pipelines.errors import ConfigError, HostError, PipelineError, SetupError, named
 from pipelines.hosts.engine.contexts import DEFAULT, context, in_use
 from pipelines.hosts.engine.refusals import understood
 from pipelines.hosts.engine.wire import Client, Ssh, SshError
@@ -169,13 +168,18 @@ def unreachable(name: str, error: BaseException) -> PipelineError:
         if (known := _known(cause, name, where)) is not None:
             return known
     said = safe(str(error), 300)
-    if row := understood(said):
-        kind: type[PipelineError] = getattr(errors, row[0].kind)
-        return kind(f"the Docker engine at {where}: {row[1]}: {said}", advice=row[0].cure)
-    return HostError(
+    return _understood(said, where) or HostError(
         f"the Docker engine at {where} does not answer: {said}",
         advice="Is that its address? Compare: docker context ls",
     )
+
+
+def _understood(said: str, where: str) -> PipelineError | None:
+    """The error that the table of refusals has for it."""
+    if (known := understood(said)) is None:
+        return None
+    row, says = known
+    return named(row.kind)(f"the Docker engine at {where}: {says}: {said}", advice=row.cure)
 
 
 def _installed(name: str) -> str:
@@ -207,10 +211,7 @@ def _known(cause: BaseException, name: str, where: str) -> PipelineError | None:
 
 
 def _over_ssh(said: str, where: str) -> PipelineError:
-    if row := understood(said):
-        kind: type[PipelineError] = getattr(errors, row[0].kind)
-        return kind(f"the Docker engine at {where}: {row[1]}: {said}", advice=row[0].cure)
-    return HostError(
+    return _understood(said, where) or HostError(
         f"the Docker engine at {where}: {said}",
         advice="Does this work? ssh USER@SERVER docker version",
     )

@@ -84,8 +84,7 @@ def _words(error: Exception) -> str:
 def _refused(text: str, doing: str, *, gone: bool) -> errors.PipelineError:
     if known := understood(text):
         row, says = known
-        kind: type[errors.PipelineError] = getattr(errors, row.kind)
-        return kind(f"{doing}: {says}: {safe(text, _LONGEST)}", advice=row.cure)
+        return errors.named(row.kind)(f"{doing}: {says}: {safe(text, _LONGEST)}", advice=row.cure)
     if gone:
         return errors.HostError(
             f"{doing}: it is gone: {safe(text, _LONGEST)}", advice="Type the command again."

@@ -41,5 +41,5 @@ def explained(code: int, name: str, said: str) -> errors.PipelineError | None:
     row = next((row for row in exits() if code in row.codes), None)
     if row is None:
         return None
-    kind: type[errors.PipelineError] = getattr(errors, row.kind)
+    kind = errors.named(row.kind)
     return kind(f"machine '{name}': {row.says} (exit code {code}): {said}", advice=row.cure)
