@@ -86,6 +86,14 @@ class PrebuiltResult(StageResult):
     taken: PrebuiltFile | None = None
     refused: dict[str, str] = Field(default={})
     """File -> why it is not used."""
+    packages: tuple[PrebuiltFile, ...] = ()
+    """What is installed with a wheel that was given: all that it requires."""
+    beside: tuple[str, ...] = ()
+    """``name==version`` of those that were asked for with it."""
+    libraries: tuple[str, ...] = ()
+    """Directories of these, below site-packages, in which libraries are found: a help."""
+    notes: tuple[str, ...] = ()
+    """What is to be known of the choice."""
 
 
 class SkipResult(StageResult):
@@ -234,6 +242,8 @@ class AuditedFile(Model):
     file: str
     sha256: Sha256
     version: str = ""
+    cuda: str = ""
+    """The release that its device code tells, where nobody asked for one."""
     checks: tuple[CheckResult, ...] = ()
 
 
@@ -270,8 +280,10 @@ class SmokeResult(StageResult):
     """How they came in; ``none`` where it saw none, empty where it did not say."""
     gpu_asked: str = ""
     """What ``pipeline.yaml`` asks for, such as ``gpu: true``; empty: for none."""
-    instead: Literal["", "verify", "import", "skipped"] = ""
+    instead: Literal["", "verify", "import", "given", "skipped"] = ""
     """What stood in for a suite, where the recipe names none; or every test of it was skipped."""
+    script: str = ""
+    """The user's own file or directory that was run with a wheel that was given."""
 
     @property
     def driver_models(self) -> str:
@@ -286,6 +298,8 @@ class SmokeResult(StageResult):
             return ""
         if self.instead == "skipped":
             return "none of your own tests ran: every one was skipped"
+        if self.instead == "given":
+            return "only the import of its packages was tested: no --script was given"
         return f"only {tested[self.instead]} was tested: the recipe names no smoke suite"
 
 
