@@ -302,10 +302,11 @@ def _caveats(
     facts: RunFacts, suite: Suite, build: BuildResult | None, taken: PrebuiltResult | None
 ) -> list[str]:
     said = []
-    if taken is not None and taken.packages:  # of a wheel that was given
-        said += [line(taken.origin, 600), *texts(taken.notes, 10)]
-        if taken.libraries:
-            said.append(f"with help: {_VARIABLE} has {line(', '.join(taken.libraries), 600)}")
+    company = taken.company if taken is not None else None
+    if taken is not None and company is not None:
+        said += [line(taken.origin, 600), *texts(company.notes, 10)]
+        if company.libraries:
+            said.append(f"with help: {_VARIABLE} has {line(', '.join(company.libraries), 600)}")
     if facts.remade:
         times = "once" if len(facts.remade) == 1 else f"{len(facts.remade)} times"
         why = line(facts.remade[-1], 200)
@@ -319,8 +320,9 @@ def _caveats(
     if facts.evidence is not None:
         said.append(evidence_line(facts.evidence))
     if facts.publishable is False:
-        ours = taken is None or not taken.packages
-        said.append("this host's wheels are not for publishing" if ours else "not for publishing")
+        said.append(
+            "not for publishing" if company else "this host's wheels are not for publishing"
+        )
     if build is not None:
         said += texts(build.story, 10)
         said += [f"an attempt was lost: {why}" for why in texts(build.lost, 10)]
@@ -337,6 +339,7 @@ def _checks(audit: AuditResult | None) -> tuple[Check, ...]:
             line(check.wanted),
             block(check.detail, 1000),
             tuple(line(value, 40) for value in check.values[:_VALUES]),
+            check.judged,
         )
         for file in (audit.files if audit else ())[:_FILES]
         for check in file.checks[:_CHECKS]
@@ -361,9 +364,8 @@ def _provenance(
     host = facts.host.model_dump(exclude_defaults=True) if facts.host else {}
     build, taken = result_of(stages, BuildResult), result_of(stages, PrebuiltResult)
     environment = build.environment if build else {}
-    beside = (
-        {one.file: f"{one.place}, sha256 {one.sha256}" for one in taken.packages} if taken else {}
-    )
+    packages = taken.company.packages if taken is not None and taken.company else ()
+    beside = {one.file: f"{one.place}, sha256 {one.sha256}" for one in packages}
     numbers = [p for case in suite.cases for p in case.properties.items()]
     sections = {
         "Run": asked.items(),

@@ -82,6 +82,8 @@ def _table(checks: list[CheckResult]) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
     for check in checks:
         mark = "[green]ok[/green]" if check.ok else "[bold red]no[/bold red]"
+        if not check.judged:
+            mark = "[dim]–[/dim]"
         said = check.found if check.ok else f"{check.found} (wanted {check.wanted})"
         table.add_row(mark, check.name, escape(safe(said, 110)))
     return table

@@ -147,12 +147,13 @@ def _suite_spec(
 
 def _with_it(session: LiveSession, plan: BuildPlan, run: Run) -> dict[str, Any]:
     """Of a wheel that is given: what it requires comes with it, into an environment of its own."""
-    taken = run.result(PrebuiltResult) or PrebuiltResult()
-    layout = plan.layout
+    taken, layout = run.result(PrebuiltResult), plan.layout
+    if taken is None or taken.company is None:
+        raise ConfigError(f"run {run.id} has no wheel that was given", advice="Begin anew.")
     return {
-        "packages": bring(session, plan, taken),
+        "packages": bring(session, plan, taken.company),
         "wheels": layout.join(layout.wheels, GIVEN),
-        "libraries": list(taken.libraries),
+        "libraries": list(taken.company.libraries),
         "system": False,
     }
 
