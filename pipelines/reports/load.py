@@ -54,6 +54,7 @@ _GPU, _WARNING = re.compile(r"gpu\d{0,3}_name"), re.compile(r"warning\d{1,3}")
 #: Of a case, the property of a number that a script printed.
 SCRIPT = "script."
 _VARIABLE = "the suite's PATH (of Linux LD_LIBRARY_PATH)"
+_UNPUBLISHED = "this host's wheels are not for publishing"
 _SEEN = 5  # seconds of a build that nobody misses
 
 Result = TypeVar("Result", bound=StageResult)
@@ -320,9 +321,7 @@ def _caveats(
     if facts.evidence is not None:
         said.append(evidence_line(facts.evidence))
     if facts.publishable is False:
-        said.append(
-            "not for publishing" if company else "this host's wheels are not for publishing"
-        )
+        said.append("not for publishing" if company else _UNPUBLISHED)
     if build is not None:
         said += texts(build.story, 10)
         said += [f"an attempt was lost: {why}" for why in texts(build.lost, 10)]

@@ -6,6 +6,7 @@ nothing of it is for publishing.
 
 from __future__ import annotations
 
+import re
 import shutil
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.version import Version
 
 from pipelines import units
 from pipelines.buildplan import BuildPlan
@@ -34,13 +36,15 @@ from pipelines.prebuilt.given import Given, refuse_misfit, with_all
 from pipelines.recipe.suite import suite_of_given
 from pipelines.record import AuditedFile, AuditResult, PrebuiltResult
 from pipelines.remote import files
-from pipelines.run import StageLog
+from pipelines.run import Run, StageLog
 from pipelines.taken import Company, PrebuiltFile
+from pipelines.wheels.libraries import cure, mentioned
 
 _LIMITS = PACKAGE / "prebuilt" / "emulated.yaml"
 #: Directory of the host, below its wheels, for what is installed with a wheel that is given.
 GIVEN = "given"
 _LIBRARIES = (".dll", ".so")
+_NOT_LOADED = re.compile(r"DLL load failed|WinError 126|Could not find module")
 #: What runs the suite; the lock says which release.
 _TOOLS = ("pytest", "pytest-xdist")
 
@@ -250,6 +254,32 @@ def library_names(plan: BuildPlan, company: Company) -> Iterator[str]:
     for one in company.packages:
         with zipfile.ZipFile(plan.cache.place(one.file, one.sha256)) as archive:
             yield from archive.namelist()
+
+
+def cure_of(plan: BuildPlan, run: Run, told: str) -> str:
+    """What to do about what failed cases tell of a wheel that was given; empty: nothing known."""
+    taken, audit = run.result(PrebuiltResult), run.result(AuditResult)
+    company = taken.company if taken is not None else None
+    if company is None or audit is None:
+        return ""
+    installed = dict(map(_release_of, company.packages))
+    found = [*mentioned(told)]
+    if _NOT_LOADED.search(told):  # Windows does not say which
+        checks = (check for one in audit.files for check in one.checks)
+        found += [name for check in checks if check.name == "libraries" for name in check.values]
+    said = []
+    if projects := cure(found, installed):
+        said = [f"Libraries that were not found: {projects}. Name them as --with PROJECT==VERSION."]
+    for one in read_data(_LIMITS, Limits).limits if plan.host.capabilities.emulated else ():
+        version = installed.get(one.project)
+        if version is not None and version >= Version(one.below):
+            said.append(f"{one.project} {version} is installed, and {one.why}.")
+    return " ".join(said)
+
+
+def _release_of(one: PrebuiltFile) -> tuple[str, Version]:
+    name, version, *_ = parse_wheel_filename(one.file)
+    return name, version
 
 
 def bring(session: LiveSession, plan: BuildPlan, company: Company) -> list[str]:

@@ -28,7 +28,7 @@ from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Case
 from pipelines.run import Run, StageLog
 from pipelines.stages.detached import Job, JobSpec
-from pipelines.stages.given import GIVEN, bring
+from pipelines.stages.given import GIVEN, bring, cure_of
 from pipelines.stages.logs import TAIL, last_lines, log_lines
 
 _TIMEOUT = 1800.0  # seconds a step
@@ -72,7 +72,7 @@ def test(session: LiveSession, plan: BuildPlan, log: StageLog) -> SmokeResult:
             error=SmokeError,
         )
         try:
-            done = _judge(session, log, suite, _follow(job, log), plan.host.gpu_way)
+            done = _judge(session, log, suite, _follow(job, log), plan)
         except (HostError, KeyboardInterrupt):
             raise  # the suite goes on there: the next time it is taken up
         except BaseException:
@@ -241,9 +241,10 @@ def _keep(log: StageLog, **changes: object) -> SmokeResult:
 
 
 def _judge(
-    session: LiveSession, log: StageLog, suite: Suite, ended: _Ended, gpu: GpuWay
+    session: LiveSession, log: StageLog, suite: Suite, ended: _Ended, plan: BuildPlan
 ) -> SmokeResult:
     """The suite's report, home and read; :class:`SmokeError` unless every case passed."""
+    gpu = plan.host.gpu_way
     done = _keep(log, exit=ended.exit, step=safe(ended.step, 40))
     if not ended.junit:
         cause = "ran out of time" if ended.timed_out else f"left with {ended.exit}"
@@ -268,7 +269,7 @@ def _judge(
         told = "\n".join(f"{case.message}\n{case.detail}" for case in bad)
         raise SmokeError(
             f"{len(bad)} of {len(cases)} smoke cases failed (pytest left with {ended.exit})",
-            advice=f"{_absent(told)} See {log.run.path / 'junit.xml'}".strip(),
+            advice=f"{_cure(plan, log.run, told)} See {log.run.path / 'junit.xml'}".strip(),
         )
     if not outcomes["passed"]:
         raise SmokeError(
@@ -322,15 +323,24 @@ def _why_no_report(done: SmokeResult) -> str:
     return "pytest itself could not begin: its last lines say why."
 
 
-def _absent(text: str) -> str:
+def _cure(plan: BuildPlan, run: Run, told: str) -> str:
+    """What to do about what failed cases tell; empty where they tell nothing that is known."""
+    if plan.given is None:
+        return _absent(told)
+    absent = _absent(told, "name what brings it as --with NAME==VERSION.")
+    return " ".join(filter(None, (cure_of(plan, run, told), absent)))
+
+
+def _absent(
+    text: str,
+    cure: str = "name what brings it in test_requires of the recipe: docs/own-tests.md says what "
+    "there is.",
+) -> str:
     """The cure for a module that the suite imports and its environment does not have."""
     names = dict.fromkeys(name.partition(".")[0] for name in _ABSENT.findall(text))
     if not names:
         return ""
-    return (
-        f"Not installed there: {', '.join([*names][:5])}. If it is no part of the wheel, name what "
-        "brings it in test_requires of the recipe: docs/own-tests.md says what there is."
-    )
+    return f"Not installed there: {', '.join([*names][:5])}. If it is no part of the wheel, {cure}"
 
 
 def _say_outcomes(cases: tuple[Case, ...], bad: list[Case], outcomes: Counter[Any]) -> None:
