@@ -40,7 +40,6 @@ LETTERS = {
     "cuda": "c",
     "archs": "a",
     "jobs": "j",
-    "gpu": "g",
     "minutes": "m",
     "offline": "o",
     "wheelhouse": "w",
