@@ -15,6 +15,7 @@ from pydantic import Field, PlainValidator, TypeAdapter, ValidationError
 from pipelines.compilecache.settings import CompileCache, DiskCache
 from pipelines.errors import ConfigError
 from pipelines.hosts.base import HostConfig, Supply
+from pipelines.hosts.gpus import is_wanted
 from pipelines.hosts.kinds import KINDS
 from pipelines.model import Model, Name, PythonVersion, explain, first_problem, unknown
 from pipelines.paths import CONFIG_NAME, home
@@ -87,7 +88,7 @@ class Config(Model):
                 f"--gpu: host '{name}' is of kind {host.kind}, which has no GPU",
                 advice="Name one of another kind with --host.",
             )
-        if getattr(host, "gpu", None) not in (None, False):
+        if is_wanted(getattr(host, "gpu", None)):
             return self
         keys = host.model_dump(exclude_unset=True) | {"gpu": host.flagged_gpu}
         try:

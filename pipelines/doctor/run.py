@@ -91,7 +91,7 @@ def examine(plan: BuildPlan | None, session: LiveSession | None) -> Outcome:
     elif plan is not None and session is not None:
         facts["host"] = inspect_host(plan, session)
     if plan is not None and (bridge := plan.host.bridge()) is not None:
-        facts["controller"] = {**controller, "bridge": bridge.model_dump()}
+        facts["controller"] = {**controller, "bridge": bridge.model_dump(mode="json")}
     return Outcome(verdicts=tuple(diagnose(facts, purpose)), purpose=purpose, facts=facts)
 
 

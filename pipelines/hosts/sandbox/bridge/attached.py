@@ -9,6 +9,7 @@ from pathlib import Path
 from pydantic import ValidationError
 
 from pipelines.evidence import Bridge
+from pipelines.files import write_atomic
 from pipelines.hosts.sandbox.bridge import driver, selftest
 from pipelines.hosts.sandbox.bridge.driver import Driver
 from pipelines.hosts.sandbox.state import published
@@ -20,7 +21,7 @@ from pipelines.toolchain.lock import Cache
 #: In ``HOME/run``: how the last self-test went.
 TESTED = "bridge.json"
 #: In a prefix that has one.
-FOLDER = "bridge"
+_INSTALLED = Path("bridge/installed.json")
 _WARNINGS = 20
 
 
@@ -74,7 +75,7 @@ class Attached:
         chosen = found.chosen(self.numbers)
         passed = selftest.run(Prefix(self.prefix), python, chosen)
         kept = _Tested(pid=pid, version=found.version, told=str(passed))
-        (self.home / "run" / TESTED).write_text(kept.model_dump_json(), "utf-8")
+        write_atomic(self.home / "run" / TESTED, kept.model_dump_json().encode())
         self.step(f"GPU bridge: {found}, {'; '.join(map(str, chosen))}")
         self.step(f"GPU bridge: {passed}")
 
@@ -88,14 +89,14 @@ class Attached:
             driver=found.version,
             cuda=found.cuda,
             gpus=tuple(map(str, found.chosen(self.numbers))),
-            built=(self.prefix / FOLDER).is_dir(),
+            built=(self.prefix / _INSTALLED).is_file(),
             selftest=line(tested.told, 200) if tested and current else "",
             warnings=tuple(texts(_warnings(self.prefix), _WARNINGS)),
         )
 
 
 def _warnings(prefix: Path) -> Sequence[str]:
-    if not (prefix / FOLDER).is_dir():
+    if not (prefix / _INSTALLED).is_file():
         return ()
     from pipelines.hosts.sandbox.bridge import installing
 
@@ -116,7 +117,7 @@ def notes(base: Path, numbers: tuple[int, ...]) -> Iterator[str]:
         return  # a rule says so
     yield f"GPU through a bridge: {'; '.join(map(str, found.chosen(numbers)))}; {found}"
     homes = sorted(base.parent.glob(f"{base.name}-py*-gpu")) if base.parent.is_dir() else []
-    there = [home for home in homes if (home / "prefix" / FOLDER).is_dir()]
+    there = [home for home in homes if (home / "prefix" / _INSTALLED).is_file()]
     for home in there:
         tested = Attached(home, numbers, lambda _: None).told().selftest
         yield f"bridge in {home.name}: {f'self-test: {tested}' if tested else 'not tested yet'}"

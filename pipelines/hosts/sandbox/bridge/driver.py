@@ -166,17 +166,22 @@ class Driver:
         return tuple(gpu for gpu in self.gpus if not numbers or gpu.number in numbers)
 
 
-def _ask() -> Mapping[str, object]:
-    """The driver's own answer; ``broken`` says how the process ended that asked for it.
+def every_gpu() -> dict[str, str]:
+    """The variables of this process for one that is to see every GPU, in nvidia-smi's order.
 
-    CUDA_VISIBLE_DEVICES is left out: nothing of this process's variables reaches a sandbox either.
+    The caller's CUDA_VISIBLE_DEVICES does not count: no variable of his reaches a sandbox either.
     """
-    environment = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
+    kept = {k: v for k, v in os.environ.items() if k != "CUDA_VISIBLE_DEVICES"}
+    return kept | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+def _ask() -> Mapping[str, object]:
+    """The driver's own answer; ``broken`` says how the process ended that asked for it."""
     command = [sys.executable, "-I", str(_SCRIPT)]
     try:
         done = subprocess.run(
             command,
-            env=environment | {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"},
+            env=every_gpu(),
             stdin=subprocess.DEVNULL,
             capture_output=True,
             timeout=_SECONDS,

@@ -20,7 +20,7 @@ from pydantic import Field, StringConstraints, ValidationError
 
 from pipelines.errors import HostError
 from pipelines.hosts.sandbox.bridge import probe
-from pipelines.hosts.sandbox.bridge.driver import Gpu
+from pipelines.hosts.sandbox.bridge.driver import Gpu, every_gpu
 from pipelines.hosttext import line
 from pipelines.model import Model, first_problem
 
@@ -119,7 +119,12 @@ def _on_linux(places: list[str]) -> str:
     command = [sys.executable, "-I", probe.__file__, *places]
     try:
         done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SECONDS, check=False
+            command,
+            env=every_gpu(),
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            timeout=_SECONDS,
+            check=False,
         )
     except subprocess.TimeoutExpired:
         raise _failed(f"NVIDIA's driver itself hung for {_SECONDS:.0f} s in a kernel") from None
