@@ -27,7 +27,7 @@ from pipelines.hosts.gpus import bridged_numbers, by_bridge
 from pipelines.hosts.live import LiveSession
 from pipelines.hosts.sandbox import host as sandbox_host
 from pipelines.hosts.sandbox import image
-from pipelines.hosts.sandbox.bridge import driver
+from pipelines.hosts.sandbox.bridge import attached, building, driver
 from pipelines.hosts.sandbox.bridge.driver import Driver
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import Sandbox
@@ -457,6 +457,30 @@ def test_the_doctor_starts_nothing_that_lacks_a_driver(
     assert outcome.level == "error"
     lack = next(v for v in outcome.verdicts if v.name == "no-driver")
     assert (lack.level, "install NVIDIA's driver" in lack.cure) == ("error", True)
+
+
+def test_bridges_in_the_cache_are_of_today_or_not(
+    tmp_path: Path, machine: Callable[[Driver], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cache = Cache(load_lock(), root=tmp_path)
+    machine(GOOD)
+    assert [*attached.kept(cache)] == []
+    for name in ("3.11", "old", ".3.11.new"):
+        (tmp_path / "bridges" / name).mkdir(parents=True)
+    (tmp_path / "bridges/.3.11.lock").touch()
+
+    def key(_: Cache, python: str, libraries: tuple[Path, ...]) -> str:
+        assert libraries == GOOD.libraries
+        return python
+
+    monkeypatch.setattr(building, "key", key)
+    found = [*attached.kept(cache)]
+    assert [(one.what, one.path.name, one.useful) for one in found] == [
+        ("GPU bridges", "3.11", True),
+        ("GPU bridges", "old", False),
+    ]
+    machine(Driver())
+    assert not any(one.useful for one in attached.kept(cache)), "without a driver none is"
 
 
 # -- GPUs where there is no nvidia-smi -------------------------------------------------------------

@@ -79,8 +79,11 @@ class SandboxHost(HostConfig):
         return home() / (self.home or Path(".sandbox", name))
 
     def kept(self, cache: Cache) -> Iterable[Kept]:
-        """Images, of which those of today's tools are useful."""
+        """Images, of which those of today's tools are useful, and bridges to a driver."""
+        from pipelines.hosts.sandbox.bridge import attached
         from pipelines.hosts.sandbox.image import image_key
+
+        yield from attached.kept(cache)
 
         folder = cache.root / "images"
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():

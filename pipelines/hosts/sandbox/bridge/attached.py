@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from pipelines.evidence import Bridge
 from pipelines.files import write_atomic
+from pipelines.hosts.base import Kept, supply_of_sandbox
 from pipelines.hosts.sandbox.bridge import driver, selftest
 from pipelines.hosts.sandbox.bridge.driver import Driver
 from pipelines.hosts.sandbox.state import published
@@ -93,6 +94,20 @@ class Attached:
             selftest=line(tested.told, 200) if tested and current else "",
             warnings=tuple(texts(_warnings(self.prefix), _WARNINGS)),
         )
+
+
+def kept(cache: Cache) -> Iterator[Kept]:
+    """Bridges in the cache, of which those to today's driver are useful: one a Python."""
+    from pipelines.hosts.sandbox.bridge import building
+
+    folder = cache.root / "bridges"
+    found = sorted(folder.iterdir()) if folder.is_dir() else []
+    libraries = driver.look().libraries if found else ()
+    pythons = supply_of_sandbox(cache.lock).python or ()
+    current = {building.key(cache, python, libraries) for python in pythons} if libraries else set()
+    for path in found:
+        if path.is_dir() and not path.name.startswith("."):
+            yield Kept("GPU bridges", path, path.name in current)
 
 
 def _warnings(prefix: Path) -> Sequence[str]:
