@@ -15,7 +15,7 @@ class TestOptions(Options):
     """Flags of ``test``."""
 
     axes = ALL
-    shared = (*FETCH, "select", "verbose")
+    shared = (*FETCH, "gpu", "select", "verbose")
     run: Annotated[
         str | None,
         Flag("whose wheel: a name below out/, or a run's directory (default: the latest)"),

@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from pipelines import units
 from pipelines.errors import ConfigError, SmokeError
+from pipelines.evidence import Evidence
 from pipelines.hosttext import block, line, texts
 from pipelines.record import (
     ORDER,
@@ -124,6 +125,7 @@ def result_of(stages: Sequence[StageRecord], kind: type[Result]) -> Result | Non
 def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
     build = result_of(stages, BuildResult)
     test = result_of(stages, SmokeResult)
+    facts = facts.model_copy(update={"evidence": evidence_of(facts, test)})
     found, why = read_smoke(run.path, test)
     suite = found or Suite("")
     timeline = read_timeline(build.timeline) if build and build.timeline else None
@@ -140,6 +142,7 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
             *([line(why)] if why else []),
             *_taken_up(stages, shown),
             *_caveats(facts, suite, build),
+            *(texts(test.bridge.warnings, 10) if test and test.bridge else ()),
         ),
         target=facts.target,
         evidence=facts.evidence,
@@ -183,6 +186,16 @@ def stand_in_of(test: SmokeResult | None) -> str:
     if test is None or not test.instead:
         return ""
     return "own tests skipped" if test.instead == "skipped" else f"{test.instead} only"
+
+
+def evidence_of(facts: RunFacts, test: SmokeResult | None) -> Evidence | None:
+    """The level of a run: that of its host, and with a GPU where the suite was told of a bridge.
+
+    What a host may show is not what was shown: without a case on the GPU there was none.
+    """
+    bridge = test.bridge if test is not None else None
+    ran = bridge is not None and bridge.told and bridge.cases
+    return Evidence.BRIDGED if ran and facts.evidence is Evidence.BINARIES else facts.evidence
 
 
 def _unread(stages: Sequence[StageRecord]) -> list[str]:
@@ -307,6 +320,8 @@ def _caveats(facts: RunFacts, suite: Suite, build: BuildResult | None) -> list[s
     said += [line(v) for k, v in suite.properties.items() if _WARNING.fullmatch(k)][:10]
     if facts.evidence is not None:
         said.append(evidence_line(facts.evidence))
+        if facts.evidence.unshown:
+            said.append(f"not shown by that: {', '.join(facts.evidence.unshown)}")
     if facts.publishable is False:
         said.append("this host's wheels are not for publishing")
     if build is not None:
