@@ -16,7 +16,7 @@ class TestOptions(Options):
     """Flags of ``test``."""
 
     axes = ALL
-    shared = (*FETCH, "wheel", "select", "verbose")
+    shared = (*FETCH, "gpu", "wheel", "select", "verbose")
     with_: Annotated[
         tuple[str, ...],
         Flag("NAME==VERSION to install beside --wheel, and whose DLLs are found; may be repeated"),

@@ -135,6 +135,8 @@ def _notes(before: RunView, after: RunView) -> tuple[str, ...]:
     names = [*(name for name in AXES if name != "host"), "host"]
     pairs: list[tuple[str, object, object]] = [(name, was[name], now[name]) for name in names]
     pairs += [("jobs", before.jobs, after.jobs), ("GPU", before.gpu, after.gpu)]
+    if before.evidence and after.evidence:
+        pairs.append(("evidence", before.evidence, after.evidence))
     if before.gpu_way and after.gpu_way:  # a run of before this was recorded does not say
         pairs.append(("way of the GPU", before.gpu_way, after.gpu_way))
     return tuple(f"another {name}: {a or '-'}, now {b or '-'}" for name, a, b in pairs if a != b)

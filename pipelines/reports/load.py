@@ -17,6 +17,7 @@ from typing import TypeVar
 
 from pipelines import units
 from pipelines.errors import ConfigError, SmokeError
+from pipelines.evidence import Evidence
 from pipelines.hosttext import block, line, texts
 from pipelines.record import (
     ORDER,
@@ -29,7 +30,7 @@ from pipelines.record import (
     StageResult,
 )
 from pipelines.reports.failures import failures, unfinished
-from pipelines.reports.figures import capabilities, figures
+from pipelines.reports.figures import SCRIPT, capabilities, figures
 from pipelines.reports.files import files
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Suite
@@ -51,8 +52,6 @@ _FILES, _CHECKS, _VALUES = 20, 100, 100  # of an audit, of a file, of a check
 _CASES = 20_000
 _PAIRS = 200  # of a section of the provenance
 _GPU, _WARNING = re.compile(r"gpu\d{0,3}_name"), re.compile(r"warning\d{1,3}")
-#: Of a case, the property of a number that a script printed.
-SCRIPT = "script."
 _VARIABLE = "the suite's PATH (of Linux LD_LIBRARY_PATH)"
 _UNPUBLISHED = "this host's wheels are not for publishing"
 _SEEN = 5  # seconds of a build that nobody misses
@@ -129,6 +128,7 @@ def result_of(stages: Sequence[StageRecord], kind: type[Result]) -> Result | Non
 def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
     build = result_of(stages, BuildResult)
     test = result_of(stages, SmokeResult)
+    facts = facts.model_copy(update={"evidence": evidence_of(facts, test)})
     found, why = read_smoke(run.path, test)
     suite = found or Suite("")
     timeline = read_timeline(build.timeline) if build and build.timeline else None
@@ -145,6 +145,7 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
             *([line(why)] if why else []),
             *_taken_up(stages, shown),
             *_caveats(facts, suite, build, result_of(stages, PrebuiltResult)),
+            *(texts(test.bridge.warnings, 10) if test and test.bridge else ()),
         ),
         target=facts.target,
         evidence=facts.evidence,
@@ -189,6 +190,16 @@ def stand_in_of(test: SmokeResult | None) -> str:
         return ""
     words = {"skipped": "own tests skipped", "given": "import only"}
     return words.get(test.instead, f"{test.instead} only")
+
+
+def evidence_of(facts: RunFacts, test: SmokeResult | None) -> Evidence | None:
+    """The level of a run: that of its host, and with a GPU where the suite was told of a bridge.
+
+    What a host may show is not what was shown: without a case on the GPU there was none.
+    """
+    bridge = test.bridge if test is not None else None
+    ran = bridge is not None and bridge.told and bridge.cases
+    return Evidence.BRIDGED if ran and facts.evidence is Evidence.BINARIES else facts.evidence
 
 
 def _unread(stages: Sequence[StageRecord]) -> list[str]:
@@ -320,6 +331,8 @@ def _caveats(
     said += [line(v) for k, v in suite.properties.items() if _WARNING.fullmatch(k)][:10]
     if facts.evidence is not None:
         said.append(evidence_line(facts.evidence))
+        if facts.evidence.unshown:
+            said.append(f"not shown by that: {', '.join(facts.evidence.unshown)}")
     if facts.publishable is False:
         said.append("not for publishing" if company else _UNPUBLISHED)
     if build is not None:

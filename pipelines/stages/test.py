@@ -16,14 +16,16 @@ from pydantic import BaseModel, Field, ValidationError
 from pipelines.buildplan import BuildPlan
 from pipelines.console import console, fold, host_line, say
 from pipelines.errors import AuditError, ConfigError, HostError, RemoteError, SmokeError
+from pipelines.evidence import Bridge
 from pipelines.files import sha256_of
-from pipelines.hosts.base import GpuWay
+from pipelines.hosts.base import GpuWay, Host
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import line, safe
 from pipelines.model import first_problem
 from pipelines.recipe.suite import OWN, Suite, suite_of, suite_of_given
 from pipelines.record import AuditedFile, AuditResult, GpuResult, PrebuiltResult, SmokeResult
 from pipelines.remote import files, tester
+from pipelines.reports.figures import SCRIPT
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Case
 from pipelines.run import Run, StageLog
@@ -195,7 +197,12 @@ def expectations(plan: BuildPlan, wheel: AuditedFile) -> dict[str, Any]:
         "archs": list(archs.sass),
         "ptx": list(archs.ptx),
         "platform": "win_amd64" if plan.host.capabilities.windows else None,
-        "gpu": {"asked": gpu.asked, "count": gpu.count, "numbers": list(gpu.visible)},
+        "gpu": {
+            "asked": gpu.asked,
+            "count": gpu.count,
+            "numbers": list(gpu.visible),
+            "bridge": gpu.bridge,
+        },
         **({"given": True} if plan.given else {}),
     }
 
@@ -244,7 +251,7 @@ def _judge(
     session: LiveSession, log: StageLog, suite: Suite, ended: _Ended, plan: BuildPlan
 ) -> SmokeResult:
     """The suite's report, home and read; :class:`SmokeError` unless every case passed."""
-    gpu = plan.host.gpu_way
+    host, gpu = plan.host, plan.host.gpu_way
     done = _keep(log, exit=ended.exit, step=safe(ended.step, 40))
     if not ended.junit:
         cause = "ran out of time" if ended.timed_out else f"left with {ended.exit}"
@@ -259,6 +266,9 @@ def _judge(
     outcomes = Counter(case.outcome for case in cases)
     counted = {str(name): count for name, count in outcomes.items()}
     done = _keep(log, outcomes=counted, **_gpus(read.properties, gpu))
+    done = _keep(log, bridge=_bridge(read.properties, host, done))
+    for said in done.bridge.warnings if done.bridge else ():
+        say(f"  GPU bridge: {said}", style="yellow")
     bad = [case for case in cases if case.outcome in ("failed", "error")]
     _say_outcomes(cases, bad, outcomes)
     if not cases:
@@ -278,9 +288,10 @@ def _judge(
         )
     if gpu.asked and not done.gpus:
         raise SmokeError(
-            f"{gpu.asked} in pipeline.yaml, and the smoke suite tells of no GPU",
+            f"{gpu.asked} was asked for, and the smoke suite tells of no GPU",
             advice="Type: invoke doctor. It says what is missing; 'gpu: false' tests without one.",
         )
+    _require_asked_bridge(done, gpu)
     own = [case for case in cases if case.classname.startswith(f"{OWN}.")]
     if suite.own and not own:
         raise SmokeError(
@@ -307,6 +318,31 @@ def _gpus(told: Mapping[str, str], gpu: GpuWay) -> dict[str, object]:
     elif not found and "gpu_count" not in told:
         way = ""  # it did not look, or says nothing of it
     return {"gpus": tuple(found), "gpu_way": way, "gpu_asked": gpu.asked}
+
+
+def _bridge(told: Mapping[str, str], host: Host, done: SmokeResult) -> Bridge | None:
+    """What stands in for the driver there, with what its DLL has called itself in the suite."""
+    name, passed = line(told.get("driver_bridge"), 80), told.get("gpu_cases", "")
+    known = host.bridge() or (Bridge() if name else None)
+    if known is None:
+        return None
+    cases = int(passed) if done.gpus and re.fullmatch(r"[0-9]{1,6}", passed) else 0
+    return known.model_copy(update={"told": name if done.gpus else "", "cases": cases})
+
+
+def _require_asked_bridge(done: SmokeResult, gpu: GpuWay) -> None:
+    """Compare what was asked for with what the suite was told, whatever its own cases say."""
+    told = done.bridge.told if done.bridge else ""
+    if told and not gpu.bridge:
+        raise SmokeError(
+            f"the driver there is a bridge ({told}), for which nobody asked",
+            advice="Its results are not those of Windows' driver: remove it from that host.",
+        )
+    if gpu.bridge and not told:
+        raise SmokeError(
+            f"{gpu.asked} was asked for, and the suite was told of no bridge by the driver there",
+            advice="Type: invoke doctor --gpu. It tests the bridge by itself.",
+        )
 
 
 def _why_no_report(done: SmokeResult) -> str:
@@ -346,6 +382,10 @@ def _absent(
 def _say_outcomes(cases: tuple[Case, ...], bad: list[Case], outcomes: Counter[Any]) -> None:
     for reason, count in Counter(c.message for c in cases if c.outcome == "skipped").items():
         say(f"  {count} skipped: {safe(reason, 200)}", style="yellow")
+    for case in cases:
+        for name, value in case.properties.items():
+            if name.startswith(SCRIPT):
+                say(f"  {safe(name.removeprefix(SCRIPT), 80)} = {safe(value, 80)}")
     for case in bad[:10]:
         say(f"  {case.outcome}: {safe(case.name)}: {safe(case.message, 200)}", style="red")
     said = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))
