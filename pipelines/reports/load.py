@@ -45,6 +45,7 @@ from pipelines.reports.views import (
     evidence_line,
 )
 from pipelines.run import Run
+from pipelines.taken import GIVEN
 from pipelines.target import Target
 
 _STAGES = 50
@@ -313,10 +314,10 @@ def _taken_up(stages: Sequence[StageRecord], shown: Sequence[StageView]) -> list
 def _caveats(
     facts: RunFacts, suite: Suite, build: BuildResult | None, taken: PrebuiltResult | None
 ) -> list[str]:
-    said = []
+    said = [line(facts.origin, 600)] if facts.origin.startswith(GIVEN) else []
     company = taken.company if taken is not None else None
-    if taken is not None and company is not None:
-        said += [line(taken.origin, 600), *texts(company.notes, 10)]
+    if company is not None:
+        said += texts(company.notes, 10)
         if company.libraries:
             said.append(f"with help: {_VARIABLE} has {line(', '.join(company.libraries), 600)}")
     if facts.remade:
@@ -334,7 +335,8 @@ def _caveats(
         if facts.evidence.unshown:
             said.append(f"not shown by that: {', '.join(facts.evidence.unshown)}")
     if facts.publishable is False:
-        said.append("not for publishing" if company else _UNPUBLISHED)
+        given = facts.origin.startswith(GIVEN)
+        said.append("not for publishing" if given else _UNPUBLISHED)
     if build is not None:
         said += texts(build.story, 10)
         said += [f"an attempt was lost: {why}" for why in texts(build.lost, 10)]
