@@ -64,7 +64,7 @@ def examine_given(
         elif one.name == "x64 binaries":
             checks.append(_x64(facts))
         elif one.name == "CUDA":
-            checks.append(_told(one, found=cuda or "not told", detail=""))
+            checks.append(_told(one, found=cuda or "not told"))
         elif one.name in _TOLD:
             checks.append(_told(one))
         else:
@@ -77,9 +77,10 @@ def examine_given(
 
 
 def _told(one: CheckResult, **changes: str) -> CheckResult:
-    kept = {"ok": True, "judged": False, "wanted": f"not checked: {_TOLD[one.name]}"}
-    detail = {} if one.ok else {"detail": ""}
-    return one.model_copy(update={**kept, **detail, **changes})
+    wanted = f"not checked: {_TOLD[one.name]}"
+    return one.model_copy(
+        update={"ok": True, "judged": False, "wanted": wanted, "detail": "", **changes}
+    )
 
 
 def _fits(facts: WheelFacts, python: str, platforms: Sequence[str]) -> CheckResult:

@@ -103,4 +103,4 @@ def test_a_file_of_pytest(line: Line, tmp_path: Path) -> None:
         run_given(own, script=str(script))
         done = own.run.result(SmokeResult)
         assert done is not None
-        assert (done.limits, done.outcomes["passed"]) == ("", 6)
+        assert (done.limits, done.outcomes["passed"]) == ("", 5)
