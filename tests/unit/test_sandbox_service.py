@@ -31,7 +31,7 @@ class Wine(Prefix):
         self._do("boot")
         self.server = subprocess.Popen(["/bin/sleep", "60"])
 
-    def run(self, arguments: object, *, timeout: float = 120) -> str:
+    def run(self, arguments: object, *, timeout: float = 120, cwd: Path | None = None) -> str:
         self._do("run")
         return ""
 

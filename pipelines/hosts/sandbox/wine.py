@@ -102,6 +102,8 @@ class Prefix:
 
     def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         """What a Wine process gets, and nothing else: the caller's variables do not leak in."""
+        from pipelines.hosts.sandbox.bridge import installing as bridge  # which knows prefixes
+
         return {
             "PATH": "/usr/bin:/bin",
             "HOME": str(self.path),
@@ -112,6 +114,7 @@ class Prefix:
             "WINEARCH": "win64",
             "WINEDEBUG": "-all",
             "WINEDLLOVERRIDES": _OVERRIDES,
+            **bridge.environment(self.path),
             **(extra or {}),
         }
 
@@ -171,12 +174,17 @@ class Prefix:
                 (servers if name.startswith("wineserver") else windows).append(int(entry.name))
         return windows, servers
 
-    def run(self, arguments: Sequence[str], *, timeout: float = 120) -> str:
-        """Run a Windows program and return what it printed; :class:`HostError` if it failed."""
+    def run(
+        self, arguments: Sequence[str], *, timeout: float = 120, cwd: Path | None = None
+    ) -> str:
+        """Run a Windows program and return what it printed; :class:`HostError` if it failed.
+
+        ``cwd`` is a directory of the drive; the drive itself unless given.
+        """
         try:
             done = subprocess.run(
                 [self.wine.loader, *arguments],
-                cwd=self.drive,
+                cwd=cwd or self.drive,
                 env=self.environment(),
                 input=b"",  # makes a pipe, see above
                 stdout=subprocess.PIPE,

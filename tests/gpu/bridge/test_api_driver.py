@@ -5,6 +5,7 @@ from __future__ import annotations
 import ctypes as c
 import re
 import threading
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -60,6 +61,15 @@ def _by_name(name: bytes, version: int = 13000, flags: int = 0) -> tuple[int, in
     found, told = P(), I32(9)
     code = status("cuGetProcAddress_v2", name, c.byref(found), version, U64(flags), c.byref(told))
     return code, found.value, told.value
+
+
+def test_whose_driver_it_is(record_property: Callable[[str, object], None]) -> None:
+    """A bridge says so; NVIDIA's own has no such function."""
+    tell = getattr(driver(), "driver_bridge", None)
+    if tell is not None:
+        tell.restype = c.c_char_p
+        assert b"libcuda.so.1" in tell()
+    record_property("bridge", tell().decode() if tell else "none")
 
 
 def test_versions_and_names(gpu: Gpu, agree: Agree) -> None:

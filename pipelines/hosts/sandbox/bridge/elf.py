@@ -1,0 +1,45 @@
+"""The functions that a driver's Linux library exports, from its table of dynamic symbols."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from elftools.elf.dynamic import DynamicSegment
+from elftools.elf.elffile import ELFFile
+
+from pipelines.errors import HostError
+
+_KIND = "ET_DYN for EM_X86_64"
+
+
+def exported_functions(path: Path) -> frozenset[str]:
+    """Their names. :class:`HostError` for what is no shared library for x86-64 Linux."""
+    try:
+        with path.open("rb") as stream:
+            elf = ELFFile(stream)
+            kind = f"{elf['e_type']} for {elf['e_machine']}"
+            found = frozenset(_functions(elf)) if kind == _KIND else None
+    except OSError as error:
+        raise _no_library(path, error.strerror or str(error)) from None
+    except Exception as error:  # of any kind: the reader stumbles where the file is damaged
+        raise _no_library(path, f"no ELF file that can be read: {error}") from None
+    if found is None:
+        raise _no_library(path, f"an ELF file of the kind {kind}")
+    return found
+
+
+def _functions(elf: ELFFile) -> Iterator[str]:
+    for segment in elf.iter_segments():
+        if isinstance(segment, DynamicSegment):
+            for symbol in segment.iter_symbols():
+                is_function = symbol["st_info"]["type"] == "STT_FUNC"
+                if is_function and symbol["st_shndx"] != "SHN_UNDEF":
+                    yield str(symbol.name)
+
+
+def _no_library(path: Path, found: str) -> HostError:
+    return HostError(
+        f"{path}: {found}; expected a shared library of NVIDIA's driver",
+        advice="Install NVIDIA's driver for Linux, or repair it: nvidia-smi should list the GPU.",
+    )

@@ -1,0 +1,87 @@
+"""The bridge in one Windows: ``PREFIX/bridge`` for Wine, copies of the DLLs in ``system32``.
+
+That a Windows has one is told by ``PREFIX/bridge/installed.json``, by which every process of it
+gets the variables below.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+from pathlib import Path
+
+from pipelines import hosttext
+from pipelines.errors import HostError
+from pipelines.files import disk_errors, sha256_of, write_atomic
+from pipelines.hosts.sandbox.bridge.files import SYSTEM, listed
+from pipelines.hosts.sandbox.wine import Prefix
+
+_INSTALLED = "installed.json"
+_LOG = "warnings.log"
+_LOG_SIZE = 64 << 10  # bytes; the bridge ends at about that
+_WARNINGS = 50
+
+
+def install(built: Path, prefix: Prefix, library_dir: Path | None) -> None:
+    """Put the bridge of :func:`building.built` into ``prefix``: what is missing or differs there.
+
+    For each start of a sandbox: what was changed meanwhile is replaced, and what the last one's
+    programs were warned of is forgotten. ``library_dir``: where the driver's libraries are if the
+    loader does not find them by itself. Raises :class:`HostError` when ``built`` is not whole,
+    :class:`StorageError` on a full disk.
+    """
+    files = listed(built)
+    if files is None:
+        raise HostError(
+            f"the GPU bridge in {built} is damaged", advice="Type the same command again."
+        )
+    home = prefix.path / "bridge"
+    for name, sha256 in files.items():
+        folder, _, file = name.partition("/")
+        place = prefix.drive / "windows/system32" if folder == SYSTEM else home / folder
+        _put(built / name, place / file, sha256)
+    (home / _LOG).unlink(missing_ok=True)
+    told = {"library_dir": str(library_dir) if library_dir else None}
+    write_atomic(home / _INSTALLED, json.dumps(told).encode())
+
+
+def _put(source: Path, target: Path, sha256: str) -> None:
+    if target.is_file() and not target.is_symlink() and sha256_of(target) == sha256:
+        return
+    part = target.with_name(f".{target.name}.part")
+    with disk_errors(target.parent):
+        target.parent.mkdir(parents=True, exist_ok=True)
+        shutil.copyfile(source, part)
+        if sha256_of(part) != sha256:
+            part.unlink()
+            raise HostError(f"{source} has changed while it was copied")
+        part.replace(target)
+
+
+def environment(prefix: Path) -> dict[str, str]:
+    """What every process of the Windows in ``prefix`` gets; nothing where it has no bridge."""
+    home = prefix / "bridge"
+    try:
+        told = json.loads((home / _INSTALLED).read_text("utf-8"))
+        library_dir = told["library_dir"]
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, TypeError, KeyError):
+        raise HostError(
+            f"the GPU bridge in {prefix} is damaged: {_INSTALLED} cannot be read",
+            advice="Type: invoke sandbox.teardown provision",
+        ) from None
+    found = {"WINEDLLPATH": str(home), "WCW_BRIDGE_LOG": str(home / _LOG)}
+    return found | ({"LD_LIBRARY_PATH": str(library_dir)} if library_dir else {})
+
+
+def warnings(prefix: Path) -> tuple[str, ...]:
+    """What programs were warned of since the sandbox was started, each once, made harmless."""
+    try:
+        with (prefix / "bridge" / _LOG).open("rb") as file:
+            text = file.read(_LOG_SIZE).decode("ascii", "replace")
+    except OSError:
+        return ()
+    lines = dict.fromkeys(hosttext.safe(line, 400) for line in text.splitlines() if line)
+    shown, more = list(lines)[:_WARNINGS], len(lines) - _WARNINGS
+    return (*shown, f"... and {more} more") if more > 0 else tuple(shown)
