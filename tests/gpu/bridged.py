@@ -1,4 +1,4 @@
-"""Tests of ``tests/gpu/bridge`` on this machine and in a sandbox with a bridge; the same way in both.
+"""The tests of ``tests/gpu/bridge`` here and in a sandbox with a bridge; the same way in both.
 
 Each is run as a smoke suite is: in an environment of its own, by pytest in a worker of its own, so
 that a case which ends the interpreter is one failed case.

@@ -8,9 +8,7 @@ forbids the network. ``pytest -m gpu tests/gpu/bridge`` runs the native half alo
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
-from pathlib import Path
 
 import pytest
 from bridged import bridged, bridged_line, kept, natively, require_gpu_and_wine, suite
@@ -36,7 +34,7 @@ class Both:
 
 
 @pytest.fixture(scope="module")
-def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
+def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
     require_gpu_and_wine()
     base = tmp_path_factory.mktemp("api")
     out, sent = kept("api", base), suite()
@@ -45,7 +43,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Both]:
         through = bridged(line, sent, out)
         warned = getattr(line.plan.host, "bridge", lambda: None)()
     (out / "bridge.txt").write_text(f"{warned}\n", "utf-8")
-    yield Both(native, through)
+    return Both(native, through)
 
 
 def _bad(found: Suite) -> list[str]:
