@@ -85,6 +85,14 @@ class PrebuiltResult(StageResult):
     taken: PrebuiltFile | None = None
     refused: dict[str, str] = Field(default={})
     """File -> why it is not used."""
+    packages: tuple[PrebuiltFile, ...] = ()
+    """What is installed with a wheel that was given: all that it requires."""
+    beside: tuple[str, ...] = ()
+    """``name==version`` of those that were asked for with it."""
+    libraries: tuple[str, ...] = ()
+    """Directories of these, below site-packages, in which libraries are found: a help."""
+    notes: tuple[str, ...] = ()
+    """What is to be known of the choice."""
 
 
 class SkipResult(StageResult):
@@ -233,6 +241,8 @@ class AuditedFile(Model):
     file: str
     sha256: Sha256
     version: str = ""
+    cuda: str = ""
+    """The release that its device code tells, where nobody asked for one."""
     checks: tuple[CheckResult, ...] = ()
 
 
@@ -271,8 +281,10 @@ class SmokeResult(StageResult):
     """What was asked for, such as ``gpu: true``; empty: for none."""
     bridge: Bridge | None = None
     """What stood in for Windows' driver, where the suite was told that something does."""
-    instead: Literal["", "verify", "import", "skipped"] = ""
+    instead: Literal["", "verify", "import", "given", "skipped"] = ""
     """What stood in for a suite, where the recipe names none; or every test of it was skipped."""
+    script: str = ""
+    """The user's own file or directory that was run with a wheel that was given."""
 
     @property
     def driver_models(self) -> str:
@@ -284,6 +296,8 @@ class SmokeResult(StageResult):
         """What a reader must know where no test of the package ran; else empty."""
         if self.instead == "skipped":
             return "none of your own tests ran: every one was skipped"
+        if self.instead == "given":
+            return "only the import of its packages was tested: no --script was given"
         known = {"verify": "the recipe's verify", "import": "the import of its modules"}
         tested = known.get(self.instead)
         return f"only {tested} was tested: the recipe names no smoke suite" if tested else ""

@@ -111,6 +111,10 @@ class Shared(Model):
     wheelhouse: Annotated[
         str | None, Flag("directory of pinned files, as invoke wheelhouse fills it")
     ] = None
+    wheel: Annotated[
+        str | None,
+        Flag("test this wheel instead of a recipe's: FILE, NAME==VERSION of an index, or URL"),
+    ] = None
     select: Annotated[
         str | None,
         Flag("every cell of invoke plan whose name fits, such as 'cp312-*', one after another"),

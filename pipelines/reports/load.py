@@ -23,6 +23,7 @@ from pipelines.record import (
     ORDER,
     AuditResult,
     BuildResult,
+    PrebuiltResult,
     RunFacts,
     SmokeResult,
     StageRecord,
@@ -51,6 +52,9 @@ _FILES, _CHECKS, _VALUES = 20, 100, 100  # of an audit, of a file, of a check
 _CASES = 20_000
 _PAIRS = 200  # of a section of the provenance
 _GPU, _WARNING = re.compile(r"gpu\d{0,3}_name"), re.compile(r"warning\d{1,3}")
+#: Of a case, the property of a number that a script printed.
+SCRIPT = "script."
+_VARIABLE = "the suite's PATH (of Linux LD_LIBRARY_PATH)"
 _SEEN = 5  # seconds of a build that nobody misses
 
 Result = TypeVar("Result", bound=StageResult)
@@ -141,7 +145,7 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
             *_unread(stages),
             *([line(why)] if why else []),
             *_taken_up(stages, shown),
-            *_caveats(facts, suite, build),
+            *_caveats(facts, suite, build, result_of(stages, PrebuiltResult)),
             *(texts(test.bridge.warnings, 10) if test and test.bridge else ()),
         ),
         target=facts.target,
@@ -159,7 +163,7 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
         capabilities=capabilities(suite.properties, suite.cases),
         checks=checks,
         files=files(run.path),
-        provenance=_provenance(run, facts, build, suite),
+        provenance=_provenance(run, facts, stages, suite),
         jobs=build.jobs if build else None,
         place=str(run.path),
         tested=stand_in_of(test),
@@ -185,7 +189,8 @@ def stand_in_of(test: SmokeResult | None) -> str:
     """``import only``, ``verify only``, or ``own tests skipped``: no test of the package ran."""
     if test is None or not test.instead:
         return ""
-    return "own tests skipped" if test.instead == "skipped" else f"{test.instead} only"
+    words = {"skipped": "own tests skipped", "given": "import only"}
+    return words.get(test.instead, f"{test.instead} only")
 
 
 def evidence_of(facts: RunFacts, test: SmokeResult | None) -> Evidence | None:
@@ -306,8 +311,14 @@ def _taken_up(stages: Sequence[StageRecord], shown: Sequence[StageView]) -> list
     return said
 
 
-def _caveats(facts: RunFacts, suite: Suite, build: BuildResult | None) -> list[str]:
+def _caveats(
+    facts: RunFacts, suite: Suite, build: BuildResult | None, taken: PrebuiltResult | None
+) -> list[str]:
     said = []
+    if taken is not None and taken.packages:  # of a wheel that was given
+        said += [line(taken.origin, 600), *texts(taken.notes, 10)]
+        if taken.libraries:
+            said.append(f"with help: {_VARIABLE} has {line(', '.join(taken.libraries), 600)}")
     if facts.remade:
         times = "once" if len(facts.remade) == 1 else f"{len(facts.remade)} times"
         why = line(facts.remade[-1], 200)
@@ -323,7 +334,8 @@ def _caveats(facts: RunFacts, suite: Suite, build: BuildResult | None) -> list[s
         if facts.evidence.unshown:
             said.append(f"not shown by that: {', '.join(facts.evidence.unshown)}")
     if facts.publishable is False:
-        said.append("this host's wheels are not for publishing")
+        ours = taken is None or not taken.packages
+        said.append("this host's wheels are not for publishing" if ours else "not for publishing")
     if build is not None:
         said += texts(build.story, 10)
         said += [f"an attempt was lost: {why}" for why in texts(build.lost, 10)]
@@ -347,7 +359,7 @@ def _checks(audit: AuditResult | None) -> tuple[Check, ...]:
 
 
 def _provenance(
-    run: Run, facts: RunFacts, build: BuildResult | None, suite: Suite
+    run: Run, facts: RunFacts, stages: Sequence[StageRecord], suite: Suite
 ) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
     axes = facts.target.values()
     asked = {
@@ -356,17 +368,27 @@ def _provenance(
         "host": axes.pop("host"),
         "evidence": facts.evidence,
         "publishable": facts.publishable,
+        "origin": facts.origin,
         **axes,
         "job": facts.job,
         "source_sha256": facts.source_sha256,
     }
     host = facts.host.model_dump(exclude_defaults=True) if facts.host else {}
+    build, taken = result_of(stages, BuildResult), result_of(stages, PrebuiltResult)
     environment = build.environment if build else {}
+    beside = (
+        {one.file: f"{one.place}, sha256 {one.sha256}" for one in taken.packages} if taken else {}
+    )
+    numbers = [p for case in suite.cases for p in case.properties.items()]
     sections = {
         "Run": asked.items(),
         "Host": host.items(),
         "Tools": sorted((name, tool.version) for name, tool in facts.tools.items()),
         "Build environment": sorted(environment.items()),
+        "Installed with it": beside.items(),
+        "Numbers of the script": [
+            (name.removeprefix(SCRIPT), value) for name, value in numbers if name.startswith(SCRIPT)
+        ],
         "Smoke test": [p for p in suite.properties.items() if not p[0].startswith("has.")],
     }
     made = {

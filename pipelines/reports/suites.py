@@ -165,6 +165,9 @@ def _told(result: StageResult | None) -> dict[str, str]:
         if taken := result.taken:
             told |= {f"prebuilt {name}": value for name, value in taken}
             told["prebuilt unstated"] = ", ".join(taken.unstated)
+        told |= {f"with {one.file}": f"{one.place} {one.sha256}" for one in result.packages}
+        told |= {f"note {number}": text for number, text in enumerate(result.notes, 1)}
+        told["libraries"] = ", ".join(result.libraries)
         told |= {f"refused {file}": why for file, why in result.refused.items()}
     return _written(told)
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from pipelines import units
@@ -17,12 +17,13 @@ from pipelines.matrix.budget import plan_budget
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.recipe.model import SEARCHING
 from pipelines.recipe.sourcetree import names_if_here, source_tree
-from pipelines.recipe.suite import suite_of
+from pipelines.recipe.suite import suite_of, suite_of_given
 from pipelines.record import ProvisionResult, ResourceResult
 from pipelines.remote.jobs import store
 from pipelines.run import Run
 from pipelines.stages.buildspec import THEIRS, job_id
 from pipelines.stages.detached import State, checked
+from pipelines.stages.given import order
 from pipelines.stages.line import Line, require_audited, require_same
 from pipelines.stages.preflight import refuse_unbuildable, refuse_ungiven
 from pipelines.stages.provision import check
@@ -68,6 +69,22 @@ def show_test(line: Line, *, run: str | None = None) -> None:
         _show_bridge(host)
         _row("suite", f"{what}, {count}")
         _row("wheel", _wheel_of(line, run))
+    say(_NOTHING, style="green")
+
+
+def show_given(line: Line, *, beside: Iterable[str], script: str | None) -> None:
+    """Print what ``run_given`` would do with this line; no index is asked.
+
+    Raises what it would before it begins.
+    """
+    plan = order(line.plan, beside=beside, script=script)
+    assert plan.given is not None  # noqa: S101 - `order` has it
+    suite = suite_of_given(plan.given.script)
+    with fold(f"Would test {plan.given.release} for {plan.target.label}, as others built it"):
+        _row("host", f"{plan.host.name}, evidence {plan.host.evidence}")
+        _row("wheel", safe(plan.given.asked, 300))
+        _row("beside", ", ".join(plan.given.beside) or "what it requires")
+        _row("suite", "import only" if suite.instead else str(plan.given.script))
     say(_NOTHING, style="green")
 
 

@@ -22,16 +22,18 @@ from pipelines.hosts.base import GpuWay, Host
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import line, safe
 from pipelines.model import first_problem
-from pipelines.recipe.suite import OWN, Suite, suite_of
-from pipelines.record import AuditedFile, AuditResult, GpuResult, SmokeResult
+from pipelines.recipe.suite import OWN, Suite, suite_of, suite_of_given
+from pipelines.record import AuditedFile, AuditResult, GpuResult, PrebuiltResult, SmokeResult
 from pipelines.remote import files, tester
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Case
 from pipelines.run import Run, StageLog
 from pipelines.stages.detached import Job, JobSpec
+from pipelines.stages.given import GIVEN, bring
 from pipelines.stages.logs import TAIL, last_lines, log_lines
 
 _TIMEOUT = 1800.0  # seconds a step
+_SCRIPT = 1500.0  # seconds that a script of the user's may take
 _GPUS = 32  # of one host
 _CRASHED = 0x80000000  # from here on Windows' exit codes are exceptions
 _ABSENT = re.compile(r"No module named '([\w.]{1,80})'")
@@ -43,7 +45,8 @@ def test(session: LiveSession, plan: BuildPlan, log: StageLog) -> SmokeResult:
     The wheel that reaches the host is the one that the audit has looked at, or none.
     """
     wheel, audited = _audited_wheel(log.run)
-    suite, expected = suite_of(plan.recipe), expectations(plan, audited)
+    given, expected = plan.given, expectations(plan, audited)
+    suite = suite_of(plan.recipe) if given is None else suite_of_given(given.script)
     _refuse_shadows(suite, wheel)
     layout = plan.layout
     told = json.dumps([log.run.id, suite.files, expected], sort_keys=True)
@@ -51,8 +54,17 @@ def test(session: LiveSession, plan: BuildPlan, log: StageLog) -> SmokeResult:
     directory = layout.join(layout.build_root, f"smoke-{name}")
     with fold(f"Smoke test {wheel.name} on {plan.host.name}"):
         target = _send_wheel(session, plan, f"{directory}-wheel", wheel, audited)
-        log.keep(SmokeResult(wheel=wheel.name, sha256=audited.sha256, instead=suite.instead))
+        script = given.script.name if given and given.script else ""
+        log.keep(
+            SmokeResult(
+                wheel=wheel.name, sha256=audited.sha256, instead=suite.instead, script=script
+            )
+        )
         spec = _suite_spec(plan, directory, target, suite.files, expected)
+        if given is not None:
+            spec |= _with_it(session, plan, log.run)
+            if given.script is not None:
+                spec["environment"]["SMOKE_CASE_SECONDS"] = str(_SCRIPT)
         job = Job(
             session,
             log.run,
@@ -134,6 +146,18 @@ def _suite_spec(
     }
 
 
+def _with_it(session: LiveSession, plan: BuildPlan, run: Run) -> dict[str, Any]:
+    """Of a wheel that is given: what it requires comes with it, into an environment of its own."""
+    taken = run.result(PrebuiltResult) or PrebuiltResult()
+    layout = plan.layout
+    return {
+        "packages": bring(session, plan, taken),
+        "wheels": layout.join(layout.wheels, GIVEN),
+        "libraries": list(taken.libraries),
+        "system": False,
+    }
+
+
 def _clean(session: LiveSession, directory: str) -> None:
     for folder in (directory, f"{directory}-wheel"):
         session.call(files.remove_tree, path=folder)
@@ -165,7 +189,7 @@ def expectations(plan: BuildPlan, wheel: AuditedFile) -> dict[str, Any]:
     return {
         "distribution": plan.recipe.distribution,
         "version": wheel.version,
-        "cuda": plan.recipe.cuda,
+        "cuda": plan.recipe.cuda or wheel.cuda,
         "torch": plan.recipe.torch,
         "verify": "" if plan.recipe.smoke else plan.recipe.verify,
         "archs": list(archs.sass),
@@ -177,6 +201,7 @@ def expectations(plan: BuildPlan, wheel: AuditedFile) -> dict[str, Any]:
             "numbers": list(gpu.visible),
             "bridge": gpu.bridge,
         },
+        **({"given": True} if plan.given else {}),
     }
 
 

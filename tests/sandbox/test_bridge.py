@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 from conftest import make_sandbox
 
+from pipelines.errors import HostError
 from pipelines.hosts.sandbox.bridge import building, installing
+from pipelines.hosts.sandbox.bridge.files import listed
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.toolchain.lock import Cache, load_lock
 
@@ -51,11 +53,21 @@ WARNED = {
 }
 
 
+class Varied(Prefix):
+    """A prefix whose programs get other variables, too; ``None`` takes one away."""
+
+    variables: Mapping[str, str | None] = {}
+
+    def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
+        found = {**super().environment(extra), **self.variables}
+        return {name: value for name, value in found.items() if value is not None}
+
+
 @dataclass
 class Bridged:
     """A Windows with a bridge, and a stand-in driver in ``libraries``."""
 
-    prefix: Prefix
+    prefix: Varied
     cache: Cache
     work: Path
     built: Path = Path()
@@ -84,8 +96,13 @@ class Bridged:
         target.parent.mkdir(exist_ok=True)
         (self.work / target.name).rename(target)
 
-    def run(self, *checks: str) -> str:
-        return self.prefix.run([PYTHON, "checks.py", *checks], cwd=self.work, timeout=60)
+    def run(self, check: str, **variables: str | None) -> str:
+        self.warnings()
+        self.prefix.variables = variables
+        try:
+            return self.prefix.run([PYTHON, "checks.py", check], cwd=self.work, timeout=60)
+        finally:
+            self.prefix.variables = {}
 
     def warnings(self) -> list[str]:
         """What was warned of since this was asked last."""
@@ -99,7 +116,7 @@ def bridged(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Bridged]:
     base = tmp_path_factory.mktemp("bridge")
     sandbox = make_sandbox(base / "sandbox")
     sandbox.make()
-    prefix = Prefix(sandbox.prefix)
+    prefix = Varied(sandbox.prefix)
     cache = Cache(load_lock())
     work = prefix.drive / "checks"
     work.mkdir()
@@ -126,21 +143,84 @@ def runtime(cache: Cache) -> Path:
 
 @pytest.mark.parametrize("check", CHECKS)
 def test_a_windows_program_over_the_stand_in(
-    bridged: Bridged,
-    check: str,
-    monkeypatch: pytest.MonkeyPatch,
-    capsys: pytest.CaptureFixture[str],
+    bridged: Bridged, check: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    own = bridged.prefix.environment()
-    left = {"CUDA_LEFT": "1", "CUDA_TEST": "from Linux"}
-    monkeypatch.setattr(bridged.prefix, "environment", lambda: {**own, **left})
-    bridged.warnings()
-    said = bridged.run(check)
+    said = bridged.run(check, CUDA_LEFT="1", CUDA_TEST="from Linux")
     assert said.endswith(("ok\n", "ok\r\n"))
     found, expected = bridged.warnings(), WARNED.get(check, [])
     assert len(found) == len(expected), found
     for line, start in zip(found, expected, strict=True):
         assert line.startswith(start)
-    with capsys.disabled():
-        if "speed" in check:
+    if check == "check_speed":
+        with capsys.disabled():
             print(f"\n{said}")
+
+
+# -- what is not as it should be -------------------------------------------------------------------
+
+
+def test_a_driver_that_is_none_is_refused(bridged: Bridged, tmp_path: Path) -> None:
+    """As without a driver: the DLLs do not load; the reason is in the log."""
+    bridged.compile("libcuda.c", bridged.work / "none/libcuda.so.1", "-DWITHOUT_INIT")
+    bridged.compile("libcuda.c", bridged.work / "none/libnvidia-ml.so.1")
+    without = bridged.work / "none"
+    bridged.run("refused_as_without_a_driver", LD_LIBRARY_PATH=str(without))
+    assert bridged.warnings() == [
+        "it is no driver: it has no cuInit",
+        "it is no driver: it has no nvmlInit_v2",
+    ]
+    for name in ("libcuda.so.1", "libnvidia-ml.so.1"):
+        (tmp_path / name).write_text("no library" * 100)
+    bridged.run("refused_as_without_a_driver", LD_LIBRARY_PATH=str(tmp_path))
+    for line in bridged.warnings():
+        assert line.startswith("it cannot be loaded: ")
+        assert "invalid ELF header" in line
+    for path in (without / "libcuda.so.1", tmp_path / "libcuda.so.1"):
+        with pytest.raises(HostError, match=r"no library of NVIDIA's driver|no ELF file"):
+            building.built(bridged.prefix, bridged.cache, [path], lambda text: None)
+
+
+def test_without_winedllpath_there_is_no_bridge(bridged: Bridged) -> None:
+    bridged.run("refused_as_without_a_driver", WINEDLLPATH=None)
+    expected = "the bridge has no Linux half: Wine found none in WINEDLLPATH"
+    assert bridged.warnings() == [expected] * 2  # of nvcuda.dll and of nvml.dll
+
+
+def test_the_log_is_bounded(bridged: Bridged) -> None:
+    log = bridged.prefix.path / "bridge/warnings.log"
+    bridged.run("check_a_function_that_the_driver_lacks")
+    log.write_bytes(b"x: line\n" * (64 << 7))
+    size = log.stat().st_size
+    bridged.prefix.run([PYTHON, "checks.py", "check_tables_without_an_end"], cwd=bridged.work)
+    assert log.stat().st_size == size
+    assert bridged.warnings() == ["line"]
+
+
+def test_what_was_swapped_in_a_windows_is_replaced(bridged: Bridged) -> None:
+    windows, home = bridged.prefix.drive / "windows/system32", bridged.prefix.path / "bridge"
+    swapped = [windows / "nvcuda.dll", home / "x86_64-unix/nvcuda.so", windows / "nvml.dll"]
+    good = [path.read_bytes() for path in swapped]
+    swapped[0].write_bytes((windows / "nvcudart_hybrid64.dll").read_bytes())
+    swapped[1].write_bytes(good[1][:-1] + b"?")
+    swapped[2].unlink()
+    installing.install(bridged.built, bridged.prefix, bridged.libraries)
+    assert [path.read_bytes() for path in swapped] == good
+    bridged.run("check_it_says_what_it_is")
+
+
+def test_what_was_damaged_in_the_cache_is_made_anew_the_same(bridged: Bridged) -> None:
+    first = listed(bridged.built)
+    assert first is not None
+    bridged.prefix.halt()  # whoever makes one starts Windows, and ends it
+    file = bridged.built / "x86_64-unix/nvcuda.so"
+    file.write_bytes(file.read_bytes()[:-1])
+    with pytest.raises(HostError, match="is damaged"):
+        installing.install(bridged.built, bridged.prefix, None)
+    steps: list[str] = []
+    libraries = sorted(bridged.libraries.iterdir())
+    again = building.built(bridged.prefix, bridged.cache, libraries, steps.append)
+    assert (again, listed(again), len(steps)) == (bridged.built, first, 1)
+    assert building.built(bridged.prefix, bridged.cache, libraries, steps.append) == again
+    assert len(steps) == 1
+    assert not list(bridged.prefix.drive.glob("bridge-*"))
+    assert [path.name for path in again.parent.iterdir() if path.is_dir()] == [again.name]

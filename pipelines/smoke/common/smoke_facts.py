@@ -65,6 +65,7 @@ class Expected(TypedDict, total=False):
     files: list[str]
     artifacts: str
     gpu: Asked
+    given: bool
 
 
 class Runs(TypedDict):

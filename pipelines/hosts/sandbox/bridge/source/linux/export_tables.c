@@ -4,7 +4,7 @@
  * known to be readable is read. */
 #include "linux.h"
 
-enum { TABLES = 256, RANGES = 1 << 14, WORDS = 1024, READABLE = 1, CODE = 2, UUID_TEXT = 33 };
+enum { TABLES = 256, RANGES = 1 << 16 /* the kernel's limit */, WORDS = 1024, READABLE = 1, CODE = 2, UUID_TEXT = 33 };
 
 #define KNOWN(uuid, what) {uuid, what},
 #define WORD(uuid, word, kind, argument)

@@ -39,8 +39,8 @@ result init(unsigned flags)
     static BOOL done; /* the driver reads them once */
     AcquireSRWLockExclusive(&lock);
     if (!done) copy_variables();
+    ReleaseSRWLockExclusive(&lock);
     result error = ((result(*)(unsigned))replaced[INIT].bridged)(flags);
     if (!error) done = TRUE;
-    ReleaseSRWLockExclusive(&lock);
     return error;
 }
