@@ -14,8 +14,9 @@ from pipelines.compilecache.settings import CompileCache
 from pipelines.config import Config
 from pipelines.errors import ConfigError
 from pipelines.hosts.base import Events, Host, Opening, Silent, Supply
-from pipelines.hosttext import secret
+from pipelines.hosttext import line, secret
 from pipelines.paths import home
+from pipelines.prebuilt.given import Given, read_given, recipe_of
 from pipelines.provisioning.resources import (
     EXISTING_FILE,
     RESOURCES_FILE,
@@ -34,7 +35,7 @@ from pipelines.recipe.load import check_python, for_cell, load_recipe
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.sourcetree import EPOCH
 from pipelines.record import RunFacts
-from pipelines.target import Target
+from pipelines.target import AXES, Target
 from pipelines.toolchain.lock import Cache, load_lock
 
 if TYPE_CHECKING:
@@ -53,6 +54,8 @@ class Request:
     """Compile units at a time."""
     minutes: float | None = None
     """After which a build is ended."""
+    wheel: str | None = None
+    """Somebody else's, which is tested instead of a recipe's."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,6 +83,8 @@ class BuildPlan:
     """What the host gives."""
     others: Callable[[], Mapping[str, Supply]]
     """What the others of ``pipeline.yaml`` give, by name."""
+    given: Given | None = None
+    """A wheel that is tested as others have built it; ``recipe`` only stands for it."""
 
     @cached_property
     def wanted(self) -> tuple[Wanted, ...]:
@@ -103,7 +108,7 @@ class BuildPlan:
             target=self.target,
             jobs=self.jobs,
             evidence=self.host.evidence,
-            publishable=self.host.capabilities.publishable,
+            publishable=self.host.capabilities.publishable and self.given is None,
         )
 
     def environment(self, jobs: int, threads: int = 1) -> dict[str, str]:
@@ -122,6 +127,21 @@ class BuildPlan:
             "PYTHONUNBUFFERED": "1",
             **naming.environment(recipe, self.archs, local=local, jobs=jobs, threads=threads),
         }
+
+
+def resolve_given(request: Request) -> Given | None:
+    """The wheel that is given, if one is; :class:`ConfigError` for a flag that is a recipe's."""
+    if request.wheel is None:
+        return None
+    for axis in ("recipe", "version", "torch", "cuda", "archs"):
+        if said := request.axes.get(axis):
+            flag = (AXES[axis].flag or axis).replace("_", "-")
+            raise ConfigError(
+                f"--{flag} {said}: that is of a recipe, and --wheel {line(request.wheel, 200)} has "
+                "been built",
+                advice="Leave one of them out: what is inside of a wheel, its audit says.",
+            )
+    return read_given(request.wheel)
 
 
 def resolve_recipe(settings: Config, request: Request) -> Recipe:
@@ -153,6 +173,22 @@ def resolve_target(
         torch=recipe.torch or "",
         cuda=recipe.cuda,
         archs=archs,
+    )
+
+
+def _target_of(settings: Config, request: Request, recipe: Recipe) -> Target:
+    """Of a wheel that is given: an environment that is used as it is says which Python it has."""
+    name = request.axes.get("host") or settings.default.host
+    python = request.axes.get("python")
+    if python is None:
+        supply = settings.host(name).supply(load_lock())
+        known = supply.python if supply.existing and supply.python else ()
+        python = next(iter(known), settings.default.python)
+    return Target(
+        host=name,
+        recipe=recipe.name,
+        version=recipe.version,
+        python=check_python(python, recipe),
     )
 
 
@@ -201,9 +237,15 @@ def resolve(
     ``events`` makes what is told of a host from its name. Raises :class:`ConfigError`
     for what cannot be, before anything is started.
     """
-    recipe = resolve_recipe(settings, request)
-    target = resolve_target(settings, request, recipe, native)
-    archs = translate(recipe.arch_map, target.archs, recipe.cuda, recipe.name)
+    given = resolve_given(request)
+    if given is None:
+        recipe = resolve_recipe(settings, request)
+        target = resolve_target(settings, request, recipe, native)
+        archs = translate(recipe.arch_map, target.archs, recipe.cuda, recipe.name)
+    else:
+        recipe = recipe_of(given)
+        target = _target_of(settings, request, recipe)
+        archs = Translated("", target.archs)
     cache = open_cache(settings)
     if host is None and opened is not None and opened.target.session == target.session:
         host = opened.host
@@ -214,6 +256,7 @@ def resolve(
         target=target,
         executable=host.executable,
         existing=host.existing,
+        builds=given is None,
         requires=lambda: build_requires(recipe, cache, target.python, host.capabilities.windows),
     )
     resources = load_resources(RESOURCES_FILE if host.existing is None else EXISTING_FILE)
@@ -232,4 +275,5 @@ def resolve(
         out=home() / settings.out,
         supply=lambda: settings.host(target.host).supply(cache.lock),
         others=lambda: settings.others(target.host, cache.lock),
+        given=given,
     )

@@ -15,8 +15,9 @@ from pydantic import Field, PlainValidator, TypeAdapter, ValidationError
 from pipelines.compilecache.settings import CompileCache, DiskCache
 from pipelines.errors import ConfigError
 from pipelines.hosts.base import HostConfig, Supply
+from pipelines.hosts.gpus import is_wanted
 from pipelines.hosts.kinds import KINDS
-from pipelines.model import Model, Name, PythonVersion, explain, unknown
+from pipelines.model import Model, Name, PythonVersion, explain, first_problem, unknown
 from pipelines.paths import CONFIG_NAME, home
 from pipelines.toolchain.lock import ToolchainLock
 from pipelines.yamlfile import read_yaml
@@ -75,6 +76,29 @@ class Config(Model):
             return self.hosts[name]
         except KeyError:
             raise unknown("host", name, self.hosts, "pipeline.yaml: hosts") from None
+
+    def with_gpu(self, name: str) -> Config:
+        """The same with a GPU for the host called ``name``; :class:`ConfigError` if it has none.
+
+        A host that asks for some keeps those that it asks for.
+        """
+        host = self.host(name)
+        if "gpu" not in type(host).model_fields:
+            raise ConfigError(
+                f"--gpu: host '{name}' is of kind {host.kind}, which has no GPU",
+                advice="Name one of another kind with --host.",
+            )
+        if is_wanted(getattr(host, "gpu", None)):
+            return self
+        keys = host.model_dump(exclude_unset=True) | {"gpu": host.flagged_gpu}
+        try:
+            asking = type(host).model_validate(keys)
+        except ValidationError as error:
+            raise ConfigError(
+                f"--gpu: host '{name}': {first_problem(error).removeprefix(': Value error, ')}",
+                advice="Leave it out, or name another host with --host.",
+            ) from None
+        return self.model_copy(update={"hosts": {**self.hosts, name: asking}})
 
     def others(self, name: str, lock: ToolchainLock) -> Mapping[str, Supply]:
         """What the hosts but ``name`` give; those that are not there to be asked are left out."""

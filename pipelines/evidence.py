@@ -14,6 +14,7 @@ class Evidence(StrEnum):
     STATIC = "S"
     SIMULATED = "F"
     BINARIES = "B"
+    BRIDGED = "B + GPU"
     GPU = "G"
     WINDOWS = "R"
 
@@ -22,15 +23,54 @@ class Evidence(StrEnum):
         """The level in words."""
         return _MEANING[self]
 
+    @property
+    def unshown(self) -> tuple[str, ...]:
+        """What a reader may take for shown, and is not."""
+        return _UNSHOWN.get(self, ())
+
 
 _MEANING = {
     Evidence.WRITTEN: "nothing of this is shown for Windows",
     Evidence.STATIC: "checked statically",
     Evidence.SIMULATED: "run against a simulator",
     Evidence.BINARIES: "run with genuine Windows binaries, not on Windows",
+    Evidence.BRIDGED: (
+        "genuine Windows wheel and Python on a real GPU; Wine for Windows, NVIDIA's Linux driver "
+        "through a bridge"
+    ),
     Evidence.GPU: "run on a real GPU",
     Evidence.WINDOWS: "run on real Windows",
 }
+_UNSHOWN = {
+    Evidence.BRIDGED: (
+        "Windows' driver and its models (WDDM, TCC, MCDM)",
+        "its time-out for kernels (TDR)",
+        "sharing with Direct3D and OpenGL",
+        "Windows' management of a GPU's memory",
+        "times on Windows",
+    )
+}
+
+
+class Bridge(Model):
+    """What stands in for Windows' GPU driver on a host: a DLL that hands its calls to Linux'."""
+
+    told: str = ""
+    """What that DLL calls itself, as a smoke suite was told by it."""
+    cases: int = 0
+    """How many cases of that suite have passed on a GPU, as far as it tells."""
+    driver: str = ""
+    """Version of this machine's driver."""
+    cuda: str = ""
+    """The newest CUDA that it knows, such as 13.0."""
+    gpus: tuple[str, ...] = ()
+    """Those that may be used."""
+    built: bool = False
+    """Whether the host has it; it is built at the host's next start otherwise."""
+    selftest: str = ""
+    """How that of the start which goes on went; empty: there was none."""
+    warnings: tuple[str, ...] = ()
+    """What it has said of calls that it does not know."""
 
 
 class Origin(Model):

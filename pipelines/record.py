@@ -12,13 +12,12 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
-from pipelines.evidence import Evidence, Origin
+from pipelines.evidence import Bridge, Evidence, Origin
 from pipelines.hosttext import line
 from pipelines.model import Model
 from pipelines.target import Target
 
-#: Of the record; one with another number is not read.
-SCHEMA = 2
+SCHEMA = 2  # of the record; one with another number is not read
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Size = Annotated[int, Field(ge=0, le=1 << 50)]
@@ -86,6 +85,14 @@ class PrebuiltResult(StageResult):
     taken: PrebuiltFile | None = None
     refused: dict[str, str] = Field(default={})
     """File -> why it is not used."""
+    packages: tuple[PrebuiltFile, ...] = ()
+    """What is installed with a wheel that was given: all that it requires."""
+    beside: tuple[str, ...] = ()
+    """``name==version`` of those that were asked for with it."""
+    libraries: tuple[str, ...] = ()
+    """Directories of these, below site-packages, in which libraries are found: a help."""
+    notes: tuple[str, ...] = ()
+    """What is to be known of the choice."""
 
 
 class SkipResult(StageResult):
@@ -234,6 +241,8 @@ class AuditedFile(Model):
     file: str
     sha256: Sha256
     version: str = ""
+    cuda: str = ""
+    """The release that its device code tells, where nobody asked for one."""
     checks: tuple[CheckResult, ...] = ()
 
 
@@ -269,24 +278,29 @@ class SmokeResult(StageResult):
     gpu_way: str = ""
     """How they came in; ``none`` where it saw none, empty where it did not say."""
     gpu_asked: str = ""
-    """What ``pipeline.yaml`` asks for, such as ``gpu: true``; empty: for none."""
-    instead: Literal["", "verify", "import", "skipped"] = ""
+    """What was asked for, such as ``gpu: true``; empty: for none."""
+    bridge: Bridge | None = None
+    """What stood in for Windows' driver, where the suite was told that something does."""
+    instead: Literal["", "verify", "import", "given", "skipped"] = ""
     """What stood in for a suite, where the recipe names none; or every test of it was skipped."""
+    script: str = ""
+    """The user's own file or directory that was run with a wheel that was given."""
 
     @property
     def driver_models(self) -> str:
         """Each that there is, once."""
-        return ", ".join(dict.fromkeys(one.driver_model for one in self.gpus if one.driver_model))
+        return ", ".join(dict.fromkeys(filter(None, (one.driver_model for one in self.gpus))))
 
     @property
     def limits(self) -> str:
         """What a reader must know where no test of the package ran; else empty."""
-        tested = {"verify": "the recipe's verify", "import": "the import of its modules"}
-        if not self.instead:
-            return ""
         if self.instead == "skipped":
             return "none of your own tests ran: every one was skipped"
-        return f"only {tested[self.instead]} was tested: the recipe names no smoke suite"
+        if self.instead == "given":
+            return "only the import of its packages was tested: no --script was given"
+        known = {"verify": "the recipe's verify", "import": "the import of its modules"}
+        tested = known.get(self.instead)
+        return f"only {tested} was tested: the recipe names no smoke suite" if tested else ""
 
 
 #: Every stage's result, by the stage's name.

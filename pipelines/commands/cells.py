@@ -31,13 +31,15 @@ def open_matrix(given: dict[str, Any]) -> Matrix:
     if (opened := held()) is not None:
         return opened
     request, shared = request_of(given)
-    settings = settings_of(shared)
+    settings = settings_of(shared, request.axes.get("host"))
     plan = planned(
         settings,
         request,
         select=shared.select,
         facts=told_of(
-            request.axes.get("host"), request.axes.get("archs") or settings.default.archs
+            request.axes.get("host"),
+            request.axes.get("archs") or settings.default.archs,
+            gpu=shared.gpu,
         ),
     )
     left_out = {row.name: _why_not(row) for row in plan.rows if not row.possible}

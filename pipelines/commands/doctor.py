@@ -15,7 +15,7 @@ class DoctorOptions(Options):
     """Flags of ``doctor``."""
 
     axes = ALL
-    shared = ("verbose",)
+    shared = ("gpu", "verbose")
     as_json: Json = False
 
 

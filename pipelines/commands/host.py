@@ -16,7 +16,7 @@ class HostOptions(Options):
     """Flags of the ``host`` commands."""
 
     axes = ("host", "python")
-    shared = ("verbose",)
+    shared = ("gpu", "verbose")
 
 
 class StopOptions(HostOptions):
@@ -64,7 +64,8 @@ def _refuse_with_jobs(line: Line, options: StopOptions, command: str) -> None:
 
     if options.force or not _lifecycle(line).address():
         return
-    forced = f"invoke host {command} --host {line.plan.host.name} --force"
+    gpu = " --gpu" if line.plan.host.gpu_way.bridge else ""
+    forced = f"invoke host {command} --host {line.plan.host.name}{gpu} --force"
     try:
         jobs = running(line)
     except PipelineError as error:  # also of one that was made from other keys

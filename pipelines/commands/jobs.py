@@ -15,7 +15,7 @@ class JobsOptions(Options):
     """Flags of ``jobs``."""
 
     axes = ("host", "python")
-    shared = ("verbose",)
+    shared = ("gpu", "verbose")
     follow: Annotated[str | None, Flag("print the log of this job until it ends")] = None
     cancel: Annotated[str | None, Flag("end this job and everything it started")] = None
     as_json: Json = False

@@ -52,21 +52,22 @@ def request_of(given: dict[str, Any]) -> tuple[Request, Shared]:
     known = {name: given[name] for name in Shared.model_fields if given.get(name)}
     shared = Shared.model_validate(known)
     axes = {axis: given[flag] for axis in AXES if given.get(flag := axis_flag(axis))}
-    return Request(axes=axes, jobs=shared.jobs, minutes=shared.minutes), shared
+    return Request(axes=axes, jobs=shared.jobs, minutes=shared.minutes, wheel=shared.wheel), shared
 
 
-def settings_of(shared: Shared) -> Config:
-    """``pipeline.yaml`` with what the flags say instead."""
+def settings_of(shared: Shared, host: str | None = None) -> Config:
+    """``pipeline.yaml`` with what the flags say instead; a GPU is for the host of that name."""
     from pipelines.config import load_config
 
     said = {name: value for name in ("offline", "wheelhouse") if (value := getattr(shared, name))}
-    return load_config().model_copy(update=said)
+    settings = load_config().model_copy(update=said)
+    return settings.with_gpu(host or settings.default.host) if shared.gpu else settings
 
 
 def open_line(given: dict[str, Any]) -> Line:
     """The line of these flags: the one that is open, unless they ask for another cell or host."""
     request, shared = request_of(given)
-    settings = settings_of(shared)
+    settings = settings_of(shared, request.axes.get("host"))
     asked = request.axes.get("archs") or settings.default.archs or ""
     native = None
     if re.search(r"\bnative\b", asked, re.IGNORECASE):  # the host's own, so it is asked first
@@ -95,13 +96,14 @@ def _at(request: Request, settings: Config, native: tuple[str, ...] | None = Non
 
 
 @contextmanager
-def aside(host: str | None) -> Iterator[Line]:
+def aside(host: str | None, *, gpu: bool = False) -> Iterator[Line]:
     """A line of its own with a host, beside the one that is open."""
     from pipelines.buildplan import Request, resolve
     from pipelines.hosts.live import LiveSession
     from pipelines.stages.line import Line
 
-    plan = resolve(settings_of(Shared()), Request(axes={"host": host} if host else {}), events=Tell)
+    asked = Request(axes={"host": host} if host else {})
+    plan = resolve(settings_of(Shared(gpu=gpu), host), asked, events=Tell)
     line = Line(plan, LiveSession(plan.host))
     try:
         yield line

@@ -102,11 +102,18 @@ class Shared(Model):
         Flag("end the build after so long, with exit code 75; the next one goes on"),
         BeforeValidator(_amount("minutes", "330, five and a half hours")),
     ] = None
+    gpu: Annotated[bool, Flag("with a GPU: a sandbox's is this machine's, through a bridge")] = (
+        False
+    )
     offline: Annotated[bool, Flag("fetch nothing: take what the cache and the wheelhouse have")] = (
         False
     )
     wheelhouse: Annotated[
         str | None, Flag("directory of pinned files, as invoke wheelhouse fills it")
+    ] = None
+    wheel: Annotated[
+        str | None,
+        Flag("test this wheel instead of a recipe's: FILE, NAME==VERSION of an index, or URL"),
     ] = None
     select: Annotated[
         str | None,

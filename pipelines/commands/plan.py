@@ -90,6 +90,7 @@ def planned(
         select=select,
         jobs=jobs_asked(settings, request),
         platforms=platforms_of(windows=host.is_windows),
+        notes=tuple(host.notes(name)),
     )
 
 
@@ -119,7 +120,7 @@ class PlanOptions(Options):
     as_json: Json = False
     axes = ALL
     several = True
-    shared = ("jobs", "verbose")
+    shared = ("jobs", "gpu", "verbose")
 
     @property
     def for_programs(self) -> bool:
@@ -135,24 +136,24 @@ def plan(options: PlanOptions, given: dict[str, Any]) -> int:
         )
     request, shared = request_of(given)
     return run_plan(
-        settings_of(shared),
+        settings_of(shared, request.axes.get("host")),
         request,
         select=options.select,
         format="json" if options.as_json else options.format,
-        facts=_ask(request.axes.get("host")) if options.ask else None,
+        facts=_ask(request.axes.get("host"), gpu=shared.gpu) if options.ask else None,
     )
 
 
-def told_of(host: str | None, archs: str | None) -> HostFacts | None:
+def told_of(host: str | None, archs: str | None, *, gpu: bool = False) -> HostFacts | None:
     """What the host says of itself where ``archs`` are its own; otherwise nothing is asked."""
-    return _ask(host) if re.search(r"\bnative\b", archs or "", re.IGNORECASE) else None
+    return _ask(host, gpu=gpu) if re.search(r"\bnative\b", archs or "", re.IGNORECASE) else None
 
 
-def _ask(host: str | None) -> HostFacts:
-    """What the host says of itself."""
+def _ask(host: str | None, *, gpu: bool) -> HostFacts:
+    """What the host says of itself; with a GPU, if it is to have one."""
     from pipelines.matrix.hostfacts import HostFacts
 
-    with aside(host) as line:
+    with aside(host, gpu=gpu) as line:
         native = ask_gpus(line.session)
         return HostFacts.told(line.session.facts, name=line.plan.host.name, native=native)
 

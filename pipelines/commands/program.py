@@ -144,6 +144,11 @@ def _refuse_one_of_many(calls: list[Any]) -> None:
                 "--run names one run, --select chooses several cells",
                 advice="Leave one of them out: --select takes the latest run of each cell.",
             )
+        if call.kwargs.get("wheel") and (call.kwargs.get("select") or call.kwargs.get("run")):
+            raise ConfigError(
+                "--wheel names a wheel of its own, --run and --select those that were built here",
+                advice="Leave one of them out.",
+            )
 
 
 def _on_line(given: dict[str, Any], step: Callable[[Line], int | None]) -> int | None:

@@ -8,7 +8,16 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pipelines.doctor import controller, gpus, machine, passthrough, paths, services, toolchain
+from pipelines.doctor import (
+    bridge,
+    controller,
+    gpus,
+    machine,
+    passthrough,
+    paths,
+    services,
+    toolchain,
+)
 from pipelines.doctor.model import Facts, Level, Purpose, Verdict
 from pipelines.doctor.thresholds import Thresholds, load_thresholds
 from pipelines.matrix.compat import Compat, load_compat
@@ -40,10 +49,19 @@ def diagnose(
     verdicts = list(controller.judge(Facts(facts).at("controller"), limits))
     if (below := Facts(facts).at("controller", "groundwork")).tree is not None:
         verdicts += passthrough.judge(below)
+    if (bridged := Facts(facts).at("controller", "bridge")).tree is not None:
+        verdicts += bridge.judge(bridged)
     if purpose is None:
         return verdicts
     verdicts += [
-        Verdict(toolchain.AREA, one.rule, "error", one.says, cure=one.cure, source=one.source)
+        Verdict(
+            toolchain.AREA,
+            one.rule,
+            "error" if one.error else "warning",
+            one.says,
+            cure=one.cure,
+            source=one.source,
+        )
         for one in purpose.refused
     ]
     host = Facts(facts).at("host")

@@ -26,6 +26,7 @@ MODELS = {
         "https://learn.microsoft.com/en-us/windows-hardware/drivers/display/tdr-registry-keys",
     ),
     "MCDM": ("for computing alone, also in containers", ""),
+    "Linux, through a bridge": ("what Windows' own driver does is not shown there", ""),
 }
 
 
@@ -33,7 +34,7 @@ def judge(facts: Facts, purpose: Purpose, compat: Compat) -> Iterator[Verdict]:
     """Each kind of GPU: its name, whether the wheel runs on it, its driver and driver model."""
     told = facts.at("tools", "gpus")
     asked = purpose.gpu_asked or "gpu: true"
-    wanted = f"a GPU: pipeline.yaml says {asked}" if purpose.gpu else ""
+    wanted = f"a GPU: {asked} was asked for" if purpose.gpu else ""
     kinds: dict[tuple[str | None, ...], list[int]] = {}
     rows = (facts.rows("tools", "gpus") or [])[:_MOST]
     chosen = purpose.gpu_numbers

@@ -80,15 +80,25 @@ def purpose_of(plan: BuildPlan) -> Purpose:
 def examine(plan: BuildPlan | None, session: LiveSession | None) -> Outcome:
     """Inspect and judge, and print nothing; without a plan this machine alone."""
     purpose = purpose_of(plan) if plan is not None else None
-    facts: dict[str, object] = {"controller": inspect_controller(plan)}
+    facts: dict[str, object] = {"controller": (controller := inspect_controller(plan))}
     below = Facts(facts).at("controller", "groundwork")
     if missing := Facts(facts).text("controller", "wine", "error", limit=_REASON):
         facts["host"] = {"skipped": missing}
     elif below.tree is not None and worst(passthrough.judge(below)) == "error":
         facts["host"] = {"skipped": "what it stands on is not in order, and nothing was started"}
+    elif purpose is not None and (lack := _lack(purpose)):
+        facts["host"] = {"skipped": f"{lack}, and nothing was started"}
     elif plan is not None and session is not None:
         facts["host"] = inspect_host(plan, session)
+    if plan is not None and (bridge := plan.host.bridge()) is not None:
+        facts["controller"] = {**controller, "bridge": bridge.model_dump(mode="json")}
     return Outcome(verdicts=tuple(diagnose(facts, purpose)), purpose=purpose, facts=facts)
+
+
+def _lack(purpose: Purpose) -> str:
+    """What this machine lacks for the host, if it is that which refuses it."""
+    lacks = (one.says for one in purpose.refused if one.error and one.raises != "ConfigError")
+    return next(lacks, "")
 
 
 def run_doctor(

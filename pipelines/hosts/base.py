@@ -6,9 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
-from pipelines.evidence import Evidence, Origin
+from pipelines.evidence import Bridge, Evidence, Origin
 from pipelines.model import Model
 from pipelines.remote.facts import Facts, Memory
 from pipelines.session.base import Bars, Session
@@ -107,6 +107,8 @@ class GpuWay:
     """How many were asked for; ``None``: any number, if any was asked for."""
     visible: tuple[int, ...] = ()
     """The numbers, as nvidia-smi's, of those that may be seen there; empty: all."""
+    bridge: bool = False
+    """Whether a bridge to another system's driver stands in for Windows' there."""
 
     @property
     def environment(self) -> Mapping[str, str]:
@@ -119,6 +121,17 @@ class GpuWay:
             return {}
         numbers = ",".join(map(str, self.visible))
         return {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "CUDA_VISIBLE_DEVICES": numbers}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lack:
+    """Something of this machine without which a host cannot be what it was asked to be."""
+
+    rule: str
+    says: str
+    cure: str
+    raises: str = "SetupError"
+    """Its class of :mod:`pipelines.errors`."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -135,6 +148,10 @@ class Supply:
     """What says so, for people."""
     existing: bool = False
     """Whether its environment is used as it is: nothing of the lock is installed into it."""
+    lacks: tuple[Lack, ...] = ()
+    """What this machine does not have of what the host needs."""
+    driver: str = ""
+    """The newest CUDA that its GPU driver knows; empty: not known before it is reached."""
     lent: bool = False
     """Whether the pipeline brings the tools of ``resources.yaml`` that go with MSVC."""
 
@@ -244,6 +261,13 @@ class Host(Protocol):
         """
         return None
 
+    def bridge(self) -> Bridge | None:
+        """What stands in for Windows' GPU driver there, as known without starting anything.
+
+        ``None`` where nothing does.
+        """
+        return None
+
     def is_gone(self) -> bool:
         """Whether what :meth:`connect` reached is no more, with all its files.
 
@@ -320,6 +344,8 @@ class HostConfig(Model):
     """One host of ``pipeline.yaml``; each kind has a model of its own, see :mod:`.kinds`."""
 
     kind: str
+    #: What ``--gpu`` means for a host that asks for none.
+    flagged_gpu: ClassVar[object] = True
 
     @property
     def is_windows(self) -> bool:
@@ -341,6 +367,10 @@ class HostConfig(Model):
 
     def things(self, hosts: Mapping[str, HostConfig]) -> Iterable[Thing]:  # noqa: ARG002 - as above
         """What the pipeline has made at its place; ``hosts`` are all of ``pipeline.yaml``."""
+        return ()
+
+    def notes(self, name: str) -> Iterable[str]:  # noqa: ARG002 - of every kind
+        """What is to be said of it in a plan, a line each; nothing is started to know it."""
         return ()
 
     def kept(self, cache: Cache) -> Iterable[Kept]:  # noqa: ARG002 - of the kinds that keep some

@@ -1,8 +1,8 @@
 """``gpu`` of a host: which GPUs were asked for, for every kind, and how they come in.
 
 Kinds differ in what can be given. A machine that has a driver (``winrm``, ``local``, a Windows
-container) gives GPUs by the driver's numbers; a virtual machine is given whole cards, by their
-numbers on the PCI bus or by address.
+container, the sandbox by a bridge) gives GPUs by the driver's numbers; a virtual machine is given
+whole cards, by their numbers on the PCI bus or by address.
 """
 
 from __future__ import annotations
@@ -16,6 +16,7 @@ from pipelines.hosts.base import GpuWay
 
 _MOST = 32  # GPUs of one machine
 _ADDRESS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-1][0-9a-f]\.[0-7])")
+_BRIDGE = re.compile(r"^bridge(?::(\d{1,2}(?:,\d{1,2})*))?$")
 _EXPECTED = (
     "expected true, false, all, a GPU's number (0), a PCI address in quotes "
     '("0000:01:00.0"), or a list of either'
@@ -74,6 +75,33 @@ Gpu = Annotated[
 DriverGpu = Annotated[Gpu, AfterValidator(_by_number)]
 
 
+def _read_bridge(found: object) -> object:
+    if found is False:
+        return found
+    if not isinstance(found, str) or not (parts := _BRIDGE.fullmatch(found)):
+        raise ValueError(
+            "the sandbox has a GPU through a bridge to Linux' driver only: expected bridge, "
+            "bridge:0,1 with nvidia-smi's numbers, or false"
+        )
+    numbers = [_one(int(number)) for number in parts[1].split(",")] if parts[1] else []
+    if len(set(numbers)) < len(numbers):
+        raise ValueError("a GPU stands in the list twice")
+    return found
+
+
+#: Of the sandbox: whether it has a bridge to this machine's driver, and which GPUs may be seen.
+BridgedGpu = Annotated[
+    Literal[False] | Annotated[str, StringConstraints(pattern=_BRIDGE.pattern)],
+    BeforeValidator(_read_bridge),
+]
+
+
+def bridged_numbers(gpu: str | bool) -> tuple[int, ...]:
+    """The numbers of ``bridge:0,1``; empty: all that there are."""
+    numbers = str(gpu).partition(":")[2]
+    return tuple(map(int, numbers.split(","))) if numbers else ()
+
+
 def indexes(gpu: Gpu | None) -> tuple[int, ...]:
     """The numbers that were asked for; empty where it was something else."""
     each = gpu if isinstance(gpu, tuple) else (gpu,)
@@ -108,6 +136,20 @@ def _numbered(way: str, gpu: Gpu | None) -> GpuWay:
 def own(gpu: Gpu | None) -> GpuWay:
     """Of a machine that has the GPUs itself."""
     return _numbered("the host's own", gpu)
+
+
+def by_bridge(gpu: str | bool) -> GpuWay:
+    """Of a sandbox whose DLL hands the calls of Windows' driver to that of Linux."""
+    if not gpu:
+        return GpuWay()
+    numbers = bridged_numbers(gpu)
+    return GpuWay(
+        way="NVIDIA's Linux driver through a bridge",
+        asked=f"gpu: {gpu}",
+        count=len(numbers) or None,
+        visible=numbers,
+        bridge=True,
+    )
 
 
 def by_class(gpu: Gpu | None) -> GpuWay:

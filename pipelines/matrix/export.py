@@ -25,6 +25,7 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "version": recipe.version,
         "strategy": recipe.strategy,
         "host": asdict(ground.host),
+        "notes": list(plan.notes),
         "source_in_cache": ground.names is not None,
         "max_path": MAX_PATH,
         "cells": [_cell(row) for row in plan.rows],

@@ -30,6 +30,8 @@ from pipelines.versions import minor, within
 Lookup = Callable[[str, str, str], tuple[compat.Rule, ...]]
 
 _NO_HOST = "add a Windows machine (kind: winrm) to pipeline.yaml and name it with --host"
+_DRIVERS = "https://www.nvidia.com/drivers"
+_COMPATIBLE = "https://docs.nvidia.com/deploy/cuda-compatibility/"
 _TORCH = "https://github.com/pytorch/pytorch/blob/main/RELEASE.md"
 
 
@@ -42,6 +44,8 @@ class Finding:
     source: str
     cure: str = ""
     error: bool = True
+    raises: str = "ConfigError"
+    """The class of :mod:`pipelines.errors` that refuses it."""
 
 
 @dataclass(frozen=True)
@@ -138,15 +142,46 @@ def host_rules(
 
     The cure names what it has, and those of the other hosts that give it all.
     """
+    found = list(_driver_rules(target, supply))
     lacking = list(_lacking(recipe, target, supply))
     if not lacking:
-        return []
-    able = [name for name, other in others().items() if not [*_lacking(recipe, target, other)]]
+        return found
+    able = [
+        name
+        for name, other in others().items()
+        if not other.lacks and not [*_lacking(recipe, target, other)]
+    ]
     elsewhere = f"--host {' or '.join(able)}" if able else _NO_HOST
-    return [
+    return found + [
         Finding(rule, says, supply.origin, f"{own}, or {elsewhere}" if own else elsewhere)
         for rule, says, own in lacking
     ]
+
+
+def _driver_rules(target: Target, supply: Supply) -> Iterator[Finding]:
+    """What this machine lacks for a GPU, and whether its driver is too old for the target's CUDA.
+
+    As the smoke suite judges it: a driver runs every CUDA of its major version; the PTX of one with
+    a newer minor version it does not compile.
+    """
+    for lack in supply.lacks:
+        yield Finding(lack.rule, lack.says, "this machine", lack.cure, raises=lack.raises)
+    if supply.lacks or not supply.driver or not target.cuda:
+        return
+    driver, wanted = Version(supply.driver), Version(target.cuda)
+    own = f"this machine's driver knows CUDA {supply.driver}"
+    cure = f"install a driver for CUDA {target.cuda} or newer ({_DRIVERS})"
+    if driver.major < wanted.major:
+        yield Finding(
+            "driver-cuda",
+            f"{own} and the wheel is for CUDA {target.cuda}",
+            _COMPATIBLE,
+            f"{cure}, name a --cuda that it knows, or leave the GPU out",
+            raises="SetupError",
+        )
+    elif driver < wanted:
+        says = f"{own} and the wheel is for CUDA {target.cuda}: its PTX will not be compiled"
+        yield Finding("driver-cuda", says, _COMPATIBLE, cure, error=False)
 
 
 def _lacking(recipe: Recipe, target: Target, supply: Supply) -> Iterator[tuple[str, str, str]]:

@@ -65,6 +65,8 @@ class Plan:
     recipe: Recipe
     ground: Ground
     rows: tuple[Row, ...]
+    notes: tuple[str, ...] = ()
+    """What is to be said of the host."""
 
 
 def make_plan(
@@ -80,6 +82,7 @@ def make_plan(
     select: str | None = None,
     jobs: int | None = None,
     platforms: Sequence[str] = WINDOWS,
+    notes: Sequence[str] = (),
 ) -> Plan:
     """The cells of what was asked for, of which ``select`` fits the name.
 
@@ -99,7 +102,7 @@ def make_plan(
     ways = decisions(recipe, named, platforms)
     here = what_is_here(cache, judged, runs)
     rows = zip((cell.name for cell in named), judged, ways, here, strict=True)
-    return Plan(recipe, ground, tuple(Row(*row) for row in rows))
+    return Plan(recipe, ground, tuple(Row(*row) for row in rows), tuple(notes))
 
 
 def lay_ground(

@@ -28,6 +28,8 @@ def print_table(plan: Plan) -> None:
     memory = f"{units.gib(host.memory)} of memory"
     memory += f", {units.gib(host.commit)} to reserve" if host.commit else ""
     say(f"on {host.origin}: {host.cores} cores, {memory}")
+    for note in plan.notes:
+        say(note)
     lines = [dict(zip(_COLUMNS, _line(row), strict=True)) for row in rows]
     without = print_columns(console, lines, fold=["archs"], wrap=["verdict"], spare=_SPARE)
     if without:

@@ -18,8 +18,9 @@ from pipelines.recipe.model import Recipe
 from pipelines.target import Target
 from pipelines.toolchain.lock import Tool, ToolchainLock
 
-#: A capability of :class:`pipelines.hosts.base.Capabilities`.
-Capability = Literal["windows", "msvc", "gpu", "publishable", "services", "toolkit"]
+#: A capability of :class:`pipelines.hosts.base.Capabilities`; ``builds``: something is built there,
+#: not only a wheel tested that was given.
+Capability = Literal["windows", "msvc", "gpu", "publishable", "services", "toolkit", "builds"]
 
 
 class Layout(Model):
@@ -69,6 +70,8 @@ class Place:
     """The Python that the session runs in; builds use it where none is provisioned."""
     existing: Existing | None = None
     """An environment that is used as it is."""
+    builds: bool = True
+    """Whether something is built there; else it is made ready for a test alone."""
     requires: Callable[[], tuple[Requirement, ...]] = tuple
     """What the package's ``build-system.requires`` wants of such an environment, once asked."""
 
@@ -246,7 +249,7 @@ class Resource(Model):
 
     def concerns(self, place: Place) -> bool:
         """Whether it is for such a host."""
-        have = place.capabilities
+        have = {"builds": place.builds, **place.capabilities}
         return all(have[n] for n in self.needs) and not any(have[n] for n in self.without)
 
     def filled(self, change: Callable[[str], str]) -> Self:

@@ -31,8 +31,10 @@ _TEST = re.compile(r"(?:.*/)?(?:test_[^/]*|[^/]*_test)\.py")
 _MOST = 4 << 20  # bytes; it is sent with the order to run it
 _PAGE = "docs/own-tests.md has one that works."
 
+#: The folder in which a script of your own lies on the host.
+SCRIPT = "script"
 #: What stands in for a suite where there is none.
-Instead = Literal["", "verify", "import"]
+Instead = Literal["", "verify", "import", "given"]
 
 
 @dataclass(frozen=True)
@@ -81,6 +83,24 @@ def suite_of(recipe: Recipe) -> Suite:
         _check_contract(folder / _KNOB, knob)
         return Suite(_shared() | {_KNOB: knob} | files, own=True)
     return Suite(_shared() | _shipped(SUITES / "default") | files, own=True)
+
+
+def suite_of_given(script: Path | None) -> Suite:
+    """What a wheel that others have built is tested with: its import, and a script of the user's.
+
+    That is a directory of tests, a file of pytest's, or any other program. Raises
+    :class:`ConfigError` for one that cannot be sent.
+    """
+    files = _shared() | _shipped(SUITES / "default")
+    if script is None:
+        return Suite(files, instead="given")
+    if script.is_dir():
+        return Suite(files | _own(script), own=True)
+    if (size := script.stat().st_size) > _MOST:
+        raise ConfigError(f"{script} has {units.size(size)}, {units.size(_MOST)} are possible")
+    if _TEST.fullmatch(script.name):
+        return Suite(files | {f"{OWN}/{script.name}": _text(script)}, own=True)
+    return Suite(files | _shipped(SUITES / "script") | {f"{SCRIPT}/{script.name}": _text(script)})
 
 
 def _without(recipe: Recipe) -> Suite:

@@ -13,6 +13,7 @@ import json
 import os
 import pathlib
 import shutil
+import sys
 from collections.abc import Generator, Mapping
 from typing import TypedDict
 
@@ -34,6 +35,8 @@ print(json.dumps(places))
 class _Optional(TypedDict, total=False):
     system: bool
     """``packages`` are not installed: ``python`` has them, with pytest and pytest-xdist."""
+    libraries: list[str]
+    """Directories below site-packages, with ``/``, in which libraries are found as well."""
 
 
 class Spec(_Optional):
@@ -89,6 +92,8 @@ def run_suite(spec: Spec) -> Generator[bytes | Outcome, None, None]:
         # The user's environment may have plug-ins that change what pytest does.
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
+    if places := spec.get("libraries"):
+        environment |= _found(root / "venv", places)
     for step, command in _steps(spec, root, suite, junit):
         for item in process.stream(
             command, env=environment, cwd=str(empty), timeout=spec["timeout"]
@@ -140,6 +145,15 @@ def _steps(
             f"--junitxml={junit}",
         ],
     )
+
+
+def _found(venv: pathlib.Path, places: list[str]) -> dict[str, str]:
+    """What lets the loader find libraries in directories of the environment to be."""
+    name = "PATH" if _WINDOWS else "LD_LIBRARY_PATH"
+    version = f"python{sys.version_info.major}.{sys.version_info.minor}"
+    site = venv / "Lib" / "site-packages" if _WINDOWS else venv / "lib" / version / "site-packages"
+    there = [str(site / place) for place in places]
+    return {name: os.pathsep.join([*there, *filter(None, [os.environ.get(name)])])}
 
 
 def _has_pip(python: str) -> bool:

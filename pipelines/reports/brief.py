@@ -8,7 +8,7 @@ from pipelines import units
 from pipelines.errors import ConfigError
 from pipelines.hosttext import line
 from pipelines.record import RunFacts, SmokeResult
-from pipelines.reports.load import outcome, result_of, stand_in_of
+from pipelines.reports.load import evidence_of, outcome, result_of, stand_in_of
 from pipelines.reports.views import Verdict, worded
 from pipelines.run import Run
 
@@ -47,4 +47,5 @@ def brief_of(run: Run) -> Brief:
     shown, verdict, headline = outcome(stages)
     seconds = sum(stage.seconds or 0.0 for stage in shown)
     test = result_of(stages, SmokeResult)
+    facts = facts.model_copy(update={"evidence": evidence_of(facts, test)})
     return Brief(line(run.id, 120), facts, verdict, headline, seconds, stand_in_of(test))

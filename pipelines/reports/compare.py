@@ -43,6 +43,7 @@ class Thresholds(Model):
     wheel: Threshold
     peak: Threshold
     figure: Threshold
+    number: Threshold
 
 
 @cache
@@ -100,22 +101,24 @@ def told(seen: Comparison) -> dict[str, Any]:
 def compare(before: RunView, after: RunView, thresholds: Thresholds | None = None) -> Comparison:
     """What differs between two runs, what got worse first.
 
-    Times count only of the same host with the same jobs, GPU figures only of the same GPU: of
-    others they are shown as changed.
+    Times count only of the same host with the same jobs, GPU figures only of the same GPU, device
+    code and sizes only of wheels for the same platform: of others they are shown as changed.
     """
     given = thresholds or load_thresholds()
     old, new = before.target, after.target
     same_host = (old.host, before.jobs) == (new.host, after.jobs)
     same_cell = old == new.model_copy(update={"host": old.host})
+    same_platform = _platform(before) == _platform(after)
     same_gpu = before.gpu == after.gpu and (bool(after.gpu) or old.host == new.host)
     found = [
         *_verdict(before, after),
         *_capabilities(before, after),
-        *_archs(before, after),
+        *_archs(before, after, same_platform),
         *_cases(before, after),
         *_times(before, after, given, same_host),
-        *_sizes(before, after, given, same_host=same_host, same_cell=same_cell),
+        *_sizes(before, after, given, same_host=same_host, same_cell=same_cell and same_platform),
         *_figures(before, after, given.figure, same_gpu),
+        *_told_numbers(before, after, given.number),
     ]
     order: tuple[Judgement, ...] = ("worse", "changed", "better")
     return Comparison(
@@ -132,6 +135,8 @@ def _notes(before: RunView, after: RunView) -> tuple[str, ...]:
     names = [*(name for name in AXES if name != "host"), "host"]
     pairs: list[tuple[str, object, object]] = [(name, was[name], now[name]) for name in names]
     pairs += [("jobs", before.jobs, after.jobs), ("GPU", before.gpu, after.gpu)]
+    if before.evidence and after.evidence:
+        pairs.append(("evidence", before.evidence, after.evidence))
     if before.gpu_way and after.gpu_way:  # a run of before this was recorded does not say
         pairs.append(("way of the GPU", before.gpu_way, after.gpu_way))
     return tuple(f"another {name}: {a or '-'}, now {b or '-'}" for name, a, b in pairs if a != b)
@@ -161,7 +166,12 @@ def _capabilities(before: RunView, after: RunView) -> Iterator[Difference]:
             yield Difference("capability", name, *said, judgement)
 
 
-def _archs(before: RunView, after: RunView) -> Iterator[Difference]:
+def _platform(view: RunView) -> set[str]:
+    """The platform tags of its wheels, if it has any."""
+    return {wheel.path.rpartition("-")[2] for wheel in view.wheels}
+
+
+def _archs(before: RunView, after: RunView, same: bool) -> Iterator[Difference]:
     """Device code that the audit found in the wheel."""
     for kind in ("SASS", "PTX"):
         old, new = (
@@ -170,6 +180,8 @@ def _archs(before: RunView, after: RunView) -> Iterator[Difference]:
         )
         if old != new and before.checks and after.checks:
             judgement: Judgement = "worse" if old - new else "better"
+            if not same:
+                judgement = "changed"
             was, now = (
                 " ".join(sorted(side, key=lambda arch: (len(arch.rstrip("abcdef")), arch)))
                 or "none"
@@ -253,7 +265,7 @@ def _figures(before: RunView, after: RunView, given: Threshold, same: bool) -> I
     old = {figure.key: figure for figure in before.figures}
     for figure in after.figures:
         was = old.get(figure.key)
-        if was is None or was.unit != figure.unit:
+        if was is None or was.unit != figure.unit or figure.group == "number":
             continue
 
         def shown(value: float, unit: str = figure.unit) -> str:
@@ -269,6 +281,25 @@ def _figures(before: RunView, after: RunView, given: Threshold, same: bool) -> I
             better=figure.better,
             note="" if same else "another GPU",
         )
+
+
+def _told_numbers(before: RunView, after: RunView, given: Threshold) -> Iterator[Difference]:
+    """What scripts printed, in full; one that is not told any more is lost, whatever it meant."""
+    old, new = (
+        {figure.subject: figure.value for figure in view.figures if figure.group == "number"}
+        for view in (before, after)
+    )
+    for name in [*new, *(old.keys() - new.keys())] if old and new else ():
+        if name in old and name in new:
+            pair = (old[name], new[name])
+            yield from _numbers("number", name, *pair, given, shown=_whole, better="neither")
+        else:
+            was, now = (_whole(side[name]) if name in side else "-" for side in (old, new))
+            yield Difference("number", name, was, now, "changed" if name in new else "worse")
+
+
+def _whole(value: float) -> str:
+    return f"{value:.12g}"
 
 
 def _numbers(

@@ -17,11 +17,13 @@ from typing import TypeVar
 
 from pipelines import units
 from pipelines.errors import ConfigError, SmokeError
+from pipelines.evidence import Evidence
 from pipelines.hosttext import block, line, texts
 from pipelines.record import (
     ORDER,
     AuditResult,
     BuildResult,
+    PrebuiltResult,
     RunFacts,
     SmokeResult,
     StageRecord,
@@ -50,6 +52,9 @@ _FILES, _CHECKS, _VALUES = 20, 100, 100  # of an audit, of a file, of a check
 _CASES = 20_000
 _PAIRS = 200  # of a section of the provenance
 _GPU, _WARNING = re.compile(r"gpu\d{0,3}_name"), re.compile(r"warning\d{1,3}")
+#: Of a case, the property of a number that a script printed.
+SCRIPT = "script."
+_VARIABLE = "the suite's PATH (of Linux LD_LIBRARY_PATH)"
 _SEEN = 5  # seconds of a build that nobody misses
 
 Result = TypeVar("Result", bound=StageResult)
@@ -124,6 +129,7 @@ def result_of(stages: Sequence[StageRecord], kind: type[Result]) -> Result | Non
 def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
     build = result_of(stages, BuildResult)
     test = result_of(stages, SmokeResult)
+    facts = facts.model_copy(update={"evidence": evidence_of(facts, test)})
     found, why = read_smoke(run.path, test)
     suite = found or Suite("")
     timeline = read_timeline(build.timeline) if build and build.timeline else None
@@ -139,7 +145,8 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
             *_unread(stages),
             *([line(why)] if why else []),
             *_taken_up(stages, shown),
-            *_caveats(facts, suite, build),
+            *_caveats(facts, suite, build, result_of(stages, PrebuiltResult)),
+            *(texts(test.bridge.warnings, 10) if test and test.bridge else ()),
         ),
         target=facts.target,
         evidence=facts.evidence,
@@ -156,7 +163,7 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
         capabilities=capabilities(suite.properties, suite.cases),
         checks=checks,
         files=files(run.path),
-        provenance=_provenance(run, facts, build, suite),
+        provenance=_provenance(run, facts, stages, suite),
         jobs=build.jobs if build else None,
         place=str(run.path),
         tested=stand_in_of(test),
@@ -182,7 +189,18 @@ def stand_in_of(test: SmokeResult | None) -> str:
     """``import only``, ``verify only``, or ``own tests skipped``: no test of the package ran."""
     if test is None or not test.instead:
         return ""
-    return "own tests skipped" if test.instead == "skipped" else f"{test.instead} only"
+    words = {"skipped": "own tests skipped", "given": "import only"}
+    return words.get(test.instead, f"{test.instead} only")
+
+
+def evidence_of(facts: RunFacts, test: SmokeResult | None) -> Evidence | None:
+    """The level of a run: that of its host, and with a GPU where the suite was told of a bridge.
+
+    What a host may show is not what was shown: without a case on the GPU there was none.
+    """
+    bridge = test.bridge if test is not None else None
+    ran = bridge is not None and bridge.told and bridge.cases
+    return Evidence.BRIDGED if ran and facts.evidence is Evidence.BINARIES else facts.evidence
 
 
 def _unread(stages: Sequence[StageRecord]) -> list[str]:
@@ -293,8 +311,14 @@ def _taken_up(stages: Sequence[StageRecord], shown: Sequence[StageView]) -> list
     return said
 
 
-def _caveats(facts: RunFacts, suite: Suite, build: BuildResult | None) -> list[str]:
+def _caveats(
+    facts: RunFacts, suite: Suite, build: BuildResult | None, taken: PrebuiltResult | None
+) -> list[str]:
     said = []
+    if taken is not None and taken.packages:  # of a wheel that was given
+        said += [line(taken.origin, 600), *texts(taken.notes, 10)]
+        if taken.libraries:
+            said.append(f"with help: {_VARIABLE} has {line(', '.join(taken.libraries), 600)}")
     if facts.remade:
         times = "once" if len(facts.remade) == 1 else f"{len(facts.remade)} times"
         why = line(facts.remade[-1], 200)
@@ -307,8 +331,11 @@ def _caveats(facts: RunFacts, suite: Suite, build: BuildResult | None) -> list[s
     said += [line(v) for k, v in suite.properties.items() if _WARNING.fullmatch(k)][:10]
     if facts.evidence is not None:
         said.append(evidence_line(facts.evidence))
+        if facts.evidence.unshown:
+            said.append(f"not shown by that: {', '.join(facts.evidence.unshown)}")
     if facts.publishable is False:
-        said.append("this host's wheels are not for publishing")
+        ours = taken is None or not taken.packages
+        said.append("this host's wheels are not for publishing" if ours else "not for publishing")
     if build is not None:
         said += texts(build.story, 10)
         said += [f"an attempt was lost: {why}" for why in texts(build.lost, 10)]
@@ -332,7 +359,7 @@ def _checks(audit: AuditResult | None) -> tuple[Check, ...]:
 
 
 def _provenance(
-    run: Run, facts: RunFacts, build: BuildResult | None, suite: Suite
+    run: Run, facts: RunFacts, stages: Sequence[StageRecord], suite: Suite
 ) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
     axes = facts.target.values()
     asked = {
@@ -341,17 +368,27 @@ def _provenance(
         "host": axes.pop("host"),
         "evidence": facts.evidence,
         "publishable": facts.publishable,
+        "origin": facts.origin,
         **axes,
         "job": facts.job,
         "source_sha256": facts.source_sha256,
     }
     host = facts.host.model_dump(exclude_defaults=True) if facts.host else {}
+    build, taken = result_of(stages, BuildResult), result_of(stages, PrebuiltResult)
     environment = build.environment if build else {}
+    beside = (
+        {one.file: f"{one.place}, sha256 {one.sha256}" for one in taken.packages} if taken else {}
+    )
+    numbers = [p for case in suite.cases for p in case.properties.items()]
     sections = {
         "Run": asked.items(),
         "Host": host.items(),
         "Tools": sorted((name, tool.version) for name, tool in facts.tools.items()),
         "Build environment": sorted(environment.items()),
+        "Installed with it": beside.items(),
+        "Numbers of the script": [
+            (name.removeprefix(SCRIPT), value) for name, value in numbers if name.startswith(SCRIPT)
+        ],
         "Smoke test": [p for p in suite.properties.items() if not p[0].startswith("has.")],
     }
     made = {

@@ -25,7 +25,7 @@ from pipelines.record import (
     State,
 )
 from pipelines.reports.failures import told_by_cases, unfinished
-from pipelines.reports.load import NotBegun, read_smoke, result_of, when
+from pipelines.reports.load import NotBegun, evidence_of, read_smoke, result_of, when
 from pipelines.reports.model import Case, Outcome, Suite
 from pipelines.run import Run
 from pipelines.target import Target
@@ -42,8 +42,9 @@ def suites(run: Run) -> list[Suite]:
     name. Raises :class:`ConfigError` when there is no record that can be read.
     """
     facts, stages = run.facts(), list(run.stages().values())
-    properties, host, place = _properties(facts), facts.target.host, _place(facts.target)
     test = result_of(stages, SmokeResult)
+    facts = facts.model_copy(update={"evidence": evidence_of(facts, test)})
+    properties, host, place = _properties(facts), facts.target.host, _place(facts.target)
     found, why = read_smoke(run.path, test)
     smoke = found.cases if found else ()
     made = [_suite(stage, properties, host, place, smoke) for stage in stages]
@@ -164,6 +165,9 @@ def _told(result: StageResult | None) -> dict[str, str]:
         if taken := result.taken:
             told |= {f"prebuilt {name}": value for name, value in taken}
             told["prebuilt unstated"] = ", ".join(taken.unstated)
+        told |= {f"with {one.file}": f"{one.place} {one.sha256}" for one in result.packages}
+        told |= {f"note {number}": text for number, text in enumerate(result.notes, 1)}
+        told["libraries"] = ", ".join(result.libraries)
         told |= {f"refused {file}": why for file, why in result.refused.items()}
     return _written(told)
 
@@ -171,7 +175,12 @@ def _told(result: StageResult | None) -> dict[str, str]:
 def _gpu(test: SmokeResult) -> dict[str, str]:
     """How GPUs came in, and their driver model."""
     told = {"gpu_way": test.gpu_way, "gpu_asked": test.gpu_asked}
-    return _written({**told, "driver_model": test.driver_models})
+    told["driver_model"] = test.driver_models
+    if bridge := test.bridge:
+        told |= {"bridge": bridge.told, "bridge selftest": bridge.selftest}
+        told["bridge driver"] = f"{bridge.driver}, CUDA {bridge.cuda}" if bridge.driver else ""
+        told |= {f"bridge warning {n}": said for n, said in enumerate(bridge.warnings, 1)}
+    return _written(told)
 
 
 def _inner(result: StageResult | None, classname: str) -> list[Case]:

@@ -19,7 +19,7 @@ WORDS: dict[Verdict, str] = {
     "failed": "failed",
 }
 MARKS: dict[Verdict, str] = {"passed": "✓", "untested": "◐", "unfinished": "…", "failed": "✗"}
-Group = Literal["speed", "ratio", "memory", "accuracy"]
+Group = Literal["speed", "ratio", "memory", "accuracy", "number"]
 Better = Literal["lower", "higher", "neither"]
 Kind = Literal["stage", "resource", "check", "case"]
 

@@ -25,6 +25,7 @@ from pipelines.record import (
     PrebuiltResult,
 )
 from pipelines.run import StageLog
+from pipelines.stages.given import examine_given_wheel
 from pipelines.stages.prebuilt import examine_taken
 from pipelines.wheels.checks import gate, gate_library
 from pipelines.wheels.metadata import inspect
@@ -37,6 +38,11 @@ def audit(session: LiveSession, plan: BuildPlan, log: StageLog) -> AuditResult:
     decides whether a build passed. What is looked at are the bytes that came home.
     """
     taken = log.run.result(PrebuiltResult)
+    if taken is not None and taken.taken is not None and plan.given is not None:
+        with fold(f"Audit {taken.taken.file}"):
+            one = examine_given_wheel(plan, log, taken)
+            console.print(_table([*one.checks]))
+        return log.keep(AuditResult(files=(one,)))
     if taken is not None and taken.taken is not None:
         return log.keep(AuditResult(files=(examine_taken(plan, log.run, taken.taken),)))
     done: list[AuditedFile] = []

@@ -3,27 +3,29 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from pipelines import units
 from pipelines.buildplan import BuildPlan
 from pipelines.console import fold, say
 from pipelines.errors import BuildError, ConfigError
+from pipelines.hosts.base import Host
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import safe
 from pipelines.matrix.budget import plan_budget
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.recipe.model import SEARCHING
 from pipelines.recipe.sourcetree import names_if_here, source_tree
-from pipelines.recipe.suite import suite_of
+from pipelines.recipe.suite import suite_of, suite_of_given
 from pipelines.record import ProvisionResult, ResourceResult
 from pipelines.remote.jobs import store
 from pipelines.run import Run
 from pipelines.stages.buildspec import THEIRS, job_id
 from pipelines.stages.detached import State, checked
+from pipelines.stages.given import order
 from pipelines.stages.line import Line, require_audited, require_same
-from pipelines.stages.preflight import refuse_unbuildable
+from pipelines.stages.preflight import refuse_unbuildable, refuse_ungiven
 from pipelines.stages.provision import check
 from pipelines.toolchain.lock import Cache
 
@@ -46,6 +48,7 @@ def show_build(line: Line) -> None:
             _row("first", f"a prebuilt wheel is looked for at {', '.join(recipe.prebuilt)}")
         refuse_unbuildable(plan, fetch=False)
         _row("host", f"{plan.host.name}, evidence {plan.host.evidence}")
+        _show_bridge(plan.host)
         for name, said in _Look(line.session, plan).rows():
             _row(name, said)
     say(_NOTHING, style="green")
@@ -60,10 +63,28 @@ def show_test(line: Line, *, run: str | None = None) -> None:
     suite = suite_of(recipe)
     count = units.counted(len(suite.files), "file")
     what = f"{suite.instead} only" if suite.instead else f"smoke suite {recipe.smoke}"
+    refuse_ungiven(line.plan)
     with fold(f"Would test {line.plan.target.package} for {line.plan.target.label}"):
         _row("host", f"{host.name}, evidence {host.evidence}")
+        _show_bridge(host)
         _row("suite", f"{what}, {count}")
         _row("wheel", _wheel_of(line, run))
+    say(_NOTHING, style="green")
+
+
+def show_given(line: Line, *, beside: Iterable[str], script: str | None) -> None:
+    """Print what ``run_given`` would do with this line; no index is asked.
+
+    Raises what it would before it begins.
+    """
+    plan = order(line.plan, beside=beside, script=script)
+    assert plan.given is not None  # noqa: S101 - `order` has it
+    suite = suite_of_given(plan.given.script)
+    with fold(f"Would test {plan.given.release} for {plan.target.label}, as others built it"):
+        _row("host", f"{plan.host.name}, evidence {plan.host.evidence}")
+        _row("wheel", safe(plan.given.asked, 300))
+        _row("beside", ", ".join(plan.given.beside) or "what it requires")
+        _row("suite", "import only" if suite.instead else str(plan.given.script))
     say(_NOTHING, style="green")
 
 
@@ -86,6 +107,15 @@ def _wheel_of(line: Line, name: str | None) -> str:
     except BuildError:
         return f"the latest run, {latest.id}, has none that passed: it must be built first"
     return f"of {latest.id}, unless one is built first"
+
+
+def _show_bridge(host: Host) -> None:
+    """The GPUs of a bridge, and what there is of it."""
+    if (bridge := host.bridge()) is None:
+        return
+    _row("GPU", f"{'; '.join(bridge.gpus)}; driver {bridge.driver}, CUDA {bridge.cuda}")
+    tested = f"self-test: {bridge.selftest}" if bridge.selftest else "not tested at this start"
+    _row("bridge", f"built; {tested}" if bridge.built else "is built and tested at the start")
 
 
 def _row(name: str, said: str) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -37,6 +37,7 @@ from pipelines.session.base import GoneHostError
 from pipelines.stages.audit import audit
 from pipelines.stages.build import build
 from pipelines.stages.collect import collect
+from pipelines.stages.given import order, take_given
 from pipelines.stages.manifest import print_files, write_manifest
 from pipelines.stages.prebuilt import skip, take_prebuilt
 from pipelines.stages.preflight import refuse_unbuildable, refuse_ungiven
@@ -72,6 +73,8 @@ LINE = (PROVISION, BUILD, COLLECT, AUDIT, TEST)
 #: What a recipe's strategy puts in its place.
 SKIP = Stage("skip", skip)
 TAKE = Stage("prebuilt", take_prebuilt)
+#: What stands for a build where the wheel is given.
+TAKE_GIVEN = Stage("prebuilt", take_given)
 
 
 class Line:
@@ -218,6 +221,11 @@ def run_provision(line: Line, *, dry_run: bool = False, repair: bool = False) ->
 
 def run_build(line: Line) -> Path:
     """Provision what is missing, build, collect, audit; the run's directory."""
+    if line.plan.given is not None:
+        raise ConfigError(
+            f"--wheel {line.plan.given.asked}: others have built it, there is nothing to build",
+            advice="Leave 'build' out: invoke test --wheel is enough.",
+        )
     if line.plan.recipe.strategy == "build":
         refuse_unbuildable(line.plan)
     run = line.begin_run()
@@ -252,6 +260,19 @@ def run_test(line: Line, *, run: str | None = None) -> Path:
     with line.reported():
         line.do(TEST)
     return this.path
+
+
+def run_given(line: Line, *, beside: Iterable[str] = (), script: str | None = None) -> Path:
+    """Test a wheel that others have built: take, audit, install and run it; the run's directory."""
+    line.plan = order(line.plan, beside=beside, script=script)
+    refuse_ungiven(line.plan)
+    run = line.begin_run()
+    with line.reported():
+        line.do(TAKE_GIVEN)
+        line.do(AUDIT)
+        _make_ready(line, run)
+        line.do(TEST)
+    return run.path
 
 
 def _taken_or_skipped(line: Line) -> bool:

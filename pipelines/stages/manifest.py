@@ -12,7 +12,8 @@ from pipelines.console import console
 from pipelines.errors import AuditError
 from pipelines.files import sha256_of, write_atomic
 from pipelines.hosttext import safe
-from pipelines.record import AuditResult
+from pipelines.record import AuditResult, SmokeResult
+from pipelines.reports.load import evidence_of
 from pipelines.run import Run
 
 _SCHEMA = 1
@@ -45,7 +46,7 @@ def write_manifest(run: Run) -> list[dict[str, Any]]:
             "origin": facts.origin or None,
         },
         "host": {key: value or None for key, value in facts.host} if facts.host else {},
-        "evidence": facts.evidence,
+        "evidence": evidence_of(facts, run.result(SmokeResult)),
         "tools": {name: tool.model_dump() for name, tool in sorted(facts.tools.items())},
         "seconds": {s.name: round(s.seconds or 0, 3) for s in run.stages().values()},
         "files": rows,

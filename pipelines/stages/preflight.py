@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pipelines.buildplan import BuildPlan
 from pipelines.console import bars, say
-from pipelines.errors import ConfigError
+from pipelines.errors import PipelineError, named
 from pipelines.matrix.budget import plan_budget
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.judge import Finding, Ground, judge
@@ -15,14 +15,18 @@ def refuse_ungiven(plan: BuildPlan) -> None:
     """Raise :class:`ConfigError` with the first thing that the host cannot give, and what can.
 
     Nothing is fetched, started or asked for it: it is known of a kind of host, or of this machine.
+    For what this machine lacks the error is of the class that its finding names.
     """
     for finding in plan.refused():
-        raise _refusal(plan, finding)
+        if finding.error:
+            raise _refusal(plan, finding)
 
 
-def _refusal(plan: BuildPlan, finding: Finding) -> ConfigError:
+def _refusal(plan: BuildPlan, finding: Finding) -> PipelineError:
     cure = f"{finding.cure[:1].upper()}{finding.cure[1:]}"
-    return ConfigError(
+    if finding.raises != "ConfigError":
+        return named(finding.raises)(f"{plan.host.name}: {finding.says}", advice=f"{cure}.")
+    return named(finding.raises)(
         f"{plan.target.id} cannot be built: {finding.says} ({finding.source})",
         advice=f"{cure}. invoke plan shows what can.",
     )

@@ -16,21 +16,24 @@ from pydantic import BaseModel, Field, ValidationError
 from pipelines.buildplan import BuildPlan
 from pipelines.console import console, fold, host_line, say
 from pipelines.errors import AuditError, ConfigError, HostError, RemoteError, SmokeError
+from pipelines.evidence import Bridge
 from pipelines.files import sha256_of
-from pipelines.hosts.base import GpuWay
+from pipelines.hosts.base import GpuWay, Host
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import line, safe
 from pipelines.model import first_problem
-from pipelines.recipe.suite import OWN, Suite, suite_of
-from pipelines.record import AuditedFile, AuditResult, GpuResult, SmokeResult
+from pipelines.recipe.suite import OWN, Suite, suite_of, suite_of_given
+from pipelines.record import AuditedFile, AuditResult, GpuResult, PrebuiltResult, SmokeResult
 from pipelines.remote import files, tester
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Case
 from pipelines.run import Run, StageLog
 from pipelines.stages.detached import Job, JobSpec
+from pipelines.stages.given import GIVEN, bring
 from pipelines.stages.logs import TAIL, last_lines, log_lines
 
 _TIMEOUT = 1800.0  # seconds a step
+_SCRIPT = 1500.0  # seconds that a script of the user's may take
 _GPUS = 32  # of one host
 _CRASHED = 0x80000000  # from here on Windows' exit codes are exceptions
 _ABSENT = re.compile(r"No module named '([\w.]{1,80})'")
@@ -42,7 +45,8 @@ def test(session: LiveSession, plan: BuildPlan, log: StageLog) -> SmokeResult:
     The wheel that reaches the host is the one that the audit has looked at, or none.
     """
     wheel, audited = _audited_wheel(log.run)
-    suite, expected = suite_of(plan.recipe), expectations(plan, audited)
+    given, expected = plan.given, expectations(plan, audited)
+    suite = suite_of(plan.recipe) if given is None else suite_of_given(given.script)
     _refuse_shadows(suite, wheel)
     layout = plan.layout
     told = json.dumps([log.run.id, suite.files, expected], sort_keys=True)
@@ -50,8 +54,17 @@ def test(session: LiveSession, plan: BuildPlan, log: StageLog) -> SmokeResult:
     directory = layout.join(layout.build_root, f"smoke-{name}")
     with fold(f"Smoke test {wheel.name} on {plan.host.name}"):
         target = _send_wheel(session, plan, f"{directory}-wheel", wheel, audited)
-        log.keep(SmokeResult(wheel=wheel.name, sha256=audited.sha256, instead=suite.instead))
+        script = given.script.name if given and given.script else ""
+        log.keep(
+            SmokeResult(
+                wheel=wheel.name, sha256=audited.sha256, instead=suite.instead, script=script
+            )
+        )
         spec = _suite_spec(plan, directory, target, suite.files, expected)
+        if given is not None:
+            spec |= _with_it(session, plan, log.run)
+            if given.script is not None:
+                spec["environment"]["SMOKE_CASE_SECONDS"] = str(_SCRIPT)
         job = Job(
             session,
             log.run,
@@ -60,7 +73,7 @@ def test(session: LiveSession, plan: BuildPlan, log: StageLog) -> SmokeResult:
             error=SmokeError,
         )
         try:
-            done = _judge(session, log, suite, _follow(job, log), plan.host.gpu_way)
+            done = _judge(session, log, suite, _follow(job, log), plan.host)
         except (HostError, KeyboardInterrupt):
             raise  # the suite goes on there: the next time it is taken up
         except BaseException:
@@ -133,6 +146,18 @@ def _suite_spec(
     }
 
 
+def _with_it(session: LiveSession, plan: BuildPlan, run: Run) -> dict[str, Any]:
+    """Of a wheel that is given: what it requires comes with it, into an environment of its own."""
+    taken = run.result(PrebuiltResult) or PrebuiltResult()
+    layout = plan.layout
+    return {
+        "packages": bring(session, plan, taken),
+        "wheels": layout.join(layout.wheels, GIVEN),
+        "libraries": list(taken.libraries),
+        "system": False,
+    }
+
+
 def _clean(session: LiveSession, directory: str) -> None:
     for folder in (directory, f"{directory}-wheel"):
         session.call(files.remove_tree, path=folder)
@@ -164,13 +189,19 @@ def expectations(plan: BuildPlan, wheel: AuditedFile) -> dict[str, Any]:
     return {
         "distribution": plan.recipe.distribution,
         "version": wheel.version,
-        "cuda": plan.recipe.cuda,
+        "cuda": plan.recipe.cuda or wheel.cuda,
         "torch": plan.recipe.torch,
         "verify": "" if plan.recipe.smoke else plan.recipe.verify,
         "archs": list(archs.sass),
         "ptx": list(archs.ptx),
         "platform": "win_amd64" if plan.host.capabilities.windows else None,
-        "gpu": {"asked": gpu.asked, "count": gpu.count, "numbers": list(gpu.visible)},
+        "gpu": {
+            "asked": gpu.asked,
+            "count": gpu.count,
+            "numbers": list(gpu.visible),
+            "bridge": gpu.bridge,
+        },
+        **({"given": True} if plan.given else {}),
     }
 
 
@@ -215,9 +246,10 @@ def _keep(log: StageLog, **changes: object) -> SmokeResult:
 
 
 def _judge(
-    session: LiveSession, log: StageLog, suite: Suite, ended: _Ended, gpu: GpuWay
+    session: LiveSession, log: StageLog, suite: Suite, ended: _Ended, host: Host
 ) -> SmokeResult:
     """The suite's report, home and read; :class:`SmokeError` unless every case passed."""
+    gpu = host.gpu_way
     done = _keep(log, exit=ended.exit, step=safe(ended.step, 40))
     if not ended.junit:
         cause = "ran out of time" if ended.timed_out else f"left with {ended.exit}"
@@ -232,6 +264,9 @@ def _judge(
     outcomes = Counter(case.outcome for case in cases)
     counted = {str(name): count for name, count in outcomes.items()}
     done = _keep(log, outcomes=counted, **_gpus(read.properties, gpu))
+    done = _keep(log, bridge=_bridge(read.properties, host, done))
+    for said in done.bridge.warnings if done.bridge else ():
+        say(f"  GPU bridge: {said}", style="yellow")
     bad = [case for case in cases if case.outcome in ("failed", "error")]
     _say_outcomes(cases, bad, outcomes)
     if not cases:
@@ -251,9 +286,10 @@ def _judge(
         )
     if gpu.asked and not done.gpus:
         raise SmokeError(
-            f"{gpu.asked} in pipeline.yaml, and the smoke suite tells of no GPU",
+            f"{gpu.asked} was asked for, and the smoke suite tells of no GPU",
             advice="Type: invoke doctor. It says what is missing; 'gpu: false' tests without one.",
         )
+    _require_asked_bridge(done, gpu)
     own = [case for case in cases if case.classname.startswith(f"{OWN}.")]
     if suite.own and not own:
         raise SmokeError(
@@ -280,6 +316,31 @@ def _gpus(told: Mapping[str, str], gpu: GpuWay) -> dict[str, object]:
     elif not found and "gpu_count" not in told:
         way = ""  # it did not look, or says nothing of it
     return {"gpus": tuple(found), "gpu_way": way, "gpu_asked": gpu.asked}
+
+
+def _bridge(told: Mapping[str, str], host: Host, done: SmokeResult) -> Bridge | None:
+    """What stands in for the driver there, with what its DLL has called itself in the suite."""
+    name, passed = line(told.get("driver_bridge"), 80), told.get("gpu_cases", "")
+    known = host.bridge() or (Bridge() if name else None)
+    if known is None:
+        return None
+    cases = int(passed) if done.gpus and re.fullmatch(r"[0-9]{1,6}", passed) else 0
+    return known.model_copy(update={"told": name if done.gpus else "", "cases": cases})
+
+
+def _require_asked_bridge(done: SmokeResult, gpu: GpuWay) -> None:
+    """Compare what was asked for with what the suite was told, whatever its own cases say."""
+    told = done.bridge.told if done.bridge else ""
+    if told and not gpu.bridge:
+        raise SmokeError(
+            f"the driver there is a bridge ({told}), for which nobody asked",
+            advice="Its results are not those of Windows' driver: remove it from that host.",
+        )
+    if gpu.bridge and not told:
+        raise SmokeError(
+            f"{gpu.asked} was asked for, and the suite was told of no bridge by the driver there",
+            advice="Type: invoke doctor --gpu. It tests the bridge by itself.",
+        )
 
 
 def _why_no_report(done: SmokeResult) -> str:

@@ -77,6 +77,8 @@ class PeFacts:
     inits: tuple[str, ...]
     cudarts: tuple[str, ...] = ()
     """Those of CUDA's run-time that it imports, such as ``cudart64_12.dll``."""
+    imports: tuple[str, ...] = ()
+    """Every DLL that must be there before it can be loaded."""
 
 
 @dataclass(frozen=True)
@@ -314,9 +316,11 @@ def _pe(data: bytes) -> PeFacts:
     )
     imported = getattr(pe, "DIRECTORY_ENTRY_IMPORT", ())
     exports = getattr(pe, "DIRECTORY_ENTRY_EXPORT", None)
+    libraries = {one.dll.decode("ascii", "replace") for one in imported if one.dll}
     names = [symbol.name or b"" for symbol in exports.symbols] if exports else []
     return PeFacts(
         machine=int(pe.FILE_HEADER.Machine),
         inits=tuple(sorted(name.decode("ascii") for name in names if name.startswith(b"PyInit_"))),
-        cudarts=cudarts(one.dll.decode("ascii", "replace") for one in imported if one.dll),
+        cudarts=cudarts(libraries),
+        imports=tuple(sorted(libraries)),
     )

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from pipelines.model import Model, read_data
-from pipelines.versions import Release
+from pipelines.versions import Release, minor
 from pipelines.wheels.fatbin import Container
 
 _FILE = Path(__file__).with_name("toolkits.yaml")
@@ -58,6 +58,18 @@ class Told:
     def _count(self, told: dict[str, bool]) -> None:
         for words, fits in told.items():
             (self.right if fits else self.wrong)[words] += 1
+
+
+def newest(containers: Iterable[Container], imports: Iterable[str] = ()) -> str:
+    """The newest release of CUDA that they tell, such as ``12.8``, or ``12``; empty for none."""
+    isas = {isa: release for release, isa in reversed(_table().ptx_isa.items())}
+    found: set[str] = set()
+    for unit in containers:
+        found |= {minor(release) for release in unit.releases}
+        found |= {isas[isa] for isa in unit.isas if isa in isas}
+    if not found:
+        found = {match[1] for name in imports if (match := _CUDART.fullmatch(name))}
+    return max(found, key=lambda text: [*map(int, text.split("."))], default="")
 
 
 def same(release: str, wanted: str) -> bool:

@@ -91,6 +91,17 @@ def test_the_services_modules_are_all_in_its_image() -> None:
     assert PACKAGE / "hosts/sandbox/sdk/vcvarsall.bat" in brought
 
 
+def test_no_image_has_the_gpu_bridge() -> None:
+    """Neither its sources nor what makes it; and what there is of it says that it is not there."""
+    folder = PACKAGE / "hosts/sandbox/bridge"
+    for name, image in wanted.images().items():
+        brought = {path for _, path in context.sources(image)}
+        found = {path.name for path in brought if path.is_relative_to(folder)}
+        assert found <= {"__init__.py", "files.py", "installing.py"}, name
+    made_of = {path.name for path in folder.iterdir()} - {"__pycache__"}
+    assert {"driver.py", "selftest.py", "probe.py", "attached.py"} <= made_of, "it is looked for"
+
+
 def test_another_image_is_no_image_of_ours() -> None:
     with pytest.raises(ConfigError, match="did you mean 'sandbox'") as caught:
         wanted.image_named("sandbx")

@@ -191,7 +191,7 @@ def devices(*numbers: int) -> dict[str, Any]:
         (devices(1), {"count": 1, "numbers": [1]}, ""),
         (devices(2, 0), {"count": 2, "numbers": [0, 2]}, ""),
         (devices(0), {"count": 1}, ""),
-        (NO_GPU, {}, "gpu: true in pipeline.yaml, and no GPU is here: no CUDA device"),
+        (NO_GPU, {}, "gpu: true was asked for, and no GPU is here: no CUDA device"),
         (devices(0), {"count": 2}, "which is 2 GPUs, and 1 are here"),
         (devices(0), {"count": 1, "numbers": [1]}, "and nvidia-smi's GPU 0 is here"),
         (
@@ -333,8 +333,8 @@ def test_a_whole_run_on_a_pretended_gpu(
 @pytest.mark.parametrize(
     ("asked", "outcome", "said"),
     [
-        (ANY | {"asked": ""}, "skipped", "pipeline.yaml asks for no GPU on this host"),
-        (ANY, "failed", "gpu: true in pipeline.yaml, and no GPU is here: no NVIDIA driver"),
+        (ANY | {"asked": ""}, "skipped", "no GPU was asked for on this host"),
+        (ANY, "failed", "gpu: true was asked for, and no GPU is here: no NVIDIA driver"),
     ],
 )
 def test_a_gpu_that_was_asked_for_is_a_case(

@@ -225,7 +225,7 @@ def test_what_the_wheel_is_compared_with(tmp_path: Path) -> None:
         "archs": ["80", "90"],
         "ptx": ["90"],
         "platform": "win_amd64",
-        "gpu": {"asked": "", "count": None, "numbers": []},
+        "gpu": {"asked": "", "count": None, "numbers": [], "bridge": False},
     }
     assert expectations(at_desk(tmp_path)[0].plan, audited)["platform"] is None
 
@@ -270,7 +270,7 @@ def test_how_the_gpu_came_in_is_recorded(
 def test_a_gpu_that_was_asked_for_and_is_not_there(tmp_path: Path) -> None:
     """However many cases passed without one; the reports say so as well."""
     line, _ = at_test(tmp_path, saying(PASSED + SKIPPED, NO_GPU))
-    said = "gpu: true in pipeline.yaml, and the smoke suite tells of no GPU"
+    said = "gpu: true was asked for, and the smoke suite tells of no GPU"
     with pytest.raises(SmokeError, match=said):
         run_test(with_gpu(line, own(True)))
     kept = line.run.result(SmokeResult)
@@ -294,7 +294,12 @@ def test_which_gpus_the_suite_may_see(tmp_path: Path) -> None:
     (spec,) = suite.specs
     assert spec["environment"]["CUDA_VISIBLE_DEVICES"] == "1"
     assert spec["environment"]["CUDA_DEVICE_ORDER"] == "PCI_BUS_ID"
-    assert spec["expect"]["gpu"] == {"asked": "gpu: 1", "count": 1, "numbers": [1]}
+    assert spec["expect"]["gpu"] == {
+        "asked": "gpu: 1",
+        "count": 1,
+        "numbers": [1],
+        "bridge": False,
+    }
 
 
 def test_what_the_suite_imports_is_pinned(tmp_path: Path) -> None:

@@ -75,7 +75,8 @@ class ContainerHost(EngineKeys):
                     raise ValueError(f"{name} is not for the sandbox: it is for Windows engines")
             if is_wanted(self.gpu):
                 raise ValueError(
-                    "gpu is for Windows engines: the container of the sandbox has none"
+                    "gpu is for Windows engines: the container of the sandbox has none. On a Linux "
+                    "machine with a GPU a host of kind sandbox has it: gpu: bridge"
                 )
         if self.python is not None and not re.fullmatch(
             r"(?i)[a-z]:(\\[^\\/]+)+\\python\.exe", self.python

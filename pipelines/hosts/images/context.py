@@ -124,6 +124,7 @@ def plan_image(name: str, wanted: Wanted, python: str, cache: Cache, base: Base)
 
 def sources(wanted: Wanted) -> Iterator[tuple[str, Path]]:
     """The service's modules and its data: name in the context, and file."""
+    without = [PACKAGE / name for name in wanted.without]
     for name in wanted.sources:
         path = PACKAGE / name
         if not path.exists():
@@ -131,6 +132,8 @@ def sources(wanted: Wanted) -> Iterator[tuple[str, Path]]:
                 f"images.yaml names {name}, which is not in {PACKAGE}", advice="Correct it there."
             )
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
+            if any(file.is_relative_to(other) for other in without):
+                continue
             if file.is_file() and "__pycache__" not in file.parts:
                 yield f"pipelines/{file.relative_to(PACKAGE).as_posix()}", file
 

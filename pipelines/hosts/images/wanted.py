@@ -33,6 +33,7 @@ class Wanted(Model):
     fetched: tuple[str, ...] = ()
     files: dict[str, str]
     sources: tuple[str, ...] = ()
+    without: tuple[str, ...] = ()
     interpreter: PythonVersion | None = None
     requirements: tuple[str, ...] = ()
     python: str

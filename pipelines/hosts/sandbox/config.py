@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import Annotated, ClassVar, Literal
 
 from pydantic import Field
 
 from pipelines.hosts.base import Host, HostConfig, Kept, Opening, Supply, Thing, supply_of_sandbox
+from pipelines.hosts.gpus import BridgedGpu, bridged_numbers
 from pipelines.paths import home
 from pipelines.toolchain.lock import Cache, ToolchainLock
 
@@ -27,9 +29,29 @@ class SandboxHost(HostConfig):
     listener: Literal["https", "http"] = "https"
     """``http`` means NTLM with message encryption."""
 
+    gpu: BridgedGpu = False
+    """``bridge``: run CUDA on this machine's NVIDIA GPUs, by a DLL that hands the calls of Windows'
+    driver to Linux' (docs/gpu-bridge.md); ``bridge:0,1``: on these, as nvidia-smi counts them."""
+    flagged_gpu: ClassVar[object] = "bridge"
+
     def supply(self, lock: ToolchainLock) -> Supply:
-        """What the lock has for a sandbox."""
-        return supply_of_sandbox(lock)
+        """What the lock has for a sandbox; with a bridge also what this machine's driver gives."""
+        given = supply_of_sandbox(lock)
+        if not self.gpu:
+            return given
+        from pipelines.hosts.sandbox.bridge import driver
+
+        found = driver.look()
+        return replace(
+            given, lacks=driver.lacks(found, bridged_numbers(self.gpu)), driver=found.cuda
+        )
+
+    def notes(self, name: str) -> Iterable[str]:
+        """The GPUs, their driver, and what there is of the bridge."""
+        if self.gpu:
+            from pipelines.hosts.sandbox.bridge.attached import notes
+
+            yield from notes(self.base(name), bridged_numbers(self.gpu))
 
     def open(self, name: str, given: Opening) -> Host:
         """The sandbox, which need not be there yet."""
@@ -50,12 +72,18 @@ class SandboxHost(HostConfig):
         return sandboxes(bases)
 
     def base(self, name: str) -> Path:
-        """Its directory; each Python has one of its own, whose name ends with ``-py3.11``."""
+        """Its directory; each Python has one of its own, whose name ends with ``-py3.11``.
+
+        One with a bridge ends with ``-py3.11-gpu``: both may be there at once.
+        """
         return home() / (self.home or Path(".sandbox", name))
 
     def kept(self, cache: Cache) -> Iterable[Kept]:
-        """Images, of which those of today's tools are useful."""
+        """Images, of which those of today's tools are useful, and bridges to a driver."""
+        from pipelines.hosts.sandbox.bridge import attached
         from pipelines.hosts.sandbox.image import image_key
+
+        yield from attached.kept(cache)
 
         folder = cache.root / "images"
         for path in sorted(folder.iterdir()) if folder.is_dir() else ():

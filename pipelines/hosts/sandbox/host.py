@@ -1,5 +1,6 @@
 """The sandbox as a host: made when it is missing, started when it is down, reached over WinRM.
 
+With ``gpu: bridge`` HOME is another one, and its Windows has a bridge to this machine's driver.
 ``HOME/prefix`` is the Windows, ``HOME/run`` what a running one needs. Who changes either holds the
 lock beside HOME, so that two commands at once make and start one sandbox between them.
 """
@@ -20,13 +21,16 @@ import threading
 import time
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import IO
 
 from pipelines.errors import ConfigError, HostError
-from pipelines.evidence import Evidence
+from pipelines.evidence import Bridge, Evidence
 from pipelines.hosts.base import Capabilities, Host, Kept, Lifecycle, Opening
+from pipelines.hosts.gpus import by_bridge
 from pipelines.hosts.sandbox import image
+from pipelines.hosts.sandbox.bridge.attached import Attached
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.state import IN_USE, NotWholeError, State, alive, published
 from pipelines.hosts.sandbox.wine import SEAL, Prefix, find_wine
@@ -64,7 +68,11 @@ class Sandbox(Host):
         self.events = given.events
         self.remember = given.remember
         base = config.base(name)
-        self.home = base.with_name(f"{base.name}-py{python}")
+        self.home = base.with_name(f"{base.name}-py{python}{'-gpu' if config.gpu else ''}")
+        self.gpu_way = way = by_bridge(config.gpu)
+        self.capabilities = replace(self.capabilities, gpu=way.bridge)
+        step = given.events.step
+        self._bridge = Attached(self.home, way.visible, step) if way.bridge else None
         self._tied: subprocess.Popen[bytes] | None = None
         self._reached: State | None = None
         self._restarts = 0
@@ -152,6 +160,8 @@ class Sandbox(Host):
             self._make()
 
     def _make(self) -> None:
+        if self._bridge is not None:
+            self._bridge.require()
         if self.status() != "absent":
             return
         if self.cache.missing(self.tools):
@@ -204,6 +214,8 @@ class Sandbox(Host):
 
     def _start(self, *, tied: bool) -> State:
         crashed = self.status() == "crashed"
+        if self._bridge is not None:
+            self._bridge.install(self.cache)
         self.run.mkdir(mode=0o700, exist_ok=True)
         again = ", which has crashed: its builds are kept" if crashed else ""
         self.events.step(f"starting Windows and WinRM{again}")
@@ -313,9 +325,19 @@ class Sandbox(Host):
 
     def connect(self) -> Session:
         """Start the sandbox if need be and open a session."""
-        self._reached = self.state() or self.start(tied=True)
-        endpoint = self.endpoint(self._reached)
+        endpoint = self._reach(self.state() or self.start(tied=True))
         return over_winrs(endpoint, self.executable, self.name, again=self._again)
+
+    def _reach(self, state: State) -> Endpoint:
+        """Where it is; a bridge is tested once a start, before anything rests on it."""
+        self._reached = state
+        if self._bridge is not None:
+            self._bridge.test(self.executable, state["pid"])
+        return self.endpoint(state)
+
+    def bridge(self) -> Bridge | None:
+        """What is known of its bridge, if it is to have one."""
+        return self._bridge.told() if self._bridge is not None else None
 
     def ended(self) -> str:
         """That the service which was reached is gone, or is another one by now."""
@@ -326,8 +348,7 @@ class Sandbox(Host):
     def _again(self) -> Endpoint:
         """Where it is after a lost connection; started again on the same files if it has ended."""
         with self._reviving:
-            self._reached = self.state() or self._revive()
-            return self.endpoint(self._reached)
+            return self._reach(self.state() or self._revive())
 
     def _revive(self) -> State:
         if self._restarts == RESTARTS:

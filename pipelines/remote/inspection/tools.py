@@ -16,6 +16,7 @@ from ..facts import gather
 from ..process import capture
 from ..resources.commands import find
 from ..rpc import idempotent
+from . import nvml
 
 #: Seconds that a program may take to name its version; nvidia-smi is slow after a start.
 PATIENCE = 30.0
@@ -131,11 +132,14 @@ def _nvcc(cuda: str) -> Program | None:
 
 @idempotent
 def gpus() -> list[dict[str, str]] | None:
-    """GPUs as the driver names them, memory in MiB; ``None`` where there is no driver."""
+    """GPUs as the driver names them, memory in MiB; ``None`` where there is no driver.
+
+    Where there is a driver without its program, as under Wine, the driver's library is asked.
+    """
     places = [str(pathlib.Path(base, "NVIDIA Corporation", "NVSMI")) for base in _programs()]
     smi = _find("nvidia-smi", places)
     if smi is None:
-        return None
+        return nvml.gpus()
     fields = ",".join(_GPU_FIELDS)
     text = _run(smi, f"--query-gpu={fields}", "--format=csv,noheader,nounits")
     names = ("name", "capability", "driver", "model", "memory")

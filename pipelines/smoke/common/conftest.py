@@ -5,7 +5,7 @@ pytest-xdist, the standard library, the files of ``common`` and ``fatbin.py`` be
 ``smoke_suite.py`` (see :mod:`smoke_probe`), and ``SMOKE_EXPECT``: the path of a JSON file with
 ``distribution`` (empty: no wheel), ``version``, ``archs``, ``ptx`` and ``platform`` (``null``:
 any); ``cuda``, ``torch``, ``verify`` (the recipe's), ``files`` (more files with device code) and
-``gpu`` (:class:`smoke_facts.Asked`) may be there.
+``gpu`` (:class:`smoke_facts.Asked`) may be there, and ``given`` of a wheel that others have built.
 
 Nothing here or at a test module's head imports torch or the package: a crash at their import
 is for :mod:`smoke_probe` to find, and must not end pytest.
@@ -32,6 +32,7 @@ from smoke_isolation import FACTS
 os.environ.setdefault("CUDA_MODULE_LOADING", "LAZY")
 
 _SUITE = "suite:"  # a property of a case with this prefix is one of the whole suite
+_ON_GPU = "on_gpu"  # a property of a case that was given a GPU
 
 
 def _expected() -> Expected:
@@ -46,6 +47,13 @@ def pytest_configure(config: pytest.Config) -> None:
     if told is not None:
         config.stash[FACTS] = json.loads(told["smoke_facts"])
         config.pluginmanager.register(smoke_isolation.Guard(told, smoke_suite.lost))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_call(item: pytest.Item) -> None:
+    """Its fixtures did not skip it: a case that has a GPU now runs on it."""
+    if "gpu" in getattr(item, "fixturenames", ()):
+        item.user_properties.append((_ON_GPU, "yes"))
 
 
 def pytest_sessionstart(session: pytest.Session) -> None:
@@ -68,14 +76,19 @@ class _Report:
     def __init__(self, config: pytest.Config, facts: Facts) -> None:
         self._config = config
         self._properties: dict[str, str] = dict(facts["report"])
+        self._on_gpu = 0
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
-        """Move what is the suite's from the case to the suite."""
-        for name, value in report.user_properties:
+        """Move what is the suite's from the case to the suite; count what has run on a GPU."""
+        told = {name: str(value) for name, value in report.user_properties}
+        for name, value in told.items():
             if name.startswith(_SUITE):
-                self._properties[name.removeprefix(_SUITE)] = str(value)
-        kept = [pair for pair in report.user_properties if not pair[0].startswith(_SUITE)]
+                self._properties[name.removeprefix(_SUITE)] = value
+        if _ON_GPU in told and report.when == "call" and report.passed:
+            self._on_gpu += 1
+            self._properties["gpu_cases"] = str(self._on_gpu)
+        kept = [p for p in report.user_properties if not p[0].startswith((_SUITE, _ON_GPU))]
         report.user_properties[:] = kept
 
     @pytest.hookimpl(tryfirst=True)

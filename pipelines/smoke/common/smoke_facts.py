@@ -47,6 +47,8 @@ class Asked(TypedDict):
     """How many; ``None``: one or more."""
     numbers: list[int]
     """Which of them, as nvidia-smi counts them; empty: any."""
+    bridge: bool
+    """Whether through a bridge to another system's driver."""
 
 
 class Expected(TypedDict, total=False):
@@ -63,6 +65,7 @@ class Expected(TypedDict, total=False):
     files: list[str]
     artifacts: str
     gpu: Asked
+    given: bool
 
 
 class Runs(TypedDict):
@@ -218,7 +221,7 @@ def judge(facts: Found, expected: Expected) -> Judgement:
     warnings: list[str] = []
     failures = {
         "driver": gpu["broken"] or _driver_too_old(facts, expected, warnings),
-        "gpu": _other_gpus(gpu, expected.get("gpu")),
+        "gpu": _other_bridge(gpu, asked := expected.get("gpu")) or _other_gpus(gpu, asked),
         "torch": _torch(facts),
         "package": _package(facts),
         "promise": _promise(facts["version"] or expected.get("version", ""), torch),
@@ -263,11 +266,21 @@ def _driver_too_old(facts: Found, expected: Expected, warnings: list[str]) -> st
     return ""
 
 
+def _other_bridge(gpu: Gpu, wanted: Asked | None) -> str:
+    """Why the driver is a bridge and should be none, or the other way round."""
+    bridge, asked = gpu.get("bridge", ""), wanted is not None and wanted.get("bridge", False)
+    if bridge and wanted is not None and not asked:
+        return f"the driver here is a bridge ({bridge}), for which nobody asked"
+    if asked and gpu["devices"] and not bridge:
+        return "a bridge to Linux' driver was asked for, and the driver here is none"
+    return ""
+
+
 def _other_gpus(gpu: Gpu, wanted: Asked | None) -> str:
     """Why the GPUs here are not those that were asked for: none at all is no reason to skip."""
     if wanted is None or not wanted["asked"] or gpu["broken"]:
         return ""
-    asked, found = f"{wanted['asked']} in pipeline.yaml", gpu["devices"]
+    asked, found = f"{wanted['asked']} was asked for", gpu["devices"]
     if not found:
         return f"{asked}, and no GPU is here: {gpu['skip']}"
     if wanted["count"] not in (None, len(found)):
@@ -353,6 +366,7 @@ def properties(facts: Found, warnings: Iterable[str]) -> dict[str, str]:
         "driver_version": gpu["driver_version"] if gpu["cuda"] else "",
         "cuda_driver": gpu["cuda"],
         "module_loading": gpu.get("module_loading", ""),
+        "driver_bridge": gpu.get("bridge", ""),
         "torch": torch.get("version", ""),
         "torch_cuda": torch.get("cuda", ""),
         "torch_archs": " ".join(torch.get("archs", ())),

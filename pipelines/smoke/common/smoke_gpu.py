@@ -10,6 +10,7 @@ from __future__ import annotations
 import ctypes
 import json
 import sys
+from pathlib import Path
 from typing import TypedDict
 
 MARK = "ANSWER"
@@ -17,12 +18,25 @@ _WINDOWS = sys.platform == "win32"
 _DRIVER = "nvcuda.dll" if _WINDOWS else "libcuda.so.1"
 _NVML = "nvml.dll" if _WINDOWS else "libnvidia-ml.so.1"
 _NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
-_ATTRIBUTES = {"multiprocessors": 16, "major": 75, "minor": 76, "tcc": 35}  # CU_DEVICE_ATTRIBUTE_*
+_COMPILER = "libnvidia-ptxjitcompiler.so.1"  # Linux' driver loads it to compile PTX
+#: CU_DEVICE_ATTRIBUTE_*.
+_ATTRIBUTES = {"multiprocessors": 16, "compute_mode": 20, "tcc": 35, "major": 75, "minor": 76}
 _LOADING = {1: "eager", 2: "lazy"}  # CU_MODULE_EAGER_LOADING, CU_MODULE_LAZY_LOADING
 _MODELS = {0: "WDDM", 1: "TCC", 2: "MCDM"}  # nvmlDriverModel_t
 
 
-class Device(TypedDict):
+#: The driver model where Windows' driver is a bridge to Linux'.
+BRIDGED = "Linux, through a bridge"
+
+
+class _Device(TypedDict, total=False):
+    uuid: str
+    """32 hexadecimal digits."""
+    compute_mode: int
+    """CUcomputemode: 0 any process, 2 none, 3 one process at a time."""
+
+
+class Device(_Device):
     """A GPU."""
 
     index: int
@@ -43,6 +57,14 @@ class _Extra(TypedDict, total=False):
     module_loading: str
     nvml: str
     """Why NVML was not asked."""
+    code: int
+    """The CUresult with which the driver failed."""
+    bridge: str
+    """What a bridge to another system's driver calls itself; empty: the driver is none."""
+    libraries: dict[str, str]
+    """On Linux the driver's libraries that were loaded, and their paths."""
+    compiler: str
+    """On Linux why PTX cannot be compiled; empty where it can."""
 
 
 class Gpu(_Extra):
@@ -92,6 +114,42 @@ def module_loading() -> str:
     return _LOADING.get(mode, f"not told: mode {mode}")
 
 
+def _bridge(driver: ctypes.CDLL) -> str:
+    """A bridge exports a function that no driver has."""
+    try:
+        name = driver.driver_bridge
+    except AttributeError:
+        return ""
+    name.restype = ctypes.c_char_p
+    return bytes(name() or b"bridge").decode(errors="replace")
+
+
+def _uuid(driver: ctypes.CDLL, handle: int) -> str:
+    told = ctypes.create_string_buffer(16)
+    _call(driver, "cuDeviceGetUuid", told, handle)
+    return told.raw.hex()
+
+
+def _loaded() -> dict[str, str]:
+    """The driver's libraries in this very process, by name without version."""
+    found = {}
+    for row in Path("/proc/self/maps").read_text("utf-8", "replace").splitlines():
+        path = row.partition("/")[2]
+        name = path.rpartition("/")[2].partition(".so")[0]
+        if name in ("libcuda", "libnvidia-ml"):
+            found[name] = f"/{path}"
+    return found
+
+
+def _on_linux(facts: Gpu) -> None:
+    """Add the driver's files, and whether the compiler of PTX loads."""
+    try:
+        _load(_COMPILER)
+    except OSError as error:
+        facts["compiler"] = str(error)
+    facts["libraries"] = _loaded()
+
+
 def _device(driver: ctypes.CDLL, index: int) -> Device:
     handle = _number(driver, "cuDeviceGet", index)
     name = ctypes.create_string_buffer(256)
@@ -104,6 +162,10 @@ def _device(driver: ctypes.CDLL, index: int) -> Device:
         key: _number(driver, "cuDeviceGetAttribute", number, handle)
         for key, number in _ATTRIBUTES.items()
     }
+    try:
+        uuid = _uuid(driver, handle)
+    except AttributeError:  # of a driver before CUDA 9.2
+        uuid = ""
     return {
         "index": index,
         "name": name.value.decode(errors="replace"),
@@ -113,6 +175,8 @@ def _device(driver: ctypes.CDLL, index: int) -> Device:
         "memory_mib": memory.value >> 20,
         "bus": bus.value.decode(errors="replace"),
         "number": -1,
+        "uuid": uuid,
+        "compute_mode": told["compute_mode"],
         "driver_model": ("TCC" if told["tcc"] else "unknown") if _WINDOWS else "Linux",
     }
 
@@ -133,7 +197,7 @@ def _ask_nvml(facts: Gpu) -> None:
         _call(nvml, "nvmlDeviceGetHandleByPciBusId_v2", place, ctypes.byref(handle))
         _call(nvml, "nvmlDeviceGetIndex", handle, ctypes.byref(number))
         device["number"] = number.value
-        if not _WINDOWS:
+        if not _WINDOWS or facts.get("bridge"):  # Linux' driver has no such model
             continue
         both = ctypes.byref(current), ctypes.byref(pending)
         _call(nvml, "nvmlDeviceGetDriverModel", handle, *both)
@@ -154,6 +218,9 @@ def ask() -> Gpu:
         driver = _load(_DRIVER)
     except OSError:
         return facts | {"skip": f"no NVIDIA driver ({_DRIVER}) on this host"}
+    facts["bridge"] = _bridge(driver)
+    if not _WINDOWS:
+        _on_linux(facts)
     try:
         _call(driver, "cuInit", 0)
         number = _number(driver, "cuDriverGetVersion")
@@ -163,16 +230,21 @@ def ask() -> Gpu:
     except DriverError as error:
         if error.code == _NO_DEVICE:
             return facts | {"skip": f"no CUDA device on this host ({error})"}
-        return facts | {"broken": f"the NVIDIA driver does not answer: {error}"}
+        broken = f"the NVIDIA driver does not answer: {error}"
+        return facts | {"broken": broken, "code": error.code}
     except AttributeError as error:
         return facts | {"broken": f"the NVIDIA driver is too old or not whole: {error}"}
     if not facts["devices"]:
         return facts | {"skip": "no CUDA device on this host (the driver counts 0)"}
+    for device in facts["devices"] if facts["bridge"] else ():
+        device["driver_model"] = BRIDGED
     facts["module_loading"] = module_loading()
     try:
         _ask_nvml(facts)
     except (OSError, AttributeError, DriverError) as error:
         facts["nvml"] = f"not asked: {error}"
+    if not _WINDOWS:
+        facts["libraries"] = _loaded()  # with NVML's
     return facts
 
 

@@ -42,10 +42,10 @@ def test_version_keeps_its_promise(facts: Facts) -> None:
 
 
 def test_gpus_are_those_that_were_asked_for(facts: Facts, expected: Expected) -> None:
-    """Where pipeline.yaml asks for GPUs, these and no others are here."""
+    """Where GPUs are asked for, these and no others are here, through a bridge or not."""
     verdict(facts, "gpu")
     if not expected.get("gpu", {}).get("asked"):
-        pytest.skip("pipeline.yaml asks for no GPU on this host")
+        pytest.skip("no GPU was asked for on this host")
     if facts["gpu"]["broken"]:
         pytest.fail(facts["gpu"]["broken"], pytrace=False)
 

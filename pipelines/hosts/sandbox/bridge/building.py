@@ -105,6 +105,11 @@ def built(prefix: Prefix, cache: Cache, libraries: Sequence[Path], step: Step) -
     return target
 
 
+def key(cache: Cache, python: str, libraries: Sequence[Path]) -> str:
+    """The name of the directory of :func:`built` for a Windows with ``python``, such as 3.11."""
+    return _key(cache, python, names(libraries))
+
+
 def _key(cache: Cache, python: str, exports: Mapping[str, Sequence[str]]) -> str:
     """The hash of all inputs: sources and flags, names, run-time, compiler, headers, Wine."""
     digest = hashlib.sha256(image_key(cache, python).encode())

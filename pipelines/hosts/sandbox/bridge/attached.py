@@ -1,0 +1,140 @@
+"""A sandbox's bridge: put there before Windows starts, tested once it has, told of at any time."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+
+from pydantic import ValidationError
+
+from pipelines.evidence import Bridge
+from pipelines.files import write_atomic
+from pipelines.hosts.base import Kept, supply_of_sandbox
+from pipelines.hosts.sandbox.bridge import driver, selftest
+from pipelines.hosts.sandbox.bridge.driver import Driver
+from pipelines.hosts.sandbox.state import published
+from pipelines.hosts.sandbox.wine import Prefix
+from pipelines.hosttext import line, texts
+from pipelines.model import Model
+from pipelines.toolchain.lock import Cache
+
+#: In ``HOME/run``: how the last self-test went.
+TESTED = "bridge.json"
+#: In a prefix that has one.
+_INSTALLED = Path("bridge/installed.json")
+_WARNINGS = 20
+
+
+class _Tested(Model):
+    pid: int
+    """Of the service at whose start it was."""
+    version: str
+    """Of the driver."""
+    told: str
+
+
+class Attached:
+    """The bridge of the sandbox in ``home`` to the GPUs of these numbers; empty: to all."""
+
+    def __init__(self, home: Path, numbers: tuple[int, ...], step: Callable[[str], object]) -> None:
+        self.home = home
+        self.numbers = numbers
+        self.step = step
+
+    @property
+    def prefix(self) -> Path:
+        """The Windows that it belongs to."""
+        return self.home / "prefix"
+
+    def require(self) -> Driver:
+        """Look at this machine's driver; raises what it lacks, with what cures that."""
+        found = driver.look()
+        driver.require(found, self.numbers)
+        return found
+
+    def install(self, cache: Cache) -> None:
+        """Put the bridge to today's driver there, unless it is there and whole.
+
+        Raises what :meth:`require` does, and what building it raises.
+        """
+        from pipelines.hosts.sandbox.bridge import building, installing
+
+        found = self.require()
+        prefix = Prefix(self.prefix)
+        made = building.built(prefix, cache, found.libraries, self.step)
+        installing.install(made, prefix, found.directory)
+
+    def test(self, python: str, pid: int) -> None:
+        """Test it once a start, which the service's ``pid`` tells; :class:`HostError` if it fails.
+
+        ``python`` is the Windows path of the one that runs builds and tests.
+        """
+        found = self.require()
+        if (tested := _tested(self.home)) and (tested.pid, tested.version) == (pid, found.version):
+            return
+        chosen = found.chosen(self.numbers)
+        passed = selftest.run(Prefix(self.prefix), python, chosen)
+        kept = _Tested(pid=pid, version=found.version, told=str(passed))
+        write_atomic(self.home / "run" / TESTED, kept.model_dump_json().encode())
+        self.step(f"GPU bridge: {found}, {'; '.join(map(str, chosen))}")
+        self.step(f"GPU bridge: {passed}")
+
+    def told(self) -> Bridge:
+        """What is known of it; nothing is started."""
+        found = driver.look()
+        state = published(self.home / "run")
+        tested = _tested(self.home)
+        current = tested is not None and state is not None and tested.pid == state["pid"]
+        return Bridge(
+            driver=found.version,
+            cuda=found.cuda,
+            gpus=tuple(map(str, found.chosen(self.numbers))),
+            built=(self.prefix / _INSTALLED).is_file(),
+            selftest=line(tested.told, 200) if tested and current else "",
+            warnings=tuple(texts(_warnings(self.prefix), _WARNINGS)),
+        )
+
+
+def kept(cache: Cache) -> Iterator[Kept]:
+    """Bridges in the cache, of which those to today's driver are useful: one a Python."""
+    from pipelines.hosts.sandbox.bridge import building
+
+    folder = cache.root / "bridges"
+    found = sorted(folder.iterdir()) if folder.is_dir() else []
+    libraries = driver.look().libraries if found else ()
+    pythons = supply_of_sandbox(cache.lock).python or ()
+    current = {building.key(cache, python, libraries) for python in pythons} if libraries else set()
+    for path in found:
+        if path.is_dir() and not path.name.startswith("."):
+            yield Kept("GPU bridges", path, path.name in current)
+
+
+def _warnings(prefix: Path) -> Sequence[str]:
+    if not (prefix / _INSTALLED).is_file():
+        return ()
+    from pipelines.hosts.sandbox.bridge import installing
+
+    return installing.warnings(prefix)
+
+
+def _tested(home: Path) -> _Tested | None:
+    try:
+        return _Tested.model_validate(json.loads((home / "run" / TESTED).read_text("utf-8")))
+    except (OSError, ValueError, ValidationError):
+        return None
+
+
+def notes(base: Path, numbers: tuple[int, ...]) -> Iterator[str]:
+    """For a plan: the GPUs and their driver, and the bridge of each Python's sandbox."""
+    found = driver.look()
+    if driver.lacks(found, numbers):
+        return  # a rule says so
+    yield f"GPU through a bridge: {'; '.join(map(str, found.chosen(numbers)))}; {found}"
+    homes = sorted(base.parent.glob(f"{base.name}-py*-gpu")) if base.parent.is_dir() else []
+    there = [home for home in homes if (home / "prefix" / _INSTALLED).is_file()]
+    for home in there:
+        tested = Attached(home, numbers, lambda _: None).told().selftest
+        yield f"bridge in {home.name}: {f'self-test: {tested}' if tested else 'not tested yet'}"
+    if not there:
+        yield "bridge: not built yet; it is, and is tested, when the sandbox starts"

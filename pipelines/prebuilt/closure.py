@@ -1,0 +1,283 @@
+"""A wheel with all that it requires on another platform: resolved by uv, fetched, verified.
+
+uv evaluates the markers of METADATA for the platform that is asked for; pip, told ``--platform``,
+evaluates them for the machine that it runs on: https://github.com/pypa/pip/issues/11664. Which
+indexes are asked is the user's configuration of uv, or ``PIP_INDEX_URL``.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+import tomllib
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Annotated, Any, Literal
+from urllib.parse import unquote, urlsplit
+
+from packaging.markers import InvalidMarker, Marker
+from packaging.utils import parse_wheel_filename
+from pydantic import BaseModel, Field, StringConstraints, ValidationError
+
+from pipelines.errors import (
+    ConfigError,
+    LockError,
+    PipelineError,
+    SetupError,
+    named,
+)
+from pipelines.files import disk_errors, sha256_of
+from pipelines.hosttext import block, line
+from pipelines.model import Model, first_problem, read_data
+from pipelines.prebuilt.candidates import Offer, obtain_offer
+from pipelines.toolchain.lock import Cache, Tool, obtain
+from pipelines.toolchain.sources import FileName, Source
+from pipelines.wheels.tags import WINDOWS, wheel_tags
+
+_REFUSALS = Path(__file__).with_name("refusals.yaml")
+_SECONDS = 600
+_YANKED = re.compile(r"^warning: (.* is yanked.*)$", re.MULTILINE)
+_MOST = 500  # packages
+
+
+@dataclass(frozen=True)
+class Closure:
+    """Every wheel of it, and what uv warns of."""
+
+    offers: tuple[Offer, ...]
+    warnings: tuple[str, ...] = ()
+
+
+class Refusal(Model):
+    """What uv says when it finds nothing, and what is said of it here."""
+
+    pattern: str
+    says: str
+    """May use the pattern's groups: {0}."""
+    cure: str
+    kind: Literal["ConfigError", "LockError"] = "ConfigError"
+    """Of :mod:`pipelines.errors`."""
+
+
+class Refusals(Model):
+    """``refusals.yaml``: the first whose pattern is found counts."""
+
+    refusals: tuple[Refusal, ...]
+
+
+class _Hashes(BaseModel):
+    sha256: Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")] | None = None
+
+
+class _Wheel(BaseModel):
+    url: str = ""
+    path: str = ""
+    size: int | None = None
+    hashes: _Hashes = _Hashes()
+
+    def offer(self) -> Offer:
+        """As others of this room have it."""
+        parts = urlsplit(self.url)
+        path = self.path or (unquote(parts.path) if parts.scheme == "file" else "")
+        file = (path or unquote(parts.path)).rpartition("/")[2]
+        return Offer(file, path or self.url, self.hashes.sha256, self.size)
+
+
+class _Package(BaseModel):
+    name: str
+    marker: str = ""
+    wheels: tuple[_Wheel, ...] = ()
+    archive: _Wheel | None = None
+
+
+class _Lock(BaseModel):
+    """PEP 751, as far as it is relied on."""
+
+    packages: Annotated[tuple[_Package, ...], Field(max_length=_MOST)] = ()
+
+
+class _File(BaseModel):
+    name: FileName
+
+
+def find_uv() -> str:
+    """The program; :class:`SetupError` says how to get it."""
+    try:
+        from uv import find_uv_bin
+    except ImportError:
+        found = shutil.which("uv")
+    else:
+        found = find_uv_bin()
+    if not found:
+        raise SetupError(
+            "uv is not installed here, which resolves what a wheel requires on another platform",
+            advice="Type: pip install 'windows-cuda-wheels[wheels]'",
+        )
+    return found
+
+
+def resolve_closure(
+    wanted: Sequence[str],
+    *,
+    python: str,
+    platforms: Sequence[str],
+    executable: str = "",
+    limits: Iterable[str] = (),
+    folders: Iterable[Path] = (),
+    offline: bool = False,
+) -> Closure:
+    """The wheels of ``wanted``, requirements, and of all that they require.
+
+    ``executable`` is the Python of a host that is this machine; else it is Windows. ``limits`` are
+    uv's constraints; ``folders`` hold wheels as well; ``offline``: nothing else does. Raises
+    :class:`ConfigError` where there is no solution, :class:`LockError` for an index that does not
+    answer.
+    """
+    windows = [*platforms] == [*WINDOWS]
+    command = [find_uv(), "pip", "compile", "--only-binary", ":all:", "--format", "pylock.toml"]
+    command += ["--no-header", "--color", "never", "--python-version", python]
+    command += ["--python-platform", "x86_64-pc-windows-msvc"] if windows else []
+    command += ["--python", executable] if executable and not windows else []
+    command += [word for folder in folders for word in ("--find-links", str(folder))]
+    command += ["--offline", "--no-index"] if offline else []
+    with TemporaryDirectory(prefix="wcw-uv-") as scratch:
+        asked, bounds = Path(scratch, "asked.in"), Path(scratch, "bounds.in")
+        asked.write_text("".join(f"{text}\n" for text in wanted), "utf-8")
+        bounds.write_text("".join(f"{text}\n" for text in limits), "utf-8")
+        try:
+            done = subprocess.run(
+                [*command, "--constraint", str(bounds), str(asked)],
+                env=_environment(),
+                stdin=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
+                errors="replace",
+                timeout=_SECONDS,
+                check=False,
+            )
+        except (OSError, subprocess.TimeoutExpired) as error:
+            raise LockError(f"uv could not resolve {wanted[0]}: {error}") from None
+    if done.returncode:
+        raise _refusal(wanted[0], done.stderr, offline=offline)
+    offers = _offers(done.stdout, python, platforms)
+    return Closure(offers, tuple(line(text, 300) for text in _YANKED.findall(done.stderr)))
+
+
+def _environment() -> Mapping[str, str]:
+    """The user's own; pip's index where uv is told of none, and this machine's certificates."""
+    own = dict(os.environ)
+    index = own.get("PIP_INDEX_URL")
+    if index and not {"UV_DEFAULT_INDEX", "UV_INDEX_URL"} & own.keys():
+        own["UV_DEFAULT_INDEX"] = index
+    return {"UV_SYSTEM_CERTS": "true", **own}
+
+
+def _refusal(first: str, said: str, *, offline: bool) -> PipelineError:
+    text = block(said, 1500)
+    flat = " ".join(said.split())
+    where = " (--offline: only the wheelhouse was looked into)" if offline else ""
+    for known in read_data(_REFUSALS, Refusals).refusals:
+        if found := re.search(known.pattern, flat):
+            says = known.says.format(*(line(part, 200) for part in found.groups()))
+            message = f"{line(first, 200)}: {says}{where}\n{text}"
+            return named(known.kind)(message, advice=known.cure)
+    return ConfigError(
+        f"{line(first, 200)} cannot be resolved{where}\n{text}",
+        advice="What it requires does not go together: name other versions with --with.",
+    )
+
+
+def _offers(text: str, python: str, platforms: Sequence[str]) -> tuple[Offer, ...]:
+    """What uv chose, a wheel for each package: the one whose tags this Python likes best."""
+    try:
+        lock = _Lock.model_validate(tomllib.loads(text))
+    except ValidationError as error:
+        raise LockError(f"uv says what is no lock: {first_problem(error)}") from None
+    except tomllib.TOMLDecodeError as error:
+        raise LockError(f"uv says what is no lock: {line(error, 200)}") from None
+    tags = wheel_tags(python, platforms)
+    made = []
+    for package in lock.packages:
+        if not _applies(package.marker):
+            continue
+        every = [*package.wheels, *([package.archive] if package.archive else [])]
+        ranked = sorted(
+            (min((tags[t] for t in _tags_of(one.file) if t in tags), default=len(tags)), one.file)
+            for one in (each.offer() for each in every)
+        )
+        if not ranked or ranked[0][0] == len(tags):
+            raise ConfigError(
+                f"{line(package.name, 80)}: uv offers no wheel of it for Python {python} there",
+                advice="Name another version of it with --with.",
+            )
+        made.append(next(o for each in every if (o := each.offer()).file == ranked[0][1]))
+    return tuple(made)
+
+
+def _tags_of(file: str) -> Iterable[Any]:
+    """The tags of a wheel's name, which becomes a file of ours: it must be a plain one."""
+    try:
+        return parse_wheel_filename(_File(name=file).name)[3]
+    except ValueError:  # both of pydantic and of packaging
+        return ()
+
+
+def _applies(marker: str) -> bool:
+    """Whether a marker holds for CPython; what else it asks, uv has decided for the platform."""
+    if "implementation" not in marker:
+        return True
+    own = {"implementation_name": "cpython", "platform_python_implementation": "CPython"}
+    try:
+        return Marker(marker).evaluate(own)
+    except InvalidMarker:
+        return True
+
+
+def fetch_all(offers: Iterable[Offer], cache: Cache) -> tuple[Offer, ...]:
+    """The same, each in the verified cache under its hash, with sha256 and size as computed.
+
+    Raises :class:`LockError` for a file that is another one than was stated, or cannot be had.
+    """
+    return tuple(_kept(offer, cache) for offer in offers)
+
+
+def _kept(offer: Offer, cache: Cache) -> Offer:
+    source = obtain_offer(offer, cache)
+    found = sha256_of(source)
+    if offer.sha256 and found != offer.sha256:
+        raise LockError(
+            f"{offer.file} has sha256 {found}, {offer.sha256} is stated",
+            advice="It is not the file that was meant: do not use it.",
+        )
+    kept = cache.place(offer.file, found)
+    if not cache.has(kept, found):
+        with disk_errors(kept.parent):
+            kept.parent.mkdir(parents=True, exist_ok=True)
+            part = kept.with_name(f".{kept.name}.{os.getpid()}.part")
+            shutil.copyfile(source, part)
+            part.replace(kept)
+    return Offer(offer.file, offer.place, found, kept.stat().st_size)
+
+
+def fetch_url(file: str, url: str, stated: str, cache: Cache) -> Offer:
+    """A wheel of which no index tells: fetched, hashed, and kept under that hash."""
+    if stated:
+        return fetch_all((Offer(file, url, stated),), cache)[0]
+    if cache.offline:
+        raise LockError(
+            f"{file} is not fetched: --offline", advice="Download it, and name the file."
+        )
+    with TemporaryDirectory(prefix="wcw-url-") as scratch:
+        here = Path(scratch, file)
+
+        def keep(part: Path, _: Source) -> None:
+            part.replace(here)
+
+        tool = Tool(version="given", sources=(Source(file=file, url=url),))
+        obtain(file, tool, here.with_name(f".{file}.part"), keep)
+        (found,) = fetch_all([Offer(file, str(here))], cache)
+    return Offer(file, url, found.sha256, found.size)

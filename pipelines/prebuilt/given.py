@@ -1,0 +1,205 @@
+"""A wheel that somebody else made, as it is asked for: a file, a release on an index, a URL.
+
+It is tested and nothing else: the recipe that stands for it says nothing of how it is built.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from urllib.parse import unquote, urlsplit
+
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.tags import Tag
+from packaging.utils import (
+    InvalidSdistFilename,
+    InvalidWheelFilename,
+    canonicalize_name,
+    parse_sdist_filename,
+    parse_wheel_filename,
+)
+
+from pipelines.errors import ConfigError
+from pipelines.hosttext import line
+from pipelines.recipe.model import Recipe
+from pipelines.wheels.tags import WINDOWS, wheel_tags
+
+#: What becomes part of names and of the record.
+_PLAIN = re.compile(r"\w[\w.+-]{0,79}", re.ASCII)
+_FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+_SUCH = "Such as --wheel xgboost==3.2.0, --wheel dist/mine-1.0-cp311-cp311-win_amd64.whl, or a URL."
+#: Platforms of wheels that no host takes, or none of the other kind -> why.
+_PLATFORMS = {
+    "win32": "it is 32-bit, and Python on the hosts and NVIDIA's driver are 64-bit",
+    "win_arm64": "it is for Windows on ARM, and NVIDIA's driver for Windows is for x64",
+    "win_amd64": "it is for Windows",
+    "*linux*": "it is for Linux",
+    "macosx*": "it is for macOS",
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Given:
+    """What is to be tested, and with what."""
+
+    asked: str
+    """As it was typed, without what may be a password."""
+    name: str
+    """As an index has it."""
+    version: str
+    place: str = ""
+    """A path or a URL; empty: the index."""
+    stated: str = ""
+    """The sha256 that its URL states."""
+    extras: tuple[str, ...] = ()
+    tags: frozenset[Tag] = frozenset()
+    """Of a file or URL; those of a release are not known yet."""
+    beside: tuple[str, ...] = ()
+    """``name==version`` of what is installed besides, whose libraries are found."""
+    script: Path | None = None
+    """Of the user's: a program, a file of pytest's or a directory of them."""
+
+    @property
+    def url(self) -> str:
+        """Its address, if it has one."""
+        return self.place if "://" in self.place else ""
+
+    @property
+    def release(self) -> str:
+        """``name[extras]==version``."""
+        extras = f"[{','.join(self.extras)}]" if self.extras else ""
+        return f"{self.name}{extras}=={self.version}"
+
+
+def read_given(asked: str) -> Given:
+    """What ``--wheel`` says.
+
+    Raises :class:`ConfigError` for what names no wheel, no version, or a file that is not here.
+    """
+    if "://" in asked:
+        return _at_url(asked)
+    path = Path(asked).expanduser()
+    if path.suffix == ".whl" or path.is_file() or path.is_dir() or "/" in asked or "\\" in asked:
+        if not path.is_file():
+            raise _not(asked, "there is no such file")
+        return _named(asked, path.name, str(path.absolute()))
+    one = read_release("wheel", asked)
+    version = next(iter(one.specifier)).version
+    name = canonicalize_name(one.name)
+    return _plain(Given(asked=asked, name=name, version=version, extras=tuple(sorted(one.extras))))
+
+
+def read_release(flag: str, asked: str) -> Requirement:
+    """``name[extras]==version``, or :class:`ConfigError`: what is tested is one release."""
+    try:
+        one = Requirement(asked)
+    except InvalidRequirement:
+        raise _not(asked, "expected NAME==VERSION", flag) from None
+    pins = [each for each in one.specifier if each.operator == "==" and "*" not in each.version]
+    if len(pins) != 1 or len(one.specifier) != 1 or one.marker or one.url:
+        raise ConfigError(
+            f"--{flag} {line(asked, 200)}: expected one version, as NAME==VERSION",
+            advice=f"Such as --{flag} {one.name}==1.2.3: another day brings another latest one.",
+        )
+    return one
+
+
+def _at_url(asked: str) -> Given:
+    parts = urlsplit(asked)
+    said = f"{parts.scheme}://{parts.hostname}{parts.path}"
+    if parts.scheme != "https":
+        raise _not(said, "expected https")
+    found = re.fullmatch(r"sha256=([0-9a-f]{64})", parts.fragment)
+    place = asked.partition("#")[0]
+    return _named(said, unquote(parts.path).rpartition("/")[2], place, found[1] if found else "")
+
+
+def _named(asked: str, file: str, place: str, stated: str = "") -> Given:
+    try:
+        name, version, _, tags = parse_wheel_filename(file)
+    except InvalidWheelFilename:
+        raise _no_wheel(asked, file) from None
+    if not _FILE.fullmatch(file):
+        raise _not(asked, "its name has characters that no wheel's has")
+    return _plain(
+        Given(asked=asked, name=name, version=str(version), place=place, stated=stated, tags=tags)
+    )
+
+
+def _no_wheel(asked: str, file: str) -> ConfigError:
+    try:
+        parse_sdist_filename(file)
+    except InvalidSdistFilename:
+        return _not(asked, "its name is not a wheel's")
+    return ConfigError(
+        f"--wheel {line(asked, 200)}: that is a source distribution, not a wheel",
+        advice="Nothing is built of it here. Write a recipe: docs/recipes.md has a whole one.",
+    )
+
+
+def _plain(made: Given) -> Given:
+    for text in (made.name, made.version):
+        if not _PLAIN.fullmatch(text):
+            raise _not(made.asked, f"its name or version cannot be used: {line(text, 80)}")
+    return made
+
+
+def _not(asked: str, why: str, flag: str = "wheel") -> ConfigError:
+    return ConfigError(f"--{flag} {line(asked, 200)}: {why}", advice=_SUCH)
+
+
+def refuse_misfit(given: Given, python: str, platforms: Sequence[str]) -> None:
+    """Raise :class:`ConfigError` where the name of a file says that it is for something else."""
+    if given.tags and (why := misfit(given.tags, python, platforms)):
+        other = "a host that is a Windows" if platforms != WINDOWS else "its win_amd64 wheel"
+        raise ConfigError(
+            f"--wheel {line(given.asked, 200)}: {why}",
+            advice=f"Name {other}, or another --python, or with --host another kind of host.",
+        )
+
+
+def misfit(tags: Collection[Tag], python: str, platforms: Sequence[str]) -> str:
+    """Why a Python there does not take a wheel with these tags; empty if it does."""
+    known = wheel_tags(python, platforms)
+    if any(tag in known for tag in tags):
+        return ""
+    own = sorted({tag.platform for tag in tags})
+    if not {*own}.intersection((*platforms, "any")):
+        for pattern, why in _PLATFORMS.items():
+            if fnmatch.filter(own, pattern):
+                return f"{why} ({', '.join(own)[:200]})"
+        return f"its platform is {', '.join(own)[:200]}"
+    said = sorted({f"{tag.interpreter}-{tag.abi}" for tag in tags})
+    return f"it is for {', '.join(said)[:200]}, not for Python {python}"
+
+
+def recipe_of(given: Given) -> Recipe:
+    """What stands for it where a recipe is asked for; nothing in it says how it would be built.
+
+    It is not validated: what a build needs, such as a source or a release of CUDA, is not there.
+    """
+    return Recipe.model_construct(
+        name=given.name,
+        summary=f"{given.release}, as others built it",
+        kind="wheel",
+        version=given.version,
+        strategy="prebuilt",
+        cuda="",
+        archs="",
+        build_requires=(),
+    )
+
+
+def with_all(given: Given, beside: Iterable[str], script: str | None) -> Given:
+    """What else was asked for; :class:`ConfigError` for a script that is not here."""
+    said = tuple(str(read_release("with", text)) for text in beside)
+    path = Path(script).expanduser().absolute() if script else None
+    if path is not None and not path.is_dir() and (not path.is_file() or path.suffix != ".py"):
+        raise ConfigError(
+            f"--script {line(script, 200)}: expected a .py file, or a directory of tests",
+            advice="A file called test_*.py is run by pytest, any other as a program.",
+        )
+    return Given(**{**vars(given), "beside": said, "script": path})

@@ -1,0 +1,72 @@
+"""GPUs as NVIDIA's management library tells of them, where there is no nvidia-smi to ask it."""
+
+from __future__ import annotations
+
+import ctypes
+import sys
+from typing import Any
+
+#: The driver model where the library says that it has none: it is of another system's driver.
+BRIDGED = "Linux, through a bridge"
+_NOT_SUPPORTED = 3  # NVML_ERROR_NOT_SUPPORTED
+_MODELS = {0: "WDDM", 1: "TCC", 2: "MCDM"}  # nvmlDriverModel_t
+_MOST = 64
+
+
+def gpus() -> list[dict[str, str]] | None:
+    """As :func:`.tools.gpus`, in nvidia-smi's order; ``None`` where the library is not there.
+
+    Raises ``OSError`` where it fails.
+    """
+    if sys.platform != "win32":
+        return None
+    try:
+        library = ctypes.WinDLL("nvml.dll")
+    except OSError:
+        return None
+    return told(library)
+
+
+def told(library: Any) -> list[dict[str, str]]:
+    """What ``library`` says."""
+    _call(library, "nvmlInit_v2")
+    try:
+        driver = ctypes.create_string_buffer(96)
+        _call(library, "nvmlSystemGetDriverVersion", driver, len(driver))
+        version = driver.value.decode("utf-8", "replace")
+        count = ctypes.c_uint()
+        _call(library, "nvmlDeviceGetCount_v2", ctypes.byref(count))
+        numbers = range(min(count.value, _MOST))
+        return [_gpu(library, number) | {"driver": version} for number in numbers]
+    finally:
+        library.nvmlShutdown()
+
+
+def _gpu(library: Any, number: int) -> dict[str, str]:
+    handle, name = ctypes.c_void_p(), ctypes.create_string_buffer(256)
+    _call(library, "nvmlDeviceGetHandleByIndex_v2", number, ctypes.byref(handle))
+    _call(library, "nvmlDeviceGetName", handle, name, len(name))
+    both = major, minor = ctypes.c_int(), ctypes.c_int()
+    _call(library, "nvmlDeviceGetCudaComputeCapability", handle, *map(ctypes.byref, both))
+    memory = (ctypes.c_ulonglong * 3)()  # nvmlMemory_t: total, free, used
+    _call(library, "nvmlDeviceGetMemoryInfo", handle, memory)
+    return {
+        "name": name.value.decode("utf-8", "replace"),
+        "capability": f"{major.value}.{minor.value}",
+        "model": _model(library, handle),
+        "memory": str(memory[0] >> 20),
+    }
+
+
+def _model(library: Any, handle: ctypes.c_void_p) -> str:
+    current, pending = ctypes.c_int(), ctypes.c_int()
+    both = ctypes.byref(current), ctypes.byref(pending)
+    code = library.nvmlDeviceGetDriverModel(handle, *both)
+    if code == _NOT_SUPPORTED:
+        return BRIDGED
+    return "" if code else _MODELS.get(current.value, f"model {current.value}")
+
+
+def _call(library: Any, name: str, *arguments: object) -> None:
+    if code := getattr(library, name)(*arguments):
+        raise OSError(f"{name} returned {code}")

@@ -1,0 +1,265 @@
+"""Tests a wheel that somebody else has built: taken as it is, looked into, run; never ours.
+
+It leaves a run like any other. What it was taken from stands in its record and its reports, and
+nothing of it is for publishing.
+"""
+
+from __future__ import annotations
+
+import shutil
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+from functools import partial
+from pathlib import Path, PurePosixPath
+from urllib.parse import urlsplit
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name, parse_wheel_filename
+
+from pipelines import units
+from pipelines.buildplan import BuildPlan
+from pipelines.console import bars, fold, say
+from pipelines.errors import AuditError, TransferError
+from pipelines.files import disk_errors
+from pipelines.hosts.live import LiveSession
+from pipelines.hosttext import line, safe
+from pipelines.model import Model, read_data
+from pipelines.paths import PACKAGE
+from pipelines.prebuilt.candidates import Offer
+from pipelines.prebuilt.closure import Closure, fetch_all, fetch_url, resolve_closure
+from pipelines.prebuilt.decide import platforms_of
+from pipelines.prebuilt.examined import examine_given
+from pipelines.prebuilt.given import Given, refuse_misfit, with_all
+from pipelines.recipe.suite import suite_of_given
+from pipelines.record import AuditedFile, AuditResult, PrebuiltFile, PrebuiltResult
+from pipelines.remote import files
+from pipelines.run import StageLog
+
+_LIMITS = PACKAGE / "prebuilt" / "emulated.yaml"
+#: Directory of the host, below its wheels, for what is installed with a wheel that is given.
+GIVEN = "given"
+_LIBRARIES = (".dll", ".so")
+#: What runs the suite; the lock says which release.
+_TOOLS = ("pytest", "pytest-xdist")
+
+
+class Limit(Model):
+    """A release that does not run under Wine."""
+
+    project: str
+    below: str
+    why: str
+
+
+class Limits(Model):
+    """``emulated.yaml``."""
+
+    limits: tuple[Limit, ...]
+
+
+def order(plan: BuildPlan, *, beside: Iterable[str], script: str | None) -> BuildPlan:
+    """The plan with all that was asked for; :class:`ConfigError` for what cannot be."""
+    assert plan.given is not None  # noqa: S101 - whoever calls has looked
+    given = with_all(plan.given, beside, script)
+    refuse_misfit(given, plan.target.python, _platforms(plan))
+    suite_of_given(given.script)
+    return replace(plan, given=given)
+
+
+def take_given(_: LiveSession, plan: BuildPlan, log: StageLog) -> PrebuiltResult:
+    """The wheel into the run, and what it requires into the cache: resolved, fetched, verified.
+
+    Raises :class:`ConfigError` for what cannot be had for this platform, :class:`LockError` for a
+    file that is another one than was stated, :class:`AuditError` for one that is no wheel.
+    """
+    given = plan.given
+    assert given is not None  # noqa: S101 - of a plan with a wheel that is given
+    with fold(f"Take {given.release}"):
+        own, closure, notes = _closed(plan, given)
+        for note in notes:
+            say(note, "yellow")
+        rest = [one for one in closure.offers if not _is_of(one, given)]
+        total = sum(one.size or 0 for one in rest)
+        say(f"with it {units.counted(len(rest), 'wheel')}, {units.size(total)}")
+        fetched = fetch_all(rest, plan.cache)
+        kept = _into_run(plan, log, own)
+        origin = f"given, not built here: {own.file} from {_place(given, own)}, sha256 {own.sha256}"
+        say(origin)
+    log.run.note(origin=origin)
+    named = {canonicalize_name(Requirement(text).name) for text in given.beside}
+    return log.keep(
+        PrebuiltResult(
+            origin=origin,
+            taken=_row(given, kept, own),
+            packages=tuple(
+                _row(given, plan.cache.place(o.file, str(o.sha256)), o) for o in fetched
+            ),
+            libraries=tuple(
+                folder
+                for one in fetched
+                if parse_wheel_filename(one.file)[0] in named
+                for folder in _library_folders(plan.cache.place(one.file, str(one.sha256)))
+            ),
+            beside=given.beside,
+            notes=tuple(notes),
+        )
+    )
+
+
+def _closed(plan: BuildPlan, given: Given) -> tuple[Offer, Closure, list[str]]:
+    """The wheel itself, in the cache; what was resolved; what is to be said of it."""
+    wanted, own = given.release, None
+    if given.place:
+        own = _file_of(plan, given)
+        extras = f"[{','.join(given.extras)}]" if given.extras else ""
+        wanted = f"{given.name}{extras} @ {plan.cache.place(own.file, str(own.sha256)).as_uri()}"
+    lock = plan.cache.lock
+    tools = lock.entries_for(_TOOLS, plan.target)
+    pins = [f"{name}=={lock.tool(tools[name]).version}" for name in _TOOLS]
+    limits = list(_limits(plan, given))
+    house = plan.cache.wheelhouse
+    closure = resolve_closure(
+        [wanted, *given.beside, *pins],
+        python=plan.target.python,
+        platforms=_platforms(plan),
+        executable="" if plan.host.existing is None else plan.host.executable,
+        limits=[f"{one.project}<{one.below}" for one in limits],
+        folders=[
+            *(plan.cache.fetch(entry).parent for entry in tools.values()),
+            *([house] if house else []),
+        ],
+        offline=plan.cache.offline,
+    )
+    if own is None:
+        (own,) = fetch_all([one for one in closure.offers if _is_of(one, given)], plan.cache)
+        _require_zip(plan.cache.place(own.file, str(own.sha256)))
+    names = {parse_wheel_filename(one.file)[0] for one in closure.offers}
+    notes = [f"{one.project}<{one.below}: {one.why}" for one in limits if one.project in names]
+    return own, closure, [*closure.warnings, *notes]
+
+
+def _limits(plan: BuildPlan, given: Given) -> Iterator[Limit]:
+    """What is not chosen by itself on such a host; who names a release, is given it."""
+    if not plan.host.capabilities.emulated:
+        return
+    named = {given.name, *(canonicalize_name(Requirement(text).name) for text in given.beside)}
+    yield from (one for one in read_data(_LIMITS, Limits).limits if one.project not in named)
+
+
+def _file_of(plan: BuildPlan, given: Given) -> Offer:
+    """The file or URL that was named, in the cache."""
+    file = PurePosixPath(given.place.partition("?")[0]).name
+    if given.url:
+        own = fetch_url(file, given.url, given.stated, plan.cache)
+    else:
+        file = Path(given.place).name
+        _require_zip(Path(given.place))
+        (own,) = fetch_all([Offer(file, given.place)], plan.cache)
+    _require_zip(plan.cache.place(own.file, str(own.sha256)))
+    return own
+
+
+def _require_zip(path: Path) -> None:
+    try:
+        with zipfile.ZipFile(path):
+            pass
+    except (zipfile.BadZipFile, OSError) as error:
+        raise AuditError(
+            f"{path.name} is no wheel: {line(error, 200)}",
+            advice="It is damaged, or cut off: fetch it anew.",
+        ) from None
+
+
+def _is_of(offer: Offer, given: Given) -> bool:
+    return parse_wheel_filename(offer.file)[0] == given.name
+
+
+def _platforms(plan: BuildPlan) -> tuple[str, ...]:
+    return platforms_of(windows=plan.host.capabilities.windows)
+
+
+def _place(given: Given, offer: Offer) -> str:
+    """Where it is from, without anything that may be a password."""
+    host = urlsplit(offer.place).hostname if "://" in offer.place else None
+    if host:
+        return f"{host} ({line(given.asked, 300)})"
+    return line(given.asked, 300)
+
+
+def _row(given: Given, kept: Path, offer: Offer) -> PrebuiltFile:
+    host = urlsplit(offer.place).hostname if "://" in offer.place else None
+    own = _is_of(offer, given)
+    return PrebuiltFile(
+        file=kept.name,
+        place=_place(given, offer) if own else host or "this machine",
+        sha256=str(offer.sha256),
+        stated=(given.stated or None) if own and given.place else offer.sha256,
+    )
+
+
+def _into_run(plan: BuildPlan, log: StageLog, own: Offer) -> Path:
+    folder = log.run.path / "wheels"
+    with disk_errors(folder):
+        folder.mkdir(exist_ok=True)
+        part = folder / f".{own.file}.part"
+        shutil.copyfile(plan.cache.place(own.file, str(own.sha256)), part)
+        return part.replace(folder / own.file)
+
+
+def _library_folders(wheel: Path) -> list[str]:
+    """The directories below site-packages in which a wheel has libraries."""
+    with zipfile.ZipFile(wheel) as archive:
+        paths = [PurePosixPath(name) for name in archive.namelist()]
+    kept = (p for p in paths if any(part in _LIBRARIES for part in p.suffixes))
+    found = dict.fromkeys(str(path.parent) for path in kept)
+    return [folder for folder in found if folder != "." and safe(folder, 300) == folder]
+
+
+def examine_given_wheel(plan: BuildPlan, log: StageLog, taken: PrebuiltResult) -> AuditedFile:
+    """The audit of it: what is wrong is an :class:`AuditError`, what nobody asked for is told."""
+    assert taken.taken is not None  # noqa: S101 - whoever calls has looked
+    one = examine_given(
+        log.run.path / "wheels" / taken.taken.file,
+        taken.taken.sha256,
+        python=plan.target.python,
+        platforms=_platforms(plan),
+        beside=library_names(plan, taken),
+    )
+    log.keep(AuditResult(files=(one,)))
+    if wrong := [check for check in one.checks if not check.ok]:
+        lines = [c.detail or f"{c.name}: found {c.found}, wanted {c.wanted}" for c in wrong]
+        raise AuditError(
+            f"{one.file}: {'; '.join(lines)}",
+            advice="It was not built here: take another wheel, and tell those who made it.",
+        )
+    return one
+
+
+def library_names(plan: BuildPlan, taken: PrebuiltResult) -> Iterator[str]:
+    """Every file of the wheels that are installed with it, by its path in the wheel."""
+    for one in taken.packages:
+        with zipfile.ZipFile(plan.cache.place(one.file, one.sha256)) as archive:
+            yield from archive.namelist()
+
+
+def bring(session: LiveSession, plan: BuildPlan, taken: PrebuiltResult) -> list[str]:
+    """The wheels beside it, on the host: each sent once, compared by its sha256; their paths."""
+    layout, made = plan.layout, []
+    with bars() as show:
+        for one in taken.packages:
+            folder = layout.join(layout.wheels, GIVEN, one.sha256[:16])
+            target = layout.join(folder, one.file)
+            source = plan.cache.place(one.file, one.sha256)
+            there = session.call(files.stat, path=target)
+            same = there is not None and there.get("size") == source.stat().st_size
+            if not (same and session.call(files.sha256, path=target) == one.sha256):
+                session.call(files.make_dirs, path=folder)
+                sent = session.put(source, target, progress=partial(show, f"upload {one.file}"))
+                if sent != one.sha256:
+                    raise TransferError(
+                        f"{one.file} reached {plan.host.name} with sha256 {sent}, not {one.sha256}",
+                        advice="Something changed it on this machine: type the same again.",
+                    )
+            made.append(target)
+    return made
