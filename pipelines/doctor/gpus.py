@@ -13,6 +13,8 @@ from pipelines.matrix.compat import Compat, broken
 from pipelines.versions import known
 
 AREA = "GPU"
+#: The driver model that a host tells of whose driver is a bridge to Linux'.
+BRIDGED = "Linux, through a bridge"
 _MOST = 32
 _DRIVERS = "https://www.nvidia.com/drivers"
 #: Driver model -> what to know of it, and where that is said.
@@ -26,7 +28,7 @@ MODELS = {
         "https://learn.microsoft.com/en-us/windows-hardware/drivers/display/tdr-registry-keys",
     ),
     "MCDM": ("for computing alone, also in containers", ""),
-    "Linux, through a bridge": ("what Windows' own driver does is not shown there", ""),
+    BRIDGED: ("what Windows' own driver does is not shown there", ""),
 }
 
 
@@ -47,7 +49,11 @@ def judge(facts: Facts, purpose: Purpose, compat: Compat) -> Iterator[Verdict]:
         title = f"GPU {_numbers(numbers)}"
         yield Verdict(AREA, title, "ok" if name else "unknown", name or "it does not tell its name")
         yield _covered(f"{title} capability", arch, purpose)
-        yield _driver(f"{title} driver", driver, purpose, compat)
+        if model == BRIDGED and driver:  # what is known of versions here is of Windows' drivers
+            found = f"{driver} of Linux, whose CUDA the host's own rules judge"
+            yield Verdict(AREA, f"{title} driver", "ok", found)
+        else:
+            yield _driver(f"{title} driver", driver, purpose, compat)
         yield _model(f"{title} driver model", model)
     if rows and (missing := [n for n in chosen if n >= len(rows)]):
         cure = "name those that nvidia-smi lists there: they are counted from 0"

@@ -45,7 +45,7 @@ _LIMITS = PACKAGE / "prebuilt" / "emulated.yaml"
 #: Directory of the host, below its wheels, for what is installed with a wheel that is given.
 GIVEN = "given"
 _LIBRARIES = (".dll", ".so")
-_NOT_LOADED = re.compile(r"DLL load failed|WinError 126|Could not find module")
+_NOT_LOADED = re.compile(r"DLL load failed|[Ee]rror 126\b|Could not find module")
 #: What runs the suite; the lock says which release.
 _TOOLS = ("pytest", "pytest-xdist")
 
@@ -273,7 +273,7 @@ def cure_of(plan: BuildPlan, run: Run, told: str) -> str:
         checks = (check for one in audit.files for check in one.checks)
         found += [name for check in checks if check.name == "libraries" for name in check.values]
     said = []
-    if projects := cure(found, installed):
+    if projects := cure(found, installed, next((one.cuda for one in audit.files), "")):
         said = [f"Libraries that were not found: {projects}. Name them as --with PROJECT==VERSION."]
     for one in read_data(_LIMITS, Limits).limits if plan.host.capabilities.emulated else ():
         version = installed.get(one.project)

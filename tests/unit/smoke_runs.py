@@ -140,14 +140,17 @@ def fake_driver(
     arch: tuple[int, int] = (8, 9),
     init: str = "return 0;",
     nvml: int | None = None,
+    bridge: str = "",
 ) -> dict[str, str]:
     """The environment in which ``libcuda.so.1`` is a library made here, with one GPU.
 
-    ``nvml``: the number that NVML gives it; without one there is no NVML.
+    ``nvml``: the number that NVML gives it; without one there is no NVML. ``bridge``: what it calls
+    itself if it says to be one.
     """
     folder.mkdir(parents=True, exist_ok=True)
     values = {"DRIVER": cuda, "MAJOR": arch[0], "MINOR": arch[1], "INIT": init, "NUMBER": nvml}
-    libraries = {"libcuda.so.1": FAKE_DRIVER}
+    own = f'const char *driver_bridge(void) {{ return "{bridge}"; }}' if bridge else ""
+    libraries = {"libcuda.so.1": FAKE_DRIVER + own}
     libraries |= {} if nvml is None else {"libnvidia-ml.so.1": FAKE_NVML}
     for name, text in libraries.items():
         source = folder / f"{name}.c"

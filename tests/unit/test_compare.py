@@ -12,6 +12,7 @@ from pipelines import errors
 from pipelines.architectures.archs import parse
 from pipelines.doctor.run import UNFIT
 from pipelines.errors import ConfigError
+from pipelines.evidence import Evidence
 from pipelines.reports.compare import WORSE, Difference, compare, load_thresholds
 from pipelines.reports.load import load_view
 from pipelines.reports.model import Case
@@ -95,6 +96,12 @@ def test_another_way_of_the_gpu_is_named(base: RunView) -> None:
     assert said in compare(own, passed).notes
     for before, after in ((own, own), (replace(base, gpu_way=""), own)):
         assert not [note for note in compare(before, after).notes if "way of the GPU" in note]
+
+
+def test_another_level_of_evidence_is_named(base: RunView) -> None:
+    plain, bridged = (replace(base, evidence=e) for e in (Evidence.BINARIES, Evidence.BRIDGED))
+    assert "another evidence: B, now B + GPU" in compare(plain, bridged).notes
+    assert not [note for note in compare(plain, plain).notes if "evidence" in note]
 
 
 def test_every_axis_that_differs_is_named(base: RunView) -> None:

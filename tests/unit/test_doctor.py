@@ -26,6 +26,7 @@ from pipelines.buildplan import BuildPlan, Request, resolve
 from pipelines.config import Config
 from pipelines.console import say
 from pipelines.doctor import diagnose, inspect, report, run, thresholds
+from pipelines.doctor.gpus import BRIDGED
 from pipelines.doctor.model import LEVELS, Facts, Purpose, Setting, Verdict, worst
 from pipelines.errors import ConfigError, HostError, RemoteError, SetupError
 from pipelines.evidence import Evidence
@@ -498,6 +499,10 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("GPU: GPU 0 driver", {f"{TOOLS}/gpus": [GPU | {"driver": "528.32"}]}, "error",
      "528.32: programs of CUDA 12 need the driver 528.33", "528.33"),
     ("GPU: GPU 0 driver", {f"{TOOLS}/gpus": [GPU | {"driver": 5}]}, "unknown", "not told", ""),
+    ("GPU: GPU 0 driver", {f"{TOOLS}/gpus": [GPU | {"driver": "470.1", "model": BRIDGED}]}, "ok",
+     "470.1 of Linux, whose CUDA the host's own rules judge", ""),
+    ("GPU: GPU 0 driver model", {f"{TOOLS}/gpus": [GPU | {"model": BRIDGED}]}, "ok",
+     "Linux, through a bridge: what Windows' own driver does is not shown there", ""),
     ("GPU: GPU 0 driver model", {}, "ok", "TCC: for computing alone; it has no memory pools", ""),
     ("GPU: GPU 0 driver model", {f"{TOOLS}/gpus": [GPU | {"model": "WDDM"}]}, "ok",
      "WDDM: also draws; Windows resets it", ""),

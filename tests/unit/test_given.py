@@ -122,7 +122,7 @@ def test_wheels_for_something_else(tag: str, platforms: tuple[str, ...], why: st
 
 
 def plan_given(
-    tmp_path: Path, asked: str, host: Host | None = None, house: Path | None = None, **axes: str
+    tmp_path: Path, asked: str, host: Host | None = None, house: Path | None = None, **axes: Any
 ) -> BuildPlan:
     """A plan for this wheel; nothing is fetched for it but from ``house``."""
     settings = Config.model_validate(
@@ -153,7 +153,7 @@ def test_a_plan_is_of_the_wheel_and_never_publishable(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "axes", [{"cuda": "12.8"}, {"archs": "90"}, {"torch": "2.8"}, {"recipe": "x"}]
 )
-def test_flags_of_recipes_do_not_go_with_it(tmp_path: Path, axes: dict[str, str]) -> None:
+def test_flags_of_recipes_do_not_go_with_it(tmp_path: Path, axes: dict[str, Any]) -> None:
     with pytest.raises(ConfigError, match=f"--{next(iter(axes))} .*: that is of a recipe"):
         plan_given(tmp_path, "xgboost==3.2.0", **axes)
 
@@ -419,13 +419,15 @@ def test_libraries_that_no_wheel_here_has(tmp_path: Path) -> None:
         ("nvrtc64_130_0.dll", ["nvidia-cuda-nvrtc"]),
         ("cufft64_11.dll", ["nvidia-cufft-cu12"]),
         ("cufft64_12.dll", ["nvidia-cufft"]),
-        ("curand64_10.dll", ["nvidia-curand-cu12", "nvidia-curand"]),
-        ("cusolver64_11.dll", ["nvidia-cusolver-cu12"]),
+        ("curand64_10.dll", ["nvidia-curand-cu12", "nvidia-curand", "nvidia-curand-cu11"]),
+        ("cusolver64_11.dll", ["nvidia-cusolver-cu12", "nvidia-cusolver-cu11"]),
+        ("cublasLt64_11.dll", ["nvidia-cublas-cu11"]),
+        ("cudart64_110.dll", ["nvidia-cuda-runtime-cu11"]),
         ("cusparse64_12.dll", ["nvidia-cusparse-cu12", "nvidia-cusparse"]),
         ("nvJitLink_120_0.dll", ["nvidia-nvjitlink-cu12"]),
         ("nvJitLink_130_0.dll", ["nvidia-nvjitlink"]),
-        ("cudnn64_9.dll", ["nvidia-cudnn-cu12", "nvidia-cudnn-cu13"]),
-        ("cudnn_ops64_9.dll", ["nvidia-cudnn-cu12", "nvidia-cudnn-cu13"]),
+        ("cudnn64_9.dll", ["nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cudnn-cu11"]),
+        ("cudnn_ops64_9.dll", ["nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cudnn-cu11"]),
         ("libcublasLt.so.12", ["nvidia-cublas-cu12"]),
         ("libnvrtc.so.13", ["nvidia-cuda-nvrtc"]),
         ("mine.dll", []),
@@ -437,6 +439,9 @@ def test_what_brings_a_library(name: str, projects: list[str]) -> None:
 
 def test_libraries_in_a_text() -> None:
     text = "Library cublas64_12.dll is not found, see C:\\x\\own.dll; libcudnn.so.9: cannot open"
+    assert cure(["curand64_10.dll"], cuda="13.0") == (
+        "curand64_10.dll is in nvidia-curand (nvidia/cu13/bin/x86_64)"
+    )
     assert mentioned(text) == ("cublas64_12.dll", "libcudnn.so.9")
     assert cure(["own.dll"]) == ""
     installed = {"nvidia-cublas-cu12"}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -208,6 +209,51 @@ def test_gpus_are_compared_with_what_was_asked_for(
     told = modules["smoke_facts"].judge(facts, {"gpu": ANY | asked})
     assert [*told["failures"]] == (["gpu"] if said else [])
     assert said in told["failures"].get("gpu", "")
+
+
+@pytest.mark.parametrize(
+    ("bridge", "asked", "said"),
+    [
+        ("1 libcuda.so.1", {"bridge": True}, ""),
+        ("1 libcuda.so.1", {"bridge": False}, r"is a bridge \(1 libcuda.so.1\), for which nobody"),
+        ("1 libcuda.so.1", {}, "for which nobody asked"),
+        ("1 libcuda.so.1", {"asked": "", "bridge": False}, "for which nobody asked"),
+        ("", {"bridge": True}, "a bridge to Linux' driver was asked for, and the driver here is"),
+        ("", {"bridge": False}, ""),
+    ],
+)
+def test_a_bridge_is_compared_with_what_was_asked_for(
+    modules: dict[str, ModuleType], bridge: str, asked: dict[str, Any], said: str
+) -> None:
+    facts = raw(gpu=devices(0) | {"bridge": bridge})
+    told = modules["smoke_facts"].judge(facts, {"gpu": ANY | asked})
+    assert [*told["failures"]] == (["gpu"] if said else [])
+    assert re.search(said, told["failures"].get("gpu", ""))
+    assert told["report"].get("driver_bridge", "") == bridge
+    assert bool(told["blocked"]) == bool(said), "nothing runs on what was not asked for"
+
+
+def test_nobody_said_what_to_compare_a_bridge_with(modules: dict[str, ModuleType]) -> None:
+    facts = raw(gpu=devices(0) | {"bridge": "1 libcuda.so.1"})
+    assert modules["smoke_facts"].judge(facts, {})["failures"] == {}
+
+
+@needs_cc
+@pytest.mark.parametrize(("bridge", "outcome"), [("1 libcuda.so.1", "passed"), ("", "failed")])
+def test_a_whole_run_through_a_bridge(tmp_path: Path, bridge: str, outcome: str) -> None:
+    """The driver itself says what it is, and cases on a GPU are counted where they passed."""
+    made = wheel(tmp_path, "demo", {"demo.py": b""})
+    cases = f"{GPU_CASE}\ndef test_fails(gpu): assert 0\n\ndef test_without(): pass\n"
+    cases += "\nimport pytest\n\n@pytest.mark.usefixtures('gpu')\ndef test_uses_it(): pass\n"
+    suite = shipped() | {"smoke_suite.py": PLAIN + "def lost(): return False\n", "test_z.py": cases}
+    expect = EXPECT | {"archs": [], "gpu": ANY | {"asked": "gpu: bridge", "bridge": True}}
+    ran = run(tmp_path, suite, made, expect, fake_driver(tmp_path / "d", nvml=0, bridge=bridge))
+    assert ran.case("test_gpus_are_those_that_were_asked_for").outcome == outcome
+    told = ran.suite.properties
+    assert told.get("driver_bridge", "") == bridge
+    assert told.get("gpu_cases", "0") == ("2" if bridge else "0")
+    assert told["gpu0_driver_model"] == ("Linux, through a bridge" if bridge else "Linux")
+    assert not any("on_gpu" in case.properties for case in ran.suite.cases)
 
 
 class OutOfMemoryError(RuntimeError):

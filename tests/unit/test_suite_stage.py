@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import html
 import json
 import zipfile
 from collections.abc import Iterator
@@ -15,12 +16,14 @@ from wheels import HERE, NAME, wheel_here
 
 from pipelines.console import console
 from pipelines.errors import ConfigError, HostError, RemoteError, SmokeError
+from pipelines.evidence import Bridge, Evidence
 from pipelines.files import sha256_of
 from pipelines.hosts.base import GpuWay
-from pipelines.hosts.gpus import by_vfio, own
+from pipelines.hosts.gpus import by_bridge, by_vfio, own
 from pipelines.recipe.suite import suite_of
 from pipelines.record import AuditedFile, SmokeResult
 from pipelines.remote.jobs import follow, launch
+from pipelines.reports.brief import brief_of
 from pipelines.reports.load import load_view, stand_in_of
 from pipelines.reports.terminal import render
 from pipelines.stages.line import TEST, Line, run_test
@@ -285,6 +288,140 @@ def test_a_gpu_that_was_asked_for_and_is_not_there(tmp_path: Path) -> None:
     assert f"GPU: {view.gpu_told}" in shown.get()
     assert r"though gpu\: true was asked for" in (line.run.path / "summary.md").read_text()
     assert 'name="gpu_asked" value="gpu: true"' in (line.run.path / "junit.xml").read_text()
+
+
+TOLD = "1 libcuda.so.1"
+ON_GPU = GPU0 | {"gpu0_driver_model": "Linux, through a bridge", "gpu_cases": "3"}
+
+
+def bridging(line: Line, evidence: Evidence = Evidence.BINARIES, **known: Any) -> Line:
+    """The line with a host that has a bridge, of which a run began at this level."""
+    about = Bridge(driver="580.1", cuda="13.0", built=True, selftest="as without", **known)
+    line.plan.host.bridge = lambda: about  # type: ignore[method-assign]
+    line.run.note(evidence=evidence)
+    return with_gpu(line, by_bridge("bridge"))
+
+
+def test_a_run_on_a_gpu_through_a_bridge(tmp_path: Path) -> None:
+    """Its level is in the record's readers alone, and so never of another test than the last."""
+    suite = saying(PASSED, ON_GPU | {"driver_bridge": TOLD})
+    line, _ = at_test(tmp_path, suite)
+    line = bridging(line, warnings=("table 0a1b is not known",))
+    path = run_test(line)
+    done = line.run.result(SmokeResult)
+    assert done is not None
+    assert done.bridge == Bridge(
+        told=TOLD,
+        cases=3,
+        driver="580.1",
+        cuda="13.0",
+        built=True,
+        selftest="as without",
+        warnings=("table 0a1b is not known",),
+    )
+    view = load_view(line.run)
+    assert view.evidence is Evidence.BRIDGED
+    words = (
+        "genuine Windows wheel and Python on a real GPU; Wine for Windows, NVIDIA's Linux driver"
+    )
+    unshown = "not shown by that: Windows' driver and its models (WDDM, TCC, MCDM), its time-out"
+    page = html.unescape((path / "report.html").read_text())
+    summary = (path / "summary.md").read_text().replace("\\", "")
+    with console.capture() as shown:
+        console.print(render([view]))
+    for text in (page, summary, " ".join(shown.get().split())):
+        assert f"B + GPU: {words}" in text
+        assert unshown in text
+        assert "table 0a1b is not known" in text
+    assert brief_of(line.run).facts.evidence == "B + GPU"
+    assert json.loads((path / "manifest.json").read_text())["evidence"] == "B + GPU"
+    junit = (path / "junit.xml").read_text()
+    for name, value in (
+        ("evidence", "B + GPU"),
+        ("bridge", TOLD),
+        ("bridge driver", "580.1, CUDA 13.0"),
+        ("bridge selftest", "as without"),
+        ("bridge warning 1", "table 0a1b is not known"),
+    ):
+        assert f'name="{name}" value="{value}"' in junit
+    assert line.run.facts().evidence is Evidence.BINARIES, "of the host, by which runs are taken up"
+    with_gpu(line, GpuWay()).plan.host.bridge = lambda: None  # type: ignore[method-assign]
+    suite.cases = PASSED
+    line.do(TEST)
+    assert load_view(line.run).evidence is Evidence.BINARIES, "the last test had no GPU"
+
+
+@pytest.mark.parametrize(
+    ("told", "evidence"),
+    [
+        (ON_GPU | {"gpu_cases": "0"}, Evidence.BINARIES),
+        ({**GPU0}, Evidence.BINARIES),
+        (ON_GPU | {"gpu_cases": "many"}, Evidence.BINARIES),
+        (ON_GPU | {"gpu_cases": "-1"}, Evidence.BINARIES),
+        (ON_GPU | {"gpu_cases": "1"}, Evidence.BRIDGED),
+    ],
+)
+def test_without_a_case_on_the_gpu_nothing_is_claimed(
+    tmp_path: Path, told: dict[str, str], evidence: Evidence
+) -> None:
+    line, _ = at_test(tmp_path, saying(PASSED, told | {"driver_bridge": TOLD}))
+    run_test(bridging(line))
+    assert load_view(line.run).evidence is evidence
+
+
+def test_another_level_is_no_other_because_of_a_bridge(tmp_path: Path) -> None:
+    """Of a wheel that another host has built: what that could show is not the sandbox's."""
+    line, _ = at_test(tmp_path, saying(PASSED, ON_GPU | {"driver_bridge": TOLD}))
+    run_test(bridging(line, Evidence.WRITTEN))
+    assert load_view(line.run).evidence is Evidence.WRITTEN
+
+
+def test_a_bridge_that_was_asked_for_and_is_none(tmp_path: Path) -> None:
+    line, _ = at_test(tmp_path, saying(PASSED, ON_GPU))
+    with pytest.raises(SmokeError, match="was told of no bridge") as caught:
+        run_test(bridging(line))
+    assert "invoke doctor --gpu" in caught.value.advice
+    assert load_view(line.run).evidence is Evidence.BINARIES
+
+
+def test_a_bridge_that_nobody_asked_for(tmp_path: Path) -> None:
+    line, _ = at_test(tmp_path, saying(PASSED, ON_GPU | {"driver_bridge": TOLD}))
+    with pytest.raises(SmokeError, match=r"is a bridge \(1 libcuda.so.1\), for which nobody asked"):
+        run_test(with_gpu(line, own(True)))
+
+
+def test_a_bridge_without_a_gpu_is_no_success(tmp_path: Path) -> None:
+    line, _ = at_test(tmp_path, saying(PASSED, NO_GPU | {"driver_bridge": TOLD}))
+    with pytest.raises(SmokeError, match="gpu: bridge was asked for, and the smoke suite tells of"):
+        run_test(bridging(line))
+    done = line.run.result(SmokeResult)
+    assert done is not None
+    assert done.bridge is not None
+    assert (done.bridge.told, done.bridge.cases) == ("", 0)
+
+
+def test_what_a_bridge_is_called_is_harmless(tmp_path: Path) -> None:
+    evil = "\\x1b[31m" * 100
+    line, _ = at_test(tmp_path, saying(PASSED, ON_GPU | {"driver_bridge": evil}))
+    run_test(bridging(line))
+    done = line.run.result(SmokeResult)
+    assert done is not None
+    assert done.bridge is not None
+    assert len(done.bridge.told) < 200
+
+
+def test_the_suite_is_told_that_a_bridge_is_asked_for(tmp_path: Path) -> None:
+    suite = saying(PASSED, ON_GPU | {"driver_bridge": TOLD})
+    line, _ = at_test(tmp_path, suite)
+    run_test(with_gpu(bridging(line), by_bridge("bridge:1")))
+    (spec,) = suite.specs
+    assert spec["environment"]["CUDA_VISIBLE_DEVICES"] == "1"
+    assert spec["expect"]["gpu"] == {
+        "asked": "gpu: bridge:1",
+        "count": 1,
+        "numbers": [1],
+        "bridge": True,
+    }
 
 
 def test_which_gpus_the_suite_may_see(tmp_path: Path) -> None:

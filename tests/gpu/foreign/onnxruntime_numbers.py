@@ -1,13 +1,13 @@
 """onnxruntime computes on the GPU: for ``invoke test --wheel onnxruntime-gpu==VERSION --script``.
 
 A model without matrix products, written byte by byte: ONNX' protocol buffers are simple enough, and
-nothing else must be installed. Its profile must say that the CUDA provider ran each node: a provider
-that cannot be loaded is only a warning of onnxruntime's, which then goes on with the CPU.
+nothing else must be installed. Its profile must say that the CUDA provider ran each node: one that
+cannot be loaded is only a warning of onnxruntime's, which then goes on with the CPU.
 """
 
 import json
-import os
 import tempfile
+from pathlib import Path
 
 import numpy
 import onnxruntime
@@ -62,7 +62,7 @@ if hasattr(onnxruntime, "preload_dlls"):
     onnxruntime.preload_dlls()
 options = onnxruntime.SessionOptions()
 options.enable_profiling = True
-options.profile_file_prefix = os.path.join(tempfile.mkdtemp(), "profile")
+options.profile_file_prefix = str(Path(tempfile.mkdtemp(), "profile"))
 options.graph_optimization_level = onnxruntime.GraphOptimizationLevel.ORT_DISABLE_ALL
 session = onnxruntime.InferenceSession(model, options, ["CUDAExecutionProvider"])
 assert session.get_providers()[0] == "CUDAExecutionProvider", session.get_providers()
@@ -75,8 +75,8 @@ print(f"difference to numpy = {difference:.3e}")
 print(f"sum = {float(y.astype(numpy.float64).sum()):.4f}")
 assert difference < 1e-5
 
-with open(session.end_profiling(), encoding="utf-8") as file:
-    events = [event.get("args", {}) for event in json.load(file)]
+told = json.loads(Path(session.end_profiling()).read_text("utf-8"))
+events = [event.get("args", {}) for event in told]
 ran = {e["op_name"]: e["provider"] for e in events if e.get("provider") and e.get("op_name")}
 print("providers:", ran)
 assert {"Mul", "Sqrt", "Add", "Sigmoid"} <= ran.keys(), "the profile does not tell of each node"
