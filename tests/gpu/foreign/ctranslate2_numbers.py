@@ -5,7 +5,6 @@ on the GPU multiplies with cuBLAS, whose DLL must be found (--with nvidia-cublas
 """
 
 import tempfile
-from pathlib import Path
 
 import ctranslate2
 import numpy
@@ -56,12 +55,12 @@ def model(folder: str) -> None:
 print("version:", ctranslate2.__version__)
 assert ctranslate2.get_cuda_device_count() > 0, "ctranslate2 counts no GPU"
 print(f"GPUs = {ctranslate2.get_cuda_device_count()}")
-folder = Path(tempfile.mkdtemp())
-model(str(folder / "model"))
+folder = tempfile.mkdtemp()
+model(folder)
 text = [[f"w{number}" for number in random.integers(1, WORDS, 24)] for _ in range(8)]
 scores = {}
 for device in ("cpu", "cuda"):
-    generator = ctranslate2.Generator(str(folder / "model"), device=device, compute_type="float32")
+    generator = ctranslate2.Generator(folder, device=device, compute_type="float32")
     assert generator.device == device
     # On the GPU the logits lie in its own memory, which the storage itself says.
     logits = generator.forward_batch(text)

@@ -80,5 +80,6 @@ events = [event.get("args", {}) for event in told]
 ran = {e["op_name"]: e["provider"] for e in events if e.get("provider") and e.get("op_name")}
 print("providers:", ran)
 assert {"Mul", "Sqrt", "Add", "Sigmoid"} <= ran.keys(), "the profile does not tell of each node"
-assert all(ran[name] == "CUDAExecutionProvider" for name in ("Mul", "Sqrt", "Add", "Sigmoid"))
-print(f"nodes on the GPU = {sum(one == 'CUDAExecutionProvider' for one in ran.values())}")
+there = [name for name, provider in ran.items() if provider == "CUDAExecutionProvider"]
+assert {"Mul", "Sqrt", "Add", "Sigmoid"} <= {*there}
+print(f"nodes on the GPU = {len(there)}")
