@@ -269,11 +269,13 @@ def cure_of(plan: BuildPlan, run: Run, told: str) -> str:
         return ""
     installed = dict(map(_release_of, company.packages))
     found = [*mentioned(told)]
-    if _NOT_LOADED.search(told):  # Windows does not say which
+    if not found and _NOT_LOADED.search(told):  # Windows does not say which
         checks = (check for one in audit.files for check in one.checks)
         found += [name for check in checks if check.name == "libraries" for name in check.values]
     said = []
-    if projects := cure(found, installed, next((one.cuda for one in audit.files), "")):
+    cuda = next((one.cuda for one in audit.files), "")
+    named = {canonicalize_name(Requirement(text).name) for text in company.beside}
+    if projects := cure(found, installed, cuda, named):
         said = [f"Libraries that were not found: {projects}. Name them as --with PROJECT==VERSION."]
     for one in read_data(_LIMITS, Limits).limits if plan.host.capabilities.emulated else ():
         version = installed.get(one.project)
