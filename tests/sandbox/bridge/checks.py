@@ -326,6 +326,30 @@ def check_callbacks_that_call_the_driver():
     assert sorted(seen) == [2, 7, 128, 13000]
 
 
+def check_a_callback_when_a_thread_has_ended():
+    """Its stack is gone by then: another thread runs it."""
+    seen = threading.Event()
+    threads = []
+
+    @c.WINFUNCTYPE(None, P, P, P)
+    def ended(*arguments):
+        threads.append((threading.get_ident(), arguments))
+        seen.set()
+
+    def work():
+        threads.append(threading.get_ident())
+        handle = U64()
+        register = D.cuDeviceRegisterAsyncNotification
+        assert register(5, ended, P(6), c.byref(handle)) == 0
+        assert handle.value == 8
+
+    threading.Thread(target=work).start()
+    assert seen.wait(20)
+    first, (second, arguments) = threads
+    assert first != second
+    assert arguments == (5, 6, 8)
+
+
 def check_a_process_that_ends_in_a_callback():
     """One waits for ever; the process ends all the same."""
     started = threading.Event()

@@ -11,6 +11,7 @@ extern void *fopen(const char *, const char *), *mmap(void *, size_t, int, int, 
 extern int fgetc(void *), fclose(void *), strcmp(const char *, const char *);
 extern void *memcpy(void *, const void *, size_t), *memset(void *, int, size_t);
 extern int pthread_create(u64 *, void *, void *(*)(void *), void *), pthread_join(u64, void **);
+extern int pthread_key_create(unsigned *, void (*)(void *)), pthread_setspecific(unsigned, void *);
 extern int usleep(unsigned);
 
 #define API __attribute__((visibility("default")))
@@ -180,6 +181,18 @@ API CUresult cuOccupancyMaxPotentialBlockSize(int *grid, int *block, u64 f, size
     return 0;
 }
 static u64 kept;
+static void at_thread_end(void *given)
+{
+    struct later *later = given;
+    later->target(later->a, later->b, later->c);
+}
+API CUresult cuDeviceRegisterAsyncNotification(int device, function *target, u64 data, u64 *handle)
+{ /* here: called with the data when this thread ends, after its Windows side has */
+    static struct later later;
+    static unsigned key;
+    later = (struct later){target, device, data, *handle = 8};
+    return pthread_key_create(&key, at_thread_end) || pthread_setspecific(key, &later);
+}
 API CUresult cuUserObjectCreate(u64 *object, u64 data, u64 destroy, unsigned count, unsigned flags)
 {
     return kept = destroy, *object = data + count + flags, 0;

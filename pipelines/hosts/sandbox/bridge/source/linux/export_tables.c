@@ -81,8 +81,16 @@ static int is_code(u64 address) { return all_are(address, address + 1, CODE); }
 
 /* -- a table --------------------------------------------------------------------------------- */
 
-/* How many words it has, an end mark among them; 0 where nothing says so. */
-static u64 count_words(const u64 *table)
+static int is_known(const char *uuid)
+{
+    for (u64 i = 0; i < COUNT(known); i++)
+        if (!strcmp(known[i].uuid, uuid)) return 1;
+    return 0;
+}
+
+/* How many words it has, an end mark among them; 0 where nothing says so. One that is not known and
+ * does not begin with its size may hold nothing but functions. */
+static u64 count_words(const u64 *table, int is_known)
 {
     u64 at = (u64)table;
     if (!all_are(at, at + 8, READABLE)) return 0;
@@ -93,15 +101,8 @@ static u64 count_words(const u64 *table)
     }
     for (u64 i = 1; i < WORDS && all_are(at, at + 8 * i + 8, READABLE); i++) {
         if (!table[i] || !~table[i]) return i + 1;
-        if (!is_code(table[i])) return 0;
+        if (!is_known && !is_code(table[i])) return 0;
     }
-    return 0;
-}
-
-static int is_known(const char *uuid)
-{
-    for (u64 i = 0; i < COUNT(known); i++)
-        if (!strcmp(known[i].uuid, uuid)) return 1;
     return 0;
 }
 
@@ -114,7 +115,7 @@ static const struct special *special_word(const char *uuid, u64 word)
 
 static u64 *translated(const u64 *real, const char *uuid)
 {
-    u64 size = count_words(real), functions = 0;
+    u64 size = count_words(real, is_known(uuid)), functions = 0;
     u64 *made = size ? malloc(size * 8) : 0;
     if (!made) {
         warn("export table %s is refused: its length cannot be told", uuid);
