@@ -17,12 +17,12 @@ extern int usleep(unsigned);
 #define API __attribute__((visibility("default")))
 
 /* A Linux function may change these; a Windows caller counts on them. */
-#define CLOBBER                                                                                  \
-    __asm__ volatile("xorps %%xmm6,%%xmm6\nxorps %%xmm7,%%xmm7\nxorps %%xmm8,%%xmm8\n"           \
-                     "xorps %%xmm9,%%xmm9\nxorps %%xmm10,%%xmm10\nxorps %%xmm11,%%xmm11\n"       \
-                     "xorps %%xmm12,%%xmm12\nxorps %%xmm13,%%xmm13\nxorps %%xmm14,%%xmm14\n"     \
-                     "xorps %%xmm15,%%xmm15\nxor %%esi,%%esi\nxor %%edi,%%edi\n" ::              \
-                         : "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13",   \
+#define CLOBBER                                                                                    \
+    __asm__ volatile("xorps %%xmm6,%%xmm6\nxorps %%xmm7,%%xmm7\nxorps %%xmm8,%%xmm8\n"             \
+                     "xorps %%xmm9,%%xmm9\nxorps %%xmm10,%%xmm10\nxorps %%xmm11,%%xmm11\n"         \
+                     "xorps %%xmm12,%%xmm12\nxorps %%xmm13,%%xmm13\nxorps %%xmm14,%%xmm14\n"       \
+                     "xorps %%xmm15,%%xmm15\nxor %%esi,%%esi\nxor %%edi,%%edi\n" ::                \
+                         : "xmm6", "xmm7", "xmm8", "xmm9", "xmm10", "xmm11", "xmm12", "xmm13",     \
                            "xmm14", "xmm15", "rsi", "rdi")
 
 /* -- plain calls ------------------------------------------------------------------------------- */
@@ -215,7 +215,8 @@ API CUresult cuGraphAddNode(u64 *n, u64 g, u64 *d, u64 c, char *p)
 }
 API CUresult cuGraphAddNode_v2(u64 *n, u64 g, u64 *d, u64 *e, u64 c, char *p)
 {
-    return (void)g, (void)d, (void)e, (void)c, memcpy(&node, p + 16, sizeof node), *n = *(int *)p, 0;
+    return (void)g, (void)d, (void)e, (void)c, memcpy(&node, p + 16, sizeof node), *n = *(int *)p,
+                                                                                   0;
 }
 API CUresult cuGraphNodeGetParams(u64 n, char *p)
 {

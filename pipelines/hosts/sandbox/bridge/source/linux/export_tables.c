@@ -4,7 +4,14 @@
  * known to be readable is read. */
 #include "linux.h"
 
-enum { TABLES = 256, RANGES = 1 << 16 /* the kernel's limit */, WORDS = 1024, READABLE = 1, CODE = 2, UUID_TEXT = 33 };
+enum {
+    TABLES = 256,
+    RANGES = 1 << 16 /* the kernel's limit */,
+    WORDS = 1024,
+    READABLE = 1,
+    CODE = 2,
+    UUID_TEXT = 33
+};
 
 #define KNOWN(uuid, what) {uuid, what},
 #define WORD(uuid, word, kind, argument)
@@ -134,8 +141,10 @@ static u64 *translated(const u64 *real, const char *uuid)
         functions++;
     }
     if (!is_known(uuid))
-        warn("export table %s is not known: its %llu functions are passed on, integers and pointers "
-             "alone; callbacks, floats and structures by value are not translated", uuid, functions);
+        warn(
+            "export table %s is not known: its %llu functions are passed on, integers and pointers "
+            "alone; callbacks, floats and structures by value are not translated",
+            uuid, functions);
     return made;
 }
 
