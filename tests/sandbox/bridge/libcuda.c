@@ -320,6 +320,8 @@ static CUresult write_log(const char *place, int level, const char *format, __bu
 static const void *logs[] = {(void *)16, write_log};
 API CUresult cuLogsCurrent(char *out) { return strcpy(out, logged), 0; }
 
+static CUresult takes_another(int *count, function *target) { return target ? *count += 2, 0 : 1; }
+static const void *undescribed[] = {(void *)24, hidden, takes_another};
 static const void *unknown[] = {(void *)40, hidden, takes_callback, (void *)7, logged};
 static const void *too_long[] = {(void *)(1 << 20), hidden};
 static const void *no_end[] = {hidden, hidden, (void *)1234, 0};
@@ -346,6 +348,7 @@ API CUresult cuGetExportTable(const void **table, const unsigned char *id)
     case 0xd4: *table = check; break;
     case 0xc6: *table = storage; break;
     case 0xf8: *table = logs; break;
+    case 0xa0: *table = undescribed; break;
     case 0x01: *table = unknown; break;
     case 0x02: *table = too_long; break;
     case 0x03: *table = no_end; break;

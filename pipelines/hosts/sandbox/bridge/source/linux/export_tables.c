@@ -88,10 +88,10 @@ static int is_code(u64 address) { return all_are(address, address + 1, CODE); }
 
 /* -- a table --------------------------------------------------------------------------------- */
 
-static int is_known(const char *uuid)
+static const char *what_is_known(const char *uuid) /* null: nothing */
 {
     for (u64 i = 0; i < COUNT(known); i++)
-        if (!strcmp(known[i].uuid, uuid)) return 1;
+        if (!strcmp(known[i].uuid, uuid)) return known[i].what;
     return 0;
 }
 
@@ -117,12 +117,13 @@ static const struct special *special_word(const char *uuid, u64 word)
 {
     for (u64 i = 0; i < COUNT(words); i++)
         if (!strcmp(words[i].uuid, uuid) && words[i].word == word) return &words[i].special;
-    return is_known(uuid) ? 0 : &watched;
+    const char *what = what_is_known(uuid);
+    return what && *what ? 0 : &watched;
 }
 
 static u64 *translated(const u64 *real, const char *uuid)
 {
-    u64 size = count_words(real, is_known(uuid)), functions = 0;
+    u64 size = count_words(real, what_is_known(uuid) != 0), functions = 0;
     u64 *made = size ? malloc(size * 8) : 0;
     if (!made) {
         warn("export table %s is refused: its length cannot be told", uuid);
@@ -140,7 +141,7 @@ static u64 *translated(const u64 *real, const char *uuid)
         }
         functions++;
     }
-    if (!is_known(uuid))
+    if (!what_is_known(uuid))
         warn(
             "export table %s is not known: its %llu functions are passed on, integers and pointers "
             "alone; callbacks, floats and structures by value are not translated",
