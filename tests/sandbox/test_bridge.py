@@ -216,6 +216,8 @@ def test_what_was_damaged_in_the_cache_is_made_anew_the_same(bridged: Bridged) -
     first = listed(bridged.built)
     assert first is not None
     bridged.prefix.halt()  # whoever makes one starts Windows, and ends it
+    (bridged.prefix.drive / "bridge-build").mkdir()  # of one that was killed
+    (bridged.prefix.drive / "bridge-build/exports.o").touch()
     file = bridged.built / "x86_64-unix/nvcuda.so"
     file.write_bytes(file.read_bytes()[:-1])
     with pytest.raises(HostError, match="is damaged"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _ctypes
 import errno
 import json
 import re
@@ -23,6 +24,8 @@ from pipelines.toolchain.lock import Cache, load_lock
 LISTS = building.SOURCE
 NAMES = {name: (LISTS / name).read_text().split() for name in ("cuda-names.txt", "nvml-names.txt")}
 CALLS = re.findall(r"^CALL\((\w+),", (LISTS / "calls.def").read_text(), re.M)
+#: A library of Linux, and none of a driver.
+LIBRARY = Path(_ctypes.__file__)
 FILES_OF_ONE = (
     *("x86_64-windows/nvcuda.dll", "x86_64-windows/nvml.dll"),
     *("x86_64-unix/nvcuda.so", "x86_64-unix/nvml.so"),
@@ -129,17 +132,16 @@ def test_what_this_machines_driver_has_is_exported_too(
 
 
 def test_a_library_of_something_else_is_refused() -> None:
-    library = next(Path("/lib/x86_64-linux-gnu").glob("libc.so.6"))
-    assert "malloc" in elf.exported_functions(library)
+    assert "PyInit__ctypes" in elf.exported_functions(LIBRARY)
     with pytest.raises(HostError, match="not cuInit or nvmlInit_v2") as caught:
-        building.names([library])
+        building.names([LIBRARY])
     assert "nvidia-smi" in caught.value.advice
 
 
 def test_what_is_no_library_is_refused(tmp_path: Path) -> None:
     text, cut, gone = tmp_path / "text.so", tmp_path / "cut.so", tmp_path / "gone.so"
     text.write_text("no library" * 100)
-    whole = next(Path("/lib/x86_64-linux-gnu").glob("libc.so.6")).read_bytes()
+    whole = LIBRARY.read_bytes()
     cut.write_bytes(whole[:5000])
     other = tmp_path / "arm.so"
     other.write_bytes(whole[:18] + b"\xb7\x00" + whole[20:])
@@ -195,6 +197,18 @@ def test_what_is_damaged_is_made_anew(
     assert build(prefix, cache) == made
     assert compiler.made == 2
     assert listed(made) == good
+
+
+def test_what_a_killed_one_has_left_is_removed(
+    prefix: Prefix, cache: Cache, compiler: Compiler
+) -> None:
+    made = build(prefix, cache)
+    shutil.copytree(made, left := made.with_name(f".{made.name}.abcd"))
+    other = made.with_name(".0123456789abcdef.efgh")  # somebody else's, who may be at work
+    other.mkdir()
+    shutil.rmtree(made)
+    assert build(prefix, cache) == made
+    assert (left.exists(), other.exists()) == (False, True)
 
 
 def test_another_input_is_another_bridge(

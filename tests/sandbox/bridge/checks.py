@@ -178,6 +178,15 @@ def check_exceptions():
         assert "access violation" in str(error)  # noqa: PT017
     else:
         raise AssertionError("nothing was raised")
+    grid, block = c.c_int(), c.c_int()
+    crashes = P(address_of(c.CDLL("ucrtbase.dll").strlen))  # of address 128
+    call = D.cuOccupancyMaxPotentialBlockSize
+    try:
+        call(c.byref(grid), c.byref(block), None, crashes, c.c_size_t(0), 9)
+    except OSError as error:
+        assert "access violation" in str(error)  # noqa: PT017
+    else:
+        raise AssertionError("nothing was raised")
     left, total = c.c_size_t(), c.c_size_t()
     assert D.cuMemGetInfo_v2(c.byref(left), c.byref(total)) == 0
     assert (left.value, total.value) == (1, 2)

@@ -95,7 +95,11 @@ def built(prefix: Prefix, cache: Cache, libraries: Sequence[Path], step: Step) -
     with _storage_errors(target), _alone(target):
         if listed(target) is None:
             step("compiling the GPU bridge")
-            shutil.rmtree(target, ignore_errors=True)
+            for left in (
+                target,
+                *target.parent.glob(f".{target.name}.*/"),
+            ):  # by one that was killed
+                shutil.rmtree(left, ignore_errors=True)
             scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
             try:
                 _make(prefix, cache.fetch(RUNTIME), exports, scratch)
@@ -144,10 +148,11 @@ def _storage_errors(target: Path) -> Iterator[None]:
 
 
 def _make(prefix: Prefix, wheel: Path, exports: Mapping[str, list[str]], scratch: Path) -> None:
-    work = Path(tempfile.mkdtemp(prefix="bridge-", dir=prefix.drive))
+    work = prefix.drive / "bridge-build"
+    shutil.rmtree(work, ignore_errors=True)  # of one that was killed
     try:
         prefix.boot()
-        shutil.copytree(SOURCE, work, dirs_exist_ok=True)
+        shutil.copytree(SOURCE, work)
         with ThreadPoolExecutor(2) as pool:  # two cores are what a small machine has
             linux = pool.submit(_linux_half, prefix, work)
             dlls = [pool.submit(_windows_half, prefix, work, dll, exports[dll]) for dll in _DLLS]
