@@ -15,11 +15,11 @@ from pydantic import ConfigDict, Field, StringConstraints
 from pipelines.evidence import Bridge, Evidence, Origin
 from pipelines.hosttext import line
 from pipelines.model import Model
+from pipelines.taken import Company, PrebuiltFile, Sha256
 from pipelines.target import Target
 
 SCHEMA = 2  # of the record; one with another number is not read
 
-Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 Size = Annotated[int, Field(ge=0, le=1 << 50)]
 #: A path or name of a host's; none of Windows' is longer.
 HostPath = Annotated[str, StringConstraints(max_length=32_767)]
@@ -65,18 +65,6 @@ class ProvisionResult(StageResult):
     resources: tuple[ResourceResult, ...] = ()
 
 
-class PrebuiltFile(Model):
-    """A wheel that was taken instead of built."""
-
-    file: str
-    place: str
-    sha256: Sha256
-    stated: str | None = None
-    """The sha256 that its place states."""
-    unstated: tuple[str, ...] = ()
-    """Of torch and CUDA, what nothing but a test will show."""
-
-
 class PrebuiltResult(StageResult):
     """Whether somebody else's wheel was taken, and why not."""
 
@@ -85,14 +73,8 @@ class PrebuiltResult(StageResult):
     taken: PrebuiltFile | None = None
     refused: dict[str, str] = Field(default={})
     """File -> why it is not used."""
-    packages: tuple[PrebuiltFile, ...] = ()
-    """What is installed with a wheel that was given: all that it requires."""
-    beside: tuple[str, ...] = ()
-    """``name==version`` of those that were asked for with it."""
-    libraries: tuple[str, ...] = ()
-    """Directories of these, below site-packages, in which libraries are found: a help."""
-    notes: tuple[str, ...] = ()
-    """What is to be known of the choice."""
+    company: Company | None = None
+    """What came with a wheel that was given: it was neither built nor looked for here."""
 
 
 class SkipResult(StageResult):
@@ -233,6 +215,8 @@ class CheckResult(Model):
     detail: str = ""
     values: tuple[str, ...] = ()
     """What was found, for programs: architectures, tags."""
+    judged: bool = True
+    """Whether anybody said what it should be; else it is only told."""
 
 
 class AuditedFile(Model):

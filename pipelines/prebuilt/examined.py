@@ -77,9 +77,9 @@ def examine_given(
 
 
 def _told(one: CheckResult, **changes: str) -> CheckResult:
-    kept = {"ok": True, "wanted": f"not checked: {_TOLD[one.name]}"}
+    kept = {"ok": True, "judged": False, "wanted": f"not checked: {_TOLD[one.name]}"}
     detail = {} if one.ok else {"detail": ""}
-    return one.model_copy(update=kept | detail | changes)
+    return one.model_copy(update={**kept, **detail, **changes})
 
 
 def _fits(facts: WheelFacts, python: str, platforms: Sequence[str]) -> CheckResult:
@@ -103,7 +103,7 @@ def _libraries(facts: WheelFacts, beside: Iterable[str]) -> CheckResult:
     imported = {name for binary in facts.binaries if binary.pe for name in binary.pe.imports}
     here = [*beside, *(binary.name for binary in facts.binaries)]
     lacking = absent(imported, here)
-    return check(
+    one = check(
         "libraries",
         True,
         f"not here: {', '.join(lacking[:_SHOWN])}" if lacking else "all of those imported are here",
@@ -111,3 +111,4 @@ def _libraries(facts: WheelFacts, beside: Iterable[str]) -> CheckResult:
         cure(lacking),
         values=sorted(lacking, key=lambda name: (not bringers(name), name)),
     )
+    return one.model_copy(update={"judged": False})

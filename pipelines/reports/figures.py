@@ -19,6 +19,8 @@ from pipelines.reports.views import Better, Capability, Figure, Group
 
 FIGURES_FILE = Path(__file__).resolve().with_name("figures.yaml")
 _HAS, _INFO = "has.", "info."  # of our suites; of python -m xformers.info
+#: Of a case, what the property of a number begins with that a script printed.
+SCRIPT = "script."
 _MOST = 2000
 _VALUE = re.compile(r"\s{0,8}([-+]?\d{1,20}(?:\.\d{0,20})?(?:[eE][-+]?\d{1,3})?)\s{0,8}\S{0,12}")
 _PARTS = 3

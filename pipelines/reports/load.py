@@ -30,7 +30,7 @@ from pipelines.record import (
     StageResult,
 )
 from pipelines.reports.failures import failures, unfinished
-from pipelines.reports.figures import capabilities, figures
+from pipelines.reports.figures import SCRIPT, capabilities, figures
 from pipelines.reports.files import files
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Suite
@@ -52,9 +52,8 @@ _FILES, _CHECKS, _VALUES = 20, 100, 100  # of an audit, of a file, of a check
 _CASES = 20_000
 _PAIRS = 200  # of a section of the provenance
 _GPU, _WARNING = re.compile(r"gpu\d{0,3}_name"), re.compile(r"warning\d{1,3}")
-#: Of a case, the property of a number that a script printed.
-SCRIPT = "script."
 _VARIABLE = "the suite's PATH (of Linux LD_LIBRARY_PATH)"
+_UNPUBLISHED = "this host's wheels are not for publishing"
 _SEEN = 5  # seconds of a build that nobody misses
 
 Result = TypeVar("Result", bound=StageResult)
@@ -315,10 +314,11 @@ def _caveats(
     facts: RunFacts, suite: Suite, build: BuildResult | None, taken: PrebuiltResult | None
 ) -> list[str]:
     said = []
-    if taken is not None and taken.packages:  # of a wheel that was given
-        said += [line(taken.origin, 600), *texts(taken.notes, 10)]
-        if taken.libraries:
-            said.append(f"with help: {_VARIABLE} has {line(', '.join(taken.libraries), 600)}")
+    company = taken.company if taken is not None else None
+    if taken is not None and company is not None:
+        said += [line(taken.origin, 600), *texts(company.notes, 10)]
+        if company.libraries:
+            said.append(f"with help: {_VARIABLE} has {line(', '.join(company.libraries), 600)}")
     if facts.remade:
         times = "once" if len(facts.remade) == 1 else f"{len(facts.remade)} times"
         why = line(facts.remade[-1], 200)
@@ -334,8 +334,7 @@ def _caveats(
         if facts.evidence.unshown:
             said.append(f"not shown by that: {', '.join(facts.evidence.unshown)}")
     if facts.publishable is False:
-        ours = taken is None or not taken.packages
-        said.append("this host's wheels are not for publishing" if ours else "not for publishing")
+        said.append("not for publishing" if company else _UNPUBLISHED)
     if build is not None:
         said += texts(build.story, 10)
         said += [f"an attempt was lost: {why}" for why in texts(build.lost, 10)]
@@ -352,6 +351,7 @@ def _checks(audit: AuditResult | None) -> tuple[Check, ...]:
             line(check.wanted),
             block(check.detail, 1000),
             tuple(line(value, 40) for value in check.values[:_VALUES]),
+            check.judged,
         )
         for file in (audit.files if audit else ())[:_FILES]
         for check in file.checks[:_CHECKS]
@@ -376,9 +376,8 @@ def _provenance(
     host = facts.host.model_dump(exclude_defaults=True) if facts.host else {}
     build, taken = result_of(stages, BuildResult), result_of(stages, PrebuiltResult)
     environment = build.environment if build else {}
-    beside = (
-        {one.file: f"{one.place}, sha256 {one.sha256}" for one in taken.packages} if taken else {}
-    )
+    packages = taken.company.packages if taken is not None and taken.company else ()
+    beside = {one.file: f"{one.place}, sha256 {one.sha256}" for one in packages}
     numbers = [p for case in suite.cases for p in case.properties.items()]
     sections = {
         "Run": asked.items(),

@@ -15,6 +15,7 @@ from dataclasses import replace
 from pipelines.record import (
     AuditResult,
     BuildResult,
+    CheckResult,
     PrebuiltResult,
     ProvisionResult,
     RunFacts,
@@ -165,9 +166,10 @@ def _told(result: StageResult | None) -> dict[str, str]:
         if taken := result.taken:
             told |= {f"prebuilt {name}": value for name, value in taken}
             told["prebuilt unstated"] = ", ".join(taken.unstated)
-        told |= {f"with {one.file}": f"{one.place} {one.sha256}" for one in result.packages}
-        told |= {f"note {number}": text for number, text in enumerate(result.notes, 1)}
-        told["libraries"] = ", ".join(result.libraries)
+        if company := result.company:
+            told |= {f"with {one.file}": f"{one.place} {one.sha256}" for one in company.packages}
+            told |= {f"note {number}": text for number, text in enumerate(company.notes, 1)}
+            told["libraries"] = ", ".join(company.libraries)
         told |= {f"refused {file}": why for file, why in result.refused.items()}
     return _written(told)
 
@@ -192,8 +194,8 @@ def _inner(result: StageResult | None, classname: str) -> list[Case]:
             Case(
                 name=f"{_stem(file.file)}: {check.name}",
                 classname=classname,
-                outcome="passed" if check.ok else "failed",
-                message="" if check.ok else f"found {check.found}, wanted {check.wanted}",
+                outcome=_judged(check),
+                message=_why(check),
                 detail="" if check.ok else check.detail,
                 stdout=f"{file.file}: {check.found}",
             )
@@ -201,6 +203,19 @@ def _inner(result: StageResult | None, classname: str) -> list[Case]:
             for check in file.checks
         ]
     return []
+
+
+def _judged(check: CheckResult) -> Outcome:
+    """What nobody said anything of is no success."""
+    if not check.judged:
+        return "skipped"
+    return "passed" if check.ok else "failed"
+
+
+def _why(check: CheckResult) -> str:
+    if not check.judged:
+        return f"found {check.found}; {check.wanted}"
+    return "" if check.ok else f"found {check.found}, wanted {check.wanted}"
 
 
 def _stem(file: str) -> str:

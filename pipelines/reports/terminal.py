@@ -85,7 +85,9 @@ def _note(view: RunView, stage: str) -> str:
     if stage == "collect" and view.wheels:
         return units.size(sum(wheel.size for wheel in view.wheels))
     if stage == "audit" and view.checks:
-        return units.counted(len(view.checks), "check")
+        judged = sum(check.judged for check in view.checks)
+        told = len(view.checks) - judged
+        return units.counted(judged, "check") + (f", {told} not checked" if told else "")
     if stage == "test":
         return ", ".join(f"{count} {word}" for word, count in view.counts.items())
     return ""

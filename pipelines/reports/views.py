@@ -228,6 +228,8 @@ class Check:
     detail: str
     values: tuple[str, ...]
     """What was found, for programs."""
+    judged: bool = True
+    """Whether anybody said what it should be."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -42,6 +42,9 @@ def audit(session: LiveSession, plan: BuildPlan, log: StageLog) -> AuditResult:
         with fold(f"Audit {taken.taken.file}"):
             one = examine_given_wheel(plan, log, taken)
             console.print(_table([*one.checks]))
+            for check in one.checks:
+                if check.detail and not check.judged:
+                    say(f"mind: {safe(check.detail)}", "yellow")
         return log.keep(AuditResult(files=(one,)))
     if taken is not None and taken.taken is not None:
         return log.keep(AuditResult(files=(examine_taken(plan, log.run, taken.taken),)))
@@ -82,6 +85,8 @@ def _table(checks: list[CheckResult]) -> Table:
     table = Table(box=None, pad_edge=False, show_header=False)
     for check in checks:
         mark = "[green]ok[/green]" if check.ok else "[bold red]no[/bold red]"
+        if not check.judged:
+            mark = "[dim]--[/dim]"
         said = check.found if check.ok else f"{check.found} (wanted {check.wanted})"
         table.add_row(mark, check.name, escape(safe(said, 110)))
     return table

@@ -6,6 +6,7 @@ nothing of it is for publishing.
 
 from __future__ import annotations
 
+import re
 import shutil
 import zipfile
 from collections.abc import Iterable, Iterator
@@ -16,6 +17,7 @@ from urllib.parse import urlsplit
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.version import Version
 
 from pipelines import units
 from pipelines.buildplan import BuildPlan
@@ -32,14 +34,17 @@ from pipelines.prebuilt.decide import platforms_of
 from pipelines.prebuilt.examined import examine_given
 from pipelines.prebuilt.given import Given, refuse_misfit, with_all
 from pipelines.recipe.suite import suite_of_given
-from pipelines.record import AuditedFile, AuditResult, PrebuiltFile, PrebuiltResult
+from pipelines.record import AuditedFile, AuditResult, PrebuiltResult
 from pipelines.remote import files
-from pipelines.run import StageLog
+from pipelines.run import Run, StageLog
+from pipelines.taken import Company, PrebuiltFile
+from pipelines.wheels.libraries import cure, mentioned
 
 _LIMITS = PACKAGE / "prebuilt" / "emulated.yaml"
 #: Directory of the host, below its wheels, for what is installed with a wheel that is given.
 GIVEN = "given"
 _LIBRARIES = (".dll", ".so")
+_NOT_LOADED = re.compile(r"DLL load failed|WinError 126|Could not find module")
 #: What runs the suite; the lock says which release.
 _TOOLS = ("pytest", "pytest-xdist")
 
@@ -87,24 +92,31 @@ def take_given(_: LiveSession, plan: BuildPlan, log: StageLog) -> PrebuiltResult
         origin = f"given, not built here: {own.file} from {_place(given, own)}, sha256 {own.sha256}"
         say(origin)
     log.run.note(origin=origin)
-    named = {canonicalize_name(Requirement(text).name) for text in given.beside}
     return log.keep(
         PrebuiltResult(
             origin=origin,
             taken=_row(given, kept, own),
-            packages=tuple(
-                _row(given, plan.cache.place(o.file, str(o.sha256)), o) for o in fetched
+            company=Company(
+                packages=tuple(_row(given, _kept(plan, one), one) for one in fetched),
+                libraries=tuple(_found(plan, given, fetched)),
+                beside=given.beside,
+                notes=tuple(notes),
             ),
-            libraries=tuple(
-                folder
-                for one in fetched
-                if parse_wheel_filename(one.file)[0] in named
-                for folder in _library_folders(plan.cache.place(one.file, str(one.sha256)))
-            ),
-            beside=given.beside,
-            notes=tuple(notes),
         )
     )
+
+
+def _kept(plan: BuildPlan, offer: Offer) -> Path:
+    """Where a wheel that was fetched is."""
+    return plan.cache.place(offer.file, str(offer.sha256))
+
+
+def _found(plan: BuildPlan, given: Given, fetched: Iterable[Offer]) -> Iterator[str]:
+    """The directories, below site-packages, with libraries of what --with names."""
+    named = {canonicalize_name(Requirement(text).name) for text in given.beside}
+    for one in fetched:
+        if parse_wheel_filename(one.file)[0] in named:
+            yield from _library_folders(_kept(plan, one))
 
 
 def _closed(plan: BuildPlan, given: Given) -> tuple[Offer, Closure, list[str]]:
@@ -113,7 +125,7 @@ def _closed(plan: BuildPlan, given: Given) -> tuple[Offer, Closure, list[str]]:
     if given.place:
         own = _file_of(plan, given)
         extras = f"[{','.join(given.extras)}]" if given.extras else ""
-        wanted = f"{given.name}{extras} @ {plan.cache.place(own.file, str(own.sha256)).as_uri()}"
+        wanted = f"{given.name}{extras} @ {_kept(plan, own).as_uri()}"
     lock = plan.cache.lock
     tools = lock.entries_for(_TOOLS, plan.target)
     pins = [f"{name}=={lock.tool(tools[name]).version}" for name in _TOOLS]
@@ -133,7 +145,7 @@ def _closed(plan: BuildPlan, given: Given) -> tuple[Offer, Closure, list[str]]:
     )
     if own is None:
         (own,) = fetch_all([one for one in closure.offers if _is_of(one, given)], plan.cache)
-        _require_zip(plan.cache.place(own.file, str(own.sha256)))
+        _require_zip(_kept(plan, own))
     names = {parse_wheel_filename(one.file)[0] for one in closure.offers}
     notes = [f"{one.project}<{one.below}: {one.why}" for one in limits if one.project in names]
     return own, closure, [*closure.warnings, *notes]
@@ -156,7 +168,7 @@ def _file_of(plan: BuildPlan, given: Given) -> Offer:
         file = Path(given.place).name
         _require_zip(Path(given.place))
         (own,) = fetch_all([Offer(file, given.place)], plan.cache)
-    _require_zip(plan.cache.place(own.file, str(own.sha256)))
+    _require_zip(_kept(plan, own))
     return own
 
 
@@ -203,7 +215,7 @@ def _into_run(plan: BuildPlan, log: StageLog, own: Offer) -> Path:
     with disk_errors(folder):
         folder.mkdir(exist_ok=True)
         part = folder / f".{own.file}.part"
-        shutil.copyfile(plan.cache.place(own.file, str(own.sha256)), part)
+        shutil.copyfile(_kept(plan, own), part)
         return part.replace(folder / own.file)
 
 
@@ -219,12 +231,13 @@ def _library_folders(wheel: Path) -> list[str]:
 def examine_given_wheel(plan: BuildPlan, log: StageLog, taken: PrebuiltResult) -> AuditedFile:
     """The audit of it: what is wrong is an :class:`AuditError`, what nobody asked for is told."""
     assert taken.taken is not None  # noqa: S101 - whoever calls has looked
+    assert taken.company is not None  # noqa: S101 - it comes with the other
     one = examine_given(
         log.run.path / "wheels" / taken.taken.file,
         taken.taken.sha256,
         python=plan.target.python,
         platforms=_platforms(plan),
-        beside=library_names(plan, taken),
+        beside=library_names(plan, taken.company),
     )
     log.keep(AuditResult(files=(one,)))
     if wrong := [check for check in one.checks if not check.ok]:
@@ -236,18 +249,44 @@ def examine_given_wheel(plan: BuildPlan, log: StageLog, taken: PrebuiltResult) -
     return one
 
 
-def library_names(plan: BuildPlan, taken: PrebuiltResult) -> Iterator[str]:
+def library_names(plan: BuildPlan, company: Company) -> Iterator[str]:
     """Every file of the wheels that are installed with it, by its path in the wheel."""
-    for one in taken.packages:
+    for one in company.packages:
         with zipfile.ZipFile(plan.cache.place(one.file, one.sha256)) as archive:
             yield from archive.namelist()
 
 
-def bring(session: LiveSession, plan: BuildPlan, taken: PrebuiltResult) -> list[str]:
+def cure_of(plan: BuildPlan, run: Run, told: str) -> str:
+    """What to do about what failed cases tell of a wheel that was given; empty: nothing known."""
+    taken, audit = run.result(PrebuiltResult), run.result(AuditResult)
+    company = taken.company if taken is not None else None
+    if company is None or audit is None:
+        return ""
+    installed = dict(map(_release_of, company.packages))
+    found = [*mentioned(told)]
+    if _NOT_LOADED.search(told):  # Windows does not say which
+        checks = (check for one in audit.files for check in one.checks)
+        found += [name for check in checks if check.name == "libraries" for name in check.values]
+    said = []
+    if projects := cure(found, installed):
+        said = [f"Libraries that were not found: {projects}. Name them as --with PROJECT==VERSION."]
+    for one in read_data(_LIMITS, Limits).limits if plan.host.capabilities.emulated else ():
+        version = installed.get(one.project)
+        if version is not None and version >= Version(one.below):
+            said.append(f"{one.project} {version} is installed, and {one.why}.")
+    return " ".join(said)
+
+
+def _release_of(one: PrebuiltFile) -> tuple[str, Version]:
+    name, version, *_ = parse_wheel_filename(one.file)
+    return name, version
+
+
+def bring(session: LiveSession, plan: BuildPlan, company: Company) -> list[str]:
     """The wheels beside it, on the host: each sent once, compared by its sha256; their paths."""
     layout, made = plan.layout, []
     with bars() as show:
-        for one in taken.packages:
+        for one in company.packages:
             folder = layout.join(layout.wheels, GIVEN, one.sha256[:16])
             target = layout.join(folder, one.file)
             source = plan.cache.place(one.file, one.sha256)

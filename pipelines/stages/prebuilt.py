@@ -22,11 +22,11 @@ from pipelines.prebuilt.decide import Decision, decide, examine, platforms_of, u
 from pipelines.record import (
     AuditedFile,
     CheckResult,
-    PrebuiltFile,
     PrebuiltResult,
     SkipResult,
 )
 from pipelines.run import Run, StageLog
+from pipelines.taken import PrebuiltFile
 
 
 def skip(_: LiveSession, plan: BuildPlan, log: StageLog) -> SkipResult:

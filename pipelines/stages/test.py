@@ -25,11 +25,12 @@ from pipelines.model import first_problem
 from pipelines.recipe.suite import OWN, Suite, suite_of, suite_of_given
 from pipelines.record import AuditedFile, AuditResult, GpuResult, PrebuiltResult, SmokeResult
 from pipelines.remote import files, tester
+from pipelines.reports.figures import SCRIPT
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Case
 from pipelines.run import Run, StageLog
 from pipelines.stages.detached import Job, JobSpec
-from pipelines.stages.given import GIVEN, bring
+from pipelines.stages.given import GIVEN, bring, cure_of
 from pipelines.stages.logs import TAIL, last_lines, log_lines
 
 _TIMEOUT = 1800.0  # seconds a step
@@ -73,7 +74,7 @@ def test(session: LiveSession, plan: BuildPlan, log: StageLog) -> SmokeResult:
             error=SmokeError,
         )
         try:
-            done = _judge(session, log, suite, _follow(job, log), plan.host)
+            done = _judge(session, log, suite, _follow(job, log), plan)
         except (HostError, KeyboardInterrupt):
             raise  # the suite goes on there: the next time it is taken up
         except BaseException:
@@ -148,12 +149,13 @@ def _suite_spec(
 
 def _with_it(session: LiveSession, plan: BuildPlan, run: Run) -> dict[str, Any]:
     """Of a wheel that is given: what it requires comes with it, into an environment of its own."""
-    taken = run.result(PrebuiltResult) or PrebuiltResult()
-    layout = plan.layout
+    taken, layout = run.result(PrebuiltResult), plan.layout
+    if taken is None or taken.company is None:
+        raise ConfigError(f"run {run.id} has no wheel that was given", advice="Begin anew.")
     return {
-        "packages": bring(session, plan, taken),
+        "packages": bring(session, plan, taken.company),
         "wheels": layout.join(layout.wheels, GIVEN),
-        "libraries": list(taken.libraries),
+        "libraries": list(taken.company.libraries),
         "system": False,
     }
 
@@ -246,10 +248,10 @@ def _keep(log: StageLog, **changes: object) -> SmokeResult:
 
 
 def _judge(
-    session: LiveSession, log: StageLog, suite: Suite, ended: _Ended, host: Host
+    session: LiveSession, log: StageLog, suite: Suite, ended: _Ended, plan: BuildPlan
 ) -> SmokeResult:
     """The suite's report, home and read; :class:`SmokeError` unless every case passed."""
-    gpu = host.gpu_way
+    host, gpu = plan.host, plan.host.gpu_way
     done = _keep(log, exit=ended.exit, step=safe(ended.step, 40))
     if not ended.junit:
         cause = "ran out of time" if ended.timed_out else f"left with {ended.exit}"
@@ -277,7 +279,7 @@ def _judge(
         told = "\n".join(f"{case.message}\n{case.detail}" for case in bad)
         raise SmokeError(
             f"{len(bad)} of {len(cases)} smoke cases failed (pytest left with {ended.exit})",
-            advice=f"{_absent(told)} See {log.run.path / 'junit.xml'}".strip(),
+            advice=f"{_cure(plan, log.run, told)} See {log.run.path / 'junit.xml'}".strip(),
         )
     if not outcomes["passed"]:
         raise SmokeError(
@@ -357,20 +359,33 @@ def _why_no_report(done: SmokeResult) -> str:
     return "pytest itself could not begin: its last lines say why."
 
 
-def _absent(text: str) -> str:
+def _cure(plan: BuildPlan, run: Run, told: str) -> str:
+    """What to do about what failed cases tell; empty where they tell nothing that is known."""
+    if plan.given is None:
+        return _absent(told)
+    absent = _absent(told, "name what brings it as --with NAME==VERSION.")
+    return " ".join(filter(None, (cure_of(plan, run, told), absent)))
+
+
+def _absent(
+    text: str,
+    cure: str = "name what brings it in test_requires of the recipe: docs/own-tests.md says what "
+    "there is.",
+) -> str:
     """The cure for a module that the suite imports and its environment does not have."""
     names = dict.fromkeys(name.partition(".")[0] for name in _ABSENT.findall(text))
     if not names:
         return ""
-    return (
-        f"Not installed there: {', '.join([*names][:5])}. If it is no part of the wheel, name what "
-        "brings it in test_requires of the recipe: docs/own-tests.md says what there is."
-    )
+    return f"Not installed there: {', '.join([*names][:5])}. If it is no part of the wheel, {cure}"
 
 
 def _say_outcomes(cases: tuple[Case, ...], bad: list[Case], outcomes: Counter[Any]) -> None:
     for reason, count in Counter(c.message for c in cases if c.outcome == "skipped").items():
         say(f"  {count} skipped: {safe(reason, 200)}", style="yellow")
+    for case in cases:
+        for name, value in case.properties.items():
+            if name.startswith(SCRIPT):
+                say(f"  {safe(name.removeprefix(SCRIPT), 80)} = {safe(value, 80)}")
     for case in bad[:10]:
         say(f"  {case.outcome}: {safe(case.name)}: {safe(case.message, 200)}", style="red")
     said = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))

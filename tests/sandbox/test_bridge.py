@@ -49,7 +49,10 @@ WARNED = {
         "cuImportExternalMemory: Windows' handles; answered with 801",
         "cuCheckpointProcessLock: not for Windows programs on Linux; answered with 801",
     ],
-    "check_nvml": ["it has no nvmlShutdown; answered with 13"],
+    "check_nvml": [
+        "nvmlDeviceGetCpuAffinity: not for Windows programs on Linux; answered with 3",
+        "it has no nvmlShutdown; answered with 13",
+    ],
 }
 
 

@@ -17,7 +17,6 @@ from pipelines.record import (
     HealedResult,
     HostFacts,
     HostFile,
-    PrebuiltFile,
     PrebuiltResult,
     ProvisionResult,
     SkipResult,
@@ -29,6 +28,7 @@ from pipelines.reports.model import Case
 from pipelines.reports.suites import suites
 from pipelines.run import Run
 from pipelines.stages.report import report
+from pipelines.taken import PrebuiltFile
 from pipelines.target import AXES
 
 SMOKE = (

@@ -639,6 +639,11 @@ def check_nvml():
     assert count.value == 2
     assert nvml.nvmlSystemGetDriverVersion(text, 80) == 0
     assert text.value == b"580.0"
+    time, duration = U64(), (c.c_uint32 * 2)(0, 5)  # a long has 4 bytes here, 8 on Linux
+    for device, expected in ((None, 77), (P(1), 2**32 - 1)):
+        asked = nvml.nvmlDeviceGetLastBBXFlushTime(device, c.byref(time), duration)
+        assert (asked, time.value, list(duration)) == (0, 1 << 40, [expected, 5])
+    assert nvml.nvmlDeviceGetCpuAffinity(None, 1, duration) == 3
     assert nvml.nvmlShutdown() == 13
 
 

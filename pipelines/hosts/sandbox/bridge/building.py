@@ -163,9 +163,14 @@ def _make(prefix: Prefix, wheel: Path, exports: Mapping[str, list[str]], scratch
     finally:
         prefix.halt()
         shutil.rmtree(work, ignore_errors=True)
-    files = {path.relative_to(scratch).as_posix(): path for path in sorted(scratch.rglob("*.*"))}
+    write_list(scratch)
+
+
+def write_list(folder: Path) -> None:
+    """Say of each file that was made in ``folder`` what it is."""
+    files = {path.relative_to(folder).as_posix(): path for path in sorted(folder.rglob("*.*"))}
     hashes = {name: sha256_of(path) for name, path in files.items()}
-    (scratch / FILES).write_text(json.dumps(hashes, indent=1), "utf-8")
+    (folder / FILES).write_text(json.dumps(hashes, indent=1), "utf-8")
 
 
 def _compile(

@@ -126,6 +126,15 @@ static u64 read_handle(const struct special *special, u64 argument)
     return argument ? *(unsigned *)(argument + special->offset) : 0;
 }
 
+static u64 get_long(struct entry *entry, u64 *a, unsigned *place)
+{
+    u64 wide = 0, result;
+    if (place) a[entry->special->argument] = (u64)&wide;
+    result = call(entry, a);
+    if (place && !result) *place = wide > ~0u ? ~0u : wide;
+    return result;
+}
+
 /* A function that nobody has described: its first call may show that it takes a callback. */
 static u64 watch(struct entry *entry, u64 *a)
 {
@@ -175,6 +184,8 @@ HIDDEN u64 special(u64 *a, struct entry *entry, const double *floats)
     case FLOATS: /* each the lower half of its register */
         return ((u64(*)(u64, u64, float, float))entry->real)(
             a[0], a[1], *(const float *)&floats[at], *(const float *)&floats[(at + 1) & 3]);
+    case LONG_RESULT:
+        return get_long(entry, a, (unsigned *)a[at]);
     case VA_LIST: /* 48 and 176: no register is left, all are in memory */
         a[at] = (u64) & (struct va_list_tag){48, 176, (void *)a[at], 0};
         return call(entry, a);
