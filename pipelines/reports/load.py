@@ -129,6 +129,7 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
     build = result_of(stages, BuildResult)
     test = result_of(stages, SmokeResult)
     facts = facts.model_copy(update={"evidence": evidence_of(facts, test)})
+    warnings = test.bridge.warnings if test and test.bridge else ()
     found, why = read_smoke(run.path, test)
     suite = found or Suite("")
     timeline = read_timeline(build.timeline) if build and build.timeline else None
@@ -145,7 +146,7 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
             *([line(why)] if why else []),
             *_taken_up(stages, shown),
             *_caveats(facts, suite, build, result_of(stages, PrebuiltResult)),
-            *(texts(test.bridge.warnings, 10) if test and test.bridge else ()),
+            *[f"GPU bridge: {said}" for said in texts(warnings, 10)],
         ),
         target=facts.target,
         evidence=facts.evidence,
