@@ -270,6 +270,7 @@ if __name__ == "__main__":
     assert len(sys.argv) == 1 and __file__ == sys.argv[0] and sys.path[0] in __file__
     assert "Path" not in globals() and "atexit" not in globals()
 """
+AS_MAIN += "".join(f"    {row}\n" for row in USES.splitlines())
 
 
 @needs_cc
@@ -279,11 +280,7 @@ if __name__ == "__main__":
         (USES, "1", "passed"),
         (LOADS, "0", "passed"),
         ("x = 1", "0", "passed"),
-        (
-            AS_MAIN + USES.replace("\n", "\n    ").join(["if __name__ == '__main__':\n    ", ""]),
-            "1",
-            "passed",
-        ),
+        (AS_MAIN, "1", "passed"),
         (f"{USES}d.cuDevicePrimaryCtxRelease_v2(0)", "0", "passed"),
         (f"{USES}raise SystemExit(3)", "0", "failed"),
         (f"{USES}1/0", "0", "failed"),
