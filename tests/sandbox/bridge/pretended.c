@@ -59,11 +59,17 @@ API CUresult cuGetErrorString(int error, const char **text)
     return *text = error == INVALID_DEVICE ? "invalid device ordinal" : "?", 0;
 }
 
+static int active;
 API CUresult cuDevicePrimaryCtxRetain(void **context, int device)
 {
-    return *context = (void *)16, device;
+    return *context = &active, active = 1, device;
 }
-API CUresult cuDevicePrimaryCtxRelease_v2(int device) { return device; }
+API CUresult cuDevicePrimaryCtxRelease_v2(int device) { return active = 0, device; }
+API CUresult cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *is)
+{
+    return *flags = 0, *is = active, device;
+}
+API CUresult cuCtxGetCurrent(void **context) { return *context = 0, 0; }
 API CUresult cuCtxSetCurrent(void *context) { return context ? 0 : INVALID_VALUE; }
 API CUresult cuCtxSynchronize(void) { return 0; }
 API CUresult cuModuleLoadData(void **module, const char *text)
