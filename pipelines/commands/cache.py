@@ -15,7 +15,7 @@ class CacheOptions(Options):
     """Flags of ``cache``."""
 
     axes = ("host", "python")
-    shared = ("verbose",)
+    shared = ("gpu", "verbose")
     prune: Annotated[bool, Flag("remove what no command would use, and old builds on the host")] = (
         False
     )

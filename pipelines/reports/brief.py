@@ -8,7 +8,8 @@ from pipelines import units
 from pipelines.errors import ConfigError
 from pipelines.hosttext import line
 from pipelines.record import RunFacts, SmokeResult
-from pipelines.reports.load import evidence_of, outcome, result_of, stand_in_of
+from pipelines.reports.levels import evidence_of
+from pipelines.reports.load import outcome, result_of, stand_in_of
 from pipelines.reports.views import Verdict, worded
 from pipelines.run import Run
 

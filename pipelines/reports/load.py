@@ -16,7 +16,6 @@ from typing import TypeVar
 
 from pipelines import units
 from pipelines.errors import ConfigError, SmokeError
-from pipelines.evidence import Evidence
 from pipelines.hosttext import block, line, texts
 from pipelines.record import (
     ORDER,
@@ -32,6 +31,7 @@ from pipelines.reports.failures import failures, unfinished
 from pipelines.reports.figures import capabilities, figures
 from pipelines.reports.files import files
 from pipelines.reports.junit import read_pytest
+from pipelines.reports.levels import evidence_of
 from pipelines.reports.model import Suite
 from pipelines.reports.provenance import provenance
 from pipelines.reports.timeline import read_timeline
@@ -129,6 +129,7 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
     build = result_of(stages, BuildResult)
     test = result_of(stages, SmokeResult)
     facts = facts.model_copy(update={"evidence": evidence_of(facts, test)})
+    warnings = test.bridge.warnings if test and test.bridge else ()
     found, why = read_smoke(run.path, test)
     suite = found or Suite("")
     timeline = read_timeline(build.timeline) if build and build.timeline else None
@@ -145,7 +146,7 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
             *([line(why)] if why else []),
             *_taken_up(stages, shown),
             *_caveats(facts, suite, build, result_of(stages, PrebuiltResult)),
-            *(texts(test.bridge.warnings, 10) if test and test.bridge else ()),
+            *[f"GPU bridge: {said}" for said in texts(warnings, 10)],
         ),
         target=facts.target,
         evidence=facts.evidence,
@@ -190,16 +191,6 @@ def stand_in_of(test: SmokeResult | None) -> str:
         return ""
     words = {"skipped": "own tests skipped", "given": "import only"}
     return words.get(test.instead, f"{test.instead} only")
-
-
-def evidence_of(facts: RunFacts, test: SmokeResult | None) -> Evidence | None:
-    """The level of a run: that of its host, and with a GPU where the suite was told of a bridge.
-
-    What a host may show is not what was shown: without a case on the GPU there was none.
-    """
-    bridge = test.bridge if test is not None else None
-    ran = bridge is not None and bridge.told and bridge.cases
-    return Evidence.BRIDGED if ran and facts.evidence is Evidence.BINARIES else facts.evidence
 
 
 def _unread(stages: Sequence[StageRecord]) -> list[str]:

@@ -26,7 +26,8 @@ from pipelines.record import (
     State,
 )
 from pipelines.reports.failures import told_by_cases, unfinished
-from pipelines.reports.load import NotBegun, evidence_of, read_smoke, result_of, when
+from pipelines.reports.levels import evidence_of
+from pipelines.reports.load import NotBegun, read_smoke, result_of, when
 from pipelines.reports.model import Case, Outcome, Suite
 from pipelines.run import Run
 from pipelines.target import Target

@@ -13,7 +13,7 @@ from pipelines.errors import AuditError
 from pipelines.files import sha256_of, write_atomic
 from pipelines.hosttext import safe
 from pipelines.record import AuditResult, SmokeResult
-from pipelines.reports.load import evidence_of
+from pipelines.reports.levels import evidence_of
 from pipelines.run import Run
 
 _SCHEMA = 1

@@ -117,6 +117,11 @@ int cuDeviceGet(int *d, int i) { *d = i; return 0; }
 int cuDeviceGetName(char *s, int n, int d) { strncpy(s, "NVIDIA Pretended", n); return 0; }
 int cuDeviceTotalMem_v2(size_t *b, int d) { *b = (size_t)24 << 30; return 0; }
 int cuDeviceGetPCIBusId(char *s, int n, int d) { strncpy(s, "0000:01:00.0", n); return 0; }
+static int active;
+int cuDevicePrimaryCtxRetain(void **c, int d) { *c = &active; return active = 1, 0; }
+int cuDevicePrimaryCtxRelease_v2(int d) { return active = 0; }
+int cuDevicePrimaryCtxGetState(int d, unsigned *f, int *a) { *a = active; return 0; }
+int cuCtxGetCurrent(void **c) { *c = 0; return 0; }
 int cuModuleGetLoadingMode(int *m) { *m = 2; return 0; }
 int cuDeviceGetAttribute(int *v, int a, int d)
 { *v = a == 75 ? MAJOR : a == 76 ? MINOR : a == 16 ? 42 : 0; return 0; }

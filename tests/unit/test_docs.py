@@ -144,7 +144,10 @@ SAYS = re.compile(r"^\| (`[^|]+`)[^|`]*\|", re.MULTILINE)
 
 def our_words() -> str:
     """Every text in the code of hosts and of the doctor, and in what data says for them."""
-    folders = [ROOT / "pipelines" / name for name in ("hosts", "doctor", "commands", "session")]
+    folders = [
+        ROOT / "pipelines" / name
+        for name in ("hosts", "doctor", "commands", "session", "matrix", "stages")
+    ]
     texts = [path.read_text("utf-8") for folder in folders for path in folder.rglob("*.yaml")]
     for path in (path for folder in folders for path in folder.rglob("*.py")):
         nodes = ast.walk(ast.parse(path.read_text("utf-8")))
@@ -156,6 +159,7 @@ def our_words() -> str:
 
 def test_what_goes_wrong_is_said_so() -> None:
     words, pages = our_words(), sorted((ROOT / "docs/hosts").glob("*.md"))
+    pages.append(ROOT / "docs/gpu-bridge.md")
     said = [
         (page.name, part)
         for page in pages

@@ -78,6 +78,7 @@ NONE = {"skip": "no NVIDIA driver (libcuda.so.1) on this host", "devices": [], "
         (NODES[:1], failing(100), SetupError, "not /dev/nvidiactl and /dev/nvidia0", "modprobe"),
         (NODES[:2], failing(999), SetupError, "/dev/nvidia-uvm is", "--device /dev/nvidia-uvm"),
         (NODES[:2], failing(999), SetupError, "/dev/nvidia-uvm is", "sudo nvidia-modprobe -u"),
+        ((), failing(803), SetupError, "different versions", "Reboot"),
         (NODES, failing(803), SetupError, "different versions", "Reboot"),
         (NODES, failing(804), SetupError, "compatibility package", "Remove the package"),
         (NODES, failing(34), SetupError, "the toolkit's stub", "LD_LIBRARY_PATH"),

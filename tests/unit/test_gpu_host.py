@@ -12,6 +12,7 @@ from plans import LAB
 from test_config import refused
 from test_gpu_driver import NODES, NONE, failing, seen
 from test_gpu_selftest import CARD
+from wheels import wheel_here
 
 from pipelines.buildplan import BuildPlan, Request, resolve
 from pipelines.commands import lines
@@ -36,6 +37,7 @@ from pipelines.hosts.sandbox.state import State
 from pipelines.matrix.judge import host_rules
 from pipelines.recipe.load import load_recipe
 from pipelines.remote.inspection import nvml
+from pipelines.stages import audit
 from pipelines.stages.dryrun import show_build, show_test
 from pipelines.stages.line import Line, run_build, run_provision, run_test
 from pipelines.target import Target
@@ -127,6 +129,7 @@ def test_it_has_a_windows_of_its_own(tmp_path: Path) -> None:
     assert (plain.capabilities.gpu, bridged.capabilities.gpu) == (False, True)
     assert plain.gpu_way == GpuWay()
     assert plain.bridge() is None
+    assert {*bridged.tools} - {*plain.tools} == {"nvidia-cuda-runtime"}
     assert plain.evidence == bridged.evidence, "what a run has shown is told by its suite"
 
 
@@ -569,3 +572,20 @@ def test_a_test_without_a_run_says_so(tmp_path: Path, machine: Callable[[Driver]
     plan = planned(tmp_path, gpu="bridge")
     with pytest.raises(ConfigError, match="no run"):
         run_test(Line(plan, LiveSession(plan.host)))
+
+
+def test_the_audit_asks_nothing_of_a_bridged_host(
+    tmp_path: Path, machine: Callable[[Driver], None]
+) -> None:
+    """It looks at the bytes that came home: neither the session nor the driver is needed."""
+    machine(GOOD)
+
+    class Nobody:
+        def __getattr__(self, name: str) -> object:
+            raise AssertionError(f"the host was asked for {name}")
+
+    plan = planned(tmp_path, gpu="bridge")
+    nobody: Any = Nobody()
+    version, checks = audit._checks(nobody, plan, wheel_here(tmp_path))
+    assert version
+    assert len(checks) > 3

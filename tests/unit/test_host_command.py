@@ -10,6 +10,7 @@ import pytest
 from pipelines.commands import host
 from pipelines.commands.host import StopOptions
 from pipelines.errors import ConfigError, HostError
+from pipelines.hosts.base import GpuWay
 
 JOB: dict[str, Any] = {
     "id": "79a4b4bca157",
@@ -26,6 +27,7 @@ class Host:
     """A sandbox that remembers what was done with it."""
 
     name = "s"
+    gpu_way = GpuWay()
 
     def __init__(self, address: str) -> None:
         self.did: list[str] = []

@@ -252,8 +252,54 @@ def test_a_whole_run_through_a_bridge(tmp_path: Path, bridge: str, outcome: str)
     told = ran.suite.properties
     assert told.get("driver_bridge", "") == bridge
     assert told.get("gpu_cases", "0") == ("2" if bridge else "0")
-    assert told["gpu0_driver_model"] == ("Linux, through a bridge" if bridge else "Linux")
+    assert told["gpu0_driver_model"] == "Linux"
     assert not any("on_gpu" in case.properties for case in ran.suite.cases)
+
+
+LOADS = "import ctypes\nd = ctypes.CDLL('libcuda.so.1')\nc = ctypes.c_void_p()\n"
+USES = LOADS + "assert not d.cuDevicePrimaryCtxRetain(ctypes.byref(c), 0)\n"
+AS_MAIN = """
+import multiprocessing, sys
+def double(n): return 2 * n
+class Own: pass
+if __name__ == "__main__":
+    with multiprocessing.get_context("spawn").Pool(1) as pool:
+        assert pool.map(double, [1]) == [2]
+    import __main__
+    assert __main__.Own is Own and Own.__module__ == "__main__"
+    assert len(sys.argv) == 1 and __file__ == sys.argv[0] and sys.path[0] in __file__
+    assert "Path" not in globals() and "atexit" not in globals()
+"""
+AS_MAIN += "".join(f"    {row}\n" for row in USES.splitlines())
+
+
+@needs_cc
+@pytest.mark.parametrize(
+    ("script", "cases", "outcome"),
+    [
+        (USES, "1", "passed"),
+        (LOADS, "0", "passed"),
+        ("x = 1", "0", "passed"),
+        (AS_MAIN, "1", "passed"),
+        (f"{USES}d.cuDevicePrimaryCtxRelease_v2(0)", "0", "passed"),
+        (f"{USES}raise SystemExit(3)", "0", "failed"),
+        (f"{USES}1/0", "0", "failed"),
+        (f"{USES}import os; os._exit(0)", "0", "passed"),
+    ],
+    ids=["uses", "loads", "neither", "as-main", "gives-back", "exits", "raises", "leaves-at-once"],
+)
+def test_a_script_that_had_a_gpu_at_its_end_counts(
+    tmp_path: Path, script: str, cases: str, outcome: str
+) -> None:
+    """What it printed or said of itself does not: the driver that it has loaded is asked."""
+    made = wheel(tmp_path, "demo", {"demo.py": b""})
+    suite = shipped("script") | {"smoke_suite.py": PLAIN + "def lost(): return False\n"}
+    suite["script/own.py"] = script
+    driver = fake_driver(tmp_path / "driver")
+    ran = run(tmp_path, suite, made, EXPECT | {"archs": []}, driver)
+    case = ran.case("test_script")
+    assert case.outcome == outcome, case.message
+    assert ran.suite.properties.get("gpu_cases", "0") == cases
 
 
 class OutOfMemoryError(RuntimeError):

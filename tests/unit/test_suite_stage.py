@@ -291,7 +291,7 @@ def test_a_gpu_that_was_asked_for_and_is_not_there(tmp_path: Path) -> None:
 
 
 TOLD = "1 libcuda.so.1"
-ON_GPU = GPU0 | {"gpu0_driver_model": "Linux, through a bridge", "gpu_cases": "3"}
+ON_GPU = GPU0 | {"gpu0_driver_model": "Linux", "gpu_cases": "3"}
 
 
 def bridging(line: Line, evidence: Evidence = Evidence.BINARIES, **known: Any) -> Line:

@@ -73,6 +73,7 @@ class Sandbox(Host):
         self.capabilities = replace(self.capabilities, gpu=way.bridge)
         step = given.events.step
         self._bridge = Attached(self.home, way.visible, step) if way.bridge else None
+        self.tools += self._bridge.tools if self._bridge is not None else ()
         self._tied: subprocess.Popen[bytes] | None = None
         self._reached: State | None = None
         self._restarts = 0

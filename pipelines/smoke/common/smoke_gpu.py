@@ -25,10 +25,6 @@ _LOADING = {1: "eager", 2: "lazy"}  # CU_MODULE_EAGER_LOADING, CU_MODULE_LAZY_LO
 _MODELS = {0: "WDDM", 1: "TCC", 2: "MCDM"}  # nvmlDriverModel_t
 
 
-#: The driver model where Windows' driver is a bridge to Linux'.
-BRIDGED = "Linux, through a bridge"
-
-
 class _Device(TypedDict, total=False):
     uuid: str
     """32 hexadecimal digits."""
@@ -237,7 +233,7 @@ def ask() -> Gpu:
     if not facts["devices"]:
         return facts | {"skip": "no CUDA device on this host (the driver counts 0)"}
     for device in facts["devices"] if facts["bridge"] else ():
-        device["driver_model"] = BRIDGED
+        device["driver_model"] = "Linux"
     facts["module_loading"] = module_loading()
     try:
         _ask_nvml(facts)

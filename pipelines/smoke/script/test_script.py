@@ -15,6 +15,7 @@ import threading
 from collections import deque
 from pathlib import Path
 
+import smoke_used
 from smoke_batches import Record
 from smoke_facts import ended
 
@@ -28,15 +29,19 @@ _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
 _LINE, _LINES, _NUMBERS = 2000, 200, 200
 
 
-def test_script(record_property: Record, record_suite: Record) -> None:
-    """It leaves with 0; what it prints last and its numbers are in the report."""
+def test_script(record_property: Record, record_suite: Record, tmp_path: Path) -> None:
+    """It leaves with 0; what it prints last and its numbers are in the report.
+
+    Whether it had a GPU at its end is told too: then it counts as a case that ran on one.
+    """
+    used = tmp_path / "used"
     (script,) = _FOLDER.iterdir()
     record_suite("script", script.name)
     record_suite("script_sha256", hashlib.sha256(script.read_bytes()).hexdigest())
     tail: deque[str] = deque(maxlen=_LINES)
     numbers: dict[str, str] = {}
     with subprocess.Popen(
-        [sys.executable, "-X", "faulthandler", "-u", str(script)],
+        [sys.executable, "-X", "faulthandler", "-u", smoke_used.__file__, str(used), str(script)],
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -58,6 +63,8 @@ def test_script(record_property: Record, record_suite: Record) -> None:
         timer.cancel()
     for name, value in numbers.items():
         record_property(f"script.{name}", value)
+    if used.is_file():
+        record_property("on_gpu", "yes")
     said = "\n".join(tail)[-6000:]
     record_property("output", said)
     last = next((line for line in reversed(tail) if line), "it printed nothing")

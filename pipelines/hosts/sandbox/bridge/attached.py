@@ -43,6 +43,13 @@ class Attached:
         self.step = step
 
     @property
+    def tools(self) -> tuple[str, ...]:
+        """The entries of the lock that it is made of, besides those of the image."""
+        from pipelines.hosts.sandbox.bridge import building
+
+        return (building.RUNTIME,)
+
+    @property
     def prefix(self) -> Path:
         """The Windows that it belongs to."""
         return self.home / "prefix"

@@ -88,6 +88,10 @@ _CODES = {
 }
 
 
+#: Those of which the driver itself knows why; of the others a missing device may be the reason.
+_SURE = frozenset({34, 46, 802, 803, 804})
+
+
 class _Told(Model):
     model_config = ConfigDict(extra="ignore")
 
@@ -263,14 +267,15 @@ def _unreached(driver: Driver) -> Lack | None:
         return _absent(driver)
     if not driver.failure and driver.gpus:
         return None
-    if not driver.control:
+    sure = driver.code in _SURE
+    if not driver.control and not sure:
         return Lack(
             rule="driver-devices",
             says="libcuda.so.1 is here, but not /dev/nvidiactl and /dev/nvidia0",
             cure=f"{_CONTAINER}; on the machine itself: sudo modprobe nvidia && "
             "sudo nvidia-modprobe",
         )
-    if not driver.uvm:
+    if not driver.uvm and not sure:
         return Lack(
             rule="driver-uvm",
             says="/dev/nvidia-uvm is missing, without which CUDA does not start",
