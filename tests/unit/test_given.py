@@ -24,15 +24,18 @@ from pipelines.config import Config
 from pipelines.errors import AuditError, ConfigError, LockError, SetupError, SmokeError
 from pipelines.files import sha256_of
 from pipelines.hosts.base import Capabilities, Host
+from pipelines.hosttext import redact
 from pipelines.prebuilt.candidates import Offer
-from pipelines.prebuilt.closure import fetch_all, fetch_url, find_uv, resolve_closure
+from pipelines.prebuilt.closure import find_uv, resolve_closure
 from pipelines.prebuilt.examined import examine_given
+from pipelines.prebuilt.fetching import fetch_all, fetch_url
 from pipelines.prebuilt.given import misfit, read_given
 from pipelines.record import AuditResult, PrebuiltResult, SmokeResult
 from pipelines.reports.load import load_view
 from pipelines.reports.runs import runs_in
 from pipelines.run import StageLog
 from pipelines.stages import given as stage
+from pipelines.stages.company import cure_of
 from pipelines.stages.line import AUDIT, TAKE_GIVEN, Line, run_build, run_given
 from pipelines.toolchain.lock import Cache, load_lock
 from pipelines.wheels.libraries import absent, bringers, cure, mentioned, table
@@ -56,6 +59,8 @@ def test_a_url_is_told_without_what_may_be_a_password() -> None:
     assert given.asked == f"https://h.example/a/{NAME.replace('+', '%2B')}"
     assert (given.name, given.version, given.stated) == ("pkg", "1.0+cu130", HASH)
     assert given.url.endswith("?token=t")
+    read_given(f"https://u:unsaid@h.example/{NAME}?sig=untold")
+    assert redact("https://u:unsaid@h.example/?sig=untold") == "https://u:***@h.example/?***"
 
 
 def test_a_file(tmp_path: Path) -> None:
@@ -524,6 +529,17 @@ def test_a_run_like_any_other_that_says_whose_it_is(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("no_tools")
+def test_another_build_of_the_version_is_told(tmp_path: Path) -> None:
+    house = tmp_path / "house"
+    foreign(house, version="1.0+cu130")
+    line, _ = at_desk_given(tmp_path, "other==1.0", house, Suite(PASSED))
+    run_given(line)
+    said = "1.0 was asked for, and 1.0+cu130 is what there is"
+    assert said in load_view(line.run).caveats
+    line.close()
+
+
+@pytest.mark.usefixtures("no_tools")
 def test_without_a_script_it_is_said(tmp_path: Path) -> None:
     house = tmp_path / "house"
     path = foreign(house)
@@ -624,6 +640,6 @@ def test_numpy_2_is_not_chosen_under_wine_by_itself(
     assert [one.file for one in company.packages] == [f"{chosen}-py3-none-any.whl"]
     assert any(note.startswith("numpy<2: ") for note in company.notes) == (not beside)
     line.do(AUDIT)
-    told = stage.cure_of(line.plan, line.run, "ended by something")
+    told = cure_of(line.plan, line.run, "ended by something")
     assert told.startswith("numpy 2.1.0 is installed") == bool(beside)
     line.close()
