@@ -106,10 +106,10 @@ def find_uv() -> str:
     """The program; :class:`SetupError` says how to get it."""
     try:
         from uv import find_uv_bin
-    except ImportError:
+
+        found: str | None = find_uv_bin()
+    except (ImportError, FileNotFoundError):
         found = shutil.which("uv")
-    else:
-        found = find_uv_bin()
     if not found:
         raise SetupError(
             "uv is not installed here, which resolves what a wheel requires on another platform",
