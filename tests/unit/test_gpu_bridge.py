@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import _ctypes
 import errno
 import json
 import re
@@ -15,14 +16,16 @@ from pathlib import Path
 import pytest
 
 from pipelines.errors import HostError, StorageError
-from pipelines.hosts.sandbox.bridge import building, elf, installing
+from pipelines.hosts.sandbox.bridge import building, compiling, elf, installing
 from pipelines.hosts.sandbox.bridge.files import FILES, listed
 from pipelines.hosts.sandbox.wine import SEAL, Prefix, Wine
 from pipelines.toolchain.lock import Cache, load_lock
 
-LISTS = building.SOURCE
+LISTS = compiling.SOURCE
 NAMES = {name: (LISTS / name).read_text().split() for name in ("cuda-names.txt", "nvml-names.txt")}
 CALLS = re.findall(r"^CALL\((\w+),", (LISTS / "calls.def").read_text(), re.M)
+#: A library of Linux, and none of a driver.
+LIBRARY = Path(_ctypes.__file__)
 FILES_OF_ONE = (
     *("x86_64-windows/nvcuda.dll", "x86_64-windows/nvml.dll"),
     *("x86_64-unix/nvcuda.so", "x86_64-unix/nvml.so"),
@@ -59,13 +62,13 @@ class Compiler:
             (scratch / name).write_text(name)
         if self.fails:
             raise self.fails
-        building.write_list(scratch)
+        compiling.write_list(scratch)
 
 
 @pytest.fixture
 def compiler(monkeypatch: pytest.MonkeyPatch) -> Compiler:
     made = Compiler()
-    monkeypatch.setattr(building, "_make", made)
+    monkeypatch.setattr(building, "make", made)
     monkeypatch.setattr(building, "image_key", lambda cache, python: f"image-{python}")
     return made
 
@@ -129,17 +132,16 @@ def test_what_this_machines_driver_has_is_exported_too(
 
 
 def test_a_library_of_something_else_is_refused() -> None:
-    library = next(Path("/lib/x86_64-linux-gnu").glob("libc.so.6"))
-    assert "malloc" in elf.exported_functions(library)
+    assert "PyInit__ctypes" in elf.exported_functions(LIBRARY)
     with pytest.raises(HostError, match="not cuInit or nvmlInit_v2") as caught:
-        building.names([library])
+        building.names([LIBRARY])
     assert "nvidia-smi" in caught.value.advice
 
 
 def test_what_is_no_library_is_refused(tmp_path: Path) -> None:
     text, cut, gone = tmp_path / "text.so", tmp_path / "cut.so", tmp_path / "gone.so"
     text.write_text("no library" * 100)
-    whole = next(Path("/lib/x86_64-linux-gnu").glob("libc.so.6")).read_bytes()
+    whole = LIBRARY.read_bytes()
     cut.write_bytes(whole[:5000])
     other = tmp_path / "arm.so"
     other.write_bytes(whole[:18] + b"\xb7\x00" + whole[20:])
@@ -197,6 +199,18 @@ def test_what_is_damaged_is_made_anew(
     assert listed(made) == good
 
 
+def test_what_a_killed_one_has_left_is_removed(
+    prefix: Prefix, cache: Cache, compiler: Compiler
+) -> None:
+    made = build(prefix, cache)
+    shutil.copytree(made, left := made.with_name(f".{made.name}.abcd"))
+    other = made.with_name(".0123456789abcdef.efgh")  # somebody else's, who may be at work
+    other.mkdir()
+    shutil.rmtree(made)
+    assert build(prefix, cache) == made
+    assert (left.exists(), other.exists()) == (False, True)
+
+
 def test_another_input_is_another_bridge(
     prefix: Prefix,
     cache: Cache,
@@ -208,8 +222,8 @@ def test_another_input_is_another_bridge(
     monkeypatch.setattr(building, "exported_functions", lambda path: {"cuInit", "cuNewOfToday"})
     places.append(build(prefix, cache, tmp_path / "libcuda.so.1"))
     assert "cuNewOfToday" in compiler.exports["nvcuda"]
-    source = shutil.copytree(building.SOURCE, tmp_path / "source")
-    monkeypatch.setattr(building, "SOURCE", source)
+    source = shutil.copytree(compiling.SOURCE, tmp_path / "source")
+    monkeypatch.setattr(compiling, "SOURCE", source)
     assert build(prefix, cache) == places[0]
     (source / "linux/thunks.c").write_text("/* another */")
     places.append(build(prefix, cache))

@@ -51,6 +51,8 @@ def test_the_wheel_has_every_file_of_the_package_and_no_other(files: dict[str, b
         "reports/templates/report.css",
         "hosts/sandbox/sdk/cxx/cmath",
         "hosts/sandbox/sdk/vcvarsall.bat",
+        "hosts/sandbox/bridge/source/calls.def",
+        "hosts/sandbox/bridge/source/linux/thunks.c",
         "hosts/windows/bootstrap.ps1",
         "remote/loader.py",
     ],

@@ -16,6 +16,7 @@ U64, P = c.c_uint64, c.c_void_p
 HERE = os.path.dirname(os.path.abspath(__file__))  # noqa: PTH100, PTH120
 RUN_TIME, HANDSHAKE = "6bd5fb6c5bf4e74a8987d93912fd9df9", "d4082055bde6704b8d34ba123c66e1f2"
 STORAGE, LOG = "c693336e1121df11a8c368f355d89593", "f8cff95121468b4eb9e2fb469e7c0dd9"
+TOOLS = "a094798c2e742e7493f20800200c0a66"
 NOTICES, HYBRID = "195bcbf4d67d024aacc51d29cea631ae", "dd9e98a4f410484499b0e2aeb7b432b5"
 
 
@@ -177,6 +178,15 @@ def check_exceptions():
         assert "access violation" in str(error)  # noqa: PT017
     else:
         raise AssertionError("nothing was raised")
+    grid, block = c.c_int(), c.c_int()
+    crashes = P(address_of(c.CDLL("ucrtbase.dll").strlen))  # of address 128
+    call = D.cuOccupancyMaxPotentialBlockSize
+    try:
+        call(c.byref(grid), c.byref(block), None, crashes, c.c_size_t(0), 9)
+    except OSError as error:
+        assert "access violation" in str(error)  # noqa: PT017
+    else:
+        raise AssertionError("nothing was raised")
     left, total = c.c_size_t(), c.c_size_t()
     assert D.cuMemGetInfo_v2(c.byref(left), c.byref(total)) == 0
     assert (left.value, total.value) == (1, 2)
@@ -245,8 +255,12 @@ def check_a_callback_for_an_unknown_function():
     count = c.c_int()
     new = fn(proc(b"cuNew")[1], P, P)
     assert new(c.addressof(count), address_of(host(print))) == 0
-    other = fn(words(table("01" * 16)[1], 3)[2], P, P)
-    assert other(c.addressof(count), address_of(host(print))) == 0
+    value = c.c_int()
+    for uuid in ("01" * 16, TOOLS):
+        plain, other = (fn(address, P, P) for address in words(table(uuid)[1], 3)[1:])
+        assert plain(c.addressof(value), None) == 0
+        assert other(c.addressof(count), address_of(host(print))) == 0
+    assert (value.value, count.value) == (4711, 4)
 
 
 # -- callbacks -------------------------------------------------------------------------------------
@@ -324,6 +338,30 @@ def check_callbacks_that_call_the_driver():
     assert D.cuLaunchHostFunc(None, outer, P(1)) == 0
     assert D.cuCtxSynchronize() == 0
     assert sorted(seen) == [2, 7, 128, 13000]
+
+
+def check_a_callback_when_a_thread_has_ended():
+    """Its stack is gone by then: another thread runs it."""
+    seen = threading.Event()
+    threads = []
+
+    @c.WINFUNCTYPE(None, P, P, P)
+    def ended(*arguments):
+        threads.append((threading.get_ident(), arguments))
+        seen.set()
+
+    def work():
+        threads.append(threading.get_ident())
+        handle = U64()
+        register = D.cuDeviceRegisterAsyncNotification
+        assert register(5, ended, P(6), c.byref(handle)) == 0
+        assert handle.value == 8
+
+    threading.Thread(target=work).start()
+    assert seen.wait(20)
+    first, (second, arguments) = threads
+    assert first != second
+    assert arguments == (5, 6, 8)
 
 
 def check_a_process_that_ends_in_a_callback():

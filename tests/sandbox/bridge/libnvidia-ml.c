@@ -8,7 +8,8 @@ API int nvmlSystemGetDriverVersion(char *text, unsigned size)
 {
     return snprintf(text, size, "580.0") < (int)size ? 0 : 7;
 }
-API int nvmlDeviceGetLastBBXFlushTime(void *device, unsigned long long *time, unsigned long *duration)
+API int nvmlDeviceGetLastBBXFlushTime(void *device, unsigned long long *time,
+                                      unsigned long *duration)
 {
     return *time = 1ull << 40, *duration = device ? 1ul << 40 : 77, 0;
 }

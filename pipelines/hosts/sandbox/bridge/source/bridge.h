@@ -27,22 +27,22 @@ struct errors {
 
 struct bridge {
     /* From the Windows half: */
-    const char *library;               /* libcuda.so.1 */
-    const char *essential;             /* a function without which a library is not that one */
-    struct slot *slots;                /* ends with a null name */
-    struct replacement *replacements;  /* likewise */
+    const char *library;              /* libcuda.so.1 */
+    const char *essential;            /* a function without which a library is not that one */
+    struct slot *slots;               /* ends with a null name */
+    struct replacement *replacements; /* likewise */
     struct errors errors;
-    int(WINDOWS *start_worker)(void);               /* a Windows thread that runs `serve`; 0: none */
-    char *(WINDOWS *unix_path)(const char *path);   /* C:\a -> /.../a, or null */
+    int(WINDOWS *start_worker)(void);             /* a Windows thread that runs `serve`; 0: none */
+    char *(WINDOWS *unix_path)(const char *path); /* C:\a -> /.../a, or null */
     void(WINDOWS *free_path)(char *path);
-    int(WINDOWS *is_code)(const void *address);     /* whether Windows code is there */
+    int(WINDOWS *is_code)(const void *address); /* whether Windows code is there */
     /* From the Linux half: */
-    int(WINDOWS *connect)(struct bridge *);         /* 0, or what was warned of: no bridge then */
+    int(WINDOWS *connect)(struct bridge *); /* 0, or what was warned of: no bridge then */
     void(WINDOWS *clear_variables)(const char *prefix);
     void(WINDOWS *set_variable)(const char *name, const char *value);
-    void(WINDOWS *serve)(void);                     /* runs callbacks, never returns */
-    void(WINDOWS *end)(void);                       /* the process ends: nobody runs callbacks */
-    void(WINDOWS *warn)(const char *text);          /* a line in the file WCW_BRIDGE_LOG */
+    void(WINDOWS *serve)(void);            /* runs callbacks, never returns */
+    void(WINDOWS *end)(void);              /* the process ends: nobody runs callbacks */
+    void(WINDOWS *warn)(const char *text); /* a line in the file WCW_BRIDGE_LOG */
 };
 
 #endif

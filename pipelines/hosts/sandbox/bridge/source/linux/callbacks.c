@@ -28,17 +28,19 @@ enum { FUTEX = 202, WAIT = 0, WAKE = 1 };
 
 __thread int windows_thread __attribute__((tls_model("initial-exec")));
 static char lock;
-static struct job *waiting;  /* the oldest first */
+static struct job *waiting; /* the oldest first */
 static struct worker *idle;
 static int starting, started, ended;
 
-static void wait_while_zero(int *word)
+struct time {
+    long seconds, nanoseconds;
+};
+
+/* Until it is not 0, or the process ends, which is looked at every `interval`; null: not at all. */
+static void wait_while_zero(int *word, const struct time *interval)
 {
-    static const struct {
-        long seconds, nanoseconds;
-    } second = {1, 0}; /* after which it sees whether the process ends */
     while (!__atomic_load_n(word, __ATOMIC_ACQUIRE) && !__atomic_load_n(&ended, __ATOMIC_ACQUIRE))
-        syscall(FUTEX, word, WAIT, 0, &second);
+        syscall(FUTEX, word, WAIT, 0, interval);
 }
 
 static void set(int *word)
@@ -71,7 +73,7 @@ HIDDEN u64 call_back(u64 a, u64 b, u64 c, u64 d, u64 e, u64 f, callback *target)
     }
     release(&lock);
     if (worker) set(&worker->wake);
-    wait_while_zero(&job.done);
+    wait_while_zero(&job.done, &(struct time){1, 0});
     return job.result;
 }
 
@@ -122,7 +124,7 @@ void WINDOWS serve(void)
         release(&lock);
         if (finished) set(&finished->done); /* from here on it may be gone */
         if (!job) {
-            wait_while_zero(&self.wake);
+            wait_while_zero(&self.wake, 0); /* who ends a process ends this thread first */
             job = self.job;
         }
         keep_one_idle();

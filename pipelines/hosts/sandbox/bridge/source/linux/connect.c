@@ -15,7 +15,8 @@ static void *for_export(const char *name)
     const struct special *special = special_of(name, real);
     if (real) return for_windows(real, special, name);
     if (special && special->kind != REFUSED) special = 0;
-    return for_windows((void *)name, special ? special : &missing, name); /* an address of its own */
+    return for_windows((void *)name, special ? special : &missing,
+                       name); /* an address of its own */
 }
 
 static void *exported(const char *name)

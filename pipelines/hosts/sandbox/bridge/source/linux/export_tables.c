@@ -4,7 +4,14 @@
  * known to be readable is read. */
 #include "linux.h"
 
-enum { TABLES = 256, RANGES = 1 << 16 /* the kernel's limit */, WORDS = 1024, READABLE = 1, CODE = 2, UUID_TEXT = 33 };
+enum {
+    TABLES = 256,
+    RANGES = 1 << 16 /* the kernel's limit */,
+    WORDS = 1024,
+    READABLE = 1,
+    CODE = 2,
+    UUID_TEXT = 33
+};
 
 #define KNOWN(uuid, what) {uuid, what},
 #define WORD(uuid, word, kind, argument)
@@ -81,8 +88,16 @@ static int is_code(u64 address) { return all_are(address, address + 1, CODE); }
 
 /* -- a table --------------------------------------------------------------------------------- */
 
-/* How many words it has, an end mark among them; 0 where nothing says so. */
-static u64 count_words(const u64 *table)
+static const char *what_is_known(const char *uuid) /* null: nothing */
+{
+    for (u64 i = 0; i < COUNT(known); i++)
+        if (!strcmp(known[i].uuid, uuid)) return known[i].what;
+    return 0;
+}
+
+/* How many words it has, an end mark among them; 0 where nothing says so. One that is not known and
+ * does not begin with its size may hold nothing but functions. */
+static u64 count_words(const u64 *table, int is_known)
 {
     u64 at = (u64)table;
     if (!all_are(at, at + 8, READABLE)) return 0;
@@ -93,15 +108,8 @@ static u64 count_words(const u64 *table)
     }
     for (u64 i = 1; i < WORDS && all_are(at, at + 8 * i + 8, READABLE); i++) {
         if (!table[i] || !~table[i]) return i + 1;
-        if (!is_code(table[i])) return 0;
+        if (!is_known && !is_code(table[i])) return 0;
     }
-    return 0;
-}
-
-static int is_known(const char *uuid)
-{
-    for (u64 i = 0; i < COUNT(known); i++)
-        if (!strcmp(known[i].uuid, uuid)) return 1;
     return 0;
 }
 
@@ -109,12 +117,13 @@ static const struct special *special_word(const char *uuid, u64 word)
 {
     for (u64 i = 0; i < COUNT(words); i++)
         if (!strcmp(words[i].uuid, uuid) && words[i].word == word) return &words[i].special;
-    return is_known(uuid) ? 0 : &watched;
+    const char *what = what_is_known(uuid);
+    return what && *what ? 0 : &watched;
 }
 
 static u64 *translated(const u64 *real, const char *uuid)
 {
-    u64 size = count_words(real), functions = 0;
+    u64 size = count_words(real, what_is_known(uuid) != 0), functions = 0;
     u64 *made = size ? malloc(size * 8) : 0;
     if (!made) {
         warn("export table %s is refused: its length cannot be told", uuid);
@@ -132,9 +141,11 @@ static u64 *translated(const u64 *real, const char *uuid)
         }
         functions++;
     }
-    if (!is_known(uuid))
-        warn("export table %s is not known: its %llu functions are passed on, integers and pointers "
-             "alone; callbacks, floats and structures by value are not translated", uuid, functions);
+    if (!what_is_known(uuid))
+        warn(
+            "export table %s is not known: its %llu functions are passed on, integers and pointers "
+            "alone; callbacks, floats and structures by value are not translated",
+            uuid, functions);
     return made;
 }
 

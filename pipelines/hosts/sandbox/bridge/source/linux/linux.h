@@ -41,9 +41,24 @@ void warn(const char *format, ...) HIDDEN __attribute__((format(printf, 1, 2)));
 
 /* What has to be known of a function; calls.def explains each. */
 enum kind {
-    CALLBACK = 1, HOST_PARAMS, HOST_RESULT, NODE_PARAMS, NODE_RESULT, PATH, COREDUMP_PATH,
-    PROC_ADDRESS, EXPORT_TABLE, IPC_HANDLE, FLOATS, LONG_RESULT, VA_LIST, REFUSED, HANDLE_BITS, HANDLE_TYPE,
-    MISSING, WATCHED,
+    CALLBACK = 1,
+    HOST_PARAMS,
+    HOST_RESULT,
+    NODE_PARAMS,
+    NODE_RESULT,
+    PATH,
+    COREDUMP_PATH,
+    PROC_ADDRESS,
+    EXPORT_TABLE,
+    IPC_HANDLE,
+    FLOATS,
+    LONG_RESULT,
+    VA_LIST,
+    REFUSED,
+    HANDLE_BITS,
+    HANDLE_TYPE,
+    MISSING,
+    WATCHED,
 };
 
 struct special {

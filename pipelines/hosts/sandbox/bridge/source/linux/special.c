@@ -1,8 +1,9 @@
 /* Calls that need more than a copy of their arguments: what calls.def and tables.def list. */
 #include "linux.h"
 
-typedef u64 plain( /* any function of the driver's */
-    u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64);
+typedef u64 plain(/* any function of the driver's */
+                  u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64, u64,
+                  u64, u64);
 
 #define CALL(name, kind, argument, ...) {#name, kind, argument, __VA_ARGS__},
 static const struct special specials[] = {
@@ -56,13 +57,19 @@ struct va_list_tag {
 
 static u64 call(struct entry *entry, const u64 *a)
 {
-    return ((plain *)entry->real)(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9],
-                                  a[10], a[11], a[12], a[13], a[14], a[15], a[16], a[17]);
+    return ((plain *)entry->real)(a[0], a[1], a[2], a[3], a[4], a[5], a[6], a[7], a[8], a[9], a[10],
+                                  a[11], a[12], a[13], a[14], a[15], a[16], a[17]);
+}
+
+static int first_time(struct entry *entry)
+{
+    return !__atomic_exchange_n(&entry->told, 1, __ATOMIC_RELAXED);
 }
 
 static u64 refuse(struct entry *entry, const char *why)
 {
-    if (!entry->told++) warn("%s: %s; answered with %llu", entry->name, why, bridge->errors.unsupported);
+    if (first_time(entry))
+        warn("%s: %s; answered with %llu", entry->name, why, bridge->errors.unsupported);
     return bridge->errors.unsupported;
 }
 
@@ -139,9 +146,10 @@ static u64 get_long(struct entry *entry, u64 *a, unsigned *place)
 static u64 watch(struct entry *entry, u64 *a)
 {
     for (int i = 0; i < WATCHED_ARGUMENTS; i++)
-        if (bridge->is_code((void *)a[i]) && !entry->told++)
-            warn("%s was called with what may be a function of the program's, as argument %d: it is "
-                 "not translated", entry->name, i);
+        if (bridge->is_code((void *)a[i]) && first_time(entry))
+            warn("%s was called with what may be a function of the program's, as argument %d: "
+                 "it is not translated",
+                 entry->name, i);
     call_it_plainly(entry);
     return call(entry, a);
 }
@@ -154,10 +162,8 @@ HIDDEN u64 special(u64 *a, struct entry *entry, const double *floats)
     u64 result, handle;
 
     switch (told->kind) {
-    case CALLBACK:
-        return translate(&a[at]) ? call(entry, a) : bridge->errors.memory;
-    case HOST_PARAMS:
-        return a[at] ? call_with_copy(entry, a, at, HOST_WORDS, 0) : call(entry, a);
+    case CALLBACK: return translate(&a[at]) ? call(entry, a) : bridge->errors.memory;
+    case HOST_PARAMS: return a[at] ? call_with_copy(entry, a, at, HOST_WORDS, 0) : call(entry, a);
     case NODE_PARAMS:
         if (!a[at] || *(int *)a[at] != HOST_NODE) return call(entry, a);
         return call_with_copy(entry, a, at, NODE_WORDS, NODE_FUNCTION);
@@ -169,28 +175,23 @@ HIDDEN u64 special(u64 *a, struct entry *entry, const double *floats)
         result = call(entry, a);
         if (!result && *(int *)a[at] == HOST_NODE) untranslate((u64 *)a[at] + NODE_FUNCTION);
         return result;
-    case PATH:
-        return call_with_path(entry, a, at, 0);
+    case PATH: return call_with_path(entry, a, at, 0);
     case COREDUMP_PATH:
         if ((int)a[at - 1] != COREDUMP_FILE || !a[at + 1]) return call(entry, a);
         return call_with_path(entry, a, at, (u64 *)a[at + 1]);
-    case PROC_ADDRESS:
-        return get_function(entry, a, (void **)a[at]);
-    case EXPORT_TABLE:
-        return get_table(entry, a, (u64 **)a[at]);
+    case PROC_ADDRESS: return get_function(entry, a, (void **)a[at]);
+    case EXPORT_TABLE: return get_table(entry, a, (u64 **)a[at]);
     case IPC_HANDLE:
-        return ((u64(*)(u64, struct ipc_handle, u64))entry->real)(
+        return ((u64 (*)(u64, struct ipc_handle, u64))entry->real)(
             a[0], *(struct ipc_handle *)a[at], a[2]);
     case FLOATS: /* each the lower half of its register */
-        return ((u64(*)(u64, u64, float, float))entry->real)(
+        return ((u64 (*)(u64, u64, float, float))entry->real)(
             a[0], a[1], *(const float *)&floats[at], *(const float *)&floats[(at + 1) & 3]);
-    case LONG_RESULT:
-        return get_long(entry, a, (unsigned *)a[at]);
+    case LONG_RESULT: return get_long(entry, a, (unsigned *)a[at]);
     case VA_LIST: /* 48 and 176: no register is left, all are in memory */
         a[at] = (u64) & (struct va_list_tag){48, 176, (void *)a[at], 0};
         return call(entry, a);
-    case REFUSED:
-        return refuse(entry, "not for Windows programs on Linux");
+    case REFUSED: return refuse(entry, "not for Windows programs on Linux");
     case HANDLE_BITS:
         handle = read_handle(told, a[at]);
         return handle & told->values ? refuse(entry, "Windows' handles") : call(entry, a);
@@ -199,10 +200,10 @@ HIDDEN u64 special(u64 *a, struct entry *entry, const double *floats)
         if (handle < 32 && told->values >> handle & 1) return refuse(entry, "Windows' handles");
         return call(entry, a);
     case MISSING:
-        if (!entry->told++) warn("it has no %s; answered with %llu", entry->name, bridge->errors.missing);
+        if (first_time(entry))
+            warn("it has no %s; answered with %llu", entry->name, bridge->errors.missing);
         return bridge->errors.missing;
-    case WATCHED:
-        return watch(entry, a);
+    case WATCHED: return watch(entry, a);
     }
     return bridge->errors.missing;
 }

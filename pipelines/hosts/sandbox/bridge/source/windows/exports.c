@@ -19,11 +19,11 @@
 
 enum { UNIX_FUNCTIONS = 1000 /* MemoryWineUnixFuncs */, PATH_SIZE = 1024 };
 
-#define X(name)                                                       \
-    void *to_##name;                                                  \
-    __declspec(dllexport) __attribute__((naked)) void name(void)      \
-    {                                                                 \
-        __asm__("jmp *to_" #name "(%rip)");                           \
+#define X(name)                                                                                    \
+    void *to_##name;                                                                               \
+    __declspec(dllexport) __attribute__((naked)) void name(void)                                   \
+    {                                                                                              \
+        __asm__("jmp *to_" #name "(%rip)");                                                        \
     }
 #include NAMES
 #undef X
@@ -79,8 +79,8 @@ static int is_code(const void *address)
 {
     MEMORY_BASIC_INFORMATION about;
     return VirtualQuery(address, &about, sizeof about) && about.State == MEM_COMMIT &&
-           about.Protect & (PAGE_EXECUTE | PAGE_EXECUTE_READ | PAGE_EXECUTE_READWRITE |
-                            PAGE_EXECUTE_WRITECOPY);
+           about.Protect &
+               (PAGE_EXECUTE | PAGE_EXECUTE_READ | PAGE_EXECUTE_READWRITE | PAGE_EXECUTE_WRITECOPY);
 }
 
 /* -- joining the halves ------------------------------------------------------------------------ */
@@ -104,7 +104,8 @@ static BOOL join(HINSTANCE self)
     HMODULE ntdll = GetModuleHandleA("ntdll");
     LONG(WINAPI * query)(HANDLE, void *, int, void *, SIZE_T, SIZE_T *) =
         (void *)GetProcAddress(ntdll, "NtQueryVirtualMemory");
-    LONG(WINAPI * unix_call)(u64, unsigned, void *) = (void *)GetProcAddress(ntdll, "__wine_unix_call");
+    LONG(WINAPI * unix_call)(u64, unsigned, void *) =
+        (void *)GetProcAddress(ntdll, "__wine_unix_call");
     void **dispatcher = (void **)GetProcAddress(ntdll, "__wine_unix_call_dispatcher");
     u64 library;
 
@@ -125,7 +126,8 @@ static BOOL join(HINSTANCE self)
                              .is_code = is_code};
     if (unix_call(library, 0, &bridge) || bridge.connect(&bridge)) return FALSE;
     /* For ever: the driver knows callbacks, and the application functions, that are in here. */
-    return GetModuleHandleExA(GET_MODULE_HANDLE_EX_FLAG_PIN | GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS,
+    return GetModuleHandleExA(GET_MODULE_HANDLE_EX_FLAG_PIN |
+                                  GET_MODULE_HANDLE_EX_FLAG_FROM_ADDRESS,
                               (const char *)join, &self);
 }
 

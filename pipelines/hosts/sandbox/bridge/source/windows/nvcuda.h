@@ -25,16 +25,16 @@ enum {
 };
 
 /* Calls a function of the driver's. */
-#define DRIVER(name, ...) (((result(*)(u64, ...))to_##name)((u64)__VA_ARGS__))
+#define DRIVER(name, ...) (((result (*)(u64, ...))to_##name)((u64)__VA_ARGS__))
 extern void *to_cuDeviceGet, *to_cuDeviceGetAttribute, *to_cuDeviceGetCount, *to_cuDeviceGetUuid,
     *to_cuDriverGetVersion;
 
 /* What the Windows half answers instead of the driver; `replaced` are the driver's own. */
 enum { INIT, GET_EXPORT_TABLE };
 extern struct replacement replaced[];
-result init(unsigned flags);                                             /* variables.c */
-result get_luid(unsigned char *luid, unsigned *nodes, int device);       /* luid.c */
-result get_export_table(const void **table, const unsigned char *id);    /* tables.c */
+result init(unsigned flags);                                          /* variables.c */
+result get_luid(unsigned char *luid, unsigned *nodes, int device);    /* luid.c */
+result get_export_table(const void **table, const unsigned char *id); /* tables.c */
 
 /* Tables. Word 0 is their size in bytes. */
 extern const void *const notices_table[3]; /* notices.c */

@@ -10,8 +10,12 @@ __declspec(allocate(".tls")) char _tls_start = 0;
 __declspec(allocate(".tls$ZZZ")) char _tls_end = 0;
 ULONG _tls_index = 0;
 static PIMAGE_TLS_CALLBACK no_callbacks[1];
-const IMAGE_TLS_DIRECTORY64 _tls_used = {(ULONGLONG)&_tls_start, (ULONGLONG)&_tls_end,
-                                         (ULONGLONG)&_tls_index, (ULONGLONG)no_callbacks, 0, 0};
+const IMAGE_TLS_DIRECTORY64 _tls_used = {(ULONGLONG)&_tls_start,
+                                         (ULONGLONG)&_tls_end,
+                                         (ULONGLONG)&_tls_index,
+                                         (ULONGLONG)no_callbacks,
+                                         0,
+                                         0};
 #pragma comment(linker, "/include:_tls_used")
 
 /* Wine 8 has no such function. */

@@ -22,7 +22,7 @@ result get_export_table(const void **table, const unsigned char *id)
     if (!table || !id) return INVALID_VALUE;
     *table = same(id, THREAD_NOTICES) ? notices_table : same(id, HYBRID) ? hybrid_table : NULL;
     if (*table) return 0;
-    result(*drivers)(const void **, const unsigned char *) = replaced[GET_EXPORT_TABLE].bridged;
+    result (*drivers)(const void **, const unsigned char *) = replaced[GET_EXPORT_TABLE].bridged;
     result error = drivers(table, id);
     if (error || !*table) return error;
     if (same(id, RUN_TIME)) handshake_about(*table);

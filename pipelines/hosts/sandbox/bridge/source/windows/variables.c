@@ -28,7 +28,8 @@ static void copy_variables(void)
     char *all = GetEnvironmentStringsA();
     bridge.clear_variables("CUDA_");
     for (const char *entry = all; entry && *entry; entry += lstrlenA(entry) + 1)
-        if (entry[0] == 'C' && entry[1] == 'U' && entry[2] == 'D' && entry[3] == 'A' && entry[4] == '_')
+        if (entry[0] == 'C' && entry[1] == 'U' && entry[2] == 'D' && entry[3] == 'A' &&
+            entry[4] == '_')
             set_variable(entry);
     if (all) FreeEnvironmentStringsA(all);
 }
@@ -40,7 +41,7 @@ result init(unsigned flags)
     AcquireSRWLockExclusive(&lock);
     if (!done) copy_variables();
     ReleaseSRWLockExclusive(&lock);
-    result error = ((result(*)(unsigned))replaced[INIT].bridged)(flags);
+    result error = ((result (*)(unsigned))replaced[INIT].bridged)(flags);
     if (!error) done = TRUE;
     return error;
 }
