@@ -126,7 +126,7 @@ def resolve_closure(
     python: str,
     platforms: Sequence[str],
     executable: str = "",
-    limits: Iterable[str] = (),
+    limits: Sequence[str] = (),
     folders: Iterable[Path] = (),
     offline: bool = False,
 ) -> Closure:
@@ -150,7 +150,7 @@ def resolve_closure(
         bounds.write_text("".join(f"{text}\n" for text in limits), "utf-8")
         try:
             done = subprocess.run(
-                [*command, "--constraint", str(bounds), str(asked)],
+                [*command, *(["--constraint", str(bounds)] if limits else []), str(asked)],
                 env=_environment(),
                 stdin=subprocess.DEVNULL,
                 capture_output=True,

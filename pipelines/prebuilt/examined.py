@@ -64,22 +64,23 @@ def examine_given(
         elif one.name == "x64 binaries":
             checks.append(_x64(facts))
         elif one.name == "CUDA":
-            checks.append(_told(one, found=cuda or "not told", detail=""))
+            checks.append(_told(one, found=cuda or "not told"))
         elif one.name in _TOLD:
             checks.append(_told(one))
         else:
             checks.append(one)
     if windows:
-        checks.append(_libraries(facts, beside))
+        checks.append(_libraries(facts, beside, cuda))
     return AuditedFile(
         file=path.name, sha256=sha256, version=facts.version, cuda=cuda, checks=tuple(checks)
     )
 
 
 def _told(one: CheckResult, **changes: str) -> CheckResult:
-    kept = {"ok": True, "judged": False, "wanted": f"not checked: {_TOLD[one.name]}"}
-    detail = {} if one.ok else {"detail": ""}
-    return one.model_copy(update={**kept, **detail, **changes})
+    wanted = f"not checked: {_TOLD[one.name]}"
+    return one.model_copy(
+        update={"ok": True, "judged": False, "wanted": wanted, "detail": "", **changes}
+    )
 
 
 def _fits(facts: WheelFacts, python: str, platforms: Sequence[str]) -> CheckResult:
@@ -98,7 +99,7 @@ def _x64(facts: WheelFacts) -> CheckResult:
     return check("x64 binaries", not bad, found, "x64 modules", f"{len(bad)} modules are not x64")
 
 
-def _libraries(facts: WheelFacts, beside: Iterable[str]) -> CheckResult:
+def _libraries(facts: WheelFacts, beside: Iterable[str], cuda: str) -> CheckResult:
     """DLLs that its binaries import and no wheel here has; a module may do without some of them."""
     imported = {name for binary in facts.binaries if binary.pe for name in binary.pe.imports}
     here = [*beside, *(binary.name for binary in facts.binaries)]
@@ -108,7 +109,7 @@ def _libraries(facts: WheelFacts, beside: Iterable[str]) -> CheckResult:
         True,
         f"not here: {', '.join(lacking[:_SHOWN])}" if lacking else "all of those imported are here",
         "not checked: only its use shows which are needed",
-        cure(lacking),
+        cure(lacking, cuda=cuda),
         values=sorted(lacking, key=lambda name: (not bringers(name), name)),
     )
     return one.model_copy(update={"judged": False})

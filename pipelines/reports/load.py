@@ -11,7 +11,6 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from itertools import islice
 from pathlib import Path
 from typing import TypeVar
 
@@ -29,11 +28,12 @@ from pipelines.record import (
     StageResult,
 )
 from pipelines.reports.failures import failures, unfinished
-from pipelines.reports.figures import SCRIPT, capabilities, figures
+from pipelines.reports.figures import capabilities, figures
 from pipelines.reports.files import files
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.levels import evidence_of
 from pipelines.reports.model import Suite
+from pipelines.reports.provenance import provenance
 from pipelines.reports.timeline import read_timeline
 from pipelines.reports.views import (
     CaseView,
@@ -45,12 +45,12 @@ from pipelines.reports.views import (
     evidence_line,
 )
 from pipelines.run import Run
+from pipelines.taken import GIVEN
 from pipelines.target import Target
 
 _STAGES = 50
 _FILES, _CHECKS, _VALUES = 20, 100, 100  # of an audit, of a file, of a check
 _CASES = 20_000
-_PAIRS = 200  # of a section of the provenance
 _GPU, _WARNING = re.compile(r"gpu\d{0,3}_name"), re.compile(r"warning\d{1,3}")
 _VARIABLE = "the suite's PATH (of Linux LD_LIBRARY_PATH)"
 _UNPUBLISHED = "this host's wheels are not for publishing"
@@ -163,7 +163,7 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
         capabilities=capabilities(suite.properties, suite.cases),
         checks=checks,
         files=files(run.path),
-        provenance=_provenance(run, facts, stages, suite),
+        provenance=provenance(run, facts, build, result_of(stages, PrebuiltResult), suite),
         jobs=build.jobs if build else None,
         place=str(run.path),
         tested=stand_in_of(test),
@@ -304,10 +304,10 @@ def _taken_up(stages: Sequence[StageRecord], shown: Sequence[StageView]) -> list
 def _caveats(
     facts: RunFacts, suite: Suite, build: BuildResult | None, taken: PrebuiltResult | None
 ) -> list[str]:
-    said = []
+    said = [line(facts.origin, 600)] if facts.origin.startswith(GIVEN) else []
     company = taken.company if taken is not None else None
-    if taken is not None and company is not None:
-        said += [line(taken.origin, 600), *texts(company.notes, 10)]
+    if company is not None:
+        said += texts(company.notes, 10)
         if company.libraries:
             said.append(f"with help: {_VARIABLE} has {line(', '.join(company.libraries), 600)}")
     if facts.remade:
@@ -325,7 +325,8 @@ def _caveats(
         if facts.evidence.unshown:
             said.append(f"not shown by that: {', '.join(facts.evidence.unshown)}")
     if facts.publishable is False:
-        said.append("not for publishing" if company else _UNPUBLISHED)
+        given = facts.origin.startswith(GIVEN)
+        said.append("not for publishing" if given else _UNPUBLISHED)
     if build is not None:
         said += texts(build.story, 10)
         said += [f"an attempt was lost: {why}" for why in texts(build.lost, 10)]
@@ -347,45 +348,6 @@ def _checks(audit: AuditResult | None) -> tuple[Check, ...]:
         for file in (audit.files if audit else ())[:_FILES]
         for check in file.checks[:_CHECKS]
     )
-
-
-def _provenance(
-    run: Run, facts: RunFacts, stages: Sequence[StageRecord], suite: Suite
-) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
-    axes = facts.target.values()
-    asked = {
-        "run": run.id,
-        "created": facts.created,
-        "host": axes.pop("host"),
-        "evidence": facts.evidence,
-        "publishable": facts.publishable,
-        "origin": facts.origin,
-        **axes,
-        "job": facts.job,
-        "source_sha256": facts.source_sha256,
-    }
-    host = facts.host.model_dump(exclude_defaults=True) if facts.host else {}
-    build, taken = result_of(stages, BuildResult), result_of(stages, PrebuiltResult)
-    environment = build.environment if build else {}
-    packages = taken.company.packages if taken is not None and taken.company else ()
-    beside = {one.file: f"{one.place}, sha256 {one.sha256}" for one in packages}
-    numbers = [p for case in suite.cases for p in case.properties.items()]
-    sections = {
-        "Run": asked.items(),
-        "Host": host.items(),
-        "Tools": sorted((name, tool.version) for name, tool in facts.tools.items()),
-        "Build environment": sorted(environment.items()),
-        "Installed with it": beside.items(),
-        "Numbers of the script": [
-            (name.removeprefix(SCRIPT), value) for name, value in numbers if name.startswith(SCRIPT)
-        ],
-        "Smoke test": [p for p in suite.properties.items() if not p[0].startswith("has.")],
-    }
-    made = {
-        name: tuple((line(k, 100), line(v)) for k, v in islice(pairs, _PAIRS) if line(v))
-        for name, pairs in sections.items()
-    }
-    return tuple((name, pairs) for name, pairs in made.items() if pairs)
 
 
 def when(seconds: float, form: str = "%Y-%m-%d %H:%M:%S") -> str:

@@ -22,6 +22,7 @@ from pipelines.reports.brief import Brief, brief_of
 from pipelines.reports.views import Verdict, toned
 from pipelines.run import HELD, Run
 from pipelines.tables import print_columns
+from pipelines.taken import GIVEN
 
 _DAY = 86400.0
 _STYLES: dict[Verdict, str] = {
@@ -59,6 +60,7 @@ class PastRun:
             "tested": self.brief.tested,
             "headline": self.brief.headline,
             "evidence": facts.evidence,
+            "origin": facts.origin,
             "seconds": round(self.brief.seconds, 3),
             "bytes": self.size,
             "running": self.running,
@@ -159,6 +161,7 @@ def show(runs: Sequence[PastRun]) -> list[str]:
 def _line(run: PastRun) -> dict[str, str]:
     brief = run.brief
     word = "running" if run.running else brief.word
+    word += ", given" if brief.facts.origin.startswith(GIVEN) else ""
     return {
         "run": escape(brief.id),
         "archs": escape(str(brief.facts.target.archs)),

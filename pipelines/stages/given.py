@@ -37,6 +37,7 @@ from pipelines.recipe.suite import suite_of_given
 from pipelines.record import AuditedFile, AuditResult, PrebuiltResult
 from pipelines.remote import files
 from pipelines.run import Run, StageLog
+from pipelines.taken import GIVEN as ORIGIN
 from pipelines.taken import Company, PrebuiltFile
 from pipelines.wheels.libraries import cure, mentioned
 
@@ -44,7 +45,7 @@ _LIMITS = PACKAGE / "prebuilt" / "emulated.yaml"
 #: Directory of the host, below its wheels, for what is installed with a wheel that is given.
 GIVEN = "given"
 _LIBRARIES = (".dll", ".so")
-_NOT_LOADED = re.compile(r"DLL load failed|WinError 126|Could not find module")
+_NOT_LOADED = re.compile(r"DLL load failed|[Ee]rror 126\b|Could not find module")
 #: What runs the suite; the lock says which release.
 _TOOLS = ("pytest", "pytest-xdist")
 
@@ -80,6 +81,7 @@ def take_given(_: LiveSession, plan: BuildPlan, log: StageLog) -> PrebuiltResult
     """
     given = plan.given
     assert given is not None  # noqa: S101 - of a plan with a wheel that is given
+    log.run.note(origin=f"{ORIGIN}{line(given.asked, 300)}")
     with fold(f"Take {given.release}"):
         own, closure, notes = _closed(plan, given)
         for note in notes:
@@ -89,7 +91,7 @@ def take_given(_: LiveSession, plan: BuildPlan, log: StageLog) -> PrebuiltResult
         say(f"with it {units.counted(len(rest), 'wheel')}, {units.size(total)}")
         fetched = fetch_all(rest, plan.cache)
         kept = _into_run(plan, log, own)
-        origin = f"given, not built here: {own.file} from {_place(given, own)}, sha256 {own.sha256}"
+        origin = f"{ORIGIN}{own.file} from {_place(given, own)}, sha256 {own.sha256}"
         say(origin)
     log.run.note(origin=origin)
     return log.keep(
@@ -126,9 +128,7 @@ def _closed(plan: BuildPlan, given: Given) -> tuple[Offer, Closure, list[str]]:
         own = _file_of(plan, given)
         extras = f"[{','.join(given.extras)}]" if given.extras else ""
         wanted = f"{given.name}{extras} @ {_kept(plan, own).as_uri()}"
-    lock = plan.cache.lock
-    tools = lock.entries_for(_TOOLS, plan.target)
-    pins = [f"{name}=={lock.tool(tools[name]).version}" for name in _TOOLS]
+    pins, folders = tools_of(plan)
     limits = list(_limits(plan, given))
     house = plan.cache.wheelhouse
     closure = resolve_closure(
@@ -137,10 +137,7 @@ def _closed(plan: BuildPlan, given: Given) -> tuple[Offer, Closure, list[str]]:
         platforms=_platforms(plan),
         executable="" if plan.host.existing is None else plan.host.executable,
         limits=[f"{one.project}<{one.below}" for one in limits],
-        folders=[
-            *(plan.cache.fetch(entry).parent for entry in tools.values()),
-            *([house] if house else []),
-        ],
+        folders=[*folders, *([house] if house else [])],
         offline=plan.cache.offline,
     )
     if own is None:
@@ -149,6 +146,14 @@ def _closed(plan: BuildPlan, given: Given) -> tuple[Offer, Closure, list[str]]:
     names = {parse_wheel_filename(one.file)[0] for one in closure.offers}
     notes = [f"{one.project}<{one.below}: {one.why}" for one in limits if one.project in names]
     return own, closure, [*closure.warnings, *notes]
+
+
+def tools_of(plan: BuildPlan) -> tuple[list[str], list[Path]]:
+    """What runs the suite, pinned by the lock, and the directories in which its wheels are."""
+    lock = plan.cache.lock
+    tools = lock.entries_for(_TOOLS, plan.target)
+    pins = [f"{name}=={lock.tool(tools[name]).version}" for name in _TOOLS]
+    return pins, [plan.cache.fetch(entry).parent for entry in tools.values()]
 
 
 def _limits(plan: BuildPlan, given: Given) -> Iterator[Limit]:
@@ -268,7 +273,7 @@ def cure_of(plan: BuildPlan, run: Run, told: str) -> str:
         checks = (check for one in audit.files for check in one.checks)
         found += [name for check in checks if check.name == "libraries" for name in check.values]
     said = []
-    if projects := cure(found, installed):
+    if projects := cure(found, installed, next((one.cuda for one in audit.files), "")):
         said = [f"Libraries that were not found: {projects}. Name them as --with PROJECT==VERSION."]
     for one in read_data(_LIMITS, Limits).limits if plan.host.capabilities.emulated else ():
         version = installed.get(one.project)

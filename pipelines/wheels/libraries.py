@@ -26,6 +26,8 @@ class Library(Model):
 
     names: Annotated[tuple[str, ...], Field(min_length=1)]
     """Globs, in lower case."""
+    cuda: str
+    """Major version that it is of."""
     project: Name
     folder: str
     """Below site-packages, on Windows."""
@@ -72,14 +74,16 @@ def mentioned(text: str) -> tuple[str, ...]:
     return tuple(name for name in found if bringers(name))
 
 
-def cure(names: Iterable[str], beside: Collection[str] = ()) -> str:
+def cure(names: Iterable[str], beside: Collection[str] = (), cuda: str = "") -> str:
     """What to type for libraries that were not found; empty for none of CUDA's.
 
-    ``beside`` are the projects that are installed already.
+    ``beside`` are the projects that are installed already, ``cuda`` is the release that is used,
+    which says whose library it is where releases share a name.
     """
     said = []
     for name in list(dict.fromkeys(names))[:_MOST]:
-        if rows := bringers(name):
+        every = bringers(name)
+        if rows := [row for row in every if row.cuda == cuda.partition(".")[0]] or [*every]:
             projects = " or ".join(row.project for row in rows)
             there = [row.project for row in rows if row.project in beside]
             more = ", which is installed: name it with --with as well" if there else ""

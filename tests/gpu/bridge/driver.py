@@ -112,11 +112,11 @@ def launch(
 ) -> None:
     """Start ``kernel`` with ``values``; nobody waits for it."""
     shape = [*_three(grid), *_three(block), shared]
-    given = Parameters(*values).list
+    given = Parameters(*values)  # alive until the call has copied them
     if cooperative:
-        call("cuLaunchCooperativeKernel", kernel, *shape, stream, given)
+        call("cuLaunchCooperativeKernel", kernel, *shape, stream, given.list)
     else:
-        call("cuLaunchKernel", kernel, *shape, stream, given, None)
+        call("cuLaunchKernel", kernel, *shape, stream, given.list, None)
 
 
 def _three(size: int | Sequence[int]) -> list[int]:

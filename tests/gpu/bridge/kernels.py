@@ -107,13 +107,11 @@ again:
 
 // p[0] = sum of k * k for k < n, in registers alone: the time is the GPU's
 .visible .entry compute(.param .u64 p, .param .u32 n) {
-  .reg .pred %q; .reg .u64 %rd<3>; .reg .u32 %r<8>;
+  .reg .pred %q; .reg .u64 %rd<3>; .reg .u32 %r<4>;
   ld.param.u64 %rd1, [p]; cvta.to.global.u64 %rd2, %rd1; ld.param.u32 %r1, [n];
   mov.u32 %r2, 0; mov.u32 %r3, 0;
 again:
   mad.lo.u32 %r3, %r2, %r2, %r3; add.u32 %r2, %r2, 1; setp.lt.u32 %q, %r2, %r1; @%q bra again;
-  mov.u32 %r4, %ctaid.x; mov.u32 %r5, %ntid.x; mov.u32 %r6, %tid.x;
-  mad.lo.u32 %r7, %r4, %r5, %r6; setp.ne.u32 %q, %r7, 0; @%q ret;
   st.global.u32 [%rd2], %r3; ret;
 }
 

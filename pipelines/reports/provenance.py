@@ -1,0 +1,52 @@
+"""What a run was made with, in sections of names and values: bounded, harmless to print."""
+
+from __future__ import annotations
+
+from itertools import islice
+
+from pipelines.hosttext import line
+from pipelines.record import BuildResult, PrebuiltResult, RunFacts
+from pipelines.reports.figures import SCRIPT
+from pipelines.reports.model import Suite
+from pipelines.run import Run
+
+_PAIRS = 200  # of a section
+
+
+def provenance(
+    run: Run, facts: RunFacts, build: BuildResult | None, taken: PrebuiltResult | None, suite: Suite
+) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
+    """Sections of names with values: of the run, its host, its tools, what came with it."""
+    axes = facts.target.values()
+    asked = {
+        "run": run.id,
+        "created": facts.created,
+        "host": axes.pop("host"),
+        "evidence": facts.evidence,
+        "publishable": facts.publishable,
+        "origin": facts.origin,
+        **axes,
+        "job": facts.job,
+        "source_sha256": facts.source_sha256,
+    }
+    host = facts.host.model_dump(exclude_defaults=True) if facts.host else {}
+    environment = build.environment if build else {}
+    packages = taken.company.packages if taken is not None and taken.company else ()
+    beside = {one.file: f"{one.place}, sha256 {one.sha256}" for one in packages}
+    numbers = [p for case in suite.cases for p in case.properties.items()]
+    sections = {
+        "Run": asked.items(),
+        "Host": host.items(),
+        "Tools": sorted((name, tool.version) for name, tool in facts.tools.items()),
+        "Build environment": sorted(environment.items()),
+        "Installed with it": beside.items(),
+        "Numbers of the script": [
+            (name.removeprefix(SCRIPT), value) for name, value in numbers if name.startswith(SCRIPT)
+        ],
+        "Smoke test": [p for p in suite.properties.items() if not p[0].startswith("has.")],
+    }
+    made = {
+        name: tuple((line(k, 100), line(v)) for k, v in islice(pairs, _PAIRS) if line(v))
+        for name, pairs in sections.items()
+    }
+    return tuple((name, pairs) for name, pairs in made.items() if pairs)

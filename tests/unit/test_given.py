@@ -1,0 +1,624 @@
+"""``invoke test --wheel``: what may be asked for, what is refused, what is told of the wheel."""
+
+from __future__ import annotations
+
+import json
+import re
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from foreign_wheels import foreign, index
+from packaging.tags import parse_tag
+from plans import LAB, PYTHON, Desk, Lab, line_for, wanting
+from sessions import Here
+from test_suite_stage import FAILED, PASSED, Suite
+from typed import calls
+from wheels import FILES, NAME, fatbin, pe, wheel
+
+from pipelines.buildplan import BuildPlan, Request, resolve
+from pipelines.config import Config
+from pipelines.errors import AuditError, ConfigError, LockError, SetupError, SmokeError
+from pipelines.files import sha256_of
+from pipelines.hosts.base import Capabilities, Host
+from pipelines.prebuilt.candidates import Offer
+from pipelines.prebuilt.closure import fetch_all, fetch_url, find_uv, resolve_closure
+from pipelines.prebuilt.examined import examine_given
+from pipelines.prebuilt.given import misfit, read_given
+from pipelines.record import AuditResult, PrebuiltResult, SmokeResult
+from pipelines.reports.load import load_view
+from pipelines.reports.runs import runs_in
+from pipelines.run import StageLog
+from pipelines.stages import given as stage
+from pipelines.stages.line import AUDIT, TAKE_GIVEN, Line, run_build, run_given
+from pipelines.toolchain.lock import Cache, load_lock
+from pipelines.wheels.libraries import absent, bringers, cure, mentioned, table
+from pipelines.wheels.tags import WINDOWS
+
+HASH = "0" * 64
+
+
+# -- what is asked for -----------------------------------------------------------------------------
+
+
+def test_a_release_of_an_index() -> None:
+    given = read_given("Some_Name[b,a]==1.2+cu121")
+    assert (given.name, given.version, given.extras) == ("some-name", "1.2+cu121", ("a", "b"))
+    assert given.release == "some-name[a,b]==1.2+cu121"
+    assert given.place == ""
+
+
+def test_a_url_is_told_without_what_may_be_a_password() -> None:
+    given = read_given(f"https://u:pw@h.example/a/{NAME.replace('+', '%2B')}?token=t#sha256={HASH}")
+    assert given.asked == f"https://h.example/a/{NAME.replace('+', '%2B')}"
+    assert (given.name, given.version, given.stated) == ("pkg", "1.0+cu130", HASH)
+    assert given.url.endswith("?token=t")
+
+
+def test_a_file(tmp_path: Path) -> None:
+    path = foreign(tmp_path)
+    given = read_given(str(path))
+    assert (given.name, given.version, given.place, given.url) == ("other", "1.0", str(path), "")
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        ("xgboost", "expected one version"),
+        ("xgboost>=1", "expected one version"),
+        ("xgboost==1.*", "expected one version"),
+        ("xgboost==1,<2", "expected one version"),
+        ("xgboost==1; os_name=='nt'", "expected one version"),
+        ("xgboost @ https://x.example/x.whl", "expected https|not a wheel's|there is no such file"),
+        ("-r x", "expected NAME==VERSION"),
+        ("x==1!2.0", "cannot be used: 1!2.0"),
+        (f"{'x' * 90}==1", "cannot be used"),
+        ("gone-1.0-py3-none-any.whl", "there is no such file"),
+        ("../../etc", "there is no such file"),
+        ("http://x.example/a-1-py3-none-any.whl", "expected https"),
+        ("ftp://x.example/a-1-py3-none-any.whl", "expected https"),
+        ("https://x.example/a.whl", "its name is not a wheel's"),
+        ("https://x.example/a-1.0.tar.gz", "that is a source distribution"),
+        ("https://x.example/a-1-py3-none-any;x.whl", "characters that no wheel's has"),
+    ],
+)
+def test_what_is_refused_as_it_is_typed(asked: str, said: str) -> None:
+    with pytest.raises(ConfigError, match=said) as caught:
+        read_given(asked)
+    assert caught.value.advice
+    assert caught.value.message.startswith("--wheel ")
+
+
+def test_a_file_that_is_no_wheel(tmp_path: Path) -> None:
+    for name, said in (("x.whl", "not a wheel's"), ("x-1.0.tar.gz", "source distribution")):
+        (tmp_path / name).write_bytes(b"")
+        with pytest.raises(ConfigError, match=said):
+            read_given(str(tmp_path / name))
+
+
+@pytest.mark.parametrize(
+    ("tag", "platforms", "why"),
+    [
+        ("cp311-cp311-win_amd64", WINDOWS, ""),
+        ("cp39-abi3-win_amd64", WINDOWS, ""),
+        ("py3-none-any", WINDOWS, ""),
+        ("cp311-cp311-win32", WINDOWS, "it is 32-bit, and Python on the hosts"),
+        ("cp311-cp311-win_arm64", WINDOWS, "it is for Windows on ARM"),
+        ("cp311-cp311-manylinux_2_28_x86_64", WINDOWS, "it is for Linux"),
+        ("cp311-cp311-macosx_11_0_arm64", WINDOWS, "it is for macOS"),
+        ("cp312-cp312-win_amd64", WINDOWS, "it is for cp312-cp312, not for Python 3.11"),
+        ("cp312-abi3-win_amd64", WINDOWS, "it is for cp312-abi3, not for Python 3.11"),
+        ("cp311-cp311-odd", WINDOWS, "its platform is odd"),
+        ("cp311-cp311-win_amd64", ("linux_x86_64",), "it is for Windows"),
+    ],
+)
+def test_wheels_for_something_else(tag: str, platforms: tuple[str, ...], why: str) -> None:
+    found = misfit(parse_tag(tag), "3.11", platforms)
+    assert found.startswith(why)
+    assert bool(found) == bool(why)
+
+
+def plan_given(
+    tmp_path: Path, asked: str, host: Host | None = None, house: Path | None = None, **axes: Any
+) -> BuildPlan:
+    """A plan for this wheel; nothing is fetched for it but from ``house``."""
+    settings = Config.model_validate(
+        {
+            "hosts": {"lab": LAB},
+            "out": str(tmp_path / "out"),
+            "offline": True,
+            "wheelhouse": str(house) if house else None,
+            "default": {"host": "lab", "python": "3.11"},
+        }
+    )
+    plan = resolve(settings, Request(axes=axes, wheel=asked), host=host or Lab())
+    cache = Cache(load_lock(), tmp_path / "cache", wheelhouse=house, offline=True)
+    return replace(plan, cache=cache)
+
+
+def test_a_plan_is_of_the_wheel_and_never_publishable(tmp_path: Path) -> None:
+    plan = plan_given(tmp_path, "xgboost==3.2.0")
+    assert plan.target.id == "xgboost-3.2.0-cp311"
+    assert plan.target.cuda == str(plan.target.archs) == ""
+    assert plan.host.capabilities.publishable
+    assert plan.facts.publishable is False
+    ids = {one.id for one in plan.resources.resources if one.concerns(plan.place)}
+    assert {"uv", "Python", "C run-time"} <= ids
+    assert not {"Build Tools", "CUDA toolkit", "sccache", "build tools", "wheels"} & ids
+
+
+@pytest.mark.parametrize(
+    "axes", [{"cuda": "12.8"}, {"archs": "90"}, {"torch": "2.8"}, {"recipe": "x"}]
+)
+def test_flags_of_recipes_do_not_go_with_it(tmp_path: Path, axes: dict[str, Any]) -> None:
+    with pytest.raises(ConfigError, match=f"--{next(iter(axes))} .*: that is of a recipe"):
+        plan_given(tmp_path, "xgboost==3.2.0", **axes)
+
+
+@pytest.mark.parametrize("more", ["--select cp311", "--run latest"])
+def test_other_wheels_do_not_go_with_it(more: str) -> None:
+    with pytest.raises(ConfigError, match="--wheel names a wheel of its own"):
+        calls(f"test --wheel x==1 {more}")
+
+
+def test_the_flags_reach_the_command() -> None:
+    (call,) = calls("test --wheel x==1 --with a==1 --with b==2 --script s.py")
+    assert call.kwargs["with_"] == ["a==1", "b==2"]
+    assert (call.kwargs["wheel"], call.kwargs["script"]) == ("x==1", "s.py")
+
+
+def test_it_is_not_built(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="there is nothing to build"):
+        run_build(line_for(plan_given(tmp_path, "xgboost==3.2.0")))
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize(
+    ("more", "said"),
+    [
+        ({"beside": ["a>=1"]}, r"--with a>=1: expected one version"),
+        ({"script": "gone.py"}, "--script gone.py: expected a .py file"),
+        ({"script": __file__.replace(".py", ".txt")}, "expected a .py file"),
+        ({"script": str(Path(__file__).parents[2] / "docs")}, "has no tests"),
+    ],
+)
+def test_what_does_not_go_with_it_is_refused_before_a_run(
+    tmp_path: Path, more: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        run_given(line_for(plan_given(tmp_path, "xgboost==3.2.0")), **more)
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_wheel_for_another_platform_is_refused_before_a_run(tmp_path: Path) -> None:
+    path = foreign(tmp_path, tag="cp311-cp311-win32")
+    with pytest.raises(ConfigError, match="it is 32-bit") as caught:
+        run_given(line_for(plan_given(tmp_path, str(path))))
+    assert "win_amd64" in caught.value.advice
+    assert not (tmp_path / "out").exists()
+
+
+# -- resolving -------------------------------------------------------------------------------------
+
+
+def closed(house: Path, *wanted: str, python: str = "3.11", **more: Any) -> list[str]:
+    given = {"platforms": WINDOWS, "folders": [house], "offline": True, **more}
+    return sorted(one.file for one in resolve_closure(wanted, python=python, **given).offers)
+
+
+def test_markers_are_those_of_windows_and_not_of_this_machine(tmp_path: Path) -> None:
+    foreign(
+        tmp_path,
+        requires=[
+            "win; sys_platform == 'win32'",
+            "penguin; sys_platform == 'linux'",
+            "cpy; implementation_name == 'cpython'",
+            "pyp; implementation_name == 'pypy'",
+        ],
+    )
+    for name in ("win", "penguin", "cpy", "pyp"):
+        foreign(tmp_path, name)
+    names = [file.partition("-")[0] for file in closed(tmp_path, "other==1.0")]
+    assert names == ["cpy", "other", "win"]
+
+
+def test_the_wheel_that_the_python_likes_best(tmp_path: Path) -> None:
+    for tag in ("py3-none-any", "cp39-abi3-win_amd64", "cp311-cp311-win_amd64"):
+        foreign(tmp_path, tag=tag)
+    foreign(tmp_path, tag="cp311-cp311-manylinux_2_28_x86_64")
+    assert closed(tmp_path, "other==1.0") == ["other-1.0-cp311-cp311-win_amd64.whl"]
+    assert closed(tmp_path, "other==1.0", python="3.12") == ["other-1.0-cp39-abi3-win_amd64.whl"]
+
+
+def test_a_limit_holds_unless_it_cannot(tmp_path: Path) -> None:
+    foreign(tmp_path, requires=["numpy"])
+    foreign(tmp_path, "numpy", "1.26.4")
+    foreign(tmp_path, "numpy", "2.1.0")
+    chosen = closed(tmp_path, "other==1.0", limits=["numpy<2"])
+    assert chosen[0] == "numpy-1.26.4-py3-none-any.whl"
+    foreign(tmp_path, requires=["numpy>=2"])
+    with pytest.raises(ConfigError, match=r"cannot be resolved[\s\S]*numpy<2"):
+        closed(tmp_path, "other==1.0", limits=["numpy<2"])
+
+
+def _sdist(folder: Path) -> None:
+    (folder / "other-1.0.tar.gz").write_bytes(b"")
+
+
+@pytest.mark.parametrize(
+    ("make", "said", "cured"),
+    [
+        (lambda _: None, "no wheel of other is here", "--wheelhouse"),
+        (_sdist, "source distribution alone|no wheel of other is here", ""),
+        (lambda f: foreign(f, version="2.0"), "there is no other==1.0", "Name a version"),
+        (
+            lambda f: foreign(f, tag="cp311-cp311-manylinux_2_28_x86_64"),
+            "no wheel of other==1.0 for this platform",
+            "docs/recipes.md",
+        ),
+        (
+            lambda f: foreign(f, tag="cp312-cp312-win_amd64"),
+            "no wheel of other==1.0 for this Python",
+            "--python",
+        ),
+        (lambda f: foreign(f, requires=["gone"]), "no wheel of gone is here", "--wheelhouse"),
+        (
+            lambda f: (
+                foreign(f, requires=["dep"]),
+                foreign(f, "dep", tag="cp311-cp311-manylinux_2_28_x86_64"),
+            ),
+            "cannot be resolved|no wheel of .*dep.* for this platform",
+            "",
+        ),
+    ],
+)
+def test_what_cannot_be_had(
+    tmp_path: Path, make: Callable[[Path], object], said: str, cured: str
+) -> None:
+    make(tmp_path)
+    with pytest.raises(ConfigError, match=said) as caught:
+        closed(tmp_path, "other==1.0")
+    assert cured in caught.value.advice
+    assert caught.value.message.startswith("other==1.0")
+
+
+def test_an_index_is_asked_and_its_word_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("UV_DEFAULT_INDEX", raising=False)
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
+    files = tmp_path / "files"
+    path = foreign(files)
+    foreign(files, "alone")
+    (files / "alone-1.0-py3-none-any.whl").rename(files / "alone-1.0.tar.gz")
+    with index(tmp_path, yanked={path.name: "wrong numbers"}) as url:
+        monkeypatch.setenv("PIP_INDEX_URL", url)
+        found = resolve_closure(["other==1.0"], python="3.11", platforms=WINDOWS)
+        (offer,) = found.offers
+        assert offer.sha256 == sha256_of(path)
+        assert found.warnings == ('`other==1.0` is yanked (reason: "wrong numbers")',)
+        with pytest.raises(ConfigError, match="the index has no project gone"):
+            resolve_closure(["gone==1.0"], python="3.11", platforms=WINDOWS)
+        with pytest.raises(ConfigError, match="is a source distribution alone"):
+            resolve_closure(["alone==1.0"], python="3.11", platforms=WINDOWS)
+        with pytest.raises(AuditError, match="which is not https"):
+            fetch_all(found.offers, Cache(load_lock(), tmp_path / "cache"))
+    with pytest.raises(LockError, match="the index does not answer"):
+        resolve_closure(["another==1.0"], python="3.11", platforms=WINDOWS)
+
+
+def test_a_file_that_is_another_one_than_was_stated(tmp_path: Path) -> None:
+    path, cache = foreign(tmp_path), Cache(load_lock(), tmp_path / "cache")
+    with pytest.raises(LockError, match=f"{HASH} is stated"):
+        fetch_all([Offer(path.name, str(path), HASH)], cache)
+    (kept,) = fetch_all([Offer(path.name, str(path), sha256_of(path))], cache)
+    assert cache.has(cache.place(kept.file, str(kept.sha256)), str(kept.sha256))
+
+
+def test_a_url_is_not_fetched_offline(tmp_path: Path) -> None:
+    with pytest.raises(LockError, match="is not fetched: --offline"):
+        fetch_url(NAME, f"https://x.invalid/{NAME}", "", Cache(load_lock(), tmp_path, offline=True))
+
+
+def test_uv_is_named_where_it_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert Path(find_uv()).is_file()
+    monkeypatch.setitem(sys.modules, "uv", None)
+    monkeypatch.setenv("PATH", "")
+    with pytest.raises(SetupError, match="uv is not installed here") as caught:
+        find_uv()
+    assert "windows-cuda-wheels[wheels]" in caught.value.advice
+
+
+# -- what is inside --------------------------------------------------------------------------------
+
+
+def examined(path: Path, *beside: str, platforms: tuple[str, ...] = WINDOWS) -> Any:
+    digest = sha256_of(path)
+    return examine_given(path, digest, python="3.11", platforms=platforms, beside=beside)
+
+
+def wrong(path: Path) -> list[str]:
+    return [check.name for check in examined(path).checks if not check.ok]
+
+
+def test_a_wheel_with_device_code_is_told_and_nothing_is_wrong(tmp_path: Path) -> None:
+    one = examined(wheel(tmp_path, FILES))
+    assert (one.cuda, one.version) == ("13.0", "1.0+cu130")
+    by_name = {check.name: check for check in one.checks}
+    assert not [name for name, check in by_name.items() if not check.ok]
+    told = {name for name, check in by_name.items() if not check.judged}
+    assert {"device code", "CUDA", "SASS", "PTX", "libraries"} <= told
+    assert {"sha256", "RECORD", "platform and Python", "x64 binaries"} <= by_name.keys() - told
+    assert by_name["CUDA"].found == "13.0"
+    assert by_name["SASS"].values == ("90a",)
+    assert by_name["SASS"].wanted.startswith("not checked")
+
+
+def test_a_wheel_without_any_is_nothing_wrong(tmp_path: Path) -> None:
+    assert wrong(foreign(tmp_path)) == []
+    assert examined(foreign(tmp_path)).cuda == ""
+
+
+@pytest.mark.parametrize(
+    ("change", "name"),
+    [
+        ({"pkg/_C.cp311-win_amd64.pyd": pe(machine=0x14C)}, "x64 binaries"),
+        ({"pkg/_C.cp311-win_amd64.pyd": b"\x7fELF"}, "x64 binaries"),
+    ],
+)
+def test_what_is_wrong_inside(tmp_path: Path, change: dict[str, bytes], name: str) -> None:
+    assert wrong(wheel(tmp_path, {**FILES, **change})) == [name]
+
+
+def test_a_library_for_another_machine_is_told(tmp_path: Path) -> None:
+    path = wheel(tmp_path, {**FILES, "pkg/helper_x86.dll": pe(machine=0x14C)})
+    assert wrong(path) == []
+    (check,) = [one for one in examined(path).checks if one.name == "x64 binaries"]
+    assert "helper_x86.dll" in check.found
+
+
+def test_a_record_that_lies_is_wrong(tmp_path: Path) -> None:
+    path = wheel(tmp_path, FILES, lines=b"pkg/__init__.py,sha256=AAAA,6\n")
+    assert wrong(path) == ["RECORD"]
+
+
+def test_a_damaged_zip(tmp_path: Path) -> None:
+    path = foreign(tmp_path)
+    path.write_bytes(path.read_bytes()[:-40])
+    with pytest.raises(AuditError, match="is refused: it cannot be read"):
+        examined(path)
+
+
+def test_libraries_that_no_wheel_here_has(tmp_path: Path) -> None:
+    tail = fatbin()
+    pyd = {"pkg/_C.cp311-win_amd64.pyd": pe(imports=b"cublas64_12.dll", tail=tail)}
+    path = wheel(tmp_path, {**FILES, **pyd})
+
+    def look(*beside: str) -> Any:
+        return next(one for one in examined(path, *beside).checks if one.name == "libraries")
+
+    assert look().values == ("cublas64_12.dll",)
+    assert look().detail == "cublas64_12.dll is in nvidia-cublas-cu12 (nvidia/cublas/bin)"
+    assert (look().ok, look().judged) == (True, False)
+    assert look("nvidia/cublas/bin/cublas64_12.dll").values == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "projects"),
+    [
+        ("cublas64_12.dll", ["nvidia-cublas-cu12"]),
+        ("cublasLt64_12.dll", ["nvidia-cublas-cu12"]),
+        ("cublas64_13.dll", ["nvidia-cublas"]),
+        ("cudart64_12.dll", ["nvidia-cuda-runtime-cu12"]),
+        ("cudart64_13.dll", ["nvidia-cuda-runtime"]),
+        ("nvrtc64_120_0.dll", ["nvidia-cuda-nvrtc-cu12"]),
+        ("nvrtc-builtins64_129.dll", ["nvidia-cuda-nvrtc-cu12"]),
+        ("nvrtc64_130_0.dll", ["nvidia-cuda-nvrtc"]),
+        ("cufft64_11.dll", ["nvidia-cufft-cu12"]),
+        ("cufft64_12.dll", ["nvidia-cufft"]),
+        ("curand64_10.dll", ["nvidia-curand-cu12", "nvidia-curand", "nvidia-curand-cu11"]),
+        ("cusolver64_11.dll", ["nvidia-cusolver-cu12", "nvidia-cusolver-cu11"]),
+        ("cublasLt64_11.dll", ["nvidia-cublas-cu11"]),
+        ("cudart64_110.dll", ["nvidia-cuda-runtime-cu11"]),
+        ("cusparse64_12.dll", ["nvidia-cusparse-cu12", "nvidia-cusparse"]),
+        ("nvJitLink_120_0.dll", ["nvidia-nvjitlink-cu12"]),
+        ("nvJitLink_130_0.dll", ["nvidia-nvjitlink"]),
+        ("cudnn64_9.dll", ["nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cudnn-cu11"]),
+        ("cudnn_ops64_9.dll", ["nvidia-cudnn-cu12", "nvidia-cudnn-cu13", "nvidia-cudnn-cu11"]),
+        ("libcublasLt.so.12", ["nvidia-cublas-cu12"]),
+        ("libnvrtc.so.13", ["nvidia-cuda-nvrtc"]),
+        ("mine.dll", []),
+    ],
+)
+def test_what_brings_a_library(name: str, projects: list[str]) -> None:
+    assert [row.project for row in bringers(name)] == projects
+
+
+def test_libraries_in_a_text() -> None:
+    text = "Library cublas64_12.dll is not found, see C:\\x\\own.dll; libcudnn.so.9: cannot open"
+    assert cure(["curand64_10.dll"], cuda="13.0") == (
+        "curand64_10.dll is in nvidia-curand (nvidia/cu13/bin/x86_64)"
+    )
+    assert mentioned(text) == ("cublas64_12.dll", "libcudnn.so.9")
+    assert cure(["own.dll"]) == ""
+    installed = {"nvidia-cublas-cu12"}
+    assert "which is installed: name it with --with" in cure(["cublas64_12.dll"], installed)
+    assert absent(["KERNEL32.dll", "VCRUNTIME140.dll", "a.dll", "b.dll"], ["x/A.DLL"]) == ("b.dll",)
+    for row in table().libraries:
+        assert all(name == name.lower() for name in row.names), "compared in lower case"
+
+
+# -- a run -----------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def no_tools(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What runs a suite is not to be had without a network."""
+    monkeypatch.setattr(stage, "tools_of", lambda _: ([], []))
+
+
+def at_desk_given(tmp_path: Path, asked: str, house: Path, job: Any) -> tuple[Line, Here]:
+    session = Here(job)
+    plan = plan_given(tmp_path, asked, Desk(tmp_path / "root", session), house, python=PYTHON)
+    return wanting(line_for(plan)), session
+
+
+@pytest.mark.usefixtures("no_tools")
+def test_a_run_like_any_other_that_says_whose_it_is(tmp_path: Path) -> None:
+    house = tmp_path / "house"
+    path = foreign(house, requires=["dep"])
+    dll = {"nvidia/lib/x.so": b"", "nvidia/lib/y.so.1": b"", "nvidia/__init__.py": b""}
+    dep, tool = foreign(house, "dep"), foreign(house, "tool", files=dll)
+    script = tmp_path / "numbers.py"
+    script.write_text("print('a = 1')\n")
+    suite = Suite(PASSED)
+    line, session = at_desk_given(tmp_path, str(path), house, suite)
+    folder = run_given(line, beside=["tool==1.0"], script=str(script))
+    taken = line.run.result(PrebuiltResult)
+    assert taken is not None
+    assert taken.taken is not None
+    assert taken.company is not None
+    assert taken.taken.sha256 == sha256_of(folder / "wheels" / path.name) == sha256_of(path)
+    assert sorted(one.file for one in taken.company.packages) == [dep.name, tool.name]
+    assert taken.company.libraries == ("nvidia/lib",)
+    facts = line.run.facts()
+    assert facts.publishable is False
+    assert facts.origin.startswith(f"given, not built here: {path.name} from {path}, sha256 ")
+    (spec,) = suite.specs
+    assert spec["system"] is False
+    assert sorted(Path(each).name for each in spec["packages"]) == [dep.name, tool.name]
+    assert all(Path(each).is_file() for each in spec["packages"])
+    assert spec["libraries"] == ["nvidia/lib"]
+    assert spec["suite"]["script/numbers.py"] == "print('a = 1')\n"
+    assert "test_script.py" in spec["suite"]
+    assert spec["expect"]["given"] is True
+    done = line.run.result(SmokeResult)
+    assert done is not None
+    assert (done.script, done.limits) == ("numbers.py", "")
+    view = load_view(line.run)
+    assert (view.verdict, view.word) == ("passed", "passed")
+    assert view.headline == "taken as others built it, audited and smoke-tested"
+    for text in (facts.origin[:40], "not for publishing", "with help: the suite's PATH"):
+        assert any(text in said for said in view.caveats), text
+    assert dict(view.provenance)["Installed with it"][0][0] == dep.name
+    assert "not built here" in (folder / "report.html").read_text()
+    assert "not built here" in (folder / "summary.md").read_text()
+    junit = (folder / "junit.xml").read_text()
+    assert "not built here" in junit
+    assert re.search(r'name="other: device code"[^>]*>\s*<skipped', junit), "not looked at"
+    assert json.loads((folder / "manifest.json").read_text())["publishable"] is False
+    (past,) = runs_in(tmp_path / "out")
+    assert past.told()["origin"] == facts.origin
+    before = len(session.sent)
+    run_given(line, beside=["tool==1.0"], script=str(script))
+    assert len(session.sent) == before + 1, "only the wheel: the others are there"
+    line.close()
+
+
+@pytest.mark.usefixtures("no_tools")
+def test_without_a_script_it_is_said(tmp_path: Path) -> None:
+    house = tmp_path / "house"
+    path = foreign(house)
+    line, _ = at_desk_given(tmp_path, str(path), house, Suite(PASSED))
+    run_given(line)
+    view = load_view(line.run)
+    assert view.word == "passed, import only"
+    assert view.headline.endswith("of its packages was tested: no --script was given")
+    line.close()
+
+
+@pytest.mark.usefixtures("no_tools")
+def test_a_failed_import_names_the_library_and_its_project(tmp_path: Path) -> None:
+    house = tmp_path / "house"
+    path = foreign(house)
+    said = 'message="Could not find module cublas64_12.dll (or one of its dependencies)"'
+    line, _ = at_desk_given(tmp_path, str(path), house, Suite(FAILED.replace('message="no"', said)))
+    with pytest.raises(SmokeError) as caught:
+        run_given(line)
+    assert "cublas64_12.dll is in nvidia-cublas-cu12 (nvidia/cublas/bin)" in caught.value.advice
+    assert "--with PROJECT==VERSION" in caught.value.advice
+    line.close()
+
+
+@pytest.mark.usefixtures("no_tools")
+def test_a_module_that_lacks_is_named_by_with(tmp_path: Path) -> None:
+    house = tmp_path / "house"
+    path = foreign(house)
+    said = "message=\"No module named 'cloud'\""
+    line, _ = at_desk_given(tmp_path, str(path), house, Suite(FAILED.replace('message="no"', said)))
+    with pytest.raises(SmokeError) as caught:
+        run_given(line)
+    assert "Not installed there: cloud" in caught.value.advice
+    assert "--with NAME==VERSION" in caught.value.advice
+    assert "test_requires" not in caught.value.advice
+    line.close()
+
+
+@pytest.mark.usefixtures("no_tools")
+def test_a_file_that_is_cut_off_ends_the_run_and_says_so(tmp_path: Path) -> None:
+    house = tmp_path / "house"
+    path = foreign(house)
+    path.write_bytes(path.read_bytes()[:-40])
+    line, session = at_desk_given(tmp_path, str(path), house, Suite(PASSED))
+    with pytest.raises(AuditError, match="is no wheel: File is not a zip file"):
+        run_given(line)
+    assert session.sent == []
+    assert line.run.facts().origin.startswith("given, not built here: ")
+    assert load_view(line.run).verdict == "failed"
+    line.close()
+
+
+@pytest.mark.usefixtures("no_tools")
+def test_what_changed_after_it_was_taken_is_not_tested(tmp_path: Path) -> None:
+    house = tmp_path / "house"
+    path = foreign(house)
+    line, _ = at_desk_given(tmp_path, str(path), house, Suite(PASSED))
+    line.begin_run()
+    line.do(TAKE_GIVEN)
+    foreign(line.run.path / "wheels", files={"other/__init__.py": b"VALUE = 2\n"})
+    with pytest.raises(AuditError, match="what was taken had"):
+        stage.examine_given_wheel(line.plan, StageLog(line.run), _taken(line))
+    assert line.run.result(AuditResult) is None
+    line.close()
+
+
+def _taken(line: Line) -> PrebuiltResult:
+    found = line.run.result(PrebuiltResult)
+    assert found is not None
+    return found
+
+
+def emulated(tmp_path: Path, house: Path) -> Line:
+    host = Lab()
+    host.capabilities = Capabilities(
+        windows=True, msvc=False, gpu=False, publishable=False, emulated=True
+    )
+    return line_for(plan_given(tmp_path, "other==1.0", host, house))
+
+
+@pytest.mark.usefixtures("no_tools")
+@pytest.mark.parametrize(
+    ("beside", "chosen"), [([], "numpy-1.26.4"), (["numpy==2.1.0"], "numpy-2.1.0")]
+)
+def test_numpy_2_is_not_chosen_under_wine_by_itself(
+    tmp_path: Path, beside: list[str], chosen: str
+) -> None:
+    house = tmp_path / "house"
+    foreign(house, requires=["numpy"])
+    foreign(house, "numpy", "1.26.4")
+    foreign(house, "numpy", "2.1.0")
+    line = emulated(tmp_path, house)
+    line.plan = stage.order(line.plan, beside=beside, script=None)
+    line.begin_run()
+    line.do(TAKE_GIVEN)
+    company = _taken(line).company
+    assert company is not None
+    assert [one.file for one in company.packages] == [f"{chosen}-py3-none-any.whl"]
+    assert any(note.startswith("numpy<2: ") for note in company.notes) == (not beside)
+    line.do(AUDIT)
+    told = stage.cure_of(line.plan, line.run, "ended by something")
+    assert told.startswith("numpy 2.1.0 is installed") == bool(beside)
+    line.close()
