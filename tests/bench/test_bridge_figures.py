@@ -21,7 +21,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.hosts.sandbox.bridge.building import HEADERS
+from pipelines.hosts.sandbox.bridge.compiling import HEADERS
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.record import SmokeResult
 from pipelines.remote import process
