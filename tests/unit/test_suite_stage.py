@@ -378,7 +378,7 @@ def test_without_a_case_on_the_gpu_nothing_is_claimed(
 def test_what_is_told_through_the_bridge_is_compared(tmp_path: Path, told: dict[str, str]) -> None:
     """With the driver and GPUs that this machine has."""
     line, _ = at_test(tmp_path, saying(PASSED, ON_GPU | {"driver_bridge": TOLD} | told))
-    with pytest.raises(SmokeError, match="told through the bridge of .*, and this machine has"):
+    with pytest.raises(SmokeError, match=r"told through the bridge of .*, and this machine has"):
         run_test(bridging(line, gpus=("GPU 0: NVIDIA L4 (8.9, 22 GiB)",)))
     assert load_view(line.run).evidence is Evidence.BINARIES
 
