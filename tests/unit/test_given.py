@@ -536,6 +536,7 @@ def test_another_build_of_the_version_is_told(tmp_path: Path) -> None:
     run_given(line)
     said = "1.0 was asked for, and 1.0+cu130 is what there is"
     assert said in load_view(line.run).caveats
+    assert " from this machine (other==1.0), sha256 " in line.run.facts().origin
     line.close()
 
 
