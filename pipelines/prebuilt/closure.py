@@ -30,12 +30,10 @@ from pipelines.errors import (
     SetupError,
     named,
 )
-from pipelines.files import disk_errors, sha256_of
 from pipelines.hosttext import block, line
 from pipelines.model import Model, first_problem, read_data
-from pipelines.prebuilt.candidates import Offer, obtain_offer
-from pipelines.toolchain.lock import Cache, Tool, obtain
-from pipelines.toolchain.sources import FileName, Source
+from pipelines.prebuilt.candidates import Offer
+from pipelines.toolchain.sources import FileName
 from pipelines.wheels.tags import WINDOWS, wheel_tags
 
 _REFUSALS = Path(__file__).with_name("refusals.yaml")
@@ -108,10 +106,10 @@ def find_uv() -> str:
     """The program; :class:`SetupError` says how to get it."""
     try:
         from uv import find_uv_bin
-    except ImportError:
+
+        found: str | None = find_uv_bin()
+    except (ImportError, FileNotFoundError):
         found = shutil.which("uv")
-    else:
-        found = find_uv_bin()
     if not found:
         raise SetupError(
             "uv is not installed here, which resolves what a wheel requires on another platform",
@@ -235,49 +233,3 @@ def _applies(marker: str) -> bool:
         return Marker(marker).evaluate(own)
     except InvalidMarker:
         return True
-
-
-def fetch_all(offers: Iterable[Offer], cache: Cache) -> tuple[Offer, ...]:
-    """The same, each in the verified cache under its hash, with sha256 and size as computed.
-
-    Raises :class:`LockError` for a file that is another one than was stated, or cannot be had.
-    """
-    return tuple(_kept(offer, cache) for offer in offers)
-
-
-def _kept(offer: Offer, cache: Cache) -> Offer:
-    source = obtain_offer(offer, cache)
-    found = sha256_of(source)
-    if offer.sha256 and found != offer.sha256:
-        raise LockError(
-            f"{offer.file} has sha256 {found}, {offer.sha256} is stated",
-            advice="It is not the file that was meant: do not use it.",
-        )
-    kept = cache.place(offer.file, found)
-    if not cache.has(kept, found):
-        with disk_errors(kept.parent):
-            kept.parent.mkdir(parents=True, exist_ok=True)
-            part = kept.with_name(f".{kept.name}.{os.getpid()}.part")
-            shutil.copyfile(source, part)
-            part.replace(kept)
-    return Offer(offer.file, offer.place, found, kept.stat().st_size)
-
-
-def fetch_url(file: str, url: str, stated: str, cache: Cache) -> Offer:
-    """A wheel of which no index tells: fetched, hashed, and kept under that hash."""
-    if stated:
-        return fetch_all((Offer(file, url, stated),), cache)[0]
-    if cache.offline:
-        raise LockError(
-            f"{file} is not fetched: --offline", advice="Download it, and name the file."
-        )
-    with TemporaryDirectory(prefix="wcw-url-") as scratch:
-        here = Path(scratch, file)
-
-        def keep(part: Path, _: Source) -> None:
-            part.replace(here)
-
-        tool = Tool(version="given", sources=(Source(file=file, url=url),))
-        obtain(file, tool, here.with_name(f".{file}.part"), keep)
-        (found,) = fetch_all([Offer(file, str(here))], cache)
-    return Offer(file, url, found.sha256, found.size)

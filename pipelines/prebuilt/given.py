@@ -23,7 +23,7 @@ from packaging.utils import (
 )
 
 from pipelines.errors import ConfigError
-from pipelines.hosttext import line
+from pipelines.hosttext import line, secret
 from pipelines.recipe.model import Recipe
 from pipelines.wheels.tags import WINDOWS, wheel_tags
 
@@ -109,6 +109,8 @@ def read_release(flag: str, asked: str) -> Requirement:
 
 def _at_url(asked: str) -> Given:
     parts = urlsplit(asked)
+    for text in (parts.password, parts.query):
+        secret(text or "")
     said = f"{parts.scheme}://{parts.hostname}{parts.path}"
     if parts.scheme != "https":
         raise _not(said, "expected https")

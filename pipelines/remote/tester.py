@@ -92,8 +92,9 @@ def run_suite(spec: Spec) -> Generator[bytes | Outcome, None, None]:
         # The user's environment may have plug-ins that change what pytest does.
         "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
     }
-    if places := spec.get("libraries"):
-        environment |= _found(root / "venv", places)
+    libraries = [_site(root / "venv") / place for place in spec.get("libraries", [])]
+    if libraries:
+        environment |= _found(libraries)
     for step, command in _steps(spec, root, suite, junit):
         for item in process.stream(
             command, env=environment, cwd=str(empty), timeout=spec["timeout"]
@@ -105,6 +106,8 @@ def run_suite(spec: Spec) -> Generator[bytes | Outcome, None, None]:
                 return
         if step == "venv" and spec.get("system"):
             _see(spec["python"], root / "venv")
+        if step == "venv" and libraries and _WINDOWS:
+            _let_load(root / "venv", libraries)
 
 
 def _steps(
@@ -147,13 +150,25 @@ def _steps(
     )
 
 
-def _found(venv: pathlib.Path, places: list[str]) -> dict[str, str]:
-    """What lets the loader find libraries in directories of the environment to be."""
-    name = "PATH" if _WINDOWS else "LD_LIBRARY_PATH"
+def _site(venv: pathlib.Path) -> pathlib.Path:
     version = f"python{sys.version_info.major}.{sys.version_info.minor}"
-    site = venv / "Lib" / "site-packages" if _WINDOWS else venv / "lib" / version / "site-packages"
-    there = [str(site / place) for place in places]
-    return {name: os.pathsep.join([*there, *filter(None, [os.environ.get(name)])])}
+    return venv / "Lib" / "site-packages" if _WINDOWS else venv / "lib" / version / "site-packages"
+
+
+def _found(libraries: list[pathlib.Path]) -> dict[str, str]:
+    """What lets the loader find libraries in these directories."""
+    name = "PATH" if _WINDOWS else "LD_LIBRARY_PATH"
+    return {name: os.pathsep.join([*map(str, libraries), *filter(None, [os.environ.get(name)])])}
+
+
+def _let_load(venv: pathlib.Path, libraries: list[pathlib.Path]) -> None:
+    """The same for ctypes and for modules, for which Python on Windows does not look at PATH.
+
+    https://docs.python.org/3/library/os.html#os.add_dll_directory
+    """
+    places = [str(path) for path in libraries]
+    line = f"import os; [os.add_dll_directory(p) for p in {places!a} if os.path.isdir(p)]\n"
+    (_site(venv) / "_libraries_beside.pth").write_text(line, "utf-8")
 
 
 def _has_pip(python: str) -> bool:

@@ -109,6 +109,8 @@ def compare(before: RunView, after: RunView, thresholds: Thresholds | None = Non
     same_host = (old.host, before.jobs) == (new.host, after.jobs)
     same_cell = old == new.model_copy(update={"host": old.host})
     same_platform = _platform(before) == _platform(after)
+    cell = "" if same_platform else "another platform"
+    cell = cell if same_cell else "another cell"
     same_gpu = before.gpu == after.gpu and (bool(after.gpu) or old.host == new.host)
     found = [
         *_verdict(before, after),
@@ -116,7 +118,7 @@ def compare(before: RunView, after: RunView, thresholds: Thresholds | None = Non
         *_archs(before, after, same_platform),
         *_cases(before, after),
         *_times(before, after, given, same_host),
-        *_sizes(before, after, given, same_host=same_host, same_cell=same_cell and same_platform),
+        *_sizes(before, after, given, same_host=same_host, cell=cell),
         *_figures(before, after, given.figure, same_gpu),
         *_told_numbers(before, after, given.number),
     ]
@@ -139,7 +141,12 @@ def _notes(before: RunView, after: RunView) -> tuple[str, ...]:
         pairs.append(("evidence", before.evidence, after.evidence))
     if before.gpu_way and after.gpu_way:  # a run of before this was recorded does not say
         pairs.append(("way of the GPU", before.gpu_way, after.gpu_way))
-    return tuple(f"another {name}: {a or '-'}, now {b or '-'}" for name, a, b in pairs if a != b)
+    said = [f"another {name}: {a or '-'}, now {b or '-'}" for name, a, b in pairs if a != b]
+    old, new = _printed(before), _printed(after)
+    if old and new:
+        same = sum(old.get(name) == value for name, value in new.items())
+        said.append(f"{same} of {len(old.keys() | new.keys())} numbers of the script are the same")
+    return tuple(said)
 
 
 def _verdict(before: RunView, after: RunView) -> Iterator[Difference]:
@@ -247,10 +254,9 @@ def _times(before: RunView, after: RunView, given: Thresholds, same: bool) -> It
 
 
 def _sizes(
-    before: RunView, after: RunView, given: Thresholds, *, same_host: bool, same_cell: bool
+    before: RunView, after: RunView, given: Thresholds, *, same_host: bool, cell: str
 ) -> Iterator[Difference]:
     old, new = (sum(wheel.size for wheel in view.wheels) for view in (before, after))
-    cell = "" if same_cell else "another cell"
     if old and new:
         yield from _numbers("size", "wheel", old, new, given.wheel, shown=units.size, note=cell)
     if before.timeline and after.timeline and before.timeline.peak and after.timeline.peak:
@@ -285,10 +291,7 @@ def _figures(before: RunView, after: RunView, given: Threshold, same: bool) -> I
 
 def _told_numbers(before: RunView, after: RunView, given: Threshold) -> Iterator[Difference]:
     """What scripts printed, in full; one that is not told any more is lost, whatever it meant."""
-    old, new = (
-        {figure.subject: figure.value for figure in view.figures if figure.group == "number"}
-        for view in (before, after)
-    )
+    old, new = _printed(before), _printed(after)
     for name in [*new, *(old.keys() - new.keys())] if old and new else ():
         if name in old and name in new:
             pair = (old[name], new[name])
@@ -296,6 +299,11 @@ def _told_numbers(before: RunView, after: RunView, given: Threshold) -> Iterator
         else:
             was, now = (_whole(side[name]) if name in side else "-" for side in (old, new))
             yield Difference("number", name, was, now, "changed" if name in new else "worse")
+
+
+def _printed(view: RunView) -> dict[str, float]:
+    """The numbers that a script printed."""
+    return {figure.subject: figure.value for figure in view.figures if figure.group == "number"}
 
 
 def _whole(value: float) -> str:

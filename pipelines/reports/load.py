@@ -52,7 +52,7 @@ _STAGES = 50
 _FILES, _CHECKS, _VALUES = 20, 100, 100  # of an audit, of a file, of a check
 _CASES = 20_000
 _GPU, _WARNING = re.compile(r"gpu\d{0,3}_name"), re.compile(r"warning\d{1,3}")
-_VARIABLE = "the suite's PATH (of Linux LD_LIBRARY_PATH)"
+_VARIABLE = "PATH and os.add_dll_directory (of Linux LD_LIBRARY_PATH)"
 _UNPUBLISHED = "this host's wheels are not for publishing"
 _SEEN = 5  # seconds of a build that nobody misses
 
@@ -309,7 +309,7 @@ def _caveats(
     if company is not None:
         said += texts(company.notes, 10)
         if company.libraries:
-            said.append(f"with help: {_VARIABLE} has {line(', '.join(company.libraries), 600)}")
+            said.append(f"with help: {_VARIABLE} for {line(', '.join(company.libraries), 600)}")
     if facts.remade:
         times = "once" if len(facts.remade) == 1 else f"{len(facts.remade)} times"
         why = line(facts.remade[-1], 200)

@@ -161,7 +161,7 @@ def _told(result: StageResult | None) -> dict[str, str]:
         told |= {f"healed {n}": what for n, what in enumerate(result.story, 1)}
         told |= {f"cache {name}": value for name, value in result.cache.items()}
     if isinstance(result, SmokeResult):
-        told = {"limits": result.limits, **_gpu(result)}
+        told = {"limits": result.limits, "script": result.script, **_gpu(result)}
     if isinstance(result, PrebuiltResult):
         told = {"origin": result.origin}
         if taken := result.taken:

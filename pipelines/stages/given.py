@@ -6,62 +6,39 @@ nothing of it is for publishing.
 
 from __future__ import annotations
 
-import re
 import shutil
 import zipfile
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path, PurePosixPath
 from urllib.parse import urlsplit
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
-from packaging.version import Version
 
 from pipelines import units
 from pipelines.buildplan import BuildPlan
-from pipelines.console import bars, fold, say
-from pipelines.errors import AuditError, TransferError
+from pipelines.console import fold, say
+from pipelines.errors import AuditError
 from pipelines.files import disk_errors
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import line, safe
-from pipelines.model import Model, read_data
-from pipelines.paths import PACKAGE
 from pipelines.prebuilt.candidates import Offer
-from pipelines.prebuilt.closure import Closure, fetch_all, fetch_url, resolve_closure
+from pipelines.prebuilt.closure import Closure, resolve_closure
 from pipelines.prebuilt.decide import platforms_of
+from pipelines.prebuilt.emulated import Limit, load_limits
 from pipelines.prebuilt.examined import examine_given
+from pipelines.prebuilt.fetching import fetch_all, fetch_url
 from pipelines.prebuilt.given import Given, refuse_misfit, with_all
 from pipelines.recipe.suite import suite_of_given
 from pipelines.record import AuditedFile, AuditResult, PrebuiltResult
-from pipelines.remote import files
-from pipelines.run import Run, StageLog
-from pipelines.taken import GIVEN as ORIGIN
-from pipelines.taken import Company, PrebuiltFile
-from pipelines.wheels.libraries import cure, mentioned
+from pipelines.run import StageLog
+from pipelines.stages.company import library_names
+from pipelines.taken import GIVEN, Company, PrebuiltFile
 
-_LIMITS = PACKAGE / "prebuilt" / "emulated.yaml"
-#: Directory of the host, below its wheels, for what is installed with a wheel that is given.
-GIVEN = "given"
 _LIBRARIES = (".dll", ".so")
-_NOT_LOADED = re.compile(r"DLL load failed|[Ee]rror 126\b|Could not find module")
 #: What runs the suite; the lock says which release.
 _TOOLS = ("pytest", "pytest-xdist")
-
-
-class Limit(Model):
-    """A release that does not run under Wine."""
-
-    project: str
-    below: str
-    why: str
-
-
-class Limits(Model):
-    """``emulated.yaml``."""
-
-    limits: tuple[Limit, ...]
 
 
 def order(plan: BuildPlan, *, beside: Iterable[str], script: str | None) -> BuildPlan:
@@ -81,7 +58,7 @@ def take_given(_: LiveSession, plan: BuildPlan, log: StageLog) -> PrebuiltResult
     """
     given = plan.given
     assert given is not None  # noqa: S101 - of a plan with a wheel that is given
-    log.run.note(origin=f"{ORIGIN}{line(given.asked, 300)}")
+    log.run.note(origin=f"{GIVEN}{line(given.asked, 300)}")
     with fold(f"Take {given.release}"):
         own, closure, notes = _closed(plan, given)
         for note in notes:
@@ -91,7 +68,7 @@ def take_given(_: LiveSession, plan: BuildPlan, log: StageLog) -> PrebuiltResult
         say(f"with it {units.counted(len(rest), 'wheel')}, {units.size(total)}")
         fetched = fetch_all(rest, plan.cache)
         kept = _into_run(plan, log, own)
-        origin = f"{ORIGIN}{own.file} from {_place(given, own)}, sha256 {own.sha256}"
+        origin = f"{GIVEN}{own.file} from {_place(given, own)}, sha256 {own.sha256}"
         say(origin)
     log.run.note(origin=origin)
     return log.keep(
@@ -144,7 +121,10 @@ def _closed(plan: BuildPlan, given: Given) -> tuple[Offer, Closure, list[str]]:
         (own,) = fetch_all([one for one in closure.offers if _is_of(one, given)], plan.cache)
         _require_zip(_kept(plan, own))
     names = {parse_wheel_filename(one.file)[0] for one in closure.offers}
+    found = str(parse_wheel_filename(own.file)[1])
     notes = [f"{one.project}<{one.below}: {one.why}" for one in limits if one.project in names]
+    if found != given.version:  # 1.0 is 1.0.0 to an index, and 1.0+cu121
+        notes.append(f"{given.version} was asked for, and {found} is what there is")
     return own, closure, [*closure.warnings, *notes]
 
 
@@ -161,7 +141,7 @@ def _limits(plan: BuildPlan, given: Given) -> Iterator[Limit]:
     if not plan.host.capabilities.emulated:
         return
     named = {given.name, *(canonicalize_name(Requirement(text).name) for text in given.beside)}
-    yield from (one for one in read_data(_LIMITS, Limits).limits if one.project not in named)
+    yield from (one for one in load_limits() if one.project not in named)
 
 
 def _file_of(plan: BuildPlan, given: Given) -> Offer:
@@ -252,58 +232,3 @@ def examine_given_wheel(plan: BuildPlan, log: StageLog, taken: PrebuiltResult) -
             advice="It was not built here: take another wheel, and tell those who made it.",
         )
     return one
-
-
-def library_names(plan: BuildPlan, company: Company) -> Iterator[str]:
-    """Every file of the wheels that are installed with it, by its path in the wheel."""
-    for one in company.packages:
-        with zipfile.ZipFile(plan.cache.place(one.file, one.sha256)) as archive:
-            yield from archive.namelist()
-
-
-def cure_of(plan: BuildPlan, run: Run, told: str) -> str:
-    """What to do about what failed cases tell of a wheel that was given; empty: nothing known."""
-    taken, audit = run.result(PrebuiltResult), run.result(AuditResult)
-    company = taken.company if taken is not None else None
-    if company is None or audit is None:
-        return ""
-    installed = dict(map(_release_of, company.packages))
-    found = [*mentioned(told)]
-    if _NOT_LOADED.search(told):  # Windows does not say which
-        checks = (check for one in audit.files for check in one.checks)
-        found += [name for check in checks if check.name == "libraries" for name in check.values]
-    said = []
-    if projects := cure(found, installed, next((one.cuda for one in audit.files), "")):
-        said = [f"Libraries that were not found: {projects}. Name them as --with PROJECT==VERSION."]
-    for one in read_data(_LIMITS, Limits).limits if plan.host.capabilities.emulated else ():
-        version = installed.get(one.project)
-        if version is not None and version >= Version(one.below):
-            said.append(f"{one.project} {version} is installed, and {one.why}.")
-    return " ".join(said)
-
-
-def _release_of(one: PrebuiltFile) -> tuple[str, Version]:
-    name, version, *_ = parse_wheel_filename(one.file)
-    return name, version
-
-
-def bring(session: LiveSession, plan: BuildPlan, company: Company) -> list[str]:
-    """The wheels beside it, on the host: each sent once, compared by its sha256; their paths."""
-    layout, made = plan.layout, []
-    with bars() as show:
-        for one in company.packages:
-            folder = layout.join(layout.wheels, GIVEN, one.sha256[:16])
-            target = layout.join(folder, one.file)
-            source = plan.cache.place(one.file, one.sha256)
-            there = session.call(files.stat, path=target)
-            same = there is not None and there.get("size") == source.stat().st_size
-            if not (same and session.call(files.sha256, path=target) == one.sha256):
-                session.call(files.make_dirs, path=folder)
-                sent = session.put(source, target, progress=partial(show, f"upload {one.file}"))
-                if sent != one.sha256:
-                    raise TransferError(
-                        f"{one.file} reached {plan.host.name} with sha256 {sent}, not {one.sha256}",
-                        advice="Something changed it on this machine: type the same again.",
-                    )
-            made.append(target)
-    return made

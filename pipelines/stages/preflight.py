@@ -26,9 +26,10 @@ def _refusal(plan: BuildPlan, finding: Finding) -> PipelineError:
     cure = f"{finding.cure[:1].upper()}{finding.cure[1:]}"
     if finding.raises != "ConfigError":
         return named(finding.raises)(f"{plan.host.name}: {finding.says}", advice=f"{cure}.")
+    done, more = ("built", " invoke plan shows what can.") if plan.given is None else ("tested", "")
     return named(finding.raises)(
-        f"{plan.target.id} cannot be built: {finding.says} ({finding.source})",
-        advice=f"{cure}. invoke plan shows what can.",
+        f"{plan.target.id} cannot be {done}: {finding.says} ({finding.source})",
+        advice=f"{cure}.{more}",
     )
 
 

@@ -29,8 +29,8 @@ from pipelines.reports.figures import SCRIPT
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Case
 from pipelines.run import Run, StageLog
+from pipelines.stages.company import GIVEN, bring, cure_of
 from pipelines.stages.detached import Job, JobSpec
-from pipelines.stages.given import GIVEN, bring, cure_of
 from pipelines.stages.logs import TAIL, last_lines, log_lines
 
 _TIMEOUT = 1800.0  # seconds a step

@@ -74,18 +74,24 @@ def mentioned(text: str) -> tuple[str, ...]:
     return tuple(name for name in found if bringers(name))
 
 
-def cure(names: Iterable[str], beside: Collection[str] = (), cuda: str = "") -> str:
+def cure(
+    names: Iterable[str], beside: Collection[str] = (), cuda: str = "", named: Collection[str] = ()
+) -> str:
     """What to type for libraries that were not found; empty for none of CUDA's.
 
-    ``beside`` are the projects that are installed already, ``cuda`` is the release that is used,
-    which says whose library it is where releases share a name.
+    ``beside`` are the projects that are installed already, ``named`` those whose libraries are
+    found; ``cuda`` is the release that is used, which says whose library it is where releases share
+    a name.
     """
     said = []
     for name in list(dict.fromkeys(names))[:_MOST]:
         every = bringers(name)
         if rows := [row for row in every if row.cuda == cuda.partition(".")[0]] or [*every]:
             projects = " or ".join(row.project for row in rows)
-            there = [row.project for row in rows if row.project in beside]
-            more = ", which is installed: name it with --with as well" if there else ""
+            more = ""
+            if any(row.project in named for row in rows):
+                more = ", which was looked into"
+            elif any(row.project in beside for row in rows):
+                more = ", which is installed: name it with --with as well"
             said.append(f"{name} is in {projects} ({rows[0].folder}){more}")
     return "; ".join(said)

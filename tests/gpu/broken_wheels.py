@@ -1,4 +1,4 @@
-"""Breaks a good flash-attn wheel (Linux) in one way, and leaves the rest as it was.
+"""Breaks a good wheel (flash-attn, smoke-attention) in one way, and leaves the rest as it was.
 
 Each change is one that real wheels have had: built for other GPUs, for another torch, without the
 backward, or crashing. RECORD is written anew, so that nothing but the fault itself is at fault.
@@ -21,7 +21,6 @@ from pathlib import Path
 from pipelines.wheels import fatbin
 
 Members = dict[str, bytes]
-_INIT = "flash_attn/__init__.py"
 _ENTRY_ARCH = 28
 
 
@@ -56,11 +55,15 @@ def wrong_torch(members: Members) -> None:
     members[name] = members[name].replace(good, b"torchChuckFail")
 
 
-def _patched(text: str) -> Callable[[Members], None]:
+def _appended(text: str, package: str) -> Callable[[Members], None]:
     def change(members: Members) -> None:
-        members[_INIT] += f"\n\nimport flash_attn_2_cuda as _kernels\n\n{text}".encode()
+        members[f"{package}/__init__.py"] += f"\n\n{text}".encode()
 
     return change
+
+
+def _patched(text: str) -> Callable[[Members], None]:
+    return _appended(f"import flash_attn_2_cuda as _kernels\n\n{text}", "flash_attn")
 
 
 NO_BACKWARD = """
@@ -96,6 +99,60 @@ def _off(*arguments):
 _kernels.fwd = _off
 """
 
+_OF_96 = """
+_attention = attention
+
+def attention(q, *rest, head_dim, seqlen_q, **named):
+    if head_dim == 96 and seqlen_q == 17:
+        _fault(named)
+    return _attention(q, *rest, head_dim=head_dim, seqlen_q=seqlen_q, **named)
+
+"""
+SMOKE_CRASHING = """
+def _fault(named):
+    import faulthandler
+    faulthandler._sigsegv()
+"""
+SMOKE_HANGING = """
+def _fault(named):
+    import time
+    if named["causal"] and named["dtype"] == "float16":  # in one case alone, as above
+        time.sleep(3600)
+"""
+SMOKE_LOST_CONTEXT = '''
+def _fault(named):
+    import ctypes
+    driver = ctypes.WinDLL("nvcuda.dll") if sys.platform == "win32" else ctypes.CDLL("libcuda.so.1")
+    ptx = b"""
+.version 7.0
+.target sm_50
+.address_size 64
+.visible .entry fault() { .reg .b64 %a; mov.u64 %a, 16; st.global.u64 [%a], %a; ret; }
+"""
+    devices()
+    one = bytes(4 * 32)
+    sizes = {"batch": 1, "heads": 1, "head_dim": 32, "seqlen_q": 1, "seqlen_k": 1}
+    _attention(one, one, one, **sizes, dtype="float32")  # which makes the context
+    module, kernel = ctypes.c_void_p(), ctypes.c_void_p()
+    for told in (
+        driver.cuModuleLoadData(ctypes.byref(module), ptx),
+        driver.cuModuleGetFunction(ctypes.byref(kernel), module, b"fault"),
+        driver.cuLaunchKernel(kernel, 1, 1, 1, 1, 1, 1, 0, None, None, None),
+    ):
+        if told:
+            raise SystemError(f"the fault could not be made: CUresult {told}")
+'''
+SMOKE_WRONG_NUMBERS = """
+_attention = attention
+
+def attention(*buffers, dtype, **named):
+    import struct
+    out = _attention(*buffers, dtype=dtype, **named)
+    form = f"{len(out) // _ITEMSIZE[dtype]}{'e' if dtype == 'float16' else 'f'}"
+    return struct.pack(form, *(x * 1.02 for x in struct.unpack(form, out)))
+"""
+
+#: Of flash-attn; the first one of any wheel.
 FAULTS: dict[str, Callable[[Members], None]] = {
     "wrong_arch": wrong_arch,
     "wrong_torch": wrong_torch,
@@ -103,6 +160,12 @@ FAULTS: dict[str, Callable[[Members], None]] = {
     "crashing": _patched(CRASHING),
     "hanging": _patched(HANGING),
     "wrong_numbers": _patched(WRONG_NUMBERS),
+}
+SMOKE_FAULTS: dict[str, Callable[[Members], None]] = {
+    "smoke_crashing": _appended(_OF_96 + SMOKE_CRASHING, "smoke_attention"),
+    "smoke_hanging": _appended(_OF_96 + SMOKE_HANGING, "smoke_attention"),
+    "smoke_lost_context": _appended(_OF_96 + SMOKE_LOST_CONTEXT, "smoke_attention"),
+    "smoke_wrong_numbers": _appended(SMOKE_WRONG_NUMBERS, "smoke_attention"),
 }
 
 
@@ -121,7 +184,7 @@ def break_wheel(good: Path, folder: Path, fault: str) -> Path:
     """The wheel with this fault, of the same name, in ``folder/fault``."""
     with zipfile.ZipFile(good) as archive:
         members = {name: archive.read(name) for name in archive.namelist() if name[-1] != "/"}
-    FAULTS[fault](members)
+    (FAULTS | SMOKE_FAULTS)[fault](members)
     (record,) = [name for name in members if name.endswith(".dist-info/RECORD")]
     members[record] = _record(members, record)
     target = folder / fault / good.name

@@ -13,6 +13,7 @@ import pytest
 from pipelines.buildplan import Request, resolve
 from pipelines.config import Config
 from pipelines.errors import SmokeError
+from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.record import PrebuiltResult, SmokeResult
 from pipelines.reports.compare import compare
 from pipelines.reports.load import load_view
@@ -24,7 +25,8 @@ from foreign_wheels import foreign
 
 pytestmark = pytest.mark.sandbox
 SCRIPT = """
-import os, other, sys
+import ctypes, os, other, sys
+print("loaded =", bool(ctypes.WinDLL("mine.dll")))
 print("value = %d" % other.VALUE)
 print("third = %.3f" % (1 / 3))
 print("no number = x")
@@ -57,7 +59,10 @@ def test_a_wheel_with_what_it_requires_and_a_script(line: Line, tmp_path: Path) 
     house = tmp_path / "house"
     wheel = foreign(house, requires=["dep; sys_platform == 'win32'", "gone; os_name == 'posix'"])
     foreign(house, "dep")
-    foreign(house, "tool", files={"tool/bin/mine.dll": b"", "tool/__init__.py": b""})
+    line.session.connect()
+    assert isinstance(line.plan.host, Sandbox)
+    dll = next((line.plan.host.prefix / "drive_c").glob("Python*/**/libffi*.dll"))
+    foreign(house, "tool", files={"tool/bin/mine.dll": dll.read_bytes(), "tool/__init__.py": b""})
     script = tmp_path / "numbers.py"
     script.write_text(SCRIPT)
     views = []
@@ -78,7 +83,9 @@ def test_a_wheel_with_what_it_requires_and_a_script(line: Line, tmp_path: Path) 
             assert done is not None
             assert done.script == "numbers.py"
             views.append(load_view(own.run))
-            assert "found = True" in (own.run.path / "smoke.xml").read_text()
+            report = (own.run.path / "smoke.xml").read_text()
+            assert "found = True" in report
+            assert "loaded = True" in report
     first, second, third = views
     told = {figure.subject: figure.value for figure in first.figures}
     assert told == {"value": 1.0, "third": 0.333}

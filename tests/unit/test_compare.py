@@ -16,7 +16,7 @@ from pipelines.evidence import Evidence
 from pipelines.reports.compare import WORSE, Difference, compare, load_thresholds
 from pipelines.reports.load import load_view
 from pipelines.reports.model import Case
-from pipelines.reports.views import Capability, RunView
+from pipelines.reports.views import Capability, Figure, RunView
 from pipelines.target import AXES, Target
 
 
@@ -235,3 +235,26 @@ def test_a_broken_thresholds_file_is_named(tmp_path: Path) -> None:
     path.write_text("stage: {ratio: 0.5, difference: 1}")
     with pytest.raises(ConfigError, match=r"stage\.ratio"):
         load_thresholds(path)
+
+
+def printed(view: RunView, **numbers: float) -> RunView:
+    """The run of a script that printed these."""
+    made = (
+        Figure(f"script.{name}", "number", name, "script", value, "", "neither")
+        for name, value in numbers.items()
+    )
+    return replace(view, figures=tuple(made))
+
+
+def test_numbers_of_a_script_are_shown_to_the_last_digit(base: RunView) -> None:
+    before = printed(base, same=1.5, near=0.123456789, gone=3)
+    after = printed(base, same=1.5, near=0.123456788, new=4)
+    seen = compare(before, after)
+    told = {d.subject: (d.before, d.after, d.judgement) for d in seen.differences}
+    assert told == {
+        "gone": ("3", "-", "worse"),
+        "near": ("0.123456789", "0.123456788", "changed"),
+        "new": ("-", "4", "changed"),
+    }
+    assert "1 of 4 numbers of the script are the same" in seen.notes
+    assert compare(before, base).exit_code == 0, "a run without a script says nothing of them"

@@ -482,6 +482,12 @@ def test_bridges_in_the_cache_are_of_today_or_not(
         ("GPU bridges", "3.11", True),
         ("GPU bridges", "old", False),
     ]
+
+    def broken(*_: object) -> str:
+        raise HostError("no library of a driver")
+
+    monkeypatch.setattr(building, "key", broken)
+    assert not any(one.useful for one in attached.kept(cache)), "what is no driver has none"
     machine(Driver())
     assert not any(one.useful for one in attached.kept(cache)), "without a driver none is"
 

@@ -206,9 +206,13 @@ def test_broken_wheels_are_broken_in_one_way(tmp_path: Path) -> None:
     """What the GPU tests rely on: the fault is in, and RECORD fits the rest."""
     broken = load(Path(__file__).parents[1] / "gpu" / "broken_wheels.py")
     code = device_code([80, 90], [90]) + b"_ZN3c106detail14torchCheckFailEPKc"
-    files = {"flash_attn/__init__.py": b"x = 1\n", "flash_attn_2_cuda.so": code}
+    files = {
+        "flash_attn/__init__.py": b"x = 1\n",
+        "flash_attn_2_cuda.so": code,
+        "smoke_attention/__init__.py": b"x = 1\n",
+    }
     good = wheel(tmp_path, "flash_attn", files, "2.8.3")
-    for fault in broken.FAULTS:
+    for fault in broken.FAULTS | broken.SMOKE_FAULTS:
         bad = broken.break_wheel(good, tmp_path, fault)
         with zipfile.ZipFile(good) as old, zipfile.ZipFile(bad) as new:
             assert set(old.namelist()) == set(new.namelist())

@@ -132,7 +132,7 @@ def sources(wanted: Wanted) -> Iterator[tuple[str, Path]]:
                 f"images.yaml names {name}, which is not in {PACKAGE}", advice="Correct it there."
             )
         for file in sorted(path.rglob("*")) if path.is_dir() else [path]:
-            if any(file.is_relative_to(other) for other in without):
+            if file != path and any(file.is_relative_to(other) for other in without):
                 continue
             if file.is_file() and "__pycache__" not in file.parts:
                 yield f"pipelines/{file.relative_to(PACKAGE).as_posix()}", file

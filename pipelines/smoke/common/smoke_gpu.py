@@ -146,6 +146,21 @@ def _on_linux(facts: Gpu) -> None:
     facts["libraries"] = _loaded()
 
 
+def lost() -> bool:
+    """Whether this thread's context has ended in an error that every later call would repeat."""
+    context = ctypes.c_void_p()
+    try:
+        driver = _load(_DRIVER)
+        if driver.cuCtxGetCurrent(ctypes.byref(context)) or not context:
+            return False  # nothing has begun in this thread
+        _call(driver, "cuCtxSynchronize")
+    except DriverError:
+        return True
+    except (OSError, AttributeError):
+        return False
+    return False
+
+
 def _device(driver: ctypes.CDLL, index: int) -> Device:
     handle = _number(driver, "cuDeviceGet", index)
     name = ctypes.create_string_buffer(256)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import smoke_gpu
+
 TORCH = False
 MODULES = ("smoke_attention",)
 
@@ -19,5 +21,5 @@ def facts(*, gpu: bool) -> dict[str, str]:
 
 
 def lost() -> bool:
-    """Each call of this package makes and frees all it needs; a later one shows by itself."""
-    return False
+    """Whether the GPU's context is lost, with which each later case would fail as well."""
+    return smoke_gpu.lost()

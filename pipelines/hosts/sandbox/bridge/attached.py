@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from pydantic import ValidationError
 
+from pipelines.errors import HostError
 from pipelines.evidence import Bridge
 from pipelines.files import write_atomic
 from pipelines.hosts.base import Kept, supply_of_sandbox
@@ -110,8 +112,10 @@ def kept(cache: Cache) -> Iterator[Kept]:
     folder = cache.root / "bridges"
     found = sorted(folder.iterdir()) if folder.is_dir() else []
     libraries = driver.look().libraries if found else ()
-    pythons = supply_of_sandbox(cache.lock).python or ()
-    current = {building.key(cache, python, libraries) for python in pythons} if libraries else set()
+    current: set[str] = set()
+    with contextlib.suppress(HostError):  # what is no driver has no bridge
+        for python in (supply_of_sandbox(cache.lock).python or ()) if libraries else ():
+            current.add(building.key(cache, python, libraries))
     for path in found:
         if path.is_dir() and not path.name.startswith("."):
             yield Kept("GPU bridges", path, path.name in current)

@@ -19,6 +19,7 @@ from typing import Annotated, Protocol
 from pydantic import Field, StringConstraints, ValidationError
 
 from pipelines.errors import HostError
+from pipelines.files import write_atomic
 from pipelines.hosts.sandbox.bridge import probe
 from pipelines.hosts.sandbox.bridge.driver import Gpu, every_gpu
 from pipelines.hosttext import line
@@ -96,7 +97,7 @@ def run(
     places = [gpu.bus for gpu in gpus]
     script = prefix.drive / _PLACE
     script.parent.mkdir(parents=True, exist_ok=True)
-    script.write_bytes(Path(probe.__file__).read_bytes())
+    write_atomic(script, Path(probe.__file__).read_bytes())
     command = [python, "-I", "C:\\" + _PLACE.replace("/", "\\"), *places]
     with ThreadPoolExecutor(2) as pool:
         here = pool.submit(native or _on_linux, places)

@@ -1,0 +1,84 @@
+"""What is installed with a wheel that was given: brought to the host, and searched for a cure."""
+
+from __future__ import annotations
+
+import re
+import zipfile
+from collections.abc import Iterator
+from functools import partial
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.version import Version
+
+from pipelines.buildplan import BuildPlan
+from pipelines.console import bars
+from pipelines.errors import TransferError
+from pipelines.hosts.live import LiveSession
+from pipelines.prebuilt.emulated import load_limits
+from pipelines.record import AuditResult, PrebuiltResult
+from pipelines.remote import files
+from pipelines.run import Run
+from pipelines.taken import Company, PrebuiltFile
+from pipelines.wheels.libraries import cure, mentioned
+
+#: Directory of the host, below its wheels, for what is installed with a wheel that is given.
+GIVEN = "given"
+_NOT_LOADED = re.compile(r"DLL load failed|[Ee]rror 126\b|Could not find module")
+
+
+def library_names(plan: BuildPlan, company: Company) -> Iterator[str]:
+    """Every file of the wheels that are installed with it, by its path in the wheel."""
+    for one in company.packages:
+        with zipfile.ZipFile(plan.cache.place(one.file, one.sha256)) as archive:
+            yield from archive.namelist()
+
+
+def cure_of(plan: BuildPlan, run: Run, told: str) -> str:
+    """What to do about what failed cases tell of a wheel that was given; empty: nothing known."""
+    taken, audit = run.result(PrebuiltResult), run.result(AuditResult)
+    company = taken.company if taken is not None else None
+    if company is None or audit is None:
+        return ""
+    installed = dict(map(_release_of, company.packages))
+    found = [*mentioned(told)]
+    if not found and _NOT_LOADED.search(told):  # Windows does not say which
+        checks = (check for one in audit.files for check in one.checks)
+        found += [name for check in checks if check.name == "libraries" for name in check.values]
+    said = []
+    cuda = next((one.cuda for one in audit.files), "")
+    named = {canonicalize_name(Requirement(text).name) for text in company.beside}
+    if projects := cure(found, installed, cuda, named):
+        said = [f"Libraries that were not found: {projects}. Name them as --with PROJECT==VERSION."]
+    for one in load_limits() if plan.host.capabilities.emulated else ():
+        version = installed.get(one.project)
+        if version is not None and version >= Version(one.below):
+            said.append(f"{one.project} {version} is installed, and {one.why}.")
+    return " ".join(said)
+
+
+def _release_of(one: PrebuiltFile) -> tuple[str, Version]:
+    name, version, *_ = parse_wheel_filename(one.file)
+    return name, version
+
+
+def bring(session: LiveSession, plan: BuildPlan, company: Company) -> list[str]:
+    """The wheels beside it, on the host: each sent once, compared by its sha256; their paths."""
+    layout, made = plan.layout, []
+    with bars() as show:
+        for one in company.packages:
+            folder = layout.join(layout.wheels, GIVEN, one.sha256[:16])
+            target = layout.join(folder, one.file)
+            source = plan.cache.place(one.file, one.sha256)
+            there = session.call(files.stat, path=target)
+            same = there is not None and there.get("size") == source.stat().st_size
+            if not (same and session.call(files.sha256, path=target) == one.sha256):
+                session.call(files.make_dirs, path=folder)
+                sent = session.put(source, target, progress=partial(show, f"upload {one.file}"))
+                if sent != one.sha256:
+                    raise TransferError(
+                        f"{one.file} reached {plan.host.name} with sha256 {sent}, not {one.sha256}",
+                        advice="Something changed it on this machine: type the same again.",
+                    )
+            made.append(target)
+    return made
