@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import sys
+import zipfile
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -30,6 +31,7 @@ from pipelines.prebuilt.closure import find_uv, resolve_closure
 from pipelines.prebuilt.examined import examine_given
 from pipelines.prebuilt.fetching import fetch_all, fetch_url
 from pipelines.prebuilt.given import misfit, read_given
+from pipelines.recipe.suite import suite_of_given
 from pipelines.record import AuditResult, PrebuiltResult, SmokeResult
 from pipelines.reports.load import load_view
 from pipelines.reports.runs import runs_in
@@ -37,6 +39,7 @@ from pipelines.run import StageLog
 from pipelines.stages import given as stage
 from pipelines.stages.company import cure_of
 from pipelines.stages.line import AUDIT, TAKE_GIVEN, Line, run_build, run_given
+from pipelines.stages.test import _refuse_shadows
 from pipelines.toolchain.lock import Cache, load_lock
 from pipelines.wheels.libraries import absent, bringers, cure, mentioned, table
 from pipelines.wheels.tags import WINDOWS
@@ -658,3 +661,13 @@ def test_numpy_2_is_not_chosen_under_wine_by_itself(
     if beside:
         assert told.endswith("Name a release below 2 with --with.")
     line.close()
+
+
+@pytest.mark.parametrize("module", ["fatbin.py", "conftest.py", "smoke_gpu/__init__.py"])
+def test_a_wheel_with_a_module_of_ours_is_not_called_imported(tmp_path: Path, module: str) -> None:
+    """Python would import what is sent with the suite, and find nothing wrong with it."""
+    path = tmp_path / NAME
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(module, "raise ImportError")
+    with pytest.raises(ConfigError, match=r"Python would import \w+\.py instead of what is in"):
+        _refuse_shadows(suite_of_given(None), path)
