@@ -10,6 +10,8 @@ from pipelines.reports.figures import SCRIPT
 from pipelines.reports.model import Suite
 from pipelines.run import Run
 
+#: The section of what a script printed, as it printed it.
+NUMBERS = "Numbers of the script"
 _PAIRS = 200  # of a section
 
 
@@ -40,7 +42,7 @@ def provenance(
         "Tools": sorted((name, tool.version) for name, tool in facts.tools.items()),
         "Build environment": sorted(environment.items()),
         "Installed with it": beside.items(),
-        "Numbers of the script": [
+        NUMBERS: [
             (name.removeprefix(SCRIPT), value) for name, value in numbers if name.startswith(SCRIPT)
         ],
         "Smoke test": [p for p in suite.properties.items() if not p[0].startswith("has.")],
