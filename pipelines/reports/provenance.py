@@ -38,13 +38,13 @@ def provenance(
     numbers = [p for case in suite.cases for p in case.properties.items()]
     sections = {
         "Run": asked.items(),
+        NUMBERS: [
+            (name.removeprefix(SCRIPT), value) for name, value in numbers if name.startswith(SCRIPT)
+        ],
         "Host": host.items(),
         "Tools": sorted((name, tool.version) for name, tool in facts.tools.items()),
         "Build environment": sorted(environment.items()),
         "Installed with it": beside.items(),
-        NUMBERS: [
-            (name.removeprefix(SCRIPT), value) for name, value in numbers if name.startswith(SCRIPT)
-        ],
         "Smoke test": [p for p in suite.properties.items() if not p[0].startswith("has.")],
     }
     made = {

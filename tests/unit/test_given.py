@@ -30,7 +30,7 @@ from pipelines.prebuilt.candidates import Offer
 from pipelines.prebuilt.closure import find_uv, resolve_closure
 from pipelines.prebuilt.examined import examine_given
 from pipelines.prebuilt.fetching import fetch_all, fetch_url
-from pipelines.prebuilt.given import misfit, read_given
+from pipelines.prebuilt.given import misfit, read_given, refuse_misfit, with_all
 from pipelines.recipe.suite import suite_of_given
 from pipelines.record import AuditResult, PrebuiltResult, SmokeResult
 from pipelines.reports.load import load_view
@@ -38,6 +38,7 @@ from pipelines.reports.runs import runs_in
 from pipelines.run import StageLog
 from pipelines.stages import given as stage
 from pipelines.stages.company import cure_of
+from pipelines.stages.dryrun import show_given
 from pipelines.stages.line import AUDIT, TAKE_GIVEN, Line, run_build, run_given
 from pipelines.stages.test import _refuse_shadows
 from pipelines.toolchain.lock import Cache, load_lock
@@ -113,6 +114,8 @@ def test_what_is_refused_as_it_is_typed(asked: str, said: str) -> None:
 
 
 def test_a_file_that_is_no_wheel(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="that is a directory"):
+        read_given(str(tmp_path))
     for name, said in (("x.whl", "not a wheel's"), ("x-1.0.tar.gz", "source distribution")):
         (tmp_path / name).write_bytes(b"")
         with pytest.raises(ConfigError, match=said):
@@ -200,17 +203,54 @@ def test_it_is_not_built(tmp_path: Path) -> None:
     ("more", "said"),
     [
         ({"beside": ["a>=1"]}, r"--with a>=1: expected one version"),
-        ({"script": "gone.py"}, "--script gone.py: expected a .py file"),
-        ({"script": __file__.replace(".py", ".txt")}, "expected a .py file"),
+        ({"beside": ["a=1"]}, r"--with a=1: expected NAME==VERSION"),
+        ({"beside": ["A==1", "a==2"]}, "--with a==2: a==1 was asked for as well"),
+        ({"beside": ["XGBoost==3.1"]}, "--with xgboost==3.1: that is the wheel that is tested"),
+        ({"script": "gone.py"}, "--script gone.py: there is no such file"),
+        ({"script": str(Path(__file__).parents[2] / "wcw")}, "expected a .py file"),
         ({"script": str(Path(__file__).parents[2] / "docs")}, "has no tests"),
     ],
 )
 def test_what_does_not_go_with_it_is_refused_before_a_run(
     tmp_path: Path, more: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=said) as caught:
         run_given(line_for(plan_given(tmp_path, "xgboost==3.2.0")), **more)
+    assert "--wheel xgboost==" not in caught.value.advice, "that is not what is to be typed"
     assert not (tmp_path / "out").exists()
+
+
+def test_what_is_asked_for_twice_is_installed_once() -> None:
+    made = with_all(read_given("x==1"), ["NumPy==1.26.4", "numpy==1.26.4"], None)
+    assert made.beside == ("numpy==1.26.4",)
+
+
+def test_a_dry_run_refuses_what_a_run_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_given(line_for(plan_given(tmp_path, "xgboost==3.2.0")), beside=["a==1"], script=None)
+    assert "a==1" in capsys.readouterr().out
+    settings = Config.model_validate({"hosts": {"sandbox": {"kind": "sandbox"}}})
+    plan = resolve(settings, Request(axes={"python": "3.9"}, wheel="xgboost==3.2.0"))
+    with pytest.raises(ConfigError, match=r"sandbox has Python .*, not 3\.9"):
+        show_given(line_for(plan), beside=[], script=None)
+
+
+@pytest.mark.parametrize(
+    ("tag", "platforms", "cure"),
+    [
+        ("cp312-cp312-win_amd64", WINDOWS, "--python 3.12, if the host has it, or name its wheel"),
+        ("pp310-pypy310_pp73-win_amd64", WINDOWS, "Name its wheel for Python 3.11"),
+        ("cp311-cp311-manylinux_2_28_x86_64", WINDOWS, "its win_amd64 wheel; one for Linux is"),
+        ("cp311-cp311-win_amd64", ("linux_x86_64",), "one for Windows is tested in a sandbox"),
+    ],
+)
+def test_a_wheel_that_does_not_fit_is_told_what_does(
+    tmp_path: Path, tag: str, platforms: tuple[str, ...], cure: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        refuse_misfit(read_given(str(foreign(tmp_path, tag=tag))), "3.11", platforms)
+    assert cure in caught.value.advice
 
 
 def test_a_wheel_for_another_platform_is_refused_before_a_run(tmp_path: Path) -> None:
@@ -522,6 +562,7 @@ def test_a_run_like_any_other_that_says_whose_it_is(tmp_path: Path) -> None:
     view = load_view(line.run)
     assert (view.verdict, view.word) == ("passed", "passed")
     assert view.headline == "taken as others built it, audited and smoke-tested"
+    assert {stage.state for stage in view.stages} == {"passed"}, "nothing of a build is missing"
     for text in (
         facts.origin[:40],
         "not for publishing",

@@ -367,6 +367,33 @@ def test_without_a_case_on_the_gpu_nothing_is_claimed(
 ) -> None:
     line, _ = at_test(tmp_path, saying(PASSED, told | {"driver_bridge": TOLD}))
     run_test(bridging(line))
+    view = load_view(line.run)
+    assert view.evidence is evidence
+    said = [each for each in view.caveats if each.startswith("nothing is shown of the GPU")]
+    assert len(said) == (evidence is Evidence.BINARIES)
+
+
+@pytest.mark.parametrize(
+    ("told", "instead", "evidence"),
+    [
+        (GPU0, "", Evidence.GPU),
+        (GPU0, "given", Evidence.WRITTEN),
+        (NO_GPU, "", Evidence.WRITTEN),
+    ],
+)
+def test_a_gpu_that_was_not_used_is_not_shown(
+    tmp_path: Path, told: dict[str, str], instead: str, evidence: Evidence
+) -> None:
+    """A host with ``gpu: true`` whose suite saw none, or was an import."""
+    line, _ = at_test(tmp_path, saying(PASSED, told))
+    line.run.note(evidence=Evidence.GPU)
+    assert load_view(line.run).evidence is Evidence.WRITTEN, "nothing was tested yet"
+    run_test(line)
+    stage = line.run.stages()["test"]
+    done = line.run.result(SmokeResult)
+    assert done is not None
+    changed = done.model_copy(update={"instead": instead})
+    line.run.put_stage(stage.model_copy(update={"result": changed}))
     assert load_view(line.run).evidence is evidence
 
 
