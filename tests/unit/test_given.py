@@ -26,6 +26,7 @@ from pipelines.errors import AuditError, ConfigError, LockError, SetupError, Smo
 from pipelines.files import sha256_of
 from pipelines.hosts.base import Capabilities, Host
 from pipelines.hosttext import redact
+from pipelines.prebuilt import closure
 from pipelines.prebuilt.candidates import Offer
 from pipelines.prebuilt.closure import find_uv, resolve_closure
 from pipelines.prebuilt.examined import examine_given
@@ -712,3 +713,45 @@ def test_a_wheel_with_a_module_of_ours_is_not_called_imported(tmp_path: Path, mo
         archive.writestr(module, "raise ImportError")
     with pytest.raises(ConfigError, match=r"Python would import \w+\.py instead of what is in"):
         _refuse_shadows(suite_of_given(None), path)
+
+
+LOCK = """
+lock-version = "1.0"
+[[packages]]
+name = "other"
+wheels = [{{ url = "{url}" }}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("https://x.example/another-1.0-py3-none-any.whl", "other: uv offers no wheel of it"),
+        ("https://x.example/..%5cother-1.0-py3-none-any.whl", "other: uv offers no wheel of it"),
+        ("https://[x/other-1.0-py3-none-any.whl", "no address of a wheel"),
+    ],
+)
+def test_what_uv_chose_is_what_it_is_called(url: str, said: str) -> None:
+    with pytest.raises((ConfigError, LockError), match=said):
+        closure._offers(LOCK.format(url=url), "3.11", WINDOWS)
+
+
+@pytest.mark.parametrize(
+    ("asked", "files", "right"),
+    [
+        ("other==1.0", ["other-1.0-py3-none-any.whl"], True),
+        ("other==1.0", ["other-1.0+cu13-py3-none-any.whl", "a-1-py3-none-any.whl"], True),
+        ("other==1.0+cu13", ["other-1.0-py3-none-any.whl"], False),
+        ("other==1.0", ["other-2.0-py3-none-any.whl"], False),
+        ("other==1.0", ["other-1.0-py3-none-any.whl", "other-1.0-cp311-none-any.whl"], False),
+        ("other==1.0", [], False),
+    ],
+)
+def test_the_release_that_uv_chose_is_compared(asked: str, files: list[str], right: bool) -> None:
+    chosen = closure.Closure(tuple(Offer(file, f"https://x.example/{file}") for file in files))
+    given = read_given(asked)
+    if right:
+        assert stage._chosen(chosen, given).file == files[0]
+        return
+    with pytest.raises(LockError, match="was asked for, and uv chose"):
+        stage._chosen(chosen, given)
