@@ -15,6 +15,7 @@ from pipelines.files import write_atomic
 from pipelines.hosts.base import Kept, supply_of_sandbox
 from pipelines.hosts.sandbox.bridge import driver, selftest
 from pipelines.hosts.sandbox.bridge.driver import Driver
+from pipelines.hosts.sandbox.bridge.lacks import lacks, require
 from pipelines.hosts.sandbox.state import published
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.hosttext import line, texts
@@ -59,7 +60,7 @@ class Attached:
     def require(self) -> Driver:
         """Look at this machine's driver; raises what it lacks, with what cures that."""
         found = driver.look()
-        driver.require(found, self.numbers)
+        require(found, self.numbers)
         return found
 
     def install(self, cache: Cache) -> None:
@@ -139,7 +140,7 @@ def _tested(home: Path) -> _Tested | None:
 def notes(base: Path, numbers: tuple[int, ...]) -> Iterator[str]:
     """For a plan: the GPUs and their driver, and the bridge of each Python's sandbox."""
     found = driver.look()
-    if driver.lacks(found, numbers):
+    if lacks(found, numbers):
         return  # a rule says so
     yield f"GPU through a bridge: {'; '.join(map(str, found.chosen(numbers)))}; {found}"
     homes = sorted(base.parent.glob(f"{base.name}-py*-gpu")) if base.parent.is_dir() else []
