@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
 from collections.abc import Callable
@@ -42,6 +43,16 @@ from pipelines.wheels.libraries import absent, bringers, cure, mentioned, table
 from pipelines.wheels.tags import WINDOWS
 
 HASH = "0" * 64
+
+
+@pytest.fixture(autouse=True)
+def no_uv_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither the indexes that this machine's uv is told of, nor its cache; and no second try."""
+    for name in [name for name in os.environ if name.startswith(("UV_", "PIP_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("UV_NO_CONFIG", "1")
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
 
 
 # -- what is asked for -----------------------------------------------------------------------------
@@ -293,8 +304,6 @@ def test_what_cannot_be_had(
 def test_an_index_is_asked_and_its_word_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("UV_DEFAULT_INDEX", raising=False)
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
     files = tmp_path / "files"
     path = foreign(files)
     foreign(files, "alone")
