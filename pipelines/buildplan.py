@@ -109,6 +109,7 @@ class BuildPlan:
             jobs=self.jobs,
             evidence=self.host.evidence,
             publishable=self.host.capabilities.publishable and self.given is None,
+            given=self.given is not None,
         )
 
     def environment(self, jobs: int, threads: int = 1) -> dict[str, str]:

@@ -10,7 +10,6 @@ import shutil
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import pytest
 from bridged import bridged_line, kept, require_gpu_and_wine
@@ -22,7 +21,7 @@ from pipelines.remote import files, tester
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Case, Suite
 from pipelines.stages.line import Line, run_build
-from pipelines.stages.test import _suite_spec, expectations
+from pipelines.stages.test import expectations, suite_spec
 
 pytestmark = pytest.mark.gpu
 _TOUCHED = 4  # cases with head dimension 96 and 17 queries: two dtypes, two masks
@@ -56,13 +55,12 @@ def tested(built: Built, fault: str, tmp_path: Path, **environment: str) -> Suit
     sent = line.plan.layout.join(f"{directory}-wheel", wheel.name)
     line.session.call(files.make_dirs, path=f"{directory}-wheel")
     line.session.put(wheel, sent)
-    spec = _suite_spec(line.plan, directory, sent, suite_of(line.plan.recipe).files, expected)
+    spec = suite_spec(line.plan, directory, sent, suite_of(line.plan.recipe).files, expected)
     spec["environment"] |= environment
-    told = cast("tester.Spec", spec)
     ended = None
     out = kept(f"broken-{fault or 'not'}", tmp_path)
     with (out / "smoke.log").open("wb") as log:
-        for item in line.session.stream(tester.run_suite, spec=told):
+        for item in line.session.stream(tester.run_suite, spec=spec):
             if isinstance(item, dict):
                 ended = item
             else:

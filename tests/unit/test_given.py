@@ -6,7 +6,7 @@ import json
 import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -573,12 +573,22 @@ def test_a_failed_import_names_the_library_and_its_project(tmp_path: Path) -> No
     line.close()
 
 
+LACKING = "No module named 'cloud'"
+
+
+def without_a_report(spec: dict[str, Any]) -> Iterator[Any]:
+    """pytest itself could not begin, as when a conftest.py of the user's imports it."""
+    yield f"ImportError: {LACKING}\n".encode()
+    yield {"exit": 4, "step": "pytest", "junit": None, "timed_out": False}
+
+
 @pytest.mark.usefixtures("no_tools")
-def test_a_module_that_lacks_is_named_by_with(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "job", [Suite(FAILED.replace('message="no"', f'message="{LACKING}"')), without_a_report]
+)
+def test_a_module_that_lacks_is_named_by_with(tmp_path: Path, job: Any) -> None:
     house = tmp_path / "house"
-    path = foreign(house)
-    said = "message=\"No module named 'cloud'\""
-    line, _ = at_desk_given(tmp_path, str(path), house, Suite(FAILED.replace('message="no"', said)))
+    line, _ = at_desk_given(tmp_path, str(foreign(house)), house, job)
     with pytest.raises(SmokeError) as caught:
         run_given(line)
     assert "Not installed there: cloud" in caught.value.advice
