@@ -37,10 +37,10 @@ def library_names(plan: BuildPlan, company: Company) -> Iterator[str]:
 def cure_of(plan: BuildPlan, run: Run, told: str) -> str:
     """What to do about what failed cases tell of a wheel that was given; empty: nothing known."""
     taken, audit = run.result(PrebuiltResult), run.result(AuditResult)
-    company = taken.company if taken is not None else None
-    if company is None or audit is None:
+    if taken is None or taken.taken is None or taken.company is None or audit is None:
         return ""
-    installed = dict(map(_release_of, company.packages))
+    company = taken.company
+    installed = dict(map(_release_of, [taken.taken, *company.packages]))
     found = [*mentioned(told)]
     if not found and _NOT_LOADED.search(told):  # Windows does not say which
         checks = (check for one in audit.files for check in one.checks)
@@ -53,7 +53,10 @@ def cure_of(plan: BuildPlan, run: Run, told: str) -> str:
     for one in load_limits() if plan.host.capabilities.emulated else ():
         version = installed.get(one.project)
         if version is not None and version >= Version(one.below):
-            said.append(f"{one.project} {version} is installed, and {one.why}.")
+            said.append(
+                f"{one.project} {version} is installed, and {one.why}. "
+                f"Name a release below {one.below} with --with."
+            )
     return " ".join(said)
 
 

@@ -179,10 +179,10 @@ def _platforms(plan: BuildPlan) -> tuple[str, ...]:
 
 def _place(given: Given, offer: Offer) -> str:
     """Where it is from, without anything that may be a password."""
-    host = urlsplit(offer.place).hostname if "://" in offer.place else None
-    if host:
-        return f"{host} ({line(given.asked, 300)})"
-    return line(given.asked, 300)
+    asked = line(given.asked, 300)
+    if "://" in offer.place:
+        return f"{urlsplit(offer.place).hostname} ({asked})"
+    return asked if given.place else f"this machine ({asked})"
 
 
 def _row(given: Given, kept: Path, offer: Offer) -> PrebuiltFile:

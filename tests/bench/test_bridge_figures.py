@@ -21,7 +21,6 @@ from typing import Any
 
 import pytest
 
-from pipelines.hosts.sandbox.bridge.compiling import HEADERS
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.record import SmokeResult
 from pipelines.remote import process
@@ -68,7 +67,7 @@ def compiled(prefix: Prefix, folder: Path) -> tuple[str, Path]:
     for source in (_HERE / "bridge_loops.c", _HERE / _PROGRAM, *FOLDER.glob("*.py")):
         shutil.copy(source, work)
     flags = ("clang", "-c", "-O2", "-Wall", "-Wextra", "-Werror", "bridge_loops.c")
-    there = ("--target=x86_64-pc-windows-msvc", "-fno-builtin", *HEADERS, "-o", "windows.o")
+    there = ("--target=x86_64-pc-windows-msvc", "-fno-builtin", "-o", "windows.o")
     link = ("lld-link", "/nologo", "/dll", "/noentry", "/nodefaultlib", "/out:loops.dll")
     prefix.run([_ZIG, *flags, *there], cwd=work)
     prefix.run([_ZIG, *link, "windows.o"], cwd=work)

@@ -64,12 +64,12 @@ def _by_name(found: Suite) -> dict[tuple[str, str], Case]:
 
 def test_natively(both: Both) -> None:
     """First of all: what the driver itself does not do is no fault of a bridge."""
-    assert _bad(both.native) == []
+    assert not (bad := _bad(both.native)), "\n".join(bad)
     assert Counter(case.outcome for case in both.native.cases)["passed"] >= 80
 
 
 def test_through_the_bridge(both: Both) -> None:
-    assert _bad(both.bridged) == []
+    assert not (bad := _bad(both.bridged)), "\n".join(bad)
     assert Counter(case.outcome for case in both.bridged.cases)["passed"] >= 80
 
 
@@ -83,7 +83,7 @@ def test_case_by_case(both: Both) -> None:
         if (name := ".".join(key))
         and (case.outcome, case.message) != (through[key].outcome, through[key].message)
     ]
-    assert differ == []
+    assert not differ, "\n".join(differ)
 
 
 def test_what_both_must_have_found_the_same(both: Both) -> None:

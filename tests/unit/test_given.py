@@ -545,6 +545,7 @@ def test_another_build_of_the_version_is_told(tmp_path: Path) -> None:
     run_given(line)
     said = "1.0 was asked for, and 1.0+cu130 is what there is"
     assert said in load_view(line.run).caveats
+    assert " from this machine (other==1.0), sha256 " in line.run.facts().origin
     line.close()
 
 
@@ -661,4 +662,6 @@ def test_numpy_2_is_not_chosen_under_wine_by_itself(
     line.do(AUDIT)
     told = cure_of(line.plan, line.run, "ended by something")
     assert told.startswith("numpy 2.1.0 is installed") == bool(beside)
+    if beside:
+        assert told.endswith("Name a release below 2 with --with.")
     line.close()

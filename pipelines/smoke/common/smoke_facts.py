@@ -34,6 +34,7 @@ _WINDOWS_ENDS = {
     0xC00000FD: "a stack overflow",
     0xC0000135: "a DLL that is not there",
     0xC0000139: "a DLL without a function it should have",
+    0x80000100: "a call of a function that Wine does not have",
     3: "abort()",
 }
 

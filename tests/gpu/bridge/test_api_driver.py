@@ -45,8 +45,8 @@ _TABLES = (
 #: Some functions and the version of CUDA in which the first of that name came.
 _NAMES = {
     b"cuLaunchHostFunc": 10000, b"cuGraphCreate": 10000, b"cuGraphAddHostNode": 10000,
-    b"cuDeviceGetLuid": 10000, b"cuMemAllocAsync": 11020, b"cuMemPoolCreate": 11020,
-    b"cuUserObjectCreate": 11030, b"cuGetProcAddress": 11030, b"cuLaunchKernelEx": 11060,
+    b"cuMemAllocAsync": 11020, b"cuMemPoolCreate": 11020, b"cuUserObjectCreate": 11030,
+    b"cuGetProcAddress": 11030, b"cuLaunchKernelEx": 11060,
     b"cuOccupancyMaxActiveClusters": 11070, b"cuLibraryLoadData": 12000,
     b"cuTensorMapEncodeTiled": 12000, b"cuKernelGetName": 12030,
 }  # fmt: skip

@@ -75,8 +75,8 @@ def test_events_and_time(stream: int) -> None:
     call("cuEventRecord", last, stream)
     assert status("cuEventQuery", last) == NOT_READY
     call("cuEventSynchronize", last)
-    assert 50 <= made("cuEventElapsedTime", first, last, kind=F32) < 1000
-    assert 50 <= made("cuEventElapsedTime_v2", first, last, kind=F32) < 1000
+    for name in ("cuEventElapsedTime", "cuEventElapsedTime_v2"):  # the two clocks tick apart
+        assert 49.9 <= made(name, first, last, kind=F32) < 1000
     untimed = made("cuEventCreate", 2)
     call("cuEventRecord", untimed, stream)
     wait(stream)
