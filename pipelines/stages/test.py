@@ -201,7 +201,7 @@ def expectations(plan: BuildPlan, wheel: AuditedFile) -> dict[str, Any]:
             "asked": gpu.asked,
             "count": gpu.count,
             "numbers": list(gpu.visible),
-            "bridge": gpu.bridge,
+            "bridged": gpu.bridged,
         },
         **({"given": True} if plan.given else {}),
     }
@@ -340,12 +340,12 @@ def _bridge(told: Mapping[str, str], host: Host, done: SmokeResult) -> Bridge | 
 def _require_asked_bridge(done: SmokeResult, gpu: GpuWay) -> None:
     """Compare what was asked for with what the suite was told, whatever its own cases say."""
     told = done.bridge.told if done.bridge else ""
-    if told and not gpu.bridge:
+    if told and not gpu.bridged:
         raise SmokeError(
             f"the driver there is a bridge ({told}), for which nobody asked",
             advice="Its results are not those of Windows' driver: remove it from that host.",
         )
-    if gpu.bridge and not told:
+    if gpu.bridged and not told:
         raise SmokeError(
             f"{gpu.asked} was asked for, and the suite was told of no bridge by the driver there",
             advice="Type: invoke doctor --gpu. It tests the bridge by itself.",

@@ -87,7 +87,7 @@ def test_what_may_be_given(given: str, numbers: tuple[int, ...], count: int | No
     assert host.gpu == given
     assert bridged_numbers(given) == numbers
     way = by_bridge(given)
-    assert (way.asked, way.count, way.visible, way.bridge) == (
+    assert (way.asked, way.count, way.visible, way.bridged) == (
         f"gpu: {given}",
         count,
         numbers,

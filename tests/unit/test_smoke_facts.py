@@ -214,12 +214,12 @@ def test_gpus_are_compared_with_what_was_asked_for(
 @pytest.mark.parametrize(
     ("bridge", "asked", "said"),
     [
-        ("1 libcuda.so.1", {"bridge": True}, ""),
-        ("1 libcuda.so.1", {"bridge": False}, r"is a bridge \(1 libcuda.so.1\), for which nobody"),
+        ("1 libcuda.so.1", {"bridged": True}, ""),
+        ("1 libcuda.so.1", {"bridged": False}, r"is a bridge \(1 libcuda.so.1\), for which nobody"),
         ("1 libcuda.so.1", {}, "for which nobody asked"),
-        ("1 libcuda.so.1", {"asked": "", "bridge": False}, "for which nobody asked"),
-        ("", {"bridge": True}, "a bridge to Linux' driver was asked for, and the driver here is"),
-        ("", {"bridge": False}, ""),
+        ("1 libcuda.so.1", {"asked": "", "bridged": False}, "for which nobody asked"),
+        ("", {"bridged": True}, "a bridge to Linux' driver was asked for, and the driver here is"),
+        ("", {"bridged": False}, ""),
     ],
 )
 def test_a_bridge_is_compared_with_what_was_asked_for(
@@ -246,7 +246,7 @@ def test_a_whole_run_through_a_bridge(tmp_path: Path, bridge: str, outcome: str)
     cases = f"{GPU_CASE}\ndef test_fails(gpu): assert 0\n\ndef test_without(): pass\n"
     cases += "\nimport pytest\n\n@pytest.mark.usefixtures('gpu')\ndef test_uses_it(): pass\n"
     suite = shipped() | {"smoke_suite.py": PLAIN + "def lost(): return False\n", "test_z.py": cases}
-    expect = EXPECT | {"archs": [], "gpu": ANY | {"asked": "gpu: bridge", "bridge": True}}
+    expect = EXPECT | {"archs": [], "gpu": ANY | {"asked": "gpu: bridge", "bridged": True}}
     ran = run(tmp_path, suite, made, expect, fake_driver(tmp_path / "d", nvml=0, bridge=bridge))
     assert ran.case("test_gpus_are_those_that_were_asked_for").outcome == outcome
     told = ran.suite.properties
