@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
-from bridged import bridged_line, kept, require_gpu_and_wine
+from bridged import bridged_line, kept, report_of, require_gpu_and_wine
 from broken_wheels import break_wheel
 
 from pipelines.recipe.suite import suite_of
@@ -57,17 +57,9 @@ def tested(built: Built, fault: str, tmp_path: Path, **environment: str) -> Suit
     line.session.put(wheel, sent)
     spec = suite_spec(line.plan, directory, sent, suite_of(line.plan.recipe).files, expected)
     spec["environment"] |= environment
-    ended = None
     out = kept(f"broken-{fault or 'not'}", tmp_path)
-    with (out / "smoke.log").open("wb") as log:
-        for item in line.session.stream(tester.run_suite, spec=spec):
-            if isinstance(item, dict):
-                ended = item
-            else:
-                log.write(item)
-    assert ended, f"no result; see {out}"
-    assert ended["junit"], f"{ended}; see {out}"
-    line.session.get(ended["junit"], out / "smoke.xml")
+    ran = line.session.stream(tester.run_suite, spec=spec)
+    line.session.get(report_of(ran, out / "smoke.log"), out / "smoke.xml")
     for folder in (directory, f"{directory}-wheel"):
         line.session.call(files.remove_tree, path=folder)
     shutil.rmtree(tmp_path / fault, ignore_errors=True)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 from pydantic import ValidationError
@@ -13,7 +13,7 @@ from pipelines.errors import HostError
 from pipelines.evidence import Bridge
 from pipelines.files import write_atomic
 from pipelines.hosts.base import Kept, supply_of_sandbox
-from pipelines.hosts.sandbox.bridge import driver, selftest
+from pipelines.hosts.sandbox.bridge import building, driver, installing, selftest
 from pipelines.hosts.sandbox.bridge.driver import Driver
 from pipelines.hosts.sandbox.bridge.lacks import lacks, require
 from pipelines.hosts.sandbox.state import published
@@ -24,8 +24,6 @@ from pipelines.toolchain.lock import Cache
 
 #: In ``HOME/run``: how the last self-test went.
 TESTED = "bridge.json"
-#: In a prefix that has one.
-_INSTALLED = Path("bridge/installed.json")
 _WARNINGS = 20
 
 
@@ -48,8 +46,6 @@ class Attached:
     @property
     def tools(self) -> tuple[str, ...]:
         """The entries of the lock that it is made of, besides those of the image."""
-        from pipelines.hosts.sandbox.bridge import building
-
         return (building.RUNTIME,)
 
     @property
@@ -68,8 +64,6 @@ class Attached:
 
         Raises what :meth:`require` does, and what building it raises.
         """
-        from pipelines.hosts.sandbox.bridge import building, installing
-
         found = self.require()
         prefix = Prefix(self.prefix)
         made = building.built(prefix, cache, found.libraries, self.step)
@@ -100,16 +94,14 @@ class Attached:
             driver=found.version,
             cuda=found.cuda,
             gpus=tuple(map(str, found.chosen(self.numbers))),
-            built=(self.prefix / _INSTALLED).is_file(),
+            built=installing.is_installed(self.prefix),
             selftest=line(tested.told, 200) if tested and current else "",
-            warnings=tuple(texts(_warnings(self.prefix), _WARNINGS)),
+            warnings=tuple(texts(installing.warnings(self.prefix), _WARNINGS)),
         )
 
 
 def kept(cache: Cache) -> Iterator[Kept]:
     """Bridges in the cache, of which those to today's driver are useful: one a Python."""
-    from pipelines.hosts.sandbox.bridge import building
-
     folder = cache.root / "bridges"
     found = sorted(folder.iterdir()) if folder.is_dir() else []
     libraries = driver.look().libraries if found else ()
@@ -120,14 +112,6 @@ def kept(cache: Cache) -> Iterator[Kept]:
     for path in found:
         if path.is_dir() and not path.name.startswith("."):
             yield Kept("GPU bridges", path, path.name in current)
-
-
-def _warnings(prefix: Path) -> Sequence[str]:
-    if not (prefix / _INSTALLED).is_file():
-        return ()
-    from pipelines.hosts.sandbox.bridge import installing
-
-    return installing.warnings(prefix)
 
 
 def _tested(home: Path) -> _Tested | None:
@@ -144,7 +128,7 @@ def notes(base: Path, numbers: tuple[int, ...]) -> Iterator[str]:
         return  # a rule says so
     yield f"GPU through a bridge: {'; '.join(map(str, found.chosen(numbers)))}; {found}"
     homes = sorted(base.parent.glob(f"{base.name}-py*-gpu")) if base.parent.is_dir() else []
-    there = [home for home in homes if (home / "prefix" / _INSTALLED).is_file()]
+    there = [home for home in homes if installing.is_installed(home / "prefix")]
     for home in there:
         tested = Attached(home, numbers, lambda _: None).told().selftest
         yield f"bridge in {home.name}: {f'self-test: {tested}' if tested else 'not tested yet'}"
