@@ -354,7 +354,7 @@ API CUresult cuGetExportTable(const void **table, const unsigned char *id)
     case 0xd4: *table = check; break;
     case 0xc6: *table = storage; break;
     case 0xf8: *table = logs; break;
-    case 0xa0: *table = undescribed; break;
+    case 0x42: *table = undescribed; break;
     case 0x01: *table = unknown; break;
     case 0x02: *table = too_long; break;
     case 0x03: *table = no_end; break;
