@@ -101,7 +101,7 @@ def test_a_file(tmp_path: Path) -> None:
         ("x==1!2.0", "cannot be used: 1!2.0"),
         (f"{'x' * 90}==1", "cannot be used"),
         ("gone-1.0-py3-none-any.whl", "there is no such file"),
-        ("../../etc", "there is no such file"),
+        ("../../nowhere.whl", "there is no such file"),
         ("http://x.example/a-1-py3-none-any.whl", "expected https"),
         ("ftp://x.example/a-1-py3-none-any.whl", "expected https"),
         (f"https://x.example/{NAME}#sha256=ab", "expected sha256= and 64"),
