@@ -145,10 +145,17 @@ def _unknown(
     name = context.name or ""
     flags = {*context.flags, *start.flags}
     if not word.startswith("-"):
-        before = words[words.index(word) - 1] if word in words[1:] else ""
+        stuck = next((one.partition("=")[0] for one in words if one.endswith(f"={word}")), "")
+        before = words[words.index(word) - 1] if word in words[1:] else stuck
         if before in flags and words.count(before) > 1:
             return ConfigError(f"{before} stands there twice", advice="Leave one of them out.")
         near = nearest(word, [str(one.name) for one in contexts], _MEANT)
+        flag = context.flags.get(before)
+        if flag is not None and not flag.takes_value and not near:
+            return ConfigError(
+                f"'{word}' is no command, and {before} takes no value",
+                advice=f"Leave it out, or type: wcw {name} --help",
+            )
         return ConfigError(f"unknown command '{word}'", advice=f"{near}Type: wcw --help")
     where = f" for {name}" if name else ""
     theirs = ", ".join(str(one.name) for one in contexts if word in one.flags)

@@ -36,6 +36,8 @@ def _one(found: object) -> int | str:
         return found
     if isinstance(found, float):  # YAML reads 01:00.0 as a number to the base of 60
         raise ValueError('a PCI address stands in quotes: "0000:01:00.0"')  # noqa: TRY004
+    if isinstance(found, str) and found.startswith("bridge"):
+        raise ValueError("a bridge is for hosts of kind sandbox; " + _EXPECTED)
     if isinstance(found, str) and (parts := _ADDRESS.fullmatch(found.lower())):
         return f"{parts[1] or '0000'}:{parts[2]}"
     raise ValueError(_EXPECTED)

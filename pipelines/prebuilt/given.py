@@ -29,6 +29,7 @@ from pipelines.wheels.tags import WINDOWS, wheel_tags
 
 #: What becomes part of names and of the record.
 _PLAIN = re.compile(r"\w[\w.+-]{0,79}", re.ASCII)
+_CP3 = re.compile(r"cp3(\d{1,3})")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _SUCH = "Such as --wheel xgboost==3.2.0, --wheel dist/mine-1.0-cp311-cp311-win_amd64.whl, or a URL."
 #: Platforms of wheels that no host takes, or none of the other kind -> why.
@@ -83,6 +84,8 @@ def read_given(asked: str) -> Given:
         return _at_url(asked)
     path = Path(asked).expanduser()
     if path.suffix == ".whl" or path.is_file() or path.is_dir() or "/" in asked or "\\" in asked:
+        if path.is_dir():
+            raise _not(asked, "that is a directory, and one wheel is tested at a time")
         if not path.is_file():
             raise _not(asked, "there is no such file")
         return _named(asked, path.name, str(path.absolute()))
@@ -108,13 +111,23 @@ def read_release(flag: str, asked: str) -> Requirement:
 
 
 def _at_url(asked: str) -> Given:
-    parts = urlsplit(asked)
-    for text in (parts.password, parts.query):
+    try:
+        parts = urlsplit(asked)
+        usable = bool(parts.hostname) and parts.port != 0
+    except ValueError:  # whatever is in it may be a password
+        raise _not("https://", "expected the address of a wheel") from None
+    user = None if parts.password else parts.username  # a token may stand alone
+    for text in (user, parts.password, parts.query):
         secret(text or "")
+        secret(unquote(text or ""))
     said = f"{parts.scheme}://{parts.hostname}{parts.path}"
     if parts.scheme != "https":
         raise _not(said, "expected https")
-    found = re.fullmatch(r"sha256=([0-9a-f]{64})", parts.fragment)
+    if not usable:
+        raise _not(said, "expected the address of a wheel")
+    found = re.fullmatch(r"sha256=([0-9a-f]{64})", parts.fragment.lower())
+    if parts.fragment and found is None:  # what was to be compared is not left out in silence
+        raise _not(said, "behind # is expected sha256= and 64 hexadecimal digits")
     place = asked.partition("#")[0]
     return _named(said, unquote(parts.path).rpartition("/")[2], place, found[1] if found else "")
 
@@ -150,17 +163,27 @@ def _plain(made: Given) -> Given:
 
 
 def _not(asked: str, why: str, flag: str = "wheel") -> ConfigError:
-    return ConfigError(f"--{flag} {line(asked, 200)}: {why}", advice=_SUCH)
+    such = _SUCH if flag == "wheel" else f"Such as --{flag} nvidia-cublas-cu12==12.9.1.4."
+    return ConfigError(f"--{flag} {line(asked, 200)}: {why}", advice=such)
 
 
 def refuse_misfit(given: Given, python: str, platforms: Sequence[str]) -> None:
     """Raise :class:`ConfigError` where the name of a file says that it is for something else."""
     if given.tags and (why := misfit(given.tags, python, platforms)):
-        other = "a host that is a Windows" if platforms != WINDOWS else "its win_amd64 wheel"
         raise ConfigError(
-            f"--wheel {line(given.asked, 200)}: {why}",
-            advice=f"Name {other}, or another --python, or with --host another kind of host.",
+            f"--wheel {line(given.asked, 200)}: {why}", advice=_cure(given, python, platforms)
         )
+
+
+def _cure(given: Given, python: str, platforms: Sequence[str]) -> str:
+    """What to type for a wheel that does not fit."""
+    if {tag.platform for tag in given.tags}.intersection((*platforms, "any")):
+        fits = {found[1] for tag in given.tags if (found := _CP3.fullmatch(tag.interpreter))}
+        other = "".join(f"Type --python 3.{minor}, if the host has it, or n" for minor in fits)
+        return f"{other or 'N'}ame its wheel for Python {python}: invoke plan shows a host's."
+    if platforms == WINDOWS:
+        return "Name its win_amd64 wheel; one for Linux is tested on a host of kind local: --host."
+    return "Name its wheel for this machine; one for Windows is tested in a sandbox: --host."
 
 
 def misfit(tags: Collection[Tag], python: str, platforms: Sequence[str]) -> str:
@@ -196,12 +219,34 @@ def recipe_of(given: Given) -> Recipe:
 
 
 def with_all(given: Given, beside: Iterable[str], script: str | None) -> Given:
-    """What else was asked for; :class:`ConfigError` for a script that is not here."""
-    said = tuple(str(read_release("with", text)) for text in beside)
+    """What else was asked for; :class:`ConfigError` for a script that is not here.
+
+    Also for two versions of one thing, of which an index would say no more than "unsatisfiable".
+    """
+    known: dict[str, Requirement] = {}
+    said: dict[str, None] = {}
+    for one in (read_release("with", text) for text in beside):
+        one.name = canonicalize_name(one.name)
+        if one.name == given.name:
+            raise ConfigError(
+                f"--with {line(one, 200)}: that is the wheel that is tested, {given.release}",
+                advice="Leave it out. Its extras are named so: --wheel NAME[EXTRA]==VERSION.",
+            )
+        if known.setdefault(one.name, one).specifier != one.specifier:
+            raise ConfigError(
+                f"--with {line(one, 200)}: {line(known[one.name], 200)} was asked for as well",
+                advice="Name one version of it.",
+            )
+        said[str(one)] = None
     path = Path(script).expanduser().absolute() if script else None
+    if path is not None and not path.exists():
+        raise ConfigError(
+            f"--script {line(script, 200)}: there is no such file",
+            advice=f"Its name is taken from {line(Path.cwd(), 200)}: mind its spelling.",
+        )
     if path is not None and not path.is_dir() and (not path.is_file() or path.suffix != ".py"):
         raise ConfigError(
             f"--script {line(script, 200)}: expected a .py file, or a directory of tests",
             advice="A file called test_*.py is run by pytest, any other as a program.",
         )
-    return replace(given, beside=said, script=path)
+    return replace(given, beside=tuple(said), script=path)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from pathlib import Path
@@ -145,6 +145,7 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
             *([line(why)] if why else []),
             *_taken_up(stages, shown),
             *_caveats(facts, suite, build, result_of(stages, PrebuiltResult)),
+            *_idle(test),
             *[f"GPU bridge: {said}" for said in texts(warnings, 10)],
         ),
         target=facts.target,
@@ -168,6 +169,13 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
         tested=stand_in_of(test),
         gpu_way=_gpu_way(test),
     )
+
+
+def _idle(test: SmokeResult | None) -> Iterator[str]:
+    """That the GPU of a bridge was there for nothing: the level of evidence says so to few."""
+    if test is not None and test.bridge and test.bridge.told and not test.bridge.cases:
+        why = f"{line(test.script, 80)} left none in use" if test.script else "no case passed on it"
+        yield f"nothing is shown of the GPU, which was there: {why}"
 
 
 def outcome(
@@ -214,8 +222,11 @@ def _stages(stages: Sequence[StageRecord], compiled: float) -> tuple[StageView, 
         )
         for s in stages
     ]
-    reached = {stage.name for stage in made}
-    return (*made, *(StageView(name, "not reached") for name in ORDER if name not in reached))
+    told = {stage.name for stage in made}
+    found = result_of(stages, PrebuiltResult)
+    if found is not None and found.taken is not None and "build" not in told:
+        told |= {"build", "collect"}  # a wheel that was taken has neither
+    return (*made, *(StageView(name, "not reached") for name in ORDER if name not in told))
 
 
 def _said(stage: StageRecord) -> str:

@@ -82,7 +82,7 @@ def _note(view: RunView, stage: str) -> str:
         if cost and busy:  # short: the row is to fit a terminal of 80
             return f"{said}, {units.seconds(cost)} of core time, {units.percent(busy)} busy"
         return said + (f", cores {units.percent(busy)} busy" if busy is not None else "")
-    if stage == "collect" and view.wheels:
+    if stage in ("collect", "prebuilt") and view.wheels:
         return units.size(sum(wheel.size for wheel in view.wheels))
     if stage == "audit" and view.checks:
         judged = sum(check.judged for check in view.checks)

@@ -80,8 +80,10 @@ def show_given(line: Line, *, beside: Iterable[str], script: str | None) -> None
     plan = order(line.plan, beside=beside, script=script)
     assert plan.given is not None  # noqa: S101 - `order` has it
     suite = suite_of_given(plan.given.script)
+    refuse_ungiven(plan)
     with fold(f"Would test {plan.given.release} for {plan.target.label}, as others built it"):
         _row("host", f"{plan.host.name}, evidence {plan.host.evidence}")
+        _show_bridge(plan.host)
         _row("wheel", safe(plan.given.asked, 300))
         _row("beside", ", ".join(plan.given.beside) or "what it requires")
         _row("suite", "import only" if suite.instead else str(plan.given.script))

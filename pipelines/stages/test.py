@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import zipfile
 from collections import Counter
 from collections.abc import Mapping
@@ -16,7 +15,6 @@ from pydantic import BaseModel, Field, ValidationError
 from pipelines.buildplan import BuildPlan
 from pipelines.console import console, fold, host_line, say
 from pipelines.errors import AuditError, ConfigError, HostError, RemoteError, SmokeError
-from pipelines.evidence import Bridge
 from pipelines.files import sha256_of
 from pipelines.hosts.base import GpuWay, Host
 from pipelines.hosts.live import LiveSession
@@ -28,7 +26,9 @@ from pipelines.remote import files, tester
 from pipelines.reports.figures import SCRIPT
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Case
+from pipelines.reports.model import Suite as ReadSuite
 from pipelines.run import Run, StageLog
+from pipelines.stages.bridged import bridge_of, require_asked_bridge
 from pipelines.stages.company import FOLDER, bring
 from pipelines.stages.cures import cure_of_cases, why_no_report
 from pipelines.stages.detached import Job, JobSpec
@@ -259,7 +259,8 @@ def _judge(
         raise SmokeError(
             f"{done.step} {cause} and there is no report:\n{tail}", advice=why_no_report(plan, done)
         )
-    done, cases = _read_report(session, log, ended.junit, plan.host)
+    done, read = _read_report(session, log, ended.junit, plan.host)
+    cases = read.cases
     bad = [case for case in cases if case.outcome in ("failed", "error")]
     if not cases:
         raise SmokeError(
@@ -281,7 +282,7 @@ def _judge(
             f"{gpu.asked} was asked for, and the smoke suite tells of no GPU",
             advice="Type: invoke doctor. It says what is missing; 'gpu: false' tests without one.",
         )
-    _require_asked_bridge(done, gpu)
+    require_asked_bridge(read.properties, done, gpu)
     own = [case for case in cases if case.classname.startswith(f"{OWN}.")]
     if suite.own and not own:
         raise SmokeError(
@@ -297,7 +298,7 @@ def _judge(
 
 def _read_report(
     session: LiveSession, log: StageLog, junit: str, host: Host
-) -> tuple[SmokeResult, tuple[Case, ...]]:
+) -> tuple[SmokeResult, ReadSuite]:
     """The report, home, kept and shown."""
     report = log.run.path / "smoke.xml"
     session.get(junit, report)
@@ -305,11 +306,11 @@ def _read_report(
     outcomes = Counter(case.outcome for case in read.cases)
     counted = {str(name): count for name, count in outcomes.items()}
     done = _keep(log, outcomes=counted, **_gpus(read.properties, host.gpu_way))
-    done = _keep(log, bridge=_bridge(read.properties, host, done))
+    done = _keep(log, bridge=bridge_of(read.properties, host, done))
     for said in done.bridge.warnings if done.bridge else ():
         say(f"  GPU bridge: {said}", style="yellow")
     _say_outcomes(read.cases, outcomes)
-    return done, read.cases
+    return done, read
 
 
 def _gpus(told: Mapping[str, str], gpu: GpuWay) -> dict[str, object]:
@@ -325,31 +326,6 @@ def _gpus(told: Mapping[str, str], gpu: GpuWay) -> dict[str, object]:
     elif not found and "gpu_count" not in told:
         way = ""  # it did not look, or says nothing of it
     return {"gpus": tuple(found), "gpu_way": way, "gpu_asked": gpu.asked}
-
-
-def _bridge(told: Mapping[str, str], host: Host, done: SmokeResult) -> Bridge | None:
-    """What stands in for the driver there, with what its DLL has called itself in the suite."""
-    name, passed = line(told.get("driver_bridge"), 80), told.get("gpu_cases", "")
-    known = host.bridge() or (Bridge() if name else None)
-    if known is None:
-        return None
-    cases = int(passed) if done.gpus and re.fullmatch(r"[0-9]{1,6}", passed) else 0
-    return known.model_copy(update={"told": name if done.gpus else "", "cases": cases})
-
-
-def _require_asked_bridge(done: SmokeResult, gpu: GpuWay) -> None:
-    """Compare what was asked for with what the suite was told, whatever its own cases say."""
-    told = done.bridge.told if done.bridge else ""
-    if told and not gpu.bridged:
-        raise SmokeError(
-            f"the driver there is a bridge ({told}), for which nobody asked",
-            advice="Its results are not those of Windows' driver: remove it from that host.",
-        )
-    if gpu.bridged and not told:
-        raise SmokeError(
-            f"{gpu.asked} was asked for, and the suite was told of no bridge by the driver there",
-            advice="Type: invoke doctor --gpu. It tests the bridge by itself.",
-        )
 
 
 def _say_outcomes(cases: tuple[Case, ...], outcomes: Counter[Any]) -> None:

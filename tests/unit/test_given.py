@@ -30,13 +30,14 @@ from pipelines.prebuilt.candidates import Offer
 from pipelines.prebuilt.closure import find_uv, resolve_closure
 from pipelines.prebuilt.examined import examine_given
 from pipelines.prebuilt.fetching import fetch_all, fetch_url
-from pipelines.prebuilt.given import misfit, read_given
+from pipelines.prebuilt.given import misfit, read_given, refuse_misfit, with_all
 from pipelines.record import AuditResult, PrebuiltResult, SmokeResult
 from pipelines.reports.load import load_view
 from pipelines.reports.runs import runs_in
 from pipelines.run import StageLog
 from pipelines.stages import given as stage
 from pipelines.stages.company import cure_of
+from pipelines.stages.dryrun import show_given
 from pipelines.stages.line import AUDIT, TAKE_GIVEN, Line, run_build, run_given
 from pipelines.toolchain.lock import Cache, load_lock
 from pipelines.wheels.libraries import absent, bringers, cure, mentioned, table
@@ -72,6 +73,13 @@ def test_a_url_is_told_without_what_may_be_a_password() -> None:
     assert given.url.endswith("?token=t")
     read_given(f"https://u:unsaid@h.example/{NAME}?sig=untold")
     assert redact("https://u:unsaid@h.example/?sig=untold") == "https://u:***@h.example/?***"
+    read_given(f"https://alone@h.example/{NAME}")
+    read_given(f"https://u:un%40coded@h.example/{NAME}")
+    assert redact("alone un%40coded un@coded") == "*** *** ***"
+
+
+def test_a_sha256_in_capitals_is_compared_too() -> None:
+    assert read_given(f"https://h.example/{NAME}#sha256={HASH.upper()}").stated == HASH
 
 
 def test_a_file(tmp_path: Path) -> None:
@@ -96,6 +104,11 @@ def test_a_file(tmp_path: Path) -> None:
         ("../../etc", "there is no such file"),
         ("http://x.example/a-1-py3-none-any.whl", "expected https"),
         ("ftp://x.example/a-1-py3-none-any.whl", "expected https"),
+        (f"https://x.example/{NAME}#sha256=ab", "expected sha256= and 64"),
+        (f"https://x.example/{NAME}#md5=ab", "expected sha256= and 64"),
+        (f"https://[x.example/{NAME}", "expected the address of a wheel"),
+        (f"https:///{NAME}", "expected the address of a wheel"),
+        (f"https://x.example:99999999/{NAME}", "expected the address of a wheel"),
         ("https://x.example/a.whl", "its name is not a wheel's"),
         ("https://x.example/a-1.0.tar.gz", "that is a source distribution"),
         ("https://x.example/a-1-py3-none-any;x.whl", "characters that no wheel's has"),
@@ -109,6 +122,8 @@ def test_what_is_refused_as_it_is_typed(asked: str, said: str) -> None:
 
 
 def test_a_file_that_is_no_wheel(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="that is a directory"):
+        read_given(str(tmp_path))
     for name, said in (("x.whl", "not a wheel's"), ("x-1.0.tar.gz", "source distribution")):
         (tmp_path / name).write_bytes(b"")
         with pytest.raises(ConfigError, match=said):
@@ -196,17 +211,54 @@ def test_it_is_not_built(tmp_path: Path) -> None:
     ("more", "said"),
     [
         ({"beside": ["a>=1"]}, r"--with a>=1: expected one version"),
-        ({"script": "gone.py"}, "--script gone.py: expected a .py file"),
-        ({"script": __file__.replace(".py", ".txt")}, "expected a .py file"),
+        ({"beside": ["a=1"]}, r"--with a=1: expected NAME==VERSION"),
+        ({"beside": ["A==1", "a==2"]}, "--with a==2: a==1 was asked for as well"),
+        ({"beside": ["XGBoost==3.1"]}, "--with xgboost==3.1: that is the wheel that is tested"),
+        ({"script": "gone.py"}, "--script gone.py: there is no such file"),
+        ({"script": str(Path(__file__).parents[2] / "wcw")}, "expected a .py file"),
         ({"script": str(Path(__file__).parents[2] / "docs")}, "has no tests"),
     ],
 )
 def test_what_does_not_go_with_it_is_refused_before_a_run(
     tmp_path: Path, more: dict[str, Any], said: str
 ) -> None:
-    with pytest.raises(ConfigError, match=said):
+    with pytest.raises(ConfigError, match=said) as caught:
         run_given(line_for(plan_given(tmp_path, "xgboost==3.2.0")), **more)
+    assert "--wheel xgboost==" not in caught.value.advice, "that is not what is to be typed"
     assert not (tmp_path / "out").exists()
+
+
+def test_what_is_asked_for_twice_is_installed_once() -> None:
+    made = with_all(read_given("x==1"), ["NumPy==1.26.4", "numpy==1.26.4"], None)
+    assert made.beside == ("numpy==1.26.4",)
+
+
+def test_a_dry_run_refuses_what_a_run_does(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    show_given(line_for(plan_given(tmp_path, "xgboost==3.2.0")), beside=["a==1"], script=None)
+    assert "a==1" in capsys.readouterr().out
+    settings = Config.model_validate({"hosts": {"sandbox": {"kind": "sandbox"}}})
+    plan = resolve(settings, Request(axes={"python": "3.9"}, wheel="xgboost==3.2.0"))
+    with pytest.raises(ConfigError, match=r"sandbox has Python .*, not 3\.9"):
+        show_given(line_for(plan), beside=[], script=None)
+
+
+@pytest.mark.parametrize(
+    ("tag", "platforms", "cure"),
+    [
+        ("cp312-cp312-win_amd64", WINDOWS, "--python 3.12, if the host has it, or name its wheel"),
+        ("pp310-pypy310_pp73-win_amd64", WINDOWS, "Name its wheel for Python 3.11"),
+        ("cp311-cp311-manylinux_2_28_x86_64", WINDOWS, "its win_amd64 wheel; one for Linux is"),
+        ("cp311-cp311-win_amd64", ("linux_x86_64",), "one for Windows is tested in a sandbox"),
+    ],
+)
+def test_a_wheel_that_does_not_fit_is_told_what_does(
+    tmp_path: Path, tag: str, platforms: tuple[str, ...], cure: str
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        refuse_misfit(read_given(str(foreign(tmp_path, tag=tag))), "3.11", platforms)
+    assert cure in caught.value.advice
 
 
 def test_a_wheel_for_another_platform_is_refused_before_a_run(tmp_path: Path) -> None:
@@ -517,6 +569,7 @@ def test_a_run_like_any_other_that_says_whose_it_is(tmp_path: Path) -> None:
     view = load_view(line.run)
     assert (view.verdict, view.word) == ("passed", "passed")
     assert view.headline == "taken as others built it, audited and smoke-tested"
+    assert {stage.state for stage in view.stages} == {"passed"}, "nothing of a build is missing"
     for text in (
         facts.origin[:40],
         "not for publishing",

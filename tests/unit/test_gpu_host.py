@@ -134,7 +134,10 @@ def test_it_has_a_windows_of_its_own(tmp_path: Path) -> None:
     assert plain.evidence == bridged.evidence, "what a run has shown is told by its suite"
 
 
-def test_both_are_of_the_host_that_has_them(tmp_path: Path) -> None:
+def test_both_are_of_the_host_that_has_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)  # this checkout may have a sandbox of its own
     for name in ("s-py3.11", "s-py3.11-gpu", "other-py3.11-gpu", "s-py3.11-gpus"):
         (tmp_path / name / "prefix").mkdir(parents=True)
     found = {Path(one.name).name: one.host for one in sandboxes({"mine": tmp_path / "s"})}

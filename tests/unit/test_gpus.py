@@ -56,6 +56,8 @@ def test_what_may_be_given(given: object, read: Any, told: str) -> None:
 @pytest.mark.parametrize(
     ("given", "said"),
     [
+        ("bridge", "a bridge is for hosts of kind sandbox; expected true, false, all"),
+        ("bridge:0", "a bridge is for hosts of kind sandbox"),
         ("first", "expected true, false, all, a GPU's number"),
         ("1", "expected true, false, all, a GPU's number"),
         ("0000:01:00", "expected true, false, all"),
