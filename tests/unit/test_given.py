@@ -551,6 +551,7 @@ def test_a_run_like_any_other_that_says_whose_it_is(tmp_path: Path) -> None:
     assert taken.taken.sha256 == sha256_of(folder / "wheels" / path.name) == sha256_of(path)
     assert sorted(one.file for one in taken.company.packages) == [dep.name, tool.name]
     assert taken.company.libraries == ("nvidia/lib",)
+    assert {one.stated for one in taken.company.packages} == {None}, "of files nobody stated it"
     facts = line.run.facts()
     assert facts.publishable is False
     assert facts.origin.startswith(f"given, not built here: {path.name} from {path}, sha256 ")
