@@ -111,13 +111,23 @@ def read_release(flag: str, asked: str) -> Requirement:
 
 
 def _at_url(asked: str) -> Given:
-    parts = urlsplit(asked)
-    for text in (parts.password, parts.query):
+    try:
+        parts = urlsplit(asked)
+        usable = bool(parts.hostname) and parts.port != 0
+    except ValueError:  # whatever is in it may be a password
+        raise _not("https://", "expected the address of a wheel") from None
+    user = None if parts.password else parts.username  # a token may stand alone
+    for text in (user, parts.password, parts.query):
         secret(text or "")
+        secret(unquote(text or ""))
     said = f"{parts.scheme}://{parts.hostname}{parts.path}"
     if parts.scheme != "https":
         raise _not(said, "expected https")
-    found = re.fullmatch(r"sha256=([0-9a-f]{64})", parts.fragment)
+    if not usable:
+        raise _not(said, "expected the address of a wheel")
+    found = re.fullmatch(r"sha256=([0-9a-f]{64})", parts.fragment.lower())
+    if parts.fragment and found is None:  # what was to be compared is not left out in silence
+        raise _not(said, "behind # is expected sha256= and 64 hexadecimal digits")
     place = asked.partition("#")[0]
     return _named(said, unquote(parts.path).rpartition("/")[2], place, found[1] if found else "")
 

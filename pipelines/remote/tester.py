@@ -21,6 +21,9 @@ from . import process
 
 _UV = ("--quiet", "--offline", "--no-cache", "--no-config", "--color", "never")
 _WINDOWS = os.name == "nt"
+#: Variables of whoever started this that would choose other tests, or other packages.
+_OF_PYTEST = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
+_OF_PYTHON = ("PYTHONPATH", "PYTHONHOME")
 #: The suite ends itself before its time is up: a report with a reason instead of none.
 _RESERVE = 60.0
 _QUERY = """
@@ -84,8 +87,9 @@ def run_suite(spec: Spec) -> Generator[bytes | Outcome, None, None]:
         (suite / name).write_text(text, "utf-8")
     (root / "expect.json").write_text(json.dumps(spec["expect"]), "utf-8")
     junit = root / "junit.xml"
+    deaf = _OF_PYTEST if spec.get("system") else (*_OF_PYTEST, *_OF_PYTHON)
     environment = {
-        **os.environ,
+        **{name: value for name, value in os.environ.items() if name.upper() not in deaf},
         "SMOKE_SECONDS": str(max(spec["timeout"] - _RESERVE, spec["timeout"] / 2)),
         **spec["environment"],
         "SMOKE_EXPECT": str(root / "expect.json"),

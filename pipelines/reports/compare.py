@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Callable, Iterator
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from decimal import Decimal
 from functools import cache
 from pathlib import Path
 from typing import Annotated, Any, Literal
@@ -12,6 +15,8 @@ from pydantic import Field
 
 from pipelines import units
 from pipelines.model import Model, read_data
+from pipelines.reports.figures import SCRIPT
+from pipelines.reports.provenance import NUMBERS
 from pipelines.reports.views import VERDICTS, Better, RunView
 from pipelines.target import AXES
 
@@ -22,6 +27,11 @@ WORSE = 15
 Judgement = Literal["worse", "better", "changed"]
 _CASES = 50
 _FAILED = ("failed", "error")
+_NUMBER = re.compile(
+    r"[-+]?(?:(?:\d{1,20}(?:\.\d{0,20})?|\.\d{1,20})(?:e[-+]?\d{1,3})?|nan|inf(?:inity)?)",
+    re.IGNORECASE | re.ASCII,
+)
+_SCRIPT_CASE = "test_script"  # of pipelines/smoke/script
 
 
 class Threshold(Model):
@@ -144,7 +154,7 @@ def _notes(before: RunView, after: RunView) -> tuple[str, ...]:
     said = [f"another {name}: {a or '-'}, now {b or '-'}" for name, a, b in pairs if a != b]
     old, new = _printed(before), _printed(after)
     if old and new:
-        same = sum(old.get(name) == value for name, value in new.items())
+        same = sum(name in old and _is_same(old[name], value) for name, value in new.items())
         said.append(f"{same} of {len(old.keys() | new.keys())} numbers of the script are the same")
     return tuple(said)
 
@@ -292,22 +302,37 @@ def _figures(before: RunView, after: RunView, given: Threshold, same: bool) -> I
 def _told_numbers(before: RunView, after: RunView, given: Threshold) -> Iterator[Difference]:
     """What scripts printed, in full; one that is not told any more is lost, whatever it meant."""
     old, new = _printed(before), _printed(after)
-    for name in [*new, *(old.keys() - new.keys())] if old and new else ():
-        if name in old and name in new:
-            pair = (old[name], new[name])
-            yield from _numbers("number", name, *pair, given, shown=_whole, better="neither")
-        else:
-            was, now = (_whole(side[name]) if name in side else "-" for side in (old, new))
+    ran = new or any(case.name == _SCRIPT_CASE for case in after.cases)
+    for name in [*new, *(old.keys() - new.keys())] if old and ran else ():
+        was, now = old.get(name, "-"), new.get(name, "-")
+        if "-" in (was, now):
             yield Difference("number", name, was, now, "changed" if name in new else "worse")
+        elif not _is_same(was, now):
+            pair = float(was), float(now)
+            found = [*_numbers("number", name, *pair, given, shown=_whole, better="neither")]
+            told = found[0] if found else Difference("number", name, was, now, "changed")
+            finite = all(map(math.isfinite, pair))
+            worse = math.isfinite(pair[0]) and not finite  # what was a number is none now
+            judgement: Judgement = "worse" if worse else "changed"
+            ratio = told.ratio if finite else None
+            yield replace(told, before=was, after=now, judgement=judgement, ratio=ratio)
 
 
-def _printed(view: RunView) -> dict[str, float]:
-    """The numbers that a script printed."""
-    return {figure.subject: figure.value for figure in view.figures if figure.group == "number"}
+def _printed(view: RunView) -> dict[str, str]:
+    """The numbers that a script printed, as it printed them: a float has not all of an integer."""
+    own = [figure for figure in view.figures if figure.group == "number"]
+    told = {figure.key.removeprefix(SCRIPT): _whole(figure.value) for figure in own}
+    texts = dict(dict(view.provenance).get(NUMBERS, ()))
+    return told | {name: text for name, text in texts.items() if _NUMBER.fullmatch(text)}
+
+
+def _is_same(was: str, now: str) -> bool:
+    """Whether two numbers are the same to the last digit; nan is nan."""
+    return was.lower() == now.lower() or Decimal(was) == Decimal(now)
 
 
 def _whole(value: float) -> str:
-    return f"{value:.12g}"
+    return repr(value).removesuffix(".0")
 
 
 def _numbers(

@@ -20,6 +20,7 @@ import math
 import re
 import xml.etree.ElementTree as ET  # writing only; what hosts send is read with defusedxml
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from itertools import islice
 from pathlib import Path
 
@@ -89,11 +90,32 @@ def read_pytest(xml_bytes: bytes) -> Suite:
         raise _unreadable(f"{len(elements)} test cases, more than {MAX_CASES}")
     return Suite(
         name=suites[0].get("name") or "pytest",
-        cases=tuple(_case(element) for element in elements),
+        cases=_once(_case(element) for element in elements),
         properties=_properties(suites[0]),
         timestamp=suites[0].get("timestamp", ""),
         host=suites[0].get("hostname", ""),
     )
+
+
+def _once(cases: Iterable[Case]) -> tuple[Case, ...]:
+    """Each case that failed once, with all that was said of it.
+
+    Where a case's process ends after the case was reported (it lost the GPU's context, say),
+    pytest-xdist reports the same case again, as crashed.
+    """
+    made: list[Case] = []
+    places: dict[tuple[str, str], int] = {}
+    for case in cases:
+        place = places.setdefault((case.classname, case.name), len(made))
+        if place == len(made) or case.outcome not in ("failed", "error"):
+            made.append(case)
+        elif made[place].outcome not in ("failed", "error"):
+            made[place] = case
+        else:
+            told = (made[place].detail, case.message, case.detail)
+            said = "\n".join(dict.fromkeys(filter(None, told)))
+            made[place] = replace(made[place], detail=said)
+    return tuple(made)
 
 
 def _suite(suite: Suite) -> ET.Element:

@@ -9,11 +9,11 @@ from pipelines.record import RunFacts, SmokeResult
 def evidence_of(facts: RunFacts, test: SmokeResult | None) -> Evidence | None:
     """The level of a run: that of its host, and with a GPU where the suite was told of a bridge.
 
-    What a host may show is not what was shown: without a case on the GPU there was none, and
-    nothing of a GPU where the suite saw none, or was the import alone.
+    What a host may show is not what was shown: without a self-test and a case on the GPU there was
+    no bridge, and nothing of a GPU where the suite saw none, or was the import alone.
     """
     if facts.evidence is Evidence.GPU and (test is None or not test.gpus or test.instead):
         return Evidence.WRITTEN
     bridge = test.bridge if test is not None else None
-    ran = bridge is not None and bridge.told and bridge.cases
+    ran = bridge is not None and bridge.told and bridge.selftest and bridge.cases
     return Evidence.BRIDGED if ran and facts.evidence is Evidence.BINARIES else facts.evidence

@@ -10,6 +10,8 @@ from pipelines.reports.figures import SCRIPT
 from pipelines.reports.model import Suite
 from pipelines.run import Run
 
+#: The section of what a script printed, as it printed it.
+NUMBERS = "Numbers of the script"
 _PAIRS = 200  # of a section
 
 
@@ -36,7 +38,7 @@ def provenance(
     numbers = [p for case in suite.cases for p in case.properties.items()]
     sections = {
         "Run": asked.items(),
-        "Numbers of the script": [
+        NUMBERS: [
             (name.removeprefix(SCRIPT), value) for name, value in numbers if name.startswith(SCRIPT)
         ],
         "Host": host.items(),

@@ -16,9 +16,8 @@ from pydantic import BaseModel, Field, ValidationError
 from pipelines.buildplan import BuildPlan
 from pipelines.console import console, fold, host_line, say
 from pipelines.errors import AuditError, ConfigError, HostError, RemoteError, SmokeError
-from pipelines.evidence import Bridge
 from pipelines.files import sha256_of
-from pipelines.hosts.base import GpuWay, Host
+from pipelines.hosts.base import GpuWay
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import line, safe
 from pipelines.model import first_problem
@@ -29,6 +28,7 @@ from pipelines.reports.figures import SCRIPT
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Case
 from pipelines.run import Run, StageLog
+from pipelines.stages.bridged import bridge_of, require_asked_bridge
 from pipelines.stages.company import GIVEN, bring, cure_of
 from pipelines.stages.detached import Job, JobSpec
 from pipelines.stages.logs import TAIL, last_lines, log_lines
@@ -266,7 +266,7 @@ def _judge(
     outcomes = Counter(case.outcome for case in cases)
     counted = {str(name): count for name, count in outcomes.items()}
     done = _keep(log, outcomes=counted, **_gpus(read.properties, gpu))
-    done = _keep(log, bridge=_bridge(read.properties, host, done))
+    done = _keep(log, bridge=bridge_of(read.properties, host, done))
     for said in done.bridge.warnings if done.bridge else ():
         say(f"  GPU bridge: {said}", style="yellow")
     bad = [case for case in cases if case.outcome in ("failed", "error")]
@@ -291,7 +291,7 @@ def _judge(
             f"{gpu.asked} was asked for, and the smoke suite tells of no GPU",
             advice="Type: invoke doctor. It says what is missing; 'gpu: false' tests without one.",
         )
-    _require_asked_bridge(done, gpu)
+    require_asked_bridge(read.properties, done, gpu)
     own = [case for case in cases if case.classname.startswith(f"{OWN}.")]
     if suite.own and not own:
         raise SmokeError(
@@ -318,31 +318,6 @@ def _gpus(told: Mapping[str, str], gpu: GpuWay) -> dict[str, object]:
     elif not found and "gpu_count" not in told:
         way = ""  # it did not look, or says nothing of it
     return {"gpus": tuple(found), "gpu_way": way, "gpu_asked": gpu.asked}
-
-
-def _bridge(told: Mapping[str, str], host: Host, done: SmokeResult) -> Bridge | None:
-    """What stands in for the driver there, with what its DLL has called itself in the suite."""
-    name, passed = line(told.get("driver_bridge"), 80), told.get("gpu_cases", "")
-    known = host.bridge() or (Bridge() if name else None)
-    if known is None:
-        return None
-    cases = int(passed) if done.gpus and re.fullmatch(r"[0-9]{1,6}", passed) else 0
-    return known.model_copy(update={"told": name if done.gpus else "", "cases": cases})
-
-
-def _require_asked_bridge(done: SmokeResult, gpu: GpuWay) -> None:
-    """Compare what was asked for with what the suite was told, whatever its own cases say."""
-    told = done.bridge.told if done.bridge else ""
-    if told and not gpu.bridge:
-        raise SmokeError(
-            f"the driver there is a bridge ({told}), for which nobody asked",
-            advice="Its results are not those of Windows' driver: remove it from that host.",
-        )
-    if gpu.bridge and not told:
-        raise SmokeError(
-            f"{gpu.asked} was asked for, and the suite was told of no bridge by the driver there",
-            advice="Type: invoke doctor --gpu. It tests the bridge by itself.",
-        )
 
 
 def _why_no_report(done: SmokeResult) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,10 +14,11 @@ from pipelines.architectures.archs import parse
 from pipelines.doctor.run import UNFIT
 from pipelines.errors import ConfigError
 from pipelines.evidence import Evidence
-from pipelines.reports.compare import WORSE, Difference, compare, load_thresholds
+from pipelines.reports.compare import WORSE, Difference, compare, load_thresholds, told
+from pipelines.reports.figures import figures
 from pipelines.reports.load import load_view
 from pipelines.reports.model import Case
-from pipelines.reports.views import Capability, Figure, RunView
+from pipelines.reports.views import Capability, CaseView, Figure, RunView
 from pipelines.target import AXES, Target
 
 
@@ -250,11 +252,35 @@ def test_numbers_of_a_script_are_shown_to_the_last_digit(base: RunView) -> None:
     before = printed(base, same=1.5, near=0.123456789, gone=3)
     after = printed(base, same=1.5, near=0.123456788, new=4)
     seen = compare(before, after)
-    told = {d.subject: (d.before, d.after, d.judgement) for d in seen.differences}
-    assert told == {
+    assert {d.subject: (d.before, d.after, d.judgement) for d in seen.differences} == {
         "gone": ("3", "-", "worse"),
         "near": ("0.123456789", "0.123456788", "changed"),
         "new": ("-", "4", "changed"),
     }
     assert "1 of 4 numbers of the script are the same" in seen.notes
     assert compare(before, base).exit_code == 0, "a run without a script says nothing of them"
+    silent = replace(base, cases=(CaseView("test_script", "test_script", "passed", 1.0, ""),))
+    assert compare(before, silent).exit_code == WORSE, "its script did not print them"
+
+
+def test_numbers_that_no_float_holds(base: RunView) -> None:
+    """Checksums, what has become no number, and names with dots."""
+    name = "Numbers of the script"
+    before, after = (
+        replace(base, provenance=((name, tuple(rows.items())),))
+        for rows in (
+            {"sum": "12345678901234567890", "loss": "0.5", "a.b": "1", "x": "nan", "y": "1.0"},
+            {"sum": "12345678901234567891", "loss": "nan", "a.b": "2", "x": "NaN", "y": "1"},
+        )
+    )
+    seen = compare(before, after)
+    assert {d.subject: (d.before, d.after, d.judgement) for d in seen.differences} == {
+        "sum": ("12345678901234567890", "12345678901234567891", "changed"),
+        "loss": ("0.5", "nan", "worse"),
+        "a.b": ("1", "2", "changed"),
+    }
+    assert "2 of 5 numbers of the script are the same" in seen.notes
+    json.dumps(told(seen), allow_nan=False)
+    dotted = replace(base, figures=figures({"script.a.b": "1", "script.a.c": "2"}, ()))
+    other = replace(base, figures=figures({"script.a.b": "3", "script.a.c": "2"}, ()))
+    assert [d.subject for d in compare(dotted, other).differences] == ["a.b"]

@@ -62,6 +62,13 @@ def test_a_url_is_told_without_what_may_be_a_password() -> None:
     assert given.url.endswith("?token=t")
     read_given(f"https://u:unsaid@h.example/{NAME}?sig=untold")
     assert redact("https://u:unsaid@h.example/?sig=untold") == "https://u:***@h.example/?***"
+    read_given(f"https://alone@h.example/{NAME}")
+    read_given(f"https://u:un%40coded@h.example/{NAME}")
+    assert redact("alone un%40coded un@coded") == "*** *** ***"
+
+
+def test_a_sha256_in_capitals_is_compared_too() -> None:
+    assert read_given(f"https://h.example/{NAME}#sha256={HASH.upper()}").stated == HASH
 
 
 def test_a_file(tmp_path: Path) -> None:
@@ -86,6 +93,11 @@ def test_a_file(tmp_path: Path) -> None:
         ("../../etc", "there is no such file"),
         ("http://x.example/a-1-py3-none-any.whl", "expected https"),
         ("ftp://x.example/a-1-py3-none-any.whl", "expected https"),
+        (f"https://x.example/{NAME}#sha256=ab", "expected sha256= and 64"),
+        (f"https://x.example/{NAME}#md5=ab", "expected sha256= and 64"),
+        (f"https://[x.example/{NAME}", "expected the address of a wheel"),
+        (f"https:///{NAME}", "expected the address of a wheel"),
+        (f"https://x.example:99999999/{NAME}", "expected the address of a wheel"),
         ("https://x.example/a.whl", "its name is not a wheel's"),
         ("https://x.example/a-1.0.tar.gz", "that is a source distribution"),
         ("https://x.example/a-1-py3-none-any;x.whl", "characters that no wheel's has"),

@@ -118,7 +118,7 @@ def test_what_this_machines_driver_has_is_exported_too(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     has = {
-        "libcuda.so.1": {"cuInit", "cuNewOfToday", "__internal", "cu-odd"},
+        "libcuda.so.1": {"cuInit", "cuNewOfToday", "__internal", "cu-odd", "cu\u00dcmlaut"},
         "libnvidia-ml.so.1": {"nvmlInit_v2", "nvmlNew", "cuNot"},
     }
     monkeypatch.setattr(building, "exported_functions", lambda path: has[path.name])
@@ -281,6 +281,28 @@ def test_what_differs_is_replaced_and_the_rest_is_left(
     assert (system / "nvcuda.dll").read_text() == "system32/nvcuda.dll"
     assert {name for name in after if after[name] != before[name]} == {"nvcuda.dll"}
     assert installing.warnings(prefix.path) == ()
+
+
+def test_what_a_program_has_put_beside_it_is_removed(
+    prefix: Prefix, cache: Cache, compiler: Compiler, tmp_path: Path
+) -> None:
+    """Wine takes its own DLLs from where the bridge is before it takes them from where it is."""
+    made = build(prefix, cache)
+    home = prefix.path / "bridge"
+    installing.install(made, prefix, None)
+    (home / "x86_64-windows/kernel32.dll").write_text("another")
+    (home / "x86_64-unix/ntdll.so").symlink_to("/somewhere/ntdll.so")
+    (home / "i386-windows").symlink_to(tmp_path)
+    (tmp_path / "kept").touch()
+    installing.install(made, prefix, None)
+    there = {path.relative_to(home).as_posix() for path in home.rglob("*") if not path.is_dir()}
+    wanted = {name for name in FILES_OF_ONE if not name.startswith("system32")}
+    assert there == {*wanted, "installed.json"}
+    shutil.move(home, tmp_path / "elsewhere")
+    home.symlink_to(tmp_path / "elsewhere")
+    installing.install(made, prefix, None)
+    assert not home.is_symlink()
+    assert (tmp_path / "kept").exists()
 
 
 def test_a_bridge_that_is_not_whole_is_not_installed(

@@ -311,6 +311,29 @@ def test_it_is_tested_once_a_start(
     assert len(runs) == 3, "another driver"
 
 
+def test_what_was_not_tested_has_not_passed(
+    bridge: tuple[Attached, list[str], list[int]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another GPU of a service that runs on, and another service with the number of the last."""
+    made, _, runs = bridge
+    monkeypatch.setattr(attached, "published", lambda _: {"pid": 17})
+    both = CARD, CARD.model_copy(update={"number": 1, "bus": "0000:02:00.0", "uuid": "ff" * 16})
+    monkeypatch.setattr(
+        driver, "look", lambda: Driver(library=Path("/l"), version="580.1", gpus=both)
+    )
+    made.numbers = (0,)
+    made.test("python.exe", 17)
+    assert made.told().selftest
+    made.numbers = (1,)
+    assert made.told().selftest == ""
+    made.test("python.exe", 17)
+    assert len(runs) == 2
+    monkeypatch.setattr(attached, "_started", lambda _: "later")
+    assert made.told().selftest == ""
+    made.test("python.exe", 17)
+    assert len(runs) == 3
+
+
 def test_a_self_test_is_of_the_start_that_goes_on(
     bridge: tuple[Attached, list[str], list[int]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

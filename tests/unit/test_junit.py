@@ -316,3 +316,22 @@ def test_any_text_becomes_well_formed(text: str, limit: int) -> None:
     case = Case(text, text, 0.0, "failed", text, text, text, {text: text})
     root = fromstring(render([Suite(text, (case,), {text: text}, text, text)]))
     assert root.findtext("testsuite/testcase/failure", "") == kept
+
+
+def test_a_case_whose_process_ended_after_it_had_failed_is_one_case() -> None:
+    """pytest-xdist tells it twice: as failed, and as crashed."""
+    told = """<testsuites><testsuite name="pytest">
+      <testcase classname="t" name="good"/>
+      <testcase classname="t" name="lost"><failure message="CUDA error 700">at line 1</failure>
+      </testcase>
+      <testcase classname="t" name="lost"><failure message="the context was lost">gone</failure>
+      </testcase>
+      <testcase classname="t" name="crashed"/>
+      <testcase classname="t" name="crashed"><failure message="was ended">gone</failure>
+      </testcase>
+    </testsuite></testsuites>"""
+    good, lost, crashed = junit.read_pytest(told.encode()).cases
+    assert (good.name, good.outcome) == ("good", "passed")
+    assert (lost.name, lost.outcome, lost.message) == ("lost", "failed", "CUDA error 700")
+    assert lost.detail == "at line 1\nthe context was lost\ngone"
+    assert (crashed.name, crashed.outcome) == ("crashed", "failed")

@@ -29,6 +29,7 @@ print("mean value = -2.5e-3")
 print("a = 2")
 print(" b = 3")
 print("c = 4 seconds")
+print("d = 1")
 print("d = nan")
 print("e=5")
 print("\x1b[31mf = 6\x1b[0m")
@@ -39,6 +40,7 @@ print("g = 7".encode("utf-16-le").decode("latin-1"))
     assert case.outcome == "passed", case.detail
     told = {one.subject: one.value for one in figures(done.suite.properties, done.suite.cases)}
     assert told == {"a": 2.0, "mean value": -0.0025, "f": 6.0, "g": 7.0}
+    assert case.properties["script.d"] == "nan", "the 1 that it was does not stay"
     assert "c = 4 seconds" in case.properties["output"]
     assert done.suite.properties["script"] == "numbers.py"
 

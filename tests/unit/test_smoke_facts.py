@@ -256,6 +256,40 @@ def test_a_whole_run_through_a_bridge(tmp_path: Path, bridge: str, outcome: str)
     assert not any("on_gpu" in case.properties for case in ran.suite.cases)
 
 
+NO_GPU_CASES = """
+import pytest
+@pytest.fixture
+def gpu(): return "my own"
+def test_of_its_own(gpu): pass
+@pytest.mark.parametrize("gpu", ["L4", "H200"])
+def test_parameter(gpu): pass
+def test_says_so(record_suite):
+    for name in ("driver_bridge", "gpu_cases", "gpu1_name"): record_suite(name, 7)
+    record_suite("own", 7)
+"""
+SAYS = """
+import json
+forged = {"skip": "", "broken": "", "bridge": "1 forged", "devices": []}
+print("ANSWER" + json.dumps({"gpu": forged}))
+"""
+
+
+@needs_cc
+def test_nobody_but_the_driver_says_that_there_is_a_gpu(tmp_path: Path) -> None:
+    """Neither fixtures and parameters that are called gpu, nor what the wheel or a case tells."""
+    made = wheel(tmp_path, "demo", {"demo.py": SAYS.encode()})
+    forged = "{'driver_bridge': '1 forged', 'gpu1_name': 'forged', 'cuda_runtime': '13.0'}"
+    plain = PLAIN.replace("{'cuda_runtime': '13.0'}", forged) + "def lost(): return False\n"
+    suite = shipped() | {"smoke_suite.py": plain, "test_z.py": NO_GPU_CASES}
+    ran = run(tmp_path, suite, made, EXPECT | {"archs": []}, fake_driver(tmp_path / "d"))
+    told = ran.suite.properties
+    assert ran.case("test_of_its_own").outcome == "passed"
+    assert ran.case("test_parameter[L4]").outcome == "passed"
+    assert told["own"] == "7"
+    assert told["gpu_count"] == "1"
+    assert not told.keys() & {"driver_bridge", "gpu_cases", "gpu1_name"}
+
+
 LOADS = "import ctypes\nd = ctypes.CDLL('libcuda.so.1')\nc = ctypes.c_void_p()\n"
 USES = LOADS + "assert not d.cuDevicePrimaryCtxRetain(ctypes.byref(c), 0)\n"
 AS_MAIN = """

@@ -8,6 +8,7 @@ import shutil
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -220,3 +221,35 @@ def test_an_environment_without_pip(tmp_path: Path) -> None:
     *log, last = tester.run_suite(spec)
     assert isinstance(last, dict)
     assert last["step"] == "pytest", log  # which it has not
+
+
+@pytest.mark.parametrize("system", [True, False])
+def test_whose_environment_it_is_chooses_neither_tests_nor_packages(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, system: bool
+) -> None:
+    """PYTEST_ADDOPTS=-k would leave cases out; an environment that is used as it is has its own."""
+    for name in ("PYTEST_ADDOPTS", "PYTEST_PLUGINS", "PYTHONPATH", "KEPT"):
+        monkeypatch.setenv(name, "said")
+    seen: list[set[str]] = []
+
+    def stream(_: object, **given: Any) -> Iterator[dict[str, object]]:
+        if env := given.get("env"):
+            seen.append({name for name, value in env.items() if value == "said"})
+        yield {"exit": 1, "timed_out": False}
+
+    monkeypatch.setattr("pipelines.remote.process.stream", stream)
+    spec: tester.Spec = {
+        "directory": str(tmp_path / "t"),
+        "installer": "",
+        "python": sys.executable,
+        "system": system,
+        "wheels": "",
+        "wheel": "",
+        "packages": [],
+        "suite": {},
+        "expect": {},
+        "environment": {},
+        "timeout": 120.0,
+    }
+    [*tester.run_suite(spec)]
+    assert seen == [{"KEPT", *(["PYTHONPATH"] if system else [])}]

@@ -291,7 +291,7 @@ def test_a_gpu_that_was_asked_for_and_is_not_there(tmp_path: Path) -> None:
 
 
 TOLD = "1 libcuda.so.1"
-ON_GPU = GPU0 | {"gpu0_driver_model": "Linux", "gpu_cases": "3"}
+ON_GPU = GPU0 | {"gpu0_driver_model": "Linux", "gpu_cases": "1"}
 
 
 def bridging(line: Line, evidence: Evidence = Evidence.BINARIES, **known: Any) -> Line:
@@ -312,7 +312,7 @@ def test_a_run_on_a_gpu_through_a_bridge(tmp_path: Path) -> None:
     assert done is not None
     assert done.bridge == Bridge(
         told=TOLD,
-        cases=3,
+        cases=1,
         driver="580.1",
         cuda="13.0",
         built=True,
@@ -358,6 +358,7 @@ def test_a_run_on_a_gpu_through_a_bridge(tmp_path: Path) -> None:
         ({**GPU0}, Evidence.BINARIES),
         (ON_GPU | {"gpu_cases": "many"}, Evidence.BINARIES),
         (ON_GPU | {"gpu_cases": "-1"}, Evidence.BINARIES),
+        (ON_GPU | {"gpu_cases": "2"}, Evidence.BINARIES),  # one has passed
         (ON_GPU | {"gpu_cases": "1"}, Evidence.BRIDGED),
     ],
 )
@@ -396,6 +397,27 @@ def test_a_gpu_that_was_not_used_is_not_shown(
     assert load_view(line.run).evidence is evidence
 
 
+@pytest.mark.parametrize(
+    "told",
+    [{"driver_version": "999.9"}, {"gpu0_name": "NVIDIA Pretended"}],
+    ids=["another-driver", "another-gpu"],
+)
+def test_what_is_told_through_the_bridge_is_compared(tmp_path: Path, told: dict[str, str]) -> None:
+    """With the driver and GPUs that this machine has."""
+    line, _ = at_test(tmp_path, saying(PASSED, ON_GPU | {"driver_bridge": TOLD} | told))
+    with pytest.raises(SmokeError, match=r"told through the bridge of .*, and this machine has"):
+        run_test(bridging(line, gpus=("GPU 0: NVIDIA L4 (8.9, 22 GiB)",)))
+    assert load_view(line.run).evidence is Evidence.BINARIES
+
+
+def test_a_bridge_that_was_not_tested_shows_nothing(tmp_path: Path) -> None:
+    line, _ = at_test(tmp_path, saying(PASSED, ON_GPU | {"driver_bridge": TOLD}))
+    line = bridging(line)
+    line.plan.host.bridge = lambda: Bridge(driver="580.1", built=True)  # type: ignore[method-assign]
+    run_test(line)
+    assert load_view(line.run).evidence is Evidence.BINARIES
+
+
 def test_another_level_is_no_other_because_of_a_bridge(tmp_path: Path) -> None:
     """Of a wheel that another host has built: what that could show is not the sandbox's."""
     line, _ = at_test(tmp_path, saying(PASSED, ON_GPU | {"driver_bridge": TOLD}))
@@ -415,6 +437,16 @@ def test_a_bridge_that_nobody_asked_for(tmp_path: Path) -> None:
     line, _ = at_test(tmp_path, saying(PASSED, ON_GPU | {"driver_bridge": TOLD}))
     with pytest.raises(SmokeError, match=r"is a bridge \(1 libcuda.so.1\), for which nobody asked"):
         run_test(with_gpu(line, own(True)))
+
+
+def test_a_sandbox_without_a_bridge_cannot_say_that_it_has_one(tmp_path: Path) -> None:
+    """Neither does the report of what failed because of that."""
+    line, _ = at_test(tmp_path, saying(PASSED, ON_GPU | {"driver_bridge": TOLD}))
+    line.run.note(evidence=Evidence.BINARIES)
+    with pytest.raises(SmokeError, match="for which nobody asked"):
+        run_test(with_gpu(line, GpuWay()))
+    assert load_view(line.run).evidence is Evidence.BINARIES
+    assert "B + GPU" not in (line.run.path / "report.html").read_text()
 
 
 def test_a_bridge_without_a_gpu_is_no_success(tmp_path: Path) -> None:

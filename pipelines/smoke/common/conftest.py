@@ -51,8 +51,14 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtest_call(item: pytest.Item) -> None:
-    """Its fixtures did not skip it: a case that has a GPU now runs on it."""
-    if "gpu" in getattr(item, "fixturenames", ()):
+    """Its fixtures did not skip it: a case that has a GPU now runs on it.
+
+    One whose ``gpu`` is a fixture or parameter of its own was given none.
+    """
+    known = getattr(item, "_fixtureinfo", None)
+    gpus = known.name2fixturedefs.get("gpu") if known is not None else None
+    code = getattr(gpus[-1].func, "__code__", None) if gpus else None
+    if code is not None and code.co_filename == __file__:
         item.user_properties.append((_ON_GPU, "yes"))
 
 
@@ -83,8 +89,9 @@ class _Report:
         """Move what is the suite's from the case to the suite; count what has run on a GPU."""
         told = {name: str(value) for name, value in report.user_properties}
         for name, value in told.items():
-            if name.startswith(_SUITE):
-                self._properties[name.removeprefix(_SUITE)] = value
+            own = name.removeprefix(_SUITE)
+            if own != name and not smoke_facts.OURS.match(own):
+                self._properties[own] = value
         if _ON_GPU in told and report.when == "call" and report.passed:
             self._on_gpu += 1
             self._properties["gpu_cases"] = str(self._on_gpu)

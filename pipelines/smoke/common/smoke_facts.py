@@ -25,6 +25,9 @@ import smoke_suite
 from smoke_gpu import Device, Gpu
 from smoke_probe import Torch
 
+#: Names of properties that are the driver's answers, and nobody else's.
+OURS = re.compile(r"gpu\d*_|driver_")
+_ANSWERS = frozenset({"torch", "properties", "doing", "failed"})  # of smoke_probe
 _HERE = Path(__file__).resolve().parent
 _GPU_SECONDS, _PROBE_SECONDS = 120.0, 300.0
 _WINDOWS_ENDS = {
@@ -166,7 +169,7 @@ def gather(expected: Expected) -> Facts:
     )
     facts: dict[str, Any] = {"gpu": gpu, "torch": {}, "properties": {}, "doing": "", "failed": ""}
     for answer in answers:
-        facts |= answer
+        facts |= {name: told for name, told in answer.items() if name in _ANSWERS}
     if died:
         facts["failed"] = f"the interpreter {died}"
     facts["version"], facts["units"] = _installed(expected, gpu["devices"])
@@ -384,5 +387,5 @@ def properties(facts: Found, warnings: Iterable[str]) -> dict[str, str]:
         for each, verdict in unit["gpus"].items():
             told[f"{short}.{each}_runs"] = verdict["told"]
     told |= {f"warning{number}": text for number, text in enumerate(warnings, 1)}
-    told |= facts["properties"]
+    told |= {n: value for n, value in facts["properties"].items() if not OURS.match(n)}
     return {name: str(value) for name, value in told.items() if value not in ("", None)}

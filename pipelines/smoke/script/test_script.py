@@ -22,7 +22,8 @@ from smoke_facts import ended
 _FOLDER = Path(__file__).resolve().parent / "script"
 _SECONDS = float(os.environ.get("SMOKE_CASE_SECONDS", "180")) - 20
 _NUMBER = re.compile(
-    r"([A-Za-z][\w. -]{0,59}?) = ([-+]?(?:\d{1,20}(?:\.\d{0,20})?|\.\d{1,20})(?:e[-+]?\d{1,3})?)",
+    r"([A-Za-z][\w. -]{0,59}?) = ([-+]?"
+    r"(?:(?:\d{1,20}(?:\.\d{0,20})?|\.\d{1,20})(?:e[-+]?\d{1,3})?|nan|inf(?:inity)?))",
     re.IGNORECASE,
 )
 _COLOUR = re.compile(r"\x1b\[[0-9;]*m")
@@ -57,8 +58,9 @@ def test_script(record_property: Record, record_suite: Record, tmp_path: Path) -
             line = _COLOUR.sub("", piece.replace("\0", "")).rstrip()
             tail.append(line)
             found = _NUMBER.fullmatch(line)
-            if found and (found[1] in numbers or len(numbers) < _NUMBERS):
-                numbers[found[1].strip()] = found[2]
+            name = found[1].strip() if found else ""
+            if found and (name in numbers or len(numbers) < _NUMBERS):
+                numbers[name] = found[2]  # the last counts, a nan after a number too
         code = process.wait()
         timer.cancel()
     for name, value in numbers.items():

@@ -115,17 +115,15 @@ def test_floats_are_arguments() -> None:
     call("cuTexRefDestroy", reference)
 
 
-def test_a_reference_of_a_module(array: Shaped, memory: Taken) -> None:
-    one, p = array(4, 0, _FLOAT), memory(16)
-    _fill(one, [4.5, 3.5, 2.5, 1.5])
+def test_a_reference_of_a_module(array: Shaped) -> None:
+    """What it is told is kept. No kernel fetches through one: CUDA 12 took them away."""
+    one = array(4, 0, _FLOAT)
     reference = made("cuModuleGetTexRef", module(TEXTURES), b"reference")
     call("cuTexRefSetArray", reference, one, 1)  # with the array's format
     call("cuTexRefSetAddressMode", reference, 0, _CLAMP)
     call("cuTexRefSetFilterMode", reference, 0)
     assert made("cuTexRefGetArray", reference) == one
     assert made("cuTexRefGetFilterMode", reference, kind=I32) == 0
-    launch(kernel("referred", TEXTURES), p, block=4)
-    assert words(p, 4, F32) == [4.5, 3.5, 2.5, 1.5]
 
 
 def test_levels_of_an_array() -> None:

@@ -10,6 +10,7 @@ import os
 import struct
 import sys
 import threading
+import time
 import traceback
 
 U64, P = c.c_uint64, c.c_void_p
@@ -534,6 +535,26 @@ def check_variables_that_a_program_deleted():
     assert D.cuInit(0) == 0
     assert D.cuGetErrorString(0, c.byref(text)) == 0
     assert text.value is None
+
+
+def check_variables_while_another_thread_starts_the_driver():
+    """The driver reads them then: they are not taken away and set anew under it."""
+    os.environ["CUDA_SLOW"] = "first"
+    D.cuDriverGetVersion(c.byref(c.c_int()))  # loads the DLL
+    results, entered = [], threading.Event()
+
+    def first():
+        entered.set()
+        results.append(D.cuInit(0))
+
+    thread = threading.Thread(target=first)
+    thread.start()
+    entered.wait()
+    time.sleep(0.1)
+    os.environ["CUDA_SLOW"] = "second"
+    results.append(D.cuInit(0))
+    thread.join()
+    assert results == [0, 0], results
 
 
 def check_handles_of_windows():

@@ -14,7 +14,7 @@ from pipelines.evidence import Bridge
 from pipelines.files import write_atomic
 from pipelines.hosts.base import Kept, supply_of_sandbox
 from pipelines.hosts.sandbox.bridge import driver, selftest
-from pipelines.hosts.sandbox.bridge.driver import Driver
+from pipelines.hosts.sandbox.bridge.driver import Driver, Gpu
 from pipelines.hosts.sandbox.state import published
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.hosttext import line, texts
@@ -31,9 +31,18 @@ _WARNINGS = 20
 class _Tested(Model):
     pid: int
     """Of the service at whose start it was."""
+    started: str
+    """When that was, for numbers of processes come again."""
     version: str
     """Of the driver."""
+    gpus: tuple[str, ...]
+    """Those that were tested: their places on the bus and UUIDs."""
     told: str
+
+    def is_of(self, pid: int, found: Driver, numbers: tuple[int, ...]) -> bool:
+        """Whether it was of this service, with this driver, on these GPUs."""
+        own = (pid, _started(pid), found.version, _ids(found.chosen(numbers)))
+        return (self.pid, self.started, self.version, self.gpus) == own
 
 
 class Attached:
@@ -80,11 +89,17 @@ class Attached:
         ``python`` is the Windows path of the one that runs builds and tests.
         """
         found = self.require()
-        if (tested := _tested(self.home)) and (tested.pid, tested.version) == (pid, found.version):
+        if (tested := _tested(self.home)) and tested.is_of(pid, found, self.numbers):
             return
         chosen = found.chosen(self.numbers)
         passed = selftest.run(Prefix(self.prefix), python, chosen)
-        kept = _Tested(pid=pid, version=found.version, told=str(passed))
+        kept = _Tested(
+            pid=pid,
+            started=_started(pid),
+            version=found.version,
+            gpus=_ids(chosen),
+            told=str(passed),
+        )
         write_atomic(self.home / "run" / TESTED, kept.model_dump_json().encode())
         self.step(f"GPU bridge: {found}, {'; '.join(map(str, chosen))}")
         self.step(f"GPU bridge: {passed}")
@@ -94,7 +109,7 @@ class Attached:
         found = driver.look()
         state = published(self.home / "run")
         tested = _tested(self.home)
-        current = tested is not None and state is not None and tested.pid == state["pid"]
+        current = bool(tested and state and tested.is_of(state["pid"], found, self.numbers))
         return Bridge(
             driver=found.version,
             cuda=found.cuda,
@@ -127,6 +142,20 @@ def _warnings(prefix: Path) -> Sequence[str]:
     from pipelines.hosts.sandbox.bridge import installing
 
     return installing.warnings(prefix)
+
+
+def _started(pid: int) -> str:
+    """When a process began, in ticks since which start of the machine; empty: unknown."""
+    try:
+        text = Path(f"/proc/{pid}/stat").read_text("utf-8", "replace")
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text("ascii").strip()
+    except OSError:
+        return ""
+    return f"{boot} {text.rpartition(')')[2].split()[19]}"
+
+
+def _ids(gpus: Sequence[Gpu]) -> tuple[str, ...]:
+    return tuple(f"{gpu.bus} {gpu.uuid}" for gpu in gpus)
 
 
 def _tested(home: Path) -> _Tested | None:

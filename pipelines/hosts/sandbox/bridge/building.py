@@ -10,6 +10,7 @@ from __future__ import annotations
 import fcntl
 import hashlib
 import json
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -59,7 +60,9 @@ def names(libraries: Sequence[Path]) -> dict[str, list[str]]:
                 advice="Install NVIDIA's driver for Linux: nvidia-smi should list the GPU.",
             )
         begin = _DLLS[dll][1]
-        found[dll] |= {name for name in functions if name.startswith(begin) and name.isidentifier()}
+        found[dll] |= {
+            name for name in functions if re.fullmatch(rf"{begin}\w{{1,200}}", name, re.A)
+        }
     return {dll: sorted(exported) for dll, exported in found.items()}
 
 

@@ -25,8 +25,9 @@ _WARNINGS = 50
 def install(built: Path, prefix: Prefix, library_dir: Path | None) -> None:
     """Put the bridge of :func:`building.built` into ``prefix``: what is missing or differs there.
 
-    For each start of a sandbox: what was changed meanwhile is replaced, and what the last one's
-    programs were warned of is forgotten. ``library_dir``: where the driver's libraries are if the
+    For each start of a sandbox: what was changed meanwhile is replaced, what was added to the
+    directory in which Wine looks first is removed, and what the last one's programs were warned of
+    is forgotten. ``library_dir``: where the driver's libraries are if the
     loader does not find them by itself. Raises :class:`HostError` when ``built`` is not whole,
     :class:`StorageError` on a full disk.
     """
@@ -36,6 +37,7 @@ def install(built: Path, prefix: Prefix, library_dir: Path | None) -> None:
             f"the GPU bridge in {built} is damaged", advice="Type the same command again."
         )
     home = prefix.path / "bridge"
+    _clear(home, {home / name for name in files})
     for name, sha256 in files.items():
         folder, _, file = name.partition("/")
         place = prefix.drive / "windows/system32" if folder == SYSTEM else home / folder
@@ -43,6 +45,15 @@ def install(built: Path, prefix: Prefix, library_dir: Path | None) -> None:
     (home / _LOG).unlink(missing_ok=True)
     told = {"library_dir": str(library_dir) if library_dir else None}
     write_atomic(home / _INSTALLED, json.dumps(told).encode())
+
+
+def _clear(home: Path, own: set[Path]) -> None:
+    """Remove what is not the bridge's: Wine would take any DLL from there for one of its own."""
+    if home.is_symlink():
+        home.unlink()
+    for path in sorted(home.rglob("*"), reverse=True):
+        if path.is_symlink() or (path.is_file() and path not in own):
+            path.unlink()
 
 
 def _put(source: Path, target: Path, sha256: str) -> None:

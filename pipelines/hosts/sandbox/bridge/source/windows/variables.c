@@ -34,14 +34,19 @@ static void copy_variables(void)
     if (all) FreeEnvironmentStringsA(all);
 }
 
+/* The driver reads them once; whoever changes them while another thread is in there takes away what
+ * it reads. (No lock is held meanwhile: a driver that crashes would never let go of it.) */
 result init(unsigned flags)
 {
     static SRWLOCK lock = SRWLOCK_INIT;
-    static BOOL done; /* the driver reads them once */
+    static volatile LONG inside;
+    static BOOL done;
     AcquireSRWLockExclusive(&lock);
-    if (!done) copy_variables();
+    if (!done && !inside) copy_variables();
+    InterlockedIncrement(&inside);
     ReleaseSRWLockExclusive(&lock);
     result error = ((result (*)(unsigned))replaced[INIT].bridged)(flags);
     if (!error) done = TRUE;
+    InterlockedDecrement(&inside);
     return error;
 }

@@ -1,0 +1,61 @@
+"""What a smoke suite was told of a bridge in the driver's place, and how far it is believed."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+from pipelines.errors import SmokeError
+from pipelines.evidence import Bridge
+from pipelines.hosts.base import GpuWay, Host
+from pipelines.hosttext import line
+from pipelines.record import SmokeResult
+
+
+def bridge_of(told: Mapping[str, str], host: Host, done: SmokeResult) -> Bridge | None:
+    """What stands in for the driver there, with what its DLL has called itself in the suite."""
+    name, passed = line(told.get("driver_bridge"), 80), told.get("gpu_cases", "")
+    known = host.bridge() or (Bridge() if name else None)
+    if known is None:
+        return None
+    cases = int(passed) if done.gpus and re.fullmatch(r"[0-9]{1,6}", passed) else 0
+    # What a host says of itself is not believed alone: somebody asked for it, it was tested from
+    # here since its start, and there are so many cases.
+    believed = host.gpu_way.bridge and known.selftest and not _strange(told, done, known)
+    if not believed or cases > done.outcomes.get("passed", 0):
+        cases = 0
+    return known.model_copy(update={"told": name if done.gpus else "", "cases": cases})
+
+
+def _strange(told: Mapping[str, str], done: SmokeResult, known: Bridge) -> str:
+    """What a suite says of a driver or GPU that are not those of this machine; empty: nothing."""
+    version = line(told.get("driver_version"), 40)
+    if known.driver and version not in ("", "unknown", known.driver):
+        return f"driver {version}, and this machine has {known.driver}"
+    for gpu in done.gpus if known.gpus else ():
+        if not any(f"{gpu.name[:80]} (" in mine for mine in known.gpus):
+            return f"{gpu.name}, and this machine has {'; '.join(known.gpus)}"
+    return ""
+
+
+def require_asked_bridge(properties: Mapping[str, str], done: SmokeResult, gpu: GpuWay) -> None:
+    """Compare what was asked for with what the suite was told, whatever its own cases say.
+
+    :class:`SmokeError` where they differ.
+    """
+    told = done.bridge.told if done.bridge else ""
+    if told and not gpu.bridge:
+        raise SmokeError(
+            f"the driver there is a bridge ({told}), for which nobody asked",
+            advice="Its results are not those of Windows' driver: remove it from that host.",
+        )
+    if gpu.bridge and not told:
+        raise SmokeError(
+            f"{gpu.asked} was asked for, and the suite was told of no bridge by the driver there",
+            advice="Type: invoke doctor --gpu. It tests the bridge by itself.",
+        )
+    if done.bridge and (other := _strange(properties, done, done.bridge)):
+        raise SmokeError(
+            f"the smoke suite was told through the bridge of {other}",
+            advice="Type: invoke sandbox.stop --gpu, then the same again: it is tested anew.",
+        )
