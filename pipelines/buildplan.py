@@ -109,6 +109,7 @@ class BuildPlan:
             jobs=self.jobs,
             evidence=self.host.evidence,
             publishable=self.host.capabilities.publishable and self.given is None,
+            given=self.given is not None,
         )
 
     def environment(self, jobs: int, threads: int = 1) -> dict[str, str]:
@@ -176,6 +177,21 @@ def resolve_target(
     )
 
 
+def _resolve_cell(
+    settings: Config, request: Request, native: tuple[str, ...] | None
+) -> tuple[Given | None, Recipe, Target, Translated]:
+    """The wheel that is given, if one is; what is built or tested, where, for which GPUs."""
+    given = resolve_given(request)
+    if given is None:
+        recipe = resolve_recipe(settings, request)
+        target = resolve_target(settings, request, recipe, native)
+        archs = translate(recipe.arch_map, target.archs, recipe.cuda, recipe.name)
+        return None, recipe, target, archs
+    recipe = recipe_of(given)
+    target = _target_of(settings, request, recipe)
+    return given, recipe, target, Translated("", target.archs)
+
+
 def _target_of(settings: Config, request: Request, recipe: Recipe) -> Target:
     """Of a wheel that is given: an environment that is used as it is says which Python it has."""
     name = request.axes.get("host") or settings.default.host
@@ -237,15 +253,7 @@ def resolve(
     ``events`` makes what is told of a host from its name. Raises :class:`ConfigError`
     for what cannot be, before anything is started.
     """
-    given = resolve_given(request)
-    if given is None:
-        recipe = resolve_recipe(settings, request)
-        target = resolve_target(settings, request, recipe, native)
-        archs = translate(recipe.arch_map, target.archs, recipe.cuda, recipe.name)
-    else:
-        recipe = recipe_of(given)
-        target = _target_of(settings, request, recipe)
-        archs = Translated("", target.archs)
+    given, recipe, target, archs = _resolve_cell(settings, request, native)
     cache = open_cache(settings)
     if host is None and opened is not None and opened.target.session == target.session:
         host = opened.host

@@ -12,13 +12,15 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
+from pipelines.diagnosed import DiagnosisResult, HealedResult
 from pipelines.evidence import Bridge, Evidence, Origin
 from pipelines.hosttext import line
 from pipelines.model import Model
 from pipelines.taken import Company, PrebuiltFile, Sha256
 from pipelines.target import Target
 
-SCHEMA = 2  # of the record; one with another number is not read
+#: Of the record; one with another number is not read.
+SCHEMA = 2
 
 Size = Annotated[int, Field(ge=0, le=1 << 50)]
 #: A path or name of a host's; none of Windows' is longer.
@@ -112,42 +114,6 @@ class Timeline(Model):
     """Time, share of the cores that was busy, bytes of memory used."""
     cpus: int = 0
     memory: float = 0.0
-
-
-class DiagnosisResult(Model):
-    """Why a build failed, as its log shows it."""
-
-    id: str
-    """Of the signature in the catalogue."""
-    is_cause: bool
-    """Whether it is a cause; otherwise the first sign of an unknown one."""
-    cause: str
-    cure: str
-    links: tuple[str, ...] = ()
-    line: int
-    """In the log, from 1."""
-    text: str = ""
-    unit: str = ""
-
-    @property
-    def title(self) -> str:
-        """The cause, or that no known one was found."""
-        return self.cause if self.is_cause else f"no known cause: {self.cause}"
-
-    @property
-    def summary(self) -> str:
-        """One line, for messages: ``line 1203: cause (oom-edg)``."""
-        return f"line {self.line}: {self.title} ({self.id})"
-
-
-class HealedResult(Model):
-    """A change that a build made by itself before it went on."""
-
-    what: str
-    why: str
-    """The signature that it answers, and its cause."""
-    line: int
-    """In the log."""
 
 
 class BuildResult(StageResult):
@@ -373,6 +339,8 @@ class RunFacts(Model):
     publishable: bool | None = None
     origin: str = ""
     """Of a wheel that was not built."""
+    given: bool = False
+    """Whether it is somebody else's, which is only tested."""
     job: str = ""
     source_sha256: str = ""
     host: HostFacts | None = None

@@ -8,8 +8,6 @@ from pydantic import StringConstraints
 
 from pipelines.model import Model
 
-#: What the origin of a wheel that was given begins with: others have built it, for others.
-GIVEN = "given, not built here: "
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 
 

@@ -64,7 +64,7 @@ def _refuse_with_jobs(line: Line, options: StopOptions, command: str) -> None:
 
     if options.force or not _lifecycle(line).address():
         return
-    gpu = " --gpu" if line.plan.host.gpu_way.bridge else ""
+    gpu = " --gpu" if line.plan.host.gpu_way.bridged else ""
     forced = f"invoke host {command} --host {line.plan.host.name}{gpu} --force"
     try:
         jobs = running(line)

@@ -8,10 +8,10 @@ from rich.console import Group, RenderableType
 from rich.text import Text
 
 from pipelines.called import as_typed
+from pipelines.diagnosed import DiagnosisResult, HealedResult
 from pipelines.diagnosis.heal import Change
 from pipelines.diagnosis.matcher import Diagnosis, Finding
 from pipelines.github import inert
-from pipelines.record import DiagnosisResult, HealedResult
 
 _OTHERS = 12  # findings besides the cause that are shown
 

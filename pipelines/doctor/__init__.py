@@ -21,6 +21,7 @@ from pipelines.doctor import (
 from pipelines.doctor.model import Facts, Level, Purpose, Verdict
 from pipelines.doctor.thresholds import Thresholds, load_thresholds
 from pipelines.matrix.compat import Compat, load_compat
+from pipelines.matrix.judge import Finding
 
 #: What only a Windows is judged for, besides its paths.
 _WINDOWS = frozenset({"operating system", "commit limit", "page file", "MSVC toolset", "ninja"})
@@ -53,17 +54,7 @@ def diagnose(
         verdicts += bridge.judge(bridged)
     if purpose is None:
         return verdicts
-    verdicts += [
-        Verdict(
-            toolchain.AREA,
-            one.rule,
-            "error" if one.error else "warning",
-            one.says,
-            cure=one.cure,
-            source=one.source,
-        )
-        for one in purpose.refused
-    ]
+    verdicts += map(_refused, purpose.refused)
     host = Facts(facts).at("host")
     wanted = f"a session with {purpose.target.host}"
     if (skipped := host.text("skipped", limit=_REASON)) is not None:
@@ -83,3 +74,9 @@ def diagnose(
     if not purpose.windows:
         judged = [v for v in judged if v.area != paths.AREA and v.name not in _WINDOWS]
     return [*verdicts, *judged]
+
+
+def _refused(one: Finding) -> Verdict:
+    """What the host cannot give, or this machine lacks for it."""
+    level: Level = "error" if one.error else "warning"
+    return Verdict(toolchain.AREA, one.rule, level, one.says, cure=one.cure, source=one.source)

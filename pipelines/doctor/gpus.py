@@ -10,11 +10,10 @@ from pipelines.architectures import archs
 from pipelines.architectures.archs import capability
 from pipelines.doctor.model import Facts, Level, Purpose, Verdict, on_host
 from pipelines.matrix.compat import Compat, broken
+from pipelines.remote.inspection.nvml import BRIDGED
 from pipelines.versions import known
 
 AREA = "GPU"
-#: The driver model that a host tells of whose driver is a bridge to Linux'.
-BRIDGED = "Linux, through a bridge"
 _MOST = 32
 _DRIVERS = "https://www.nvidia.com/drivers"
 #: Driver model -> what to know of it, and where that is said.

@@ -107,8 +107,9 @@ class GpuWay:
     """How many were asked for; ``None``: any number, if any was asked for."""
     visible: tuple[int, ...] = ()
     """The numbers, as nvidia-smi's, of those that may be seen there; empty: all."""
-    bridge: bool = False
-    """Whether a bridge to another system's driver stands in for Windows' there."""
+    bridged: bool = False
+    """Whether a bridge to another system's driver is asked to stand in for Windows'; what there is
+    of it, :meth:`Host.bridge` tells."""
 
     @property
     def environment(self) -> Mapping[str, str]:

@@ -150,7 +150,7 @@ def by_bridge(gpu: str | bool) -> GpuWay:
         asked=f"gpu: {gpu}",
         count=len(numbers) or None,
         visible=numbers,
-        bridge=True,
+        bridged=True,
     )
 
 

@@ -16,10 +16,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 from urllib.parse import unquote, urlsplit
 
 from packaging.markers import InvalidMarker, Marker
+from packaging.tags import Tag
 from packaging.utils import parse_wheel_filename
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
@@ -216,7 +217,7 @@ def _offers(text: str, python: str, platforms: Sequence[str]) -> tuple[Offer, ..
     return tuple(made)
 
 
-def _tags_of(file: str) -> Iterable[Any]:
+def _tags_of(file: str) -> Iterable[Tag]:
     """The tags of a wheel's name, which becomes a file of ours: it must be a plain one."""
     try:
         return parse_wheel_filename(_File(name=file).name)[3]

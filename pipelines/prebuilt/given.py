@@ -8,7 +8,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
@@ -249,4 +249,4 @@ def with_all(given: Given, beside: Iterable[str], script: str | None) -> Given:
             f"--script {line(script, 200)}: expected a .py file, or a directory of tests",
             advice="A file called test_*.py is run by pytest, any other as a program.",
         )
-    return Given(**{**vars(given), "beside": tuple(said), "script": path})
+    return replace(given, beside=tuple(said), script=path)

@@ -45,7 +45,6 @@ from pipelines.reports.views import (
     evidence_line,
 )
 from pipelines.run import Run
-from pipelines.taken import GIVEN
 from pipelines.target import Target
 
 _STAGES = 50
@@ -317,7 +316,7 @@ def _taken_up(stages: Sequence[StageRecord], shown: Sequence[StageView]) -> list
 def _caveats(
     facts: RunFacts, suite: Suite, build: BuildResult | None, taken: PrebuiltResult | None
 ) -> list[str]:
-    said = [line(facts.origin, 600)] if facts.origin.startswith(GIVEN) else []
+    said = [line(facts.origin, 600)] if facts.given else []
     company = taken.company if taken is not None else None
     if company is not None:
         said += texts(company.notes, 10)
@@ -338,8 +337,7 @@ def _caveats(
         if facts.evidence.unshown:
             said.append(f"not shown by that: {', '.join(facts.evidence.unshown)}")
     if facts.publishable is False:
-        given = facts.origin.startswith(GIVEN)
-        said.append("not for publishing" if given else _UNPUBLISHED)
+        said.append("not for publishing" if facts.given else _UNPUBLISHED)
     if build is not None:
         said += texts(build.story, 10)
         said += [f"an attempt was lost: {why}" for why in texts(build.lost, 10)]

@@ -22,7 +22,6 @@ from pipelines.reports.brief import Brief, brief_of
 from pipelines.reports.views import Verdict, toned
 from pipelines.run import HELD, Run
 from pipelines.tables import print_columns
-from pipelines.taken import GIVEN
 
 _DAY = 86400.0
 _STYLES: dict[Verdict, str] = {
@@ -161,7 +160,7 @@ def show(runs: Sequence[PastRun]) -> list[str]:
 def _line(run: PastRun) -> dict[str, str]:
     brief = run.brief
     word = "running" if run.running else brief.word
-    word += ", given" if brief.facts.origin.startswith(GIVEN) else ""
+    word += ", given" if brief.facts.given else ""
     return {
         "run": escape(brief.id),
         "archs": escape(str(brief.facts.target.archs)),

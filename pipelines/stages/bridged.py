@@ -21,7 +21,7 @@ def bridge_of(told: Mapping[str, str], host: Host, done: SmokeResult) -> Bridge 
     cases = int(passed) if done.gpus and re.fullmatch(r"[0-9]{1,6}", passed) else 0
     # What a host says of itself is not believed alone: somebody asked for it, it was tested from
     # here since its start, and there are so many cases.
-    believed = host.gpu_way.bridge and known.selftest and not _strange(told, done, known)
+    believed = host.gpu_way.bridged and known.selftest and not _strange(told, done, known)
     if not believed or cases > done.outcomes.get("passed", 0):
         cases = 0
     return known.model_copy(update={"told": name if done.gpus else "", "cases": cases})
@@ -44,12 +44,12 @@ def require_asked_bridge(properties: Mapping[str, str], done: SmokeResult, gpu: 
     :class:`SmokeError` where they differ.
     """
     told = done.bridge.told if done.bridge else ""
-    if told and not gpu.bridge:
+    if told and not gpu.bridged:
         raise SmokeError(
             f"the driver there is a bridge ({told}), for which nobody asked",
             advice="Its results are not those of Windows' driver: remove it from that host.",
         )
-    if gpu.bridge and not told:
+    if gpu.bridged and not told:
         raise SmokeError(
             f"{gpu.asked} was asked for, and the suite was told of no bridge by the driver there",
             advice="Type: invoke doctor --gpu. It tests the bridge by itself.",

@@ -23,7 +23,7 @@ from pipelines.taken import Company, PrebuiltFile
 from pipelines.wheels.libraries import cure, mentioned
 
 #: Directory of the host, below its wheels, for what is installed with a wheel that is given.
-GIVEN = "given"
+FOLDER = "given"
 _NOT_LOADED = re.compile(r"DLL load failed|[Ee]rror 126\b|Could not find module")
 
 
@@ -70,7 +70,7 @@ def bring(session: LiveSession, plan: BuildPlan, company: Company) -> list[str]:
     layout, made = plan.layout, []
     with bars() as show:
         for one in company.packages:
-            folder = layout.join(layout.wheels, GIVEN, one.sha256[:16])
+            folder = layout.join(layout.wheels, FOLDER, one.sha256[:16])
             target = layout.join(folder, one.file)
             source = plan.cache.place(one.file, one.sha256)
             there = session.call(files.stat, path=target)

@@ -34,8 +34,9 @@ from pipelines.recipe.suite import suite_of_given
 from pipelines.record import AuditedFile, AuditResult, PrebuiltResult
 from pipelines.run import StageLog
 from pipelines.stages.company import library_names
-from pipelines.taken import GIVEN, Company, PrebuiltFile
+from pipelines.taken import Company, PrebuiltFile
 
+_GIVEN = "given, not built here"
 _LIBRARIES = (".dll", ".so")
 #: What runs the suite; the lock says which release.
 _TOOLS = ("pytest", "pytest-xdist")
@@ -58,7 +59,7 @@ def take_given(_: LiveSession, plan: BuildPlan, log: StageLog) -> PrebuiltResult
     """
     given = plan.given
     assert given is not None  # noqa: S101 - of a plan with a wheel that is given
-    log.run.note(origin=f"{GIVEN}{line(given.asked, 300)}")
+    log.run.note(origin=f"{_GIVEN}: {line(given.asked, 300)}")
     with fold(f"Take {given.release}"):
         own, closure, notes = _closed(plan, given)
         for note in notes:
@@ -68,7 +69,7 @@ def take_given(_: LiveSession, plan: BuildPlan, log: StageLog) -> PrebuiltResult
         say(f"with it {units.counted(len(rest), 'wheel')}, {units.size(total)}")
         fetched = fetch_all(rest, plan.cache)
         kept = _into_run(plan, log, own)
-        origin = f"{GIVEN}{own.file} from {_place(given, own)}, sha256 {own.sha256}"
+        origin = f"{_GIVEN}: {own.file} from {_place(given, own)}, sha256 {own.sha256}"
         say(origin)
     log.run.note(origin=origin)
     return log.keep(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import re
 import zipfile
 from collections import Counter
 from collections.abc import Mapping
@@ -17,7 +16,7 @@ from pipelines.buildplan import BuildPlan
 from pipelines.console import console, fold, host_line, say
 from pipelines.errors import AuditError, ConfigError, HostError, RemoteError, SmokeError
 from pipelines.files import sha256_of
-from pipelines.hosts.base import GpuWay
+from pipelines.hosts.base import GpuWay, Host
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import line, safe
 from pipelines.model import first_problem
@@ -27,17 +26,17 @@ from pipelines.remote import files, tester
 from pipelines.reports.figures import SCRIPT
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Case
+from pipelines.reports.model import Suite as ReadSuite
 from pipelines.run import Run, StageLog
 from pipelines.stages.bridged import bridge_of, require_asked_bridge
-from pipelines.stages.company import GIVEN, bring, cure_of
+from pipelines.stages.company import FOLDER, bring
+from pipelines.stages.cures import cure_of_cases, why_no_report
 from pipelines.stages.detached import Job, JobSpec
 from pipelines.stages.logs import TAIL, last_lines, log_lines
 
 _TIMEOUT = 1800.0  # seconds a step
 _SCRIPT = 1500.0  # seconds that a script of the user's may take
 _GPUS = 32  # of one host
-_CRASHED = 0x80000000  # from here on Windows' exit codes are exceptions
-_ABSENT = re.compile(r"No module named '([\w.]{1,80})'")
 
 
 def test(session: LiveSession, plan: BuildPlan, log: StageLog) -> SmokeResult:
@@ -61,9 +60,9 @@ def test(session: LiveSession, plan: BuildPlan, log: StageLog) -> SmokeResult:
                 wheel=wheel.name, sha256=audited.sha256, instead=suite.instead, script=script
             )
         )
-        spec = _suite_spec(plan, directory, target, suite.files, expected)
+        spec = suite_spec(plan, directory, target, suite.files, expected)
         if given is not None:
-            spec |= _with_it(session, plan, log.run)
+            spec = _with_it(session, plan, log.run, spec)
             if given.script is not None:
                 spec["environment"]["SMOKE_CASE_SECONDS"] = str(_SCRIPT)
         job = Job(
@@ -118,10 +117,10 @@ def _send_wheel(
     return target
 
 
-def _suite_spec(
+def suite_spec(
     plan: BuildPlan, directory: str, wheel: str, suite: dict[str, str], expected: dict[str, Any]
-) -> dict[str, Any]:
-    """What ``tester.run_suite`` is given, see there."""
+) -> tester.Spec:
+    """The order to run a suite, whose files are ``suite``, against the wheel at ``wheel`` there."""
     layout, system = plan.layout, plan.host.existing is not None
     return {
         "directory": layout.join(directory, "t"),
@@ -147,14 +146,15 @@ def _suite_spec(
     }
 
 
-def _with_it(session: LiveSession, plan: BuildPlan, run: Run) -> dict[str, Any]:
+def _with_it(session: LiveSession, plan: BuildPlan, run: Run, spec: tester.Spec) -> tester.Spec:
     """Of a wheel that is given: what it requires comes with it, into an environment of its own."""
     taken, layout = run.result(PrebuiltResult), plan.layout
     if taken is None or taken.company is None:
         raise ConfigError(f"run {run.id} has no wheel that was given", advice="Begin anew.")
     return {
+        **spec,
         "packages": bring(session, plan, taken.company),
-        "wheels": layout.join(layout.wheels, GIVEN),
+        "wheels": layout.join(layout.wheels, FOLDER),
         "libraries": list(taken.company.libraries),
         "system": False,
     }
@@ -201,7 +201,7 @@ def expectations(plan: BuildPlan, wheel: AuditedFile) -> dict[str, Any]:
             "asked": gpu.asked,
             "count": gpu.count,
             "numbers": list(gpu.visible),
-            "bridge": gpu.bridge,
+            "bridged": gpu.bridged,
         },
         **({"given": True} if plan.given else {}),
     }
@@ -250,27 +250,18 @@ def _keep(log: StageLog, **changes: object) -> SmokeResult:
 def _judge(
     session: LiveSession, log: StageLog, suite: Suite, ended: _Ended, plan: BuildPlan
 ) -> SmokeResult:
-    """The suite's report, home and read; :class:`SmokeError` unless every case passed."""
-    host, gpu = plan.host, plan.host.gpu_way
+    """What its report says of a suite; :class:`SmokeError` unless every case passed."""
+    gpu = plan.host.gpu_way
     done = _keep(log, exit=ended.exit, step=safe(ended.step, 40))
     if not ended.junit:
         cause = "ran out of time" if ended.timed_out else f"left with {ended.exit}"
         tail = "\n".join(done.tail[-15:])
         raise SmokeError(
-            f"{done.step} {cause} and there is no report:\n{tail}", advice=_why_no_report(done)
+            f"{done.step} {cause} and there is no report:\n{tail}", advice=why_no_report(plan, done)
         )
-    report = log.run.path / "smoke.xml"
-    session.get(ended.junit, report)
-    read = read_pytest(report.read_bytes())
+    done, read = _read_report(session, log, ended.junit, plan.host)
     cases = read.cases
-    outcomes = Counter(case.outcome for case in cases)
-    counted = {str(name): count for name, count in outcomes.items()}
-    done = _keep(log, outcomes=counted, **_gpus(read.properties, gpu))
-    done = _keep(log, bridge=bridge_of(read.properties, host, done))
-    for said in done.bridge.warnings if done.bridge else ():
-        say(f"  GPU bridge: {said}", style="yellow")
     bad = [case for case in cases if case.outcome in ("failed", "error")]
-    _say_outcomes(cases, bad, outcomes)
     if not cases:
         raise SmokeError(
             "the smoke suite ran no case", advice="A suite without tests proves nothing."
@@ -279,9 +270,9 @@ def _judge(
         told = "\n".join(f"{case.message}\n{case.detail}" for case in bad)
         raise SmokeError(
             f"{len(bad)} of {len(cases)} smoke cases failed (pytest left with {ended.exit})",
-            advice=f"{_cure(plan, log.run, told)} See {log.run.path / 'junit.xml'}".strip(),
+            advice=f"{cure_of_cases(plan, log.run, told)} See {log.run.path / 'junit.xml'}".strip(),
         )
-    if not outcomes["passed"]:
+    if not done.outcomes.get("passed"):
         raise SmokeError(
             f"each of the {len(cases)} smoke cases was skipped: nothing was tested",
             advice="Their reasons are above; test on a host that has what they ask for.",
@@ -305,6 +296,23 @@ def _judge(
     return done
 
 
+def _read_report(
+    session: LiveSession, log: StageLog, junit: str, host: Host
+) -> tuple[SmokeResult, ReadSuite]:
+    """The report, home, kept and shown."""
+    report = log.run.path / "smoke.xml"
+    session.get(junit, report)
+    read = read_pytest(report.read_bytes())
+    outcomes = Counter(case.outcome for case in read.cases)
+    counted = {str(name): count for name, count in outcomes.items()}
+    done = _keep(log, outcomes=counted, **_gpus(read.properties, host.gpu_way))
+    done = _keep(log, bridge=bridge_of(read.properties, host, done))
+    for said in done.bridge.warnings if done.bridge else ():
+        say(f"  GPU bridge: {said}", style="yellow")
+    _say_outcomes(read.cases, outcomes)
+    return done, read
+
+
 def _gpus(told: Mapping[str, str], gpu: GpuWay) -> dict[str, object]:
     """What a suite's report says of GPUs, as the record has it."""
     found = [
@@ -320,47 +328,14 @@ def _gpus(told: Mapping[str, str], gpu: GpuWay) -> dict[str, object]:
     return {"gpus": tuple(found), "gpu_way": way, "gpu_asked": gpu.asked}
 
 
-def _why_no_report(done: SmokeResult) -> str:
-    """What to do about a suite that ended before its report."""
-    tail = "\n".join(done.tail)
-    if done.step == "install":
-        return "What the suite needs could not be installed: docs/own-tests.md says what there is."
-    if done.step != "pytest":
-        return "No environment could be made with the Python there. Try it again, or: invoke doctor"
-    if absent := _absent(tail):
-        return absent
-    if done.exit is not None and (done.exit < 0 or done.exit >= _CRASHED):
-        return "The interpreter crashed before the first case. The log is in the JUnit report."
-    return "pytest itself could not begin: its last lines say why."
-
-
-def _cure(plan: BuildPlan, run: Run, told: str) -> str:
-    """What to do about what failed cases tell; empty where they tell nothing that is known."""
-    if plan.given is None:
-        return _absent(told)
-    absent = _absent(told, "name what brings it as --with NAME==VERSION.")
-    return " ".join(filter(None, (cure_of(plan, run, told), absent)))
-
-
-def _absent(
-    text: str,
-    cure: str = "name what brings it in test_requires of the recipe: docs/own-tests.md says what "
-    "there is.",
-) -> str:
-    """The cure for a module that the suite imports and its environment does not have."""
-    names = dict.fromkeys(name.partition(".")[0] for name in _ABSENT.findall(text))
-    if not names:
-        return ""
-    return f"Not installed there: {', '.join([*names][:5])}. If it is no part of the wheel, {cure}"
-
-
-def _say_outcomes(cases: tuple[Case, ...], bad: list[Case], outcomes: Counter[Any]) -> None:
+def _say_outcomes(cases: tuple[Case, ...], outcomes: Counter[Any]) -> None:
     for reason, count in Counter(c.message for c in cases if c.outcome == "skipped").items():
         say(f"  {count} skipped: {safe(reason, 200)}", style="yellow")
     for case in cases:
         for name, value in case.properties.items():
             if name.startswith(SCRIPT):
                 say(f"  {safe(name.removeprefix(SCRIPT), 80)} = {safe(value, 80)}")
+    bad = [case for case in cases if case.outcome in ("failed", "error")]
     for case in bad[:10]:
         say(f"  {case.outcome}: {safe(case.name)}: {safe(case.message, 200)}", style="red")
     said = ", ".join(f"{count} {outcome}" for outcome, count in sorted(outcomes.items()))

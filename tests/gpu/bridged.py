@@ -10,7 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -61,19 +61,24 @@ def suite(*more: Path) -> dict[str, str]:
     return {path.name: path.read_text("utf-8") for path in sent} | {"pytest.ini": _INI}
 
 
-def natively(sent: dict[str, str], work: Path, out: Path) -> Suite:
-    """Run them with this Python on Linux' driver; the report is ``native.xml`` in ``out``."""
-    spec = _spec(sent, str(work / "native"), python=sys.executable, system=True)
-    outcome, log = None, out / "native.log"
+def report_of(ran: Iterable[bytes | tester.Outcome], log: Path) -> str:
+    """Where a suite has left its report; what it printed is in ``log``."""
+    outcome = None
     with log.open("wb") as sink:
-        for item in tester.run_suite(spec):
+        for item in ran:
             if isinstance(item, dict):
                 outcome = item
             else:
                 sink.write(item)
     assert outcome, f"no result; see {log}"
     assert outcome["junit"], f"{outcome}; see {log}"
-    report = shutil.copy(outcome["junit"], out / "native.xml")
+    return outcome["junit"]
+
+
+def natively(sent: dict[str, str], work: Path, out: Path) -> Suite:
+    """Run them with this Python on Linux' driver; the report is ``native.xml`` in ``out``."""
+    spec = _spec(sent, str(work / "native"), python=sys.executable, system=True)
+    report = shutil.copy(report_of(tester.run_suite(spec), out / "native.log"), out / "native.xml")
     return read_pytest(Path(report).read_bytes())
 
 
@@ -113,16 +118,8 @@ def bridged(line: Line, sent: dict[str, str], out: Path) -> Suite:
         packages=packages(line.plan),
     )
     spec["environment"] = {"TEMP": layout.temp, "TMP": layout.temp, "PYTHONUTF8": "1"}
-    outcome, log = None, out / "bridged.log"
-    with log.open("wb") as sink:
-        for item in line.session.stream(tester.run_suite, spec=spec):
-            if isinstance(item, dict):
-                outcome = item
-            else:
-                sink.write(item)
-    assert outcome, f"no result; see {log}"
-    assert outcome["junit"], f"{outcome}; see {log}"
-    line.session.get(outcome["junit"], out / "bridged.xml")
+    ran = line.session.stream(tester.run_suite, spec=spec)
+    line.session.get(report_of(ran, out / "bridged.log"), out / "bridged.xml")
     line.session.call(files.remove_tree, path=directory)
     return read_pytest((out / "bridged.xml").read_bytes())
 

@@ -41,7 +41,7 @@ def both(tmp_path_factory: pytest.TempPathFactory) -> Both:
     native = natively(sent, base, out)
     with bridged_line(base) as line:
         through = bridged(line, sent, out)
-        warned = getattr(line.plan.host, "bridge", lambda: None)()
+        warned = line.plan.host.bridge()
     (out / "bridge.txt").write_text(f"{warned}\n", "utf-8")
     return Both(native, through)
 

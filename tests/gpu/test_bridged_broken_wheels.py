@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import cast
 
 import pytest
-from bridged import bridged_line, kept, require_gpu_and_wine
+from bridged import bridged_line, kept, report_of, require_gpu_and_wine
 from broken_wheels import break_wheel
 
 from pipelines.recipe.suite import suite_of
@@ -21,7 +20,7 @@ from pipelines.remote import files, tester
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Case, Suite
 from pipelines.stages.line import Line, run_build
-from pipelines.stages.test import _suite_spec, expectations
+from pipelines.stages.test import expectations, suite_spec
 
 pytestmark = pytest.mark.gpu
 _TOUCHED = 4  # cases with head dimension 96 and 17 queries: two dtypes, two masks
@@ -43,7 +42,7 @@ def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Built]:
         yield Built(line, wheel)
 
 
-def report_of(built: Built, fault: str, tmp_path: Path, **environment: str) -> Suite:
+def suite_on(built: Built, fault: str, tmp_path: Path, **environment: str) -> Suite:
     """The suite's report on the wheel with this fault; on the good one if it is empty."""
     line, wheel = built.line, built.wheel
     if fault:
@@ -55,20 +54,11 @@ def report_of(built: Built, fault: str, tmp_path: Path, **environment: str) -> S
     sent = line.plan.layout.join(f"{directory}-wheel", wheel.name)
     line.session.call(files.make_dirs, path=f"{directory}-wheel")
     line.session.put(wheel, sent)
-    spec = _suite_spec(line.plan, directory, sent, suite_of(line.plan.recipe).files, expected)
+    spec = suite_spec(line.plan, directory, sent, suite_of(line.plan.recipe).files, expected)
     spec["environment"] |= environment
-    told = cast("tester.Spec", spec)
-    ended = None
     out = kept(f"broken-{fault or 'not'}", tmp_path)
-    with (out / "smoke.log").open("wb") as log:
-        for item in line.session.stream(tester.run_suite, spec=told):
-            if isinstance(item, dict):
-                ended = item
-            else:
-                log.write(item)
-    assert ended, f"no result; see {out}"
-    assert ended["junit"], f"{ended}; see {out}"
-    line.session.get(ended["junit"], out / "smoke.xml")
+    ran = line.session.stream(tester.run_suite, spec=spec)
+    line.session.get(report_of(ran, out / "smoke.log"), out / "smoke.xml")
     for folder in (directory, f"{directory}-wheel"):
         line.session.call(files.remove_tree, path=folder)
     suite = read_pytest((out / "smoke.xml").read_bytes())
@@ -85,14 +75,14 @@ def passed(suite: Suite) -> int:
 
 
 def test_the_good_wheel(built: Built, tmp_path: Path) -> None:
-    suite = report_of(built, "", tmp_path)
+    suite = suite_on(built, "", tmp_path)
     assert not failed(suite)
     assert passed(suite) > 140
 
 
 def test_wrong_arch(built: Built, tmp_path: Path) -> None:
     """Cubins for sm_75 alone, no PTX: no case runs on a newer GPU, and one failure says why."""
-    suite = report_of(built, "wrong_arch", tmp_path)
+    suite = suite_on(built, "wrong_arch", tmp_path)
     names = {case.name for case in failed(suite)}
     assert "test_device_code_for_every_gpu" in names
     told = next(c for c in failed(suite) if c.name == "test_device_code_for_every_gpu")
@@ -104,7 +94,7 @@ def test_wrong_arch(built: Built, tmp_path: Path) -> None:
 
 def test_wrong_numbers(built: Built, tmp_path: Path) -> None:
     """Two per cent off in every value."""
-    suite = report_of(built, "smoke_wrong_numbers", tmp_path)
+    suite = suite_on(built, "smoke_wrong_numbers", tmp_path)
     wrong = [case for case in failed(suite) if case.name.startswith("test_matches_plain_python")]
     assert len(wrong) == 80
 
@@ -113,7 +103,7 @@ def test_wrong_numbers(built: Built, tmp_path: Path) -> None:
 def test_what_ends_a_process_is_one_failed_case_each(
     built: Built, tmp_path: Path, fault: str
 ) -> None:
-    suite = report_of(built, fault, tmp_path)
+    suite = suite_on(built, fault, tmp_path)
     bad = failed(suite)
     assert len(bad) == _TOUCHED, [case.name for case in bad]
     assert all("96" in case.name and "17x33" in case.name for case in bad), bad
@@ -123,7 +113,7 @@ def test_what_ends_a_process_is_one_failed_case_each(
 
 
 def test_a_hang_ends(built: Built, tmp_path: Path) -> None:
-    suite = report_of(built, "smoke_hanging", tmp_path, SMOKE_CASE_SECONDS="10")
+    suite = suite_on(built, "smoke_hanging", tmp_path, SMOKE_CASE_SECONDS="10")
     (bad,) = failed(suite)
     assert "96" in bad.name
     assert "hung" in bad.message + bad.detail

@@ -11,6 +11,7 @@ from typing import Any
 from xml.sax.saxutils import quoteattr
 
 from pipelines.architectures.archs import parse
+from pipelines.diagnosed import DiagnosisResult, HealedResult
 from pipelines.diagnosis import diagnose_file
 from pipelines.evidence import Evidence
 from pipelines.record import (
@@ -19,10 +20,8 @@ from pipelines.record import (
     BuildResult,
     CheckResult,
     CollectResult,
-    DiagnosisResult,
     ErrorResult,
     FileResult,
-    HealedResult,
     HostFacts,
     ProvisionResult,
     ResourceResult,

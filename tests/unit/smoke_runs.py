@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 import subprocess
 import sys
-import zipfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+from foreign_wheels import foreign
 
 from pipelines.remote import tester
 from pipelines.reports.junit import read_pytest
@@ -37,26 +36,7 @@ def wheel(
     tag: str = "py3-none-any",
 ) -> Path:
     """A whole wheel with these files."""
-    info = f"{name}-{version}.dist-info"
-    all_files = files | {
-        f"{info}/METADATA": (
-            f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\nRequires-Python: >=3.10\n"
-        ).encode(),
-        f"{info}/WHEEL": f"Wheel-Version: 1.0\nRoot-Is-Purelib: true\nTag: {tag}\n".encode(),
-    }
-    record = "".join(
-        f"{path},sha256={_digest(data)},{len(data)}\n" for path, data in all_files.items()
-    )
-    target = folder / f"{name}-{version}-{tag}.whl"
-    with zipfile.ZipFile(target, "w") as archive:
-        for path, data in all_files.items():
-            archive.writestr(path, data)
-        archive.writestr(f"{info}/RECORD", f"{record}{info}/RECORD,,\n")
-    return target
-
-
-def _digest(data: bytes) -> str:
-    return base64.urlsafe_b64encode(hashlib.sha256(data).digest()).rstrip(b"=").decode()
+    return foreign(folder, name, version, tag, files=files, python=">=3.10")
 
 
 @dataclass(frozen=True)

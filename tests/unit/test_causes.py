@@ -10,7 +10,8 @@ import pytest
 import report_samples as samples
 from rich.console import Console
 
-from pipelines.record import CheckResult, DiagnosisResult
+from pipelines.diagnosed import DiagnosisResult
+from pipelines.record import CheckResult
 from pipelines.reports import html as pages
 from pipelines.reports import markdown, terminal
 from pipelines.reports.causes import Cause, causes, words

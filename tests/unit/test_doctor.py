@@ -26,7 +26,6 @@ from pipelines.buildplan import BuildPlan, Request, resolve
 from pipelines.config import Config
 from pipelines.console import say
 from pipelines.doctor import diagnose, inspect, report, run, thresholds
-from pipelines.doctor.gpus import BRIDGED
 from pipelines.doctor.model import LEVELS, Facts, Purpose, Setting, Verdict, worst
 from pipelines.errors import ConfigError, HostError, RemoteError, SetupError
 from pipelines.evidence import Evidence
@@ -36,6 +35,7 @@ from pipelines.hosts.live import LiveSession
 from pipelines.matrix.compat import load_compat
 from pipelines.recipe.load import load_recipe
 from pipelines.remote import rpc
+from pipelines.remote.inspection.nvml import BRIDGED
 from pipelines.session.base import Session
 from pipelines.target import AXES, Target
 from pipelines.toolchain.lock import Cache, load_lock

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -43,6 +44,16 @@ from pipelines.wheels.libraries import absent, bringers, cure, mentioned, table
 from pipelines.wheels.tags import WINDOWS
 
 HASH = "0" * 64
+
+
+@pytest.fixture(autouse=True)
+def no_uv_of_the_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Neither the indexes that this machine's uv is told of, nor its cache; and no second try."""
+    for name in [name for name in os.environ if name.startswith(("UV_", "PIP_"))]:
+        monkeypatch.delenv(name)
+    monkeypatch.setenv("UV_NO_CONFIG", "1")
+    monkeypatch.setenv("UV_HTTP_RETRIES", "0")
+    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
 
 
 # -- what is asked for -----------------------------------------------------------------------------
@@ -345,8 +356,6 @@ def test_what_cannot_be_had(
 def test_an_index_is_asked_and_its_word_is_told(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("UV_DEFAULT_INDEX", raising=False)
-    monkeypatch.setenv("UV_CACHE_DIR", str(tmp_path / "uv"))
     files = tmp_path / "files"
     path = foreign(files)
     foreign(files, "alone")
@@ -618,12 +627,22 @@ def test_a_failed_import_names_the_library_and_its_project(tmp_path: Path) -> No
     line.close()
 
 
+LACKING = "No module named 'cloud'"
+
+
+def without_a_report(spec: dict[str, Any]) -> Iterator[Any]:
+    """pytest itself could not begin, as when a conftest.py of the user's imports it."""
+    yield f"ImportError: {LACKING}\n".encode()
+    yield {"exit": 4, "step": "pytest", "junit": None, "timed_out": False}
+
+
 @pytest.mark.usefixtures("no_tools")
-def test_a_module_that_lacks_is_named_by_with(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "job", [Suite(FAILED.replace('message="no"', f'message="{LACKING}"')), without_a_report]
+)
+def test_a_module_that_lacks_is_named_by_with(tmp_path: Path, job: Any) -> None:
     house = tmp_path / "house"
-    path = foreign(house)
-    said = "message=\"No module named 'cloud'\""
-    line, _ = at_desk_given(tmp_path, str(path), house, Suite(FAILED.replace('message="no"', said)))
+    line, _ = at_desk_given(tmp_path, str(foreign(house)), house, job)
     with pytest.raises(SmokeError) as caught:
         run_given(line)
     assert "Not installed there: cloud" in caught.value.advice

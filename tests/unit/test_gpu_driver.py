@@ -14,7 +14,8 @@ from test_smoke_facts import needs_cc
 
 from pipelines.errors import ConfigError, HostError, PipelineError, SetupError
 from pipelines.hosts.sandbox.bridge import driver
-from pipelines.hosts.sandbox.bridge.driver import Driver, lacks, look, require
+from pipelines.hosts.sandbox.bridge.driver import Driver, look
+from pipelines.hosts.sandbox.bridge.lacks import lacks, require
 
 GPU = {
     "index": 0,

@@ -30,6 +30,7 @@ from pipelines.hosts.sandbox import host as sandbox_host
 from pipelines.hosts.sandbox import image
 from pipelines.hosts.sandbox.bridge import attached, building, driver
 from pipelines.hosts.sandbox.bridge.driver import Driver
+from pipelines.hosts.sandbox.bridge.lacks import lacks
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.hosts.sandbox.inventory import sandboxes
@@ -86,7 +87,7 @@ def test_what_may_be_given(given: str, numbers: tuple[int, ...], count: int | No
     assert host.gpu == given
     assert bridged_numbers(given) == numbers
     way = by_bridge(given)
-    assert (way.asked, way.count, way.visible, way.bridge) == (
+    assert (way.asked, way.count, way.visible, way.bridged) == (
         f"gpu: {given}",
         count,
         numbers,
@@ -335,7 +336,7 @@ def test_an_old_driver_refuses_and_a_nearly_new_one_does_not(
 def test_others_that_lack_something_are_not_recommended() -> None:
     target = Target(host="s", cuda="99.9")
     lacking = Supply(origin="x", cuda=("13.0",))
-    (lack,) = driver.lacks(seen(Path("/nowhere"), **NONE))
+    (lack,) = lacks(seen(Path("/nowhere"), **NONE))
     others = {"good": Supply(origin="x"), "bad": Supply(origin="x", lacks=(lack,))}
     found = host_rules(load_recipe("smoke-attention"), target, lacking, lambda: others)
     assert "--host good" in found[0].cure

@@ -77,7 +77,7 @@ def test_builds_are_named_and_go_on(name: str) -> None:
     assert "79ff" not in caught.value.message
     assert given.plan.host.did == []
     assert given.session.closed == 1, "else the connection is lost with the sandbox"
-    given.plan.host.gpu_way = GpuWay(bridge=True)  # which has a Windows of its own
+    given.plan.host.gpu_way = GpuWay(bridged=True)  # which has a Windows of its own
     with pytest.raises(ConfigError) as caught:
         getattr(host, name)(given, OPTIONS[False])
     assert f"invoke host {name} --host s --gpu --force" in caught.value.advice

@@ -11,10 +11,10 @@ from defusedxml.ElementTree import fromstring
 from report_samples import audited, built, error, facts, resource, row, stage, used
 
 from pipelines import hosttext
+from pipelines.diagnosed import HealedResult
 from pipelines.evidence import Evidence
 from pipelines.record import (
     CheckResult,
-    HealedResult,
     HostFacts,
     HostFile,
     PrebuiltResult,

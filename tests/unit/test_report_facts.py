@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from pipelines import hosttext
+from pipelines.diagnosed import DiagnosisResult
 from pipelines.errors import BuildError, ConfigError, TimeUpError
 from pipelines.evidence import Origin
 from pipelines.record import (
@@ -28,7 +29,6 @@ from pipelines.record import (
     AuditResult,
     BuildResult,
     CheckResult,
-    DiagnosisResult,
     HostFacts,
     ProvisionResult,
     RunFacts,

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from smoke_runs import device_code, fake_driver, run, shipped, wheel
+from smoke_runs import SMOKE, device_code, fake_driver, run, shipped, wheel
 
 from pipelines.wheels.fatbin import inventory
 
@@ -214,12 +214,12 @@ def test_gpus_are_compared_with_what_was_asked_for(
 @pytest.mark.parametrize(
     ("bridge", "asked", "said"),
     [
-        ("1 libcuda.so.1", {"bridge": True}, ""),
-        ("1 libcuda.so.1", {"bridge": False}, r"is a bridge \(1 libcuda.so.1\), for which nobody"),
+        ("1 libcuda.so.1", {"bridged": True}, ""),
+        ("1 libcuda.so.1", {"bridged": False}, r"is a bridge \(1 libcuda.so.1\), for which nobody"),
         ("1 libcuda.so.1", {}, "for which nobody asked"),
-        ("1 libcuda.so.1", {"asked": "", "bridge": False}, "for which nobody asked"),
-        ("", {"bridge": True}, "a bridge to Linux' driver was asked for, and the driver here is"),
-        ("", {"bridge": False}, ""),
+        ("1 libcuda.so.1", {"asked": "", "bridged": False}, "for which nobody asked"),
+        ("", {"bridged": True}, "a bridge to Linux' driver was asked for, and the driver here is"),
+        ("", {"bridged": False}, ""),
     ],
 )
 def test_a_bridge_is_compared_with_what_was_asked_for(
@@ -246,7 +246,7 @@ def test_a_whole_run_through_a_bridge(tmp_path: Path, bridge: str, outcome: str)
     cases = f"{GPU_CASE}\ndef test_fails(gpu): assert 0\n\ndef test_without(): pass\n"
     cases += "\nimport pytest\n\n@pytest.mark.usefixtures('gpu')\ndef test_uses_it(): pass\n"
     suite = shipped() | {"smoke_suite.py": PLAIN + "def lost(): return False\n", "test_z.py": cases}
-    expect = EXPECT | {"archs": [], "gpu": ANY | {"asked": "gpu: bridge", "bridge": True}}
+    expect = EXPECT | {"archs": [], "gpu": ANY | {"asked": "gpu: bridge", "bridged": True}}
     ran = run(tmp_path, suite, made, expect, fake_driver(tmp_path / "d", nvml=0, bridge=bridge))
     assert ran.case("test_gpus_are_those_that_were_asked_for").outcome == outcome
     told = ran.suite.properties
@@ -309,23 +309,39 @@ AS_MAIN += "".join(f"    {row}\n" for row in USES.splitlines())
 
 @needs_cc
 @pytest.mark.parametrize(
-    ("script", "cases", "outcome"),
+    ("script", "had", "code"),
     [
-        (USES, "1", "passed"),
-        (LOADS, "0", "passed"),
-        ("x = 1", "0", "passed"),
-        (AS_MAIN, "1", "passed"),
-        (f"{USES}d.cuDevicePrimaryCtxRelease_v2(0)", "0", "passed"),
-        (f"{USES}raise SystemExit(3)", "0", "failed"),
-        (f"{USES}1/0", "0", "failed"),
-        (f"{USES}import os; os._exit(0)", "0", "passed"),
+        (USES, True, 0),
+        (LOADS, False, 0),
+        ("x = 1", False, 0),
+        (AS_MAIN, True, 0),
+        (f"{USES}d.cuDevicePrimaryCtxRelease_v2(0)", False, 0),
+        (f"{USES}raise SystemExit(3)", True, 3),
+        (f"{USES}1/0", True, 1),
+        (f"{USES}import os; os._exit(0)", False, 0),
     ],
     ids=["uses", "loads", "neither", "as-main", "gives-back", "exits", "raises", "leaves-at-once"],
 )
-def test_a_script_that_had_a_gpu_at_its_end_counts(
+def test_whether_a_script_has_a_gpu_at_its_end(
+    tmp_path: Path, script: str, had: bool, code: int
+) -> None:
+    """What it printed or said of itself does not count: the driver that it has loaded is asked."""
+    program, used = tmp_path / "own.py", tmp_path / "used"
+    program.write_text(script)
+    environment = os.environ | fake_driver(tmp_path / "driver")
+    command = [sys.executable, str(SMOKE / "common/smoke_used.py"), str(used), str(program)]
+    done = subprocess.run(command, env=environment, capture_output=True, check=False)
+    assert done.returncode == code, done.stderr
+    assert used.is_file() == had
+
+
+@needs_cc
+@pytest.mark.parametrize(
+    ("script", "cases", "outcome"), [(USES, "1", "passed"), (f"{USES}1/0", "0", "failed")]
+)
+def test_a_script_that_had_a_gpu_and_passed_counts(
     tmp_path: Path, script: str, cases: str, outcome: str
 ) -> None:
-    """What it printed or said of itself does not: the driver that it has loaded is asked."""
     made = wheel(tmp_path, "demo", {"demo.py": b""})
     suite = shipped("script") | {"smoke_suite.py": PLAIN + "def lost(): return False\n"}
     suite["script/own.py"] = script

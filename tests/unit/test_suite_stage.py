@@ -228,7 +228,7 @@ def test_what_the_wheel_is_compared_with(tmp_path: Path) -> None:
         "archs": ["80", "90"],
         "ptx": ["90"],
         "platform": "win_amd64",
-        "gpu": {"asked": "", "count": None, "numbers": [], "bridge": False},
+        "gpu": {"asked": "", "count": None, "numbers": [], "bridged": False},
     }
     assert expectations(at_desk(tmp_path)[0].plan, audited)["platform"] is None
 
@@ -479,7 +479,7 @@ def test_the_suite_is_told_that_a_bridge_is_asked_for(tmp_path: Path) -> None:
         "asked": "gpu: bridge:1",
         "count": 1,
         "numbers": [1],
-        "bridge": True,
+        "bridged": True,
     }
 
 
@@ -494,7 +494,7 @@ def test_which_gpus_the_suite_may_see(tmp_path: Path) -> None:
         "asked": "gpu: 1",
         "count": 1,
         "numbers": [1],
-        "bridge": False,
+        "bridged": False,
     }
 
 

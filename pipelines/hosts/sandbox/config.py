@@ -40,11 +40,11 @@ class SandboxHost(HostConfig):
         if not self.gpu:
             return given
         from pipelines.hosts.sandbox.bridge import driver
+        from pipelines.hosts.sandbox.bridge.lacks import lacks
 
         found = driver.look()
-        return replace(
-            given, lacks=driver.lacks(found, bridged_numbers(self.gpu)), driver=found.cuda
-        )
+        numbers = bridged_numbers(self.gpu)
+        return replace(given, lacks=lacks(found, numbers), driver=found.cuda)
 
     def notes(self, name: str) -> Iterable[str]:
         """The GPUs, their driver, and what there is of the bridge."""

@@ -70,9 +70,9 @@ class Sandbox(Host):
         base = config.base(name)
         self.home = base.with_name(f"{base.name}-py{python}{'-gpu' if config.gpu else ''}")
         self.gpu_way = way = by_bridge(config.gpu)
-        self.capabilities = replace(self.capabilities, gpu=way.bridge)
+        self.capabilities = replace(self.capabilities, gpu=way.bridged)
         step = given.events.step
-        self._bridge = Attached(self.home, way.visible, step) if way.bridge else None
+        self._bridge = Attached(self.home, way.visible, step) if way.bridged else None
         self.tools += self._bridge.tools if self._bridge is not None else ()
         self._tied: subprocess.Popen[bytes] | None = None
         self._reached: State | None = None

@@ -6,7 +6,8 @@ import ctypes
 import sys
 from typing import Any
 
-#: The driver model where the library says that it has none: it is of another system's driver.
+#: The driver model where the library says that it has none: it is of another system's driver. The
+#: doctor knows it by this text.
 BRIDGED = "Linux, through a bridge"
 _NOT_SUPPORTED = 3  # NVML_ERROR_NOT_SUPPORTED
 _MODELS = {0: "WDDM", 1: "TCC", 2: "MCDM"}  # nvmlDriverModel_t

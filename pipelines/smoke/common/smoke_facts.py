@@ -51,7 +51,7 @@ class Asked(TypedDict):
     """How many; ``None``: one or more."""
     numbers: list[int]
     """Which of them, as nvidia-smi counts them; empty: any."""
-    bridge: bool
+    bridged: bool
     """Whether through a bridge to another system's driver."""
 
 
@@ -272,7 +272,7 @@ def _driver_too_old(facts: Found, expected: Expected, warnings: list[str]) -> st
 
 def _other_bridge(gpu: Gpu, wanted: Asked | None) -> str:
     """Why the driver is a bridge and should be none, or the other way round."""
-    bridge, asked = gpu.get("bridge", ""), wanted is not None and wanted.get("bridge", False)
+    bridge, asked = gpu.get("bridge", ""), wanted is not None and wanted.get("bridged", False)
     if bridge and wanted is not None and not asked:
         return f"the driver here is a bridge ({bridge}), for which nobody asked"
     if asked and gpu["devices"] and not bridge:

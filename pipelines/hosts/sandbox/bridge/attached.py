@@ -13,8 +13,9 @@ from pipelines.errors import HostError
 from pipelines.evidence import Bridge
 from pipelines.files import write_atomic
 from pipelines.hosts.base import Kept, supply_of_sandbox
-from pipelines.hosts.sandbox.bridge import driver, selftest
+from pipelines.hosts.sandbox.bridge import building, driver, installing, selftest
 from pipelines.hosts.sandbox.bridge.driver import Driver, Gpu
+from pipelines.hosts.sandbox.bridge.lacks import lacks, require
 from pipelines.hosts.sandbox.state import published
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.hosttext import line, texts
@@ -23,8 +24,6 @@ from pipelines.toolchain.lock import Cache
 
 #: In ``HOME/run``: how the last self-test went.
 TESTED = "bridge.json"
-#: In a prefix that has one.
-_INSTALLED = Path("bridge/installed.json")
 _WARNINGS = 20
 
 
@@ -56,8 +55,6 @@ class Attached:
     @property
     def tools(self) -> tuple[str, ...]:
         """The entries of the lock that it is made of, besides those of the image."""
-        from pipelines.hosts.sandbox.bridge import building
-
         return (building.RUNTIME,)
 
     @property
@@ -68,7 +65,7 @@ class Attached:
     def require(self) -> Driver:
         """Look at this machine's driver; raises what it lacks, with what cures that."""
         found = driver.look()
-        driver.require(found, self.numbers)
+        require(found, self.numbers)
         return found
 
     def install(self, cache: Cache) -> None:
@@ -76,8 +73,6 @@ class Attached:
 
         Raises what :meth:`require` does, and what building it raises.
         """
-        from pipelines.hosts.sandbox.bridge import building, installing
-
         found = self.require()
         prefix = Prefix(self.prefix)
         made = building.built(prefix, cache, found.libraries, self.step)
@@ -114,16 +109,14 @@ class Attached:
             driver=found.version,
             cuda=found.cuda,
             gpus=tuple(map(str, found.chosen(self.numbers))),
-            built=(self.prefix / _INSTALLED).is_file(),
+            built=installing.is_installed(self.prefix),
             selftest=line(tested.told, 200) if tested and current else "",
-            warnings=tuple(texts(_warnings(self.prefix), _WARNINGS)),
+            warnings=tuple(texts(installing.warnings(self.prefix), _WARNINGS)),
         )
 
 
 def kept(cache: Cache) -> Iterator[Kept]:
     """Bridges in the cache, of which those to today's driver are useful: one a Python."""
-    from pipelines.hosts.sandbox.bridge import building
-
     folder = cache.root / "bridges"
     found = sorted(folder.iterdir()) if folder.is_dir() else []
     libraries = driver.look().libraries if found else ()
@@ -134,14 +127,6 @@ def kept(cache: Cache) -> Iterator[Kept]:
     for path in found:
         if path.is_dir() and not path.name.startswith("."):
             yield Kept("GPU bridges", path, path.name in current)
-
-
-def _warnings(prefix: Path) -> Sequence[str]:
-    if not (prefix / _INSTALLED).is_file():
-        return ()
-    from pipelines.hosts.sandbox.bridge import installing
-
-    return installing.warnings(prefix)
 
 
 def _started(pid: int) -> str:
@@ -168,11 +153,11 @@ def _tested(home: Path) -> _Tested | None:
 def notes(base: Path, numbers: tuple[int, ...]) -> Iterator[str]:
     """For a plan: the GPUs and their driver, and the bridge of each Python's sandbox."""
     found = driver.look()
-    if driver.lacks(found, numbers):
+    if lacks(found, numbers):
         return  # a rule says so
     yield f"GPU through a bridge: {'; '.join(map(str, found.chosen(numbers)))}; {found}"
     homes = sorted(base.parent.glob(f"{base.name}-py*-gpu")) if base.parent.is_dir() else []
-    there = [home for home in homes if (home / "prefix" / _INSTALLED).is_file()]
+    there = [home for home in homes if installing.is_installed(home / "prefix")]
     for home in there:
         tested = Attached(home, numbers, lambda _: None).told().selftest
         yield f"bridge in {home.name}: {f'self-test: {tested}' if tested else 'not tested yet'}"

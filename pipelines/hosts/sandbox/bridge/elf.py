@@ -4,17 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
-
-from elftools.elf.dynamic import DynamicSegment
-from elftools.elf.elffile import ELFFile
+from typing import TYPE_CHECKING
 
 from pipelines.errors import HostError
+
+if TYPE_CHECKING:
+    from elftools.elf.elffile import ELFFile
 
 _KIND = "ET_DYN for EM_X86_64"
 
 
 def exported_functions(path: Path) -> frozenset[str]:
     """Their names. :class:`HostError` for what is no shared library for x86-64 Linux."""
+    from elftools.elf.elffile import ELFFile  # slow, and only for who has a driver
+
     try:
         with path.open("rb") as stream:
             elf = ELFFile(stream)
@@ -30,6 +33,8 @@ def exported_functions(path: Path) -> frozenset[str]:
 
 
 def _functions(elf: ELFFile) -> Iterator[str]:
+    from elftools.elf.dynamic import DynamicSegment
+
     for segment in elf.iter_segments():
         if isinstance(segment, DynamicSegment):
             for symbol in segment.iter_symbols():

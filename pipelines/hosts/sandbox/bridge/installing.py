@@ -69,6 +69,11 @@ def _put(source: Path, target: Path, sha256: str) -> None:
         part.replace(target)
 
 
+def is_installed(prefix: Path) -> bool:
+    """Whether the Windows in ``prefix`` has a bridge."""
+    return (prefix / "bridge" / _INSTALLED).is_file()
+
+
 def environment(prefix: Path) -> dict[str, str]:
     """What every process of the Windows in ``prefix`` gets; nothing where it has no bridge."""
     home = prefix / "bridge"

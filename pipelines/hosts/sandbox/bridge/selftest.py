@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -20,8 +19,8 @@ from pydantic import Field, StringConstraints, ValidationError
 
 from pipelines.errors import HostError
 from pipelines.files import write_atomic
-from pipelines.hosts.sandbox.bridge import probe
-from pipelines.hosts.sandbox.bridge.driver import Gpu, every_gpu
+from pipelines.hosts.sandbox.bridge import driver, probe
+from pipelines.hosts.sandbox.bridge.driver import Gpu
 from pipelines.hosttext import line
 from pipelines.model import Model, first_problem
 
@@ -122,16 +121,8 @@ def _failed(message: str) -> HostError:
 
 
 def _on_linux(places: list[str]) -> str:
-    command = [sys.executable, "-I", probe.__file__, *places]
     try:
-        done = subprocess.run(
-            command,
-            env=every_gpu(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            timeout=_SECONDS,
-            check=False,
-        )
+        done = driver.alone(Path(probe.__file__), places, seconds=_SECONDS)
     except subprocess.TimeoutExpired:
         raise _failed(f"NVIDIA's driver itself hung for {_SECONDS:.0f} s in a kernel") from None
     text = done.stdout.decode("utf-8", "replace")

@@ -1,0 +1,47 @@
+"""What to do about a smoke suite that failed, or ended before its report."""
+
+from __future__ import annotations
+
+import re
+
+from pipelines.buildplan import BuildPlan
+from pipelines.record import SmokeResult
+from pipelines.run import Run
+from pipelines.stages.company import cure_of
+
+_CRASHED = 0x80000000  # from here on Windows' exit codes are exceptions
+_ABSENT = re.compile(r"No module named '([\w.]{1,80})'")
+
+
+def why_no_report(plan: BuildPlan, done: SmokeResult) -> str:
+    """What to do about a suite that ended before its report."""
+    tail = "\n".join(done.tail)
+    if done.step == "install":
+        return "What the suite needs could not be installed: docs/own-tests.md says what there is."
+    if done.step != "pytest":
+        return "No environment could be made with the Python there. Try it again, or: invoke doctor"
+    if absent := _absent(plan, tail):
+        return absent
+    if done.exit is not None and (done.exit < 0 or done.exit >= _CRASHED):
+        return "The interpreter crashed before the first case. The log is in the JUnit report."
+    return "pytest itself could not begin: its last lines say why."
+
+
+def cure_of_cases(plan: BuildPlan, run: Run, told: str) -> str:
+    """What to do about what failed cases tell; empty where they tell nothing that is known."""
+    known = cure_of(plan, run, told) if plan.given else ""
+    return " ".join(filter(None, (known, _absent(plan, told))))
+
+
+def _absent(plan: BuildPlan, text: str) -> str:
+    """The cure for a module that the suite imports and its environment does not have."""
+    names = dict.fromkeys(name.partition(".")[0] for name in _ABSENT.findall(text))
+    if not names:
+        return ""
+    where = "as --with NAME==VERSION."
+    if plan.given is None:
+        where = "in test_requires of the recipe: docs/own-tests.md says what there is."
+    found = ", ".join([*names][:5])
+    return (
+        f"Not installed there: {found}. If it is no part of the wheel, name what brings it {where}"
+    )
