@@ -25,6 +25,7 @@ from pipelines.config import Config
 from pipelines.errors import AuditError, ConfigError, LockError, SetupError, SmokeError
 from pipelines.files import sha256_of
 from pipelines.hosts.base import Capabilities, Host
+from pipelines.hosts.gpus import by_bridge
 from pipelines.hosttext import redact
 from pipelines.prebuilt.candidates import Offer
 from pipelines.prebuilt.closure import find_uv, resolve_closure
@@ -612,6 +613,22 @@ def test_without_a_script_it_is_said(tmp_path: Path) -> None:
     view = load_view(line.run)
     assert view.word == "passed, import only"
     assert view.headline.endswith("of its packages was tested: no --script was given")
+    line.close()
+
+
+@pytest.mark.usefixtures("no_tools")
+def test_a_script_that_wants_a_gpu_is_told_how_to_get_one(tmp_path: Path) -> None:
+    house = tmp_path / "house"
+    line, _ = at_desk_given(tmp_path, str(foreign(house)), house, Suite(PASSED))
+    run_given(line)
+    desk = line.plan.host
+    told = "no CUDA-capable device is detected"
+    assert cure_of(line.plan, line.run, told) == "", "a machine that is what it is"
+    desk.capabilities = replace(desk.capabilities, emulated=True)
+    assert "--gpu gives" in cure_of(line.plan, line.run, told)
+    assert "--gpu" not in cure_of(line.plan, line.run, "wrong numbers")
+    desk.gpu_way = by_bridge("bridge")
+    assert "--gpu" not in cure_of(line.plan, line.run, told)
     line.close()
 
 
