@@ -21,7 +21,7 @@ from urllib.parse import unquote, urlsplit
 
 from packaging.markers import InvalidMarker, Marker
 from packaging.tags import Tag
-from packaging.utils import parse_wheel_filename
+from packaging.utils import canonicalize_name, parse_wheel_filename
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from pipelines.errors import (
@@ -80,7 +80,10 @@ class _Wheel(BaseModel):
 
     def offer(self) -> Offer:
         """As others of this room have it."""
-        parts = urlsplit(self.url)
+        try:
+            parts = urlsplit(self.url)
+        except ValueError:
+            raise LockError("uv names what is no address of a wheel") from None
         path = self.path or (unquote(parts.path) if parts.scheme == "file" else "")
         file = (path or unquote(parts.path)).rpartition("/")[2]
         return Offer(file, path or self.url, self.hashes.sha256, self.size)
@@ -204,10 +207,11 @@ def _offers(text: str, python: str, platforms: Sequence[str]) -> tuple[Offer, ..
         if not _applies(package.marker):
             continue
         every = [*package.wheels, *([package.archive] if package.archive else [])]
-        ranked = sorted(
-            (min((tags[t] for t in _tags_of(one.file) if t in tags), default=len(tags)), one.file)
-            for one in (each.offer() for each in every)
-        )
+        files = [each.offer().file for each in every]
+        fits = {
+            file: [tags[t] for t in _tags_of(file, package.name) if t in tags] for file in files
+        }
+        ranked = sorted((min(fit, default=len(tags)), file) for file, fit in fits.items())
         if not ranked or ranked[0][0] == len(tags):
             raise ConfigError(
                 f"{line(package.name, 80)}: uv offers no wheel of it for Python {python} there",
@@ -217,10 +221,14 @@ def _offers(text: str, python: str, platforms: Sequence[str]) -> tuple[Offer, ..
     return tuple(made)
 
 
-def _tags_of(file: str) -> Iterable[Tag]:
-    """The tags of a wheel's name, which becomes a file of ours: it must be a plain one."""
+def _tags_of(file: str, project: str) -> Iterable[Tag]:
+    """The tags of a wheel's name, which becomes a file of ours: it must be a plain one.
+
+    None of a wheel of another project than it is said to be of.
+    """
     try:
-        return parse_wheel_filename(_File(name=file).name)[3]
+        name, _, _, tags = parse_wheel_filename(_File(name=file).name)
+        return tags if name == canonicalize_name(project) else ()
     except ValueError:  # both of pydantic and of packaging
         return ()
 

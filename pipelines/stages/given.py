@@ -15,11 +15,12 @@ from urllib.parse import urlsplit
 
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name, parse_wheel_filename
+from packaging.version import Version
 
 from pipelines import units
 from pipelines.buildplan import BuildPlan
 from pipelines.console import fold, say
-from pipelines.errors import AuditError
+from pipelines.errors import AuditError, LockError
 from pipelines.files import disk_errors
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import line, safe
@@ -119,7 +120,7 @@ def _closed(plan: BuildPlan, given: Given) -> tuple[Offer, Closure, list[str]]:
         offline=plan.cache.offline,
     )
     if own is None:
-        (own,) = fetch_all([one for one in closure.offers if _is_of(one, given)], plan.cache)
+        own = fetch_all([_chosen(closure, given)], plan.cache)[0]
         _require_zip(_kept(plan, own))
     names = {parse_wheel_filename(one.file)[0] for one in closure.offers}
     found = str(parse_wheel_filename(own.file)[1])
@@ -127,6 +128,20 @@ def _closed(plan: BuildPlan, given: Given) -> tuple[Offer, Closure, list[str]]:
     if found != given.version:  # 1.0 is 1.0.0 to an index, and 1.0+cu121
         notes.append(f"{given.version} was asked for, and {found} is what there is")
     return own, closure, [*closure.warnings, *notes]
+
+
+def _chosen(closure: Closure, given: Given) -> Offer:
+    """The one wheel of it that was asked for: of that project, and of that release."""
+    found = [one for one in closure.offers if _is_of(one, given)]
+    told = [parse_wheel_filename(one.file)[1] for one in found]
+    asked = Version(given.version)
+    if len(told) != 1 or asked not in (told[0], Version(told[0].public)):
+        names = ", ".join(line(one.file, 100) for one in found) or "no wheel"
+        raise LockError(
+            f"{given.release} was asked for, and uv chose {names}",
+            advice="Download the wheel that is meant, and name the file.",
+        )
+    return found[0]
 
 
 def tools_of(plan: BuildPlan) -> tuple[list[str], list[Path]]:

@@ -166,15 +166,15 @@ def _clean(session: LiveSession, directory: str) -> None:
 
 
 def _refuse_shadows(suite: Suite, wheel: Path) -> None:
-    """Refuse tests that would be given their own files instead of the wheel's."""
-    if not suite.own:
-        return
+    """Refuse tests that would be given their own files, or ours, instead of the wheel's."""
     with zipfile.ZipFile(wheel) as archive:
         tops = {name.partition("/")[0].partition(".")[0] for name in archive.namelist()}
     if found := suite.shadows(tops):
         raise ConfigError(
             f"smoke: Python would import {found[0]} instead of what is in {wheel.name}",
-            advice="Give that file or directory another name: the tests are to import the wheel.",
+            advice="Give that file or directory another name: the tests are to import the wheel."
+            if found[0].startswith(f"{OWN}/")
+            else "It is of what runs every test here: this wheel cannot be tested so.",
         )
 
 

@@ -13,10 +13,12 @@ import tempfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
+from urllib.parse import urlsplit
 
 from pydantic import Field, StringConstraints, model_validator
 
 from pipelines.errors import LockError
+from pipelines.hosttext import secret
 from pipelines.model import Model
 
 if TYPE_CHECKING:
@@ -92,6 +94,8 @@ def _http(url: str, target: Path, size: int | None, step: Step) -> None:
         ) as response,
         target.open("wb") as out,
     ):
+        for hop in (*response.history, response):  # what follows ? is often a signature
+            secret(urlsplit(hop.url).query)
         response.raise_for_status()
         if url.startswith("https://"):
             _still_secure(response)

@@ -6,6 +6,7 @@ import json
 import os
 import re
 import sys
+import zipfile
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -27,11 +28,13 @@ from pipelines.files import sha256_of
 from pipelines.hosts.base import Capabilities, Host
 from pipelines.hosts.gpus import by_bridge
 from pipelines.hosttext import redact
+from pipelines.prebuilt import closure
 from pipelines.prebuilt.candidates import Offer
 from pipelines.prebuilt.closure import find_uv, resolve_closure
 from pipelines.prebuilt.examined import examine_given
 from pipelines.prebuilt.fetching import fetch_all, fetch_url
 from pipelines.prebuilt.given import misfit, read_given, refuse_misfit, with_all
+from pipelines.recipe.suite import suite_of_given
 from pipelines.record import AuditResult, PrebuiltResult, SmokeResult
 from pipelines.reports.load import load_view
 from pipelines.reports.runs import runs_in
@@ -40,6 +43,7 @@ from pipelines.stages import given as stage
 from pipelines.stages.company import cure_of
 from pipelines.stages.dryrun import show_given
 from pipelines.stages.line import AUDIT, TAKE_GIVEN, Line, run_build, run_given
+from pipelines.stages.test import _refuse_shadows
 from pipelines.toolchain.lock import Cache, load_lock
 from pipelines.wheels.libraries import absent, bringers, cure, mentioned, table
 from pipelines.wheels.tags import WINDOWS
@@ -736,3 +740,55 @@ def test_numpy_2_is_not_chosen_under_wine_by_itself(
     if beside:
         assert told.endswith("Name a release below 2 with --with.")
     line.close()
+
+
+@pytest.mark.parametrize("module", ["fatbin.py", "conftest.py", "smoke_gpu/__init__.py"])
+def test_a_wheel_with_a_module_of_ours_is_not_called_imported(tmp_path: Path, module: str) -> None:
+    """Python would import what is sent with the suite, and find nothing wrong with it."""
+    path = tmp_path / NAME
+    with zipfile.ZipFile(path, "w") as archive:
+        archive.writestr(module, "raise ImportError")
+    with pytest.raises(ConfigError, match=r"Python would import \w+\.py instead of what is in"):
+        _refuse_shadows(suite_of_given(None), path)
+
+
+LOCK = """
+lock-version = "1.0"
+[[packages]]
+name = "other"
+wheels = [{{ url = "{url}" }}]
+"""
+
+
+@pytest.mark.parametrize(
+    ("url", "said"),
+    [
+        ("https://x.example/another-1.0-py3-none-any.whl", "other: uv offers no wheel of it"),
+        ("https://x.example/..%5cother-1.0-py3-none-any.whl", "other: uv offers no wheel of it"),
+        ("https://[x/other-1.0-py3-none-any.whl", "no address of a wheel"),
+    ],
+)
+def test_what_uv_chose_is_what_it_is_called(url: str, said: str) -> None:
+    with pytest.raises((ConfigError, LockError), match=said):
+        closure._offers(LOCK.format(url=url), "3.11", WINDOWS)
+
+
+@pytest.mark.parametrize(
+    ("asked", "files", "right"),
+    [
+        ("other==1.0", ["other-1.0-py3-none-any.whl"], True),
+        ("other==1.0", ["other-1.0+cu13-py3-none-any.whl", "a-1-py3-none-any.whl"], True),
+        ("other==1.0+cu13", ["other-1.0-py3-none-any.whl"], False),
+        ("other==1.0", ["other-2.0-py3-none-any.whl"], False),
+        ("other==1.0", ["other-1.0-py3-none-any.whl", "other-1.0-cp311-none-any.whl"], False),
+        ("other==1.0", [], False),
+    ],
+)
+def test_the_release_that_uv_chose_is_compared(asked: str, files: list[str], right: bool) -> None:
+    chosen = closure.Closure(tuple(Offer(file, f"https://x.example/{file}") for file in files))
+    given = read_given(asked)
+    if right:
+        assert stage._chosen(chosen, given).file == files[0]
+        return
+    with pytest.raises(LockError, match="was asked for, and uv chose"):
+        stage._chosen(chosen, given)

@@ -241,6 +241,11 @@ def test_a_bridge_that_lies(tmp_path: Path, bridged: object, expected: str) -> N
     [
         (of_gpu(PLAIN, numbers=WRONG), "NVIDIA's driver itself: a kernel computes wrong numbers"),
         ({"platform": "linux", "failed": "cuInit returned 999"}, "itself fails: cuInit returned 9"),
+        (
+            PLAIN | {"error": [0, "CUDA_SUCCESS", "no error"]},
+            "itself says of a GPU that there is not",
+        ),
+        (PLAIN | {"error": [101, "CUDA_ERROR_INVALID_DEVICE", ""]}, "of a GPU that there is not"),
         (PLAIN | {"bridge": "1 libcuda.so.1"}, "libcuda.so.1 is itself a bridge"),
         ("", "NVIDIA's driver itself said nothing"),
     ],
@@ -250,6 +255,11 @@ def test_a_driver_that_is_wrong_by_itself(tmp_path: Path, plain: object, expecte
     same = dict(plain) | {"platform": "win32"} if isinstance(plain, dict) else BRIDGED
     with pytest.raises(HostError, match=expected):
         run(tmp_path, plain, same)
+
+
+def test_without_a_gpu_nothing_was_tested() -> None:
+    nobody = selftest.Answers.model_validate(PLAIN | {"gpus": []})
+    assert "asked about no GPU" in next(selftest.differences(nobody, nobody, ()))
 
 
 def test_the_native_side_is_another_process(

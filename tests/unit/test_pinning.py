@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from requests.adapters import HTTPAdapter
 
 from pipelines.errors import LockError, StorageError
+from pipelines.hosttext import redact
 from pipelines.toolchain import sources
 from pipelines.toolchain.generate import lock_text
 from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
@@ -366,6 +367,14 @@ def test_a_redirect_without_tls_is_refused(
     server.files["/gamma"] = moved("https://c.invalid/alpha")
     (pin,) = complete(lock, ["gamma"])
     assert pin.sha256 == sha(ALPHA)
+
+
+def test_a_signature_of_a_redirect_is_not_told(server: Server, lock: Path) -> None:
+    for place in ("https://c.invalid/gone", f"http://127.0.0.1:{server.server_port}/beta"):
+        server.files["/gamma"] = moved(f"{place}?X-Signature=untold7")
+        with pytest.raises(LockError) as caught:
+            complete(lock, ["gamma"])
+        assert "untold7" not in redact(caught.value.message)
 
 
 def test_counted_chunks_are_complete(server: Server, lock: Path) -> None:

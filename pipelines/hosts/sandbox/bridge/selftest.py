@@ -32,6 +32,7 @@ _BRIDGE = "the GPU bridge"
 #: What the kernel of the probe computes: three times the number, and its half without the rest.
 NUMBERS = tuple(3 * i + i // 2 for i in range(probe.COUNT))
 _CALLED = (7001, True)
+_ERROR = (101, "CUDA_ERROR_INVALID_DEVICE")
 
 _Text = Annotated[str, StringConstraints(max_length=400)]
 _Numbers = Annotated[tuple[int, ...], Field(max_length=4096)]
@@ -151,6 +152,11 @@ def _read(text: str, who: str) -> Answers:
 def differences(plain: Answers, bridged: Answers, gpus: Sequence[Gpu]) -> Iterator[str]:
     """Each thing that is not as it should be, in words; what is wrong without a bridge first."""
     yield from _wrong("NVIDIA's driver itself", plain, gpus)
+    if plain.error[:2] != _ERROR or not plain.error[2]:
+        yield (
+            "NVIDIA's driver itself says of a GPU that there is not "
+            f"{line(plain.error, _SHOWN)}, not {_ERROR}"
+        )
     if plain.bridge:
         yield f"this machine's libcuda.so.1 is itself a bridge ({line(plain.bridge, 80)})"
     yield from _wrong("the GPU bridge", bridged, gpus)
@@ -169,6 +175,8 @@ def differences(plain: Answers, bridged: Answers, gpus: Sequence[Gpu]) -> Iterat
 
 def _wrong(who: str, told: Answers, gpus: Sequence[Gpu]) -> Iterator[str]:
     """What is wrong of itself, whatever else is said elsewhere."""
+    if not gpus:
+        yield f"{who} was asked about no GPU"
     if len(told.gpus) != len(gpus):
         yield f"{who} tells of {len(told.gpus)} GPUs, and {len(gpus)} were asked for"
     for gpu, asked in zip(told.gpus, gpus, strict=False):
