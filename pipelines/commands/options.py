@@ -102,9 +102,9 @@ class Shared(Model):
         Flag("end the build after so long, with exit code 75; the next one goes on"),
         BeforeValidator(_amount("minutes", "330, five and a half hours")),
     ] = None
-    gpu: Annotated[bool, Flag("with a GPU: a sandbox's is this machine's, through a bridge")] = (
-        False
-    )
+    gpu: Annotated[
+        bool, Flag("with a GPU; of the sandbox this machine's, by a bridge: docs/gpu-bridge.md")
+    ] = False
     offline: Annotated[bool, Flag("fetch nothing: take what the cache and the wheelhouse have")] = (
         False
     )

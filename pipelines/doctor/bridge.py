@@ -21,7 +21,7 @@ def judge(facts: Facts) -> Iterator[Verdict]:
     gpus = [name for row in (facts.rows("gpus") or [])[:_MOST] if (name := row.text())]
     driver = facts.text("driver")
     if not gpus:
-        yield Verdict(AREA, "driver", "unknown", "no GPU is reached: see what is missing")
+        yield Verdict(AREA, "driver", "unknown", "no GPU is reached: why stands below")
         return
     cuda = facts.text("cuda") or "unknown"
     yield Verdict(AREA, "driver", "ok", f"{driver or 'of an unknown version'}, CUDA {cuda}")

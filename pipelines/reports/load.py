@@ -174,7 +174,9 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
 def _idle(test: SmokeResult | None) -> Iterator[str]:
     """That the GPU of a bridge was there for nothing: the level of evidence says so to few."""
     if test is not None and test.bridge and test.bridge.told and not test.bridge.cases:
-        why = f"{line(test.script, 80)} left none in use" if test.script else "no case passed on it"
+        why = "no case passed on it"
+        if test.script:
+            why = f"{line(test.script, 80)} had no context on it at its end"
         yield f"nothing is shown of the GPU, which was there: {why}"
 
 

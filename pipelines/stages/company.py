@@ -24,6 +24,7 @@ from pipelines.wheels.libraries import cure, mentioned
 
 #: Directory of the host, below its wheels, for what is installed with a wheel that is given.
 FOLDER = "given"
+_NO_GPU = re.compile(r"\b(?:GPUs?|CUDA|cuda|nvcuda)\b")
 _NOT_LOADED = re.compile(r"DLL load failed|[Ee]rror 126\b|Could not find module")
 
 
@@ -57,6 +58,8 @@ def cure_of(plan: BuildPlan, run: Run, told: str) -> str:
                 f"{one.project} {version} is installed, and {one.why}. "
                 f"Name a release below {one.below} with --with."
             )
+    if plan.host.capabilities.emulated and not plan.host.gpu_way.asked and _NO_GPU.search(told):
+        said.append("No GPU was asked for: --gpu gives a host of kind sandbox this machine's.")
     return " ".join(said)
 
 

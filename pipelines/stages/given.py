@@ -192,22 +192,27 @@ def _platforms(plan: BuildPlan) -> tuple[str, ...]:
     return platforms_of(windows=plan.host.capabilities.windows)
 
 
+def _host(offer: Offer) -> str:
+    """Of its address, without anything that may be a password; empty for a file of this machine."""
+    return urlsplit(offer.place).hostname or "" if "://" in offer.place else ""
+
+
 def _place(given: Given, offer: Offer) -> str:
-    """Where it is from, without anything that may be a password."""
+    """Where the wheel itself is from."""
     asked = line(given.asked, 300)
-    if "://" in offer.place:
-        return f"{urlsplit(offer.place).hostname} ({asked})"
-    return asked if given.place else f"this machine ({asked})"
+    host = _host(offer) or ("" if given.place else "this machine")
+    return f"{host} ({asked})" if host else asked
 
 
 def _row(given: Given, kept: Path, offer: Offer) -> PrebuiltFile:
-    host = urlsplit(offer.place).hostname if "://" in offer.place else None
-    own = _is_of(offer, given)
+    own, host = _is_of(offer, given), _host(offer)
+    # Of a file of this machine nobody states anything: its hash is that of the file itself.
+    stated = given.stated if own and given.place else offer.sha256 if host else None
     return PrebuiltFile(
         file=kept.name,
         place=_place(given, offer) if own else host or "this machine",
         sha256=str(offer.sha256),
-        stated=(given.stated or None) if own and given.place else offer.sha256,
+        stated=stated or None,
     )
 
 

@@ -13,7 +13,7 @@ from pipelines.compilecache.settings import DiskCache
 from pipelines.hosts.base import Kept
 from pipelines.recipe.load import load_versions, recipe_names
 from pipelines.recipe.sourcetree import cache_key
-from pipelines.remote import rpc
+from pipelines.remote import brought, rpc
 from pipelines.stages import kept as caches
 from pipelines.toolchain.lock import Cache, load_lock
 
@@ -25,7 +25,7 @@ def line(tmp_path: Path) -> Any:
     """As much of a line as the command looks at."""
     asked: dict[str, Any] = {"compilecache.prune": {"busy": False}, "jobs.prune.prune": []}
     layout = SimpleNamespace(
-        build_root="/b", compile_cache="/c", join=lambda *parts: "/".join(parts)
+        build_root="/b", compile_cache="/c", wheels="/w", join=lambda *parts: "/".join(parts)
     )
     plan = SimpleNamespace(
         cache=Cache(load_lock(), tmp_path),
@@ -79,6 +79,7 @@ def test_what_is_kept_for_programs(line: Any, tmp_path: Path) -> None:
         "jobs.prune.sizes": [{"bytes": 5}, {"bytes": 6}],
         "compilecache.stats": {"entries": 3, "bytes": 7},
         "cargo.libraries": [],
+        "brought.sizes": [8, 9],
     }
     line.session.call = lambda function, **_: answers[rpc.name_of(function)]
     line.plan.layout.sccache = "sccache"
@@ -91,6 +92,7 @@ def test_what_is_kept_for_programs(line: Any, tmp_path: Path) -> None:
         ("lab1", "builds and their units", 2, 11, None),
         ("lab1", "compiled units", 3, 7, None),
         ("lab1", "libraries of kernels", 0, 0, None),
+        ("lab1", "wheels beside those of others", 2, 17, None),
     ]
 
 
@@ -104,3 +106,14 @@ def test_a_damaged_download_goes_however_new_it_is(
     caches.prune(line, 14.0)
     assert not folder.exists()
     assert "which was damaged: it has" in capsys.readouterr().out
+
+
+def test_wheels_that_were_brought_go_when_they_are_old(tmp_path: Path) -> None:
+    for name in ("old", "new"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "x.whl").write_bytes(b"1234")
+    os.utime(tmp_path / "old", (OLD, OLD))
+    assert brought.sizes(str(tmp_path)) == [4, 4]
+    assert brought.prune(str(tmp_path), 14.0) == 1
+    assert [path.name for path in tmp_path.iterdir()] == ["new"]
+    assert brought.prune(str(tmp_path / "none"), 14.0) == 0

@@ -143,10 +143,10 @@ SAYS = re.compile(r"^\| (`[^|]+`)[^|`]*\|", re.MULTILINE)
 
 
 def our_words() -> str:
-    """Every text in the code of hosts and of the doctor, and in what data says for them."""
+    """Every text in the code of hosts, doctor and reports, and in what data says for them."""
     folders = [
         ROOT / "pipelines" / name
-        for name in ("hosts", "doctor", "commands", "session", "matrix", "stages")
+        for name in ("hosts", "doctor", "commands", "session", "matrix", "stages", "reports")
     ]
     texts = [path.read_text("utf-8") for folder in folders for path in folder.rglob("*.yaml")]
     for path in (path for folder in folders for path in folder.rglob("*.py")):

@@ -26,6 +26,7 @@ from pipelines.config import Config
 from pipelines.errors import AuditError, ConfigError, LockError, SetupError, SmokeError
 from pipelines.files import sha256_of
 from pipelines.hosts.base import Capabilities, Host
+from pipelines.hosts.gpus import by_bridge
 from pipelines.hosttext import redact
 from pipelines.prebuilt import closure
 from pipelines.prebuilt.candidates import Offer
@@ -105,7 +106,7 @@ def test_a_file(tmp_path: Path) -> None:
         ("x==1!2.0", "cannot be used: 1!2.0"),
         (f"{'x' * 90}==1", "cannot be used"),
         ("gone-1.0-py3-none-any.whl", "there is no such file"),
-        ("../../etc", "there is no such file"),
+        ("../../nowhere.whl", "there is no such file"),
         ("http://x.example/a-1-py3-none-any.whl", "expected https"),
         ("ftp://x.example/a-1-py3-none-any.whl", "expected https"),
         (f"https://x.example/{NAME}#sha256=ab", "expected sha256= and 64"),
@@ -555,6 +556,7 @@ def test_a_run_like_any_other_that_says_whose_it_is(tmp_path: Path) -> None:
     assert taken.taken.sha256 == sha256_of(folder / "wheels" / path.name) == sha256_of(path)
     assert sorted(one.file for one in taken.company.packages) == [dep.name, tool.name]
     assert taken.company.libraries == ("nvidia/lib",)
+    assert {one.stated for one in taken.company.packages} == {None}, "of files nobody stated it"
     facts = line.run.facts()
     assert facts.publishable is False
     assert facts.origin.startswith(f"given, not built here: {path.name} from {path}, sha256 ")
@@ -615,6 +617,22 @@ def test_without_a_script_it_is_said(tmp_path: Path) -> None:
     view = load_view(line.run)
     assert view.word == "passed, import only"
     assert view.headline.endswith("of its packages was tested: no --script was given")
+    line.close()
+
+
+@pytest.mark.usefixtures("no_tools")
+def test_a_script_that_wants_a_gpu_is_told_how_to_get_one(tmp_path: Path) -> None:
+    house = tmp_path / "house"
+    line, _ = at_desk_given(tmp_path, str(foreign(house)), house, Suite(PASSED))
+    run_given(line)
+    desk = line.plan.host
+    told = "no CUDA-capable device is detected"
+    assert cure_of(line.plan, line.run, told) == "", "a machine that is what it is"
+    desk.capabilities = replace(desk.capabilities, emulated=True)
+    assert "--gpu gives" in cure_of(line.plan, line.run, told)
+    assert "--gpu" not in cure_of(line.plan, line.run, "wrong numbers")
+    desk.gpu_way = by_bridge("bridge")
+    assert "--gpu" not in cure_of(line.plan, line.run, told)
     line.close()
 
 

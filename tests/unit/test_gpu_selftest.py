@@ -233,6 +233,7 @@ def test_a_bridge_that_lies(tmp_path: Path, bridged: object, expected: str) -> N
     assert "\x1b" not in caught.value.message
     assert len(caught.value.message) < 1000
     assert "--gpu" in caught.value.advice
+    assert ("please report" in caught.value.advice) == caught.value.message.startswith("the GPU b")
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,8 @@ from pipelines.model import Model, first_problem
 _PLACE = "windows/temp/driver-probe.py"
 _SECONDS = 60.0
 _SHOWN = 160  # characters of a value
-_CURE = "See nvidia-smi. The sandbox works without a GPU: leave --gpu and 'gpu: bridge' out."
+_WITHOUT = "The sandbox works without a GPU: leave --gpu and 'gpu: bridge' out."
+_BRIDGE = "the GPU bridge"
 #: What the kernel of the probe computes: three times the number, and its half without the rest.
 NUMBERS = tuple(3 * i + i // 2 for i in range(probe.COUNT))
 _CALLED = (7001, True)
@@ -113,7 +114,11 @@ def run(
 
 
 def _failed(message: str) -> HostError:
-    return HostError(message, advice=_CURE)
+    """What failed, with who can do something about it: the driver was asked by itself before."""
+    if message.startswith(_BRIDGE):
+        cure = "Without the bridge the driver does it right: please report this line, the GPU, its "
+        return HostError(message, advice=f"{cure}driver and Wine's version. {_WITHOUT}")
+    return HostError(message, advice=f"See nvidia-smi. {_WITHOUT}")
 
 
 def _on_linux(places: list[str]) -> str:
