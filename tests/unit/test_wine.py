@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import SetupError
+from pipelines.errors import HostError, SetupError
 from pipelines.hosts.sandbox import wine
 
 
@@ -68,3 +68,13 @@ def test_a_wine_that_does_not_run(machine: Path) -> None:
     install(machine, exit_code=3)
     with pytest.raises(SetupError, match="does not run"):
         wine.find_wine()
+
+
+def test_a_start_that_does_not_end(machine: Path) -> None:
+    """As with a Wine that finds no font: what hung is named, and what to install."""
+    install(machine)
+    found = wine.find_wine()
+    found.loader.write_text("#!/bin/sh\nexec /bin/sleep 60\n")
+    with pytest.raises(HostError, match="wine64 wineboot hung for 1 s") as caught:
+        wine.Prefix(machine / "prefix", found).boot(timeout=1)
+    assert "fonts-dejavu-core" in caught.value.advice

@@ -214,7 +214,12 @@ class Prefix:
                 check=False,
             )
         except subprocess.TimeoutExpired:
-            raise HostError(f"{command[0]} hung for {timeout:.0f} s in {self.path}") from None
+            raise HostError(
+                f"{' '.join(map(str, command[:2]))} hung for {timeout:.0f} s in {self.path}",
+                # Wine 8 that has FreeType, and finds not one font, starts explorer.exe without end.
+                advice="Is the machine overloaded, or without a font? apt-get install "
+                "fonts-dejavu-core fontconfig",
+            ) from None
         if check and done.returncode:
             raise HostError(
                 f"{' '.join(map(str, command))} left with {done.returncode} in {self.path}",
