@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -78,3 +81,29 @@ def test_a_start_that_does_not_end(machine: Path) -> None:
     with pytest.raises(HostError, match="wine64 wineboot hung for 1 s") as caught:
         wine.Prefix(machine / "prefix", found).boot(timeout=1)
     assert "fonts-dejavu-core" in caught.value.advice
+
+
+#: Goes on in another process every 10 ms, as a compiler's driver does; leaves a file at its end.
+_CHAIN = """
+import os, sys, time
+for _ in range(60):
+    if os.fork():
+        os._exit(0)
+    time.sleep(0.01)
+open(sys.argv[1], "w")
+"""
+
+
+def test_halt_leaves_no_process_that_another_started_meanwhile(
+    machine: Path, tmp_path: Path
+) -> None:
+    install(machine)
+    prefix = wine.Prefix(tmp_path / "prefix")
+    prefix.path.mkdir()
+    tag = {"WINEPREFIX": str(prefix.path)}
+    ends = [tmp_path / f"end{n}" for n in range(12)]
+    for end in ends:
+        subprocess.run([sys.executable, "-c", _CHAIN, end], env=tag, check=True)
+    prefix.halt()
+    time.sleep(1)
+    assert [end.name for end in ends if end.exists()] == []

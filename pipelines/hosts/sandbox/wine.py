@@ -8,12 +8,12 @@ Wine's tools hang.
 
 from __future__ import annotations
 
-import contextlib
 import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -34,6 +34,10 @@ _OVERRIDES = "mscoree=;mshtml=;wbemprox=;winedbg.exe="
 
 #: A file of a prefix that is whole: which Python it has, and the Wine that made it.
 SEAL = "sealed.json"
+#: Seconds that Windows' processes have to end in, and between two looks at them.
+_ENDING = 5.0
+_PAUSE = 0.005
+_EMPTY_LOOKS = 3
 
 
 @dataclass(frozen=True)
@@ -147,32 +151,34 @@ class Prefix:
         killed, and the server, told to end, writes the registry that it holds. It would ask its
         clients first at a SIGINT, which takes half a second even when none is left.
         """
-        windows, servers = self._processes()
-        for pids, number in ((windows, signal.SIGKILL), (servers, signal.SIGTERM)):
-            for pid in pids:
-                with contextlib.suppress(OSError):
-                    os.kill(pid, number)
+        # One may start another between the look and the kill, and a program that finds no server
+        # starts one: none may be left when the server goes, which one empty look does not show.
+        give_up = time.monotonic() + _ENDING
+        empty = 0
+        while empty < _EMPTY_LOOKS and time.monotonic() < give_up:
+            found = [_signal(pid, signal.SIGKILL) for pid in self._processes()]
+            empty = 0 if found else empty + 1
+            time.sleep(_PAUSE)
+        for pid in self._processes(server=True):
+            _signal(pid, signal.SIGTERM)
         try:
             self._quiet([self.wine.server, "-w"], 20, check=False)
         except HostError:
             self._quiet([self.wine.server, "-k9"], 10, check=False)
 
-    def _processes(self) -> tuple[list[int], list[int]]:
-        """The prefix's Windows processes, and its wineserver."""
+    def _processes(self, *, server: bool = False) -> Iterator[int]:
+        """The prefix's Windows processes as they are found, or what serves them."""
         tag = f"WINEPREFIX={self.path}".encode()
-        windows: list[int] = []
-        servers: list[int] = []
         for entry in Path("/proc").iterdir():
             if not entry.name.isdigit() or int(entry.name) == os.getpid():
                 continue
             try:
-                variables = (entry / "environ").read_bytes().split(b"\0")
-                name = (entry / "comm").read_text()
+                mine = tag in (entry / "environ").read_bytes().split(b"\0")
+                serves = (entry / "comm").read_text().startswith("wineserver")
             except OSError:  # gone, or somebody else's
                 continue
-            if tag in variables:
-                (servers if name.startswith("wineserver") else windows).append(int(entry.name))
-        return windows, servers
+            if mine and serves is server:
+                yield int(entry.name)
 
     def run(
         self, arguments: Sequence[str], *, timeout: float = 120, cwd: Path | None = None
@@ -225,3 +231,12 @@ class Prefix:
                 f"{' '.join(map(str, command))} left with {done.returncode} in {self.path}",
                 advice="Free disk space, then: invoke sandbox.teardown provision",
             )
+
+
+def _signal(pid: int, number: signal.Signals) -> bool:
+    """Whether there was a process to send it to."""
+    try:
+        os.kill(pid, number)
+    except OSError:
+        return False
+    return True
