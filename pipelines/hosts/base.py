@@ -153,6 +153,8 @@ class Supply:
     """What this machine does not have of what the host needs."""
     driver: str = ""
     """The newest CUDA that its GPU driver knows; empty: not known before it is reached."""
+    msvc: str = ""
+    """Version of its MSVC tool set; empty: not known before it is reached."""
     lent: bool = False
     """Whether the pipeline brings the tools of ``resources.yaml`` that go with MSVC."""
 

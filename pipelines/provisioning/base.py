@@ -20,7 +20,9 @@ from pipelines.toolchain.lock import Tool, ToolchainLock
 
 #: A capability of :class:`pipelines.hosts.base.Capabilities`; ``builds``: something is built there,
 #: not only a wheel tested that was given.
-Capability = Literal["windows", "msvc", "gpu", "publishable", "services", "toolkit", "builds"]
+Capability = Literal[
+    "windows", "msvc", "gpu", "publishable", "services", "toolkit", "emulated", "builds"
+]
 
 
 class Layout(Model):

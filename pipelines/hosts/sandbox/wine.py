@@ -107,6 +107,7 @@ class Prefix:
     def environment(self, extra: Mapping[str, str] | None = None) -> dict[str, str]:
         """What a Wine process gets, and nothing else: the caller's variables do not leak in."""
         from pipelines.hosts.sandbox.bridge import installing as bridge  # which knows prefixes
+        from pipelines.hosts.sandbox.msvc import overrides
 
         return {
             "PATH": "/usr/bin:/bin",
@@ -117,7 +118,7 @@ class Prefix:
             "WINEPREFIX": str(self.path),
             "WINEARCH": "win64",
             "WINEDEBUG": "-all",
-            "WINEDLLOVERRIDES": _OVERRIDES,
+            "WINEDLLOVERRIDES": ";".join(filter(None, (_OVERRIDES, overrides(self.path)))),
             **bridge.environment(self.path),
             **(extra or {}),
         }
