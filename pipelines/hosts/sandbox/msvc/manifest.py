@@ -121,8 +121,9 @@ def _payloads(packages: list[Mapping[str, Any]], name: str) -> list[Payload]:
     for package in packages:
         language = str(package.get("language", "neutral")).lower()
         if str(package.get("id", "")).lower() == name.lower() and language in ("neutral", "en-us"):
-            return [_payload(name, row) for row in _rows(package, "payloads", name)]
-    raise LockError(f"Microsoft's manifest has no package {name}", advice=_ADVICE)
+            if found := [_payload(name, row) for row in _rows(package, "payloads", name)]:
+                return found
+    raise LockError(f"Microsoft's manifest has no file of {name}", advice=_ADVICE)
 
 
 def _payload(package: str, row: Mapping[str, Any]) -> Payload:

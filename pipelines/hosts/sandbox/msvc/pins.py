@@ -110,11 +110,11 @@ def load_packages(path: Path = WANTED_FILE) -> Packages:
     return read_data(path, Packages, advice="Its head says what may stand in it.")
 
 
-def load_pins(path: Path = PINS_FILE) -> Pins:
+def load_pins(path: Path | None = None) -> Pins:
     """The pins of everything that is wanted; :class:`LockError` where some are missing."""
     wanted = load_packages()
     try:
-        pins = read_data(path, Pins, advice=_CURE)
+        pins = read_data(path or PINS_FILE, Pins, advice=_CURE)
     except ConfigError as error:
         raise LockError(error.message, advice=_CURE) from None
     if not pins.payloads or pins.licence is None:
@@ -146,9 +146,9 @@ def accepted(pins: Pins, licence: str) -> None:
     )
 
 
-def write_pins(pins: Pins, path: Path = PINS_FILE) -> None:
+def write_pins(pins: Pins, path: Path | None = None) -> None:
     """Replace the file as a whole or not at all."""
     body: str = yaml.safe_dump(
         pins.model_dump(exclude_none=True, mode="json"), sort_keys=False, width=1000
     )
-    write_atomic(path, (_HEAD + body).encode())
+    write_atomic(path or PINS_FILE, (_HEAD + body).encode())
