@@ -166,10 +166,7 @@ class ToolchainLock(Model):
         return found
 
     def entries_for(
-        self,
-        names: Iterable[str],
-        target: Target,
-        instead: Mapping[str, str] = variants.NOTHING,
+        self, names: Iterable[str], target: Target, instead: Mapping[str, str] = variants.NOTHING
     ) -> dict[str, str]:
         """What ``names`` stand for in its cell, with what must come along: name -> entry.
 
@@ -179,10 +176,7 @@ class ToolchainLock(Model):
         return variants.Names(self.tools).expand(names, target, instead)
 
     def lacking(
-        self,
-        names: Iterable[str],
-        target: Target,
-        instead: Mapping[str, str] = variants.NOTHING,
+        self, names: Iterable[str], target: Target, instead: Mapping[str, str] = variants.NOTHING
     ) -> list[str]:
         """Of ``names`` and what must come along: those without an entry, or without its pins."""
         found: dict[str, bool] = {}
