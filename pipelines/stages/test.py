@@ -193,7 +193,6 @@ def expectations(plan: BuildPlan, wheel: AuditedFile) -> dict[str, Any]:
         "version": wheel.version,
         "cuda": plan.recipe.cuda or wheel.cuda,
         "torch": plan.recipe.torch,
-        "cpu_torch": plan.given is None and "torch" in plan.host.instead,
         "verify": "" if plan.recipe.smoke else plan.recipe.verify,
         "archs": list(archs.sass),
         "ptx": list(archs.ptx),
@@ -205,6 +204,7 @@ def expectations(plan: BuildPlan, wheel: AuditedFile) -> dict[str, Any]:
             "bridged": gpu.bridged,
         },
         **({"given": True} if plan.given else {}),
+        **({"cpu_torch": True} if plan.recipe.torch and "torch" in plan.host.instead else {}),
     }
 
 

@@ -170,8 +170,9 @@ class ToolchainLock(Model):
     ) -> dict[str, str]:
         """What ``names`` stand for in its cell, with what must come along: name -> entry.
 
-        ``instead`` is the host's: name -> the name whose entry is taken for it there. In the order of ``names``, then the others; whether they are pinned is :meth:`tool`'s to
-        say. Raises :class:`LockError` for a name that has no entry in this cell, with the nearest.
+        In the order of ``names``, then the others; whether they are pinned is :meth:`tool`'s to
+        say. ``instead`` is the host's: name -> the name whose entry is taken for it there. Raises
+        :class:`LockError` for a name that has no entry in this cell, with the nearest.
         """
         return variants.Names(self.tools).expand(names, target, instead)
 

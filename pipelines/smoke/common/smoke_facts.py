@@ -305,10 +305,9 @@ def _torch(facts: Found, expected: Expected, warnings: list[str]) -> str:
     if not smoke_suite.TORCH or not torch:
         return ""
     if expected.get("cpu_torch"):
-        if torch["cuda"] or torch["hip"]:
-            return f"torch {torch['version']} is no CPU build, and one was to be here"
-        warnings.append(f"torch {torch['version']} is a CPU build: nothing runs on a GPU by it")
-        return ""
+        warnings.append(f"torch {torch['version']} is to be a CPU build: no GPU is used by it")
+        other = torch["cuda"] or torch["hip"]
+        return f"torch {torch['version']} is for {other}, and no CPU build" if other else ""
     if not torch["cuda"]:
         kind = f"a build for ROCm {torch['hip']}" if torch["hip"] else "a CPU build"
         return f"torch {torch['version']} has no CUDA: it is {kind}"
