@@ -13,6 +13,7 @@ from pipelines.model import Model
 from pipelines.remote.facts import Facts, Memory
 from pipelines.session.base import Bars, Session
 from pipelines.toolchain.lock import Cache, ToolchainLock
+from pipelines.toolsets import MSVC, STAND_IN, ToolSet
 from pipelines.versions import minor
 
 
@@ -143,8 +144,10 @@ class Supply:
     """Releases of CUDA, such as 12.8."""
     python: tuple[str, ...] | None = None
     """Releases of Python, such as 3.11."""
-    plain: str = ""
-    """Why nothing that needs torch or programs of the host is built there; empty where it is."""
+    toolset: ToolSet = MSVC
+    """The compilers that a build finds there."""
+    programs: bool = True
+    """Whether it can have programs that recipes name in ``host_requires``."""
     origin: str
     """What says so, for people."""
     existing: bool = False
@@ -174,7 +177,8 @@ def supply_of_sandbox(lock: ToolchainLock) -> Supply:
     return Supply(
         cuda=tuple(minor(t.version) for t in tools if t.name == "nvidia-cuda-nvcc"),
         python=tuple(t.python for t in tools if t.name == "cpython-headers" and t.python),
-        plain="clang stands in for MSVC there",
+        toolset=STAND_IN,
+        programs=False,
         origin="toolchain.lock.yaml",
     )
 
