@@ -20,6 +20,7 @@ from pipelines.recipe.archmap import Arch, ArchMap, Plain, Variable, translate
 from pipelines.recipe.origin import FileSource, Inside, PathSource, Source
 from pipelines.recipe.progress import Progress
 from pipelines.target import Text as AxisText
+from pipelines.toolsets import Api
 from pipelines.versions import Range, Release, within
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
@@ -31,6 +32,11 @@ SEARCHING: tuple[Strategy, ...] = ("prebuilt", "prebuilt-then-build")
 def _local_version(made: Mapping[str, Any]) -> str:
     """That of a recipe which says nothing of it, of whose keys those above are known."""
     return "cu{cuda}torch{torch}{stamp}" if made.get("torch") else "cu{cuda}{stamp}"
+
+
+def _api(made: Mapping[str, Any]) -> Api:
+    """That of a recipe which says nothing of it, of whose keys those above are known."""
+    return "torch" if made.get("torch") else "plain"
 
 
 class Supports(Model):
@@ -125,6 +131,10 @@ class Recipe(Model):
     """The release it is built with by default, such as "12.8"."""
     supports: Supports = Supports()
     """The releases of CUDA and torch that the package itself works with."""
+    api: Api = Field(default_factory=_api)
+    """What of C++ it needs, and with it which compilers can build it: ``plain`` C and CUDA kernels;
+    ``stable`` torch's stable ABI, for torch 2.10 and later; ``torch`` torch's C++ API, or the STL
+    of MSVC, as CUTLASS does. By default ``torch`` with torch, else ``plain``."""
     archs: Text
     """Default list, for example ``75;80;90+PTX``."""
     arch_map: ArchMap = Plain()
@@ -217,6 +227,10 @@ class Recipe(Model):
                 raise ValueError(f"supports: {name}: {range_}, but there is no {name}")
             if not within(str(value), range_):
                 raise ValueError(f"{name}: {value} is not in supports: {name}: {range_}")
+        if self.api == "stable" and (self.torch is None or within("2.9", self.supports.torch)):
+            raise ValueError(
+                "api: stable: torch has it from 2.10 on: write supports: {torch: '>=2.10'}"
+            )
         if self.torch is None and "{torch}" in self.local_version:
             raise ValueError("local_version: {torch} is used, but there is no torch")
         return self

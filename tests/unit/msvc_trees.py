@@ -39,10 +39,10 @@ def program(version: str = "14.44.35211.0", maker: str = MICROSOFT, machine: int
     """A PE file without code that says who made it."""
     info = version_info(version, maker)
     tree = b""
-    for level, name in enumerate((16, 1, 0x409)):  # type, name and language: directories
+    for level, kind in enumerate((16, 1, 0x409)):  # type, name and language: directories
         last = level == 2
         target = 72 if last else 24 * (level + 1) | 0x80000000
-        tree += struct.pack("<IIHHHHII", 0, 0, 0, 0, 0, 1, name, target)
+        tree += struct.pack("<IIHHHHII", 0, 0, 0, 0, 0, 1, kind, target)
     section = tree + struct.pack("<IIII", 0x1000 + 88, len(info), 0, 0) + info
     raw = section + b"\0" * (-len(section) % 512)
     directories = [(0, 0)] * 16

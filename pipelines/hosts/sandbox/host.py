@@ -27,7 +27,7 @@ from typing import IO
 
 from pipelines.errors import ConfigError, HostError
 from pipelines.evidence import Bridge, Evidence
-from pipelines.hosts.base import Capabilities, Host, Kept, Lifecycle, Opening
+from pipelines.hosts.base import IN_SANDBOX, Capabilities, Host, Kept, Lifecycle, Opening
 from pipelines.hosts.gpus import by_bridge
 from pipelines.hosts.sandbox import image
 from pipelines.hosts.sandbox.bridge.attached import Attached
@@ -55,6 +55,7 @@ class Sandbox(Host):
         windows=True, msvc=False, gpu=False, publishable=False, emulated=True
     )
     evidence = Evidence.BINARIES
+    instead = IN_SANDBOX
 
     def __init__(self, name: str, config: SandboxHost, given: Opening) -> None:
         """Nothing is made or started yet; :meth:`start` does that."""
@@ -72,6 +73,7 @@ class Sandbox(Host):
         kinds = f"{'-msvc' if self.slot else ''}{'-gpu' if config.gpu else ''}"
         self.home = base.with_name(f"{base.name}-py{python}{kinds}")
         self.gpu_way = way = by_bridge(config.gpu)
+        self.instead = {} if self.slot is not None else IN_SANDBOX
         self.capabilities = replace(self.capabilities, gpu=way.bridged, msvc=self.slot is not None)
         step = given.events.step
         self._bridge = Attached(self.home, way.visible, step) if way.bridged else None

@@ -9,7 +9,6 @@ import shutil
 from pathlib import Path
 
 from pipelines.files import disk_errors
-from pipelines.hosts.sandbox.msvc import INSTALLED
 from pipelines.hosts.sandbox.msvc.finder import Tree
 from pipelines.hosts.sandbox.msvc.vcvars import vcvars
 
@@ -43,7 +42,6 @@ def install(tree: Tree, prefix: Path) -> None:
         script.write_bytes(vcvars(tree).encode("ascii"))
         shutil.rmtree(drive / "VS", ignore_errors=True)
         new.rename(drive / "VS")
-        (prefix / INSTALLED).write_text(f"{tree}\n", "utf-8")
 
 
 def _fill(place: Path, folder: Path) -> None:
