@@ -32,6 +32,7 @@ _HERE = Path(__file__).resolve().parent
 _GPU_SECONDS, _PROBE_SECONDS = 120.0, 300.0
 _WINDOWS_ENDS = {
     0xC0000005: "an access violation",
+    0xC000001D: "an illegal instruction",
     0xC0000374: "a corrupted heap",
     0xC0000409: "abort() or a stack overrun",
     0xC00000FD: "a stack overflow",
@@ -306,8 +307,7 @@ def _torch(facts: Found, expected: Expected, warnings: list[str]) -> str:
         return ""
     if expected.get("cpu_torch"):
         warnings.append(f"torch {torch['version']} is to be a CPU build: no GPU is used by it")
-        other = torch["cuda"] or torch["hip"]
-        return f"torch {torch['version']} is for {other}, and no CPU build" if other else ""
+        return _cpu_torch(torch)
     if not torch["cuda"]:
         kind = f"a build for ROCm {torch['hip']}" if torch["hip"] else "a CPU build"
         return f"torch {torch['version']} has no CUDA: it is {kind}"
@@ -315,6 +315,15 @@ def _torch(facts: Found, expected: Expected, warnings: list[str]) -> str:
         why = torch["cuda_error"] or "it counts 0"
         count = len(gpu["devices"])
         return f"torch {torch['version']} sees none of the driver's {count} GPUs: {why}"
+    return ""
+
+
+def _cpu_torch(torch: Torch) -> str:
+    if torch["cuda"] or torch["hip"]:
+        other = f"CUDA {torch['cuda']}" if torch["cuda"] else f"ROCm {torch['hip']}"
+        return f"torch {torch['version']} has {other}, and a CPU build was to be here"
+    if torch["wine_runtime"]:
+        return f"torch has Wine's own C++ run-time, {torch['wine_runtime']}: it loses gradients"
     return ""
 
 
