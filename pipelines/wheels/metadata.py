@@ -14,12 +14,14 @@ import base64
 import csv
 import hashlib
 import io
+import re
 import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pefile
 from packaging.tags import parse_tag
@@ -28,6 +30,7 @@ from packaging.version import InvalidVersion, Version
 
 from pipelines.errors import AuditError
 from pipelines.wheels.fatbin import Inventory, inventory
+from pipelines.wheels.tags import EVERY_PYTHON
 from pipelines.wheels.toolkit import cudarts
 
 X64 = 0x8664
@@ -37,6 +40,8 @@ _MODULES = (".pyd", ".so")
 _BINARIES = (*_MODULES, ".dll")
 _UNRECORDED = ("RECORD", "RECORD.jws", "RECORD.p7s")  # the format exempts these from hashes
 _MAX_EXPORTS = 200_000  # pefile stops at 8,192 otherwise and may miss PyInit
+#: Libraries and functions of Python.
+_PYTHON = re.compile(r"(?i:(lib)?python\d)|_?Py[A-Z_]")
 _STRONG = frozenset({"sha256", "sha384", "sha512"})
 
 
@@ -82,6 +87,13 @@ class PeFacts:
 
 
 @dataclass(frozen=True)
+class ElfFacts:
+    """Of a Linux binary: what it has of Python, libraries and symbols."""
+
+    of_python: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Binary:
     """A .pyd, .so or .dll with its device code; ``pe`` is None where ``problem`` says why."""
 
@@ -89,6 +101,15 @@ class Binary:
     inventory: Inventory
     pe: PeFacts | None = None
     problem: str = ""
+    elf: ElfFacts | None = None
+    """Of a .so in a wheel for every Python; of no other it is looked at."""
+
+    @property
+    def of_python(self) -> tuple[str, ...] | None:
+        """What it has of Python: DLLs, functions; None: nobody has looked, or could."""
+        if self.pe is not None:
+            return (*(one for one in self.pe.imports if _PYTHON.match(one)), *self.pe.inits)
+        return self.elf.of_python if self.elf is not None else None
 
     @property
     def module(self) -> bool:
@@ -155,7 +176,8 @@ def inspect(path: Path, *, limits: Limits | None = None) -> WheelFacts:
             info = _dist_info(path, members)
             metadata = HeaderParser().parsestr(_text(archive, members, f"{info}/METADATA", path))
             wheel = HeaderParser().parsestr(_text(archive, members, f"{info}/WHEEL", path))
-            record, binaries = _contents(path, archive, members, info)
+            alone = all(str(tag).startswith(f"{EVERY_PYTHON}-") for tag in tags)
+            record, binaries = _contents(path, archive, members, info, alone=alone)
             return WheelFacts(
                 filename=path.name,
                 size=path.stat().st_size,
@@ -236,9 +258,17 @@ def _chunks(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes
 
 
 def _contents(
-    path: Path, archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], info: str
+    path: Path,
+    archive: zipfile.ZipFile,
+    members: dict[str, zipfile.ZipInfo],
+    info: str,
+    *,
+    alone: bool,
 ) -> tuple[RecordFacts, tuple[Binary, ...]]:
-    """Unpack every member once: hash it, hold it against RECORD, look into binaries."""
+    """Unpack every member once: hash it, hold it against RECORD, look into binaries.
+
+    ``alone``: the wheel says that nothing in it is for a Python.
+    """
     rows = dict(_rows(_text(archive, members, f"{info}/RECORD", path)))
     exempt = {f"{info}/{name}" for name in _UNRECORDED}
     wrong, binaries = [], []
@@ -255,7 +285,7 @@ def _contents(
             if keep:
                 kept.append(chunk)
         if keep:
-            binaries.append(_binary(name, b"".join(kept)))
+            binaries.append(_binary(name, b"".join(kept), alone=alone))
         if name in rows and name not in exempt:
             value = base64.urlsafe_b64encode(strong.digest()).decode() if strong else ""
             same = strong and hashed.rstrip("=") == f"{algorithm}={value}".rstrip("=")
@@ -296,15 +326,35 @@ def _version(text: str) -> Version | None:
         return None
 
 
-def _binary(name: str, data: bytes) -> Binary:
+def _binary(name: str, data: bytes, *, alone: bool) -> Binary:
     code = inventory(data)
-    if name.endswith(".so"):
+    if name.endswith(".so") and not alone:
         return Binary(name, code)
     try:
+        if name.endswith(".so"):
+            return Binary(name, code, elf=_elf(data))
         return Binary(name, code, pe=_pe(data))
     # pefile raises PEFormatError on purpose and, on hostile files, others by accident.
     except Exception as error:
-        return Binary(name, code, problem=f"no readable Windows binary: {error}")
+        return Binary(name, code, problem=f"no readable binary: {error}")
+
+
+def _elf(data: bytes) -> ElfFacts:
+    """Needed libraries and dynamic symbols that are Python's."""
+    from elftools.elf.dynamic import DynamicSegment  # slow, and only for wheels of this kind
+    from elftools.elf.elffile import ELFFile
+
+    found: set[str] = set()
+    segments = [
+        s for s in ELFFile(io.BytesIO(data)).iter_segments() if isinstance(s, DynamicSegment)
+    ]
+    for segment in segments:
+        needed: Iterator[Any] = segment.iter_tags("DT_NEEDED")  # of a class without types
+        found |= {str(tag.needed) for tag in needed}
+        found |= {symbol.name for symbol in segment.iter_symbols()}
+    if not found:
+        raise ValueError("it has no table of dynamic symbols")
+    return ElfFacts(tuple(sorted(name for name in found if _PYTHON.match(name))))
 
 
 def _pe(data: bytes) -> PeFacts:
