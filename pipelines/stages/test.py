@@ -225,6 +225,7 @@ def expectations(plan: BuildPlan, wheel: AuditedFile) -> dict[str, Any]:
             "bridged": gpu.bridged,
         },
         **({"given": True} if plan.given else {}),
+        **({"cpu_torch": True} if plan.recipe.torch and "torch" in plan.host.instead else {}),
     }
 
 

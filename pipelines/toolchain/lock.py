@@ -166,23 +166,18 @@ class ToolchainLock(Model):
         return found
 
     def entries_for(
-        self,
-        names: Iterable[str],
-        target: Target,
-        instead: Mapping[str, str] = variants.NOTHING,
+        self, names: Iterable[str], target: Target, instead: Mapping[str, str] = variants.NOTHING
     ) -> dict[str, str]:
         """What ``names`` stand for in its cell, with what must come along: name -> entry.
 
-        ``instead`` is the host's: name -> the name whose entry is taken for it there. In the order of ``names``, then the others; whether they are pinned is :meth:`tool`'s to
-        say. Raises :class:`LockError` for a name that has no entry in this cell, with the nearest.
+        In the order of ``names``, then the others; whether they are pinned is :meth:`tool`'s to
+        say. ``instead`` is the host's: name -> the name whose entry is taken for it there. Raises
+        :class:`LockError` for a name that has no entry in this cell, with the nearest.
         """
         return variants.Names(self.tools).expand(names, target, instead)
 
     def lacking(
-        self,
-        names: Iterable[str],
-        target: Target,
-        instead: Mapping[str, str] = variants.NOTHING,
+        self, names: Iterable[str], target: Target, instead: Mapping[str, str] = variants.NOTHING
     ) -> list[str]:
         """Of ``names`` and what must come along: those without an entry, or without its pins."""
         found: dict[str, bool] = {}

@@ -24,7 +24,7 @@ import smoke_probe
 import smoke_suite
 from smoke_gpu import Device, Gpu
 from smoke_probe import Torch
-from smoke_releases import numbers, other_torch, promise
+from smoke_releases import cpu_torch, numbers, other_torch, promise
 
 #: Names of properties that are the driver's answers, and nobody else's.
 OURS = re.compile(r"gpu\d*_|driver_")
@@ -33,6 +33,7 @@ _HERE = Path(__file__).resolve().parent
 _GPU_SECONDS, _PROBE_SECONDS = 120.0, 300.0
 _WINDOWS_ENDS = {
     0xC0000005: "an access violation",
+    0xC000001D: "an illegal instruction",
     0xC0000374: "a corrupted heap",
     0xC0000409: "abort() or a stack overrun",
     0xC00000FD: "a stack overflow",
@@ -66,6 +67,7 @@ class Expected(TypedDict, total=False):
     platform: str | None
     cuda: str
     torch: str | None
+    cpu_torch: bool
     verify: str
     files: list[str]
     artifacts: str
@@ -227,7 +229,7 @@ def judge(facts: Found, expected: Expected) -> Judgement:
     failures = {
         "driver": gpu["broken"] or _driver_too_old(facts, expected, warnings),
         "gpu": _other_bridge(gpu, asked := expected.get("gpu")) or _other_gpus(gpu, asked),
-        "torch": _torch(facts, warnings) or other_torch(torch, expected.get("torch")),
+        "torch": _torch(facts, expected, warnings) or other_torch(torch, expected.get("torch")),
         "package": _package(facts),
         "promise": promise(facts["version"] or expected.get("version", ""), torch, warnings),
         "image": _image(facts["units"], warnings),
@@ -293,19 +295,18 @@ def _other_gpus(gpu: Gpu, wanted: Asked | None) -> str:
     return ""
 
 
-def _torch(facts: Found, warnings: list[str]) -> str:
+def _torch(facts: Found, expected: Expected, warnings: list[str]) -> str:
     torch, gpu = facts["torch"], facts["gpu"]
     if facts["doing"] == "torch" and facts["failed"]:
         return f"torch cannot be imported: {facts['failed']}"
     if not smoke_suite.TORCH or not torch:
         return ""
+    if expected.get("cpu_torch"):
+        warnings.append(f"torch {torch['version']} is to be a CPU build: no GPU is used by it")
+        return cpu_torch(torch)
     if not torch["cuda"]:
         kind = f"a build for ROCm {torch['hip']}" if torch["hip"] else "a CPU build"
-        says = f"torch {torch['version']} has no CUDA: it is {kind}"
-        if not getattr(smoke_suite, "ANY_TORCH", False):
-            return says
-        warnings.append(f"{says}, so nothing of torch ran on a GPU")
-        return ""
+        return f"torch {torch['version']} has no CUDA: it is {kind}"
     if gpu["devices"] and not torch["devices"]:
         why = torch["cuda_error"] or "it counts 0"
         count = len(gpu["devices"])

@@ -1,4 +1,4 @@
-"""What releases say of each other: the one asked for, the loaded one, a wheel's version."""
+"""What torch is against what it was to be: its release, its kind, what the wheel promises."""
 
 from __future__ import annotations
 
@@ -19,6 +19,16 @@ def other_torch(torch: Torch, asked: str | None) -> str:
     loaded = torch.get("version", "")
     if asked and loaded and numbers(loaded) != numbers(asked):
         return f"torch {asked} was asked for, and torch {loaded} was loaded"
+    return ""
+
+
+def cpu_torch(torch: Torch) -> str:
+    """Why it is no build without CUDA that can be relied on, where such a one is to be here."""
+    if torch["cuda"] or torch["hip"]:
+        other = f"CUDA {torch['cuda']}" if torch["cuda"] else f"ROCm {torch['hip']}"
+        return f"torch {torch['version']} has {other}, and a CPU build was to be here"
+    if torch["wine_runtime"]:
+        return f"torch has Wine's own C++ run-time, {torch['wine_runtime']}: it loses gradients"
     return ""
 
 

@@ -6,7 +6,7 @@ import smoke_gpu
 import smoke_torch
 
 TORCH = True
-#: One wheel for every torch: one without CUDA is no failure, and its CUDA may be another.
+#: One wheel for every torch, with a CUDA run-time of its own: torch's CUDA may be another.
 ANY_TORCH = True
 MODULES = ("smoke_attention_torch",)
 
