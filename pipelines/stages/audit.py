@@ -109,6 +109,7 @@ def _checks(session: LiveSession, plan: BuildPlan, file: Path) -> tuple[str, lis
         python=plan.target.python,
         cuda=plan.target.cuda,
         expects=lambda name: plan.recipe.archs_of(name, archs),
+        toolset=plan.toolset,
     )
 
 
