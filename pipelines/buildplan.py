@@ -268,6 +268,7 @@ def resolve(
         target=target,
         executable=host.executable,
         existing=host.existing,
+        instead=host.instead,
         builds=given is None,
         requires=lambda: build_requires(recipe, cache, target.python, host.capabilities.windows),
     )

@@ -60,9 +60,10 @@ def _lock(plan: BuildPlan) -> dict[str, object]:
     """Tools without a pin, wanted or not, and what of the pinned ones is still to be fetched."""
     lock, recipe = plan.cache.lock, plan.recipe
     asked = [] if plan.host.existing else [*recipe.build_requires, *recipe.test_tools]
-    unpinned = lock.lacking(asked, cell := plan.target)
+    cell, instead = plan.target, plan.host.instead
+    unpinned = lock.lacking(asked, cell, instead)
     there = [name for name in asked if name not in unpinned]
-    names = dict.fromkeys(lock.entries_for(there, cell).values())
+    names = dict.fromkeys(lock.entries_for(there, cell, instead).values())
     error = None
     try:
         names |= dict.fromkeys(tool for wanted in plan.wanted for tool in wanted.uploads)

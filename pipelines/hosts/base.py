@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar, Protocol
 
 from pipelines.evidence import Bridge, Evidence, Origin
@@ -156,6 +157,8 @@ class Supply:
     """What this machine does not have of what the host needs."""
     driver: str = ""
     """The newest CUDA that its GPU driver knows; empty: not known before it is reached."""
+    instead: Mapping[str, str] = field(default_factory=dict)
+    """As :attr:`Host.instead`."""
     lent: bool = False
     """Whether the pipeline brings the tools of ``resources.yaml`` that go with MSVC."""
 
@@ -171,6 +174,11 @@ def supply_of(lock: ToolchainLock) -> Supply:
     )
 
 
+#: What Windows' stand-in takes of the lock in place of what it is asked for. Wheels of torch with
+#: CUDA need NVIDIA's driver to be imported at all, and PyPI has none for Windows.
+IN_SANDBOX: Mapping[str, str] = MappingProxyType({"torch": "torch-cpu"})
+
+
 def supply_of_sandbox(lock: ToolchainLock) -> Supply:
     """Of Windows' stand-in: the one CUDA that there is as wheels, the Pythons with headers."""
     tools = lock.tools.values()
@@ -179,6 +187,7 @@ def supply_of_sandbox(lock: ToolchainLock) -> Supply:
         python=tuple(t.python for t in tools if t.name == "cpython-headers" and t.python),
         toolset=STAND_IN,
         programs=False,
+        instead=IN_SANDBOX,
         origin="toolchain.lock.yaml",
     )
 
@@ -224,6 +233,9 @@ class Host(Protocol):
 
     bounds: Bounds = Bounds()
     """What of its machine it may use, where that is less than the machine tells."""
+
+    instead: Mapping[str, str] = MappingProxyType({})
+    """Of the lock: name of a tool -> the one whose entry is taken for it there."""
 
     tools: tuple[str, ...] = ()
     """Entries of the lock that it may take to make it reachable, before anything is provisioned."""

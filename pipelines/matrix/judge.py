@@ -106,7 +106,7 @@ def _judge(
 ) -> Judged:
     findings = [
         *_recipe_rules(recipe, target),
-        *_torch_rules(target),
+        *_torch_rules(target, ground.supply),
         *host_rules(recipe, target, ground.supply, ground.others),
         *_lock_rules(target, ground),
         *_compat_rules(target, broken),
@@ -251,8 +251,16 @@ def _recipe_rules(recipe: Recipe, target: Target) -> Iterable[Finding]:
             yield Finding(f"recipe-{name}", says, where, f"--{name} in that range")
 
 
-def _torch_rules(target: Target) -> Iterable[Finding]:
+def _torch_rules(target: Target, supply: Supply) -> Iterable[Finding]:
     if not target.torch:
+        return
+    if "torch" in supply.instead:  # of builds without CUDA the lock says which there are
+        host = target.host or "the host"
+        says = (
+            f"torch is a CPU build on {host}: what is built there for CUDA {target.cuda} is tested "
+            "as far as a torch without CUDA goes"
+        )
+        yield Finding("torch-cpu", says, supply.origin, "test on a host with CUDA", error=False)
         return
     table = load_torches()
     build = table.get(minor(target.torch))

@@ -127,7 +127,8 @@ def lay_ground(
     def lacking(target: Target) -> list[str]:
         """The lock knows torch by its minor releases."""
         known = target.model_copy(update={"torch": minor(target.torch)})
-        return cache.lock.lacking([fill(name, target.fields()) for name in wanted], known)
+        names = [fill(name, target.fields()) for name in wanted]
+        return cache.lock.lacking(names, known, supply.instead)
 
     return Ground(
         host=host,

@@ -181,7 +181,7 @@ def _refuse_shadows(suite: Suite, wheel: Path) -> None:
 def packages(plan: BuildPlan) -> list[str]:
     """What the suite imports, ``name==version`` each, with all that must come along."""
     lock = plan.cache.lock
-    entries = lock.entries_for(plan.recipe.test_tools, plan.target)
+    entries = lock.entries_for(plan.recipe.test_tools, plan.target, plan.host.instead)
     return [f"{name}=={lock.tool(entry).version}" for name, entry in entries.items()]
 
 
@@ -204,6 +204,7 @@ def expectations(plan: BuildPlan, wheel: AuditedFile) -> dict[str, Any]:
             "bridged": gpu.bridged,
         },
         **({"given": True} if plan.given else {}),
+        **({"cpu_torch": True} if plan.recipe.torch and "torch" in plan.host.instead else {}),
     }
 
 

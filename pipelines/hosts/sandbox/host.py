@@ -27,7 +27,7 @@ from typing import IO
 
 from pipelines.errors import ConfigError, HostError
 from pipelines.evidence import Bridge, Evidence
-from pipelines.hosts.base import Capabilities, Host, Kept, Lifecycle, Opening
+from pipelines.hosts.base import IN_SANDBOX, Capabilities, Host, Kept, Lifecycle, Opening
 from pipelines.hosts.gpus import by_bridge
 from pipelines.hosts.sandbox import image
 from pipelines.hosts.sandbox.bridge.attached import Attached
@@ -55,6 +55,7 @@ class Sandbox(Host):
         windows=True, msvc=False, gpu=False, publishable=False, emulated=True
     )
     evidence = Evidence.BINARIES
+    instead = IN_SANDBOX
 
     def __init__(self, name: str, config: SandboxHost, given: Opening) -> None:
         """Nothing is made or started yet; :meth:`start` does that."""

@@ -29,7 +29,18 @@ _LIBRARIES = (
 _HEADERS = ("/usr/include/wine/wine", "/usr/include/wine", "/opt/wine-stable/include/wine")
 
 #: No Mono, no Gecko, no crash dialogs; and no WMI, through which platform.* of Python 3.12 crashes.
-_OVERRIDES = "mscoree=;mshtml=;wbemprox=;winedbg.exe="
+_OFF = "mscoree=;mshtml=;wbemprox=;winedbg.exe="
+#: The C++ run-time of torch is the genuine one beside python.exe, or none: with Wine's own, which
+#: Wine prefers even to those, torch.save crashes and autograd loses gradients without a word. Of
+#: the C run-time programs have none of their own: Wine's is the second choice.
+_GENUINE = (
+    "msvcp140,msvcp140_1,msvcp140_2,msvcp140_atomic_wait=n;"
+    "vcruntime140,vcruntime140_1,vcruntime140_threads=n,b"
+)
+#: What torch cannot know of Wine: Intel's OpenMP asks for NUMA nodes ("OMP: Error #179"), which
+#: Wine does not tell; oneDNN believes the processor that it has AMX, for which Linux wants to be
+#: asked first (0xC000001D in a bfloat16 product): the last level without it.
+_TORCH = {"KMP_AFFINITY": "disabled", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16"}
 
 
 #: A file of a prefix that is whole: which Python it has, and the Wine that made it.
@@ -117,7 +128,8 @@ class Prefix:
             "WINEPREFIX": str(self.path),
             "WINEARCH": "win64",
             "WINEDEBUG": "-all",
-            "WINEDLLOVERRIDES": _OVERRIDES,
+            "WINEDLLOVERRIDES": f"{_OFF};{_GENUINE}",
+            **_TORCH,
             **bridge.environment(self.path),
             **(extra or {}),
         }

@@ -65,6 +65,7 @@ class Expected(TypedDict, total=False):
     platform: str | None
     cuda: str
     torch: str | None
+    cpu_torch: bool
     verify: str
     files: list[str]
     artifacts: str
@@ -226,7 +227,7 @@ def judge(facts: Found, expected: Expected) -> Judgement:
     failures = {
         "driver": gpu["broken"] or _driver_too_old(facts, expected, warnings),
         "gpu": _other_bridge(gpu, asked := expected.get("gpu")) or _other_gpus(gpu, asked),
-        "torch": _torch(facts),
+        "torch": _torch(facts, expected, warnings),
         "package": _package(facts),
         "promise": _promise(facts["version"] or expected.get("version", ""), torch),
         "image": _image(facts["units"], warnings),
@@ -297,12 +298,16 @@ def _other_gpus(gpu: Gpu, wanted: Asked | None) -> str:
     return ""
 
 
-def _torch(facts: Found) -> str:
+def _torch(facts: Found, expected: Expected, warnings: list[str]) -> str:
     torch, gpu = facts["torch"], facts["gpu"]
     if facts["doing"] == "torch" and facts["failed"]:
         return f"torch cannot be imported: {facts['failed']}"
     if not smoke_suite.TORCH or not torch:
         return ""
+    if expected.get("cpu_torch"):
+        warnings.append(f"torch {torch['version']} is to be a CPU build: no GPU is used by it")
+        other = torch["cuda"] or torch["hip"]
+        return f"torch {torch['version']} is for {other}, and no CPU build" if other else ""
     if not torch["cuda"]:
         kind = f"a build for ROCm {torch['hip']}" if torch["hip"] else "a CPU build"
         return f"torch {torch['version']} has no CUDA: it is {kind}"
