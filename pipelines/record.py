@@ -126,6 +126,8 @@ class BuildResult(StageResult):
     """Compile units at a time."""
     environment: dict[str, str] = Field(default={})
     source_sha256: str = ""
+    toolset: str = ""
+    """What compiled it, as the plan has it: name, and version where that is known."""
     units: Units = Units()
     attempt: int = 0
     lost: tuple[str, ...] = ()
@@ -357,6 +359,8 @@ class RunFacts(Model):
     """Whether it is somebody else's, which is only tested."""
     job: str = ""
     source_sha256: str = ""
+    toolset: str = ""
+    """As its :class:`BuildResult` has it."""
     host: HostFacts | None = None
     tools: dict[str, UsedTool] = Field(default={})
     """By their names in the lock."""

@@ -110,6 +110,7 @@ def _checks(session: LiveSession, plan: BuildPlan, file: Path) -> tuple[str, lis
         cuda=plan.target.cuda,
         tag=plan.recipe.wheel_tag,
         expects=lambda name: plan.recipe.archs_of(name, archs),
+        toolset=plan.toolset,
     )
 
 

@@ -14,14 +14,12 @@ import base64
 import csv
 import hashlib
 import io
-import re
 import zipfile
 import zlib
 from collections.abc import Iterator
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path, PurePosixPath
-from typing import Any
 
 import pefile
 from packaging.tags import parse_tag
@@ -30,6 +28,8 @@ from packaging.version import InvalidVersion, Version
 
 from pipelines.errors import AuditError
 from pipelines.wheels.fatbin import Inventory, inventory
+from pipelines.wheels.elf import PYTHON, of_python
+from pipelines.wheels.linked import Linked, read_linked
 from pipelines.wheels.tags import EVERY_PYTHON
 from pipelines.wheels.toolkit import cudarts
 
@@ -39,9 +39,10 @@ _SMALL = 16 << 20  # RECORD, METADATA and WHEEL: text that is read whole
 _MODULES = (".pyd", ".so")
 _BINARIES = (*_MODULES, ".dll")
 _UNRECORDED = ("RECORD", "RECORD.jws", "RECORD.p7s")  # the format exempts these from hashes
-_MAX_EXPORTS = 200_000  # pefile stops at 8,192 otherwise and may miss PyInit
-#: Libraries and functions of Python.
-_PYTHON = re.compile(r"(?i:(lib)?python\d)|_?Py[A-Z_]")
+_MAX_SYMBOLS = 200_000  # pefile stops at 8,192 otherwise and may miss PyInit
+# pefile cuts names at 512 characters otherwise; torch has some of 3,199, MSVC's are up to 4,096.
+pefile.MAX_SYMBOL_NAME_LENGTH = pefile.MAX_IMPORT_NAME_LENGTH = 8192
+pefile.MAX_IMPORT_SYMBOLS = _MAX_SYMBOLS
 _STRONG = frozenset({"sha256", "sha384", "sha512"})
 
 
@@ -84,13 +85,12 @@ class PeFacts:
     """Those of CUDA's run-time that it imports, such as ``cudart64_12.dll``."""
     imports: tuple[str, ...] = ()
     """Every DLL that must be there before it can be loaded."""
-
-
-@dataclass(frozen=True)
-class ElfFacts:
-    """Of a Linux binary: what it has of Python, libraries and symbols."""
-
-    of_python: tuple[str, ...]
+    linked: Linked | None = None
+    """What it tells of its making."""
+    exports: frozenset[str] | None = None
+    """Names, and numbers as ``#12``; ``None`` where not all of them could be read."""
+    needs: tuple[tuple[str, str], ...] | None = None
+    """DLLs that it imports, in lower case, each with a name or number; ``None`` as above."""
 
 
 @dataclass(frozen=True)
@@ -101,15 +101,15 @@ class Binary:
     inventory: Inventory
     pe: PeFacts | None = None
     problem: str = ""
-    elf: ElfFacts | None = None
-    """Of a .so in a wheel for every Python; of no other it is looked at."""
+    elf: tuple[str, ...] | None = None
+    """What a .so has of Python; only looked at in a wheel for every Python."""
 
     @property
     def of_python(self) -> tuple[str, ...] | None:
         """What it has of Python: DLLs, functions; None: nobody has looked, or could."""
         if self.pe is not None:
-            return (*(one for one in self.pe.imports if _PYTHON.match(one)), *self.pe.inits)
-        return self.elf.of_python if self.elf is not None else None
+            return (*(one for one in self.pe.imports if PYTHON.match(one)), *self.pe.inits)
+        return self.elf
 
     @property
     def module(self) -> bool:
@@ -332,35 +332,22 @@ def _binary(name: str, data: bytes, *, alone: bool) -> Binary:
         return Binary(name, code)
     try:
         if name.endswith(".so"):
-            return Binary(name, code, elf=_elf(data))
+            return Binary(name, code, elf=of_python(data))
         return Binary(name, code, pe=_pe(data))
     # pefile raises PEFormatError on purpose and, on hostile files, others by accident.
     except Exception as error:
         return Binary(name, code, problem=f"no readable binary: {error}")
 
 
-def _elf(data: bytes) -> ElfFacts:
-    """Needed libraries and dynamic symbols that are Python's."""
-    from elftools.elf.dynamic import DynamicSegment  # slow, and only for wheels of this kind
-    from elftools.elf.elffile import ELFFile
-
-    found: set[str] = set()
-    segments = [
-        s for s in ELFFile(io.BytesIO(data)).iter_segments() if isinstance(s, DynamicSegment)
-    ]
-    for segment in segments:
-        needed: Iterator[Any] = segment.iter_tags("DT_NEEDED")  # of a class without types
-        found |= {str(tag.needed) for tag in needed}
-        found |= {symbol.name for symbol in segment.iter_symbols()}
-    if not found:
-        raise ValueError("it has no table of dynamic symbols")
-    return ElfFacts(tuple(sorted(name for name in found if _PYTHON.match(name))))
-
-
 def _pe(data: bytes) -> PeFacts:
-    """Headers, PyInit exports and imported DLLs, with the rest of the file left unparsed."""
+    """Headers, exports and imports, with the rest of the file left unparsed."""
     # Not closed: there is only ``data`` to let go, and close() runs a full garbage collection.
-    pe = pefile.PE(data=data, fast_load=True, max_symbol_exports=_MAX_EXPORTS)
+    pe = pefile.PE(
+        data=data,
+        fast_load=True,
+        max_symbol_exports=_MAX_SYMBOLS,
+        max_repeated_symbol=_MAX_SYMBOLS,
+    )
     pe.parse_data_directories(
         [pefile.DIRECTORY_ENTRY[f"IMAGE_DIRECTORY_ENTRY_{name}"] for name in ("EXPORT", "IMPORT")]
     )
@@ -373,4 +360,33 @@ def _pe(data: bytes) -> PeFacts:
         inits=tuple(sorted(name.decode("ascii") for name in names if name.startswith(b"PyInit_"))),
         cudarts=cudarts(libraries),
         imports=tuple(sorted(libraries)),
+        linked=read_linked(
+            data,
+            int(pe.DOS_HEADER.e_lfanew),
+            (pe.OPTIONAL_HEADER.MajorLinkerVersion, pe.OPTIONAL_HEADER.MinorLinkerVersion),
+            libraries,
+        ),
+        exports=_exports(exports),
+        needs=_needs(imported),
     )
+
+
+def _exports(found: Any) -> frozenset[str] | None:
+    """What pefile has read of a table of exports, if that is all that it says it has."""
+    if found is None:
+        return frozenset()
+    names = {one.name.decode("ascii", "replace") for one in found.symbols if one.name}
+    if len(names) < found.struct.NumberOfNames:
+        return None
+    return frozenset({*names, *(f"#{one.ordinal}" for one in found.symbols)})
+
+
+def _needs(imported: Any) -> tuple[tuple[str, str], ...] | None:
+    found = set()
+    for library in imported:
+        for one in library.imports:
+            if not one.import_by_ordinal and one.name in (None, b"", b"*invalid*"):
+                return None
+            name = f"#{one.ordinal}" if one.import_by_ordinal else one.name.decode("ascii")
+            found.add((library.dll.decode("ascii", "replace").lower(), name))
+    return tuple(sorted(found))
