@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pefile
 from packaging.tags import parse_tag
@@ -27,8 +28,8 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import InvalidVersion, Version
 
 from pipelines.errors import AuditError
-from pipelines.wheels.fatbin import Inventory, inventory
 from pipelines.wheels.elf import PYTHON, of_python
+from pipelines.wheels.fatbin import Inventory, inventory
 from pipelines.wheels.linked import Linked, read_linked
 from pipelines.wheels.tags import EVERY_PYTHON
 from pipelines.wheels.toolkit import cudarts
