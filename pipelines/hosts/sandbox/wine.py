@@ -29,7 +29,9 @@ _LIBRARIES = (
 _HEADERS = ("/usr/include/wine/wine", "/usr/include/wine", "/opt/wine-stable/include/wine")
 
 #: No Mono, no Gecko, no crash dialogs; and no WMI, through which platform.* of Python 3.12 crashes.
-_OVERRIDES = "mscoree=;mshtml=;wbemprox=;winedbg.exe="
+#: No wow64.dll: with it Wine 8 begins a 32-bit program, for which there are no DLLs, and that ends
+#: with 0 without having run. Now it ends with 0xC0000135, as one whose DLL is missing.
+_OVERRIDES = "mscoree=;mshtml=;wbemprox=;winedbg.exe=;wow64="
 
 
 #: A file of a prefix that is whole: which Python it has, and the Wine that made it.
