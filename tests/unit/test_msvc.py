@@ -153,11 +153,16 @@ def test_the_tree_in_a_windows(tree: Path, tmp_path: Path) -> None:
     assert "vctip.exe" not in names
     assert (tree / TOOLS / "bin/Hostx64/x64/vctip.exe").exists(), "the user's own stays as it is"
     assert [path.name for path in (drive / "VS/VC/Tools/MSVC").iterdir()] == [trees.TOOLSET]
+    for _ in range(2):
+        installing.remove(tmp_path / "prefix")
+        assert (drive / "VS/VC/Tools/MSVC/14.40.33807/bin/Hostx64/x64/cl.exe").is_file()
+    assert [path.name for path in drive.iterdir()] == ["VS"]
+    installing.install(find(tree), tmp_path / "prefix")
     assert (drive / "VS/VC/Auxiliary/Build/vcvarsall.bat").is_file()
 
 
 def test_every_directory_of_vcvars_is_there(tree: Path, tmp_path: Path) -> None:
-    (tmp_path / "prefix/drive_c").mkdir(parents=True)
+    (tmp_path / "prefix/drive_c/VS").mkdir(parents=True)
     installing.install(find(tree), tmp_path / "prefix")
     text = vcvars(find(tree))
     paths = [
@@ -530,7 +535,7 @@ def test_fetched_with_the_licence(
 ) -> None:
     monkeypatch.setattr(pins, "PINS_FILE", tmp_path / "msvc.lock.yaml")
     pins.write_pins(shop.pins())
-    (tmp_path / "prefix/drive_c").mkdir(parents=True)
+    (tmp_path / "prefix/drive_c/VS").mkdir(parents=True)
     steps: list[str] = []
     asked = Slot(msvc="fetch", accept_license=LICENCE)
     assert not asked.lacks()

@@ -222,6 +222,8 @@ class Sandbox(Host):
     def _start(self, *, tied: bool) -> State:
         crashed = self.status() == "crashed"
         if self._bridge is not None:
+            if self.slot is not None:
+                self.slot.remove(self.prefix)
             self._bridge.install(self.cache)
         if self.slot is not None:
             with self.events.bars() as bars:

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+from pipelines.hosts.sandbox.msvc.finder import BASE, find
 from pipelines.hosts.sandbox.pe import export_definitions
 from pipelines.hosts.sandbox.wine import Prefix
 
@@ -190,3 +191,4 @@ def _install(prefix: Prefix, work: Path) -> None:
     if not (prefix.wine.libraries / "bcryptprimitives.dll").exists():
         (work / "bcryptprimitives.dll").replace(system / "bcryptprimitives.dll")
     shutil.rmtree(work)
+    find(prefix.drive / "VS", BASE)  # as any tool set: whole, and one
