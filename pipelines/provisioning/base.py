@@ -29,8 +29,8 @@ Capability = Literal[
     "publishable",
     "services",
     "toolkit",
-    "emulated",
     "builds",
+    "emulated",
     "cpu_torch",
 ]
 
