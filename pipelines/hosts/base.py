@@ -145,6 +145,8 @@ class Supply:
     """Releases of CUDA, such as 12.8."""
     python: tuple[str, ...] | None = None
     """Releases of Python, such as 3.11."""
+    torch: tuple[str, ...] | None = None
+    """Releases of torch, such as 2.10."""
     toolset: ToolSet = MSVC
     """The compilers that a build finds there."""
     programs: bool = True
@@ -185,6 +187,7 @@ def supply_of_sandbox(lock: ToolchainLock) -> Supply:
     return Supply(
         cuda=tuple(minor(t.version) for t in tools if t.name == "nvidia-cuda-nvcc"),
         python=tuple(t.python for t in tools if t.name == "cpython-headers" and t.python),
+        torch=_releases(minor(t.version) for t in tools if t.name == IN_SANDBOX["torch"]),
         toolset=STAND_IN,
         programs=False,
         instead=IN_SANDBOX,
