@@ -213,6 +213,18 @@ class GpuResult(Model):
     """WDDM, TCC or MCDM of Windows; elsewhere the system."""
 
 
+class TorchSuite(Model):
+    """The smoke suite with one of several releases of torch."""
+
+    asked: str
+    """Such as 2.15."""
+    loaded: str
+    """What the suite imported, such as 2.15.0+cpu."""
+    report: str
+    """The file in the run's directory."""
+    outcomes: dict[str, int]
+
+
 class SmokeResult(StageResult):
     """What the smoke suite said."""
 
@@ -225,6 +237,8 @@ class SmokeResult(StageResult):
     """The step that ended it: venv, install or pytest."""
     outcomes: dict[str, int] = Field(default={})
     """How many cases ended how; their report is ``smoke.xml``."""
+    torches: tuple[TorchSuite, ...] = ()
+    """Where it ran with several releases of torch: each that has ended well."""
     gpus: tuple[GpuResult, ...] = ()
     """Those that the suite saw."""
     gpu_way: str = ""

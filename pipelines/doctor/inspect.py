@@ -21,7 +21,7 @@ from pipelines.doctor.settings import binding_of, settings_of
 from pipelines.errors import HostError, LockError, PipelineError
 from pipelines.paths import default_cache, home
 from pipelines.remote import provision, rpc
-from pipelines.remote.inspection import machine, tools
+from pipelines.remote.inspection import cxxruntime, machine, tools
 from pipelines.session.base import Session
 from pipelines.toolchain.lock import LOCK_FILE
 
@@ -168,6 +168,8 @@ def inspect_host(plan: BuildPlan, session: LiveSession) -> dict[str, object]:
         parts["unpacked"] = lambda: [
             {"id": name, **row} for name, row in _checked(session, unpacked).items()
         ]
+    if plan.target.torch and "torch" in plan.host.instead:
+        parts["cxx_runtime"] = lambda: session.call(cxxruntime.survey)
     if settings:  # after machine: to check a variable is to take it over
         parts["resources"] = lambda: _checked(session, settings)
     found: dict[str, object] = dict.fromkeys(parts)

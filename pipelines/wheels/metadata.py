@@ -28,8 +28,10 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import InvalidVersion, Version
 
 from pipelines.errors import AuditError
+from pipelines.wheels.elf import PYTHON, of_python
 from pipelines.wheels.fatbin import Inventory, inventory
 from pipelines.wheels.linked import Linked, read_linked
+from pipelines.wheels.tags import EVERY_PYTHON
 from pipelines.wheels.toolkit import cudarts
 
 X64 = 0x8664
@@ -100,6 +102,15 @@ class Binary:
     inventory: Inventory
     pe: PeFacts | None = None
     problem: str = ""
+    elf: tuple[str, ...] | None = None
+    """What a .so has of Python; only looked at in a wheel for every Python."""
+
+    @property
+    def of_python(self) -> tuple[str, ...] | None:
+        """What it has of Python: DLLs, functions; None: nobody has looked, or could."""
+        if self.pe is not None:
+            return (*(one for one in self.pe.imports if PYTHON.match(one)), *self.pe.inits)
+        return self.elf
 
     @property
     def module(self) -> bool:
@@ -166,7 +177,8 @@ def inspect(path: Path, *, limits: Limits | None = None) -> WheelFacts:
             info = _dist_info(path, members)
             metadata = HeaderParser().parsestr(_text(archive, members, f"{info}/METADATA", path))
             wheel = HeaderParser().parsestr(_text(archive, members, f"{info}/WHEEL", path))
-            record, binaries = _contents(path, archive, members, info)
+            alone = all(str(tag).startswith(f"{EVERY_PYTHON}-") for tag in tags)
+            record, binaries = _contents(path, archive, members, info, alone=alone)
             return WheelFacts(
                 filename=path.name,
                 size=path.stat().st_size,
@@ -247,9 +259,17 @@ def _chunks(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes
 
 
 def _contents(
-    path: Path, archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], info: str
+    path: Path,
+    archive: zipfile.ZipFile,
+    members: dict[str, zipfile.ZipInfo],
+    info: str,
+    *,
+    alone: bool,
 ) -> tuple[RecordFacts, tuple[Binary, ...]]:
-    """Unpack every member once: hash it, hold it against RECORD, look into binaries."""
+    """Unpack every member once: hash it, hold it against RECORD, look into binaries.
+
+    ``alone``: the wheel says that nothing in it is for a Python.
+    """
     rows = dict(_rows(_text(archive, members, f"{info}/RECORD", path)))
     exempt = {f"{info}/{name}" for name in _UNRECORDED}
     wrong, binaries = [], []
@@ -266,7 +286,7 @@ def _contents(
             if keep:
                 kept.append(chunk)
         if keep:
-            binaries.append(_binary(name, b"".join(kept)))
+            binaries.append(_binary(name, b"".join(kept), alone=alone))
         if name in rows and name not in exempt:
             value = base64.urlsafe_b64encode(strong.digest()).decode() if strong else ""
             same = strong and hashed.rstrip("=") == f"{algorithm}={value}".rstrip("=")
@@ -307,15 +327,17 @@ def _version(text: str) -> Version | None:
         return None
 
 
-def _binary(name: str, data: bytes) -> Binary:
+def _binary(name: str, data: bytes, *, alone: bool) -> Binary:
     code = inventory(data)
-    if name.endswith(".so"):
+    if name.endswith(".so") and not alone:
         return Binary(name, code)
     try:
+        if name.endswith(".so"):
+            return Binary(name, code, elf=of_python(data))
         return Binary(name, code, pe=_pe(data))
     # pefile raises PEFormatError on purpose and, on hostile files, others by accident.
     except Exception as error:
-        return Binary(name, code, problem=f"no readable Windows binary: {error}")
+        return Binary(name, code, problem=f"no readable binary: {error}")
 
 
 def _pe(data: bytes) -> PeFacts:

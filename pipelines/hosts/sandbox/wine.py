@@ -29,12 +29,14 @@ _LIBRARIES = (
 _HEADERS = ("/usr/include/wine/wine", "/usr/include/wine", "/opt/wine-stable/include/wine")
 
 #: No Mono, no Gecko, no crash dialogs; and no WMI, through which platform.* of Python 3.12 crashes.
-_OFF = "mscoree=;mshtml=;wbemprox=;winedbg.exe="
-#: The C++ run-time of torch is the genuine one beside python.exe, or none: with Wine's own, which
-#: Wine prefers even to those, torch.save crashes and autograd loses gradients without a word. Of
-#: the C run-time programs have none of their own: Wine's is the second choice.
+#: And no wow64.dll: with it Wine 8 begins a 32-bit program, for which there are no DLLs, and that ends
+#: with 0 without having run. Now it ends with 0xC0000135, as one whose DLL is missing.
+_OFF = "mscoree=;mshtml=;wbemprox=;winedbg.exe=;wow64="
+#: Microsoft's run-time where it lies beside a program, else Wine's own. Without a word Wine would
+#: take its own, and with that torch.save crashes and autograd loses gradients: the doctor and the
+#: smoke suite look which one torch has.
 _GENUINE = (
-    "msvcp140,msvcp140_1,msvcp140_2,msvcp140_atomic_wait=n;"
+    "msvcp140,msvcp140_1,msvcp140_2,msvcp140_atomic_wait,"
     "vcruntime140,vcruntime140_1,vcruntime140_threads=n,b"
 )
 #: What torch cannot know of Wine: Intel's OpenMP asks for NUMA nodes ("OMP: Error #179"), which
