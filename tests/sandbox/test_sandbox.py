@@ -98,12 +98,13 @@ def test_what_built_a_wheel_is_read_from_genuine_binaries(line: Line) -> None:
     bought = line.plan.cache.fetch("markupsafe-cp311")
     published = replace(MSVC, stamp="")
     for path, true, lie, told in (
-        (built, STAND_IN, MSVC, "stand-in 14.0"),
-        (bought, published, STAND_IN, "MSVC 14.44"),
+        (built, STAND_IN, MSVC, "stand-in 14"),
+        (bought, published, STAND_IN, "MSVC 14"),
     ):
         facts = inspect(path)
         right, wrong = judge_maker(facts, true), judge_maker(facts, lie)
-        assert (right.ok, right.judged, right.values) == (True, True, (told,))
+        assert (right.ok, right.judged) == (True, True)
+        assert [one.rpartition(".")[0] for one in right.values] == [told]
         assert not wrong.ok
         assert f"was built with {true.name}, not with {lie.name}" in wrong.detail
         local = f"{facts.version.partition('+')[0]}+cu130{lie.stamp}"
