@@ -27,7 +27,7 @@ from typing import IO
 
 from pipelines.errors import ConfigError, HostError
 from pipelines.evidence import Bridge, Evidence
-from pipelines.hosts.base import Capabilities, Host, Kept, Lifecycle, Opening
+from pipelines.hosts.base import IN_SANDBOX, Capabilities, Host, Kept, Lifecycle, Opening
 from pipelines.hosts.gpus import by_bridge
 from pipelines.hosts.sandbox import image
 from pipelines.hosts.sandbox.bridge.attached import Attached
@@ -55,6 +55,7 @@ class Sandbox(Host):
         windows=True, msvc=False, gpu=False, publishable=False, emulated=True
     )
     evidence = Evidence.BINARIES
+    instead = IN_SANDBOX
 
     def __init__(self, name: str, config: SandboxHost, given: Opening) -> None:
         """Nothing is made or started yet; :meth:`start` does that."""
@@ -339,6 +340,16 @@ class Sandbox(Host):
     def bridge(self) -> Bridge | None:
         """What is known of its bridge, if it is to have one."""
         return self._bridge.told() if self._bridge is not None else None
+
+    def spare_gpu(self) -> bool:
+        """Reach it without its bridge where there is no driver to hand anything to.
+
+        Whoever finds one later has that service tested before anything rests on it.
+        """
+        if self._bridge is None or not self._bridge.lacks():
+            return False
+        self._bridge = None
+        return True
 
     def ended(self) -> str:
         """That the service which was reached is gone, or is another one by now."""

@@ -12,6 +12,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from enum import StrEnum
 from pathlib import Path
 from typing import Annotated, Protocol
 
@@ -28,7 +29,6 @@ _PLACE = "windows/temp/driver-probe.py"
 _SECONDS = 60.0
 _SHOWN = 160  # characters of a value
 _WITHOUT = "The sandbox works without a GPU: leave --gpu and 'gpu: bridge' out."
-_BRIDGE = "the GPU bridge"
 #: What the kernel of the probe computes: three times the number, and its half without the rest.
 NUMBERS = tuple(3 * i + i // 2 for i in range(probe.COUNT))
 _CALLED = (7001, True)
@@ -36,6 +36,23 @@ _ERROR = (101, "CUDA_ERROR_INVALID_DEVICE")
 
 _Text = Annotated[str, StringConstraints(max_length=400)]
 _Numbers = Annotated[tuple[int, ...], Field(max_length=4096)]
+
+
+class Side(StrEnum):
+    """Who was asked, as messages call it."""
+
+    DRIVER = "NVIDIA's driver itself"
+    BRIDGE = "the GPU bridge"
+
+
+@dataclass(frozen=True)
+class Difference:
+    """A thing that is not as it should be."""
+
+    side: Side
+    """Whose fault it is."""
+    what: str
+    """In a sentence."""
 
 
 class Runs(Protocol):
@@ -103,67 +120,78 @@ def run(
     with ThreadPoolExecutor(2) as pool:
         here = pool.submit(native or _on_linux, places)
         there = pool.submit(prefix.run, command, timeout=_SECONDS)
-        plain = _read(here.result(), "NVIDIA's driver itself")
+        plain = _read(here.result(), Side.DRIVER)
         try:
-            bridged = _read(there.result(), "the GPU bridge")
+            said = there.result()
         except HostError as error:
-            raise _failed(f"the GPU bridge fails its self-test: {error.message}") from None
+            what = f"the GPU bridge fails its self-test: {error.message}"
+            raise _failed(Difference(Side.BRIDGE, what)) from None
+    bridged = _read(said, Side.BRIDGE)
     if found := next(differences(plain, bridged, gpus), None):
         raise _failed(found)
     return Passed(line(bridged.bridge, 80), len(gpus), time.monotonic() - began)
 
 
-def _failed(message: str) -> HostError:
+def _failed(found: Difference) -> HostError:
     """What failed, with who can do something about it: the driver was asked by itself before."""
-    if message.startswith(_BRIDGE):
-        cure = "Without the bridge the driver does it right: please report this line, the GPU, its "
-        return HostError(message, advice=f"{cure}driver and Wine's version. {_WITHOUT}")
-    return HostError(message, advice=f"See nvidia-smi. {_WITHOUT}")
+    cure = "See nvidia-smi."
+    if found.side is Side.BRIDGE:
+        cure = (
+            "Without the bridge the driver does it right: please report this line, the GPU, its "
+            "driver and Wine's version."
+        )
+    return HostError(found.what, advice=f"{cure} {_WITHOUT}")
 
 
 def _on_linux(places: list[str]) -> str:
     try:
         done = driver.alone(Path(probe.__file__), places, seconds=_SECONDS)
     except subprocess.TimeoutExpired:
-        raise _failed(f"NVIDIA's driver itself hung for {_SECONDS:.0f} s in a kernel") from None
+        what = f"{Side.DRIVER} hung for {_SECONDS:.0f} s in a kernel"
+        raise _failed(Difference(Side.DRIVER, what)) from None
     text = done.stdout.decode("utf-8", "replace")
     if done.returncode:
         said = line(done.stderr.decode("utf-8", "replace")[-1000:], 300)
-        raise _failed(f"a process on NVIDIA's driver itself left with {done.returncode}: {said}")
+        what = f"a process on {Side.DRIVER} left with {done.returncode}: {said}"
+        raise _failed(Difference(Side.DRIVER, what))
     return text
 
 
-def _read(text: str, who: str) -> Answers:
+def _read(text: str, side: Side) -> Answers:
     rows = (row for row in text.splitlines() if row.startswith(probe.MARK))
     try:
         told = json.loads(next(rows).removeprefix(probe.MARK))
-        if isinstance(told, dict) and "failed" in told:
-            raise _failed(f"{who} fails: {line(told['failed'], 300)}")
-        return Answers.model_validate(told)
+        if not isinstance(told, dict) or "failed" not in told:
+            return Answers.model_validate(told)
+        what = f"fails: {line(told['failed'], 300)}"
     except StopIteration:
-        raise _failed(f"{who} said nothing in its self-test") from None
-    except ValidationError as error:
-        said = line(first_problem(error), 300)
-        raise _failed(f"{who} told nonsense in its self-test: {said}") from None
-    except ValueError as error:
-        raise _failed(f"{who} told nonsense in its self-test: {line(error, 300)}") from None
+        what = "said nothing in its self-test"
+    except ValueError as error:  # of JSON, or pydantic's
+        why = first_problem(error) if isinstance(error, ValidationError) else error
+        what = f"told nonsense in its self-test: {line(why, 300)}"
+    raise _failed(Difference(side, f"{side} {what}"))
 
 
-def differences(plain: Answers, bridged: Answers, gpus: Sequence[Gpu]) -> Iterator[str]:
-    """Each thing that is not as it should be, in words; what is wrong without a bridge first."""
-    yield from _wrong("NVIDIA's driver itself", plain, gpus)
+def differences(plain: Answers, bridged: Answers, gpus: Sequence[Gpu]) -> Iterator[Difference]:
+    """Each thing that is not as it should be; what is wrong without a bridge first."""
+    for what in _wrong(Side.DRIVER, plain, gpus):
+        yield Difference(Side.DRIVER, what)
     if plain.error[:2] != _ERROR or not plain.error[2]:
-        yield (
-            "NVIDIA's driver itself says of a GPU that there is not "
-            f"{line(plain.error, _SHOWN)}, not {_ERROR}"
-        )
+        said = f"{Side.DRIVER} says of a GPU that there is not {line(plain.error, _SHOWN)}"
+        yield Difference(Side.DRIVER, f"{said}, not {_ERROR}")
     if plain.bridge:
-        yield f"this machine's libcuda.so.1 is itself a bridge ({line(plain.bridge, 80)})"
-    yield from _wrong("the GPU bridge", bridged, gpus)
+        what = f"this machine's libcuda.so.1 is itself a bridge ({line(plain.bridge, 80)})"
+        yield Difference(Side.DRIVER, what)
+    for what in (*_wrong(Side.BRIDGE, bridged, gpus), *_unlike(plain, bridged)):
+        yield Difference(Side.BRIDGE, what)
+
+
+def _unlike(plain: Answers, bridged: Answers) -> Iterator[str]:
+    """What the bridge says otherwise than the driver."""
     if bridged.platform != "win32":
-        yield f"the GPU bridge was not asked by Windows' Python but on {bridged.platform[:20]}"
+        yield f"{Side.BRIDGE} was not asked by Windows' Python but on {bridged.platform[:20]}"
     if not bridged.bridge:
-        yield "the driver in the sandbox is not the GPU bridge: it does not say that it is one"
+        yield f"the driver in the sandbox is not {Side.BRIDGE}: it does not say that it is one"
     yield from _other("driver version", plain.driver, bridged.driver)
     yield from _other("error", plain.error, bridged.error)
     for own, other in zip(plain.gpus, bridged.gpus, strict=False):
@@ -173,7 +201,7 @@ def differences(plain: Answers, bridged: Answers, gpus: Sequence[Gpu]) -> Iterat
             )
 
 
-def _wrong(who: str, told: Answers, gpus: Sequence[Gpu]) -> Iterator[str]:
+def _wrong(who: Side, told: Answers, gpus: Sequence[Gpu]) -> Iterator[str]:
     """What is wrong of itself, whatever else is said elsewhere."""
     if not gpus:
         yield f"{who} was asked about no GPU"
@@ -196,6 +224,6 @@ def _wrong(who: str, told: Answers, gpus: Sequence[Gpu]) -> Iterator[str]:
 def _other(what: str, plain: object, bridged: object) -> Iterator[str]:
     if plain != bridged:
         yield (
-            f"the GPU bridge has another {line(what, 100)} than NVIDIA's driver itself: "
+            f"the GPU bridge has another {line(what, 100)} than {Side.DRIVER}: "
             f"{line(bridged, _SHOWN)}, not {line(plain, _SHOWN)}"
         )
