@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from typing import Literal
 
@@ -29,14 +30,20 @@ class ToolSet:
     stamp: str = ""
     """What a wheel's local version says of it, from hosts whose wheels are not for publishing."""
 
+    @property
+    def label(self) -> str:
+        """Name and version."""
+        return f"{self.name} {self.version}".strip()
+
 
 STAND_IN = ToolSet(
-    "the stand-in",
+    "stand-in",
     apis=("plain", "stable"),
     lacks="clang stands in for MSVC there, with libc++ for MSVC's STL",
     stamp=".sandbox",
 )
 MSVC = ToolSet("MSVC", stamp=".sandbox.msvc")
+_STAMP = re.compile(r"\.sandbox(\.msvc)?")
 #: Of another system than Windows.
 NATIVE = ToolSet("the host's own compiler")
 
@@ -44,3 +51,9 @@ NATIVE = ToolSet("the host's own compiler")
 def able(api: Api) -> tuple[ToolSet, ...]:
     """Those for Windows that can build what needs ``api``."""
     return tuple(one for one in (STAND_IN, MSVC) if api in one.apis)
+
+
+def stamped(local: str) -> ToolSet | None:
+    """The one of which a local version says that it built the wheel in a sandbox, if it does."""
+    found = _STAMP.search(local)
+    return None if found is None else MSVC if found[1] else STAND_IN

@@ -211,7 +211,7 @@ def _unbuilt(recipe: Recipe, host: str, supply: Supply) -> Iterator[tuple[str, s
     if recipe.api not in has.apis:
         can = " or ".join(one.name for one in able(recipe.api))
         says = f"{recipe.name} needs {NEEDED[recipe.api]}, which takes {can}"
-        yield "host-toolset", f"{says}, and {host} has {has.name}: {has.lacks}", ""
+        yield "host-toolset", f"{says}; the tool set of {host} is '{has.label}': {has.lacks}", ""
     if recipe.host_requires and not supply.programs:
         names = ", ".join(recipe.host_requires)
         yield "host-programs", f"{host} has no {names}, which builds {recipe.name}", ""

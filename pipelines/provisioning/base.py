@@ -15,6 +15,7 @@ from pipelines.errors import LockError
 from pipelines.hosts.base import Existing
 from pipelines.model import Model
 from pipelines.recipe.model import Recipe
+from pipelines.recipe.tested import tested_cells
 from pipelines.target import Target
 from pipelines.toolchain.lock import Tool, ToolchainLock
 
@@ -185,14 +186,21 @@ class Binding:
         """
         lists = self._lists
         wanted = [tool for name in names for tool in lists.get(name, ())]
-        found = self.lock.entries_for(wanted, self.place.target, self.place.instead)
+        place = self.place
+        found = dict.fromkeys(self.lock.entries_for(wanted, place.target, place.instead).items())
+        if "{recipe.test}" in names:
+            existing = place.existing is not None
+            for cell in tested_cells(self.recipe, place.target, existing=existing):
+                tools = self.lock.entries_for(self.recipe.test_tools, cell, place.instead)
+                found |= dict.fromkeys(tools.items())
         for name in names:
             if name not in lists:  # other files are called as their entry
-                found |= {tool: tool for tool in self._matching(fill(name, self.place.cell))}
-        pins = {package: (entry, self.lock.tool(entry)) for package, entry in found.items()}
+                matching = self._matching(fill(name, place.cell))
+                found |= dict.fromkeys((tool, tool) for tool in matching)
+        pins = [(package, entry, self.lock.tool(entry)) for package, entry in found]
         return [
             PinnedFile(package, entry, tool, self.layout.join(folder, tool.file))
-            for package, (entry, tool) in pins.items()
+            for package, entry, tool in pins
         ]
 
     def _matching(self, name: str) -> list[str]:

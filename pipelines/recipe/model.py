@@ -24,6 +24,7 @@ from pipelines.toolsets import Api
 from pipelines.versions import Range, Release, within
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+WheelTag = Annotated[str, StringConstraints(pattern=r"^(py3-none|cp3\d{1,2}-abi3)$")]
 Strategy = Literal["build", "prebuilt", "prebuilt-then-build", "skip"]
 #: Those with which wheels are looked for.
 SEARCHING: tuple[Strategy, ...] = ("prebuilt", "prebuilt-then-build")
@@ -151,6 +152,13 @@ class Recipe(Model):
     cu{cuda}{stamp}. There are also {cuda_major} and {torch_full}."""
     build_requires: tuple[str, ...]
     """Tools of toolchain.yaml that the build installs."""
+    wheel_tag: WheelTag | None = None
+    """The wheel's Python and ABI where it is for more than one Python: ``py3-none`` for libraries
+    that Python does not import, such as ``cp39-abi3`` for its limited API. Without it one for each
+    Python is expected."""
+    tested_with: tuple[Release, ...] = ()
+    """Releases of torch with each of which the smoke suite runs, in an environment of its own, for
+    a wheel that is for several; without it the one that the wheel is built against."""
     test_requires: tuple[str, ...] = ()
     """Tools of toolchain.yaml that the smoke test installs beside the wheel; see `test_tools`."""
     host_requires: tuple[str, ...] = ()
@@ -233,6 +241,12 @@ class Recipe(Model):
             )
         if self.torch is None and "{torch}" in self.local_version:
             raise ValueError("local_version: {torch} is used, but there is no torch")
+        for release in self.tested_with:
+            if self.torch is None or not within(release, self.supports.torch):
+                known = self.supports.torch or self.torch
+                raise ValueError(f"tested_with: {release} is not in supports: torch: {known}")
+            if self.tested_with.count(release) > 1:
+                raise ValueError(f"tested_with: {release} is there twice")
         return self
 
     @model_validator(mode="after")

@@ -41,11 +41,15 @@ REFUSED: list[tuple[dict[str, str], str, str]] = [
     ({"python": "3.12"}, "sandbox has Python 3.11 and 3.13, not 3.12", "--python 3.1"),
     (
         {"recipe": "flash-attn"},
-        "flash-attn needs torch's C++ API or MSVC's STL, which takes MSVC, "
-        "and sandbox has the stand-in: clang",
+        "flash-attn needs torch's C++ API or MSVC's STL, which takes MSVC; "
+        "the tool set of sandbox is 'stand-in': clang stands in for MSVC",
         "",
     ),
-    ({"recipe": "candle-flash-attn"}, "which takes MSVC, and sandbox has the stand-in", ""),
+    (
+        {"recipe": "candle-flash-attn"},
+        "which takes MSVC; the tool set of sandbox is 'stand-in'",
+        "",
+    ),
 ]
 
 

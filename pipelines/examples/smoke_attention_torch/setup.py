@@ -32,8 +32,8 @@ PACKED = ROOT / "kernels"  # in a source distribution
 KERNELS = PACKED if PACKED.is_dir() else ROOT.parent / "smoke_attention" / "src"
 KERNEL_FILES = sorted(p for p in KERNELS.glob("*") if p.suffix in (".h", ".cu", ".cuh"))
 
-# The kernels are behind functions of C and know nothing of torch, so torch's CUDA may be another, or
-# none: BuildExtension refuses neither if torch says that it has none.
+# The kernels are behind functions of C and know nothing of torch, so torch's CUDA may be another,
+# or none: BuildExtension refuses neither if torch says that it has none.
 torch.version.cuda = None
 
 from torch.utils import cpp_extension  # noqa: E402  it reads torch.version.cuda
@@ -69,9 +69,9 @@ def libraries_of(toolkit: Path) -> Path:
     return next((place for place in places if place.is_dir()), places[-1])
 
 
-def relative(paths: list[Path]) -> list[str]:
-    """Return paths as setuptools wants them, seen from here."""
-    return [os.path.relpath(path, ROOT) for path in paths]
+def relative(suffix: str) -> list[str]:
+    """Return the kernels' files as setuptools wants them, seen from here."""
+    return [os.path.relpath(path, ROOT) for path in KERNEL_FILES if path.suffix == suffix]
 
 
 class Build(cpp_extension.BuildExtension):
@@ -146,8 +146,7 @@ def extensions() -> list[Extension]:
         ),
         cpp_extension.CppExtension(
             "smoke_attention_torch._cuda",
-            ["src/ops_cuda.cpp", "src/launch.cu"]
-            + relative([path for path in KERNEL_FILES if path.suffix == ".cu"]),
+            ["src/ops_cuda.cpp", "src/launch.cu", *relative(".cu")],
             include_dirs=[str(KERNELS)],
             library_dirs=[str(lib)],
             libraries=["cudart"] if WINDOWS else ["dl"],

@@ -18,7 +18,7 @@ __all__ = ["CUDA_LIBRARY", "__version__", "attention", "attention_packed", "buil
 _HERE = Path(__file__).resolve().parent
 _SUFFIX = ".dll" if sys.platform == "win32" else ".so"
 _CPU_LIBRARY = _HERE / f"_cpu{_SUFFIX}"
-#: The kernels, and the operators on a GPU. Any program may load it for the functions of ``launch.h``.
+#: The kernels, and the operators on a GPU. Any program may load it for what ``launch.h`` has.
 CUDA_LIBRARY = _HERE / f"_cuda{_SUFFIX}"
 _DLL_DIRECTORIES: list[object] = []  # a directory stays registered while its handle lives
 
@@ -64,7 +64,7 @@ def attention(
 def attention_packed(
     qkv: torch.Tensor, causal: bool = False, scale: float | None = None
 ) -> torch.Tensor:
-    """Return the same of ``q``, ``k`` and ``v`` that are ``(batch, 3, heads, seqlen, head_dim)``."""
+    """Return the same of one tensor that is ``(batch, 3, heads, seqlen, head_dim)``."""
     return torch.ops.smoke_attention_torch.attention_packed(qkv, causal, scale)
 
 
@@ -73,12 +73,18 @@ def _(
     q: torch.Tensor,
     k: torch.Tensor,
     v: torch.Tensor,
-    causal: bool = False,
-    scale: float | None = None,
+    causal: bool = False,  # noqa: ARG001  the operator's
+    scale: float | None = None,  # noqa: ARG001
 ) -> torch.Tensor:
+    # Tensors of two devices, one of them "meta", come here as well: the answer would be no answer.
+    torch._check(q.device == k.device == v.device, lambda: "k and v must be on the device of q")
     return torch.empty_like(q, memory_format=torch.contiguous_format)
 
 
 @torch.library.register_fake("smoke_attention_torch::attention_packed")
-def _(qkv: torch.Tensor, causal: bool = False, scale: float | None = None) -> torch.Tensor:
+def _(
+    qkv: torch.Tensor,
+    causal: bool = False,  # noqa: ARG001  the operator's
+    scale: float | None = None,  # noqa: ARG001
+) -> torch.Tensor:
     return torch.empty_like(qkv[:, 0], memory_format=torch.contiguous_format)
