@@ -125,9 +125,8 @@ def torch_with_cuda(cuda: str, folder: str) -> None:
     """
     torch: Any = importlib.import_module("torch")
     if torch.version.cuda is not None:
-        raise SystemExit(
-            f"torch {torch.__version__} is for CUDA {torch.version.cuda}: a CPU build was to be here"
-        )
+        found = f"torch {torch.__version__} is for CUDA {torch.version.cuda}"
+        raise SystemExit(f"{found}: a CPU build was to be here")
     for name, text in _GENERATED.items():
         path = os.path.join(folder, name)  # noqa: PTH118
         os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
@@ -138,8 +137,8 @@ def torch_with_cuda(cuda: str, folder: str) -> None:
     extension: Any = importlib.import_module("torch.utils.cpp_extension")
     extension.CUDA_HOME = os.environ["CUDA_HOME"]
     print(
-        f"torch {torch.__version__} is a CPU build: it is taken for one with CUDA {cuda}, and given "
-        f"{len(_GENERATED)} headers that its wheel lacks",
+        f"torch {torch.__version__} is a CPU build: it is taken for one with CUDA {cuda}, and "
+        f"given {len(_GENERATED)} headers that its wheel lacks",
         flush=True,
     )
 

@@ -182,7 +182,7 @@ def test_its_build_extension_drives_the_compilers(
         module = archive.read("torch_extension.cp311-win_amd64.pyd")
     assert [*inventory(module).sass] == ["80"]
     lib = rf"{built.directory}\src\build\lib.win-amd64-cpython-311"
-    toolkit = rf"{plan.layout.cuda}\bin\x64"
+    toolkit = rf"{plan.layout.cuda}\bin\x86_64"
     load = f"import os, sys; os.add_dll_directory({toolkit!r}); sys.path.insert(0, {lib!r})"
     code, text = python(
         torch_line, "-c", f"{load}; import torch_extension; print(torch_extension.devices() <= 0)"
