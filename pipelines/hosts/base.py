@@ -285,6 +285,13 @@ class Host(Protocol):
         """
         return None
 
+    def spare_gpu(self) -> bool:
+        """What follows needs no GPU: a driver of this machine that is gone does not stop it.
+
+        Whether it would have.
+        """
+        return False
+
     def is_gone(self) -> bool:
         """Whether what :meth:`connect` reached is no more, with all its files.
 

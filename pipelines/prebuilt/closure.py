@@ -41,6 +41,13 @@ _REFUSALS = Path(__file__).with_name("refusals.yaml")
 _SECONDS = 600
 _YANKED = re.compile(r"^warning: (.* is yanked.*)$", re.MULTILINE)
 _MOST = 500  # packages
+#: The user's variables for uv that reach it: where indexes are, and how they are reached. Others
+#: choose other wheels (UV_OVERRIDE, UV_EXCLUDE_NEWER ...), and no report would tell of it.
+_REACHES = re.compile(
+    r"UV_(?:(?:DEFAULT_|EXTRA_)?INDEX(?:_URL|_STRATEGY|_\w+_USERNAME|_\w+_PASSWORD)?|HTTP_\w+"
+    r"|KEYRING_PROVIDER|INSECURE_HOST|SYSTEM_CERTS|NATIVE_TLS|REQUEST_TIMEOUT|OFFLINE"
+    r"|CONFIG_FILE|NO_CONFIG|CACHE_DIR|NO_CACHE|CONCURRENT_DOWNLOADS)"
+)
 
 
 @dataclass(frozen=True)
@@ -171,7 +178,11 @@ def resolve_closure(
 
 def _environment() -> Mapping[str, str]:
     """The user's own; pip's index where uv is told of none, and this machine's certificates."""
-    own = dict(os.environ)
+    own = {
+        name: value
+        for name, value in os.environ.items()
+        if not name.upper().startswith("UV_") or _REACHES.fullmatch(name.upper())
+    }
     index = own.get("PIP_INDEX_URL")
     if index and not {"UV_DEFAULT_INDEX", "UV_INDEX_URL"} & own.keys():
         own["UV_DEFAULT_INDEX"] = index

@@ -10,6 +10,7 @@ import re
 from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Annotated, Literal, Self
 from urllib.parse import unquote, urlsplit
 
 from packaging.requirements import InvalidRequirement, Requirement
@@ -21,6 +22,7 @@ from packaging.utils import (
     parse_sdist_filename,
     parse_wheel_filename,
 )
+from pydantic import StringConstraints, model_validator
 
 from pipelines.errors import ConfigError
 from pipelines.hosttext import line, secret
@@ -28,7 +30,7 @@ from pipelines.recipe.model import Recipe
 from pipelines.wheels.tags import WINDOWS, wheel_tags
 
 #: What becomes part of names and of the record.
-_PLAIN = re.compile(r"\w[\w.+-]{0,79}", re.ASCII)
+_PLAIN = re.compile(r"^\w[\w.+-]{0,79}\Z", re.ASCII)
 _CP3 = re.compile(r"cp3(\d{1,3})")
 _FILE = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
 _SUCH = "Such as --wheel xgboost==3.2.0, --wheel dist/mine-1.0-cp311-cp311-win_amd64.whl, or a URL."
@@ -201,21 +203,30 @@ def misfit(tags: Collection[Tag], python: str, platforms: Sequence[str]) -> str:
     return f"it is for {', '.join(said)[:200]}, not for Python {python}"
 
 
-def recipe_of(given: Given) -> Recipe:
-    """What stands for it where a recipe is asked for; nothing in it says how it would be built.
+class _Standing(Recipe):
+    """Stands for a wheel that is given: what a build needs is not there."""
 
-    It is not validated: what a build needs, such as a source or a release of CUDA, is not there.
-    """
-    return Recipe.model_construct(
-        name=given.name,
-        summary=f"{given.release}, as others built it",
-        kind="wheel",
-        version=given.version,
-        strategy="prebuilt",
-        cuda="",
-        archs="",
-        build_requires=(),
-    )
+    name: Annotated[str, StringConstraints(pattern=_PLAIN)]
+    version: Annotated[str, StringConstraints(pattern=_PLAIN)]
+    kind: Literal["wheel"] = "wheel"
+    strategy: Literal["prebuilt"] = "prebuilt"
+    licence: Literal[""] = ""
+    source: None = None  # type: ignore[assignment]
+    cuda: Literal[""] = ""
+    archs: Literal[""] = ""
+    build_requires: tuple[()] = ()
+
+    @model_validator(mode="after")
+    def _whole(self) -> Self:
+        return self
+
+    _agrees = _compiles = _whole  # what a recipe that builds something must fulfil
+
+
+def recipe_of(given: Given) -> Recipe:
+    """What stands for it where a recipe is asked for; nothing in it says how it would be built."""
+    summary = f"{given.release}, as others built it"
+    return _Standing(name=given.name, summary=summary, version=given.version)
 
 
 def with_all(given: Given, beside: Iterable[str], script: str | None) -> Given:

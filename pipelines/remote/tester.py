@@ -24,6 +24,7 @@ _WINDOWS = os.name == "nt"
 #: Variables of whoever started this that would choose other tests, or other packages.
 _OF_PYTEST = ("PYTEST_ADDOPTS", "PYTEST_PLUGINS")
 _OF_PYTHON = ("PYTHONPATH", "PYTHONHOME")
+_OF_UV = "UV_"  # each of its options has one; --no-config is for files alone
 #: The suite ends itself before its time is up: a report with a reason instead of none.
 _RESERVE = 60.0
 _QUERY = """
@@ -88,8 +89,9 @@ def run_suite(spec: Spec) -> Generator[bytes | Outcome, None, None]:
     (root / "expect.json").write_text(json.dumps(spec["expect"]), "utf-8")
     junit = root / "junit.xml"
     deaf = _OF_PYTEST if spec.get("system") else (*_OF_PYTEST, *_OF_PYTHON)
+    own = {name: value for name, value in os.environ.items() if name.upper() not in deaf}
     environment = {
-        **{name: value for name, value in os.environ.items() if name.upper() not in deaf},
+        **{name: value for name, value in own.items() if not name.upper().startswith(_OF_UV)},
         "SMOKE_SECONDS": str(max(spec["timeout"] - _RESERVE, spec["timeout"] / 2)),
         **spec["environment"],
         "SMOKE_EXPECT": str(root / "expect.json"),

@@ -92,8 +92,7 @@ def running(line: Line) -> list[str]:
 
     Raises :class:`HostError` when one of them cannot be read: it may run.
     """
-    found = line.session.call(store.listed, root=line.plan.layout.build_root)
-    jobs = [checked(line.plan.host.name, job, Listed) for job in found]
+    jobs = [checked(line.plan.host.name, job, Listed) for job in _listed(line)]
     return [
         " ".join(safe(f"{job.id} {job.title}", 80).split())
         for job in jobs
@@ -101,10 +100,14 @@ def running(line: Line) -> list[str]:
     ]
 
 
+def _listed(line: Line) -> list[store.Listed]:
+    line.plan.host.spare_gpu()
+    return line.session.call(store.listed, root=line.plan.layout.build_root)
+
+
 def _jobs(line: Line) -> list[Listed]:
-    found = line.session.call(store.listed, root=line.plan.layout.build_root)
     jobs = []
-    for job in found:
+    for job in _listed(line):
         try:
             jobs.append(checked(line.plan.host.name, job, Listed))
         except HostError as error:  # one does not hide the others

@@ -9,6 +9,7 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import sysconfig
 import time
 from dataclasses import replace
 from pathlib import Path
@@ -17,6 +18,7 @@ import pytest
 from conftest import make_sandbox
 
 from pipelines.architectures.archs import parse
+from pipelines.diagnosis import diagnose
 from pipelines.errors import (
     AuditError,
     AuthError,
@@ -117,6 +119,30 @@ def test_what_provision_set_is_there_for_a_new_process(line: Line) -> None:
     text = b"".join(item for item in lines if isinstance(item, bytes)).decode()
     assert "TEMP=C:\\t" in text
     assert "CUDA_PATH=C:\\cuda" in text
+
+
+def test_a_32_bit_program_has_failed(line: Line, tmp_path: Path) -> None:
+    """There is no 32-bit Windows: it must not end with 0 as if it had run; diagnosed as what it is.
+
+    That of 64 bits begins: it says what it misses.
+    """
+    layout, programs = line.plan.layout, Path(sysconfig.get_path("purelib"), "setuptools")
+    directory = layout.join(layout.build_root, "bits")
+    line.session.call(files.make_dirs, path=directory)
+    sent = [layout.join(directory, f"cli-{bits}.exe") for bits in (64, 32)]
+    for there in sent:
+        line.session.put(programs / there.rpartition("\\")[2].rpartition("/")[2], there)
+    code, text = line.session.call(remote_process.capture, command=[sent[0]], timeout=60)
+    assert (code, "cli-64-script.py" in text) == (2, True)
+    run = f"import subprocess; subprocess.run([{sent[1]!a}], check=True)"
+    command = [layout.python, "-c", run]
+    code, text = line.session.call(remote_process.capture, command=command, timeout=60)
+    assert code == 1
+    diagnosis = diagnose(text.splitlines())
+    assert diagnosis is not None
+    assert diagnosis.signature.id == "program-not-begun", text
+    assert "32-bit" in diagnosis.signature.cause
+    line.session.call(files.remove_tree, path=directory)
 
 
 def test_two_side_by_side_and_nothing_left(tmp_path: Path) -> None:

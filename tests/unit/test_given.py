@@ -16,6 +16,7 @@ import pytest
 from foreign_wheels import foreign, index
 from packaging.tags import parse_tag
 from plans import LAB, PYTHON, Desk, Lab, line_for, wanting
+from pydantic import ValidationError
 from sessions import Here
 from test_suite_stage import FAILED, PASSED, Suite
 from typed import calls
@@ -33,7 +34,15 @@ from pipelines.prebuilt.candidates import Offer
 from pipelines.prebuilt.closure import find_uv, resolve_closure
 from pipelines.prebuilt.examined import examine_given
 from pipelines.prebuilt.fetching import fetch_all, fetch_url
-from pipelines.prebuilt.given import misfit, read_given, refuse_misfit, with_all
+from pipelines.prebuilt.given import (
+    Given,
+    misfit,
+    read_given,
+    recipe_of,
+    refuse_misfit,
+    with_all,
+)
+from pipelines.recipe.model import Recipe
 from pipelines.recipe.suite import suite_of_given
 from pipelines.record import AuditResult, PrebuiltResult, SmokeResult
 from pipelines.reports.load import load_view
@@ -296,6 +305,52 @@ def test_markers_are_those_of_windows_and_not_of_this_machine(tmp_path: Path) ->
         foreign(tmp_path, name)
     names = [file.partition("-")[0] for file in closed(tmp_path, "other==1.0")]
     assert names == ["cpy", "other", "win"]
+
+
+def test_what_stands_for_a_wheel_is_a_recipe_that_was_checked() -> None:
+    recipe = recipe_of(read_given("Some_Name[b]==1.2+cu121"))
+    assert (recipe.name, recipe.version, recipe.torch) == ("some-name", "1.2+cu121", None)
+    assert (recipe.cuda, recipe.archs, recipe.local_version) == ("", "", "cu{cuda}{stamp}")
+    assert {*type(recipe).model_fields} == {*Recipe.model_fields}
+    for field in Recipe.model_fields:
+        getattr(recipe, field)  # each is there, also what only a build needs
+    assert recipe.source is None
+    for name, version in (("a/b", "1.0"), ("some-name", "1.0\n"), ("x" * 81, "1"), ("", "1")):
+        with pytest.raises(ValidationError):
+            recipe_of(Given(asked="x", name=name, version=version))
+
+
+def test_variables_for_uv_choose_no_other_wheels(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that say where an index is, and how it is reached, do reach uv."""
+    foreign(tmp_path, requires=["needs>=1"])
+    elsewhere = tmp_path / "elsewhere"
+    for version in ("1.0", "2.0"):
+        foreign(tmp_path, "needs", version)
+    foreign(elsewhere, "needs", "3.0")
+    bounds = tmp_path / "bounds.txt"
+    bounds.write_text("needs==1.0\n")
+    names = ["needs-2.0-py3-none-any.whl", "other-1.0-py3-none-any.whl"]
+    assert closed(tmp_path, "other==1.0") == names
+    for variable, value in {
+        "UV_RESOLUTION": "lowest",
+        "UV_OVERRIDE": str(bounds),
+        "UV_CONSTRAINT": str(bounds),
+        "UV_FIND_LINKS": str(elsewhere),
+        "UV_NO_DEPS": "1",
+        "UV_PYTHON_PLATFORM": "linux",
+    }.items():
+        with monkeypatch.context() as patched:
+            patched.setenv(variable, value)
+            assert closed(tmp_path, "other==1.0") == names, variable
+    monkeypatch.setenv("UV_RESOLUTION", "lowest")
+    kept = ("UV_DEFAULT_INDEX", "UV_INDEX_MINE_PASSWORD", "UV_HTTP_TIMEOUT", "UV_EXTRA_INDEX_URL")
+    for variable in kept:
+        monkeypatch.setenv(variable, "7")
+    environment = closure._environment()
+    assert {name: environment.get(name) for name in kept} == dict.fromkeys(kept, "7")
+    assert "UV_RESOLUTION" not in environment
 
 
 def test_the_wheel_that_the_python_likes_best(tmp_path: Path) -> None:

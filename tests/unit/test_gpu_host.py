@@ -37,8 +37,9 @@ from pipelines.hosts.sandbox.inventory import sandboxes
 from pipelines.hosts.sandbox.state import State
 from pipelines.matrix.judge import host_rules
 from pipelines.recipe.load import load_recipe
+from pipelines.remote import compilecache
 from pipelines.remote.inspection import nvml
-from pipelines.stages import audit
+from pipelines.stages import audit, jobs, kept
 from pipelines.stages.dryrun import show_build, show_test
 from pipelines.stages.line import Line, run_build, run_provision, run_test
 from pipelines.target import Target
@@ -599,3 +600,44 @@ def test_the_audit_asks_nothing_of_a_bridged_host(
     version, checks = audit._checks(nobody, plan, wheel_here(tmp_path))
     assert version
     assert len(checks) > 3
+
+
+class Windows:
+    """A session with a host on which nothing is kept, and nothing runs."""
+
+    def call(self, function: Callable[..., object], **_: object) -> object:
+        return {"entries": 0, "bytes": 0} if function is compilecache.stats else []
+
+
+def test_what_is_kept_and_runs_there_is_told_without_a_driver(
+    tmp_path: Path, machine: Callable[[Driver], None], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Looking, and stopping it, need no GPU; a test does."""
+    running: Any = {"pid": 1, "https": "https://h"}
+    monkeypatch.setattr(Sandbox, "state", lambda _: running)
+    monkeypatch.setattr(Sandbox, "endpoint", lambda *_: None)
+    monkeypatch.setattr(sandbox_host, "over_winrs", lambda *_, **__: Windows())
+    machine(seen(tmp_path, **NONE))
+
+    def line() -> Line:
+        plan = planned(tmp_path, gpu="bridge")
+        return Line(plan, LiveSession(plan.host))
+
+    with pytest.raises(SetupError, match="no NVIDIA driver"):
+        line().session.connect()
+    jobs.show(line())
+    assert jobs.running(line()) == []
+    assert {shelf.entries for shelf in kept.shelves(line(), [])} == {0}
+
+
+def test_a_driver_that_is_there_is_not_spared(
+    tmp_path: Path, machine: Callable[[Driver], None]
+) -> None:
+    """Commands of one line share a host: what is tested after a look has its bridge."""
+    machine(GOOD)
+    host = opened(tmp_path, gpu="bridge")
+    assert not host.spare_gpu()
+    assert host.bridge() is not None
+    machine(seen(tmp_path, **NONE))
+    assert host.spare_gpu()
+    assert host.bridge() is None

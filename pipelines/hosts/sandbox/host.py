@@ -341,6 +341,16 @@ class Sandbox(Host):
         """What is known of its bridge, if it is to have one."""
         return self._bridge.told() if self._bridge is not None else None
 
+    def spare_gpu(self) -> bool:
+        """Reach it without its bridge where there is no driver to hand anything to.
+
+        Whoever finds one later has that service tested before anything rests on it.
+        """
+        if self._bridge is None or not self._bridge.lacks():
+            return False
+        self._bridge = None
+        return True
+
     def ended(self) -> str:
         """That the service which was reached is gone, or is another one by now."""
         if self._reached is None or self.state() == self._reached:

@@ -29,7 +29,9 @@ _LIBRARIES = (
 _HEADERS = ("/usr/include/wine/wine", "/usr/include/wine", "/opt/wine-stable/include/wine")
 
 #: No Mono, no Gecko, no crash dialogs; and no WMI, through which platform.* of Python 3.12 crashes.
-_OFF = "mscoree=;mshtml=;wbemprox=;winedbg.exe="
+#: And no wow64.dll: with it Wine 8 begins a 32-bit program, for which there are no DLLs, and that ends
+#: with 0 without having run. Now it ends with 0xC0000135, as one whose DLL is missing.
+_OFF = "mscoree=;mshtml=;wbemprox=;winedbg.exe=;wow64="
 #: Microsoft's run-time where it lies beside a program, else Wine's own. Without a word Wine would
 #: take its own, and with that torch.save crashes and autograd loses gradients: the doctor and the
 #: smoke suite look which one torch has.

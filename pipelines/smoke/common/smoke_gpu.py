@@ -147,18 +147,42 @@ def _on_linux(facts: Gpu) -> None:
 
 
 def lost() -> bool:
-    """Whether this thread's context has ended in an error that every later call would repeat."""
+    """Whether a context of this process has ended in an error that every later call would repeat.
+
+    That of this thread, and each GPU's primary one: threads of a package's own may use that alone.
+    """
     context = ctypes.c_void_p()
     try:
         driver = _load(_DRIVER)
-        if driver.cuCtxGetCurrent(ctypes.byref(context)) or not context:
-            return False  # nothing has begun in this thread
-        _call(driver, "cuCtxSynchronize")
+        if driver.cuCtxGetCurrent(ctypes.byref(context)):
+            return False  # nothing has begun in this process
+        if context:
+            _call(driver, "cuCtxSynchronize")
+        for index in range(_number(driver, "cuDeviceGetCount")):
+            _finish_primary(driver, _number(driver, "cuDeviceGet", index))
     except DriverError:
         return True
     except (OSError, AttributeError):
         return False
     return False
+
+
+def _finish_primary(driver: ctypes.CDLL, handle: int) -> None:
+    """Wait for a GPU's primary context, if there is one; :class:`DriverError` if it is lost."""
+    flags, active, context = ctypes.c_uint(), ctypes.c_int(), ctypes.c_void_p()
+    told = ctypes.byref(flags), ctypes.byref(active)
+    _call(driver, "cuDevicePrimaryCtxGetState", handle, *told)
+    if not active:
+        return
+    _call(driver, "cuDevicePrimaryCtxRetain", ctypes.byref(context), handle)
+    try:
+        _call(driver, "cuCtxPushCurrent_v2", context)
+        try:
+            _call(driver, "cuCtxSynchronize")
+        finally:
+            driver.cuCtxPopCurrent_v2(ctypes.byref(context))
+    finally:
+        driver.cuDevicePrimaryCtxRelease_v2(handle)
 
 
 def _device(driver: ctypes.CDLL, index: int) -> Device:

@@ -15,7 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import smoke_torch
+import smoke_gpu
 
 if TYPE_CHECKING:
     from smoke_facts import Expected
@@ -76,5 +76,5 @@ def facts(*, gpu: bool) -> dict[str, str]:  # noqa: ARG001  other suites ask the
 
 
 def lost() -> bool:
-    """Whether the GPU's context is gone."""
-    return smoke_torch.context_lost()
+    """Whether the GPU's context is lost, with which each later case would fail as well."""
+    return smoke_gpu.lost()

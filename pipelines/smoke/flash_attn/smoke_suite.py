@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import smoke_torch
+import smoke_gpu
 
 TORCH = True
 MODULES = ("flash_attn_2_cuda", "flash_attn")
@@ -16,5 +16,5 @@ def facts(*, gpu: bool) -> dict[str, str]:  # noqa: ARG001  other suites ask the
 
 
 def lost() -> bool:
-    """Whether the GPU's context is gone."""
-    return smoke_torch.context_lost()
+    """Whether the GPU's context is lost, with which each later case would fail as well."""
+    return smoke_gpu.lost()

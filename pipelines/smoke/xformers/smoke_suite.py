@@ -5,7 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 
-import smoke_torch
+import smoke_gpu
 import xformers_info
 
 TORCH = True
@@ -39,5 +39,5 @@ def facts(*, gpu: bool) -> dict[str, str]:  # noqa: ARG001  other suites ask the
 
 
 def lost() -> bool:
-    """Whether the GPU's context is gone."""
-    return smoke_torch.context_lost()
+    """Whether the GPU's context is lost, with which each later case would fail as well."""
+    return smoke_gpu.lost()

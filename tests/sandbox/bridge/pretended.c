@@ -1,6 +1,7 @@
 /* A stand-in for libcuda.so.1 with one GPU, as much of it as the self-test and the suite's facts ask:
  * it "compiles" one kernel, the self-test's, and computes what that one would. No headers of Linux: the
- * sandbox's own compiler makes it. -DWRONG: the kernel is wrong, but only under Wine. */
+ * sandbox's own compiler makes it. -DWRONG: the kernel is wrong, but only under Wine. A copy from address 0
+ * loses the context, as reading what is not there does on a GPU. */
 typedef unsigned long long u64;
 typedef unsigned long size_t;
 typedef int CUresult;
@@ -14,9 +15,17 @@ extern int pthread_create(u64 *, void *, void *(*)(void *), void *), pthread_joi
 #define API __attribute__((visibility("default")))
 #define PLACE "0000:01:00.0"
 
-enum { INVALID_VALUE = 1, INVALID_DEVICE = 101, INVALID_PTX = 218 };
+enum {
+    INVALID_VALUE = 1,
+    NOT_INITIALIZED = 3,
+    INVALID_DEVICE = 101,
+    INVALID_CONTEXT = 201,
+    INVALID_PTX = 218,
+    ILLEGAL_ADDRESS = 700
+};
 
-API CUresult cuInit(unsigned flags) { return flags ? INVALID_VALUE : 0; }
+static int begun, lost;
+API CUresult cuInit(unsigned flags) { return begun = !flags, flags ? INVALID_VALUE : 0; }
 API CUresult cuDriverGetVersion(int *version) { return *version = 13000, 0; }
 API CUresult cuDeviceGetCount(int *count) { return *count = 1, 0; }
 API CUresult cuDeviceGet(int *device, int index)
@@ -59,19 +68,28 @@ API CUresult cuGetErrorString(int error, const char **text)
     return *text = error == INVALID_DEVICE ? "invalid device ordinal" : "?", 0;
 }
 
-static int active;
+static int active; /* how often it is held */
+static __thread void *current, *below;
 API CUresult cuDevicePrimaryCtxRetain(void **context, int device)
 {
-    return *context = &active, active = 1, device;
+    return *context = &active, active++, device;
 }
-API CUresult cuDevicePrimaryCtxRelease_v2(int device) { return active = 0, device; }
+API CUresult cuDevicePrimaryCtxRelease_v2(int device) { return active--, device; }
 API CUresult cuDevicePrimaryCtxGetState(int device, unsigned *flags, int *is)
 {
-    return *flags = 0, *is = active, device;
+    return *flags = 0, *is = active > 0, device;
 }
-API CUresult cuCtxGetCurrent(void **context) { return *context = 0, 0; }
-API CUresult cuCtxSetCurrent(void *context) { return context ? 0 : INVALID_VALUE; }
-API CUresult cuCtxSynchronize(void) { return 0; }
+API CUresult cuCtxGetCurrent(void **context)
+{
+    return *context = current, begun ? 0 : NOT_INITIALIZED;
+}
+API CUresult cuCtxSetCurrent(void *context) { return current = context, 0; }
+API CUresult cuCtxPushCurrent_v2(void *context) { return below = current, current = context, 0; }
+API CUresult cuCtxPopCurrent_v2(void **context) { return *context = current, current = below, 0; }
+API CUresult cuCtxSynchronize(void)
+{
+    return lost ? ILLEGAL_ADDRESS : current ? 0 : INVALID_CONTEXT;
+}
 API CUresult cuModuleLoadData(void **module, const char *text)
 {
     return *module = (void *)32, strstr(text, ".entry fill(") ? 0 : INVALID_PTX;
@@ -84,7 +102,8 @@ API CUresult cuMemAlloc_v2(u64 *memory, size_t bytes) { return *memory = (u64)ma
 API CUresult cuMemFree_v2(u64 memory) { return memory ? 0 : INVALID_VALUE; }
 API CUresult cuMemcpyDtoH_v2(void *to, u64 from, size_t bytes)
 {
-    return memcpy(to, (void *)from, bytes), 0;
+    lost |= !from;
+    return lost ? ILLEGAL_ADDRESS : (memcpy(to, (void *)from, bytes), 0);
 }
 
 #ifdef WRONG

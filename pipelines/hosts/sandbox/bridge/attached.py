@@ -68,6 +68,10 @@ class Attached:
         require(found, self.numbers)
         return found
 
+    def lacks(self) -> bool:
+        """Whether this machine's driver lacks something."""
+        return bool(lacks(driver.look(), self.numbers))
+
     def install(self, cache: Cache) -> None:
         """Put the bridge to today's driver there, unless it is there and whole.
 

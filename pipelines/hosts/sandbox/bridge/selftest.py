@@ -124,7 +124,7 @@ def run(
         try:
             said = there.result()
         except HostError as error:
-            what = f"{Side.BRIDGE} fails its self-test: {error.message}"
+            what = f"the GPU bridge fails its self-test: {error.message}"
             raise _failed(Difference(Side.BRIDGE, what)) from None
     bridged = _read(said, Side.BRIDGE)
     if found := next(differences(plain, bridged, gpus), None):
@@ -224,6 +224,6 @@ def _wrong(who: Side, told: Answers, gpus: Sequence[Gpu]) -> Iterator[str]:
 def _other(what: str, plain: object, bridged: object) -> Iterator[str]:
     if plain != bridged:
         yield (
-            f"{Side.BRIDGE} has another {line(what, 100)} than {Side.DRIVER}: "
+            f"the GPU bridge has another {line(what, 100)} than {Side.DRIVER}: "
             f"{line(bridged, _SHOWN)}, not {line(plain, _SHOWN)}"
         )
