@@ -51,11 +51,16 @@ _WINE_HAS = {
 }
 
 
-def _strip_attributes(header: Path) -> None:
-    """Wine 9 and later give clang GNU's format attributes, over which cudafe++ stumbles."""
-    text = header.read_text("utf-8")
-    plain = re.sub(r"(#\s*define __WINE_CRT_\w+_ATTR\(fmt,\s*args\)).*", r"\1", text)
-    header.write_text(plain, "utf-8")
+#: What is said otherwise in our copy of Wine's C headers: header -> (what is there, what we say).
+_MENDED = {
+    # Wine 9 and later give clang GNU's format attributes, over which cudafe++ stumbles.
+    "corecrt.h": (r"(#\s*define __WINE_CRT_\w+_ATTR\(fmt,\s*args\)).*", r"\1"),
+    # ucrtbase.dll of a real Windows writes eight bytes; Wine's, four.
+    "wchar.h": (
+        r"typedef int mbstate_t;",
+        "typedef struct _Mbstatet { unsigned long _Wchar; unsigned short _Byte, _State; } mbstate_t;",
+    ),
+}
 
 
 def make_toolset(prefix: Prefix, python: str, python_dir: Path) -> None:
@@ -114,7 +119,9 @@ def _lay_out(prefix: Prefix) -> Path:
     ucrt = drive / _UCRT_H
     shutil.copytree(SDK / "include", drive / _VC / "include")
     shutil.copytree(prefix.wine.headers / "msvcrt", ucrt)
-    _strip_attributes(ucrt / "corecrt.h")
+    for header, (found, ours) in _MENDED.items():
+        text = (ucrt / header).read_text("utf-8")
+        (ucrt / header).write_text(re.sub(found, ours, text), "utf-8")
     shutil.copytree(prefix.wine.headers / "windows", drive / _UM_H)
     (drive / _SHARED_H).mkdir()  # Wine has those of both in one folder
     has = [
