@@ -143,7 +143,7 @@ def host_rules(
 
     The cure names what it has, and those of the other hosts that give it all.
     """
-    found = list(_driver_rules(target, supply))
+    found = [*_driver_rules(target, supply), *_compiler_rules(target, supply)]
     lacking = list(_lacking(recipe, target, supply))
     if not lacking:
         return found
@@ -185,6 +185,17 @@ def _driver_rules(target: Target, supply: Supply) -> Iterator[Finding]:
         yield Finding("driver-cuda", says, _COMPATIBLE, cure, error=False)
 
 
+def _compiler_rules(target: Target, supply: Supply) -> Iterator[Finding]:
+    """What does not go with the MSVC of a host that has a known one."""
+    if not supply.toolset.version:
+        return
+    facts = {"msvc": supply.toolset.version, "cuda": target.cuda, "torch": target.torch}
+    for rule in compat.broken(compat.load_rules(), {k: v for k, v in facts.items() if v}):
+        if "msvc" in rule.when:
+            error = rule.verdict == "error"
+            yield Finding(rule.id, rule.says, rule.source, rule.cure, error=error)
+
+
 def _lacking(recipe: Recipe, target: Target, supply: Supply) -> Iterator[tuple[str, str, str]]:
     """Rule, words, and what would do on this very host."""
     host = target.host or "the host"
@@ -192,7 +203,11 @@ def _lacking(recipe: Recipe, target: Target, supply: Supply) -> Iterator[tuple[s
     if lasting:
         yield from lasting
         return  # and no other release would do
-    for axis, word, has in (("cuda", "CUDA", supply.cuda), ("python", "Python", supply.python)):
+    for axis, word, has in (
+        ("cuda", "CUDA", supply.cuda),
+        ("python", "Python", supply.python),
+        ("torch", "torch", supply.torch),
+    ):
         asked = getattr(target, axis)
         if has is None or asked in ("", *has) or (axis == "python" and recipe.kind != "wheel"):
             continue

@@ -23,7 +23,15 @@ from pipelines.toolchain.lock import Tool, ToolchainLock
 #: not only a wheel tested that was given; ``cpu_torch``: the cell has torch, and the host takes a
 #: build of it without CUDA.
 Capability = Literal[
-    "windows", "msvc", "gpu", "publishable", "services", "toolkit", "builds", "cpu_torch"
+    "windows",
+    "msvc",
+    "gpu",
+    "publishable",
+    "services",
+    "toolkit",
+    "builds",
+    "emulated",
+    "cpu_torch",
 ]
 
 

@@ -139,15 +139,13 @@ def _modules(facts: WheelFacts, platform: str) -> Iterator[CheckResult]:
 
 
 def _names(facts: WheelFacts) -> CheckResult:
-    """Whether the wheel's own DLLs export what its binaries import from them by name.
-
-    Windows may find the run-time of C and C++ elsewhere, so of that nothing is said.
-    """
+    """Whether the wheel's own DLLs export what its binaries import from them."""
     own: dict[str, PeFacts | None] = {}
     for binary in facts.binaries:
         name = PurePosixPath(binary.name).name.lower()
-        if not name.startswith(RUN_TIMES):
-            own[name] = None if name in own else binary.pe  # of two nobody knows which is loaded
+        # Of two nobody knows which is loaded; the run-time of C and C++ may be found elsewhere.
+        unsure = name in own or name.startswith(RUN_TIMES)
+        own[name] = None if unsure else binary.pe
     lacking, unread, looked = [], [], 0
     for binary in facts.binaries:
         needs = binary.pe.needs if binary.pe else None
@@ -163,13 +161,13 @@ def _names(facts: WheelFacts) -> CheckResult:
             looked += 1
             if name not in there.exports:
                 lacking.append(f"{binary.name} wants {name[:_NAME]} of {library}")
-    found = f"{looked} exported" if looked else "of its own DLLs none is imported"
+    found = f"{looked} exported" if looked else "it imports none of its own"
     if unread:
         found = f"not read: {_list(dict.fromkeys(unread))}"
     one = check(
         "imported names", not lacking, _list(lacking) or found, "exported by the wheel's own DLLs"
     )
-    return one.model_copy(update={"judged": bool(lacking) or bool(looked and not unread)})
+    return one.model_copy(update={"judged": bool(lacking) or not unread})
 
 
 def _without_python(facts: WheelFacts) -> Iterator[CheckResult]:
