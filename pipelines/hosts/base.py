@@ -14,7 +14,7 @@ from pipelines.hosts.bounds import Bounds
 from pipelines.model import Model
 from pipelines.session.base import Bars, Session
 from pipelines.toolchain.lock import Cache, ToolchainLock
-from pipelines.toolsets import MSVC, STAND_IN, ToolSet
+from pipelines.toolsets import MSVC, STAND_IN, Api, ToolSet
 from pipelines.versions import minor
 
 
@@ -304,6 +304,8 @@ class Opening:
     events: Events = field(default_factory=Silent)
     remember: Callable[[str], str] = str
     """Is given every secret, so that it can be kept out of what is printed."""
+    api: Api = "plain"
+    """What of C++ the package needs that is to be built."""
 
 
 @dataclass(frozen=True)
