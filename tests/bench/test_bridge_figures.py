@@ -190,7 +190,8 @@ def suite_of(report: Path) -> tuple[dict[str, str], float]:
 def test_the_smoke_suite(line: Line, tmp_path: Path) -> None:
     """The same cases in turn, of wheels of the same source; pytest's own time, without installs."""
     wheel = native_wheel(tmp_path / "build")
-    archs = {"archs": list(line.plan.archs.effective.sass)}
+    archs = line.plan.archs.effective
+    expect = {"archs": archs.sass, "ptx": archs.ptx, "cuda": line.plan.recipe.cuda}
     here: list[float] = []
     there: list[float] = []
     ended: list[dict[str, str]] = []
@@ -198,7 +199,7 @@ def test_the_smoke_suite(line: Line, tmp_path: Path) -> None:
     for number in range(min(_ROUNDS, 3)):
         if wheel is not None:
             out = tmp_path / f"native-{number}"
-            done = run_natively("smoke_attention", wheel, out, expect=archs)
+            done = run_natively("smoke_attention", wheel, out, expect=expect)
             assert done["exit"] == 0, (out / "smoke.log").read_text("utf-8", "replace")[-3000:]
             own, seconds = suite_of(out / "smoke.xml")
             here.append(seconds)

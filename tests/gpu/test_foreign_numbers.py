@@ -26,6 +26,8 @@ from pipelines.reports.provenance import NUMBERS
 from pipelines.stages.line import Line, run_given
 
 SCRIPTS = Path(__file__).parent / "foreign"
+#: On both sides; Wine 8 runs none from 2 on.
+NUMPY = "numpy==1.26.4"
 CUDA_12 = ("nvidia-cuda-runtime-cu12==12.4.127", "nvidia-cuda-nvrtc-cu12==12.4.127")
 CUBLAS_12 = ("nvidia-cuda-runtime-cu12==12.4.127", "nvidia-cublas-cu12==12.4.5.8")
 
@@ -141,7 +143,7 @@ def numbers(case: Case, house: Path, host: Mapping[str, object], out: Path) -> N
     plan = resolve(settings, Request(wheel=case.wheel))
     line = Line(plan, LiveSession(plan.host))
     try:
-        run_given(line, beside=case.beside, script=str(SCRIPTS / case.script))
+        run_given(line, beside=(NUMPY, *case.beside), script=str(SCRIPTS / case.script))
     finally:
         line.close()
     done = line.run.result(SmokeResult)
