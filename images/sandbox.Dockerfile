@@ -52,8 +52,7 @@ ARG CP
 RUN python3 /image/survey.py --out /image/found.json \
         venv=/opt/venv service=/opt/pipeline \
         python="/sandbox/prefix/drive_c/Python${CP}" \
-        compiler=/sandbox/prefix/drive_c/zig sdk=/sandbox/prefix/drive_c/sdk \
-        tools=/sandbox/prefix/drive_c/VS
+        compiler=/sandbox/prefix/drive_c/zig tools=/sandbox/prefix/drive_c/VS
 EXPOSE 5986
 STOPSIGNAL SIGTERM
 ENTRYPOINT ["/usr/bin/tini", "-s", "--", "/opt/venv/bin/python", "-m", "pipelines.hosts.sandbox.daemon", "/sandbox", "--listen", "0.0.0.0", "--https-port", "5986"]

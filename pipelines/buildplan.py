@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -37,6 +37,7 @@ from pipelines.recipe.sourcetree import EPOCH
 from pipelines.record import RunFacts
 from pipelines.target import AXES, Target
 from pipelines.toolchain.lock import Cache, load_lock
+from pipelines.toolsets import ToolSet
 
 if TYPE_CHECKING:
     from pipelines.matrix.judge import Finding
@@ -95,6 +96,12 @@ class BuildPlan:
         lock = self.cache.lock
         return tuple(wanted_resources(self.resources, self.recipe, lock, self.place))
 
+    @cached_property
+    def toolset(self) -> ToolSet:
+        """What compiles there, with the stamp that its wheels get there."""
+        tools = self.supply().toolset
+        return replace(tools, stamp="") if self.host.capabilities.publishable else tools
+
     def refused(self) -> list[Finding]:
         """What of it the host cannot give."""
         from pipelines.matrix.judge import host_rules  # not for commands that build nothing
@@ -115,10 +122,7 @@ class BuildPlan:
     def environment(self, jobs: int, threads: int = 1) -> dict[str, str]:
         """The variables a build gets on top of the host's and the compiler's."""
         recipe, layout = self.recipe, self.layout
-        stamp = ""
-        if not self.host.capabilities.publishable:
-            stamp = f".{self.host.name}".replace("-", "")
-        local = naming.local_version(recipe, recipe.cuda, recipe.torch, stamp)
+        local = naming.local_version(recipe, recipe.cuda, recipe.torch, self.toolset.stamp)
         return {
             "TEMP": layout.temp,
             "TMP": layout.temp,
@@ -264,6 +268,7 @@ def resolve(
         target=target,
         executable=host.executable,
         existing=host.existing,
+        instead=host.instead,
         builds=given is None,
         requires=lambda: build_requires(recipe, cache, target.python, host.capabilities.windows),
     )

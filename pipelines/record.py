@@ -126,6 +126,8 @@ class BuildResult(StageResult):
     """Compile units at a time."""
     environment: dict[str, str] = Field(default={})
     source_sha256: str = ""
+    toolset: str = ""
+    """What compiled it, as the plan has it: name, and version where that is known."""
     units: Units = Units()
     attempt: int = 0
     lost: tuple[str, ...] = ()
@@ -211,6 +213,18 @@ class GpuResult(Model):
     """WDDM, TCC or MCDM of Windows; elsewhere the system."""
 
 
+class TorchSuite(Model):
+    """The smoke suite with one of several releases of torch."""
+
+    asked: str
+    """Such as 2.15."""
+    loaded: str
+    """What the suite imported, such as 2.15.0+cpu."""
+    report: str
+    """The file in the run's directory."""
+    outcomes: dict[str, int]
+
+
 class SmokeResult(StageResult):
     """What the smoke suite said."""
 
@@ -223,6 +237,8 @@ class SmokeResult(StageResult):
     """The step that ended it: venv, install or pytest."""
     outcomes: dict[str, int] = Field(default={})
     """How many cases ended how; their report is ``smoke.xml``."""
+    torches: tuple[TorchSuite, ...] = ()
+    """Where it ran with several releases of torch: each that has ended well."""
     gpus: tuple[GpuResult, ...] = ()
     """Those that the suite saw."""
     gpu_way: str = ""
@@ -343,6 +359,8 @@ class RunFacts(Model):
     """Whether it is somebody else's, which is only tested."""
     job: str = ""
     source_sha256: str = ""
+    toolset: str = ""
+    """As its :class:`BuildResult` has it."""
     host: HostFacts | None = None
     tools: dict[str, UsedTool] = Field(default={})
     """By their names in the lock."""

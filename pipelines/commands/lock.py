@@ -12,9 +12,10 @@ from pipelines.commands.options import Flag, Options
 class LockOptions(Options):
     """Flags of ``lock``."""
 
-    only: Annotated[str | None, Flag("complete these tools alone: names, separated by commas")] = (
-        None
-    )
+    only: Annotated[
+        str | None,
+        Flag("complete these tools alone: names, separated by commas; msvc: the sandbox's"),
+    ] = None
     sync: Annotated[bool, Flag("only write the pins into images/ and ansible/")] = False
     check: Annotated[
         bool, Flag("only say whether lock, images/ and ansible/ agree with toolchain.yaml")
@@ -34,7 +35,12 @@ def lock(options: LockOptions) -> None:
     if options.sync or options.check:
         command.run_sync(check=options.check)
     elif options.stage is None:
-        command.run_complete(options.only)
+        from pipelines.hosts.sandbox.msvc import pinning
+
+        alone = options.only == pinning.NAME
+        command.run_complete(pinning.channel() if alone else options.only)
+        if alone or options.only is None:
+            pinning.run_pin(anew=alone)
 
 
 COMMAND = Command(lock, LockOptions)

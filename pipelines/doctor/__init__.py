@@ -17,6 +17,7 @@ from pipelines.doctor import (
     paths,
     services,
     toolchain,
+    torches,
 )
 from pipelines.doctor.model import Facts, Level, Purpose, Verdict
 from pipelines.doctor.thresholds import Thresholds, load_thresholds
@@ -40,10 +41,10 @@ def diagnose(
     """Judge ``{"controller": {...}, "host": {...}}``; never fails, whatever a host claims.
 
     ``host`` has the parts ``facts``, ``machine``, ``tools`` (what the functions of that name in
-    ``pipelines/remote`` returned), ``resources`` (the checks of the purpose's settings, by id) and
-    ``skew`` (seconds that its clock is ahead); or ``error`` and ``advice`` when it could not be
-    reached, or ``skipped`` with the reason why that was not tried. Without a purpose only this
-    machine is judged.
+    ``pipelines/remote`` returned), ``resources`` (the checks of the purpose's settings, by id),
+    ``skew`` (seconds that its clock is ahead) and where it is asked ``cxx_runtime``; or ``error``
+    and ``advice`` when it could not be reached, or ``skipped`` with the reason why that was not
+    tried. Without a purpose only this machine is judged.
     """
     limits = limits or load_thresholds()
     compat = compat or load_compat()
@@ -68,6 +69,7 @@ def diagnose(
         *machine.judge(host, purpose, limits, compat),
         *paths.judge(host, purpose, limits),
         *toolchain.judge(host, purpose, limits, compat),
+        *torches.judge(host, purpose),
         *gpus.judge(host, purpose, compat),
         *services.judge(host, purpose, limits),
     ]

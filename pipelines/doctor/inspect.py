@@ -21,7 +21,7 @@ from pipelines.doctor.settings import binding_of, settings_of
 from pipelines.errors import HostError, LockError, PipelineError
 from pipelines.paths import default_cache, home
 from pipelines.remote import provision, rpc
-from pipelines.remote.inspection import machine, tools
+from pipelines.remote.inspection import cxxruntime, machine, tools
 from pipelines.session.base import Session
 from pipelines.toolchain.lock import LOCK_FILE
 
@@ -60,9 +60,10 @@ def _lock(plan: BuildPlan) -> dict[str, object]:
     """Tools without a pin, wanted or not, and what of the pinned ones is still to be fetched."""
     lock, recipe = plan.cache.lock, plan.recipe
     asked = [] if plan.host.existing else [*recipe.build_requires, *recipe.test_tools]
-    unpinned = lock.lacking(asked, cell := plan.target)
+    cell, instead = plan.target, plan.host.instead
+    unpinned = lock.lacking(asked, cell, instead)
     there = [name for name in asked if name not in unpinned]
-    names = dict.fromkeys(lock.entries_for(there, cell).values())
+    names = dict.fromkeys(lock.entries_for(there, cell, instead).values())
     error = None
     try:
         names |= dict.fromkeys(tool for wanted in plan.wanted for tool in wanted.uploads)
@@ -167,6 +168,8 @@ def inspect_host(plan: BuildPlan, session: LiveSession) -> dict[str, object]:
         parts["unpacked"] = lambda: [
             {"id": name, **row} for name, row in _checked(session, unpacked).items()
         ]
+    if plan.target.torch and "torch" in plan.host.instead:
+        parts["cxx_runtime"] = lambda: session.call(cxxruntime.survey)
     if settings:  # after machine: to check a variable is to take it over
         parts["resources"] = lambda: _checked(session, settings)
     found: dict[str, object] = dict.fromkeys(parts)

@@ -21,6 +21,7 @@ from pipelines.doctor.model import Facts, worst
 from pipelines.doctor.settings import settings_of
 from pipelines.matrix.paths import longest_path
 from pipelines.recipe.sourcetree import names_if_here
+from pipelines.versions import minor
 
 if TYPE_CHECKING:
     from pipelines.buildplan import BuildPlan
@@ -72,9 +73,18 @@ def purpose_of(plan: BuildPlan) -> Purpose:
         services=can.services,
         gpu_asked=plan.host.gpu_way.asked,
         gpu_numbers=plan.host.gpu_way.visible,
+        cxx_runtime=_cxx_runtime(plan),
         settings=settings_of(plan),
         refused=tuple(plan.refused()),
     )
+
+
+def _cxx_runtime(plan: BuildPlan) -> str:
+    """The release of the one that provisioning brings for torch; empty where it brings none."""
+    if not plan.target.torch or "torch" not in plan.host.instead:
+        return ""
+    tools = plan.cache.lock.tools.values()
+    return next((minor(tool.version) for tool in tools if tool.name == "msvc-runtime"), "")
 
 
 def examine(plan: BuildPlan | None, session: LiveSession | None) -> Outcome:

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import ClassVar, Protocol
 
 from pipelines.evidence import Bridge, Evidence, Origin
@@ -13,6 +14,7 @@ from pipelines.model import Model
 from pipelines.remote.facts import Facts, Memory
 from pipelines.session.base import Bars, Session
 from pipelines.toolchain.lock import Cache, ToolchainLock
+from pipelines.toolsets import MSVC, STAND_IN, ToolSet
 from pipelines.versions import minor
 
 
@@ -143,8 +145,10 @@ class Supply:
     """Releases of CUDA, such as 12.8."""
     python: tuple[str, ...] | None = None
     """Releases of Python, such as 3.11."""
-    plain: str = ""
-    """Why nothing that needs torch or programs of the host is built there; empty where it is."""
+    toolset: ToolSet = MSVC
+    """The compilers that a build finds there."""
+    programs: bool = True
+    """Whether it can have programs that recipes name in ``host_requires``."""
     origin: str
     """What says so, for people."""
     existing: bool = False
@@ -153,6 +157,8 @@ class Supply:
     """What this machine does not have of what the host needs."""
     driver: str = ""
     """The newest CUDA that its GPU driver knows; empty: not known before it is reached."""
+    instead: Mapping[str, str] = field(default_factory=dict)
+    """As :attr:`Host.instead`."""
     lent: bool = False
     """Whether the pipeline brings the tools of ``resources.yaml`` that go with MSVC."""
 
@@ -168,13 +174,20 @@ def supply_of(lock: ToolchainLock) -> Supply:
     )
 
 
+#: What Windows' stand-in takes of the lock in place of what it is asked for. Wheels of torch with
+#: CUDA need NVIDIA's driver to be imported at all, and PyPI has none for Windows.
+IN_SANDBOX: Mapping[str, str] = MappingProxyType({"torch": "torch-cpu"})
+
+
 def supply_of_sandbox(lock: ToolchainLock) -> Supply:
     """Of Windows' stand-in: the one CUDA that there is as wheels, the Pythons with headers."""
     tools = lock.tools.values()
     return Supply(
         cuda=tuple(minor(t.version) for t in tools if t.name == "nvidia-cuda-nvcc"),
         python=tuple(t.python for t in tools if t.name == "cpython-headers" and t.python),
-        plain="clang stands in for MSVC there",
+        toolset=STAND_IN,
+        programs=False,
+        instead=IN_SANDBOX,
         origin="toolchain.lock.yaml",
     )
 
@@ -220,6 +233,9 @@ class Host(Protocol):
 
     bounds: Bounds = Bounds()
     """What of its machine it may use, where that is less than the machine tells."""
+
+    instead: Mapping[str, str] = MappingProxyType({})
+    """Of the lock: name of a tool -> the one whose entry is taken for it there."""
 
     tools: tuple[str, ...] = ()
     """Entries of the lock that it may take to make it reachable, before anything is provisioned."""

@@ -111,6 +111,8 @@ def _check(axis: str, values: Iterable[str]) -> None:
 def _torches(recipe: Recipe, asked: tuple[str, ...]) -> tuple[str, ...]:
     if recipe.torch is None:
         return ("",)
+    if recipe.tested_with:  # one wheel for all
+        return asked or (recipe.torch,)
     return asked or tuple(t for t in load_torches() if within(t, recipe.supports.torch))
 
 
@@ -127,6 +129,8 @@ def _axes(
     if build is not None:
         cudas = tuple(c for c in build.cuda if within(c, recipe.supports.cuda))
         pythons = tuple(p for p in pythons if p in build.python)
+    if recipe.wheel_tag:  # one wheel for all
+        pythons = pythons[:1]
     return {
         "torch": (torch,),
         "cuda": asked.get("cuda") or cudas,

@@ -24,6 +24,7 @@ from pipelines.recipe.archmap import Translated, translate
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.naming import local_version, wheel_name
 from pipelines.target import Target
+from pipelines.toolsets import NEEDED, able
 from pipelines.versions import minor, within
 
 #: (CUDA, torch, arch) -> the rules that they break.
@@ -105,7 +106,7 @@ def _judge(
 ) -> Judged:
     findings = [
         *_recipe_rules(recipe, target),
-        *_torch_rules(target),
+        *_torch_rules(target, ground.supply),
         *host_rules(recipe, target, ground.supply, ground.others),
         *_lock_rules(target, ground),
         *_compat_rules(target, broken),
@@ -142,7 +143,7 @@ def host_rules(
 
     The cure names what it has, and those of the other hosts that give it all.
     """
-    found = list(_driver_rules(target, supply))
+    found = [*_driver_rules(target, supply), *_compiler_rules(target, supply)]
     lacking = list(_lacking(recipe, target, supply))
     if not lacking:
         return found
@@ -184,12 +185,23 @@ def _driver_rules(target: Target, supply: Supply) -> Iterator[Finding]:
         yield Finding("driver-cuda", says, _COMPATIBLE, cure, error=False)
 
 
+def _compiler_rules(target: Target, supply: Supply) -> Iterator[Finding]:
+    """What does not go with the MSVC of a host that has a known one."""
+    if not supply.toolset.version:
+        return
+    facts = {"msvc": supply.toolset.version, "cuda": target.cuda, "torch": target.torch}
+    for rule in compat.broken(compat.load_rules(), {k: v for k, v in facts.items() if v}):
+        if "msvc" in rule.when:
+            error = rule.verdict == "error"
+            yield Finding(rule.id, rule.says, rule.source, rule.cure, error=error)
+
+
 def _lacking(recipe: Recipe, target: Target, supply: Supply) -> Iterator[tuple[str, str, str]]:
     """Rule, words, and what would do on this very host."""
     host = target.host or "the host"
-    needs = "torch" if recipe.torch else ", ".join(recipe.host_requires)
-    if supply.plain and needs:
-        yield "host-plain", f"{host} builds nothing that needs {needs}: {supply.plain}", ""
+    lasting = [*_unbuilt(recipe, host, supply)]
+    if lasting:
+        yield from lasting
         return  # and no other release would do
     for axis, word, has in (("cuda", "CUDA", supply.cuda), ("python", "Python", supply.python)):
         asked = getattr(target, axis)
@@ -202,6 +214,18 @@ def _lacking(recipe: Recipe, target: Target, supply: Supply) -> Iterator[tuple[s
         else:
             own = f"name one with '{axis}' of this host in pipeline.yaml"
             yield f"host-{axis}", f"{host} has no {word}", own
+
+
+def _unbuilt(recipe: Recipe, host: str, supply: Supply) -> Iterator[tuple[str, str, str]]:
+    """What the tool set of the host, or the host itself, has in no release."""
+    has = supply.toolset
+    if recipe.api not in has.apis:
+        can = " or ".join(one.name for one in able(recipe.api))
+        says = f"{recipe.name} needs {NEEDED[recipe.api]}, which takes {can}"
+        yield "host-toolset", f"{says}; the tool set of {host} is '{has.label}': {has.lacks}", ""
+    if recipe.host_requires and not supply.programs:
+        names = ", ".join(recipe.host_requires)
+        yield "host-programs", f"{host} has no {names}, which builds {recipe.name}", ""
 
 
 def _lock_rules(target: Target, ground: Ground) -> Iterable[Finding]:
@@ -238,8 +262,16 @@ def _recipe_rules(recipe: Recipe, target: Target) -> Iterable[Finding]:
             yield Finding(f"recipe-{name}", says, where, f"--{name} in that range")
 
 
-def _torch_rules(target: Target) -> Iterable[Finding]:
+def _torch_rules(target: Target, supply: Supply) -> Iterable[Finding]:
     if not target.torch:
+        return
+    if "torch" in supply.instead:  # of builds without CUDA the lock says which there are
+        host = target.host or "the host"
+        says = (
+            f"torch is a CPU build on {host}: what is built there for CUDA {target.cuda} is tested "
+            "as far as a torch without CUDA goes"
+        )
+        yield Finding("torch-cpu", says, supply.origin, "test on a host with CUDA", error=False)
         return
     table = load_torches()
     build = table.get(minor(target.torch))

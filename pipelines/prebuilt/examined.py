@@ -25,6 +25,7 @@ _TOLD = {
     "extension module": "a wheel may have none",
     "tags": "installers go by the file's name",
     "PyInit": "only an import shows which of them are modules",
+    "imported names": "only an import shows which DLL is found",
     "device code": "a wheel may have none",
     "device code whole": "only its use shows it",
     "CUDA": "nobody said which",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import fnmatch
 import re
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, Any, ClassVar, Literal, Self
 
 from packaging.requirements import Requirement
@@ -15,12 +15,24 @@ from pipelines.errors import LockError
 from pipelines.hosts.base import Existing
 from pipelines.model import Model
 from pipelines.recipe.model import Recipe
+from pipelines.recipe.tested import tested_cells
 from pipelines.target import Target
 from pipelines.toolchain.lock import Tool, ToolchainLock
 
 #: A capability of :class:`pipelines.hosts.base.Capabilities`; ``builds``: something is built there,
-#: not only a wheel tested that was given.
-Capability = Literal["windows", "msvc", "gpu", "publishable", "services", "toolkit", "builds"]
+#: not only a wheel tested that was given; ``cpu_torch``: the cell has torch, and the host takes a
+#: build of it without CUDA.
+Capability = Literal[
+    "windows",
+    "msvc",
+    "gpu",
+    "publishable",
+    "services",
+    "toolkit",
+    "builds",
+    "emulated",
+    "cpu_torch",
+]
 
 
 class Layout(Model):
@@ -70,6 +82,8 @@ class Place:
     """The Python that the session runs in; builds use it where none is provisioned."""
     existing: Existing | None = None
     """An environment that is used as it is."""
+    instead: Mapping[str, str] = field(default_factory=dict)
+    """The host's: name of a tool -> the one whose entry of the lock is taken for it there."""
     builds: bool = True
     """Whether something is built there; else it is made ready for a test alone."""
     requires: Callable[[], tuple[Requirement, ...]] = tuple
@@ -78,7 +92,7 @@ class Place:
     @property
     def cell(self) -> dict[str, str]:
         """What the strings of the file may use, besides the layout's names."""
-        cell = self.target.fields()
+        cell = self.target.fields() | {"beside": self.executable.rpartition("\\")[0]}
         if self.existing is not None:
             exe = ".exe" if self.capabilities["windows"] else ""
             cell |= {"executable": self.executable, "exe": exe, "root": self.existing.root}
@@ -180,14 +194,21 @@ class Binding:
         """
         lists = self._lists
         wanted = [tool for name in names for tool in lists.get(name, ())]
-        found = self.lock.entries_for(wanted, self.place.target)
+        place = self.place
+        found = dict.fromkeys(self.lock.entries_for(wanted, place.target, place.instead).items())
+        if "{recipe.test}" in names:
+            existing = place.existing is not None
+            for cell in tested_cells(self.recipe, place.target, existing=existing):
+                tools = self.lock.entries_for(self.recipe.test_tools, cell, place.instead)
+                found |= dict.fromkeys(tools.items())
         for name in names:
             if name not in lists:  # other files are called as their entry
-                found |= {tool: tool for tool in self._matching(fill(name, self.place.cell))}
-        pins = {package: (entry, self.lock.tool(entry)) for package, entry in found.items()}
+                matching = self._matching(fill(name, place.cell))
+                found |= dict.fromkeys((tool, tool) for tool in matching)
+        pins = [(package, entry, self.lock.tool(entry)) for package, entry in found]
         return [
             PinnedFile(package, entry, tool, self.layout.join(folder, tool.file))
-            for package, (entry, tool) in pins.items()
+            for package, entry, tool in pins
         ]
 
     def _matching(self, name: str) -> list[str]:
@@ -249,7 +270,8 @@ class Resource(Model):
 
     def concerns(self, place: Place) -> bool:
         """Whether it is for such a host."""
-        have = {"builds": place.builds, **place.capabilities}
+        cpu_torch = bool(place.target.torch) and "torch" in place.instead
+        have = {"builds": place.builds, "cpu_torch": cpu_torch, **place.capabilities}
         return all(have[n] for n in self.needs) and not any(have[n] for n in self.without)
 
     def filled(self, change: Callable[[str], str]) -> Self:

@@ -25,6 +25,8 @@ class Archive(Resource):
     """A file that is there afterwards."""
     unwatched: tuple[str, ...] = ()
     """Globs of files below ``path`` that others change, and that are no damage then."""
+    shared: bool = False
+    """Whether others have files in the directory, which are left alone."""
     check: Proof | None = None
 
     def bind(self, binding: Binding) -> Wanted:

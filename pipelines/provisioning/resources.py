@@ -93,7 +93,9 @@ def layout_of(resources: Resources, place: Place) -> Layout:
     filled: dict[str, str] = {}
     for name, text in resources.layout.model_dump().items():
         filled[name] = place.text(text, filled)
-    if place.existing is None and not place.capabilities["msvc"]:  # neither is unpacked there
+    if place.existing is None and place.capabilities["emulated"]:  # it is made with one
+        filled |= {"python": place.executable}
+    if place.existing is None and not place.capabilities["msvc"]:  # none of them is unpacked there
         filled |= {"python": place.executable, "sccache": "", "ninja": ""}
     return Layout.model_validate(filled)
 

@@ -20,9 +20,11 @@ from pipelines.recipe.archmap import Arch, ArchMap, Plain, Variable, translate
 from pipelines.recipe.origin import FileSource, Inside, PathSource, Source
 from pipelines.recipe.progress import Progress
 from pipelines.target import Text as AxisText
+from pipelines.toolsets import Api
 from pipelines.versions import Range, Release, within
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+WheelTag = Annotated[str, StringConstraints(pattern=r"^(py3-none|cp3\d{1,2}-abi3)$")]
 Strategy = Literal["build", "prebuilt", "prebuilt-then-build", "skip"]
 #: Those with which wheels are looked for.
 SEARCHING: tuple[Strategy, ...] = ("prebuilt", "prebuilt-then-build")
@@ -31,6 +33,11 @@ SEARCHING: tuple[Strategy, ...] = ("prebuilt", "prebuilt-then-build")
 def _local_version(made: Mapping[str, Any]) -> str:
     """That of a recipe which says nothing of it, of whose keys those above are known."""
     return "cu{cuda}torch{torch}{stamp}" if made.get("torch") else "cu{cuda}{stamp}"
+
+
+def _api(made: Mapping[str, Any]) -> Api:
+    """That of a recipe which says nothing of it, of whose keys those above are known."""
+    return "torch" if made.get("torch") else "plain"
 
 
 class Supports(Model):
@@ -125,6 +132,10 @@ class Recipe(Model):
     """The release it is built with by default, such as "12.8"."""
     supports: Supports = Supports()
     """The releases of CUDA and torch that the package itself works with."""
+    api: Api = Field(default_factory=_api)
+    """What of C++ it needs, and with it which compilers can build it: ``plain`` C and CUDA kernels;
+    ``stable`` torch's stable ABI, for torch 2.10 and later; ``torch`` torch's C++ API, or the STL
+    of MSVC, as CUTLASS does. By default ``torch`` with torch, else ``plain``."""
     archs: Text
     """Default list, for example ``75;80;90+PTX``."""
     arch_map: ArchMap = Plain()
@@ -141,6 +152,13 @@ class Recipe(Model):
     cu{cuda}{stamp}. There are also {cuda_major} and {torch_full}."""
     build_requires: tuple[str, ...]
     """Tools of toolchain.yaml that the build installs."""
+    wheel_tag: WheelTag | None = None
+    """The wheel's Python and ABI where it is for more than one Python: ``py3-none`` for libraries
+    that Python does not import, such as ``cp39-abi3`` for its limited API. Without it one for each
+    Python is expected."""
+    tested_with: tuple[Release, ...] = ()
+    """Releases of torch with each of which the smoke suite runs, in an environment of its own, for
+    a wheel that is for several; without it the one that the wheel is built against."""
     test_requires: tuple[str, ...] = ()
     """Tools of toolchain.yaml that the smoke test installs beside the wheel; see `test_tools`."""
     host_requires: tuple[str, ...] = ()
@@ -217,8 +235,18 @@ class Recipe(Model):
                 raise ValueError(f"supports: {name}: {range_}, but there is no {name}")
             if not within(str(value), range_):
                 raise ValueError(f"{name}: {value} is not in supports: {name}: {range_}")
+        if self.api == "stable" and (self.torch is None or within("2.9", self.supports.torch)):
+            raise ValueError(
+                "api: stable: torch has it from 2.10 on: write supports: {torch: '>=2.10'}"
+            )
         if self.torch is None and "{torch}" in self.local_version:
             raise ValueError("local_version: {torch} is used, but there is no torch")
+        for release in self.tested_with:
+            if self.torch is None or not within(release, self.supports.torch):
+                known = self.supports.torch or self.torch
+                raise ValueError(f"tested_with: {release} is not in supports: torch: {known}")
+            if self.tested_with.count(release) > 1:
+                raise ValueError(f"tested_with: {release} is there twice")
         return self
 
     @model_validator(mode="after")

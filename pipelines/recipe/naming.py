@@ -53,9 +53,9 @@ def wheel_name(recipe: Recipe, local: str, python: str) -> str:
         version = Version(f"{recipe.version}+{local}")
     except InvalidVersion:  # "main", or a directory
         return ""
-    tag = f"cp{python.replace('.', '')}"
+    own = f"cp{python.replace('.', '')}"
     stem = canonicalize_name(recipe.distribution).replace("-", "_")
-    return f"{stem}-{version}-{tag}-{tag}-win_amd64.whl"
+    return f"{stem}-{version}-{recipe.wheel_tag or f'{own}-{own}'}-win_amd64.whl"
 
 
 def environment(

@@ -20,6 +20,8 @@ class PathSource(Model):
     """Relative to the project, where ``pipeline.yaml`` is, or absolute."""
     include: tuple[Annotated[str, StringConstraints(min_length=1)], ...] = ()
     """Globs of files that are packed as well, though git ignores them."""
+    also: dict[Inside, Annotated[str, StringConstraints(min_length=1)]] = Field(default={})
+    """Directories elsewhere that the build needs, by the name that each gets in the source tree."""
 
 
 class FileSource(sources.Source):

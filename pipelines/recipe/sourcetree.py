@@ -63,8 +63,12 @@ def directory_of(source: PathSource) -> Path:
 
     Raises :class:`ConfigError` when there is neither.
     """
-    own = home() / source.path
-    shipped = PACKAGE / source.path
+    return _directory(source.path)
+
+
+def _directory(path: str) -> Path:
+    own = home() / path
+    shipped = PACKAGE / path
     found = next((path for path in (own, shipped) if path.is_dir()), None)
     if found is None:
         raise ConfigError(
@@ -79,6 +83,14 @@ def _listed_here(source: PathSource, recipe: Recipe) -> Listing:
     tree = directory_of(source)
     found = listing(tree, source.include, recipe.exclude)
     _refuse_other(found.files, str(tree))
+    for place, path in source.also.items():
+        named = {f"{place}/{n}": f for n, f in listing(_directory(path)).files.items()}
+        if twice := sorted(named.keys() & found.files.keys()):
+            raise ConfigError(
+                f"source: also: {place}: {tree} has a {twice[0]} of its own",
+                advice="Give it another name there.",
+            )
+        found.files.update({n: f for n, f in named.items() if not matches(n, recipe.exclude)})
     return found
 
 

@@ -28,6 +28,7 @@ def provenance(
         "publishable": facts.publishable,
         "origin": facts.origin,
         **axes,
+        "tool set": facts.toolset,
         "job": facts.job,
         "source_sha256": facts.source_sha256,
     }

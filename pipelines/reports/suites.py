@@ -86,6 +86,7 @@ def _properties(facts: RunFacts) -> dict[str, str]:
         **facts.target.values(),
         "evidence": facts.evidence,
         "publishable": facts.publishable,
+        "toolset": facts.toolset,
         "job": facts.job,
         "origin": facts.origin,
     }

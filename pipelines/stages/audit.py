@@ -108,7 +108,9 @@ def _checks(session: LiveSession, plan: BuildPlan, file: Path) -> tuple[str, lis
         platform="win_amd64" if windows else f"linux_{machine}",
         python=plan.target.python,
         cuda=plan.target.cuda,
+        tag=plan.recipe.wheel_tag,
         expects=lambda name: plan.recipe.archs_of(name, archs),
+        toolset=plan.toolset,
     )
 
 

@@ -64,9 +64,10 @@ def build(session: LiveSession, plan: BuildPlan, log: StageLog) -> BuildResult:
             jobs=jobs,
             environment=environment,
             source_sha256=hashlib.sha256(source).hexdigest(),
+            toolset=plan.toolset.label,
         )
     )
-    log.run.note(job=job, source_sha256=begun.source_sha256)
+    log.run.note(job=job, source_sha256=begun.source_sha256, toolset=begun.toolset)
     with fold(f"Build {target.id}: {target.archs}"):
         pace = pace_of(plan, session, jobs)
         about = f" about {units.estimate(pace.planned)} by the plan," if pace.planned else ""

@@ -15,6 +15,7 @@ from pipelines.hosttext import safe
 from pipelines.record import AuditResult, SmokeResult
 from pipelines.reports.levels import evidence_of
 from pipelines.run import Run
+from pipelines.wheels.maker import TOOLSET
 
 _SCHEMA = 1
 _NAMES = ("build.log", "smoke.log", "smoke.xml", "junit.xml", "report.html", "summary.md")
@@ -45,6 +46,7 @@ def write_manifest(run: Run) -> list[dict[str, Any]]:
             "source_sha256": facts.source_sha256 or None,
             "origin": facts.origin or None,
         },
+        "toolset": {"asked": facts.toolset or None, "told": _told(audited)},
         "host": {key: value or None for key, value in facts.host} if facts.host else {},
         "evidence": evidence_of(facts, run.result(SmokeResult)),
         "tools": {name: tool.model_dump() for name, tool in sorted(facts.tools.items())},
@@ -53,6 +55,12 @@ def write_manifest(run: Run) -> list[dict[str, Any]]:
     }
     write_atomic(run.path / "manifest.json", json.dumps(manifest, indent=2).encode() + b"\n")
     return rows
+
+
+def _told(audited: AuditResult) -> list[str]:
+    """The tool sets that the wheels themselves tell; of what was not read there is none."""
+    checks = (check for file in audited.files for check in file.checks if check.name == TOOLSET)
+    return sorted({value for check in checks for value in check.values})
 
 
 def print_files(rows: list[dict[str, Any]]) -> None:

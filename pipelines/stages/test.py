@@ -7,6 +7,7 @@ import json
 import zipfile
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -21,6 +22,7 @@ from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import line, safe
 from pipelines.model import first_problem
 from pipelines.recipe.suite import OWN, Suite, suite_of, suite_of_given
+from pipelines.recipe.tested import tested_cells
 from pipelines.record import AuditedFile, AuditResult, GpuResult, PrebuiltResult, SmokeResult
 from pipelines.remote import files, tester
 from pipelines.reports.figures import SCRIPT
@@ -33,6 +35,7 @@ from pipelines.stages.company import FOLDER, bring
 from pipelines.stages.cures import cure_of_cases, why_no_report
 from pipelines.stages.detached import Job, JobSpec
 from pipelines.stages.logs import TAIL, last_lines, log_lines
+from pipelines.stages.torches import keep_apart, require_torch, say_untested
 
 _TIMEOUT = 1800.0  # seconds a step
 _SCRIPT = 1500.0  # seconds that a script of the user's may take
@@ -42,24 +45,42 @@ _GPUS = 32  # of one host
 def test(session: LiveSession, plan: BuildPlan, log: StageLog) -> SmokeResult:
     """Run the recipe's smoke suite against the run's wheel; :class:`SmokeError` if a case fails.
 
-    The wheel that reaches the host is the one that the audit has looked at, or none.
+    The wheel that reaches the host is the one that the audit has looked at, or none. It runs with
+    each torch of the recipe's ``tested_with``, until one of them fails.
     """
     wheel, audited = _audited_wheel(log.run)
-    given, expected = plan.given, expectations(plan, audited)
+    given = plan.given
     suite = suite_of(plan.recipe) if given is None else suite_of_given(given.script)
     _refuse_shadows(suite, wheel)
-    layout = plan.layout
+    script = given.script.name if given and given.script else ""
+    done = log.keep(
+        SmokeResult(wheel=wheel.name, sha256=audited.sha256, instead=suite.instead, script=script)
+    )
+    for cell in tested_cells(plan.recipe, plan.target, existing=plan.host.existing is not None):
+        recipe = plan.recipe.model_copy(update={"torch": cell.torch or None})
+        of_cell = replace(plan, target=cell, recipe=recipe)
+        done = _run_suite(session, of_cell, log, suite, wheel=wheel, audited=audited)
+    say_untested(plan.recipe.tested_with, done)
+    return done
+
+
+def _run_suite(
+    session: LiveSession,
+    plan: BuildPlan,
+    log: StageLog,
+    suite: Suite,
+    *,
+    wheel: Path,
+    audited: AuditedFile,
+) -> SmokeResult:
+    """One suite in an environment of its own."""
+    given, expected, layout = plan.given, expectations(plan, audited), plan.layout
     told = json.dumps([log.run.id, suite.files, expected], sort_keys=True)
     name = hashlib.sha256(told.encode()).hexdigest()[:12]
     directory = layout.join(layout.build_root, f"smoke-{name}")
-    with fold(f"Smoke test {wheel.name} on {plan.host.name}"):
+    beside = f", torch {plan.target.torch}" if plan.recipe.tested_with else ""
+    with fold(f"Smoke test {wheel.name} on {plan.host.name}{beside}"):
         target = _send_wheel(session, plan, f"{directory}-wheel", wheel, audited)
-        script = given.script.name if given and given.script else ""
-        log.keep(
-            SmokeResult(
-                wheel=wheel.name, sha256=audited.sha256, instead=suite.instead, script=script
-            )
-        )
         spec = suite_spec(plan, directory, target, suite.files, expected)
         if given is not None:
             spec = _with_it(session, plan, log.run, spec)
@@ -181,7 +202,7 @@ def _refuse_shadows(suite: Suite, wheel: Path) -> None:
 def packages(plan: BuildPlan) -> list[str]:
     """What the suite imports, ``name==version`` each, with all that must come along."""
     lock = plan.cache.lock
-    entries = lock.entries_for(plan.recipe.test_tools, plan.target)
+    entries = lock.entries_for(plan.recipe.test_tools, plan.target, plan.host.instead)
     return [f"{name}=={lock.tool(entry).version}" for name, entry in entries.items()]
 
 
@@ -204,6 +225,7 @@ def expectations(plan: BuildPlan, wheel: AuditedFile) -> dict[str, Any]:
             "bridged": gpu.bridged,
         },
         **({"given": True} if plan.given else {}),
+        **({"cpu_torch": True} if plan.recipe.torch and "torch" in plan.host.instead else {}),
     }
 
 
@@ -260,21 +282,28 @@ def _judge(
             f"{done.step} {cause} and there is no report:\n{tail}", advice=why_no_report(plan, done)
         )
     done, read = _read_report(session, log, ended.junit, plan.host)
-    cases = read.cases
+    cases, of_torch = read.cases, ""
+    if plan.recipe.tested_with:
+        done, of_torch = (
+            keep_apart(log, plan.target.torch, read),
+            f" with torch {plan.target.torch}",
+        )
+        require_torch(plan.target.torch, read)
     bad = [case for case in cases if case.outcome in ("failed", "error")]
     if not cases:
         raise SmokeError(
-            "the smoke suite ran no case", advice="A suite without tests proves nothing."
+            f"the smoke suite ran no case{of_torch}", advice="A suite without tests proves nothing."
         )
     if bad or ended.exit:
         told = "\n".join(f"{case.message}\n{case.detail}" for case in bad)
         raise SmokeError(
-            f"{len(bad)} of {len(cases)} smoke cases failed (pytest left with {ended.exit})",
+            f"{len(bad)} of {len(cases)} smoke cases failed{of_torch} "
+            f"(pytest left with {ended.exit})",
             advice=f"{cure_of_cases(plan, log.run, told)} See {log.run.path / 'junit.xml'}".strip(),
         )
-    if not done.outcomes.get("passed"):
+    if not any(case.outcome == "passed" for case in cases):
         raise SmokeError(
-            f"each of the {len(cases)} smoke cases was skipped: nothing was tested",
+            f"each of the {len(cases)} smoke cases was skipped{of_torch}: nothing was tested",
             advice="Their reasons are above; test on a host that has what they ask for.",
         )
     if gpu.asked and not done.gpus:

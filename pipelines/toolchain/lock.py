@@ -14,7 +14,7 @@ import os
 import re
 import shutil
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from functools import lru_cache
 from pathlib import Path
@@ -165,21 +165,26 @@ class ToolchainLock(Model):
                 found.setdefault(tool.cuda, []).append(id_)
         return found
 
-    def entries_for(self, names: Iterable[str], target: Target) -> dict[str, str]:
+    def entries_for(
+        self, names: Iterable[str], target: Target, instead: Mapping[str, str] = variants.NOTHING
+    ) -> dict[str, str]:
         """What ``names`` stand for in its cell, with what must come along: name -> entry.
 
         In the order of ``names``, then the others; whether they are pinned is :meth:`tool`'s to
-        say. Raises :class:`LockError` for a name that has no entry in this cell, with the nearest.
+        say. ``instead`` is the host's: name -> the name whose entry is taken for it there. Raises
+        :class:`LockError` for a name that has no entry in this cell, with the nearest.
         """
-        return variants.Names(self.tools).expand(names, target)
+        return variants.Names(self.tools).expand(names, target, instead)
 
-    def lacking(self, names: Iterable[str], target: Target) -> list[str]:
+    def lacking(
+        self, names: Iterable[str], target: Target, instead: Mapping[str, str] = variants.NOTHING
+    ) -> list[str]:
         """Of ``names`` and what must come along: those without an entry, or without its pins."""
         found: dict[str, bool] = {}
         known = variants.Names(self.tools)
         for name in names:
             try:
-                entries = known.expand([name], target)
+                entries = known.expand([name], target, instead)
             except LockError:
                 found[name] = False
             else:

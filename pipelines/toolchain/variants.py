@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Protocol
 
 from pipelines.errors import LockError
@@ -18,6 +19,8 @@ from pipelines.target import Target
 #: Python, and the one for all is the last.
 AXES = ("torch", "cuda", "python")
 _NAMED = 6  # entries in one message
+#: No name stands for another.
+NOTHING: Mapping[str, str] = MappingProxyType({})
 
 
 class Entry(Protocol):
@@ -97,15 +100,21 @@ class Names:
             advice="Ask for one of these, or add the other to toolchain.yaml and type: invoke lock",
         )
 
-    def expand(self, wanted: Iterable[str], target: Target) -> dict[str, str]:
+    def expand(
+        self, wanted: Iterable[str], target: Target, instead: Mapping[str, str] = NOTHING
+    ) -> dict[str, str]:
         """``wanted`` and what must come with it: name -> id, the wanted ones first, each once.
 
-        Raises what :meth:`resolve` does.
+        ``instead``: name -> the name whose entry is taken for it. Raises what :meth:`resolve` does.
         """
         found: dict[str, str] = {}
         waiting = list(wanted)
         while waiting:
-            found |= {name: self.resolve(name, target) for name in waiting if name not in found}
+            found |= {
+                name: self.resolve(instead.get(name, name), target)
+                for name in waiting
+                if name not in found
+            }
             required = (name for id_ in found.values() for name in self.entries[id_].requires)
             waiting = [name for name in dict.fromkeys(required) if name not in found]
         return found

@@ -9,12 +9,16 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
+from pathlib import PurePosixPath
 
 from pipelines.architectures.archs import ArchList
 from pipelines.record import CheckResult
+from pipelines.toolsets import ToolSet
 from pipelines.wheels.fatbin import Container, arch_key, compact, inventory
-from pipelines.wheels.metadata import X64, Binary, WheelFacts
-from pipelines.wheels.tags import wheel_tags
+from pipelines.wheels.linked import RUN_TIMES
+from pipelines.wheels.maker import judge_maker
+from pipelines.wheels.metadata import X64, Binary, PeFacts, WheelFacts
+from pipelines.wheels.tags import EVERY_PYTHON, wheel_tags
 from pipelines.wheels.toolkit import Told
 
 _NO_DEVICE_CODE = (
@@ -24,6 +28,7 @@ _NO_DEVICE_CODE = (
     "(a CPU-only build because no CUDA was found). Look for nvcc lines in the build log."
 )
 _SHOWN = 5
+_NAME = 120  # characters of a symbol's that are shown
 
 #: Of a binary's name within the wheel: the architectures that it can have at all.
 Expects = Callable[[str], Collection[str]]
@@ -45,30 +50,38 @@ def gate(
     platform: str,
     python: str,
     cuda: str,
+    tag: str | None = None,
     expects: Expects | None = None,
+    toolset: ToolSet | None = None,
 ) -> list[CheckResult]:
     """All checks, the same ones in the same order for every wheel of a platform.
 
     ``platform`` is a wheel platform tag such as ``win_amd64``, ``python`` and ``cuda`` are the
     releases that were asked for, such as ``3.12`` and ``12.8`` (``12`` stands for every 12.x).
+    ``tag`` is the recipe's ``wheel_tag``: of ``py3-none`` nothing is for any Python in particular.
     Architectures nobody asked for are only mentioned: recipes add some of their own (90a), and they
     cost size, not correctness. ``expects`` says of a binary's name which of ``archs`` it is to
-    have, where that is not all of them.
+    have, where that is not all of them. ``toolset`` is what should have built it, with the stamp
+    that the wheels of that host have; without one it is told what has.
     """
     return [
-        *_packaging(facts, platform, python),
-        *(_windows(facts) if platform.startswith("win") else ()),
+        *_packaging(facts, platform, python, tag),
+        *(_windows(facts, toolset) if platform.startswith("win") else ()),
+        *(_without_python(facts) if tag == EVERY_PYTHON else _modules(facts, platform)),
         *_device(facts.binaries, archs, cuda, expects),
     ]
 
 
-def _packaging(facts: WheelFacts, platform: str, python: str) -> Iterator[CheckResult]:
-    modules = facts.extensions
+def _packaging(
+    facts: WheelFacts, platform: str, python: str, tag: str | None
+) -> Iterator[CheckResult]:
+    library = tag == EVERY_PYTHON
+    modules = facts.binaries if library else facts.extensions
     yield check(
-        "extension module",
+        "library" if library else "extension module",
         bool(modules),
         _list(binary.name for binary in modules) or "none",
-        "a .pyd or .so",
+        "a .dll, .pyd or .so" if library else "a .pyd or .so",
         "" if modules else "a pure Python wheel: the extension was skipped by the build",
     )
     record = facts.record
@@ -93,25 +106,88 @@ def _packaging(facts: WheelFacts, platform: str, python: str) -> Iterator[CheckR
     yield check("tags", facts.tags_agree, _list(said), _list(facts.tags), values=said)
     platforms = sorted({tag.rsplit("-", 1)[-1] for tag in facts.tags})
     yield check("platform", platforms == [platform], _list(platforms), platform)
-    own = [tag.rpartition("-")[0] for tag in facts.tags]
-    takes = {f"{tag.interpreter}-{tag.abi}" for tag in wheel_tags(python, [platform])}
-    yield check("Python", bool(takes.intersection(own)), _list(own), f"one that {python} takes")
+    own = [each.rpartition("-")[0] for each in facts.tags]
+    takes = {f"{each.interpreter}-{each.abi}" for each in wheel_tags(python, [platform])}
+    if tag:
+        yield check("Python", own == [tag] and tag in takes, _list(own), f"{tag} alone")
+    else:
+        yield check("Python", bool(takes.intersection(own)), _list(own), f"one that {python} takes")
 
 
-def _windows(facts: WheelFacts) -> Iterator[CheckResult]:
-    """x64 code, and modules Python can initialise. A .so has no place in a Windows wheel."""
+def _windows(facts: WheelFacts, toolset: ToolSet | None) -> Iterator[CheckResult]:
+    """x64 code, of the tool set that should have made it. A .so has no place in a Windows wheel."""
     bad = [
         f"{binary.name} ({_machine(binary)})"
         for binary in facts.binaries
         if binary.pe is None or binary.pe.machine != X64
     ]
     yield check("x64 binaries", not bad, _list(bad) or "x64", "x64")
+    yield judge_maker(facts, toolset)
+    yield _names(facts)
+
+
+def _modules(facts: WheelFacts, platform: str) -> Iterator[CheckResult]:
+    """Modules that Python can initialise."""
+    if not platform.startswith("win"):
+        return
     lacking = [
         f"{binary.name} without {binary.init}"
         for binary in facts.extensions
         if binary.pe is None or binary.init not in binary.pe.inits
     ]
     yield check("PyInit", not lacking, _list(lacking) or "exported", "exported by every module")
+
+
+def _names(facts: WheelFacts) -> CheckResult:
+    """Whether the wheel's own DLLs export what its binaries import from them by name.
+
+    Windows may find the run-time of C and C++ elsewhere, so of that nothing is said.
+    """
+    own: dict[str, PeFacts | None] = {}
+    for binary in facts.binaries:
+        name = PurePosixPath(binary.name).name.lower()
+        if not name.startswith(RUN_TIMES):
+            own[name] = None if name in own else binary.pe  # of two nobody knows which is loaded
+    lacking, unread, looked = [], [], 0
+    for binary in facts.binaries:
+        needs = binary.pe.needs if binary.pe else None
+        if needs is None:
+            unread.append(binary.name)
+        for library, name in needs or ():
+            if library not in own:
+                continue
+            there = own[library]
+            if there is None or there.exports is None:
+                unread.append(library)
+                continue
+            looked += 1
+            if name not in there.exports:
+                lacking.append(f"{binary.name} wants {name[:_NAME]} of {library}")
+    found = f"{looked} exported" if looked else "of its own DLLs none is imported"
+    if unread:
+        found = f"not read: {_list(dict.fromkeys(unread))}"
+    one = check(
+        "imported names", not lacking, _list(lacking) or found, "exported by the wheel's own DLLs"
+    )
+    return one.model_copy(update={"judged": bool(lacking) or bool(looked and not unread)})
+
+
+def _without_python(facts: WheelFacts) -> Iterator[CheckResult]:
+    """Nothing of Python in a library: it would be that of one Python, and another has it not."""
+    bound = [
+        f"{binary.name}: {binary.problem or 'not looked at'}"
+        if binary.of_python is None
+        else f"{binary.name}: {_list(binary.of_python)}"
+        for binary in facts.binaries
+        if binary.of_python != ()
+    ]
+    yield check(
+        "no Python",
+        not bound,
+        _list(bound) or "none",
+        "nothing of Python imported or exported",
+        "such a library is for one Python: tag it so" if bound else "",
+    )
 
 
 def gate_library(name: str, data: bytes, archs: ArchList, *, cuda: str) -> list[CheckResult]:

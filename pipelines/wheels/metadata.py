@@ -20,6 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 import pefile
 from packaging.tags import parse_tag
@@ -27,7 +28,10 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import InvalidVersion, Version
 
 from pipelines.errors import AuditError
+from pipelines.wheels.elf import PYTHON, of_python
 from pipelines.wheels.fatbin import Inventory, inventory
+from pipelines.wheels.linked import Linked, read_linked
+from pipelines.wheels.tags import EVERY_PYTHON
 from pipelines.wheels.toolkit import cudarts
 
 X64 = 0x8664
@@ -36,7 +40,10 @@ _SMALL = 16 << 20  # RECORD, METADATA and WHEEL: text that is read whole
 _MODULES = (".pyd", ".so")
 _BINARIES = (*_MODULES, ".dll")
 _UNRECORDED = ("RECORD", "RECORD.jws", "RECORD.p7s")  # the format exempts these from hashes
-_MAX_EXPORTS = 200_000  # pefile stops at 8,192 otherwise and may miss PyInit
+_MAX_SYMBOLS = 200_000  # pefile stops at 8,192 otherwise and may miss PyInit
+# pefile cuts names at 512 characters otherwise; torch has some of 3,199, MSVC's are up to 4,096.
+pefile.MAX_SYMBOL_NAME_LENGTH = pefile.MAX_IMPORT_NAME_LENGTH = 8192
+pefile.MAX_IMPORT_SYMBOLS = _MAX_SYMBOLS
 _STRONG = frozenset({"sha256", "sha384", "sha512"})
 
 
@@ -79,6 +86,12 @@ class PeFacts:
     """Those of CUDA's run-time that it imports, such as ``cudart64_12.dll``."""
     imports: tuple[str, ...] = ()
     """Every DLL that must be there before it can be loaded."""
+    linked: Linked | None = None
+    """What it tells of its making."""
+    exports: frozenset[str] | None = None
+    """Names, and numbers as ``#12``; ``None`` where not all of them could be read."""
+    needs: tuple[tuple[str, str], ...] | None = None
+    """DLLs that it imports, in lower case, each with a name or number; ``None`` as above."""
 
 
 @dataclass(frozen=True)
@@ -89,6 +102,15 @@ class Binary:
     inventory: Inventory
     pe: PeFacts | None = None
     problem: str = ""
+    elf: tuple[str, ...] | None = None
+    """What a .so has of Python; only looked at in a wheel for every Python."""
+
+    @property
+    def of_python(self) -> tuple[str, ...] | None:
+        """What it has of Python: DLLs, functions; None: nobody has looked, or could."""
+        if self.pe is not None:
+            return (*(one for one in self.pe.imports if PYTHON.match(one)), *self.pe.inits)
+        return self.elf
 
     @property
     def module(self) -> bool:
@@ -155,7 +177,8 @@ def inspect(path: Path, *, limits: Limits | None = None) -> WheelFacts:
             info = _dist_info(path, members)
             metadata = HeaderParser().parsestr(_text(archive, members, f"{info}/METADATA", path))
             wheel = HeaderParser().parsestr(_text(archive, members, f"{info}/WHEEL", path))
-            record, binaries = _contents(path, archive, members, info)
+            alone = all(str(tag).startswith(f"{EVERY_PYTHON}-") for tag in tags)
+            record, binaries = _contents(path, archive, members, info, alone=alone)
             return WheelFacts(
                 filename=path.name,
                 size=path.stat().st_size,
@@ -236,9 +259,17 @@ def _chunks(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes
 
 
 def _contents(
-    path: Path, archive: zipfile.ZipFile, members: dict[str, zipfile.ZipInfo], info: str
+    path: Path,
+    archive: zipfile.ZipFile,
+    members: dict[str, zipfile.ZipInfo],
+    info: str,
+    *,
+    alone: bool,
 ) -> tuple[RecordFacts, tuple[Binary, ...]]:
-    """Unpack every member once: hash it, hold it against RECORD, look into binaries."""
+    """Unpack every member once: hash it, hold it against RECORD, look into binaries.
+
+    ``alone``: the wheel says that nothing in it is for a Python.
+    """
     rows = dict(_rows(_text(archive, members, f"{info}/RECORD", path)))
     exempt = {f"{info}/{name}" for name in _UNRECORDED}
     wrong, binaries = [], []
@@ -255,7 +286,7 @@ def _contents(
             if keep:
                 kept.append(chunk)
         if keep:
-            binaries.append(_binary(name, b"".join(kept)))
+            binaries.append(_binary(name, b"".join(kept), alone=alone))
         if name in rows and name not in exempt:
             value = base64.urlsafe_b64encode(strong.digest()).decode() if strong else ""
             same = strong and hashed.rstrip("=") == f"{algorithm}={value}".rstrip("=")
@@ -296,21 +327,28 @@ def _version(text: str) -> Version | None:
         return None
 
 
-def _binary(name: str, data: bytes) -> Binary:
+def _binary(name: str, data: bytes, *, alone: bool) -> Binary:
     code = inventory(data)
-    if name.endswith(".so"):
+    if name.endswith(".so") and not alone:
         return Binary(name, code)
     try:
+        if name.endswith(".so"):
+            return Binary(name, code, elf=of_python(data))
         return Binary(name, code, pe=_pe(data))
     # pefile raises PEFormatError on purpose and, on hostile files, others by accident.
     except Exception as error:
-        return Binary(name, code, problem=f"no readable Windows binary: {error}")
+        return Binary(name, code, problem=f"no readable binary: {error}")
 
 
 def _pe(data: bytes) -> PeFacts:
-    """Headers, PyInit exports and imported DLLs, with the rest of the file left unparsed."""
+    """Headers, exports and imports, with the rest of the file left unparsed."""
     # Not closed: there is only ``data`` to let go, and close() runs a full garbage collection.
-    pe = pefile.PE(data=data, fast_load=True, max_symbol_exports=_MAX_EXPORTS)
+    pe = pefile.PE(
+        data=data,
+        fast_load=True,
+        max_symbol_exports=_MAX_SYMBOLS,
+        max_repeated_symbol=_MAX_SYMBOLS,
+    )
     pe.parse_data_directories(
         [pefile.DIRECTORY_ENTRY[f"IMAGE_DIRECTORY_ENTRY_{name}"] for name in ("EXPORT", "IMPORT")]
     )
@@ -323,4 +361,33 @@ def _pe(data: bytes) -> PeFacts:
         inits=tuple(sorted(name.decode("ascii") for name in names if name.startswith(b"PyInit_"))),
         cudarts=cudarts(libraries),
         imports=tuple(sorted(libraries)),
+        linked=read_linked(
+            data,
+            int(pe.DOS_HEADER.e_lfanew),
+            (pe.OPTIONAL_HEADER.MajorLinkerVersion, pe.OPTIONAL_HEADER.MinorLinkerVersion),
+            libraries,
+        ),
+        exports=_exports(exports),
+        needs=_needs(imported),
     )
+
+
+def _exports(found: Any) -> frozenset[str] | None:
+    """What pefile has read of a table of exports, if that is all that it says it has."""
+    if found is None:
+        return frozenset()
+    names = {one.name.decode("ascii", "replace") for one in found.symbols if one.name}
+    if len(names) < found.struct.NumberOfNames:
+        return None
+    return frozenset({*names, *(f"#{one.ordinal}" for one in found.symbols)})
+
+
+def _needs(imported: Any) -> tuple[tuple[str, str], ...] | None:
+    found = set()
+    for library in imported:
+        for one in library.imports:
+            if not one.import_by_ordinal and one.name in (None, b"", b"*invalid*"):
+                return None
+            name = f"#{one.ordinal}" if one.import_by_ordinal else one.name.decode("ascii")
+            found.add((library.dll.decode("ascii", "replace").lower(), name))
+    return tuple(sorted(found))

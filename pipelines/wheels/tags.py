@@ -6,6 +6,8 @@ from collections.abc import Sequence
 
 from packaging.tags import Tag, compatible_tags, cpython_tags
 
+#: Of libraries that Python does not import.
+EVERY_PYTHON = "py3-none"
 #: Platform tags of what a Windows host takes.
 WINDOWS = ("win_amd64",)
 

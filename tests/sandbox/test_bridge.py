@@ -12,7 +12,8 @@ import pytest
 from conftest import make_sandbox
 
 from pipelines.errors import HostError
-from pipelines.hosts.sandbox.bridge import building, compiling, installing
+from pipelines.hosts.sandbox import toolset
+from pipelines.hosts.sandbox.bridge import building, installing
 from pipelines.hosts.sandbox.bridge.files import listed
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.toolchain.lock import Cache, load_lock
@@ -86,8 +87,8 @@ class Bridged:
         shutil.copy(SOURCES / source, here)
         made = f"{target.name}.o"
         if target.suffix == ".dll":
-            system = ["x86_64-pc-windows-msvc", *compiling.HEADERS]
-            libraries = [rf"C:\sdk\lib\{name}.lib" for name in ("kernel32", "vcruntime")]
+            system = ["x86_64-pc-windows-msvc", *toolset.HEADERS]
+            libraries = [toolset.library(name) for name in ("kernel32", "vcruntime")]
             link = ["lld-link", "/nologo", "/nodefaultlib", "/noimplib", "/dll", "/entry:DllMain"]
             link += [f"/out:{target.name}", made, *libraries]
         else:

@@ -149,7 +149,9 @@ def test_a_run_begins_with_what_decides_it() -> None:
     )
 
 
-@pytest.mark.parametrize(("publishable", "version"), [(True, "cu130"), (False, "cu130.lab")])
+@pytest.mark.parametrize(
+    ("publishable", "version"), [(True, "cu130"), (False, "cu130.sandbox.msvc")]
+)
 def test_what_a_build_is_told_by_variables(publishable: bool, version: str) -> None:
     """A wheel that must not be published says in its version where it is from."""
     host = Lab()

@@ -49,7 +49,7 @@ def test_the_wheel_has_every_file_of_the_package_and_no_other(files: dict[str, b
         "examples/smoke_attention/src/attention_fp16_wide.cu",
         "reports/templates/report.html.j2",
         "reports/templates/report.css",
-        "hosts/sandbox/sdk/cxx/cmath",
+        "hosts/sandbox/sdk/include/cmath",
         "hosts/sandbox/sdk/vcvarsall.bat",
         "hosts/sandbox/bridge/source/calls.def",
         "hosts/sandbox/bridge/source/linux/thunks.c",

@@ -83,6 +83,13 @@ def change(tmp_path: Path, **keys: Any) -> Recipe:
         ({"local_version": "torch{torch}"}, "there is no torch"),
         ({"pythons": []}, "a wheel needs at least one"),
         ({"kind": "cargo"}, "a cargo build has a library"),
+        ({"api": "stable"}, "api: stable: torch has it from 2.10 on"),
+        ({"api": "stable", "torch": "2.10"}, "write supports: {torch: '>=2.10'}"),
+        (
+            {"api": "stable", "torch": "2.10", "supports": {"torch": ">=2.9"}},
+            "write supports: {torch: '>=2.10'}",
+        ),
+        ({"api": "c++"}, "api: Input should be 'plain', 'stable' or 'torch'"),
         ({"progress": "(?P<done>x)"}, "progress: expected {done} and {total}, each once"),
         ({"progress": "[{done}/{total}] {unit}"}, "progress: expected {done} and {total}"),
         ({"progress": "[{done:>9}/{total}]"}, "progress: expected {done} and {total}"),

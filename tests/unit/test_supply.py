@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import sys
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 from plans import LAB
@@ -29,6 +30,7 @@ from pipelines.recipe.model import Recipe
 from pipelines.stages.line import Line, run_build, run_provision
 from pipelines.target import Target
 from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
+from pipelines.toolsets import MSVC, STAND_IN, Api
 
 LOCK = load_lock()
 SANDBOX = {"kind": "sandbox"}
@@ -39,10 +41,15 @@ REFUSED: list[tuple[dict[str, str], str, str]] = [
     ({"python": "3.12"}, "sandbox has Python 3.11 and 3.13, not 3.12", "--python 3.1"),
     (
         {"recipe": "flash-attn"},
-        "sandbox builds nothing that needs torch: clang stands in for MSVC",
+        "flash-attn needs torch's C++ API or MSVC's STL, which takes MSVC; "
+        "the tool set of sandbox is 'stand-in': clang stands in for MSVC",
         "",
     ),
-    ({"recipe": "candle-flash-attn"}, "sandbox builds nothing that needs cargo", ""),
+    (
+        {"recipe": "candle-flash-attn"},
+        "which takes MSVC; the tool set of sandbox is 'stand-in'",
+        "",
+    ),
 ]
 
 
@@ -108,7 +115,7 @@ def test_plan_and_doctor_say_the_same(
     assert said in text
     assert "0 of " in text
     purpose = purpose_of(asked(tmp_path, **axes))
-    (verdict,) = [v for v in diagnose({}, purpose) if v.name.startswith("host-")]
+    verdict = next(v for v in diagnose({}, purpose) if v.name.startswith("host-"))
     assert verdict.level == "error"
     assert said in verdict.found
     assert cure in verdict.cure
@@ -146,13 +153,34 @@ def test_doctor_does_not_advise_what_is_refused(tmp_path: Path) -> None:
 def test_a_host_that_would_do_is_named_if_there_is_one() -> None:
     recipe = load_recipe("flash-attn")
     cell = Target(host="box", python="3.12", torch="2.8", cuda="12.8")
-    plain = Supply(cuda=("13.0",), python=("3.12",), plain="it has no MSVC", origin="x")
+    clang = Supply(cuda=("13.0",), python=("3.12",), toolset=STAND_IN, origin="x")
     whole, older = supply_of(LOCK), Supply(cuda=("12.4",), python=("3.12",), origin="y")
-    found = host_rules(recipe, cell, plain, lambda: {"a": older, "b": whole, "c": plain})
-    assert [(one.rule, one.cure) for one in found] == [("host-plain", "--host b")]
-    alone = host_rules(recipe, cell, plain, lambda: {"a": older})
+    found = host_rules(recipe, cell, clang, lambda: {"a": older, "b": whole, "c": clang})
+    assert [(one.rule, one.cure) for one in found] == [("host-toolset", "--host b")]
+    alone = host_rules(recipe, cell, clang, lambda: {"a": older})
     assert "kind: winrm" in alone[0].cure
     assert host_rules(recipe, cell, whole, lambda: pytest.fail("nobody asks the others")) == []
+
+
+@pytest.mark.parametrize("api", get_args(Api))
+def test_a_tool_set_builds_what_it_can(api: Api) -> None:
+    """By what a recipe needs of C++, not by whether it has torch."""
+    own = {"torch": "2.10", "cuda": "13.0", "supports": {"torch": ">=2.10"}, "api": api}
+    recipe = Recipe.model_validate(load_recipe("xformers").model_dump() | own)
+    cell = Target(host="box", python="3.11", torch="2.10", cuda="13.0")
+    clang = Supply(cuda=("13.0",), python=("3.11",), toolset=STAND_IN, origin="x")
+    found = [one.rule for one in host_rules(recipe, cell, clang)]
+    assert found == (["host-toolset"] if api == "torch" else [])
+    assert host_rules(recipe, cell, replace(clang, toolset=MSVC)) == []
+
+
+def test_what_the_host_cannot_have_is_said_with_the_tool_set() -> None:
+    recipe, cell = load_recipe("candle-flash-attn"), Target(host="box", cuda="12.8")
+    bare = Supply(toolset=STAND_IN, programs=False, origin="x")
+    found = host_rules(recipe, cell, bare)
+    assert [one.rule for one in found] == ["host-toolset", "host-programs"]
+    (lasting,) = host_rules(recipe, cell, replace(bare, toolset=MSVC))
+    assert lasting.says == "box has no cargo, which builds candle-flash-attn"
 
 
 def test_numbers_are_compared_whole() -> None:

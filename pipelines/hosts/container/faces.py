@@ -9,13 +9,14 @@ import zipfile
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from pathlib import PureWindowsPath
+from types import MappingProxyType
 from typing import Any
 
 from docker.models.containers import Container
 
 from pipelines.errors import ConfigError, HostError
 from pipelines.evidence import Evidence
-from pipelines.hosts.base import Capabilities, GpuWay
+from pipelines.hosts.base import IN_SANDBOX, Capabilities, GpuWay
 from pipelines.hosts.container.config import ContainerHost
 from pipelines.hosts.engine.box import Box
 from pipelines.hosts.engine.containerfiles import read_file
@@ -41,6 +42,8 @@ class Face(ABC):
     capabilities: Capabilities
     evidence: Evidence
     gpu: GpuWay
+    instead: Mapping[str, str] = MappingProxyType({})
+    """As the host's."""
     caches: Mapping[str, str]
     """Name -> directory that a named volume keeps."""
     tied: Mapping[str, Any]
@@ -74,6 +77,7 @@ class SandboxFace(Face):
     capabilities = Capabilities(windows=True, msvc=False, gpu=False, publishable=False)
     evidence = Evidence.BINARIES
     gpu = GpuWay()
+    instead = IN_SANDBOX
     home = "/sandbox"
 
     def __init__(self, config: ContainerHost, python: str) -> None:

@@ -43,6 +43,7 @@ class Container(BoxHost):
         self.capabilities = self.face.capabilities
         self.evidence = self.face.evidence
         self.gpu_way = self.face.gpu
+        self.instead = self.face.instead
         self.bounds = Bounds(cores=config.cores, memory=in_bytes(config.memory))
         self._image: images.Image | None = None
 

@@ -31,6 +31,7 @@ from pipelines.session.bootstrap import bootstrap_argv
 from pipelines.session.channel import open_session
 from pipelines.session.transports.popen import PopenStream
 from pipelines.toolchain.lock import ToolchainLock
+from pipelines.toolsets import MSVC, NATIVE
 
 WINDOWS = sys.platform == "win32"
 
@@ -143,7 +144,8 @@ def installed(config: LocalHost, lock: ToolchainLock) -> Supply:
         nvcc = str(Path(toolkit) / "bin" / ("nvcc.exe" if WINDOWS else "nvcc"))
         cuda = _told([nvcc, "--version"], r"release (\d+\.\d+),")
     origin = f"{machine.executable} and {toolkit or 'PATH'}"
-    return Supply(cuda=cuda, python=python, origin=origin, existing=True)
+    tools = MSVC if WINDOWS else NATIVE
+    return Supply(cuda=cuda, python=python, toolset=tools, origin=origin, existing=True)
 
 
 def _told(command: list[str], pattern: str) -> tuple[str, ...] | None:

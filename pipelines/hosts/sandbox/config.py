@@ -5,14 +5,27 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, ClassVar, Literal
+from typing import TYPE_CHECKING, Annotated, ClassVar, Literal, Self
 
-from pydantic import Field
+from pydantic import Field, StringConstraints, model_validator
 
-from pipelines.hosts.base import Host, HostConfig, Kept, Opening, Supply, Thing, supply_of_sandbox
+from pipelines.hosts.base import (
+    Host,
+    HostConfig,
+    Kept,
+    Opening,
+    Supply,
+    Thing,
+    supply_of,
+    supply_of_sandbox,
+)
 from pipelines.hosts.gpus import BridgedGpu, bridged_numbers
 from pipelines.paths import home
 from pipelines.toolchain.lock import Cache, ToolchainLock
+from pipelines.toolsets import MSVC
+
+if TYPE_CHECKING:
+    from pipelines.hosts.sandbox.msvc.slot import Slot
 
 
 class SandboxHost(HostConfig):
@@ -34,9 +47,41 @@ class SandboxHost(HostConfig):
     driver to Linux' (docs/gpu-bridge.md); ``bridge:0,1``: on these, as nvidia-smi counts them."""
     flagged_gpu: ClassVar[object] = "bridge"
 
+    msvc: Annotated[str, StringConstraints(min_length=1)] | None = None
+    """Microsoft's compiler in place of the stand-in (docs/msvc.md): a directory with a tree of
+    Visual Studio or msvc-wine, or ``fetch``: from Microsoft, at the versions of the lock."""
+    accept_license: Annotated[str, StringConstraints(pattern=r"^https://\S+$")] | None = None
+    """With ``msvc: fetch``: the address of the licence that you accept, as Microsoft names it."""
+    msvc_version: Annotated[str, StringConstraints(pattern=r"^14(\.\d+){0,2}$")] | None = None
+    """Of a directory with several tool sets: which, such as 14.44."""
+    windows_sdk: Annotated[str, StringConstraints(pattern=r"^10(\.\d+){0,3}$")] | None = None
+    """Of a directory with several Windows SDKs: which, such as 10.0.26100."""
+
+    @model_validator(mode="after")
+    def _keys_of_msvc(self) -> Self:
+        if self.accept_license and self.msvc != "fetch":
+            raise ValueError("accept_license goes with msvc: fetch, where Microsoft is asked")
+        if (self.msvc_version or self.windows_sdk) and self.msvc in (None, "fetch"):
+            raise ValueError("msvc_version and windows_sdk go with msvc: DIRECTORY")
+        return self
+
+    @property
+    def slot(self) -> Slot | None:
+        """Where its compiler comes from, unless it is the stand-in."""
+        if self.msvc is None:
+            return None
+        from pipelines.hosts.sandbox.msvc.slot import Slot
+
+        return Slot(
+            msvc=self.msvc,
+            accept_license=self.accept_license or "",
+            version=self.msvc_version or "",
+            sdk=self.windows_sdk or "",
+        )
+
     def supply(self, lock: ToolchainLock) -> Supply:
         """What the lock has for a sandbox; with a bridge also what this machine's driver gives."""
-        given = supply_of_sandbox(lock)
+        given = self._supply_of_compiler(lock)
         if not self.gpu:
             return given
         from pipelines.hosts.sandbox.bridge import driver
@@ -44,10 +89,22 @@ class SandboxHost(HostConfig):
 
         found = driver.look()
         numbers = bridged_numbers(self.gpu)
-        return replace(given, lacks=lacks(found, numbers), driver=found.cuda)
+        return replace(given, lacks=(*given.lacks, *lacks(found, numbers)), driver=found.cuda)
+
+    def _supply_of_compiler(self, lock: ToolchainLock) -> Supply:
+        """With MSVC it is what any Windows gives, but for Python, which is the image's."""
+        given = supply_of_sandbox(lock)
+        if (slot := self.slot) is None:
+            return given
+        lacks = slot.lacks()
+        version = "" if lacks else slot.version_of()
+        given = replace(supply_of(lock), python=given.python, lent=False)
+        return replace(given, lacks=lacks, toolset=replace(MSVC, version=version))
 
     def notes(self, name: str) -> Iterable[str]:
-        """The GPUs, their driver, and what there is of the bridge."""
+        """The user's compiler; the GPUs, their driver, and what there is of the bridge."""
+        if (slot := self.slot) is not None:
+            yield from slot.notes()
         if self.gpu:
             from pipelines.hosts.sandbox.bridge.attached import notes
 
@@ -74,7 +131,8 @@ class SandboxHost(HostConfig):
     def base(self, name: str) -> Path:
         """Its directory; each Python has one of its own, whose name ends with ``-py3.11``.
 
-        One with a bridge ends with ``-py3.11-gpu``: both may be there at once.
+        One with MSVC ends with ``-py3.11-msvc``, one with a bridge with ``-gpu``: all may be there
+        at once.
         """
         return home() / (self.home or Path(".sandbox", name))
 

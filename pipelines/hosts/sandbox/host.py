@@ -27,7 +27,7 @@ from typing import IO
 
 from pipelines.errors import ConfigError, HostError
 from pipelines.evidence import Bridge, Evidence
-from pipelines.hosts.base import Capabilities, Host, Kept, Lifecycle, Opening
+from pipelines.hosts.base import IN_SANDBOX, Capabilities, Host, Kept, Lifecycle, Opening
 from pipelines.hosts.gpus import by_bridge
 from pipelines.hosts.sandbox import image
 from pipelines.hosts.sandbox.bridge.attached import Attached
@@ -55,6 +55,7 @@ class Sandbox(Host):
         windows=True, msvc=False, gpu=False, publishable=False, emulated=True
     )
     evidence = Evidence.BINARIES
+    instead = IN_SANDBOX
 
     def __init__(self, name: str, config: SandboxHost, given: Opening) -> None:
         """Nothing is made or started yet; :meth:`start` does that."""
@@ -68,9 +69,11 @@ class Sandbox(Host):
         self.events = given.events
         self.remember = given.remember
         base = config.base(name)
-        self.home = base.with_name(f"{base.name}-py{python}{'-gpu' if config.gpu else ''}")
+        self.slot = config.slot
+        kinds = f"{'-msvc' if self.slot else ''}{'-gpu' if config.gpu else ''}"
+        self.home = base.with_name(f"{base.name}-py{python}{kinds}")
         self.gpu_way = way = by_bridge(config.gpu)
-        self.capabilities = replace(self.capabilities, gpu=way.bridged)
+        self.capabilities = replace(self.capabilities, gpu=way.bridged, msvc=self.slot is not None)
         step = given.events.step
         self._bridge = Attached(self.home, way.visible, step) if way.bridged else None
         self.tools += self._bridge.tools if self._bridge is not None else ()
@@ -163,6 +166,8 @@ class Sandbox(Host):
     def _make(self) -> None:
         if self._bridge is not None:
             self._bridge.require()
+        if self.slot is not None:
+            self.slot.require()
         if self.status() != "absent":
             return
         if self.cache.missing(self.tools):
@@ -217,6 +222,9 @@ class Sandbox(Host):
         crashed = self.status() == "crashed"
         if self._bridge is not None:
             self._bridge.install(self.cache)
+        if self.slot is not None:
+            with self.events.bars() as bars:
+                self.slot.install(self.cache, self.prefix, self.events.step, bars)
         self.run.mkdir(mode=0o700, exist_ok=True)
         again = ", which has crashed: its builds are kept" if crashed else ""
         self.events.step(f"starting Windows and WinRM{again}")

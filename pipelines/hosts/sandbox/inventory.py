@@ -15,7 +15,7 @@ from pipelines.hosts.sandbox.state import alive
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.paths import home
 
-_NAME = re.compile(r"(.+)-py\d+\.\d+(?:-gpu)?")
+_NAME = re.compile(r"(.+)-py\d+\.\d+(?:-msvc)?(?:-gpu)?")
 
 
 def sandboxes(bases: Mapping[str, Path]) -> Iterator[Thing]:

@@ -13,22 +13,32 @@ _EXECUTABLE = 0x20000000  # IMAGE_SCN_MEM_EXECUTE
 _NOT_IMPORTED = {b"DllMain", b"DllEntryPoint", b"DllGetClassObject", b"DllCanUnloadNow"}
 
 
-def export_definitions(path: Path) -> str:
+def export_definitions(path: Path, other: Path | None = None) -> str:
     """A module-definition text (.def) of what a DLL really exports, for making its import library.
 
-    Data exports are marked ``DATA``: the linker must not make a jump stub for them.
+    Data exports are marked ``DATA``: the linker must not make a jump stub for them. Names that
+    ``other`` exports as well are left out.
     """
+    left_out = _NOT_IMPORTED | (_exports(other).keys() if other else set())
+    lines = [f"LIBRARY {path.name}", "EXPORTS"]
+    for name, code in _exports(path).items():
+        if name not in left_out:
+            lines.append(f"  {name.decode('ascii')}{'' if code else ' DATA'}")
+    return "\n".join(lines) + "\n"
+
+
+def _exports(path: Path) -> dict[bytes, bool]:
+    """Exported name -> whether it is code."""
     image = pefile.PE(str(path), fast_load=True, max_symbol_exports=0x10000)
     image.parse_data_directories(pefile.DIRECTORY_ENTRY["IMAGE_DIRECTORY_ENTRY_EXPORT"])
-    lines = [f"LIBRARY {path.name}", "EXPORTS"]
+    found = {}
     for symbol in image.DIRECTORY_ENTRY_EXPORT.symbols:
-        if not symbol.name or symbol.name in _NOT_IMPORTED:
-            continue
         section = image.get_section_by_rva(symbol.address)
-        code = symbol.forwarder or (section and section.Characteristics & _EXECUTABLE)
-        lines.append(f"  {symbol.name.decode('ascii')}{'' if code else ' DATA'}")
+        executable = section and section.Characteristics & _EXECUTABLE
+        found[symbol.name] = bool(symbol.forwarder or executable)
     image.close()
-    return "\n".join(lines) + "\n"
+    found.pop(None, None)  # what has only a number
+    return found
 
 
 def align_sections(source: Path, target: Path) -> None:

@@ -12,16 +12,36 @@ from pipelines.hosts.sandbox.pe import export_definitions
 from pipelines.hosts.sandbox.wine import Prefix
 
 SDK = Path(__file__).resolve().parent / "sdk"
-_BIN = "VS/VC/Tools/MSVC/14.40.33807/bin/Hostx64/x64"
+#: Where Visual Studio has its things on drive C:, by the versions that the stand-in claims.
+_VC = "VS/VC/Tools/MSVC/14.40.33807"
+_KITS = "VS/Windows Kits/10"
+_SDK_VERSION = "10.0.0.0"
+_BIN = f"{_VC}/bin/Hostx64/x64"
+_UCRT_H, _UM_H, _SHARED_H = (
+    f"{_KITS}/Include/{_SDK_VERSION}/{n}" for n in ("ucrt", "um", "shared")
+)
+_VC_LIB = f"{_VC}/lib/x64"
+_UCRT_LIB, _UM_LIB = (f"{_KITS}/Lib/{_SDK_VERSION}/{name}/x64" for name in ("ucrt", "um"))
+#: The C library's headers and Win32's, as clang is told.
+HEADERS = ("-isystem", f"C:/{_UCRT_H}", "-isystem", f"C:/{_UM_H}")
 _ZIG = r"C:\zig\zig.exe"
-_OBJ, _LIB = "C:\\sdk\\obj\\", "C:\\sdk\\lib\\"
-#: DLL -> import library. The C run-time is Wine's, the rest is what programs here link with.
+_WORK = "sdk-build"
+_OBJ = f"C:/{_WORK}/"
+#: Import library -> the DLL of Wine's that it is made from, and the folder it goes to.
 _LIBRARIES = {
-    "ucrtbase.dll": "ucrt.lib",
-    "kernel32.dll": "kernel32.lib",
-    "user32.dll": "user32.lib",
-    "advapi32.dll": "advapi32.lib",
+    "ucrt": ("ucrtbase.dll", _UCRT_LIB),
+    "kernel32": ("kernel32.dll", _UM_LIB),
+    "user32": ("user32.dll", _UM_LIB),
+    "advapi32": ("advapi32.dll", _UM_LIB),
 }
+#: Library made from our own sources -> the folder it goes to.
+_OWN = {"msvcrt": _VC_LIB, "oldnames": _VC_LIB, "vcruntime": _VC_LIB, "uuid": _UM_LIB}
+
+
+def library(name: str) -> str:
+    """The path there of one of the stand-in's libraries, such as ``kernel32``."""
+    folder = _LIBRARIES[name][1] if name in _LIBRARIES else _OWN[name]
+    return f"C:/{folder}/{name}.lib"
 
 
 #: What Wine's headers have in later versions, else our C++ headers: macro -> (header, sign of it).
@@ -42,16 +62,28 @@ def make_toolset(prefix: Prefix, python: str, python_dir: Path) -> None:
     """Compile the SDK into the prefix, and the import libraries of ``python`` ("313")."""
     work = _lay_out(prefix)
     made = _Compiler(prefix, work)
+    runtime = python_dir / "vcruntime140.dll"
     with ThreadPoolExecutor(2) as pool:  # two cores are what a small machine has
-        libraries = _libraries(prefix, python, python_dir)
-        _all(pool.submit(made.import_library, dll, lib) for dll, lib in libraries.items())
+        libraries = _libraries(prefix, python, runtime)
+        _all(
+            [
+                # Wine's C library has vcruntime's names too. A program that takes its exception
+                # handling from there, and whose other DLLs do not, loses what is thrown.
+                pool.submit(
+                    made.import_library, dll, lib, runtime if lib == library("ucrt") else None
+                )
+                for dll, lib in libraries.items()
+            ]
+        )
         _all(
             [
                 pool.submit(made.program, "cl", "launcher.c", "/DTOOL_CL"),
                 pool.submit(made.program, "link", "launcher.c", "/DTOOL_LINK"),
                 pool.submit(made.program, "lib", "launcher.c", "/DTOOL_LIB"),
                 pool.submit(made.program, "winrshost", "winrshost.c"),
-                pool.submit(made.archive, "msvcrt", "crt.c"),
+                pool.submit(
+                    made.archive, "msvcrt", *sorted(p.name for p in (SDK / "crt").iterdir())
+                ),
                 pool.submit(made.archive, "oldnames", "empty.c"),
                 pool.submit(made.archive, "uuid", "empty.c"),
                 pool.submit(made.prng),
@@ -69,32 +101,43 @@ def _all(jobs: Iterable[Future[None]]) -> None:
 def _lay_out(prefix: Prefix) -> Path:
     """Put headers, sources and vcvarsall.bat in their places; returns where objects are made."""
     drive = prefix.drive
-    sdk, work = drive / "sdk", drive / "sdk/obj"
-    for folder in (sdk / "lib", work, drive / _BIN, drive / "VS/VC/Auxiliary/Build"):
+    work, scripts = drive / _WORK, drive / "VS/VC/Auxiliary/Build"
+    for folder in (
+        work,
+        drive / _BIN,
+        drive / _VC_LIB,
+        drive / _UCRT_LIB,
+        drive / _UM_LIB,
+        scripts,
+    ):
         folder.mkdir(parents=True, exist_ok=True)
-    shutil.copytree(SDK / "cxx", sdk / "cxx")
-    shutil.copytree(prefix.wine.headers / "msvcrt", sdk / "ucrt")
-    _strip_attributes(sdk / "ucrt/corecrt.h")
-    shutil.copytree(prefix.wine.headers / "windows", sdk / "win32")
+    ucrt = drive / _UCRT_H
+    shutil.copytree(SDK / "include", drive / _VC / "include")
+    shutil.copytree(prefix.wine.headers / "msvcrt", ucrt)
+    _strip_attributes(ucrt / "corecrt.h")
+    shutil.copytree(prefix.wine.headers / "windows", drive / _UM_H)
+    (drive / _SHARED_H).mkdir()  # Wine has those of both in one folder
     has = [
-        f"/D{macro}"
+        f"#define {macro}\n"
         for macro, (header, sign) in _WINE_HAS.items()
-        if sign in (sdk / "ucrt" / header).read_text("utf-8")
+        if sign in (ucrt / header).read_text("utf-8")
     ]
-    variables = (SDK / "vcvarsall.bat").read_text() + f"@set CL=%CL% {' '.join(has)}\n"
-    (drive / "VS/VC/Auxiliary/Build/vcvarsall.bat").write_text(variables)
-    for source in (*SDK.glob("*.c"), *SDK.glob("*.h")):
+    (drive / _VC / "include/wine_has.h").write_text("".join(has))
+    shutil.copy(SDK / "vcvarsall.bat", scripts)
+    for source in (*SDK.glob("*.c"), *SDK.glob("*.h"), *(SDK / "crt").iterdir()):
         shutil.copy(source, work)
     (work / "empty.c").write_text("")
     return work
 
 
-def _libraries(prefix: Prefix, python: str, python_dir: Path) -> dict[Path, str]:
+def _libraries(prefix: Prefix, python: str, runtime: Path) -> dict[Path, str]:
     """DLL here -> path there of its import library."""
-    libraries = {prefix.wine.libraries / dll: f"{_LIB}{lib}" for dll, lib in _LIBRARIES.items()}
-    libraries[python_dir / "vcruntime140.dll"] = f"{_LIB}vcruntime.lib"
+    libraries = {
+        prefix.wine.libraries / dll: library(name) for name, (dll, _) in _LIBRARIES.items()
+    }
+    libraries[runtime] = library("vcruntime")
     for name in ("python3", f"python{python}"):
-        libraries[python_dir / f"{name}.dll"] = rf"C:\Python{python}\libs\{name}.lib"
+        libraries[runtime.with_name(f"{name}.dll")] = f"C:/Python{python}/libs/{name}.lib"
     return libraries
 
 
@@ -103,7 +146,7 @@ class _Compiler:
 
     _COMPILE = (
         *(_ZIG, "clang", "--driver-mode=cl", "/nologo", "/c", "/O2", "/GS-", "/Zl"),
-        *(r"/IC:\sdk\ucrt", r"/IC:\sdk\win32"),
+        *(f"/IC:/{_UCRT_H}", f"/IC:/{_UM_H}"),
     )
     _LINK = (_ZIG, "lld-link", "/nologo", "/Brepro", "/nodefaultlib")
 
@@ -111,9 +154,10 @@ class _Compiler:
         self.prefix = prefix
         self.work = work
 
-    def import_library(self, dll: Path, target: str) -> None:
+    def import_library(self, dll: Path, target: str, other: Path | None) -> None:
+        """Make it of what ``dll`` exports and ``other`` does not."""
         definition = self.work / f"{dll.stem}.def"
-        definition.write_text(export_definitions(dll))
+        definition.write_text(export_definitions(dll, other))
         tool = [_ZIG, "dlltool", "-m", "i386:x86-64"]
         self.prefix.run([*tool, "-d", _OBJ + definition.name, "-l", target])
 
@@ -125,16 +169,16 @@ class _Compiler:
     def program(self, name: str, source: str, *flags: str) -> None:
         target = self.compiled(source, *flags, name=name)
         entry = ["/subsystem:console", "/entry:start", f"/out:{_OBJ}{name}.exe"]
-        self.prefix.run([*self._LINK, *entry, target, f"{_LIB}kernel32.lib"])
+        self.prefix.run([*self._LINK, *entry, target, library("kernel32")])
 
-    def archive(self, name: str, source: str) -> None:
-        member = self.compiled(source, name=name)
-        self.prefix.run([_ZIG, "lib", "/nologo", f"/out:{_LIB}{name}.lib", member])
+    def archive(self, name: str, *sources: str) -> None:
+        members = [self.compiled(source, name=f"{name}-{source}") for source in sources]
+        self.prefix.run([_ZIG, "lib", "/nologo", f"/out:{library(name)}", *members])
 
     def prng(self) -> None:
         """bcryptprimitives.dll, which older Wines lack."""
         dll = ["/dll", "/noentry", "/export:ProcessPrng", f"/out:{_OBJ}bcryptprimitives.dll"]
-        self.prefix.run([*self._LINK, *dll, self.compiled("prng.c"), f"{_LIB}advapi32.lib"])
+        self.prefix.run([*self._LINK, *dll, self.compiled("prng.c"), library("advapi32")])
 
 
 def _install(prefix: Prefix, work: Path) -> None:

@@ -29,9 +29,20 @@ _LIBRARIES = (
 _HEADERS = ("/usr/include/wine/wine", "/usr/include/wine", "/opt/wine-stable/include/wine")
 
 #: No Mono, no Gecko, no crash dialogs; and no WMI, through which platform.* of Python 3.12 crashes.
-#: No wow64.dll: with it Wine 8 begins a 32-bit program, for which there are no DLLs, and that ends
-#: with 0 without having run. Now it ends with 0xC0000135, as one whose DLL is missing.
-_OVERRIDES = "mscoree=;mshtml=;wbemprox=;winedbg.exe=;wow64="
+#: No wow64.dll either: with it Wine 8 begins a 32-bit program, for which there are no DLLs, and
+#: that ends with 0 without having run. Now it ends with 0xC0000135, as if a DLL were missing.
+_OFF = "mscoree=;mshtml=;wbemprox=;winedbg.exe=;wow64="
+#: Microsoft's run-time where it lies beside a program, else Wine's own. Without a word Wine would
+#: take its own, and with that torch.save crashes and autograd loses gradients: the doctor and the
+#: smoke suite look which one torch has.
+_GENUINE = (
+    "msvcp140,msvcp140_1,msvcp140_2,msvcp140_atomic_wait,"
+    "vcruntime140,vcruntime140_1,vcruntime140_threads=n,b"
+)
+#: What torch cannot know of Wine: Intel's OpenMP asks for NUMA nodes ("OMP: Error #179"), which
+#: Wine does not tell; oneDNN believes the processor that it has AMX, for which Linux wants to be
+#: asked first (0xC000001D in a bfloat16 product): the last level without it.
+_TORCH = {"KMP_AFFINITY": "disabled", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16"}
 
 
 #: A file of a prefix that is whole: which Python it has, and the Wine that made it.
@@ -119,7 +130,8 @@ class Prefix:
             "WINEPREFIX": str(self.path),
             "WINEARCH": "win64",
             "WINEDEBUG": "-all",
-            "WINEDLLOVERRIDES": _OVERRIDES,
+            "WINEDLLOVERRIDES": f"{_OFF};{_GENUINE}",
+            **_TORCH,
             **bridge.environment(self.path),
             **(extra or {}),
         }
@@ -171,16 +183,16 @@ class Prefix:
     def _processes(self, *, server: bool = False) -> Iterator[int]:
         """The prefix's Windows processes as they are found, or what serves them."""
         tag = f"WINEPREFIX={self.path}".encode()
-        for entry in Path("/proc").iterdir():
-            if not entry.name.isdigit() or int(entry.name) == os.getpid():
-                continue
+        found = sorted((int(n) for n in os.listdir("/proc") if n.isdigit()), reverse=True)
+        for pid in found:  # the youngest first: it is the one that will have started another
+            entry = Path("/proc", str(pid))
             try:
                 mine = tag in (entry / "environ").read_bytes().split(b"\0")
                 serves = (entry / "comm").read_text().startswith("wineserver")
             except OSError:  # gone, or somebody else's
                 continue
-            if mine and serves is server:
-                yield int(entry.name)
+            if mine and serves is server and pid != os.getpid():
+                yield pid
 
     def run(
         self, arguments: Sequence[str], *, timeout: float = 120, cwd: Path | None = None

@@ -21,6 +21,8 @@ from . import nvml
 #: Seconds that a program may take to name its version; nvidia-smi is slow after a start.
 PATIENCE = 30.0
 
+#: Where provisioning installs it, and where a sandbox has it.
+_OURS = r"C:\VS"
 _NAMED = re.compile(r"\d+\.\d+(?:\.\d+)*")
 _TOOLSET = re.compile(r"14\.\d+\.\d+")
 _NVCC = re.compile(r"\bV(\d+\.\d+\.\d+)")
@@ -101,6 +103,7 @@ def _vswhere() -> list[Installation]:
 def _on_disk() -> Iterator[Installation]:
     """Installations at the usual places (year or version, edition), and the one in use."""
     folders = [os.environ["VSINSTALLDIR"]] if os.environ.get("VSINSTALLDIR") else []
+    folders += [_OURS] if pathlib.Path(_OURS, "VC").is_dir() else []
     for base in _programs():
         root = pathlib.Path(base, "Microsoft Visual Studio")
         if root.is_dir():

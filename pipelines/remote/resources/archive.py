@@ -32,7 +32,12 @@ class Packed(Pin):
     """Only members below it are unpacked, without that prefix."""
 
 
-class Spec(Proven):
+class _Optional(Proven, total=False):
+    shared: bool
+    """Whether others have files in ``path``, which are left alone."""
+
+
+class Spec(_Optional):
     """What is wanted."""
 
     path: str
@@ -59,7 +64,8 @@ def check(spec: Spec) -> Check:
     path, wanted = pathlib.Path(spec["path"]), _wanted(spec)
     found = _listed(path)
     if not found:
-        state = "half-unpacked" if path.exists() else "missing"
+        begun = path.exists() and not spec.get("shared", False)
+        state = "half-unpacked" if begun else "missing"
         return {"ok": False, "found": state, "values": {}}
     same = sum(found.get(name) == sha256 for name, sha256 in wanted.items())
     said = f"{same} of {len(wanted)} archives"
@@ -142,7 +148,8 @@ def _origins(record: unpacked.Record, wrong: dict[str, str]) -> list[str]:
 
 
 def _fresh(spec: Spec, path: pathlib.Path) -> None:
-    remove_tree(str(path))
+    if not spec.get("shared", False):
+        remove_tree(str(path))
     files: dict[str, unpacked.Entry] = {}
     for archive in spec["archives"]:
         files |= _unpack(_right(archive), path, archive["strip"], archive["name"])

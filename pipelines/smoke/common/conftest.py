@@ -4,8 +4,9 @@ A suite is sent to a host and run there against the installed wheel. It needs py
 pytest-xdist, the standard library, the files of ``common`` and ``fatbin.py`` beside it, a
 ``smoke_suite.py`` (see :mod:`smoke_probe`), and ``SMOKE_EXPECT``: the path of a JSON file with
 ``distribution`` (empty: no wheel), ``version``, ``archs``, ``ptx`` and ``platform`` (``null``:
-any); ``cuda``, ``torch``, ``verify`` (the recipe's), ``files`` (more files with device code) and
-``gpu`` (:class:`smoke_facts.Asked`) may be there, and ``given`` of a wheel that others have built.
+any); ``cuda``, ``torch``, ``verify`` (the recipe's), ``cpu_torch`` (that torch is a build without
+CUDA), ``files`` (more files with device code) and ``gpu`` (:class:`smoke_facts.Asked`) may be
+there, and ``given`` of a wheel that others have built.
 
 Nothing here or at a test module's head imports torch or the package: a crash at their import
 is for :mod:`smoke_probe` to find, and must not end pytest.

@@ -24,6 +24,7 @@ import smoke_probe
 import smoke_suite
 from smoke_gpu import Device, Gpu
 from smoke_probe import Torch
+from smoke_releases import cpu_torch, numbers, other_torch, promise
 
 #: Names of properties that are the driver's answers, and nobody else's.
 OURS = re.compile(r"gpu\d*_|driver_")
@@ -32,6 +33,7 @@ _HERE = Path(__file__).resolve().parent
 _GPU_SECONDS, _PROBE_SECONDS = 120.0, 300.0
 _WINDOWS_ENDS = {
     0xC0000005: "an access violation",
+    0xC000001D: "an illegal instruction",
     0xC0000374: "a corrupted heap",
     0xC0000409: "abort() or a stack overrun",
     0xC00000FD: "a stack overflow",
@@ -65,6 +67,7 @@ class Expected(TypedDict, total=False):
     platform: str | None
     cuda: str
     torch: str | None
+    cpu_torch: bool
     verify: str
     files: list[str]
     artifacts: str
@@ -226,9 +229,9 @@ def judge(facts: Found, expected: Expected) -> Judgement:
     failures = {
         "driver": gpu["broken"] or _driver_too_old(facts, expected, warnings),
         "gpu": _other_bridge(gpu, asked := expected.get("gpu")) or _other_gpus(gpu, asked),
-        "torch": _torch(facts),
+        "torch": _torch(facts, expected, warnings) or other_torch(torch, expected.get("torch")),
         "package": _package(facts),
-        "promise": _promise(facts["version"] or expected.get("version", ""), torch),
+        "promise": promise(facts["version"] or expected.get("version", ""), torch, warnings),
         "image": _image(facts["units"], warnings),
     }
     failures = {name: text for name, text in failures.items() if text}
@@ -240,11 +243,6 @@ def judge(facts: Found, expected: Expected) -> Judgement:
         "blocked": blocked,
         "report": properties(facts, warnings),
     }
-
-
-def _numbers(version: str) -> tuple[int, int]:
-    found = re.match(r"(\d+)(?:\.(\d+))?", version)
-    return (int(found[1]), int(found[2] or 0)) if found else (0, 0)
 
 
 def _driver_too_old(facts: Found, expected: Expected, warnings: list[str]) -> str:
@@ -263,9 +261,9 @@ def _driver_too_old(facts: Found, expected: Expected, warnings: list[str]) -> st
     if not driver or not wanted:
         return ""
     own = f"driver {facts['gpu']['driver_version']} knows CUDA {driver}"
-    if _numbers(driver)[0] < _numbers(wanted)[0]:
+    if numbers(driver)[0] < numbers(wanted)[0]:
         return f"the driver is too old: {own} and the wheel needs CUDA {wanted}"
-    if _numbers(driver) < _numbers(wanted):
+    if numbers(driver) < numbers(wanted):
         warnings.append(f"{own} and the wheel is for CUDA {wanted}: its PTX will not be compiled")
     return ""
 
@@ -297,12 +295,15 @@ def _other_gpus(gpu: Gpu, wanted: Asked | None) -> str:
     return ""
 
 
-def _torch(facts: Found) -> str:
+def _torch(facts: Found, expected: Expected, warnings: list[str]) -> str:
     torch, gpu = facts["torch"], facts["gpu"]
     if facts["doing"] == "torch" and facts["failed"]:
         return f"torch cannot be imported: {facts['failed']}"
     if not smoke_suite.TORCH or not torch:
         return ""
+    if expected.get("cpu_torch"):
+        warnings.append(f"torch {torch['version']} is to be a CPU build: no GPU is used by it")
+        return cpu_torch(torch)
     if not torch["cuda"]:
         kind = f"a build for ROCm {torch['hip']}" if torch["hip"] else "a CPU build"
         return f"torch {torch['version']} has no CUDA: it is {kind}"
@@ -320,25 +321,6 @@ def _package(facts: Found) -> str:
         return f"the package does not tell what it is: {facts['failed']}"
     where = f" with torch {facts['torch']['version']}" if facts["torch"] else ""
     return f"import {facts['doing'] or 'of the package'} failed{where}: {facts['failed']}"
-
-
-def _promise(version: str, torch: Torch) -> str:
-    """What a local version like ``+cu12torch2.8cxx11abiTRUE`` promises against what is here."""
-    _, _, local = version.partition("+")
-    if not torch or not local:
-        return ""
-    wrong = []
-    if (found := re.search(r"torch(\d+)\.(\d+)", local)) is not None:
-        wanted = f"{found[1]}.{found[2]}"
-        if _numbers(torch["version"]) != _numbers(wanted):
-            wrong.append(f"it is for torch {wanted}, here is {torch['version']}")
-    if (found := re.search(r"cu(\d{2})\d*", local)) is not None and torch["cuda"]:  # noqa: SIM102
-        if _numbers(torch["cuda"])[0] != int(found[1]):
-            wrong.append(f"it is for CUDA {found[1]}, torch here has {torch['cuda']}")
-    if (found := re.search(r"cxx11abi(true|false)", local, re.IGNORECASE)) is not None:  # noqa: SIM102
-        if (found[1].lower() == "true") != torch["cxx11abi"]:
-            wrong.append(f"its cxx11abi is {found[1].upper()}, torch's is {torch['cxx11abi']}")
-    return f"version {version} says: {'; '.join(wrong)}" if wrong else ""
 
 
 def _image(units: dict[str, Unit], warnings: list[str]) -> str:

@@ -8,10 +8,12 @@ Arguments: ``gpu`` or ``no-gpu``.
 
 from __future__ import annotations
 
+import ctypes
 import importlib
 import json
 import sys
 import traceback
+from pathlib import Path
 from typing import TypedDict
 
 import smoke_suite
@@ -29,6 +31,8 @@ class Torch(TypedDict, total=False):
     archs: list[str]
     devices: int
     cuda_error: str
+    wine_runtime: str
+    """Path of its C++ run-time if that is Wine's own, with which autograd loses gradients."""
 
 
 def say(**facts: object) -> None:
@@ -48,6 +52,7 @@ def about_torch(*, gpu: bool) -> Torch:
         "archs": [],
         "devices": 0,
         "cuda_error": "",
+        "wine_runtime": wine_runtime(),
     }
     if facts["cuda"] and gpu:
         try:
@@ -57,6 +62,21 @@ def about_torch(*, gpu: bool) -> Torch:
         except (RuntimeError, AssertionError) as error:
             facts["cuda_error"] = str(error)
     return facts
+
+
+def wine_runtime() -> str:
+    """Where the C++ run-time of this process lies if Wine made it; else nothing."""
+    if sys.platform != "win32":
+        return ""
+    kernel = ctypes.WinDLL("kernel32")
+    kernel.GetModuleHandleW.restype = ctypes.c_void_p
+    kernel.GetModuleFileNameW.argtypes = [ctypes.c_void_p, ctypes.c_wchar_p, ctypes.c_uint32]
+    path = ctypes.create_unicode_buffer(1 << 15)
+    library = kernel.GetModuleHandleW("msvcp140.dll")
+    if not library or not kernel.GetModuleFileNameW(library, path, len(path)):
+        return ""
+    head = Path(path.value).read_bytes()[:128]  # what Wine makes is signed after the DOS header
+    return path.value if b"Wine builtin DLL" in head or b"Wine placeholder DLL" in head else ""
 
 
 def main() -> None:

@@ -22,9 +22,11 @@ def verdict(facts: Facts, name: str, *, gpu: bool = False) -> None:
         pytest.skip(facts["gpu"]["skip"])
 
 
-def test_torch_is_there_and_has_cuda(facts: Facts) -> None:
+def test_torch_is_there_and_has_cuda(facts: Facts, expected: Expected) -> None:
     """torch imports in a fresh interpreter, is a CUDA build, and sees the driver's GPUs."""
     verdict(facts, "torch")
+    if smoke_suite.TORCH and expected.get("cpu_torch"):
+        pytest.skip("this host takes a CPU build of torch, which imports: CUDA was not looked at")
     if not smoke_suite.TORCH:
         pytest.skip("this package does not use torch")
 

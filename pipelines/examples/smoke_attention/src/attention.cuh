@@ -164,7 +164,8 @@ int launch(const attention_problem &p)
 {
     const long long blocks = ((p.seqlen_q - 1LL) / BLOCK_ROWS + 1) * p.batch_heads;
     if (blocks > 0x7fffffff) return cudaErrorInvalidConfiguration;
-    forward<T, D><<<static_cast<unsigned>(blocks), THREADS>>>(p);
+    const cudaStream_t stream = static_cast<cudaStream_t>(p.stream);
+    forward<T, D><<<static_cast<unsigned>(blocks), THREADS, 0, stream>>>(p);
     return cudaGetLastError();
 }
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from pipelines.errors import HostError
 from pipelines.files import sha256_of
 from pipelines.hosts.sandbox.bridge.files import FILES, SYSTEM, UNIX, WINDOWS
+from pipelines.hosts.sandbox.toolset import HEADERS, library
 from pipelines.hosts.sandbox.wine import Prefix
 
 SOURCE = Path(__file__).resolve().parent / "source"
@@ -20,9 +21,6 @@ _HYBRID = "nvcudart_hybrid64"
 _MARK, _MARK_AT = b"Wine builtin DLL\0", 0x40
 
 _ZIG = r"C:\zig\zig.exe"
-_LIB = "C:\\sdk\\lib\\"
-#: Those of Windows and its C library, as the compiler is told.
-HEADERS = ("-isystem", "C:/sdk/ucrt", "-isystem", "C:/sdk/win32")
 _WARNINGS = ("-Wall", "-Wextra", "-Wno-missing-field-initializers", "-Werror")
 _FOR_LINUX = (
     *("clang", "--target=x86_64-linux-gnu", "-c", "-O2", "-std=c11", *_WARNINGS, "-I.."),
@@ -98,7 +96,7 @@ def _windows_half(prefix: Prefix, work: Path, dll: str, exports: Sequence[str]) 
     flags = (*_FOR_WINDOWS, f"-D{dll.upper()}", "-I.")
     objects = _compile(prefix, flags, folder, sources)
     made = folder / f"{dll}.dll"
-    entry = ("/entry:DllMain", f"/out:{made.name}", f"{_LIB}kernel32.lib")
+    entry = ("/entry:DllMain", f"/out:{made.name}", library("kernel32"))
     prefix.run([_ZIG, *_LINK, *entry, *objects], cwd=folder)
     _mark(made)
     return made
@@ -118,14 +116,14 @@ def _hybrid_runtime(prefix: Prefix, work: Path, wheel: Path) -> Path:
     """CUDA 13's run-time as the DLL that Windows' display driver brings; see runtime.c."""
     folder = work / "hybrid"
     objects = _compile(prefix, _FOR_WINDOWS, folder, [work / "windows/runtime.c"])
-    library = "cudart_static.lib"
+    static = "cudart_static.lib"
     with zipfile.ZipFile(wheel) as archive:
-        member = next((n for n in archive.namelist() if n.endswith(f"/x64/{library}")), None)
+        member = next((n for n in archive.namelist() if n.endswith(f"/x64/{static}")), None)
         if member is None:
-            raise HostError(f"{wheel.name} has no x64/{library}")
-        (folder / library).write_bytes(archive.read(member))
+            raise HostError(f"{wheel.name} has no x64/{static}")
+        (folder / static).write_bytes(archive.read(member))
     made = folder / f"{_HYBRID}.dll"
-    imports = [f"{_LIB}{n}.lib" for n in ("kernel32", "ucrt", "msvcrt", "vcruntime", "advapi32")]
+    imports = [library(n) for n in ("kernel32", "ucrt", "msvcrt", "vcruntime", "advapi32")]
     flags = ("/export:__cudaGetProcAddress", f"/out:{made.name}")
-    prefix.run([_ZIG, *_LINK, *flags, *objects, library, *imports], cwd=folder)
+    prefix.run([_ZIG, *_LINK, *flags, *objects, static, *imports], cwd=folder)
     return made

@@ -3,13 +3,53 @@
 #include "process.h"
 
 #if defined(TOOL_CL)
-/* nvcc and CUDA's headers must take this for MSVC 19.40, not for clang. */
+#include "nvcc.h"
+/* The macros: Wine's headers mark functions dllimport, which clashes with the declarations of CUDA
+ * and of ours, and they lack the calling convention that CUDA's headers name. */
 #define TOOL                                                                                     \
-    L"clang --driver-mode=cl -fms-compatibility-version=19.40 -U__clang__ -U__clang_major__ "     \
-    L"-U__clang_minor__ -U__clang_patchlevel__ -U__clang_version__ -Wno-unused-command-line-argument"
+    L"clang --driver-mode=cl -fms-compatibility-version=19.40 -Wno-unused-command-line-argument " \
+    L"-D_CRTIMP= -D_ACRTIMP= -D__CRTDECL=__cdecl"
+/* nvcc and CUDA's headers must take this for MSVC, not for clang. */
+#define NO_CLANG                                                                                 \
+    L" -Wno-builtin-macro-redefined -U__clang__ -U__clang_major__ -U__clang_minor__ "             \
+    L"-U__clang_patchlevel__ -U__clang_version__ -I"
+/* What cudafe++ reads: clang would answer these questions for itself, and NVIDIA's headers would
+ * hand cudafe++ clang's built-ins. An error in a header that a line marker calls a system's ends
+ * cudafe++ without a word (0xC0000409); a #line directive calls none so. */
+#define FOR_CUDAFE                                                                               \
+    L" /clang:-fuse-line-directives -U__cpp_static_call_operator -U__is_identifier -U__has_warning "     \
+    L"-U__has_constexpr_builtin -U__has_c_attribute -U__has_embed -U__has_builtin "               \
+    L"-U__has_feature -U__has_extension -U__has_attribute -U__has_declspec_attribute "            \
+    L"-U__is_target_arch -U__is_target_os -U__is_target_vendor -U__is_target_environment "        \
+    L"-U__building_module"
+/* What cudafe++ wrote: clang drops the static, referred to by nobody, that registers the device
+ * code when the program starts. The result would be a green build without any. */
+#define KEEP_DEVICE_CODE                                                                         \
+    L" -D__dummy_static_init__sti____cudaRegisterAll="                                           \
+    L"__dummy_static_init__sti____cudaRegisterAll[[gnu::used]]"
 static const char banner[] =
     "Microsoft (R) C/C++ Optimizing Compiler Version 19.40.33811 for x64\r\n"
     "(the sandbox's stand-in: clang in MSVC mode, not Microsoft's compiler)\r\n";
+
+static wchar_t *flags(wchar_t *end, const wchar_t *rest)
+{
+    static wchar_t tools[MAX_PATH]; /* ...\VC\Tools\MSVC\VERSION, from its bin\Hostx64\x64\cl.exe */
+    DWORD length = GetModuleFileNameW(NULL, tools, MAX_PATH);
+    for (int up = 0; up < 4; up++)
+        while (length && tools[--length] != '\\') {
+        }
+    tools[length] = 0;
+    enum of_nvcc run = run_of_nvcc(rest);
+    if (run != NOT_NVCC) { /* its headers come first, also before libc++'s that -I names */
+        end = append(append(append(end, NO_CLANG), tools), L"\\include");
+        return append(end, run == PREPROCESSES ? FOR_CUDAFE : KEEP_DEVICE_CODE);
+    }
+    /* libc++, where it is installed, and clang's own headers; /permissive- looks names up in
+     * templates as the standard says, without which torch's stable headers take other overloads:
+     * https://github.com/pytorch/pytorch/pull/168155 */
+    end = append(append(append(end, L" /permissive- -imsvc"), tools), L"\\libcxx\\include");
+    return append(end, L" -imsvcC:\\zig\\lib\\include");
+}
 #elif defined(TOOL_LINK)
 #define TOOL L"lld-link"
 #elif defined(TOOL_LIB)
@@ -29,6 +69,10 @@ void start(void)
         ExitProcess(0);
     }
 #endif
-    append(append(line, L"C:\\zig\\zig.exe " TOOL L" "), rest);
+    wchar_t *end = append(line, L"C:\\zig\\zig.exe " TOOL);
+#ifdef TOOL_CL
+    end = flags(end, rest);
+#endif
+    append(append(end, L" "), rest);
     run_and_exit();
 }

@@ -7,12 +7,5 @@
 @set PATH=C:\VS\VC\Tools\MSVC\14.40.33807\bin\Hostx64\x64;%PATH%
 @rem The order matters: our C++ headers, Wine's C run-time and Win32 headers, clang's own last, for
 @rem its stdarg.h uses __builtin_va_list, which cudafe++ and cicc do not know in Microsoft mode.
-@set INCLUDE=C:\sdk\cxx;C:\sdk\ucrt;C:\sdk\win32;C:\zig\lib\include
-@set LIB=C:\sdk\lib
-@rem CL is read by every cl.exe, also by those that nvcc starts:
-@rem  _CRTIMP, _ACRTIMP empty: Wine marks functions dllimport, which clashes with CUDA's declarations
-@rem  __CRTDECL: used by CUDA's math headers, not defined by Wine's
-@rem  threadSafeInit-: there is no run-time behind function-local statics
-@rem  -fkeep-persistent-storage-variables: clang drops the unreferenced static that carries the fat
-@rem   binary: a green build without device code
-@set CL=/D_CRTIMP= /D_ACRTIMP= /D__CRTDECL=__cdecl /Zc:threadSafeInit- /clang:-fkeep-persistent-storage-variables
+@set INCLUDE=C:\VS\VC\Tools\MSVC\14.40.33807\include;C:\VS\Windows Kits\10\Include\10.0.0.0\ucrt;C:\VS\Windows Kits\10\Include\10.0.0.0\um;C:\VS\Windows Kits\10\Include\10.0.0.0\shared;C:\zig\lib\include
+@set LIB=C:\VS\VC\Tools\MSVC\14.40.33807\lib\x64;C:\VS\Windows Kits\10\Lib\10.0.0.0\ucrt\x64;C:\VS\Windows Kits\10\Lib\10.0.0.0\um\x64

@@ -1,0 +1,265 @@
+"""What a tree laid out as Visual Studio's has: compiler, headers, import libraries, Windows SDK.
+
+Visual Studio's own ``VC`` and ``Windows Kits``, side by side; msvc-wine's ``vc`` and ``kits``; the
+sandbox's stand-in, too. Names are compared as Windows does it, without case. Nothing is run.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import pefile
+
+from pipelines.errors import ConfigError
+
+_TOOLSET = re.compile(r"14\.\d+\.\d+")
+_SDK = re.compile(r"10\.0\.\d+\.\d+")
+_AMD64 = 0x8664
+_NAME = 260  # characters of a name that is looked at
+#: Where in a tree -> the files without which it is half of one.
+Parts = Mapping[str, Sequence[str]]
+
+#: Of any tool set that the sandbox builds with.
+BASE: Parts = {
+    "bin": ("cl.exe", "link.exe", "lib.exe"),
+    "include": ("vcruntime.h",),
+    "lib": ("msvcrt.lib", "vcruntime.lib"),
+    "ucrt": ("stdio.h",),
+    "um": ("windows.h",),
+    "ucrt lib": ("ucrt.lib",),
+    "um lib": ("kernel32.lib",),
+}
+#: Of Microsoft's, besides: its compiler's passes, its linker's helpers, its STL, the SDK's tools.
+MSVC: Parts = {
+    "bin": (*BASE["bin"], "c1.dll", "c1xx.dll", "c2.dll", "cvtres.exe", "mspdbcore.dll"),
+    "include": (*BASE["include"], "vector", "yvals_core.h"),
+    "lib": (*BASE["lib"], "msvcprt.lib", "oldnames.lib"),
+    "ucrt": (*BASE["ucrt"], "corecrt.h"),
+    "um": (*BASE["um"], "winnt.h"),
+    "shared": ("basetsd.h",),
+    "ucrt lib": BASE["ucrt lib"],
+    "um lib": (*BASE["um lib"], "uuid.lib"),
+    "sdk bin": ("rc.exe", "mt.exe"),
+}
+#: Microsoft's package of the import libraries for /MD, which is not that of the static ones.
+_STORE = frozenset({"msvcrt.lib", "msvcprt.lib", "vcruntime.lib"})
+
+
+@dataclass(frozen=True)
+class Tree:
+    """A whole tree; every path is one of this machine."""
+
+    root: Path
+    version: str
+    """Of the tool set, as its directory is called: 14.44.35207."""
+    sdk: str
+    """Of the Windows SDK: 10.0.26100.0."""
+    compiler: str
+    """What cl.exe itself says that it is: 14.44.35211.0; empty where it does not say."""
+    maker: str
+    """Who made cl.exe, as it says itself; empty where it does not say."""
+    bin: Path
+    include: tuple[Path, ...]
+    """The tool set's, then the SDK's, in the order in which they are looked into."""
+    lib: tuple[Path, ...]
+    sdk_bin: Path | None
+    """Where rc.exe and mt.exe are; the stand-in has neither."""
+
+    def __str__(self) -> str:
+        """In a plan."""
+        return f"MSVC {self.version} (cl.exe {self.compiler}), Windows SDK {self.sdk}"
+
+
+def child(folder: Path, name: str) -> Path | None:
+    """What ``folder`` has under ``name``, whatever its case; that of the same case first."""
+    if (same := folder / name).exists():
+        return same
+    try:
+        found = sorted(path for path in folder.iterdir() if path.name.lower() == name.lower())
+    except OSError:
+        return None
+    return found[0] if found else None
+
+
+def below(folder: Path, *names: str) -> Path | None:
+    """As :func:`child`, several steps down."""
+    place: Path | None = folder
+    for name in names:
+        place = child(place, name) if place is not None else None
+    return place
+
+
+def find(root: Path, parts: Parts = MSVC, *, version: str = "", sdk: str = "") -> Tree:
+    """The tree below ``root``, which has all of ``parts``.
+
+    ``version`` and ``sdk`` name one of several, such as 14.44 and 10.0.26100. Raises
+    :class:`ConfigError` for what is no tree, half of one, or several, and where cl.exe is another
+    version than its directory says.
+    """
+    tools = below(root, "VC", "Tools", "MSVC")
+    if tools is None:
+        raise _no_tree(root)
+    folder = _one(tools, _TOOLSET, version, "msvc_version", "tool set")
+    kits = below(root, "Windows Kits", "10") or below(root, "kits", "10")
+    if kits is None or (headers := child(kits, "Include")) is None:
+        raise ConfigError(
+            f"{root} has MSVC {folder.name}, but no Windows SDK: no 'Windows Kits/10/Include'",
+            advice="Visual Studio keeps it elsewhere: copy 'C:\\Program Files (x86)\\Windows Kits' "
+            f"into {root}, beside VC.",
+        )
+    sdk_folder = _one(headers, _SDK, sdk, "windows_sdk", "Windows SDK")
+    places = _places(folder, kits, sdk_folder.name)
+    _refuse_half(root, folder.name, places, parts)
+    compiler, maker = identity(_there(places["bin"], "cl.exe"))
+    if compiler and not _same(compiler, folder.name):
+        raise ConfigError(
+            f"{folder} has a cl.exe of version {compiler}: the directory says {folder.name}",
+            advice="The tree is mixed from two: copy it anew.",
+        )
+    include = ("include", "ucrt", "um", "shared", "winrt", "cppwinrt")  # as Microsoft's vcvars
+    return Tree(
+        root=root,
+        version=folder.name,
+        sdk=sdk_folder.name,
+        compiler=compiler,
+        maker=maker,
+        bin=_known(places["bin"]),
+        include=tuple(p for name in include if (p := places[name]) is not None),
+        lib=tuple(p for name in ("lib", "ucrt lib", "um lib") if (p := places[name]) is not None),
+        sdk_bin=places["sdk bin"],
+    )
+
+
+def identity(program: Path) -> tuple[str, str]:
+    """Version and maker that a program has in itself, each empty where it has none.
+
+    Raises :class:`ConfigError` for what is no program for 64-bit Windows.
+    """
+    try:
+        image = pefile.PE(str(program), fast_load=True)
+    except (OSError, pefile.PEFormatError) as error:
+        raise _no_program(program, str(error)) from None
+    try:
+        if image.FILE_HEADER.Machine != _AMD64:
+            raise _no_program(program, f"its machine is {image.FILE_HEADER.Machine:#06x}")
+        image.parse_data_directories(pefile.DIRECTORY_ENTRY["IMAGE_DIRECTORY_ENTRY_RESOURCE"])
+        fixed = next(iter(getattr(image, "VS_FIXEDFILEINFO", ())), None)
+        if fixed is None:
+            return "", ""
+        high, low = fixed.FileVersionMS, fixed.FileVersionLS
+        version = f"{high >> 16}.{high & 0xFFFF}.{low >> 16}.{low & 0xFFFF}"
+        return version, _company(image)
+    finally:
+        image.close()
+
+
+def _company(image: pefile.PE) -> str:
+    for entry in (e for info in getattr(image, "FileInfo", ()) for e in info):
+        for table in getattr(entry, "StringTable", ()):
+            if name := table.entries.get(b"CompanyName"):
+                return str(name.decode("utf-8", "replace"))[:_NAME]
+    return ""
+
+
+def _no_program(program: Path, why: str) -> ConfigError:
+    return ConfigError(
+        f"{program} is no program for 64-bit Windows: {why}",
+        advice="msvc-wine's own wrappers are scripts in bin/: name the directory above vc/.",
+    )
+
+
+def _no_tree(root: Path) -> ConfigError:
+    if not root.is_dir():
+        return ConfigError(f"{root} is no directory", advice="msvc names one, or says fetch.")
+    if below(root, "crt", "include") and below(root, "sdk", "include"):
+        return ConfigError(
+            f"{root} is a tree of xwin: headers and libraries only, without cl.exe",
+            advice="Take one of Visual Studio or msvc-wine, or msvc: fetch.",
+        )
+    return ConfigError(
+        f"{root} has no VC/Tools/MSVC: it is no tree of Visual Studio or msvc-wine",
+        advice="Name the directory that has VC and 'Windows Kits' (msvc-wine: vc and kits) in it.",
+    )
+
+
+def _one(folder: Path, pattern: re.Pattern[str], asked: str, key: str, what: str) -> Path:
+    """The one version in ``folder``, or the one that was asked for."""
+    found = sorted(p for p in folder.iterdir() if p.is_dir() and pattern.fullmatch(p.name))
+    names = ", ".join(path.name for path in found) or "none"
+    fitting = [p for p in found if not asked or f"{p.name}.".startswith(f"{asked}.")]
+    if not fitting:
+        raise ConfigError(
+            f"{folder} has {what} {names}" + (f", not {asked}" if asked else ""),
+            advice=f"Change {key} in pipeline.yaml." if asked else "The tree is half of one.",
+        )
+    if len(fitting) > 1:
+        raise ConfigError(
+            f"{folder} has {len(fitting)} versions of the {what}: "
+            + ", ".join(path.name for path in fitting),
+            advice=f"Name one in pipeline.yaml: {key}: {fitting[-1].name}",
+        )
+    return fitting[0]
+
+
+def _places(folder: Path, kits: Path, sdk: str) -> dict[str, Path | None]:
+    return {
+        "bin": below(folder, "bin", "Hostx64", "x64"),
+        "include": child(folder, "include"),
+        "lib": below(folder, "lib", "x64"),
+        **{
+            n: below(kits, "Include", sdk, n) for n in ("ucrt", "um", "shared", "winrt", "cppwinrt")
+        },
+        "ucrt lib": below(kits, "Lib", sdk, "ucrt", "x64"),
+        "um lib": below(kits, "Lib", sdk, "um", "x64"),
+        "sdk bin": below(kits, "bin", sdk, "x64"),
+    }
+
+
+def _refuse_half(root: Path, version: str, places: Mapping[str, Path | None], parts: Parts) -> None:
+    """:class:`ConfigError` that names what is missing, and the package that has it."""
+    missing = [
+        f"{name} ({place})"
+        for place, names in parts.items()
+        for name in names
+        if not _is_file(places[place], name)
+    ]
+    if not missing:
+        return
+    names = {one.partition(" ")[0] for one in missing}
+    if "cl.exe" in names:
+        raise ConfigError(
+            f"{root} has headers and libraries of MSVC {version}, but no cl.exe for x64 on x64",
+            advice="xwin takes no compiler: take a tree of Visual Studio or msvc-wine, or "
+            "msvc: fetch.",
+        )
+    if names <= _STORE:
+        raise ConfigError(
+            f"{root} has no {', '.join(sorted(names))}: the import libraries for /MD are in "
+            "Microsoft's package CRT.x64.Store, not in CRT.x64.Desktop",
+            advice="Add that package; Visual Studio's installer brings it with VC.Tools.x86.x64.",
+        )
+    shown = ", ".join(missing[:8]) + (f" and {len(missing) - 8} more" if missing[8:] else "")
+    raise ConfigError(f"{root} is half a tree: it has no {shown}", advice="Copy it anew.")
+
+
+def _is_file(folder: Path | None, name: str) -> bool:
+    """Whether it is there, and is not empty: a copy that was cut off leaves such files."""
+    path = child(folder, name) if folder is not None else None
+    return path is not None and path.is_file() and path.stat().st_size > 0
+
+
+def _there(folder: Path | None, name: str) -> Path:
+    return _known(child(_known(folder), name))
+
+
+def _known(path: Path | None) -> Path:
+    assert path is not None  # noqa: S101 - _refuse_half has looked
+    return path
+
+
+def _same(compiler: str, folder: str) -> bool:
+    """Servicing changes the third number alone: 14.44.35207 has a cl.exe 14.44.35211."""
+    return compiler.split(".")[:2] == folder.split(".")[:2]

@@ -1,0 +1,93 @@
+"""The slot for the user's MSVC: what ``msvc`` of pipeline.yaml means, and what it lacks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipelines.errors import ConfigError, PipelineError
+from pipelines.hosts.base import Lack
+from pipelines.hosts.sandbox.msvc import fetch, installing, pins
+from pipelines.hosts.sandbox.msvc.finder import Tree, find
+from pipelines.hosttext import line
+from pipelines.paths import home
+from pipelines.session.base import Bars
+from pipelines.toolchain.lock import Cache
+
+#: What ``msvc`` says for a tree from Microsoft; anything else is a directory.
+FETCH = "fetch"
+_MICROSOFT = "Microsoft Corporation"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Slot:
+    """As it stands in pipeline.yaml."""
+
+    msvc: str
+    accept_license: str = ""
+    version: str = ""
+    sdk: str = ""
+
+    @property
+    def fetched(self) -> bool:
+        """Whether the tree is fetched from Microsoft."""
+        return self.msvc == FETCH
+
+    def require(self) -> Tree | None:
+        """The tree of the user's directory; ``None`` for one that is fetched, which may be.
+
+        Raises :class:`ConfigError` for a tree that will not do and a licence that is not accepted,
+        :class:`LockError` without pins.
+        """
+        if self.fetched:
+            pins.accepted(pins.load_pins(), self.accept_license)
+            return None
+        tree = find(home() / Path(self.msvc).expanduser(), version=self.version, sdk=self.sdk)
+        return genuine(tree)
+
+    def lacks(self) -> tuple[Lack, ...]:
+        """What :meth:`require` would raise, for plan and doctor; nothing is fetched."""
+        try:
+            self.require()
+        except PipelineError as error:
+            kind = type(error).__name__
+            return (Lack(rule="msvc", says=error.message, cure=error.advice, raises=kind),)
+        return ()
+
+    def notes(self) -> Iterator[str]:
+        """For a plan: what there is; what is lacking, a rule says."""
+        if not self.lacks():
+            tree = self.require()
+            yield f"compiler: {tree or f'MSVC {self.version_of()}, fetched from Microsoft'}"
+
+    def version_of(self) -> str:
+        """The tool set's, before anything is fetched; raises what :meth:`require` does."""
+        tree = self.require()
+        return tree.version if tree is not None else pins.load_pins().toolset
+
+    def install(
+        self, cache: Cache, prefix: Path, step: Callable[[str], object], bars: Bars
+    ) -> Tree:
+        """Put the tree into the Windows in ``prefix``, fetched and unpacked if it has to be.
+
+        Raises what :meth:`require` does, :class:`SetupError` without msiextract, and what
+        :meth:`Cache.fetch` does.
+        """
+        tree = self.require()
+        if tree is None:
+            tree = genuine(fetch.fetched(cache, pins.load_pins(), step, bars))
+        installing.install(tree, prefix)
+        step(f"compiler: {tree}")
+        return tree
+
+
+def genuine(tree: Tree) -> Tree:
+    """``tree`` if its cl.exe says that it is Microsoft's; :class:`ConfigError` otherwise."""
+    if tree.maker != _MICROSOFT:
+        raise ConfigError(
+            f"{tree.bin / 'cl.exe'} says that {line(tree.maker, 80) or 'nobody'} has made it, not "
+            f"{_MICROSOFT}",
+            advice="The sandbox's own stand-in needs no msvc: leave the key out.",
+        )
+    return tree

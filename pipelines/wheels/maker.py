@@ -1,0 +1,77 @@
+"""Whether a wheel was built with what it says, and with what was asked for, as its modules tell."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from packaging.version import Version
+
+from pipelines.record import CheckResult
+from pipelines.toolsets import MSVC, ToolSet, stamped
+from pipelines.versions import minor
+from pipelines.wheels.metadata import Binary, WheelFacts
+
+#: The check's name, by which manifests find what was told.
+TOOLSET = "tool set"
+_SHOWN = 5
+
+
+def judge_maker(facts: WheelFacts, asked: ToolSet | None) -> CheckResult:
+    """The check of it: what tells of another tool set is wrong, what does not tell is not judged.
+
+    ``asked`` has the stamp of the host's wheels; without one, nobody said what should have built
+    it, and only what the wheel's own name says is compared.
+    """
+    named = stamped(f".{Version(facts.version).local or ''}")
+    wrong = []
+    if asked is not None and named is not None and named.stamp != asked.stamp:
+        own = f"'{asked.stamp}'" if asked.stamp else "no such stamp"
+        wrong.append(f"its name says '{named.stamp}', wheels of this host have {own}")
+    told, unread = set(), []
+    for binary in facts.extensions or facts.binaries:
+        linked = binary.pe.linked if binary.pe else None
+        maker, why = linked.maker if linked else (None, binary.problem or "no Windows binary")
+        if linked is None or maker is None:
+            unread.append(f"{binary.name} ({why})")
+        else:
+            told.add(f"{maker.name} {linked.linker}")
+        wrong += _against(binary, asked, named)
+    found = ", ".join(sorted(told)) or "not read"
+    if unread:
+        found += f"; not read: {_list(unread)}" if told else f": {_list(unread)}"
+    if asked is not None and asked.stamp and named is None:
+        found += f"; no '{asked.stamp}' in its name"
+    wanted = asked or named
+    judged = bool(wrong) or bool(told and not unread and wanted)
+    return CheckResult(
+        name=TOOLSET,
+        ok=not wrong,
+        found=found,
+        wanted=wanted.label if wanted else "not checked: nobody said which",
+        detail=_list(wrong),
+        values=tuple(sorted(told)),
+        judged=judged,
+    )
+
+
+def _against(binary: Binary, asked: ToolSet | None, named: ToolSet | None) -> Iterator[str]:
+    """What a module tells that cannot be, if these are true."""
+    linked = binary.pe.linked if binary.pe else None
+    if linked is None:
+        return
+    maker, why = linked.maker
+    if maker is None:
+        if linked.contradicts and asked is not None:
+            yield f"{binary.name}: {why}"
+        return
+    for one in filter(None, (asked, named)):
+        if maker.name != one.name:
+            yield f"{binary.name} was built with {maker.name}, not with {one.name} ({why})"
+            return
+        if maker is MSVC and one.version and minor(one.version) != linked.linker:
+            yield f"{binary.name} was built with {maker.name} {linked.linker}, not {one.version}"
+
+
+def _list(texts: list[str]) -> str:
+    more = len(texts) - _SHOWN
+    return "; ".join(texts[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -1,0 +1,104 @@
+"""The stand-in for Visual Studio as nvcc and programs meet it, with genuine Windows binaries."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pefile
+import pytest
+
+from pipelines.hosts.sandbox.host import Sandbox
+from pipelines.remote import process
+from pipelines.stages.line import Line, run_provision
+
+pytestmark = pytest.mark.sandbox
+
+NVCC = r"nvcc --use-local-env -Xcompiler /MD -gencode arch=compute_80,code=sm_80"
+
+
+@pytest.fixture(scope="module")
+def work(line: Line) -> Path:
+    """``C:\\ts`` of a provisioned sandbox, as seen from here."""
+    run_provision(line)
+    host = line.plan.host
+    assert isinstance(host, Sandbox)
+    folder = host.prefix / "drive_c/ts"
+    folder.mkdir(exist_ok=True)
+    return folder
+
+
+def typed(line: Line, work: Path, *commands: str) -> tuple[int, str]:
+    """Exit code and output of commands in ``work``, after vcvarsall.bat; the first failure ends."""
+    begin = [
+        "@echo off",
+        r"call C:\VS\VC\Auxiliary\Build\vcvarsall.bat x64",
+        r"set PATH=C:\cuda\13.0\bin;%PATH%",
+    ]
+    each = [text for command in commands for text in (command, "if errorlevel 1 exit 1")]
+    (work / "typed.bat").write_text("\r\n".join([*begin, *each]))
+    script = ["cmd", "/c", r"C:\ts\typed.bat"]
+    return line.session.call(process.capture, command=script, timeout=300, cwd=r"C:\ts")
+
+
+def imports(image: Path) -> dict[str, set[str]]:
+    """DLL -> what is imported of it."""
+    found = pefile.PE(str(image))
+    return {
+        entry.dll.decode().lower(): {symbol.name.decode() for symbol in entry.imports}
+        for entry in found.DIRECTORY_ENTRY_IMPORT
+    }
+
+
+def test_an_error_in_a_header_is_shown(line: Line, work: Path) -> None:
+    """In a system's header too, where cudafe++ would end without a word."""
+    (work / "system").mkdir(exist_ok=True)
+    (work / "system/broken.h").write_text("inline int broken() { return no_such_name; }\n")
+    (work / "broken.cu").write_text("#include <broken.h>\n__global__ void kernel() {}\n")
+    include = r"set INCLUDE=%INCLUDE%;C:\ts\system"
+    code, output = typed(line, work, include, f"{NVCC} -c broken.cu -o broken.obj")
+    assert code
+    assert "broken.h(1)" in output
+    assert '"no_such_name" is undefined' in output
+    assert "0xC0000409" not in output
+
+
+def test_a_long_response_file_is_read_to_its_end(line: Line, work: Path) -> None:
+    """nvcc names what it compiles last: without its flags the object would have no device code."""
+    (work / "kernel.cu").write_text("__global__ void kernel() {}\n")
+    many = " ".join(rf"-IC:\ts\no-such-folder-{number}" for number in range(200))
+    code, output = typed(line, work, f"{NVCC} {many} -c kernel.cu -o long.obj")
+    assert code == 0, output
+    assert b"kernel" in (work / "long.obj").read_bytes()
+    assert b".nv_fatb" in (work / "long.obj").read_bytes()
+
+
+def test_an_imported_constant_that_nobody_reads_is_no_import(line: Line, work: Path) -> None:
+    """Torch's headers have such members by the hundred, and no library has them all."""
+    text = "struct __declspec(dllimport) Limits { static const int most = 3; };\n"
+    (work / "member.cu").write_text(
+        f'{text}__global__ void kernel() {{}}\nextern "C" __declspec(dllexport) int most()\n'
+        "{ kernel<<<1, 1>>>(); return Limits::most; }\n"
+    )
+    compiled = f"{NVCC} -c member.cu -o member.obj"
+    linked = (
+        r"link /nologo /dll /out:member.dll member.obj cudart.lib /libpath:C:\cuda\13.0\lib\x64"
+    )
+    code, output = typed(line, work, compiled, linked)
+    assert code == 0, output
+    assert b".nv_fatb" in (work / "member.dll").read_bytes()
+
+
+def test_exceptions_come_from_the_run_time_that_other_dlls_have(line: Line, work: Path) -> None:
+    (work / "copy.c").write_text(
+        "#include <string.h>\n#include <stdlib.h>\n"
+        "int _CxxThrowException(void *, void *);\n"
+        "__declspec(dllexport) void *copy(void *from, size_t size)\n"
+        "{ if (!size) _CxxThrowException(0, 0);\n"
+        "  return memcpy(malloc(size), from, size); }\n"
+    )
+    code, output = typed(line, work, "cl /nologo /O2 /MD /LD copy.c")
+    assert code == 0, output
+    found = imports(work / "copy.dll")
+    assert {"_CxxThrowException", "memcpy"} <= found["vcruntime140.dll"]
+    assert "malloc" in found["ucrtbase.dll"]
+    assert not found["ucrtbase.dll"] & found["vcruntime140.dll"]

@@ -1,0 +1,159 @@
+"""Genuine Windows wheels of torch in the sandbox, as provisioning brings them: they compute."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.buildplan import BuildPlan
+from pipelines.doctor import diagnose
+from pipelines.doctor.inspect import inspect_host
+from pipelines.doctor.model import Verdict
+from pipelines.doctor.run import purpose_of
+from pipelines.record import ProvisionResult
+from pipelines.remote import files, process, provision
+from pipelines.stages.line import PROVISION, Line
+
+pytestmark = pytest.mark.sandbox
+
+MATHS = Path(__file__).with_name("torch_maths.py")
+RUNTIME = r"C:\Python311\msvcp140.dll"
+#: Seconds that an import takes at most; 3 to 10 were measured, 15 the first time.
+SLOW = 90
+
+
+def with_torch(plan: BuildPlan, release: str) -> BuildPlan:
+    """The plan for a package that is built with torch."""
+    requires = ("setuptools", "ninja", "torch")
+    made = {"torch": release, "api": "stable", "build_requires": requires}
+    target = plan.target.model_copy(update={"torch": release})
+    return replace(
+        plan,
+        recipe=plan.recipe.model_copy(update=made),
+        target=target,
+        place=replace(plan.place, target=target),
+    )
+
+
+def provisioned(line: Line) -> dict[str, str]:
+    """Provision, and tell what was changed and what was found before."""
+    done = line.do(PROVISION)
+    assert isinstance(done, ProvisionResult)
+    return {row.id: row.found for row in done.resources if row.changed}
+
+
+@pytest.fixture(scope="module")
+def torch_line(line: Line) -> Iterator[Line]:
+    """The line with torch 2.10; what it was comes back."""
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("provisioned", "_run", "_untold"):
+            patch.setattr(line, name, None)
+        patch.setattr(line, "plan", with_torch(line.plan, "2.10"))
+        line.begin_run()
+        provisioned(line)
+        yield line
+
+
+def python(line: Line, *words: str) -> tuple[int, str]:
+    """Exit code and output of Windows' Python."""
+    command = [line.plan.host.executable, *words]
+    return line.session.call(process.capture, command=command, timeout=300)
+
+
+def maths(line: Line) -> dict[str, Any]:
+    """What torch_maths.py tells."""
+    line.session.put(MATHS, r"C:\t\torch_maths.py")
+    code, text = python(line, r"C:\t\torch_maths.py")
+    assert code == 0, text[-2000:]
+    told: dict[str, Any] = json.loads(text.strip().splitlines()[-1])
+    return told
+
+
+def verdicts(line: Line) -> dict[str, Verdict]:
+    """What the doctor says of torch there."""
+    host = inspect_host(line.plan, line.session)
+    found = diagnose({"controller": {}, "host": host}, purpose_of(line.plan))
+    return {one.name: one for one in found if one.area == "torch"}
+
+
+def test_torch_computes(torch_line: Line, record_property: Any) -> None:
+    told = maths(torch_line)
+    assert told["torch"] == "2.10.0+cpu"
+    assert told["cuda"] is None
+    assert told["wrong"] == {}
+    assert told["checks"] == 13
+    assert told["seconds"] < SLOW
+    record_property("import_seconds", round(told["seconds"], 1))
+    assert {name: one.level for name, one in verdicts(torch_line).items()} == dict.fromkeys(
+        ("C++ run-time", "OpenMP", "oneDNN"), "ok"
+    )
+
+
+def test_without_its_run_time_the_doctor_says_whose_is_taken(torch_line: Line) -> None:
+    """Wine's own then takes its place: torch imports, and loses gradients without a word."""
+    assert torch_line.session.call(files.remove_tree, path=RUNTIME)
+    said = verdicts(torch_line)["C++ run-time"]
+    assert said.level == "error"
+    assert "msvcp140.dll is Wine's own" in said.found
+    changed = provisioned(torch_line)
+    assert list(changed) == ["C++ run-time of torch"]
+    assert "msvcp140.dll missing" in changed["C++ run-time of torch"]
+    assert verdicts(torch_line)["C++ run-time"].level == "ok"
+
+
+def test_another_run_time_in_its_place_is_put_right(torch_line: Line, tmp_path: Path) -> None:
+    """A file that is no DLL, whatever it is called: the loader passes it over for Wine's own."""
+    (tmp_path / "msvcp140.dll").write_bytes(b"MZ" * 999)
+    torch_line.session.put(tmp_path / "msvcp140.dll", RUNTIME)
+    assert verdicts(torch_line)["C++ run-time"].level == "error"
+    assert list(provisioned(torch_line)) == ["C++ run-time of torch"]
+    assert verdicts(torch_line)["C++ run-time"].level == "ok"
+
+
+@pytest.mark.parametrize(
+    ("tag", "says"),
+    [("cp313-cp313-win_amd64", "cp313"), ("cp311-cp311-manylinux_2_28_x86_64", "manylinux")],
+    ids=["python", "linux"],
+)
+def test_a_torch_for_something_else_is_refused(
+    torch_line: Line, tmp_path: Path, tag: str, says: str
+) -> None:
+    """It lies where the host looks for the one that is wanted, which is not there."""
+    layout = torch_line.plan.layout
+    other = tmp_path / f"torch-9.9.9-{tag}.whl"
+    other.write_bytes(b"PK\x05\x06" + bytes(18))
+    there = layout.join(layout.wheels, other.name)
+    torch_line.session.put(other, there)
+    wanted = next(one for one in torch_line.plan.wanted if one.id == "build tools")
+    asked = {**wanted.spec, "packages": {"torch": "9.9.9"}}
+    told = torch_line.session.call(provision.apply_one, spec=asked, marker=r"C:\t\no.json")
+    assert torch_line.session.call(files.remove_tree, path=there)
+    assert not told["ok"]
+    assert "torch==9.9.9" in told["error"]
+    assert says in told["error"]
+
+
+def test_a_damaged_wheel_on_the_host_is_sent_again(torch_line: Line) -> None:
+    layout = torch_line.plan.layout
+    lock = torch_line.plan.cache.lock
+    file = layout.join(layout.wheels, lock.tool("torch-cpu-2.10-cp311").file)
+    code, _ = python(torch_line, "-c", f"f = open({file!r}, 'r+b'); f.seek(9999); f.write(b'?')")
+    assert code == 0
+    assert list(provisioned(torch_line)) == ["wheels"]
+    assert (
+        torch_line.session.call(files.sha256, path=file) == lock.tool("torch-cpu-2.10-cp311").sha256
+    )
+
+
+def test_the_newer_torch_takes_its_place(torch_line: Line, monkeypatch: pytest.MonkeyPatch) -> None:
+    """2.15 imports a DLL of the run-time that Wine does not have."""
+    monkeypatch.setattr(torch_line, "plan", with_torch(torch_line.plan, "2.15"))
+    assert list(provisioned(torch_line)) == ["wheels", "build tools"]
+    told = maths(torch_line)
+    assert told["torch"] == "2.15.0+cpu"
+    assert told["wrong"] == {}

@@ -1,0 +1,180 @@
+"""Which tool set built a wheel: what its binaries tell, and every lie of its name or its plan."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from foreign_wheels import foreign
+from pes import MSVC_14_44, MSVC_DLLS, STAND_IN_DLLS, dll, msvc, stand_in
+from wheels import fatbin
+
+from pipelines.architectures.archs import parse
+from pipelines.prebuilt.examined import examine_given
+from pipelines.record import CheckResult
+from pipelines.toolsets import MSVC, STAND_IN, ToolSet, stamped
+from pipelines.wheels.checks import gate
+from pipelines.wheels.maker import judge_maker
+from pipelines.wheels.metadata import WheelFacts, inspect
+from pipelines.wheels.tags import WINDOWS
+
+MODULE = "pkg/_C.cp311-win_amd64.pyd"
+REAL = replace(MSVC, stamp="")  # of a host whose wheels may be published
+LIBCXX = b".?AVbad_function_call@__1@std@@\0"
+
+
+def made(room: Path, data: bytes, local: str = "cu130", beside: bytes = b"") -> WheelFacts:
+    files = {MODULE: data} | ({"pkg/_D.pyd": beside} if beside else {})
+    return inspect(foreign(room, "pkg", f"1.0+{local}", "cp311-cp311-win_amd64", files=files))
+
+
+def judged(room: Path, data: bytes, asked: ToolSet | None, local: str = "cu130") -> CheckResult:
+    return judge_maker(made(room, data, local), asked)
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "why"),
+    [
+        (stand_in(), "stand-in", "linker 14.0, no Rich header, ucrtbase.dll"),
+        (stand_in(LIBCXX), "stand-in", "libc++"),
+        (msvc(), "MSVC", "linker 14.44, compiler build 35214, vcruntime140.dll"),
+        (
+            dll({"msvcrt.dll": ["malloc"]}, linker=(2, 35)),
+            "",
+            "linker 2.35, no Rich header, msvcrt",
+        ),
+        (dll(MSVC_DLLS), "", "linker 14.0, no Rich header"),
+        (dll(STAND_IN_DLLS, linker=(14, 44)), "", "linker 14.44, no Rich header"),
+        (msvc(products=MSVC_14_44[:1]), "", "without a compiler of that linker"),
+        (msvc(products=(MSVC_14_44[0], MSVC_14_44[3])), "", "without a compiler of that linker"),
+        (msvc(imports=STAND_IN_DLLS), "", "contradict"),
+        (msvc(linker=(14, 0)), "", "contradict"),
+        (msvc(LIBCXX), "", "contradict"),
+        (msvc().replace(b"MZ\0", b"MZ\1"), "", "whose checksum is wrong"),
+    ],
+)
+def test_what_a_binary_tells(tmp_path: Path, data: bytes, name: str, why: str) -> None:
+    (module,) = made(tmp_path, data).extensions
+    assert module.pe is not None
+    assert module.pe.linked is not None, module.problem
+    maker, said = module.pe.linked.maker
+    assert (maker.name if maker else "") == name
+    assert why in said
+    assert module.pe.linked.contradicts == ("contradict" in why or "checksum" in why)
+
+
+@pytest.mark.parametrize(
+    ("data", "asked", "local", "said"),
+    [
+        # The stand-in's passed off as MSVC's, on a real host and in the sandbox.
+        (stand_in(), REAL, "cu130", "was built with stand-in, not with MSVC"),
+        (stand_in(), MSVC, "cu130.sandbox.msvc", "was built with stand-in, not with MSVC"),
+        # MSVC's passed off as the stand-in's.
+        (msvc(), STAND_IN, "cu130.sandbox", "was built with MSVC, not with stand-in"),
+        (msvc(), STAND_IN, "cu130", "was built with MSVC, not with stand-in"),
+        # The name alone lies, or the plan.
+        (msvc(), REAL, "cu130.sandbox", "says '.sandbox', wheels of this host have no such stamp"),
+        (msvc(), REAL, "cu130.sandbox.msvc", "says '.sandbox.msvc', wheels of this host have no"),
+        (
+            msvc(),
+            MSVC,
+            "cu130.sandbox",
+            "says '.sandbox', wheels of this host have '.sandbox.msvc'",
+        ),
+        (stand_in(), STAND_IN, "cu130.sandbox.msvc", "wheels of this host have '.sandbox'"),
+        # Another MSVC than the one asked for.
+        (
+            msvc(),
+            replace(MSVC, version="14.38.33130"),
+            "cu130.sandbox.msvc",
+            "with MSVC 14.44, not",
+        ),
+        # Nobody asked; the name says it.
+        (stand_in(), None, "cu130.sandbox.msvc", "was built with stand-in, not with MSVC"),
+        (msvc(), None, "cu130.sandbox", "was built with MSVC, not with stand-in"),
+        # A header of MSVC's on a binary of another linker.
+        (msvc(imports=STAND_IN_DLLS), REAL, "cu130", "contradict each other"),
+    ],
+)
+def test_lies_are_refused(
+    tmp_path: Path, data: bytes, asked: ToolSet | None, local: str, said: str
+) -> None:
+    found = judged(tmp_path, data, asked, local)
+    assert (found.ok, found.judged) == (False, True)
+    assert said in found.detail
+
+
+@pytest.mark.parametrize(
+    ("data", "asked", "local", "told"),
+    [
+        (stand_in(), STAND_IN, "cu130.sandbox", "stand-in 14.0"),
+        (msvc(), MSVC, "cu130.sandbox.msvc", "MSVC 14.44"),
+        (msvc(), replace(MSVC, version="14.44.35207"), "cu130.sandbox.msvc", "MSVC 14.44"),
+        (msvc(), REAL, "cu130", "MSVC 14.44"),
+        (msvc(), None, "cu130.sandbox.msvc", "MSVC 14.44"),
+    ],
+)
+def test_the_truth_passes(
+    tmp_path: Path, data: bytes, asked: ToolSet | None, local: str, told: str
+) -> None:
+    found = judged(tmp_path, data, asked, local)
+    assert (found.ok, found.judged, found.found) == (True, True, told)
+    assert found.values == (told,)
+
+
+@pytest.mark.parametrize("asked", [None, REAL, MSVC, STAND_IN])
+@pytest.mark.parametrize("data", [dll({}, linker=(2, 36)), b"MZ", msvc(products=())])
+def test_what_cannot_be_read_has_not_passed(
+    tmp_path: Path, data: bytes, asked: ToolSet | None
+) -> None:
+    found = judged(tmp_path, data, asked, f"cu130{asked.stamp}" if asked else "cu130")
+    assert (found.judged, found.values) == (False, ())
+    assert found.found.startswith("not read: pkg/_C")
+
+
+def test_one_module_that_does_not_tell_leaves_the_wheel_unjudged(tmp_path: Path) -> None:
+    facts = made(tmp_path, msvc(), beside=dll({}, linker=(2, 36)))
+    found = judge_maker(facts, REAL)
+    assert (found.ok, found.judged) == (True, False)
+    assert "MSVC 14.44; not read: pkg/_D.pyd" in found.found
+    lying = made(tmp_path, msvc(), beside=stand_in())
+    assert "pkg/_D.pyd was built with stand-in" in judge_maker(lying, REAL).detail
+
+
+def test_a_wheel_that_does_not_take_the_stamp_is_told(tmp_path: Path) -> None:
+    """Its own build may give no local version: then its name is no lie, and says nothing."""
+    found = judged(tmp_path, stand_in(), STAND_IN)
+    assert (found.ok, found.found) == (True, "stand-in 14.0; no '.sandbox' in its name")
+
+
+@pytest.mark.parametrize(
+    ("local", "name"),
+    [
+        (".cu130.sandbox", "stand-in"),
+        (".cu130torch2.10.sandbox.msvc", "MSVC"),
+        (".cu130", None),
+        (".cu130sandbox", None),
+        ("", None),
+    ],
+)
+def test_stamps(local: str, name: str | None) -> None:
+    found = stamped(local)
+    assert (found.name if found else None) == name
+
+
+def test_the_gate_and_a_given_wheel(tmp_path: Path) -> None:
+    """A wheel of others is told what built it, and refused where its own name lies."""
+    facts = made(tmp_path, stand_in(fatbin()))
+    checks = gate(
+        facts, parse("90a"), platform="win_amd64", python="3.11", cuda="13.0", toolset=REAL
+    )
+    assert "tool set" in {check.name for check in checks if not check.ok}
+    for local, ok in (("cu130", True), ("cu130.sandbox.msvc", False)):
+        facts = made(tmp_path, stand_in(), local)
+        one = examine_given(
+            tmp_path / facts.filename, facts.sha256, python="3.11", platforms=WINDOWS, beside=()
+        )
+        (found,) = (check for check in one.checks if check.name == "tool set")
+        assert (found.ok, found.judged) == (ok, not ok)
+        assert found.found == "stand-in 14.0"
