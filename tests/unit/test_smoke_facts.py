@@ -184,6 +184,34 @@ def test_a_newer_minor_version_is_a_warning(modules: dict[str, ModuleType]) -> N
     assert "CUDA 13.1" in told["warnings"][0]
 
 
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (None, ""),
+        ("2.11", ""),
+        ("2.1", "torch 2.1 was asked for, and torch 2.11.0+cu130 was loaded"),
+        ("2.10", "torch 2.10 was asked for, and torch 2.11.0+cu130 was loaded"),
+    ],
+)
+def test_another_torch_than_asked_is_a_failure(
+    modules: dict[str, ModuleType], asked: str | None, said: str
+) -> None:
+    told = modules["smoke_facts"].judge(raw(), {"torch": asked})
+    assert told["failures"] == ({"torch": said} if said else {})
+    assert bool(told["blocked"]) == bool(said)
+
+
+def test_a_package_for_any_torch_has_its_own_cuda(
+    modules: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = raw(version="0.1.0+cu130", torch={"cuda": "12.8", "version": "2.10.0+cu128"})
+    judge, said = modules["smoke_facts"].judge, "it is for CUDA 13, torch here has 12.8"
+    assert said in judge(facts, {})["failures"]["promise"]
+    monkeypatch.setattr(sys.modules["smoke_suite"], "ANY_TORCH", True, raising=False)
+    told = judge(facts, {})
+    assert (told["failures"], told["warnings"]) == ({}, [said])
+
+
 def test_no_gpu_blocks_without_failing(modules: dict[str, ModuleType]) -> None:
     gpu = {"skip": "no CUDA device on this host", "devices": [], "cuda": ""}
     told = modules["smoke_facts"].judge(raw(gpu=gpu, torch={"devices": 0}), {})
