@@ -55,5 +55,5 @@ def able(api: Api) -> tuple[ToolSet, ...]:
 
 def stamped(local: str) -> ToolSet | None:
     """The one of which a local version says that it built the wheel in a sandbox, if it does."""
-    found = _STAMP.search(local)
+    found = _STAMP.search(f".{local}")
     return None if found is None else MSVC if found[1] else STAND_IN

@@ -10,11 +10,11 @@ from types import MappingProxyType
 from typing import ClassVar, Protocol
 
 from pipelines.evidence import Bridge, Evidence, Origin
+from pipelines.hosts.bounds import Bounds
 from pipelines.model import Model
-from pipelines.remote.facts import Facts, Memory
 from pipelines.session.base import Bars, Session
 from pipelines.toolchain.lock import Cache, ToolchainLock
-from pipelines.toolsets import MSVC, STAND_IN, ToolSet
+from pipelines.toolsets import MSVC, STAND_IN, Api, ToolSet
 from pipelines.versions import minor
 
 
@@ -49,35 +49,6 @@ class Silent:
     def bars(self) -> AbstractContextManager[Bars]:
         """Show nothing."""
         return nullcontext(lambda _what, _done, _total: None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class Bounds:
-    """What a host may use of its machine; ``None``: all of it."""
-
-    cores: int | None = None
-    memory: int | None = None
-    """Bytes."""
-
-    def apply(self, facts: Facts) -> Facts:
-        """What a host says of itself, within its bounds: it sees the whole machine."""
-        bounded = facts.copy()
-        if self.cores is not None:
-            bounded["cpus"] = _least(facts.get("cpus"), self.cores)
-        if (most := self.memory) is not None:
-            told = facts.get("memory") or {}
-            bounded["memory"] = Memory(
-                total=_least(told.get("total"), most),
-                available=_least(told.get("available"), most),
-                commit_limit=_least(told.get("commit_limit"), most),
-                commit_available=_least(told.get("commit_available"), most),
-            )
-        return bounded
-
-
-def _least(told: object, most: int) -> int:
-    """A number that a host told, if it did, within a bound."""
-    return min(told, most) if isinstance(told, int) else most
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -145,6 +116,8 @@ class Supply:
     """Releases of CUDA, such as 12.8."""
     python: tuple[str, ...] | None = None
     """Releases of Python, such as 3.11."""
+    torch: tuple[str, ...] | None = None
+    """Releases of torch, such as 2.10."""
     toolset: ToolSet = MSVC
     """The compilers that a build finds there."""
     programs: bool = True
@@ -185,6 +158,7 @@ def supply_of_sandbox(lock: ToolchainLock) -> Supply:
     return Supply(
         cuda=tuple(minor(t.version) for t in tools if t.name == "nvidia-cuda-nvcc"),
         python=tuple(t.python for t in tools if t.name == "cpython-headers" and t.python),
+        torch=_releases(minor(t.version) for t in tools if t.name == IN_SANDBOX["torch"]),
         toolset=STAND_IN,
         programs=False,
         instead=IN_SANDBOX,
@@ -330,6 +304,8 @@ class Opening:
     events: Events = field(default_factory=Silent)
     remember: Callable[[str], str] = str
     """Is given every secret, so that it can be kept out of what is printed."""
+    api: Api = "plain"
+    """What of C++ the package needs that is to be built."""
 
 
 @dataclass(frozen=True)

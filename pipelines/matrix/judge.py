@@ -205,7 +205,11 @@ def _lacking(recipe: Recipe, target: Target, supply: Supply) -> Iterator[tuple[s
     if lasting:
         yield from lasting
         return  # and no other release would do
-    for axis, word, has in (("cuda", "CUDA", supply.cuda), ("python", "Python", supply.python)):
+    for axis, word, has in (
+        ("cuda", "CUDA", supply.cuda),
+        ("python", "Python", supply.python),
+        ("torch", "torch", supply.torch),
+    ):
         asked = getattr(target, axis)
         if has is None or asked in ("", *has) or (axis == "python" and recipe.kind != "wheel"):
             continue

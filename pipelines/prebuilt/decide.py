@@ -28,6 +28,7 @@ from pipelines.prebuilt.candidates import Offer, offers_of
 from pipelines.recipe.model import Recipe
 from pipelines.record import CheckResult
 from pipelines.target import Target
+from pipelines.toolsets import stamped
 from pipelines.versions import minor
 from pipelines.wheels.checks import check, gate
 from pipelines.wheels.metadata import WheelFacts, inspect
@@ -117,6 +118,8 @@ def _fits(
 def _states(local: str, target: Target) -> tuple[str, int]:
     """What a local version says against ``target``, and how much it leaves open."""
     cuda, torch = _CUDA.search(local), _TORCH.search(local)
+    if stamped(local):
+        return "it was built in a sandbox, and is not for publishing", 0
     if cuda and not _same_cuda(cuda[1], target.cuda):
         return f"CUDA {cuda[1]}, {target.cuda} is wanted", 0
     if torch and target.torch and minor(torch[1]) != minor(target.torch):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import PurePosixPath
 
 from packaging.version import Version
 
 from pipelines.record import CheckResult
 from pipelines.toolsets import MSVC, ToolSet, stamped
 from pipelines.versions import minor
+from pipelines.wheels.libraries import bringers
+from pipelines.wheels.linked import RUN_TIMES
 from pipelines.wheels.metadata import Binary, WheelFacts
 
 #: The check's name, by which manifests find what was told.
@@ -22,13 +25,13 @@ def judge_maker(facts: WheelFacts, asked: ToolSet | None) -> CheckResult:
     ``asked`` has the stamp of the host's wheels; without one, nobody said what should have built
     it, and only what the wheel's own name says is compared.
     """
-    named = stamped(f".{Version(facts.version).local or ''}")
+    named = stamped(Version(facts.version).local or "")
     wrong = []
     if asked is not None and named is not None and named.stamp != asked.stamp:
         own = f"'{asked.stamp}'" if asked.stamp else "no such stamp"
         wrong.append(f"its name says '{named.stamp}', wheels of this host have {own}")
     told, unread = set(), []
-    for binary in facts.extensions or facts.binaries:
+    for binary in facts.extensions or [one for one in facts.binaries if not _brought(one)]:
         linked = binary.pe.linked if binary.pe else None
         maker, why = linked.maker if linked else (None, binary.problem or "no Windows binary")
         if linked is None or maker is None:
@@ -70,6 +73,12 @@ def _against(binary: Binary, asked: ToolSet | None, named: ToolSet | None) -> It
             return
         if maker is MSVC and one.version and minor(one.version) != linked.linker:
             yield f"{binary.name} was built with {maker.name} {linked.linker}, not {one.version}"
+
+
+def _brought(binary: Binary) -> bool:
+    """Whether it is a library of others, by its name: of C's run-time, or NVIDIA's."""
+    name = PurePosixPath(binary.name).name.lower()
+    return name.startswith(RUN_TIMES) or bool(bringers(name))
 
 
 def _list(texts: list[str]) -> str:

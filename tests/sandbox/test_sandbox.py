@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import signal
@@ -38,6 +39,9 @@ from pipelines.session.base import DeadHostError
 from pipelines.session.channel import over_winrs
 from pipelines.session.transports.endpoint import Secret
 from pipelines.stages.line import AUDIT, Line, run_build, run_provision, run_test
+from pipelines.toolsets import MSVC, STAND_IN
+from pipelines.wheels.maker import judge_maker
+from pipelines.wheels.metadata import inspect
 
 pytestmark = pytest.mark.sandbox
 
@@ -84,6 +88,41 @@ def test_the_main_job(line: Line) -> None:
     for name in ("junit.xml", "manifest.json", "build.log", "smoke.xml"):
         assert (path / name).stat().st_size > 0
     assert not list(path.rglob("*.part"))
+    manifest = json.loads((path / "manifest.json").read_text())
+    assert manifest["toolset"] == {"asked": "stand-in", "told": ["stand-in 14.0"]}
+
+
+def test_what_built_a_wheel_is_read_from_genuine_binaries(line: Line) -> None:
+    """One of the sandbox, and one that MSVC has built; each passed off as the other."""
+    (built,) = (run_build(line) / "wheels").glob("*.whl")
+    bought = line.plan.cache.fetch("markupsafe-cp311")
+    published = replace(MSVC, stamp="")
+    for path, true, lie, told in (
+        (built, STAND_IN, MSVC, "stand-in 14"),
+        (bought, published, STAND_IN, "MSVC 14"),
+    ):
+        facts = inspect(path)
+        right, wrong = judge_maker(facts, true), judge_maker(facts, lie)
+        assert (right.ok, right.judged) == (True, True)
+        assert [one.rpartition(".")[0] for one in right.values] == [told]
+        assert not wrong.ok
+        assert f"was built with {true.name}, not with {lie.name}" in wrong.detail
+        local = f"{facts.version.partition('+')[0]}+cu130{lie.stamp}"
+        named = judge_maker(replace(facts, version=local), None)
+        assert not named.ok
+        assert not judge_maker(replace(facts, version=local), true).ok
+
+
+def test_a_wheel_of_the_stand_in_does_not_pass_for_one_of_msvc(line: Line) -> None:
+    (wheel,) = (run_build(line) / "wheels").glob("*.whl")
+    plan = line.plan
+    line.plan = replace(plan, supply=lambda: replace(plan.supply(), toolset=MSVC))
+    try:
+        with pytest.raises(AuditError, match="was built with stand-in, not with MSVC"):
+            line.do(AUDIT)
+    finally:
+        line.plan = plan
+    assert not wheel.exists()
 
 
 def test_a_wheel_without_the_asked_device_code_is_rejected(line: Line) -> None:

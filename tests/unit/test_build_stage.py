@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,7 @@ from wheels import wheel_here
 from pipelines.buildplan import BuildPlan
 from pipelines.compilecache.settings import RedisCache
 from pipelines.errors import AuthError, BuildError, HostError, RemoteError, TimeUpError
+from pipelines.hosts.base import Supply
 from pipelines.hosts.live import LiveSession
 from pipelines.provisioning.resources import Wanted
 from pipelines.recipe.load import load_recipe
@@ -26,6 +28,7 @@ from pipelines.remote.jobs import launch
 from pipelines.stages import build as stage
 from pipelines.stages.buildspec import build_environment, build_spec, job_budget, job_id
 from pipelines.stages.line import BUILD, Line
+from pipelines.toolsets import MSVC, STAND_IN
 
 MEMORY = b"layout_composed.hpp(478): catastrophic error : out of memory\n"
 TOOLSET = (
@@ -303,6 +306,16 @@ def test_a_tool_of_another_sha256_names_another_job(tmp_path: Path) -> None:
     assert len(set(names)) == 2
     assert job_id(plan, b"source", None) not in names
     assert job_id(plan, b"another", None) != job_id(plan, b"source", None)
+
+
+def test_another_tool_set_names_another_job(tmp_path: Path) -> None:
+    """Also where the package's own build takes no local version."""
+    plan = lab_plan(tmp_path)
+    names = set()
+    for tools in (MSVC, STAND_IN, replace(MSVC, version="14.38")):
+        supply = Supply(toolset=tools, origin="x")
+        names.add(job_id(changed(plan, supply=partial(replace, supply)), b"source", None))
+    assert len(names) == 3
 
 
 def test_what_a_windows_host_is_asked_for(tmp_path: Path) -> None:

@@ -15,7 +15,8 @@ import pytest
 
 from pipelines.config import Config, load_config
 from pipelines.errors import ConfigError, HostError, PipelineError
-from pipelines.hosts.base import Bounds, Thing
+from pipelines.hosts.base import Thing
+from pipelines.hosts.bounds import Bounds
 from pipelines.hosts.container.config import ContainerHost
 from pipelines.hosts.container.faces import SandboxFace, WindowsFace
 from pipelines.hosts.engine import boxes, inventory, owners

@@ -184,6 +184,9 @@ def test_a_kind_that_is_added_in_one_file_passes_the_whole_line(finished: Finish
     assert run.facts().target == finished.line.plan.target
     assert run.facts().evidence is Evidence.SIMULATED
     assert manifest["inputs"]["host"] == "desk"
+    toolset = finished.line.plan.toolset.label
+    assert built.toolset == run.facts().toolset == manifest["toolset"]["asked"] == toolset != ""
+    assert manifest["toolset"]["told"] == [], "no Windows binary: nothing was read"
     assert manifest["host"]["windows"] is None, "not known, not an empty version"
 
 

@@ -142,6 +142,16 @@ def test_one_module_that_does_not_tell_leaves_the_wheel_unjudged(tmp_path: Path)
     assert "pkg/_D.pyd was built with stand-in" in judge_maker(lying, REAL).detail
 
 
+def test_a_wheel_of_dlls_alone(tmp_path: Path) -> None:
+    """As extensions of torch without Python in them are; what others bring tells nothing of it."""
+    theirs = {f"pkg/{name}": msvc() for name in ("msvcp140.dll", "cudart64_13.dll")}
+    for own, ok in ((stand_in(), True), (msvc(), False)):
+        files = {"pkg/_cpu.dll": own} | theirs
+        path = foreign(tmp_path, "pkg", "1.0+cu130.sandbox", "py3-none-win_amd64", files=files)
+        found = judge_maker(inspect(path), STAND_IN)
+        assert (found.ok, found.judged) == (ok, True)
+
+
 def test_a_wheel_that_does_not_take_the_stamp_is_told(tmp_path: Path) -> None:
     """Its own build may give no local version: then its name is no lie, and says nothing."""
     found = judged(tmp_path, stand_in(), STAND_IN)
@@ -151,10 +161,10 @@ def test_a_wheel_that_does_not_take_the_stamp_is_told(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("local", "name"),
     [
-        (".cu130.sandbox", "stand-in"),
-        (".cu130torch2.10.sandbox.msvc", "MSVC"),
-        (".cu130", None),
-        (".cu130sandbox", None),
+        ("cu130.sandbox", "stand-in"),
+        ("cu130torch2.10.sandbox.msvc", "MSVC"),
+        ("cu130", None),
+        ("cu130sandbox", None),
         ("", None),
     ],
 )

@@ -62,6 +62,8 @@ def test_what_fits(tail: str) -> None:
         ("+cu128torch2.80-cp312-cp312-win_amd64", "torch 2.80"),
         ("+cu126torch2.8-cp312-cp312-win_amd64", "CUDA 126, 12.8 is wanted"),
         ("+cu13torch2.8-cp312-cp312-win_amd64", "CUDA 13, 12.8"),
+        ("+cu128torch2.8.sandbox-cp312-cp312-win_amd64", "built in a sandbox"),
+        ("+cu128torch2.8.sandbox.msvc-cp312-cp312-win_amd64", "built in a sandbox"),
         # What seed wheels were called; no installer takes such a name.
         ("-cp312-cp312-win_amd64-cuda12.3-sm89", "not a wheel's"),
     ],

@@ -183,6 +183,17 @@ def test_what_the_host_cannot_have_is_said_with_the_tool_set() -> None:
     assert lasting.says == "box has no cargo, which builds candle-flash-attn"
 
 
+def test_the_torch_of_a_sandbox_is_one_that_the_lock_has() -> None:
+    has = settings(Path()).host("sandbox").supply(LOCK)
+    assert has.torch
+    recipe, cell = load_recipe("xformers"), Target(host="box", python="3.11", cuda="13.0")
+    msvc = replace(has, toolset=MSVC)
+    for torch, rules in (("2.11", ["host-torch"]), (has.torch[0], [])):
+        found = host_rules(recipe, cell.model_copy(update={"torch": torch}), msvc)
+        assert [one.rule for one in found] == rules
+    assert supply_of(LOCK).torch is None
+
+
 def test_numbers_are_compared_whole() -> None:
     """12.1 is not in 12.10, nor 3.1 in 3.11."""
     has = Supply(cuda=("12.10",), python=("3.11",), origin="x")

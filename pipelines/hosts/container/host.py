@@ -9,7 +9,8 @@ from functools import partial
 from pipelines.errors import HostError, RemoteError
 from pipelines.evidence import Origin
 from pipelines.hosts import images
-from pipelines.hosts.base import Bounds, Opening
+from pipelines.hosts.base import Opening
+from pipelines.hosts.bounds import Bounds
 from pipelines.hosts.container.config import OURS, ContainerHost
 from pipelines.hosts.container.faces import face_of
 from pipelines.hosts.engine.boxes import Order, Ready

@@ -147,15 +147,17 @@ class SandboxHost(HostWithPins):
         return home() / (self.home or Path(".sandbox", name))
 
     def kept(self, cache: Cache) -> Iterable[Kept]:
-        """Images, of which those of today's tools are useful, and bridges to a driver."""
+        """Images and libc++, of which those of today's tools are useful; bridges to a driver."""
+        from pipelines.hosts.sandbox import libcxx
         from pipelines.hosts.sandbox.bridge import attached
         from pipelines.hosts.sandbox.image import image_key
 
         yield from attached.kept(cache)
 
-        folder = cache.root / "images"
-        for path in sorted(folder.iterdir()) if folder.is_dir() else ():
-            python = path.name.rpartition("-py")[2]
-            current = f"{image_key(cache, python)}-py{python}"
-            if path.is_dir():
-                yield Kept("sandbox images", path, path.name == current)
+        made = {"images": ("sandbox images", image_key), "libcxx": ("libc++", libcxx.key)}
+        for folder, (what, key) in made.items():
+            here = cache.root / folder
+            for path in sorted(here.iterdir()) if here.is_dir() else ():
+                python = path.name.rpartition("-py")[2]
+                if path.is_dir():
+                    yield Kept(what, path, path.name == f"{key(cache, python)}-py{python}")
