@@ -5,11 +5,9 @@ from __future__ import annotations
 from abc import abstractmethod
 from typing import ClassVar
 
-from pipelines.hosts.base import HostConfig
 
-
-class HostWithPins(HostConfig):
-    """One of them; ``invoke lock`` asks it."""
+class OwnPins:
+    """What such a kind is besides a configuration; ``invoke lock`` asks it."""
 
     #: What ``invoke lock --only`` calls its pins.
     own_pins: ClassVar[str]
