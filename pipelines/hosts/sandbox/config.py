@@ -20,6 +20,7 @@ from pipelines.hosts.base import (
     supply_of_sandbox,
 )
 from pipelines.hosts.gpus import BridgedGpu, bridged_numbers
+from pipelines.hosts.ownpins import OwnPins
 from pipelines.paths import home
 from pipelines.toolchain.lock import Cache, ToolchainLock
 from pipelines.toolsets import MSVC
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pipelines.hosts.sandbox.msvc.slot import Slot
 
 
-class SandboxHost(HostConfig):
+class SandboxHost(HostConfig, OwnPins):
     """The embedded sandbox: genuine Windows tools under Wine, behind our own WinRM service."""
 
     kind: Literal["sandbox"]
