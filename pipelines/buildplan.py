@@ -37,7 +37,7 @@ from pipelines.recipe.sourcetree import EPOCH
 from pipelines.record import RunFacts
 from pipelines.target import AXES, Target
 from pipelines.toolchain.lock import Cache, load_lock
-from pipelines.toolsets import ToolSet
+from pipelines.toolsets import Api, ToolSet
 
 if TYPE_CHECKING:
     from pipelines.matrix.judge import Finding
@@ -237,9 +237,15 @@ def open_cache(settings: Config) -> Cache:
     return Cache(load_lock(), wheelhouse=house, offline=settings.offline)
 
 
-def open_host(settings: Config, target: Target, cache: Cache, events: Events | None = None) -> Host:
-    """The target's host; nothing is started yet."""
-    given = Opening(target.python, cache, events or Silent(), secret)
+def open_host(
+    settings: Config,
+    target: Target,
+    cache: Cache,
+    events: Events | None = None,
+    api: Api = "plain",
+) -> Host:
+    """The target's host, for a package that needs ``api``; nothing is started yet."""
+    given = Opening(target.python, cache, events or Silent(), secret, api)
     return settings.host(target.host).open(target.host, given)
 
 
@@ -262,7 +268,8 @@ def resolve(
     if host is None and opened is not None and opened.target.session == target.session:
         host = opened.host
     if host is None:
-        host = open_host(settings, target, cache, events(target.host) if events else None)
+        told = events(target.host) if events else None
+        host = open_host(settings, target, cache, told, recipe.api)
     place = Place(
         capabilities=asdict(host.capabilities),
         target=target,

@@ -157,6 +157,12 @@ class BuildResult(StageResult):
             for n, one in enumerate(self.healed, 1)
         )
 
+    @property
+    def made_up(self) -> str:
+        """What the build was told that is not so; empty: nothing."""
+        cuda = self.environment.get("WCW_CPU_TORCH")
+        return f"a CPU build of torch was taken for one with CUDA {cuda}" if cuda else ""
+
 
 class FileResult(Model):
     """A file of the run; ``path`` is below the run's directory, with ``/``."""

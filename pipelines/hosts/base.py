@@ -14,7 +14,7 @@ from pipelines.hosts.bounds import Bounds
 from pipelines.model import Model
 from pipelines.session.base import Bars, Session
 from pipelines.toolchain.lock import Cache, ToolchainLock
-from pipelines.toolsets import MSVC, STAND_IN, ToolSet
+from pipelines.toolsets import MSVC, STAND_IN, Api, ToolSet
 from pipelines.versions import minor
 
 
@@ -304,6 +304,8 @@ class Opening:
     events: Events = field(default_factory=Silent)
     remember: Callable[[str], str] = str
     """Is given every secret, so that it can be kept out of what is printed."""
+    api: Api = "plain"
+    """What of C++ the package needs that is to be built."""
 
 
 @dataclass(frozen=True)
@@ -344,6 +346,13 @@ class HostConfig(Model):
     kind: str
     #: What ``--gpu`` means for a host that asks for none.
     flagged_gpu: ClassVar[object] = True
+
+    #: What ``invoke lock --only`` calls the pins that hosts of this kind have besides the lock's.
+    own_pins: ClassVar[str] = ""
+
+    @classmethod
+    def make_pins(cls, *, anew: bool) -> None:
+        """Complete :attr:`own_pins`, or make them ``anew``; raises :class:`LockError`."""
 
     @property
     def is_windows(self) -> bool:

@@ -19,7 +19,7 @@ from pipelines.provisioning.base import fill
 from pipelines.provisioning.resources import load_resources
 from pipelines.recipe.model import SEARCHING, Recipe
 from pipelines.recipe.sourcetree import names_if_here
-from pipelines.recipe.tested import tested_cells
+from pipelines.recipe.tested import cells_of_tests
 from pipelines.target import Target
 from pipelines.toolchain.lock import Cache
 from pipelines.versions import minor
@@ -130,7 +130,7 @@ def lay_ground(
         known = target.model_copy(update={"torch": minor(target.torch)})
         names = [fill(name, target.fields()) for name in wanted]
         found = cache.lock.lacking(names, known, supply.instead)
-        tested = tested_cells(recipe, known, existing=supply.existing)
+        tested = cells_of_tests(recipe, known, existing=supply.existing)
         for cell in tested if recipe.tested_with else ():
             lacks = cache.lock.lacking(["torch"], cell, supply.instead)
             found += [f"{name} for torch {cell.torch}" for name in lacks]

@@ -15,7 +15,7 @@ from pipelines.errors import LockError
 from pipelines.hosts.base import Existing
 from pipelines.model import Model
 from pipelines.recipe.model import Recipe
-from pipelines.recipe.tested import tested_cells
+from pipelines.recipe.tested import cells_of_tests
 from pipelines.target import Target
 from pipelines.toolchain.lock import Tool, ToolchainLock
 
@@ -198,7 +198,7 @@ class Binding:
         found = dict.fromkeys(self.lock.entries_for(wanted, place.target, place.instead).items())
         if "{recipe.test}" in names:
             existing = place.existing is not None
-            for cell in tested_cells(self.recipe, place.target, existing=existing):
+            for cell in cells_of_tests(self.recipe, place.target, existing=existing):
                 tools = self.lock.entries_for(self.recipe.test_tools, cell, place.instead)
                 found |= dict.fromkeys(tools.items())
         for name in names:

@@ -92,7 +92,9 @@ class Distributions(Resource):
             if clauses
         }
         release = self.release if binding.recipe.kind == "wheel" else ""
-        torch = f"torch {self.torch} (CUDA {self.cuda})"
+        # A wheel for several releases of torch has a CUDA run-time of its own.
+        cuda = "" if binding.recipe.tested_with else self.cuda
+        torch = f"torch {self.torch} ({f'CUDA {cuda}' if cuda else 'any CUDA'})"
         shown = [f"Python {release}"] if release else []
         shown += [torch if name == "torch" else f"{name}{asked.get(name, '')}" for name in names]
         return self.wanted(
@@ -101,6 +103,7 @@ class Distributions(Resource):
             requires=requires,
             python=binding.layout.python,
             release=release,
+            cuda=cuda,
             index=self.index.replace("{cu}", self.cuda.replace(".", "")),
         )
 

@@ -6,7 +6,7 @@ from pipelines.recipe.model import Recipe
 from pipelines.target import Target
 
 
-def tested_cells(recipe: Recipe, target: Target, *, existing: bool) -> tuple[Target, ...]:
+def cells_of_tests(recipe: Recipe, target: Target, *, existing: bool) -> tuple[Target, ...]:
     """The target with each torch of ``tested_with``; itself where the recipe says nothing of it.
 
     An environment that is used as it is (``existing``) has one torch, the target's.

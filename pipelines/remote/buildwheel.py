@@ -25,6 +25,18 @@ from typing import Any, Protocol
 
 #: A JSON list of globs on the names of sources: what takes longest first.
 SLOW_FIRST = "WCW_SLOW_FIRST"
+#: The release of CUDA that a CPU build of torch is taken to be for.
+CPU_TORCH = "WCW_CPU_TORCH"
+#: What torch's own build generates, and wheels without CUDA lack: those on which c10/cuda and
+#: ATen/cuda stand. What else of NVIDIA's such a torch would have been built with nobody knows.
+_GENERATED = {
+    "c10/cuda/impl/cuda_cmake_macros.h": "#define C10_CUDA_BUILD_SHARED_LIBS\n",
+    "ATen/cuda/CUDAConfig.h": "".join(
+        f"#define AT_{name}_ENABLED() 0\n"
+        for name in ("CUDNN", "CUSPARSELT", "HIPSPARSELT", "ROCM", "MAGMA")
+    )
+    + '#define NVCC_FLAGS_EXTRA ""\n',
+}
 #: Where the link is to be. There is nothing yet, and nobody else uses it.
 PACKAGES = "WCW_PACKAGES"
 
@@ -105,6 +117,32 @@ def packages_at(place: str) -> None:
         importlib.invalidate_caches()
 
 
+def torch_with_cuda(cuda: str, folder: str) -> None:
+    """Have torch.utils.cpp_extension take a CPU build of torch for one with ``cuda``.
+
+    It then looks for CUDA_HOME as it does for any, and compilers find in ``folder`` the headers
+    that such a wheel lacks. The wheel is left as it is. ``SystemExit`` if torch has CUDA.
+    """
+    torch: Any = importlib.import_module("torch")
+    if torch.version.cuda is not None:
+        found = f"torch {torch.__version__} is for CUDA {torch.version.cuda}"
+        raise SystemExit(f"{found}: a CPU build was to be here")
+    for name, text in _GENERATED.items():
+        path = os.path.join(folder, name)  # noqa: PTH118
+        os.makedirs(os.path.dirname(path), exist_ok=True)  # noqa: PTH103, PTH120
+        with open(path, "w", encoding="ascii") as file:  # noqa: PTH123
+            file.write("#pragma once\n" + text)
+    os.environ["INCLUDE"] = os.pathsep.join(filter(None, [folder, os.environ.get("INCLUDE")]))
+    torch.version.cuda = cuda
+    extension: Any = importlib.import_module("torch.utils.cpp_extension")
+    extension.CUDA_HOME = os.environ["CUDA_HOME"]
+    print(
+        f"torch {torch.__version__} is a CPU build: it is taken for one with CUDA {cuda}, and "
+        f"given {len(_GENERATED)} headers that its wheel lacks",
+        flush=True,
+    )
+
+
 def _link(home: str, place: str) -> None:
     if sys.platform != "win32":
         os.symlink(home, place)  # noqa: PTH211
@@ -132,6 +170,8 @@ def main(source: str, out: str) -> None:
     sys.path[:1] = []  # where this file is
     if place := os.environ.get(PACKAGES):
         packages_at(place)
+    if cuda := os.environ.get(CPU_TORCH):
+        torch_with_cuda(cuda, os.path.join(os.path.dirname(out), "torch-headers"))  # noqa: PTH118, PTH120
     if globs := json.loads(os.environ.get(SLOW_FIRST, "[]")):
         order_units(globs)
     print("wheel:", backend().build_wheel(out), flush=True)

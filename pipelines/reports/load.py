@@ -339,7 +339,7 @@ def _caveats(
     if facts.publishable is False:
         said.append("not for publishing" if facts.given else _UNPUBLISHED)
     if build is not None:
-        said += texts(build.story, 10)
+        said += texts((build.made_up, *build.story), 11)
         said += [f"an attempt was lost: {why}" for why in texts(build.lost, 10)]
     return said
 

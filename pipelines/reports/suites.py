@@ -158,6 +158,7 @@ def _told(result: StageResult | None) -> dict[str, str]:
     if isinstance(result, BuildResult):
         found = result.diagnosis
         told = {"attempt": result.attempt or None, "diagnosis": found and found.summary}
+        told |= {"made up": result.made_up or None}
         told |= {f"lost {n}": why for n, why in enumerate(result.lost, 1)}
         told |= {f"healed {n}": what for n, what in enumerate(result.story, 1)}
         told |= {f"cache {name}": value for name, value in result.cache.items()}

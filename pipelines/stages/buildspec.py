@@ -16,7 +16,7 @@ from pipelines.matrix.hostfacts import HostFacts
 from pipelines.recipe.library import library_key, steps
 from pipelines.recipe.sourcetree import names_if_here
 from pipelines.record import ProvisionResult
-from pipelines.remote import builder, cargo
+from pipelines.remote import builder, buildwheel, cargo
 from pipelines.stages.pace import Pace
 
 #: Kind of a recipe -> the function that builds it on the host.
@@ -102,8 +102,10 @@ def build_spec(
 def build_environment(plan: BuildPlan, jobs: int, threads: int) -> dict[str, str]:
     """The plan's environment, with what tells the build itself how to go about it."""
     slow = plan.recipe.slow_first  # read by remote/buildwheel.py
-    order = {"WCW_SLOW_FIRST": json.dumps(slow)} if slow else {}
-    return plan.environment(jobs, threads) | order
+    told = {"WCW_SLOW_FIRST": json.dumps(slow)} if slow else {}
+    if plan.target.torch and "torch" in plan.host.instead:
+        told[buildwheel.CPU_TORCH] = plan.recipe.cuda
+    return plan.environment(jobs, threads) | told
 
 
 def job_budget(plan: BuildPlan, session: LiveSession) -> tuple[int, int]:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import re
+import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -15,13 +17,16 @@ from pipelines.doctor import diagnose
 from pipelines.doctor.inspect import inspect_host
 from pipelines.doctor.model import Verdict
 from pipelines.doctor.run import purpose_of
-from pipelines.record import ProvisionResult
+from pipelines.recipe.origin import PathSource
+from pipelines.record import BuildResult, ProvisionResult
 from pipelines.remote import files, process, provision
-from pipelines.stages.line import PROVISION, Line
+from pipelines.stages.line import BUILD, COLLECT, PROVISION, Line
+from pipelines.wheels.fatbin import inventory
 
 pytestmark = pytest.mark.sandbox
 
 MATHS = Path(__file__).with_name("torch_maths.py")
+EXTENSION = MATHS.with_name("torch_extension")
 RUNTIME = r"C:\Python311\msvcp140.dll"
 #: Seconds that an import takes at most; 3 to 10 were measured, 15 the first time.
 SLOW = 90
@@ -148,6 +153,41 @@ def test_a_damaged_wheel_on_the_host_is_sent_again(torch_line: Line) -> None:
     assert (
         torch_line.session.call(files.sha256, path=file) == lock.tool("torch-cpu-2.10-cp311").sha256
     )
+
+
+def test_its_build_extension_drives_the_compilers(
+    torch_line: Line, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ninja, cl, nvcc and link as on a host; CUDA_HOME and the headers that a CPU build lacks."""
+    plan = torch_line.plan
+    made = {
+        "name": "torch-extension",
+        "source": PathSource(path=str(EXTENSION)),
+        "environment": {"TORCH_CUDA_ARCH_LIST": "8.0+PTX", "MAX_JOBS": "{jobs}"},
+        "costs": (),
+    }
+    monkeypatch.setattr(
+        torch_line, "plan", replace(plan, recipe=plan.recipe.model_copy(update=made))
+    )
+    built = torch_line.do(BUILD)
+    assert isinstance(built, BuildResult)
+    assert built.made_up == "a CPU build of torch was taken for one with CUDA 13.0"
+    log = (torch_line.run.path / "build.log").read_text("utf-8")
+    assert "torch 2.10.0+cpu is a CPU build: it is taken for one with CUDA 13.0" in log
+    assert re.search(r"^\[1/2\] cl /showIncludes .*bind\.c", log, re.MULTILINE)
+    assert re.search(r"^\[2/2\] \S+nvcc --generate-dependencies.*kernel\.cu", log, re.MULTILINE)
+    torch_line.do(COLLECT)
+    (wheel,) = (torch_line.run.path / "wheels").iterdir()
+    with zipfile.ZipFile(wheel) as archive:
+        module = archive.read("torch_extension.cp311-win_amd64.pyd")
+    assert [*inventory(module).sass] == ["80"]
+    lib = rf"{built.directory}\src\build\lib.win-amd64-cpython-311"
+    toolkit = rf"{plan.layout.cuda}\bin\x86_64"
+    load = f"import os, sys; os.add_dll_directory({toolkit!r}); sys.path.insert(0, {lib!r})"
+    code, text = python(
+        torch_line, "-c", f"{load}; import torch_extension; print(torch_extension.devices() <= 0)"
+    )
+    assert (code, text.strip()) == (0, "True"), text
 
 
 def test_the_newer_torch_takes_its_place(torch_line: Line, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -152,6 +152,23 @@ def test_what_is_wrong_is_named(
     assert told["failures"][name] in told["blocked"]
 
 
+@pytest.mark.parametrize(
+    ("torch", "said"),
+    [
+        ({"cuda": "", "devices": 0, "wine_runtime": ""}, ""),
+        ({}, "torch 2.11.0+cu130 has CUDA 13.0, and a CPU build was to be here"),
+        ({"cuda": "", "wine_runtime": r"C:\x\msvcp140.dll"}, "Wine's own C++ run-time"),
+    ],
+)
+def test_where_a_cpu_build_is_to_be_it_is_one(
+    modules: dict[str, ModuleType], torch: dict[str, Any], said: str
+) -> None:
+    told = modules["smoke_facts"].judge(raw(torch=torch), {"cpu_torch": True})
+    assert [*told["failures"]] == (["torch"] if said else [])
+    assert said in told["failures"].get("torch", "")
+    assert "no GPU is used by it" in told["warnings"][0]
+
+
 def test_what_is_well_is_well(modules: dict[str, ModuleType]) -> None:
     told = modules["smoke_facts"].judge(raw(version="2.8.3+cu130torch2.11cxx11abiTRUE"), {})
     assert told["failures"] == {}
@@ -165,6 +182,34 @@ def test_a_newer_minor_version_is_a_warning(modules: dict[str, ModuleType]) -> N
     told = modules["smoke_facts"].judge(raw(torch={"cuda": "13.1"}), {})
     assert told["failures"] == {}
     assert "CUDA 13.1" in told["warnings"][0]
+
+
+@pytest.mark.parametrize(
+    ("asked", "said"),
+    [
+        (None, ""),
+        ("2.11", ""),
+        ("2.1", "torch 2.1 was asked for, and torch 2.11.0+cu130 was loaded"),
+        ("2.10", "torch 2.10 was asked for, and torch 2.11.0+cu130 was loaded"),
+    ],
+)
+def test_another_torch_than_asked_is_a_failure(
+    modules: dict[str, ModuleType], asked: str | None, said: str
+) -> None:
+    told = modules["smoke_facts"].judge(raw(), {"torch": asked})
+    assert told["failures"] == ({"torch": said} if said else {})
+    assert bool(told["blocked"]) == bool(said)
+
+
+def test_a_package_for_any_torch_has_its_own_cuda(
+    modules: dict[str, ModuleType], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    facts = raw(version="0.1.0+cu130", torch={"cuda": "12.8", "version": "2.10.0+cu128"})
+    judge, said = modules["smoke_facts"].judge, "it is for CUDA 13, torch here has 12.8"
+    assert said in judge(facts, {})["failures"]["promise"]
+    monkeypatch.setattr(sys.modules["smoke_suite"], "ANY_TORCH", True, raising=False)
+    told = judge(facts, {})
+    assert (told["failures"], told["warnings"]) == ({}, [said])
 
 
 def test_no_gpu_blocks_without_failing(modules: dict[str, ModuleType]) -> None:

@@ -187,7 +187,10 @@ def test_candle_without_a_program_says_so(tmp_path: Path) -> None:
     assert "no artifacts directory was named" in case.message
 
 
-@pytest.mark.parametrize("name", ["smoke_attention", "flash_attn", "xformers", "candle_flash_attn"])
+@pytest.mark.parametrize(
+    "name",
+    ["smoke_attention", "smoke_attention_torch", "flash_attn", "xformers", "candle_flash_attn"],
+)
 def test_a_suite_is_whole_as_sent(name: str) -> None:
     files = shipped(name)
     assert {"conftest.py", "pytest.ini", "smoke_suite.py", "fatbin.py"} <= set(files)

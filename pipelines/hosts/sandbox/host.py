@@ -29,7 +29,7 @@ from pipelines.errors import ConfigError, HostError
 from pipelines.evidence import Bridge, Evidence
 from pipelines.hosts.base import IN_SANDBOX, Capabilities, Host, Kept, Lifecycle, Opening
 from pipelines.hosts.gpus import by_bridge
-from pipelines.hosts.sandbox import image
+from pipelines.hosts.sandbox import image, libcxx
 from pipelines.hosts.sandbox.bridge.attached import Attached
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.state import IN_USE, NotWholeError, State, alive, published
@@ -73,10 +73,12 @@ class Sandbox(Host):
         kinds = f"{'-msvc' if self.slot else ''}{'-gpu' if config.gpu else ''}"
         self.home = base.with_name(f"{base.name}-py{python}{kinds}")
         self.gpu_way = way = by_bridge(config.gpu)
+        self.instead = {} if self.slot is not None else IN_SANDBOX
         self.capabilities = replace(self.capabilities, gpu=way.bridged, msvc=self.slot is not None)
         step = given.events.step
         self._bridge = Attached(self.home, way.visible, step) if way.bridged else None
         self.tools += self._bridge.tools if self._bridge is not None else ()
+        self._wants_libcxx = given.api == "stable" and config.slot is None
         self._tied: subprocess.Popen[bytes] | None = None
         self._reached: State | None = None
         self._restarts = 0
@@ -188,6 +190,7 @@ class Sandbox(Host):
         self._require_python()
         with self._locked():
             if running := self.state():
+                self._furnish()
                 return running
             self._make()
             return self._start(tied=tied)
@@ -200,6 +203,7 @@ class Sandbox(Host):
         self._require_python()
         with self._locked():
             if self.state():
+                self._furnish()
                 return
             self._make()
             try:
@@ -218,13 +222,22 @@ class Sandbox(Host):
         (self.run / IN_USE).unlink(missing_ok=True)
         return self.aside
 
+    def _furnish(self) -> None:
+        """Put there what the package needs besides what every sandbox has."""
+        if self._wants_libcxx:
+            made = libcxx.built(self.cache, self.python, self.events.step)
+            libcxx.install(made, Prefix(self.prefix))
+
     def _start(self, *, tied: bool) -> State:
         crashed = self.status() == "crashed"
         if self._bridge is not None:
+            if self.slot is not None:
+                self.slot.remove(self.prefix)
             self._bridge.install(self.cache)
         if self.slot is not None:
             with self.events.bars() as bars:
                 self.slot.install(self.cache, self.prefix, self.events.step, bars)
+        self._furnish()
         self.run.mkdir(mode=0o700, exist_ok=True)
         again = ", which has crashed: its builds are kept" if crashed else ""
         self.events.step(f"starting Windows and WinRM{again}")
@@ -334,7 +347,8 @@ class Sandbox(Host):
 
     def connect(self) -> Session:
         """Start the sandbox if need be and open a session."""
-        endpoint = self._reach(self.state() or self.start(tied=True))
+        running = None if self._wants_libcxx else self.state()
+        endpoint = self._reach(running or self.start(tied=True))
         return over_winrs(endpoint, self.executable, self.name, again=self._again)
 
     def _reach(self, state: State) -> Endpoint:

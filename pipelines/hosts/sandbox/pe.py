@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+from collections.abc import Callable
 from pathlib import Path
 
 import pefile
@@ -10,34 +11,33 @@ import pefile
 _PAGE = 4096
 _EXECUTABLE = 0x20000000  # IMAGE_SCN_MEM_EXECUTE
 #: COM entry points every DLL has; a linker refuses them in an import library.
-_NOT_IMPORTED = {b"DllMain", b"DllEntryPoint", b"DllGetClassObject", b"DllCanUnloadNow"}
+_NOT_IMPORTED = {"DllMain", "DllEntryPoint", "DllGetClassObject", "DllCanUnloadNow"}
 
 
-def export_definitions(path: Path, other: Path | None = None) -> str:
+def export_definitions(path: Path, wanted: Callable[[str], bool]) -> str:
     """A module-definition text (.def) of what a DLL really exports, for making its import library.
 
-    Data exports are marked ``DATA``: the linker must not make a jump stub for them. Names that
-    ``other`` exports as well are left out.
+    Of names that are not ``wanted`` nothing is said. Data exports are marked ``DATA``: the linker
+    must not make a jump stub for them.
     """
-    left_out = _NOT_IMPORTED | (_exports(other).keys() if other else set())
     lines = [f"LIBRARY {path.name}", "EXPORTS"]
-    for name, code in _exports(path).items():
-        if name not in left_out:
-            lines.append(f"  {name.decode('ascii')}{'' if code else ' DATA'}")
+    for name, code in exports(path).items():
+        if name not in _NOT_IMPORTED and wanted(name):
+            lines.append(f"  {name}{'' if code else ' DATA'}")
     return "\n".join(lines) + "\n"
 
 
-def _exports(path: Path) -> dict[bytes, bool]:
-    """Exported name -> whether it is code."""
+def exports(path: Path) -> dict[str, bool]:
+    """Each name that a DLL exports -> whether it is code."""
     image = pefile.PE(str(path), fast_load=True, max_symbol_exports=0x10000)
     image.parse_data_directories(pefile.DIRECTORY_ENTRY["IMAGE_DIRECTORY_ENTRY_EXPORT"])
     found = {}
     for symbol in image.DIRECTORY_ENTRY_EXPORT.symbols:
-        section = image.get_section_by_rva(symbol.address)
-        executable = section and section.Characteristics & _EXECUTABLE
-        found[symbol.name] = bool(symbol.forwarder or executable)
+        if symbol.name:  # else it has a number only
+            section = image.get_section_by_rva(symbol.address)
+            executable = section and section.Characteristics & _EXECUTABLE
+            found[symbol.name.decode("ascii")] = bool(symbol.forwarder or executable)
     image.close()
-    found.pop(None, None)  # what has only a number
     return found
 
 

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from pipelines.hosts.sandbox.pe import export_definitions
+from pipelines.hosts.sandbox.msvc.finder import BASE, find
+from pipelines.hosts.sandbox.pe import export_definitions, exports
 from pipelines.hosts.sandbox.wine import Prefix
 
 SDK = Path(__file__).resolve().parent / "sdk"
+_CRT = SDK / "crt"
 #: Where Visual Studio has its things on drive C:, by the versions that the stand-in claims.
 _VC = "VS/VC/Tools/MSVC/14.40.33807"
 _KITS = "VS/Windows Kits/10"
@@ -24,6 +26,15 @@ _VC_LIB = f"{_VC}/lib/x64"
 _UCRT_LIB, _UM_LIB = (f"{_KITS}/Lib/{_SDK_VERSION}/{name}/x64" for name in ("ucrt", "um"))
 #: The C library's headers and Win32's, as clang is told.
 HEADERS = ("-isystem", f"C:/{_UCRT_H}", "-isystem", f"C:/{_UM_H}")
+#: libc++, its headers and libraries, where it is installed.
+LIBCXX = f"{_VC}/libcxx"
+LIBCXX_LIBRARY = "lib/libcxx.lib"
+#: The compiler, which is told what vcvarsall.bat has in INCLUDE, and the librarian.
+CL = (
+    f"C:/{_BIN}/cl.exe",
+    *(w for folder in (f"{_VC}/include", _UCRT_H, _UM_H) for w in ("-imsvc", f"C:/{folder}")),
+)
+LIBRARIAN = (f"C:/{_BIN}/lib.exe", "/nologo")
 _ZIG = r"C:\zig\zig.exe"
 _WORK = "sdk-build"
 _OBJ = f"C:/{_WORK}/"
@@ -33,6 +44,7 @@ _LIBRARIES = {
     "kernel32": ("kernel32.dll", _UM_LIB),
     "user32": ("user32.dll", _UM_LIB),
     "advapi32": ("advapi32.dll", _UM_LIB),
+    "msvcprt": ("msvcp140.dll", _VC_LIB),
 }
 #: Library made from our own sources -> the folder it goes to.
 _OWN = {"msvcrt": _VC_LIB, "oldnames": _VC_LIB, "vcruntime": _VC_LIB, "uuid": _UM_LIB}
@@ -51,39 +63,33 @@ _WINE_HAS = {
 }
 
 
-def _strip_attributes(header: Path) -> None:
-    """Wine 9 and later give clang GNU's format attributes, over which cudafe++ stumbles."""
-    text = header.read_text("utf-8")
-    plain = re.sub(r"(#\s*define __WINE_CRT_\w+_ATTR\(fmt,\s*args\)).*", r"\1", text)
-    header.write_text(plain, "utf-8")
+#: What is said otherwise in our copy of Wine's C headers: header -> (what is there, what we say).
+_MENDED = {
+    # Wine 9 and later give clang GNU's format attributes, over which cudafe++ stumbles.
+    "corecrt.h": (r"(#\s*define __WINE_CRT_\w+_ATTR\(fmt,\s*args\)).*", r"\1"),
+    # ucrtbase.dll of a real Windows writes eight bytes; Wine's, four.
+    "wchar.h": (
+        r"typedef int mbstate_t;",
+        "typedef struct _Mbstatet "
+        "{ unsigned long _Wchar; unsigned short _Byte, _State; } mbstate_t;",
+    ),
+}
 
 
 def make_toolset(prefix: Prefix, python: str, python_dir: Path) -> None:
     """Compile the SDK into the prefix, and the import libraries of ``python`` ("313")."""
     work = _lay_out(prefix)
     made = _Compiler(prefix, work)
-    runtime = python_dir / "vcruntime140.dll"
     with ThreadPoolExecutor(2) as pool:  # two cores are what a small machine has
-        libraries = _libraries(prefix, python, runtime)
-        _all(
-            [
-                # Wine's C library has vcruntime's names too. A program that takes its exception
-                # handling from there, and whose other DLLs do not, loses what is thrown.
-                pool.submit(
-                    made.import_library, dll, lib, runtime if lib == library("ucrt") else None
-                )
-                for dll, lib in libraries.items()
-            ]
-        )
+        libraries = _libraries(prefix, python, python_dir)
+        _all(pool.submit(made.import_library, dll, *what) for dll, what in libraries.items())
         _all(
             [
                 pool.submit(made.program, "cl", "launcher.c", "/DTOOL_CL"),
                 pool.submit(made.program, "link", "launcher.c", "/DTOOL_LINK"),
                 pool.submit(made.program, "lib", "launcher.c", "/DTOOL_LIB"),
                 pool.submit(made.program, "winrshost", "winrshost.c"),
-                pool.submit(
-                    made.archive, "msvcrt", *sorted(p.name for p in (SDK / "crt").iterdir())
-                ),
+                pool.submit(made.archive, "msvcrt", *(p.name for p in sorted(_CRT.iterdir()))),
                 pool.submit(made.archive, "oldnames", "empty.c"),
                 pool.submit(made.archive, "uuid", "empty.c"),
                 pool.submit(made.prng),
@@ -114,7 +120,9 @@ def _lay_out(prefix: Prefix) -> Path:
     ucrt = drive / _UCRT_H
     shutil.copytree(SDK / "include", drive / _VC / "include")
     shutil.copytree(prefix.wine.headers / "msvcrt", ucrt)
-    _strip_attributes(ucrt / "corecrt.h")
+    for header, (found, ours) in _MENDED.items():
+        text = (ucrt / header).read_text("utf-8")
+        (ucrt / header).write_text(re.sub(found, ours, text), "utf-8")
     shutil.copytree(prefix.wine.headers / "windows", drive / _UM_H)
     (drive / _SHARED_H).mkdir()  # Wine has those of both in one folder
     has = [
@@ -124,21 +132,35 @@ def _lay_out(prefix: Prefix) -> Path:
     ]
     (drive / _VC / "include/wine_has.h").write_text("".join(has))
     shutil.copy(SDK / "vcvarsall.bat", scripts)
-    for source in (*SDK.glob("*.c"), *SDK.glob("*.h"), *(SDK / "crt").iterdir()):
+    for source in (*SDK.glob("*.c"), *SDK.glob("*.h"), *_CRT.iterdir()):
         shutil.copy(source, work)
     (work / "empty.c").write_text("")
     return work
 
 
-def _libraries(prefix: Prefix, python: str, runtime: Path) -> dict[Path, str]:
-    """DLL here -> path there of its import library."""
-    libraries = {
-        prefix.wine.libraries / dll: library(name) for name, (dll, _) in _LIBRARIES.items()
+def _libraries(
+    prefix: Prefix, python: str, python_dir: Path
+) -> dict[Path, tuple[str, Callable[[str], bool]]]:
+    """DLL here -> path there of its import library, and whether a name belongs into it."""
+    runtime = exports(python_dir / "vcruntime140.dll")
+    some: dict[str, Callable[[str], bool]] = {
+        # Wine's C library has vcruntime's names too. A program that takes its exception handling
+        # from there, and whose other DLLs do not, loses what is thrown.
+        "ucrt": lambda name: name not in runtime,
+        # Of Microsoft's C++ library what is behind std::exception_ptr; libc++ has all the rest.
+        "msvcprt": lambda name: "__ExceptionPtr" in name,
     }
-    libraries[runtime] = library("vcruntime")
-    for name in ("python3", f"python{python}"):
-        libraries[runtime.with_name(f"{name}.dll")] = f"C:/Python{python}/libs/{name}.lib"
-    return libraries
+    libraries = {
+        prefix.wine.libraries / dll: (library(name), some.get(name, _all_names))
+        for name, (dll, _) in _LIBRARIES.items()
+    }
+    own = {"vcruntime140": library("vcruntime")}
+    own |= {n: f"C:/Python{python}/libs/{n}.lib" for n in ("python3", f"python{python}")}
+    return libraries | {python_dir / f"{n}.dll": (lib, _all_names) for n, lib in own.items()}
+
+
+def _all_names(_: str) -> bool:
+    return True
 
 
 class _Compiler:
@@ -154,10 +176,10 @@ class _Compiler:
         self.prefix = prefix
         self.work = work
 
-    def import_library(self, dll: Path, target: str, other: Path | None) -> None:
-        """Make it of what ``dll`` exports and ``other`` does not."""
+    def import_library(self, dll: Path, target: str, wanted: Callable[[str], bool]) -> None:
+        """Make it of what ``dll`` exports and is ``wanted``."""
         definition = self.work / f"{dll.stem}.def"
-        definition.write_text(export_definitions(dll, other))
+        definition.write_text(export_definitions(dll, wanted))
         tool = [_ZIG, "dlltool", "-m", "i386:x86-64"]
         self.prefix.run([*tool, "-d", _OBJ + definition.name, "-l", target])
 
@@ -166,13 +188,22 @@ class _Compiler:
         self.prefix.run([*self._COMPILE, *flags, f"/Fo{target}", _OBJ + source])
         return target
 
+    def _flags(self, source: str) -> tuple[str, ...]:
+        if not source.endswith(".cpp"):
+            return ()
+        flags = ("/EHsc", "/std:c++17", "/D_CRTIMP=", "/D_ACRTIMP=", f"/IC:/{_VC}/include")
+        return (*flags, "/GR-") if source == "type_info.cpp" else flags
+
     def program(self, name: str, source: str, *flags: str) -> None:
         target = self.compiled(source, *flags, name=name)
         entry = ["/subsystem:console", "/entry:start", f"/out:{_OBJ}{name}.exe"]
         self.prefix.run([*self._LINK, *entry, target, library("kernel32")])
 
     def archive(self, name: str, *sources: str) -> None:
-        members = [self.compiled(source, name=f"{name}-{source}") for source in sources]
+        members = [
+            self.compiled(source, *self._flags(source), name=f"{name}-{source}")
+            for source in sources
+        ]
         self.prefix.run([_ZIG, "lib", "/nologo", f"/out:{library(name)}", *members])
 
     def prng(self) -> None:
@@ -190,3 +221,4 @@ def _install(prefix: Prefix, work: Path) -> None:
     if not (prefix.wine.libraries / "bcryptprimitives.dll").exists():
         (work / "bcryptprimitives.dll").replace(system / "bcryptprimitives.dll")
     shutil.rmtree(work)
+    find(prefix.drive / "VS", BASE)  # as any tool set: whole, and one

@@ -46,7 +46,7 @@ class Spec(Kind):
     """Its own, such as 3.12; empty is any."""
     torch: str
     cuda: str
-    """Releases, such as 2.8 and 12.8."""
+    """Releases, such as 2.8 and 12.8; of CUDA an empty one is any, or none."""
     index: str
     """Where pip finds that torch."""
 
@@ -103,7 +103,7 @@ def judge(spec: Spec, have: Mapping[str, str]) -> tuple[str, str]:
         return "; ".join(wrong), f"type: {_install(spec, [*missing, *unfit])}"
     if "torch" in spec["names"]:
         torch, cuda = _release(have["torch"]), _release(have.get("torch's CUDA", ""))
-        if (torch, cuda) != (spec["torch"], spec["cuda"]):
+        if torch != spec["torch"] or spec["cuda"] not in ("", cuda):
             advice = f"ask for what is there: --torch {torch} --cuda {cuda}; or "
             if not cuda:
                 advice = "this torch has no CUDA: "

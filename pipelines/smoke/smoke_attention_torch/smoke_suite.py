@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import smoke_gpu
-import smoke_torch
 
 TORCH = True
 #: One wheel for every torch, with a CUDA run-time of its own: torch's CUDA may be another.
@@ -21,4 +20,4 @@ def facts(*, gpu: bool) -> dict[str, str]:  # noqa: ARG001  the same with and wi
 
 def lost() -> bool:
     """Whether the GPU's context is lost, with which each later case would fail as well."""
-    return smoke_torch.context_lost() or smoke_gpu.lost()
+    return smoke_gpu.lost()

@@ -47,7 +47,8 @@ static wchar_t *flags(wchar_t *end, const wchar_t *rest)
     /* libc++, where it is installed, and clang's own headers; /permissive- looks names up in
      * templates as the standard says, without which torch's stable headers take other overloads:
      * https://github.com/pytorch/pytorch/pull/168155 */
-    end = append(append(append(end, L" /permissive- -imsvc"), tools), L"\\libcxx\\include");
+    end = append(append(append(end, L" /permissive- -imsvc"), tools), L"\\libcxx\\include -imsvc");
+    end = append(append(end, tools), L"\\libcxx\\c");
     return append(end, L" -imsvcC:\\zig\\lib\\include");
 }
 #elif defined(TOOL_LINK)

@@ -1,0 +1,185 @@
+"""LLVM's C++ library for the stand-in, compiled once from the sources in the pinned zig's wheel.
+
+For packages on torch's stable ABI: https://docs.pytorch.org/docs/stable/notes/libtorch_stable_abi.html
+It is kept in the cache by the hash of what it is made of, and appears there under its final name
+by rename. ``files.json`` has the sha256 of each file: it is compared at each use, and what is not
+whole is made anew.
+"""
+
+from __future__ import annotations
+
+import fcntl
+import hashlib
+import json
+import shutil
+import tempfile
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from pathlib import Path
+
+from pipelines.errors import HostError, SetupError
+from pipelines.files import disk_errors, sha256_of
+from pipelines.hosts.sandbox import image, toolset
+from pipelines.hosts.sandbox.wine import Prefix
+from pipelines.toolchain.lock import Cache
+
+Step = Callable[[str], object]
+
+FILES = "files.json"
+_IN_WHEEL = "ziglang/lib/libcxx/"
+#: In the wheel's headers, where LLVM's own include their configuration.
+_LEFT_OUT = "/* zig patch: instead of including __config_site, zig adds -D flags when compiling */"
+#: Folders of sources. No file systems: Wine's headers lack too much for <filesystem>.
+_FOLDERS = ("", "ryu/", "support/win32/")
+#: What none of C++17's and C++20's needs, and what C++23 alone can compile.
+_NOT_MADE = {"expected.cpp", "legacy_pointer_safety.cpp", "random_shuffle.cpp", "strstream.cpp"}
+_FLAGS = (
+    *("/nologo", "/c", "/O2", "/MD", "/EHsc", "/std:c++20", "/Zl", "-Wno-everything"),
+    *("/D_LIBCPP_BUILDING_LIBRARY", "/D_LIBCPP_REMOVE_TRANSITIVE_INCLUDES"),
+    *("/I..", r"/I..\include", "/Fo./"),
+)
+_SECONDS = 900
+
+
+def built(cache: Cache, python: str, step: Step) -> Path:
+    """The directory of the library, verified; made unless it is there.
+
+    ``python`` names the image that lends its compiler. ``step`` is told when something is made.
+    Raises :class:`HostError` for a compiler that fails, :class:`SetupError` for a wheel without the
+    sources, and what :func:`image.make_image` does.
+    """
+    target = cache.root / "libcxx" / f"{key(cache, python)}-py{python}"
+    with disk_errors(target.parent), _alone(target):
+        if listed(target) is None:
+            step("compiling libc++, once")
+            shutil.rmtree(target, ignore_errors=True)
+            for left in target.parent.glob(f".{target.name}.*/"):  # by one that was killed
+                shutil.rmtree(left, ignore_errors=True)
+            scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+            try:
+                made = _make(cache, python, step, scratch)
+                made.rename(target)
+            finally:
+                shutil.rmtree(scratch, ignore_errors=True)
+    return target
+
+
+def key(cache: Cache, python: str) -> str:
+    """The name of the directory of :func:`built`: the hash of the image's inputs and of ours."""
+    digest = hashlib.sha256(image.image_key(cache, python).encode())
+    digest.update(Path(__file__).read_bytes())
+    return digest.hexdigest()[:16]
+
+
+def listed(folder: Path) -> Mapping[str, str] | None:
+    """The sha256 of each file of the library in ``folder``; ``None`` unless each is as it was."""
+    try:
+        told = json.loads((folder / FILES).read_text("utf-8"))
+        whole = isinstance(told, dict) and _hashes(folder) == told
+    except (OSError, ValueError):
+        return None
+    return told if whole and toolset.LIBCXX_LIBRARY in told else None
+
+
+def install(made: Path, prefix: Prefix) -> None:
+    """Put what :func:`built` gave into a Windows, unless it is there as it should be.
+
+    Raises :class:`HostError` when ``made`` is not whole, :class:`StorageError` on a full disk.
+    """
+    wanted = listed(made)
+    if wanted is None:
+        raise HostError(f"libc++ in {made} is damaged", advice="Type the same command again.")
+    place = prefix.drive / toolset.LIBCXX
+    if listed(place) == wanted:
+        return
+    scratch = place.with_name(f".{place.name}.new")
+    with disk_errors(place.parent):
+        shutil.rmtree(scratch, ignore_errors=True)
+        shutil.copytree(made, scratch)
+        if listed(scratch) != wanted:
+            raise HostError(f"libc++ in {made} has changed while it was copied")
+        shutil.rmtree(place, ignore_errors=True)
+        scratch.rename(place)
+
+
+def _hashes(folder: Path) -> dict[str, str]:
+    """Of all files but the list itself."""
+    return {
+        path.relative_to(folder).as_posix(): sha256_of(path)
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.name != FILES
+    }
+
+
+@contextmanager
+def _alone(target: Path) -> Iterator[None]:
+    """Only one process at a time makes it."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with (target.parent / f".{target.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _make(cache: Cache, python: str, step: Step, scratch: Path) -> Path:
+    """Compile it in a Windows that is made for this and removed afterwards."""
+    prefix = Prefix(scratch / "prefix")
+    image.copy_image(image.make_image(cache, python, step), prefix.path)
+    home = prefix.drive / toolset.LIBCXX
+    sources = _unpack(cache.fetch("zig"), home, prefix.drive / "libcxx-src")
+    shutil.copy(toolset.SDK / "libcxx/__config_site", home / "include")
+    shutil.copytree(toolset.SDK / "libcxx/c", home / "c")
+    (home / toolset.LIBCXX_LIBRARY).parent.mkdir()
+    try:
+        prefix.boot()
+        _compile(prefix, sources, f"C:/{toolset.LIBCXX}/{toolset.LIBCXX_LIBRARY}")
+    finally:
+        prefix.halt()
+    (home / FILES).write_text(json.dumps(_hashes(home), indent=1), "utf-8")
+    return home
+
+
+def _unpack(wheel: Path, home: Path, sources: Path) -> Path:
+    """Headers into ``home``, with their configuration; sources and licence beside them."""
+    configured = 0
+    with zipfile.ZipFile(wheel) as archive:
+        for name in archive.namelist():
+            part, _, file = name.removeprefix(_IN_WHEEL).partition("/")
+            if not name.startswith(_IN_WHEEL) or name.endswith("/"):
+                continue
+            place = sources / file if part == "src" else home / part / file if file else home / part
+            content = archive.read(name)
+            if part == "include" and (mark := _LEFT_OUT.encode()) in content:
+                content = content.replace(mark, b"#include <__config_site>")
+                configured += 1
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.write_bytes(content)
+    if not configured or not sources.is_dir():
+        raise SetupError(
+            f"{wheel.name} has no libc++ as expected: {configured} configured headers",
+            advice="The release of zig has changed: look at its lib/libcxx.",
+        )
+    return sources
+
+
+def _compile(prefix: Prefix, sources: Path, library: str) -> None:
+    """Make ``library`` of all sources, by as many compilers as a small machine has cores."""
+    work = sources / "objects"
+    work.mkdir()
+    names = [
+        f"../{folder}{path.name}"
+        for folder in _FOLDERS
+        for path in sorted((sources / folder).glob("*.cpp"))
+        if path.name not in _NOT_MADE
+    ]
+    compile_ = [*toolset.CL, *_FLAGS]
+    with ThreadPoolExecutor(2) as pool:
+        for half in [pool.submit(_run, prefix, work, [*compile_, *names[at::2]]) for at in (0, 1)]:
+            half.result()
+    objects = [f"{Path(name).stem}.obj" for name in names]
+    _run(prefix, work, [*toolset.LIBRARIAN, f"/out:{library}", *objects])
+
+
+def _run(prefix: Prefix, work: Path, command: Sequence[str]) -> None:
+    prefix.run(command, cwd=work, timeout=_SECONDS)

@@ -1,0 +1,3 @@
+// Wine has the functions of fibres in <winbase.h>.
+#pragma once
+#include <windows.h>
