@@ -34,6 +34,11 @@ def host_models() -> tuple[type[HostConfig], ...]:
     return tuple(KINDS.values())
 
 
+def own_pins() -> dict[str, type[HostConfig]]:
+    """The kinds of hosts that pin something themselves, by what ``invoke lock --only`` calls it."""
+    return {kind.own_pins: kind for kind in host_models() if kind.own_pins}
+
+
 def _read_host(keys: Any) -> HostConfig:
     """A host by its kind: which there are is looked up when a file is read, not before."""
     return _hosts(host_models()).validate_python(keys)

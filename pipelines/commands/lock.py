@@ -35,12 +35,16 @@ def lock(options: LockOptions) -> None:
     if options.sync or options.check:
         command.run_sync(check=options.check)
     elif options.stage is None:
-        from pipelines.hosts.sandbox.msvc import pinning
+        from pipelines.config import own_pins
 
-        alone = options.only == pinning.NAME
-        command.run_complete(pinning.channel() if alone else options.only)
-        if alone or options.only is None:
-            pinning.run_pin(anew=alone)
+        own = own_pins()
+        names = None if options.only is None else options.only.replace(" ", "").split(",")
+        tools = None if names is None else ",".join(n for n in names if n not in own)
+        if tools != "":
+            command.run_complete(tools)
+        for name, kind in own.items():
+            if names is None or name in names:
+                kind.make_pins(anew=names is not None)
 
 
 COMMAND = Command(lock, LockOptions)

@@ -347,6 +347,13 @@ class HostConfig(Model):
     #: What ``--gpu`` means for a host that asks for none.
     flagged_gpu: ClassVar[object] = True
 
+    #: What ``invoke lock --only`` calls the pins that hosts of this kind have besides the lock's.
+    own_pins: ClassVar[str] = ""
+
+    @classmethod
+    def make_pins(cls, *, anew: bool) -> None:
+        """Complete :attr:`own_pins`, or make them ``anew``; raises :class:`LockError`."""
+
     @property
     def is_windows(self) -> bool:
         """Whether it is a Windows, as far as that is known before it is opened."""

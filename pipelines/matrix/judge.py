@@ -24,7 +24,7 @@ from pipelines.recipe.archmap import Translated, translate
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.naming import local_version, wheel_name
 from pipelines.target import Target
-from pipelines.toolsets import NEEDED, able
+from pipelines.toolsets import MSVC, NEEDED, able
 from pipelines.versions import minor, within
 
 #: (CUDA, torch, arch) -> the rules that they break.
@@ -187,9 +187,11 @@ def _driver_rules(target: Target, supply: Supply) -> Iterator[Finding]:
 
 def _compiler_rules(target: Target, supply: Supply) -> Iterator[Finding]:
     """What does not go with the MSVC of a host that has a known one."""
-    if not supply.toolset.version:
-        return
-    facts = {"msvc": supply.toolset.version, "cuda": target.cuda, "torch": target.torch}
+    facts = {
+        "msvc": supply.toolset.version if supply.toolset.name == MSVC.name else "",
+        "cuda": target.cuda,
+        "torch": target.torch,
+    }
     for rule in compat.broken(compat.load_rules(), {k: v for k, v in facts.items() if v}):
         if "msvc" in rule.when:
             error = rule.verdict == "error"

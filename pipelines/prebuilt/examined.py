@@ -16,7 +16,8 @@ from pipelines.prebuilt.given import misfit
 from pipelines.record import AuditedFile, CheckResult
 from pipelines.wheels.checks import check, gate
 from pipelines.wheels.libraries import absent, bringers, cure
-from pipelines.wheels.metadata import X64, WheelFacts, inspect
+from pipelines.wheels.metadata import WheelFacts, inspect
+from pipelines.wheels.pe import X64
 from pipelines.wheels.tags import WINDOWS
 from pipelines.wheels.toolkit import newest
 

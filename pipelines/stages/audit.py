@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 from typing import NoReturn
 
@@ -16,6 +17,7 @@ from pipelines.files import sha256_of
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import safe
 from pipelines.logs import detailed
+from pipelines.recipe.tested import cells_of_tests
 from pipelines.record import (
     AuditedFile,
     AuditResult,
@@ -28,7 +30,8 @@ from pipelines.run import StageLog
 from pipelines.stages.given import examine_given_wheel
 from pipelines.stages.prebuilt import examine_taken
 from pipelines.wheels.checks import gate, gate_library
-from pipelines.wheels.metadata import inspect
+from pipelines.wheels.imported import judge_torch_names
+from pipelines.wheels.metadata import WheelFacts, inspect
 
 
 def audit(session: LiveSession, plan: BuildPlan, log: StageLog) -> AuditResult:
@@ -102,7 +105,7 @@ def _checks(session: LiveSession, plan: BuildPlan, file: Path) -> tuple[str, lis
     facts = inspect(file)
     windows = plan.host.capabilities.windows
     machine = "" if windows else session.facts.get("machine") or "x86_64"
-    return str(facts.version), gate(
+    checks = gate(
         facts,
         archs,
         platform="win_amd64" if windows else f"linux_{machine}",
@@ -112,6 +115,23 @@ def _checks(session: LiveSession, plan: BuildPlan, file: Path) -> tuple[str, lis
         expects=lambda name: plan.recipe.archs_of(name, archs),
         toolset=plan.toolset,
     )
+    return str(facts.version), [*checks, *_torch_names(plan, facts)]
+
+
+def _torch_names(plan: BuildPlan, facts: WheelFacts) -> Iterator[CheckResult]:
+    """Whether each torch that the wheel is tested with has what it wants, where that is known here.
+
+    So it is where the pipeline itself brings torch for the test, of which a wheel of its own stands
+    in for the real one.
+    """
+    if not plan.recipe.torch or not plan.host.capabilities.windows or not plan.host.instead:
+        return
+    lock, cache = plan.cache.lock, plan.cache
+    for cell in cells_of_tests(plan.recipe, plan.target, existing=plan.host.existing is not None):
+        tool = lock.tool(lock.entries_for(["torch"], cell, plan.host.instead)["torch"])
+        path = cache.place(tool.file, tool.sha256)
+        here = path if cache.has(path, tool.sha256, tool.size) else None
+        yield judge_torch_names(facts, here, cell.torch)
 
 
 def _reject(log: StageLog, file: Path, checks: list[CheckResult]) -> NoReturn:

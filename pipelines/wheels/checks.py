@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
-from pathlib import PurePosixPath
 
 from pipelines.architectures.archs import ArchList
 from pipelines.record import CheckResult
 from pipelines.toolsets import ToolSet
 from pipelines.wheels.fatbin import Container, arch_key, compact, inventory
-from pipelines.wheels.linked import RUN_TIMES
+from pipelines.wheels.imported import judge_own_names
 from pipelines.wheels.maker import judge_maker
-from pipelines.wheels.metadata import X64, Binary, PeFacts, WheelFacts
+from pipelines.wheels.metadata import Binary, WheelFacts
+from pipelines.wheels.pe import X64
 from pipelines.wheels.tags import EVERY_PYTHON, wheel_tags
 from pipelines.wheels.toolkit import Told
 
@@ -28,7 +28,6 @@ _NO_DEVICE_CODE = (
     "(a CPU-only build because no CUDA was found). Look for nvcc lines in the build log."
 )
 _SHOWN = 5
-_NAME = 120  # characters of a symbol's that are shown
 
 #: Of a binary's name within the wheel: the architectures that it can have at all.
 Expects = Callable[[str], Collection[str]]
@@ -123,7 +122,7 @@ def _windows(facts: WheelFacts, toolset: ToolSet | None) -> Iterator[CheckResult
     ]
     yield check("x64 binaries", not bad, _list(bad) or "x64", "x64")
     yield judge_maker(facts, toolset)
-    yield _names(facts)
+    yield judge_own_names(facts)
 
 
 def _modules(facts: WheelFacts, platform: str) -> Iterator[CheckResult]:
@@ -136,38 +135,6 @@ def _modules(facts: WheelFacts, platform: str) -> Iterator[CheckResult]:
         if binary.pe is None or binary.init not in binary.pe.inits
     ]
     yield check("PyInit", not lacking, _list(lacking) or "exported", "exported by every module")
-
-
-def _names(facts: WheelFacts) -> CheckResult:
-    """Whether the wheel's own DLLs export what its binaries import from them."""
-    own: dict[str, PeFacts | None] = {}
-    for binary in facts.binaries:
-        name = PurePosixPath(binary.name).name.lower()
-        # Of two nobody knows which is loaded; the run-time of C and C++ may be found elsewhere.
-        unsure = name in own or name.startswith(RUN_TIMES)
-        own[name] = None if unsure else binary.pe
-    lacking, unread, looked = [], [], 0
-    for binary in facts.binaries:
-        needs = binary.pe.needs if binary.pe else None
-        if needs is None:
-            unread.append(binary.name)
-        for library, name in needs or ():
-            if library not in own:
-                continue
-            there = own[library]
-            if there is None or there.exports is None:
-                unread.append(library)
-                continue
-            looked += 1
-            if name not in there.exports:
-                lacking.append(f"{binary.name} wants {name[:_NAME]} of {library}")
-    found = f"{looked} exported" if looked else "it imports none of its own"
-    if unread:
-        found = f"not read: {_list(dict.fromkeys(unread))}"
-    one = check(
-        "imported names", not lacking, _list(lacking) or found, "exported by the wheel's own DLLs"
-    )
-    return one.model_copy(update={"judged": bool(lacking) or not unread})
 
 
 def _without_python(facts: WheelFacts) -> Iterator[CheckResult]:

@@ -20,9 +20,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path, PurePosixPath
-from typing import Any
 
-import pefile
 from packaging.tags import parse_tag
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
@@ -30,20 +28,14 @@ from packaging.version import InvalidVersion, Version
 from pipelines.errors import AuditError
 from pipelines.wheels.elf import PYTHON, of_python
 from pipelines.wheels.fatbin import Inventory, inventory
-from pipelines.wheels.linked import Linked, read_linked
+from pipelines.wheels.pe import PeFacts, read_pe
 from pipelines.wheels.tags import EVERY_PYTHON
-from pipelines.wheels.toolkit import cudarts
 
-X64 = 0x8664
 _CHUNK = 1 << 20
 _SMALL = 16 << 20  # RECORD, METADATA and WHEEL: text that is read whole
 _MODULES = (".pyd", ".so")
 _BINARIES = (*_MODULES, ".dll")
 _UNRECORDED = ("RECORD", "RECORD.jws", "RECORD.p7s")  # the format exempts these from hashes
-_MAX_SYMBOLS = 200_000  # pefile stops at 8,192 otherwise and may miss PyInit
-# pefile cuts names at 512 characters otherwise; torch has some of 3,199, MSVC's are up to 4,096.
-pefile.MAX_SYMBOL_NAME_LENGTH = pefile.MAX_IMPORT_NAME_LENGTH = 8192
-pefile.MAX_IMPORT_SYMBOLS = _MAX_SYMBOLS
 _STRONG = frozenset({"sha256", "sha384", "sha512"})
 
 
@@ -74,24 +66,6 @@ class RecordFacts:
     def true(self) -> bool:
         """Whether RECORD tells the truth about every file."""
         return not (self.missing or self.extra or self.wrong)
-
-
-@dataclass(frozen=True)
-class PeFacts:
-    """Of a Windows binary: machine (0x8664 is x64), the PyInit_* it exports, CUDA's DLLs."""
-
-    machine: int
-    inits: tuple[str, ...]
-    cudarts: tuple[str, ...] = ()
-    """Those of CUDA's run-time that it imports, such as ``cudart64_12.dll``."""
-    imports: tuple[str, ...] = ()
-    """Every DLL that must be there before it can be loaded."""
-    linked: Linked | None = None
-    """What it tells of its making."""
-    exports: frozenset[str] | None = None
-    """Names, and numbers as ``#12``; ``None`` where not all of them could be read."""
-    needs: tuple[tuple[str, str], ...] | None = None
-    """DLLs that it imports, in lower case, each with a name or number; ``None`` as above."""
 
 
 @dataclass(frozen=True)
@@ -334,60 +308,7 @@ def _binary(name: str, data: bytes, *, alone: bool) -> Binary:
     try:
         if name.endswith(".so"):
             return Binary(name, code, elf=of_python(data))
-        return Binary(name, code, pe=_pe(data))
+        return Binary(name, code, pe=read_pe(data))
     # pefile raises PEFormatError on purpose and, on hostile files, others by accident.
     except Exception as error:
         return Binary(name, code, problem=f"no readable binary: {error}")
-
-
-def _pe(data: bytes) -> PeFacts:
-    """Headers, exports and imports, with the rest of the file left unparsed."""
-    # Not closed: there is only ``data`` to let go, and close() runs a full garbage collection.
-    pe = pefile.PE(
-        data=data,
-        fast_load=True,
-        max_symbol_exports=_MAX_SYMBOLS,
-        max_repeated_symbol=_MAX_SYMBOLS,
-    )
-    pe.parse_data_directories(
-        [pefile.DIRECTORY_ENTRY[f"IMAGE_DIRECTORY_ENTRY_{name}"] for name in ("EXPORT", "IMPORT")]
-    )
-    imported = getattr(pe, "DIRECTORY_ENTRY_IMPORT", ())
-    exports = getattr(pe, "DIRECTORY_ENTRY_EXPORT", None)
-    libraries = {one.dll.decode("ascii", "replace") for one in imported if one.dll}
-    names = [symbol.name or b"" for symbol in exports.symbols] if exports else []
-    return PeFacts(
-        machine=int(pe.FILE_HEADER.Machine),
-        inits=tuple(sorted(name.decode("ascii") for name in names if name.startswith(b"PyInit_"))),
-        cudarts=cudarts(libraries),
-        imports=tuple(sorted(libraries)),
-        linked=read_linked(
-            data,
-            int(pe.DOS_HEADER.e_lfanew),
-            (pe.OPTIONAL_HEADER.MajorLinkerVersion, pe.OPTIONAL_HEADER.MinorLinkerVersion),
-            libraries,
-        ),
-        exports=_exports(exports),
-        needs=_needs(imported),
-    )
-
-
-def _exports(found: Any) -> frozenset[str] | None:
-    """What pefile has read of a table of exports, if that is all that it says it has."""
-    if found is None:
-        return frozenset()
-    names = {one.name.decode("ascii", "replace") for one in found.symbols if one.name}
-    if len(names) < found.struct.NumberOfNames:
-        return None
-    return frozenset({*names, *(f"#{one.ordinal}" for one in found.symbols)})
-
-
-def _needs(imported: Any) -> tuple[tuple[str, str], ...] | None:
-    found = set()
-    for library in imported:
-        for one in library.imports:
-            if not one.import_by_ordinal and one.name in (None, b"", b"*invalid*"):
-                return None
-            name = f"#{one.ordinal}" if one.import_by_ordinal else one.name.decode("ascii")
-            found.add((library.dll.decode("ascii", "replace").lower(), name))
-    return tuple(sorted(found))

@@ -1,9 +1,10 @@
 """What the sandbox's GPU bridge costs: Windows code through it against native Linux, in one run.
 
 ``pytest -m bench -s tests/bench/test_bridge_figures.py`` on a Linux machine with an NVIDIA GPU and
-Wine. Both sides run in turn, ``BRIDGE_ROUNDS`` times each (5). ``BRIDGE_NATIVE_WHEEL`` is a Linux
-wheel of pipelines/examples/smoke_attention for this Python, if the suite's time is to be compared.
-Nothing passes or fails by the clock: only answers do.
+Wine. Both sides run in turn, ``BRIDGE_ROUNDS`` times each (5). For the suite's time to be compared,
+``BRIDGE_NATIVE_WHEEL`` is a Linux wheel of pipelines/examples/smoke_attention for this Python and
+80+PTX, or ``build``: the nvcc of this machine builds it in this Python's environment, which then
+needs setuptools and nvidia-cuda-runtime. Nothing passes or fails by the clock: only answers do.
 """
 
 from __future__ import annotations
@@ -14,16 +15,19 @@ import shutil
 import statistics
 import subprocess
 import sys
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from defusedxml import ElementTree
 
+from pipelines.buildplan import Request, resolve
+from pipelines.config import Config
+from pipelines.hosts.live import LiveSession
 from pipelines.hosts.sandbox.wine import Prefix
-from pipelines.record import SmokeResult
 from pipelines.remote import process
+from pipelines.reports.junit import read_pytest
 from pipelines.stages.line import Line, run_build, run_test
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "gpu"))
@@ -36,6 +40,8 @@ _HERE = Path(__file__).resolve().parent
 _ZIG = r"C:\zig\zig.exe"
 _PROGRAM = "bridge_figures.py"
 _SECONDS = 300.0
+#: The modules of the suite that are smoke-attention's own.
+_OWN = ("test_gpu", "test_package")
 #: Figure -> its goal; the difference is told in its own unit, or as a ratio where that is asked.
 _GOALS = {
     "call_ns": "+20 ns",
@@ -143,28 +149,69 @@ def test_figures(line: Line, tmp_path: Path) -> None:
     _tell("figures", f"{names.pop()}, {_ROUNDS} rounds in turn, medians", native, bridged, tmp_path)
 
 
+def native_wheel(base: Path) -> Path | None:
+    """The Linux wheel of the same source: the one that is named, or built here if that is asked."""
+    told = os.environ.get("BRIDGE_NATIVE_WHEEL", "")
+    if told != "build":
+        return Path(told) if told else None
+    here = {"kind": "local", "python": sys.executable, "root": str(base / "root")}
+    settings = Config.model_validate(
+        {
+            "default": {"host": "here", "python": f"3.{sys.version_info.minor}"},
+            "hosts": {"here": here},
+            "out": str(base / "out"),
+            "compile_cache": {"kind": "off"},
+        }
+    )
+    plan = resolve(settings, Request(axes={"archs": "80+PTX"}))
+    building = Line(plan, LiveSession(plan.host))
+    try:
+        (wheel,) = (run_build(building) / "wheels").glob("*.whl")
+    finally:
+        building.close()
+    return wheel
+
+
+def suite_of(report: Path) -> tuple[dict[str, str], float]:
+    """How each of the suite's own cases ended, and pytest's own seconds for all of them.
+
+    The cases that every suite has look at the host and at how the wheel came to it.
+    """
+    data = report.read_bytes()
+    (found,) = ElementTree.fromstring(data).iter("testsuite")
+    cases = read_pytest(data).cases
+    own: dict[str, str] = {
+        f"{c.classname}::{c.name}": c.outcome for c in cases if c.classname in _OWN
+    }
+    assert sum(outcome == "passed" for outcome in own.values()) > 100, f"without a GPU: {report}"
+    return own, float(found.attrib["time"])
+
+
 def test_the_smoke_suite(line: Line, tmp_path: Path) -> None:
-    """Whole suites, their environments included, in turn."""
-    told = os.environ.get("BRIDGE_NATIVE_WHEEL")
+    """The same cases in turn, of wheels of the same source; pytest's own time, without installs."""
+    wheel = native_wheel(tmp_path / "build")
+    archs = line.plan.archs.effective
+    expect = {"archs": archs.sass, "ptx": archs.ptx, "cuda": line.plan.recipe.cuda}
     here: list[float] = []
     there: list[float] = []
+    ended: list[dict[str, str]] = []
     run_build(line)
     for number in range(min(_ROUNDS, 3)):
-        if told:
-            began = time.monotonic()
+        if wheel is not None:
             out = tmp_path / f"native-{number}"
-            expect = {"archs": list(line.plan.archs.effective.sass)}
-            ended = run_natively("smoke_attention", Path(told), out, expect=expect)
-            here.append(time.monotonic() - began)
-            assert ended["exit"] == 0, (out / "smoke.log").read_text("utf-8", "replace")[-3000:]
-        began = time.monotonic()
+            done = run_natively("smoke_attention", wheel, out, expect=expect)
+            assert done["exit"] == 0, (out / "smoke.log").read_text("utf-8", "replace")[-3000:]
+            own, seconds = suite_of(out / "smoke.xml")
+            here.append(seconds)
+            ended.append(own)
         run_test(line)
-        there.append(time.monotonic() - began)
-        done = line.run.result(SmokeResult)
-        assert done is not None
-        assert done.outcomes["passed"] > 100  # those with a GPU
+        own, seconds = suite_of(line.run.path / "smoke.xml")
+        there.append(seconds)
+        ended.append(own)
+    assert all(own == ended[0] for own in ended), "other cases, or other outcomes"
     native = {"smoke_suite_s": here} if here else {}
-    _tell("suite", "smoke-attention's suite", native, {"smoke_suite_s": there}, tmp_path)
+    title = f"smoke-attention's suite, {len(ended[0])} cases"
+    _tell("suite", title, native, {"smoke_suite_s": there}, tmp_path)
 
 
 def _tell(name: str, title: str, native: Figures, bridged: Figures, scratch: Path) -> None:

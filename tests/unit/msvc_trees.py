@@ -11,6 +11,8 @@ from urllib.parse import quote
 from uuid import uuid4
 from xml.etree import ElementTree
 
+import pefile
+
 TOOLSET, SDK = "14.44.35207", "10.0.26100.0"
 MICROSOFT = "Microsoft Corporation"
 
@@ -35,15 +37,18 @@ def version_info(version: str, maker: str) -> bytes:
     return _block("VS_VERSION_INFO", fixed, [strings])
 
 
+def _resources(info: bytes, at: int) -> bytes:
+    """A section with that resource alone, for the address ``at``."""
+    tree = b""
+    for level, kind in enumerate((16, 1, 0x409)):  # type, name and language: directories
+        target = 72 if level == 2 else 24 * (level + 1) | 0x80000000
+        tree += struct.pack("<IIHHHHII", 0, 0, 0, 0, 0, 1, kind, target)
+    return tree + struct.pack("<IIII", at + 88, len(info), 0, 0) + info
+
+
 def program(version: str = "14.44.35211.0", maker: str = MICROSOFT, machine: int = 0x8664) -> bytes:
     """A PE file without code that says who made it."""
-    info = version_info(version, maker)
-    tree = b""
-    for level, name in enumerate((16, 1, 0x409)):  # type, name and language: directories
-        last = level == 2
-        target = 72 if last else 24 * (level + 1) | 0x80000000
-        tree += struct.pack("<IIHHHHII", 0, 0, 0, 0, 0, 1, name, target)
-    section = tree + struct.pack("<IIII", 0x1000 + 88, len(info), 0, 0) + info
+    section = _resources(version_info(version, maker), 0x1000)
     raw = section + b"\0" * (-len(section) % 512)
     directories = [(0, 0)] * 16
     directories[2] = (0x1000, len(section))
@@ -71,7 +76,10 @@ def files(
     }
     return {
         **{f"{tools}/bin/Hostx64/x64/{name}": data for name, data in bin_.items()},
-        **{f"{tools}/include/{n}": b"//" for n in ("vcruntime.h", "vector", "yvals_core.h")},
+        **{
+            f"{tools}/include/{n}": b"//"
+            for n in ("cstddef", "vcruntime.h", "vector", "yvals_core.h")
+        },
         **{
             f"{tools}/lib/x64/{name}.lib": b"!<arch>\n"
             for name in ("msvcrt", "msvcprt", "vcruntime", "oldnames", "libcmt")
@@ -171,3 +179,24 @@ def msi(path: Path, contents: Mapping[str, bytes], cabinet: str) -> bytes:
     source.unlink()
     wxs.unlink()
     return cab({ids[name]: data for name, data in contents.items()})
+
+
+def branded(exe: bytes, version: str, maker: str = MICROSOFT) -> bytes:
+    """A program as it is, that says this of itself: a section more, with its resources."""
+    image = pefile.PE(data=exe, fast_load=True)
+    align = image.OPTIONAL_HEADER.SectionAlignment
+    last = image.sections[-1]
+    end = last.VirtualAddress + last.Misc_VirtualSize
+    at = -(-end // align) * align
+    section = _resources(version_info(version, maker), at)
+    raw = section + b"\0" * (-len(section) % 512)
+    file = exe + b"\0" * (-len(exe) % 512)
+    header = struct.pack("<8sIIII12xI", b".rsrc", len(section), at, len(raw), len(file), 0x40000040)
+    place = last.get_file_offset() + 40
+    assert place + 40 <= image.OPTIONAL_HEADER.SizeOfHeaders
+    image.FILE_HEADER.NumberOfSections += 1
+    image.OPTIONAL_HEADER.SizeOfImage = at + -(-len(section) // align) * align
+    image.OPTIONAL_HEADER.DATA_DIRECTORY[2].VirtualAddress = at
+    image.OPTIONAL_HEADER.DATA_DIRECTORY[2].Size = len(section)
+    written = bytes(image.write()).ljust(len(file), b"\0")
+    return written[:place] + header + written[place + 40 :] + raw

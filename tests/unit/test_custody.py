@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 from fatbins import ELF, container
 from foreign_wheels import foreign
-from pes import msvc, stand_in
+from pes import MSVC_DLLS, dll, msvc, stand_in
 from plans import Desk, Lab, at_desk, audited, having, line_for, plan_for
 from sessions import Here
 from wheels import FILES, HERE, NAME, fatbin, wheel, wheel_here
@@ -39,6 +39,7 @@ from pipelines.stages import line as stages
 from pipelines.stages.line import AUDIT, COLLECT, Line, run_build, run_test
 from pipelines.stages.manifest import write_manifest
 from pipelines.stages.report import report
+from pipelines.toolchain.lock import Cache, load_lock
 from pipelines.toolsets import MSVC, STAND_IN, ToolSet
 
 
@@ -246,6 +247,39 @@ def test_a_wheel_of_another_tool_set_is_refused(
         write_manifest(line.run)
         told = json.loads((line.run.path / "manifest.json").read_text())["toolset"]["told"]
         assert told == [f"{asked.name} {'14.44' if asked is MSVC else '14.0'}"]
+
+
+def test_every_torch_that_it_is_tested_with_must_have_what_it_wants(tmp_path: Path) -> None:
+    """Of torch 2.10 a wheel is here that lacks one name; 2.15 has not been fetched."""
+    torch = foreign(tmp_path, "torch", files={"torch/lib/torch_cpu.dll": dll({}, ["aoti_torch_a"])})
+    lock, id_ = load_lock(), "torch-cpu-2.10-cp311"
+    pin = {"file": torch.name, "sha256": sha256_of(torch), "size": torch.stat().st_size}
+    source = lock.tool(id_).sources[0].model_copy(update=pin)
+    tool = lock.tool(id_).model_copy(update={"sources": (source,)})
+    cache = Cache(lock.model_copy(update={"tools": {**lock.tools, id_: tool}}), tmp_path / "cache")
+    cache.path(id_).parent.mkdir(parents=True)
+    torch.rename(cache.path(id_))
+    host = Lab(Here())
+    host.instead = {"torch": "torch-cpu"}
+    axes = {"recipe": "smoke-attention-torch", "python": "3.11", "archs": "90a"}
+    plan = plan_for(tmp_path, host, **axes)
+    for wanted, lacks in (("aoti_torch_a", False), ("aoti_torch_b", True)):
+        line = line_for(replace(plan, cache=cache))
+        module = msvc(fatbin(), imports=MSVC_DLLS | {"torch_cpu.dll": [wanted]}, exports=["f"])
+        files = {"pkg/_cuda.dll": module}
+        home(line, foreign(tmp_path, "pkg", "1.0", "py3-none-win_amd64", files=files))
+        if lacks:
+            told = refused(line, AUDIT, AuditError, "wants aoti_torch_b of torch_cpu.dll")
+        else:
+            told = line.do(AUDIT)
+        assert isinstance(told, AuditResult)
+        checks = {check.name: check for check in told.files[0].checks}
+        assert checks["names of torch 2.10"].ok is not lacks
+        later = checks["names of torch 2.15"]
+        assert (later.judged, later.found) == (
+            False,
+            "not read: its wheel is not in the download cache",
+        )
 
 
 def test_a_wheel_that_changes_after_the_audit(tmp_path: Path) -> None:

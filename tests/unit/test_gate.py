@@ -12,7 +12,8 @@ from pipelines.recipe.load import load_recipe
 from pipelines.record import CheckResult
 from pipelines.wheels.checks import gate, gate_library
 from pipelines.wheels.fatbin import Container, Inventory
-from pipelines.wheels.metadata import Binary, PeFacts, RecordFacts, WheelFacts
+from pipelines.wheels.metadata import Binary, RecordFacts, WheelFacts
+from pipelines.wheels.pe import PeFacts
 
 PE = PeFacts(0x8664, ("PyInit__C",))
 

@@ -12,6 +12,7 @@ from pes import dll
 from pipelines.architectures.archs import ArchList
 from pipelines.record import CheckResult
 from pipelines.wheels.checks import gate
+from pipelines.wheels.imported import judge_torch_names
 from pipelines.wheels.metadata import inspect
 
 LONG = "?" + "a" * 3197  # torch has names of 3,199 characters
@@ -81,4 +82,27 @@ def test_what_was_not_looked_at_has_not_passed(
 
 def test_a_wheel_that_imports_nothing_of_its_own(tmp_path: Path) -> None:
     found = judged(tmp_path, {"pkg/_C.pyd": dll({"cudart64_13.dll": ["f"]})})
-    assert (found.ok, found.judged, found.found) == (True, True, "it imports none of its own")
+    assert (found.ok, found.judged, found.found) == (True, True, "none is imported")
+
+
+def test_each_torch_that_is_here_is_looked_into(tmp_path: Path) -> None:
+    torch = {"torch/lib/torch_cpu.dll": library("aoti_torch_empty"), "torch/lib/c10.dll": b"MZ"}
+    here = foreign(tmp_path, "torch", "2.10.0", files=torch)
+    for names, ok, judged_, said in (
+        (
+            {"torch_cpu.dll": ["aoti_torch_empty"], "torch_cuda.dll": ["f"]},
+            True,
+            True,
+            "1 exported",
+        ),
+        ({"torch_cpu.dll": ["aoti_torch_new"]}, False, True, "wants aoti_torch_new of torch_cpu"),
+        ({"torch_cpu.dll": ["aoti_torch_empty"], "c10.dll": ["f"]}, True, False, "not read: c10"),
+    ):
+        path = foreign(
+            tmp_path, "pkg", "1.0", "py3-none-win_amd64", files={"pkg/a.dll": dll(names)}
+        )
+        found = judge_torch_names(inspect(path), here, "2.10")
+        assert (found.name, found.ok, found.judged) == ("names of torch 2.10", ok, judged_)
+        assert said in found.found
+        none = judge_torch_names(inspect(path), None, "2.10")
+        assert (none.ok, none.judged) == (True, False)

@@ -144,7 +144,9 @@ def test_what_is_installed_here_is_what_it_gives(
 
 # -- what is wanted of it --------------------------------------------------------------------------
 
-CAN = dict.fromkeys(("windows", "msvc", "gpu", "publishable", "services", "toolkit"), False)
+CAN = dict.fromkeys(
+    ("windows", "msvc", "gpu", "publishable", "services", "toolkit", "emulated"), False
+)
 LINUX = Place(
     capabilities=CAN | {"toolkit": True},
     target=Target(python="3.12", cuda="13.0", torch="2.11"),

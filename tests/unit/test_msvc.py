@@ -22,8 +22,9 @@ from test_pinning import Rerouted
 
 from pipelines.errors import ConfigError, LockError, SetupError
 from pipelines.hosts.sandbox.config import SandboxHost
-from pipelines.hosts.sandbox.msvc import fetch, installing, manifest, overrides, pinning, pins
+from pipelines.hosts.sandbox.msvc import fetch, installing, manifest, pinning, pins
 from pipelines.hosts.sandbox.msvc.finder import find
+from pipelines.hosts.sandbox.msvc.pins import Pins
 from pipelines.hosts.sandbox.msvc.slot import Slot
 from pipelines.hosts.sandbox.msvc.unpack import Target, unpack_vsix
 from pipelines.hosts.sandbox.msvc.vcvars import vcvars
@@ -67,7 +68,7 @@ def test_msvc_wines_names(tree: Path) -> None:
 #: What is taken away, or put there, and what is then said.
 HALVES: dict[str, tuple[Callable[[Path], object], str]] = {
     "not there": (shutil.rmtree, "is no directory"),
-    "empty": (lambda p: (shutil.rmtree(p), p.mkdir()), "no VC/Tools/MSVC"),
+    "empty": (lambda p: (p / "VC").rename(p / "x"), "no VC/Tools/MSVC"),
     "without an SDK": (lambda p: shutil.rmtree(p / "Windows Kits"), "no Windows SDK"),
     "without a version": (lambda p: (p / TOOLS).rename(p / "x"), "has tool set none"),
     "without a compiler": (
@@ -143,7 +144,6 @@ def test_two_versions(tree: Path) -> None:
 def test_the_tree_in_a_windows(tree: Path, tmp_path: Path) -> None:
     drive = tmp_path / "prefix/drive_c"
     trees.write(drive, {"VS/VC/Tools/MSVC/14.40.33807/bin/Hostx64/x64/cl.exe": b"the stand-in"})
-    assert overrides(tmp_path / "prefix") == ""
     for _ in range(2):
         installing.install(find(tree), tmp_path / "prefix")
     there = find(drive / "VS")
@@ -153,12 +153,16 @@ def test_the_tree_in_a_windows(tree: Path, tmp_path: Path) -> None:
     assert "vctip.exe" not in names
     assert (tree / TOOLS / "bin/Hostx64/x64/vctip.exe").exists(), "the user's own stays as it is"
     assert [path.name for path in (drive / "VS/VC/Tools/MSVC").iterdir()] == [trees.TOOLSET]
+    for _ in range(2):
+        installing.remove(tmp_path / "prefix")
+        assert (drive / "VS/VC/Tools/MSVC/14.40.33807/bin/Hostx64/x64/cl.exe").is_file()
+    assert [path.name for path in drive.iterdir()] == ["VS"]
+    installing.install(find(tree), tmp_path / "prefix")
     assert (drive / "VS/VC/Auxiliary/Build/vcvarsall.bat").is_file()
-    assert "vcruntime140" in overrides(tmp_path / "prefix")
 
 
 def test_every_directory_of_vcvars_is_there(tree: Path, tmp_path: Path) -> None:
-    (tmp_path / "prefix/drive_c").mkdir(parents=True)
+    (tmp_path / "prefix/drive_c/VS").mkdir(parents=True)
     installing.install(find(tree), tmp_path / "prefix")
     text = vcvars(find(tree))
     paths = [
@@ -200,7 +204,8 @@ def test_keys_that_mean_nothing(keys: dict[str, object]) -> None:
 def test_what_a_sandbox_with_msvc_gives(tree: Path) -> None:
     lock = load_lock()
     plain, full = host().supply(lock), host(msvc=str(tree)).supply(lock)
-    assert (full.msvc, full.lacks, full.plain) == (trees.TOOLSET, (), "")
+    assert (full.toolset.name, full.toolset.version) == ("MSVC", trees.TOOLSET)
+    assert (full.lacks, full.programs, dict(full.instead)) == ((), False, {})
     assert full.python == plain.python
     assert {"12.8", "13.0"} <= {*(full.cuda or ())}
     assert list(host(msvc=str(tree)).notes("x")) == [f"compiler: {find(tree)}"]
@@ -351,11 +356,11 @@ class Shop:
         tools = {**lock.tools, WANTED.channel: tool}
         self.cache.lock = lock.model_copy(update={"tools": tools})
 
-    def pins(self) -> pins.Pins:
+    def pins(self) -> Pins:
         self.publish()
         return manifest.ask(self.cache, WANTED)
 
-    def tree(self, known: pins.Pins) -> Path:
+    def tree(self, known: Pins) -> Path:
         return fetch.fetched(self.cache, known, lambda _: None, lambda *_: None).root
 
 
@@ -452,7 +457,7 @@ def test_an_installer_that_is_gone(shop: Shop) -> None:
 def test_a_cabinet_that_is_not_pinned(shop: Shop) -> None:
     known = shop.pins()
     less = tuple(p for p in known.payloads if p.file != f"{0:032}.cab")
-    with pytest.raises(LockError, match="needs 0000.*no pins"):
+    with pytest.raises(LockError, match=r"needs 0000.*no pins"):
         shop.tree(known.model_copy(update={"payloads": less}))
 
 
@@ -505,7 +510,7 @@ def test_the_lock_of_this_release_has_no_pins() -> None:
     """No machine that wrote it has reached Microsoft: it says so, and how they are made."""
     with pytest.raises(LockError, match="no pins yet") as caught:
         pins.load_pins()
-    assert "invoke lock --only msvc" in caught.value.advice
+    assert "invoke lock --only vs-channel-2022,msvc" in caught.value.advice
     (lack,) = host(msvc="fetch", accept_license=LICENCE).supply(load_lock()).lacks
     assert lack.raises == "LockError"
 
@@ -530,7 +535,7 @@ def test_fetched_with_the_licence(
 ) -> None:
     monkeypatch.setattr(pins, "PINS_FILE", tmp_path / "msvc.lock.yaml")
     pins.write_pins(shop.pins())
-    (tmp_path / "prefix/drive_c").mkdir(parents=True)
+    (tmp_path / "prefix/drive_c/VS").mkdir(parents=True)
     steps: list[str] = []
     asked = Slot(msvc="fetch", accept_license=LICENCE)
     assert not asked.lacks()

@@ -36,12 +36,12 @@ from pipelines.toolchain.lock import ToolchainLock, load_lock, wheel_name
 
 SANDBOX = Place(
     capabilities={"windows": True, "msvc": False, "gpu": False, "publishable": False}
-    | {"services": False},
+    | {"services": False, "emulated": True},
     target=Target(python="3.11", cuda="13.0"),
     executable=r"C:\Python311\python.exe",
 )
 SERVER = Place(
-    capabilities=dict.fromkeys(SANDBOX.capabilities, True),
+    capabilities=dict.fromkeys(SANDBOX.capabilities, True) | {"emulated": False},
     target=Target(python="3.12", cuda="12.8"),
     executable=r"C:\wcw\python\python.exe",
 )

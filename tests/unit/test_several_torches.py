@@ -34,7 +34,8 @@ from pipelines.target import Target
 from pipelines.toolchain.lock import Cache, load_lock
 from pipelines.wheels.checks import gate
 from pipelines.wheels.fatbin import Inventory
-from pipelines.wheels.metadata import Binary, PeFacts, inspect
+from pipelines.wheels.metadata import Binary, inspect
+from pipelines.wheels.pe import PeFacts
 
 CASES = {
     "2.10": '<testcase classname="t" name="a"/>',

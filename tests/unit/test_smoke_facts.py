@@ -152,6 +152,23 @@ def test_what_is_wrong_is_named(
     assert told["failures"][name] in told["blocked"]
 
 
+@pytest.mark.parametrize(
+    ("torch", "said"),
+    [
+        ({"cuda": "", "devices": 0, "wine_runtime": ""}, ""),
+        ({}, "torch 2.11.0+cu130 has CUDA 13.0, and a CPU build was to be here"),
+        ({"cuda": "", "wine_runtime": r"C:\x\msvcp140.dll"}, "Wine's own C++ run-time"),
+    ],
+)
+def test_where_a_cpu_build_is_to_be_it_is_one(
+    modules: dict[str, ModuleType], torch: dict[str, Any], said: str
+) -> None:
+    told = modules["smoke_facts"].judge(raw(torch=torch), {"cpu_torch": True})
+    assert [*told["failures"]] == (["torch"] if said else [])
+    assert said in told["failures"].get("torch", "")
+    assert "no GPU is used by it" in told["warnings"][0]
+
+
 def test_what_is_well_is_well(modules: dict[str, ModuleType]) -> None:
     told = modules["smoke_facts"].judge(raw(version="2.8.3+cu130torch2.11cxx11abiTRUE"), {})
     assert told["failures"] == {}

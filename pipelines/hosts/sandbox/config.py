@@ -57,6 +57,15 @@ class SandboxHost(HostConfig):
     windows_sdk: Annotated[str, StringConstraints(pattern=r"^10(\.\d+){0,3}$")] | None = None
     """Of a directory with several Windows SDKs: which, such as 10.0.26100."""
 
+    own_pins: ClassVar[str] = "msvc"
+
+    @classmethod
+    def make_pins(cls, *, anew: bool) -> None:
+        """Ask Microsoft's manifests for what ``msvc: fetch`` takes."""
+        from pipelines.hosts.sandbox.msvc.pinning import run_pin
+
+        run_pin(anew=anew)
+
     @model_validator(mode="after")
     def _keys_of_msvc(self) -> Self:
         if self.accept_license and self.msvc != "fetch":
@@ -97,9 +106,9 @@ class SandboxHost(HostConfig):
         if (slot := self.slot) is None:
             return given
         lacks = slot.lacks()
-        version = "" if lacks else slot.version_of()
-        given = replace(supply_of(lock), python=given.python, lent=False)
-        return replace(given, lacks=lacks, toolset=replace(MSVC, version=version))
+        msvc = replace(MSVC, version="" if lacks else slot.version_of())
+        given = replace(supply_of(lock), python=given.python, toolset=msvc, lacks=lacks)
+        return replace(given, programs=False, lent=False)
 
     def notes(self, name: str) -> Iterable[str]:
         """The user's compiler; the GPUs, their driver, and what there is of the bridge."""

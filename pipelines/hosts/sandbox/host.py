@@ -73,6 +73,7 @@ class Sandbox(Host):
         kinds = f"{'-msvc' if self.slot else ''}{'-gpu' if config.gpu else ''}"
         self.home = base.with_name(f"{base.name}-py{python}{kinds}")
         self.gpu_way = way = by_bridge(config.gpu)
+        self.instead = {} if self.slot is not None else IN_SANDBOX
         self.capabilities = replace(self.capabilities, gpu=way.bridged, msvc=self.slot is not None)
         step = given.events.step
         self._bridge = Attached(self.home, way.visible, step) if way.bridged else None
@@ -230,6 +231,8 @@ class Sandbox(Host):
     def _start(self, *, tied: bool) -> State:
         crashed = self.status() == "crashed"
         if self._bridge is not None:
+            if self.slot is not None:
+                self.slot.remove(self.prefix)
             self._bridge.install(self.cache)
         if self.slot is not None:
             with self.events.bars() as bars:

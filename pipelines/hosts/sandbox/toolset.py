@@ -8,6 +8,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
+from pipelines.hosts.sandbox.msvc.finder import BASE, find
 from pipelines.hosts.sandbox.pe import export_definitions, exports
 from pipelines.hosts.sandbox.wine import Prefix
 
@@ -220,3 +221,4 @@ def _install(prefix: Prefix, work: Path) -> None:
     if not (prefix.wine.libraries / "bcryptprimitives.dll").exists():
         (work / "bcryptprimitives.dll").replace(system / "bcryptprimitives.dll")
     shutil.rmtree(work)
+    find(prefix.drive / "VS", BASE)  # as any tool set: whole, and one

@@ -183,7 +183,8 @@ class Prefix:
     def _processes(self, *, server: bool = False) -> Iterator[int]:
         """The prefix's Windows processes as they are found, or what serves them."""
         tag = f"WINEPREFIX={self.path}".encode()
-        found = sorted((int(n) for n in os.listdir("/proc") if n.isdigit()), reverse=True)
+        names = (entry.name for entry in Path("/proc").iterdir())
+        found = sorted((int(name) for name in names if name.isdigit()), reverse=True)
         for pid in found:  # the youngest first: it is the one that will have started another
             entry = Path("/proc", str(pid))
             try:

@@ -7,7 +7,7 @@ from setuptools import setup
 from torch.utils import cpp_extension
 
 assert torch.version.cuda == "13.0", torch.version.cuda
-assert cpp_extension.CUDA_HOME == os.environ["CUDA_HOME"]
+assert os.environ["CUDA_HOME"] == cpp_extension.CUDA_HOME
 
 extension = cpp_extension.CUDAExtension(
     "torch_extension",

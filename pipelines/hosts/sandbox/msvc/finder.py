@@ -25,7 +25,7 @@ Parts = Mapping[str, Sequence[str]]
 #: Of any tool set that the sandbox builds with.
 BASE: Parts = {
     "bin": ("cl.exe", "link.exe", "lib.exe"),
-    "include": ("vcruntime.h",),
+    "include": ("cstddef",),
     "lib": ("msvcrt.lib", "vcruntime.lib"),
     "ucrt": ("stdio.h",),
     "um": ("windows.h",),
@@ -35,7 +35,7 @@ BASE: Parts = {
 #: Of Microsoft's, besides: its compiler's passes, its linker's helpers, its STL, the SDK's tools.
 MSVC: Parts = {
     "bin": (*BASE["bin"], "c1.dll", "c1xx.dll", "c2.dll", "cvtres.exe", "mspdbcore.dll"),
-    "include": (*BASE["include"], "vector", "yvals_core.h"),
+    "include": (*BASE["include"], "vcruntime.h", "vector", "yvals_core.h"),
     "lib": (*BASE["lib"], "msvcprt.lib", "oldnames.lib"),
     "ucrt": (*BASE["ucrt"], "corecrt.h"),
     "um": (*BASE["um"], "winnt.h"),

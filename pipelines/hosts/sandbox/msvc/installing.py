@@ -17,6 +17,8 @@ INSTALLED = "msvc.txt"
 #: Microsoft's telemetry, which cl.exe starts and which hangs in Wine:
 #: https://github.com/mstorsjo/msvc-wine/issues/23
 LEFT_OUT = frozenset({"vctip.exe"})
+#: Where the stand-in waits meanwhile.
+_ASIDE = "VS.stand-in"
 
 
 def install(tree: Tree, prefix: Path) -> None:
@@ -42,9 +44,17 @@ def install(tree: Tree, prefix: Path) -> None:
         script = new / "VC/Auxiliary/Build/vcvarsall.bat"
         script.parent.mkdir(parents=True)
         script.write_bytes(vcvars(tree).encode("ascii"))
-        shutil.rmtree(drive / "VS", ignore_errors=True)
+        remove(prefix)
+        (drive / "VS").rename(drive / _ASIDE)
         new.rename(drive / "VS")
-        (prefix / INSTALLED).write_text(f"{tree}\n", "utf-8")
+
+
+def remove(prefix: Path) -> None:
+    """Give the stand-in its place back, which compiles the GPU bridge; harmless without a tree."""
+    drive = prefix / "drive_c"
+    if (drive / _ASIDE).is_dir():
+        shutil.rmtree(drive / "VS", ignore_errors=True)
+        (drive / _ASIDE).rename(drive / "VS")
 
 
 def _fill(place: Path, folder: Path) -> None:

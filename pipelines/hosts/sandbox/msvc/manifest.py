@@ -25,6 +25,7 @@ from pipelines.toolchain.sources import Source, download
 
 _LIMIT = 256 << 20  # bytes; the manifest has about 20 MB
 _TEXT = 200
+_LANGUAGES = ("neutral", "en-us")
 _ADVICE = "Microsoft's manifests have changed: packages.yaml says what is looked for."
 
 
@@ -69,7 +70,7 @@ def _download(url: str, target: Path) -> None:
     except (OSError, ValidationError) as error:
         raise LockError(
             f"{line(url, _TEXT)} could not be fetched: {line(str(error), _TEXT)}",
-            advice="Type it on a machine that reaches Microsoft: invoke lock --only msvc",
+            advice="On a machine that reaches Microsoft: invoke lock --only vs-channel-2022,msvc",
         ) from error
 
 
@@ -120,9 +121,10 @@ def _payloads(packages: list[Mapping[str, Any]], name: str) -> list[Payload]:
     """The files of a package; of several languages those of English."""
     for package in packages:
         language = str(package.get("language", "neutral")).lower()
-        if str(package.get("id", "")).lower() == name.lower() and language in ("neutral", "en-us"):
-            if found := [_payload(name, row) for row in _rows(package, "payloads", name)]:
-                return found
+        if str(package.get("id", "")).lower() != name.lower() or language not in _LANGUAGES:
+            continue
+        if found := [_payload(name, row) for row in _rows(package, "payloads", name)]:
+            return found
     raise LockError(f"Microsoft's manifest has no file of {name}", advice=_ADVICE)
 
 

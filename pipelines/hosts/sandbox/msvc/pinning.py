@@ -7,14 +7,6 @@ from pipelines.errors import LockError
 from pipelines.hosts.sandbox.msvc import manifest, pins
 from pipelines.toolchain.lock import Cache, load_lock
 
-#: What ``--only`` calls it.
-NAME = "msvc"
-
-
-def channel() -> str:
-    """The tool of the lock that the pins are made from."""
-    return pins.load_packages().channel
-
 
 def run_pin(*, anew: bool) -> None:
     """Write msvc.lock.yaml, if something in it is missing or ``anew``.

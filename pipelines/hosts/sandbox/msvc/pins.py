@@ -23,8 +23,8 @@ _HEAD = """\
 # that `msvc: fetch` may take, with Microsoft's sha256. Read what changes before it is committed.
 """
 _CURE = (
-    "Type, on a machine that reaches Microsoft: invoke lock --only msvc; or name a tree of your "
-    "own: msvc: DIRECTORY."
+    "Type, on a machine that reaches Microsoft: invoke lock --only vs-channel-2022,msvc; or name a "
+    "tree of your own: msvc: DIRECTORY."
 )
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=300)]

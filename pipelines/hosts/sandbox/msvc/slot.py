@@ -66,6 +66,10 @@ class Slot:
         tree = self.require()
         return tree.version if tree is not None else pins.load_pins().toolset
 
+    def remove(self, prefix: Path) -> None:
+        """Take the tree out of the Windows in ``prefix`` again, if it is there."""
+        installing.remove(prefix)
+
     def install(
         self, cache: Cache, prefix: Path, step: Callable[[str], object], bars: Bars
     ) -> Tree:

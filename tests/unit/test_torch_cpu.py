@@ -1,0 +1,283 @@
+"""torch where Wine is Windows: a build without CUDA, which nothing may take for one with it."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plans import LAB
+from projects import project
+
+from pipelines.buildplan import BuildPlan, Request, resolve
+from pipelines.config import Config
+from pipelines.doctor import diagnose
+from pipelines.doctor.run import purpose_of
+from pipelines.errors import LockError
+from pipelines.hosts.base import IN_SANDBOX
+from pipelines.hosts.sandbox.wine import Prefix, Wine
+from pipelines.matrix.hostfacts import HostFacts
+from pipelines.matrix.judge import judge
+from pipelines.matrix.plan import lay_ground
+from pipelines.record import BuildResult
+from pipelines.remote import buildwheel, provision
+from pipelines.remote.inspection.cxxruntime import LIBRARIES
+from pipelines.stages.buildspec import build_environment
+from pipelines.stages.test import packages
+from pipelines.toolchain.lock import load_lock
+
+LOCK = load_lock()
+SANDBOX = {"kind": "sandbox"}
+#: What the doctor is told of a host where all is well.
+GENUINE: dict[str, Any] = {"path": r"C:\Python311\x.dll", "version": "14.44.35211", "wine": False}
+WELL: dict[str, Any] = {
+    "libraries": dict.fromkeys(LIBRARIES, GENUINE),
+    "environment": {"KMP_AFFINITY": "disabled", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16"},
+    "problems": {},
+}
+
+
+def plan_of(out: Path, host: str = "sandbox", **axes: str) -> BuildPlan:
+    """flash-attn's plan: a package with torch."""
+    hosts = {"sandbox": SANDBOX | {"home": str(out / "sandbox")}, "lab": LAB}
+    settings = Config.model_validate({"hosts": hosts, "out": str(out / "out"), "offline": True})
+    asked = {"recipe": "flash-attn", "python": "3.11", "cuda": "13.0", "torch": "2.10"}
+    return resolve(settings, Request(axes={**asked, "host": host, **axes}))
+
+
+def plain(out: Path) -> BuildPlan:
+    """A package without torch."""
+    hosts = {"sandbox": SANDBOX | {"home": str(out / "sandbox")}}
+    return resolve(Config.model_validate({"hosts": hosts}), Request())
+
+
+@pytest.mark.parametrize("torch", ["2.10", "2.15"])
+@pytest.mark.parametrize("python", ["3.11", "3.13"])
+def test_the_lock_has_it_for_every_python_of_the_sandbox(
+    tmp_path: Path, torch: str, python: str
+) -> None:
+    plan = plan_of(tmp_path, torch=torch, python=python)
+    wanted = {one.id: one for one in plan.wanted}
+    runtime = wanted["C++ run-time of torch"]
+    assert runtime.spec["path"] == plan.host.executable.rpartition("\\")[0]
+    assert runtime.spec["shared"] is True
+    assert [*runtime.uploads] == [f"msvc-runtime-{python}"]
+    cp = f"cp{python.replace('.', '')}"
+    wheel = LOCK.tool(f"torch-cpu-{torch}-{cp}")
+    assert f"torch-cpu-{torch}-{cp}" in wanted["wheels"].uploads
+    assert wanted["build tools"].spec["packages"]["torch"] == wheel.version == f"{torch}.0"
+    assert f"torch=={wheel.version}" in packages(plan)
+    assert wheel.file == f"torch-{wheel.version}-{cp}-{cp}-win_amd64.whl"
+
+
+def test_without_torch_nothing_of_it_is_brought(tmp_path: Path) -> None:
+    plan = plain(tmp_path)
+    assert "C++ run-time of torch" not in {one.id for one in plan.wanted}
+    assert "WCW_CPU_TORCH" not in build_environment(plan, 1, 1)
+
+
+def test_elsewhere_it_never_stands_for_torch(tmp_path: Path) -> None:
+    """Not even where the lock has no other: a build against it would be another wheel."""
+    plan = plan_of(tmp_path, "lab", torch="2.15")
+    with pytest.raises(LockError, match=r"no torch for CUDA 13\.0, torch 2\.15"):
+        packages(plan)
+    assert plan.place.instead == {}
+    assert not [
+        one
+        for one in plan.resources.resources
+        if "cpu_torch" in one.needs and one.concerns(plan.place)
+    ]
+    assert "WCW_CPU_TORCH" not in build_environment(plan, 1, 1)
+
+
+def test_a_release_that_the_lock_lacks_is_named_with_the_nearest(tmp_path: Path) -> None:
+    plan = plan_of(tmp_path, torch="2.8")
+    with pytest.raises(LockError, match=r"torch 2\.8.*torch-cpu-2\.10-cp311"):
+        _ = plan.wanted
+
+
+@pytest.mark.parametrize(("host", "rule"), [("sandbox", "torch-cpu"), ("lab", "torch-cuda")])
+def test_the_plan_says_that_it_has_no_cuda(tmp_path: Path, host: str, rule: str) -> None:
+    """Whether there is a build of torch for that CUDA is no question where none has any."""
+    plan = plan_of(tmp_path, host, torch="2.8")
+    facts = HostFacts(cores=8, memory=64 << 30)
+    ground = lay_ground(plan.recipe, plan.cache, facts, plan.supply(), dict)
+    (judged,) = judge(plan.recipe, [plan.target], ground)
+    (found,) = [one for one in judged.findings if one.rule.startswith("torch-c")]
+    assert found.rule == rule
+    assert found.error is (host == "lab")
+    assert "CUDA 13.0" in found.says
+
+
+def test_what_stands_for_a_name_is_taken_with_what_it_requires(tmp_path: Path) -> None:
+    target = plan_of(tmp_path).target
+    found = LOCK.entries_for(["torch"], target, IN_SANDBOX)
+    assert found["torch"] == "torch-cpu-2.10-cp311"
+    assert found["markupsafe"] == "markupsafe-cp311"
+    assert "torch" in LOCK.lacking(["torch"], target)
+    assert LOCK.lacking(["torch"], target, IN_SANDBOX) == []
+
+
+def test_the_wheel_is_made_with_it_taken_for_another_and_says_so(tmp_path: Path) -> None:
+    told = build_environment(plan_of(tmp_path), 1, 1)
+    assert told["WCW_CPU_TORCH"] == "13.0"
+    done = BuildResult(job="x", directory="x", jobs=1, environment=told)
+    assert done.made_up == "a CPU build of torch was taken for one with CUDA 13.0"
+    assert BuildResult(job="x", directory="x", jobs=1).made_up == ""
+
+
+# -- while a wheel is built -----------------------------------------------------------------------
+
+
+def built(tmp_path: Path, cuda: str | None) -> subprocess.CompletedProcess[str]:
+    """Build a project that prints what it finds of torch; torch is a stand-in with that CUDA."""
+    project(
+        tmp_path / "source",
+        "import os, torch\n"
+        "from torch.utils import cpp_extension\n"
+        "def build_wheel(out):\n"
+        "    print('finds', torch.version.cuda, cpp_extension.CUDA_HOME)\n"
+        "    print('headers', os.environ['INCLUDE'])\n"
+        "    return 'x'\n",
+    )
+    site = tmp_path / "site/torch"
+    (site / "utils").mkdir(parents=True)
+    (site / "__init__.py").write_text(
+        f"__version__ = '2.10.0'\nclass version:\n    cuda = {cuda!r}\n"
+    )
+    (site / "utils/__init__.py").touch()
+    (site / "utils/cpp_extension.py").write_text("CUDA_HOME = None\n")
+    (tmp_path / "out").mkdir()
+    more = {"WCW_CPU_TORCH": "13.0", "CUDA_HOME": "/cuda", "INCLUDE": "/other"}
+    return subprocess.run(
+        [sys.executable, buildwheel.__file__, str(tmp_path / "source"), str(tmp_path / "out")],
+        env={**os.environ, **more, "PYTHONPATH": str(tmp_path / "site")},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
+def test_torch_s_own_way_finds_the_toolkit_and_the_headers(tmp_path: Path) -> None:
+    done = built(tmp_path, None)
+    assert done.returncode == 0, done.stderr
+    assert "finds 13.0 /cuda\n" in done.stdout
+    folder = tmp_path / "torch-headers"
+    assert f"headers {folder}{os.pathsep}/other\n" in done.stdout
+    assert "torch 2.10.0 is a CPU build: it is taken for one with CUDA 13.0" in done.stdout
+    macros = (folder / "c10/cuda/impl/cuda_cmake_macros.h").read_text()
+    assert "#define C10_CUDA_BUILD_SHARED_LIBS\n" in macros
+    assert "#define AT_CUDNN_ENABLED() 0\n" in (folder / "ATen/cuda/CUDAConfig.h").read_text()
+
+
+def test_a_torch_with_cuda_is_not_taken_for_another(tmp_path: Path) -> None:
+    done = built(tmp_path, "12.8")
+    assert done.returncode
+    assert "torch 2.10.0 is for CUDA 12.8: a CPU build was to be here" in done.stderr
+
+
+# -- its C++ run-time -----------------------------------------------------------------------------
+
+
+def test_what_others_have_in_the_directory_is_left_alone(tmp_path: Path) -> None:
+    home, packed = tmp_path / "Python311", tmp_path / "runtime.whl"
+    home.mkdir()
+    (home / "python.exe").write_text("Python")
+    with zipfile.ZipFile(packed, "w") as archive:
+        archive.writestr("data/msvcp140.dll", "genuine")
+    sha256 = hashlib.sha256(packed.read_bytes()).hexdigest()
+    row = {"name": "r", "version": "1", "sha256": sha256, "strip": "data", "file": str(packed)}
+    spec: dict[str, Any] = {
+        "kind": "archive",
+        "path": str(home),
+        "proof": "msvcp140.dll",
+        "archives": [row],
+    }
+    spec |= {"unwatched": [], "shared": True}
+    content = packed.read_bytes()
+    (before,) = provision.check_all([spec])
+    assert (before["ok"], before["found"]) == (False, "missing")
+    assert provision.apply_one(spec, str(tmp_path / "marker"))["ok"]
+    assert (home / "python.exe").read_text() == "Python"
+    (home / "msvcp140.dll").write_text("another")
+    (after,) = provision.check_all([spec])
+    assert "msvcp140.dll" in after["found"]
+    assert not after["ok"]
+    packed.write_bytes(content)
+    assert provision.apply_one(spec, str(tmp_path / "marker"))["ok"]
+    assert (home / "msvcp140.dll").read_text() == "genuine"
+    assert (home / "python.exe").read_text() == "Python"
+
+
+def test_wine_is_told_what_torch_needs(tmp_path: Path) -> None:
+    wine = Wine(Path("wine"), Path("server"), Path("libraries"), "wine-8.0")
+    told = Prefix(tmp_path, wine).environment()
+    assert told["KMP_AFFINITY"] == "disabled"
+    assert told["ONEDNN_MAX_CPU_ISA"] == "AVX512_CORE_FP16"
+    assert "msvcp140_atomic_wait,vcruntime140" in told["WINEDLLOVERRIDES"]
+    assert told["WINEDLLOVERRIDES"].endswith("=n,b")
+
+
+def libraries(**changes: Any) -> dict[str, Any]:
+    return {"libraries": WELL["libraries"] | changes}
+
+
+@pytest.mark.parametrize(
+    ("told", "name", "level", "says"),
+    [
+        ({}, "", "ok", ""),
+        (
+            libraries(msvcp140=GENUINE | {"wine": True}),
+            "C++ run-time",
+            "error",
+            "Wine's own: torch.save crashes, autograd loses gradients",
+        ),
+        (libraries(vcruntime140_threads=None), "C++ run-time", "error", "ends in WinError 126"),
+        (
+            libraries(msvcp140=GENUINE | {"version": "14.38.33126"}),
+            "C++ run-time",
+            "error",
+            "x.dll is of 14.38.33126",
+        ),
+        (libraries(vcruntime140=GENUINE | {"version": "14.38.33126"}), "", "ok", ""),
+        (libraries(msvcp140={"path": 3}), "C++ run-time", "unknown", "not told of"),
+        (libraries(msvcp140=GENUINE | {"wine": "no"}), "C++ run-time", "unknown", "not told of"),
+        ({"libraries": "all"}, "C++ run-time", "unknown", ""),
+        (
+            {"environment": {"ONEDNN_MAX_CPU_ISA": "AVX2"}},
+            "OpenMP",
+            "error",
+            'no KMP_AFFINITY: import torch ends in "OMP: Error #179',
+        ),
+        (
+            {"environment": {"KMP_AFFINITY": "disabled", "ONEDNN_MAX_CPU_ISA": "avx512_core_amx"}},
+            "oneDNN",
+            "error",
+            "ONEDNN_MAX_CPU_ISA=avx512_core_amx: a product of bfloat16 ends in 0xC000001D",
+        ),
+        ({"environment": {"KMP_AFFINITY": "disabled"}}, "oneDNN", "error", "0xC000001D"),
+    ],
+)
+def test_the_doctor_names_what_it_comes_to(
+    tmp_path: Path, told: dict[str, Any], name: str, level: str, says: str
+) -> None:
+    purpose = purpose_of(plan_of(tmp_path))
+    facts = {"controller": {}, "host": {"cxx_runtime": WELL | told}}
+    judged = [one for one in diagnose(facts, purpose) if one.area == "torch"]
+    assert len(judged) == 3
+    assert {one.name for one in judged if one.level != "ok"} == ({name} if name else set())
+    (about,) = [one for one in judged if one.name == (name or "OpenMP")]
+    assert about.level == level
+    assert says in about.found
+
+
+def test_the_doctor_asks_nothing_of_it_where_there_is_no_torch(tmp_path: Path) -> None:
+    purpose = purpose_of(plain(tmp_path))
+    assert purpose.cxx_runtime == ""
+    found = diagnose({"controller": {}, "host": {}}, purpose)
+    assert not [one for one in found if one.area == "torch"]
