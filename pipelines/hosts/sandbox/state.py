@@ -9,6 +9,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +21,7 @@ from pipelines.session.base import DeadHostError
 
 #: There while Windows runs, and afterwards if it did not end in good order.
 IN_USE = "in-use"
+_START_TIMEOUT = 60.0  # seconds
 _TURN = 30.0  # seconds that a service which is ending may take
 
 
@@ -92,3 +94,28 @@ def _lock(file: IO[str]) -> bool:
     except BlockingIOError:
         return False
     return True
+
+
+def awaited(name: str, run: Path, process: subprocess.Popen[bytes], log: IO[bytes]) -> State:
+    """What the service publishes that is starting as ``process``, and tells in ``log`` if it fails.
+
+    Raises ``DeadHostError``; :class:`NotWholeError` when its files are to blame.
+    """
+    deadline = time.monotonic() + _START_TIMEOUT
+    while time.monotonic() < deadline:
+        if state := published(run):
+            return state
+        if process.poll() is not None:
+            break
+        time.sleep(0.01)
+    log.seek(0)
+    text = log.read().decode("utf-8", "replace").strip()
+    failed = DeadHostError
+    try:
+        report = json.loads(text.splitlines()[-1])
+        message, advice = report["error"], report["advice"]
+        if report["whole"] is False:
+            failed = NotWholeError
+    except (ValueError, IndexError, KeyError, TypeError):
+        message, advice = text[-1500:] or "no message", "invoke sandbox.teardown, then again"
+    raise failed(f"the sandbox '{name}' did not start: {message}", advice=advice)
