@@ -10,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from pipelines.errors import HostError, SetupError
+from pipelines.hosts.container.config import ContainerHost
 from pipelines.hosts.sandbox import libcxx, toolset
+from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.wine import Prefix, Wine
+from pipelines.toolchain.lock import load_lock
 
 HEADER = "include/vector"
 
@@ -110,3 +113,12 @@ def test_another_zig_is_refused(files: dict[str, str], tmp_path: Path) -> None:
             archive.writestr(name, text)
     with pytest.raises(SetupError, match="no libc"):
         libcxx._unpack(wheel, tmp_path / "home", tmp_path / "sources")
+
+
+def test_images_for_containers_have_none_and_say_so() -> None:
+    given = ContainerHost.model_validate({"kind": "container"}).supply(load_lock())
+    assert given.toolset.apis == ("plain",)
+    assert "no C++ library" in given.toolset.lacks
+    assert (
+        "stable" in SandboxHost.model_validate({"kind": "sandbox"}).supply(load_lock()).toolset.apis
+    )
