@@ -46,6 +46,8 @@ def compiled(prefix: Prefix, work: Path, number: int) -> tuple[int, bool, float]
     said = done.stdout.decode("utf-8", "replace").replace("kernel.cu", "").strip()
     made = work / f"{number}.obj"
     code = done.returncode if done.returncode or made.is_file() else -1
+    if code:
+        print(f"{number} ended with {code}: {said or 'nothing said'}", file=sys.stderr, flush=True)
     return code, bool(said), time.monotonic() - began
 
 
