@@ -120,6 +120,8 @@ class Supply:
     """Releases of torch, such as 2.10."""
     toolset: ToolSet = MSVC
     """The compilers that a build finds there."""
+    slot: str = ""
+    """What to do for other compilers on this very host; empty where it can have none."""
     programs: bool = True
     """Whether it can have programs that recipes name in ``host_requires``."""
     origin: str

@@ -105,7 +105,7 @@ class SandboxHost(HostConfig, OwnPins):
         """With MSVC it is what any Windows gives, but for Python, which is the image's."""
         given = supply_of_sandbox(lock)
         if (slot := self.slot) is None:
-            return given
+            return replace(given, slot="name your MSVC with 'msvc' of this host in pipeline.yaml")
         lacks = slot.lacks()
         msvc = replace(MSVC, version="" if lacks else slot.version_of())
         given = replace(supply_of(lock), python=given.python, toolset=msvc, lacks=lacks)

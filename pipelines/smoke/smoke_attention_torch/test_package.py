@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 from importlib.metadata import Distribution
 from pathlib import Path
 
@@ -60,6 +61,16 @@ def test_every_unit_carries_every_architecture(
     if expected["archs"]:
         assert set(cuda.sass) == set(expected["archs"])
         assert set(cuda.ptx) == set(expected["ptx"])
+
+
+def test_the_cuda_library_loads(installed: Distribution) -> None:
+    """Also beside a torch without CUDA, which does not load it: for its functions of C."""
+    import smoke_attention_torch
+
+    assert libraries(installed)["_cuda"].samefile(smoke_attention_torch.CUDA_LIBRARY)
+    library = ctypes.CDLL(str(smoke_attention_torch.CUDA_LIBRARY))
+    assert library.smoke_attention_launch
+    assert library.smoke_attention_error
 
 
 def test_build_info_agrees(installed: Distribution, expected: Expected) -> None:

@@ -8,7 +8,7 @@ pytest and pytest-xdist (2.10 or later; with CUDA 13, or nvidia-cuda-runtime bes
         pipelines/examples/smoke_attention_torch
     export SMOKE_TORCH_WHEEL=$(ls dist/smoke_attention_torch-*.whl)
     export SMOKE_TORCH_PYTHONS=A/bin/python:B/bin/python WCW_GPU_OUT=out
-    python -m pytest -m gpu tests/gpu/test_torch_wheel.py
+    python -m pytest -m gpu tests/gpu/test_torch_wheel_on_gpu.py
 
 ``A`` has the least torch, 2.10: it builds the wheel, and all of them test the same file. A wheel
 that was built elsewhere does as well. ``WCW_GPU_OUT`` keeps a report and a log for each torch.
