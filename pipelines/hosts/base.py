@@ -262,10 +262,7 @@ class Host(Protocol):
         return None
 
     def spare_gpu(self) -> bool:
-        """What follows needs no GPU: a driver of this machine that is gone does not stop it.
-
-        Whether it would have.
-        """
+        """Do without a driver that is gone, for what needs no GPU; whether one is."""
         return False
 
     def is_gone(self) -> bool:

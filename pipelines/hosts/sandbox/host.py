@@ -342,14 +342,10 @@ class Sandbox(Host):
         return self._bridge.told() if self._bridge is not None else None
 
     def spare_gpu(self) -> bool:
-        """Reach it without its bridge where there is no driver to hand anything to.
-
-        Whoever finds one later has that service tested before anything rests on it.
-        """
-        if self._bridge is None or not self._bridge.lacks():
-            return False
-        self._bridge = None
-        return True
+        """Without a driver reach it without its bridge; one found later is tested as ever."""
+        spared = self._bridge is not None and self._bridge.lacks()
+        self._bridge = None if spared else self._bridge
+        return spared
 
     def ended(self) -> str:
         """That the service which was reached is gone, or is another one by now."""
