@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 
 import pefile
 import pytest
 
+from pipelines.errors import ConfigError
+from pipelines.hosts.sandbox import libcxx
 from pipelines.hosts.sandbox.host import Sandbox
+from pipelines.hosts.sandbox.msvc import finder
+from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.remote import process
 from pipelines.stages.line import Line, run_provision
 
 pytestmark = pytest.mark.sandbox
 
+SOURCES = Path(__file__).parent / "toolset"
 NVCC = r"nvcc --use-local-env -Xcompiler /MD -gencode arch=compute_80,code=sm_80"
 
 
@@ -102,3 +108,59 @@ def test_exceptions_come_from_the_run_time_that_other_dlls_have(line: Line, work
     assert {"_CxxThrowException", "memcpy"} <= found["vcruntime140.dll"]
     assert "malloc" in found["ucrtbase.dll"]
     assert not found["ucrtbase.dll"] & found["vcruntime140.dll"]
+
+
+@pytest.fixture(scope="module")
+def libcxx_there(line: Line, work: Path) -> None:
+    host = line.plan.host
+    assert isinstance(host, Sandbox)
+    libcxx.install(libcxx.built(host.cache, host.python, print), Prefix(host.prefix))
+
+
+@pytest.mark.usefixtures("libcxx_there")
+def test_cxx_runs_with_libcxx(line: Line, work: Path) -> None:
+    """Exceptions, types, threads, statics, streams: of one DLL, called from the genuine Python."""
+    shutil.copy(SOURCES / "checks.cpp", work)
+    ask = (
+        "import ctypes; f = ctypes.CDLL(r'C:\\ts\\checks.dll').checks; f.restype = ctypes.c_char_p"
+    )
+    (work / "ask.py").write_text(f"{ask}\nprint('failed:', f().decode() or 'none')\n")
+    compile_ = "cl /nologo /O2 /MD /EHsc /std:c++17 /LD checks.cpp"
+    code, output = typed(line, work, compile_, r"C:\Python311\python.exe ask.py")
+    assert code == 0, output
+    assert "failed: none" in output
+    assert not any(
+        name.startswith("?")
+        for names in imports(work / "checks.dll").values()
+        for name in names
+        if "ExceptionPtr" not in name
+    )
+
+
+@pytest.mark.usefixtures("libcxx_there")
+def test_kernels_are_compiled_beside_libcxx(line: Line, work: Path) -> None:
+    """NVIDIA's headers refuse libc++ (host_defines.h): units of nvcc do not see it."""
+    (work / "beside.cu").write_text(
+        "#include <cmath>\n#include <cstdint>\n__global__ void k() {}\n"
+    )
+    code, output = typed(line, work, f"{NVCC} -c beside.cu -o beside.obj")
+    assert code == 0, output
+
+
+@pytest.mark.usefixtures("libcxx_there")
+def test_a_missing_header_is_named(line: Line, work: Path) -> None:
+    (work / "ppl.cpp").write_text("#include <ppl.h>\n")
+    code, output = typed(line, work, "cl /nologo /c /MD /EHsc ppl.cpp")
+    assert code
+    assert "'ppl.h' file not found" in output
+
+
+def test_the_stand_in_is_a_tree_as_visual_studio_has_it(line: Line, work: Path) -> None:
+    tree = finder.find(work.parent / "VS", finder.BASE)
+    assert (tree.version, tree.sdk) == ("14.40.33807", "10.0.0.0")
+    (work.parent / "VS/VC/Tools/MSVC/14.41.1").mkdir()
+    try:
+        with pytest.raises(ConfigError, match="2 versions"):
+            finder.find(work.parent / "VS", finder.BASE)
+    finally:
+        (work.parent / "VS/VC/Tools/MSVC/14.41.1").rmdir()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from typing import Annotated, Literal, Self
 
 from pydantic import AfterValidator, Field, model_validator
@@ -91,7 +92,11 @@ class ContainerHost(EngineKeys):
 
     def supply(self, lock: ToolchainLock) -> Supply:
         """The sandbox's, or what the lock has for a Windows."""
-        return supply_of_sandbox(lock) if self.is_sandbox else supply_of(lock)
+        if not self.is_sandbox:
+            return supply_of(lock)
+        given = supply_of_sandbox(lock)
+        lacks = "its image has no C++ library; a host of kind sandbox gets one when it is needed"
+        return replace(given, toolset=replace(given.toolset, apis=("plain",), lacks=lacks))
 
     def open(self, name: str, given: Opening) -> Host:
         """The container, which need not be there yet."""

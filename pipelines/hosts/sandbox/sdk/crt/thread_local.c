@@ -62,7 +62,8 @@ int __tlregdtor(procedure call)
     return 0;
 }
 
-static void __stdcall on_thread(void *module, unsigned long reason, void *reserved)
+/* Objects with a thread_local name this function, so that the linker takes this one along. */
+void __stdcall __dyn_tls_init(void *module, unsigned long reason, void *reserved)
 {
     enum { PROCESS_ENDS, PROCESS_BEGINS, THREAD_BEGINS, THREAD_ENDS };
     (void)module, (void)reserved;
@@ -75,4 +76,4 @@ static void __stdcall on_thread(void *module, unsigned long reason, void *reserv
         free(entry);
     }
 }
-__declspec(allocate(".CRT$XLC")) tls_callback our_callback = on_thread;
+__declspec(allocate(".CRT$XLC")) tls_callback our_callback = __dyn_tls_init;

@@ -1,0 +1,124 @@
+"""libc++ in the cache and in a Windows: what is not whole is seen, and is not used."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from pipelines.errors import HostError, SetupError
+from pipelines.hosts.container.config import ContainerHost
+from pipelines.hosts.sandbox import libcxx, toolset
+from pipelines.hosts.sandbox.config import SandboxHost
+from pipelines.hosts.sandbox.wine import Prefix, Wine
+from pipelines.toolchain.lock import load_lock
+
+HEADER = "include/vector"
+
+
+def made_in(folder: Path) -> Path:
+    """What :func:`libcxx.built` gives, as far as its files go."""
+    for name in (HEADER, "include/__config_site", "c/math.h", toolset.LIBCXX_LIBRARY):
+        path = folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(f"text of {name}")
+    (folder / libcxx.FILES).write_text(json.dumps(libcxx._hashes(folder)))
+    return folder
+
+
+@pytest.fixture
+def prefix(tmp_path: Path) -> Prefix:
+    nowhere = tmp_path / "nowhere"
+    windows = Prefix(tmp_path / "prefix", Wine(nowhere, nowhere, nowhere, "wine-8.0"))
+    (windows.drive / toolset.LIBCXX).parent.mkdir(parents=True)
+    return windows
+
+
+def other_text(folder: Path) -> None:
+    (folder / HEADER).write_text("text of include/vektor")
+
+
+def no_header(folder: Path) -> None:
+    (folder / HEADER).unlink()
+
+
+def one_more(folder: Path) -> None:
+    (folder / "include/windows.h").write_text("")
+
+
+def no_library(folder: Path) -> None:
+    """Neither there nor in the list: one that was made of headers alone."""
+    (folder / toolset.LIBCXX_LIBRARY).unlink()
+    (folder / libcxx.FILES).write_text(json.dumps(libcxx._hashes(folder)))
+
+
+def no_list(folder: Path) -> None:
+    (folder / libcxx.FILES).write_text("[]")
+
+
+LIES = [other_text, no_header, one_more, no_library, no_list]
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_what_is_not_whole_is_not_used(
+    lie: Callable[[Path], None], tmp_path: Path, prefix: Prefix
+) -> None:
+    made = made_in(tmp_path / "made")
+    assert libcxx.listed(made)
+    lie(made)
+    assert libcxx.listed(made) is None
+    with pytest.raises(HostError, match="damaged"):
+        libcxx.install(made, prefix)
+    assert not (prefix.drive / toolset.LIBCXX).exists()
+
+
+@pytest.mark.parametrize("lie", LIES)
+def test_what_was_changed_in_a_windows_is_replaced(
+    lie: Callable[[Path], None], tmp_path: Path, prefix: Prefix
+) -> None:
+    made = made_in(tmp_path / "made")
+    place = prefix.drive / toolset.LIBCXX
+    libcxx.install(made, prefix)
+    assert libcxx.listed(place) == libcxx.listed(made)
+    lie(place)
+    libcxx.install(made, prefix)
+    assert libcxx.listed(place) == libcxx.listed(made)
+    assert not (place / "include/windows.h").exists()
+
+
+def test_what_is_there_is_not_copied_again(tmp_path: Path, prefix: Prefix) -> None:
+    made = made_in(tmp_path / "made")
+    libcxx.install(made, prefix)
+    before = (prefix.drive / toolset.LIBCXX).stat().st_ino
+    libcxx.install(made, prefix)
+    assert (prefix.drive / toolset.LIBCXX).stat().st_ino == before
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"ziglang/lib/include/stddef.h": ""},
+        {"ziglang/lib/libcxx/include/vector": "", "ziglang/lib/libcxx/src/vector.cpp": ""},
+        {"ziglang/lib/libcxx/include/__config": libcxx._LEFT_OUT},
+    ],
+    ids=["none", "headers that read no configuration", "no sources"],
+)
+def test_another_zig_is_refused(files: dict[str, str], tmp_path: Path) -> None:
+    wheel = tmp_path / "zig.whl"
+    with zipfile.ZipFile(wheel, "w") as archive:
+        for name, text in files.items():
+            archive.writestr(name, text)
+    with pytest.raises(SetupError, match="no libc"):
+        libcxx._unpack(wheel, tmp_path / "home", tmp_path / "sources")
+
+
+def test_images_for_containers_have_none_and_say_so() -> None:
+    given = ContainerHost.model_validate({"kind": "container"}).supply(load_lock())
+    assert given.toolset.apis == ("plain",)
+    assert "no C++ library" in given.toolset.lacks
+    assert (
+        "stable" in SandboxHost.model_validate({"kind": "sandbox"}).supply(load_lock()).toolset.apis
+    )
