@@ -17,6 +17,7 @@ from pipelines.errors import ConfigError
 from pipelines.hosts.base import HostConfig, Supply
 from pipelines.hosts.gpus import is_wanted
 from pipelines.hosts.kinds import KINDS
+from pipelines.hosts.ownpins import OwnPins
 from pipelines.model import Model, Name, PythonVersion, explain, first_problem, unknown
 from pipelines.paths import CONFIG_NAME, home
 from pipelines.toolchain.lock import ToolchainLock
@@ -34,9 +35,9 @@ def host_models() -> tuple[type[HostConfig], ...]:
     return tuple(KINDS.values())
 
 
-def own_pins() -> dict[str, type[HostConfig]]:
+def own_pins() -> dict[str, type[OwnPins]]:
     """The kinds of hosts that pin something themselves, by what ``invoke lock --only`` calls it."""
-    return {kind.own_pins: kind for kind in host_models() if kind.own_pins}
+    return {kind.own_pins: kind for kind in host_models() if issubclass(kind, OwnPins)}
 
 
 def _read_host(keys: Any) -> HostConfig:

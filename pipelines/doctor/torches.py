@@ -67,7 +67,7 @@ def _library(told: Facts, name: str, oldest: str) -> tuple[Level, str]:
     if told.absent:
         return "error", f"{name}.dll is not there: import torch ends in WinError 126"
     if own:
-        return "error", f"{path} is Wine's own: torch.save crashes, autograd loses gradients"
+        return "error", f"{path} is Wine's own, with which torch crashed, hung or lost gradients"
     if own is None or version is None or not known(version):
         return "unknown", f"{name}.dll is not told of: {told.why}"
     # Python brings older ones of the others, and they will do: on Windows it is the same.

@@ -120,6 +120,8 @@ class Supply:
     """Releases of torch, such as 2.10."""
     toolset: ToolSet = MSVC
     """The compilers that a build finds there."""
+    slot: str = ""
+    """What to do for other compilers on this very host; empty where it can have none."""
     programs: bool = True
     """Whether it can have programs that recipes name in ``host_requires``."""
     origin: str
@@ -260,10 +262,7 @@ class Host(Protocol):
         return None
 
     def spare_gpu(self) -> bool:
-        """What follows needs no GPU: a driver of this machine that is gone does not stop it.
-
-        Whether it would have.
-        """
+        """Do without a driver that is gone, for what needs no GPU; whether one is."""
         return False
 
     def is_gone(self) -> bool:
@@ -346,13 +345,6 @@ class HostConfig(Model):
     kind: str
     #: What ``--gpu`` means for a host that asks for none.
     flagged_gpu: ClassVar[object] = True
-
-    #: What ``invoke lock --only`` calls the pins that hosts of this kind have besides the lock's.
-    own_pins: ClassVar[str] = ""
-
-    @classmethod
-    def make_pins(cls, *, anew: bool) -> None:
-        """Complete :attr:`own_pins`, or make them ``anew``; raises :class:`LockError`."""
 
     @property
     def is_windows(self) -> bool:

@@ -225,11 +225,13 @@ def _lacking(recipe: Recipe, target: Target, supply: Supply) -> Iterator[tuple[s
 def _unbuilt(recipe: Recipe, host: str, supply: Supply) -> Iterator[tuple[str, str, str]]:
     """What the tool set of the host, or the host itself, has in no release."""
     has = supply.toolset
+    bare = bool(recipe.host_requires) and not supply.programs
     if recipe.api not in has.apis:
         can = " or ".join(one.name for one in able(recipe.api))
         says = f"{recipe.name} needs {NEEDED[recipe.api]}, which takes {can}"
-        yield "host-toolset", f"{says}; the tool set of {host} is '{has.label}': {has.lacks}", ""
-    if recipe.host_requires and not supply.programs:
+        says += f"; the tool set of {host} is '{has.label}': {has.lacks}"
+        yield "host-toolset", says, "" if bare else supply.slot
+    if bare:
         names = ", ".join(recipe.host_requires)
         yield "host-programs", f"{host} has no {names}, which builds {recipe.name}", ""
 

@@ -17,6 +17,7 @@ from pipelines.toolsets import MSVC, STAND_IN, ToolSet
 
 _DANS = 0x536E6144
 _LFANEW = range(0x3C, 0x40)  # not part of the checksum: it is written later
+_STUB = 1 << 16
 _LLD = "14.0"
 _LINKER = 0x102  # these are of every Visual Studio since 2015
 _COMPILERS = frozenset({0x104, 0x105, 0x108, 0x109, 0x10D, 0x10E})  # C and C++; /GL; with a profile
@@ -107,6 +108,8 @@ def _rich(stub: bytes) -> Rich | None:
     end = stub.rfind(b"Rich")
     if end < 0:
         return None
+    if len(stub) > _STUB:  # nobody has that much before it, and each byte would be added up
+        return Rich((), sound=False)
     (key,) = struct.unpack("<I", stub[end + 4 : end + 8].ljust(4, b"\0"))
     start = stub.find(struct.pack("<I", _DANS ^ key))
     if start < 0 or (end - start) % 8:

@@ -13,7 +13,8 @@ from pipelines.wheels.toolkit import cudarts
 X64 = 0x8664
 _MAX_SYMBOLS = 200_000  # pefile stops at 8,192 otherwise and may miss PyInit
 # pefile cuts names at 512 characters otherwise; torch has some of 3,199, MSVC's are up to 4,096.
-pefile.MAX_SYMBOL_NAME_LENGTH = pefile.MAX_IMPORT_NAME_LENGTH = 8192
+_LONGEST = 8192
+pefile.MAX_SYMBOL_NAME_LENGTH = pefile.MAX_IMPORT_NAME_LENGTH = _LONGEST
 pefile.MAX_IMPORT_SYMBOLS = _MAX_SYMBOLS
 
 
@@ -83,7 +84,7 @@ def _exports(found: Any) -> frozenset[str] | None:
     if found is None:
         return frozenset()
     names = {one.name.decode("ascii", "replace") for one in found.symbols if one.name}
-    if len(names) < found.struct.NumberOfNames:
+    if len(names) < found.struct.NumberOfNames or any(len(name) >= _LONGEST for name in names):
         return None
     return frozenset({*names, *(f"#{one.ordinal}" for one in found.symbols)})
 
@@ -92,8 +93,8 @@ def _needs(imported: Any) -> tuple[tuple[str, str], ...] | None:
     found = set()
     for library in imported:
         for one in library.imports:
-            if not one.import_by_ordinal and one.name in (None, b"", b"*invalid*"):
+            name = f"#{one.ordinal}" if one.import_by_ordinal else (one.name or b"").decode("ascii")
+            if name in ("", "*invalid*") or len(name) >= _LONGEST:
                 return None
-            name = f"#{one.ordinal}" if one.import_by_ordinal else one.name.decode("ascii")
             found.add((library.dll.decode("ascii", "replace").lower(), name))
     return tuple(sorted(found))

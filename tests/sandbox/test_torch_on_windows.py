@@ -100,7 +100,7 @@ def test_torch_computes(torch_line: Line, record_property: Any) -> None:
 
 
 def test_without_its_run_time_the_doctor_says_whose_is_taken(torch_line: Line) -> None:
-    """Wine's own then takes its place: torch imports, and loses gradients without a word."""
+    """Wine's own takes its place, without a word of the loader's."""
     assert torch_line.session.call(files.remove_tree, path=RUNTIME)
     said = verdicts(torch_line)["C++ run-time"]
     assert said.level == "error"

@@ -12,9 +12,9 @@ MSVC_DLLS = {"VCRUNTIME140.dll": ["memcpy"], "api-ms-win-crt-heap-l1-1-0.dll": [
 STAND_IN_DLLS = {"ucrtbase.dll": ["malloc"], "KERNEL32.dll": ["Sleep"]}
 
 
-def rich_header(products: Sequence[tuple[int, int, int]]) -> bytes:
+def rich_header(products: Sequence[tuple[int, int, int]], size: int) -> bytes:
     """The start of a file up to its PE header, with the list as link.exe writes it."""
-    before = b"MZ".ljust(0x80, b"\0")
+    before = b"MZ".ljust(size, b"\0")
     entries = [(product << 16 | build, count) for product, build, count in products]
     key = len(before) + sum(_turned(byte, at) for at, byte in enumerate(before))
     key = (key + sum(_turned(*entry) for entry in entries)) % 2**32
@@ -36,6 +36,7 @@ def dll(
     linker: tuple[int, int] = (14, 0),
     products: Sequence[tuple[int, int, int]] = (),
     tail: bytes = b"",
+    before: int = 0x80,
 ) -> bytes:
     """A PE32+ DLL with one section; a name such as ``#7`` is imported by its number."""
     body = bytearray()
@@ -64,7 +65,10 @@ def dll(
         first, label = table("Q", [*thunks, 0]), put(library.encode() + b"\0")
         rows += struct.pack("<IIIII", first, 0, 0, label, first)
     imported = put(rows + bytes(20))
-    return _file(bytes(body), (exported, 40, imported, len(rows) + 20), linker, products) + tail
+    return (
+        _file(bytes(body), (exported, 40, imported, len(rows) + 20), linker, products, before)
+        + tail
+    )
 
 
 def _file(
@@ -72,10 +76,11 @@ def _file(
     directories: tuple[int, int, int, int],
     linker: tuple[int, int],
     products: Sequence[tuple[int, int, int]],
+    before: int,
 ) -> bytes:
-    stub = bytearray(rich_header(products) if products else b"MZ".ljust(0x78, b"\0"))
+    stub = bytearray(rich_header(products, before) if products else b"MZ".ljust(0x78, b"\0"))
     stub[0x3C:0x40] = struct.pack("<I", len(stub))
-    size, raw = len(body) + -len(body) % 0x200, 0x400
+    size, raw = len(body) + -len(body) % 0x200, 0x400 + before // 0x200 * 0x200
     optional = struct.pack("<HBBIIIIIQIIHHHHHHIIIIHHQQQQII", 0x20B, *linker, 0, size, 0, 0, _RVA,
         0x180000000, 0x1000, 0x200, 6, 0, 0, 0, 6, 0, 0, _RVA + size, raw, 0, 2, 0, 1 << 20, 4096,
         1 << 20, 4096, 0, 16) + struct.pack("<IIII", *directories).ljust(128, b"\0")  # fmt: skip

@@ -388,7 +388,7 @@ def test_it_is_put_there_before_windows_starts_and_tested_after(
     monkeypatch.setattr(image, "make_image", made)
     monkeypatch.setattr(image, "copy_image", copied)
     monkeypatch.setattr("subprocess.Popen", process)
-    monkeypatch.setattr(sandbox, "_await", lambda *_: state)
+    monkeypatch.setattr(sandbox_host, "await_service", lambda *_: state)
     monkeypatch.setattr(sandbox, "endpoint", lambda _: None)
     monkeypatch.setattr(sandbox_host, "over_winrs", lambda *_, again: again)
     again: Any = sandbox.connect()

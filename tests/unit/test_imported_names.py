@@ -68,6 +68,8 @@ def test_one_address_under_many_names(tmp_path: Path) -> None:
         ({"pkg/msvcp140.dll": library("g")}, "not read: msvcp140.dll"),
         ({"pkg/own.dll": library("g"), "pkg/old/own.dll": library("f")}, "not read: own.dll"),
         ({"pkg/own.dll": b"MZ"}, "not read: "),
+        ({"pkg/own.dll": library("f" * 9000)}, "not read: own.dll"),
+        ({"pkg/_D.pyd": dll({"own.dll": ["f" * 9000]})}, "not read: pkg/_D.pyd"),
         ({"pkg/own.dll": library("bad\x01name", "f")}, "not read: own.dll"),
     ],
 )

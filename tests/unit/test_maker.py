@@ -52,6 +52,7 @@ def judged(room: Path, data: bytes, asked: ToolSet | None, local: str = "cu130")
         (msvc(linker=(14, 0)), "", "contradict"),
         (msvc(LIBCXX), "", "contradict"),
         (msvc().replace(b"MZ\0", b"MZ\1"), "", "whose checksum is wrong"),
+        (msvc(before=0x20000), "", "whose checksum is wrong"),
     ],
 )
 def test_what_a_binary_tells(tmp_path: Path, data: bytes, name: str, why: str) -> None:

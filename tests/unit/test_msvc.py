@@ -20,14 +20,19 @@ import yaml
 from pydantic import ValidationError
 from test_pinning import Rerouted
 
+from pipelines.buildplan import BuildPlan, Request, resolve
+from pipelines.config import Config
 from pipelines.errors import ConfigError, LockError, SetupError
+from pipelines.hosts.live import LiveSession
 from pipelines.hosts.sandbox.config import SandboxHost
+from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.hosts.sandbox.msvc import fetch, installing, manifest, pinning, pins
 from pipelines.hosts.sandbox.msvc.finder import find
 from pipelines.hosts.sandbox.msvc.pins import Pins
 from pipelines.hosts.sandbox.msvc.slot import Slot
 from pipelines.hosts.sandbox.msvc.unpack import Target, unpack_vsix
 from pipelines.hosts.sandbox.msvc.vcvars import vcvars
+from pipelines.stages.line import Line, run_provision
 from pipelines.toolchain import sources
 from pipelines.toolchain.lock import Cache, Tool, load_lock
 
@@ -575,3 +580,63 @@ def test_invoke_lock_writes_the_pins(
     assert (tmp_path / "msvc.lock.yaml").read_bytes() == first, "what is pinned stays"
     pinning.run_pin(anew=True)
     assert pins.load_pins().licence == "https://licence.invalid/new"
+
+
+# -- plan, doctor and build ------------------------------------------------------------------------
+
+
+def planned(tmp_path: Path, axes: dict[str, str], **keys: object) -> BuildPlan:
+    config = {
+        "hosts": {"vs": {"kind": "sandbox", "home": str(tmp_path / "home"), **keys}},
+        "out": str(tmp_path / "out"),
+        "default": {"host": "vs"},
+    }
+    return resolve(Config.model_validate(config), Request(axes=axes))
+
+
+def test_flash_attn_is_built_as_on_windows(tree: Path, tmp_path: Path) -> None:
+    plan = planned(tmp_path, {"recipe": "flash-attn"}, msvc=str(tree))
+    assert [finding.says for finding in plan.refused() if finding.error] == []
+    wanted = {one.id: one for one in plan.wanted}
+    assert {"CUDA toolkit", "C++ run-time", "ninja", "build tools"} <= wanted.keys()
+    # Installers are not run there, and its Python is the image's.
+    assert not {"Build Tools", "C run-time", "Python", "git", "CUDA compiler"} & wanted.keys()
+    assert plan.layout.python == plan.host.executable
+    # c10_cuda.lib and torch_cuda.lib are in torch with CUDA alone.
+    assert "torch-2.8.0+cu128-cp311-cp311-win_amd64.whl" in str(wanted["wheels"].spec)
+    assert plan.host.capabilities.msvc
+    assert not plan.host.capabilities.publishable
+    assert ".sandbox.msvc" in plan.environment(1)["FLASH_ATTN_LOCAL_VERSION"]
+
+
+def test_without_msvc_the_same_is_refused(tmp_path: Path) -> None:
+    (finding,) = planned(tmp_path, {"recipe": "flash-attn"}).refused()
+    assert "which takes MSVC" in finding.says
+
+
+@pytest.mark.parametrize("cuda", ["13.0", "12.8"])
+def test_a_tree_of_visual_studio_2026(tree: Path, tmp_path: Path, cuda: str) -> None:
+    new = trees.write(tmp_path / "new", trees.files("14.50.35717", compiler="14.50.35717.0"))
+    for root, rules in ((new, ["host-config-1950"]), (tree, [])):
+        found = planned(tmp_path, {"cuda": cuda}, msvc=str(root)).refused()
+        assert [finding.rule for finding in found if finding.error] == rules
+
+
+def test_nothing_is_started_for_half_a_tree(
+    tree: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def touched(*_: object, **__: object) -> None:
+        raise AssertionError("something was fetched or started")
+
+    monkeypatch.setattr("pipelines.hosts.sandbox.host.Sandbox.connect", touched)
+    monkeypatch.setattr("pipelines.toolchain.lock.Cache.fetch", touched)
+    (tree / TOOLS / "lib/x64/msvcprt.lib").unlink()
+    plan = planned(tmp_path, {}, msvc=str(tree))
+    with pytest.raises(ConfigError, match=r"CRT\.x64\.Store"):
+        run_provision(Line(plan, LiveSession(plan.host)))
+
+
+def test_each_compiler_has_a_windows_of_its_own(tree: Path, tmp_path: Path) -> None:
+    both = [planned(tmp_path, {}, **keys).host for keys in ({}, {"msvc": str(tree)})]
+    homes = [one.home.name for one in both if isinstance(one, Sandbox)]
+    assert homes == ["home-py3.11", "home-py3.11-msvc"]

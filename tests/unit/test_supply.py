@@ -43,7 +43,7 @@ REFUSED: list[tuple[dict[str, str], str, str]] = [
         {"recipe": "flash-attn"},
         "flash-attn needs torch's C++ API or MSVC's STL, which takes MSVC; "
         "the tool set of sandbox is 'stand-in': clang stands in for MSVC",
-        "",
+        "ame your MSVC with 'msvc' of this host in pipeline.yaml, or",
     ),
     (
         {"recipe": "candle-flash-attn"},
@@ -171,13 +171,16 @@ def test_a_tool_set_builds_what_it_can(api: Api) -> None:
     clang = Supply(cuda=("13.0",), python=("3.11",), toolset=STAND_IN, origin="x")
     found = [one.rule for one in host_rules(recipe, cell, clang)]
     assert found == (["host-toolset"] if api == "torch" else [])
+    with_slot = host_rules(recipe, cell, replace(clang, slot="give it MSVC"))
+    assert all(one.cure.startswith("give it MSVC, or ") for one in with_slot)
     assert host_rules(recipe, cell, replace(clang, toolset=MSVC)) == []
 
 
 def test_what_the_host_cannot_have_is_said_with_the_tool_set() -> None:
     recipe, cell = load_recipe("candle-flash-attn"), Target(host="box", cuda="12.8")
-    bare = Supply(toolset=STAND_IN, programs=False, origin="x")
+    bare = Supply(toolset=STAND_IN, programs=False, slot="give it MSVC", origin="x")
     found = host_rules(recipe, cell, bare)
+    assert not [one for one in found if "give it MSVC" in one.cure], "that would not do"
     assert [one.rule for one in found] == ["host-toolset", "host-programs"]
     (lasting,) = host_rules(recipe, cell, replace(bare, toolset=MSVC))
     assert lasting.says == "box has no cargo, which builds candle-flash-attn"

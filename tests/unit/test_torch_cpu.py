@@ -235,7 +235,7 @@ def libraries(**changes: Any) -> dict[str, Any]:
             libraries(msvcp140=GENUINE | {"wine": True}),
             "C++ run-time",
             "error",
-            "Wine's own: torch.save crashes, autograd loses gradients",
+            "Wine's own, with which torch crashed, hung or lost gradients",
         ),
         (libraries(vcruntime140_threads=None), "C++ run-time", "error", "ends in WinError 126"),
         (

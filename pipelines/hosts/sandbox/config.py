@@ -20,6 +20,7 @@ from pipelines.hosts.base import (
     supply_of_sandbox,
 )
 from pipelines.hosts.gpus import BridgedGpu, bridged_numbers
+from pipelines.hosts.ownpins import OwnPins
 from pipelines.paths import home
 from pipelines.toolchain.lock import Cache, ToolchainLock
 from pipelines.toolsets import MSVC
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pipelines.hosts.sandbox.msvc.slot import Slot
 
 
-class SandboxHost(HostConfig):
+class SandboxHost(HostConfig, OwnPins):
     """The embedded sandbox: genuine Windows tools under Wine, behind our own WinRM service."""
 
     kind: Literal["sandbox"]
@@ -104,7 +105,7 @@ class SandboxHost(HostConfig):
         """With MSVC it is what any Windows gives, but for Python, which is the image's."""
         given = supply_of_sandbox(lock)
         if (slot := self.slot) is None:
-            return given
+            return replace(given, slot="name your MSVC with 'msvc' of this host in pipeline.yaml")
         lacks = slot.lacks()
         msvc = replace(MSVC, version="" if lacks else slot.version_of())
         given = replace(supply_of(lock), python=given.python, toolset=msvc, lacks=lacks)

@@ -10,7 +10,6 @@ from __future__ import annotations
 import contextlib
 import fcntl
 import importlib
-import json
 import logging
 import os
 import shutil
@@ -23,7 +22,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
-from typing import IO
 
 from pipelines.errors import ConfigError, HostError
 from pipelines.evidence import Bridge, Evidence
@@ -32,6 +30,7 @@ from pipelines.hosts.gpus import by_bridge
 from pipelines.hosts.sandbox import image, libcxx
 from pipelines.hosts.sandbox.bridge.attached import Attached
 from pipelines.hosts.sandbox.config import SandboxHost
+from pipelines.hosts.sandbox.starting import await_service
 from pipelines.hosts.sandbox.state import IN_USE, NotWholeError, State, alive, published
 from pipelines.hosts.sandbox.wine import SEAL, Prefix, find_wine
 from pipelines.logs import timed
@@ -44,7 +43,6 @@ _log = logging.getLogger(__name__)
 
 #: How often a command starts a sandbox again that has ended under it, before it gives up.
 RESTARTS = 3
-_START_TIMEOUT = 60.0
 _STOP_TIMEOUT = 30.0
 
 
@@ -256,7 +254,7 @@ class Sandbox(Host):
         try:
             importlib.import_module("winrm.protocol")  # 0.25 s that the start takes anyway
             with timed(_log, logging.INFO, "%s: start, process %d", self.name, process.pid):
-                state = self._await(process, log)
+                state = await_service(self.name, self.run, process, log)
         except BaseException:
             process.terminate()
             process.wait(_STOP_TIMEOUT)
@@ -266,26 +264,6 @@ class Sandbox(Host):
         if tied:
             self._tied = process
         return state
-
-    def _await(self, process: subprocess.Popen[bytes], log: IO[bytes]) -> State:
-        deadline = time.monotonic() + _START_TIMEOUT
-        while time.monotonic() < deadline:
-            if state := self.state():
-                return state
-            if process.poll() is not None:
-                break
-            time.sleep(0.01)
-        log.seek(0)
-        text = log.read().decode("utf-8", "replace").strip()
-        failed = DeadHostError
-        try:
-            report = json.loads(text.splitlines()[-1])
-            message, advice = report["error"], report["advice"]
-            if report["whole"] is False:
-                failed = NotWholeError
-        except (ValueError, IndexError, KeyError, TypeError):
-            message, advice = text[-1500:] or "no message", "invoke sandbox.teardown, then again"
-        raise failed(f"the sandbox '{self.name}' did not start: {message}", advice=advice)
 
     def stop(self) -> bool:
         """Stop the service and every Windows process; whether one was running."""
@@ -363,14 +341,10 @@ class Sandbox(Host):
         return self._bridge.told() if self._bridge is not None else None
 
     def spare_gpu(self) -> bool:
-        """Reach it without its bridge where there is no driver to hand anything to.
-
-        Whoever finds one later has that service tested before anything rests on it.
-        """
-        if self._bridge is None or not self._bridge.lacks():
-            return False
-        self._bridge = None
-        return True
+        """Without a driver reach it without its bridge; one found later is tested as ever."""
+        spared = self._bridge is not None and self._bridge.lacks()
+        self._bridge = None if spared else self._bridge
+        return spared
 
     def ended(self) -> str:
         """That the service which was reached is gone, or is another one by now."""

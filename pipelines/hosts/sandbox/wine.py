@@ -33,8 +33,8 @@ _HEADERS = ("/usr/include/wine/wine", "/usr/include/wine", "/opt/wine-stable/inc
 #: that ends with 0 without having run. Now it ends with 0xC0000135, as if a DLL were missing.
 _OFF = "mscoree=;mshtml=;wbemprox=;winedbg.exe=;wow64="
 #: Microsoft's run-time where it lies beside a program, else Wine's own. Without a word Wine would
-#: take its own, and with that torch.save crashes and autograd loses gradients: the doctor and the
-#: smoke suite look which one torch has.
+#: take its own, with which torch was seen to hang (Wine 8), to crash in torch.save, and to lose
+#: gradients (Wine 10): the doctor and the smoke suite look which one torch has.
 _GENUINE = (
     "msvcp140,msvcp140_1,msvcp140_2,msvcp140_atomic_wait,"
     "vcruntime140,vcruntime140_1,vcruntime140_threads=n,b"

@@ -32,7 +32,7 @@ class Torch(TypedDict, total=False):
     devices: int
     cuda_error: str
     wine_runtime: str
-    """Path of its C++ run-time if that is Wine's own, with which autograd loses gradients."""
+    """Path of its C++ run-time if that is Wine's own, with which autograd lost gradients."""
 
 
 def say(**facts: object) -> None:

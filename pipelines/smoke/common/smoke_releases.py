@@ -28,7 +28,8 @@ def cpu_torch(torch: Torch) -> str:
         other = f"CUDA {torch['cuda']}" if torch["cuda"] else f"ROCm {torch['hip']}"
         return f"torch {torch['version']} has {other}, and a CPU build was to be here"
     if torch["wine_runtime"]:
-        return f"torch has Wine's own C++ run-time, {torch['wine_runtime']}: it loses gradients"
+        where = torch["wine_runtime"]
+        return f"torch has Wine's own C++ run-time, {where}, with which it lost gradients before"
     return ""
 
 

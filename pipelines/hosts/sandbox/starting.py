@@ -1,0 +1,40 @@
+"""Waiting for a sandbox's service: what it publishes when it is up, and what it says when not."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import time
+from pathlib import Path
+from typing import IO
+
+from pipelines.hosts.sandbox.state import NotWholeError, State, published
+from pipelines.session.base import DeadHostError
+
+_START_TIMEOUT = 60.0
+
+
+def await_service(name: str, run: Path, process: subprocess.Popen[bytes], log: IO[bytes]) -> State:
+    """What the service of the sandbox called ``name`` publishes in ``run``.
+
+    Raises ``DeadHostError`` with the end of its ``log`` when it ends or takes too long,
+    :class:`NotWholeError` when its files are to blame.
+    """
+    deadline = time.monotonic() + _START_TIMEOUT
+    while time.monotonic() < deadline:
+        if state := published(run):
+            return state
+        if process.poll() is not None:
+            break
+        time.sleep(0.01)
+    log.seek(0)
+    text = log.read().decode("utf-8", "replace").strip()
+    failed = DeadHostError
+    try:
+        report = json.loads(text.splitlines()[-1])
+        message, advice = report["error"], report["advice"]
+        if report["whole"] is False:
+            failed = NotWholeError
+    except (ValueError, IndexError, KeyError, TypeError):
+        message, advice = text[-1500:] or "no message", "invoke sandbox.teardown, then again"
+    raise failed(f"the sandbox '{name}' did not start: {message}", advice=advice)
