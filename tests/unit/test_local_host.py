@@ -271,6 +271,17 @@ def test_distributions_that_are_there(tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize("cuda", ["12.8", ""])
+def test_of_torch_for_any_cuda(tmp_path: Path, cuda: str) -> None:
+    """A wheel for several releases of torch: only the release counts."""
+    spec = environment(tmp_path, "2.11.0", cuda)
+    spec["cuda"] = ""
+    assert distributions.check(spec)["ok"]
+    spec["torch"] = "2.10"
+    assert not distributions.check(spec)["ok"]
+    assert "ask for what is there: --torch 2.11; or" in distributions.plan(spec)
+
+
 @pytest.mark.parametrize(
     ("torch", "cuda", "found", "advice"),
     [

@@ -22,7 +22,8 @@ from test_pinning import Rerouted
 
 from pipelines.buildplan import BuildPlan, Request, resolve
 from pipelines.config import Config
-from pipelines.errors import ConfigError, LockError, SetupError
+from pipelines.errors import ConfigError, HostError, LockError, SetupError
+from pipelines.hosts.base import Silent
 from pipelines.hosts.live import LiveSession
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import Sandbox
@@ -164,6 +165,22 @@ def test_the_tree_in_a_windows(tree: Path, tmp_path: Path) -> None:
     assert [path.name for path in drive.iterdir()] == ["VS"]
     installing.install(find(tree), tmp_path / "prefix")
     assert (drive / "VS/VC/Auxiliary/Build/vcvarsall.bat").is_file()
+
+
+def test_a_sandbox_that_runs_with_another_tree(tree: Path, tmp_path: Path) -> None:
+    """Of the same version, from another place; of another version; none."""
+    cache = Cache(load_lock(), tmp_path / "cache")
+    (tmp_path / "prefix/drive_c/VS").mkdir(parents=True)
+    mine = Slot(msvc=str(tree))
+    with pytest.raises(HostError, match="another compiler"):
+        mine.check(cache, tmp_path / "prefix")
+    mine.install(cache, tmp_path / "prefix", Silent())
+    mine.check(cache, tmp_path / "prefix")
+    same = trees.write(tmp_path / "same", trees.files())
+    new = trees.write(tmp_path / "new", trees.files("14.44.36000"))
+    for other in (same, new):
+        with pytest.raises(HostError, match="another compiler"):
+            Slot(msvc=str(other)).check(cache, tmp_path / "prefix")
 
 
 def test_every_directory_of_vcvars_is_there(tree: Path, tmp_path: Path) -> None:
@@ -529,7 +546,7 @@ def test_the_licence_is_microsofts_to_name(
     shop.server.asked.clear()
     asked = Slot(msvc="fetch", accept_license=licence)
     with pytest.raises(ConfigError, match=f"whose licence is {LICENCE}") as caught:
-        asked.install(shop.cache, tmp_path / "prefix", lambda _: None, lambda *_: None)
+        asked.install(shop.cache, tmp_path / "prefix", Silent())
     assert f"accept_license: {LICENCE}" in caught.value.advice
     assert shop.server.asked == [], "nothing is fetched before"
     assert asked.lacks()[0].says == caught.value.message
@@ -541,12 +558,11 @@ def test_fetched_with_the_licence(
     monkeypatch.setattr(pins, "PINS_FILE", tmp_path / "msvc.lock.yaml")
     pins.write_pins(shop.pins())
     (tmp_path / "prefix/drive_c/VS").mkdir(parents=True)
-    steps: list[str] = []
     asked = Slot(msvc="fetch", accept_license=LICENCE)
     assert not asked.lacks()
-    tree = asked.install(shop.cache, tmp_path / "prefix", steps.append, lambda *_: None)
+    tree = asked.install(shop.cache, tmp_path / "prefix", Silent())
     assert find(tmp_path / "prefix/drive_c/VS").version == tree.version == trees.TOOLSET
-    assert steps[-1] == f"compiler: {tree}"
+    asked.check(shop.cache, tmp_path / "prefix")
 
 
 @pytest.mark.parametrize("lie", ["toolset", "sdk", "payloads", "licence"])
@@ -640,3 +656,14 @@ def test_each_compiler_has_a_windows_of_its_own(tree: Path, tmp_path: Path) -> N
     both = [planned(tmp_path, {}, **keys).host for keys in ({}, {"msvc": str(tree)})]
     homes = [one.home.name for one in both if isinstance(one, Sandbox)]
     assert homes == ["home-py3.11", "home-py3.11-msvc"]
+
+
+def test_trees_of_old_pins_are_told(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pins, "PINS_FILE", shop.cache.root / "msvc.lock.yaml")
+    (shop.cache.root / "msvc/0123").mkdir(parents=True)
+    assert [one.useful for one in fetch.kept(shop.cache)] == [False]
+    known = shop.pins()
+    pins.write_pins(known)
+    shop.tree(known)
+    found = {one.path.name: one.useful for one in fetch.kept(shop.cache)}
+    assert found == {"0123": False, known.key: True}

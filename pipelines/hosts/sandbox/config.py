@@ -151,8 +151,10 @@ class SandboxHost(HostConfig, OwnPins):
         from pipelines.hosts.sandbox import libcxx
         from pipelines.hosts.sandbox.bridge import attached
         from pipelines.hosts.sandbox.image import image_key
+        from pipelines.hosts.sandbox.msvc import fetch
 
         yield from attached.kept(cache)
+        yield from fetch.kept(cache)
 
         made = {"images": ("sandbox images", image_key), "libcxx": ("libc++", libcxx.key)}
         for folder, (what, key) in made.items():

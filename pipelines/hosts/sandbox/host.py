@@ -233,8 +233,7 @@ class Sandbox(Host):
                 self.slot.remove(self.prefix)
             self._bridge.install(self.cache)
         if self.slot is not None:
-            with self.events.bars() as bars:
-                self.slot.install(self.cache, self.prefix, self.events.step, bars)
+            self.slot.install(self.cache, self.prefix, self.events)
         self._furnish()
         self.run.mkdir(mode=0o700, exist_ok=True)
         again = ", which has crashed: its builds are kept" if crashed else ""
@@ -332,6 +331,8 @@ class Sandbox(Host):
     def _reach(self, state: State) -> Endpoint:
         """Where it is; a bridge is tested once a start, before anything rests on it."""
         self._reached = state
+        if self.slot is not None:
+            self.slot.check(self.cache, self.prefix)
         if self._bridge is not None:
             self._bridge.test(self.executable, state["pid"])
         return self.endpoint(state)

@@ -104,8 +104,9 @@ def judge(spec: Spec, have: Mapping[str, str]) -> tuple[str, str]:
     if "torch" in spec["names"]:
         torch, cuda = _release(have["torch"]), _release(have.get("torch's CUDA", ""))
         if torch != spec["torch"] or spec["cuda"] not in ("", cuda):
-            advice = f"ask for what is there: --torch {torch} --cuda {cuda}; or "
-            if not cuda:
+            both = f"--torch {torch} --cuda {cuda}" if spec["cuda"] else f"--torch {torch}"
+            advice = f"ask for what is there: {both}; or "
+            if spec["cuda"] and not cuda:
                 advice = "this torch has no CUDA: "
             return (
                 f"that is torch {torch} for CUDA {cuda or 'none'}",

@@ -12,9 +12,10 @@ from pathlib import Path
 
 from pipelines.errors import LockError
 from pipelines.files import disk_errors, sha256_of, write_atomic
+from pipelines.hosts.base import Kept
 from pipelines.hosts.sandbox.msvc import unpack
 from pipelines.hosts.sandbox.msvc.finder import Tree, find
-from pipelines.hosts.sandbox.msvc.pins import Payload, Pins, load_packages
+from pipelines.hosts.sandbox.msvc.pins import Payload, Pins, load_packages, load_pins
 from pipelines.session.base import Bars
 from pipelines.toolchain.lock import Cache
 
@@ -39,6 +40,18 @@ def fetched(cache: Cache, pins: Pins, step: Callable[[str], object], bars: Bars)
             unpack.require_msitools()
             _make(cache, pins, target, step, bars)
     return find(target, version=pins.toolset, sdk=pins.sdk)
+
+
+def kept(cache: Cache) -> Iterator[Kept]:
+    """Trees in the cache, of which that of today's pins is useful."""
+    try:
+        current = load_pins().key
+    except LockError:
+        current = ""
+    folder = cache.root / "msvc"
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if path.is_dir() and not path.name.startswith("."):
+            yield Kept("MSVC from Microsoft", path, path.name == current)
 
 
 def _make(

@@ -49,6 +49,18 @@ def install(tree: Tree, prefix: Path) -> None:
         new.rename(drive / "VS")
 
 
+def is_installed(tree: Tree, prefix: Path) -> bool:
+    """Whether the Windows in ``prefix`` has ``tree``, and no other."""
+    place = prefix / "drive_c/VS/VC"
+    include = place / "Tools/MSVC" / tree.version / "include"
+    try:
+        script = (place / "Auxiliary/Build/vcvarsall.bat").read_bytes()
+        linked = include.readlink() == tree.include[0].resolve()
+    except OSError:
+        return False
+    return linked and script == vcvars(tree).encode("ascii")
+
+
 def remove(prefix: Path) -> None:
     """Give the stand-in its place back, which compiles the GPU bridge; harmless without a tree."""
     drive = prefix / "drive_c"

@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from pipelines.errors import ConfigError, PipelineError
-from pipelines.hosts.base import Lack
+from pipelines.errors import ConfigError, HostError, PipelineError
+from pipelines.hosts.base import Events, Lack
 from pipelines.hosts.sandbox.msvc import fetch, installing, pins
 from pipelines.hosts.sandbox.msvc.finder import Tree, find
 from pipelines.hosttext import line
 from pipelines.paths import home
-from pipelines.session.base import Bars
 from pipelines.toolchain.lock import Cache
 
 #: What ``msvc`` says for a tree from Microsoft; anything else is a directory.
@@ -70,9 +69,16 @@ class Slot:
         """Take the tree out of the Windows in ``prefix`` again, if it is there."""
         installing.remove(prefix)
 
-    def install(
-        self, cache: Cache, prefix: Path, step: Callable[[str], object], bars: Bars
-    ) -> Tree:
+    def check(self, cache: Cache, prefix: Path) -> None:
+        """:class:`HostError` unless a Windows that runs has the tree that pipeline.yaml means."""
+        tree = self.require() or find(fetch.place(cache, pins.load_pins()))
+        if not installing.is_installed(tree, prefix):
+            raise HostError(
+                f"the sandbox that runs has another compiler than pipeline.yaml names: {tree}",
+                advice="Type: invoke sandbox.stop, then the same command again.",
+            )
+
+    def install(self, cache: Cache, prefix: Path, events: Events) -> Tree:
         """Put the tree into the Windows in ``prefix``, fetched and unpacked if it has to be.
 
         Raises what :meth:`require` does, :class:`SetupError` without msiextract, and what
@@ -80,9 +86,10 @@ class Slot:
         """
         tree = self.require()
         if tree is None:
-            tree = genuine(fetch.fetched(cache, pins.load_pins(), step, bars))
+            with events.bars() as bars:
+                tree = genuine(fetch.fetched(cache, pins.load_pins(), events.step, bars))
         installing.install(tree, prefix)
-        step(f"compiler: {tree}")
+        events.step(f"compiler: {tree}")
         return tree
 
 

@@ -2,23 +2,21 @@ r"""vcvarsall.bat for the tree at ``C:\VS``: Microsoft's needs reg and findstr, 
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-
 from pipelines.hosts.sandbox.msvc.finder import Tree
 
 #: Where a tree is in every sandbox.
 VS = r"C:\VS"
 
 
-def vcvars(tree: Tree, extras: Mapping[str, str] | None = None, *, path: Sequence[str] = ()) -> str:
-    """The batch file: the variables of a prompt for x64, and ``extras``.
+def vcvars(tree: Tree) -> str:
+    """The batch file: the variables of a prompt for x64.
 
     It takes what Microsoft's takes, ``x64`` and ``-vcvars_ver=14.44``, and fails for what the tree
-    is not. ``path``: directories of the sandbox that come before the compiler's.
+    is not.
     """
     tools = rf"{VS}\VC\Tools\MSVC\{tree.version}"
     kits, sdk = rf"{VS}\Windows Kits\10", tree.sdk
-    bins = [*path, rf"{tools}\bin\Hostx64\x64"]
+    bins = [rf"{tools}\bin\Hostx64\x64"]
     if tree.sdk_bin is not None:
         bins.append(rf"{kits}\bin\{sdk}\x64")
     headers = [p.name.lower() for p in tree.include[1:]]
@@ -42,7 +40,6 @@ def vcvars(tree: Tree, extras: Mapping[str, str] | None = None, *, path: Sequenc
         ),
         "LIBPATH": rf"{tools}\lib\x64",
         "PATH": ";".join([*bins, "%PATH%"]),
-        **(extras or {}),
     }
     lines = [
         "@rem Written by windows-cuda-wheels for the tree in C:\\VS.",
