@@ -29,6 +29,9 @@ class Host:
     name = "s"
     gpu_way = GpuWay()
 
+    def spare_gpu(self) -> bool:
+        return False
+
     def __init__(self, address: str) -> None:
         self.did: list[str] = []
         self.lifecycle = self

@@ -62,7 +62,8 @@ class FakeSession:
 def line(*listed: dict[str, Any], **answers: Any) -> Any:
     """As much of a line as the command looks at."""
     plan = SimpleNamespace(
-        host=SimpleNamespace(name="lab1"), layout=SimpleNamespace(build_root=r"C:\b")
+        host=SimpleNamespace(name="lab1", spare_gpu=bool),
+        layout=SimpleNamespace(build_root=r"C:\b"),
     )
     session = FakeSession({"jobs.store.listed": list(listed), **answers})
     return SimpleNamespace(plan=plan, session=session)
