@@ -29,6 +29,8 @@ class ToolSet:
     """Why there is nothing else it can build; empty where it can build everything."""
     stamp: str = ""
     """What a wheel's local version says of it, from hosts whose wheels are not for publishing."""
+    files: str = ""
+    """Which files it is made of, where others of the same version may take their place."""
 
     @property
     def label(self) -> str:

@@ -312,10 +312,11 @@ def test_another_tool_set_names_another_job(tmp_path: Path) -> None:
     """Also where the package's own build takes no local version."""
     plan = lab_plan(tmp_path)
     names = set()
-    for tools in (MSVC, STAND_IN, replace(MSVC, version="14.38")):
+    others = (replace(MSVC, version="14.38"), replace(MSVC, version="14.38", files="another SDK"))
+    for tools in (MSVC, STAND_IN, *others):
         supply = Supply(toolset=tools, origin="x")
         names.add(job_id(changed(plan, supply=partial(replace, supply)), b"source", None))
-    assert len(names) == 3
+    assert len(names) == 4
 
 
 def test_what_a_windows_host_is_asked_for(tmp_path: Path) -> None:

@@ -233,6 +233,19 @@ def test_what_a_sandbox_with_msvc_gives(tree: Path) -> None:
     assert list(host(msvc=str(tree)).notes("x")) == [f"compiler: {find(tree)}"]
 
 
+def test_trees_of_one_version_are_told_apart(tree: Path) -> None:
+    """So that no job of one is taken for the other's: the compiler is serviced, the SDK another."""
+    found = {host(msvc=str(tree)).supply(load_lock()).toolset}
+    trees.write(tree, trees.files(compiler="14.44.35214.0"))
+    found.add(host(msvc=str(tree)).supply(load_lock()).toolset)
+    (tree / KITS / "Include" / trees.SDK).rename(tree / KITS / "Include/10.0.22621.0")
+    for name in ("Lib", "bin"):
+        (tree / KITS / name / trees.SDK).rename(tree / KITS / name / "10.0.22621.0")
+    found.add(host(msvc=str(tree)).supply(load_lock()).toolset)
+    assert len(found) == 3
+    assert {one.version for one in found} == {trees.TOOLSET}
+
+
 def test_a_tree_that_will_not_do_is_a_lack(tree: Path) -> None:
     (tree / TOOLS / "bin/Hostx64/x64/cl.exe").unlink()
     (lack,) = host(msvc=str(tree)).supply(load_lock()).lacks
@@ -560,6 +573,7 @@ def test_fetched_with_the_licence(
     (tmp_path / "prefix/drive_c/VS").mkdir(parents=True)
     asked = Slot(msvc="fetch", accept_license=LICENCE)
     assert not asked.lacks()
+    assert asked.which() == ("14.44", pins.load_pins().key)
     tree = asked.install(shop.cache, tmp_path / "prefix", Silent())
     assert find(tmp_path / "prefix/drive_c/VS").version == tree.version == trees.TOOLSET
     asked.check(shop.cache, tmp_path / "prefix")

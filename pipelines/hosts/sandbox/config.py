@@ -107,7 +107,8 @@ class SandboxHost(HostConfig, OwnPins):
         if (slot := self.slot) is None:
             return replace(given, slot="name your MSVC with 'msvc' of this host in pipeline.yaml")
         lacks = slot.lacks()
-        msvc = replace(MSVC, version="" if lacks else slot.version_of())
+        version, files = ("", "") if lacks else slot.which()
+        msvc = replace(MSVC, version=version, files=files)
         given = replace(supply_of(lock), python=given.python, toolset=msvc, lacks=lacks)
         return replace(given, programs=False, lent=False)
 

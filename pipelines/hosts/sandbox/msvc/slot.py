@@ -58,12 +58,17 @@ class Slot:
         """For a plan: what there is; what is lacking, a rule says."""
         if not self.lacks():
             tree = self.require()
-            yield f"compiler: {tree or f'MSVC {self.version_of()}, fetched from Microsoft'}"
+            yield f"compiler: {tree or f'MSVC {self.which()[0]}, fetched from Microsoft'}"
 
-    def version_of(self) -> str:
-        """The tool set's, before anything is fetched; raises what :meth:`require` does."""
-        tree = self.require()
-        return tree.version if tree is not None else pins.load_pins().toolset
+    def which(self) -> tuple[str, str]:
+        """The tool set's version, and what tells its files from others of that version.
+
+        Before anything is fetched; raises what :meth:`require` does.
+        """
+        if (tree := self.require()) is not None:
+            return tree.version, str(tree)
+        wanted = pins.load_pins()
+        return wanted.toolset, wanted.key
 
     def remove(self, prefix: Path) -> None:
         """Take the tree out of the Windows in ``prefix`` again, if it is there."""
