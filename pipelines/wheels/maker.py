@@ -31,7 +31,7 @@ def judge_maker(facts: WheelFacts, asked: ToolSet | None) -> CheckResult:
         own = f"'{asked.stamp}'" if asked.stamp else "no such stamp"
         wrong.append(f"its name says '{named.stamp}', wheels of this host have {own}")
     told, unread = set(), []
-    for binary in facts.extensions or [one for one in facts.binaries if not _brought(one)]:
+    for binary in (one for one in facts.binaries if one.module or not _brought(one)):
         linked = binary.pe.linked if binary.pe else None
         maker, why = linked.maker if linked else (None, binary.problem or "no Windows binary")
         if linked is None or maker is None:

@@ -153,6 +153,16 @@ def test_a_wheel_of_dlls_alone(tmp_path: Path) -> None:
         assert (found.ok, found.judged) == (ok, True)
 
 
+def test_a_dll_beside_a_module_is_looked_at(tmp_path: Path) -> None:
+    """Kernels may be in a DLL of the wheel's own, which its module only hands on."""
+    for own, ok in ((msvc(), True), (stand_in(), False)):
+        files = {MODULE: msvc(), "pkg/kernels.dll": own, "pkg/msvcp140.dll": stand_in()}
+        path = foreign(tmp_path, "pkg", "1.0+cu130", "cp311-cp311-win_amd64", files=files)
+        found = judge_maker(inspect(path), REAL)
+        assert (found.ok, found.judged) == (ok, True)
+        assert ok or "pkg/kernels.dll was built with stand-in, not with MSVC" in found.detail
+
+
 def test_a_wheel_that_does_not_take_the_stamp_is_told(tmp_path: Path) -> None:
     """Its own build may give no local version: then its name is no lie, and says nothing."""
     found = judged(tmp_path, stand_in(), STAND_IN)
