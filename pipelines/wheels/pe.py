@@ -14,6 +14,7 @@ X64 = 0x8664
 _MAX_SYMBOLS = 200_000  # pefile stops at 8,192 otherwise and may miss PyInit
 # pefile cuts names at 512 characters otherwise; torch has some of 3,199, MSVC's are up to 4,096.
 _LONGEST = 8192
+_ROW = 20  # bytes of a DLL in the table of imports, which ends with zeros
 pefile.MAX_SYMBOL_NAME_LENGTH = pefile.MAX_IMPORT_NAME_LENGTH = _LONGEST
 pefile.MAX_IMPORT_SYMBOLS = _MAX_SYMBOLS
 
@@ -67,7 +68,7 @@ def read_pe(data: bytes) -> PeFacts:
             libraries,
         ),
         exports=_exports(exports),
-        needs=_needs(imported),
+        needs=_needs(imported) if imported or not _has_imports(pe) else None,
     )
 
 
@@ -87,6 +88,16 @@ def _exports(found: Any) -> frozenset[str] | None:
     if len(names) < found.struct.NumberOfNames or any(len(name) >= _LONGEST for name in names):
         return None
     return frozenset({*names, *(f"#{one.ordinal}" for one in found.symbols)})
+
+
+def _has_imports(pe: pefile.PE) -> bool:
+    """Whether it names a table of them with something in it: of a broken one pefile gives none."""
+    tables = {one.name: one.VirtualAddress for one in pe.OPTIONAL_HEADER.DATA_DIRECTORY}
+    at = tables.get("IMAGE_DIRECTORY_ENTRY_IMPORT", 0)
+    try:
+        return bool(at) and any(pe.get_data(at, _ROW))
+    except pefile.PEFormatError:
+        return True
 
 
 def _needs(imported: Any) -> tuple[tuple[str, str], ...] | None:

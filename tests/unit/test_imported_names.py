@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from pathlib import Path
 
+import pefile
 import pytest
 from foreign_wheels import foreign
 from pes import dll
@@ -80,6 +81,15 @@ def test_what_was_not_looked_at_has_not_passed(
     found = judged(tmp_path, {"pkg/_C.pyd": module, **files})
     assert (found.ok, found.judged) == (True, False)
     assert said in found.found
+
+
+def test_a_broken_table_of_imports_is_not_an_empty_one(tmp_path: Path) -> None:
+    data = dll({"own.dll": ["lacking"]})
+    image = pefile.PE(data=data, fast_load=True)
+    image.OPTIONAL_HEADER.DATA_DIRECTORY[1].VirtualAddress = 0x7FFF0000
+    broken = bytes(image.write())
+    found = judged(tmp_path, {"pkg/_C.pyd": broken, "pkg/own.dll": library("f")})
+    assert (found.ok, found.judged, found.found) == (True, False, "not read: pkg/_C.pyd")
 
 
 def test_a_wheel_that_imports_nothing_of_its_own(tmp_path: Path) -> None:
