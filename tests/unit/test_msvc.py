@@ -144,6 +144,14 @@ def test_two_versions(tree: Path) -> None:
         find(tree, version="14.4", sdk="10.0.26100")
 
 
+@pytest.mark.parametrize("name", ["VC/Tools/MSVC", "Windows Kits/10/Include"])
+def test_a_file_in_place_of_a_folder(tree: Path, name: str) -> None:
+    shutil.rmtree(tree / name)
+    (tree / name).write_bytes(b"")
+    with pytest.raises(ConfigError, match="cannot be read: Not a directory"):
+        find(tree)
+
+
 # -- what is made of it ----------------------------------------------------------------------------
 
 

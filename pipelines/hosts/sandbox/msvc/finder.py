@@ -187,7 +187,12 @@ def _no_tree(root: Path) -> ConfigError:
 
 def _one(folder: Path, pattern: re.Pattern[str], asked: str, key: str, what: str) -> Path:
     """The one version in ``folder``, or the one that was asked for."""
-    found = sorted(p for p in folder.iterdir() if p.is_dir() and pattern.fullmatch(p.name))
+    try:
+        found = sorted(p for p in folder.iterdir() if p.is_dir() and pattern.fullmatch(p.name))
+    except OSError as error:
+        raise ConfigError(
+            f"{folder} cannot be read: {error.strerror}", advice="Copy the tree anew."
+        ) from None
     names = ", ".join(path.name for path in found) or "none"
     fitting = [p for p in found if not asked or f"{p.name}.".startswith(f"{asked}.")]
     if not fitting:
