@@ -53,15 +53,18 @@ def ask(cache: Cache, wanted: Packages) -> Pins:
     for name in wanted.packages:
         found += _payloads(packages, name)
     found += _of_sdk(packages, wanted)
-    return Pins(
-        version=1,
-        licence=_licence(items, wanted.product),
-        channel=line(str(info.get("productDisplayVersion", "")), _TEXT),
-        manifest=sha256,
-        toolset=wanted.toolset,
-        sdk=wanted.sdk.version,
-        payloads=tuple(sorted(found, key=lambda one: (one.package, one.file))),
-    )
+    try:
+        return Pins(
+            version=1,
+            licence=_licence(items, wanted.product),
+            channel=line(str(info.get("productDisplayVersion", "")), _TEXT),
+            manifest=sha256,
+            toolset=wanted.toolset,
+            sdk=wanted.sdk.version,
+            payloads=tuple(sorted(found, key=lambda one: (one.package, one.file))),
+        )
+    except ValidationError as error:
+        raise LockError(explain(Path("the channel"), error, Pins), advice=_ADVICE) from None
 
 
 def _download(url: str, target: Path) -> None:

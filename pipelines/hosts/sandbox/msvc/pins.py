@@ -28,7 +28,7 @@ _CURE = (
 )
 
 Text = Annotated[str, StringConstraints(min_length=1, max_length=300)]
-Url = Annotated[str, StringConstraints(pattern=r"^https://\S+$", max_length=1000)]
+Url = Annotated[str, StringConstraints(pattern=r"^https://[!-~]+$", max_length=1000)]
 
 
 class Sdk(Model):
