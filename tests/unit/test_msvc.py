@@ -453,6 +453,8 @@ def test_only_the_cabinets_that_are_needed(shop: Shop) -> None:
 def test_a_tree_that_was_changed_is_made_anew(shop: Shop, change: str) -> None:
     known = shop.pins()
     path = find(shop.tree(known)).lib[0] / "msvcprt.lib"
+    killed = shop.cache.root / f"msvc/.{known.key}.x/VC"
+    killed.mkdir(parents=True)
     good = path.read_bytes()
     if change == "cut":
         path.write_bytes(b"")
@@ -466,6 +468,7 @@ def test_a_tree_that_was_changed_is_made_anew(shop: Shop, change: str) -> None:
     assert shop.tree(known) == path.parents[6]
     assert path.read_bytes() == good
     assert not path.with_name("extra.lib").exists()
+    assert not killed.exists(), "what one that was killed has left goes too"
 
 
 @pytest.mark.parametrize("kind", [".vsix", ".msi", ".cab"])
@@ -536,6 +539,14 @@ def test_what_is_no_channel(shop: Shop, text: bytes) -> None:
     with pytest.raises(LockError) as caught:
         manifest.ask(shop.cache, WANTED)
     assert caught.value.advice
+
+
+@pytest.mark.parametrize("licence", ["http://x.invalid/l", "see the box", "https://x/\x1b[31m"])
+def test_a_licence_that_is_no_address(shop: Shop, licence: str) -> None:
+    shop.licence = licence
+    with pytest.raises(LockError, match="licence") as caught:
+        shop.pins()
+    assert "\x1b" not in caught.value.message
 
 
 def test_without_msitools(shop: Shop, monkeypatch: pytest.MonkeyPatch) -> None:

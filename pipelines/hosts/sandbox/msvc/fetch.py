@@ -68,6 +68,8 @@ def _make(
     store.fetch_all([cab.sha256 for cabs in needs.values() for cab in cabs], bars)
     step("unpacking them")
     shutil.rmtree(target, ignore_errors=True)
+    for left in target.parent.glob(f".{target.name}.*/"):  # by one that was killed
+        shutil.rmtree(left, ignore_errors=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
     try:
         tree = unpack.Target(scratch)
