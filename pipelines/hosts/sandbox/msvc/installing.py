@@ -12,8 +12,6 @@ from pipelines.files import disk_errors
 from pipelines.hosts.sandbox.msvc.finder import Tree
 from pipelines.hosts.sandbox.msvc.vcvars import vcvars
 
-#: In a prefix with a tree of the user's: which.
-INSTALLED = "msvc.txt"
 #: Microsoft's telemetry, which cl.exe starts and which hangs in Wine:
 #: https://github.com/mstorsjo/msvc-wine/issues/23
 LEFT_OUT = frozenset({"vctip.exe"})
