@@ -244,7 +244,7 @@ class SmokeResult(StageResult):
     outcomes: dict[str, int] = Field(default={})
     """How many cases ended how; their report is ``smoke.xml``."""
     torches: tuple[TorchSuite, ...] = ()
-    """Where it ran with several releases of torch: each that has ended well."""
+    """Where it ran with several releases of torch: each of which there is a report."""
     gpus: tuple[GpuResult, ...] = ()
     """Those that the suite saw."""
     gpu_way: str = ""

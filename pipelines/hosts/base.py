@@ -149,8 +149,8 @@ def supply_of(lock: ToolchainLock) -> Supply:
     )
 
 
-#: What Windows' stand-in takes of the lock in place of what it is asked for. Wheels of torch with
-#: CUDA need NVIDIA's driver to be imported at all, and PyPI has none for Windows.
+#: What Windows' stand-in takes of the lock in place of what it is asked for. PyPI has no wheels of
+#: torch with CUDA for Windows; nobody is known to have run one under Wine without a GPU.
 IN_SANDBOX: Mapping[str, str] = MappingProxyType({"torch": "torch-cpu"})
 
 
