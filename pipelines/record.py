@@ -245,6 +245,8 @@ class SmokeResult(StageResult):
     """How many cases ended how; their report is ``smoke.xml``."""
     torches: tuple[TorchSuite, ...] = ()
     """Where it ran with several releases of torch: each of which there is a report."""
+    untested: tuple[str, ...] = ()
+    """Releases of torch that it should have run with and did not: the environment has another."""
     gpus: tuple[GpuResult, ...] = ()
     """Those that the suite saw."""
     gpu_way: str = ""

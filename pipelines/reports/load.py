@@ -146,6 +146,7 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
             *_taken_up(stages, shown),
             *_caveats(facts, suite, build, result_of(stages, PrebuiltResult)),
             *_idle(test),
+            *_untested(test),
             *[f"GPU bridge: {said}" for said in texts(warnings, 10)],
         ),
         target=facts.target,
@@ -178,6 +179,12 @@ def _idle(test: SmokeResult | None) -> Iterator[str]:
         if test.script:
             why = f"{line(test.script, 80)} had no context on it at its end"
         yield f"nothing is shown of the GPU, which was there: {why}"
+
+
+def _untested(test: SmokeResult | None) -> Iterator[str]:
+    """Of which torch nothing is shown, though the wheel is for it."""
+    if test is not None and test.untested:
+        yield f"not tested with torch {line(', '.join(test.untested), 100)}"
 
 
 def outcome(

@@ -32,7 +32,7 @@ def write_manifest(run: Run) -> list[dict[str, Any]]:
     known = {one.file: one.sha256 for one in audited.files}
     kept = [*sorted((run.path / "wheels").glob("*.whl")), *sorted((run.path / "library").glob("*"))]
     rows = [_row(path, run.path, known.get(path.name)) for path in kept]
-    others = [run.path / name for name in _NAMES]
+    others = [run.path / name for name in _NAMES] + sorted(run.path.glob("smoke-torch*.xml"))
     rows += [_row(path, run.path) for path in others if path.is_file()]
     manifest = {
         "schema": _SCHEMA,

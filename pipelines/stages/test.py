@@ -35,7 +35,7 @@ from pipelines.stages.company import FOLDER, bring
 from pipelines.stages.cures import cure_of_cases, why_no_report
 from pipelines.stages.detached import Job, JobSpec
 from pipelines.stages.logs import TAIL, last_lines, log_lines
-from pipelines.stages.torches import keep_apart, require_torch, say_untested
+from pipelines.stages.torches import keep_apart, keep_untested, require_torch
 
 _TIMEOUT = 1800.0  # seconds a step
 _SCRIPT = 1500.0  # seconds that a script of the user's may take
@@ -60,8 +60,7 @@ def test(session: LiveSession, plan: BuildPlan, log: StageLog) -> SmokeResult:
         recipe = plan.recipe.model_copy(update={"torch": cell.torch or None})
         of_cell = replace(plan, target=cell, recipe=recipe)
         done = _run_suite(session, of_cell, log, suite, wheel=wheel, audited=audited)
-    say_untested(plan.recipe.tested_with, done)
-    return done
+    return keep_untested(log, plan.recipe.tested_with, done)
 
 
 def _run_suite(

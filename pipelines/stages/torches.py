@@ -50,10 +50,12 @@ def require_torch(asked: str, read: Suite) -> None:
         )
 
 
-def say_untested(wanted: tuple[str, ...], done: SmokeResult) -> None:
-    """Say with which of ``wanted`` it did not run, as in an environment that has one torch."""
-    if left := [one for one in wanted if one not in [t.asked for t in done.torches]]:
+def keep_untested(log: StageLog, wanted: tuple[str, ...], done: SmokeResult) -> SmokeResult:
+    """Keep and say with which of ``wanted`` it did not run, as in an environment with one torch."""
+    left = tuple(one for one in wanted if one not in [t.asked for t in done.torches])
+    if left:
         say(f"not tested with torch {', '.join(left)}: there is another here", style="yellow")
+    return log.keep(done.model_copy(update={"untested": left}))
 
 
 def _merged(suites: Mapping[str, Suite]) -> Suite:

@@ -28,8 +28,9 @@ from pipelines.recipe.naming import wheel_name
 from pipelines.recipe.sourcetree import directory_of, source_tree
 from pipelines.recipe.tested import cells_of_tests
 from pipelines.record import SmokeResult
-from pipelines.reports.load import read_smoke
+from pipelines.reports.load import load_view, read_smoke
 from pipelines.stages.line import TEST, Line
+from pipelines.stages.manifest import write_manifest
 from pipelines.target import Target
 from pipelines.toolchain.lock import Cache, load_lock
 from pipelines.wheels.checks import gate
@@ -104,6 +105,9 @@ def test_the_suite_runs_with_each_of_them(tmp_path: Path) -> None:
         ("2.15", "2.15.0+cpu", {"passed": 2}),
     ]
     assert done.outcomes == {"passed": 3}
+    assert done.untested == ()
+    files = {row["path"] for row in write_manifest(line.run)}
+    assert {"smoke.xml", "smoke-torch2.10.xml", "smoke-torch2.15.xml"} <= files
     first, second = suites.specs
     assert "torch==2.10.0" in first["packages"]
     assert "torch==2.15.0" in second["packages"]
@@ -161,6 +165,8 @@ def test_an_environment_that_has_one_torch_says_what_was_left_out(
     line.do(TEST)
     assert [t.asked for t in kept(line).torches] == ["2.10"]
     assert "not tested with torch 2.15" in capsys.readouterr().out
+    assert kept(line).untested == ("2.15",)
+    assert "not tested with torch 2.15" in load_view(line.run).caveats
 
 
 def test_the_cells_of_its_tests() -> None:
