@@ -147,12 +147,12 @@ def host_rules(
     lacking = list(_lacking(recipe, target, supply))
     if not lacking:
         return found
-    able = [
+    giving = [
         name
         for name, other in others().items()
         if not other.lacks and not [*_lacking(recipe, target, other)]
     ]
-    elsewhere = f"--host {' or '.join(able)}" if able else _NO_HOST
+    elsewhere = f"--host {' or '.join(giving)}" if giving else _NO_HOST
     return found + [
         Finding(rule, says, supply.origin, f"{own}, or {elsewhere}" if own else elsewhere)
         for rule, says, own in lacking
