@@ -50,7 +50,8 @@ from pipelines.target import Target
 _STAGES = 50
 _FILES, _CHECKS, _VALUES = 20, 100, 100  # of an audit, of a file, of a check
 _CASES = 20_000
-_GPU, _WARNING = re.compile(r"gpu\d{0,3}_name"), re.compile(r"warning\d{1,3}")
+_GPU = re.compile(r"gpu\d{0,3}_name")
+_WARNING = re.compile(r"(?:torch\d{1,3}\.\d{1,3}\.)?warning\d{1,3}")  # of one of several torches
 _VARIABLE = "PATH and os.add_dll_directory (of Linux LD_LIBRARY_PATH)"
 _UNPUBLISHED = "this host's wheels are not for publishing"
 _SEEN = 5  # seconds of a build that nobody misses

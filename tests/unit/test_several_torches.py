@@ -66,7 +66,10 @@ class Suites:
         self.specs.append(spec)
         asked = spec["expect"]["torch"]
         loaded = self.loads.get(asked, f"{asked}.0+cpu")
-        told = f'<properties><property name="torch" value="{loaded}"/></properties>'
+        told = (
+            f'<property name="torch" value="{loaded}"/><property name="warning1" value="W{asked}"/>'
+        )
+        told = f"<properties>{told}</properties>"
         junit = Path(spec["directory"]) / "junit.xml"
         junit.parent.mkdir(parents=True)
         junit.write_text(
@@ -119,6 +122,7 @@ def test_the_suite_runs_with_each_of_them(tmp_path: Path) -> None:
     assert read is not None, why
     assert [case.name for case in read.cases] == ["a", "a", "b"]
     assert read.properties["torch2.15.torch"] == "2.15.0+cpu"
+    assert {"W2.10", "W2.15"} <= {*load_view(line.run).caveats}, "of each what it warns of"
     for one in done.torches:
         assert "torch2." not in (line.run.path / one.report).read_text("utf-8"), (
             "as pytest wrote it"
