@@ -34,14 +34,20 @@ def judge_own_names(facts: WheelFacts) -> CheckResult:
 def judge_torch_names(facts: WheelFacts, torch: Path | None, release: str) -> CheckResult:
     """The check of torch's DLLs, in the wheel ``torch`` of that release; ``None``: it is not here.
 
-    Those that are not in it, as CUDA's are not in a CPU build, are not looked at.
+    Those that are not in it, as CUDA's are not in a CPU build, are not looked at; where there are
+    no others nothing has passed.
     """
     name, wanted = f"names of torch {release}", f"exported by torch {release}"
     if torch is None:
         found = "not read: its wheel is not in the download cache"
         return CheckResult(name=name, ok=True, found=found, wanted=wanted, judged=False)
     needed = {library for b in facts.binaries if b.pe for library, _ in b.pe.needs or ()}
-    return _judge(name, facts, _exports_of(torch, needed), wanted)
+    exports = _exports_of(torch, needed)
+    absent = sorted(one for one in needed if one.startswith(("torch", "c10")))
+    if absent and not exports:
+        found = f"not read: it has no {_list(absent)}"
+        return CheckResult(name=name, ok=True, found=found, wanted=wanted, judged=False)
+    return _judge(name, facts, exports, wanted)
 
 
 def _exports_of(torch: Path, needed: Collection[str]) -> Exports:

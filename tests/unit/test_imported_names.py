@@ -109,6 +109,8 @@ def test_each_torch_that_is_here_is_looked_into(tmp_path: Path) -> None:
         ),
         ({"torch_cpu.dll": ["aoti_torch_new"]}, False, True, "wants aoti_torch_new of torch_cpu"),
         ({"torch_cpu.dll": ["aoti_torch_empty"], "c10.dll": ["f"]}, True, False, "not read: c10"),
+        ({"torch_cuda.dll": ["f"]}, True, False, "not read: it has no torch_cuda.dll"),
+        ({"own.dll": ["f"]}, True, True, "none is imported"),
     ):
         path = foreign(
             tmp_path, "pkg", "1.0", "py3-none-win_amd64", files={"pkg/a.dll": dll(names)}
