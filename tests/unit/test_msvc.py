@@ -261,6 +261,11 @@ def test_a_tree_that_will_not_do_is_a_lack(tree: Path) -> None:
     assert lack.raises == "ConfigError"
 
 
+def test_a_tree_of_a_user_that_there_is_not() -> None:
+    (lack,) = host(msvc="~nobody-of-that-name/vs").supply(load_lock()).lacks
+    assert lack.says.startswith("msvc: ~nobody-of-that-name/vs: ")
+
+
 @pytest.mark.parametrize(
     ("maker", "says"), [("", "nobody has made"), ("A\x1b[31m & Co", "A.* & Co has made")]
 )

@@ -42,8 +42,11 @@ class Slot:
         if self.fetched:
             pins.accepted(pins.load_pins(), self.accept_license)
             return None
-        tree = find(home() / Path(self.msvc).expanduser(), version=self.version, sdk=self.sdk)
-        return genuine(tree)
+        try:
+            place = home() / Path(self.msvc).expanduser()
+        except RuntimeError as error:  # of a user that there is not
+            raise ConfigError(f"msvc: {self.msvc}: {error}", advice="Write it without ~.") from None
+        return genuine(find(place, version=self.version, sdk=self.sdk))
 
     def lacks(self) -> tuple[Lack, ...]:
         """What :meth:`require` would raise, for plan and doctor; nothing is fetched."""
