@@ -80,7 +80,8 @@ def test_tools_are_asked_for_their_version(line: Line) -> None:
     assert found["python"]["path"].lower() == line.plan.host.executable.lower()
     assert found["no-tool"] is None
     assert found["gpus"] is None
-    assert found["visual_studio"] == []
+    (stand_in,) = found["visual_studio"]
+    assert (stand_in["path"], stand_in["toolsets"]) == (r"C:\VS", ["14.40.33807"])
     assert found["problems"] == {}
 
 
