@@ -187,11 +187,10 @@ def _driver_rules(target: Target, supply: Supply) -> Iterator[Finding]:
 
 def _compiler_rules(target: Target, supply: Supply) -> Iterator[Finding]:
     """What does not go with the MSVC of a host that has a known one."""
-    facts = {
-        "msvc": supply.toolset.version if supply.toolset.name == MSVC.name else "",
-        "cuda": target.cuda,
-        "torch": target.torch,
-    }
+    tools = supply.toolset
+    if tools.name != MSVC.name or not tools.version:
+        return
+    facts = {"msvc": tools.version, "cuda": target.cuda, "torch": target.torch}
     for rule in compat.broken(compat.load_rules(), {k: v for k, v in facts.items() if v}):
         if "msvc" in rule.when:
             error = rule.verdict == "error"

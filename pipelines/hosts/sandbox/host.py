@@ -8,7 +8,6 @@ lock beside HOME, so that two commands at once make and start one sandbox betwee
 from __future__ import annotations
 
 import contextlib
-import fcntl
 import importlib
 import logging
 import os
@@ -18,8 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from dataclasses import replace
 from pathlib import Path
 
@@ -30,6 +28,7 @@ from pipelines.hosts.gpus import by_bridge
 from pipelines.hosts.sandbox import image, libcxx
 from pipelines.hosts.sandbox.bridge.attached import Attached
 from pipelines.hosts.sandbox.config import SandboxHost
+from pipelines.hosts.sandbox.making import alone
 from pipelines.hosts.sandbox.starting import await_service
 from pipelines.hosts.sandbox.state import IN_USE, NotWholeError, State, alive, published
 from pipelines.hosts.sandbox.wine import SEAL, Prefix, find_wine
@@ -136,13 +135,6 @@ class Sandbox(Host):
             return ""
         return f"process {state['pid']}: {state['https']} and {state['http']}"
 
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        self.home.parent.mkdir(parents=True, exist_ok=True)
-        with (self.home.parent / f".{self.home.name}.lock").open("w") as lock:
-            fcntl.flock(lock, fcntl.LOCK_EX)
-            yield
-
     # -- life ----------------------------------------------------------------------------------
 
     def _require_python(self) -> None:
@@ -160,7 +152,7 @@ class Sandbox(Host):
         Raises :class:`ConfigError` for a Python of which the lock has no headers.
         """
         self._require_python()
-        with self._locked():
+        with alone(self.home):
             self._make()
 
     def _make(self) -> None:
@@ -186,7 +178,7 @@ class Sandbox(Host):
         blame, which are left as they are.
         """
         self._require_python()
-        with self._locked():
+        with alone(self.home):
             if running := self.state():
                 self._furnish()
                 return running
@@ -199,7 +191,7 @@ class Sandbox(Host):
         Raises what :meth:`start` does.
         """
         self._require_python()
-        with self._locked():
+        with alone(self.home):
             if self.state():
                 self._furnish()
                 return
@@ -266,7 +258,7 @@ class Sandbox(Host):
 
     def stop(self) -> bool:
         """Stop the service and every Windows process; whether one was running."""
-        with self._locked():
+        with alone(self.home):
             return self._stop()
 
     def _stop(self) -> bool:
@@ -286,7 +278,7 @@ class Sandbox(Host):
 
     def teardown(self) -> None:
         """Stop it and remove its files; images and downloads stay in the cache."""
-        with self._locked():
+        with alone(self.home):
             self._stop()
             if self.home.exists():
                 Prefix(self.prefix).halt() if self.prefix.is_dir() else None
@@ -366,7 +358,7 @@ class Sandbox(Host):
                 "the usual reason: try --jobs 1.",
             )
         self.close()
-        with self._locked():
+        with alone(self.home):
             if running := self.state():  # by another command
                 return running
             if self.status() == "absent":

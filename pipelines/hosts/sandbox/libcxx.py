@@ -8,20 +8,18 @@ whole is made anew.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import shutil
-import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
 from pathlib import Path
 
 from pipelines.errors import HostError, SetupError
 from pipelines.files import disk_errors, sha256_of
 from pipelines.hosts.sandbox import image, toolset
+from pipelines.hosts.sandbox.making import alone, scratch_for
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.toolchain.lock import Cache
 
@@ -51,18 +49,11 @@ def built(cache: Cache, python: str, step: Step) -> Path:
     sources, and what :func:`image.make_image` does.
     """
     target = cache.root / "libcxx" / f"{key(cache, python)}-py{python}"
-    with disk_errors(target.parent), _alone(target):
+    with disk_errors(target.parent), alone(target):
         if listed(target) is None:
             step("compiling libc++, once")
-            shutil.rmtree(target, ignore_errors=True)
-            for left in target.parent.glob(f".{target.name}.*/"):  # by one that was killed
-                shutil.rmtree(left, ignore_errors=True)
-            scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-            try:
-                made = _make(cache, python, step, scratch)
-                made.rename(target)
-            finally:
-                shutil.rmtree(scratch, ignore_errors=True)
+            with scratch_for(target) as scratch:
+                _make(cache, python, step, scratch).rename(target)
     return target
 
 
@@ -113,15 +104,6 @@ def _hashes(folder: Path) -> dict[str, str]:
         for path in sorted(folder.rglob("*"))
         if path.is_file() and path.name != FILES
     }
-
-
-@contextmanager
-def _alone(target: Path) -> Iterator[None]:
-    """Only one process at a time makes it."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with (target.parent / f".{target.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 def _make(cache: Cache, python: str, step: Step, scratch: Path) -> Path:

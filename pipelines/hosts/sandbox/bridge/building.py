@@ -7,12 +7,9 @@ is made anew.
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import re
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +22,7 @@ from pipelines.hosts.sandbox.bridge.compiling import make
 from pipelines.hosts.sandbox.bridge.elf import exported_functions
 from pipelines.hosts.sandbox.bridge.files import listed
 from pipelines.hosts.sandbox.image import image_key
+from pipelines.hosts.sandbox.making import alone, scratch_for
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.toolchain.lock import Cache
 
@@ -76,18 +74,12 @@ def built(prefix: Prefix, cache: Cache, libraries: Sequence[Path], step: Step) -
     exports = names(libraries)
     python = health.check_files(prefix)
     target = cache.root / "bridges" / _key(cache, python, exports)
-    with _storage_errors(target), _alone(target):
+    with _storage_errors(target), alone(target):
         if listed(target) is None:
             step("compiling the GPU bridge")
-            shutil.rmtree(target, ignore_errors=True)
-            for left in target.parent.glob(f".{target.name}.*/"):  # by one that was killed
-                shutil.rmtree(left, ignore_errors=True)
-            scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-            try:
+            with scratch_for(target) as scratch:
                 make(prefix, cache.fetch(RUNTIME), exports, scratch)
                 scratch.rename(target)
-            finally:
-                shutil.rmtree(scratch, ignore_errors=True)
     return target
 
 
@@ -105,15 +97,6 @@ def _key(cache: Cache, python: str, exports: Mapping[str, Sequence[str]]) -> str
         if source.is_file():
             digest.update(f"{source.name} {sha256_of(source)}".encode())
     return digest.hexdigest()[:16]
-
-
-@contextmanager
-def _alone(target: Path) -> Iterator[None]:
-    """Only one process at a time makes it."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with (target.parent / f".{target.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
 
 
 @contextmanager

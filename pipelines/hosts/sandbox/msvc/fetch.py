@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
-import shutil
-import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 from pipelines.errors import LockError
 from pipelines.files import disk_errors, sha256_of, write_atomic
 from pipelines.hosts.base import Kept
+from pipelines.hosts.sandbox.making import alone, scratch_for
 from pipelines.hosts.sandbox.msvc import unpack
 from pipelines.hosts.sandbox.msvc.finder import Tree, find
 from pipelines.hosts.sandbox.msvc.pins import Payload, Pins, load_packages, load_pins
@@ -35,7 +32,7 @@ def fetched(cache: Cache, pins: Pins, step: Callable[[str], object], bars: Bars)
     and :class:`ConfigError` when they are no tree.
     """
     target = place(cache, pins)
-    with disk_errors(target.parent), _alone(target):
+    with disk_errors(target.parent), alone(target):
         if not _whole(target):
             unpack.require_msitools()
             _make(cache, pins, target, step, bars)
@@ -67,11 +64,7 @@ def _make(
     needs = {one.file: _cabinets(store, one, sdk) for one in installers}
     store.fetch_all([cab.sha256 for cabs in needs.values() for cab in cabs], bars)
     step("unpacking them")
-    shutil.rmtree(target, ignore_errors=True)
-    for left in target.parent.glob(f".{target.name}.*/"):  # by one that was killed
-        shutil.rmtree(left, ignore_errors=True)
-    scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
-    try:
+    with scratch_for(target) as scratch:
         tree = unpack.Target(scratch)
         for one in archives:
             unpack.unpack_vsix(store.fetch(one.sha256), tree)
@@ -81,8 +74,6 @@ def _make(
         find(scratch, version=pins.toolset, sdk=pins.sdk)
         write_atomic(scratch / _FILES, json.dumps(_listed(scratch)).encode())
         scratch.rename(target)
-    finally:
-        shutil.rmtree(scratch, ignore_errors=True)
 
 
 def _cabinets(store: Cache, installer: Payload, sdk: dict[str, Payload]) -> list[Payload]:
@@ -123,12 +114,3 @@ def _whole(target: Path) -> bool:
     except (OSError, ValueError, TypeError, AttributeError):
         return False
     return bool(told)
-
-
-@contextmanager
-def _alone(target: Path) -> Iterator[None]:
-    """Only one process at a time makes it."""
-    target.parent.mkdir(parents=True, exist_ok=True)
-    with (target.parent / f".{target.name}.lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield

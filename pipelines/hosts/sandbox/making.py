@@ -1,0 +1,35 @@
+"""Directories that several processes share: one at a time makes them, beside their place."""
+
+from __future__ import annotations
+
+import fcntl
+import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+
+@contextmanager
+def alone(target: Path) -> Iterator[None]:
+    """Only one process at a time is in here with ``target``, which need not be there."""
+    target.parent.mkdir(parents=True, exist_ok=True)
+    with (target.parent / f".{target.name}.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+@contextmanager
+def scratch_for(target: Path) -> Iterator[Path]:
+    """A directory beside ``target``, to be renamed to it, or a part of it; ``target`` is removed.
+
+    So is what earlier ones have left that were killed. For those who are :func:`alone` with it.
+    """
+    shutil.rmtree(target, ignore_errors=True)
+    for left in target.parent.glob(f".{target.name}.*/"):
+        shutil.rmtree(left, ignore_errors=True)
+    scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    try:
+        yield scratch
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
