@@ -31,12 +31,16 @@ What real files hold: one container for each compiled unit, and with ``nvcc -dli
 
 from __future__ import annotations
 
+import mmap
 import re
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
+
+#: A whole file: read, or mapped.
+Bytes = bytes | mmap.mmap
 
 MAGIC = struct.pack("<I", 0xBA55ED50)
 PTX, ELF, LTO = 1, 2, 8
@@ -122,7 +126,7 @@ def arch_key(arch: str) -> tuple[int, str]:
     return (int(digits) if digits.isdigit() else 0, arch[len(digits) :])
 
 
-def inventory(data: bytes) -> Inventory:
+def inventory(data: Bytes) -> Inventory:
     """Every container in ``data`` (a whole file: PE, ELF, archive, object or bare fatbin).
 
     Never raises on any bytes, and looks at no more than ``MAX_STEPS`` places.
@@ -136,11 +140,18 @@ def inventory(data: bytes) -> Inventory:
         steps += used + 1
         if container is not None:
             found.append(container)
+            forget(data)
         position = data.find(MAGIC, end)
     return Inventory(tuple(found))
 
 
-def _container(data: bytes, start: int, budget: int) -> tuple[Container | None, int, int]:
+def forget(data: Bytes) -> None:
+    """Of a mapped file, keep in memory nothing of what was looked at, which may be all of it."""
+    if isinstance(data, mmap.mmap) and hasattr(mmap, "MADV_DONTNEED"):  # Windows has none
+        data.madvise(mmap.MADV_DONTNEED)
+
+
+def _container(data: Bytes, start: int, budget: int) -> tuple[Container | None, int, int]:
     """Read the container at ``start``: itself (None: a false hit), where to go on, steps used.
 
     An empty container counts as a false hit; one whose first entry makes no sense is damaged.
@@ -174,7 +185,7 @@ def _container(data: bytes, start: int, budget: int) -> tuple[Container | None, 
     return container, last, len(entries)
 
 
-def _entries(data: bytes, position: int, end: int, budget: int) -> Iterator[_Entry]:
+def _entries(data: Bytes, position: int, end: int, budget: int) -> Iterator[_Entry]:
     """Entries from ``position`` until ``end`` or the first one that makes no sense.
 
     Each entry moves on by at least its fixed part, so this ends.
@@ -198,7 +209,7 @@ def _entries(data: bytes, position: int, end: int, budget: int) -> Iterator[_Ent
         budget -= 1
 
 
-def _release(data: bytes, start: int, end: int, *, lz4: bool) -> str:
+def _release(data: Bytes, start: int, end: int, *, lz4: bool) -> str:
     """The release of the tool kit that made a cubin, such as ``12.8``; empty if it is not seen."""
     head = (
         _unpacked(data, start, end, _CUBIN.size)
@@ -216,7 +227,7 @@ def _release(data: bytes, start: int, end: int, *, lz4: bool) -> str:
     return told[1].decode() if told else ""
 
 
-def _unpacked(data: bytes, start: int, end: int, wanted: int) -> bytes:
+def _unpacked(data: Bytes, start: int, end: int, wanted: int) -> bytes:
     """The first bytes of an LZ4 block, at most about ``wanted``; fewer of one that is damaged."""
     out = bytearray()
     while start < end and len(out) < wanted:
@@ -233,7 +244,7 @@ def _unpacked(data: bytes, start: int, end: int, wanted: int) -> bytes:
     return bytes(out[:wanted])
 
 
-def _length(data: bytes, short: int, at: int, end: int) -> tuple[int, int]:
+def _length(data: Bytes, short: int, at: int, end: int) -> tuple[int, int]:
     """A length of LZ4: 15 goes on in the next bytes, up to one that is not 255; where it ends."""
     length, more = short, short == 15  # noqa: PLR2004
     while more and at < end:

@@ -12,7 +12,7 @@ from pathlib import Path, PurePosixPath
 from pipelines.record import CheckResult
 from pipelines.wheels.linked import RUN_TIMES
 from pipelines.wheels.metadata import WheelFacts
-from pipelines.wheels.pe import read_exports
+from pipelines.wheels.pe import exports_of
 
 #: DLLs by their names in lower case -> what they export; ``None``: that was not read.
 Exports = Mapping[str, frozenset[str] | None]
@@ -53,7 +53,7 @@ def judge_torch_names(facts: WheelFacts, torch: Path | None, release: str) -> Ch
 def _exports_of(torch: Path, needed: Collection[str]) -> Exports:
     with zipfile.ZipFile(torch) as archive:
         return {
-            path.name.lower(): read_exports(archive.read(str(path)))
+            path.name.lower(): exports_of(archive.read(str(path)))
             for path in map(PurePosixPath, archive.namelist())
             if path.parent == PurePosixPath("torch/lib") and path.name.lower() in needed
         }

@@ -11,6 +11,7 @@ Sources: the wheel format in the Python packaging guide (binary distribution for
 from __future__ import annotations
 
 import base64
+import contextlib
 import csv
 import hashlib
 import io
@@ -27,7 +28,8 @@ from packaging.version import InvalidVersion, Version
 
 from pipelines.errors import AuditError
 from pipelines.wheels.elf import PYTHON, of_python
-from pipelines.wheels.fatbin import Inventory, inventory
+from pipelines.wheels.fatbin import Bytes, Inventory, inventory
+from pipelines.wheels.mapped import Unpacked
 from pipelines.wheels.pe import PeFacts, read_pe
 from pipelines.wheels.tags import EVERY_PYTHON
 
@@ -253,14 +255,15 @@ def _contents(
         algorithm = hashed.partition("=")[0]
         # md5, sha1 and no hash at all prove nothing
         strong = hashlib.new(algorithm) if algorithm in _STRONG else None
-        kept = []
-        for chunk in _chunks(archive, member):
-            if strong:
-                strong.update(chunk)
-            if keep:
-                kept.append(chunk)
-        if keep:
-            binaries.append(_binary(name, b"".join(kept), alone=alone))
+        with contextlib.ExitStack() as stack:
+            kept = stack.enter_context(Unpacked(member.file_size)) if keep else None
+            for chunk in _chunks(archive, member):
+                if strong:
+                    strong.update(chunk)
+                if kept:
+                    kept.write(chunk)
+            if kept:
+                binaries.append(_binary(name, kept.whole(), alone=alone))
         if name in rows and name not in exempt:
             value = base64.urlsafe_b64encode(strong.digest()).decode() if strong else ""
             same = strong and hashed.rstrip("=") == f"{algorithm}={value}".rstrip("=")
@@ -301,13 +304,13 @@ def _version(text: str) -> Version | None:
         return None
 
 
-def _binary(name: str, data: bytes, *, alone: bool) -> Binary:
+def _binary(name: str, data: Bytes, *, alone: bool) -> Binary:
     code = inventory(data)
     if name.endswith(".so") and not alone:
         return Binary(name, code)
     try:
         if name.endswith(".so"):
-            return Binary(name, code, elf=of_python(data))
+            return Binary(name, code, elf=of_python(bytes(data)))
         return Binary(name, code, pe=read_pe(data))
     # pefile raises PEFormatError on purpose and, on hostile files, others by accident.
     except Exception as error:
