@@ -7,6 +7,7 @@ from typing import Any
 
 import pefile
 
+from pipelines.wheels.fatbin import Data
 from pipelines.wheels.linked import Linked, read_linked
 from pipelines.wheels.toolkit import cudarts
 
@@ -37,7 +38,7 @@ class PeFacts:
     """DLLs that it imports, in lower case, each with a name or number; ``None`` as above."""
 
 
-def read_pe(data: bytes) -> PeFacts:
+def read_pe(data: Data) -> PeFacts:
     """Headers, exports and imports, with the rest of the file left unparsed.
 
     Raises ``pefile.PEFormatError`` for what is none, on hostile files whatever pefile then does.
