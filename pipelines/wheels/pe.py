@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import pefile
 
-from pipelines.wheels.fatbin import Bytes
+from pipelines.wheels.fatbin import Data
 from pipelines.wheels.linked import Linked, read_linked
 from pipelines.wheels.petables import (
     Image,
@@ -43,7 +43,7 @@ class PeFacts:
     """The same of those that are looked for when they are first called."""
 
 
-def read_pe(data: Bytes) -> PeFacts:
+def read_pe(data: Data) -> PeFacts:
     """Headers, exports and imports, with the rest of the file left unparsed.
 
     Raises ``pefile.PEFormatError`` for what is none, on hostile files whatever pefile then does.
@@ -71,7 +71,7 @@ def read_pe(data: Bytes) -> PeFacts:
     )
 
 
-def exports_of(data: Bytes) -> frozenset[str] | None:
+def exports_of(data: Data) -> frozenset[str] | None:
     """What a DLL exports; ``None`` where not all of it can be read."""
     try:
         return read_pe(data).exports

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import pefile
 
-from pipelines.wheels.fatbin import Bytes
+from pipelines.wheels.fatbin import Data
 
 _LONGEST = 8191  # characters; torch has names of 3,199, MSVC cuts its own at 4,096
 _MOST = 200_000  # symbols of one binary: torch_cpu.dll exports 60,513
@@ -39,7 +39,7 @@ class UnreadableError(ValueError):
 class Image:
     """A binary as it lies in memory: where its file has what is at an address."""
 
-    data: Bytes
+    data: Data
     parts: tuple[tuple[int, int, int], ...]
     """Address, size and place in the file of each section."""
     wide: bool
@@ -51,7 +51,7 @@ class Image:
     """Names that it may still want: many tables can be one and the same."""
 
     @classmethod
-    def of(cls, pe: pefile.PE, data: Bytes) -> Image:
+    def of(cls, pe: pefile.PE, data: Data) -> Image:
         """From headers that pefile has read."""
         head = pe.OPTIONAL_HEADER
         parts = [(0, min(int(head.SizeOfHeaders), len(data)), 0)]
