@@ -5,11 +5,22 @@ Of one that lacks a name Windows says no more than "the specified procedure coul
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Sequence
 from typing import Literal
 
 from pydantic import computed_field
 
+from pipelines.errors import LockError
+from pipelines.examine.exports.table import ExportTable
+from pipelines.hosttext import line
 from pipelines.model import Model
+from pipelines.wheels.imported import Exports, look_up, own_exports
+from pipelines.wheels.libraries import is_systems
+from pipelines.wheels.metadata import Binary
+
+OWN, OTHERS = "its own DLLs", "everything else"
+_LONGEST = 4000  # characters that are still demangled
+_MOST = 1000  # names that are told of one set of DLLs
 
 
 class Missing(Model):
@@ -45,3 +56,67 @@ class Loads(Model):
         if self.missing:
             return "problem"
         return "unknown" if self.unknown or not self.checked else "ok"
+
+
+def judge(binaries: Iterable[Binary], tables: Sequence[ExportTable]) -> tuple[Loads, ...]:
+    """Of a wheel's Windows binaries: its own DLLs, each of ``tables``, and what nobody looked at.
+
+    A table that cannot be read is told as not looked at.
+    """
+    every = [one for one in binaries if not one.name.endswith(".so")]
+    wanted = {
+        library for b in every if b.pe for library, _ in (b.pe.needs or ()) + (b.pe.late or ())
+    }
+    own = own_exports(every)
+    rest = wanted - {*own}
+    found = [_loads(OWN, every, {k: v for k, v in own.items() if k in wanted}, {})]
+    judged: set[str] = set()
+    for table in tables:
+        try:
+            exports, why = table.look(rest)
+        except LockError as error:
+            found.append(Loads(against=table.against, unknown=(line(error.message, 300),)))
+            continue
+        judged |= {*exports}
+        found.append(_loads(table.against, every, exports, why))
+    others = {
+        name: f"{name}: of Windows, Python or the driver" if is_systems(name) else name
+        for name in sorted(rest - judged)
+    }
+    if others:
+        found.append(Loads(against=OTHERS, unknown=tuple(map(line, others.values()))))
+    return tuple(one for one in found if one.checked or one.unknown or one.missing)
+
+
+def _loads(
+    against: str, binaries: Sequence[Binary], exports: Exports, why: dict[str, str]
+) -> Loads:
+    looked = look_up(binaries, exports)
+    missing = tuple(
+        Missing(
+            binary=line(one.binary, 300),
+            library=line(one.library, 300),
+            symbol=line(one.name, _LONGEST),
+            demangled=demangled(one.name),
+            delayed=one.late,
+        )
+        for one in looked.lacking[:_MOST]
+    )
+    unknown = [f"{name}: {why.get(name, 'could not be read')}" for name in looked.unread]
+    if len(looked.lacking) > _MOST:
+        unknown.append(f"{len(looked.lacking) - _MOST} more names are missing")
+    return Loads(
+        against=against,
+        missing=missing,
+        unknown=tuple(line(one, 400) for one in unknown),
+        checked=looked.there + len(looked.lacking),
+    )
+
+
+def demangled(symbol: str) -> str:
+    """As C++ has it; as it stands where it is none of C++'s, or too long."""
+    if not symbol.startswith("?") or len(symbol) > _LONGEST:
+        return line(symbol, _LONGEST)
+    import demangle  # 0.2 s, and only for what is missing
+
+    return line(demangle.demangle(symbol), _LONGEST)
