@@ -14,7 +14,7 @@ from pipelines.errors import LockError
 from pipelines.examine.exports.table import ExportTable
 from pipelines.hosttext import line
 from pipelines.model import Model
-from pipelines.wheels.imported import Exports, look_up, own_exports
+from pipelines.wheels.imported import Exports, look_up, own_exports, wanted_libraries
 from pipelines.wheels.libraries import is_systems
 from pipelines.wheels.metadata import Binary
 
@@ -64,27 +64,25 @@ def judge(binaries: Iterable[Binary], tables: Sequence[ExportTable]) -> tuple[Lo
     A table that cannot be read is told as not looked at.
     """
     every = [one for one in binaries if not one.name.endswith(".so")]
-    wanted = {
-        library for b in every if b.pe for library, _ in (b.pe.needs or ()) + (b.pe.late or ())
-    }
-    own = own_exports(every)
-    rest = wanted - {*own}
-    found = [_loads(OWN, every, {k: v for k, v in own.items() if k in wanted}, {})]
-    judged: set[str] = set()
+    wanted = wanted_libraries(every)
+    own = {name: found for name, found in own_exports(every).items() if name in wanted}
+    # Of a run-time that it brings along as well, another one may be loaded.
+    rest = wanted - {name for name, found in own.items() if found is not None}
+    found = []
     for table in tables:
         try:
             exports, why = table.look(rest)
         except LockError as error:
             found.append(Loads(against=table.against, unknown=(line(error.message, 300),)))
             continue
-        judged |= {*exports}
         found.append(_loads(table.against, every, exports, why))
-    others = {
-        name: f"{name}: of Windows, Python or the driver" if is_systems(name) else name
-        for name in sorted(rest - judged)
-    }
-    if others:
-        found.append(Loads(against=OTHERS, unknown=tuple(map(line, others.values()))))
+        wanted -= {*exports}
+    of_own = _loads(OWN, every, {k: v for k, v in own.items() if k in wanted}, {})
+    others = [
+        line(f"{name}: of Windows, Python or the driver" if is_systems(name) else name)
+        for name in sorted(wanted - {*own})
+    ]
+    found = [of_own, *found, Loads(against=OTHERS, unknown=tuple(others))]
     return tuple(one for one in found if one.checked or one.unknown or one.missing)
 
 

@@ -68,6 +68,11 @@ def look_up(binaries: Iterable[Binary], exports: Exports) -> Looked:
     return Looked(there, tuple(lacking), tuple(unread))
 
 
+def wanted_libraries(binaries: Iterable[Binary]) -> frozenset[str]:
+    """The DLLs of which names are wanted, in lower case."""
+    return frozenset(library for library, *_ in _needs(binaries) if library)
+
+
 def judge_own_names(facts: WheelFacts) -> CheckResult:
     """The check of the wheel's own DLLs."""
     exports, wanted = own_exports(facts.binaries), "exported by the wheel's own DLLs"

@@ -26,7 +26,7 @@ from pipelines.examine.exports.table import ExportTable
 from pipelines.files import sha256_of
 from pipelines.hosttext import line
 from pipelines.prebuilt.candidates import Offer, obtain_offer, offers_of
-from pipelines.toolchain.lock import Cache
+from pipelines.toolchain.lock import Cache, Tool
 from pipelines.toolchain.sources import index_url, session
 from pipelines.wheels.libraries import Library, bringers, is_torchs
 
@@ -58,6 +58,15 @@ def of_torch(asked: str, cache: Cache, *, python: str = "") -> ExportTable:
             advice=_SUCH,
         ) from None
     return _torch(_of_release(version, cache, python))
+
+
+def of_pinned(tool: Tool, cache: Cache) -> ExportTable | None:
+    """Of a pinned wheel of torch; ``None``: neither is it in the cache, nor are its exports."""
+    kept, _ = _kept(cache, tool.sha256, is_torchs)
+    path = cache.place(tool.file, tool.sha256)
+    if kept is None and cache.has(path, tool.sha256, tool.size):
+        kept = of_wheel(path, tool.sha256, cache, is_torchs)
+    return _torch(kept) if kept else None
 
 
 def _torch(kept: Kept) -> ExportTable:
