@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from pipelines.architectures import archs
-from pipelines.architectures.archs import capability
 from pipelines.doctor.model import Facts, Level, Purpose, Verdict, on_host
 from pipelines.matrix.compat import Compat, broken
 from pipelines.remote.inspection.nvml import BRIDGED

@@ -37,7 +37,7 @@ def binary_findings(facts: WheelFacts, gate: Mapping[str, CheckResult]) -> Itera
     windows = [one for one in facts.binaries if not one.name.endswith(".so")]
     if windows:
         yield _machine(windows)
-        yield of_check(gate["tool set"]) if "tool set" in gate else _unchecked("tool set")
+        yield _maker(gate["tool set"]) if "tool set" in gate else _unchecked("tool set")
         yield (
             of_check(gate["imported names"], "mind")
             if "imported names" in gate
@@ -106,6 +106,13 @@ def _of(card: Card) -> str:
 
 def _unchecked(name: str, why: str = "it is for no one platform") -> Finding:
     return Finding(check=name, level="unknown", found=why)
+
+
+def _maker(one: CheckResult) -> Finding:
+    """Which compilers made it: nobody said which should have, but all of it must tell."""
+    found = of_check(one)
+    told = one.ok and one.values and "not read" not in one.found
+    return found.model_copy(update={"level": "ok"}) if told else found
 
 
 def _machine(binaries: list[Binary]) -> Finding:
@@ -213,7 +220,7 @@ def _traces(binaries: list[Binary]) -> Finding:
     return Finding(
         check="build paths",
         level=level,
-        found=" and ".join(found) or ("not read" if unread else "none"),
+        found=" and ".join(found) or ("not read" if unread else "none outside of device code"),
         detail=line(_list(said) + (f"; not all read: {_list(unread)}" if unread else ""), 900),
         values=tuple(line(text, 260) for text in said[:50]),
     )

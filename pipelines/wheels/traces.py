@@ -1,13 +1,13 @@
-"""What a Windows binary tells of the machine that built it: paths, its PDB; and its signature.
+r"""What a Windows binary tells of the machine that built it: paths, its PDB; and its signature.
 
-A path says who built a wheel and where (``C:\\Users\\name\\...``), and two builds that differ in
+A path says who built a wheel and where (``C:\Users\name\\...``), and two builds that differ in
 nothing else differ in it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pefile
@@ -27,6 +27,7 @@ _HITS = 200_000  # marks looked at in one file: those of random bytes are 1 in 6
 _MOST = 200  # paths that are kept
 _PATH = 260
 _CODEVIEW = 2
+_DEVICE = (b".nv_fat", b".nvFatBi")  # sections, whose names are cut at 8 characters
 _DEBUGS = 64
 
 
@@ -51,7 +52,7 @@ def read_traces(data: Data) -> Traces:
     signature = tables.get("IMAGE_DIRECTORY_ENTRY_SECURITY")
     paths: dict[str, None] = {}
     hits = 0
-    for path in _paths(data):
+    for path in _paths(data, [*_ranges(pe, len(data))]):
         hits += 1
         if hits > _HITS or len(paths) >= _MOST:
             break
@@ -75,13 +76,26 @@ def _pdb(pe: pefile.PE) -> str:
     return ""
 
 
-def _paths(data: Data) -> Iterator[str]:
+def _ranges(pe: pefile.PE, size: int) -> Iterator[tuple[int, int]]:
+    """Where there may be paths: all but device code, which is large and mostly compressed."""
+    start = 0
+    for one in sorted(pe.sections, key=lambda one: one.PointerToRawData):
+        if one.Name.startswith(_DEVICE):
+            at = min(one.PointerToRawData, size)
+            if start < at:
+                yield start, at
+            start = max(start, min(at + one.SizeOfRawData, size))
+    yield start, size
+
+
+def _paths(data: Data, ranges: Sequence[tuple[int, int]]) -> Iterator[str]:
     """For each mark the path that it is in, or nothing where it is in none."""
     for mark in _MARKS:
-        at = find(data, mark)
-        while at >= 0:
-            yield _path(data, mark, at)
-            at = find(data, mark, at + len(mark))
+        for start, end in ranges:
+            at = find(data, mark, start, end)
+            while at >= 0:
+                yield _path(data, mark, at)
+                at = find(data, mark, at + len(mark), end)
 
 
 def _path(data: Data, mark: bytes, at: int) -> str:
