@@ -73,7 +73,7 @@ def audit(options: AuditOptions, given: dict[str, Any]) -> int | None:
     if options.html:
         from pipelines.examine.page import write
 
-        size = write(Path(options.html), examined, asked)
+        size = write(Path(options.html), examined)
         say(f"{options.html}  {size:,} bytes", style="bold")
     wrong = [one.file for one in examined if one.worst == "problem"]
     return AuditError.exit_code if wrong else None

@@ -104,9 +104,10 @@ def _choices(having: Sequence[Binary]) -> list[list[Binary]]:
 
 
 def _card(names: tuple[str, ...], arch: str, having: Sequence[Binary], *, unread: bool) -> Card:
+    groups = _choices(having)
+    several = {one.name for group in groups if len(group) > 1 for one in group}
     fates = [
-        min((_Fate(one, arch) for one in group), key=lambda fate: fate.badness)
-        for group in _choices(having)
+        min((_Fate(one, arch) for one in group), key=lambda fate: fate.badness) for group in groups
     ]
     native, jit = sum(one.native for one in fates), sum(len(one.by_jit) for one in fates)
     failing = sum(one.failing for one in fates)
@@ -116,6 +117,7 @@ def _card(names: tuple[str, ...], arch: str, having: Sequence[Binary], *, unread
         runs = "unknown"
     elif not native and not jit:
         runs = "no"
+    spare = [one.binary.name for one in fates if one.binary.name in several]
     works = runs not in ("unknown", "no")
     return Card(
         names=names,
@@ -125,7 +127,7 @@ def _card(names: tuple[str, ...], arch: str, having: Sequence[Binary], *, unread
         jit=jit,
         units=total,
         driver=_driver(fates) if works else "",
-        why=_why(fates, total) if works else "",
+        why="; ".join(filter(None, (_why(fates, total), _which(spare)))) if works else "",
     )
 
 
@@ -133,6 +135,11 @@ def _runs(code: str, arch: str) -> bool:
     """As :func:`serves`; between a PC's GPUs and Tegra's nothing is compatible."""
     tegra = {code.rstrip("af"), arch} & _TEGRA
     return serves(code, arch) and (not tegra or code.rstrip("af") == arch)
+
+
+def _which(spare: Sequence[str]) -> str:
+    """Of binaries of which one is loaded, the one that is meant."""
+    return f"as far as {', '.join(spare[:_SHOWN])} is what is loaded" if spare else ""
 
 
 def _why(fates: Sequence[_Fate], total: int) -> str:
