@@ -22,6 +22,11 @@ from pipelines.wheels.toolkit import Told, newest
 _SHOWN = 5
 _CU = re.compile(r"cu(\d{2,3})(?:\D|$)")
 _CUDA_DLLS = re.compile(r"(?i)(cudart|nvcuda|c10_cuda|torch_cuda|cublas|nvrtc)")
+#: A home directory, but for those of machines of CI and of nobody.
+_PERSON = re.compile(
+    r"(?i)[\\/](?:users|home)[\\/](?!runner|container|public|default|administrator|vsts|circleci"
+    r"|jenkins|conda|build|ci\b|buildkite|gitlab|appveyor)[^\\/]+[\\/]"
+)
 _LEVELS: dict[str, Level] = {"native": "ok", "jit": "mind", "partly": "problem", "no": "problem"}
 _RUNS = {
     "native": "runs as it is",
@@ -216,11 +221,15 @@ def _traces(binaries: list[Binary]) -> Finding:
         found.append(units.counted(len(pdbs), "PDB path"))
     if paths:
         found.append(units.counted(len(paths), "source path"))
-    level: Level = "mind" if said else "unknown" if unread else "ok"
+    private = [text for text in said if _PERSON.search(text)]
+    said = private + [text for text in said if text not in private]
+    if private:
+        found.append(f"{len(private)} of them with somebody's name")
+    level: Level = "mind" if private else "unknown" if unread else "ok"
     return Finding(
         check="build paths",
         level=level,
-        found=" and ".join(found) or ("not read" if unread else "none outside of device code"),
+        found=", ".join(found) or ("not read" if unread else "none outside of device code"),
         detail=line(_list(said) + (f"; not all read: {_list(unread)}" if unread else ""), 900),
         values=tuple(line(text, 260) for text in said[:50]),
     )

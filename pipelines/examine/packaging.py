@@ -108,8 +108,9 @@ def _true_tags(facts: WheelFacts) -> Finding:
     tags = [tag for text in facts.tags for tag in parse_tag(text)]
     wrong = [*_against_tags(facts, tags)]
     pure = all(tag.platform == "any" for tag in tags)
+    linux = any("linux" in tag.platform for tag in tags)  # elsewhere both places are one
     level: Level = "problem" if wrong else "ok"
-    if not wrong and facts.binaries and facts.purelib:
+    if not wrong and facts.binaries and facts.purelib and linux:
         wrong, level = ["WHEEL says Root-Is-Purelib, and there are binaries in it"], "mind"
     if not wrong and not facts.binaries and not pure:
         wrong, level = ["it is for one platform, and there is no binary in it"], "mind"

@@ -23,7 +23,7 @@ from pipelines.reports.html import environment
 
 _TEMPLATES = Path(__file__).resolve().parents[1] / "reports" / "templates"
 _TONES = {"problem": "failed", "mind": "untested", "unknown": "idle", "ok": "passed"}
-_CPYTHON = re.compile(r"cp(3)(\d{1,2})")
+_PYTHON = re.compile(r"(cp|py)3(\d{1,2})")
 _CROWD = 40  # wheels from which a page tells of what is ok no more than that
 _SEARCHED = 1500  # characters of a wheel
 
@@ -82,7 +82,9 @@ def render(examined: Sequence[Examined]) -> str:
             tally=tally,
             tone=_TONES[min(tally, key=LEVELS.index)],
             against=list(dict.fromkeys(load.against for one in examined for load in one.loads)),
-            pythons=sorted({name for row in rows for name in row.pythons} - {"any"}, key=_minor),
+            pythons=sorted(
+                {name.rstrip("+") for row in rows for name in row.pythons} - {"any"}, key=_minor
+            ),
             style=Markup(style),  # noqa: S704 - our own file
             script=Markup(script),  # noqa: S704 - our own file
             digests={"style": _digest(style), "script": _digest(script)},
@@ -133,8 +135,8 @@ def _pythons(tags: Sequence[str]) -> tuple[str, ...]:
     """The releases that its tags are for."""
     found: dict[str, None] = {}
     for tag in (tag for text in tags for tag in parse_tag(text)):
-        match = _CPYTHON.fullmatch(tag.interpreter)
-        plus = "+" if match and tag.abi in ("abi3", "none") else ""
+        match = _PYTHON.fullmatch(tag.interpreter)
+        plus = "+" if match and (match[1] == "py" or tag.abi in ("abi3", "none")) else ""
         found[f"3.{match[2]}{plus}" if match else "any"] = None
     return tuple(sorted(found, key=_minor))
 

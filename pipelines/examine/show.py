@@ -41,6 +41,7 @@ _OUTCOMES: dict[Level, Outcome] = {
     "ok": "passed",
 }
 _LONGEST = 180  # characters of a detail that is no problem
+_NAME = 34  # columns of a wheel's name in a list of many
 _MANY = 3  # wheels from which a line each is shown
 
 
@@ -119,11 +120,11 @@ def _cards(cards: Iterable[Card]) -> Table:
 def _overview(examined: Sequence[Examined]) -> None:
     table = Table(box=None, pad_edge=False, header_style="dim")
     for title in ("", "wheel", "CUDA", "SASS", "PTX"):
-        table.add_column(title)
+        table.add_column(title, overflow="fold", min_width=_NAME if title == "wheel" else None)
     for one in examined:
         table.add_row(
             f"[{_STYLES[one.worst]}]{_MARKS[one.worst]}[/]",
-            escape(safe(one.file, 90)),
+            escape(safe(one.file.removesuffix(".whl"), 90)),
             ", ".join(one.gpus.cuda) or "-",
             compact(one.gpus.sass) if one.gpus.sass else "-",
             compact(one.gpus.ptx) if one.gpus.ptx else "-",

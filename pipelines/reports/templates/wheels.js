@@ -12,11 +12,14 @@
   const fates = { native: ["native"], runs: ["native", "jit"], fails: ["partly", "no"] };
   const words = (row, name) => (row.dataset[name] || "").split(" ");
 
+  const minor = (release) => Number(release.replace("+", "").split(".")[1]);
+  const takes = (tag, release) =>
+    tag === "any" || tag === release || (tag.endsWith("+") && minor(tag) <= minor(release));
+
   function kept(row) {
     if (text.value && !row.dataset.text.includes(text.value.trim().toLowerCase())) return false;
     if (level.value && row.dataset.level !== level.value) return false;
-    if (python.value && !words(row, "python").includes(python.value) && !words(row, "python").includes("any"))
-      return false;
+    if (python.value && !words(row, "python").some((one) => takes(one, python.value))) return false;
     if (torch && torch.value && !row.dataset.torch.split("|").includes(torch.value)) return false;
     if (!fate.value) return true;
     const own = JSON.parse(row.dataset.gpus);
