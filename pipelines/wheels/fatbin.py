@@ -141,6 +141,7 @@ def inventory(data: Data) -> Inventory:
         steps += used + 1
         if container is not None:
             found.append(container)
+            forget(data)
         position = find(data, MAGIC, end)
     return Inventory(tuple(found))
 
@@ -154,11 +155,15 @@ def find(data: Data, what: bytes, start: int = 0, end: int | None = None) -> int
         hit = data.find(what, start, min(start + _WINDOW + len(what) - 1, end))
         if hit >= 0:
             return hit
-        if hasattr(data, "madvise"):  # not on Windows
-            page = start - start % mmap.PAGESIZE
-            data.madvise(mmap.MADV_DONTNEED, page, min(_WINDOW, len(data) - page))
+        forget(data)
         start += _WINDOW
     return -1
+
+
+def forget(data: Data) -> None:
+    """Of a mapped file, keep nothing in memory: of one just written Linux maps 2 MiB a touch."""
+    if isinstance(data, mmap.mmap) and hasattr(data, "madvise"):  # not on Windows
+        data.madvise(mmap.MADV_DONTNEED)
 
 
 def _container(data: Data, start: int, budget: int) -> tuple[Container | None, int, int]:

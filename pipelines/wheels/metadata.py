@@ -315,6 +315,9 @@ def _held(chunks: Iterable[bytes], size: int) -> Iterator[Data]:
         for chunk in chunks:
             file.write(chunk)
         file.flush()
+        if not file.tell():  # fewer than its archive says, and nothing can be mapped
+            yield b""
+            return
         with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
             yield mapped
 
