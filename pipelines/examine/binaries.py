@@ -56,6 +56,7 @@ def binary_findings(facts: WheelFacts, gate: Mapping[str, CheckResult]) -> Itera
     if facts.binaries:
         yield of_check(gate["device code whole"])
     if windows:
+        yield _whole(windows)
         yield _traces(windows)
         yield _signature(windows)
 
@@ -131,6 +132,15 @@ def _machine(binaries: list[Binary]) -> Finding:
         found=line(_list([one.name for one in other]), 300) or f"x64, all {len(binaries)}",
         detail=line(_list(broken), 400) or ("not x64" if other else ""),
     )
+
+
+def _whole(binaries: list[Binary]) -> Finding:
+    """Whether their files end where their headers say."""
+    cut = [one.name for one in binaries if one.traces and one.traces.cut]
+    unread = [one.name for one in binaries if one.traces is None]
+    level: Level = "problem" if cut else "unknown" if unread else "ok"
+    found = f"cut off: {_list(cut)}" if cut else f"not read: {_list(unread)}" if unread else "whole"
+    return Finding(check="binaries whole", level=level, found=line(found, 400))
 
 
 def _libraries(facts: WheelFacts) -> Finding:

@@ -17,7 +17,8 @@ from pipelines.wheels.fatbin import Data, find
 #: What paths of build machines have in them; what is before and behind it decides.
 _MARKS = (b":\\", b":/", b"/home/", b"/root/", b"/Users/", b"/tmp/", b"/build/", b"/github/")
 #: Characters of a path as compilers write it (``__FILE__``), and how such a file's name ends.
-_BEFORE = re.compile(rb"[A-Za-z]\Z")
+_DRIVE = re.compile(rb"[A-Za-z]\Z")
+_WITHIN = re.compile(rb"[\w:/\\.%+~-]", re.ASCII)
 _REST = re.compile(rb"[\w .+@~$()\[\]{}#=,/\\-]{3,240}", re.ASCII)
 _FILE = re.compile(
     rb"[\w.+-]\.(?:c|cc|cpp|cxx|cu|cuh|h|hh|hpp|hxx|inl|ipp|tpp|impl|pyx|pxd|py|rs|obj|pdb|f90)\Z",
@@ -43,6 +44,8 @@ class Traces:
     """Whether all of it was looked through, and all paths are kept."""
     signed: bool = False
     """Whether it has an Authenticode signature; nobody has verified that."""
+    cut: bool = False
+    """Whether its headers speak of more than there is: the end of the file was lost."""
 
 
 def read_traces(data: Data) -> Traces:
@@ -62,6 +65,8 @@ def read_traces(data: Data) -> Traces:
         pdb=_pdb(pe),
         paths=tuple(paths),
         complete=hits <= _HITS and len(paths) < _MOST,
+        cut=len(pe.sections) < pe.FILE_HEADER.NumberOfSections
+        or any(one.PointerToRawData + one.SizeOfRawData > len(data) for one in pe.sections),
         signed=signature is not None and bool(signature.VirtualAddress and signature.Size),
     )
 
@@ -103,7 +108,7 @@ def _path(data: Data, mark: bytes, at: int) -> str:
     start = at - 1 if drive else at
     before = data[max(start - 1, 0) : start]
     # A letter before the drive's is a URL's scheme or a word; a path begins its string.
-    if start < 0 or (drive and not _BEFORE.match(data[start:at])) or _REST.match(before * 3):
+    if start < 0 or (drive and not _DRIVE.match(data[start:at])) or _WITHIN.match(before):
         return ""
     rest = _REST.match(data[at + len(mark) : at + _PATH])
     if rest is None or (drive and rest[0].startswith(b"/")) or not _FILE.search(rest[0]):
