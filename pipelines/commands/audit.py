@@ -21,6 +21,22 @@ def _card(text: Any) -> Any:
     return text
 
 
+def _target(flag: str, text: str | None) -> Path | None:
+    """Where a report is to be written: refused before the work, not after it."""
+    if text is None:
+        return None
+    path = Path(text).expanduser()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"--{flag} {text}: {error.strerror}", advice="Name a file that can be written."
+        ) from None
+    if path.is_dir():
+        raise ConfigError(f"--{flag} {text}: that is a directory", advice="Name a file in it.")
+    return path
+
+
 class AuditOptions(Options):
     """Flags of ``audit``."""
 
@@ -58,6 +74,7 @@ def audit(options: AuditOptions, given: dict[str, Any]) -> int | None:
     from pipelines.toolchain.lock import Cache, load_lock
 
     cards = tuple(named(text.strip()) for text in (options.gpu or "").split(",") if text.strip())
+    report, html = _target("junit", options.junit), _target("html", options.html)
     offline = bool(given.get("offline")) or load_config().offline
     cache = Cache(load_lock(), offline=offline)
     taken = take([options.wheel, *options.also], cache, python=given.get("python") or "")
@@ -68,13 +85,12 @@ def audit(options: AuditOptions, given: dict[str, Any]) -> int | None:
         answer(show.told(examined))
     else:
         show.show(examined)
-    if options.junit:
-        show.junit(Path(options.junit), examined)
-    if options.html:
+    if report:
+        show.junit(report, examined)
+    if html:
         from pipelines.examine.page import write
 
-        size = write(Path(options.html), examined)
-        say(f"{options.html}  {size:,} bytes", style="bold")
+        say(f"{html}  {write(html, examined):,} bytes", style="bold")
     wrong = [one.file for one in examined if one.worst == "problem"]
     return AuditError.exit_code if wrong else None
 

@@ -18,7 +18,7 @@ from markupsafe import Markup
 from packaging.tags import parse_tag
 
 from pipelines.examine.findings import LEVELS, RUNS, WORDS, Card, Examined, Finding
-from pipelines.files import disk_errors, write_atomic
+from pipelines.files import write_atomic
 from pipelines.reports.html import environment
 
 _TEMPLATES = Path(__file__).resolve().parents[1] / "reports" / "templates"
@@ -55,8 +55,6 @@ class Row:
 def write(path: Path, examined: Sequence[Examined]) -> int:
     """Write the page, whole or not at all; its size in bytes. ``StorageError`` if that fails."""
     data = render(examined).encode()
-    with disk_errors(path.parent):
-        path.parent.mkdir(parents=True, exist_ok=True)
     write_atomic(path, data)
     return len(data)
 
