@@ -53,7 +53,8 @@ def own_exports(binaries: Iterable[Binary]) -> Exports:
 
 def look_up(binaries: Iterable[Binary], exports: Exports) -> Looked:
     """Every name that is wanted of a DLL in ``exports``; the others are not looked at."""
-    there, lacking, unread = 0, [], {}
+    there, lacking = 0, []
+    unread: dict[str, None] = {}
     for library, name, binary, late in _needs(binaries):
         if library and library not in exports:
             continue
@@ -65,6 +66,11 @@ def look_up(binaries: Iterable[Binary], exports: Exports) -> Looked:
         else:
             lacking.append(Lack(binary, library, name, late))
     return Looked(there, tuple(lacking), tuple(unread))
+
+
+def wanted_libraries(binaries: Iterable[Binary]) -> frozenset[str]:
+    """The DLLs of which names are wanted, in lower case."""
+    return frozenset(library for library, *_ in _needs(binaries) if library)
 
 
 def judge_own_names(facts: WheelFacts) -> CheckResult:
