@@ -22,6 +22,11 @@ from pipelines.wheels.toolkit import Told, newest
 _SHOWN = 5
 _CU = re.compile(r"cu(\d{2,3})(?:\D|$)")
 _CUDA_DLLS = re.compile(r"(?i)(cudart|nvcuda|c10_cuda|torch_cuda|cublas|nvrtc)")
+#: A home directory, but for those of machines of CI and of nobody.
+_PERSON = re.compile(
+    r"(?i)[\\/](?:users|home)[\\/](?!runner|container|public|default|administrator|vsts|circleci"
+    r"|jenkins|conda|build|ci\b|buildkite|gitlab|appveyor)[^\\/]+[\\/]"
+)
 _LEVELS: dict[str, Level] = {"native": "ok", "jit": "mind", "partly": "problem", "no": "problem"}
 _RUNS = {
     "native": "runs as it is",
@@ -37,7 +42,7 @@ def binary_findings(facts: WheelFacts, gate: Mapping[str, CheckResult]) -> Itera
     windows = [one for one in facts.binaries if not one.name.endswith(".so")]
     if windows:
         yield _machine(windows)
-        yield of_check(gate["tool set"]) if "tool set" in gate else _unchecked("tool set")
+        yield _maker(gate["tool set"]) if "tool set" in gate else _unchecked("tool set")
         yield (
             of_check(gate["imported names"], "mind")
             if "imported names" in gate
@@ -51,6 +56,7 @@ def binary_findings(facts: WheelFacts, gate: Mapping[str, CheckResult]) -> Itera
     if facts.binaries:
         yield of_check(gate["device code whole"])
     if windows:
+        yield _whole(windows)
         yield _traces(windows)
         yield _signature(windows)
 
@@ -108,6 +114,13 @@ def _unchecked(name: str, why: str = "it is for no one platform") -> Finding:
     return Finding(check=name, level="unknown", found=why)
 
 
+def _maker(one: CheckResult) -> Finding:
+    """Which compilers made it: nobody said which should have, but all of it must tell."""
+    found = of_check(one)
+    told = one.ok and one.values and "not read" not in one.found
+    return found.model_copy(update={"level": "ok"}) if told else found
+
+
 def _machine(binaries: list[Binary]) -> Finding:
     """A library for another machine may lie there for a program that is one; a module may not."""
     other = [one for one in binaries if one.pe is None or one.pe.machine != X64]
@@ -119,6 +132,15 @@ def _machine(binaries: list[Binary]) -> Finding:
         found=line(_list([one.name for one in other]), 300) or f"x64, all {len(binaries)}",
         detail=line(_list(broken), 400) or ("not x64" if other else ""),
     )
+
+
+def _whole(binaries: list[Binary]) -> Finding:
+    """Whether their files end where their headers say."""
+    cut = [one.name for one in binaries if one.traces and one.traces.cut]
+    unread = [one.name for one in binaries if one.traces is None]
+    level: Level = "problem" if cut else "unknown" if unread else "ok"
+    found = f"cut off: {_list(cut)}" if cut else f"not read: {_list(unread)}" if unread else "whole"
+    return Finding(check="binaries whole", level=level, found=line(found, 400))
 
 
 def _libraries(facts: WheelFacts) -> Finding:
@@ -209,11 +231,15 @@ def _traces(binaries: list[Binary]) -> Finding:
         found.append(units.counted(len(pdbs), "PDB path"))
     if paths:
         found.append(units.counted(len(paths), "source path"))
-    level: Level = "mind" if said else "unknown" if unread else "ok"
+    private = [text for text in said if _PERSON.search(text)]
+    said = private + [text for text in said if text not in private]
+    if private:
+        found.append(f"{len(private)} of them with somebody's name")
+    level: Level = "mind" if private else "unknown" if unread else "ok"
     return Finding(
         check="build paths",
         level=level,
-        found=" and ".join(found) or ("not read" if unread else "none"),
+        found=", ".join(found) or ("not read" if unread else "none outside of device code"),
         detail=line(_list(said) + (f"; not all read: {_list(unread)}" if unread else ""), 900),
         values=tuple(line(text, 260) for text in said[:50]),
     )

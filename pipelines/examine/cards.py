@@ -7,6 +7,7 @@ without code for a card fails when it is called, however many others run. The ca
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -24,6 +25,7 @@ from pipelines.wheels.toolkit import newest
 
 #: Of these are no cards for a PC, and code for others of their major version is not for them.
 _TEGRA = frozenset({"53", "62", "72", "87", "88", "101", "110"})
+_SHOWN = 3
 
 
 def named(text: str) -> tuple[str, str]:
@@ -65,25 +67,58 @@ def _kinds() -> list[tuple[tuple[str, ...], str]]:
     return [(tuple(kinds[arch]), arch) for arch in sorted(kinds, key=arch_key, reverse=True)]
 
 
-def _card(names: tuple[str, ...], arch: str, having: Sequence[Binary], *, unread: bool) -> Card:
-    native, jit, failing, lone = 0, 0, Counter[str](), 0
-    by_jit: list[Container] = []
-    for binary in having:
+class _Fate:
+    """What becomes of one binary's units on one card."""
+
+    def __init__(self, binary: Binary, arch: str) -> None:
+        self.binary = binary
+        self.native, self.failing, self.lone = 0, 0, 0
+        self.by_jit: list[Container] = []
         for unit in binary.inventory.containers:
             if any(_runs(code, arch) for code in unit.sass):
-                native += 1
+                self.native += 1
             elif any(serves(code, arch, ptx=True) for code in unit.ptx):
-                jit += 1
-                by_jit.append(unit)
+                self.by_jit.append(unit)
             else:
-                failing[binary.name] += 1
-                lone += not unit.ptx
-    total = native + jit + sum(failing.values())
+                self.failing += 1
+                self.lone += not unit.ptx
+
+    @property
+    def badness(self) -> tuple[int, int, list[int]]:
+        """The less, the better; of equals the one of the older CUDA, which runs on more drivers."""
+        made = max(_made(self.binary), key=Version, default="0")
+        return self.failing, len(self.by_jit), [*map(int, made.split("."))]
+
+
+def _choices(having: Sequence[Binary]) -> list[list[Binary]]:
+    """Binaries of which a package loads one: of each CUDA one (``lib_cuda118.dll``, ...)."""
+    alike: dict[str, list[Binary]] = {}
+    for one in having:
+        alike.setdefault(re.sub(r"\d+", "#", one.name), []).append(one)
+    found = []
+    for group in alike.values():
+        made = [frozenset(_made(one)) for one in group]
+        choice = len(group) > 1 and all(made) and len({*made}) == len(group)
+        found += [group] if choice else [[one] for one in group]
+    return found
+
+
+def _card(names: tuple[str, ...], arch: str, having: Sequence[Binary], *, unread: bool) -> Card:
+    groups = _choices(having)
+    several = {one.name for group in groups if len(group) > 1 for one in group}
+    fates = [
+        min((_Fate(one, arch) for one in group), key=lambda fate: fate.badness) for group in groups
+    ]
+    native, jit = sum(one.native for one in fates), sum(len(one.by_jit) for one in fates)
+    failing = sum(one.failing for one in fates)
+    total = native + jit + failing
     runs: Runs = "partly" if failing else "jit" if jit else "native"
     if unread or not total:
         runs = "unknown"
     elif not native and not jit:
         runs = "no"
+    spare = [one.binary.name for one in fates if one.binary.name in several]
+    works = runs not in ("unknown", "no")
     return Card(
         names=names,
         capability=capability(arch),
@@ -91,8 +126,8 @@ def _card(names: tuple[str, ...], arch: str, having: Sequence[Binary], *, unread
         native=native,
         jit=jit,
         units=total,
-        driver=_driver(having, by_jit) if native or jit else "",
-        why=_why(failing, lone, total) if native or jit else "",
+        driver=_driver(fates) if works else "",
+        why="; ".join(filter(None, (_why(fates, total), _which(spare)))) if works else "",
     )
 
 
@@ -102,28 +137,30 @@ def _runs(code: str, arch: str) -> bool:
     return serves(code, arch) and (not tegra or code.rstrip("af") == arch)
 
 
-def _why(failing: Counter[str], lone: int, total: int) -> str:
+def _which(spare: Sequence[str]) -> str:
+    """Of binaries of which one is loaded, the one that is meant."""
+    return f"as far as {', '.join(spare[:_SHOWN])} is what is loaded" if spare else ""
+
+
+def _why(fates: Sequence[_Fate], total: int) -> str:
     """Which units fail; a device link never holds PTX, and may then be done without."""
+    failing = [one for one in fates if one.failing]
     if not failing:
         return ""
-    where = ", ".join(f"{count} in {name}" for name, count in failing.most_common(3))
-    more = f" and {len(failing) - 3} more binaries" if len(failing) > 3 else ""  # noqa: PLR2004
+    where = ", ".join(f"{one.failing} in {one.binary.name}" for one in failing[:_SHOWN])
+    more = f" and in {len(failing) - _SHOWN} more" if len(failing) > _SHOWN else ""
+    lone = sum(one.lone for one in failing)
     hint = f"; {lone} of them without any PTX, as a device link has none" if lone else ""
-    return f"{sum(failing.values())} of {total} units have nothing for it: {where}{more}{hint}"
+    lack = sum(one.failing for one in failing)
+    return f"{lack} of {total} units have nothing for it: {where}{more}{hint}"
 
 
-def _driver(having: Sequence[Binary], by_jit: Sequence[Container]) -> str:
-    """Minor versions are compatible but for PTX: that needs the driver of the release it is of.
-
-    Binaries of several major versions are for a choice between them: the oldest one counts.
-    """
+def _driver(fates: Sequence[_Fate]) -> str:
+    """Minor versions are compatible but for PTX: that needs the driver of the release it is of."""
     compat = load_compat()
-    made = {each for one in having for each in _made(one)}
-    least = min((each.partition(".")[0] for each in made), key=int, default="")
-    wanted = {compat.least_driver(least)} if least else set()
-    for release in {newest([unit]) for unit in by_jit} - {""}:
-        if release.partition(".")[0] == least:
-            wanted.add(compat.toolkit_drivers.get(release, ""))
+    wanted = {compat.least_driver(cuda) for one in fates for cuda in _made(one.binary)}
+    for release in {newest([unit]) for one in fates for unit in one.by_jit} - {""}:
+        wanted.add(compat.toolkit_drivers.get(release, ""))
     return max(wanted - {""}, key=Version, default="")
 
 

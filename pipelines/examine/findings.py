@@ -10,6 +10,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 from typing import Literal
 
+from pipelines.examine.loads import Loads
+from pipelines.examine.stable import Stable
 from pipelines.model import Model
 
 #: Of what ``--json`` prints; raised when a program that reads it must be changed.
@@ -86,35 +88,6 @@ class Gpus(Model):
     """Releases of CUDA that made it."""
     binaries: tuple[Coverage, ...] = ()
     cards: tuple[Card, ...] = ()
-
-
-class Missing(Model):
-    """A symbol that a binary imports, and the library that was looked at does not export."""
-
-    binary: str
-    library: str
-    symbol: str
-    demangled: str = ""
-
-
-class Loads(Model):
-    """Whether what it imports is there, against one set of libraries, such as torch 2.8.0."""
-
-    against: str
-    missing: tuple[Missing, ...] = ()
-    unknown: tuple[str, ...] = ()
-    """Libraries, or binaries of the wheel, that could not be looked at."""
-
-
-class Stable(Model):
-    """Whether a wheel keeps to torch's stable ABI and to Python's limited API."""
-
-    torch: bool | None = None
-    """``None``: it does not use torch, or it could not be read."""
-    least_torch: str = ""
-    python: bool | None = None
-    least_python: str = ""
-    why: tuple[str, ...] = ()
 
 
 class Examined(Model):

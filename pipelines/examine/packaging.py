@@ -108,8 +108,9 @@ def _true_tags(facts: WheelFacts) -> Finding:
     tags = [tag for text in facts.tags for tag in parse_tag(text)]
     wrong = [*_against_tags(facts, tags)]
     pure = all(tag.platform == "any" for tag in tags)
+    linux = any("linux" in tag.platform for tag in tags)  # elsewhere both places are one
     level: Level = "problem" if wrong else "ok"
-    if not wrong and facts.binaries and facts.purelib:
+    if not wrong and facts.binaries and facts.purelib and linux:
         wrong, level = ["WHEEL says Root-Is-Purelib, and there are binaries in it"], "mind"
     if not wrong and not facts.binaries and not pure:
         wrong, level = ["it is for one platform, and there is no binary in it"], "mind"
@@ -145,13 +146,16 @@ def _metadata(raw: RawMetadata, strange: Mapping[str, object]) -> Finding:
         Metadata.from_raw(raw, validate=True)
     except ExceptionGroup as group:
         said = [str(one) for one in group.exceptions if isinstance(one, InvalidMetadata)]
+    # Every index takes what a later version of the format has brought, and setuptools writes it.
+    early = [text for text in said if "introduced in metadata version" in text]
+    said = [text for text in said if text not in early]
     twice = sorted({"name", "version", "requires-python"} & strange.keys())
     said = [f"{name} is there twice, or is unreadable" for name in twice] + said
     return Finding(
         check="METADATA",
         level="problem" if twice else "mind" if said else "ok",
         found=f"{units.counted(len(said), 'mistake')}" if said else "valid",
-        detail=line(_list(said), 600),
+        detail=line(_list(said + early), 600),
     )
 
 

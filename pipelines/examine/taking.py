@@ -52,7 +52,8 @@ def take(
 ) -> tuple[Taken, ...]:
     """All that is named, in that order, no file twice.
 
-    ``index`` (default: the user's own) is asked for releases; of these ``python`` (``3.12``) leaves the wheels that it takes.
+    ``index`` (default: the user's own) is asked for releases; of these ``python`` (``3.12``)
+    leaves the wheels that it takes.
     Raises :class:`ConfigError` for what names no wheel at all, so that nothing is fetched before a
     slip of the pen is mended.
     """

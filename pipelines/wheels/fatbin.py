@@ -146,12 +146,13 @@ def inventory(data: Data) -> Inventory:
     return Inventory(tuple(found))
 
 
-def find(data: Data, what: bytes, start: int = 0) -> int:
+def find(data: Data, what: bytes, start: int = 0, end: int | None = None) -> int:
     """As ``bytes.find``; of a mapped file what was searched leaves memory again."""
+    end = len(data) if end is None else end
     if isinstance(data, bytes):
-        return data.find(what, start)
-    while start < len(data):
-        hit = data.find(what, start, start + _WINDOW + len(what) - 1)
+        return data.find(what, start, end)
+    while start < end:
+        hit = data.find(what, start, min(start + _WINDOW + len(what) - 1, end))
         if hit >= 0:
             return hit
         forget(data)

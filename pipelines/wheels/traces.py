@@ -1,13 +1,13 @@
-"""What a Windows binary tells of the machine that built it: paths, its PDB; and its signature.
+r"""What a Windows binary tells of the machine that built it: paths, its PDB; and its signature.
 
-A path says who built a wheel and where (``C:\\Users\\name\\...``), and two builds that differ in
+A path says who built a wheel and where (``C:\Users\name\\...``), and two builds that differ in
 nothing else differ in it.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pefile
@@ -17,7 +17,8 @@ from pipelines.wheels.fatbin import Data, find
 #: What paths of build machines have in them; what is before and behind it decides.
 _MARKS = (b":\\", b":/", b"/home/", b"/root/", b"/Users/", b"/tmp/", b"/build/", b"/github/")
 #: Characters of a path as compilers write it (``__FILE__``), and how such a file's name ends.
-_BEFORE = re.compile(rb"[A-Za-z]\Z")
+_DRIVE = re.compile(rb"[A-Za-z]\Z")
+_WITHIN = re.compile(rb"[\w:/\\.%+~-]", re.ASCII)
 _REST = re.compile(rb"[\w .+@~$()\[\]{}#=,/\\-]{3,240}", re.ASCII)
 _FILE = re.compile(
     rb"[\w.+-]\.(?:c|cc|cpp|cxx|cu|cuh|h|hh|hpp|hxx|inl|ipp|tpp|impl|pyx|pxd|py|rs|obj|pdb|f90)\Z",
@@ -27,6 +28,7 @@ _HITS = 200_000  # marks looked at in one file: those of random bytes are 1 in 6
 _MOST = 200  # paths that are kept
 _PATH = 260
 _CODEVIEW = 2
+_DEVICE = (b".nv_fat", b".nvFatBi")  # sections, whose names are cut at 8 characters
 _DEBUGS = 64
 
 
@@ -42,6 +44,8 @@ class Traces:
     """Whether all of it was looked through, and all paths are kept."""
     signed: bool = False
     """Whether it has an Authenticode signature; nobody has verified that."""
+    cut: bool = False
+    """Whether its headers speak of more than there is: the end of the file was lost."""
 
 
 def read_traces(data: Data) -> Traces:
@@ -51,7 +55,7 @@ def read_traces(data: Data) -> Traces:
     signature = tables.get("IMAGE_DIRECTORY_ENTRY_SECURITY")
     paths: dict[str, None] = {}
     hits = 0
-    for path in _paths(data):
+    for path in _paths(data, [*_ranges(pe, len(data))]):
         hits += 1
         if hits > _HITS or len(paths) >= _MOST:
             break
@@ -61,6 +65,8 @@ def read_traces(data: Data) -> Traces:
         pdb=_pdb(pe),
         paths=tuple(paths),
         complete=hits <= _HITS and len(paths) < _MOST,
+        cut=len(pe.sections) < pe.FILE_HEADER.NumberOfSections
+        or any(one.PointerToRawData + one.SizeOfRawData > len(data) for one in pe.sections),
         signed=signature is not None and bool(signature.VirtualAddress and signature.Size),
     )
 
@@ -75,13 +81,26 @@ def _pdb(pe: pefile.PE) -> str:
     return ""
 
 
-def _paths(data: Data) -> Iterator[str]:
+def _ranges(pe: pefile.PE, size: int) -> Iterator[tuple[int, int]]:
+    """Where there may be paths: all but device code, which is large and mostly compressed."""
+    start = 0
+    for one in sorted(pe.sections, key=lambda one: one.PointerToRawData):
+        if one.Name.startswith(_DEVICE):
+            at = min(one.PointerToRawData, size)
+            if start < at:
+                yield start, at
+            start = max(start, min(at + one.SizeOfRawData, size))
+    yield start, size
+
+
+def _paths(data: Data, ranges: Sequence[tuple[int, int]]) -> Iterator[str]:
     """For each mark the path that it is in, or nothing where it is in none."""
     for mark in _MARKS:
-        at = find(data, mark)
-        while at >= 0:
-            yield _path(data, mark, at)
-            at = find(data, mark, at + len(mark))
+        for start, end in ranges:
+            at = find(data, mark, start, end)
+            while at >= 0:
+                yield _path(data, mark, at)
+                at = find(data, mark, at + len(mark), end)
 
 
 def _path(data: Data, mark: bytes, at: int) -> str:
@@ -89,7 +108,7 @@ def _path(data: Data, mark: bytes, at: int) -> str:
     start = at - 1 if drive else at
     before = data[max(start - 1, 0) : start]
     # A letter before the drive's is a URL's scheme or a word; a path begins its string.
-    if start < 0 or (drive and not _BEFORE.match(data[start:at])) or _REST.match(before * 3):
+    if start < 0 or (drive and not _DRIVE.match(data[start:at])) or _WITHIN.match(before):
         return ""
     rest = _REST.match(data[at + len(mark) : at + _PATH])
     if rest is None or (drive and rest[0].startswith(b"/")) or not _FILE.search(rest[0]):
