@@ -261,8 +261,8 @@ class Host(Protocol):
         """
         return None
 
-    def spare_gpu(self) -> bool:
-        """Do without a driver that is gone, for what needs no GPU; whether one is."""
+    def only_look(self) -> bool:
+        """Do without what only builds and tests need of it; whether a driver is gone."""
         return False
 
     def is_gone(self) -> bool:

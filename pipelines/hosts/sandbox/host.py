@@ -25,7 +25,7 @@ from pipelines.errors import ConfigError, HostError
 from pipelines.evidence import Bridge, Evidence
 from pipelines.hosts.base import IN_SANDBOX, Capabilities, Host, Kept, Lifecycle, Opening
 from pipelines.hosts.gpus import by_bridge
-from pipelines.hosts.sandbox import image, libcxx
+from pipelines.hosts.sandbox import health, image, libcxx
 from pipelines.hosts.sandbox.bridge.attached import Attached
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.making import alone
@@ -77,6 +77,7 @@ class Sandbox(Host):
         self.tools += self._bridge.tools if self._bridge is not None else ()
         self._wants_libcxx = given.api == "stable" and config.slot is None
         self._tied: subprocess.Popen[bytes] | None = None
+        self._looks = False
         self._reached: State | None = None
         self._restarts = 0
         self._reviving = threading.Lock()
@@ -180,29 +181,39 @@ class Sandbox(Host):
         self._require_python()
         with alone(self.home):
             if running := self.state():
+                self._require_current()
                 self._furnish()
                 return running
             self._make()
+            self._require_current()
             return self._start(tied=tied)
 
     def prepare(self, *, repair: bool = False) -> None:  # noqa: ARG002 - starting it looks
-        """Start it; files that do not come up are moved aside, and new ones made.
+        """Start it; files that do not come up, or of another image, give way to new ones.
 
         Raises what :meth:`start` does.
         """
         self._require_python()
+        self._looks = False
         with alone(self.home):
             if self.state():
+                self._require_current()
                 self._furnish()
                 return
             self._make()
             try:
+                self._require_current()
                 self._start(tied=True)
             except NotWholeError as error:
                 self.events.step(error.message)
                 self.events.step(f"its files are now in {self._move_aside()}")
                 self._make()
                 self._start(tied=True)
+
+    def _require_current(self) -> None:
+        if not self._looks:
+            today = image.image_key(self.cache, self.python)
+            health.check_image(Prefix(self.prefix), today, running=self.state() is not None)
 
     def _move_aside(self) -> Path:
         """Take the place of what was moved aside before: there is one at most."""
@@ -316,8 +327,7 @@ class Sandbox(Host):
 
     def connect(self) -> Session:
         """Start the sandbox if need be and open a session."""
-        running = None if self._wants_libcxx else self.state()
-        endpoint = self._reach(running or self.start(tied=True))
+        endpoint = self._reach(self.start(tied=True))
         return over_winrs(endpoint, self.executable, self.name, again=self._again)
 
     def _reach(self, state: State) -> Endpoint:
@@ -333,8 +343,9 @@ class Sandbox(Host):
         """What is known of its bridge, if it is to have one."""
         return self._bridge.told() if self._bridge is not None else None
 
-    def spare_gpu(self) -> bool:
-        """Without a driver reach it without its bridge; one found later is tested as ever."""
+    def only_look(self) -> bool:
+        """Reach one of any image, and without a driver without its bridge; later ones are tested."""
+        self._looks = True
         spared = self._bridge is not None and self._bridge.lacks()
         self._bridge = None if spared else self._bridge
         return spared
