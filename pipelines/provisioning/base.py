@@ -198,7 +198,9 @@ class Binding:
         found = dict.fromkeys(self.lock.entries_for(wanted, place.target, place.instead).items())
         if "{recipe.test}" in names:
             existing = place.existing is not None
-            for cell in cells_of_tests(self.recipe, place.target, existing=existing):
+            for cell in cells_of_tests(
+                self.recipe, place.target, self.lock, place.instead, existing=existing
+            ):
                 tools = self.lock.entries_for(self.recipe.test_tools, cell, place.instead)
                 found |= dict.fromkeys(tools.items())
         for name in names:

@@ -344,7 +344,7 @@ class Sandbox(Host):
         return self._bridge.told() if self._bridge is not None else None
 
     def only_look(self) -> bool:
-        """Reach one of any image, and without a driver without its bridge; later ones are tested."""
+        """Reach one of any image, without a driver without its bridge; a later one is tested."""
         self._looks = True
         spared = self._bridge is not None and self._bridge.lacks()
         self._bridge = None if spared else self._bridge
