@@ -221,6 +221,14 @@ class Host(Protocol):
         """What it was made from, once it is reached; empty for what is on no engine."""
         return Origin()
 
+    @property
+    def made_of(self) -> str:
+        """Of which files it is, with the compilers that are part of it; once it is reached.
+
+        Empty where nobody but the lock and what is found there says so.
+        """
+        return self.origin.image_key or self.origin.image
+
     def unmade(self) -> str:
         """What :meth:`connect` would have to make first that takes minutes or hours, for people.
 

@@ -15,7 +15,7 @@ import pytest
 from pipelines.errors import HostError
 from pipelines.hosts.base import Opening, Silent
 from pipelines.hosts.sandbox import host as sandbox_host
-from pipelines.hosts.sandbox import image
+from pipelines.hosts.sandbox import image, libcxx
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import RESTARTS, Sandbox
 from pipelines.hosts.sandbox.state import (
@@ -239,6 +239,18 @@ def test_one_of_another_image_builds_nothing_and_is_provisioned_anew(
     assert (sandbox.made, sandbox.starts) == (2, 1)
     assert json.loads((sandbox.aside / SEAL).read_text()) == sealed
     reach(sandbox, monkeypatch)
+
+
+def test_what_it_is_made_of_has_libcxx_where_a_package_takes_that(
+    sandbox: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that no build is gone on with by other headers than it began with."""
+    config = SandboxHost.model_validate({"kind": "sandbox", "home": str(tmp_path)})
+    given = Opening("3.11", sandbox.cache, api="stable")
+    found = [sandbox.made_of, Sandbox("s", config, given).made_of]
+    assert found == [TODAY, libcxx.key(sandbox.cache, "3.11")]
+    monkeypatch.setattr(libcxx, "__file__", __file__)
+    assert Sandbox("s", config, given).made_of not in found
 
 
 def test_one_of_another_image_that_runs_is_left_running(

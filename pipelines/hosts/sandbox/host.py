@@ -14,7 +14,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterable
@@ -29,11 +28,10 @@ from pipelines.hosts.sandbox import health, image, libcxx
 from pipelines.hosts.sandbox.bridge.attached import Attached
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.making import alone
-from pipelines.hosts.sandbox.starting import await_service
+from pipelines.hosts.sandbox.starting import await_service, start_service
 from pipelines.hosts.sandbox.state import IN_USE, NotWholeError, State, alive, published
 from pipelines.hosts.sandbox.wine import SEAL, Prefix, find_wine
 from pipelines.logs import timed
-from pipelines.paths import PACKAGE
 from pipelines.session.base import DeadHostError, Session
 from pipelines.session.channel import over_winrs
 from pipelines.session.transports.endpoint import Endpoint, Secret
@@ -132,9 +130,7 @@ class Sandbox(Host):
     def address(self) -> str:
         """Its process and where it listens; empty when it does not run."""
         state = self.state()
-        if state is None:
-            return ""
-        return f"process {state['pid']}: {state['https']} and {state['http']}"
+        return f"process {state['pid']}: {state['https']} and {state['http']}" if state else ""
 
     # -- life ----------------------------------------------------------------------------------
 
@@ -241,17 +237,9 @@ class Sandbox(Host):
         self.run.mkdir(mode=0o700, exist_ok=True)
         again = ", which has crashed: its builds are kept" if crashed else ""
         self.events.step(f"starting Windows and WinRM{again}")
-        arguments = [sys.executable, "-m", "pipelines.hosts.sandbox.daemon", str(self.home)]
-        arguments += ["--http-port", str(self.config.http_port)]
-        arguments += ["--https-port", str(self.config.https_port)]
         log = (self.run / "daemon.log").open("w+b")
-        process = subprocess.Popen(
-            [*arguments, *(["--tied"] if tied else [])],
-            cwd=PACKAGE.parent,
-            stdin=subprocess.PIPE if tied else subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,  # Ctrl-C reaches the controller, which says goodbye first
+        process = start_service(
+            self.home, log, self.config.http_port, self.config.https_port, tied=tied
         )
         try:
             importlib.import_module("winrm.protocol")  # 0.25 s that the start takes anyway
@@ -320,6 +308,12 @@ class Sandbox(Host):
             ca=self.run / "cert.pem" if self.config.listener == "https" else None,
             message_encryption="always" if self.config.listener == "http" else "auto",
         )
+
+    @property
+    def made_of(self) -> str:
+        """Its image, and libc++ where the package takes that."""
+        key = libcxx.key if self._wants_libcxx else image.image_key
+        return key(self.cache, self.python)
 
     def emulator(self) -> str:
         """The version of Wine here; :class:`SetupError` when it is missing."""
