@@ -238,6 +238,7 @@ def test_its_name_is_for_every_python() -> None:
     [
         ({"wheel_tag": "py2.py3-none"}, "wheel_tag"),
         ({"wheel_tag": "cp311-cp311"}, "wheel_tag"),
+        ({"wheel_tag": "cp312-abi3"}, "pythons: 3.11: a wheel of cp312-abi3 is for 3.12 and later"),
         ({"tested_with": ["2.9"]}, "tested_with: 2.9 is not in supports: torch: >=2.10"),
         ({"tested_with": ["2.15", "2.15"]}, "tested_with: 2.15 is there twice"),
         ({"torch": None, "api": "plain", "supports": {}}, "tested_with: 2.10 is not in supports"),
