@@ -22,6 +22,7 @@ from test_pinning import Rerouted
 
 from pipelines.buildplan import BuildPlan, Request, resolve
 from pipelines.config import Config
+from pipelines.doctor.run import purpose_of
 from pipelines.errors import ConfigError, HostError, LockError, SetupError
 from pipelines.hosts.base import Silent
 from pipelines.hosts.live import LiveSession
@@ -659,6 +660,7 @@ def test_flash_attn_is_built_as_on_windows(tree: Path, tmp_path: Path) -> None:
     # c10_cuda.lib and torch_cuda.lib are in torch with CUDA alone.
     assert "torch-2.8.0+cu128-cp311-cp311-win_amd64.whl" in str(wanted["wheels"].spec)
     assert plan.host.capabilities.msvc
+    assert purpose_of(plan).cxx_runtime == "14.44"
     assert not plan.host.capabilities.publishable
     assert ".sandbox.msvc" in plan.environment(1)["FLASH_ATTN_LOCAL_VERSION"]
 
