@@ -633,6 +633,10 @@ def test_fetched_with_the_licence(
     tree = asked.install(shop.cache, tmp_path / "prefix", Silent())
     assert find(tmp_path / "prefix/drive_c/VS").version == tree.version == trees.TOOLSET
     asked.check(shop.cache, tmp_path / "prefix")
+    shutil.rmtree(fetch.place(shop.cache, pins.load_pins()))  # as invoke cache --prune may
+    with pytest.raises(HostError, match="has lost its compiler from the cache") as caught:
+        asked.check(shop.cache, tmp_path / "prefix")
+    assert "sandbox.stop" in caught.value.advice
 
 
 @pytest.mark.parametrize("lie", ["toolset", "sdk", "payloads", "licence"])

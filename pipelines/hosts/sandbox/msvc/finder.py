@@ -142,19 +142,22 @@ def identity(program: Path) -> tuple[str, str]:
     """
     try:
         with closing(pefile.PE(str(program), fast_load=True)) as image:
-            if image.FILE_HEADER.Machine != _AMD64:
-                raise _no_program(program, f"its machine is {image.FILE_HEADER.Machine:#06x}")
             image.parse_data_directories(pefile.DIRECTORY_ENTRY["IMAGE_DIRECTORY_ENTRY_RESOURCE"])
-            fixed = next(iter(getattr(image, "VS_FIXEDFILEINFO", ())), None)
-            if fixed is None:
-                return "", ""
-            high, low = fixed.FileVersionMS, fixed.FileVersionLS
-            version = f"{high >> 16}.{high & 0xFFFF}.{low >> 16}.{low & 0xFFFF}"
-            return version, _company(image)
-    except ConfigError:
-        raise
+            machine, told = image.FILE_HEADER.Machine, (_version(image), _company(image))
+    # pefile raises PEFormatError on purpose and, on damaged files, others by accident.
     except Exception as error:
         raise _no_program(program, line(str(error), 200) or type(error).__name__) from None
+    if machine != _AMD64:
+        raise _no_program(program, f"its machine is {machine:#06x}")
+    return told
+
+
+def _version(image: pefile.PE) -> str:
+    fixed = next(iter(getattr(image, "VS_FIXEDFILEINFO", ())), None)
+    if fixed is None:
+        return ""
+    high, low = fixed.FileVersionMS, fixed.FileVersionLS
+    return f"{high >> 16}.{high & 0xFFFF}.{low >> 16}.{low & 0xFFFF}"
 
 
 def _company(image: pefile.PE) -> str:
