@@ -49,7 +49,8 @@ def job_id(plan: BuildPlan, source: bytes, provisioned: ProvisionResult | None) 
     if plan.host.existing is not None:  # this machine: its variables reach the compilers
         parts += [f"{name}={os.environ[name]}" for name in _COMPILERS if name in os.environ]
         parts.append(plan.layout.python)
-    parts += [plan.target.python, plan.toolset.label, plan.toolset.files]
+    # Builds outlive what they run in: a new libc++ is put there, a volume goes on to a new image.
+    parts += [plan.target.python, plan.toolset.label, plan.toolset.files, plan.host.made_of]
     parts += sorted(f"{k}={v}" for k, v in plan.environment(1).items())
     if plan.recipe.library:  # its flags are in no variable
         parts.append(plan.recipe.library.model_dump_json())
