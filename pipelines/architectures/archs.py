@@ -209,3 +209,16 @@ def capability(arch: str) -> str:
     if match is None:
         raise ConfigError(f"architecture {arch[:40]!r} is not understood", advice="Write 120.")
     return f"{match[1]}.{match[2]}"
+
+
+def serves(code: str, gpu: str, *, ptx: bool = False) -> bool:
+    """Whether machine code for ``code`` runs on a GPU of ``gpu`` (``89``); with ``ptx`` its PTX.
+
+    Machine code serves newer GPUs of its own major version, PTX every newer one; an ``a`` target
+    that very one, an ``f`` target its family.
+    """
+    own, other = number(code), number(gpu)
+    if own == other:
+        return True
+    near = own // 10 == other // 10
+    return own < other and not code.endswith("a") and (near or (ptx and code.isdigit()))

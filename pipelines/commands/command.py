@@ -34,10 +34,19 @@ class Command:
     on_line: bool = False
     """Whether it works on a plan: the function is then given the line as well."""
 
+    alone: bool = False
+    """Whether it stands alone on its line, for its flags mean something else than others'."""
+
     @property
     def called(self) -> str:
         """What is typed."""
         return self.name or self.run.__name__
+
+    @property
+    def further(self) -> str:
+        """The flag whose values all its further words are; empty: it takes no such words."""
+        own = _own_flags(self.options)
+        return next((typed for _, typed, _, flag in own if flag.words), "")
 
 
 #: The flags that hold for a whole line of commands, also those of which each has its own words.

@@ -30,6 +30,8 @@ class Flag:
     """Whether it may stand several times, and is counted."""
     name: str = ""
     """What is typed, where it is not the field's name."""
+    words: bool = False
+    """Whether every further word of the command is one of its values."""
 
 
 #: The letters of flags: one means the same with every command, and help is always ``-h``.

@@ -17,6 +17,7 @@ from invoke.tasks import Task
 
 from pipelines import __version__, called, output
 from pipelines.commands import (
+    audit,
     build,
     cache,
     compare,
@@ -40,7 +41,7 @@ from pipelines.commands.helptext import of_command, of_program
 from pipelines.commands.leave import attempt
 from pipelines.commands.lines import close_line, open_line, require_cells, settle, tell_line
 from pipelines.commands.options import EVERYWHERE
-from pipelines.commands.words import anywhere, flags_of, joined, parse, wants_help
+from pipelines.commands.words import anywhere, flags_of, joined, parse, spread, wants_help
 from pipelines.errors import ConfigError, StorageError
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 COMMANDS = (
     *(provision.COMMAND, build.COMMAND, test.COMMAND, report.COMMAND, compare.COMMAND),
     *(
+        audit.COMMAND,
         doctor.COMMAND,
         hosts.COMMAND,
         plan.COMMAND,
@@ -62,6 +64,8 @@ COMMANDS = (
 )
 #: Those of two words, such as ``host start``, which is ``host.start`` as well.
 INNER = {"host": host.COMMANDS, "image": image.COMMANDS, "sandbox": host.SANDBOX}
+#: Commands of which every further word is a value of that flag.
+FURTHER = {command.called: command.further for command in COMMANDS if command.further}
 #: What the program is called.
 NAMES = ("wcw", "windows-cuda-wheels")
 
@@ -88,6 +92,7 @@ class OneOrder(Executor):
                     if call.kwargs[flag]:
                         self.line[flag] = call.kwargs[flag]
         self._spread(calls, flags_of(self.core[0]) if self.core else {})
+        _refuse_company(calls)
         _refuse_half_dry(calls)
         _refuse_one_of_many(calls)
         return calls
@@ -123,6 +128,17 @@ class OneOrder(Executor):
 
 def _named(calls: list[Any]) -> str:
     return ", ".join(dict.fromkeys(call.called_as for call in calls))
+
+
+def _refuse_company(calls: list[Any]) -> None:
+    """The flags of some commands would be taken for others' of the same name."""
+    alone = {command.called for command in COMMANDS if command.alone}
+    for call in calls:
+        if call.called_as in alone and len(calls) > 1:
+            raise ConfigError(
+                f"{call.called_as} stands alone on its line, and here is {_named(calls)}",
+                advice="Type them as two lines. A file called as a command is written ./NAME.",
+            )
 
 
 def _refuse_half_dry(calls: list[Any]) -> None:
@@ -184,7 +200,7 @@ def _do(words: list[str]) -> None:
     called.commands_are(contexts)
     if words[:1] == ["--complete"]:
         _complete(words[2:], commands, [*contexts.values()])
-    words = joined(words, contexts)
+    words = spread(joined(words, contexts), contexts, FURTHER)
     if (topic := wants_help(words, contexts)) is not None or not words:
         print(of_command(commands, contexts[topic]) if topic else of_program(commands, contexts))
         return

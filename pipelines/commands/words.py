@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from invoke.exceptions import ParseError
@@ -100,6 +100,33 @@ def joined(words: Sequence[str], names: Iterable[str]) -> list[str]:
             made[-1] = f"{made[-1]}.{word}"
         else:
             made.append(word)
+    return made
+
+
+def spread(
+    words: Sequence[str], contexts: Mapping[str, ParserContext], many: Mapping[str, str]
+) -> list[str]:
+    """``audit a b`` as ``audit a --also b``, for the commands of ``many`` and the flag that is so.
+
+    What follows a flag that takes a value is that value, and the name of a command begins that.
+    """
+    made: list[str] = []
+    start, context, plain, value = anywhere(), ParserContext(), 0, False
+    for word in words:
+        first = bool(context.positional_args) and not plain
+        if value:
+            value = False
+        elif word.startswith("-"):
+            flag = context.flags.get(word) or start.flags.get(word)
+            value = flag is not None and flag.takes_value
+        elif word in contexts and not first:
+            context, plain = contexts[word], 0
+        else:
+            plain += 1
+            if plain > 1 and (own := many.get(str(context.name))):
+                made.append(f"--{own}={word}")
+                continue
+        made.append(word)
     return made
 
 

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from pipelines.architectures import archs
-from pipelines.architectures.archs import capability
 from pipelines.doctor.model import Facts, Level, Purpose, Verdict, on_host
 from pipelines.matrix.compat import Compat, broken
 from pipelines.remote.inspection.nvml import BRIDGED
@@ -85,28 +84,20 @@ def _covered(name: str, arch: str | None, purpose: Purpose) -> Verdict:
     built = purpose.target.archs
     if version is None or not str(built):
         return Verdict(AREA, name, "unknown", arch or "not told")
-    if any(_runs(sass, version) for sass in built.sass):
-        return Verdict(AREA, name, "ok", f"{arch}, which {built} covers")
     number = f"{version.major}{version.minor}"
+    if any(archs.serves(sass, number) for sass in built.sass):
+        return Verdict(AREA, name, "ok", f"{arch}, which {built} covers")
     if number not in archs.supported(purpose.target.cuda):
         found = f"{arch}, for which CUDA {purpose.target.cuda} does not compile"
         cure = "name a host with another GPU with --host, or set cuda in the recipe"
         return Verdict(AREA, name, "warning", found, "", cure)
-    jit = any(Version(capability(ptx)) <= version for ptx in built.ptx if ptx.isdigit())
+    jit = any(archs.serves(ptx, number, ptx=True) for ptx in built.ptx)
     found = f"{arch}, for which no SASS is built; " + (
         "the driver compiles the PTX" if jit else "the wheel does not run on it"
     )
     cure = f"build with --archs '{built};{number}'"
     level: Level = "error" if purpose.gpu and not jit else "warning"
     return Verdict(AREA, name, level, found, f"sm_{number} among {built}", cure)
-
-
-def _runs(built: str, gpu: Version) -> bool:
-    """Whether SASS for ``built`` runs on ``gpu``: the same major version, at most as new."""
-    version = Version(capability(built))
-    if built.endswith("a"):
-        return version == gpu
-    return version.major == gpu.major and version <= gpu
 
 
 def _driver(name: str, driver: str | None, purpose: Purpose, compat: Compat) -> Verdict:

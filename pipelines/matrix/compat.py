@@ -19,7 +19,7 @@ from pydantic import (
 )
 
 from pipelines.model import Model, read_data
-from pipelines.versions import Range, known
+from pipelines.versions import Range, known, within
 
 COMPAT_FILE = Path(__file__).resolve().with_name("compat.yaml")
 
@@ -80,6 +80,13 @@ class Compat(Model):
         if doubles := sorted({name for name in ids if ids.count(name) > 1}):
             raise ValueError(f"rules with the same id: {', '.join(doubles)}")
         return self
+
+    def least_driver(self, cuda: str) -> str:
+        """The least driver of Windows that runs programs of a release; empty: no rule tells."""
+        for rule in self.rules:
+            if {*rule.when} == {"driver", "cuda"} and within(cuda, rule.when["cuda"]):
+                return rule.when["driver"].removeprefix("<")
+        return ""
 
     def release(self, build: int, *, server: bool) -> Release | None:
         """The supported release with that build number, or ``None``."""

@@ -21,7 +21,7 @@ from packaging.tags import Tag, platform_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from pipelines.architectures.archs import ArchList, number
+from pipelines.architectures.archs import ArchList, serves
 from pipelines.errors import AuditError, ConfigError
 from pipelines.files import sha256_of
 from pipelines.prebuilt.candidates import Offer, offers_of
@@ -247,19 +247,12 @@ def uncovered(facts: WheelFacts, archs: ArchList) -> list[str]:
     units = [unit for binary in facts.extensions for unit in binary.inventory.containers]
     lacking = []
     for arch in archs.sass:
-        gpu = number(arch)
         for unit in units:
-            machine = any(_runs(code, gpu) for code in unit.sass)
-            if not machine and not any(p.isdigit() and int(p) <= gpu for p in unit.ptx):
+            machine = any(serves(code, arch) for code in unit.sass)
+            if not machine and not any(serves(code, arch, ptx=True) for code in unit.ptx):
                 lacking.append(arch)
                 break
     return lacking
-
-
-def _runs(code: str, gpu: int) -> bool:
-    """Whether machine code runs on a GPU; an ``a`` target on that very one only."""
-    own = number(code)
-    return own == gpu or (not code.endswith("a") and own // 10 == gpu // 10 and own < gpu)
 
 
 def _torch_requirement(path: Path, facts: WheelFacts) -> Requirement | None:

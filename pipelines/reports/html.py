@@ -116,7 +116,7 @@ def _page(views: Sequence[RunView], limits: Limits, folder: Path | None) -> str:
     style = (_TEMPLATES / "report.css").read_text("utf-8")
     digest = base64.b64encode(hashlib.sha256(style.encode()).digest()).decode()
     return (
-        _environment()
+        environment()
         .get_template("report.html.j2")
         .render(
             views=views,
@@ -193,7 +193,8 @@ def _numbered(found: Excerpt, most: int) -> list[tuple[str, str, bool]]:
 
 
 @cache
-def _environment() -> jinja2.Environment:
+def environment() -> jinja2.Environment:
+    """Where pages are made: their templates, and the words and numbers that these know."""
     made = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_TEMPLATES),
         autoescape=True,

@@ -13,6 +13,7 @@ from pipelines import units
 from pipelines.buildplan import BuildPlan
 from pipelines.console import console, fold, say
 from pipelines.errors import AuditError
+from pipelines.examine.exports.obtaining import of_pinned
 from pipelines.files import sha256_of
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import safe
@@ -29,7 +30,7 @@ from pipelines.run import StageLog
 from pipelines.stages.given import examine_given_wheel
 from pipelines.stages.prebuilt import examine_taken
 from pipelines.wheels.checks import gate, gate_library
-from pipelines.wheels.imported import judge_torch_names
+from pipelines.wheels.imported import judge_torch_names, wanted_libraries
 from pipelines.wheels.metadata import WheelFacts, inspect
 
 
@@ -128,9 +129,9 @@ def _torch_names(plan: BuildPlan, facts: WheelFacts) -> Iterator[CheckResult]:
     lock, cache = plan.cache.lock, plan.cache
     for cell in plan.tested:
         tool = lock.tool(lock.entries_for(["torch"], cell, plan.host.instead)["torch"])
-        path = cache.place(tool.file, tool.sha256)
-        here = path if cache.has(path, tool.sha256, tool.size) else None
-        yield judge_torch_names(facts, here, cell.torch)
+        table = of_pinned(tool, cache)
+        exports = table.look(wanted_libraries(facts.binaries))[0] if table else None
+        yield judge_torch_names(facts, exports, cell.torch)
 
 
 def _reject(log: StageLog, file: Path, checks: list[CheckResult]) -> NoReturn:

@@ -146,12 +146,19 @@ def session() -> requests.Session:
     return made
 
 
+def index_url() -> str:
+    """The package index of the user."""
+    from pypi_simple import PYPI_SIMPLE_ENDPOINT
+
+    own = os.environ.get("UV_DEFAULT_INDEX") or os.environ.get("PIP_INDEX_URL")
+    return own or PYPI_SIMPLE_ENDPOINT
+
+
 def _index_url(requirement: str, file: str) -> str:
-    from pypi_simple import PYPI_SIMPLE_ENDPOINT, NoSuchProjectError, PyPISimple
+    from pypi_simple import NoSuchProjectError, PyPISimple
 
     name, _, _ = requirement.partition("==")
-    endpoint = os.environ.get("UV_DEFAULT_INDEX") or os.environ.get("PIP_INDEX_URL")
-    with PyPISimple(endpoint or PYPI_SIMPLE_ENDPOINT, session=session()) as client:
+    with PyPISimple(index_url(), session=session()) as client:
         try:
             page = client.get_project_page(name, timeout=_TIMEOUT)
         except NoSuchProjectError:

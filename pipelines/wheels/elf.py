@@ -7,11 +7,13 @@ import re
 from collections.abc import Iterator
 from typing import Any
 
+from pipelines.wheels.fatbin import Data
+
 #: Libraries and functions of Python.
 PYTHON = re.compile(r"(?i:(lib)?python\d)|_?Py[A-Z_]")
 
 
-def of_python(data: bytes) -> tuple[str, ...]:
+def of_python(data: Data) -> tuple[str, ...]:
     """Libraries that it needs and dynamic symbols, its own or others', that are Python's.
 
     Raises ``ValueError``, or an error of the reader's, for what has no table of them.
@@ -20,7 +22,7 @@ def of_python(data: bytes) -> tuple[str, ...]:
     from elftools.elf.elffile import ELFFile
 
     found: set[str] = set()
-    for segment in ELFFile(io.BytesIO(data)).iter_segments():
+    for segment in ELFFile(io.BytesIO(data[:])).iter_segments():
         if isinstance(segment, DynamicSegment):
             needed: Iterator[Any] = segment.iter_tags("DT_NEEDED")  # of a class without types
             found |= {str(tag.needed) for tag in needed}

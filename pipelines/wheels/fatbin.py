@@ -31,12 +31,17 @@ What real files hold: one container for each compiled unit, and with ``nvcc -dli
 
 from __future__ import annotations
 
+import mmap
 import re
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import NamedTuple
+
+#: A whole file, in memory or mapped into it.
+Data = bytes | mmap.mmap
+_WINDOW = 16 << 20  # bytes of a mapped file that are kept in memory while it is searched
 
 MAGIC = struct.pack("<I", 0xBA55ED50)
 PTX, ELF, LTO = 1, 2, 8
@@ -122,13 +127,13 @@ def arch_key(arch: str) -> tuple[int, str]:
     return (int(digits) if digits.isdigit() else 0, arch[len(digits) :])
 
 
-def inventory(data: bytes) -> Inventory:
+def inventory(data: Data) -> Inventory:
     """Every container in ``data`` (a whole file: PE, ELF, archive, object or bare fatbin).
 
     Never raises on any bytes, and looks at no more than ``MAX_STEPS`` places.
     """
     found: list[Container] = []
-    position, steps = data.find(MAGIC), 0
+    position, steps = find(data, MAGIC), 0
     while position >= 0:
         if steps >= MAX_STEPS:
             return Inventory(tuple(found), complete=False)
@@ -136,11 +141,32 @@ def inventory(data: bytes) -> Inventory:
         steps += used + 1
         if container is not None:
             found.append(container)
-        position = data.find(MAGIC, end)
+            forget(data)
+        position = find(data, MAGIC, end)
     return Inventory(tuple(found))
 
 
-def _container(data: bytes, start: int, budget: int) -> tuple[Container | None, int, int]:
+def find(data: Data, what: bytes, start: int = 0, end: int | None = None) -> int:
+    """As ``bytes.find``; of a mapped file what was searched leaves memory again."""
+    end = len(data) if end is None else end
+    if isinstance(data, bytes):
+        return data.find(what, start, end)
+    while start < end:
+        hit = data.find(what, start, min(start + _WINDOW + len(what) - 1, end))
+        if hit >= 0:
+            return hit
+        forget(data)
+        start += _WINDOW
+    return -1
+
+
+def forget(data: Data) -> None:
+    """Of a mapped file, keep nothing in memory: of one just written Linux maps 2 MiB a touch."""
+    if isinstance(data, mmap.mmap) and hasattr(data, "madvise"):  # not on Windows
+        data.madvise(mmap.MADV_DONTNEED)
+
+
+def _container(data: Data, start: int, budget: int) -> tuple[Container | None, int, int]:
     """Read the container at ``start``: itself (None: a false hit), where to go on, steps used.
 
     An empty container counts as a false hit; one whose first entry makes no sense is damaged.
@@ -174,7 +200,7 @@ def _container(data: bytes, start: int, budget: int) -> tuple[Container | None, 
     return container, last, len(entries)
 
 
-def _entries(data: bytes, position: int, end: int, budget: int) -> Iterator[_Entry]:
+def _entries(data: Data, position: int, end: int, budget: int) -> Iterator[_Entry]:
     """Entries from ``position`` until ``end`` or the first one that makes no sense.
 
     Each entry moves on by at least its fixed part, so this ends.
@@ -198,7 +224,7 @@ def _entries(data: bytes, position: int, end: int, budget: int) -> Iterator[_Ent
         budget -= 1
 
 
-def _release(data: bytes, start: int, end: int, *, lz4: bool) -> str:
+def _release(data: Data, start: int, end: int, *, lz4: bool) -> str:
     """The release of the tool kit that made a cubin, such as ``12.8``; empty if it is not seen."""
     head = (
         _unpacked(data, start, end, _CUBIN.size)
@@ -216,7 +242,7 @@ def _release(data: bytes, start: int, end: int, *, lz4: bool) -> str:
     return told[1].decode() if told else ""
 
 
-def _unpacked(data: bytes, start: int, end: int, wanted: int) -> bytes:
+def _unpacked(data: Data, start: int, end: int, wanted: int) -> bytes:
     """The first bytes of an LZ4 block, at most about ``wanted``; fewer of one that is damaged."""
     out = bytearray()
     while start < end and len(out) < wanted:
@@ -233,7 +259,7 @@ def _unpacked(data: bytes, start: int, end: int, wanted: int) -> bytes:
     return bytes(out[:wanted])
 
 
-def _length(data: bytes, short: int, at: int, end: int) -> tuple[int, int]:
+def _length(data: Data, short: int, at: int, end: int) -> tuple[int, int]:
     """A length of LZ4: 15 goes on in the next bytes, up to one that is not 255; where it ends."""
     length, more = short, short == 15  # noqa: PLR2004
     while more and at < end:

@@ -39,6 +39,8 @@ class Table(Model):
     libraries: tuple[Library, ...]
     system: tuple[str, ...]
     """Globs of those that no wheel brings."""
+    torch: tuple[str, ...]
+    """Globs of those that torch's wheel brings."""
 
 
 @functools.cache
@@ -59,6 +61,12 @@ def is_systems(name: str) -> bool:
     """Whether Windows, Python or the driver brings it."""
     small = name.lower()
     return any(fnmatch.fnmatchcase(small, pattern) for pattern in table().system)
+
+
+def is_torchs(name: str) -> bool:
+    """Whether torch's wheel brings it, whatever torch it is."""
+    small = name.lower()
+    return any(fnmatch.fnmatchcase(small, pattern) for pattern in table().torch)
 
 
 def absent(imported: Iterable[str], files: Iterable[str]) -> tuple[str, ...]:

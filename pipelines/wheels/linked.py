@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from pipelines.toolsets import MSVC, STAND_IN, ToolSet
+from pipelines.wheels.fatbin import Data, find
 
 _DANS = 0x536E6144
 _LFANEW = range(0x3C, 0x40)  # not part of the checksum: it is written later
@@ -91,7 +92,7 @@ class Linked:
 
 
 def read_linked(
-    data: bytes, header: int, linker: tuple[int, int], libraries: Iterable[str]
+    data: Data, header: int, linker: tuple[int, int], libraries: Iterable[str]
 ) -> Linked:
     """Of a binary: ``header`` is where its PE header begins, ``libraries`` are what it imports."""
     lower = {name.lower() for name in libraries}
@@ -99,7 +100,7 @@ def read_linked(
         linker="{}.{}".format(*linker),
         rich=_rich(data[:header]),
         runtimes=tuple(sorted(name for name in lower if name.startswith(RUN_TIMES))),
-        libcxx=_LIBCXX in data,
+        libcxx=find(data, _LIBCXX) >= 0,
     )
 
 

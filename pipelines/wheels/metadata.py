@@ -14,9 +14,12 @@ import base64
 import csv
 import hashlib
 import io
+import mmap
+import tempfile
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from email.parser import HeaderParser
 from pathlib import Path, PurePosixPath
@@ -27,12 +30,14 @@ from packaging.version import InvalidVersion, Version
 
 from pipelines.errors import AuditError
 from pipelines.wheels.elf import PYTHON, of_python
-from pipelines.wheels.fatbin import Inventory, inventory
+from pipelines.wheels.fatbin import Data, Inventory, inventory
 from pipelines.wheels.pe import PeFacts, read_pe
 from pipelines.wheels.tags import EVERY_PYTHON
+from pipelines.wheels.traces import Traces, read_traces
 
 _CHUNK = 1 << 20
 _SMALL = 16 << 20  # RECORD, METADATA and WHEEL: text that is read whole
+_SPILL = 32 << 20  # bytes of a binary from which it is unpacked to a file instead of to memory
 _MODULES = (".pyd", ".so")
 _BINARIES = (*_MODULES, ".dll")
 _UNRECORDED = ("RECORD", "RECORD.jws", "RECORD.p7s")  # the format exempts these from hashes
@@ -78,6 +83,8 @@ class Binary:
     problem: str = ""
     elf: tuple[str, ...] | None = None
     """What a .so has of Python; only looked at in a wheel for every Python."""
+    traces: Traces | None = None
+    """What it tells of the machine that built it; ``None``: not asked for, or not readable."""
 
     @property
     def of_python(self) -> tuple[str, ...] | None:
@@ -117,6 +124,12 @@ class WheelFacts:
     dist_info: str
     record: RecordFacts
     binaries: tuple[Binary, ...]
+    metadata: str = ""
+    """METADATA as it is."""
+    purelib: bool = False
+    """Whether WHEEL says that it is to be installed where no binaries are."""
+    members: tuple[str, ...] = ()
+    """The names of all its files."""
 
     @property
     def extensions(self) -> tuple[Binary, ...]:
@@ -139,8 +152,11 @@ class WheelFacts:
         return self.tags == self.wheel_tags
 
 
-def inspect(path: Path, *, limits: Limits | None = None) -> WheelFacts:
-    """Read a wheel whole and say what it is. ``AuditError`` when it is none, or is hostile."""
+def inspect(path: Path, *, limits: Limits | None = None, traces: bool = False) -> WheelFacts:
+    """Read a wheel whole and say what it is. ``AuditError`` when it is none, or is hostile.
+
+    ``traces``: its binaries are also searched for what they tell of the machine that built them.
+    """
     try:
         name, version, _, tags = parse_wheel_filename(path.name)
     except InvalidWheelFilename as error:
@@ -149,10 +165,12 @@ def inspect(path: Path, *, limits: Limits | None = None) -> WheelFacts:
         with path.open("rb") as file, zipfile.ZipFile(path) as archive:
             members = _members(path, archive, limits or Limits())
             info = _dist_info(path, members)
-            metadata = HeaderParser().parsestr(_text(archive, members, f"{info}/METADATA", path))
+            said = _text(archive, members, f"{info}/METADATA", path)
+            metadata = HeaderParser().parsestr(said)
             wheel = HeaderParser().parsestr(_text(archive, members, f"{info}/WHEEL", path))
             alone = all(str(tag).startswith(f"{EVERY_PYTHON}-") for tag in tags)
-            record, binaries = _contents(path, archive, members, info, alone=alone)
+            look = _Look(alone=alone, traces=traces)
+            record, binaries = _contents(path, archive, members, info, look)
             return WheelFacts(
                 filename=path.name,
                 size=path.stat().st_size,
@@ -166,6 +184,9 @@ def inspect(path: Path, *, limits: Limits | None = None) -> WheelFacts:
                 dist_info=info,
                 record=record,
                 binaries=binaries,
+                metadata=said,
+                purelib=wheel.get("Root-Is-Purelib", "").strip().lower() == "true",
+                members=tuple(members),
             )
     # RuntimeError: an encrypted member; zlib.error and EOFError: a damaged one.
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError) as error:
@@ -232,18 +253,23 @@ def _chunks(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes
             yield chunk
 
 
+@dataclass(frozen=True)
+class _Look:
+    """What is looked for in binaries."""
+
+    alone: bool
+    """The wheel says that nothing in it is for a Python."""
+    traces: bool
+
+
 def _contents(
     path: Path,
     archive: zipfile.ZipFile,
     members: dict[str, zipfile.ZipInfo],
     info: str,
-    *,
-    alone: bool,
+    look: _Look,
 ) -> tuple[RecordFacts, tuple[Binary, ...]]:
-    """Unpack every member once: hash it, hold it against RECORD, look into binaries.
-
-    ``alone``: the wheel says that nothing in it is for a Python.
-    """
+    """Unpack every member once: hash it, hold it against RECORD, look into binaries."""
     rows = dict(_rows(_text(archive, members, f"{info}/RECORD", path)))
     exempt = {f"{info}/{name}" for name in _UNRECORDED}
     wrong, binaries = [], []
@@ -253,14 +279,12 @@ def _contents(
         algorithm = hashed.partition("=")[0]
         # md5, sha1 and no hash at all prove nothing
         strong = hashlib.new(algorithm) if algorithm in _STRONG else None
-        kept = []
-        for chunk in _chunks(archive, member):
-            if strong:
-                strong.update(chunk)
-            if keep:
-                kept.append(chunk)
+        chunks = _hashed(_chunks(archive, member), strong)
         if keep:
-            binaries.append(_binary(name, b"".join(kept), alone=alone))
+            with _held(chunks, member.file_size) as data:
+                binaries.append(_binary(name, data, look))
+        for _ in chunks:
+            pass
         if name in rows and name not in exempt:
             value = base64.urlsafe_b64encode(strong.digest()).decode() if strong else ""
             same = strong and hashed.rstrip("=") == f"{algorithm}={value}".rstrip("=")
@@ -272,6 +296,30 @@ def _contents(
         wrong=tuple(wrong),
     )
     return record, tuple(binaries)
+
+
+def _hashed(chunks: Iterable[bytes], strong: hashlib._Hash | None) -> Iterator[bytes]:
+    for chunk in chunks:
+        if strong:
+            strong.update(chunk)
+        yield chunk
+
+
+@contextmanager
+def _held(chunks: Iterable[bytes], size: int) -> Iterator[Data]:
+    """A binary as one piece: a large one in a file without a name, which costs no memory."""
+    if size < _SPILL:
+        yield b"".join(chunks)
+        return
+    with tempfile.TemporaryFile(prefix="wcw-binary-") as file:
+        for chunk in chunks:
+            file.write(chunk)
+        file.flush()
+        if not file.tell():  # fewer than its archive says, and nothing can be mapped
+            yield b""
+            return
+        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
+            yield mapped
 
 
 def _rows(text: str) -> Iterator[tuple[str, tuple[str, str]]]:
@@ -301,14 +349,15 @@ def _version(text: str) -> Version | None:
         return None
 
 
-def _binary(name: str, data: bytes, *, alone: bool) -> Binary:
+def _binary(name: str, data: Data, look: _Look) -> Binary:
     code = inventory(data)
-    if name.endswith(".so") and not alone:
+    if name.endswith(".so") and not look.alone:
         return Binary(name, code)
     try:
         if name.endswith(".so"):
             return Binary(name, code, elf=of_python(data))
-        return Binary(name, code, pe=read_pe(data))
+        traces = read_traces(data) if look.traces else None
+        return Binary(name, code, pe=read_pe(data), traces=traces)
     # pefile raises PEFormatError on purpose and, on hostile files, others by accident.
     except Exception as error:
         return Binary(name, code, problem=f"no readable binary: {error}")

@@ -44,6 +44,33 @@ for (const path of pages) {
         );
         return document.querySelectorAll("script,iframe,object,embed,base,form").length + inline.length;
       });
+      // The table of wheels: filtered by a GPU, then sorted by its columns.
+      if (await page.locator("#board").count()) {
+        const names = () => page.locator("#board tbody tr:visible th a").allTextContents();
+        const board = { all: await names() };
+        await page.selectOption("#f-gpu", "8.9");
+        board.runs = await names();
+        board.articles = await page.locator("article:visible").count();
+        await page.selectOption("#f-fate", "fails");
+        board.fails = await names();
+        await page.selectOption("#f-fate", "");
+        await page.selectOption("#f-gpu", "");
+        await page.selectOption("#f-python", "3.12");
+        board.python = await names();
+        await page.selectOption("#f-python", "");
+        if (width > 560) {
+          await page.locator("#board thead button").first().focus();
+          await page.keyboard.press("Enter");
+          board.up = await names();
+          await page.keyboard.press("Enter");
+          board.down = await names();
+        }
+        await page.fill("#f-text", "no such wheel");
+        board.none = await names();
+        await page.fill("#f-text", "");
+        found.board = board;
+        await page.reload();
+      }
       // The first tab stop is the link past the header; it leads into the report.
       await page.keyboard.press("Tab");
       found.skip = await page.evaluate(() => {

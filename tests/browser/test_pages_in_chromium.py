@@ -19,7 +19,14 @@ import pytest
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 
 import report_samples as samples
+from audited import one
+from fatbins import ELF, PTX, container
+from foreign_wheels import foreign
+from pes import msvc
 
+from pipelines.examine.examining import Asked, examine
+from pipelines.examine.page import render as render_wheels
+from pipelines.examine.taking import Taken
 from pipelines.reports.html import render
 from pipelines.reports.load import load_view
 from pipelines.run import Run
@@ -28,7 +35,8 @@ pytestmark = pytest.mark.browser
 
 HERE = Path(__file__).parent
 ONE = ("good", "failed_build", "failed_smoke", "killed", "hostile")
-PAGES = (*ONE, "matrix")
+PAGES = (*ONE, "matrix", "wheels")
+MODULE = "other/_C.cp311-win_amd64.pyd"
 
 
 @pytest.fixture(scope="module")
@@ -46,6 +54,7 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     runs = samples.matrix(folder / "m", 24)
     page = render([load_view(run) for run in runs])
     (folder / "matrix.html").write_text(page, "utf-8")
+    (folder / "wheels.html").write_text(wheels(folder), "utf-8")
     shots = os.environ.get("REPORT_SHOTS", "-")
     paths = [str(folder / f"{name}.html") for name in PAGES]
     done = subprocess.run(
@@ -58,6 +67,34 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     found: list[dict[str, Any]] = json.loads(done.stdout)
     assert len(found) == 4 * len(PAGES)
     return found
+
+
+def wheels(folder: Path) -> str:
+    """A page of three wheels: one for new GPUs, one for old ones, one that is cut off."""
+    new = container((ELF, "80", 8), (PTX, "80", 8), cuda="12.8", isa="8.7")
+    old = container((ELF, "60", 8), cuda="12.8")
+    broken = foreign(folder, "cut")
+    broken.write_bytes(b"PK")
+    seen = [
+        one(folder, {MODULE: msvc(old)}, version="2.0"),
+        one(folder, {MODULE.replace("11", "12"): msvc(new)}, tag="cp312-cp312-win_amd64"),
+        examine(Taken(broken.name, "here", broken), Asked()),
+    ]
+    return render_wheels(seen)
+
+
+def test_the_table_of_wheels_is_filtered_and_sorted(seen: list[dict[str, Any]]) -> None:
+    boards = [each["board"] for each in seen if "board" in each]
+    assert len(boards) == 4
+    for board in boards:
+        assert board["all"] == ["other 2.0", "other 1.0", "cut-1.0-py3-none-any.whl"]
+        assert (board["runs"], board["articles"]) == (["other 1.0"], 1)
+        assert board["fails"] == ["other 2.0"]
+        assert board["python"] == ["other 1.0"]
+        assert board["none"] == []
+    for board in (one for one in boards if "up" in one):
+        assert board["up"] == sorted(board["all"]) != board["all"]
+        assert board["down"] == board["up"][::-1]
 
 
 def wrong(seen: list[dict[str, Any]], key: str, *allowed: Any) -> list[Any]:
@@ -75,7 +112,7 @@ def wrong(seen: list[dict[str, Any]], key: str, *allowed: Any) -> list[Any]:
         ("violations", ([],)),
         ("said", ([],)),  # the console: a refused style, an error, a dialog
         ("loaded", ([],)),
-        ("executable", (0,)),
+        ("executable", (0,)),  # of the table of wheels its one script, which its policy names
         ("overflow", (0,)),
         ("skip", (["#main", True],)),
         ("main", ("main",)),
@@ -88,6 +125,9 @@ def wrong(seen: list[dict[str, Any]], key: str, *allowed: Any) -> list[Any]:
 )
 def test_every_page(seen: list[dict[str, Any]], key: str, allowed: tuple[Any, ...]) -> None:
     assert any(key in one for one in seen)
+    if key == "executable":
+        assert {one[key] for one in seen if Path(one["path"]).stem == "wheels"} == {1}
+        seen = [one for one in seen if Path(one["path"]).stem != "wheels"]
     assert not wrong(seen, key, *allowed)
 
 

@@ -37,8 +37,12 @@ def dll(
     products: Sequence[tuple[int, int, int]] = (),
     tail: bytes = b"",
     before: int = 0x80,
+    late: Mapping[str, Sequence[str]] | None = None,
 ) -> bytes:
-    """A PE32+ DLL with one section; a name such as ``#7`` is imported by its number."""
+    """A PE32+ DLL with one section; a name such as ``#7`` is imported by its number.
+
+    ``late``: what is imported when it is first called.
+    """
     body = bytearray()
 
     def put(data: bytes) -> int:
@@ -56,24 +60,30 @@ def dll(
     )
     own = put(b"_C.pyd\0")
     exported = put(struct.pack("<IIHHIIIIIII", 0, 0, 0, 0, own, 1, *[len(names)] * 2, *tables))
-    rows = b""
-    for library, wanted in imports.items():
-        thunks = [
+
+    def thunks(names: Sequence[str]) -> int:
+        found = [
             1 << 63 | int(name[1:]) if name[0] == "#" else put(b"\0\0" + name.encode() + b"\0")
-            for name in wanted
+            for name in names
         ]
-        first, label = table("Q", [*thunks, 0]), put(library.encode() + b"\0")
+        return table("Q", [*found, 0])
+
+    rows = lates = b""
+    for library, wanted in imports.items():
+        first, label = thunks(wanted), put(library.encode() + b"\0")
         rows += struct.pack("<IIIII", first, 0, 0, label, first)
-    imported = put(rows + bytes(20))
-    return (
-        _file(bytes(body), (exported, 40, imported, len(rows) + 20), linker, products, before)
-        + tail
-    )
+    for library, wanted in (late or {}).items():
+        first, label = thunks(wanted), put(library.encode() + b"\0")
+        lates += struct.pack("<IIIII12x", 1, label, 0, first, first)
+    imported, delayed = put(rows + bytes(20)), put(lates + bytes(32)) if late else 0
+    directories = struct.pack("<IIII", exported, 40, imported, len(rows) + 20).ljust(104, b"\0")
+    directories += struct.pack("<II", delayed, len(lates) + 32 if late else 0)
+    return _file(bytes(body), directories, linker, products, before) + tail
 
 
 def _file(
     body: bytes,
-    directories: tuple[int, int, int, int],
+    directories: bytes,
     linker: tuple[int, int],
     products: Sequence[tuple[int, int, int]],
     before: int,
@@ -83,7 +93,7 @@ def _file(
     size, raw = len(body) + -len(body) % 0x200, 0x400 + before // 0x200 * 0x200
     optional = struct.pack("<HBBIIIIIQIIHHHHHHIIIIHHQQQQII", 0x20B, *linker, 0, size, 0, 0, _RVA,
         0x180000000, 0x1000, 0x200, 6, 0, 0, 0, 6, 0, 0, _RVA + size, raw, 0, 2, 0, 1 << 20, 4096,
-        1 << 20, 4096, 0, 16) + struct.pack("<IIII", *directories).ljust(128, b"\0")  # fmt: skip
+        1 << 20, 4096, 0, 16) + directories.ljust(128, b"\0")  # fmt: skip
     head = bytes(stub) + b"PE\0\0"
     head += struct.pack("<HHIIIHH", 0x8664, 1, 0, 0, 0, len(optional), 0x2022) + optional
     head += struct.pack("<8sIIIIIIHHI", b".rdata", size, _RVA, size, raw, 0, 0, 0, 0, 0x40000040)

@@ -25,7 +25,7 @@ FLOORS = (
     {"run"},
     {"toolchain", "session", "wheels", "diagnosis", "compilecache"},
     {"reports", "recipe", "hosts"},
-    {"config", "matrix", "prebuilt", "provisioning"},
+    {"config", "matrix", "prebuilt", "provisioning", "examine"},
     {"buildplan", "schema"},
     {"stages", "doctor"},
     {"commands"},

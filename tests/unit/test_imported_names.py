@@ -97,26 +97,35 @@ def test_a_wheel_that_imports_nothing_of_its_own(tmp_path: Path) -> None:
     assert (found.ok, found.judged, found.found) == (True, True, "none is imported")
 
 
-def test_each_torch_that_is_here_is_looked_into(tmp_path: Path) -> None:
-    torch = {"torch/lib/torch_cpu.dll": library("aoti_torch_empty"), "torch/lib/c10.dll": b"MZ"}
-    here = foreign(tmp_path, "torch", "2.10.0", files=torch)
-    for names, ok, judged_, said in (
+def test_what_is_called_late_is_looked_at_too(tmp_path: Path) -> None:
+    module = dll({}, late={"Own.dll": ["f", "g"]})
+    found = judged(tmp_path, {"pkg/_C.pyd": module, "pkg/own.dll": library("f")})
+    assert not found.ok
+    assert found.found == "pkg/_C.pyd wants g of own.dll when it is first called"
+
+
+@pytest.mark.parametrize(
+    ("names", "ok", "judged_", "said"),
+    [
+        ({"torch_cpu.dll": ["aoti_torch_empty"]}, True, True, "1 exported"),
+        ({"torch_cpu.dll": ["aoti_torch_new"]}, False, True, "wants aoti_torch_new of torch_cpu"),
         (
             {"torch_cpu.dll": ["aoti_torch_empty"], "torch_cuda.dll": ["f"]},
             True,
-            True,
-            "1 exported",
+            False,
+            "1 exported; not read: torch_cuda.dll",
         ),
-        ({"torch_cpu.dll": ["aoti_torch_new"]}, False, True, "wants aoti_torch_new of torch_cpu"),
-        ({"torch_cpu.dll": ["aoti_torch_empty"], "c10.dll": ["f"]}, True, False, "not read: c10"),
-        ({"torch_cuda.dll": ["f"]}, True, False, "not read: it has no torch_cuda.dll"),
+        ({"torch_cuda.dll": ["f"]}, True, False, "not read: torch_cuda.dll"),
         ({"own.dll": ["f"]}, True, True, "none is imported"),
-    ):
-        path = foreign(
-            tmp_path, "pkg", "1.0", "py3-none-win_amd64", files={"pkg/a.dll": dll(names)}
-        )
-        found = judge_torch_names(inspect(path), here, "2.10")
-        assert (found.name, found.ok, found.judged) == ("names of torch 2.10", ok, judged_)
-        assert said in found.found
-        none = judge_torch_names(inspect(path), None, "2.10")
-        assert (none.ok, none.judged) == (True, False)
+    ],
+)
+def test_of_torch_what_was_partly_read_has_not_passed(
+    tmp_path: Path, names: Mapping[str, list[str]], ok: bool, judged_: bool, said: str
+) -> None:
+    exports = {"torch_cpu.dll": frozenset({"aoti_torch_empty"}), "torch_cuda.dll": None}
+    path = foreign(tmp_path, "pkg", "1.0", "py3-none-win_amd64", files={"pkg/a.dll": dll(names)})
+    found = judge_torch_names(inspect(path), exports, "2.10")
+    assert (found.name, found.ok, found.judged) == ("names of torch 2.10", ok, judged_)
+    assert said in found.found
+    none = judge_torch_names(inspect(path), None, "2.10")
+    assert (none.ok, none.judged) == (True, False)

@@ -7,8 +7,8 @@ from typing import Any
 from invoke.config import Config
 from invoke.parser.parser import ParseResult
 
-from pipelines.commands.program import OneOrder, namespace
-from pipelines.commands.words import joined, parse
+from pipelines.commands.program import FURTHER, OneOrder, namespace
+from pipelines.commands.words import joined, parse, spread
 
 
 def calls(text: str | list[str]) -> list[Any]:
@@ -16,7 +16,7 @@ def calls(text: str | list[str]) -> list[Any]:
     words = text.split() if isinstance(text, str) else text
     commands = namespace()
     contexts = {str(one.name): one for one in commands.to_contexts()}
-    typed = parse(joined(words, contexts), [*contexts.values()])
+    typed = parse(spread(joined(words, contexts), contexts, FURTHER), [*contexts.values()])
     order = OneOrder(commands, Config(lazy=True), ParseResult(typed[:1]))
     try:
         return order.normalize(tuple(typed[1:]))

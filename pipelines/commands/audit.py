@@ -1,0 +1,105 @@
+"""``invoke audit``: what is inside any wheel, and where it will work."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator
+
+from pipelines.commands.command import Command
+from pipelines.commands.options import Flag, Json, Options
+from pipelines.errors import AuditError, ConfigError
+
+
+def _card(text: Any) -> Any:
+    """``--gpu`` of other commands takes no value, and may stand before this one."""
+    if text is True:
+        raise ConfigError(
+            "--gpu: a value is missing", advice="Such as audit FILE --gpu 'RTX 4090'."
+        )
+    return text
+
+
+def _target(flag: str, text: str | None) -> Path | None:
+    """Where a report is to be written: refused before the work, not after it."""
+    if text is None:
+        return None
+    path = Path(text).expanduser()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"--{flag} {text}: {error.strerror}", advice="Name a file that can be written."
+        ) from None
+    if path.is_dir():
+        raise ConfigError(f"--{flag} {text}: that is a directory", advice="Name a file in it.")
+    return path
+
+
+class AuditOptions(Options):
+    """Flags of ``audit``."""
+
+    axes = ("python",)
+    shared = ("offline",)
+    wheel: Annotated[
+        str, Flag("a wheel, an https address, a directory of wheels, or NAME==VERSION of an index")
+    ]
+    also: Annotated[
+        tuple[str, ...], Flag("one more; every further word is one as well", words=True)
+    ] = ()
+    gpu: Annotated[
+        str | None,
+        Flag("leave with 9 unless all of it runs on these, such as 'RTX 4090,A100' or 12.0"),
+        BeforeValidator(_card),
+    ] = None
+    torch: Annotated[
+        str | None,
+        Flag("will it load beside these: releases, wheels, directories of torch, by commas"),
+    ] = None
+    as_json: Json = False
+    junit: Annotated[str | None, Flag("write a JUnit report to this file")] = None
+    html: Annotated[str | None, Flag("write one page to this file, to be sorted and filtered")] = (
+        None
+    )
+
+
+def audit(options: AuditOptions, given: dict[str, Any]) -> int | None:
+    """Look into any wheels, ours or not: which GPUs, which CUDA, what is needed, what is wrong.
+
+    Leaves with 9 where something is wrong with one of them, or one could not be read.
+    """
+    from pipelines.config import load_config
+    from pipelines.console import answer, say
+    from pipelines.examine import show
+    from pipelines.examine.cards import named
+    from pipelines.examine.examining import Asked, examine_all
+    from pipelines.examine.loading import beside
+    from pipelines.examine.taking import take
+    from pipelines.toolchain.lock import Cache, load_lock
+
+    cards = tuple(named(text.strip()) for text in (options.gpu or "").split(",") if text.strip())
+    report, html = _target("junit", options.junit), _target("html", options.html)
+    offline = bool(given.get("offline")) or load_config().offline
+    cache = Cache(load_lock(), offline=offline)
+    taken = take([options.wheel, *options.also], cache, python=given.get("python") or "")
+    torches = [text.strip() for text in (options.torch or "").split(",") if text.strip()]
+    held = beside(torches, [one.file for one in taken], cache) if torches else None
+    asked = Asked(cards, held)
+    with show.progress(len(taken)) as step:
+        examined = examine_all(taken, asked, step)
+    if options.as_json:
+        answer(show.told(examined))
+    else:
+        show.show(examined)
+    if report:
+        show.junit(report, examined)
+    if html:
+        from pipelines.examine.page import write
+
+        say(f"{html}  {write(html, examined):,} bytes", style="bold")
+    wrong = [one.file for one in examined if one.worst == "problem"]
+    return AuditError.exit_code if wrong else None
+
+
+COMMAND = Command(audit, AuditOptions, alone=True)

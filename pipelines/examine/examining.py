@@ -1,0 +1,173 @@
+"""Looks at wheels, one or hundreds at a time: whatever they are, each ends in an :class:`Examined`.
+
+A wheel that cannot be read is a finding, and so is one at which a worker died.
+"""
+
+from __future__ import annotations
+
+import logging
+import multiprocessing
+import os
+import re
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import Future, ProcessPoolExecutor, as_completed
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass
+
+from packaging.tags import parse_tag
+
+from pipelines import units
+from pipelines.architectures.archs import ArchList
+from pipelines.errors import PipelineError
+from pipelines.examine.binaries import binary_findings, gpu_findings
+from pipelines.examine.cards import gpus_of
+from pipelines.examine.findings import Examined, Finding
+from pipelines.examine.loading import Beside, load_findings, loads_of, stable_findings
+from pipelines.examine.packaging import packaging_findings
+from pipelines.examine.stable import stable_of
+from pipelines.examine.taking import Taken
+from pipelines.hosttext import line
+from pipelines.record import CheckResult
+from pipelines.wheels.checks import gate
+from pipelines.wheels.metadata import WheelFacts, inspect
+
+_log = logging.getLogger(__name__)
+_CPYTHON = re.compile(r"cp3(\d{1,2})")
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What is wanted to be known, besides what is always looked at."""
+
+    gpus: tuple[tuple[str, str], ...] = ()
+    """Cards by name and architecture."""
+    beside: Beside | None = None
+    """What it is held against: torch's DLLs, CUDA's and MSVC's."""
+
+
+def examine(taken: Taken, asked: Asked) -> Examined:
+    """Everything there is to say of one wheel. Raises nothing but what ends the program."""
+    if taken.path is None:
+        return _unread(taken, "taken", taken.problem)
+    try:
+        facts = inspect(taken.path, traces=True)
+        if taken.sha256 and facts.sha256 != taken.sha256:
+            problem = f"sha256 {facts.sha256}, and {taken.sha256} is stated"
+            return _unread(taken, "sha256", problem)
+        return _examined(taken, facts, asked)
+    except PipelineError as error:
+        return _unread(taken, "readable", error.message)
+    except Exception as error:
+        # What somebody made to break a reader is a finding; where it broke is for the log.
+        _log.info("%s", taken.file, exc_info=error)
+        return _unread(taken, "readable", f"it cannot be read: {type(error).__name__}: {error}")
+
+
+def _unread(taken: Taken, check: str, problem: str) -> Examined:
+    found = Finding(check=check, level="problem", found=line(problem, 600))
+    rest = Finding(check="everything else", level="unknown", found="it could not be read")
+    return Examined(
+        file=line(taken.file, 300),
+        place=line(taken.place, 300),
+        sha256=taken.sha256,
+        findings=(found, rest),
+    )
+
+
+def _examined(taken: Taken, facts: WheelFacts, asked: Asked) -> Examined:
+    checks = {one.name: one for one in _gate(facts)}
+    gpus = gpus_of(facts, asked.gpus)
+    windows = any(not one.name.endswith(".so") for one in facts.binaries)
+    stable = stable_of(facts.binaries) if windows else None
+    loads = loads_of(facts, asked.beside) if windows else ()
+    findings = [
+        Finding(check="readable", level="ok", found=units.counted(len(facts.members), "file")),
+        *_stated(taken, facts),
+        *packaging_findings(facts, checks),
+        *binary_findings(facts, checks),
+        *(stable_findings(facts, stable) if stable else ()),
+        *load_findings(loads),
+        *gpu_findings(gpus, len(asked.gpus)),
+    ]
+    return Examined(
+        file=line(facts.filename, 300),
+        sha256=facts.sha256,
+        size=facts.size,
+        name=facts.name,
+        version=facts.version,
+        tags=facts.tags,
+        place=line(taken.place, 300),
+        gpus=gpus,
+        loads=loads,
+        stable=stable,
+        findings=tuple(findings),
+    )
+
+
+def _stated(taken: Taken, facts: WheelFacts) -> Iterator[Finding]:
+    """Of what was fetched, whether its place says which bytes these are."""
+    if taken.sha256:
+        yield Finding(check="sha256", level="ok", found=f"{facts.sha256}, as its place states")
+    elif taken.remote:
+        yield Finding(check="sha256", level="unknown", found="its place states none")
+
+
+def _gate(facts: WheelFacts) -> Iterator[CheckResult]:
+    """The checks of our own wheels, as if what it says of itself had been asked for."""
+    tags = [tag for text in facts.tags for tag in parse_tag(text)]
+    minors = [found[1] for tag in tags if (found := _CPYTHON.fullmatch(tag.interpreter))]
+    yield from gate(
+        facts,
+        ArchList(()),
+        platform=tags[0].platform,
+        python=f"3.{minors[0] if minors else 12}",
+        cuda="12",
+    )
+
+
+def examine_all(
+    taken: Sequence[Taken],
+    asked: Asked,
+    step: Callable[[Examined], object] = lambda _: None,
+    workers: int | None = None,
+) -> tuple[Examined, ...]:
+    """All of them, in their order, in as many processes as there are cores.
+
+    A worker that dies (a wheel may take more memory than there is) is a finding of its wheel alone.
+    """
+    workers = min(workers or os.cpu_count() or 1, len(taken))
+    done: dict[int, Examined] = {}
+    if workers > 1:
+        for number, one in _in_parallel(taken, asked, workers):
+            done[number] = one
+            step(one)
+    alone = 1 if workers > 1 else 0
+    for number, each in enumerate(taken):
+        if number not in done:  # died, or was in the pool in which another one did
+            done[number] = _isolated(each, asked) if alone else examine(each, asked)
+            step(done[number])
+    return tuple(done[number] for number in range(len(taken)))
+
+
+def _in_parallel(
+    taken: Sequence[Taken], asked: Asked, workers: int
+) -> Iterator[tuple[int, Examined]]:
+    context = multiprocessing.get_context("spawn")  # the program has threads of its own
+    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+        jobs: dict[Future[Examined], int] = {
+            pool.submit(examine, each, asked): number for number, each in enumerate(taken)
+        }
+        try:
+            for job in as_completed(jobs):
+                yield jobs[job], job.result()
+        except BrokenProcessPool:
+            return
+
+
+def _isolated(taken: Taken, asked: Asked) -> Examined:
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(1, mp_context=context) as pool:
+        try:
+            return pool.submit(examine, taken, asked).result()
+        except BrokenProcessPool:
+            return _unread(taken, "readable", "the process that read it died: out of memory?")

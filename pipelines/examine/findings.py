@@ -1,0 +1,122 @@
+"""What is said of one wheel, by whatever was looked at: the models of ``invoke audit``.
+
+Of other people's wheels nobody said what they should be. So a finding has four levels: ``ok``;
+``problem``, it will not work or is not what it says; ``mind``, it works for some and not for
+others; ``unknown``, nobody has looked or could, which is never as good as ``ok``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Literal
+
+from pipelines.examine.loads import Loads
+from pipelines.examine.stable import Stable
+from pipelines.model import Model
+
+#: Of what ``--json`` prints; raised when a program that reads it must be changed.
+SCHEMA = 1
+Level = Literal["ok", "problem", "mind", "unknown"]
+#: The worst first.
+LEVELS: tuple[Level, ...] = ("problem", "mind", "unknown", "ok")
+#: How they are shown.
+WORDS: dict[Level, str] = {
+    "problem": "problem",
+    "mind": "mind",
+    "unknown": "not checked",
+    "ok": "ok",
+}
+Runs = Literal["native", "jit", "partly", "no", "unknown"]
+#: The best first.
+RUNS: tuple[Runs, ...] = ("native", "jit", "partly", "no", "unknown")
+
+
+class Finding(Model):
+    """One thing that was looked at."""
+
+    check: str
+    level: Level
+    found: str
+    detail: str = ""
+    """Why, where, and what to do."""
+    values: tuple[str, ...] = ()
+    """What was found, for programs."""
+
+
+class Card(Model):
+    """What becomes of a wheel's device code on the GPUs of one compute capability."""
+
+    names: tuple[str, ...]
+    """Such as ``RTX 40xx``."""
+    capability: str
+    """Such as ``8.9``."""
+    runs: Runs
+    """``native``: machine code of each unit; ``jit``: the driver compiles PTX of some; ``partly``:
+    some units run and others fail when they are called; ``no``; ``unknown``: there is no device
+    code, or not all of it could be read."""
+    native: int = 0
+    """Units with machine code for it."""
+    jit: int = 0
+    """Units with PTX for it alone."""
+    units: int = 0
+    """All units."""
+    driver: str = ""
+    """The least driver of Windows by CUDA's rules, such as ``528.33``; empty: not known."""
+    why: str = ""
+
+
+class Coverage(Model):
+    """A binary's units by what they hold."""
+
+    binary: str
+    units: int
+    sass: dict[str, int]
+    """Architecture -> units with machine code for it."""
+    ptx: dict[str, int]
+    other: tuple[str, ...] = ()
+    cuda: tuple[str, ...] = ()
+    """Releases of CUDA that made it, as it tells."""
+    whole: bool = True
+
+
+class Gpus(Model):
+    """The device code of a wheel."""
+
+    sass: tuple[str, ...] = ()
+    ptx: tuple[str, ...] = ()
+    cuda: tuple[str, ...] = ()
+    """Releases of CUDA that made it."""
+    binaries: tuple[Coverage, ...] = ()
+    cards: tuple[Card, ...] = ()
+
+
+class Examined(Model):
+    """One wheel. What could not be read is empty, and a finding says so."""
+
+    file: str
+    sha256: str = ""
+    size: int = 0
+    """In bytes."""
+    name: str = ""
+    version: str = ""
+    tags: tuple[str, ...] = ()
+    place: str = ""
+    """Where it was taken from."""
+    gpus: Gpus = Gpus()
+    loads: tuple[Loads, ...] = ()
+    stable: Stable | None = None
+    findings: tuple[Finding, ...] = ()
+
+    @property
+    def worst(self) -> Level:
+        """The worst of its findings; ``unknown`` of a wheel of which nothing was found."""
+        return worst(one.level for one in self.findings)
+
+    def of(self, level: Level) -> tuple[Finding, ...]:
+        """Its findings of that level."""
+        return tuple(one for one in self.findings if one.level == level)
+
+
+def worst(levels: Iterable[Level]) -> Level:
+    """The worst of some levels; of none nothing is known."""
+    return min(levels, key=LEVELS.index, default="unknown")

@@ -1,0 +1,247 @@
+"""Findings on a wheel as a package: its names, RECORD, tags, requirements, paths and size."""
+
+from __future__ import annotations
+
+import functools
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path, PurePosixPath
+from typing import Annotated
+
+from packaging.metadata import InvalidMetadata, Metadata, RawMetadata, parse_email
+from packaging.requirements import InvalidRequirement, Requirement
+from packaging.specifiers import InvalidSpecifier, SpecifierSet
+from packaging.tags import Tag, parse_tag
+from packaging.utils import canonicalize_name
+from packaging.version import Version
+from pydantic import Field
+
+from pipelines import units
+from pipelines.examine.findings import Finding, Level
+from pipelines.hosttext import line
+from pipelines.model import Model, read_data
+from pipelines.record import CheckResult
+from pipelines.wheels.metadata import WheelFacts
+
+_FILE = Path(__file__).with_name("limits.yaml")
+_USER = "n" * 20
+_SHOWN = 5
+_PATCHES = 40  # releases of one minor version of Python, more than any has
+_CPYTHON = re.compile(r"cp3(\d{1,2})")
+_MODULE = re.compile(r"\.cp3(\d{1,2})-(win_amd64|win32|win_arm64)\.pyd$")
+_PYTHON_DLL = re.compile(r"python3(\d{1,2})\.dll", re.IGNORECASE)
+_DATA = re.compile(r"^[^/]+\.data/(?:purelib|platlib)/")
+#: What Windows takes for a device, or refuses in a name.
+_RESERVED = re.compile(
+    r"(?i)^(?:con|prn|aux|nul|com[1-9]|lpt[1-9])(?:\.|$)|[. ]$|[<>:\"|?*\x00-\x1f]"
+)
+
+
+class Folder(Model):
+    """Where packages lie."""
+
+    name: str
+    path: str
+
+
+class Upload(Model):
+    """Who takes files, and up to how many bytes."""
+
+    name: str
+    bytes: Annotated[int, Field(gt=0)]
+
+
+class Limits(Model):
+    """``limits.yaml``."""
+
+    longest_path: Annotated[int, Field(gt=0)]
+    folders: Annotated[tuple[Folder, ...], Field(min_length=1)]
+    uploads: tuple[Upload, ...]
+
+
+@functools.cache
+def limits() -> Limits:
+    """The file, read once."""
+    return read_data(_FILE, Limits)
+
+
+def of_check(one: CheckResult, wrong: Level = "problem") -> Finding:
+    """A judgement of the gate as a finding; ``wrong`` is the level of one that is not passed."""
+    level: Level = "ok" if one.judged else "unknown"
+    found = one.found if one.ok or not one.wanted else f"{one.found} (expected {one.wanted})"
+    return Finding(
+        check=one.name,
+        level=level if one.ok else wrong,
+        found=line(found, 400),
+        detail=line(one.detail, 600),
+        values=tuple(line(value, 100) for value in one.values),
+    )
+
+
+def packaging_findings(facts: WheelFacts, gate: Mapping[str, CheckResult]) -> Iterator[Finding]:
+    """What there is to say of it without a look into its binaries."""
+    yield of_check(gate["name and version"])
+    yield of_check(gate["RECORD"])
+    yield of_check(gate["tags"], "mind")
+    yield _true_tags(facts)
+    raw, strange = parse_email(facts.metadata.encode())
+    yield _metadata(raw, strange)
+    yield _requires(facts, raw)
+    yield _paths(facts)
+    yield _upload(facts)
+
+
+def requirements(facts: WheelFacts) -> list[Requirement]:
+    """Those that can be read."""
+    raw, _ = parse_email(facts.metadata.encode())
+    found = []
+    for text in raw.get("requires_dist", []):
+        try:
+            found.append(Requirement(text))
+        except InvalidRequirement:
+            continue
+    return found
+
+
+def _true_tags(facts: WheelFacts) -> Finding:
+    """Whether what is in it goes with the Python and the platform that it says it is for."""
+    tags = [tag for text in facts.tags for tag in parse_tag(text)]
+    wrong = [*_against_tags(facts, tags)]
+    pure = all(tag.platform == "any" for tag in tags)
+    linux = any("linux" in tag.platform for tag in tags)  # elsewhere both places are one
+    level: Level = "problem" if wrong else "ok"
+    if not wrong and facts.binaries and facts.purelib and linux:
+        wrong, level = ["WHEEL says Root-Is-Purelib, and there are binaries in it"], "mind"
+    if not wrong and not facts.binaries and not pure:
+        wrong, level = ["it is for one platform, and there is no binary in it"], "mind"
+    shown = ", ".join(facts.tags[:_SHOWN])
+    return Finding(check="tags true", level=level, found=shown, detail=_list(wrong))
+
+
+def _against_tags(facts: WheelFacts, tags: list[Tag]) -> Iterator[str]:
+    if any(tag.platform == "any" for tag in tags) and (own := [b.name for b in facts.binaries]):
+        yield f"it is for any platform, and has {_list(own)}"
+    windows = any(tag.platform.startswith("win") for tag in tags)
+    pythons = {int(found[1]) for tag in tags if (found := _CPYTHON.fullmatch(tag.interpreter))}
+    stable = any(tag.abi in ("abi3", "none") for tag in tags)
+    for binary in facts.binaries:
+        if windows and binary.name.endswith(".so"):
+            yield f"{binary.name} is no binary of Windows"
+        module = _MODULE.search(binary.name)
+        wanted = {int(module[1])} if module else set()
+        for name in binary.pe.imports if binary.pe else ():
+            if found := _PYTHON_DLL.fullmatch(name):
+                wanted.add(int(found[1]))
+        for minor in sorted(wanted):
+            if stable and not (pythons == {minor} and len(tags) == 1 and tags[0].abi == "none"):
+                yield f"{binary.name} is for Python 3.{minor} alone"
+            elif not stable and pythons and minor not in pythons:
+                yield f"{binary.name} is for Python 3.{minor}"
+
+
+def _metadata(raw: RawMetadata, strange: Mapping[str, object]) -> Finding:
+    """What the format's own library says of METADATA."""
+    said = []
+    try:
+        Metadata.from_raw(raw, validate=True)
+    except ExceptionGroup as group:
+        said = [str(one) for one in group.exceptions if isinstance(one, InvalidMetadata)]
+    # Every index takes what a later version of the format has brought, and setuptools writes it.
+    early = [text for text in said if "introduced in metadata version" in text]
+    said = [text for text in said if text not in early]
+    twice = sorted({"name", "version", "requires-python"} & strange.keys())
+    said = [f"{name} is there twice, or is unreadable" for name in twice] + said
+    return Finding(
+        check="METADATA",
+        level="problem" if twice else "mind" if said else "ok",
+        found=f"{units.counted(len(said), 'mistake')}" if said else "valid",
+        detail=line(_list(said + early), 600),
+    )
+
+
+def _requires(facts: WheelFacts, raw: RawMetadata) -> Finding:
+    texts = raw.get("requires_dist", [])
+    wrong, mind = [], []
+    for text in texts:
+        try:
+            one = Requirement(text)
+        except InvalidRequirement:
+            wrong.append(f"{line(text, 100)} is no requirement")
+            continue
+        if one.url:
+            mind.append(f"{line(text, 100)} names an address, which no index takes")
+        if canonicalize_name(one.name) == facts.name and not one.extras:
+            mind.append(f"{line(text, 100)}: it requires itself")
+    wrong += _python(facts, raw.get("requires_python", ""))
+    return Finding(
+        check="requirements",
+        level="problem" if wrong else "mind" if mind else "ok",
+        found=line(", ".join(texts[:_SHOWN]), 300) or "none",
+        detail=_list(wrong + mind),
+        values=tuple(line(text, 200) for text in texts[:200]),
+    )
+
+
+def _python(facts: WheelFacts, said: str) -> Iterator[str]:
+    """Requires-Python against the Python of the tags: an installer refuses what contradicts."""
+    if not said:
+        return
+    try:
+        wanted = SpecifierSet(said)
+    except InvalidSpecifier:
+        yield f"Requires-Python {line(said, 60)} is no range of versions"
+        return
+    tags = {tag for text in facts.tags for tag in parse_tag(text)}
+    own = {int(found[1]) for tag in tags if (found := _CPYTHON.fullmatch(tag.interpreter))}
+    exact = all(tag.abi not in ("abi3", "none") for tag in tags)
+    taken = [m for m in own if any(wanted.contains(f"3.{m}.{p}") for p in range(_PATCHES))]
+    if own and exact and not taken:
+        yield f"Requires-Python {line(said, 60)} has no Python that its tags are for"
+
+
+def _paths(facts: WheelFacts) -> Finding:
+    """Whether its files can lie where packages usually lie on Windows."""
+    names = [_DATA.sub("", name) for name in facts.members]
+    longest = max(names, key=len, default="")
+    bad = [n for n in names if any(_RESERVED.search(part) for part in PurePosixPath(n).parts)]
+    seen: dict[str, str] = {}
+    same = [n for n in names if seen.setdefault(n.lower(), n) != n]
+    table = limits()
+    over = []
+    for folder in table.folders:
+        length = len(folder.path.replace("{user}", _USER)) + 1 + len(longest)
+        if length > table.longest_path:
+            over.append(f"{length} characters in {folder.name}")
+    wrong = [f"Windows takes no file called {line(_list(bad), 300)}"] if bad else []
+    wrong += [f"the same file to Windows as another: {line(_list(same), 300)}"] if same else []
+    detail = "; ".join(wrong)
+    if over and not wrong:
+        detail = f"{line(longest, 300)} has {', '.join(over)}; {table.longest_path} is the most"
+    return Finding(
+        check="paths",
+        level="problem" if wrong or len(over) == len(table.folders) else "mind" if over else "ok",
+        found=f"at most {len(longest)} characters below site-packages",
+        detail=detail,
+    )
+
+
+def _upload(facts: WheelFacts) -> Finding:
+    """Who takes it: a size is no fault of a wheel that is on an index already."""
+    local = Version(facts.version).local
+    over = [one.name for one in limits().uploads if facts.size > one.bytes]
+    said = [f"larger than {name} takes without being asked" for name in over]
+    if local:
+        said.append(f"PyPI takes no local version (+{line(local, 40)})")
+    every = len(over) == len(limits().uploads)
+    return Finding(
+        check="upload",
+        level="mind" if every else "ok",
+        found=units.size(facts.size),
+        detail="; ".join(said),
+    )
+
+
+def _list(texts: list[str]) -> str:
+    every = list(dict.fromkeys(texts))
+    more = len(every) - _SHOWN
+    return "; ".join(every[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

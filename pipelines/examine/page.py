@@ -1,0 +1,144 @@
+"""One page of many wheels: which runs where, to be sorted and filtered; self-contained.
+
+Its style and its one script are named by hash in the page's own policy; a browser runs and loads
+nothing else, whatever somebody has written into a wheel.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from markupsafe import Markup
+from packaging.tags import parse_tag
+
+from pipelines.examine.findings import LEVELS, RUNS, WORDS, Card, Examined, Finding
+from pipelines.files import write_atomic
+from pipelines.reports.html import environment
+
+_TEMPLATES = Path(__file__).resolve().parents[1] / "reports" / "templates"
+_TONES = {"problem": "failed", "mind": "untested", "unknown": "idle", "ok": "passed"}
+_PYTHON = re.compile(r"(cp|py)3(\d{1,2})")
+_CROWD = 40  # wheels from which a page tells of what is ok no more than that
+_SEARCHED = 1500  # characters of a wheel
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """A wheel as the page shows it."""
+
+    wheel: Examined
+    title: str
+    pythons: tuple[str, ...]
+    """Releases such as ``3.11``, ``any``, or with ``+`` those from there on."""
+    fates: dict[str, str]
+    """Compute capability -> what becomes of the wheel there; ``none``: it has no device code."""
+    ranks: dict[str, int]
+    verdicts: dict[str, str]
+    """Of each set of libraries that it was held against."""
+    drivers: tuple[tuple[str, tuple[str, ...]], ...]
+    findings: tuple[Finding, ...]
+    fine: tuple[str, ...]
+    text: str
+
+    @property
+    def loads(self) -> tuple[str, ...]:
+        """What it loads with, as far as everything was looked at."""
+        return tuple(name for name, verdict in self.verdicts.items() if verdict == "ok")
+
+
+def write(path: Path, examined: Sequence[Examined]) -> int:
+    """Write the page, whole or not at all; its size in bytes. ``StorageError`` if that fails."""
+    data = render(examined).encode()
+    write_atomic(path, data)
+    return len(data)
+
+
+def render(examined: Sequence[Examined]) -> str:
+    """The page, at least of one wheel."""
+    style = "".join(
+        (_TEMPLATES / f"{name}.css").read_text("utf-8") for name in ("report", "wheels")
+    )
+    script = (_TEMPLATES / "wheels.js").read_text("utf-8")
+    kinds = _kinds(examined)
+    tally = Counter(one.worst for one in examined)
+    rows = [_row(one, kinds, crowd=len(examined) > _CROWD) for one in examined]
+    return (
+        environment()
+        .get_template("wheels.html.j2")
+        .render(
+            wheels=examined,
+            rows=rows,
+            kinds=kinds,
+            order=LEVELS,
+            levels=WORDS,
+            tally=tally,
+            tone=_TONES[min(tally, key=LEVELS.index)],
+            against=list(dict.fromkeys(load.against for one in examined for load in one.loads)),
+            pythons=sorted(
+                {name.rstrip("+") for row in rows for name in row.pythons} - {"any"}, key=_minor
+            ),
+            style=Markup(style),  # noqa: S704 - our own file
+            script=Markup(script),  # noqa: S704 - our own file
+            digests={"style": _digest(style), "script": _digest(script)},
+        )
+    )
+
+
+def _digest(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+
+
+def _kinds(examined: Sequence[Examined]) -> list[Card]:
+    """A card for each compute capability that there are cards of."""
+    found: dict[str, Card] = {}
+    for card in (card for one in examined for card in one.gpus.cards):
+        if card.capability not in found or len(card.names) > len(found[card.capability].names):
+            found[card.capability] = card
+    return sorted(found.values(), key=lambda card: -float(card.capability))
+
+
+def _row(one: Examined, kinds: Sequence[Card], *, crowd: bool) -> Row:
+    cards = {card.capability: card for card in one.gpus.cards}
+    fates: dict[str, str] = {}
+    for kind in kinds:
+        card = cards.get(kind.capability)
+        fates[kind.capability] = "none" if card is None or not card.units else card.runs
+    drivers: dict[str, list[str]] = {}
+    for card in cards.values():
+        if card.driver:
+            drivers.setdefault(card.driver, []).append(card.capability)
+    shown = tuple(each for each in one.findings if not crowd or each.level != "ok")
+    said = " ".join(f"{each.check} {each.found}" for each in one.findings if each.level != "ok")
+    return Row(
+        wheel=one,
+        title=f"{one.name} {one.version}" if one.name else one.file,
+        pythons=_pythons(one.tags),
+        fates=fates,
+        ranks={name: [*RUNS, "none"].index(fate) for name, fate in fates.items()},
+        verdicts={load.against: load.verdict for load in one.loads},
+        drivers=tuple((driver, tuple(names)) for driver, names in sorted(drivers.items())),
+        findings=tuple(sorted(shown, key=lambda each: LEVELS.index(each.level))),
+        fine=tuple(each.check for each in one.of("ok")) if crowd else (),
+        text=f"{one.file} {one.name} {said}"[:_SEARCHED].lower(),
+    )
+
+
+def _pythons(tags: Sequence[str]) -> tuple[str, ...]:
+    """The releases that its tags are for."""
+    found: dict[str, None] = {}
+    for tag in (tag for text in tags for tag in parse_tag(text)):
+        match = _PYTHON.fullmatch(tag.interpreter)
+        plus = "+" if match and (match[1] == "py" or tag.abi in ("abi3", "none")) else ""
+        found[f"3.{match[2]}{plus}" if match else "any"] = None
+    return tuple(sorted(found, key=_minor))
+
+
+def _minor(text: str) -> int:
+    digits = re.sub(r"\D", "", text.partition(".")[2])
+    return int(digits or 0)

@@ -1,0 +1,105 @@
+"""Whether a wheel keeps to torch's stable C shim and Python's limited API, and which it needs."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any, Literal
+
+from pipelines.examine.loads import demangled
+from pipelines.hosttext import line
+from pipelines.model import Model
+from pipelines.wheels.metadata import Binary
+from pipelines.wheels.petables import Need
+
+_TORCH = ("torch", "c10")  # how its DLLs begin
+_SHIM = ("aoti_torch_", "torch_")  # how names of its C shim begin
+_LIMITED = "python3.dll"
+_BOUND = re.compile(r"python3(\d{1,2})(t?)\.dll", re.IGNORECASE)
+_SHOWN = 20
+
+
+class Stable(Model):
+    """Of a wheel's Windows binaries together."""
+
+    torch: Literal["none", "stable", "unstable", "unknown"]
+    """``none``: nothing of torch is imported. ``stable``: nothing but its C shim."""
+    least_torch: str = ""
+    """The least release that has all of the shim that is used, such as ``2.10.0``."""
+    beyond_torch: tuple[str, ...] = ()
+    """Names of torch that are not of the shim: the first few, demangled."""
+    python: Literal["none", "limited", "bound", "unknown"]
+    """``limited``: python3.dll alone, any later Python does. ``bound``: to the releases named."""
+    least_python: str = ""
+    """The least release whose limited API has all that is used, such as ``3.9``."""
+    bound_to: tuple[str, ...] = ()
+    """Releases whose own DLL is imported, such as ``3.11``."""
+    beyond_python: tuple[str, ...] = ()
+    """Names that python3.dll has not: the first few."""
+    unread: tuple[str, ...] = ()
+    """Binaries whose imports could not be read."""
+
+
+def stable_of(binaries: Iterable[Binary]) -> Stable:
+    """Of a wheel's Windows binaries, by the tables of torch-abi-audit and abi3info.
+
+    What these tables do not know is ``unknown``: a release may be newer than they are.
+    """
+    every = [one for one in binaries if not one.name.endswith(".so")]
+    unread = [b.name for b in every if b.pe is None or b.pe.needs is None or b.pe.late is None]
+    needs = {n for b in every if b.pe for n in (*(b.pe.needs or ()), *(b.pe.late or ()))}
+    libraries = {name.lower() for b in every if b.pe for name in b.pe.imports}
+    return Stable(
+        **_torch({name for library, name in needs if library.startswith(_TORCH)}, unread),
+        **_python(needs, libraries | {library for library, _ in needs}, unread),
+        unread=tuple(line(name) for name in unread[:_SHOWN]),
+    )
+
+
+def _torch(names: set[str], unread: Collection[str]) -> dict[str, Any]:
+    """Of the names that are imported from torch's DLLs."""
+    shim = _shim() if names else {}
+    unlisted = sorted(name for name in names if name not in shim)
+    beyond = [name for name in unlisted if not name.startswith(_SHIM)]
+    state = "unstable" if beyond else "unknown" if unread or unlisted else "stable"
+    return {
+        "torch": state if names or unread else "none",
+        "least_torch": _dotted(shim[name] for name in names) if state == "stable" and names else "",
+        "beyond_torch": tuple(demangled(name) for name in (beyond or unlisted)[:_SHOWN]),
+    }
+
+
+def _python(needs: set[Need], libraries: set[str], unread: Collection[str]) -> dict[str, Any]:
+    """Of what is imported from Python's DLLs: the one for every Python 3, and those of one."""
+    found = [_BOUND.fullmatch(name) for name in libraries]
+    bound = {f"3.{one[1]}{one[2]}" for one in found if one}
+    names = {name for library, name in needs if library == _LIMITED}
+    added = _added() if names else {}
+    beyond = sorted(name for name in names if name not in added)
+    used = bound or _LIMITED in libraries
+    state = "bound" if bound else "unknown" if unread or beyond else "limited"
+    limited = state == "limited" and names
+    return {
+        "python": state if used or unread else "none",
+        "least_python": _dotted(added[name] for name in names) if limited else "",
+        "bound_to": tuple(sorted(bound, key=lambda one: (len(one), one))),
+        "beyond_python": tuple(line(name) for name in beyond[:_SHOWN]),
+    }
+
+
+def _dotted(versions: Iterable[tuple[int, ...]]) -> str:
+    return ".".join(map(str, max(versions)))
+
+
+def _shim() -> Mapping[str, tuple[int, ...]]:
+    from torch_abi_audit.torch_versions import stable_shim_versions
+
+    return stable_shim_versions()
+
+
+def _added() -> dict[str, tuple[int, ...]]:
+    """Names of the limited API -> the release that it has been in since."""
+    import abi3info
+
+    every = (*abi3info.FUNCTIONS.values(), *abi3info.DATAS.values())
+    return {one.symbol.name: (one.added.major, one.added.minor) for one in every}

@@ -1,0 +1,187 @@
+"""Other people's wheels by their binaries: libraries, CUDA, traces of the build, damage."""
+
+from __future__ import annotations
+
+import struct
+from pathlib import Path
+
+import pytest
+from audited import finding, level, one
+from fatbins import ELF, PTX, container
+from pes import msvc, stand_in
+
+from pipelines.wheels.traces import read_traces
+
+MODULE = "other/_C.cp311-win_amd64.pyd"
+
+
+def test_what_brings_a_library_and_whether_it_is_asked_for(tmp_path: Path) -> None:
+    files = {MODULE: msvc(imports={"cudart64_12.dll": ["a"], "c10.dll": ["b"]})}
+    found = finding(one(tmp_path, files), "libraries")
+    assert found.level == "mind"
+    assert "c10.dll is torch's, which it does not require" in found.detail
+    assert "nvidia-cuda-runtime-cu12" in found.detail
+    assert found.values == ("c10.dll", "cudart64_12.dll")
+    assert level(one(tmp_path, files, requires=["torch==2.7.0"]), "libraries") == "ok"
+
+
+def test_a_library_that_comes_from_nowhere(tmp_path: Path) -> None:
+    files = {MODULE: msvc(imports={"mystery.dll": ["a"]})}
+    found = finding(one(tmp_path, files), "libraries")
+    assert found.level == "mind"
+    assert "nothing that is known brings mystery.dll" in found.detail
+    files["other/mystery.dll"] = msvc(exports=["a"])
+    assert level(one(tmp_path, files), "libraries") == "ok"
+
+
+def test_a_name_that_its_own_library_lacks(tmp_path: Path) -> None:
+    files = {
+        MODULE: msvc(imports={"own.dll": ["a", "gone"]}),
+        "other/own.dll": msvc(exports=["a"]),
+    }
+    found = finding(one(tmp_path, files), "imported names")
+    assert found.level == "mind"
+    assert "gone" in found.found
+
+
+@pytest.mark.parametrize(
+    ("made", "dll", "version", "expected"),
+    [
+        ("12.8", "cudart64_12.dll", "1.0", "ok"),
+        ("12.8", "cudart64_110.dll", "1.0", "problem"),
+        ("13.0", "cudart64_12.dll", "1.0", "problem"),
+        ("12.8", "KERNEL32.dll", "1.0+cu128", "ok"),
+        ("12.8", "KERNEL32.dll", "1.0+cu12torch2.8", "ok"),
+        ("12.8", "KERNEL32.dll", "1.0+cu126", "problem"),
+        ("12.8", "KERNEL32.dll", "1.0+cu118", "problem"),
+    ],
+)
+def test_one_cuda(tmp_path: Path, made: str, dll: str, version: str, expected: str) -> None:
+    code = container((ELF, "89", 8), cuda=made)
+    seen = one(tmp_path, {MODULE: msvc(code, imports={dll: ["a"]})}, version=version)
+    assert level(seen, "CUDA") == expected
+    assert seen.gpus.cuda == (made,)
+
+
+def test_code_of_two_releases_in_one_binary(tmp_path: Path) -> None:
+    code = container((ELF, "89", 8), cuda="12.8") + container((ELF, "89", 8), cuda="12.1")
+    assert level(one(tmp_path, {MODULE: msvc(code)}), "CUDA") == "problem"
+
+
+def test_a_build_without_nvcc(tmp_path: Path) -> None:
+    found = finding(one(tmp_path, version="1.0+cu128"), "CUDA")
+    assert (found.level, found.found) == ("mind", "no device code")
+    assert level(one(tmp_path), "CUDA") == "ok"
+
+
+def test_code_that_does_not_tell_is_not_passed(tmp_path: Path) -> None:
+    assert level(one(tmp_path, {MODULE: msvc(container((ELF, "89", 8)))}), "CUDA") == "unknown"
+
+
+def test_damaged_device_code(tmp_path: Path) -> None:
+    cut = container((ELF, "89", 8), cuda="12.8", size=5000)
+    assert level(one(tmp_path, {MODULE: msvc(cut)}), "device code whole") == "problem"
+
+
+def test_a_module_for_another_machine(tmp_path: Path) -> None:
+    data = bytearray(msvc())
+    at = data.index(b"PE\0\0")
+    data[at + 4 : at + 6] = struct.pack("<H", 0xAA64)
+    assert level(one(tmp_path, {MODULE: bytes(data)}), "x64 binaries") == "problem"
+    assert level(one(tmp_path, {MODULE: msvc(), "o/a.dll": bytes(data)}), "x64 binaries") == "mind"
+
+
+@pytest.mark.parametrize("size", [0, 2, 64, 0x90, 0x150, 0x300])
+def test_a_binary_that_is_cut(tmp_path: Path, size: int) -> None:
+    seen = one(tmp_path, {MODULE: msvc()[:size]})
+    assert "problem" in (level(seen, "x64 binaries"), level(seen, "binaries whole"))
+    assert level(seen, "binaries whole") != "ok"
+
+
+def test_no_binary_is_read_as_another(tmp_path: Path) -> None:
+    assert one(tmp_path, {MODULE: b"not a PE at all" * 99}).worst == "problem"
+
+
+def test_a_stand_in_is_told(tmp_path: Path) -> None:
+    """A wheel of the sandbox's, with the name of one for everybody."""
+    found = finding(one(tmp_path, {MODULE: stand_in()}), "tool set")
+    assert found.values
+    assert "stand-in" in found.found
+
+
+def test_tools_that_are_not_known_are_not_passed(tmp_path: Path) -> None:
+    assert (
+        level(one(tmp_path, {MODULE: msvc(linker=(2, 30), products=())}), "tool set") == "unknown"
+    )
+
+
+@pytest.mark.parametrize(
+    ("text", "path"),
+    [
+        (rb"C:\Users\anna\src\op.cu", r"C:\Users\anna\src\op.cu"),
+        (b"D:/work/op.cpp", "D:/work/op.cpp"),
+        (b"/home/anna/op.h", "/home/anna/op.h"),
+        (b"https://example.org/op.h", ""),
+        (b"file:///home/anna/op.h", ""),
+        (b"not C:/op", ""),
+        (b"std::a:/b.cu", ""),
+        (b"C:\\", ""),
+    ],
+)
+def test_paths_of_sources(text: bytes, path: str) -> None:
+    found = read_traces(msvc(b"\0" + text + b"\0"))
+    assert found.paths == ((path,) if path else ())
+    assert found.complete
+
+
+def test_whose_paths_they_are(tmp_path: Path) -> None:
+    seen = one(tmp_path, {MODULE: msvc(b"\0C:\\Users\\anna\\op.cu\0")})
+    assert level(seen, "build paths") == "mind"
+    assert "anna" in finding(seen, "build paths").detail
+    seen = one(tmp_path, {MODULE: msvc(b"\0C:\\Users\\runneradmin\\op.cu\0D:\\a\\x\\op.cu\0")})
+    assert level(seen, "build paths") == "ok"
+    assert finding(seen, "build paths").found == "2 source paths"
+
+
+def test_so_many_that_not_all_are_read(tmp_path: Path) -> None:
+    many = b"".join(b"\0D:\\a\\%d.cu" % number for number in range(500)) + b"\0"
+    assert not read_traces(msvc(many)).complete
+    assert level(one(tmp_path, {MODULE: msvc(many)}), "build paths") == "unknown"
+    noise = b"A:/" * 300_000
+    assert not read_traces(msvc(noise)).complete
+
+
+def test_a_signature_is_told_and_not_believed(tmp_path: Path) -> None:
+    data = bytearray(msvc())
+    table = data.index(b"PE\0\0") + 24 + 112 + 4 * 8  # the fifth data directory
+    data[table : table + 8] = struct.pack("<II", len(data), 8)
+    found = finding(one(tmp_path, {MODULE: bytes(data) + b"\x08\0\0\0\0\2\2\0"}), "Authenticode")
+    assert found.level == "unknown"
+    assert "nobody has verified" in found.found
+    assert level(one(tmp_path), "Authenticode") == "ok"
+
+
+def test_the_pdb_of_a_developer() -> None:
+    data = bytearray(msvc())
+    name = rb"C:\Users\anna\build\_C.pdb" + b"\0"
+    view = b"RSDS" + bytes(20) + name
+    raw = len(data)
+    directory = struct.pack("<IIHHIIII", 0, 0, 0, 0, 2, len(view), 0, raw + 28)
+    # It lies behind the one section, which is made to hold it.
+    section = data.index(b".rdata")
+    _, rva, _, start = struct.unpack_from("<IIII", data, section + 8)
+    data += directory + view
+    data += bytes(-len(data) % 0x200)
+    struct.pack_into("<IIII", data, section + 8, len(data) - start, rva, len(data) - start, start)
+    table = data.index(b"PE\0\0") + 24 + 112 + 6 * 8
+    struct.pack_into("<II", data, table, rva + raw - start, 28)
+    assert read_traces(bytes(data)).pdb == name.rstrip(b"\0").decode()
+
+
+def test_a_linux_wheel_is_not_judged_by_windows_rules(tmp_path: Path) -> None:
+    tag = "cp311-cp311-linux_x86_64"
+    code = b"\x7fELF" + container((ELF, "80", 8), (PTX, "80", 8), cuda="12.8")
+    seen = one(tmp_path, {"other/_C.cpython-311-x86_64-linux-gnu.so": code}, tag=tag)
+    assert level(seen, "libraries") == "unknown"
+    assert finding(seen, "tags true").detail.startswith("WHEEL says Root-Is-Purelib")
+    assert seen.gpus.sass == ("80",)

@@ -1,0 +1,134 @@
+"""What a wheel's device code does on real cards, unit by unit, and with which driver."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from audited import finding, one
+from fatbins import ELF, PTX, container
+from pes import msvc
+
+from pipelines.architectures.archs import serves
+from pipelines.errors import ConfigError
+from pipelines.examine.cards import named
+from pipelines.examine.findings import Card, Examined
+
+MODULE = "other/_C.cp311-win_amd64.pyd"
+
+
+def unit(*codes: str, cuda: str = "12.8", isa: str = "8.7") -> bytes:
+    """A container: ``89`` is machine code, ``+89`` PTX."""
+    entries = [(PTX if code[0] == "+" else ELF, code.lstrip("+"), 8) for code in codes]
+    return container(*entries, cuda=cuda, isa=isa)
+
+
+def of(seen: Examined, capability: str) -> Card:
+    (card,) = [each for each in seen.gpus.cards if each.capability == capability]
+    return card
+
+
+@pytest.mark.parametrize(
+    ("code", "gpu", "ptx", "expected"),
+    [
+        ("80", "89", False, True),
+        ("89", "80", False, False),
+        ("80", "90", False, False),
+        ("80", "90", True, True),
+        ("90", "89", True, False),
+        ("90a", "90", False, True),
+        ("100a", "103", False, False),
+        ("100a", "120", True, False),
+        ("100f", "103", False, True),
+        ("100f", "120", True, False),
+        ("120f", "121", True, True),
+    ],
+)
+def test_nvidias_rules(code: str, gpu: str, ptx: bool, expected: bool) -> None:
+    assert serves(code, gpu, ptx=ptx) is expected
+
+
+def test_each_fate(tmp_path: Path) -> None:
+    """spconv-cu120 is of that kind: some units have no code but PTX of an old architecture."""
+    code = unit("75", "80", "+80") + unit("52", "+80")
+    seen = one(tmp_path, {MODULE: msvc(code)})
+    fates = {card.capability: card.runs for card in seen.gpus.cards}
+    assert (fates["8.9"], fates["12.0"]) == ("jit", "jit")
+    assert (fates["7.5"], fates["5.2"], fates["6.1"]) == ("partly", "partly", "no")
+    assert (of(seen, "8.9").native, of(seen, "8.9").jit, of(seen, "8.9").units) == (1, 1, 2)
+    assert "1 of 2 units have nothing for it" in of(seen, "7.5").why
+    found = finding(seen, "coverage")
+    assert found.level == "mind"
+    assert "7.5" in found.detail
+    assert "75 in 1" in found.detail
+
+
+def test_every_unit_in_machine_code(tmp_path: Path) -> None:
+    seen = one(tmp_path, {MODULE: msvc(unit("80", "86") + unit("80"))})
+    assert of(seen, "8.6").runs == "native"
+    assert of(seen, "9.0").runs == "no"
+    assert finding(seen, "coverage").level == "ok"
+
+
+def test_the_least_driver(tmp_path: Path) -> None:
+    """Any of the family for machine code; for PTX that of the release which wrote it."""
+    seen = one(tmp_path, {MODULE: msvc(unit("89", "+89"))})
+    assert of(seen, "8.9").driver == "528.33"
+    assert of(seen, "12.0").driver == "570.65"
+    assert of(seen, "8.0").driver == ""
+    seen = one(tmp_path, {MODULE: msvc(unit("89", cuda="13.0"))})
+    assert of(seen, "8.9").driver == "580"
+    assert of(one(tmp_path, {MODULE: msvc(container((ELF, "89", 8)))}), "8.9").driver == ""
+
+
+def test_code_for_tegra_is_for_no_card(tmp_path: Path) -> None:
+    seen = one(tmp_path, {MODULE: msvc(unit("87"))})
+    assert {card.runs for card in seen.gpus.cards} == {"no"}
+    assert "8.7" not in {card.capability for card in seen.gpus.cards}
+
+
+def test_a_device_link_has_no_ptx_and_that_is_said(tmp_path: Path) -> None:
+    seen = one(tmp_path, {MODULE: msvc(unit("80", "+80") + unit("80"))})
+    assert of(seen, "12.0").runs == "partly"
+    assert "as a device link has none" in of(seen, "12.0").why
+
+
+def test_one_library_for_each_cuda(tmp_path: Path) -> None:
+    """bitsandbytes is of that kind: it loads the one of torch's CUDA."""
+    files = {
+        "other/lib_cuda118.dll": msvc(unit("80", cuda="11.8", isa="7.8")),
+        "other/lib_cuda128.dll": msvc(unit("80", "120")),
+    }
+    seen = one(tmp_path, files, tag="py3-none-win_amd64")
+    assert of(seen, "8.9").runs == of(seen, "12.0").runs == "native"
+    assert (of(seen, "8.9").driver, of(seen, "12.0").driver) == ("452.39", "528.33")
+    assert "lib_cuda128.dll is what is loaded" in of(seen, "12.0").why
+    # Of one CUDA they are parts of a whole, whatever they are called.
+    same = {"other/lib1.dll": msvc(unit("80")), "other/lib2.dll": msvc(unit("120"))}
+    assert of(one(tmp_path, same, tag="py3-none-win_amd64"), "12.0").runs == "partly"
+
+
+def test_a_card_that_is_asked_for(tmp_path: Path) -> None:
+    cards = [named("RTX 4090"), named("12.0"), named("GTX 1080")]
+    seen = one(tmp_path, {MODULE: msvc(unit("80", "+80"))}, *cards)
+    assert [finding(seen, f"GPU {name}").level for name, _ in cards] == ["ok", "mind", "problem"]
+    assert "8.9: runs as it is" in finding(seen, "GPU RTX 4090").found
+    assert seen.worst == "problem"
+    seen = one(tmp_path, None, named("RTX 4090"))
+    assert finding(seen, "GPU RTX 4090").level == "unknown"  # there is no device code to judge
+
+
+def test_a_card_that_nobody_knows() -> None:
+    with pytest.raises(ConfigError, match="RTX 9999"):
+        named("RTX 9999")
+    with pytest.raises(ConfigError, match="one GPU"):
+        named("RTX 4090, A100")
+
+
+def test_device_code_that_was_read_in_part_is_not_judged(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.wheels.fatbin.MAX_STEPS", 2)
+    seen = one(tmp_path, {MODULE: msvc(unit("80") * 3)})
+    assert {card.runs for card in seen.gpus.cards} == {"unknown"}
+    assert finding(seen, "device code whole").level == "problem"

@@ -1,0 +1,130 @@
+"""``invoke audit`` as it is typed: words, exit codes, and what programs and CI are told."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+from audited import with_member
+from defusedxml import ElementTree
+from fatbins import ELF, PTX, container
+from foreign_wheels import foreign
+from pes import msvc
+from typed import calls, flags
+
+from pipelines.commands.program import run
+from pipelines.console import console
+from pipelines.errors import AuditError, ConfigError
+
+TAG = "cp311-cp311-win_amd64"
+Captured = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("WCW_CONFIG", raising=False)
+    monkeypatch.setattr(console, "quiet", False)
+
+
+def gpu_wheel(folder: Path, version: str = "1.0") -> Path:
+    code = container((ELF, "80", 8), (PTX, "80", 8), cuda="12.8", isa="8.7")
+    files = {"other/_C.cp311-win_amd64.pyd": msvc(code)}
+    return foreign(folder, "other", version, TAG, files=files)
+
+
+def test_every_further_word_is_a_wheel() -> None:
+    (found,) = flags("audit a.whl b c==1 --gpu A100 d --json")
+    assert (found["wheel"], found["also"]) == ("a.whl", ["b", "c==1", "d"])
+    assert (found["gpu"], found["json"]) == ("A100", True)
+    (found,) = flags("audit --html page.html a.whl --python 3.12 b.whl")
+    assert (found["wheel"], found["also"], found["python"]) == ("a.whl", ["b.whl"], "3.12")
+
+
+def test_it_stands_alone() -> None:
+    with pytest.raises(ConfigError, match="stands alone"):
+        calls("audit a.whl runs")
+    with pytest.raises(ConfigError, match="stands alone"):
+        calls("build audit dist")
+
+
+def test_words_of_other_commands_stay_what_they_are() -> None:
+    with pytest.raises(ConfigError, match="unknown command 'b'"):
+        calls("report a b")
+
+
+def test_flags_that_mean_something_else_there(capsys: Captured) -> None:
+    assert run(["--gpu", "audit", "a.whl"]) == ConfigError.exit_code
+    assert "--gpu: a value is missing" in capsys.readouterr().err
+
+
+def test_nothing_to_look_at(capsys: Captured) -> None:
+    assert run(["audit"]) == ConfigError.exit_code
+    assert "WHEEL is missing" in capsys.readouterr().err
+
+
+def test_one_in_full(tmp_path: Path, capsys: Captured) -> None:
+    assert run(["audit", str(gpu_wheel(tmp_path))]) == 0
+    said = capsys.readouterr().out
+    assert "8.9" in said
+    assert "RTX 40xx" in said
+    assert "528.33" in said
+
+
+def test_a_gpu_on_which_it_does_not_run(tmp_path: Path, capsys: Captured) -> None:
+    path = str(gpu_wheel(tmp_path))
+    assert run(["audit", path, "--gpu", "RTX 4090, RTX 5090"]) == 0
+    assert run(["audit", path, "--gpu", "GTX 1080"]) == AuditError.exit_code
+    assert "does not run" in capsys.readouterr().out
+    assert run(["audit", path, "--gpu", "RTX 9999"]) == ConfigError.exit_code
+
+
+def test_many_and_one_that_is_wrong(tmp_path: Path, capsys: Captured) -> None:
+    for version in ("1.0", "2.0", "3.0"):
+        gpu_wheel(tmp_path / "w", version)
+    assert run(["audit", str(tmp_path / "w")]) == 0
+    with_member(tmp_path / "w" / f"other-2.0-{TAG}.whl", "../evil")
+    capsys.readouterr()
+    assert run(["audit", str(tmp_path / "w")]) == AuditError.exit_code
+    said = " ".join(capsys.readouterr().out.split())
+    assert "outside its directory" in said
+    assert "3 wheels: problem 1, " in said
+
+
+def test_what_programs_are_told(tmp_path: Path, capsys: Captured) -> None:
+    assert run(["audit", str(gpu_wheel(tmp_path)), "--gpu", "GTX 1080", "--json"]) == 9
+    said = json.loads(capsys.readouterr().out)
+    (wheel,) = said["wheels"]
+    assert (said["schema"], wheel["level"]) == (1, "problem")
+    assert wheel["gpus"]["binaries"][0]["sass"] == {"80": 1}
+    assert wheel["gpus"]["cards"][0]["names"] == ["GTX 1080"]
+    assert {each["level"] for each in wheel["findings"]} <= {"ok", "mind", "unknown", "problem"}
+
+
+def test_what_ci_is_told(tmp_path: Path) -> None:
+    path = gpu_wheel(tmp_path)
+    assert run(["audit", str(path), "--gpu", "GTX 1080,A100", "--junit", "out/junit.xml"]) == 9
+    root = ElementTree.fromstring((tmp_path / "out/junit.xml").read_bytes())
+    (suite,) = root
+    assert suite.get("name") == path.name
+    failed = [case.get("name") for case in suite if case.find("failure") is not None]
+    assert failed == ["GPU GTX 1080"]
+
+
+def test_one_that_nobody_could_read_is_skipped_and_failed(tmp_path: Path) -> None:
+    path = tmp_path / f"other-1.0-{TAG}.whl"
+    path.write_bytes(b"PK")
+    assert run(["audit", str(path), "--junit", "junit.xml"]) == 9
+    root = ElementTree.fromstring((tmp_path / "junit.xml").read_bytes())
+    assert (root.get("tests"), root.get("failures")) == ("2", "1")
+    assert len(root.findall(".//skipped")) == 1
+
+
+def test_a_page_that_cannot_be_written(tmp_path: Path, capsys: Captured) -> None:
+    (tmp_path / "file").write_text("")
+    path = str(gpu_wheel(tmp_path))
+    for name in ("file/page.html", "."):
+        assert run(["audit", path, "--html", name]) == ConfigError.exit_code
+        assert f"--html {name}: " in capsys.readouterr().err

@@ -1,0 +1,194 @@
+"""Other people's wheels as packages: what is wrong with names, tags, requirements, paths, zips."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from pathlib import Path
+
+import pytest
+from audited import TAG, finding, level, look, one, with_member
+from foreign_wheels import foreign
+from pes import msvc
+
+from pipelines.examine.findings import worst
+
+MODULE = "other/_C.cp311-win_amd64.pyd"
+
+
+def test_a_good_one_has_nothing_wrong(tmp_path: Path) -> None:
+    seen = one(tmp_path)
+    assert {each.level for each in seen.findings} == {"ok"}
+    assert (seen.name, seen.version, seen.tags) == ("other", "1.0", (TAG,))
+    assert seen.sha256
+    assert seen.size == (tmp_path / seen.file).stat().st_size
+
+
+def test_of_nothing_nothing_is_known() -> None:
+    assert worst([]) == "unknown"
+    assert worst(["ok", "unknown", "mind"]) == "mind"
+
+
+def test_a_pure_one_is_no_less_good(tmp_path: Path) -> None:
+    seen = look(foreign(tmp_path))
+    assert seen.worst == "ok"
+    assert not seen.gpus.binaries
+    assert {card.runs for card in seen.gpus.cards} == {"unknown"}
+
+
+@pytest.mark.parametrize(
+    ("files", "tag", "said"),
+    [
+        ({MODULE: msvc()}, "cp312-cp312-win_amd64", "is for Python 3.11"),
+        ({MODULE: msvc()}, "py3-none-win_amd64", "is for Python 3.11 alone"),
+        ({MODULE: msvc()}, "py3-none-any", "it is for any platform"),
+        ({"other/_C.pyd": msvc(imports={"python312.dll": ["Py_x"]})}, TAG, "is for Python 3.12"),
+        (
+            {"other/_C.pyd": msvc(imports={"python311.dll": ["Py_x"]})},
+            "cp39-abi3-win_amd64",
+            "is for Python 3.11 alone",
+        ),
+        ({"other/_C.so": b"\x7fELF"}, TAG, "no binary of Windows"),
+    ],
+)
+def test_tags_that_are_not_true(
+    tmp_path: Path, files: dict[str, bytes], tag: str, said: str
+) -> None:
+    found = finding(one(tmp_path, files, tag=tag), "tags true")
+    assert found.level == "problem"
+    assert said in found.detail
+
+
+@pytest.mark.parametrize(
+    ("files", "tag"),
+    [
+        ({"other/_C.pyd": msvc(imports={"python3.dll": ["Py_x"]})}, "cp39-abi3-win_amd64"),
+        ({"other/_C.pyd": msvc()}, "py39-none-win_amd64"),
+        ({"other/_C.pyd": msvc(imports={"python311.dll": ["Py_x"]})}, TAG),
+    ],
+)
+def test_tags_that_are_true(tmp_path: Path, files: dict[str, bytes], tag: str) -> None:
+    assert level(one(tmp_path, files, tag=tag), "tags true") == "ok"
+
+
+def test_a_platform_without_a_binary(tmp_path: Path) -> None:
+    assert level(one(tmp_path, {"other/a.py": b""}), "tags true") == "mind"
+
+
+@pytest.mark.parametrize(
+    ("requires", "python", "expected", "said"),
+    [
+        ((), ">=3.12", "problem", "no Python that its tags are for"),
+        ((), ">=3.11.4", "ok", ""),
+        ((), "3.x", "problem", "no range"),
+        (["torch=2.7"], "", "problem", "no requirement"),
+        (["a @ https://example.org/a.whl"], "", "mind", "names an address"),
+        (["other>=1"], "", "mind", "itself"),
+        (["other[cuda]>=1"], "", "ok", ""),
+    ],
+)
+def test_requirements(
+    tmp_path: Path, requires: list[str], python: str, expected: str, said: str
+) -> None:
+    found = finding(one(tmp_path, requires=requires, python=python), "requirements")
+    assert found.level == expected
+    assert said in found.detail
+
+
+def test_metadata_that_no_index_takes(tmp_path: Path) -> None:
+    path = foreign(tmp_path, files={"a.py": b"", "b.py": b""})
+    data = path.read_bytes()
+    assert level(look(path), "METADATA") == "ok"
+    path.write_bytes(data.replace(b"Metadata-Version: 2.1", b"Metadata-Version: 9.1"))
+    seen = look(path)  # its checksum in the zip is now wrong
+    assert level(seen, "readable") == "problem"
+
+
+def test_names_that_windows_does_not_take(tmp_path: Path) -> None:
+    for name in ("other/aux.py", "other/nul", "other/a b .", "other/a?.py"):
+        found = finding(one(tmp_path, {name: b"", MODULE: msvc()}), "paths")
+        assert found.level == "problem", name
+        assert "Windows takes no file" in found.detail
+
+
+def test_one_file_to_windows(tmp_path: Path) -> None:
+    found = finding(one(tmp_path, {"o/A.py": b"", "o/a.py": b"1", MODULE: msvc()}), "paths")
+    assert found.level == "problem"
+    assert "the same file" in found.detail
+
+
+@pytest.mark.parametrize(("length", "expected"), [(60, "ok"), (150, "mind"), (220, "problem")])
+def test_paths_that_are_too_long_somewhere(tmp_path: Path, length: int, expected: str) -> None:
+    found = finding(one(tmp_path, {"o/" + "a" * (length - 2): b"", MODULE: msvc()}), "paths")
+    assert found.level == expected
+    assert str(length) in found.found
+
+
+def test_what_an_index_does_not_take_is_told(tmp_path: Path) -> None:
+    found = finding(one(tmp_path, version="1.0+cu128"), "upload")
+    assert "PyPI takes no local version (+cu128)" in found.detail
+
+
+def test_two_metadata(tmp_path: Path) -> None:
+    path = with_member(foreign(tmp_path), "evil-2.0.dist-info/METADATA", b"Name: evil\n")
+    found = finding(look(path), "readable")
+    assert found.level == "problem"
+    assert "found 2" in found.found
+    with pytest.warns(UserWarning, match="Duplicate name"):
+        path = with_member(foreign(tmp_path), "other-1.0.dist-info/METADATA", b"Name: evil\n")
+    assert "twice" in finding(look(path), "readable").found
+
+
+@pytest.mark.parametrize("name", ["../evil.py", "/etc/evil", "a/../../b", "C:/evil", "a\\..\\b"])
+def test_a_member_that_would_land_elsewhere(tmp_path: Path, name: str) -> None:
+    seen = look(with_member(foreign(tmp_path), name))
+    assert "outside its directory" in finding(seen, "readable").found
+    assert seen.worst == "problem"
+    assert level(seen, "everything else") == "unknown"
+
+
+def test_a_file_that_record_does_not_know(tmp_path: Path) -> None:
+    seen = look(with_member(foreign(tmp_path), "other/late.py"))
+    assert level(seen, "RECORD") == "problem"
+
+
+def test_a_file_that_is_cut(tmp_path: Path) -> None:
+    path = foreign(tmp_path, files={"a.bin": bytes(5000)})
+    whole = path.read_bytes()
+    for size in (0, 10, len(whole) // 2, len(whole) - 30):
+        path.write_bytes(whole[:size])
+        assert level(look(path), "readable") == "problem", size
+
+
+def test_a_bomb_is_not_unpacked(tmp_path: Path) -> None:
+    path = foreign(tmp_path)
+    with zipfile.ZipFile(path, "a", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("other/zeros.dll", bytes(128 << 20))
+    assert "bomb" in finding(look(path), "readable").found
+
+
+def test_a_size_that_is_a_lie(tmp_path: Path) -> None:
+    """The directory of the zip says 4 bytes, and there are more."""
+    path = foreign(tmp_path, files={"other/data.dll": b"abcdefgh"})
+    data = bytearray(path.read_bytes())
+    at = data.index(b"PK\x01\x02")
+    data[at + 20 : at + 28] = struct.pack("<II", 4, 4)
+    path.write_bytes(data)
+    assert look(path).worst == "problem"
+
+
+def test_a_file_of_another_name(tmp_path: Path) -> None:
+    path = foreign(tmp_path).rename(tmp_path / "notes.txt")
+    assert "not a wheel" in finding(look(path), "readable").found
+
+
+def test_another_file_than_is_stated(tmp_path: Path) -> None:
+    seen = look(foreign(tmp_path), sha256="0" * 64)
+    assert level(seen, "sha256") == "problem"
+    assert seen.worst == "problem"
+
+
+def test_text_of_a_wheel_is_harmless(tmp_path: Path) -> None:
+    seen = one(tmp_path, requires=["evil\x1b[31m<script>=="])
+    said = str([each.model_dump() for each in seen.findings])
+    assert "\x1b" not in said

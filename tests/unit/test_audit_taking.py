@@ -1,0 +1,223 @@
+"""What ``invoke audit`` is given: files, directories, releases, addresses that lie."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from audited import finding
+from foreign_wheels import foreign
+from pes import msvc
+
+from pipelines.errors import ConfigError
+from pipelines.examine import taking
+from pipelines.examine.examining import Asked, examine, examine_all
+from pipelines.examine.findings import Examined
+from pipelines.examine.taking import Taken, take
+from pipelines.prebuilt.candidates import Offer
+from pipelines.toolchain import sources
+from pipelines.toolchain.lock import Cache, load_lock
+
+
+@pytest.fixture
+def cache(tmp_path: Path) -> Cache:
+    return Cache(load_lock(), tmp_path / "cache")
+
+
+def test_files_and_directories_no_file_twice(tmp_path: Path, cache: Cache) -> None:
+    one = foreign(tmp_path / "a", "one")
+    two = foreign(tmp_path / "a" / "deep", "two")
+    (tmp_path / "a" / "notes.txt").write_text("x")
+    found = take([str(tmp_path / "a"), str(one)], cache)
+    assert [each.path for each in found] == [two, one]
+    assert not any(each.remote or each.problem for each in found)
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("nowhere.whl", "there is no such file"),
+        ("xformers", "NAME==VERSION"),
+        ("xformers>=1", "one version"),
+        ("http://example.org/a-1-py3-none-any.whl", "https"),
+        ("https://example.org/notes.txt", "not a wheel"),
+    ],
+)
+def test_what_names_no_wheel(cache: Cache, text: str, said: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        take([text], cache)
+    assert said in caught.value.message
+
+
+def test_a_directory_without_any(tmp_path: Path, cache: Cache) -> None:
+    with pytest.raises(ConfigError, match="no wheel in that directory"):
+        take([str(tmp_path)], cache)
+
+
+def test_a_file_that_is_no_wheel_is_a_finding(tmp_path: Path, cache: Cache) -> None:
+    path = tmp_path / "other-1.0.tar.gz"
+    path.write_bytes(b"x")
+    (seen,) = examine_all(take([str(path)], cache), Asked())
+    assert seen.worst == "problem"
+
+
+def test_an_index_that_may_not_be_asked(cache: Cache) -> None:
+    cache.offline = True
+    with pytest.raises(ConfigError, match="nothing is fetched"):
+        take(["other==1.0"], cache)
+
+
+@pytest.fixture
+def offers(monkeypatch: pytest.MonkeyPatch) -> Callable[[list[Offer]], None]:
+    def listed(found: list[Offer]) -> None:
+        monkeypatch.setattr(taking, "offers_of", lambda *_, **__: found)
+
+    return listed
+
+
+def test_a_release_has_a_wheel_for_each_python(
+    tmp_path: Path, cache: Cache, offers: Callable[[list[Offer]], None]
+) -> None:
+    tags = ("cp311-cp311-win_amd64", "cp312-cp312-win_amd64", "cp312-cp312-manylinux_2_28_x86_64")
+    made = [foreign(tmp_path / "i", tag=tag) for tag in tags]
+    made.append(foreign(tmp_path / "i", version="2.0", tag=tags[0]))
+    offers(
+        [
+            Offer(path.name, str(path), hashlib.sha256(path.read_bytes()).hexdigest())
+            for path in made
+        ]
+    )
+    found = take(["other==1.0"], cache)
+    assert [each.file for each in found] == [made[0].name, made[1].name]
+    assert [each.file for each in take(["other==1.0"], cache, python="3.12")] == [made[1].name]
+    with pytest.raises(ConfigError, match="none for Windows for Python"):
+        take(["other==1.0"], cache, python="3.10")
+    with pytest.raises(ConfigError, match="none for Windows") as caught:
+        take(["other==3.0"], cache)
+    assert "no wheel" in caught.value.advice
+
+
+def test_names_of_an_index_become_no_paths(
+    cache: Cache, offers: Callable[[list[Offer]], None]
+) -> None:
+    offers([Offer("../other-1.0-py3-none-any.whl", "https://example.org/x", "0" * 64)])
+    with pytest.raises(ConfigError, match="none for Windows"):
+        take(["other==1.0"], cache)
+
+
+@contextmanager
+def serving(data: bytes, length: int) -> Iterator[str]:
+    """A wheel at an address, which says that it is ``length`` bytes long."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            self.send_response(200)
+            self.send_header("Content-Length", str(length))
+            self.end_headers()
+            self.wfile.write(data)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+
+
+@pytest.fixture
+def fetched(
+    tmp_path: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., Examined]:
+    """What is found at an https address whose server says and sends this."""
+    real = sources._http
+
+    def at(data: bytes, length: int, stated: str = "") -> Examined:
+        with serving(data, length) as url:
+
+            def plain(_: str, *rest: Any) -> None:
+                real(url, *rest)
+
+            monkeypatch.setattr(sources, "_http", plain)
+            named = f"https://example.org/other-1.0-py3-none-any.whl{stated}"
+            (taken,) = take([named], cache)
+        return examine(taken, Asked())
+
+    return at
+
+
+def test_an_address(tmp_path: Path, fetched: Callable[..., Examined]) -> None:
+    data = foreign(tmp_path).read_bytes()
+    seen = fetched(data, len(data))
+    assert (seen.name, finding(seen, "sha256").level) == ("other", "unknown")
+    seen = fetched(data, len(data), f"#sha256={hashlib.sha256(data).hexdigest()}")
+    assert finding(seen, "sha256").level == "ok"
+    assert seen.place == "https://example.org/other-1.0-py3-none-any.whl"
+
+
+@pytest.mark.parametrize("more", [-100, 100, 1 << 40])
+def test_an_address_that_lies_about_its_size(
+    tmp_path: Path, fetched: Callable[..., Examined], more: int
+) -> None:
+    data = foreign(tmp_path).read_bytes()
+    assert fetched(data, len(data) + more).worst == "problem"
+
+
+def test_an_address_with_another_file(tmp_path: Path, fetched: Callable[..., Examined]) -> None:
+    data = foreign(tmp_path).read_bytes()
+    seen = fetched(data, len(data), f"#sha256={'1' * 64}")
+    assert finding(seen, "taken").level == "problem"
+    assert finding(seen, "everything else").level == "unknown"
+
+
+def test_many_in_processes_of_their_own(tmp_path: Path) -> None:
+    made = [foreign(tmp_path, "other", f"1.{n}", files={"other/a.dll": msvc()}) for n in range(6)]
+    made[3].write_bytes(made[3].read_bytes()[:200])
+    taken = [Taken(path.name, str(path), path) for path in made]
+    done: list[Examined] = []
+    seen = examine_all(taken, Asked(), done.append, workers=2)
+    assert [each.file for each in seen] == [path.name for path in made]
+    assert seen[3].worst == "problem"
+    assert len(done) == 6
+    alone = [examine(one, Asked()) for one in taken]
+    assert json.dumps([each.model_dump(mode="json") for each in seen]) == json.dumps(
+        [each.model_dump(mode="json") for each in alone]
+    )
+
+
+class _Deadly(Taken):
+    """Ends the process that reads it, as the kernel ends one that takes all memory."""
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return os._exit, (1,)
+
+
+def test_a_worker_that_dies_is_a_finding_of_its_wheel_alone(tmp_path: Path) -> None:
+    made = [foreign(tmp_path, "other", f"1.{n}") for n in range(4)]
+    taken = [Taken(path.name, str(path), path) for path in made]
+    taken[1] = _Deadly("deadly.whl", "deadly.whl", made[1])
+    seen = examine_all(taken, Asked(), workers=2)
+    assert [each.worst for each in seen] == ["ok", "problem", "ok", "ok"]
+    assert "died" in finding(seen[1], "readable").found
+
+
+def test_a_reader_that_breaks_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(*_: object, **__: object) -> None:
+        raise RecursionError("deep \x1b[31m")
+
+    monkeypatch.setattr("pipelines.examine.examining.inspect", broken)
+    path = foreign(tmp_path)
+    seen = examine(Taken(path.name, str(path), path), Asked())
+    assert "RecursionError" in finding(seen, "readable").found
+    assert "\x1b" not in finding(seen, "readable").found
