@@ -10,7 +10,7 @@ from packaging.version import Version
 
 from pipelines import units
 from pipelines.examine.findings import Card, Finding, Gpus, Level
-from pipelines.examine.packaging import of_check, requirements
+from pipelines.examine.packaging import MOST, of_check, requirements
 from pipelines.hosttext import line
 from pipelines.record import CheckResult
 from pipelines.wheels.fatbin import compact
@@ -173,7 +173,7 @@ def _libraries(facts: WheelFacts) -> Finding:
         level=level,
         found=line("; ".join(filter(None, parts)), 400) or "Windows' own, and those in it",
         detail=line("; ".join(said), 900),
-        values=tuple(line(name, 100) for name in lacking),
+        values=tuple(line(name, 100) for name in lacking[:MOST]),
     )
 
 

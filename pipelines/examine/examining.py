@@ -18,7 +18,7 @@ from packaging.tags import parse_tag
 
 from pipelines import units
 from pipelines.architectures.archs import ArchList
-from pipelines.errors import PipelineError
+from pipelines.errors import PipelineError, StorageError
 from pipelines.examine.binaries import binary_findings, gpu_findings
 from pipelines.examine.cards import gpus_of
 from pipelines.examine.findings import Examined, Finding
@@ -42,7 +42,7 @@ class Asked:
 
 
 def examine(taken: Taken, asked: Asked) -> Examined:
-    """Everything there is to say of one wheel. Raises nothing but what ends the program."""
+    """Everything there is to say of one wheel; only a full disk is an error, ``StorageError``."""
     if taken.path is None:
         return _unread(taken, "taken", taken.problem)
     try:
@@ -51,6 +51,8 @@ def examine(taken: Taken, asked: Asked) -> Examined:
             problem = f"sha256 {facts.sha256}, and {taken.sha256} is stated"
             return _unread(taken, "sha256", problem)
         return _examined(taken, facts, asked)
+    except StorageError:  # of this machine, not of the wheel
+        raise
     except PipelineError as error:
         return _unread(taken, "readable", error.message)
     except Exception as error:
