@@ -206,8 +206,6 @@ def _offers(project: str, cache: Cache) -> list[Offer]:
 
 def _of_offer(offer: Offer, cache: Cache, wanted: Callable[[str], bool]) -> Kept:
     """Of a wheel on an index: in parts if that can be, else whole."""
-    from requests import RequestException
-
     if not offer.sha256 or not offer.place.startswith("https://"):
         raise LockError(
             f"{offer.file}: its index states no sha256, or no https address",
@@ -230,7 +228,7 @@ def _of_offer(offer: Offer, cache: Cache, wanted: Callable[[str], bool]) -> Kept
                 )
         except NoRangesError:
             path = obtain_offer(offer, cache)
-        except (RequestException, zipfile.BadZipFile, OSError) as error:
+        except (zipfile.BadZipFile, OSError) as error:
             raise LockError(
                 f"{offer.file} cannot be fetched: {line(str(error), 200)}",
                 advice="Try again, or download it yourself and name the file.",

@@ -74,6 +74,19 @@ class RangedFile(io.RawIOBase):
         return len(found)
 
     def _get(self, first: int, last: int) -> bytes:
+        from requests import RequestException
+
+        try:
+            got = self._answered(first, last)
+        # An OSError as well, which zipfile would take for a damaged file.
+        except RequestException as error:
+            raise self._false(line(str(error), 200)) from None
+        self.fetched += len(got)
+        if len(got) != last - first + 1:
+            raise self._false(f"of bytes {first} to {last} {len(got)} came")
+        return got
+
+    def _answered(self, first: int, last: int) -> bytes:
         asked = {"Range": f"bytes={first}-{last}", "Accept-Encoding": "identity"}
         with self._client.get(self._url, headers=asked, stream=True, timeout=_TIMEOUT) as answer:
             answer.raise_for_status()
@@ -95,10 +108,7 @@ class RangedFile(io.RawIOBase):
                 got += chunk
                 if len(got) > last - first + 1:
                     break
-        self.fetched += len(got)
-        if len(got) != last - first + 1:
-            raise self._false(f"of bytes {first} to {last} {len(got)} came")
-        return bytes(got)
+            return bytes(got)
 
     def _false(self, why: str) -> LockError:
         where = line(self._url.partition("?")[0], 200)
@@ -106,5 +116,5 @@ class RangedFile(io.RawIOBase):
 
 
 def open_ranged(client: requests.Session, url: str) -> io.BufferedReader:
-    """The file at ``url``; raises :class:`NoRangesError`, :class:`LockError`, or requests' own."""
+    """The file at ``url``; raises :class:`NoRangesError` or :class:`LockError`."""
     return io.BufferedReader(RangedFile(client, url), _BLOCK)
