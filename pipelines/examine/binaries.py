@@ -72,6 +72,7 @@ def gpu_findings(gpus: Gpus, asked: int) -> Iterator[Finding]:
         yield Finding(
             check=f"GPU {line(card.names[0], 60)}",
             level=_LEVELS.get(card.runs, "unknown"),
+            asked=True,
             found=f"{card.capability}: {_RUNS[card.runs]}" + _counts(card),
             detail=_about(card),
         )

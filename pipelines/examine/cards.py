@@ -20,7 +20,7 @@ from pipelines.architectures.gpus import load_gpus, read
 from pipelines.errors import ConfigError
 from pipelines.examine.findings import Card, Coverage, Gpus, Runs
 from pipelines.matrix.compat import load_compat
-from pipelines.wheels.fatbin import Container, arch_key
+from pipelines.wheels.fatbin import arch_key
 from pipelines.wheels.metadata import Binary, WheelFacts
 from pipelines.wheels.toolkit import newest
 
