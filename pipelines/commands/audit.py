@@ -53,6 +53,10 @@ class AuditOptions(Options):
         Flag("leave with 9 unless all of it runs on these, such as 'RTX 4090,A100' or 12.0"),
         BeforeValidator(_card),
     ] = None
+    torch: Annotated[
+        str | None,
+        Flag("will it load beside these: releases, wheels, directories of torch, by commas"),
+    ] = None
     as_json: Json = False
     junit: Annotated[str | None, Flag("write a JUnit report to this file")] = None
     html: Annotated[str | None, Flag("write one page to this file, to be sorted and filtered")] = (
@@ -70,6 +74,7 @@ def audit(options: AuditOptions, given: dict[str, Any]) -> int | None:
     from pipelines.examine import show
     from pipelines.examine.cards import named
     from pipelines.examine.examining import Asked, examine_all
+    from pipelines.examine.loading import beside
     from pipelines.examine.taking import take
     from pipelines.toolchain.lock import Cache, load_lock
 
@@ -78,7 +83,9 @@ def audit(options: AuditOptions, given: dict[str, Any]) -> int | None:
     offline = bool(given.get("offline")) or load_config().offline
     cache = Cache(load_lock(), offline=offline)
     taken = take([options.wheel, *options.also], cache, python=given.get("python") or "")
-    asked = Asked(gpus=cards)
+    torches = [text.strip() for text in (options.torch or "").split(",") if text.strip()]
+    held = beside(torches, [one.file for one in taken], cache) if torches else None
+    asked = Asked(cards, held)
     with show.progress(len(taken)) as step:
         examined = examine_all(taken, asked, step)
     if options.as_json:

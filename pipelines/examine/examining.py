@@ -22,7 +22,9 @@ from pipelines.errors import PipelineError, StorageError
 from pipelines.examine.binaries import binary_findings, gpu_findings
 from pipelines.examine.cards import gpus_of
 from pipelines.examine.findings import Examined, Finding
+from pipelines.examine.loading import Beside, load_findings, loads_of, stable_findings
 from pipelines.examine.packaging import packaging_findings
+from pipelines.examine.stable import stable_of
 from pipelines.examine.taking import Taken
 from pipelines.hosttext import line
 from pipelines.record import CheckResult
@@ -39,6 +41,8 @@ class Asked:
 
     gpus: tuple[tuple[str, str], ...] = ()
     """Cards by name and architecture."""
+    beside: Beside | None = None
+    """What it is held against: torch's DLLs, CUDA's and MSVC's."""
 
 
 def examine(taken: Taken, asked: Asked) -> Examined:
@@ -75,11 +79,16 @@ def _unread(taken: Taken, check: str, problem: str) -> Examined:
 def _examined(taken: Taken, facts: WheelFacts, asked: Asked) -> Examined:
     checks = {one.name: one for one in _gate(facts)}
     gpus = gpus_of(facts, asked.gpus)
+    windows = any(not one.name.endswith(".so") for one in facts.binaries)
+    stable = stable_of(facts.binaries) if windows else None
+    loads = loads_of(facts, asked.beside) if windows else ()
     findings = [
         Finding(check="readable", level="ok", found=units.counted(len(facts.members), "file")),
         *_stated(taken, facts),
         *packaging_findings(facts, checks),
         *binary_findings(facts, checks),
+        *(stable_findings(facts, stable) if stable else ()),
+        *load_findings(loads),
         *gpu_findings(gpus, len(asked.gpus)),
     ]
     return Examined(
@@ -91,6 +100,8 @@ def _examined(taken: Taken, facts: WheelFacts, asked: Asked) -> Examined:
         tags=facts.tags,
         place=line(taken.place, 300),
         gpus=gpus,
+        loads=loads,
+        stable=stable,
         findings=tuple(findings),
     )
 

@@ -18,7 +18,7 @@ from pipelines.wheels.imported import Exports, look_up, own_exports, wanted_libr
 from pipelines.wheels.libraries import is_systems
 from pipelines.wheels.metadata import Binary
 
-OWN, OTHERS = "its own DLLs", "everything else"
+OWN, OTHERS = "its own DLLs", "other DLLs"
 _LONGEST = 4000  # characters that are still demangled
 _MOST = 1000  # names that are told of one set of DLLs
 
@@ -79,7 +79,9 @@ def judge(binaries: Iterable[Binary], tables: Sequence[ExportTable]) -> tuple[Lo
         wanted -= {*exports}
     of_own = _loads(OWN, every, {k: v for k, v in own.items() if k in wanted}, {})
     others = [
-        line(f"{name}: of Windows, Python or the driver" if is_systems(name) else name)
+        line(
+            f"{name}: {'of Windows, Python or the driver' if is_systems(name) else 'no set of it'}"
+        )
         for name in sorted(wanted - {*own})
     ]
     found = [of_own, *found, Loads(against=OTHERS, unknown=tuple(others))]

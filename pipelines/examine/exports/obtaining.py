@@ -7,7 +7,6 @@ compared but those in the wheel's own RECORD.
 
 from __future__ import annotations
 
-import logging
 import re
 import zipfile
 from collections.abc import Callable, Iterable
@@ -30,9 +29,10 @@ from pipelines.toolchain.lock import Cache, Tool
 from pipelines.toolchain.sources import index_url, session
 from pipelines.wheels.libraries import Library, bringers, is_torchs
 
-_log = logging.getLogger(__name__)
 _VERSION = re.compile(r"^__version__ = '([\w.+-]{1,60})'$", re.MULTILINE)
 _MSVC = "msvc-runtime"
+#: Packed bytes of a DLL that are fetched for its names: cublasLt has 400 MB, torch_cuda 700 MB.
+_LARGEST, _TORCHS = 128 << 20, 4 << 30
 _SUCH = "Such as --torch 2.8.0, or the file or directory of a torch."
 
 
@@ -216,7 +216,7 @@ def _of_offer(offer: Offer, cache: Cache, wanted: Callable[[str], bool]) -> Kept
         return kept
     path = cache.place(offer.file, offer.sha256)
     if not cache.has(path, offer.sha256):
-        _log.info("%s: its exports are fetched", offer.file)
+        say(f"What {offer.file} exports is fetched", "dim")
         try:
             with (
                 session() as client,
@@ -224,7 +224,13 @@ def _of_offer(offer: Offer, cache: Cache, wanted: Callable[[str], bool]) -> Kept
                 zipfile.ZipFile(part) as archive,
             ):
                 return read_archive(
-                    archive, offer.file, offer.sha256, more, cache.root, whole=False
+                    archive,
+                    offer.file,
+                    offer.sha256,
+                    more,
+                    cache.root,
+                    whole=False,
+                    largest=_LARGEST if wanted is not is_torchs else _TORCHS,
                 )
         except NoRangesError:
             path = obtain_offer(offer, cache)

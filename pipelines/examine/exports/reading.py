@@ -33,13 +33,20 @@ Wanted = Callable[[str], bool]
 
 
 def read_archive(
-    archive: zipfile.ZipFile, file: str, sha256: str, wanted: Wanted, root: Path, *, whole: bool
+    archive: zipfile.ZipFile,
+    file: str,
+    sha256: str,
+    wanted: Wanted,
+    root: Path,
+    *,
+    whole: bool,
+    largest: int = _LARGEST,
 ) -> Kept:
     """Of a wheel called ``file``, into the cache at ``root``.
 
-    Only its list of files and the DLLs that are wanted are read. Each is held against the wheel's
-    own RECORD. Raises :class:`LockError` where the wheel is damaged or is another one than its name
-    says.
+    Only its list of files and the DLLs that are wanted are read, of ``largest`` packed bytes each,
+    and held against the wheel's own RECORD. Raises :class:`LockError` where the wheel is damaged or
+    is another one than its name says.
     """
     try:
         members = {PurePosixPath(one.filename): one for one in archive.infolist()[:_FILES]}
@@ -48,7 +55,7 @@ def read_archive(
         if sum(one.file_size for name, one in dlls.items() if wanted(name)) > 2 * _LARGEST:
             raise _refused(file, "its DLLs are too large")
         read = {
-            name: _exports(archive, one, record)
+            name: _exports(archive, one, record) if one.compress_size <= largest else None
             for name, one in sorted(dlls.items())
             if wanted(name)
         }

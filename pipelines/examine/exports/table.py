@@ -49,7 +49,7 @@ class ExportTable:
             if library in head.libraries:
                 exports[library] = kept.names(library)
                 if exports[library] is None:
-                    why[library] = f"its table of exports in {self.against} cannot be read"
+                    why[library] = f"too large to be fetched from {self.against}, or not readable"
             elif not self.own(library):
                 continue
             elif library in head.others or self.own is not is_torchs:

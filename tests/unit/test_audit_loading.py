@@ -1,0 +1,183 @@
+"""``invoke audit --torch``: what is said of what a wheel is loaded beside, and of stable ABIs."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+from audited import TAG, finding
+from foreign_wheels import foreign
+from pes import dll, msvc
+
+from pipelines.commands.program import run
+from pipelines.console import console
+from pipelines.errors import AuditError, ConfigError, LockError
+from pipelines.examine.examining import Asked, examine, examine_all
+from pipelines.examine.findings import Examined
+from pipelines.examine.loading import Beside, beside, python_of
+from pipelines.examine.taking import Taken
+from pipelines.toolchain.lock import Cache, load_lock
+
+SHIM = {"torch_cpu.dll": ["torch_call_dispatcher"]}
+Captured = pytest.CaptureFixture[str]
+
+
+def torch(room: Path, version: str, *names: str, tag: str = TAG) -> str:
+    files = {"torch/lib/c10.dll": dll({}, names)}
+    return str(foreign(room, "torch", version, tag, files=files))
+
+
+def wheel(
+    room: Path,
+    imports: Mapping[str, Sequence[str]],
+    late: Mapping[str, Sequence[str]] | None = None,
+    tag: str = TAG,
+    requires: Sequence[str] = (),
+) -> Taken:
+    files = {"other/_C.pyd": msvc(imports=imports, late=late)}
+    path = foreign(room, "other", "1.0", tag, files=files, requires=requires)
+    return Taken(path.name, str(path), path)
+
+
+def held(room: Path, *torches: str, wheels: Sequence[Taken]) -> Beside:
+    cache = Cache(load_lock(), room / "cache", offline=True)
+    return beside(torches, [one.file for one in wheels], cache)
+
+
+def seen(room: Path, taken: Taken, *torches: str) -> Examined:
+    given = held(room, *torches, wheels=[taken]) if torches else None
+    return examine(taken, Asked(beside=given))
+
+
+def test_one_torch_of_two_is_to_be_minded(tmp_path: Path) -> None:
+    old, new = torch(tmp_path, "2.7.0", "a", "b"), torch(tmp_path, "2.8.0", "a")
+    taken = wheel(tmp_path, {"c10.dll": ["a", "b"]})
+    both = seen(tmp_path, taken, old, new)
+    assert [finding(both, f"torch {v} (cp311)").level for v in ("2.7.0", "2.8.0")] == ["ok", "mind"]
+    found = finding(both, "torch 2.8.0 (cp311)")
+    assert found.found == "it lacks 1 of the names that are imported"
+    assert (found.detail, found.values) == ("c10.dll lacks b", ("b",))
+    assert {one.against: one.verdict for one in both.loads} == {
+        "torch 2.7.0 (cp311)": "ok",
+        "torch 2.8.0 (cp311)": "problem",
+    }
+    assert finding(seen(tmp_path, taken, new), "torch 2.8.0 (cp311)").level == "problem"
+
+
+def test_what_is_called_late_does_not_keep_it_from_loading(tmp_path: Path) -> None:
+    taken = wheel(tmp_path, {"c10.dll": ["a"]}, late={"c10.dll": ["b"]})
+    found = finding(seen(tmp_path, taken, torch(tmp_path, "2.8.0", "a")), "torch 2.8.0 (cp311)")
+    assert found.level == "mind"
+    assert found.found.startswith("when they are called, it lacks 1")
+
+
+def test_what_was_not_looked_at_has_not_passed(tmp_path: Path) -> None:
+    imports = {"c10.dll": ["a"], "c10_cuda.dll": ["b"], "cudart64_12.dll": ["c"]}
+    taken = wheel(tmp_path, imports)
+    every = seen(tmp_path, taken, torch(tmp_path, "2.8.0", "a"))
+    found = finding(every, "torch 2.8.0 (cp311)")
+    assert found.level == "unknown"
+    assert found.found == "1 name looked up, none is missing; not checked: c10_cuda.dll"
+    assert "a build without CUDA" in found.detail
+    assert finding(every, "CUDA 12").level == "unknown"  # nothing is fetched here
+    alone = seen(tmp_path, taken)
+    assert alone.loads == ()
+
+
+def test_a_python_that_this_torch_has_no_wheel_for(tmp_path: Path) -> None:
+    """Of several wheels each is held against the torch of its own Python."""
+    given = torch(tmp_path, "2.8.0", "a")
+    cache = Cache(load_lock(), tmp_path / "cache", offline=True)
+    beside([given], [], cache)  # now the release is kept
+    other = "cp314-cp314-win_amd64"
+    wheels = [
+        wheel(tmp_path, {"c10.dll": ["a"]}),
+        wheel(tmp_path, {"c10.dll": ["a"]}, tag=other),
+    ]
+    both = held(tmp_path, "2.8.0", wheels=wheels)
+    first, second = examine_all(wheels, Asked(beside=both), workers=2)
+    assert finding(first, "torch 2.8.0 (cp311)").level == "ok"
+    found = finding(second, "torch 2.8.0")
+    assert (found.level, found.found) == (
+        "unknown",
+        "not checked: the exports of torch are not kept here, and nothing is fetched",
+    )
+    with pytest.raises(LockError, match="nothing is fetched"):
+        held(tmp_path, "2.8.0", wheels=wheels[1:])
+
+
+@pytest.mark.parametrize(
+    ("tags", "python"),
+    [
+        (["cp311-cp311-win_amd64"], "3.11"),
+        (["cp39-abi3-win_amd64"], ""),
+        (["py3-none-win_amd64"], ""),
+        (["cp311-cp311-win_amd64", "cp312-cp312-win_amd64"], ""),
+    ],
+)
+def test_whose_torch_a_wheel_is_held_against(tags: list[str], python: str) -> None:
+    assert python_of(tags) == python
+
+
+@pytest.mark.parametrize(
+    ("imports", "tag", "requires", "level", "said"),
+    [
+        (SHIM, "py3-none-win_amd64", ["torch>=2.10"], "ok", ""),
+        (SHIM, "py3-none-win_amd64", ["torch>=2.8"], "mind", "it takes torch 2.8.0"),
+        (SHIM, "py3-none-win_amd64", ["torch"], "mind", "it takes torch 2.0.0"),
+        ({"python311.dll": ["f"]}, "cp39-abi3-win_amd64", [], "problem", "the DLL of 3.11"),
+        (
+            {"python3.dll": ["PyType_GetModule"]},
+            "cp39-abi3-win_amd64",
+            [],
+            "problem",
+            "its tag says Python 3.9, it wants 3.10",
+        ),
+        ({"python3.dll": ["PyType_GetModule"]}, "cp310-abi3-win_amd64", [], "ok", ""),
+        (
+            {"torch_cpu.dll": ["torch_of_tomorrow"]},
+            "py3-none-win_amd64",
+            [],
+            "unknown",
+            "torch_of_tomorrow",
+        ),
+        ({"c10.dll": ["?f@c10@@YAXH@Z"]}, TAG, ["torch==2.8.0"], "ok", ""),
+    ],
+)
+def test_what_tags_and_metadata_promise(
+    tmp_path: Path,
+    *,
+    imports: Mapping[str, Sequence[str]],
+    tag: str,
+    requires: list[str],
+    level: str,
+    said: str,
+) -> None:
+    found = finding(seen(tmp_path, wheel(tmp_path, imports, None, tag, requires)), "stable ABI")
+    assert found.level == level
+    assert said in found.detail
+    assert bool(said) == bool(found.detail)
+
+
+def test_as_it_is_typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: Captured) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("WCW_CONFIG", raising=False)
+    monkeypatch.setattr(console, "quiet", False)
+    taken = wheel(tmp_path, {"c10.dll": ["a", "b"]})
+    old, new = torch(tmp_path, "2.7.0", "a", "b"), torch(tmp_path, "2.8.0", "a")
+    typed = ["audit", str(taken.path), "--offline", "--json", "--torch"]
+    assert run([*typed, f"{old},{new}"]) == 0
+    (told,) = json.loads(capsys.readouterr().out)["wheels"]
+    assert [(one["against"], one["verdict"]) for one in told["loads"]] == [
+        ("torch 2.7.0 (cp311)", "ok"),
+        ("torch 2.8.0 (cp311)", "problem"),
+    ]
+    (lack,) = told["loads"][1]["missing"]
+    assert (lack["library"], lack["symbol"]) == ("c10.dll", "b")
+    assert told["stable"]["torch"] == "unstable"
+    assert run([*typed, new]) == AuditError.exit_code
+    assert run([*typed, "2.6.0"]) == LockError.exit_code
+    assert run([*typed, "nonsense"]) == ConfigError.exit_code
