@@ -155,7 +155,7 @@ def _in_parallel(
     taken: Sequence[Taken], asked: Asked, workers: int
 ) -> Iterator[tuple[int, Examined]]:
     context = multiprocessing.get_context("spawn")  # the program has threads of its own
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+    with ProcessPoolExecutor(workers, context, _speak_to_stderr) as pool:
         jobs: dict[Future[Examined], int] = {
             pool.submit(examine, each, asked): number for number, each in enumerate(taken)
         }
@@ -166,9 +166,14 @@ def _in_parallel(
             return
 
 
+def _speak_to_stderr() -> None:
+    """In a worker: standard output is for what a program reads, and none of it is said there."""
+    os.dup2(2, 1)
+
+
 def _isolated(taken: Taken, asked: Asked) -> Examined:
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
+    with ProcessPoolExecutor(1, context, _speak_to_stderr) as pool:
         try:
             return pool.submit(examine, taken, asked).result()
         except BrokenProcessPool:
