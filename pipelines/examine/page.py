@@ -25,6 +25,7 @@ _TEMPLATES = Path(__file__).resolve().parents[1] / "reports" / "templates"
 _TONES = {"problem": "failed", "mind": "untested", "unknown": "idle", "ok": "passed"}
 _PYTHON = re.compile(r"(cp|py)3(\d{1,2})")
 _TORCH = re.compile(r"torch [^ (]+")
+_FEW = 2
 _CROWD = 40  # wheels from which a page tells of what is ok no more than that
 _SEARCHED = 1500  # characters of a wheel
 
@@ -62,6 +63,7 @@ class Row:
     title: str
     pythons: tuple[str, ...]
     """Releases such as ``3.11``, ``any``, or with ``+`` those from there on."""
+    cuda: str
     fates: dict[str, str]
     """Compute capability -> what becomes of the wheel there; ``none``: it has no device code."""
     ranks: dict[str, int]
@@ -145,6 +147,7 @@ def _row(one: Examined, kinds: Sequence[Card], *, crowd: bool) -> Row:
         wheel=one,
         title=f"{one.name} {one.version}" if one.name else one.file,
         pythons=_pythons(one.tags),
+        cuda=_span(one.gpus.cuda),
         fates=fates,
         ranks={name: [*RUNS, "none"].index(fate) for name, fate in fates.items()},
         torches=_torches(one),
@@ -153,6 +156,13 @@ def _row(one: Examined, kinds: Sequence[Card], *, crowd: bool) -> Row:
         fine=tuple(each.check for each in one.of("ok")) if crowd else (),
         text=f"{one.file} {one.name} {said}"[:_SEARCHED].lower(),
     )
+
+
+def _span(releases: Sequence[str]) -> str:
+    """Some releases of CUDA; of many from which to which."""
+    if len(releases) > _FEW:
+        return f"{releases[0]} to {releases[-1]}"
+    return ", ".join(releases)
 
 
 def _torches(one: Examined) -> dict[str, Torch]:
