@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pefile
 
-from pipelines.wheels.fatbin import Data, find
+from pipelines.wheels.fatbin import Data, find, forget
 
 #: What paths of build machines have in them; what is before and behind it decides.
 _MARKS = (b":\\", b":/", b"/home/", b"/root/", b"/Users/", b"/tmp/", b"/build/", b"/github/")
@@ -25,6 +25,7 @@ _FILE = re.compile(
     re.IGNORECASE,
 )
 _HITS = 200_000  # marks looked at in one file: those of random bytes are 1 in 65,536
+_KEPT = 16 << 20  # bytes of a mapped file that stay in memory
 _MOST = 200  # paths that are kept
 _PATH = 260
 _CODEVIEW = 2
@@ -97,9 +98,12 @@ def _paths(data: Data, ranges: Sequence[tuple[int, int]]) -> Iterator[str]:
     """For each mark the path that it is in, or nothing where it is in none."""
     for mark in _MARKS:
         for start, end in ranges:
-            at = find(data, mark, start, end)
+            at = kept = find(data, mark, start, end)
             while at >= 0:
                 yield _path(data, mark, at)
+                if at - kept > _KEPT:
+                    forget(data)
+                    kept = at
                 at = find(data, mark, at + len(mark), end)
 
 
