@@ -115,10 +115,11 @@ def test_another_zig_is_refused(files: dict[str, str], tmp_path: Path) -> None:
         libcxx._unpack(wheel, tmp_path / "home", tmp_path / "sources")
 
 
-def test_images_for_containers_have_none_and_say_so() -> None:
-    given = ContainerHost.model_validate({"kind": "container"}).supply(load_lock())
+def test_the_images_of_today_have_it_and_of_others_nobody_knows() -> None:
+    asked = {"kind": "container", "system": "linux", "image": f"mine/sandbox@sha256:{'0' * 64}"}
+    given = ContainerHost.model_validate(asked).supply(load_lock())
     assert given.toolset.apis == ("plain",)
-    assert "no C++ library" in given.toolset.lacks
-    assert (
-        "stable" in SandboxHost.model_validate({"kind": "sandbox"}).supply(load_lock()).toolset.apis
-    )
+    assert "of image mine/sandbox@sha256:0" in given.toolset.lacks
+    own = ContainerHost.model_validate({"kind": "container"})
+    for host in (own, SandboxHost.model_validate({"kind": "sandbox"})):
+        assert "stable" in host.supply(load_lock()).toolset.apis
