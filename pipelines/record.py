@@ -128,6 +128,12 @@ class BuildResult(StageResult):
     source_sha256: str = ""
     toolset: str = ""
     """What compiled it, as the plan has it: name, and version where that is known."""
+    materials: dict[str, str] = Field(default={})
+    """Everything that decides the wheel, by which the job is named."""
+    reproducible: bool = False
+    """Whether the same materials were to give the same bytes."""
+    leftovers: tuple[str, ...] = ()
+    """Of a reproducible build: what was taken out of the wheel, and what could not be."""
     units: Units = Units()
     attempt: int = 0
     lost: tuple[str, ...] = ()
@@ -211,6 +217,35 @@ class AuditResult(StageResult):
     files: tuple[AuditedFile, ...] = ()
 
 
+class DifferenceResult(Model):
+    """Where a wheel that was built again is another one: what was published comes first."""
+
+    file: str
+    """In the wheel; empty for the wheel as an archive."""
+    part: str
+    what: str
+
+    @property
+    def told(self) -> str:
+        """In a line."""
+        return ": ".join(filter(None, (self.file, self.part, self.what)))
+
+
+class RebuildResult(StageResult):
+    """Whether a published wheel, built again, is the same bytes."""
+
+    stage = "rebuild"
+    file: str = ""
+    here: str = ""
+    """The host."""
+    published: str = ""
+    """Its sha256."""
+    rebuilt: str = ""
+    verdict: Literal["identical", "repacked", "different"] | None = None
+    """``repacked``: every file in it is the same, and the archive is not."""
+    differences: tuple[DifferenceResult, ...] = ()
+
+
 class GpuResult(Model):
     """A GPU that a smoke suite saw."""
 
@@ -287,6 +322,7 @@ RESULTS: dict[str, type[StageResult]] = {
         BuildResult,
         CollectResult,
         AuditResult,
+        RebuildResult,
         SmokeResult,
     )
 }

@@ -29,6 +29,7 @@ from pipelines.commands import (
     lock,
     plan,
     provision,
+    rebuild,
     report,
     runs,
     test,
@@ -48,7 +49,14 @@ if TYPE_CHECKING:
 
 #: Every command, in the order of a day's work.
 COMMANDS = (
-    *(provision.COMMAND, build.COMMAND, test.COMMAND, report.COMMAND, compare.COMMAND),
+    *(
+        provision.COMMAND,
+        build.COMMAND,
+        test.COMMAND,
+        report.COMMAND,
+        compare.COMMAND,
+        rebuild.COMMAND,
+    ),
     *(
         doctor.COMMAND,
         hosts.COMMAND,

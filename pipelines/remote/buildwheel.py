@@ -39,6 +39,8 @@ _GENERATED = {
 }
 #: Where the link is to be. There is nothing yet, and nobody else uses it.
 PACKAGES = "WCW_PACKAGES"
+#: A directory whose name is no job's, for what compilers may write down the place of.
+FIXED = "WCW_FIXED"
 
 _PATIENCE = 10.0  # seconds
 
@@ -171,7 +173,8 @@ def main(source: str, out: str) -> None:
     if place := os.environ.get(PACKAGES):
         packages_at(place)
     if cuda := os.environ.get(CPU_TORCH):
-        torch_with_cuda(cuda, os.path.join(os.path.dirname(out), "torch-headers"))  # noqa: PTH118, PTH120
+        folder = os.environ.get(FIXED) or os.path.dirname(out)  # noqa: PTH120
+        torch_with_cuda(cuda, os.path.join(folder, "torch-headers"))  # noqa: PTH118
     if globs := json.loads(os.environ.get(SLOW_FIRST, "[]")):
         order_units(globs)
     print("wheel:", backend().build_wheel(out), flush=True)

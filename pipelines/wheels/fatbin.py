@@ -111,6 +111,7 @@ class Inventory:
 class _Entry(NamedTuple):
     kind: int
     arch: str
+    start: int
     end: int
     made: str
     """Release of the tool kit for SASS, version of the ISA for PTX; empty when it is not seen."""
@@ -138,6 +139,18 @@ def inventory(data: bytes) -> Inventory:
             found.append(container)
         position = data.find(MAGIC, end)
     return Inventory(tuple(found))
+
+
+def entries(data: bytes, container: Container) -> list[tuple[str, int, int]]:
+    """The entries of a container that :func:`inventory` found in ``data``: where each lies.
+
+    They are called ``sm_90`` or ``compute_90``.
+    """
+    _, _, header, size = _CONTAINER.unpack_from(data, container.offset)
+    first = container.offset + header
+    found = _entries(data, first, min(first + size, len(data)), MAX_STEPS)
+    words = {ELF: "sm", PTX: "compute"}
+    return [(f"{words.get(e.kind, f'kind{e.kind}')}_{e.arch}", e.start, e.end) for e in found]
 
 
 def _container(data: bytes, start: int, budget: int) -> tuple[Container | None, int, int]:
@@ -193,7 +206,7 @@ def _entries(data: bytes, position: int, end: int, budget: int) -> Iterator[_Ent
         made = f"{major}.{minor}" if kind == PTX else ""
         if kind == ELF:
             made = _release(data, position + header, following, lz4=bool(flags & _LZ4_FLAG))
-        yield _Entry(kind, f"{arch}{suffix}", following, made)
+        yield _Entry(kind, f"{arch}{suffix}", position, following, made)
         position = following
         budget -= 1
 
