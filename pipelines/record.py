@@ -12,8 +12,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
+from pipelines.compared import Comparison
 from pipelines.diagnosed import DiagnosisResult, HealedResult
-from pipelines.evidence import Bridge, Evidence, Origin
+from pipelines.evidence import Bridge, Evidence, GpuResult, Origin
 from pipelines.hosttext import line
 from pipelines.model import Model
 from pipelines.taken import Company, PrebuiltFile, Sha256
@@ -217,41 +218,11 @@ class AuditResult(StageResult):
     files: tuple[AuditedFile, ...] = ()
 
 
-class DifferenceResult(Model):
-    """Where a wheel that was built again is another one: what was published comes first."""
-
-    file: str
-    """In the wheel; empty for the wheel as an archive."""
-    part: str
-    what: str
-
-    @property
-    def told(self) -> str:
-        """In a line."""
-        return ": ".join(filter(None, (self.file, self.part, self.what)))
-
-
 class RebuildResult(StageResult):
     """Whether a published wheel, built again, is the same bytes."""
 
     stage = "rebuild"
-    file: str = ""
-    here: str = ""
-    """The host."""
-    published: str = ""
-    """Its sha256."""
-    rebuilt: str = ""
-    verdict: Literal["identical", "repacked", "different"] | None = None
-    """``repacked``: every file in it is the same, and the archive is not."""
-    differences: tuple[DifferenceResult, ...] = ()
-
-
-class GpuResult(Model):
-    """A GPU that a smoke suite saw."""
-
-    name: str
-    driver_model: str = ""
-    """WDDM, TCC or MCDM of Windows; elsewhere the system."""
+    compared: Comparison | None = None
 
 
 class TorchSuite(Model):

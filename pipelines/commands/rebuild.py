@@ -22,7 +22,8 @@ def rebuild(options: RebuildOptions, given: dict[str, Any]) -> None:
     from pipelines.commands.lines import open_line
     from pipelines.commands.options import axis_flag
     from pipelines.console import answer
-    from pipelines.stages.rebuild import read_published, run_rebuild, told
+    from pipelines.stages.published import read_published
+    from pipelines.stages.rebuild import run_rebuild, told
 
     published = read_published(options.subject)
     axes = {axis_flag(axis): text for axis, text in published.axes.items()}

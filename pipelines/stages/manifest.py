@@ -64,8 +64,8 @@ def write_manifest(run: Run) -> list[dict[str, Any]]:
         "seconds": {s.name: round(s.seconds or 0, 3) for s in run.stages().values()},
         "files": rows,
     }
-    if (rebuilt := run.result(RebuildResult)) is not None:
-        manifest["rebuilt"] = rebuilt.model_dump(mode="json", exclude={"tail"})
+    if (rebuilt := run.result(RebuildResult)) is not None and rebuilt.compared is not None:
+        manifest["rebuilt"] = rebuilt.compared.model_dump(mode="json")
     write_atomic(run.path / "manifest.json", json.dumps(manifest, indent=2).encode() + b"\n")
     return rows
 

@@ -11,6 +11,7 @@ from functools import partial
 from pathlib import Path
 
 from pipelines.buildplan import BuildPlan
+from pipelines.compared import Comparison
 from pipelines.compilecache.settings import NoCache
 from pipelines.console import console, fold, say
 from pipelines.errors import AuditError, ConfigError, LockError
@@ -19,21 +20,20 @@ from pipelines.hosttext import safe
 from pipelines.record import (
     AuditResult,
     CollectResult,
-    DifferenceResult,
     RebuildResult,
 )
 from pipelines.run import Run, StageLog
 from pipelines.stages.build import build
 from pipelines.stages.line import AUDIT, BUILD, COLLECT, Line, Stage, make_ready
 from pipelines.stages.preflight import refuse_unbuildable
-from pipelines.stages.published import Published, read_published, require_same
+from pipelines.stages.published import Published, require_same
 from pipelines.wheels.differing import compare
 from pipelines.wheels.metadata import inspect
 
 _log = logging.getLogger(__name__)
 DIFFOSCOPE = "diffoscope.txt"
 _SECONDS = 300.0  # that diffoscope may take
-_SHOWN = 20
+_SHOWN, _MOST = 20, 1000
 
 
 def run_rebuild(line: Line, published: Published) -> Path:
@@ -55,7 +55,7 @@ def run_rebuild(line: Line, published: Published) -> Path:
             advice="Its architectures and releases are not written as a manifest of ours has them.",
         )
     if published.wheel is not None:
-        inspect(published.wheel)  # before anything is built: what is hostile is refused
+        _look_into(published.wheel)  # before anything is built: what is hostile is refused
     line.plan = replace(plan, anew=f"{time.time_ns():x}", compile_cache=NoCache(kind="off"))
     refuse_unbuildable(line.plan)
     run = line.begin_new_run()
@@ -71,43 +71,51 @@ def run_rebuild(line: Line, published: Published) -> Path:
     return run.path
 
 
+def _look_into(wheel: Path) -> None:
+    """:class:`AuditError` for what is no wheel, or a hostile one; say what else speaks against it.
+
+    Its RECORD lists the hash of every file: who has changed one may have forgotten that.
+    """
+    if not inspect(wheel).record.true:
+        say(f"mind: the RECORD in {wheel.name} is not true of its files", style="yellow")
+
+
 def _accept(published: Published, today: dict[str, str]) -> None:
     """Say what is elsewhere; :class:`LockError` where it would not be built of the same."""
     for elsewhere in require_same(published, today):
         say(f"mind: elsewhere than it was: {elsewhere}", style="yellow")
 
 
-def _judge(published: Published, _: LiveSession, plan: BuildPlan, log: StageLog) -> RebuildResult:
+def _judge(published: Published, _: LiveSession, __: BuildPlan, log: StageLog) -> RebuildResult:
     """The verdict; :class:`AuditError` unless every byte is the same."""
-    run = log.run
-    wheel, sha256 = _rebuilt(run, published)
-    known = RebuildResult(
-        file=wheel.name, published=published.sha256, rebuilt=sha256, here=plan.host.name
+    wheel, sha256 = _rebuilt(log.run, published)
+    made = Comparison(
+        file=wheel.name,
+        published=published.sha256,
+        rebuilt=sha256,
+        verdict="identical" if sha256 == published.sha256 else "different",
     )
-    if sha256 == published.sha256:
+    if made.verdict == "identical":
         say(f"{wheel.name}: identical, sha256 {sha256}", style="green")
-        return log.keep(known.model_copy(update={"verdict": "identical"}))
-    if published.wheel is None:
-        log.keep(known.model_copy(update={"verdict": "different"}))
-        raise _other(known, "the published wheel is not here, so where they differ is not known")
-    verdict, found = compare(published.wheel, wheel)
-    rows = tuple(DifferenceResult(file=f, part=p, what=w) for f, p, w in found[:1000])
-    known = log.keep(known.model_copy(update={"verdict": verdict, "differences": rows}))
-    with fold(f"Where they differ: published / rebuilt ({len(rows)})"):
-        for row in rows[:_SHOWN]:
-            console.print(f"  {safe(row.told, 300)}", markup=False)
-    detailed = _diffoscope(published.wheel, wheel, run)
-    same = "only the archive differs, every file in it is the same"
-    raise _other(known, same if verdict == "repacked" else rows[0].told, detailed)
-
-
-def _other(known: RebuildResult, why: str, detailed: str = "") -> AuditError:
-    return AuditError(
-        f"{known.file} is not what was published: sha256 {known.rebuilt}, published was "
-        f"{known.published}: {why}",
-        advice="The run's report has every difference"
-        + (f", {detailed} diffoscope's own account" if detailed else "")
-        + ". Whoever built one of them had another compiler, another source, or another intent.",
+        return log.keep(RebuildResult(compared=made))
+    why, detailed = "the published wheel is not here, so where they differ is not known", ""
+    if published.wheel is not None:
+        verdict, found = compare(published.wheel, wheel)
+        made = made.model_copy(update={"verdict": verdict, "differences": tuple(found[:_MOST])})
+        why = "every file in it is the same, the archive is not"
+        if verdict == "different":
+            why = found[0].told
+        with fold(f"Where they differ: published / rebuilt ({len(found)})"):
+            for row in found[:_SHOWN]:
+                console.print(f"  {safe(row.told, 300)}", markup=False)
+        detailed = _diffoscope(published.wheel, wheel, log.run)
+    log.keep(RebuildResult(compared=made))
+    raise AuditError(
+        f"{wheel.name} is not what was published: sha256 {sha256}, published was "
+        f"{published.sha256}: {why}",
+        advice="manifest.json of this run has every difference"
+        + (f", {detailed} has diffoscope's account of them" if detailed else "")
+        + ". One of the two had another compiler, another source, or another intent.",
     )
 
 
@@ -148,11 +156,12 @@ def _diffoscope(published: Path, rebuilt: Path, run: Run) -> str:
 
 
 def told(run: Run) -> dict[str, object]:
-    """The verdict of a run, for programs."""
+    """The verdict of a run, for programs; ``None`` where it did not come to one."""
     result = run.result(RebuildResult)
-    return {"schema": 1, "run": run.id, "place": str(run.path)} | (
-        result.model_dump(mode="json", exclude={"tail"}) if result else {"verdict": None}
-    )
-
-
-__all__ = ["Published", "read_published", "run_rebuild", "told"]
+    made = result.compared if result else None
+    return {
+        "schema": 1,
+        "run": run.id,
+        "verdict": made.verdict if made else None,
+        "compared": made.model_dump(mode="json") if made else None,
+    }

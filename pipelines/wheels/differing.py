@@ -7,15 +7,12 @@ import zipfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Literal, NamedTuple
 
+from pipelines.compared import Difference, Verdict
 from pipelines.hosttext import line
 from pipelines.remote.pestamps import Image
 from pipelines.wheels.fatbin import entries, inventory
 from pipelines.wheels.portions import Portion, portions
-
-#: ``identical``: every byte. ``repacked``: every file in it, but not the archive. ``different``.
-Verdict = Literal["identical", "repacked", "different"]
 
 _BINARIES = (".pyd", ".dll", ".exe", ".so")
 _CHUNK = 1 << 20
@@ -24,14 +21,6 @@ _TEXT = 4 << 20
 _ROWS = 40  # differences told of one file
 #: Of ELF: compilers, and names of libraries with the places where they are looked for.
 _TEXTS = ("section .comment", "section .dynstr")
-
-
-class Difference(NamedTuple):
-    """One difference, in words; ``part`` is within the file, empty for all of it."""
-
-    file: str
-    part: str
-    what: str
 
 
 def compare(published: Path, rebuilt: Path) -> tuple[Verdict, list[Difference]]:
@@ -46,12 +35,10 @@ def compare(published: Path, rebuilt: Path) -> tuple[Verdict, list[Difference]]:
         ours = {info.filename: info for info in other.infolist() if not info.is_dir()}
         theirs = {info.filename: info for info in one.infolist() if not info.is_dir()}
         found = [
-            Difference(_n(n), "", "only in the published one")
-            for n in sorted(theirs.keys() - ours.keys())
+            _told(n, "", "only in the published one") for n in sorted(theirs.keys() - ours.keys())
         ]
         found += [
-            Difference(_n(n), "", "only in the rebuilt one")
-            for n in sorted(ours.keys() - theirs.keys())
+            _told(n, "", "only in the rebuilt one") for n in sorted(ours.keys() - theirs.keys())
         ]
         # What follows from the others comes last.
         both = sorted(theirs.keys() & ours.keys(), key=lambda n: (n.endswith("/RECORD"), n))
@@ -59,18 +46,16 @@ def compare(published: Path, rebuilt: Path) -> tuple[Verdict, list[Difference]]:
             first, second = (_read(a, m[name]) for a, m in ((one, theirs), (other, ours)))
             if first != second:
                 rows = list(_explained(name, first, second))
-                found += [
-                    Difference(_n(name), part, line(what, 300)) for part, what in rows[:_ROWS]
-                ]
+                found += [_told(name, part, what) for part, what in rows[:_ROWS]]
                 if len(rows) > _ROWS:
-                    found.append(Difference(_n(name), "", f"and {len(rows) - _ROWS} more"))
+                    found.append(_told(name, "", f"and {len(rows) - _ROWS} more"))
         verdict: Verdict = "different" if found else "repacked"
-        found += [Difference("", "", what) for what in _archives(one, other)]
+        found += [_told("", "", what) for what in _archives(one, other)]
     return verdict, found
 
 
-def _n(name: str) -> str:
-    return line(name, 200)
+def _told(name: str, part: str, what: str) -> Difference:
+    return Difference(file=line(name, 200), part=line(part, 100), what=line(what, 300))
 
 
 def _same_files(one: Path, other: Path) -> bool:

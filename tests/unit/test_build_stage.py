@@ -327,6 +327,11 @@ def test_what_a_windows_host_is_asked_for(tmp_path: Path) -> None:
     assert "steps" not in spec
     assert spec["cache"]["nvcc"] == rf"{plan.layout.cuda}\bin\nvcc.exe"
     assert spec["cache"]["pinned"]
+    assert spec["fixed"] == plan.layout.fixed
+    assert (spec["cache"]["place"], spec["cache"]["packages"]) == ("", "")
+    other = changed(plan, recipe=plan.recipe.model_copy(update={"reproducible": False}))
+    spec = build_spec(other, r"C:\b\j", "a", "", 4)
+    assert "fixed" not in spec
     assert spec["cache"]["place"].startswith(plan.layout.build_root)
     forever = changed(plan, minutes=None)
     assert build_spec(forever, r"C:\b\j", "a", "", 4)["timeout"] is None
