@@ -16,8 +16,8 @@ from . import files, locks, protected_dirs
 
 #: Seconds that compilers which were ended, and scanners, may hold a directory.
 _TURN = 10.0 if sys.platform == "win32" else 0.0
-#: Seconds that a reproducible build waits for another one: one that was cut off ends within.
-_PATIENCE = 10.0
+#: Seconds that a reproducible build waits for another one.
+_PATIENCE = 600.0
 
 
 @contextlib.contextmanager

@@ -45,7 +45,8 @@ def compare(published: Path, rebuilt: Path) -> tuple[Verdict, list[Difference]]:
         for name in both:
             first, second = (_read(a, m[name]) for a, m in ((one, theirs), (other, ours)))
             if first != second:
-                rows = list(_explained(name, first, second))
+                # Between the parts of a binary there may be bytes that are of none.
+                rows = list(_explained(name, first, second)) or [("", _counted(first, second, 0))]
                 found += [_told(name, part, what) for part, what in rows[:_ROWS]]
                 if len(rows) > _ROWS:
                     found.append(_told(name, "", f"and {len(rows) - _ROWS} more"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import sys
 import zipfile
 from pathlib import Path
 
@@ -125,6 +126,19 @@ def test_what_is_no_binary_is_compared_as_bytes(tmp_path: Path, data: bytes) -> 
     assert found == [
         f"{MODULE}: bytes: 1 of {len(data) + 1} bytes differ, the first at {len(data):#x}"
     ]
+
+
+def test_a_byte_that_no_section_has_is_a_difference(tmp_path: Path) -> None:
+    """The table of sections itself, at the end of an ELF file, of a real one."""
+    data = Path(sys.executable).resolve().read_bytes()
+    covered = portions(data)
+    assert len(covered) > 10
+    at = next(
+        n for n in range(len(data) - 1, 0, -1) if not any(p.start <= n < p.end for p in covered)
+    )
+    found = told(tmp_path, {"pkg/_C.so": data}, {"pkg/_C.so": changed(data, at)})
+    assert found
+    assert found[0].startswith("pkg/_C.so: ")
 
 
 def test_only_so_many_differences_are_told_of_a_file(tmp_path: Path) -> None:
