@@ -131,8 +131,6 @@ class BuildResult(StageResult):
     """What compiled it, as the plan has it: name, and version where that is known."""
     materials: dict[str, str] = Field(default={})
     """Everything that decides the wheel, by which the job is named."""
-    reproducible: bool = False
-    """Whether the same materials were to give the same bytes."""
     leftovers: tuple[str, ...] = ()
     """Of a reproducible build: what was taken out of the wheel, and what could not be."""
     units: Units = Units()
@@ -372,6 +370,8 @@ class RunFacts(Model):
     """Of a wheel that was not built."""
     given: bool = False
     """Whether it is somebody else's, which is only tested."""
+    rebuilds: str = ""
+    """The sha256 of a published wheel that is built again."""
     job: str = ""
     source_sha256: str = ""
     toolset: str = ""

@@ -79,7 +79,6 @@ def build(
             source_sha256=hashlib.sha256(source).hexdigest(),
             toolset=plan.toolset.label,
             materials=made_of,
-            reproducible=plan.recipe.reproducible,
         )
     )
     log.run.note(job=job, source_sha256=begun.source_sha256, toolset=begun.toolset)

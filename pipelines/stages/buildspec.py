@@ -23,6 +23,8 @@ from pipelines.stages.pace import Pace
 FUNCTIONS: dict[str, Callable[..., object]] = {"wheel": builder.build, "cargo": cargo.build}
 #: How materials are called that say where something is on the host.
 PLACE = "place of "
+#: Of a reproducible build, and of no other: where the source stands meanwhile.
+FIXED = "source's place"
 #: Kinds of resources that are not ours: no pin says what they are, only what was found.
 THEIRS = frozenset({"distributions", "program"})
 #: Read by compilers: what a user has set there makes another wheel.
@@ -71,7 +73,7 @@ def materials(
         made[f"variable {name}"] = text
     made |= {f"{PLACE}{place}": path for place, path in plan.places.items()}
     if plan.recipe.reproducible:
-        made["source's place"] = plan.layout.fixed
+        made[FIXED] = plan.layout.fixed
     if plan.recipe.library:  # its flags are in no variable
         made["library"] = plan.recipe.library.model_dump_json()
     return made

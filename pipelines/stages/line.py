@@ -113,10 +113,11 @@ class Line:
         self._run = Run.take_up(self.plan.out, facts) or Run.create(self.plan.out, facts)
         return self._run
 
-    def begin_new_run(self) -> Run:
-        """Begin a run, whatever was cut off before."""
+    def begin_rebuild(self, published: str) -> Run:
+        """Begin a run that builds a wheel of that sha256 again; none that was cut off goes on."""
         self.tell()
-        self._run = Run.create(self.plan.out, self.plan.facts)
+        facts = self.plan.facts.model_copy(update={"rebuilds": published})
+        self._run = Run.create(self.plan.out, facts)
         return self._run
 
     def do(self, stage: Stage) -> StageResult:

@@ -15,6 +15,7 @@ from pipelines.hosttext import safe
 from pipelines.record import AuditResult, BuildResult, RebuildResult, SmokeResult
 from pipelines.reports.levels import evidence_of
 from pipelines.run import Run
+from pipelines.stages.buildspec import FIXED
 from pipelines.wheels.maker import TOOLSET
 
 _SCHEMA = 1
@@ -54,7 +55,7 @@ def write_manifest(run: Run) -> list[dict[str, Any]]:
             "job": facts.job or None,
             "source_sha256": facts.source_sha256 or None,
             "origin": facts.origin or None,
-            "reproducible": built.reproducible,
+            "reproducible": FIXED in built.materials,
             "materials": dict(sorted(built.materials.items())),
         },
         "toolset": {"asked": facts.toolset or None, "told": _told(audited)},

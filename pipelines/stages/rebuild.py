@@ -58,7 +58,7 @@ def run_rebuild(line: Line, published: Published) -> Path:
         _look_into(published.wheel)  # before anything is built: what is hostile is refused
     line.plan = replace(plan, anew=f"{time.time_ns():x}", compile_cache=NoCache(kind="off"))
     refuse_unbuildable(line.plan)
-    run = line.begin_new_run()
+    run = line.begin_rebuild(published.sha256)
     with line.reported():
         make_ready(line, run)
         for stage in (

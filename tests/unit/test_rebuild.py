@@ -205,6 +205,21 @@ def test_diffoscope_is_asked_where_there_is_one(
     assert words[-2:] == [str(wheel_of(published)), str(wheel_of(line.run.path))]
 
 
+def test_a_rebuild_that_was_cut_off_is_no_build_to_go_on_with(
+    tmp_path: Path, published: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def left(*_: object, **__: object) -> None:
+        raise KeyboardInterrupt
+
+    line = we(tmp_path)
+    with monkeypatch.context() as patched:
+        patched.setattr("pipelines.stages.build._send_source", left)
+        with pytest.raises(KeyboardInterrupt):
+            run_rebuild(line, read_published(str(published / "manifest.json")))
+    cut_off = line.run.id
+    assert run_build(we(tmp_path)).name != cut_off
+
+
 # -- what is refused before anything is built ------------------------------------------------------
 
 
