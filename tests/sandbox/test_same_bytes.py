@@ -86,19 +86,3 @@ def test_another_sandbox_builds_the_same_bytes(
         assert told(line.run)["verdict"] == "different"
         assert "section .text" in found
         assert "in section .nv_fatb" in found
-
-
-def test_the_stand_in_writes_down_no_date(line: Line) -> None:
-    """Two builds of one day would not show it."""
-    from test_toolset import typed
-
-    work = line.plan.host.prefix / "drive_c/ts"  # type: ignore[attr-defined]
-    work.mkdir(exist_ok=True)
-    (work / "dated.c").write_text('const char made[] = "on " __DATE__ " at " __TIME__;\n')
-    environment = line.plan.environment(1)
-    told = [f"set {name}={environment[name]}" for name in ("SOURCE_DATE_EPOCH", "CL")]
-    code, output = typed(line, work, *told, "cl /nologo /c dated.c")
-    assert code == 0, output
-    data = (work / "dated.obj").read_bytes()
-    assert b"on Jan  1 2024 at 00:00:00" in data
-    assert data[4:8] == bytes(4), "the COFF header's time"
