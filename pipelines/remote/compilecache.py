@@ -49,9 +49,9 @@ class Spec(TypedDict):
     """Names in it that are left out for the local cache; empty when that is the one asked for."""
     nvcc: str
     place: str
-    """Where the source is compiled; empty: where it is."""
+    """Where the source is compiled."""
     packages: str
-    """Where the packages of the Python that builds are found meanwhile; empty: as ``place``."""
+    """Where the packages of the Python that builds are found meanwhile."""
     pinned: bool
     """Whether all tools are."""
 
@@ -162,12 +162,8 @@ def _enter(
     if not stack.enter_context(locks.claim(directory / _LOCK, _TURN)):
         return Running(source, said="not used: another build on this host is at it")
     sccache.stop(spec["executable"], directory)  # one whose runner was killed
-    place = source
-    if spec["place"]:
-        place = stack.enter_context(moved(source, pathlib.Path(spec["place"])))
-    packages = pathlib.Path()
-    if spec["packages"]:
-        packages = stack.enter_context(linked(pathlib.Path(spec["packages"])))
+    place = stack.enter_context(moved(source, pathlib.Path(spec["place"])))
+    packages = stack.enter_context(linked(pathlib.Path(spec["packages"])))
     wanted, failed = dict(spec["environment"]), ""
     local = {key: value for key, value in wanted.items() if key not in spec["remote"]}
     for environment, more in ((wanted, secrets), (local, {}))[: 1 + bool(spec["remote"])]:
@@ -182,8 +178,7 @@ def _enter(
             continue
         told = {**environment, **address, "SCCACHE_IGNORE_SERVER_IO_ERROR": "1"}
         told["PYTORCH_NVCC"] = quoted([spec["executable"], spec["nvcc"]])
-        if spec["packages"]:
-            told[buildwheel.PACKAGES] = str(packages)
+        told[buildwheel.PACKAGES] = str(packages)
         if spec["pinned"]:
             # Where there are dependency files to be made, sccache runs nvcc's preprocessor once
             # more for them, hit or miss. Pinned tools and sources need none: others, other job.

@@ -85,7 +85,7 @@ def build_spec(
     """What ``builder.build``, or ``cargo.build``, is given but for its environment; see those."""
     layout = plan.layout
     exe = ".exe" if plan.host.capabilities.windows else ""
-    fixed = plan.recipe.reproducible  # the tree stands at a place of its own, with or without cache
+    fixed = plan.recipe.reproducible
     spec = {
         "directory": directory,
         "archive": archive,
@@ -98,14 +98,17 @@ def build_spec(
             if wanted.spec["kind"] == "commands"
             for place in wanted.spec["places"]
         ],
-        "cache": compile_cache.host_spec(
+        # sccache takes nvcc apart and finds no file where --objdir-as-tempdir names them.
+        "cache": None
+        if fixed
+        else compile_cache.host_spec(
             plan.compile_cache,
             executable=layout.sccache,
             directory=layout.compile_cache,
             nvcc=layout.join(layout.cuda, "bin", f"nvcc{exe}"),
-            place="" if fixed else layout.join(layout.build_root, "s"),
+            place=layout.join(layout.build_root, "s"),
             # A level deeper than jobs are: nothing that looks for those comes through the link.
-            packages="" if fixed else layout.join(layout.build_root, "p", "site"),
+            packages=layout.join(layout.build_root, "p", "site"),
             pinned=plan.host.existing is None,
         ),
     }

@@ -12,7 +12,6 @@ from pathlib import Path
 
 from pipelines.buildplan import BuildPlan
 from pipelines.compared import Comparison
-from pipelines.compilecache.settings import NoCache
 from pipelines.console import console, fold, say
 from pipelines.errors import AuditError, ConfigError, LockError
 from pipelines.hosts.live import LiveSession
@@ -37,7 +36,7 @@ _SHOWN, _MOST = 20, 1000
 
 
 def run_rebuild(line: Line, published: Published) -> Path:
-    """Build it again from clean, without a compile cache, and compare; the run's directory.
+    """Build it again from clean and compare; the run's directory.
 
     Raises :class:`LockError` before anything is built where the materials are others, and
     :class:`AuditError` for other bytes than were published.
@@ -56,7 +55,7 @@ def run_rebuild(line: Line, published: Published) -> Path:
         )
     if published.wheel is not None:
         _look_into(published.wheel)  # before anything is built: what is hostile is refused
-    line.plan = replace(plan, anew=f"{time.time_ns():x}", compile_cache=NoCache(kind="off"))
+    line.plan = replace(plan, anew=f"{time.time_ns():x}")
     refuse_unbuildable(line.plan)
     run = line.begin_rebuild(published.sha256)
     with line.reported():

@@ -354,14 +354,3 @@ def test_no_job_is_found_through_the_link(tmp_path: Path) -> None:
     assert store.listed(str(root)) == []
     assert prune.prune(str(root), 0) == []
     assert (site / "spec.json").exists()
-
-
-def test_a_tree_that_has_a_place_stays_there(tmp_path: Path, fake: str) -> None:
-    """Of a reproducible build, which stands at a fixed place with a cache or without."""
-    where: compilecache.Spec = {**told(tmp_path, fake), "place": "", "packages": ""}
-    source = tmp_path / "src"
-    source.mkdir()
-    with compilecache.running(where, source) as made:
-        assert made.source == source
-        assert made.environment["PYTORCH_NVCC"]
-        assert "WCW_PACKAGES" not in made.environment
