@@ -35,6 +35,7 @@ from pipelines.recipe.load import check_python, for_cell, load_recipe
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.reproducible import settled
 from pipelines.recipe.sourcetree import EPOCH
+from pipelines.recipe.tested import cells_of_tests
 from pipelines.record import RunFacts
 from pipelines.target import AXES, Target
 from pipelines.toolchain.lock import Cache, load_lock
@@ -98,6 +99,13 @@ class BuildPlan:
         """
         lock = self.cache.lock
         return tuple(wanted_resources(self.resources, self.recipe, lock, self.place))
+
+    @property
+    def tested(self) -> tuple[Target, ...]:
+        """The cells in whose environments the wheel is tested there."""
+        existing = self.host.existing is not None
+        lock, instead = self.cache.lock, self.host.instead
+        return cells_of_tests(self.recipe, self.target, lock, instead, existing=existing)
 
     @cached_property
     def toolset(self) -> ToolSet:

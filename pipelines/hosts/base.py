@@ -223,6 +223,14 @@ class Host(Protocol):
         """What it was made from, once it is reached; empty for what is on no engine."""
         return Origin()
 
+    @property
+    def made_of(self) -> str:
+        """Of which files it is, with the compilers that are part of it; once it is reached.
+
+        Empty where nobody but the lock and what is found there says so.
+        """
+        return self.origin.image_key or self.origin.image
+
     def unmade(self) -> str:
         """What :meth:`connect` would have to make first that takes minutes or hours, for people.
 
@@ -263,8 +271,8 @@ class Host(Protocol):
         """
         return None
 
-    def spare_gpu(self) -> bool:
-        """Do without a driver that is gone, for what needs no GPU; whether one is."""
+    def only_look(self) -> bool:
+        """Do without what only builds and tests need of it; whether a driver is gone."""
         return False
 
     def is_gone(self) -> bool:

@@ -17,7 +17,6 @@ from pipelines.files import sha256_of
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import safe
 from pipelines.logs import detailed
-from pipelines.recipe.tested import cells_of_tests
 from pipelines.record import (
     AuditedFile,
     AuditResult,
@@ -127,7 +126,7 @@ def _torch_names(plan: BuildPlan, facts: WheelFacts) -> Iterator[CheckResult]:
     if not plan.recipe.torch or not plan.host.capabilities.windows or not plan.host.instead:
         return
     lock, cache = plan.cache.lock, plan.cache
-    for cell in cells_of_tests(plan.recipe, plan.target, existing=plan.host.existing is not None):
+    for cell in plan.tested:
         tool = lock.tool(lock.entries_for(["torch"], cell, plan.host.instead)["torch"])
         path = cache.place(tool.file, tool.sha256)
         here = path if cache.has(path, tool.sha256, tool.size) else None

@@ -64,7 +64,8 @@ def materials(
         made |= {f"user's {name}": os.environ[name] for name in _COMPILERS if name in os.environ}
         made[f"{PLACE}python"] = plan.layout.python
     made |= {"Python": plan.target.python, "tool set": plan.toolset.label}
-    made["tool set's files"] = plan.toolset.files
+    # Builds outlive what they run in: a new libc++ is put there, a volume goes on to a new image.
+    made |= {"tool set's files": plan.toolset.files, "host made of": plan.host.made_of}
     # Places have names of their own: but for them, variables are the same on every host.
     longest = sorted(plan.places, key=lambda place: -len(plan.places[place]))
     for name, text in sorted(plan.environment(1).items()):

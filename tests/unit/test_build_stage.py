@@ -17,6 +17,7 @@ from wheels import wheel_here
 from pipelines.buildplan import BuildPlan
 from pipelines.compilecache.settings import RedisCache
 from pipelines.errors import AuthError, BuildError, HostError, RemoteError, TimeUpError
+from pipelines.evidence import Origin
 from pipelines.hosts.base import Supply
 from pipelines.hosts.live import LiveSession
 from pipelines.provisioning.resources import Wanted
@@ -317,6 +318,15 @@ def test_another_tool_set_names_another_job(tmp_path: Path) -> None:
         supply = Supply(toolset=tools, origin="x")
         names.add(job_id(changed(plan, supply=partial(replace, supply)), b"source", None))
     assert len(names) == 4
+
+
+def test_what_a_host_is_made_of_names_another_job(tmp_path: Path) -> None:
+    """A container's builds lie in a volume, which its next image finds; libc++ is put to them."""
+    names = set()
+    for origin in (Origin(), Origin(image="sha256:1"), Origin(image="sha256:1", image_key="k")):
+        made = type("Made", (Lab,), {"origin": origin})
+        names.add(job_id(changed(plan_for(tmp_path, made(Here()))), b"source", None))
+    assert len(names) == 3
 
 
 def test_what_a_windows_host_is_asked_for(tmp_path: Path) -> None:

@@ -12,7 +12,6 @@ import pytest
 from pipelines.errors import HostError, SetupError
 from pipelines.hosts.container.config import ContainerHost
 from pipelines.hosts.sandbox import libcxx, toolset
-from pipelines.hosts.sandbox.bridge import compiling
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.wine import Prefix, Wine
 from pipelines.toolchain.lock import load_lock
@@ -35,19 +34,7 @@ def prefix(tmp_path: Path) -> Prefix:
     nowhere = tmp_path / "nowhere"
     windows = Prefix(tmp_path / "prefix", Wine(nowhere, nowhere, nowhere, "wine-8.0"))
     (windows.drive / toolset.LIBCXX).parent.mkdir(parents=True)
-    (windows.drive / toolset._UCRT_H).mkdir(parents=True)
     return windows
-
-
-def test_a_windows_of_an_older_release_is_refused(tmp_path: Path, prefix: Prefix) -> None:
-    """Its compiler would say that every header of C++ is missing."""
-    (prefix.drive / toolset._UCRT_H).rmdir()
-    with pytest.raises(HostError, match="made by an older release") as caught:
-        libcxx.install(made_in(tmp_path / "made"), prefix)
-    assert "invoke sandbox.teardown" in caught.value.advice
-    with pytest.raises(HostError, match="made by an older release"):
-        compiling.make(prefix, tmp_path, {}, tmp_path / "bridge")
-    assert not (prefix.drive / toolset.LIBCXX).exists()
 
 
 def other_text(folder: Path) -> None:
