@@ -125,16 +125,20 @@ def _binaries(first: bytes, second: bytes) -> Iterator[tuple[str, str]]:
         if name not in ours or name not in theirs:
             yield name, f"only in the {'published' if name in theirs else 'rebuilt'} one"
             continue
-        a, b = first[slice(*theirs[name][1:])], second[slice(*ours[name][1:])]
-        if a != b:
-            yield name, _counted(a, b, theirs[name].start) + _strings(name, a, b)
+        a, b = _cut(first, theirs[name]), _cut(second, ours[name])
+        if told := _counted(a, b, theirs[name].start):
+            texts = name in _TEXTS and max(len(a), len(b)) <= _TEXT
+            yield name, told + (_strings(bytes(a), bytes(b)) if texts else "")
     yield from _device(first, second, theirs)
 
 
-def _strings(name: str, first: bytes, second: bytes) -> str:
+def _cut(data: bytes, part: Portion) -> memoryview:
+    """A part, without a copy: it may have hundreds of megabytes."""
+    return memoryview(data)[part.start : part.end]
+
+
+def _strings(first: bytes, second: bytes) -> str:
     """What is in one of them alone of what compilers and linkers write as text."""
-    if name not in _TEXTS:
-        return ""
     theirs, ours = ({*data.split(b"\0")} for data in (first, second))
     told = [
         "; ".join(line(text.decode("utf-8", "replace"), 100) for text in sorted(alone)[:3])
@@ -178,22 +182,26 @@ def _device(first: bytes, second: bytes, parts: dict[str, Portion]) -> Iterator[
             yield f"container {number} of {len(theirs)}", " / ".join(kinds)
             continue
         for (name, start, end), (_, begin, stop) in zip(one, other, strict=True):
-            old, new = first[start:end], second[begin:stop]
-            if old != new:
+            old, new = memoryview(first)[start:end], memoryview(second)[begin:stop]
+            if found := _counted(old, new, start):
                 where = next((p.name for p in parts.values() if p.start <= start < p.end), "")
                 told = f"container {number} of {len(theirs)}, {name}"
-                yield told, _counted(old, new, start) + (f", in {where}" if where else "")
+                yield told, found + (f", in {where}" if where else "")
 
 
-def _counted(first: bytes, second: bytes, offset: int) -> str:
-    """How many bytes differ, and where the first one of them is in the published file."""
+def _counted(first: bytes | memoryview, second: bytes | memoryview, offset: int) -> str:
+    """How many bytes differ, and where the first one of them is in the published file; or nothing.
+
+    Among the first megabytes that differ they are counted, and the rest is not looked at.
+    """
     many, at, seen = 0, -1, 0
     least = min(len(first), len(second))
     for start in range(0, least, _CHUNK):
-        a, b = first[start : start + _CHUNK], second[start : start + _CHUNK]
-        if a == b or (len(a) != len(b) and a[: least - start] == b[: least - start]):
+        end = min(start + _CHUNK, least)
+        a, b = bytes(first[start:end]), bytes(second[start:end])
+        if a == b:
             continue
-        unlike = [n for n, (x, y) in enumerate(zip(a, b, strict=False)) if x != y]
+        unlike = [n for n, (x, y) in enumerate(zip(a, b, strict=True)) if x != y]
         at = start + unlike[0] if at < 0 else at
         many += len(unlike)
         seen += len(a)
@@ -201,6 +209,6 @@ def _counted(first: bytes, second: bytes, offset: int) -> str:
             return f"at least {many} of {least} bytes differ, the first at {offset + at:#x}"
     sizes = "" if len(first) == len(second) else f"{len(first)} bytes / {len(second)}"
     if at < 0:
-        return f"{sizes}, alike as far as both go" if sizes else "alike"
+        return f"{sizes}, alike as far as both go" if sizes else ""
     told = f"{many} of {least} bytes differ, the first at {offset + at:#x}"
     return f"{sizes}; {told}" if sizes else told
