@@ -149,6 +149,9 @@ def test_one_changed_byte_is_found_and_named(tmp_path: Path, published: Path) ->
     assert result.compared.verdict == "different"
     view = load_view(line.run)
     assert view.verdict == "failed"
+    rows = dict(dict(view.provenance)["Built again"])
+    assert rows["verdict"] == "different"
+    assert rows["difference 1"].startswith("pkg/__init__.py: line 1: ")
     (suite,) = (one for one in suites(line.run) if one.name.endswith(".rebuild"))
     assert suite.cases[0].outcome == "failed"
     kept = json.loads((line.run.path / "manifest.json").read_text())["rebuilt"]
