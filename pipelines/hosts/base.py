@@ -28,6 +28,8 @@ class Existing:
     """Directory of the CUDA toolkit; empty when there is none."""
     sccache: str = ""
     """Path of the program; empty when there is none."""
+    fixed: str = ""
+    """Directory for reproducible builds, the same wherever ``root`` is; empty: one below it."""
 
 
 class Events(Protocol):

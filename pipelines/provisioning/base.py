@@ -56,6 +56,8 @@ class Layout(Model):
     """The program; empty: the one on PATH."""
     compile_cache: str
     """Directory of sccache's local cache."""
+    fixed: str
+    """Directory for what compilers may write down the place of: one on all hosts of a system."""
 
     @property
     def separator(self) -> str:
@@ -103,6 +105,7 @@ class Place:
             exe = ".exe" if self.capabilities["windows"] else ""
             cell |= {"executable": self.executable, "exe": exe, "root": self.existing.root}
             cell |= {"toolkit": self.existing.toolkit, "sccache": self.existing.sccache}
+            cell["fixed"] = self.existing.fixed or f"{self.existing.root}/f"
             if not self.existing.toolkit:  # one is unpacked there, by the resource of this name
                 cell["toolkit"] = f"{self.existing.root}/cuda/{self.target.cuda}"
         return cell

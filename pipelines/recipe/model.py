@@ -144,6 +144,10 @@ class Recipe(Model):
     """How the package is told for which GPUs to compile; see docs/recipes.md."""
     environment: dict[Variable, str] = Field(default={})
     """May use {archs}, {jobs}, {threads}, {version} and {local_version}."""
+    reproducible: bool = False
+    """Whether builds with the same inputs are to give the same bytes: compilers are told to write
+    down neither times nor places, the source stands at a fixed place, the wheel is packed anew;
+    see docs/reproducible.md."""
     progress: Progress = "[{done}/{total}]"
     """What lines of the build's log begin with that say how far it is; ninja's own by default.
 
@@ -210,6 +214,8 @@ class Recipe(Model):
             raise ValueError("a cargo build has a library, and neither pythons nor torch")
         if self.kind == "wheel" and self.library:
             raise ValueError("library: only for kind: cargo")
+        if self.kind == "cargo" and self.reproducible:
+            raise ValueError("reproducible: only for kind: wheel")
         if isinstance(self.source, PathSource) == bool(self.version):
             raise ValueError(
                 "version: a directory has none, its own build says which it is"

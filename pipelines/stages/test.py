@@ -16,13 +16,14 @@ from pydantic import BaseModel, Field, ValidationError
 from pipelines.buildplan import BuildPlan
 from pipelines.console import console, fold, host_line, say
 from pipelines.errors import AuditError, ConfigError, HostError, RemoteError, SmokeError
+from pipelines.evidence import GpuResult
 from pipelines.files import sha256_of
 from pipelines.hosts.base import GpuWay, Host
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import line, safe
 from pipelines.model import first_problem
 from pipelines.recipe.suite import OWN, Suite, suite_of, suite_of_given
-from pipelines.record import AuditedFile, AuditResult, GpuResult, PrebuiltResult, SmokeResult
+from pipelines.record import AuditedFile, AuditResult, PrebuiltResult, SmokeResult
 from pipelines.remote import files, tester
 from pipelines.reports.figures import SCRIPT
 from pipelines.reports.junit import read_pytest

@@ -190,3 +190,15 @@ def test_the_stand_in_is_a_tree_as_visual_studio_has_it(line: Line, work: Path) 
             finder.find(work.parent / "VS", finder.BASE)
     finally:
         (work.parent / "VS/VC/Tools/MSVC/14.41.1").rmdir()
+
+
+def test_no_date_is_written_down(line: Line, work: Path) -> None:
+    """Of a reproducible build; two builds of one day would not show it."""
+    (work / "dated.c").write_text('const char made[] = "on " __DATE__ " at " __TIME__;\n')
+    environment = line.plan.environment(1)
+    told = [f"set {name}={environment[name]}" for name in ("SOURCE_DATE_EPOCH", "CL")]
+    code, output = typed(line, work, *told, "cl /nologo /c dated.c")
+    assert code == 0, output
+    data = (work / "dated.obj").read_bytes()
+    assert b"on Jan  1 2024 at 00:00:00" in data
+    assert data[4:8] == bytes(4), "the time in the COFF header"
