@@ -1,0 +1,120 @@
+"""Ten thousand damaged binaries of each kind: read whole, or said not to be; in time and memory."""
+
+from __future__ import annotations
+
+import resource
+import struct
+import sys
+from collections.abc import Iterator
+from datetime import timedelta
+
+import pytest
+from fatbins import ELF, PTX, container
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pes import dll, msvc
+
+from pipelines.wheels.fatbin import inventory
+from pipelines.wheels.linked import RUN_TIMES
+from pipelines.wheels.pe import PeFacts, exports_of, read_pe
+
+pytestmark = pytest.mark.faults
+
+IMPORTS = {"own.dll": ["f", "#7", "?g@@YAXXZ"], "c10.dll": ["h" * 300], "KERNEL32.dll": ["Sleep"]}
+LATE = {"late.dll": ["k", "#9"]}
+WHOLE = msvc(imports=IMPORTS, exports=["PyInit__C", "a", "b"], late=LATE)
+FACTS = read_pe(WHOLE)
+CODE = container((ELF, "75", 40), (PTX, "90a", 40), cuda="12.8") + container((ELF, "120", 16))
+
+#: Numbers that readers trip over: ends of ranges, addresses of the one section, many of a thing.
+NUMBERS = st.sampled_from(
+    [0, 1, 0x1000, 0x10FF, 0xFFF, 0x2000, 200_001, 10_000_000, 0x7FFFFFFF, 1 << 31, 0xFFFFFFFF]
+) | st.integers(0, 0xFFFFFFFF)
+CHANGES = st.lists(st.tuples(st.integers(0, 0xFFFF), NUMBERS), min_size=1, max_size=6)
+MANY = settings(max_examples=10_000, deadline=timedelta(seconds=5))
+
+
+@pytest.fixture(autouse=True, scope="module")
+def frugal() -> Iterator[None]:
+    """A million cases of these would still fit into the memory of a small machine."""
+    yield
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss  # KiB
+    sys.stdout.write(f"\npeak {peak >> 10} MiB")
+    assert peak < 1 << 20
+
+
+def changed(data: bytes, changes: list[tuple[int, int]], step: int) -> bytes:
+    """Other numbers at some places; none is behind the end."""
+    found = bytearray(data)
+    for at, number in changes:
+        struct.pack_into("<I", found, at * step % (len(data) - 4), number)
+    return bytes(found)
+
+
+def read(data: bytes) -> PeFacts | None:
+    """``None`` for what no reader takes for a binary: that is a finding of its wheel."""
+    try:
+        return read_pe(data)
+    except Exception:
+        return None
+
+
+@MANY
+@given(CHANGES, st.sampled_from([1, 4]))
+def test_other_numbers_anywhere(changes: list[tuple[int, int]], step: int) -> None:
+    facts = read(changed(WHOLE, changes, step))
+    if facts is not None:
+        for names in (facts.needs, facts.late):
+            assert names is None or all(library and name for library, name in names)
+        told = facts.imports and facts.linked and facts.linked.runtimes
+        assert all(name.startswith(RUN_TIMES) for name in told or ())
+
+
+@MANY
+@given(st.integers(0, len(WHOLE)), st.binary(max_size=8))
+def test_a_binary_that_was_cut_off(at: int, tail: bytes) -> None:
+    """No table is shorter than it was: it is all there, or it is not read."""
+    facts = read(WHOLE[:at] + tail)
+    if facts is not None:
+        assert facts.needs in (None, FACTS.needs)
+        assert facts.late in (None, FACTS.late)
+        assert facts.exports in (None, FACTS.exports)
+
+
+@MANY
+@given(st.binary(max_size=300), st.integers(0, 400))
+def test_noise_in_place_of_tables(noise: bytes, at: int) -> None:
+    start = WHOLE.index(b"PE\0\0") + at
+    exports_of(WHOLE[:start] + noise + WHOLE[start + len(noise) :])
+
+
+@MANY
+@given(CHANGES, st.integers(0, len(CODE)), st.booleans())
+def test_fat_binaries(changes: list[tuple[int, int]], end: int, cut: bool) -> None:
+    data = changed(CODE, changes, 1)
+    found = inventory(data[:end] if cut else data)
+    assert all(one.sass or one.ptx or one.other or not one.whole for one in found.containers)
+
+
+NAMES = st.text(st.characters(codec="ascii", categories=["L", "N", "P", "S"]), min_size=1).filter(
+    lambda name: name[0] != "#"
+)
+TABLES = st.dictionaries(
+    st.from_regex(r"[a-z0-9_]{1,20}\.dll", fullmatch=True),
+    st.lists(NAMES | st.integers(0, 0xFFFF).map(lambda n: f"#{n}"), min_size=1, max_size=5),
+    max_size=4,
+)
+
+
+@MANY
+@given(TABLES, TABLES, st.sets(NAMES, max_size=8))
+def test_what_was_written_is_read(
+    imports: dict[str, list[str]], late: dict[str, list[str]], exports: set[str]
+) -> None:
+    facts = read_pe(dll(imports, sorted(exports), late=late))
+    for wanted, found in ((imports, facts.needs), (late, facts.late)):
+        assert found == tuple(
+            sorted({(lib, name) for lib, names in wanted.items() for name in names})
+        )
+    numbers = {f"#{n + 1}" for n in range(len(exports))}
+    assert facts.exports == frozenset(exports | numbers)
