@@ -1,7 +1,9 @@
 """What a wheel's device code does on real cards: runs, is compiled by the driver first, or fails.
 
 The driver chooses for each unit (container) by itself, so a wheel is judged unit by unit: one
-without code for a card fails when it is called, however many others run. The cards are those of
+without code for a card fails when it is called, however many others run. Of units that were linked
+(``-rdc=true``) it links anew where that has no code for a card:
+https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/#jit-linking-support. The cards are those of
 ``architectures/gpus.yaml``, the drivers those of ``matrix/compat.yaml``.
 """
 
@@ -20,7 +22,7 @@ from pipelines.architectures.gpus import load_gpus, read
 from pipelines.errors import ConfigError
 from pipelines.examine.findings import Card, Coverage, Gpus, Runs
 from pipelines.matrix.compat import load_compat
-from pipelines.wheels.fatbin import arch_key
+from pipelines.wheels.fatbin import Container, arch_key
 from pipelines.wheels.metadata import Binary, WheelFacts
 from pipelines.wheels.toolkit import newest
 
@@ -76,9 +78,15 @@ class _Code:
 
     def __init__(self, binary: Binary) -> None:
         self.name, self.inventory = binary.name, binary.inventory
+        start, end = binary.traces.relocatable if binary.traces else (0, 0)
         #: What units hold -> how many do: there are few kinds, however many units.
-        self.kinds = Counter(replace(unit, offset=0) for unit in binary.inventory.containers)
-        told = {newest([unit]) for unit in self.kinds}
+        self.kinds: Counter[Container] = Counter()
+        #: What was linked of them, and has no PTX of its own.
+        self.links: Counter[Container] = Counter()
+        for unit in binary.inventory.containers:
+            link = end and not unit.ptx and not start <= unit.offset < end
+            (self.links if link else self.kinds)[replace(unit, offset=0)] += 1
+        told = {newest([unit]) for unit in (*self.kinds, *self.links)}
         run_time = newest((), binary.pe.cudarts) if binary.pe else ""
         #: The releases of CUDA that its units tell, or its run-time's DLL.
         self.made = frozenset((told - {""}) or {run_time} - {""})
@@ -100,6 +108,15 @@ class _Fate:
             else:
                 self.failing += count
                 self.lone += 0 if unit.ptx else count
+        # The driver links anew, of the PTX of each part.
+        parts = [any(serves(p, arch, ptx=True) for p in unit.ptx) for unit in binary.kinds]
+        for unit, count in binary.links.items():
+            if any(_runs(code, arch) for code in unit.sass):
+                self.native += count
+            elif parts and all(parts):
+                self.jit += count
+            else:
+                self.failing += count
 
     @property
     def badness(self) -> tuple[int, int, list[int]]:
@@ -161,7 +178,7 @@ def _which(spare: Sequence[str]) -> str:
 
 
 def _why(fates: Sequence[_Fate], total: int) -> str:
-    """Which units fail; a device link never holds PTX, and may then be done without."""
+    """Which units fail; one without any PTX may be a device link that is not told as one."""
     failing = [one for one in fates if one.failing]
     if not failing:
         return ""

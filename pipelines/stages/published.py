@@ -166,7 +166,8 @@ def require_same(published: Published, today: dict[str, str]) -> list[str]:
         rows = [f"{safe(n, 100)}: {_said(then, n)}, today {_said(today, n)}" for n in other]
         more = f"\nand {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
         raise LockError(
-            f"{published.file} was made of other things than are here:\n"
+            f"{published.file} was made of other things than are here "
+            f"({', '.join(safe(n, 60) for n in other[:3])}{', ...' if other[3:] else ''}):\n"
             + "\n".join(rows[:_SHOWN])
             + more,
             advice=f"Take the release that made it ({line(published.made_by, 80)}), with its lock, "
