@@ -33,7 +33,9 @@ from pipelines.recipe.archmap import Translated, translate
 from pipelines.recipe.buildsystem import build_requires
 from pipelines.recipe.load import check_python, for_cell, load_recipe
 from pipelines.recipe.model import Recipe
+from pipelines.recipe.reproducible import settled
 from pipelines.recipe.sourcetree import EPOCH
+from pipelines.recipe.tested import cells_of_tests
 from pipelines.record import RunFacts
 from pipelines.target import AXES, Target
 from pipelines.toolchain.lock import Cache, load_lock
@@ -86,6 +88,8 @@ class BuildPlan:
     """What the others of ``pipeline.yaml`` give, by name."""
     given: Given | None = None
     """A wheel that is tested as others have built it; ``recipe`` only stands for it."""
+    anew: str = ""
+    """Not empty: build in a directory of this name's own, whatever was built before."""
 
     @cached_property
     def wanted(self) -> tuple[Wanted, ...]:
@@ -95,6 +99,13 @@ class BuildPlan:
         """
         lock = self.cache.lock
         return tuple(wanted_resources(self.resources, self.recipe, lock, self.place))
+
+    @property
+    def tested(self) -> tuple[Target, ...]:
+        """The cells in whose environments the wheel is tested there."""
+        existing = self.host.existing is not None
+        lock, instead = self.cache.lock, self.host.instead
+        return cells_of_tests(self.recipe, self.target, lock, instead, existing=existing)
 
     @cached_property
     def toolset(self) -> ToolSet:
@@ -119,11 +130,18 @@ class BuildPlan:
             given=self.given is not None,
         )
 
+    @property
+    def places(self) -> dict[str, str]:
+        """Directories of the host that stand in variables of a build."""
+        layout = self.layout
+        environment = layout.above(layout.above(layout.python))
+        return {"environment": environment, "toolkit": layout.cuda, "temp": layout.temp}
+
     def environment(self, jobs: int, threads: int = 1) -> dict[str, str]:
         """The variables a build gets on top of the host's and the compiler's."""
         recipe, layout = self.recipe, self.layout
         local = naming.local_version(recipe, recipe.cuda, recipe.torch, self.toolset.stamp)
-        return {
+        told = {
             "TEMP": layout.temp,
             "TMP": layout.temp,
             "CUDA_PATH": layout.cuda,
@@ -132,6 +150,9 @@ class BuildPlan:
             "PYTHONUNBUFFERED": "1",
             **naming.environment(recipe, self.archs, local=local, jobs=jobs, threads=threads),
         }
+        if not recipe.reproducible:
+            return told
+        return settled(told, self.toolset.name, self.places)
 
 
 def resolve_given(request: Request) -> Given | None:

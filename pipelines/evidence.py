@@ -52,6 +52,14 @@ _UNSHOWN = {
 }
 
 
+class GpuResult(Model):
+    """A GPU that a smoke suite saw."""
+
+    name: str
+    driver_model: str = ""
+    """WDDM, TCC or MCDM of Windows; elsewhere the system."""
+
+
 class Bridge(Model):
     """What stands in for Windows' GPU driver on a host: a DLL that hands its calls to Linux'."""
 

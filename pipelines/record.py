@@ -12,8 +12,9 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
+from pipelines.compared import Comparison
 from pipelines.diagnosed import DiagnosisResult, HealedResult
-from pipelines.evidence import Bridge, Evidence, Origin
+from pipelines.evidence import Bridge, Evidence, GpuResult, Origin
 from pipelines.hosttext import line
 from pipelines.model import Model
 from pipelines.taken import Company, PrebuiltFile, Sha256
@@ -128,6 +129,10 @@ class BuildResult(StageResult):
     source_sha256: str = ""
     toolset: str = ""
     """What compiled it, as the plan has it: name, and version where that is known."""
+    materials: dict[str, str] = Field(default={})
+    """Everything that decides the wheel, by which the job is named."""
+    leftovers: tuple[str, ...] = ()
+    """Of a reproducible build: what was taken out of the wheel, and what could not be."""
     units: Units = Units()
     attempt: int = 0
     lost: tuple[str, ...] = ()
@@ -211,12 +216,11 @@ class AuditResult(StageResult):
     files: tuple[AuditedFile, ...] = ()
 
 
-class GpuResult(Model):
-    """A GPU that a smoke suite saw."""
+class RebuildResult(StageResult):
+    """Whether a published wheel, built again, is the same bytes."""
 
-    name: str
-    driver_model: str = ""
-    """WDDM, TCC or MCDM of Windows; elsewhere the system."""
+    stage = "rebuild"
+    compared: Comparison | None = None
 
 
 class TorchSuite(Model):
@@ -287,6 +291,7 @@ RESULTS: dict[str, type[StageResult]] = {
         BuildResult,
         CollectResult,
         AuditResult,
+        RebuildResult,
         SmokeResult,
     )
 }
@@ -365,6 +370,8 @@ class RunFacts(Model):
     """Of a wheel that was not built."""
     given: bool = False
     """Whether it is somebody else's, which is only tested."""
+    rebuilds: str = ""
+    """The sha256 of a published wheel that is built again."""
     job: str = ""
     source_sha256: str = ""
     toolset: str = ""

@@ -61,7 +61,7 @@ _NO_PRIVILEGE = 1314  # ERROR_PRIVILEGE_NOT_HELD
 #: Errors after which a build has no outcome: it goes on, or can.
 _OPEN_ENDED = frozenset(kind.__name__ for kind in (HostError, AuthError, TimeUpError))
 #: What decides whether a run is of the same order as another.
-_SAME = ("target", "jobs", "evidence", "publishable")
+_SAME = ("target", "jobs", "evidence", "publishable", "rebuilds")
 
 Result = TypeVar("Result", bound=StageResult)
 

@@ -67,7 +67,7 @@ class AuditOptions(Options):
 def audit(options: AuditOptions, given: dict[str, Any]) -> int | None:
     """Look into any wheels, ours or not: which GPUs, which CUDA, what is needed, what is wrong.
 
-    Leaves with 9 where something is wrong with one of them, or one could not be read.
+    Leaves with 9 where something is wrong with one of them, or what was asked has no answer.
     """
     from pipelines.config import load_config
     from pipelines.console import answer, say
@@ -98,8 +98,7 @@ def audit(options: AuditOptions, given: dict[str, Any]) -> int | None:
         from pipelines.examine.page import write
 
         say(f"{html}  {write(html, examined):,} bytes", style="bold")
-    wrong = [one.file for one in examined if one.worst == "problem"]
-    return AuditError.exit_code if wrong else None
+    return AuditError.exit_code if any(one.failed for one in examined) else None
 
 
 COMMAND = Command(audit, AuditOptions, alone=True)

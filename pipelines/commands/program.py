@@ -30,6 +30,7 @@ from pipelines.commands import (
     lock,
     plan,
     provision,
+    rebuild,
     report,
     runs,
     test,
@@ -49,7 +50,14 @@ if TYPE_CHECKING:
 
 #: Every command, in the order of a day's work.
 COMMANDS = (
-    *(provision.COMMAND, build.COMMAND, test.COMMAND, report.COMMAND, compare.COMMAND),
+    *(
+        provision.COMMAND,
+        build.COMMAND,
+        test.COMMAND,
+        report.COMMAND,
+        compare.COMMAND,
+        rebuild.COMMAND,
+    ),
     *(
         audit.COMMAND,
         doctor.COMMAND,

@@ -168,7 +168,7 @@ def inspect_host(plan: BuildPlan, session: LiveSession) -> dict[str, object]:
         parts["unpacked"] = lambda: [
             {"id": name, **row} for name, row in _checked(session, unpacked).items()
         ]
-    if plan.target.torch and "torch" in plan.host.instead:
+    if plan.place.cxx_runtime:
         parts["cxx_runtime"] = lambda: session.call(cxxruntime.survey)
     if settings:  # after machine: to check a variable is to take it over
         parts["resources"] = lambda: _checked(session, settings)

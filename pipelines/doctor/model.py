@@ -93,7 +93,7 @@ class Purpose:
     gpu_numbers: tuple[int, ...] = ()
     """Those of nvidia-smi's that are asked for; empty: any."""
     cxx_runtime: str = ""
-    """The oldest C++ run-time that will do for its torch, where Wine has one; empty: not asked."""
+    """The oldest C++ run-time that will do there, where Wine has one; empty: not asked."""
     settings: tuple[Setting, ...] = ()
     refused: tuple[Finding, ...] = ()
     """What the host cannot give, whatever it is found to be."""

@@ -80,8 +80,8 @@ def purpose_of(plan: BuildPlan) -> Purpose:
 
 
 def _cxx_runtime(plan: BuildPlan) -> str:
-    """The release of the one that provisioning brings for torch; empty where it brings none."""
-    if not plan.target.torch or "torch" not in plan.host.instead:
+    """The release of the one that provisioning brings; empty where it brings none."""
+    if not plan.place.cxx_runtime:
         return ""
     tools = plan.cache.lock.tools.values()
     return next((minor(tool.version) for tool in tools if tool.name == "msvc-runtime"), "")

@@ -1,4 +1,4 @@
-"""Verdicts on what torch needs of a Windows that Wine is: its C++ run-time, two variables.
+"""Verdicts on what torch and MSVC need of a Windows that Wine is: C++ run-time, two variables.
 
 Each names what it comes to: nothing of it says so by itself, or not in words that lead there.
 """
@@ -25,11 +25,13 @@ _AMX = ("DEFAULT", "ALL", "AVX512_CORE_AMX", "AVX512_CORE_AMX_FP16", "AVX10_1_51
 
 
 def judge(facts: Facts, purpose: Purpose) -> Iterator[Verdict]:
-    """The run-time, OpenMP and oneDNN; nothing where torch comes as on any Windows."""
+    """The run-time, for torch OpenMP and oneDNN; nothing where these come as on any Windows."""
     if not purpose.cxx_runtime:
         return
     told = facts.at("cxx_runtime")
     yield _runtime(told.at("libraries"), purpose.cxx_runtime)
+    if not purpose.target.torch:
+        return
     environment = told.at("environment")
     yield _variable(
         environment,
@@ -62,10 +64,10 @@ def _runtime(told: Facts, oldest: str) -> Verdict:
 
 
 def _library(told: Facts, name: str, oldest: str) -> tuple[Level, str]:
-    """A library that torch imports."""
+    """A library that torch, or what MSVC has built, imports."""
     path, version, own = told.text("path"), told.text("version"), told.flag("wine")
     if told.absent:
-        return "error", f"{name}.dll is not there: import torch ends in WinError 126"
+        return "error", f"{name}.dll is not there: what imports it ends in WinError 126"
     if own:
         return "error", f"{path} is Wine's own, with which torch crashed, hung or lost gradients"
     if own is None or version is None or not known(version):

@@ -10,7 +10,7 @@ from packaging.version import Version
 
 from pipelines import units
 from pipelines.examine.findings import Card, Finding, Gpus, Level
-from pipelines.examine.packaging import of_check, requirements
+from pipelines.examine.packaging import MOST, of_check, requirements
 from pipelines.hosttext import line
 from pipelines.record import CheckResult
 from pipelines.wheels.fatbin import compact
@@ -72,6 +72,7 @@ def gpu_findings(gpus: Gpus, asked: int) -> Iterator[Finding]:
         yield Finding(
             check=f"GPU {line(card.names[0], 60)}",
             level=_LEVELS.get(card.runs, "unknown"),
+            asked=True,
             found=f"{card.capability}: {_RUNS[card.runs]}" + _counts(card),
             detail=_about(card),
         )
@@ -173,13 +174,15 @@ def _libraries(facts: WheelFacts) -> Finding:
         level=level,
         found=line("; ".join(filter(None, parts)), 400) or "Windows' own, and those in it",
         detail=line("; ".join(said), 900),
-        values=tuple(line(name, 100) for name in lacking),
+        values=tuple(line(name, 100) for name in lacking[:MOST]),
     )
 
 
 def _cuda(facts: WheelFacts) -> Finding:
     """Of which CUDA each binary is, by its device code and the run-time that it imports."""
-    wrong, told = [], set()
+    wrong: list[str] = []
+    mixed: list[str] = []
+    told: set[str] = set()
     for one in facts.binaries:
         containers = one.inventory.containers
         cudarts = one.pe.cudarts if one.pe else ()
@@ -190,13 +193,13 @@ def _cuda(facts: WheelFacts) -> Finding:
             told.add(own)
             heard = Told(own)
             heard.hear(containers)
-            if heard.wrong and not wrong:
-                wrong.append(f"{one.name}: code of CUDA {own} and {_list([*heard.wrong])}")
+            if heard.wrong:  # NVIDIA's own libraries are of that kind
+                mixed.append(f"{one.name}: code of CUDA {own} and {_list([*heard.wrong])}")
     named = _CU.search(Version(facts.version).local or "")
     if named and told and not any(_is(named[1], own) for own in told):
         wrong.append(f"its version says cu{named[1]}")
     found = ", ".join(f"CUDA {each}" for each in sorted(told, key=Version))
-    level: Level = "problem" if wrong else "ok"
+    level: Level = "problem" if wrong else "mind" if mixed else "ok"
     imports = {name for one in facts.binaries if one.pe for name in one.pe.imports}
     silent = any(one.inventory.containers for one in facts.binaries)
     if not found and (silent or named or any(_CUDA_DLLS.match(name) for name in imports)):
@@ -210,7 +213,7 @@ def _cuda(facts: WheelFacts) -> Finding:
         check="CUDA",
         level=level,
         found=found or ("not told" if silent else "no device code"),
-        detail=line(_list(wrong), 600),
+        detail=line(_list(wrong + mixed), 600),
         values=tuple(sorted(told, key=Version)),
     )
 

@@ -1,7 +1,9 @@
 """What a wheel's device code does on real cards: runs, is compiled by the driver first, or fails.
 
 The driver chooses for each unit (container) by itself, so a wheel is judged unit by unit: one
-without code for a card fails when it is called, however many others run. The cards are those of
+without code for a card fails when it is called, however many others run. Of units that were linked
+(``-rdc=true``) it links anew where that has no code for a card:
+https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/#jit-linking-support. The cards are those of
 ``architectures/gpus.yaml``, the drivers those of ``matrix/compat.yaml``.
 """
 
@@ -10,6 +12,7 @@ from __future__ import annotations
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from itertools import chain
 
 from packaging.version import Version
@@ -43,16 +46,19 @@ def gpus_of(facts: WheelFacts, asked: Sequence[tuple[str, str]] = ()) -> Gpus:
 
     ``asked`` are cards that are wanted, by name and architecture: they come first, one by one.
     """
-    having = [one for one in facts.binaries if one.inventory.containers]
+    having = [_Code(one) for one in facts.binaries if one.inventory.containers]
     units = [unit for one in having for unit in one.inventory.containers]
     unread = not all(one.inventory.complete for one in facts.binaries)
+    windows = not any("linux" in tag or "macosx" in tag for tag in facts.tags)
     return Gpus(
         sass=_sorted(chain.from_iterable(unit.sass for unit in units)),
         ptx=_sorted(chain.from_iterable(unit.ptx for unit in units)),
-        cuda=tuple(sorted({each for one in having for each in _made(one)}, key=Version)),
+        cuda=tuple(sorted({each for one in having for each in one.made}, key=Version)),
         binaries=tuple(map(_coverage, having)),
         cards=tuple(
-            _card(names, arch, having, unread=unread)
+            _card(names, arch, having, unread=unread).model_copy(
+                update={} if windows else {"driver": ""}  # which are known are those of Windows
+            )
             for names, arch in (*(((name,), arch) for name, arch in asked), *_kinds())
         ),
     )
@@ -67,49 +73,78 @@ def _kinds() -> list[tuple[tuple[str, ...], str]]:
     return [(tuple(kinds[arch]), arch) for arch in sorted(kinds, key=arch_key, reverse=True)]
 
 
+class _Code:
+    """The device code of one binary."""
+
+    def __init__(self, binary: Binary) -> None:
+        self.name, self.inventory = binary.name, binary.inventory
+        start, end = binary.traces.relocatable if binary.traces else (0, 0)
+        #: What units hold -> how many do: there are few kinds, however many units.
+        self.kinds: Counter[Container] = Counter()
+        #: What was linked of them, and has no PTX of its own.
+        self.links: Counter[Container] = Counter()
+        for unit in binary.inventory.containers:
+            link = end and not unit.ptx and not start <= unit.offset < end
+            (self.links if link else self.kinds)[replace(unit, offset=0)] += 1
+        told = {newest([unit]) for unit in (*self.kinds, *self.links)}
+        run_time = newest((), binary.pe.cudarts) if binary.pe else ""
+        #: The releases of CUDA that its units tell, or its run-time's DLL.
+        self.made = frozenset((told - {""}) or {run_time} - {""})
+
+
 class _Fate:
     """What becomes of one binary's units on one card."""
 
-    def __init__(self, binary: Binary, arch: str) -> None:
+    def __init__(self, binary: _Code, arch: str) -> None:
         self.binary = binary
         self.native, self.failing, self.lone = 0, 0, 0
-        self.by_jit: list[Container] = []
-        for unit in binary.inventory.containers:
+        self.jit, self.jitted = 0, set[str]()
+        for unit, count in binary.kinds.items():
             if any(_runs(code, arch) for code in unit.sass):
-                self.native += 1
+                self.native += count
             elif any(serves(code, arch, ptx=True) for code in unit.ptx):
-                self.by_jit.append(unit)
+                self.jit += count
+                self.jitted.add(newest([unit]))
             else:
-                self.failing += 1
-                self.lone += not unit.ptx
+                self.failing += count
+                self.lone += 0 if unit.ptx else count
+        # The driver links anew, of the PTX of each part.
+        parts = [any(serves(p, arch, ptx=True) for p in unit.ptx) for unit in binary.kinds]
+        for unit, count in binary.links.items():
+            if any(_runs(code, arch) for code in unit.sass):
+                self.native += count
+            elif parts and all(parts):
+                self.jit += count
+            else:
+                self.failing += count
 
     @property
     def badness(self) -> tuple[int, int, list[int]]:
         """The less, the better; of equals the one of the older CUDA, which runs on more drivers."""
-        made = max(_made(self.binary), key=Version, default="0")
-        return self.failing, len(self.by_jit), [*map(int, made.split("."))]
+        made = max(self.binary.made, key=Version, default="0")
+        return self.failing, self.jit, [*map(int, made.split("."))]
 
 
-def _choices(having: Sequence[Binary]) -> list[list[Binary]]:
+def _choices(having: Sequence[_Code]) -> list[list[_Code]]:
     """Binaries of which a package loads one: of each CUDA one (``lib_cuda118.dll``, ...)."""
-    alike: dict[str, list[Binary]] = {}
+    alike: dict[str, list[_Code]] = {}
     for one in having:
         alike.setdefault(re.sub(r"\d+", "#", one.name), []).append(one)
     found = []
     for group in alike.values():
-        made = [frozenset(_made(one)) for one in group]
+        made = [one.made for one in group]
         choice = len(group) > 1 and all(made) and len({*made}) == len(group)
         found += [group] if choice else [[one] for one in group]
     return found
 
 
-def _card(names: tuple[str, ...], arch: str, having: Sequence[Binary], *, unread: bool) -> Card:
+def _card(names: tuple[str, ...], arch: str, having: Sequence[_Code], *, unread: bool) -> Card:
     groups = _choices(having)
     several = {one.name for group in groups if len(group) > 1 for one in group}
     fates = [
         min((_Fate(one, arch) for one in group), key=lambda fate: fate.badness) for group in groups
     ]
-    native, jit = sum(one.native for one in fates), sum(len(one.by_jit) for one in fates)
+    native, jit = sum(one.native for one in fates), sum(one.jit for one in fates)
     failing = sum(one.failing for one in fates)
     total = native + jit + failing
     runs: Runs = "partly" if failing else "jit" if jit else "native"
@@ -143,7 +178,7 @@ def _which(spare: Sequence[str]) -> str:
 
 
 def _why(fates: Sequence[_Fate], total: int) -> str:
-    """Which units fail; a device link never holds PTX, and may then be done without."""
+    """Which units fail; one without any PTX may be a device link that is not told as one."""
     failing = [one for one in fates if one.failing]
     if not failing:
         return ""
@@ -158,19 +193,13 @@ def _why(fates: Sequence[_Fate], total: int) -> str:
 def _driver(fates: Sequence[_Fate]) -> str:
     """Minor versions are compatible but for PTX: that needs the driver of the release it is of."""
     compat = load_compat()
-    wanted = {compat.least_driver(cuda) for one in fates for cuda in _made(one.binary)}
-    for release in {newest([unit]) for one in fates for unit in one.by_jit} - {""}:
+    wanted = {compat.least_driver(cuda) for one in fates for cuda in one.binary.made}
+    for release in {each for one in fates for each in one.jitted}:
         wanted.add(compat.toolkit_drivers.get(release, ""))
     return max(wanted - {""}, key=Version, default="")
 
 
-def _made(binary: Binary) -> set[str]:
-    """The releases of CUDA that a binary's units tell, or its run-time's DLL."""
-    told = {newest([unit]) for unit in binary.inventory.containers} - {""}
-    return told or ({newest((), binary.pe.cudarts)} if binary.pe else set()) - {""}
-
-
-def _coverage(binary: Binary) -> Coverage:
+def _coverage(binary: _Code) -> Coverage:
     units = binary.inventory.containers
     return Coverage(
         binary=binary.name,
@@ -178,7 +207,7 @@ def _coverage(binary: Binary) -> Coverage:
         sass=_counted(unit.sass for unit in units),
         ptx=_counted(unit.ptx for unit in units),
         other=tuple(sorted({name for unit in units for name in unit.other})),
-        cuda=tuple(sorted(_made(binary), key=Version)),
+        cuda=tuple(sorted(binary.made, key=Version)),
         whole=binary.inventory.complete and all(unit.whole for unit in units),
     )
 

@@ -18,7 +18,7 @@ from packaging.tags import parse_tag
 
 from pipelines import units
 from pipelines.architectures.archs import ArchList
-from pipelines.errors import PipelineError
+from pipelines.errors import PipelineError, StorageError
 from pipelines.examine.binaries import binary_findings, gpu_findings
 from pipelines.examine.cards import gpus_of
 from pipelines.examine.findings import Examined, Finding
@@ -46,7 +46,7 @@ class Asked:
 
 
 def examine(taken: Taken, asked: Asked) -> Examined:
-    """Everything there is to say of one wheel. Raises nothing but what ends the program."""
+    """Everything there is to say of one wheel; only a full disk is an error, ``StorageError``."""
     if taken.path is None:
         return _unread(taken, "taken", taken.problem)
     try:
@@ -55,6 +55,8 @@ def examine(taken: Taken, asked: Asked) -> Examined:
             problem = f"sha256 {facts.sha256}, and {taken.sha256} is stated"
             return _unread(taken, "sha256", problem)
         return _examined(taken, facts, asked)
+    except StorageError:  # of this machine, not of the wheel
+        raise
     except PipelineError as error:
         return _unread(taken, "readable", error.message)
     except Exception as error:
@@ -153,7 +155,7 @@ def _in_parallel(
     taken: Sequence[Taken], asked: Asked, workers: int
 ) -> Iterator[tuple[int, Examined]]:
     context = multiprocessing.get_context("spawn")  # the program has threads of its own
-    with ProcessPoolExecutor(workers, mp_context=context) as pool:
+    with ProcessPoolExecutor(workers, context, _speak_to_stderr) as pool:
         jobs: dict[Future[Examined], int] = {
             pool.submit(examine, each, asked): number for number, each in enumerate(taken)
         }
@@ -164,9 +166,14 @@ def _in_parallel(
             return
 
 
+def _speak_to_stderr() -> None:
+    """In a worker: standard output is for what a program reads, and none of it is said there."""
+    os.dup2(2, 1)
+
+
 def _isolated(taken: Taken, asked: Asked) -> Examined:
     context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, mp_context=context) as pool:
+    with ProcessPoolExecutor(1, context, _speak_to_stderr) as pool:
         try:
             return pool.submit(examine, taken, asked).result()
         except BrokenProcessPool:

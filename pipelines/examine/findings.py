@@ -37,6 +37,8 @@ class Finding(Model):
     check: str
     level: Level
     found: str
+    asked: bool = False
+    """Whether somebody asked for just this: then no answer is as bad as a bad one."""
     detail: str = ""
     """Why, where, and what to do."""
     values: tuple[str, ...] = ()
@@ -111,6 +113,13 @@ class Examined(Model):
     def worst(self) -> Level:
         """The worst of its findings; ``unknown`` of a wheel of which nothing was found."""
         return worst(one.level for one in self.findings)
+
+    @property
+    def failed(self) -> bool:
+        """Whether something is wrong with it, or what was asked for has no answer."""
+        return self.worst == "problem" or any(
+            one.asked and one.level == "unknown" for one in self.findings
+        )
 
     def of(self, level: Level) -> tuple[Finding, ...]:
         """Its findings of that level."""

@@ -24,8 +24,11 @@ from pipelines.record import CheckResult
 from pipelines.wheels.metadata import WheelFacts
 
 _FILE = Path(__file__).with_name("limits.yaml")
+_LONGEST = 2 << 20  # characters of METADATA: the long description is in it
 _USER = "n" * 20
 _SHOWN = 5
+#: Values of one finding, and requirements of one wheel.
+MOST = 500
 _PATCHES = 40  # releases of one minor version of Python, more than any has
 _CPYTHON = re.compile(r"cp3(\d{1,2})")
 _MODULE = re.compile(r"\.cp3(\d{1,2})-(win_amd64|win32|win_arm64)\.pyd$")
@@ -74,7 +77,7 @@ def of_check(one: CheckResult, wrong: Level = "problem") -> Finding:
         level=level if one.ok else wrong,
         found=line(found, 400),
         detail=line(one.detail, 600),
-        values=tuple(line(value, 100) for value in one.values),
+        values=tuple(line(value, 100) for value in one.values[:MOST]),
     )
 
 
@@ -84,18 +87,23 @@ def packaging_findings(facts: WheelFacts, gate: Mapping[str, CheckResult]) -> It
     yield of_check(gate["RECORD"])
     yield of_check(gate["tags"], "mind")
     yield _true_tags(facts)
-    raw, strange = parse_email(facts.metadata.encode())
-    yield _metadata(raw, strange)
-    yield _requires(facts, raw)
+    if len(facts.metadata) > _LONGEST or facts.metadata.count("\nRequires-Dist:") > MOST:
+        for name in ("METADATA", "requirements"):
+            said = f"METADATA of {len(facts.metadata)} characters, or of too many requirements"
+            yield Finding(check=name, level="unknown", found=said)
+    else:
+        raw, strange = parse_email(facts.metadata.encode())
+        yield _metadata(raw, strange)
+        yield _requires(facts, raw)
     yield _paths(facts)
     yield _upload(facts)
 
 
 def requirements(facts: WheelFacts) -> list[Requirement]:
     """Those that can be read."""
-    raw, _ = parse_email(facts.metadata.encode())
+    raw, _ = parse_email(facts.metadata[:_LONGEST].encode())
     found = []
-    for text in raw.get("requires_dist", []):
+    for text in raw.get("requires_dist", [])[:MOST]:
         try:
             found.append(Requirement(text))
         except InvalidRequirement:
@@ -178,7 +186,7 @@ def _requires(facts: WheelFacts, raw: RawMetadata) -> Finding:
         level="problem" if wrong else "mind" if mind else "ok",
         found=line(", ".join(texts[:_SHOWN]), 300) or "none",
         detail=_list(wrong + mind),
-        values=tuple(line(text, 200) for text in texts[:200]),
+        values=tuple(line(text, 200) for text in texts),
     )
 
 

@@ -17,15 +17,42 @@ from pathlib import Path
 from markupsafe import Markup
 from packaging.tags import parse_tag
 
-from pipelines.examine.findings import LEVELS, RUNS, WORDS, Card, Examined, Finding
+from pipelines.examine.findings import LEVELS, RUNS, WORDS, Card, Examined, Finding, Level
 from pipelines.files import write_atomic
 from pipelines.reports.html import environment
 
 _TEMPLATES = Path(__file__).resolve().parents[1] / "reports" / "templates"
 _TONES = {"problem": "failed", "mind": "untested", "unknown": "idle", "ok": "passed"}
 _PYTHON = re.compile(r"(cp|py)3(\d{1,2})")
+_TORCH = re.compile(r"torch [^ (]+")
+_FEW = 2
 _CROWD = 40  # wheels from which a page tells of what is ok no more than that
 _SEARCHED = 1500  # characters of a wheel
+
+
+@dataclass(frozen=True, slots=True)
+class Torch:
+    """A wheel beside one release of torch: of how many names it lacks how many."""
+
+    checked: int = 0
+    missing: int = 0
+    unknown: int = 0
+
+    @property
+    def level(self) -> Level:
+        """Never ``ok`` where something was not looked at."""
+        if self.missing:
+            return "problem"
+        return "ok" if self.checked and not self.unknown else "unknown"
+
+    @property
+    def word(self) -> str:
+        """As short as it can be said."""
+        if self.missing:
+            return f"lacks {self.missing}"
+        if not self.checked:
+            return "not checked"
+        return "in part" if self.unknown else "loads"
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,20 +63,21 @@ class Row:
     title: str
     pythons: tuple[str, ...]
     """Releases such as ``3.11``, ``any``, or with ``+`` those from there on."""
+    cuda: str
     fates: dict[str, str]
     """Compute capability -> what becomes of the wheel there; ``none``: it has no device code."""
     ranks: dict[str, int]
-    verdicts: dict[str, str]
-    """Of each set of libraries that it was held against."""
+    torches: dict[str, Torch]
+    """Of each torch that it was held against."""
     drivers: tuple[tuple[str, tuple[str, ...]], ...]
     findings: tuple[Finding, ...]
     fine: tuple[str, ...]
     text: str
 
     @property
-    def loads(self) -> tuple[str, ...]:
-        """What it loads with, as far as everything was looked at."""
-        return tuple(name for name, verdict in self.verdicts.items() if verdict == "ok")
+    def fitting(self) -> tuple[str, ...]:
+        """Each torch in which nothing is missing of what was looked at."""
+        return tuple(name for name, one in self.torches.items() if one.checked and not one.missing)
 
 
 def write(path: Path, examined: Sequence[Examined]) -> int:
@@ -79,7 +107,7 @@ def render(examined: Sequence[Examined]) -> str:
             levels=WORDS,
             tally=tally,
             tone=_TONES[min(tally, key=LEVELS.index)],
-            against=list(dict.fromkeys(load.against for one in examined for load in one.loads)),
+            against=list(dict.fromkeys(name for row in rows for name in row.torches)),
             pythons=sorted(
                 {name.rstrip("+") for row in rows for name in row.pythons} - {"any"}, key=_minor
             ),
@@ -119,14 +147,36 @@ def _row(one: Examined, kinds: Sequence[Card], *, crowd: bool) -> Row:
         wheel=one,
         title=f"{one.name} {one.version}" if one.name else one.file,
         pythons=_pythons(one.tags),
+        cuda=_span(one.gpus.cuda),
         fates=fates,
         ranks={name: [*RUNS, "none"].index(fate) for name, fate in fates.items()},
-        verdicts={load.against: load.verdict for load in one.loads},
+        torches=_torches(one),
         drivers=tuple((driver, tuple(names)) for driver, names in sorted(drivers.items())),
         findings=tuple(sorted(shown, key=lambda each: LEVELS.index(each.level))),
         fine=tuple(each.check for each in one.of("ok")) if crowd else (),
         text=f"{one.file} {one.name} {said}"[:_SEARCHED].lower(),
     )
+
+
+def _span(releases: Sequence[str]) -> str:
+    """Some releases of CUDA; of many from which to which."""
+    if len(releases) > _FEW:
+        return f"{releases[0]} to {releases[-1]}"
+    return ", ".join(releases)
+
+
+def _torches(one: Examined) -> dict[str, Torch]:
+    """By release, whichever Python its wheel is for."""
+    found: dict[str, Torch] = {}
+    for load in one.loads:
+        if match := _TORCH.match(load.against):
+            old = found.get(match[0], Torch())
+            found[match[0]] = Torch(
+                old.checked + load.checked,
+                old.missing + len({(gone.library, gone.symbol) for gone in load.missing}),
+                old.unknown + len(load.unknown),
+            )
+    return found
 
 
 def _pythons(tags: Sequence[str]) -> tuple[str, ...]:

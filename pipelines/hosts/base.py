@@ -28,6 +28,8 @@ class Existing:
     """Directory of the CUDA toolkit; empty when there is none."""
     sccache: str = ""
     """Path of the program; empty when there is none."""
+    fixed: str = ""
+    """Directory for reproducible builds, the same wherever ``root`` is; empty: one below it."""
 
 
 class Events(Protocol):
@@ -221,6 +223,14 @@ class Host(Protocol):
         """What it was made from, once it is reached; empty for what is on no engine."""
         return Origin()
 
+    @property
+    def made_of(self) -> str:
+        """Of which files it is, with the compilers that are part of it; once it is reached.
+
+        Empty where nobody but the lock and what is found there says so.
+        """
+        return self.origin.image_key or self.origin.image
+
     def unmade(self) -> str:
         """What :meth:`connect` would have to make first that takes minutes or hours, for people.
 
@@ -261,8 +271,8 @@ class Host(Protocol):
         """
         return None
 
-    def spare_gpu(self) -> bool:
-        """Do without a driver that is gone, for what needs no GPU; whether one is."""
+    def only_look(self) -> bool:
+        """Do without what only builds and tests need of it; whether a driver is gone."""
         return False
 
     def is_gone(self) -> bool:

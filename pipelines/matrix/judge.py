@@ -79,6 +79,8 @@ class Ground:
     """What others give, by name; asked for where this one does not."""
     lacking: Callable[[Target], Sequence[str]] = lambda _: ()
     """Tools that a target needs and the lock does not have for it, or has not pinned."""
+    untested: Callable[[Target], Sequence[str]] = lambda _: ()
+    """Of the torches that a wheel is to be tested with, those that there are none of there."""
     names: Sequence[str] | None = None
     """The files of the source tree; ``None`` when it is not here yet."""
     jobs: int | None = None
@@ -241,6 +243,11 @@ def _lock_rules(target: Target, ground: Ground) -> Iterable[Finding]:
         says = f"{where} has no {name} with sha256 and size for this cell"
         cure = "invoke lock (if toolchain.yaml names it); invoke build refuses to start without it"
         yield Finding("tool-not-pinned", says, where, cure, error=False)
+    if untested := ground.untested(target):
+        of = "its environment has one torch" if ground.supply.existing else f"{where} names none"
+        says = f"the wheel is not tested with torch {' and '.join(untested)}: {of} for this cell"
+        cure = "test on a host that has it, such as the sandbox"
+        yield Finding("torch-untested", says, ground.supply.origin, cure, error=False)
 
 
 def _path_rules(longest: Longest | None) -> Iterable[Finding]:

@@ -130,11 +130,19 @@ def lay_ground(
         known = target.model_copy(update={"torch": minor(target.torch)})
         names = [fill(name, target.fields()) for name in wanted]
         found = cache.lock.lacking(names, known, supply.instead)
-        tested = cells_of_tests(recipe, known, existing=supply.existing)
-        for cell in tested if recipe.tested_with else ():
-            lacks = cache.lock.lacking(["torch"], cell, supply.instead)
-            found += [f"{name} for torch {cell.torch}" for name in lacks]
+        for cell in () if supply.existing else tested(known):
+            if cell.torch != known.torch:
+                lacks = cache.lock.lacking(["torch"], cell, supply.instead)
+                found += [f"{name} for torch {cell.torch}" for name in lacks]
         return found
+
+    def tested(target: Target) -> tuple[Target, ...]:
+        lock, instead = cache.lock, supply.instead
+        return cells_of_tests(recipe, target, lock, instead, existing=supply.existing)
+
+    def untested(target: Target) -> list[str]:
+        known = {minor(cell.torch) for cell in tested(target)}
+        return [release for release in recipe.tested_with if release not in known]
 
     return Ground(
         host=host,
@@ -142,6 +150,7 @@ def lay_ground(
         supply=supply,
         others=others,
         lacking=lacking,
+        untested=untested,
         names=names_if_here(recipe, cache),
         jobs=jobs,
     )

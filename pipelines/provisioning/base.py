@@ -20,8 +20,7 @@ from pipelines.target import Target
 from pipelines.toolchain.lock import Tool, ToolchainLock
 
 #: A capability of :class:`pipelines.hosts.base.Capabilities`; ``builds``: something is built there,
-#: not only a wheel tested that was given; ``cpu_torch``: the cell has torch, and the host takes a
-#: build of it without CUDA.
+#: not only a wheel tested that was given; ``cxx_runtime``: see :attr:`Place.cxx_runtime`.
 Capability = Literal[
     "windows",
     "msvc",
@@ -31,7 +30,7 @@ Capability = Literal[
     "toolkit",
     "builds",
     "emulated",
-    "cpu_torch",
+    "cxx_runtime",
 ]
 
 
@@ -57,6 +56,8 @@ class Layout(Model):
     """The program; empty: the one on PATH."""
     compile_cache: str
     """Directory of sccache's local cache."""
+    fixed: str
+    """Directory for what compilers may write down the place of: one on all hosts of a system."""
 
     @property
     def separator(self) -> str:
@@ -90,6 +91,13 @@ class Place:
     """What the package's ``build-system.requires`` wants of such an environment, once asked."""
 
     @property
+    def cxx_runtime(self) -> bool:
+        """Whether Microsoft's C++ run-time takes the place of Wine's: for torch, for MSVC's."""
+        have = self.capabilities
+        cpu_torch = bool(self.target.torch) and "torch" in self.instead
+        return cpu_torch or (have["msvc"] and have["emulated"])
+
+    @property
     def cell(self) -> dict[str, str]:
         """What the strings of the file may use, besides the layout's names."""
         cell = self.target.fields() | {"beside": self.executable.rpartition("\\")[0]}
@@ -97,6 +105,7 @@ class Place:
             exe = ".exe" if self.capabilities["windows"] else ""
             cell |= {"executable": self.executable, "exe": exe, "root": self.existing.root}
             cell |= {"toolkit": self.existing.toolkit, "sccache": self.existing.sccache}
+            cell["fixed"] = self.existing.fixed or f"{self.existing.root}/f"
             if not self.existing.toolkit:  # one is unpacked there, by the resource of this name
                 cell["toolkit"] = f"{self.existing.root}/cuda/{self.target.cuda}"
         return cell
@@ -198,7 +207,9 @@ class Binding:
         found = dict.fromkeys(self.lock.entries_for(wanted, place.target, place.instead).items())
         if "{recipe.test}" in names:
             existing = place.existing is not None
-            for cell in cells_of_tests(self.recipe, place.target, existing=existing):
+            for cell in cells_of_tests(
+                self.recipe, place.target, self.lock, place.instead, existing=existing
+            ):
                 tools = self.lock.entries_for(self.recipe.test_tools, cell, place.instead)
                 found |= dict.fromkeys(tools.items())
         for name in names:
@@ -270,8 +281,8 @@ class Resource(Model):
 
     def concerns(self, place: Place) -> bool:
         """Whether it is for such a host."""
-        cpu_torch = bool(place.target.torch) and "torch" in place.instead
-        have = {"builds": place.builds, "cpu_torch": cpu_torch, **place.capabilities}
+        own = {"builds": place.builds, "cxx_runtime": place.cxx_runtime}
+        have = {**own, **place.capabilities}
         return all(have[n] for n in self.needs) and not any(have[n] for n in self.without)
 
     def filled(self, change: Callable[[str], str]) -> Self:

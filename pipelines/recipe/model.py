@@ -7,6 +7,7 @@ They say what a recipe's keys mean and refuse what contradicts itself;
 from __future__ import annotations
 
 import fnmatch
+import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
@@ -24,6 +25,7 @@ from pipelines.toolsets import Api
 from pipelines.versions import Range, Release, within
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
+_ABI3 = re.compile(r"cp3(\d+)-abi3")
 WheelTag = Annotated[str, StringConstraints(pattern=r"^(py3-none|cp3\d{1,2}-abi3)$")]
 Strategy = Literal["build", "prebuilt", "prebuilt-then-build", "skip"]
 #: Those with which wheels are looked for.
@@ -142,6 +144,10 @@ class Recipe(Model):
     """How the package is told for which GPUs to compile; see docs/recipes.md."""
     environment: dict[Variable, str] = Field(default={})
     """May use {archs}, {jobs}, {threads}, {version} and {local_version}."""
+    reproducible: bool = False
+    """Whether builds with the same inputs are to give the same bytes: compilers are told to write
+    down neither times nor places, the source stands at a fixed place, the wheel is packed anew;
+    see docs/reproducible.md."""
     progress: Progress = "[{done}/{total}]"
     """What lines of the build's log begin with that say how far it is; ninja's own by default.
 
@@ -208,6 +214,8 @@ class Recipe(Model):
             raise ValueError("a cargo build has a library, and neither pythons nor torch")
         if self.kind == "wheel" and self.library:
             raise ValueError("library: only for kind: cargo")
+        if self.kind == "cargo" and self.reproducible:
+            raise ValueError("reproducible: only for kind: wheel")
         if isinstance(self.source, PathSource) == bool(self.version):
             raise ValueError(
                 "version: a directory has none, its own build says which it is"
@@ -247,6 +255,13 @@ class Recipe(Model):
                 raise ValueError(f"tested_with: {release} is not in supports: torch: {known}")
             if self.tested_with.count(release) > 1:
                 raise ValueError(f"tested_with: {release} is there twice")
+        if found := _ABI3.match(self.wheel_tag or ""):
+            older = [p for p in self.pythons if int(p.partition(".")[2]) < int(found[1])]
+            if older:
+                raise ValueError(
+                    f"pythons: {', '.join(older)}: a wheel of {self.wheel_tag} is for 3.{found[1]} "
+                    "and later"
+                )
         return self
 
     @model_validator(mode="after")

@@ -2,14 +2,34 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
+from pipelines.errors import LockError
 from pipelines.recipe.model import Recipe
 from pipelines.target import Target
+from pipelines.toolchain.lock import ToolchainLock
 
 
-def cells_of_tests(recipe: Recipe, target: Target, *, existing: bool) -> tuple[Target, ...]:
-    """The target with each torch of ``tested_with``; itself where the recipe says nothing of it.
+def cells_of_tests(
+    recipe: Recipe,
+    target: Target,
+    lock: ToolchainLock,
+    instead: Mapping[str, str],
+    *,
+    existing: bool,
+) -> tuple[Target, ...]:
+    """The target with each torch of ``tested_with`` that the lock names for it; else itself.
 
-    An environment that is used as it is (``existing``) has one torch, the target's.
+    With the others it is not tested, which plan and report say; ``instead`` is the host's. An
+    environment that is used as it is (``existing``) has one torch, the target's.
     """
-    releases = () if existing else recipe.tested_with
-    return tuple(target.model_copy(update={"torch": r}) for r in releases) or (target,)
+    cells = [target.model_copy(update={"torch": release}) for release in recipe.tested_with]
+    return tuple(c for c in cells if not existing and _named(lock, c, instead)) or (target,)
+
+
+def _named(lock: ToolchainLock, cell: Target, instead: Mapping[str, str]) -> bool:
+    try:
+        lock.entries_for(["torch"], cell, instead)
+    except LockError:
+        return False
+    return True

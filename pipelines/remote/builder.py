@@ -15,10 +15,11 @@ import pathlib
 import shutil
 import sys
 import tarfile
+import time
 from collections.abc import Generator, Sequence
 from typing import TypedDict
 
-from . import buildwheel, compilecache, files, process, usage
+from . import buildwheel, compilecache, files, fixedplace, process, repack, usage
 from .rpc import idempotent
 from .safe_paths import member_parts, refusal
 
@@ -36,6 +37,8 @@ class _Optional(TypedDict, total=False):
     programs: Sequence[str]
     """Directories for PATH."""
     cache: compilecache.Spec | None
+    fixed: str
+    """A directory where the source stands meanwhile; the wheel is packed anew."""
 
 
 class Source(_Optional):
@@ -70,6 +73,8 @@ class Built(process.Ended):
     timeline: usage.Timeline
     cache: compilecache.Figures
     wheels: list[Left]
+    leftovers: list[str]
+    """Of a reproducible build: what was taken out of the wheel, and what could not be."""
 
 
 def find_vcvars() -> str:
@@ -137,11 +142,18 @@ def build(spec: Spec) -> Generator[bytes | Built, None, None]:
     if out.exists():
         shutil.rmtree(out)
     out.mkdir(parents=True)
-    with compilecache.running(spec.get("cache"), job / "src") as cache:
+    fixed, began = spec.get("fixed", ""), time.time()
+    with contextlib.ExitStack() as stack:
+        source, placed = job / "src", {}
+        if fixed:
+            source = stack.enter_context(fixedplace.standing(source, pathlib.Path(fixed)))
+            packages = stack.enter_context(fixedplace.linked(source.with_name("p") / "site"))
+            placed = {buildwheel.FIXED: fixed, buildwheel.PACKAGES: str(packages)}
+        cache = stack.enter_context(compilecache.running(spec.get("cache"), source))
         yield cache.line()
         unpack_source(spec["archive"], str(cache.source))
         environment = {**compiler_environment(spec.get("toolset", "")), **spec["environment"]}
-        environment |= cache.environment
+        environment |= cache.environment | placed
         # Programs of the environment (ninja) are found, activated or not.
         beside = os.path.dirname(spec["python"])  # noqa: PTH120 - not resolved: it may be a link
         places = [beside, os.path.join(beside, "Scripts"), *spec.get("programs", ())]  # noqa: PTH118
@@ -154,8 +166,14 @@ def build(spec: Spec) -> Generator[bytes | Built, None, None]:
             if not isinstance(item, dict):
                 yield item
                 continue
+            leftovers = []
+            if fixed and not item["exit"]:
+                for wheel in sorted(out.glob("*.whl")):
+                    leftovers += repack.repack(wheel, began, int(environment["SOURCE_DATE_EPOCH"]))
+                yield b"".join(f"packed anew: {line}\n".encode() for line in leftovers)
             yield {
                 **item,
+                "leftovers": leftovers,
                 "timeline": measured.finish(cache.source),
                 "cache": cache.figures(),
                 "wheels": [left(wheel) for wheel in sorted(out.glob("*.whl"))],

@@ -1,7 +1,7 @@
 """Calls a package's build system for a wheel: ``buildwheel.py SOURCE OUT`` (PEP 517).
 
 A program of its own, run by the Python that builds, in its environment. It does what a front end
-without isolation does, and two things more:
+without isolation does, and three things more:
 
 - Compile units that take long begin first. ninja starts them in the order in which they are written
   down, setuptools sorts them by name, and a build whose slow units come last leaves most cores idle
@@ -9,6 +9,8 @@ without isolation does, and two things more:
 - torch is imported through a link at one fixed place. Where its headers stand is in all that the
   preprocessor puts out, so units of another Python, with a torch of its own, would never be found
   in the compile cache; and ``__FILE__`` is in the wheel.
+- For a reproducible build directories are listed by name. File systems have other orders, and what
+  a ``glob`` in setup.py gives decides the order of objects in the link.
 """
 
 from __future__ import annotations
@@ -21,6 +23,7 @@ import json
 import os
 import sys
 import time
+from collections.abc import Iterator
 from typing import Any, Protocol
 
 #: A JSON list of globs on the names of sources: what takes longest first.
@@ -39,6 +42,8 @@ _GENERATED = {
 }
 #: Where the link is to be. There is nothing yet, and nobody else uses it.
 PACKAGES = "WCW_PACKAGES"
+#: A directory whose name is no job's, for what compilers may write down the place of.
+FIXED = "WCW_FIXED"
 
 _PATIENCE = 10.0  # seconds
 
@@ -143,6 +148,39 @@ def torch_with_cuda(cuda: str, folder: str) -> None:
     )
 
 
+class _Listed:
+    """What ``os.scandir`` gives, by name."""
+
+    def __init__(self, path: Any) -> None:
+        with _scandir(path) as found:
+            self._entries = iter(sorted(found, key=lambda entry: entry.name))
+
+    def __iter__(self) -> Iterator[Any]:
+        return self._entries
+
+    def __next__(self) -> Any:
+        return next(self._entries)
+
+    def __enter__(self) -> _Listed:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """Nothing is open: all was read."""
+
+
+_scandir, _listdir = os.scandir, os.listdir
+
+
+def list_by_name() -> None:
+    """Have this process list every directory by name, as os.walk and glob then do as well."""
+    made: Any = os
+    made.scandir = lambda path=".": _Listed(path)
+    made.listdir = lambda path=".": sorted(_listdir(path))
+
+
 def _link(home: str, place: str) -> None:
     if sys.platform != "win32":
         os.symlink(home, place)  # noqa: PTH211
@@ -168,10 +206,13 @@ def main(source: str, out: str) -> None:
     os.chdir(source)
     sys.argv[1:] = []  # setup.py reads them
     sys.path[:1] = []  # where this file is
+    if os.environ.get(FIXED):
+        list_by_name()
     if place := os.environ.get(PACKAGES):
         packages_at(place)
     if cuda := os.environ.get(CPU_TORCH):
-        torch_with_cuda(cuda, os.path.join(os.path.dirname(out), "torch-headers"))  # noqa: PTH118, PTH120
+        folder = os.environ.get(FIXED) or os.path.dirname(out)  # noqa: PTH120
+        torch_with_cuda(cuda, os.path.join(folder, "torch-headers"))  # noqa: PTH118
     if globs := json.loads(os.environ.get(SLOW_FIRST, "[]")):
         order_units(globs)
     print("wheel:", backend().build_wheel(out), flush=True)

@@ -22,6 +22,7 @@ from pipelines.record import (
     AuditResult,
     BuildResult,
     PrebuiltResult,
+    RebuildResult,
     RunFacts,
     SmokeResult,
     StageRecord,
@@ -165,7 +166,14 @@ def _view(run: Run, facts: RunFacts, stages: Sequence[StageRecord]) -> RunView:
         capabilities=capabilities(suite.properties, suite.cases),
         checks=checks,
         files=files(run.path),
-        provenance=provenance(run, facts, build, result_of(stages, PrebuiltResult), suite),
+        provenance=provenance(
+            run,
+            facts,
+            build,
+            result_of(stages, PrebuiltResult),
+            suite,
+            rebuilt=again.compared if (again := result_of(stages, RebuildResult)) else None,
+        ),
         jobs=build.jobs if build else None,
         place=str(run.path),
         tested=stand_in_of(test),
@@ -261,6 +269,8 @@ def _verdict(stages: Sequence[StageView]) -> tuple[Verdict, str]:
         stage.name == "build" and stage.state != "not reached" for stage in stages
     )
     how = "taken as others built it" if taken else "built"
+    if "rebuild" in done:
+        return "passed", "built again: byte for byte what was published"
     if {"prebuilt" if taken else "build", "audit", "test"} <= done:
         return "passed", f"{how}, audited and smoke-tested"
     if {"prebuilt" if taken else "build", "audit"} <= done:

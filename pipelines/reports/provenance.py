@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
+from pipelines.compared import Comparison
 from pipelines.hosttext import line
 from pipelines.record import BuildResult, PrebuiltResult, RunFacts
 from pipelines.reports.figures import SCRIPT
@@ -16,7 +17,13 @@ _PAIRS = 200  # of a section
 
 
 def provenance(
-    run: Run, facts: RunFacts, build: BuildResult | None, taken: PrebuiltResult | None, suite: Suite
+    run: Run,
+    facts: RunFacts,
+    build: BuildResult | None,
+    taken: PrebuiltResult | None,
+    suite: Suite,
+    *,
+    rebuilt: Comparison | None = None,
 ) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
     """Sections of names with values: of the run, its host, its tools, what came with it."""
     axes = facts.target.values()
@@ -42,6 +49,7 @@ def provenance(
         NUMBERS: [
             (name.removeprefix(SCRIPT), value) for name, value in numbers if name.startswith(SCRIPT)
         ],
+        "Built again": _compared(rebuilt) if rebuilt else (),
         "Host": host.items(),
         "Tools": sorted((name, tool.version) for name, tool in facts.tools.items()),
         "Build environment": sorted(environment.items()),
@@ -53,3 +61,10 @@ def provenance(
         for name, pairs in sections.items()
     }
     return tuple((name, pairs) for name, pairs in made.items() if pairs)
+
+
+def _compared(made: Comparison) -> list[tuple[str, str]]:
+    """The verdict on a wheel that was built again, and where it is another one."""
+    told = [("verdict", made.verdict), ("published sha256", made.published)]
+    told.append(("sha256 here", made.rebuilt))
+    return told + [(f"difference {n}", one.told) for n, one in enumerate(made.differences, 1)]

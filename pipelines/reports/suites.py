@@ -18,6 +18,7 @@ from pipelines.record import (
     CheckResult,
     PrebuiltResult,
     ProvisionResult,
+    RebuildResult,
     RunFacts,
     SkipResult,
     SmokeResult,
@@ -162,6 +163,9 @@ def _told(result: StageResult | None) -> dict[str, str]:
         told |= {f"lost {n}": why for n, why in enumerate(result.lost, 1)}
         told |= {f"healed {n}": what for n, what in enumerate(result.story, 1)}
         told |= {f"cache {name}": value for name, value in result.cache.items()}
+    if isinstance(result, RebuildResult) and (made := result.compared):
+        told = {name: getattr(made, name) for name in ("verdict", "published", "rebuilt")}
+        told |= {f"difference {n}": d.told for n, d in enumerate(made.differences[:100], 1)}
     if isinstance(result, SmokeResult):
         told = {"limits": result.limits, "script": result.script, **_gpu(result)}
     if isinstance(result, PrebuiltResult):

@@ -18,7 +18,6 @@ from pipelines.files import sha256_of
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import safe
 from pipelines.logs import detailed
-from pipelines.recipe.tested import cells_of_tests
 from pipelines.record import (
     AuditedFile,
     AuditResult,
@@ -128,7 +127,7 @@ def _torch_names(plan: BuildPlan, facts: WheelFacts) -> Iterator[CheckResult]:
     if not plan.recipe.torch or not plan.host.capabilities.windows or not plan.host.instead:
         return
     lock, cache = plan.cache.lock, plan.cache
-    for cell in cells_of_tests(plan.recipe, plan.target, existing=plan.host.existing is not None):
+    for cell in plan.tested:
         tool = lock.tool(lock.entries_for(["torch"], cell, plan.host.instead)["torch"])
         table = of_pinned(tool, cache)
         exports = table.look(wanted_libraries(facts.binaries))[0] if table else None

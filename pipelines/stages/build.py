@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -20,6 +20,7 @@ from pipelines.console import bars, console, fold, host_line, say, units_progres
 from pipelines.diagnosis import Settings
 from pipelines.errors import BuildError, HostError, RemoteError, TimeUpError
 from pipelines.hosts.live import LiveSession
+from pipelines.hosttext import line as one_line
 from pipelines.hosttext import safe
 from pipelines.logs import detailed
 from pipelines.model import first_problem
@@ -34,6 +35,7 @@ from pipelines.stages.buildspec import (
     build_spec,
     job_budget,
     job_id,
+    materials,
     pace_of,
 )
 from pipelines.stages.detached import Job, JobSpec
@@ -42,21 +44,32 @@ from pipelines.stages.pace import Pace
 from pipelines.stages.retry import Attempt, until_healed
 
 _FIGURES, _MOST = 100, 1 << 60  # of the compile cache: how many, how large
+_LEFT = 200  # lines of what a reproducible build took out of its wheel
 LOG = "build.log"
 
 
-def build(session: LiveSession, plan: BuildPlan, log: StageLog) -> BuildResult:
+def build(
+    session: LiveSession,
+    plan: BuildPlan,
+    log: StageLog,
+    accept: Callable[[dict[str, str]], None] | None = None,
+) -> BuildResult:
     """Build on the host: the job, and the wheels there.
 
     The host's log streams into ``build.log`` of the run as it comes, so that it is kept whatever
-    happens. Raises :class:`BuildError` with the log's last lines.
+    happens. ``accept`` is given the materials before anything begins, and raises what speaks
+    against them. Raises :class:`BuildError` with the log's last lines.
     """
     target, layout = plan.target, plan.layout
     jobs, threads = job_budget(plan, session)
     environment = build_environment(plan, jobs, threads)
     with bars() as show:
         source = source_tree(plan.recipe, plan.cache, show)
-    job = job_id(plan, source, log.run.result(ProvisionResult))
+    provisioned = log.run.result(ProvisionResult)
+    made_of = materials(plan, source, provisioned)
+    if accept is not None:
+        accept(made_of)
+    job = job_id(plan, source, provisioned)
     begun = log.keep(
         BuildResult(
             job=job,
@@ -65,6 +78,7 @@ def build(session: LiveSession, plan: BuildPlan, log: StageLog) -> BuildResult:
             environment=environment,
             source_sha256=hashlib.sha256(source).hexdigest(),
             toolset=plan.toolset.label,
+            materials=made_of,
         )
     )
     log.run.note(job=job, source_sha256=begun.source_sha256, toolset=begun.toolset)
@@ -136,6 +150,7 @@ class _Told(BaseModel):
     wheels: Annotated[tuple[HostFile, ...], Field(max_length=100)] = ()
     library: HostFile | None = None
     programs: Annotated[tuple[HostFile, ...], Field(max_length=100)] = ()
+    leftovers: Annotated[tuple[str, ...], Field(max_length=10_000)] = ()
     timeline: object = None
     cache: object = None
 
@@ -247,6 +262,7 @@ class _Following:
             wheels=ended.wheels,
             library=ended.library,
             programs=ended.programs,
+            leftovers=tuple(one_line(text, 300) for text in ended.leftovers[:_LEFT]),
             timeline=_read_timeline(ended.timeline),
             cache=_read_cache(ended.cache),
             process_seconds=ended.seconds,

@@ -21,6 +21,10 @@ from pipelines.stages.pace import Pace
 
 #: Kind of a recipe -> the function that builds it on the host.
 FUNCTIONS: dict[str, Callable[..., object]] = {"wheel": builder.build, "cargo": cargo.build}
+#: How materials are called that say where something is on the host.
+PLACE = "place of "
+#: Of a reproducible build, and of no other: where the source stands meanwhile.
+FIXED = "source's place"
 #: Kinds of resources that are not ours: no pin says what they are, only what was found.
 THEIRS = frozenset({"distributions", "program"})
 #: Read by compilers: what a user has set there makes another wheel.
@@ -32,30 +36,48 @@ _COMPILERS = (
 
 
 def job_id(plan: BuildPlan, source: bytes, provisioned: ProvisionResult | None) -> str:
-    """The hash of everything that decides the wheel: source, tools, Python, environment.
+    """The hash of everything that decides the wheel, and of ``anew``."""
+    digest = hashlib.sha256(plan.anew.encode())
+    for name, text in materials(plan, source, provisioned).items():
+        digest.update(f"{name}={text}".encode() + b"\0")
+    return digest.hexdigest()[:12]
+
+
+def materials(
+    plan: BuildPlan, source: bytes, provisioned: ProvisionResult | None
+) -> dict[str, str]:
+    """Everything that decides the wheel: source, tools, Python, environment.
 
     ``provisioned`` has what was found of what is not pinned: its values, never its words. How many
     jobs and threads work at it makes no other wheel.
     """
-    digest = hashlib.sha256(source)
     tools = plan.cache.lock.tool
-    parts = [f"{name}={tools(name).sha256}" for one in plan.wanted for name in one.uploads]
+    made = {"source": hashlib.sha256(source).hexdigest()}
+    made |= {f"tool {name}": tools(name).sha256 for one in plan.wanted for name in one.uploads}
     for row in provisioned.resources if provisioned is not None else ():
         if row.kind in THEIRS:
-            parts.append(f"{row.id}={json.dumps(row.values, sort_keys=True)}")
+            made[f"found {row.id}"] = json.dumps(row.values, sort_keys=True)
         elif row.kind == "archive" and row.ok and not row.sha256:
             # After a repair nothing that was built with it is taken for what is pinned.
-            parts.append(f"{row.id} was never compared")
+            made[f"found {row.id}"] = "never compared"
     if plan.host.existing is not None:  # this machine: its variables reach the compilers
-        parts += [f"{name}={os.environ[name]}" for name in _COMPILERS if name in os.environ]
-        parts.append(plan.layout.python)
-    parts += [plan.target.python, plan.toolset.label, plan.toolset.files]
-    parts += sorted(f"{k}={v}" for k, v in plan.environment(1).items())
+        made |= {f"user's {name}": os.environ[name] for name in _COMPILERS if name in os.environ}
+        made[f"{PLACE}python"] = plan.layout.python
+    made |= {"Python": plan.target.python, "tool set": plan.toolset.label}
+    # Builds outlive what they run in: a new libc++ is put there, a volume goes on to a new image.
+    made |= {"tool set's files": plan.toolset.files, "host made of": plan.host.made_of}
+    # Places have names of their own: but for them, variables are the same on every host.
+    longest = sorted(plan.places, key=lambda place: -len(plan.places[place]))
+    for name, text in sorted(plan.environment(1).items()):
+        for place in longest:
+            text = text.replace(plan.places[place] or "\0", f"{{{place}}}")  # noqa: PLW2901
+        made[f"variable {name}"] = text
+    made |= {f"{PLACE}{place}": path for place, path in plan.places.items()}
+    if plan.recipe.reproducible:
+        made[FIXED] = plan.layout.fixed
     if plan.recipe.library:  # its flags are in no variable
-        parts.append(plan.recipe.library.model_dump_json())
-    for text in parts:
-        digest.update(text.encode() + b"\0")
-    return digest.hexdigest()[:12]
+        made["library"] = plan.recipe.library.model_dump_json()
+    return made
 
 
 def build_spec(
@@ -64,6 +86,7 @@ def build_spec(
     """What ``builder.build``, or ``cargo.build``, is given but for its environment; see those."""
     layout = plan.layout
     exe = ".exe" if plan.host.capabilities.windows else ""
+    fixed = plan.recipe.reproducible
     spec = {
         "directory": directory,
         "archive": archive,
@@ -76,7 +99,10 @@ def build_spec(
             if wanted.spec["kind"] == "commands"
             for place in wanted.spec["places"]
         ],
-        "cache": compile_cache.host_spec(
+        # sccache takes nvcc apart and finds no file where --objdir-as-tempdir names them.
+        "cache": None
+        if fixed
+        else compile_cache.host_spec(
             plan.compile_cache,
             executable=layout.sccache,
             directory=layout.compile_cache,
@@ -88,7 +114,7 @@ def build_spec(
         ),
     }
     if plan.recipe.kind != "cargo":
-        return spec | {"python": layout.python}
+        return spec | {"python": layout.python} | ({"fixed": layout.fixed} if fixed else {})
     return spec | {
         "steps": _steps(plan, source_sha256),
         "jobs": jobs,

@@ -21,7 +21,7 @@ from pipelines.recipe.suite import suite_of, suite_of_given
 from pipelines.record import ProvisionResult, ResourceResult
 from pipelines.remote.jobs import store
 from pipelines.run import Run
-from pipelines.stages.buildspec import THEIRS, job_id
+from pipelines.stages.buildspec import job_id
 from pipelines.stages.detached import State, checked
 from pipelines.stages.given import order
 from pipelines.stages.line import Line, require_audited, require_same
@@ -180,11 +180,9 @@ class _Look:
         )
 
     def _job(self, source: bytes, found: list[ResourceResult] | None) -> str:
-        if found is None and any(one.spec["kind"] in THEIRS for one in self.plan.wanted):
-            return "its id is known once the host was asked"
-        job = job_id(self.plan, source, ProvisionResult(resources=tuple(found or ())))
         if found is None:
-            return f"{job}; whether it was built before is not known"
+            return "not known before the host was asked"
+        job = job_id(self.plan, source, ProvisionResult(resources=tuple(found)))
         host, layout = self.plan.host.name, self.plan.layout
         directory = layout.join(layout.build_root, job)
         now = checked(host, self.session.call(store.state, directory=directory), State)

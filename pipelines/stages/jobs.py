@@ -101,7 +101,7 @@ def running(line: Line) -> list[str]:
 
 
 def _listed(line: Line) -> list[store.Listed]:
-    line.plan.host.spare_gpu()
+    line.plan.host.only_look()
     return line.session.call(store.listed, root=line.plan.layout.build_root)
 
 

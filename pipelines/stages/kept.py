@@ -41,7 +41,7 @@ class Shelf:
 
 def shelves(line: Line, kept: Sequence[Kept]) -> Iterator[Shelf]:
     """What is kept here, which is ``kept``, then what is kept on the host."""
-    line.plan.host.spare_gpu()
+    line.plan.host.only_look()
     for what in dict.fromkeys(one.what for one in kept):
         some = [one for one in kept if one.what == what]
         size = sum(_size(one.path) for one in some)
@@ -85,7 +85,7 @@ def show(line: Line) -> None:
 
 def prune(line: Line, days: float) -> None:
     """Remove what no command of today would use, and builds not heard of for ``days``."""
-    line.plan.host.spare_gpu()
+    line.plan.host.only_look()
     freed = young = 0
     for one in _here(line):
         # Another checkout may be at what is not damaged.

@@ -113,6 +113,13 @@ class Line:
         self._run = Run.take_up(self.plan.out, facts) or Run.create(self.plan.out, facts)
         return self._run
 
+    def begin_rebuild(self, published: str) -> Run:
+        """Begin a run that builds a wheel of that sha256 again; none that was cut off goes on."""
+        self.tell()
+        facts = self.plan.facts.model_copy(update={"rebuilds": published})
+        self._run = Run.create(self.plan.out, facts)
+        return self._run
+
     def do(self, stage: Stage) -> StageResult:
         """Run one stage and record it; once more where the host was gone and is made anew."""
 
@@ -235,7 +242,7 @@ def run_build(line: Line) -> Path:
                 if stage is not PROVISION:
                     line.do(stage)
                 else:
-                    _make_ready(line, run)
+                    make_ready(line, run)
     return run.path
 
 
@@ -270,7 +277,7 @@ def run_given(line: Line, *, beside: Iterable[str] = (), script: str | None = No
     with line.reported():
         line.do(TAKE_GIVEN)
         line.do(AUDIT)
-        _make_ready(line, run)
+        make_ready(line, run)
         line.do(TEST)
     return run.path
 
@@ -291,7 +298,7 @@ def _taken_or_skipped(line: Line) -> bool:
     return False
 
 
-def _make_ready(line: Line, run: Run) -> None:
+def make_ready(line: Line, run: Run) -> None:
     """Provision unless that was done before in this process; note what is built with."""
     if line.provisioned is None:
         line.do(PROVISION)

@@ -12,13 +12,22 @@ from pipelines.console import console
 from pipelines.errors import AuditError
 from pipelines.files import sha256_of, write_atomic
 from pipelines.hosttext import safe
-from pipelines.record import AuditResult, SmokeResult
+from pipelines.record import AuditResult, BuildResult, RebuildResult, SmokeResult
 from pipelines.reports.levels import evidence_of
 from pipelines.run import Run
+from pipelines.stages.buildspec import FIXED
 from pipelines.wheels.maker import TOOLSET
 
 _SCHEMA = 1
-_NAMES = ("build.log", "smoke.log", "smoke.xml", "junit.xml", "report.html", "summary.md")
+_NAMES = (
+    "build.log",
+    "smoke.log",
+    "smoke.xml",
+    "junit.xml",
+    "report.html",
+    "summary.md",
+    "diffoscope.txt",
+)
 
 
 def write_manifest(run: Run) -> list[dict[str, Any]]:
@@ -29,6 +38,7 @@ def write_manifest(run: Run) -> list[dict[str, Any]]:
     """
     facts = run.facts()
     audited = run.result(AuditResult) or AuditResult()
+    built = run.result(BuildResult) or BuildResult(job="", directory="", jobs=0)
     known = {one.file: one.sha256 for one in audited.files}
     kept = [*sorted((run.path / "wheels").glob("*.whl")), *sorted((run.path / "library").glob("*"))]
     rows = [_row(path, run.path, known.get(path.name)) for path in kept]
@@ -45,6 +55,8 @@ def write_manifest(run: Run) -> list[dict[str, Any]]:
             "job": facts.job or None,
             "source_sha256": facts.source_sha256 or None,
             "origin": facts.origin or None,
+            "reproducible": FIXED in built.materials,
+            "materials": dict(sorted(built.materials.items())),
         },
         "toolset": {"asked": facts.toolset or None, "told": _told(audited)},
         "host": {key: value or None for key, value in facts.host} if facts.host else {},
@@ -53,6 +65,8 @@ def write_manifest(run: Run) -> list[dict[str, Any]]:
         "seconds": {s.name: round(s.seconds or 0, 3) for s in run.stages().values()},
         "files": rows,
     }
+    if (rebuilt := run.result(RebuildResult)) is not None and rebuilt.compared is not None:
+        manifest["rebuilt"] = rebuilt.compared.model_dump(mode="json")
     write_atomic(run.path / "manifest.json", json.dumps(manifest, indent=2).encode() + b"\n")
     return rows
 

@@ -16,14 +16,14 @@ from pydantic import BaseModel, Field, ValidationError
 from pipelines.buildplan import BuildPlan
 from pipelines.console import console, fold, host_line, say
 from pipelines.errors import AuditError, ConfigError, HostError, RemoteError, SmokeError
+from pipelines.evidence import GpuResult
 from pipelines.files import sha256_of
 from pipelines.hosts.base import GpuWay, Host
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import line, safe
 from pipelines.model import first_problem
 from pipelines.recipe.suite import OWN, Suite, suite_of, suite_of_given
-from pipelines.recipe.tested import cells_of_tests
-from pipelines.record import AuditedFile, AuditResult, GpuResult, PrebuiltResult, SmokeResult
+from pipelines.record import AuditedFile, AuditResult, PrebuiltResult, SmokeResult
 from pipelines.remote import files, tester
 from pipelines.reports.figures import SCRIPT
 from pipelines.reports.junit import read_pytest
@@ -56,7 +56,7 @@ def test(session: LiveSession, plan: BuildPlan, log: StageLog) -> SmokeResult:
     done = log.keep(
         SmokeResult(wheel=wheel.name, sha256=audited.sha256, instead=suite.instead, script=script)
     )
-    for cell in cells_of_tests(plan.recipe, plan.target, existing=plan.host.existing is not None):
+    for cell in plan.tested:
         recipe = plan.recipe.model_copy(update={"torch": cell.torch or None})
         of_cell = replace(plan, target=cell, recipe=recipe)
         done = _run_suite(session, of_cell, log, suite, wheel=wheel, audited=audited)

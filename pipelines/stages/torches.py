@@ -51,10 +51,10 @@ def require_torch(asked: str, read: Suite) -> None:
 
 
 def keep_untested(log: StageLog, wanted: tuple[str, ...], done: SmokeResult) -> SmokeResult:
-    """Keep and say with which of ``wanted`` it did not run, as in an environment with one torch."""
+    """Keep and say with which of ``wanted`` it did not run: the host has none of it."""
     left = tuple(one for one in wanted if one not in [t.asked for t in done.torches])
     if left:
-        say(f"not tested with torch {', '.join(left)}: there is another here", style="yellow")
+        say(f"not tested with torch {', '.join(left)}: there is none of it here", style="yellow")
     return log.keep(done.model_copy(update={"untested": left}))
 
 

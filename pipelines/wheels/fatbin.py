@@ -116,6 +116,7 @@ class Inventory:
 class _Entry(NamedTuple):
     kind: int
     arch: str
+    start: int
     end: int
     made: str
     """Release of the tool kit for SASS, version of the ISA for PTX; empty when it is not seen."""
@@ -164,6 +165,18 @@ def forget(data: Data) -> None:
     """Of a mapped file, keep nothing in memory: of one just written Linux maps 2 MiB a touch."""
     if isinstance(data, mmap.mmap) and hasattr(data, "madvise"):  # not on Windows
         data.madvise(mmap.MADV_DONTNEED)
+
+
+def entries(data: Data, container: Container) -> list[tuple[str, int, int]]:
+    """The entries of a container that :func:`inventory` found in ``data``: where each lies.
+
+    They are called ``sm_90`` or ``compute_90``.
+    """
+    _, _, header, size = _CONTAINER.unpack_from(data, container.offset)
+    first = container.offset + header
+    found = _entries(data, first, min(first + size, len(data)), MAX_STEPS)
+    words = {ELF: "sm", PTX: "compute"}
+    return [(f"{words.get(e.kind, f'kind{e.kind}')}_{e.arch}", e.start, e.end) for e in found]
 
 
 def _container(data: Data, start: int, budget: int) -> tuple[Container | None, int, int]:
@@ -219,7 +232,7 @@ def _entries(data: Data, position: int, end: int, budget: int) -> Iterator[_Entr
         made = f"{major}.{minor}" if kind == PTX else ""
         if kind == ELF:
             made = _release(data, position + header, following, lz4=bool(flags & _LZ4_FLAG))
-        yield _Entry(kind, f"{arch}{suffix}", following, made)
+        yield _Entry(kind, f"{arch}{suffix}", position, following, made)
         position = following
         budget -= 1
 

@@ -8,7 +8,7 @@ from pathlib import PurePosixPath
 from packaging.version import Version
 
 from pipelines.record import CheckResult
-from pipelines.toolsets import MSVC, ToolSet, stamped
+from pipelines.toolsets import MSVC, STAND_IN, ToolSet, stamped
 from pipelines.versions import minor
 from pipelines.wheels.libraries import bringers
 from pipelines.wheels.linked import RUN_TIMES
@@ -30,8 +30,12 @@ def judge_maker(facts: WheelFacts, asked: ToolSet | None) -> CheckResult:
     if asked is not None and named is not None and named.stamp != asked.stamp:
         own = f"'{asked.stamp}'" if asked.stamp else "no such stamp"
         wrong.append(f"its name says '{named.stamp}', wheels of this host have {own}")
+    if asked is not None and asked.stamp and named is None:
+        wrong.append(f"its name has no '{asked.stamp}', which {{local_version}} gives a build")
     told, unread = set(), []
-    for binary in (one for one in facts.binaries if one.module or not _brought(one)):
+    for binary in facts.binaries:
+        if not binary.module and _brought(binary):
+            continue
         linked = binary.pe.linked if binary.pe else None
         maker, why = linked.maker if linked else (None, binary.problem or "no Windows binary")
         if linked is None or maker is None:
@@ -42,8 +46,6 @@ def judge_maker(facts: WheelFacts, asked: ToolSet | None) -> CheckResult:
     found = ", ".join(sorted(told)) or "not read"
     if unread:
         found += f"; not read: {_list(unread)}" if told else f": {_list(unread)}"
-    if asked is not None and asked.stamp and named is None:
-        found += f"; no '{asked.stamp}' in its name"
     wanted = asked or named
     judged = bool(wrong) or bool(told and not unread and wanted)
     return CheckResult(
@@ -76,9 +78,14 @@ def _against(binary: Binary, asked: ToolSet | None, named: ToolSet | None) -> It
 
 
 def _brought(binary: Binary) -> bool:
-    """Whether it is a library of others, by its name: of C's run-time, or NVIDIA's."""
+    """Whether it is a library of others: of C's run-time, or NVIDIA's, by its name.
+
+    Of neither the stand-in has made one.
+    """
     name = PurePosixPath(binary.name).name.lower()
-    return name.startswith(RUN_TIMES) or bool(bringers(name))
+    linked = binary.pe.linked if binary.pe else None
+    own = linked is not None and linked.maker[0] is STAND_IN
+    return not own and (name.startswith(RUN_TIMES) or bool(bringers(name)))
 
 
 def _list(texts: list[str]) -> str:

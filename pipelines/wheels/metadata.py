@@ -14,6 +14,7 @@ import base64
 import csv
 import hashlib
 import io
+import math
 import mmap
 import tempfile
 import zipfile
@@ -29,6 +30,7 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import InvalidVersion, Version
 
 from pipelines.errors import AuditError
+from pipelines.files import disk_errors
 from pipelines.wheels.elf import PYTHON, of_python
 from pipelines.wheels.fatbin import Data, Inventory, inventory
 from pipelines.wheels.pe import PeFacts, read_pe
@@ -40,6 +42,7 @@ _SMALL = 16 << 20  # RECORD, METADATA and WHEEL: text that is read whole
 _SPILL = 32 << 20  # bytes of a binary from which it is unpacked to a file instead of to memory
 _MODULES = (".pyd", ".so")
 _BINARIES = (*_MODULES, ".dll")
+_TAGS = 1000  # of one line
 _UNRECORDED = ("RECORD", "RECORD.jws", "RECORD.p7s")  # the format exempts these from hashes
 _STRONG = frozenset({"sha256", "sha384", "sha512"})
 
@@ -313,8 +316,10 @@ def _held(chunks: Iterable[bytes], size: int) -> Iterator[Data]:
         return
     with tempfile.TemporaryFile(prefix="wcw-binary-") as file:
         for chunk in chunks:
-            file.write(chunk)
-        file.flush()
+            with disk_errors(Path(tempfile.gettempdir())):
+                file.write(chunk)
+        with disk_errors(Path(tempfile.gettempdir())):
+            file.flush()
         if not file.tell():  # fewer than its archive says, and nothing can be mapped
             yield b""
             return
@@ -334,10 +339,15 @@ def _rows(text: str) -> Iterator[tuple[str, tuple[str, str]]]:
 
 
 def _tags(lines: list[str]) -> tuple[str, ...]:
-    """WHEEL's Tag lines, expanded and sorted; a line that is no tag stays as it is."""
+    """WHEEL's Tag lines, expanded and sorted; a line that is no tag stays as it is.
+
+    So does one that would expand to more tags than there are: each part is multiplied.
+    """
     found: set[str] = set()
     for line in lines:
-        well_formed = line.count("-") == 2  # noqa: PLR2004  python-abi-platform
+        parts = line.split("-")  # python-abi-platform
+        many = math.prod(part.count(".") + 1 for part in parts)
+        well_formed = len(parts) == 3 and many <= _TAGS  # noqa: PLR2004
         found |= set(map(str, parse_tag(line))) if well_formed else {line}
     return tuple(sorted(found))
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import pefile
 
-from pipelines.wheels.fatbin import Data, find
+from pipelines.wheels.fatbin import Data, find, forget
 
 #: What paths of build machines have in them; what is before and behind it decides.
 _MARKS = (b":\\", b":/", b"/home/", b"/root/", b"/Users/", b"/tmp/", b"/build/", b"/github/")
@@ -25,10 +25,12 @@ _FILE = re.compile(
     re.IGNORECASE,
 )
 _HITS = 200_000  # marks looked at in one file: those of random bytes are 1 in 65,536
+_KEPT = 16 << 20  # bytes of a mapped file that stay in memory
 _MOST = 200  # paths that are kept
 _PATH = 260
 _CODEVIEW = 2
-_DEVICE = (b".nv_fat", b".nvFatBi")  # sections, whose names are cut at 8 characters
+_RELOCATABLE = b"__nv_rel"
+_DEVICE = (b".nv_fat", b".nvFatBi", _RELOCATABLE)  # sections, whose names are cut at 8 characters
 _DEBUGS = 64
 
 
@@ -42,6 +44,8 @@ class Traces:
     """Absolute paths of sources, in the order in which they stand."""
     complete: bool = True
     """Whether all of it was looked through, and all paths are kept."""
+    relocatable: tuple[int, int] = (0, 0)
+    """Where the device code is that was linked (nvcc -rdc=true): from which byte to which."""
     signed: bool = False
     """Whether it has an Authenticode signature; nobody has verified that."""
     cut: bool = False
@@ -65,6 +69,14 @@ def read_traces(data: Data) -> Traces:
         pdb=_pdb(pe),
         paths=tuple(paths),
         complete=hits <= _HITS and len(paths) < _MOST,
+        relocatable=next(
+            (
+                (one.PointerToRawData, one.PointerToRawData + one.SizeOfRawData)
+                for one in pe.sections
+                if one.Name.startswith(_RELOCATABLE)
+            ),
+            (0, 0),
+        ),
         cut=len(pe.sections) < pe.FILE_HEADER.NumberOfSections
         or any(one.PointerToRawData + one.SizeOfRawData > len(data) for one in pe.sections),
         signed=signature is not None and bool(signature.VirtualAddress and signature.Size),
@@ -97,9 +109,12 @@ def _paths(data: Data, ranges: Sequence[tuple[int, int]]) -> Iterator[str]:
     """For each mark the path that it is in, or nothing where it is in none."""
     for mark in _MARKS:
         for start, end in ranges:
-            at = find(data, mark, start, end)
+            at = kept = find(data, mark, start, end)
             while at >= 0:
                 yield _path(data, mark, at)
+                if at - kept > _KEPT:
+                    forget(data)
+                    kept = at
                 at = find(data, mark, at + len(mark), end)
 
 

@@ -92,7 +92,7 @@ def test_the_table_of_wheels_is_filtered_and_sorted(seen: list[dict[str, Any]]) 
         assert board["fails"] == ["other 2.0"]
         assert board["python"] == ["other 1.0"]
         assert board["none"] == []
-    for board in (one for one in boards if "up" in one):
+    for board in (each for each in boards if "up" in each):
         assert board["up"] == sorted(board["all"]) != board["all"]
         assert board["down"] == board["up"][::-1]
 

@@ -22,6 +22,9 @@ from pipelines.hosts.live import LiveSession
 from pipelines.paths import PACKAGE
 from pipelines.record import BuildResult, SmokeResult
 from pipelines.stages.line import Line, run_build, run_test
+from pipelines.stages.published import read_published
+from pipelines.stages.rebuild import run_rebuild, told
+from pipelines.wheels.differing import compare
 
 pytestmark = [
     pytest.mark.sandbox,
@@ -53,15 +56,19 @@ Opened = Callable[..., Line]
 
 
 @pytest.fixture
-def opened(tmp_path: Path, environment: Path) -> Opened:
+def opened(tmp_path: Path, environment: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
     (cuda,) = environment.glob("lib/python3*/site-packages/nvidia/cu13")
+    # Not where builds of others on this machine stand.
+    monkeypatch.setattr("pipelines.hosts.local.host.FIXED", str(tmp_path / "fixed"))
 
-    def make(*, jobs: int | None = None, minutes: float | None = None, **axes: str) -> Line:
+    def make(
+        *, jobs: int | None = None, minutes: float | None = None, root: str = "root", **axes: str
+    ) -> Line:
         host = {"kind": "local", "python": str(environment / "bin/python"), "cuda": str(cuda)}
         settings = Config.model_validate(
             {
                 "default": {"python": f"3.{sys.version_info.minor}", "archs": "90", "jobs": 2},
-                "hosts": {"here": host | {"root": str(tmp_path / "root")}},
+                "hosts": {"here": host | {"root": str(tmp_path / root)}},
                 "out": str(tmp_path / "out"),
                 "compile_cache": {"kind": "off"},
             }
@@ -107,6 +114,36 @@ def test_build_and_test_in_an_environment(opened: Opened, environment: Path) -> 
     manifest = json.loads((path / "manifest.json").read_text())
     assert manifest["inputs"]["host"] == "here"
     assert listed(environment) == before, "nothing was installed into it"
+
+
+def test_another_directory_gives_the_same_bytes(opened: Opened) -> None:
+    """nvcc writes its temporary names and the place of the source into objects otherwise."""
+    first, second = opened(), opened(root="a/directory of another name")
+    try:
+        published = run_build(first)
+        run_rebuild(second, read_published(str(published / "manifest.json")))
+    finally:
+        first.close()
+        second.close()
+    assert told(second.run)["verdict"] == "identical"
+    built = [line.run.result(BuildResult) for line in (first, second)]
+    assert len({one.directory for one in built if one is not None}) == 2
+
+
+def test_without_the_switch_the_same_source_gives_other_bytes(opened: Opened) -> None:
+    """So that the test before this one shows something."""
+    wheels = []
+    for root in ("one", "other"):
+        line = opened(root=root)
+        recipe = line.plan.recipe.model_copy(update={"reproducible": False})
+        line.plan = replace(line.plan, recipe=recipe)
+        try:
+            wheels += [*(run_build(line) / "wheels").glob("*.whl")]
+        finally:
+            line.close()
+    verdict, found = compare(*wheels)
+    assert verdict == "different"
+    assert any("_core" in one.file for one in found)
 
 
 def test_time_is_up_and_the_next_build_goes_on(

@@ -229,9 +229,9 @@ def test_what_does_not_come_up_is_moved_aside_by_provisioning_alone(tmp_path: Pa
     sandbox = make_sandbox(tmp_path / "s")
     sandbox.make()
     (sandbox.prefix / "drive_c/mine").touch()
-    for damage in (damage_registry, damage_seal, damage_python):
+    for damage in (damage_registry, damage_seal, damage_python, make_older):
         damage(sandbox)
-        with pytest.raises(NotWholeError, match="damaged") as caught:
+        with pytest.raises(NotWholeError, match=r"damaged|of another release") as caught:
             sandbox.connect()
         assert "invoke provision" in caught.value.advice
         assert sandbox.status() in ("broken", "crashed", "stopped")
@@ -250,6 +250,12 @@ def damage_registry(sandbox: Sandbox) -> None:
 
 def damage_seal(sandbox: Sandbox) -> None:
     (sandbox.prefix / SEAL).unlink()
+
+
+def make_older(sandbox: Sandbox) -> None:
+    """As an update of the project leaves one that is there."""
+    seal = sandbox.prefix / SEAL
+    seal.write_text(json.dumps(json.loads(seal.read_text()) | {"image": "0123456789abcdef"}))
 
 
 def damage_python(sandbox: Sandbox) -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pefile
 import pytest
 
+from pipelines.diagnosis.matcher import diagnose
 from pipelines.errors import ConfigError
 from pipelines.hosts.sandbox import libcxx
 from pipelines.hosts.sandbox.host import Sandbox
@@ -155,6 +156,31 @@ def test_a_missing_header_is_named(line: Line, work: Path) -> None:
     assert "'ppl.h' file not found" in output
 
 
+@pytest.mark.parametrize(
+    ("name", "source", "what"),
+    [
+        ("a.cpp", "__m256i f(int a) { return _mm256_set1_epi32(a); }", "arch"),
+        ("b.cpp", "unsigned f(unsigned *r) { return _udiv64(9, 2, r); }", "missing"),
+        ("c.c", "unsigned f(unsigned *r) { return _udiv64(9, 2, r); }", "missing"),
+        ("d.c", "void f(void) { __addgsbyte(1, 2); }", "missing"),
+        ("e.cu", "unsigned f(unsigned *r) { return _udiv64(9, 2, r); }", "missing"),
+    ],
+)
+def test_a_missing_intrinsic_is_named(
+    line: Line, work: Path, name: str, source: str, what: str
+) -> None:
+    """By the compiler, by the linker, or by nvcc's own reading of the host's code."""
+    of_nvcc = name.endswith("cu")
+    (work / name).write_text(f"{'' if of_nvcc else '#include <intrin.h>'}\n{source}\n")
+    compile_ = f"{NVCC} -c {name} -o x.obj" if of_nvcc else f"cl /nologo /c /MD {name}"
+    code, output = typed(line, work, compile_, f"link /nologo /DLL /OUT:x.dll {name[0]}.obj")
+    assert code
+    found = diagnose(output.splitlines())
+    assert found is not None
+    assert found.signature.id == f"intrinsic-{what}-stand-in", output
+    assert any(word in found.cause.text for word in ("_mm256_set1_epi32", "_udiv64", "__addgsbyte"))
+
+
 def test_the_stand_in_is_a_tree_as_visual_studio_has_it(line: Line, work: Path) -> None:
     tree = finder.find(work.parent / "VS", finder.BASE)
     assert (tree.version, tree.sdk) == ("14.40.33807", "10.0.0.0")
@@ -164,3 +190,15 @@ def test_the_stand_in_is_a_tree_as_visual_studio_has_it(line: Line, work: Path) 
             finder.find(work.parent / "VS", finder.BASE)
     finally:
         (work.parent / "VS/VC/Tools/MSVC/14.41.1").rmdir()
+
+
+def test_no_date_is_written_down(line: Line, work: Path) -> None:
+    """Of a reproducible build; two builds of one day would not show it."""
+    (work / "dated.c").write_text('const char made[] = "on " __DATE__ " at " __TIME__;\n')
+    environment = line.plan.environment(1)
+    told = [f"set {name}={environment[name]}" for name in ("SOURCE_DATE_EPOCH", "CL")]
+    code, output = typed(line, work, *told, "cl /nologo /c dated.c")
+    assert code == 0, output
+    data = (work / "dated.obj").read_bytes()
+    assert b"on Jan  1 2024 at 00:00:00" in data
+    assert data[4:8] == bytes(4), "the time in the COFF header"

@@ -106,8 +106,8 @@ def test_without_its_run_time_the_doctor_says_whose_is_taken(torch_line: Line) -
     assert said.level == "error"
     assert "msvcp140.dll is Wine's own" in said.found
     changed = provisioned(torch_line)
-    assert list(changed) == ["C++ run-time of torch"]
-    assert "msvcp140.dll missing" in changed["C++ run-time of torch"]
+    assert list(changed) == ["C++ run-time"]
+    assert "msvcp140.dll missing" in changed["C++ run-time"]
     assert verdicts(torch_line)["C++ run-time"].level == "ok"
 
 
@@ -116,7 +116,7 @@ def test_another_run_time_in_its_place_is_put_right(torch_line: Line, tmp_path: 
     (tmp_path / "msvcp140.dll").write_bytes(b"MZ" * 999)
     torch_line.session.put(tmp_path / "msvcp140.dll", RUNTIME)
     assert verdicts(torch_line)["C++ run-time"].level == "error"
-    assert list(provisioned(torch_line)) == ["C++ run-time of torch"]
+    assert list(provisioned(torch_line)) == ["C++ run-time"]
     assert verdicts(torch_line)["C++ run-time"].level == "ok"
 
 

@@ -128,6 +128,7 @@ def recipe_of(tree: Path, **changes: Any) -> Recipe:
         "smoke": "",
         "verify": "import pkg",
         "costs": (),
+        "reproducible": False,
     }
     return load_recipe("smoke-attention").model_copy(update=own | changes)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import struct
 from pathlib import Path
 
 import pytest
@@ -91,6 +92,38 @@ def test_a_device_link_has_no_ptx_and_that_is_said(tmp_path: Path) -> None:
     seen = one(tmp_path, {MODULE: msvc(unit("80", "+80") + unit("80"))})
     assert of(seen, "12.0").runs == "partly"
     assert "as a device link has none" in of(seen, "12.0").why
+
+
+def linked(parts: bytes, link: bytes) -> bytes:
+    """A module of units that were linked: they are in a section, the link's code behind it."""
+    data = bytearray(msvc(parts + link))
+    section = data.index(b".rdata")
+    (size,) = struct.unpack_from("<I", data, section + 16)
+    start = len(data) - len(parts + link)
+    data[section : section + 8] = b"__nv_rel"
+    struct.pack_into("<II", data, section + 16, size + len(parts), start - size)
+    return bytes(data)
+
+
+@pytest.mark.parametrize(
+    ("parts", "capability", "runs"),
+    [
+        (("80", "+80"), "8.9", "native"),
+        (("80", "+80"), "12.0", "jit"),
+        (("80", "+80"), "7.5", "no"),
+        (("80",), "12.0", "no"),
+    ],
+)
+def test_what_was_linked_is_linked_anew_by_the_driver(
+    tmp_path: Path, parts: tuple[str, ...], capability: str, runs: str
+) -> None:
+    """bitsandbytes is of that kind: the code that was linked has no PTX, its parts have."""
+    seen = one(tmp_path, {MODULE: linked(unit(*parts) * 2, unit("80"))})
+    assert of(seen, capability).runs == runs
+    assert of(seen, capability).units == 3
+    # One part without PTX, and there is nothing to link.
+    seen = one(tmp_path, {MODULE: linked(unit("80", "+80") + unit("80"), unit("80"))})
+    assert of(seen, "12.0").runs == "partly"
 
 
 def test_one_library_for_each_cuda(tmp_path: Path) -> None:

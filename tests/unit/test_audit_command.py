@@ -79,6 +79,9 @@ def test_a_gpu_on_which_it_does_not_run(tmp_path: Path, capsys: Captured) -> Non
     assert run(["audit", path, "--gpu", "GTX 1080"]) == AuditError.exit_code
     assert "does not run" in capsys.readouterr().out
     assert run(["audit", path, "--gpu", "RTX 9999"]) == ConfigError.exit_code
+    pure = str(foreign(tmp_path, "pure"))  # there is nothing that could tell
+    assert run(["audit", pure]) == 0
+    assert run(["audit", pure, "--gpu", "A100"]) == AuditError.exit_code
 
 
 def test_many_and_one_that_is_wrong(tmp_path: Path, capsys: Captured) -> None:

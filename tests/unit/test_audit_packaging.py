@@ -8,9 +8,11 @@ from pathlib import Path
 
 import pytest
 from audited import TAG, finding, level, look, one, with_member
+from fatbins import ELF, container
 from foreign_wheels import foreign
 from pes import msvc
 
+from pipelines.errors import StorageError
 from pipelines.examine.findings import worst
 
 MODULE = "other/_C.cp311-win_amd64.pyd"
@@ -186,6 +188,41 @@ def test_another_file_than_is_stated(tmp_path: Path) -> None:
     seen = look(foreign(tmp_path), sha256="0" * 64)
     assert level(seen, "sha256") == "problem"
     assert seen.worst == "problem"
+
+
+def test_metadata_without_end_is_not_checked(tmp_path: Path) -> None:
+    seen = one(tmp_path, requires=[f"a{number}" for number in range(2000)])
+    assert (level(seen, "requirements"), level(seen, "METADATA")) == ("unknown", "unknown")
+
+
+def test_tags_that_would_multiply_stay_as_they_are(tmp_path: Path) -> None:
+    part = ".".join("a" * 3 for _ in range(2000))
+    path = foreign(tmp_path)
+    with zipfile.ZipFile(path) as archive:
+        members = {name: archive.read(name) for name in archive.namelist()}
+    members["other-1.0.dist-info/WHEEL"] += f"Tag: {part}-{part}-{part}\n".encode()
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in members.items():
+            archive.writestr(name, data)
+    assert level(look(path), "tags") == "mind"
+
+
+def test_linux_has_no_drivers_of_windows(tmp_path: Path) -> None:
+    code = b"\x7fELF" + container((ELF, "80", 8), cuda="12.8")
+    for tag, drivers in (("py3-none-linux_x86_64", {""}), ("py3-none-win_amd64", {"", "528.33"})):
+        seen = one(tmp_path, {"other/_C.so": code}, tag=tag)
+        assert {card.driver for card in seen.gpus.cards} == drivers
+
+
+def test_a_full_disk_is_not_the_wheels_fault(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object, **__: object) -> None:
+        raise StorageError("cannot write to /tmp: No space left on device")
+
+    monkeypatch.setattr("pipelines.examine.examining.inspect", full)
+    with pytest.raises(StorageError):
+        look(foreign(tmp_path))
 
 
 def test_text_of_a_wheel_is_harmless(tmp_path: Path) -> None:

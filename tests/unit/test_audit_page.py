@@ -87,13 +87,20 @@ def test_what_it_says_of_a_wheel(tmp_path: Path) -> None:
 
 
 def test_what_it_loads_with_is_only_what_was_looked_at(tmp_path: Path) -> None:
+    gone = Missing(binary="a.pyd", library="c10.dll", symbol="x", demangled="x")
     told = (
         Loads(against="torch 2.7.0", checked=3),
-        Loads(against="torch 2.8.0", checked=3, unknown=("c10_cuda.dll",)),
+        Loads(against="torch 2.8.0 (cp311)", checked=3, unknown=("c10_cuda.dll",)),
+        Loads(against="torch 2.9.0", checked=3, missing=(gone,)),
+        Loads(against="torch 2.10.0", unknown=("c10.dll",)),
+        Loads(against="MSVC's run-time 14.44", checked=3),
     )
     seen = with_gpus(tmp_path).model_copy(update={"loads": told})
-    (row,) = [a for t, a in tags(render([seen])) if t == "tr" and "data-gpus" in a]
-    assert row["data-torch"] == "torch 2.7.0"
+    page = render([seen])
+    (row,) = [a for t, a in tags(page) if t == "tr" and "data-gpus" in a]
+    assert row["data-torch"] == "torch 2.7.0|torch 2.8.0"
+    words = re.findall(r"</span> (loads|in part|lacks \d+|not checked)</span>", page)
+    assert words[:4] == ["loads", "in part", "lacks 1", "not checked"]
 
 
 def test_hundreds_fit_into_a_page(tmp_path: Path) -> None:

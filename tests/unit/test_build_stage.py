@@ -17,6 +17,7 @@ from wheels import wheel_here
 from pipelines.buildplan import BuildPlan
 from pipelines.compilecache.settings import RedisCache
 from pipelines.errors import AuthError, BuildError, HostError, RemoteError, TimeUpError
+from pipelines.evidence import Origin
 from pipelines.hosts.base import Supply
 from pipelines.hosts.live import LiveSession
 from pipelines.provisioning.resources import Wanted
@@ -319,8 +320,17 @@ def test_another_tool_set_names_another_job(tmp_path: Path) -> None:
     assert len(names) == 4
 
 
+def test_what_a_host_is_made_of_names_another_job(tmp_path: Path) -> None:
+    """A container's builds lie in a volume, which its next image finds; libc++ is put to them."""
+    names = set()
+    for origin in (Origin(), Origin(image="sha256:1"), Origin(image="sha256:1", image_key="k")):
+        made = type("Made", (Lab,), {"origin": origin})
+        names.add(job_id(changed(plan_for(tmp_path, made(Here()))), b"source", None))
+    assert len(names) == 3
+
+
 def test_what_a_windows_host_is_asked_for(tmp_path: Path) -> None:
-    plan = changed(lab_plan(tmp_path), minutes=2.5)
+    plan = changed(without_promise(lab_plan(tmp_path)), minutes=2.5)
     spec = build_spec(plan, r"C:\b\j", "a", "", 4)
     assert spec["timeout"] == 150
     assert spec["python"] == plan.layout.python
@@ -328,11 +338,23 @@ def test_what_a_windows_host_is_asked_for(tmp_path: Path) -> None:
     assert spec["cache"]["nvcc"] == rf"{plan.layout.cuda}\bin\nvcc.exe"
     assert spec["cache"]["pinned"]
     assert spec["cache"]["place"].startswith(plan.layout.build_root)
+    assert "fixed" not in spec
     forever = changed(plan, minutes=None)
     assert build_spec(forever, r"C:\b\j", "a", "", 4)["timeout"] is None
-    desk = wanting(at_desk(tmp_path)[0], sccache="/s").plan
+    desk = without_promise(wanting(at_desk(tmp_path)[0], sccache="/s").plan)
     cache = build_spec(desk, "/b/j", "a", "", 4)["cache"]
     assert (cache["pinned"], cache["nvcc"].endswith("/bin/nvcc")) == (False, True)
+
+
+def without_promise(plan: BuildPlan) -> BuildPlan:
+    """The plan without ``reproducible: true``."""
+    return changed(plan, recipe=plan.recipe.model_copy(update={"reproducible": False}))
+
+
+def test_a_reproducible_build_has_a_place_and_no_cache(tmp_path: Path) -> None:
+    plan = changed(lab_plan(tmp_path))
+    spec = build_spec(plan, r"C:\b\j", "a", "", 4)
+    assert (spec["fixed"], spec["cache"]) == (plan.layout.fixed, None)
 
 
 def test_a_crate_is_asked_for_with_its_steps(

@@ -190,3 +190,25 @@ def test_without_torch_there_is_no_link(tmp_path: Path) -> None:
     said = run(tmp_path / "source", tmp_path / "out", **{buildwheel.PACKAGES: str(tmp_path / "p")})
     assert said.strip() == "wheel: x"
     assert not (tmp_path / "p").exists()
+
+
+LISTING = """
+import glob, json, os, pathlib
+def build_wheel(out):
+    with os.scandir("many") as found:
+        scanned = [entry.name for entry in found]
+    told = [os.listdir("many"), scanned, glob.glob("many/*"), [f for _, _, f in os.walk("many")][0]]
+    pathlib.Path(out, "made.whl").write_text(json.dumps(told))
+    return "made.whl"
+"""
+
+
+def test_a_reproducible_build_lists_by_name(tmp_path: Path) -> None:
+    project(tmp_path / "source", LISTING)
+    (tmp_path / "source/many").mkdir()
+    for number in range(100):  # as good as never in order by themselves
+        (tmp_path / "source/many" / f"{number * 37 % 100:02}").touch()
+    run(tmp_path / "source", tmp_path / "out", **{buildwheel.FIXED: str(tmp_path)})
+    listed, scanned, globbed, walked = json.loads((tmp_path / "out/made.whl").read_text())
+    assert listed == scanned == walked == [f"{number:02}" for number in range(100)]
+    assert [Path(one).name for one in globbed] == listed

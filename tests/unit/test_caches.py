@@ -30,7 +30,7 @@ def line(tmp_path: Path) -> Any:
     plan = SimpleNamespace(
         cache=Cache(load_lock(), tmp_path),
         compile_cache=DiskCache(),
-        host=SimpleNamespace(name="lab1", kept=list, spare_gpu=bool),
+        host=SimpleNamespace(name="lab1", kept=list, only_look=bool),
         layout=layout,
     )
     session = SimpleNamespace(call=lambda function, **_: asked.get(rpc.name_of(function)))

@@ -37,7 +37,7 @@ FILES_OF_ONE = (
 def prefix(tmp_path: Path) -> Prefix:
     path = tmp_path / "prefix"
     (path / "drive_c/windows/system32").mkdir(parents=True)
-    (path / SEAL).write_text(json.dumps({"python": "3.11"}))
+    (path / SEAL).write_text(json.dumps({"python": "3.11", "image": "image-3.11"}))
     for name in ("system.reg", "user.reg", "userdef.reg"):
         (path / name).write_text("WINE REGISTRY Version 2\n")
     return Prefix(path, Wine(Path("/wine"), Path("/server"), Path("/dlls"), "wine-8.0"))
@@ -227,9 +227,12 @@ def test_another_input_is_another_bridge(
     assert build(prefix, cache) == places[0]
     (source / "linux/thunks.c").write_text("/* another */")
     places.append(build(prefix, cache))
-    monkeypatch.setattr(building, "image_key", lambda cache, python: "another")
+    (prefix.path / SEAL).write_text(json.dumps({"python": "3.11", "image": "older"}))
     places.append(build(prefix, cache))
     assert len({*places}) == len(places) == compiler.made == 4
+    assert places[3].name != building.key(cache, "3.11", []), "not filed as today's made it"
+    (prefix.path / SEAL).write_text(json.dumps({"python": "3.11", "image": "image-3.11"}))
+    assert build(prefix, cache).name == building.key(cache, "3.11", [])
 
 
 def test_what_failed_leaves_nothing(prefix: Prefix, cache: Cache, compiler: Compiler) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import json
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -26,8 +27,8 @@ from pipelines.errors import ConfigError, HostError, PipelineError, SetupError
 from pipelines.hosts.base import GpuWay, Opening, Supply
 from pipelines.hosts.gpus import bridged_numbers, by_bridge
 from pipelines.hosts.live import LiveSession
+from pipelines.hosts.sandbox import health, image
 from pipelines.hosts.sandbox import host as sandbox_host
-from pipelines.hosts.sandbox import image
 from pipelines.hosts.sandbox.bridge import attached, building, driver
 from pipelines.hosts.sandbox.bridge.driver import Driver
 from pipelines.hosts.sandbox.bridge.lacks import lacks
@@ -35,6 +36,7 @@ from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.hosts.sandbox.inventory import sandboxes
 from pipelines.hosts.sandbox.state import State
+from pipelines.hosts.sandbox.wine import SEAL
 from pipelines.matrix.judge import host_rules
 from pipelines.recipe.load import load_recipe
 from pipelines.remote import compilecache
@@ -378,6 +380,7 @@ def test_it_is_put_there_before_windows_starts_and_tested_after(
 
     def copied(_: Path, target: Path) -> None:
         target.mkdir(parents=True)
+        (target / SEAL).write_text(json.dumps({"python": "3.11", "image": "today's"}))
 
     def process(*_: object, **__: object) -> Any:
         bridge.done.append("started")
@@ -386,6 +389,7 @@ def test_it_is_put_there_before_windows_starts_and_tested_after(
     monkeypatch.setattr(Cache, "missing", lambda *_: [])
     monkeypatch.setattr(Cache, "fetch_all", lambda *_: None)
     monkeypatch.setattr(image, "make_image", made)
+    monkeypatch.setattr(image, "image_key", lambda *_: "today's")
     monkeypatch.setattr(image, "copy_image", copied)
     monkeypatch.setattr("subprocess.Popen", process)
     monkeypatch.setattr(sandbox_host, "await_service", lambda *_: state)
@@ -617,6 +621,7 @@ def test_what_is_kept_and_runs_there_is_told_without_a_driver(
     monkeypatch.setattr(Sandbox, "state", lambda _: running)
     monkeypatch.setattr(Sandbox, "endpoint", lambda *_: None)
     monkeypatch.setattr(sandbox_host, "over_winrs", lambda *_, **__: Windows())
+    monkeypatch.setattr(health, "check_image", lambda *_, **__: None)
     machine(seen(tmp_path, **NONE))
 
     def line() -> Line:
@@ -636,8 +641,8 @@ def test_a_driver_that_is_there_is_not_spared(
     """Commands of one line share a host: what is tested after a look has its bridge."""
     machine(GOOD)
     host = opened(tmp_path, gpu="bridge")
-    assert not host.spare_gpu()
+    assert not host.only_look()
     assert host.bridge() is not None
     machine(seen(tmp_path, **NONE))
-    assert host.spare_gpu()
+    assert host.only_look()
     assert host.bridge() is None

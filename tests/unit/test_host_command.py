@@ -29,7 +29,7 @@ class Host:
     name = "s"
     gpu_way = GpuWay()
 
-    def spare_gpu(self) -> bool:
+    def only_look(self) -> bool:
         return False
 
     def __init__(self, address: str) -> None:

@@ -511,7 +511,7 @@ TORCHES = sorted(id_ for id_, tool in load_lock().tools.items() if tool.name == 
 
 
 def test_the_torches_are_those_that_are_offered() -> None:
-    offered = {("2.8", "128"), ("2.10", "128"), ("2.11", "130")}
+    offered = {("2.8", "128"), ("2.10", "128"), ("2.10", "130"), ("2.11", "130")}
     pythons = ("310", "311", "312", "313")
     assert set(TORCHES) == {f"torch-{t}-cu{c}-cp{p}" for t, c in offered for p in pythons}
 

@@ -74,6 +74,10 @@ def test_what_a_binary_tells(tmp_path: Path, data: bytes, name: str, why: str) -
         # MSVC's passed off as the stand-in's.
         (msvc(), STAND_IN, "cu130.sandbox", "was built with MSVC, not with stand-in"),
         (msvc(), STAND_IN, "cu130", "was built with MSVC, not with stand-in"),
+        # True, but not said: whoever finds it takes it for one of real Windows.
+        (stand_in(), STAND_IN, "cu130", "its name has no '.sandbox'"),
+        (stand_in(), STAND_IN, "cu130sandbox", "its name has no '.sandbox'"),
+        (msvc(), MSVC, "cu130", "its name has no '.sandbox.msvc'"),
         # The name alone lies, or the plan.
         (msvc(), REAL, "cu130.sandbox", "says '.sandbox', wheels of this host have no such stamp"),
         (msvc(), REAL, "cu130.sandbox.msvc", "says '.sandbox.msvc', wheels of this host have no"),
@@ -156,17 +160,21 @@ def test_a_wheel_of_dlls_alone(tmp_path: Path) -> None:
 def test_a_dll_beside_a_module_is_looked_at(tmp_path: Path) -> None:
     """Kernels may be in a DLL of the wheel's own, which its module only hands on."""
     for own, ok in ((msvc(), True), (stand_in(), False)):
-        files = {MODULE: msvc(), "pkg/kernels.dll": own, "pkg/msvcp140.dll": stand_in()}
+        files = {MODULE: msvc(), "pkg/kernels.dll": own, "pkg/msvcp140.dll": dll({})}
         path = foreign(tmp_path, "pkg", "1.0+cu130", "cp311-cp311-win_amd64", files=files)
         found = judge_maker(inspect(path), REAL)
         assert (found.ok, found.judged) == (ok, True)
         assert ok or "pkg/kernels.dll was built with stand-in, not with MSVC" in found.detail
 
 
-def test_a_wheel_that_does_not_take_the_stamp_is_told(tmp_path: Path) -> None:
-    """Its own build may give no local version: then its name is no lie, and says nothing."""
-    found = judged(tmp_path, stand_in(), STAND_IN)
-    assert (found.ok, found.found) == (True, "stand-in 14.0; no '.sandbox' in its name")
+@pytest.mark.parametrize("name", ["msvcp140_kernels.dll", "vcruntime140.dll", "cudart64_13.dll"])
+def test_a_name_of_a_run_time_hides_nothing(tmp_path: Path, name: str) -> None:
+    """Neither Microsoft's nor NVIDIA's is ever made by the stand-in."""
+    files = {MODULE: msvc(), f"pkg/{name}": stand_in()}
+    path = foreign(tmp_path, "pkg", "1.0+cu130", "cp311-cp311-win_amd64", files=files)
+    found = judge_maker(inspect(path), REAL)
+    assert not found.ok
+    assert f"pkg/{name} was built with stand-in, not with MSVC" in found.detail
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import random
 import shutil
 import threading
 from collections.abc import Callable, Iterator
@@ -22,13 +23,14 @@ from test_pinning import Rerouted
 
 from pipelines.buildplan import BuildPlan, Request, resolve
 from pipelines.config import Config
+from pipelines.doctor.run import purpose_of
 from pipelines.errors import ConfigError, HostError, LockError, SetupError
 from pipelines.hosts.base import Silent
 from pipelines.hosts.live import LiveSession
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import Sandbox
 from pipelines.hosts.sandbox.msvc import fetch, installing, manifest, pinning, pins
-from pipelines.hosts.sandbox.msvc.finder import find
+from pipelines.hosts.sandbox.msvc.finder import find, identity
 from pipelines.hosts.sandbox.msvc.pins import Pins
 from pipelines.hosts.sandbox.msvc.slot import Slot
 from pipelines.hosts.sandbox.msvc.unpack import Target, unpack_vsix
@@ -278,6 +280,36 @@ def test_a_stand_in_is_not_taken_for_msvc(tree: Path, maker: str, says: str) -> 
     assert "\x1b" not in caught.value.message
 
 
+def test_a_damaged_program_is_refused_whatever_pefile_makes_of_it(tmp_path: Path) -> None:
+    whole, path, chance = trees.program(), tmp_path / "cl.exe", random.Random(16)
+    refused = 0
+    for _ in range(400):
+        data = bytearray(whole)
+        for _ in range(chance.choice((1, 4, 40))):
+            data[chance.randrange(len(data))] = chance.choice((0, 1, 0x7F, 0xFF))
+        path.write_bytes(data[: chance.choice((len(data), chance.randrange(len(data))))])
+        try:
+            version, maker = identity(path)
+        except ConfigError as error:
+            refused += error.message.startswith(f"{path} is no program for 64-bit Windows: ")
+        else:
+            assert len(version) <= 23
+            assert len(maker) <= 260
+    assert refused > 50
+
+
+@pytest.mark.parametrize("error", [AttributeError("e_lfanew"), RecursionError(), MemoryError()])
+def test_what_pefile_raises_by_accident(
+    tree: Path, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    def fail(*_: object) -> None:
+        raise error
+
+    monkeypatch.setattr("pefile.PE.parse_data_directories", fail)
+    with pytest.raises(ConfigError, match=r"cl\.exe is no program for 64-bit Windows: \w+"):
+        find(tree)
+
+
 # -- fetch -----------------------------------------------------------------------------------------
 
 
@@ -454,18 +486,18 @@ def test_only_the_cabinets_that_are_needed(shop: Shop) -> None:
     assert not [path for path in shop.server.asked if "f" * 32 in path]
 
 
-@pytest.mark.parametrize("change", ["cut", "another byte", "one more", "one less"])
+@pytest.mark.parametrize("change", ["cut", "other bytes", "of that time", "one more", "one less"])
 def test_a_tree_that_was_changed_is_made_anew(shop: Shop, change: str) -> None:
     known = shop.pins()
     path = find(shop.tree(known)).lib[0] / "msvcprt.lib"
     killed = shop.cache.root / f"msvc/.{known.key}.x/VC"
     killed.mkdir(parents=True)
-    good = path.read_bytes()
+    good, time = path.read_bytes(), path.stat().st_mtime_ns
     if change == "cut":
         path.write_bytes(b"")
-    elif change == "another byte":
+    elif change in ("other bytes", "of that time"):
         path.write_bytes(b"x" * len(good))
-        os.utime(path, ns=(1, 1))
+        os.utime(path, ns=(time, time) if change == "of that time" else (1, 1))
     elif change == "one more":
         path.with_name("extra.lib").write_bytes(b"x")
     else:
@@ -601,6 +633,10 @@ def test_fetched_with_the_licence(
     tree = asked.install(shop.cache, tmp_path / "prefix", Silent())
     assert find(tmp_path / "prefix/drive_c/VS").version == tree.version == trees.TOOLSET
     asked.check(shop.cache, tmp_path / "prefix")
+    shutil.rmtree(fetch.place(shop.cache, pins.load_pins()))  # as invoke cache --prune may
+    with pytest.raises(HostError, match="has lost its compiler from the cache") as caught:
+        asked.check(shop.cache, tmp_path / "prefix")
+    assert "sandbox.stop" in caught.value.advice
 
 
 @pytest.mark.parametrize("lie", ["toolset", "sdk", "payloads", "licence"])
@@ -659,6 +695,7 @@ def test_flash_attn_is_built_as_on_windows(tree: Path, tmp_path: Path) -> None:
     # c10_cuda.lib and torch_cuda.lib are in torch with CUDA alone.
     assert "torch-2.8.0+cu128-cp311-cp311-win_amd64.whl" in str(wanted["wheels"].spec)
     assert plan.host.capabilities.msvc
+    assert purpose_of(plan).cxx_runtime == "14.44"
     assert not plan.host.capabilities.publishable
     assert ".sandbox.msvc" in plan.environment(1)["FLASH_ATTN_LOCAL_VERSION"]
 

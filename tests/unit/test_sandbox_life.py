@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 import time
@@ -14,6 +15,7 @@ import pytest
 from pipelines.errors import HostError
 from pipelines.hosts.base import Opening, Silent
 from pipelines.hosts.sandbox import host as sandbox_host
+from pipelines.hosts.sandbox import image, libcxx
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.host import RESTARTS, Sandbox
 from pipelines.hosts.sandbox.state import (
@@ -31,6 +33,7 @@ from pipelines.session.base import DeadHostError
 from pipelines.session.transports.endpoint import Endpoint
 from pipelines.toolchain.lock import Cache, load_lock
 
+TODAY = "image of today"
 DAMAGED = NotWholeError("damaged", advice="Type: invoke provision")
 
 
@@ -57,7 +60,7 @@ class Fake(Sandbox):
         if self.status() == "absent":
             self.made += 1
             self.prefix.mkdir(parents=True)
-            (self.prefix / SEAL).touch()
+            self.seal(TODAY)
             (self.prefix / f"made{self.made}").touch()
 
     def _start(self, *, tied: bool) -> State:
@@ -65,6 +68,9 @@ class Fake(Sandbox):
         if self.refusals:
             raise self.refusals.pop(0)
         return self.serve()
+
+    def seal(self, image: str) -> None:
+        (self.prefix / SEAL).write_text(json.dumps({"python": "3.11", "image": image}))
 
     def serve(self) -> State:
         """As its service, whoever has started it."""
@@ -89,6 +95,7 @@ class Fake(Sandbox):
 @pytest.fixture
 def sandbox(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fake]:
     monkeypatch.setattr(sandbox_host, "Prefix", NoWine)
+    monkeypatch.setattr(image, "image_key", lambda cache, python: TODAY)
     made = Fake(tmp_path)
     yield made
     for service in made.services:
@@ -213,6 +220,54 @@ def test_provisioning_remakes_nothing_for_another_reason(sandbox: Fake) -> None:
     sandbox.prepare()
     sandbox.prepare()
     assert (sandbox.made, sandbox.starts) == (1, 2), "one that runs is left alone"
+
+
+# -- an image of another release -------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("sealed", [{"python": "3.11"}, {"python": "3.11", "image": "older"}])
+def test_one_of_another_image_builds_nothing_and_is_provisioned_anew(
+    sandbox: Fake, monkeypatch: pytest.MonkeyPatch, sealed: dict[str, str]
+) -> None:
+    """As an update of the project leaves it: its compiler is no longer the one that is meant."""
+    sandbox.make()
+    (sandbox.prefix / SEAL).write_text(json.dumps(sealed))
+    with pytest.raises(NotWholeError, match=rf"{sealed.get('image', 'unknown')}.*today's is image"):
+        reach(sandbox, monkeypatch)
+    assert (sandbox.starts, sandbox.moved()) == (0, []), "its builds are still there"
+    sandbox.prepare()
+    assert (sandbox.made, sandbox.starts) == (2, 1)
+    assert json.loads((sandbox.aside / SEAL).read_text()) == sealed
+    reach(sandbox, monkeypatch)
+
+
+def test_what_it_is_made_of_has_libcxx_where_a_package_takes_that(
+    sandbox: Fake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that no build is gone on with by other headers than it began with."""
+    config = SandboxHost.model_validate({"kind": "sandbox", "home": str(tmp_path)})
+    given = Opening("3.11", sandbox.cache, api="stable")
+    found = [sandbox.made_of, Sandbox("s", config, given).made_of]
+    assert found == [TODAY, libcxx.key(sandbox.cache, "3.11")]
+    monkeypatch.setattr(libcxx, "__file__", __file__)
+    assert Sandbox("s", config, given).made_of not in found
+
+
+def test_one_of_another_image_that_runs_is_left_running(
+    sandbox: Fake, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reach(sandbox, monkeypatch)
+    sandbox.seal("older")
+    for use in (lambda: reach(sandbox, monkeypatch), sandbox.prepare):
+        with pytest.raises(DeadHostError, match="it runs") as caught:
+            use()
+        assert not isinstance(caught.value, NotWholeError), "nothing is moved from under it"
+        assert "sandbox.stop provision" in caught.value.advice
+    assert (sandbox.status(), sandbox.made) == ("running", 1)
+    sandbox.only_look()  # as invoke jobs, and sandbox.stop, which asks what runs there
+    reach(sandbox, monkeypatch)
+    with pytest.raises(DeadHostError, match="it runs"):
+        sandbox.prepare()
 
 
 # -- death under a command -------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import sys
 import tarfile
 from collections.abc import Iterator
 from dataclasses import replace
@@ -20,8 +21,11 @@ from test_gate import FACTS, GOOD
 from wheels import FILES, INFO, WHEEL, wheel, wheel_here
 
 from pipelines.architectures.archs import parse
+from pipelines.config import Config
 from pipelines.errors import ConfigError, SmokeError
 from pipelines.hosts.base import IN_SANDBOX
+from pipelines.matrix.hostfacts import HostFacts
+from pipelines.matrix.plan import make_plan
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.naming import wheel_name
@@ -176,10 +180,51 @@ def test_an_environment_that_has_one_torch_says_what_was_left_out(
 def test_the_cells_of_its_tests() -> None:
     recipe = load_recipe("smoke-attention-torch")
     target = Target(recipe=recipe.name, python="3.11", torch="2.10", cuda="13.0")
-    cells = cells_of_tests(recipe, target, existing=False)
+    lock = load_lock()
+    cells = cells_of_tests(recipe, target, lock, IN_SANDBOX, existing=False)
     assert [cell.torch for cell in cells] == ["2.10", "2.15"]
-    assert cells_of_tests(recipe, target, existing=True) == (target,)
-    assert cells_of_tests(load_recipe("flash-attn"), target, existing=False) == (target,)
+    assert cells_of_tests(recipe, target, lock, {}, existing=True) == (target,)
+    other = load_recipe("flash-attn")
+    assert cells_of_tests(other, target, lock, IN_SANDBOX, existing=False) == (target,)
+    # Of torch with CUDA the lock has the one, pinned or not; the other is not asked for in vain.
+    assert cells_of_tests(recipe, target, lock, {}, existing=False) == (target,)
+    unknown = target.model_copy(update={"cuda": "13.9"})
+    assert cells_of_tests(recipe, unknown, lock, {}, existing=False) == (unknown,), "it is refused"
+
+
+WINRM = {"kind": "winrm", "endpoint": "https://h:5986/wsman", "username": "u", "password_env": "P"}
+LACKS = "toolchain.lock.yaml has no torch with sha256 and size for this cell"
+
+
+@pytest.mark.parametrize(
+    ("host", "lacking", "untested"),
+    [
+        ({"kind": "sandbox"}, "", ""),
+        (WINRM, LACKS, "torch 2.15: toolchain.lock.yaml names none for this cell"),
+        ({"kind": "local", "python": sys.executable}, "", "torch 2.15: its environment has one"),
+    ],
+    ids=lambda value: value["kind"] if isinstance(value, dict) else "",
+)
+def test_a_plan_says_which_torch_a_host_cannot_have(
+    tmp_path: Path, host: dict[str, str], lacking: str, untested: str
+) -> None:
+    """It would ask for a pin that no `invoke lock` could find, or that nothing there would use."""
+    settings = Config.model_validate({"hosts": {"h": host}, "default": {"host": "h"}})
+    supply = settings.host("h").supply(load_lock())
+    plan = make_plan(
+        load_recipe("smoke-attention-torch"),
+        {},
+        Cache(load_lock(), tmp_path, offline=True),
+        HostFacts(cores=2, memory=1 << 34),
+        runs=tmp_path,
+        supply=supply,
+    )
+    found = plan.rows[0].judged.findings
+    said = [finding.says for finding in found if finding.rule == "tool-not-pinned"]
+    assert [text for text in said if "torch" in text] == ([lacking] if lacking else [])
+    (*_, mind) = ["", *(finding.says for finding in found if finding.rule == "torch-untested")]
+    assert untested in mind
+    assert bool(untested) is bool(mind)
 
 
 def test_its_name_is_for_every_python() -> None:
@@ -193,6 +238,7 @@ def test_its_name_is_for_every_python() -> None:
     [
         ({"wheel_tag": "py2.py3-none"}, "wheel_tag"),
         ({"wheel_tag": "cp311-cp311"}, "wheel_tag"),
+        ({"wheel_tag": "cp312-abi3"}, "pythons: 3.11: a wheel of cp312-abi3 is for 3.12 and later"),
         ({"tested_with": ["2.9"]}, "tested_with: 2.9 is not in supports: torch: >=2.10"),
         ({"tested_with": ["2.15", "2.15"]}, "tested_with: 2.15 is there twice"),
         ({"torch": None, "api": "plain", "supports": {}}, "tested_with: 2.10 is not in supports"),

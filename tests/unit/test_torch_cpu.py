@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
 import os
 import subprocess
@@ -63,7 +64,7 @@ def test_the_lock_has_it_for_every_python_of_the_sandbox(
 ) -> None:
     plan = plan_of(tmp_path, torch=torch, python=python)
     wanted = {one.id: one for one in plan.wanted}
-    runtime = wanted["C++ run-time of torch"]
+    runtime = wanted["C++ run-time"]
     assert runtime.spec["path"] == plan.host.executable.rpartition("\\")[0]
     assert runtime.spec["shared"] is True
     assert [*runtime.uploads] == [f"msvc-runtime-{python}"]
@@ -77,7 +78,7 @@ def test_the_lock_has_it_for_every_python_of_the_sandbox(
 
 def test_without_torch_nothing_of_it_is_brought(tmp_path: Path) -> None:
     plan = plain(tmp_path)
-    assert "C++ run-time of torch" not in {one.id for one in plan.wanted}
+    assert "C++ run-time" not in {one.id for one in plan.wanted}
     assert "WCW_CPU_TORCH" not in build_environment(plan, 1, 1)
 
 
@@ -90,7 +91,7 @@ def test_elsewhere_it_never_stands_for_torch(tmp_path: Path) -> None:
     assert not [
         one
         for one in plan.resources.resources
-        if "cpu_torch" in one.needs and one.concerns(plan.place)
+        if "cxx_runtime" in one.needs and one.concerns(plan.place)
     ]
     assert "WCW_CPU_TORCH" not in build_environment(plan, 1, 1)
 
@@ -281,3 +282,9 @@ def test_the_doctor_asks_nothing_of_it_where_there_is_no_torch(tmp_path: Path) -
     assert purpose.cxx_runtime == ""
     found = diagnose({"controller": {}, "host": {}}, purpose)
     assert not [one for one in found if one.area == "torch"]
+    # With the user's MSVC it is asked, for what that builds needs the run-time all the same.
+    of_msvc = dataclasses.replace(purpose, cxx_runtime="14.44")
+    for told, level in (({}, "ok"), (libraries(msvcp140=GENUINE | {"wine": True}), "error")):
+        found = diagnose({"controller": {}, "host": {"cxx_runtime": WELL | told}}, of_msvc)
+        said = [(one.name, one.level) for one in found if one.area == "torch"]
+        assert said == [("C++ run-time", level)]

@@ -137,10 +137,15 @@ def extensions() -> list[Extension]:
     # NVIDIA's wheels have libcudart.so.13 alone, under its full name.
     cudart = [f"-l:{path.name}" for path in sorted(lib.glob("libcudart.so.*"))[:1]]
     found = ["$ORIGIN/../nvidia/cu13/lib", str(lib.resolve())]
+    # Of a compiler that links its own run-time of C++ for good, as many that are not Linux' own do:
+    # nothing of it may be seen by torch's, and exceptions reach torch by the one unwinder of all.
+    # https://gcc.gnu.org/onlinedocs/gcc/Link-Options.html (-static-libgcc)
+    apart = [] if WINDOWS else ["-Wl,--exclude-libs,ALL", "-l:libgcc_s.so.1"]
     return [
         cpp_extension.CppExtension(
             "smoke_attention_torch._cpu",
             ["src/ops_cpu.cpp"],
+            extra_link_args=apart,
             py_limited_api=True,  # no torch_python
             extra_compile_args=flags,
         ),
@@ -150,7 +155,7 @@ def extensions() -> list[Extension]:
             include_dirs=[str(KERNELS)],
             library_dirs=[str(lib)],
             libraries=["cudart"] if WINDOWS else ["dl"],
-            extra_link_args=[] if WINDOWS else cudart,
+            extra_link_args=[] if WINDOWS else [*cudart, *apart],
             runtime_library_dirs=[] if WINDOWS else found,
             py_limited_api=True,
             extra_compile_args=flags,

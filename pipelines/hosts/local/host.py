@@ -34,6 +34,8 @@ from pipelines.toolchain.lock import ToolchainLock
 from pipelines.toolsets import MSVC, NATIVE
 
 WINDOWS = sys.platform == "win32"
+#: Where reproducible builds stand, on every machine: on a disk, as /tmp need not be.
+FIXED = "C:/wcw-fixed" if WINDOWS else "/var/tmp/wcw-fixed"  # noqa: S108 - who owns it is looked at
 
 
 class ThisMachine(Host):
@@ -58,6 +60,7 @@ class ThisMachine(Host):
                 root=str(self._root()),
                 toolkit=str(self._toolkit() or ""),
                 sccache=shutil.which("sccache") or "",
+                fixed=FIXED,
             )
         gpu = has_driver() if config.gpu is None else is_wanted(config.gpu)
         self.evidence = Evidence.GPU if gpu and not WINDOWS else Evidence.WRITTEN

@@ -11,6 +11,7 @@ import json
 from pipelines.errors import HostError
 from pipelines.hosts.sandbox.state import NotWholeError
 from pipelines.hosts.sandbox.wine import SEAL, Prefix
+from pipelines.session.base import DeadHostError
 
 _REGISTRY = ("system.reg", "user.reg", "userdef.reg")
 _BEGINS = b"WINE REGISTRY Version 2"
@@ -19,10 +20,9 @@ _CURE = "Type: invoke provision, which moves it aside and makes a new one."
 
 def check_files(prefix: Prefix) -> str:
     """The Python of its seal, such as 3.11; :class:`NotWholeError` names the file that is amiss."""
-    try:
-        python = json.loads((prefix.path / SEAL).read_text())["python"]
-    except (OSError, ValueError, KeyError, TypeError):
-        raise not_whole(prefix, f"it has no {SEAL}") from None
+    python = _seal(prefix).get("python")
+    if not python:
+        raise not_whole(prefix, f"its {SEAL} names no Python")
     for name in _REGISTRY:
         try:
             with (prefix.path / name).open("rb") as file:
@@ -32,6 +32,38 @@ def check_files(prefix: Prefix) -> str:
         if begins != _BEGINS:
             raise not_whole(prefix, f"{name} is no registry")
     return str(python)
+
+
+def check_image(prefix: Prefix, key: str, *, running: bool) -> None:
+    """:class:`NotWholeError` unless it is a copy of the image that ``key`` stands for.
+
+    What another one compiles would be filed, and taken up again, as if today's tool set had made
+    it. One that is ``running`` is not to be remade: :class:`DeadHostError`.
+    """
+    if (made := made_of(prefix)) == key:
+        return
+    says = (
+        f"the sandbox in {prefix.path} has the tool set of another release: it was made of image "
+        f"{made or '(unknown)'}, today's is {key}"
+    )
+    if running:
+        raise DeadHostError(f"{says}; it runs", advice="Type: invoke sandbox.stop provision")
+    raise NotWholeError(says, advice=_CURE)
+
+
+def made_of(prefix: Prefix) -> str:
+    """The key of its image; empty where an older release has made it, which wrote none."""
+    return str(_seal(prefix).get("image", ""))
+
+
+def _seal(prefix: Prefix) -> dict[str, object]:
+    try:
+        told = json.loads((prefix.path / SEAL).read_text("utf-8"))
+    except (OSError, ValueError):
+        told = None
+    if not isinstance(told, dict):
+        raise not_whole(prefix, f"it has no {SEAL}")
+    return told
 
 
 def check_answers(prefix: Prefix, python: str) -> None:

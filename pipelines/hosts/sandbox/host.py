@@ -14,7 +14,6 @@ import os
 import shutil
 import signal
 import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterable
@@ -25,15 +24,14 @@ from pipelines.errors import ConfigError, HostError
 from pipelines.evidence import Bridge, Evidence
 from pipelines.hosts.base import IN_SANDBOX, Capabilities, Host, Kept, Lifecycle, Opening
 from pipelines.hosts.gpus import by_bridge
-from pipelines.hosts.sandbox import image, libcxx
+from pipelines.hosts.sandbox import health, image, libcxx
 from pipelines.hosts.sandbox.bridge.attached import Attached
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.making import alone
-from pipelines.hosts.sandbox.starting import await_service
+from pipelines.hosts.sandbox.starting import await_service, start_service
 from pipelines.hosts.sandbox.state import IN_USE, NotWholeError, State, alive, published
 from pipelines.hosts.sandbox.wine import SEAL, Prefix, find_wine
 from pipelines.logs import timed
-from pipelines.paths import PACKAGE
 from pipelines.session.base import DeadHostError, Session
 from pipelines.session.channel import over_winrs
 from pipelines.session.transports.endpoint import Endpoint, Secret
@@ -77,6 +75,7 @@ class Sandbox(Host):
         self.tools += self._bridge.tools if self._bridge is not None else ()
         self._wants_libcxx = given.api == "stable" and config.slot is None
         self._tied: subprocess.Popen[bytes] | None = None
+        self._looks = False
         self._reached: State | None = None
         self._restarts = 0
         self._reviving = threading.Lock()
@@ -131,9 +130,7 @@ class Sandbox(Host):
     def address(self) -> str:
         """Its process and where it listens; empty when it does not run."""
         state = self.state()
-        if state is None:
-            return ""
-        return f"process {state['pid']}: {state['https']} and {state['http']}"
+        return f"process {state['pid']}: {state['https']} and {state['http']}" if state else ""
 
     # -- life ----------------------------------------------------------------------------------
 
@@ -180,29 +177,39 @@ class Sandbox(Host):
         self._require_python()
         with alone(self.home):
             if running := self.state():
+                self._require_current()
                 self._furnish()
                 return running
             self._make()
+            self._require_current()
             return self._start(tied=tied)
 
     def prepare(self, *, repair: bool = False) -> None:  # noqa: ARG002 - starting it looks
-        """Start it; files that do not come up are moved aside, and new ones made.
+        """Start it; files that do not come up, or of another image, give way to new ones.
 
         Raises what :meth:`start` does.
         """
         self._require_python()
+        self._looks = False
         with alone(self.home):
             if self.state():
+                self._require_current()
                 self._furnish()
                 return
             self._make()
             try:
+                self._require_current()
                 self._start(tied=True)
             except NotWholeError as error:
                 self.events.step(error.message)
                 self.events.step(f"its files are now in {self._move_aside()}")
                 self._make()
                 self._start(tied=True)
+
+    def _require_current(self) -> None:
+        if not self._looks:
+            today = image.image_key(self.cache, self.python)
+            health.check_image(Prefix(self.prefix), today, running=self.state() is not None)
 
     def _move_aside(self) -> Path:
         """Take the place of what was moved aside before: there is one at most."""
@@ -230,17 +237,9 @@ class Sandbox(Host):
         self.run.mkdir(mode=0o700, exist_ok=True)
         again = ", which has crashed: its builds are kept" if crashed else ""
         self.events.step(f"starting Windows and WinRM{again}")
-        arguments = [sys.executable, "-m", "pipelines.hosts.sandbox.daemon", str(self.home)]
-        arguments += ["--http-port", str(self.config.http_port)]
-        arguments += ["--https-port", str(self.config.https_port)]
         log = (self.run / "daemon.log").open("w+b")
-        process = subprocess.Popen(
-            [*arguments, *(["--tied"] if tied else [])],
-            cwd=PACKAGE.parent,
-            stdin=subprocess.PIPE if tied else subprocess.DEVNULL,
-            stdout=log,
-            stderr=log,
-            start_new_session=True,  # Ctrl-C reaches the controller, which says goodbye first
+        process = start_service(
+            self.home, log, self.config.http_port, self.config.https_port, tied=tied
         )
         try:
             importlib.import_module("winrm.protocol")  # 0.25 s that the start takes anyway
@@ -310,14 +309,19 @@ class Sandbox(Host):
             message_encryption="always" if self.config.listener == "http" else "auto",
         )
 
+    @property
+    def made_of(self) -> str:
+        """Its image, and libc++ where the package takes that."""
+        key = libcxx.key if self._wants_libcxx else image.image_key
+        return key(self.cache, self.python)
+
     def emulator(self) -> str:
         """The version of Wine here; :class:`SetupError` when it is missing."""
         return find_wine().version
 
     def connect(self) -> Session:
         """Start the sandbox if need be and open a session."""
-        running = None if self._wants_libcxx else self.state()
-        endpoint = self._reach(running or self.start(tied=True))
+        endpoint = self._reach(self.start(tied=True))
         return over_winrs(endpoint, self.executable, self.name, again=self._again)
 
     def _reach(self, state: State) -> Endpoint:
@@ -333,8 +337,9 @@ class Sandbox(Host):
         """What is known of its bridge, if it is to have one."""
         return self._bridge.told() if self._bridge is not None else None
 
-    def spare_gpu(self) -> bool:
-        """Without a driver reach it without its bridge; one found later is tested as ever."""
+    def only_look(self) -> bool:
+        """Reach one of any image, without a driver without its bridge; a later one is tested."""
+        self._looks = True
         spared = self._bridge is not None and self._bridge.lacks()
         self._bridge = None if spared else self._bridge
         return spared

@@ -59,7 +59,8 @@ def make_image(cache: Cache, python: str, step: Step) -> Path:
     What it is made of is fetched, or verified where it is here already. Raises :class:`SetupError`
     without Wine, :class:`StorageError` on a full disk, and what :meth:`Cache.fetch` does.
     """
-    target = cache.root / "images" / f"{image_key(cache, python)}-py{python}"
+    key = image_key(cache, python)
+    target = cache.root / "images" / f"{key}-py{python}"
     if (target / SEAL).is_file():
         return target
     scratch = target.with_name(f".{target.name}.new")
@@ -80,7 +81,7 @@ def make_image(cache: Cache, python: str, step: Step) -> Path:
         toolset.make_toolset(prefix, python.replace(".", ""), home)
         step("sealing")
         prefix.halt()
-        _seal(prefix, python)
+        _seal(prefix, python, key)
     except OSError as error:
         if error.errno in DISK_ERRNOS:
             raise StorageError(
@@ -156,8 +157,8 @@ def _install_python(cache: Cache, python: str, drive: Path) -> Path:
     return home
 
 
-def _seal(prefix: Prefix, python: str) -> None:
-    """Make the prefix small and self-contained, then mark it as whole."""
+def _seal(prefix: Prefix, python: str, key: str) -> None:
+    """Make the prefix small and self-contained, then mark it as whole, and of the image ``key``."""
     system = prefix.drive / "windows/system32"
     for path in _files(system):  # 0.7 GB of copies of Wine's own DLLs: link them instead
         original = prefix.wine.libraries / path.name
@@ -180,7 +181,7 @@ def _seal(prefix: Prefix, python: str) -> None:
             registry.write('"Start"=dword:00000004\n')  # SERVICE_DISABLED
     (prefix.path / ".update-timestamp").write_text("disable\n")  # copies are not "updated"
     (prefix.path / SEAL).write_text(
-        json.dumps({"python": python, "wine": prefix.wine.version}, indent=1)
+        json.dumps({"python": python, "wine": prefix.wine.version, "image": key}, indent=1)
     )
 
 

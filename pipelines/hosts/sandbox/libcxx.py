@@ -77,10 +77,8 @@ def listed(folder: Path) -> Mapping[str, str] | None:
 def install(made: Path, prefix: Prefix) -> None:
     """Put what :func:`built` gave into a Windows, unless it is there as it should be.
 
-    Raises :class:`HostError` when ``made`` is not whole and where an older release has made the
-    Windows, :class:`StorageError` on a full disk.
+    Raises :class:`HostError` when ``made`` is not whole, :class:`StorageError` on a full disk.
     """
-    toolset.require(prefix)
     wanted = listed(made)
     if wanted is None:
         raise HostError(f"libc++ in {made} is damaged", advice="Type the same command again.")

@@ -1,17 +1,35 @@
-"""Waiting for a sandbox's service: what it publishes when it is up, and what it says when not."""
+"""Starting a sandbox's service: what it publishes when it is up, and what it says when not."""
 
 from __future__ import annotations
 
 import json
 import subprocess
+import sys
 import time
 from pathlib import Path
 from typing import IO
 
 from pipelines.hosts.sandbox.state import NotWholeError, State, published
+from pipelines.paths import PACKAGE
 from pipelines.session.base import DeadHostError
 
 _START_TIMEOUT = 60.0
+
+
+def start_service(
+    home: Path, log: IO[bytes], http_port: int, https_port: int, *, tied: bool
+) -> subprocess.Popen[bytes]:
+    """The process of a new one; ``tied``: it ends when its standard input does."""
+    arguments = [sys.executable, "-m", "pipelines.hosts.sandbox.daemon", str(home)]
+    arguments += ["--http-port", str(http_port), "--https-port", str(https_port)]
+    return subprocess.Popen(
+        [*arguments, *(["--tied"] if tied else [])],
+        cwd=PACKAGE.parent,
+        stdin=subprocess.PIPE if tied else subprocess.DEVNULL,
+        stdout=log,
+        stderr=log,
+        start_new_session=True,  # Ctrl-C reaches the controller, which says goodbye first
+    )
 
 
 def await_service(name: str, run: Path, process: subprocess.Popen[bytes], log: IO[bytes]) -> State:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
 
-from pipelines.errors import HostError
 from pipelines.hosts.sandbox.msvc.finder import BASE, find
 from pipelines.hosts.sandbox.pe import export_definitions, exports
 from pipelines.hosts.sandbox.wine import Prefix
@@ -97,16 +96,6 @@ def make_toolset(prefix: Prefix, python: str, python_dir: Path) -> None:
             ]
         )
     _install(prefix, work)
-
-
-def require(prefix: Prefix) -> None:
-    """:class:`HostError` for a Windows of an older release, whose tool set lay elsewhere."""
-    if not (prefix.drive / _UCRT_H).is_dir():
-        raise HostError(
-            f"the sandbox in {prefix.path.parent} was made by an older release, whose compiler "
-            "knows no libc++ and builds no GPU bridge of today's",
-            advice="Type: invoke sandbox.teardown, then the same command again.",
-        )
 
 
 def _all(jobs: Iterable[Future[None]]) -> None:

@@ -45,7 +45,7 @@ _GENUINE = (
 _TORCH = {"KMP_AFFINITY": "disabled", "ONEDNN_MAX_CPU_ISA": "AVX512_CORE_FP16"}
 
 
-#: A file of a prefix that is whole: which Python it has, and the Wine that made it.
+#: A file of a prefix that is whole: its Python, the Wine that made it, the key of its image.
 SEAL = "sealed.json"
 #: Seconds that Windows' processes have to end in, and between two looks at them.
 _ENDING = 5.0

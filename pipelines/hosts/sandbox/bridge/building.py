@@ -72,8 +72,8 @@ def built(prefix: Prefix, cache: Cache, libraries: Sequence[Path], step: Step) -
     a compiler that fails, :class:`StorageError` on a full disk, and what :meth:`Cache.fetch` does.
     """
     exports = names(libraries)
-    python = health.check_files(prefix)
-    target = cache.root / "bridges" / _key(cache, python, exports)
+    health.check_files(prefix)
+    target = cache.root / "bridges" / _key(cache, health.made_of(prefix), exports)
     with _storage_errors(target), alone(target):
         if listed(target) is None:
             step("compiling the GPU bridge")
@@ -84,13 +84,13 @@ def built(prefix: Prefix, cache: Cache, libraries: Sequence[Path], step: Step) -
 
 
 def key(cache: Cache, python: str, libraries: Sequence[Path]) -> str:
-    """The name of the directory of :func:`built` for a Windows with ``python``, such as 3.11."""
-    return _key(cache, python, names(libraries))
+    """The name of the directory of :func:`built` for a Windows of today with ``python``."""
+    return _key(cache, image_key(cache, python), names(libraries))
 
 
-def _key(cache: Cache, python: str, exports: Mapping[str, Sequence[str]]) -> str:
-    """The hash of all inputs: sources and flags, names, run-time, compiler, headers, Wine."""
-    digest = hashlib.sha256(image_key(cache, python).encode())
+def _key(cache: Cache, image: str, exports: Mapping[str, Sequence[str]]) -> str:
+    """The hash of all inputs: the image that lends its compiler, sources, names, run-time."""
+    digest = hashlib.sha256(image.encode())
     digest.update(cache.lock.tool(RUNTIME).sha256.encode())
     digest.update(json.dumps(exports).encode())
     for source in (Path(__file__), Path(compiling.__file__), *sorted(compiling.SOURCE.rglob("*"))):

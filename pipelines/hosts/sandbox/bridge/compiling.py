@@ -12,7 +12,7 @@ from pathlib import Path
 from pipelines.errors import HostError
 from pipelines.files import sha256_of
 from pipelines.hosts.sandbox.bridge.files import FILES, SYSTEM, UNIX, WINDOWS
-from pipelines.hosts.sandbox.toolset import HEADERS, library, require
+from pipelines.hosts.sandbox.toolset import HEADERS, library
 from pipelines.hosts.sandbox.wine import Prefix
 
 SOURCE = Path(__file__).resolve().parent / "source"
@@ -36,9 +36,8 @@ _LINK = ("lld-link", "/nologo", "/machine:x64", "/Brepro", "/nodefaultlib", "/no
 def make(prefix: Prefix, wheel: Path, exports: Mapping[str, list[str]], target: Path) -> None:
     """Make everything in ``target``; ``exports``: DLL -> its functions, ``wheel``: the run-time's.
 
-    Raises :class:`HostError` when a tool fails and for an older release's Windows, and ``OSError``.
+    Raises :class:`HostError` when a tool fails, and ``OSError``.
     """
-    require(prefix)
     work = prefix.drive / "bridge-build"
     shutil.rmtree(work, ignore_errors=True)  # of one that was killed
     try:

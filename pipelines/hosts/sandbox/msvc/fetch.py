@@ -87,17 +87,20 @@ def _cabinets(store: Cache, installer: Payload, sdk: dict[str, Payload]) -> list
 
 
 def _listed(folder: Path) -> dict[str, tuple[int, int, str]]:
-    """Size, time (ns) and sha256 of each file."""
+    """Size, time (ns) and sha256 of each file.
+
+    The time is that of its last change by anybody, which unlike that of its content nobody can set.
+    """
     found = {}
     for path in sorted(p for p in folder.rglob("*") if p.is_file()):
         stat = path.stat()
         name = path.relative_to(folder).as_posix()
-        found[name] = (stat.st_size, stat.st_mtime_ns, sha256_of(path))
+        found[name] = (stat.st_size, stat.st_ctime_ns, sha256_of(path))
     return found
 
 
 def _whole(target: Path) -> bool:
-    """Whether each file is as it was unpacked; one of another time is hashed."""
+    """Whether each file is as it was unpacked; one that was changed since then is hashed."""
     try:
         told = json.loads((target / _FILES).read_text("utf-8"))
         if {p.relative_to(target).as_posix() for p in target.rglob("*") if p.is_file()} != {
@@ -109,7 +112,7 @@ def _whole(target: Path) -> bool:
             stat = (target / name).stat()
             if stat.st_size != size:
                 return False
-            if stat.st_mtime_ns != time and sha256_of(target / name) != sha256:
+            if stat.st_ctime_ns != time and sha256_of(target / name) != sha256:
                 return False
     except (OSError, ValueError, TypeError, AttributeError):
         return False

@@ -8,12 +8,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
 
 import pefile
 
 from pipelines.errors import ConfigError
+from pipelines.hosttext import line
 
 _TOOLSET = re.compile(r"14\.\d+\.\d+")
 _SDK = re.compile(r"10\.0\.\d+\.\d+")
@@ -139,21 +141,23 @@ def identity(program: Path) -> tuple[str, str]:
     Raises :class:`ConfigError` for what is no program for 64-bit Windows.
     """
     try:
-        image = pefile.PE(str(program), fast_load=True)
-    except (OSError, pefile.PEFormatError) as error:
-        raise _no_program(program, str(error)) from None
-    try:
-        if image.FILE_HEADER.Machine != _AMD64:
-            raise _no_program(program, f"its machine is {image.FILE_HEADER.Machine:#06x}")
-        image.parse_data_directories(pefile.DIRECTORY_ENTRY["IMAGE_DIRECTORY_ENTRY_RESOURCE"])
-        fixed = next(iter(getattr(image, "VS_FIXEDFILEINFO", ())), None)
-        if fixed is None:
-            return "", ""
-        high, low = fixed.FileVersionMS, fixed.FileVersionLS
-        version = f"{high >> 16}.{high & 0xFFFF}.{low >> 16}.{low & 0xFFFF}"
-        return version, _company(image)
-    finally:
-        image.close()
+        with closing(pefile.PE(str(program), fast_load=True)) as image:
+            image.parse_data_directories(pefile.DIRECTORY_ENTRY["IMAGE_DIRECTORY_ENTRY_RESOURCE"])
+            machine, told = image.FILE_HEADER.Machine, (_version(image), _company(image))
+    # pefile raises PEFormatError on purpose and, on damaged files, others by accident.
+    except Exception as error:
+        raise _no_program(program, line(str(error), 200) or type(error).__name__) from None
+    if machine != _AMD64:
+        raise _no_program(program, f"its machine is {machine:#06x}")
+    return told
+
+
+def _version(image: pefile.PE) -> str:
+    fixed = next(iter(getattr(image, "VS_FIXEDFILEINFO", ())), None)
+    if fixed is None:
+        return ""
+    high, low = fixed.FileVersionMS, fixed.FileVersionLS
+    return f"{high >> 16}.{high & 0xFFFF}.{low >> 16}.{low & 0xFFFF}"
 
 
 def _company(image: pefile.PE) -> str:

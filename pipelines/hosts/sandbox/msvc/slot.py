@@ -79,7 +79,15 @@ class Slot:
 
     def check(self, cache: Cache, prefix: Path) -> None:
         """:class:`HostError` unless a Windows that runs has the tree that pipeline.yaml means."""
-        tree = self.require() or find(fetch.place(cache, pins.load_pins()))
+        tree = self.require()
+        if tree is None:
+            try:
+                tree = find(fetch.place(cache, pins.load_pins()))
+            except ConfigError as error:  # what the cache had was linked to, not copied
+                raise HostError(
+                    f"the sandbox that runs has lost its compiler from the cache: {error.message}",
+                    advice="Type: invoke sandbox.stop, then the same command again: it is fetched.",
+                ) from None
         if not installing.is_installed(tree, prefix):
             raise HostError(
                 f"the sandbox that runs has another compiler than pipeline.yaml names: {tree}",

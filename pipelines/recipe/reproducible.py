@@ -1,0 +1,63 @@
+"""What a build is told for ``reproducible: true``: ``reproducible.yaml`` for one tool set."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+
+from pydantic import Field
+
+from pipelines.errors import ConfigError
+from pipelines.model import Model, read_data
+from pipelines.recipe.archmap import Variable
+
+PROFILE_FILE = Path(__file__).resolve().with_name("reproducible.yaml")
+
+
+class Told(Model):
+    """Variables of a build's environment."""
+
+    variables: dict[Variable, str] = Field(default={})
+    """Set, whatever else is said."""
+    flags: dict[Variable, str] = Field(default={})
+    """Put before what the recipe says."""
+
+
+class Profile(Model):
+    """``reproducible.yaml``."""
+
+    everywhere: Told
+    tool_sets: dict[str, Told]
+    """By :attr:`pipelines.toolsets.ToolSet.name`."""
+
+
+@cache
+def load_profile(path: Path = PROFILE_FILE) -> Profile:
+    """Read the file; :class:`ConfigError` names the key that is wrong."""
+    return read_data(path, Profile)
+
+
+def settled(
+    environment: Mapping[str, str], tool_set: str, places: Mapping[str, str]
+) -> dict[str, str]:
+    """``environment`` of a build with a tool set, with what makes it reproducible.
+
+    ``places`` are the host's directories that texts of the profile name in braces;
+    :class:`ConfigError` for one with a space, at which compilers would end the flag.
+    """
+    profile = load_profile()
+    made = dict(environment)
+    for told in (profile.everywhere, profile.tool_sets[tool_set]):
+        for name, text in told.flags.items():
+            flags = text
+            for place, path in places.items():
+                if f"{{{place}}}" in flags and " " in path:
+                    raise ConfigError(
+                        f"reproducible: true: {path} has a space, which no compiler's flag can",
+                        advice="Use an environment and a CUDA toolkit without one in their paths.",
+                    )
+                flags = flags.replace(f"{{{place}}}", path)
+            made[name] = f"{flags} {made[name]}" if name in made else flags
+        made |= told.variables
+    return made

@@ -1,0 +1,166 @@
+"""Builds a published wheel again, of the same materials, and says whether it is the same bytes."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import subprocess
+import time
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from pipelines.buildplan import BuildPlan
+from pipelines.compared import Comparison
+from pipelines.console import console, fold, say
+from pipelines.errors import AuditError, ConfigError, LockError
+from pipelines.hosts.live import LiveSession
+from pipelines.hosttext import safe
+from pipelines.record import (
+    AuditResult,
+    CollectResult,
+    RebuildResult,
+)
+from pipelines.run import Run, StageLog
+from pipelines.stages.build import build
+from pipelines.stages.line import AUDIT, BUILD, COLLECT, Line, Stage, make_ready
+from pipelines.stages.preflight import refuse_unbuildable
+from pipelines.stages.published import Published, require_same
+from pipelines.wheels.differing import compare
+from pipelines.wheels.metadata import inspect
+
+_log = logging.getLogger(__name__)
+DIFFOSCOPE = "diffoscope.txt"
+_SECONDS = 300.0  # that diffoscope may take
+_SHOWN, _MOST = 20, 1000
+
+
+def run_rebuild(line: Line, published: Published) -> Path:
+    """Build it again from clean and compare; the run's directory.
+
+    Raises :class:`LockError` before anything is built where the materials are others, and
+    :class:`AuditError` for other bytes than were published.
+    """
+    plan = line.plan
+    if not plan.recipe.reproducible:
+        raise ConfigError(
+            f"recipe {plan.recipe.name} does not say reproducible: true any more",
+            advice="Take the recipe that the wheel was built with.",
+        )
+    asked = {name: text for name, text in plan.target.values().items() if name != "host" and text}
+    if asked != published.axes:
+        raise ConfigError(
+            f"{published.manifest} asks for {published.axes}, which is read as {asked}",
+            advice="Its architectures and releases are not written as a manifest of ours has them.",
+        )
+    if published.wheel is not None:
+        _look_into(published.wheel)  # before anything is built: what is hostile is refused
+    line.plan = replace(plan, anew=f"{time.time_ns():x}")
+    refuse_unbuildable(line.plan)
+    run = line.begin_rebuild(published.sha256)
+    with line.reported():
+        make_ready(line, run)
+        for stage in (
+            Stage(BUILD.name, partial(build, accept=partial(_accept, published))),
+            COLLECT,
+            AUDIT,
+            Stage(RebuildResult.stage, partial(_judge, published)),
+        ):
+            line.do(stage)
+    return run.path
+
+
+def _look_into(wheel: Path) -> None:
+    """:class:`AuditError` for what is no wheel, or a hostile one; say what else speaks against it.
+
+    Its RECORD lists the hash of every file: who has changed one may have forgotten that.
+    """
+    if not inspect(wheel).record.true:
+        say(f"mind: the RECORD in {wheel.name} is not true of its files", style="yellow")
+
+
+def _accept(published: Published, today: dict[str, str]) -> None:
+    """Say what is elsewhere; :class:`LockError` where it would not be built of the same."""
+    for elsewhere in require_same(published, today):
+        say(f"mind: elsewhere than it was: {elsewhere}", style="yellow")
+
+
+def _judge(published: Published, _: LiveSession, __: BuildPlan, log: StageLog) -> RebuildResult:
+    """The verdict; :class:`AuditError` unless every byte is the same."""
+    wheel, sha256 = _rebuilt(log.run, published)
+    made = Comparison(
+        file=wheel.name,
+        published=published.sha256,
+        rebuilt=sha256,
+        verdict="identical" if sha256 == published.sha256 else "different",
+    )
+    if made.verdict == "identical":
+        say(f"{wheel.name}: identical, sha256 {sha256}", style="green")
+        return log.keep(RebuildResult(compared=made))
+    why, detailed = "the published wheel is not here, so where they differ is not known", ""
+    if published.wheel is not None:
+        verdict, found = compare(published.wheel, wheel)
+        made = made.model_copy(update={"verdict": verdict, "differences": tuple(found[:_MOST])})
+        why = "every file in it is the same, the archive is not"
+        if verdict == "different":
+            why = found[0].told
+        with fold(f"Where they differ: published / rebuilt ({len(found)})"):
+            for row in found[:_SHOWN]:
+                console.print(f"  {safe(row.told, 300)}", markup=False)
+        detailed = _diffoscope(published.wheel, wheel, log.run)
+    log.keep(RebuildResult(compared=made))
+    raise AuditError(
+        f"{wheel.name} is not what was published: sha256 {sha256}, published was "
+        f"{published.sha256}: {why}",
+        advice="manifest.json of this run has every difference"
+        + (f", {detailed} has diffoscope's account of them" if detailed else "")
+        + ". One of the two had another compiler, another source, or another intent.",
+    )
+
+
+def _rebuilt(run: Run, published: Published) -> tuple[Path, str]:
+    """The wheel of that name which has come home, and its hash."""
+    collected = run.result(CollectResult) or CollectResult()
+    audited = run.result(AuditResult) or AuditResult()
+    rows = [row for row in collected.files if row.path == f"wheels/{published.file}"]
+    if len(collected.files) != 1 or not rows:
+        names = ", ".join(row.path for row in collected.files) or "nothing"
+        raise AuditError(f"{published.file} was published, and the build left {names}")
+    if {row.sha256 for row in audited.files} != {rows[0].sha256}:
+        raise LockError(f"{published.file}: the audit looked at another file")
+    return run.path / rows[0].path, rows[0].sha256
+
+
+def _diffoscope(published: Path, rebuilt: Path, run: Run) -> str:
+    """What diffoscope says, into a file of the run, if it is installed; the file's name."""
+    program = shutil.which("diffoscope")
+    if program is None:
+        return ""
+    limits = ["--max-text-report-size", str(4 << 20), "--max-diff-block-lines", "200"]
+    command = [program, "--text", DIFFOSCOPE, *limits, "--no-progress"]
+    try:
+        subprocess.run(
+            [*command, str(published.absolute()), str(rebuilt.absolute())],
+            cwd=run.path,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            timeout=_SECONDS,
+            check=False,
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        _log.warning("diffoscope: %s", error)
+        return ""
+    return DIFFOSCOPE if (run.path / DIFFOSCOPE).is_file() else ""
+
+
+def told(run: Run) -> dict[str, object]:
+    """The verdict of a run, for programs; ``None`` where it did not come to one."""
+    result = run.result(RebuildResult)
+    made = result.compared if result else None
+    return {
+        "schema": 1,
+        "run": run.id,
+        "verdict": made.verdict if made else None,
+        "compared": made.model_dump(mode="json") if made else None,
+    }

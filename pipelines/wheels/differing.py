@@ -1,0 +1,214 @@
+"""Where two wheels differ, from the archive down to sections and architectures; untrusted files."""
+
+from __future__ import annotations
+
+import struct
+import zipfile
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from pathlib import Path
+
+from pipelines.compared import Difference, Verdict
+from pipelines.hosttext import line
+from pipelines.remote.pestamps import Image
+from pipelines.wheels.fatbin import entries, inventory
+from pipelines.wheels.portions import Portion, portions
+
+_BINARIES = (".pyd", ".dll", ".exe", ".so")
+_CHUNK = 1 << 20
+_COUNTED = 8 << 20  # bytes of a file among which those that differ are counted
+_TEXT = 4 << 20
+_ROWS = 40  # differences told of one file
+#: Of ELF: compilers, and names of libraries with the places where they are looked for.
+_TEXTS = ("section .comment", "section .dynstr")
+
+
+def compare(published: Path, rebuilt: Path) -> tuple[Verdict, list[Difference]]:
+    """Whether two wheels are the same bytes, and if not where they differ.
+
+    Both have been looked into before, by :func:`pipelines.wheels.metadata.inspect`, which refuses
+    archives that are hostile. What is told first are the files of both, then the archives.
+    """
+    if _same_files(published, rebuilt):
+        return "identical", []
+    with zipfile.ZipFile(published) as one, zipfile.ZipFile(rebuilt) as other:
+        ours = {info.filename: info for info in other.infolist() if not info.is_dir()}
+        theirs = {info.filename: info for info in one.infolist() if not info.is_dir()}
+        found = [
+            _told(n, "", "only in the published one") for n in sorted(theirs.keys() - ours.keys())
+        ]
+        found += [
+            _told(n, "", "only in the rebuilt one") for n in sorted(ours.keys() - theirs.keys())
+        ]
+        # What follows from the others comes last.
+        both = sorted(theirs.keys() & ours.keys(), key=lambda n: (n.endswith("/RECORD"), n))
+        for name in both:
+            first, second = (_read(a, m[name]) for a, m in ((one, theirs), (other, ours)))
+            if first != second:
+                # Between the parts of a binary there may be bytes that are of none.
+                rows = list(_explained(name, first, second)) or [("", _counted(first, second, 0))]
+                found += [_told(name, part, what) for part, what in rows[:_ROWS]]
+                if len(rows) > _ROWS:
+                    found.append(_told(name, "", f"and {len(rows) - _ROWS} more"))
+        verdict: Verdict = "different" if found else "repacked"
+        found += [_told("", "", what) for what in _archives(one, other)]
+    return verdict, found
+
+
+def _told(name: str, part: str, what: str) -> Difference:
+    return Difference(file=line(name, 200), part=line(part, 100), what=line(what, 300))
+
+
+def _same_files(one: Path, other: Path) -> bool:
+    if one.stat().st_size != other.stat().st_size:
+        return False
+    with one.open("rb") as first, other.open("rb") as second:
+        while chunk := first.read(_CHUNK):
+            if chunk != second.read(_CHUNK):
+                return False
+    return True
+
+
+def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
+    """A member, of which no more is unpacked than it says that it has."""
+    with archive.open(info) as stream:
+        return stream.read(info.file_size)
+
+
+def _archives(one: zipfile.ZipFile, other: zipfile.ZipFile) -> Iterator[str]:
+    """How the archives themselves differ: the order of files, times, modes, how they are packed."""
+    first, second = one.infolist(), other.infolist()
+    if [info.filename for info in first] != [info.filename for info in second]:
+        yield "archive: files stand in another order"
+    ours = {info.filename: info for info in second}
+    pairs = [(info, ours[info.filename]) for info in first if info.filename in ours]
+    for what, told in (
+        ("times", [(a.date_time, b.date_time) for a, b in pairs]),
+        ("modes", [(a.external_attr >> 16, b.external_attr >> 16) for a, b in pairs]),
+        ("system", [(a.create_system, b.create_system) for a, b in pairs]),
+        ("method of packing", [(a.compress_type, b.compress_type) for a, b in pairs]),
+        ("packed size", [(a.compress_size, b.compress_size) for a, b in pairs if a.CRC == b.CRC]),
+    ):
+        if unlike := [pair for pair in told if pair[0] != pair[1]]:
+            a, b = unlike[0]
+            yield f"archive: {what} of {len(unlike)} files, the first {a} / {b}"
+
+
+def _explained(name: str, first: bytes, second: bytes) -> Iterator[tuple[str, str]]:
+    """What differs in a file: part of it, what; published first."""
+    if name.endswith(_BINARIES):
+        yield from _binaries(first, second)
+        return
+    if len(first) <= _TEXT and len(second) <= _TEXT:
+        try:
+            texts = [data.decode("utf-8").splitlines() for data in (first, second)]
+        except UnicodeDecodeError:
+            pass
+        else:
+            pairs = enumerate(zip(*texts, strict=False), 1)
+            unlike = [(n, pair) for n, pair in pairs if pair[0] != pair[1]]
+            for n, (a, b) in unlike[:3]:
+                yield f"line {n}", f"{line(a, 120)} / {line(b, 120)}"
+            if len(texts[0]) != len(texts[1]):
+                yield "", f"{len(texts[0])} lines / {len(texts[1])}"
+            if unlike or len(texts[0]) != len(texts[1]):
+                return
+    yield "", _counted(first, second, 0)
+
+
+def _binaries(first: bytes, second: bytes) -> Iterator[tuple[str, str]]:
+    if len(first) != len(second):
+        yield "", f"{len(first)} bytes / {len(second)}"
+    yield from _stamps(first, second)
+    theirs, ours = ({one.name: one for one in portions(data)} for data in (first, second))
+    for name in [*theirs, *(name for name in ours if name not in theirs)]:
+        if name not in ours or name not in theirs:
+            yield name, f"only in the {'published' if name in theirs else 'rebuilt'} one"
+            continue
+        a, b = _cut(first, theirs[name]), _cut(second, ours[name])
+        if told := _counted(a, b, theirs[name].start):
+            texts = name in _TEXTS and max(len(a), len(b)) <= _TEXT
+            yield name, told + (_strings(bytes(a), bytes(b)) if texts else "")
+    yield from _device(first, second, theirs)
+
+
+def _cut(data: bytes, part: Portion) -> memoryview:
+    """A part, without a copy: it may have hundreds of megabytes."""
+    return memoryview(data)[part.start : part.end]
+
+
+def _strings(first: bytes, second: bytes) -> str:
+    """What is in one of them alone of what compilers and linkers write as text."""
+    theirs, ours = ({*data.split(b"\0")} for data in (first, second))
+    told = [
+        "; ".join(line(text.decode("utf-8", "replace"), 100) for text in sorted(alone)[:3])
+        for alone in (theirs - ours, ours - theirs)
+    ]
+    return f": {' / '.join(text or 'nothing' for text in told)}"
+
+
+def _stamps(first: bytes, second: bytes) -> Iterator[tuple[str, str]]:
+    """Times, and the files of debug information, in Windows binaries."""
+    try:
+        theirs, ours = Image(first), Image(second)
+        places = dict(ours.stamps())
+        for name, at in theirs.stamps():
+            stamps = [int.from_bytes(first[at : at + 4], "little")]
+            if name in places:
+                stamps.append(int.from_bytes(second[places[name] : places[name] + 4], "little"))
+            if len({*stamps}) > 1:
+                hashed = " (a hash, /Brepro)" if theirs.repro else ""
+                yield f"stamp of the {name}", " / ".join(map(_time, stamps)) + hashed
+        if theirs.pdb() != ours.pdb():
+            yield "debug information", f"{line(theirs.pdb(), 120)} / {line(ours.pdb(), 120)}"
+    except (ValueError, struct.error):
+        return
+
+
+def _time(stamp: int) -> str:
+    return f"{stamp:#010x}, {datetime.fromtimestamp(stamp, UTC):%Y-%m-%d %H:%M:%S}"
+
+
+def _device(first: bytes, second: bytes, parts: dict[str, Portion]) -> Iterator[tuple[str, str]]:
+    """Device code, container by container and architecture by architecture."""
+    theirs, ours = inventory(first).containers, inventory(second).containers
+    if len(theirs) != len(ours):
+        yield "device code", f"{len(theirs)} containers / {len(ours)}"
+        return
+    for number, (a, b) in enumerate(zip(theirs, ours, strict=True), 1):
+        one, other = entries(first, a), entries(second, b)
+        if [row[0] for row in one] != [row[0] for row in other]:
+            kinds = [", ".join(name for name, _, _ in rows) for rows in (one, other)]
+            yield f"container {number} of {len(theirs)}", " / ".join(kinds)
+            continue
+        for (name, start, end), (_, begin, stop) in zip(one, other, strict=True):
+            old, new = memoryview(first)[start:end], memoryview(second)[begin:stop]
+            if found := _counted(old, new, start):
+                where = next((p.name for p in parts.values() if p.start <= start < p.end), "")
+                told = f"container {number} of {len(theirs)}, {name}"
+                yield told, found + (f", in {where}" if where else "")
+
+
+def _counted(first: bytes | memoryview, second: bytes | memoryview, offset: int) -> str:
+    """How many bytes differ, and where the first one of them is in the published file; or nothing.
+
+    Among the first megabytes that differ they are counted, and the rest is not looked at.
+    """
+    many, at, seen = 0, -1, 0
+    least = min(len(first), len(second))
+    for start in range(0, least, _CHUNK):
+        end = min(start + _CHUNK, least)
+        a, b = bytes(first[start:end]), bytes(second[start:end])
+        if a == b:
+            continue
+        unlike = [n for n, (x, y) in enumerate(zip(a, b, strict=True)) if x != y]
+        at = start + unlike[0] if at < 0 else at
+        many += len(unlike)
+        seen += len(a)
+        if seen >= _COUNTED:
+            return f"at least {many} of {least} bytes differ, the first at {offset + at:#x}"
+    sizes = "" if len(first) == len(second) else f"{len(first)} bytes / {len(second)}"
+    if at < 0:
+        return f"{sizes}, alike as far as both go" if sizes else ""
+    told = f"{many} of {least} bytes differ, the first at {offset + at:#x}"
+    return f"{sizes}; {told}" if sizes else told

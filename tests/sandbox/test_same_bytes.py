@@ -1,0 +1,88 @@
+"""Wheels that a second sandbox builds again, of genuine Windows binaries: the same bytes."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from pipelines.buildplan import Request, resolve
+from pipelines.config import Config
+from pipelines.errors import AuditError
+from pipelines.files import sha256_of
+from pipelines.hosts.live import LiveSession
+from pipelines.stages.line import Line, run_build
+from pipelines.stages.published import Published, read_published
+from pipelines.stages.rebuild import run_rebuild, told
+
+pytestmark = pytest.mark.sandbox
+RECIPES = ("smoke-attention", "smoke-attention-torch")
+
+
+@contextmanager
+def sandbox(base: Path, recipe: str) -> Iterator[Line]:
+    """A line with a sandbox of its own, removed afterwards."""
+    hosts = {"sandbox": {"kind": "sandbox", "home": str(base / "sandbox")}}
+    settings = Config.model_validate({"hosts": hosts, "out": str(base / "out")})
+    axes = {"recipe": recipe, "archs": "80;90+PTX", "host": "sandbox"}
+    plan = resolve(settings, Request(axes=axes))
+    line = Line(plan, LiveSession(plan.host))
+    try:
+        yield line
+    finally:
+        line.close()
+        assert plan.host.lifecycle is not None
+        plan.host.lifecycle.teardown()
+
+
+@pytest.fixture(scope="module", params=RECIPES)
+def published(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The run of who has published; the sandbox is gone when a test has it."""
+    base = tmp_path_factory.mktemp("they")
+    with sandbox(base, request.param) as line:
+        return run_build(line)
+
+
+def lied(run: Path, room: Path) -> Published:
+    """One byte of the code, and one of the device code, are others; the manifest says so."""
+    (room / "wheels").mkdir(parents=True)
+    (old,) = (run / "wheels").glob("*.whl")
+    new = room / "wheels" / old.name
+    with zipfile.ZipFile(old) as source, zipfile.ZipFile(new, "w", zipfile.ZIP_DEFLATED) as made:
+        for info in source.infolist():
+            data = bytearray(source.read(info))
+            if info.filename.endswith((".pyd", "_cuda.dll")):
+                data[0x1234] ^= 1
+                data[len(data) // 2] ^= 1
+            made.writestr(info, bytes(data))
+    manifest = json.loads((run / "manifest.json").read_text())
+    for row in manifest["files"]:
+        if row["path"].endswith(".whl"):
+            row["sha256"] = sha256_of(new)
+    (room / "manifest.json").write_text(json.dumps(manifest))
+    return read_published(str(new))
+
+
+def test_another_sandbox_builds_the_same_bytes(
+    published: Path, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    base = tmp_path_factory.mktemp("we-in-a-directory-of-another-length")
+    (recipe,) = (
+        name for name in RECIPES if published.name.split("-", 2)[2].startswith(f"{name}-cp")
+    )
+    with sandbox(base, recipe) as line:
+        run_rebuild(line, read_published(str(published / "manifest.json")))
+        assert told(line.run)["verdict"] == "identical"
+        (ours,) = (line.run.path / "wheels").glob("*.whl")
+        (theirs,) = (published / "wheels").glob("*.whl")
+        assert ours.read_bytes() == theirs.read_bytes()
+        with pytest.raises(AuditError, match="is not what was published"):
+            run_rebuild(line, lied(published, base / "lied"))
+        found = json.dumps(told(line.run))
+        assert told(line.run)["verdict"] == "different"
+        assert "section .text" in found
+        assert "in section .nv_fatb" in found

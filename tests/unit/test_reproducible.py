@@ -1,0 +1,166 @@
+"""``reproducible: true``: what compilers are told, and where the source stands meanwhile."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import threading
+import time
+from pathlib import Path
+
+import pytest
+from plans import at_desk, changed, plan_for
+
+from pipelines import toolsets
+from pipelines.errors import ConfigError
+from pipelines.recipe.load import RECIPES, load_recipe
+from pipelines.recipe.reproducible import load_profile, settled
+from pipelines.remote import fixedplace
+from pipelines.stages.buildspec import materials
+
+PLACES = {"environment": "/env", "toolkit": "/env/cuda", "temp": "/t"}
+TOOL_SETS = (toolsets.STAND_IN, toolsets.MSVC, toolsets.NATIVE)
+
+
+def test_every_tool_set_has_a_profile() -> None:
+    assert {*load_profile().tool_sets} == {one.name for one in TOOL_SETS}
+
+
+@pytest.mark.parametrize("tools", TOOL_SETS, ids=lambda tools: tools.name)
+def test_every_build_is_told_the_same(tools: toolsets.ToolSet) -> None:
+    told = settled({"PYTHONHASHSEED": "7"}, tools.name, PLACES)
+    assert told["PYTHONHASHSEED"] == "0"
+    assert told["TZ"] == "UTC"
+    assert "--objdir-as-tempdir" in told["NVCC_APPEND_FLAGS"].split()
+    assert "{" not in "".join(told.values())
+
+
+def test_what_a_recipe_says_comes_after() -> None:
+    told = settled({"CL": "/DX", "NVCC_APPEND_FLAGS": "-lineinfo"}, "MSVC", PLACES)
+    assert told["CL"] == "/Brepro /experimental:deterministic /DX"
+    assert told["NVCC_APPEND_FLAGS"] == "--objdir-as-tempdir -lineinfo"
+    assert "/Brepro" in told["LINK"].split()
+
+
+def test_places_are_mapped_and_none_may_have_a_space() -> None:
+    told = settled({}, toolsets.NATIVE.name, PLACES)
+    assert "-ffile-prefix-map=/env/cuda=/cuda" in told["CFLAGS"].split()
+    with pytest.raises(ConfigError, match="/my env has a space"):
+        settled({}, toolsets.NATIVE.name, PLACES | {"environment": "/my env"})
+    settled({}, toolsets.MSVC.name, PLACES | {"environment": "/my env"})  # it names none
+
+
+def test_a_plan_tells_it_only_where_the_recipe_asks(tmp_path: Path) -> None:
+    plan = changed(plan_for(tmp_path))
+    assert plan.recipe.reproducible
+    other = changed(plan, recipe=plan.recipe.model_copy(update={"reproducible": False}))
+    more = plan.environment(2).keys() - other.environment(2).keys()
+    assert more == {"CL", "LINK", "LC_ALL", "NVCC_APPEND_FLAGS", "PYTHONHASHSEED", "TZ"}
+    mine, theirs = (materials(one, b"source", None) for one in (plan, other))
+    assert mine["source's place"] == r"C:\b\f"
+    assert "source's place" not in theirs
+
+
+def test_materials_name_places_apart(tmp_path: Path) -> None:
+    """The same recipe in another environment has the same variables."""
+    seen = []
+    for name in ("one", "two"):
+        (tmp_path / name).mkdir()
+        line, _ = at_desk(tmp_path / name, reproducible=True)
+        seen.append(materials(line.plan, b"source", None))
+    places = {name for name in seen[0] if seen[0][name] != seen[1][name]}
+    assert places == {"place of temp", "place of toolkit", "source's place"}
+    assert all(str(tmp_path) not in text for n, text in seen[0].items() if n.startswith("var"))
+
+
+def test_a_crate_cannot_promise_it(tmp_path: Path) -> None:
+    text = (RECIPES / "candle-flash-attn.yaml").read_text("utf-8")
+    (tmp_path / "candle-flash-attn.yaml").write_text(f"{text}\nreproducible: true\n", "utf-8")
+    with pytest.raises(ConfigError, match="reproducible: only for kind: wheel"):
+        load_recipe("candle-flash-attn", tmp_path)
+
+
+# -- the place -------------------------------------------------------------------------------------
+
+
+def source(room: Path, name: str) -> Path:
+    tree = room / name / "src"
+    tree.mkdir(parents=True)
+    (tree / "name").write_text(name)
+    return tree
+
+
+def test_a_tree_stands_there_and_comes_home(tmp_path: Path) -> None:
+    tree, folder = source(tmp_path, "one"), tmp_path / "fixed"
+    with fixedplace.standing(tree, folder) as there:
+        assert there == folder / "src"
+        assert not tree.exists()
+        (there / "made.o").write_text("x")
+    assert (tree / "made.o").read_text() == "x"
+    assert not (folder / "src").exists()
+    assert folder.stat().st_mode & 0o777 == 0o700
+
+
+def test_what_a_killed_build_left_goes_home(tmp_path: Path) -> None:
+    one, two, folder = source(tmp_path, "one"), source(tmp_path, "two"), tmp_path / "fixed"
+    folder.mkdir(mode=0o700)
+    (folder / "src.home").write_text(json.dumps(str(one)))
+    one.rename(folder / "src")
+    with fixedplace.standing(two, folder) as there:
+        assert (there / "name").read_text() == "two"
+        assert (one / "name").read_text() == "one"
+
+
+def test_another_disk_is_no_hindrance(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(18, "Invalid cross-device link")
+
+    monkeypatch.setattr("pipelines.remote.fixedplace._rename", refused)
+    monkeypatch.setattr("os.rename", refused)  # what shutil.move tries first
+    tree = source(tmp_path, "one")
+    os.utime(tree / "name", (1, 1))
+    with fixedplace.standing(tree, tmp_path / "fixed") as there:
+        assert (there / "name").stat().st_mtime == 1, "what was built from it stays newer"
+    assert (tree / "name").read_text() == "one"
+
+
+def test_a_directory_of_somebody_else_is_refused(tmp_path: Path) -> None:
+    tree = source(tmp_path, "one")
+    open_to_all = tmp_path / "open"
+    open_to_all.mkdir()
+    open_to_all.chmod(0o777)
+    link = tmp_path / "link"
+    link.symlink_to(tmp_path / "one")
+    for folder in (open_to_all, link, tree / "name"):
+        with (
+            pytest.raises(OSError, match="this user alone"),
+            fixedplace.standing(tree, folder),
+        ):
+            pytest.fail("it was used")
+    assert tree.exists()
+
+
+def test_one_build_at_a_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    one, two, folder = source(tmp_path, "one"), source(tmp_path, "two"), tmp_path / "fixed"
+    seen = []
+
+    def second() -> None:
+        with fixedplace.standing(two, folder) as there:
+            seen.append((there / "name").read_text())
+
+    with fixedplace.standing(one, folder):
+        thread = threading.Thread(target=second)
+        thread.start()
+        time.sleep(0.2)
+        assert seen == [], "it waits"
+    thread.join(20)
+    assert seen == ["two"]
+    monkeypatch.setattr("pipelines.remote.fixedplace._PATIENCE", 0.0)
+    with (
+        fixedplace.standing(one, folder),
+        pytest.raises(OSError, match="another reproducible build"),
+        fixedplace.standing(two, folder),
+    ):
+        pytest.fail("two at once")
+    shutil.rmtree(folder)
