@@ -62,12 +62,12 @@ class Beside:
 def python_of(tags: Iterable[str]) -> str:
     """The Python whose torch a wheel with these tags is held against; empty: any."""
     found = {
-        one[1]
+        f"3.{one[1]}{'t' * tag.abi.endswith('t')}"
         for text in tags
         for tag in parse_tag(text)
         if tag.abi.startswith("cp3") and (one := _CPYTHON.fullmatch(tag.interpreter))
     }
-    return f"3.{found.pop()}" if len(found) == 1 else ""
+    return found.pop() if len(found) == 1 else ""
 
 
 def beside(torches: Sequence[str], files: Iterable[str], cache: Cache) -> Beside:
@@ -105,8 +105,14 @@ def beside(torches: Sequence[str], files: Iterable[str], cache: Cache) -> Beside
 
 def loads_of(facts: WheelFacts, given: Beside | None) -> tuple[Loads, ...]:
     """What comes of it; without a torch that is named nothing is judged."""
-    if given is None:
+    if given is None or not facts.binaries:
         return ()
+    if all(one.name.endswith(".so") for one in facts.binaries):
+        why = "its binaries are not of Windows"
+        return tuple(
+            Loads(against=f"torch {asked}", unknown=(why,))
+            for asked in dict.fromkeys(asked for asked, *_ in given.torches)
+        )
     tables, problems = given.tables(facts)
     return (*judge(facts.binaries, tables), *problems)
 

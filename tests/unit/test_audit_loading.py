@@ -86,6 +86,13 @@ def test_what_was_not_looked_at_has_not_passed(tmp_path: Path) -> None:
     assert alone.loads == ()
 
 
+def test_of_a_wheel_for_linux_nothing_has_passed(tmp_path: Path) -> None:
+    path = foreign(tmp_path, "other", tag="cp311-cp311-linux_x86_64", files={"other/_C.so": b""})
+    given = torch(tmp_path, "2.8.0", "a")
+    found = finding(seen(tmp_path, Taken(path.name, str(path), path), given), f"torch {given}")
+    assert (found.level, found.found) == ("unknown", "not checked: its binaries are not of Windows")
+
+
 def test_a_python_that_this_torch_has_no_wheel_for(tmp_path: Path) -> None:
     """Of several wheels each is held against the torch of its own Python."""
     given = torch(tmp_path, "2.8.0", "a")
@@ -112,6 +119,7 @@ def test_a_python_that_this_torch_has_no_wheel_for(tmp_path: Path) -> None:
     ("tags", "python"),
     [
         (["cp311-cp311-win_amd64"], "3.11"),
+        (["cp313-cp313t-win_amd64"], "3.13t"),
         (["cp39-abi3-win_amd64"], ""),
         (["py3-none-win_amd64"], ""),
         (["cp311-cp311-win_amd64", "cp312-cp312-win_amd64"], ""),
