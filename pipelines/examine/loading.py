@@ -51,11 +51,20 @@ class Beside:
             if isinstance(why, str)
         ]
         wanted = wanted_libraries(facts.binaries)
-        for cuda in sorted({row.cuda for name in wanted for row in bringers(name)}):
+        releases = {name: {row.cuda for row in bringers(name)} for name in wanted}
+        # Releases share some names: whose these are, the others say.
+        certain = {one for cudas in releases.values() if len(cudas) == 1 for one in cudas}
+        for name, cudas in sorted(releases.items()):
+            if len(cudas) > 1 and not cudas & certain:
+                why = f"{name}: of CUDA {', '.join(sorted(cudas))}: nothing says which"
+                problems.append(Loads(against="DLLs of CUDA", unknown=(why,)))
+        for cuda in sorted(certain):
             try:
                 tables += of_cuda(wanted, cuda, self.cache)
             except LockError as error:
-                problems.append(Loads(against=f"CUDA {cuda}", unknown=(line(error.message, 300),)))
+                problems.append(
+                    Loads(against=f"DLLs of CUDA {cuda}", unknown=(line(error.message, 300),))
+                )
         return [*tables, *self.runtime], problems
 
 

@@ -81,7 +81,16 @@ def test_what_was_not_looked_at_has_not_passed(tmp_path: Path) -> None:
     assert found.level == "unknown"
     assert found.found == "1 name looked up, none is missing; not checked: c10_cuda.dll"
     assert "a build without CUDA" in found.detail
-    assert finding(every, "CUDA 12").level == "unknown"  # nothing is fetched here
+    assert finding(every, "DLLs of CUDA 12").level == "unknown"  # nothing is fetched here
+    shared = wheel(tmp_path, {"curand64_10.dll": ["c"], "nvjitlink_130_0.dll": ["d"]})
+    found = finding(seen(tmp_path, shared, torch(tmp_path, "2.8.0", "a")), "DLLs of CUDA 13")
+    assert found.level == "unknown"
+    shared = wheel(tmp_path, {"curand64_10.dll": ["c"]})
+    found = finding(seen(tmp_path, shared, torch(tmp_path, "2.8.0", "a")), "DLLs of CUDA")
+    assert (found.level, found.detail) == (
+        "unknown",
+        "not checked: of CUDA 11, 12, 13: nothing says which",
+    )
     alone = seen(tmp_path, taken)
     assert alone.loads == ()
 

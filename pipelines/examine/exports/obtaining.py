@@ -40,8 +40,8 @@ def of_torch(asked: str, cache: Cache, *, python: str = "") -> ExportTable:
     """Of a release (``2.8.0``, ``2.8.0+cu128``), a wheel or a directory of torch.
 
     ``python`` (``3.11``, ``3.13t``) chooses among the wheels of a release; without it one is taken
-    that is kept already, or the newest. Raises :class:`ConfigError` for what is none, :class:`LockError`
-    for what cannot be had or is another one than it says.
+    that is kept already, or the newest. Raises :class:`ConfigError` for what is none,
+    :class:`LockError` for what cannot be had or is another one than it says.
     """
     path = Path(asked).expanduser()
     if path.is_dir():
