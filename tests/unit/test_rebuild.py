@@ -237,7 +237,12 @@ def refused(line: Line, published: Published, kind: type[Exception], said: str) 
 def test_another_source_is_refused(tmp_path: Path, published: Path) -> None:
     (tmp_path / "tree" / "more.txt").write_text("another source")
     manifest = read_published(str(published / "manifest.json"))
-    refused(we(tmp_path), manifest, LockError, r"(?s)made of other things than are here .source.:.*source: [0-9a-f]{64}")
+    refused(
+        we(tmp_path),
+        manifest,
+        LockError,
+        r"(?s)made of other things than are here .source.:.*source: [0-9a-f]{64}",
+    )
 
 
 @pytest.mark.parametrize(
