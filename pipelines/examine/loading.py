@@ -26,6 +26,7 @@ from pipelines.toolchain.lock import Cache
 from pipelines.wheels.imported import wanted_libraries
 from pipelines.wheels.libraries import bringers
 from pipelines.wheels.metadata import WheelFacts
+from pipelines.wheels.pe import X64
 
 _SHOWN = 3
 _CPYTHON = re.compile(r"cp3(\d{1,2})")
@@ -116,8 +117,9 @@ def loads_of(facts: WheelFacts, given: Beside | None) -> tuple[Loads, ...]:
     """What comes of it; without a torch that is named nothing is judged."""
     if given is None or not facts.binaries:
         return ()
-    if all(one.name.endswith(".so") for one in facts.binaries):
-        why = "its binaries are not of Windows"
+    windows = [one for one in facts.binaries if not one.name.endswith(".so")]
+    if not windows or any(one.pe and one.pe.machine != X64 for one in windows):
+        why = "its binaries are not of Windows on x64"
         return tuple(
             Loads(against=f"torch {asked}", unknown=(why,))
             for asked in dict.fromkeys(asked for asked, *_ in given.torches)

@@ -95,11 +95,19 @@ def test_what_was_not_looked_at_has_not_passed(tmp_path: Path) -> None:
     assert alone.loads == ()
 
 
-def test_of_a_wheel_for_linux_nothing_has_passed(tmp_path: Path) -> None:
-    path = foreign(tmp_path, "other", tag="cp311-cp311-linux_x86_64", files={"other/_C.so": b""})
-    given = torch(tmp_path, "2.8.0", "a")
-    found = finding(seen(tmp_path, Taken(path.name, str(path), path), given), f"torch {given}")
-    assert (found.level, found.found) == ("unknown", "not checked: its binaries are not of Windows")
+def test_of_a_wheel_for_another_machine_nothing_has_passed(tmp_path: Path) -> None:
+    arm = bytearray(dll({"c10.dll": ["a"]}))
+    start = arm.index(b"PE\0\0") + 4
+    arm[start : start + 2] = (0xAA64).to_bytes(2, "little")
+    for platform, files in (
+        ("linux_x86_64", {"other/_C.so": b""}),
+        ("win_arm64", {"other/_C.pyd": bytes(arm)}),
+    ):
+        path = foreign(tmp_path, "other", tag=f"cp311-cp311-{platform}", files=files)
+        given = torch(tmp_path, "2.8.0", "a")
+        found = finding(seen(tmp_path, Taken(path.name, str(path), path), given), f"torch {given}")
+        assert found.level == "unknown"
+        assert found.found == "not checked: its binaries are not of Windows on x64"
 
 
 def test_a_python_that_this_torch_has_no_wheel_for(tmp_path: Path) -> None:
