@@ -147,6 +147,8 @@ def _whole(binaries: list[Binary]) -> Finding:
 def _libraries(facts: WheelFacts) -> Finding:
     """Each DLL that is not in it: whether it is known what brings that, and whether it is asked."""
     imported = {name for one in facts.binaries if one.pe for name in one.pe.imports}
+    late = {lib for one in facts.binaries if one.pe for lib, _ in one.pe.late or ()}
+    imported |= late - {name.lower() for name in imported}
     lacking = absent(imported, [one.name for one in facts.binaries])
     required = {canonicalize_name(one.name) for one in requirements(facts)}
     torch = [name for name in lacking if is_torchs(name)]
@@ -164,7 +166,11 @@ def _libraries(facts: WheelFacts) -> Finding:
         said.append(f"it requires nothing that brings these: {cure(alone)}")
     if strange:
         said.append(f"nothing that is known brings {_list(strange)}")
-    unread = [one.name for one in facts.binaries if one.pe is None]
+    unread = [
+        one.name
+        for one in facts.binaries
+        if one.pe is None or one.pe.needs is None or one.pe.late is None
+    ]
     level: Level = "mind" if said else "unknown" if unread else "ok"
     if unread:
         said.append(f"not read: {_list(unread)}")

@@ -34,6 +34,19 @@ def test_a_library_that_comes_from_nowhere(tmp_path: Path) -> None:
     assert level(one(tmp_path, files), "libraries") == "ok"
 
 
+def test_a_library_that_is_loaded_late_is_looked_for_as_well(tmp_path: Path) -> None:
+    files = {MODULE: msvc(late={"mystery.dll": ["a"], "cudart64_12.dll": ["b"]})}
+    found = finding(one(tmp_path, files), "libraries")
+    assert found.level == "mind"
+    assert found.values == ("cudart64_12.dll", "mystery.dll")
+
+
+def test_a_table_of_libraries_that_is_read_in_part_has_not_passed(tmp_path: Path) -> None:
+    data = msvc(imports={"KERNEL32.dll": ["Sleep"], "mystery.dll": ["a"]})
+    found = finding(one(tmp_path, {MODULE: data.replace(b"mystery", b"\x01ystery")}), "libraries")
+    assert found.level == "unknown"
+
+
 def test_a_name_that_its_own_library_lacks(tmp_path: Path) -> None:
     files = {
         MODULE: msvc(imports={"own.dll": ["a", "gone"]}),
