@@ -42,7 +42,7 @@ _SMALL = 16 << 20  # RECORD, METADATA and WHEEL: text that is read whole
 _SPILL = 32 << 20  # bytes of a binary from which it is unpacked to a file instead of to memory
 _MODULES = (".pyd", ".so")
 _BINARIES = (*_MODULES, ".dll")
-_TAGS = 1000  # of one line
+_TAGS = 1000  # of one wheel
 _UNRECORDED = ("RECORD", "RECORD.jws", "RECORD.p7s")  # the format exempts these from hashes
 _STRONG = frozenset({"sha256", "sha384", "sha512"})
 
@@ -341,13 +341,15 @@ def _rows(text: str) -> Iterator[tuple[str, tuple[str, str]]]:
 def _tags(lines: list[str]) -> tuple[str, ...]:
     """WHEEL's Tag lines, expanded and sorted; a line that is no tag stays as it is.
 
-    So does one that would expand to more tags than there are: each part is multiplied.
+    So do those that would expand to more tags than there are: each part is multiplied.
     """
     found: set[str] = set()
+    total = 0
     for line in lines:
         parts = line.split("-")  # python-abi-platform
         many = math.prod(part.count(".") + 1 for part in parts)
-        well_formed = len(parts) == 3 and many <= _TAGS  # noqa: PLR2004
+        well_formed = len(parts) == 3 and total + many <= _TAGS  # noqa: PLR2004
+        total += many if well_formed else 0
         found |= set(map(str, parse_tag(line))) if well_formed else {line}
     return tuple(sorted(found))
 

@@ -14,6 +14,7 @@ from pes import msvc
 
 from pipelines.errors import StorageError
 from pipelines.examine.findings import worst
+from pipelines.wheels.metadata import inspect
 
 MODULE = "other/_C.cp311-win_amd64.pyd"
 
@@ -195,16 +196,19 @@ def test_metadata_without_end_is_not_checked(tmp_path: Path) -> None:
     assert (level(seen, "requirements"), level(seen, "METADATA")) == ("unknown", "unknown")
 
 
-def test_tags_that_would_multiply_stay_as_they_are(tmp_path: Path) -> None:
-    part = ".".join("a" * 3 for _ in range(2000))
+@pytest.mark.parametrize(("size", "lines"), [(2000, 1), (9, 2000)])
+def test_tags_that_would_multiply_stay_as_they_are(tmp_path: Path, size: int, lines: int) -> None:
+    parts = [".".join(f"a{number}b{n}" for n in range(size)) for number in range(lines)]
     path = foreign(tmp_path)
     with zipfile.ZipFile(path) as archive:
         members = {name: archive.read(name) for name in archive.namelist()}
-    members["other-1.0.dist-info/WHEEL"] += f"Tag: {part}-{part}-{part}\n".encode()
+    text = "".join(f"Tag: {part}-{part}-{part}\n" for part in parts)
+    members["other-1.0.dist-info/WHEEL"] += text.encode()
     with zipfile.ZipFile(path, "w") as archive:
         for name, data in members.items():
             archive.writestr(name, data)
     assert level(look(path), "tags") == "mind"
+    assert len(inspect(path).wheel_tags) <= 1000 + lines
 
 
 def test_linux_has_no_drivers_of_windows(tmp_path: Path) -> None:
