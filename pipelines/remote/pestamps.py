@@ -8,6 +8,7 @@ it is. So is one that is older than the build, which only copied it, and one tha
 from __future__ import annotations
 
 import array
+import mmap
 import struct
 import sys
 import time
@@ -36,7 +37,7 @@ class Debug(NamedTuple):
 class Image:
     """The parts of a binary that hold times; ``ValueError`` where ``data`` is none, or cut."""
 
-    def __init__(self, data: bytes) -> None:
+    def __init__(self, data: bytes | mmap.mmap) -> None:
         self.data = data
         try:
             (self.header,) = struct.unpack_from("<I", data, 0x3C)

@@ -7,11 +7,13 @@ nothing else differ in it.
 from __future__ import annotations
 
 import re
+import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import pefile
 
+from pipelines.remote.pestamps import Image
 from pipelines.wheels.fatbin import Data, find, forget
 
 #: What paths of build machines have in them; what is before and behind it decides.
@@ -28,10 +30,8 @@ _HITS = 200_000  # marks looked at in one file: those of random bytes are 1 in 6
 _KEPT = 16 << 20  # bytes of a mapped file that stay in memory
 _MOST = 200  # paths that are kept
 _PATH = 260
-_CODEVIEW = 2
 _RELOCATABLE = b"__nv_rel"
 _DEVICE = (b".nv_fat", b".nvFatBi", _RELOCATABLE)  # sections, whose names are cut at 8 characters
-_DEBUGS = 64
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ def read_traces(data: Data) -> Traces:
         if path:
             paths[path] = None
     return Traces(
-        pdb=_pdb(pe),
+        pdb=_pdb(data),
         paths=tuple(paths),
         complete=hits <= _HITS and len(paths) < _MOST,
         relocatable=next(
@@ -83,14 +83,12 @@ def read_traces(data: Data) -> Traces:
     )
 
 
-def _pdb(pe: pefile.PE) -> str:
+def _pdb(data: Data) -> str:
     """The name in the CodeView record of the debug directory; empty without one."""
-    pe.parse_data_directories([pefile.DIRECTORY_ENTRY["IMAGE_DIRECTORY_ENTRY_DEBUG"]])
-    for one in getattr(pe, "DIRECTORY_ENTRY_DEBUG", ())[:_DEBUGS]:
-        if one.struct.Type == _CODEVIEW and one.entry is not None:
-            name = bytes(getattr(one.entry, "PdbFileName", b"")).partition(b"\0")[0]
-            return name[:_PATH].decode("utf-8", "replace")
-    return ""
+    try:
+        return Image(data).pdb()[:_PATH]
+    except (ValueError, struct.error):
+        return ""
 
 
 def _ranges(pe: pefile.PE, size: int) -> Iterator[tuple[int, int]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import struct
+import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -175,11 +176,24 @@ def test_a_signature_is_told_and_not_believed(tmp_path: Path) -> None:
 
 
 def test_the_pdb_of_a_developer() -> None:
-    data = bytearray(msvc())
     name = rb"C:\Users\anna\build\_C.pdb" + b"\0"
+    assert read_traces(with_debug(name)).pdb == name.rstrip(b"\0").decode()
+
+
+def test_debug_entries_without_end_are_not_all_read() -> None:
+    tracemalloc.start()
+    read_traces(with_debug(b"a", 40_000))  # 1 MB
+    assert tracemalloc.get_traced_memory()[1] < 4 << 20
+    tracemalloc.stop()
+
+
+def with_debug(name: bytes, entries: int = 1) -> bytes:
+    """A module with that PDB in each of so many entries."""
+    data = bytearray(msvc())
     view = b"RSDS" + bytes(20) + name
     raw = len(data)
-    directory = struct.pack("<IIHHIIII", 0, 0, 0, 0, 2, len(view), 0, raw + 28)
+    size = 28 * entries
+    directory = struct.pack("<IIHHIIII", 0, 0, 0, 0, 2, len(view), 0, raw + size) * entries
     # It lies behind the one section, which is made to hold it.
     section = data.index(b".rdata")
     _, rva, _, start = struct.unpack_from("<IIII", data, section + 8)
@@ -187,8 +201,8 @@ def test_the_pdb_of_a_developer() -> None:
     data += bytes(-len(data) % 0x200)
     struct.pack_into("<IIII", data, section + 8, len(data) - start, rva, len(data) - start, start)
     table = data.index(b"PE\0\0") + 24 + 112 + 6 * 8
-    struct.pack_into("<II", data, table, rva + raw - start, 28)
-    assert read_traces(bytes(data)).pdb == name.rstrip(b"\0").decode()
+    struct.pack_into("<II", data, table, rva + raw - start, size)
+    return bytes(data)
 
 
 def test_a_linux_wheel_is_not_judged_by_windows_rules(tmp_path: Path) -> None:
