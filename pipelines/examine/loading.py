@@ -131,7 +131,7 @@ def loads_of(facts: WheelFacts, given: Beside | None) -> tuple[Loads, ...]:
 def load_findings(loads: Sequence[Loads]) -> Iterator[Finding]:
     """One for each set of DLLs."""
     torches = [one for one in loads if one.against.startswith("torch ")]
-    some = any(not one.missing for one in torches)
+    some = any(one.checked and not one.missing for one in torches)
     for one in loads:
         if one.against == OWN:  # which is a finding of every wheel: imported names
             continue

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -64,6 +65,13 @@ def test_one_torch_of_two_is_to_be_minded(tmp_path: Path) -> None:
         "torch 2.8.0 (cp311)": "problem",
     }
     assert finding(seen(tmp_path, taken, new), "torch 2.8.0 (cp311)").level == "problem"
+
+
+def test_a_torch_that_was_not_looked_at_excuses_no_other(tmp_path: Path) -> None:
+    taken = wheel(tmp_path, {"c10.dll": ["b"]})
+    given = held(tmp_path, torch(tmp_path, "2.8.0", "a"), wheels=[taken])
+    given = replace(given, torches=(*given.torches, ("2.9.0", "3.11", "the index has none")))
+    assert finding(examine(taken, Asked(beside=given)), "torch 2.8.0 (cp311)").level == "problem"
 
 
 def test_what_is_called_late_does_not_keep_it_from_loading(tmp_path: Path) -> None:
