@@ -22,6 +22,7 @@ from pipelines.hosttext import line
 from pipelines.model import Model, read_data
 from pipelines.record import CheckResult
 from pipelines.wheels.metadata import WheelFacts
+from pipelines.wheels.pe import X64
 
 _FILE = Path(__file__).with_name("limits.yaml")
 _LONGEST = 2 << 20  # characters of METADATA: the long description is in it
@@ -33,6 +34,8 @@ _PATCHES = 40  # releases of one minor version of Python, more than any has
 _CPYTHON = re.compile(r"cp3(\d{1,2})")
 _MODULE = re.compile(r"\.cp3(\d{1,2})-(win_amd64|win32|win_arm64)\.pyd$")
 _PYTHON_DLL = re.compile(r"python3(\d{1,2})\.dll", re.IGNORECASE)
+#: What modules for these platforms say of their machine; of no other platform are there any.
+_MACHINES = {"win_amd64": X64, "win_arm64": 0xAA64, "win32": 0x14C}
 _DATA = re.compile(r"^[^/]+\.data/(?:purelib|platlib)/")
 #: What Windows takes for a device, or refuses in a name.
 _RESERVED = re.compile(
@@ -132,9 +135,12 @@ def _against_tags(facts: WheelFacts, tags: list[Tag]) -> Iterator[str]:
     windows = any(tag.platform.startswith("win") for tag in tags)
     pythons = {int(found[1]) for tag in tags if (found := _CPYTHON.fullmatch(tag.interpreter))}
     stable = any(tag.abi in ("abi3", "none") for tag in tags)
+    machines = {_MACHINES.get(tag.platform, 0) for tag in tags}
     for binary in facts.binaries:
         if windows and binary.name.endswith(".so"):
             yield f"{binary.name} is no binary of Windows"
+        elif binary.module and binary.pe and binary.pe.machine not in machines:
+            yield f"{binary.name} is not of a machine that they are for"
         module = _MODULE.search(binary.name)
         wanted = {int(module[1])} if module else set()
         for name in binary.pe.imports if binary.pe else ():
