@@ -73,12 +73,13 @@ def read_pe(data: Data) -> PeFacts:
 
 
 def exports_of(data: Data) -> frozenset[str] | None:
-    """What a DLL exports; ``None`` where not all of it can be read."""
+    """What a DLL for x64 exports; ``None`` where not all of it can be read, and of another one."""
     try:
-        return read_pe(data).exports
+        facts = read_pe(data)
     # pefile raises PEFormatError on purpose and, on hostile files, others by accident.
     except Exception:
         return None
+    return facts.exports if facts.machine == X64 else None
 
 
 def _at(pe: pefile.PE, directory: int) -> int:

@@ -144,6 +144,21 @@ def test_a_directory_is_read_as_it_is_now(tmp_path: Path) -> None:
     assert "not readable" in why["c10.dll"]
 
 
+@pytest.mark.parametrize(
+    "files",
+    [
+        {"torch/lib/c10.dll": dll({}, ["a"]).replace(b"PE\0\0\x64\x86", b"PE\0\0\x64\xaa")},
+        {"torch/lib/c10.dll": dll({}, ["b"]), "torch/other/C10.dll": dll({}, ["a"])},
+    ],
+)
+def test_a_dll_that_may_not_be_what_is_loaded_is_not_read(
+    tmp_path: Path, files: dict[str, bytes]
+) -> None:
+    path = foreign(tmp_path, "torch", "2.8.0", "cp311-cp311-win_amd64", files=files)
+    table = of_torch(str(path), cache_at(tmp_path))
+    assert judged(tmp_path, [table], {"c10.dll": ["a"]})[table.against].verdict == "unknown"
+
+
 @pytest.mark.parametrize("asked", ["2.x", "here/is/none", "torch-2.8.0-cp311.whl", "."])
 def test_what_names_no_torch(tmp_path: Path, asked: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)

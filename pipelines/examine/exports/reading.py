@@ -10,6 +10,7 @@ import mmap
 import tempfile
 import zipfile
 import zlib
+from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
@@ -52,10 +53,15 @@ def read_archive(
         members = {PurePosixPath(one.filename): one for one in archive.infolist()[:_FILES]}
         dlls = {path.name.lower(): one for path, one in members.items() if _is_dll(path)}
         version, record = _said(archive, file, members)
+        hashes = {(p.name.lower(), record.get(one.filename)) for p, one in members.items()}
+        every = Counter(name for name, _ in hashes)
         if sum(one.file_size for name, one in dlls.items() if wanted(name)) > 2 * _LARGEST:
             raise _refused(file, "its DLLs are too large")
         read = {
-            name: _exports(archive, one, record) if one.compress_size <= largest else None
+            # Of two that are not the same nobody knows which is loaded.
+            name: _exports(archive, one, record)
+            if one.compress_size <= largest and every[name] == 1
+            else None
             for name, one in sorted(dlls.items())
             if wanted(name)
         }
