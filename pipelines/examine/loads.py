@@ -15,7 +15,7 @@ from pipelines.examine.exports.table import ExportTable
 from pipelines.hosttext import line
 from pipelines.model import Model
 from pipelines.wheels.imported import Exports, look_up, own_exports, wanted_libraries
-from pipelines.wheels.libraries import is_systems
+from pipelines.wheels.libraries import is_systems, is_torchs
 from pipelines.wheels.metadata import Binary
 
 OWN, OTHERS = "its own DLLs", "other DLLs"
@@ -66,8 +66,13 @@ def judge(binaries: Iterable[Binary], tables: Sequence[ExportTable]) -> tuple[Lo
     """
     every = [one for one in binaries if not one.name.endswith(".so")]
     wanted = wanted_libraries(every)
-    own = {name: found for name, found in own_exports(every).items() if name in wanted}
-    # Of a run-time that it brings along as well, another one may be loaded.
+    own = {
+        name: None if is_torchs(name) else found
+        for name, found in own_exports(every).items()
+        if name in wanted
+    }
+    # Of a run-time that it brings along as well, another one may be loaded; of what is called as a
+    # DLL of torch, torch's is: https://learn.microsoft.com/windows/win32/dlls/dynamic-link-library-search-order
     rest = wanted - {name for name, found in own.items() if found is not None}
     found = []
     for table in tables:

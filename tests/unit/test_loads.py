@@ -115,10 +115,14 @@ def test_what_is_called_late_is_told_so(tmp_path: Path) -> None:
 
 def test_a_wheels_own_dlls_come_first(tmp_path: Path) -> None:
     cpu = of_torch(str(torch(tmp_path)), cache_at(tmp_path))
-    own = {"pkg/c10.dll": dll({}, ["mine"])}
-    found = judged(tmp_path, [cpu], {"c10.dll": ["a"]}, files=own)
+    own = {"pkg/mine.dll": dll({}, ["mine"])}
+    found = judged(tmp_path, [cpu], {"mine.dll": ["a"]}, files=own)
     assert [one.symbol for one in found[OWN].missing] == ["a"]
     assert cpu.against not in found
+    # What is loaded already, as torch's are, is not looked for.
+    own = {"pkg/c10.dll": dll({}, ["gone"])}
+    found = judged(tmp_path, [cpu], {"c10.dll": ["gone"]}, files=own)
+    assert [one.symbol for one in found[cpu.against].missing] == ["gone"]
     # Of a run-time nobody knows whether its own or another one is loaded.
     runtime = {"pkg/msvcp140.dll": dll({}, ["a"])}
     found = judged(tmp_path, [cpu], {"MSVCP140.dll": ["a"]}, files=runtime)
