@@ -277,7 +277,8 @@ def _contents(
     exempt = {f"{info}/{name}" for name in _UNRECORDED}
     wrong, binaries = [], []
     for name, member in members.items():
-        keep = name.endswith(_BINARIES)
+        # Windows loads HELPER.DLL as well.
+        keep = name.endswith(_BINARIES) or name.lower().endswith((".dll", ".pyd"))
         hashed, size = rows.get(name, ("", ""))
         algorithm = hashed.partition("=")[0]
         # md5, sha1 and no hash at all prove nothing

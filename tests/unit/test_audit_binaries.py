@@ -35,6 +35,14 @@ def test_a_library_that_comes_from_nowhere(tmp_path: Path) -> None:
     assert level(one(tmp_path, files), "libraries") == "ok"
 
 
+def test_a_library_in_capitals_is_one(tmp_path: Path) -> None:
+    code = container((ELF, "80", 8))
+    files = {MODULE: msvc(code, imports={"own.dll": ["gone"]}), "other/OWN.DLL": msvc(code)}
+    seen = one(tmp_path, files)
+    assert [each.binary for each in seen.gpus.binaries] == [MODULE, "other/OWN.DLL"]
+    assert "gone" in finding(seen, "imported names").found
+
+
 def test_a_library_that_is_loaded_late_is_looked_for_as_well(tmp_path: Path) -> None:
     files = {MODULE: msvc(late={"mystery.dll": ["a"], "cudart64_12.dll": ["b"]})}
     found = finding(one(tmp_path, files), "libraries")
