@@ -49,6 +49,8 @@ def examine(taken: Taken, asked: Asked) -> Examined:
     """Everything there is to say of one wheel; only a full disk is an error, ``StorageError``."""
     if taken.path is None:
         return _unread(taken, "taken", taken.problem)
+    if not taken.path.is_file():  # a pipe of that name would be waited for, for ever
+        return _unread(taken, "readable", "no file, or a link to none")
     try:
         facts = inspect(taken.path, traces=True)
         if taken.sha256 and facts.sha256 != taken.sha256:

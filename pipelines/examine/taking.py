@@ -94,8 +94,15 @@ def _named(text: str, cache: Cache, index: str, python: str) -> Iterator[Taken |
 
 def _wheels(folder: Path) -> Iterator[Path]:
     """Those below a directory; links to directories are not followed."""
-    for root, _, files in os.walk(folder):
+    for root, _, files in os.walk(folder, onerror=_unlisted):
         yield from (Path(root, name).absolute() for name in files if name.endswith(".whl"))
+
+
+def _unlisted(error: OSError) -> None:
+    raise ConfigError(
+        f"{line(error.filename, 200)} cannot be listed: {error.strerror}",
+        advice="Name a directory of which all may be read, or its files.",
+    )
 
 
 def _offers(index: str, name: str, cache: Cache) -> list[Offer]:

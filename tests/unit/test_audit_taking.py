@@ -57,6 +57,30 @@ def test_what_names_no_wheel(cache: Cache, text: str, said: str) -> None:
     assert said in caught.value.message
 
 
+@pytest.mark.skipif(os.name == "nt", reason="pipes there have no place among files")
+def test_what_is_no_file_is_told_and_not_waited_for(tmp_path: Path, cache: Cache) -> None:
+    os.mkfifo(tmp_path / "a-1.0-py3-none-any.whl")
+    (taken,) = take([str(tmp_path)], cache)
+    assert examine(taken, Asked()).failed
+
+
+def test_a_directory_that_cannot_be_listed_hides_no_wheel(
+    tmp_path: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    foreign(tmp_path)
+    (tmp_path / "more").mkdir()
+    listed = os.scandir
+
+    def refused(path: str) -> Any:
+        if path.endswith("more"):
+            raise PermissionError(13, "Permission denied", path)
+        return listed(path)
+
+    monkeypatch.setattr(os, "scandir", refused)
+    with pytest.raises(ConfigError, match="more cannot be listed: Permission denied"):
+        take([str(tmp_path)], cache)
+
+
 def test_a_directory_without_any(tmp_path: Path, cache: Cache) -> None:
     with pytest.raises(ConfigError, match="no wheel in that directory"):
         take([str(tmp_path)], cache)
