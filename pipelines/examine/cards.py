@@ -17,7 +17,7 @@ from itertools import chain
 
 from packaging.version import Version
 
-from pipelines.architectures.archs import capability, number, serves
+from pipelines.architectures.archs import KNOWN, capability, number, serves
 from pipelines.architectures.gpus import load_gpus, read
 from pipelines.errors import ConfigError
 from pipelines.examine.findings import Card, Coverage, Gpus, Runs
@@ -161,7 +161,7 @@ def _card(names: tuple[str, ...], arch: str, having: Sequence[_Code], *, unread:
         native=native,
         jit=jit,
         units=total,
-        driver=_driver(fates) if works else "",
+        driver=_driver(fates, arch) if works else "",
         why="; ".join(filter(None, (_why(fates, total), _which(spare)))) if works else "",
     )
 
@@ -190,12 +190,18 @@ def _why(fates: Sequence[_Fate], total: int) -> str:
     return f"{lack} of {total} units have nothing for it: {where}{more}{hint}"
 
 
-def _driver(fates: Sequence[_Fate]) -> str:
-    """Minor versions are compatible but for PTX: that needs the driver of the release it is of."""
+def _driver(fates: Sequence[_Fate], arch: str) -> str:
+    """Minor versions are compatible but for PTX: that needs the driver of the release it is of.
+
+    And no driver knows a card that came before the first release which compiles for it.
+    """
     compat = load_compat()
     wanted = {compat.least_driver(cuda) for one in fates for cuda in one.binary.made}
     for release in {each for one in fates for each in one.jitted}:
         wanted.add(compat.toolkit_drivers.get(release, ""))
+    if wanted - {""}:
+        first = ".".join(map(str, KNOWN[arch].first))
+        wanted.add(compat.toolkit_drivers.get(first, compat.least_driver(first)))
     return max(wanted - {""}, key=Version, default="")
 
 

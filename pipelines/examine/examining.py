@@ -87,7 +87,7 @@ def _examined(taken: Taken, facts: WheelFacts, asked: Asked) -> Examined:
     gpus = gpus_of(facts, asked.gpus)
     windows = any(not one.name.endswith(".so") for one in facts.binaries)
     stable = stable_of(facts.binaries) if windows else None
-    loads = loads_of(facts, asked.beside) if windows else ()
+    loads = loads_of(facts, asked.beside)
     findings = [
         Finding(check="readable", level="ok", found=units.counted(len(facts.members), "file")),
         *_stated(taken, facts),

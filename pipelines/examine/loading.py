@@ -26,6 +26,7 @@ from pipelines.toolchain.lock import Cache
 from pipelines.wheels.imported import wanted_libraries
 from pipelines.wheels.libraries import bringers
 from pipelines.wheels.metadata import WheelFacts
+from pipelines.wheels.pe import X64
 
 _SHOWN = 3
 _CPYTHON = re.compile(r"cp3(\d{1,2})")
@@ -51,23 +52,32 @@ class Beside:
             if isinstance(why, str)
         ]
         wanted = wanted_libraries(facts.binaries)
-        for cuda in sorted({row.cuda for name in wanted for row in bringers(name)}):
+        releases = {name: {row.cuda for row in bringers(name)} for name in wanted}
+        # Releases share some names: whose these are, the others say.
+        certain = {one for cudas in releases.values() if len(cudas) == 1 for one in cudas}
+        for name, cudas in sorted(releases.items()):
+            if len(cudas) > 1 and not cudas & certain:
+                why = f"{name}: of CUDA {', '.join(sorted(cudas))}: nothing says which"
+                problems.append(Loads(against="DLLs of CUDA", unknown=(why,)))
+        for cuda in sorted(certain):
             try:
                 tables += of_cuda(wanted, cuda, self.cache)
             except LockError as error:
-                problems.append(Loads(against=f"CUDA {cuda}", unknown=(line(error.message, 300),)))
+                problems.append(
+                    Loads(against=f"DLLs of CUDA {cuda}", unknown=(line(error.message, 300),))
+                )
         return [*tables, *self.runtime], problems
 
 
 def python_of(tags: Iterable[str]) -> str:
     """The Python whose torch a wheel with these tags is held against; empty: any."""
     found = {
-        one[1]
+        f"3.{one[1]}{'t' * tag.abi.endswith('t')}"
         for text in tags
         for tag in parse_tag(text)
         if tag.abi.startswith("cp3") and (one := _CPYTHON.fullmatch(tag.interpreter))
     }
-    return f"3.{found.pop()}" if len(found) == 1 else ""
+    return found.pop() if len(found) == 1 else ""
 
 
 def beside(torches: Sequence[str], files: Iterable[str], cache: Cache) -> Beside:
@@ -105,8 +115,15 @@ def beside(torches: Sequence[str], files: Iterable[str], cache: Cache) -> Beside
 
 def loads_of(facts: WheelFacts, given: Beside | None) -> tuple[Loads, ...]:
     """What comes of it; without a torch that is named nothing is judged."""
-    if given is None:
+    if given is None or not facts.binaries:
         return ()
+    windows = [one for one in facts.binaries if not one.name.endswith(".so")]
+    if not windows or any(one.pe and one.pe.machine != X64 for one in windows):
+        why = "its binaries are not of Windows on x64"
+        return tuple(
+            Loads(against=f"torch {asked}", unknown=(why,))
+            for asked in dict.fromkeys(asked for asked, *_ in given.torches)
+        )
     tables, problems = given.tables(facts)
     return (*judge(facts.binaries, tables), *problems)
 

@@ -19,6 +19,7 @@ from pipelines.wheels.libraries import is_systems
 from pipelines.wheels.metadata import Binary
 
 OWN, OTHERS = "its own DLLs", "other DLLs"
+_SYSTEM, _NOBODYS = "of Windows, Python or the driver", "nothing that was named has it"
 _LONGEST = 4000  # characters that are still demangled
 _MOST = 1000  # names that are told of one set of DLLs
 
@@ -79,12 +80,9 @@ def judge(binaries: Iterable[Binary], tables: Sequence[ExportTable]) -> tuple[Lo
         wanted -= {*exports}
     of_own = _loads(OWN, every, {k: v for k, v in own.items() if k in wanted}, {})
     others = [
-        line(
-            f"{name}: {'of Windows, Python or the driver' if is_systems(name) else 'no set of it'}"
-        )
-        for name in sorted(wanted - {*own})
+        f"{name}: {_SYSTEM if is_systems(name) else _NOBODYS}" for name in sorted(wanted - {*own})
     ]
-    found = [of_own, *found, Loads(against=OTHERS, unknown=tuple(others))]
+    found = [of_own, *found, Loads(against=OTHERS, unknown=tuple(map(line, others)))]
     return tuple(one for one in found if one.checked or one.unknown or one.missing)
 
 

@@ -13,7 +13,7 @@ from pipelines.errors import AuditError, ConfigError, LockError
 from pipelines.files import sha256_of
 from pipelines.hosttext import line, safe
 from pipelines.model import first_problem
-from pipelines.stages.buildspec import PLACE
+from pipelines.stages.buildspec import FIXED, PLACE
 from pipelines.taken import Sha256
 from pipelines.target import AXES
 
@@ -154,12 +154,15 @@ def _read(manifest: Path) -> _Manifest:
     )
 
 
-def require_same(published: Published, today: dict[str, str]) -> list[str]:
+def require_same(published: Published, today: dict[str, str], *, reached: bool = True) -> list[str]:
     """Refuse to build of other materials; what is only elsewhere, a line each.
 
-    Raises :class:`LockError` that names what is not as it was.
+    Without the host being ``reached``, only what the plan knows is compared. Raises
+    :class:`LockError` that names what is not as it was.
     """
     then = published.materials
+    if not reached:
+        then, today = ({n: t for n, t in one.items() if _planned(n)} for one in (then, today))
     unlike = [name for name in {**then, **today} if then.get(name) != today.get(name)]
     places = [name for name in unlike if name.startswith(PLACE)]
     if other := [name for name in unlike if name not in places]:
@@ -174,6 +177,11 @@ def require_same(published: Published, today: dict[str, str]) -> list[str]:
             "its recipe and its source.",
         )
     return [f"{safe(n, 100)}: {_said(then, n)}, here {_said(today, n)}" for n in places]
+
+
+def _planned(name: str) -> bool:
+    """Whether a plan knows it: neither the source, which is packed later, nor what is found."""
+    return name.startswith(("tool ", "variable ")) or name in ("Python", "tool set", FIXED)
 
 
 def _said(told: dict[str, str], name: str) -> str:

@@ -23,6 +23,7 @@ from pipelines.record import (
 )
 from pipelines.run import Run, StageLog
 from pipelines.stages.build import build
+from pipelines.stages.buildspec import materials
 from pipelines.stages.line import AUDIT, BUILD, COLLECT, Line, Stage, make_ready
 from pipelines.stages.preflight import refuse_unbuildable
 from pipelines.stages.published import Published, require_same
@@ -57,6 +58,7 @@ def run_rebuild(line: Line, published: Published) -> Path:
         _look_into(published.wheel)  # before anything is built: what is hostile is refused
     line.plan = replace(plan, anew=f"{time.time_ns():x}")
     refuse_unbuildable(line.plan)
+    require_same(published, materials(line.plan, b"", None), reached=False)
     run = line.begin_rebuild(published.sha256)
     with line.reported():
         make_ready(line, run)

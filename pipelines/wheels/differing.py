@@ -52,6 +52,7 @@ def compare(published: Path, rebuilt: Path) -> tuple[Verdict, list[Difference]]:
                     found.append(_told(name, "", f"and {len(rows) - _ROWS} more"))
         verdict: Verdict = "different" if found else "repacked"
         found += [_told("", "", what) for what in _archives(one, other)]
+        found = found or [_told("", "", "archive: bytes that belong to none of its files")]
     return verdict, found
 
 
@@ -85,6 +86,7 @@ def _archives(one: zipfile.ZipFile, other: zipfile.ZipFile) -> Iterator[str]:
     for what, told in (
         ("times", [(a.date_time, b.date_time) for a, b in pairs]),
         ("modes", [(a.external_attr >> 16, b.external_attr >> 16) for a, b in pairs]),
+        ("extra fields", [(a.extra.hex(), b.extra.hex()) for a, b in pairs]),
         ("system", [(a.create_system, b.create_system) for a, b in pairs]),
         ("method of packing", [(a.compress_type, b.compress_type) for a, b in pairs]),
         ("packed size", [(a.compress_size, b.compress_size) for a, b in pairs if a.CRC == b.CRC]),

@@ -46,7 +46,8 @@ class PeFacts:
 def read_pe(data: Data) -> PeFacts:
     """Headers, exports and imports, with the rest of the file left unparsed.
 
-    Raises ``pefile.PEFormatError`` for what is none, on hostile files whatever pefile then does.
+    Raises ``pefile.PEFormatError`` for what is none, ``UnreadableError`` where its headers are cut
+    off, on hostile files whatever pefile then does.
     """
     # Not closed: there is only ``data`` to let go, and close() runs a full garbage collection.
     pe = pefile.PE(data=data, fast_load=True)

@@ -24,6 +24,7 @@ _IMPORT = struct.Struct("<I8xII")  # names, the DLL's own name, addresses
 _LATE = struct.Struct("<II8xI12x")  # attributes, the DLL's own name, names
 _EXPORT = struct.Struct("<16xIIIIII")  # base, how many, how many names, and where the three are
 _BY_RVA = 1
+_HEADER, _SECTION, _TABLES = 24, 40, 16  # bytes of the first header, and of a section's; tables
 _RAW = ~0x1FF  # Windows takes a section from a whole block of the file
 _PRINTED = frozenset(range(0x21, 0x7F))
 
@@ -52,8 +53,19 @@ class Image:
 
     @classmethod
     def of(cls, pe: pefile.PE, data: Data) -> Image:
-        """From headers that pefile has read."""
+        """From headers that pefile has read.
+
+        Raises :class:`UnreadableError` for those of a file that ends within them: pefile takes what
+        is left for a header without tables.
+        """
         head = pe.OPTIONAL_HEADER
+        sections = int(pe.FILE_HEADER.NumberOfSections)
+        start = int(pe.DOS_HEADER.e_lfanew) + _HEADER
+        own = int(pe.FILE_HEADER.SizeOfOptionalHeader)
+        tables = min(int(head.NumberOfRvaAndSizes), _TABLES)
+        missing = len(pe.sections) < sections or len(head.DATA_DIRECTORY) < tables
+        if missing or start + own + sections * _SECTION > len(data):
+            raise UnreadableError("its headers are not whole")
         parts = [(0, min(int(head.SizeOfHeaders), len(data)), 0)]
         for one in pe.sections:
             at = int(one.PointerToRawData) & _RAW

@@ -77,6 +77,9 @@ def test_the_least_driver(tmp_path: Path) -> None:
     assert of(seen, "8.9").driver == "528.33"
     assert of(seen, "12.0").driver == "570.65"
     assert of(seen, "8.0").driver == ""
+    old = one(tmp_path, {MODULE: msvc(unit("+80", cuda="12.5", isa="8.5"))})
+    drivers = [of(old, each).driver for each in ("8.9", "12.0", "12.1")]
+    assert drivers == ["555.85", "570.65", "576.02"]  # of the PTX; then of the cards
     seen = one(tmp_path, {MODULE: msvc(unit("89", cuda="13.0"))})
     assert of(seen, "8.9").driver == "580"
     assert of(one(tmp_path, {MODULE: msvc(container((ELF, "89", 8)))}), "8.9").driver == ""
@@ -134,7 +137,8 @@ def test_one_library_for_each_cuda(tmp_path: Path) -> None:
     }
     seen = one(tmp_path, files, tag="py3-none-win_amd64")
     assert of(seen, "8.9").runs == of(seen, "12.0").runs == "native"
-    assert (of(seen, "8.9").driver, of(seen, "12.0").driver) == ("452.39", "528.33")
+    assert (of(seen, "8.9").driver, of(seen, "12.0").driver) == ("520.06", "570.65")
+    assert of(seen, "8.0").driver == "452.39"
     assert "lib_cuda128.dll is what is loaded" in of(seen, "12.0").why
     # Of one CUDA they are parts of a whole, whatever they are called.
     same = {"other/lib1.dll": msvc(unit("80")), "other/lib2.dll": msvc(unit("120"))}

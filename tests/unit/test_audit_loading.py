@@ -81,9 +81,33 @@ def test_what_was_not_looked_at_has_not_passed(tmp_path: Path) -> None:
     assert found.level == "unknown"
     assert found.found == "1 name looked up, none is missing; not checked: c10_cuda.dll"
     assert "a build without CUDA" in found.detail
-    assert finding(every, "CUDA 12").level == "unknown"  # nothing is fetched here
+    assert finding(every, "DLLs of CUDA 12").level == "unknown"  # nothing is fetched here
+    shared = wheel(tmp_path, {"curand64_10.dll": ["c"], "nvjitlink_130_0.dll": ["d"]})
+    found = finding(seen(tmp_path, shared, torch(tmp_path, "2.8.0", "a")), "DLLs of CUDA 13")
+    assert found.level == "unknown"
+    shared = wheel(tmp_path, {"curand64_10.dll": ["c"]})
+    found = finding(seen(tmp_path, shared, torch(tmp_path, "2.8.0", "a")), "DLLs of CUDA")
+    assert (found.level, found.detail) == (
+        "unknown",
+        "not checked: of CUDA 11, 12, 13: nothing says which",
+    )
     alone = seen(tmp_path, taken)
     assert alone.loads == ()
+
+
+def test_of_a_wheel_for_another_machine_nothing_has_passed(tmp_path: Path) -> None:
+    arm = bytearray(dll({"c10.dll": ["a"]}))
+    start = arm.index(b"PE\0\0") + 4
+    arm[start : start + 2] = (0xAA64).to_bytes(2, "little")
+    for platform, files in (
+        ("linux_x86_64", {"other/_C.so": b""}),
+        ("win_arm64", {"other/_C.pyd": bytes(arm)}),
+    ):
+        path = foreign(tmp_path, "other", tag=f"cp311-cp311-{platform}", files=files)
+        given = torch(tmp_path, "2.8.0", "a")
+        found = finding(seen(tmp_path, Taken(path.name, str(path), path), given), f"torch {given}")
+        assert found.level == "unknown"
+        assert found.found == "not checked: its binaries are not of Windows on x64"
 
 
 def test_a_python_that_this_torch_has_no_wheel_for(tmp_path: Path) -> None:
@@ -112,6 +136,7 @@ def test_a_python_that_this_torch_has_no_wheel_for(tmp_path: Path) -> None:
     ("tags", "python"),
     [
         (["cp311-cp311-win_amd64"], "3.11"),
+        (["cp313-cp313t-win_amd64"], "3.13t"),
         (["cp39-abi3-win_amd64"], ""),
         (["py3-none-win_amd64"], ""),
         (["cp311-cp311-win_amd64", "cp312-cp312-win_amd64"], ""),

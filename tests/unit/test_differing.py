@@ -61,6 +61,14 @@ def test_the_same_files_packed_otherwise_are_not(tmp_path: Path) -> None:
     assert any("method of packing" in line for line in lines)
 
 
+def test_what_belongs_to_no_file_is_a_difference(tmp_path: Path) -> None:
+    one, other = pair(tmp_path, {}, {})
+    other.write_bytes(b"#!/bin/sh\n" + one.read_bytes())  # which is a zip file all the same
+    verdict, found = compare(one, other)
+    assert verdict == "repacked"
+    assert [row.told for row in found] == ["archive: bytes that belong to none of its files"]
+
+
 def test_a_file_more_and_a_file_less(tmp_path: Path) -> None:
     found = told(tmp_path, {"pkg/a.py": b""}, {"pkg/b.py": b""})
     assert found == ["pkg/a.py: only in the published one", "pkg/b.py: only in the rebuilt one"]

@@ -197,6 +197,13 @@ def test_a_wheel_that_lies(tmp_path: Path, lie: Callable[[Path], Path], said: st
     assert not [*(tmp_path / "cache").rglob("*.exports")]
 
 
+def test_a_member_without_a_name_is_no_dll(tmp_path: Path) -> None:
+    wheel = torch(tmp_path)
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr("./", b"")
+    assert of_torch(str(wheel), cache_at(tmp_path)).look({"c10.dll"})[0]["c10.dll"]
+
+
 def test_a_damaged_file_of_the_cache_is_made_anew(tmp_path: Path) -> None:
     cache, wheel = cache_at(tmp_path), torch(tmp_path)
     table = of_torch(str(wheel), cache)
@@ -347,6 +354,9 @@ def test_a_release_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert of_torch("2.8", cache) == newest
         assert asked == ["torch"]
         assert of_torch("2.8.0", cache, python="3.10").against == "torch 2.8.0 (cp310)"
+        assert of_torch("2.8.0", cache, python="3.14t").against == "torch 2.8.0 (cp314t)"
+        with pytest.raises(LockError, match=r"for Python 3\.13t"):
+            of_torch("2.8.0", cache, python="3.13t")
         with pytest.raises(LockError, match=r"no wheel of it for Windows for Python 3\.11"):
             of_torch("2.8.0", cache, python="3.11")
         with pytest.raises(LockError, match="no wheel of it for Windows"):

@@ -237,7 +237,12 @@ def refused(line: Line, published: Published, kind: type[Exception], said: str) 
 def test_another_source_is_refused(tmp_path: Path, published: Path) -> None:
     (tmp_path / "tree" / "more.txt").write_text("another source")
     manifest = read_published(str(published / "manifest.json"))
-    refused(we(tmp_path), manifest, LockError, r"(?s)made of other things than are here .source.:.*source: [0-9a-f]{64}")
+    refused(
+        we(tmp_path),
+        manifest,
+        LockError,
+        r"(?s)made of other things than are here .source.:.*source: [0-9a-f]{64}",
+    )
 
 
 @pytest.mark.parametrize(
@@ -254,7 +259,19 @@ def test_another_lock_compiler_or_flag_is_refused(
     tmp_path: Path, published: Path, change: Callable[[dict[str, str]], object], said: str
 ) -> None:
     manifest = rewritten(published, lambda data: change(data["inputs"]["materials"]))
-    refused(we(tmp_path), read_published(str(manifest)), LockError, said)
+    line = we(tmp_path)
+    refused(line, read_published(str(manifest)), LockError, said)
+    assert not line.begun, "before the host is made ready for it"
+
+
+def test_what_was_found_on_the_host_is_compared_there(tmp_path: Path, published: Path) -> None:
+    def change(data: dict[str, Any]) -> None:
+        data["inputs"]["materials"]["found environment"] = "another"
+
+    line = we(tmp_path)
+    manifest = read_published(str(rewritten(published, change)))
+    refused(line, manifest, LockError, "found environment: another, today ")
+    assert line.run.stages()["build"].state == "failed"
 
 
 def test_another_place_of_the_tools_is_only_told(

@@ -80,10 +80,11 @@ class Kept:
             return None
         unpacker = lzma.LZMADecompressor(memlimit=_TEXT)
         try:
-            text = unpacker.decompress(self._names[at.start : at.start + at.size], _TEXT)
-        except (lzma.LZMAError, EOFError) as error:
+            data = unpacker.decompress(self._names[at.start : at.start + at.size], _TEXT)
+            text = data.decode("ascii")
+        except (lzma.LZMAError, EOFError, UnicodeDecodeError) as error:
             raise _damaged(self.path, str(error)) from None
-        found = frozenset(text.decode("ascii").split("\n")) if text else frozenset()
+        found = frozenset(text.split("\n")) if text else frozenset()
         if not unpacker.eof or len(found) != at.count:
             raise _damaged(self.path, f"{len(found)} names of {library}, {at.count} are stated")
         return found

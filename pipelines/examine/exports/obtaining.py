@@ -39,9 +39,9 @@ _SUCH = "Such as --torch 2.8.0, or the file or directory of a torch."
 def of_torch(asked: str, cache: Cache, *, python: str = "") -> ExportTable:
     """Of a release (``2.8.0``, ``2.8.0+cu128``), a wheel or a directory of torch.
 
-    ``python`` (``3.11``) chooses among the wheels of a release; without it one is taken that is
-    kept already, or the newest. Raises :class:`ConfigError` for what is none, :class:`LockError`
-    for what cannot be had or is another one than it says.
+    ``python`` (``3.11``, ``3.13t``) chooses among the wheels of a release; without it one is taken
+    that is kept already, or the newest. Raises :class:`ConfigError` for what is none,
+    :class:`LockError` for what cannot be had or is another one than it says.
     """
     path = Path(asked).expanduser()
     if path.is_dir():
@@ -71,7 +71,7 @@ def of_pinned(tool: Tool, cache: Cache) -> ExportTable | None:
 
 def _torch(kept: Kept) -> ExportTable:
     head = kept.head
-    *_, python, _, _ = head.file.removesuffix(".whl").split("-")
+    *_, python, _ = head.file.removesuffix(".whl").split("-")  # as its ABI has it: cp313t
     if not is_torchs_wheel(head.file):
         raise ConfigError(f"--torch {line(head.file, 200)}: that is not torch", advice=_SUCH)
     return ExportTable(f"torch {head.version} ({python})", kept.path, head.sha256)
@@ -90,7 +90,7 @@ def of_wheel(path: Path, sha256: str, cache: Cache, wanted: Callable[[str], bool
     try:
         with zipfile.ZipFile(path) as archive:
             return read_archive(archive, path.name, sha256, more, cache.root, whole=True)
-    except (zipfile.BadZipFile, OSError) as error:
+    except (zipfile.BadZipFile, OSError, ValueError) as error:
         raise LockError(
             f"{line(path.name, 200)} cannot be read: {line(str(error), 200)}",
             advice="Download it again.",
@@ -164,9 +164,12 @@ def _fits(file: str, version: Version, python: str) -> bool:
     tags = _tags(file)
     own = _own_version(file)
     same = own is not None and (own == version or (not version.local and _public(own) == version))
-    cp = f"cp{python.replace('.', '')}" if python else ""
+    threads = python.endswith("t")  # that of a Python without its lock
+    cp = f"cp{python.removesuffix('t').replace('.', '')}" if python else ""
     return same and any(
-        tag.platform == "win_amd64" and not tag.abi.endswith("t") and cp in ("", tag.interpreter)
+        tag.platform == "win_amd64"
+        and tag.abi.endswith("t") == threads
+        and cp in ("", tag.interpreter)
         for tag in tags
     )
 
@@ -234,7 +237,7 @@ def _of_offer(offer: Offer, cache: Cache, wanted: Callable[[str], bool]) -> Kept
                 )
         except NoRangesError:
             path = obtain_offer(offer, cache)
-        except (zipfile.BadZipFile, OSError) as error:
+        except (zipfile.BadZipFile, OSError, ValueError) as error:
             raise LockError(
                 f"{offer.file} cannot be fetched: {line(str(error), 200)}",
                 advice="Try again, or download it yourself and name the file.",

@@ -59,7 +59,7 @@ def read_archive(
             for name, one in sorted(dlls.items())
             if wanted(name)
         }
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, KeyError) as error:
+    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, KeyError, ValueError) as error:
         raise _refused(file, f"it cannot be read: {line(str(error), 200)}") from error
     head = Head(
         file=file,
@@ -106,7 +106,7 @@ def _said(
         raise _refused(file, "its name is not a wheel's") from None
     if "win_amd64" not in {tag.platform for tag in tags}:
         raise _refused(file, "it is not for Windows")
-    infos = {one.parts[0] for one in members if one.parts[0].endswith(".dist-info")}
+    infos = {one.parts[0] for one in members if one.parts and one.parts[0].endswith(".dist-info")}
     if len(infos) != 1:
         raise _refused(file, f"it has {len(infos)} .dist-info directories")
     info = infos.pop()

@@ -1,0 +1,109 @@
+"""What ``invoke audit --torch`` costs, on wheels of others; they are fetched once."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pefile
+import pytest
+from test_figures import show
+
+from pipelines.examine.exports.obtaining import of_torch
+from pipelines.examine.loads import judge
+from pipelines.prebuilt.candidates import offers_of
+from pipelines.prebuilt.fetching import fetch_all
+from pipelines.toolchain.lock import Cache, load_lock
+from pipelines.toolchain.sources import index_url
+from pipelines.wheels.metadata import inspect
+from pipelines.wheels.pe import read_pe
+
+pytestmark = pytest.mark.bench
+
+XFORMERS = "xformers-0.0.30-cp311-cp311-win_amd64.whl"
+#: How many names of xformers' ``_C.pyd`` each torch lacks, by DLL.
+LACKS = {"2.7.0": {}, "2.8.0": {"c10.dll": 1}, "2.5.1": {"c10.dll": 1, "torch_cpu.dll": 8}}
+#: In a process of its own: the peak of its memory is wanted.
+MEASURED = """
+import json, resource, sys, time
+from pathlib import Path
+from pipelines.examine.examining import Asked, examine
+from pipelines.examine.loading import beside
+from pipelines.examine.taking import Taken
+from pipelines.toolchain.lock import Cache, load_lock
+path = Path(sys.argv[1])
+began, used = time.monotonic(), time.process_time()
+cache = Cache(load_lock(), offline=True)
+found = examine(Taken(path.name, "", path), Asked(beside=beside(["2.7.0"], [path.name], cache)))
+print(json.dumps({
+    "seconds": time.monotonic() - began, "cpu": time.process_time() - used,
+    "kib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+    "verdicts": {one.against: one.verdict for one in found.loads},
+}))
+"""
+
+
+@pytest.fixture(scope="module")
+def wheel() -> Path:
+    cache = Cache(load_lock())
+    (offer,) = [one for one in offers_of(index_url(), "xformers") if one.file == XFORMERS]
+    (kept,) = fetch_all([offer], cache)
+    return cache.place(kept.file, kept.sha256 or "")
+
+
+def test_which_torch_xformers_loads_with(wheel: Path) -> None:
+    """By the genuine wheels of torch; each lacks what Windows would stumble over."""
+    cache = Cache(load_lock())
+    began = time.monotonic()
+    tables = [of_torch(release, cache, python="3.11") for release in LACKS]
+    show("exports of three releases of torch", f"{time.monotonic() - began:.1f} s", "1 s if kept")
+    binaries = [one for one in inspect(wheel).binaries if one.name.endswith("/_C.pyd")]
+    found = {one.against: one for one in judge(binaries, tables)}
+    for release, lacks in LACKS.items():
+        loads = found[f"torch {release} (cp311)"]
+        libraries = [one.library for one in loads.missing]
+        assert {one: libraries.count(one) for one in libraries} == lacks
+        assert {one.partition(":")[0] for one in loads.unknown} == {
+            "c10_cuda.dll",
+            "torch_cuda.dll",
+        }
+
+
+def test_the_audit_of_a_large_wheel(wheel: Path) -> None:
+    of_torch("2.7.0", Cache(load_lock()), python="3.11")
+    command = [sys.executable, "-c", MEASURED, str(wheel)]
+    paths = {"PYTHONPATH": str(Path(__file__).parents[2])}
+    done = subprocess.run(
+        command, env={**os.environ, **paths}, capture_output=True, text=True, check=True
+    )
+    told = json.loads(done.stdout)
+    assert told["verdicts"]["torch 2.7.0 (cp311)"] == "unknown"  # without CUDA's DLLs
+    show("audit of 268 MB of code, with torch's names", f"{told['seconds']:.1f} s", "3 s")
+    show("of that, processor time", f"{told['cpu']:.1f} s", "-")
+    show("its memory", f"{told['kib'] >> 10} MiB", "150 MiB")
+
+
+def test_a_table_of_sixty_thousand_names(tmp_path: Path) -> None:
+    """Of torch_cpu.dll, beside pefile on the same bytes."""
+    cache = Cache(load_lock())
+    file = "torch-2.10.0-cp311-cp311-win_amd64.whl"
+    pins = [one for one in cache.lock.tools.values() if one.file == file]
+    path = cache.place(file, pins[0].sha256)
+    if not path.is_file():
+        pytest.skip("the sandbox has not fetched its torch yet")
+    unzip = [sys.executable, "-m", "zipfile", "-e", str(path), str(tmp_path)]
+    subprocess.run(unzip, check=True)
+    data = (tmp_path / "torch/lib/torch_cpu.dll").read_bytes()
+    began = time.process_time()
+    ours = read_pe(data).exports
+    took = time.process_time() - began
+    began = time.process_time()
+    pe = pefile.PE(data=data, fast_load=True, max_symbol_exports=1 << 20)
+    pe.parse_data_directories([0])
+    theirs = time.process_time() - began
+    assert ours
+    show(f"{len(ours) // 2} exported names", f"{took:.2f} s", f"pefile {theirs:.2f} s")
