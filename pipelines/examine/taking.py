@@ -129,7 +129,7 @@ def _of_release(name: str, version: str, offers: Sequence[Offer], python: str) -
             return sorted(fits, key=lambda one: one.file)
         if own:
             break
-    there = ", ".join(sorted(one.file for one in every)[:5]) or "no wheel"
+    there = ", ".join(sorted(one.file for one in own or every)[:5]) or "no wheel"
     why = f" for Python {python}" if python else ""
     raise ConfigError(
         f"{line(name, 80)}=={line(version, 40)}: the index has none for Windows{why}",
