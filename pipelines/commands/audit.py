@@ -21,6 +21,14 @@ def _card(text: Any) -> Any:
     return text
 
 
+def _words(flag: str, text: str | None) -> list[str]:
+    """What is between the commas; nothing at all would look as if it had been checked."""
+    words = [word.strip() for word in (text or "").split(",") if word.strip()]
+    if text is not None and not words:
+        raise ConfigError(f"--{flag}: nothing is named", advice=f"Leave --{flag} out, or name one.")
+    return words
+
+
 def _target(flag: str, text: str | None) -> Path | None:
     """Where a report is to be written: refused before the work, not after it."""
     if text is None:
@@ -78,12 +86,12 @@ def audit(options: AuditOptions, given: dict[str, Any]) -> int | None:
     from pipelines.examine.taking import take
     from pipelines.toolchain.lock import Cache, load_lock
 
-    cards = tuple(named(text.strip()) for text in (options.gpu or "").split(",") if text.strip())
+    cards = tuple(map(named, _words("gpu", options.gpu)))
+    torches = _words("torch", options.torch)
     report, html = _target("junit", options.junit), _target("html", options.html)
     offline = bool(given.get("offline")) or load_config().offline
     cache = Cache(load_lock(), offline=offline)
     taken = take([options.wheel, *options.also], cache, python=given.get("python") or "")
-    torches = [text.strip() for text in (options.torch or "").split(",") if text.strip()]
     held = beside(torches, [one.file for one in taken], cache) if torches else None
     asked = Asked(cards, held)
     with show.progress(len(taken)) as step:

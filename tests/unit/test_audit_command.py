@@ -65,6 +65,15 @@ def test_nothing_to_look_at(capsys: Captured) -> None:
     assert "WHEEL is missing" in capsys.readouterr().err
 
 
+@pytest.mark.parametrize("flag", ["gpu", "torch"])
+def test_a_flag_that_names_nothing_has_not_passed(
+    tmp_path: Path, capsys: Captured, flag: str
+) -> None:
+    """As of a script whose variables are empty."""
+    assert run(["audit", str(gpu_wheel(tmp_path)), f"--{flag}= , "]) == ConfigError.exit_code
+    assert f"--{flag}: nothing is named" in capsys.readouterr().err
+
+
 def test_one_in_full(tmp_path: Path, capsys: Captured) -> None:
     assert run(["audit", str(gpu_wheel(tmp_path))]) == 0
     said = capsys.readouterr().out
