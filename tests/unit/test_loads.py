@@ -181,6 +181,17 @@ def renamed(path: Path) -> Path:
     return path.rename(path.with_name(path.name.replace("2.8.0", "2.9.0")))
 
 
+def refolded(path: Path) -> Path:
+    """Another version in the names of the file and of its .dist-info, and nowhere else."""
+    other = renamed(path)
+    with zipfile.ZipFile(other) as source:
+        members = {name: source.read(name) for name in source.namelist()}
+    with zipfile.ZipFile(other, "w") as target:
+        for name, data in members.items():
+            target.writestr(name.replace("2.8.0", "2.9.0"), data)
+    return other
+
+
 def swapped(path: Path) -> Path:
     """A DLL of another wheel, with the RECORD of this one."""
     other = path.with_name("other.zip")
@@ -204,6 +215,7 @@ def of_linux(path: Path) -> Path:
     ("lie", "said"),
     [
         (renamed, "inside it is torch 2.8.0"),
+        (refolded, "inside it is torch 2.8.0"),
         (swapped, "its bytes are not those of the wheel's RECORD"),
         (cut, "cannot be read"),
         (of_linux, "it is not for Windows"),

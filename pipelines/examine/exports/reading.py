@@ -13,9 +13,10 @@ import zlib
 from collections import Counter
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from email.parser import HeaderParser
 from pathlib import Path, PurePosixPath
 
-from packaging.utils import InvalidWheelFilename, parse_wheel_filename
+from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
 from pipelines.errors import ConfigError, LockError
@@ -117,21 +118,27 @@ def _said(
         raise _refused(file, f"it has {len(infos)} .dist-info directories")
     info = infos.pop()
     own, _, said = info.removesuffix(".dist-info").partition("-")
-    try:
-        same = Version(said) == version and own.lower().replace("_", "-") == name
-    except InvalidVersion:
-        same = False
-    if not same:
-        raise _refused(file, f"inside it is {line(own, 80)} {line(said, 80)}")
-    member = members[PurePosixPath(info, "RECORD")]
-    if member.file_size > _RECORD:
-        raise _refused(file, f"its RECORD has {member.file_size} bytes")
-    text = b"".join(_chunks(archive, member)).decode("utf-8", "replace")
+    head = HeaderParser().parsestr(_text(archive, file, members[PurePosixPath(info, "METADATA")]))
+    told = [(own, said), (head.get("Name", ""), head.get("Version", ""))]
+    for own, said in told:
+        try:
+            same = Version(said) == version and canonicalize_name(own) == name
+        except InvalidVersion:
+            same = False
+        if not same:
+            raise _refused(file, f"inside it is {line(own, 80)} {line(said, 80)}")
+    text = _text(archive, file, members[PurePosixPath(info, "RECORD")])
     rows = csv.reader(io.StringIO(text, newline=""))
     try:
         return str(version), {row[0]: row[1] for row in rows if len(row) > 1}
     except csv.Error as error:
         raise _refused(file, f"its RECORD: {error}") from None
+
+
+def _text(archive: zipfile.ZipFile, file: str, member: zipfile.ZipInfo) -> str:
+    if member.file_size > _RECORD:
+        raise _refused(file, f"{line(member.filename, 200)} has {member.file_size} bytes")
+    return b"".join(_chunks(archive, member)).decode("utf-8", "replace")
 
 
 def _exports(
