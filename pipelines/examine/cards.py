@@ -28,6 +28,8 @@ from pipelines.wheels.toolkit import newest
 
 #: Of these are no cards for a PC, and code for others of their major version is not for them.
 _TEGRA = frozenset({"53", "62", "72", "87", "88", "101", "110"})
+#: A release of CUDA in the name of a file.
+_NAMED = re.compile(r"cu(?:da)?[_-]?(\d{2,3})(?!\d)")
 _SHOWN = 3
 
 
@@ -133,9 +135,15 @@ def _choices(having: Sequence[_Code]) -> list[list[_Code]]:
     found = []
     for group in alike.values():
         made = [one.made for one in group]
-        choice = len(group) > 1 and all(made) and len({*made}) == len(group)
+        choice = len(group) > 1 and all(map(_names_cuda, group)) and len({*made}) == len(group)
         found += [group] if choice else [[one] for one in group]
     return found
+
+
+def _names_cuda(one: _Code) -> bool:
+    """Whether its name has the release of CUDA that it is of, as ``cuda128`` or ``cu12``."""
+    said = {*_NAMED.findall(one.name)}
+    return any(said & {made.replace(".", ""), made.partition(".")[0]} for made in one.made)
 
 
 def _card(names: tuple[str, ...], arch: str, having: Sequence[_Code], *, unread: bool) -> Card:

@@ -143,6 +143,9 @@ def test_one_library_for_each_cuda(tmp_path: Path) -> None:
     # Of one CUDA they are parts of a whole, whatever they are called.
     same = {"other/lib1.dll": msvc(unit("80")), "other/lib2.dll": msvc(unit("120"))}
     assert of(one(tmp_path, same, tag="py3-none-win_amd64"), "12.0").runs == "partly"
+    # Of two, whose names do not say so, both may be loaded.
+    same["other/lib1.dll"] = msvc(unit("80", cuda="11.8", isa="7.8"))
+    assert of(one(tmp_path, same, tag="py3-none-win_amd64"), "12.0").runs == "partly"
 
 
 def test_a_card_that_is_asked_for(tmp_path: Path) -> None:
