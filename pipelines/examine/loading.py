@@ -138,6 +138,7 @@ def load_findings(loads: Sequence[Loads]) -> Iterator[Finding]:
         yield Finding(
             check=one.against,
             level=_level(one, spared=some and one in torches),
+            asked=one in torches and not one.checked,
             found=_found(one),
             detail=_detail(one),
             values=tuple(dict.fromkeys(each.symbol for each in one.missing)),

@@ -116,6 +116,7 @@ def test_of_a_wheel_for_another_machine_nothing_has_passed(tmp_path: Path) -> No
         found = finding(seen(tmp_path, Taken(path.name, str(path), path), given), f"torch {given}")
         assert found.level == "unknown"
         assert found.found == "not checked: its binaries are not of Windows on x64"
+        assert found.asked  # and has no answer
 
 
 def test_a_python_that_this_torch_has_no_wheel_for(tmp_path: Path) -> None:
