@@ -119,7 +119,7 @@ def test_of_a_wheel_for_another_machine_nothing_has_passed(tmp_path: Path) -> No
         assert found.asked  # and has no answer
 
 
-def test_a_python_that_this_torch_has_no_wheel_for(tmp_path: Path) -> None:
+def test_a_python_that_this_torch_has_no_wheel_for(tmp_path: Path, capsys: Captured) -> None:
     """Of several wheels each is held against the torch of its own Python."""
     given = torch(tmp_path, "2.8.0", "a")
     cache = Cache(load_lock(), tmp_path / "cache", offline=True)
@@ -130,6 +130,7 @@ def test_a_python_that_this_torch_has_no_wheel_for(tmp_path: Path) -> None:
         wheel(tmp_path, {"c10.dll": ["a"]}, tag=other),
     ]
     both = held(tmp_path, "2.8.0", wheels=wheels)
+    assert "a file that was named before" in " ".join(capsys.readouterr().out.split())
     first, second = examine_all(wheels, Asked(beside=both), workers=2)
     assert finding(first, "torch 2.8.0 (cp311)").level == "ok"
     found = finding(second, "torch 2.8.0")

@@ -142,7 +142,16 @@ def _of_release(version: Version, cache: Cache, python: str) -> Kept:
         and _fits(one.head.file, version, python)
     ]
     if here:
-        return max(here, key=lambda one: _cpython(one.head.file))
+        found = max(here, key=lambda one: _cpython(one.head.file))
+        head = found.head
+        if head.whole and not cache.has(cache.place(head.file, head.sha256), head.sha256):
+            # No index has said that this is the release: somebody's own build may be called so.
+            of = f"{line(head.file, 200)} with sha256 {head.sha256}"
+            say(
+                f"torch {version}: exports of {of} are taken, a file that was named before",
+                "yellow",
+            )
+        return found
     offers = [one for one in _offers("torch", cache) if _fits(one.file, version, python)]
     known = {str(parse_wheel_filename(one.file)[1]) for one in offers}
     if not offers:
