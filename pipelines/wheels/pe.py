@@ -14,6 +14,7 @@ from pipelines.wheels.petables import (
     Need,
     UnreadableError,
     read_exports,
+    read_forwards,
     read_imports,
     read_late,
 )
@@ -40,7 +41,7 @@ class PeFacts:
     needs: tuple[Need, ...] | None = None
     """DLLs that it imports, in lower case, each with a name or number; ``None`` as above."""
     late: tuple[Need, ...] | None = None
-    """The same of those that are looked for when they are first called."""
+    """The same of those that are looked for when they are first called, or its exports are."""
 
 
 def read_pe(data: Data) -> PeFacts:
@@ -55,6 +56,10 @@ def read_pe(data: Data) -> PeFacts:
     libraries, needs = _imported(image, _at(pe, _IMPORT), read_imports)
     _, late = _imported(image, _at(pe, _LATE), read_late)
     exports = _exported(image, _at(pe, _EXPORT))
+    if exports and (at := _at(pe, _EXPORT)):
+        size = int(pe.OPTIONAL_HEADER.DATA_DIRECTORY[_EXPORT].Size)
+        _, onward = _imported(image, at, lambda image, at: read_forwards(image, at, size))
+        late = None if late is None or onward is None else tuple(sorted({*late, *onward}))
     return PeFacts(
         machine=int(pe.FILE_HEADER.Machine),
         inits=tuple(sorted(name for name in exports or () if name.startswith("PyInit_"))),

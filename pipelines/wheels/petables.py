@@ -156,3 +156,14 @@ def read_exports(image: Image, address: int) -> frozenset[str]:
     if any(one >= two for one, two in itertools.pairwise(found)):
         raise UnreadableError("names out of order: Windows looks them up by halving")
     return frozenset({*found, *(f"#{base + at}" for at, one in enumerate(there) if one)})
+
+
+def read_forwards(image: Image, address: int, size: int) -> Iterator[tuple[str, tuple[Need, ...]]]:
+    """As :func:`read_late`, of exports that lead on to another DLL: an address in the table."""
+    _, count, _, functions, _, _ = _EXPORT.unpack_from(
+        image.data, image.place(address, _EXPORT.size)
+    )
+    for one in image.numbers("I", count, functions):
+        if address <= one < address + size:
+            library, _, name = image.text(one).rpartition(".")
+            yield f"{library}.dll", ((f"{library}.dll".lower(), name),)

@@ -127,3 +127,15 @@ def test_many_tables_that_are_one() -> None:
     assert facts.needs is None
     assert facts.imports == ("own.dll",)
     assert time.monotonic() - started < 5
+
+
+def test_an_export_that_leads_on_is_wanted_of_another_dll() -> None:
+    data = bytearray(dll({}, ["f"]))
+    start, _ = struct.unpack_from("<II", data, data.index(b"PE\0\0") + 24 + 112)
+    table = data.index(b".rdata") + 12
+    rva, _, raw = struct.unpack_from("<III", data, table)
+    (functions,) = struct.unpack_from("<I", data, raw + start - rva + 28)
+    struct.pack_into("<I", data, raw + functions - rva, start + 4)
+    data[raw + start - rva + 4 : raw + start - rva + 12] = b"Own.g".ljust(8, b"\0")
+    assert read_pe(bytes(data)).late == (("own.dll", "g"),)
+    assert read_pe(dll({}, ["f"])).late == ()
