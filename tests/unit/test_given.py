@@ -22,6 +22,7 @@ from test_suite_stage import FAILED, PASSED, Suite
 from typed import calls
 from wheels import FILES, NAME, fatbin, pe, wheel
 
+from pipelines import hosttext
 from pipelines.buildplan import BuildPlan, Request, resolve
 from pipelines.config import Config
 from pipelines.errors import AuditError, ConfigError, LockError, SetupError, SmokeError
@@ -80,7 +81,8 @@ def test_a_release_of_an_index() -> None:
     assert given.place == ""
 
 
-def test_a_url_is_told_without_what_may_be_a_password() -> None:
+def test_a_url_is_told_without_what_may_be_a_password(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(hosttext, "_secrets", set())  # "alone" is a word of other tests
     given = read_given(f"https://u:pw@h.example/a/{NAME.replace('+', '%2B')}?token=t#sha256={HASH}")
     assert given.asked == f"https://h.example/a/{NAME.replace('+', '%2B')}"
     assert (given.name, given.version, given.stated) == ("pkg", "1.0+cu130", HASH)
