@@ -177,6 +177,16 @@ def test_another_package_is_no_torch(tmp_path: Path) -> None:
         of_torch(str(path), cache_at(tmp_path))
 
 
+def test_what_was_fetched_in_parts_gives_way_to_the_wheel_itself(tmp_path: Path) -> None:
+    cache, real = cache_at(tmp_path), torch(tmp_path)
+    false = torch(tmp_path / "false", {"c10": ["else"]})
+    with zipfile.ZipFile(false) as archive:  # what a server has sent as parts of the other
+        read_archive(archive, real.name, sha256_of(real), is_torchs, cache.root, whole=False)
+    table = of_torch(str(real), cache)
+    assert table.look({"c10.dll"})[0] == {"c10.dll": frozenset({"a", MANGLED, "#1", "#2"})}
+    assert Kept(table.path).head.whole
+
+
 def renamed(path: Path) -> Path:
     return path.rename(path.with_name(path.name.replace("2.8.0", "2.9.0")))
 

@@ -64,7 +64,7 @@ def of_pinned(tool: Tool, cache: Cache) -> ExportTable | None:
     """Of a pinned wheel of torch; ``None``: neither is it in the cache, nor are its exports."""
     kept, _ = _kept(cache, tool.sha256, is_torchs)
     path = cache.place(tool.file, tool.sha256)
-    if kept is None and cache.has(path, tool.sha256, tool.size):
+    if (kept is None or not kept.head.whole) and cache.has(path, tool.sha256, tool.size):
         kept = of_wheel(path, tool.sha256, cache, is_torchs)
     return _torch(kept) if kept else None
 
@@ -85,7 +85,7 @@ def is_torchs_wheel(file: str) -> bool:
 def of_wheel(path: Path, sha256: str, cache: Cache, wanted: Callable[[str], bool]) -> Kept:
     """Of the DLLs that are ``wanted`` in a wheel that is here, whose sha256 was computed."""
     kept, more = _kept(cache, sha256, wanted)
-    if kept is not None:
+    if kept is not None and kept.head.whole:  # of fetched parts a server alone says whose they are
         return kept
     try:
         with zipfile.ZipFile(path) as archive:
