@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from packaging.utils import canonicalize_name
 from packaging.version import Version
@@ -61,11 +61,19 @@ def binary_findings(facts: WheelFacts, gate: Mapping[str, CheckResult]) -> Itera
         yield _signature(windows)
 
 
-def gpu_findings(gpus: Gpus, asked: int) -> Iterator[Finding]:
+def gpu_findings(gpus: Gpus, elsewhere: Sequence[str], asked: int) -> Iterator[Finding]:
     """Whether code for a GPU is in every unit, and for each card that was asked for what it does.
 
-    Those are the first ``asked`` of ``gpus.cards``.
+    Those are the first ``asked`` of ``gpus.cards``. Of the files ``elsewhere`` nobody has read it.
     """
+    if elsewhere:
+        yield Finding(
+            check="device code elsewhere",
+            level="unknown",
+            asked=asked > 0,
+            found=f"not looked into: {line(_list(elsewhere), 300)}",
+            detail="files with device code that are no .dll, .pyd or .so by their names",
+        )
     if gpus.binaries:
         yield _coverage(gpus)
     for card in gpus.cards[:asked]:
@@ -269,7 +277,7 @@ def _signature(binaries: list[Binary]) -> Finding:
     return Finding(check="Authenticode", level=level, found=found, detail=_list(signed))
 
 
-def _list(texts: list[str]) -> str:
+def _list(texts: Iterable[str]) -> str:
     every = list(dict.fromkeys(texts))
     more = len(every) - _SHOWN
     return ", ".join(every[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -44,6 +44,11 @@ class Finding(Model):
     values: tuple[str, ...] = ()
     """What was found, for programs."""
 
+    @property
+    def failed(self) -> bool:
+        """Whether something is wrong, or what was asked for has no answer."""
+        return self.level == "problem" or (self.asked and self.level == "unknown")
+
 
 class Card(Model):
     """What becomes of a wheel's device code on the GPUs of one compute capability."""
@@ -117,9 +122,7 @@ class Examined(Model):
     @property
     def failed(self) -> bool:
         """Whether something is wrong with it, or what was asked for has no answer."""
-        return self.worst == "problem" or any(
-            one.asked and one.level == "unknown" for one in self.findings
-        )
+        return any(one.failed for one in self.findings)
 
     def of(self, level: Level) -> tuple[Finding, ...]:
         """Its findings of that level."""

@@ -141,7 +141,7 @@ def junit(path: Path, examined: Sequence[Examined]) -> None:
     """The report for CI: a suite a wheel, a case a finding; ``StorageError`` for a full disk.
 
     A finding of level ``mind`` passes and says so in its output, one that nobody has looked at is
-    skipped.
+    skipped; it has failed where somebody asked for just that, as the command has.
     """
     xml.write(path, [_suite(one) for one in examined])
 
@@ -151,7 +151,7 @@ def _suite(one: Examined) -> Suite:
         Case(
             name=finding.check,
             classname=f"audit.{one.name or one.file}",
-            outcome=_OUTCOMES[finding.level],
+            outcome="failed" if finding.failed else _OUTCOMES[finding.level],
             message="" if finding.level in ("ok", "mind") else _said(finding),
             stdout=f"{WORDS[finding.level]}: {_said(finding)}",
         )

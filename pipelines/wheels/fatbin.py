@@ -44,6 +44,8 @@ Data = bytes | mmap.mmap
 _WINDOW = 16 << 20  # bytes of a mapped file that are kept in memory while it is searched
 
 MAGIC = struct.pack("<I", 0xBA55ED50)
+#: With its version and the size of its header: how every container begins that is known.
+HEAD = MAGIC + struct.pack("<HH", 1, 16)
 PTX, ELF, LTO = 1, 2, 8
 FLAG_A, FLAG_F = 1 << 20, 1 << 21
 

@@ -32,7 +32,7 @@ from packaging.version import InvalidVersion, Version
 from pipelines.errors import AuditError
 from pipelines.files import disk_errors
 from pipelines.wheels.elf import PYTHON, of_python
-from pipelines.wheels.fatbin import Data, Inventory, inventory
+from pipelines.wheels.fatbin import HEAD, Data, Inventory, inventory
 from pipelines.wheels.pe import PeFacts, read_pe
 from pipelines.wheels.tags import EVERY_PYTHON
 from pipelines.wheels.traces import Traces, read_traces
@@ -42,6 +42,7 @@ _SMALL = 16 << 20  # RECORD, METADATA and WHEEL: text that is read whole
 _SPILL = 32 << 20  # bytes of a binary from which it is unpacked to a file instead of to memory
 _MODULES = (".pyd", ".so")
 _BINARIES = (*_MODULES, ".dll")
+_DEVICE = (".cubin", ".fatbin", ".ptx")
 _TAGS = 1000  # of one wheel
 _UNRECORDED = ("RECORD", "RECORD.jws", "RECORD.p7s")  # the format exempts these from hashes
 _STRONG = frozenset({"sha256", "sha384", "sha512"})
@@ -133,6 +134,8 @@ class WheelFacts:
     """Whether WHEEL says that it is to be installed where no binaries are."""
     members: tuple[str, ...] = ()
     """The names of all its files."""
+    elsewhere: tuple[str, ...] = ()
+    """Files with device code that are no binaries by their names; with ``traces`` alone."""
 
     @property
     def extensions(self) -> tuple[Binary, ...]:
@@ -173,7 +176,7 @@ def inspect(path: Path, *, limits: Limits | None = None, traces: bool = False) -
             wheel = HeaderParser().parsestr(_text(archive, members, f"{info}/WHEEL", path))
             alone = all(str(tag).startswith(f"{EVERY_PYTHON}-") for tag in tags)
             look = _Look(alone=alone, traces=traces)
-            record, binaries = _contents(path, archive, members, info, look)
+            record, binaries, elsewhere = _contents(path, archive, members, info, look)
             return WheelFacts(
                 filename=path.name,
                 size=path.stat().st_size,
@@ -186,6 +189,7 @@ def inspect(path: Path, *, limits: Limits | None = None, traces: bool = False) -
                 wheel_tags=_tags(wheel.get_all("Tag", [])),
                 dist_info=info,
                 record=record,
+                elsewhere=elsewhere,
                 binaries=binaries,
                 metadata=said,
                 purelib=wheel.get("Root-Is-Purelib", "").strip().lower() == "true",
@@ -271,11 +275,11 @@ def _contents(
     members: dict[str, zipfile.ZipInfo],
     info: str,
     look: _Look,
-) -> tuple[RecordFacts, tuple[Binary, ...]]:
+) -> tuple[RecordFacts, tuple[Binary, ...], tuple[str, ...]]:
     """Unpack every member once: hash it, hold it against RECORD, look into binaries."""
     rows = dict(_rows(_text(archive, members, f"{info}/RECORD", path)))
     exempt = {f"{info}/{name}" for name in _UNRECORDED}
-    wrong, binaries = [], []
+    wrong, binaries, elsewhere = [], [], []
     for name, member in members.items():
         # Windows loads HELPER.DLL as well.
         keep = name.endswith(_BINARIES) or name.lower().endswith((".dll", ".pyd"))
@@ -287,6 +291,8 @@ def _contents(
         if keep:
             with _held(chunks, member.file_size) as data:
                 binaries.append(_binary(name, data, look))
+        elif look.traces and _has_device_code(name, chunks):
+            elsewhere.append(name)
         for _ in chunks:
             pass
         if name in rows and name not in exempt:
@@ -299,7 +305,16 @@ def _contents(
         extra=tuple(sorted(set(members) - set(rows) - exempt)),
         wrong=tuple(wrong),
     )
-    return record, tuple(binaries)
+    return record, tuple(binaries), tuple(elsewhere)
+
+
+def _has_device_code(name: str, chunks: Iterable[bytes]) -> bool:
+    """Whether a file that is no binary by its name is called as device code, or holds some."""
+    found, tail = name.lower().endswith(_DEVICE), b""
+    for chunk in chunks:
+        found = found or HEAD in tail + chunk
+        tail = chunk[1 - len(HEAD) :]
+    return found
 
 
 def _hashed(chunks: Iterable[bytes], strong: hashlib._Hash | None) -> Iterator[bytes]:

@@ -134,6 +134,16 @@ def test_one_that_nobody_could_read_is_skipped_and_failed(tmp_path: Path) -> Non
     assert len(root.findall(".//skipped")) == 1
 
 
+def test_what_was_asked_and_has_no_answer_has_failed(tmp_path: Path) -> None:
+    path = foreign(tmp_path, "other", "1.0", TAG, files={"other/k.ptx": b".version 8.0"})
+    assert run(["audit", str(path), "--gpu", "RTX 4090", "--junit", "junit.xml"]) == 9
+    root = ElementTree.fromstring((tmp_path / "junit.xml").read_bytes())
+    failed = {
+        case.get("name") for case in root.iter("testcase") if case.find("failure") is not None
+    }
+    assert failed == {"device code elsewhere", "GPU RTX 4090"}
+
+
 def test_a_page_that_cannot_be_written(tmp_path: Path, capsys: Captured) -> None:
     (tmp_path / "file").write_text("")
     path = str(gpu_wheel(tmp_path))

@@ -18,7 +18,7 @@ from foreign_wheels import foreign
 from pes import dll
 
 from pipelines.errors import ConfigError, LockError
-from pipelines.examine.exports import obtaining
+from pipelines.examine.exports import obtaining, reading
 from pipelines.examine.exports.kept import Kept, place
 from pipelines.examine.exports.obtaining import of_cuda, of_msvc_runtime, of_torch
 from pipelines.examine.exports.ranged import NoRangesError, RangedFile, open_ranged
@@ -243,6 +243,14 @@ def test_a_member_without_a_name_is_no_dll(tmp_path: Path) -> None:
     with zipfile.ZipFile(wheel, "a") as archive:
         archive.writestr("./", b"")
     assert of_torch(str(wheel), cache_at(tmp_path)).look({"c10.dll"})[0]["c10.dll"]
+
+
+def test_files_are_not_left_out_of_a_torch_that_has_too_many(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(reading, "_FILES", 3)
+    with pytest.raises(LockError, match="more than 3 files"):
+        of_torch(str(torch(tmp_path)), cache_at(tmp_path))
 
 
 def test_a_damaged_file_of_the_cache_is_made_anew(tmp_path: Path) -> None:

@@ -51,7 +51,9 @@ def read_archive(
     is another one than its name says.
     """
     try:
-        members = {PurePosixPath(one.filename): one for one in archive.infolist()[:_FILES]}
+        if len(archive.infolist()) > _FILES:
+            raise _refused(file, f"it has more than {_FILES} files")
+        members = {PurePosixPath(one.filename): one for one in archive.infolist()}
         dlls = {path.name.lower(): one for path, one in members.items() if _is_dll(path)}
         version, record = _said(archive, file, members)
         hashes = {(p.name.lower(), record.get(one.filename)) for p, one in members.items()}
