@@ -6,6 +6,8 @@ run, :func:`estimate` of what nobody knows to the second.
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 #: Bytes.
 GIB = 1 << 30
 _MINUTE, _HOUR = 60, 3600
@@ -72,3 +74,10 @@ def percent(share: float) -> str:
 def counted(count: int, one: str, many: str = "") -> str:
     """``1 case``, ``2 cases``."""
     return f"{count:,} {one if count == 1 else many or one + 's'}"
+
+
+def few(texts: Iterable[str], between: str = ", ", most: int = 5) -> str:
+    """The first ones, and how many more there are."""
+    every = list(texts)
+    more = len(every) - most
+    return between.join(every[:most]) + (f" and {more} more" if more > 0 else "")

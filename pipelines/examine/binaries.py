@@ -19,7 +19,6 @@ from pipelines.wheels.metadata import Binary, WheelFacts
 from pipelines.wheels.pe import X64
 from pipelines.wheels.toolkit import Told, newest
 
-_SHOWN = 5
 _CU = re.compile(r"cu(\d{2,3})(?:\D|$)")
 _CUDA_DLLS = re.compile(r"(?i)(cudart|nvcuda|c10_cuda|torch_cuda|cublas|nvrtc)")
 #: A home directory, but for those of machines of CI and of nobody.
@@ -278,6 +277,4 @@ def _signature(binaries: list[Binary]) -> Finding:
 
 
 def _list(texts: Iterable[str]) -> str:
-    every = list(dict.fromkeys(texts))
-    more = len(every) - _SHOWN
-    return ", ".join(every[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return units.few(dict.fromkeys(texts))

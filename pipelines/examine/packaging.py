@@ -256,6 +256,4 @@ def _upload(facts: WheelFacts) -> Finding:
 
 
 def _list(texts: list[str]) -> str:
-    every = list(dict.fromkeys(texts))
-    more = len(every) - _SHOWN
-    return "; ".join(every[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return units.few(dict.fromkeys(texts), "; ")

@@ -13,6 +13,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pipelines.architectures.archs import ArchList
 from pipelines.record import CheckResult
 from pipelines.toolsets import ToolSet
+from pipelines.units import few
 from pipelines.wheels.fatbin import Container, arch_key, compact, inventory
 from pipelines.wheels.imported import judge_own_names
 from pipelines.wheels.maker import judge_maker
@@ -27,7 +28,6 @@ _NO_DEVICE_CODE = (
     "(clang without -fkeep-persistent-storage-variables does), or nvcc never ran "
     "(a CPU-only build because no CUDA was found). Look for nvcc lines in the build log."
 )
-_SHOWN = 5
 
 #: Of a binary's name within the wheel: the architectures that it can have at all.
 Expects = Callable[[str], Collection[str]]
@@ -79,13 +79,13 @@ def _packaging(
     yield check(
         "library" if library else "extension module",
         bool(modules),
-        _list(binary.name for binary in modules) or "none",
+        few(binary.name for binary in modules) or "none",
         "a .dll, .pyd or .so" if library else "a .pyd or .so",
         "" if modules else "a pure Python wheel: the extension was skipped by the build",
     )
     record = facts.record
     wrong = [
-        f"{len(names)} {what}: {_list(names)}"
+        f"{len(names)} {what}: {few(names)}"
         for what, names in (
             ("missing from the wheel", record.missing),
             ("not in RECORD", record.extra),
@@ -102,15 +102,15 @@ def _packaging(
         "" if facts.names_agree else "file name, METADATA and .dist-info must agree",
     )
     said = facts.wheel_tags
-    yield check("tags", facts.tags_agree, _list(said), _list(facts.tags), values=said)
+    yield check("tags", facts.tags_agree, few(said), few(facts.tags), values=said)
     platforms = sorted({tag.rsplit("-", 1)[-1] for tag in facts.tags})
-    yield check("platform", platforms == [platform], _list(platforms), platform)
+    yield check("platform", platforms == [platform], few(platforms), platform)
     own = [each.rpartition("-")[0] for each in facts.tags]
     takes = {f"{each.interpreter}-{each.abi}" for each in wheel_tags(python, [platform])}
     if tag:
-        yield check("Python", own == [tag] and tag in takes, _list(own), f"{tag} alone")
+        yield check("Python", own == [tag] and tag in takes, few(own), f"{tag} alone")
     else:
-        yield check("Python", bool(takes.intersection(own)), _list(own), f"one that {python} takes")
+        yield check("Python", bool(takes.intersection(own)), few(own), f"one that {python} takes")
 
 
 def _windows(facts: WheelFacts, toolset: ToolSet | None) -> Iterator[CheckResult]:
@@ -120,7 +120,7 @@ def _windows(facts: WheelFacts, toolset: ToolSet | None) -> Iterator[CheckResult
         for binary in facts.binaries
         if binary.pe is None or binary.pe.machine != X64
     ]
-    yield check("x64 binaries", not bad, _list(bad) or "x64", "x64")
+    yield check("x64 binaries", not bad, few(bad) or "x64", "x64")
     yield judge_maker(facts, toolset)
     yield judge_own_names(facts)
 
@@ -134,7 +134,7 @@ def _modules(facts: WheelFacts, platform: str) -> Iterator[CheckResult]:
         for binary in facts.extensions
         if binary.pe is None or binary.init not in binary.pe.inits
     ]
-    yield check("PyInit", not lacking, _list(lacking) or "exported", "exported by every module")
+    yield check("PyInit", not lacking, few(lacking) or "exported", "exported by every module")
 
 
 def _without_python(facts: WheelFacts) -> Iterator[CheckResult]:
@@ -142,14 +142,14 @@ def _without_python(facts: WheelFacts) -> Iterator[CheckResult]:
     bound = [
         f"{binary.name}: {binary.problem or 'not looked at'}"
         if binary.of_python is None
-        else f"{binary.name}: {_list(binary.of_python)}"
+        else f"{binary.name}: {few(binary.of_python)}"
         for binary in facts.binaries
         if binary.of_python != ()
     ]
     yield check(
         "no Python",
         not bound,
-        _list(bound) or "none",
+        few(bound) or "none",
         "nothing of Python imported or exported",
         "such a library is for one Python: tag it so" if bound else "",
     )
@@ -176,7 +176,7 @@ def _device(
     )
     damaged = [f"{b.name} at {c.offset:#x}" for b in carriers for c in _damaged(b)]
     damaged += [f"{b.name} read in part" for b in binaries if not b.inventory.complete]
-    yield check("device code whole", not damaged, _list(damaged) or "whole", "whole")
+    yield check("device code whole", not damaged, few(damaged) or "whole", "whole")
     yield _toolkit(carriers, cuda)
     sass = Counter(arch for unit in containers for arch in unit.sass)
     yield _sass(carriers, archs, sass, expects)
@@ -209,7 +209,7 @@ def _toolkit(carriers: list[Binary], cuda: str) -> CheckResult:
     return check(
         "CUDA",
         not told.wrong and told.seen > 0,
-        _list(words) or "not to be seen",
+        few(words) or "not to be seen",
         f"{cuda}, told by the device code itself",
         detail,
     )
@@ -274,17 +274,10 @@ def _where(due: dict[str, list[Binary]], short: list[str]) -> str:
         for binary in due[arch]:
             lack = [unit for unit in binary.inventory.containers if arch not in unit.sass]
             if lack:
-                offsets = _list(f"{unit.offset:#x}" for unit in lack)
+                offsets = few(f"{unit.offset:#x}" for unit in lack)
                 lines.append(f"{arch}: {len(lack)} lack it in {binary.name}, at {offsets}")
     return "\n".join(lines)
 
 
 def _machine(binary: Binary) -> str:
     return binary.problem or (f"machine {binary.pe.machine:#06x}" if binary.pe else "not a PE")
-
-
-def _list(names: Iterable[str]) -> str:
-    """The first few names, and how many more there are."""
-    every = list(names)
-    more = len(every) - _SHOWN
-    return ", ".join(every[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

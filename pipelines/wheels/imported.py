@@ -10,13 +10,14 @@ from dataclasses import dataclass
 from pathlib import PurePosixPath
 
 from pipelines.record import CheckResult
+from pipelines.units import few
 from pipelines.wheels.linked import RUN_TIMES
 from pipelines.wheels.metadata import Binary, WheelFacts
 
 #: DLLs by their names in lower case -> what they export; ``None``: that was not read.
 Exports = Mapping[str, frozenset[str] | None]
 
-_LONGEST, _SHOWN = 120, 5  # characters of a name, names
+_LONGEST = 120  # characters of a name
 
 
 @dataclass(frozen=True)
@@ -122,6 +123,4 @@ def _needs(binaries: Iterable[Binary]) -> Iterator[tuple[str, str, str, bool]]:
 
 
 def _list(texts: list[str]) -> str:
-    every = list(dict.fromkeys(texts))
-    more = len(every) - _SHOWN
-    return "; ".join(every[:_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    return few(dict.fromkeys(texts), "; ")

@@ -9,6 +9,7 @@ from packaging.version import Version
 
 from pipelines.record import CheckResult
 from pipelines.toolsets import MSVC, STAND_IN, ToolSet, stamped
+from pipelines.units import few
 from pipelines.versions import minor
 from pipelines.wheels.libraries import bringers
 from pipelines.wheels.linked import RUN_TIMES
@@ -16,7 +17,6 @@ from pipelines.wheels.metadata import Binary, WheelFacts
 
 #: The check's name, by which manifests find what was told.
 TOOLSET = "tool set"
-_SHOWN = 5
 
 
 def judge_maker(facts: WheelFacts, asked: ToolSet | None) -> CheckResult:
@@ -45,7 +45,8 @@ def judge_maker(facts: WheelFacts, asked: ToolSet | None) -> CheckResult:
         wrong += _against(binary, asked, named)
     found = ", ".join(sorted(told)) or "not read"
     if unread:
-        found += f"; not read: {_list(unread)}" if told else f": {_list(unread)}"
+        names = few(unread, "; ")
+        found += f"; not read: {names}" if told else f": {names}"
     wanted = asked or named
     judged = bool(wrong) or bool(told and not unread and wanted)
     return CheckResult(
@@ -53,7 +54,7 @@ def judge_maker(facts: WheelFacts, asked: ToolSet | None) -> CheckResult:
         ok=not wrong,
         found=found,
         wanted=wanted.label if wanted else "not checked: nobody said which",
-        detail=_list(wrong),
+        detail=few(wrong, "; "),
         values=tuple(sorted(told)),
         judged=judged,
     )
@@ -86,8 +87,3 @@ def _brought(binary: Binary) -> bool:
     linked = binary.pe.linked if binary.pe else None
     own = linked is not None and linked.maker[0] is STAND_IN
     return not own and (name.startswith(RUN_TIMES) or bool(bringers(name)))
-
-
-def _list(texts: list[str]) -> str:
-    more = len(texts) - _SHOWN
-    return "; ".join(texts[:_SHOWN]) + (f" and {more} more" if more > 0 else "")

@@ -15,7 +15,6 @@ import csv
 import hashlib
 import io
 import math
-import mmap
 import tempfile
 import zipfile
 import zlib
@@ -36,8 +35,8 @@ from pipelines.wheels.fatbin import HEAD, Data, Inventory, inventory
 from pipelines.wheels.pe import PeFacts, read_pe
 from pipelines.wheels.tags import EVERY_PYTHON
 from pipelines.wheels.traces import Traces, read_traces
+from pipelines.wheels.unpacking import chunks, mapped
 
-_CHUNK = 1 << 20
 _SMALL = 16 << 20  # RECORD, METADATA and WHEEL: text that is read whole
 _SPILL = 32 << 20  # bytes of a binary from which it is unpacked to a file instead of to memory
 _MODULES = (".pyd", ".so")
@@ -247,17 +246,7 @@ def _text(
         raise _refuse(path, f"{name} is missing")
     if member.file_size > _SMALL:
         raise _refuse(path, f"{name} has {member.file_size} bytes")
-    return b"".join(_chunks(archive, member)).decode("utf-8", "replace")
-
-
-def _chunks(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes]:
-    """The member's bytes in pieces, which stop at the size it states.
-
-    ``ZipFile.read`` would unpack up to 2 GiB of a member that lies about its size.
-    """
-    with archive.open(member) as stream:
-        while chunk := stream.read(_CHUNK):
-            yield chunk
+    return b"".join(chunks(archive, member)).decode("utf-8", "replace")
 
 
 @dataclass(frozen=True)
@@ -287,13 +276,13 @@ def _contents(
         algorithm = hashed.partition("=")[0]
         # md5, sha1 and no hash at all prove nothing
         strong = hashlib.new(algorithm) if algorithm in _STRONG else None
-        chunks = _hashed(_chunks(archive, member), strong)
+        pieces = _hashed(chunks(archive, member), strong)
         if keep:
-            with _held(chunks, member.file_size) as data:
+            with _held(pieces, member.file_size) as data:
                 binaries.append(_binary(name, data, look))
-        elif look.traces and _has_device_code(name, chunks):
+        elif look.traces and _has_device_code(name, pieces):
             elsewhere.append(name)
-        for _ in chunks:
+        for _ in pieces:
             pass
         if name in rows and name not in exempt:
             value = base64.urlsafe_b64encode(strong.digest()).decode() if strong else ""
@@ -308,39 +297,36 @@ def _contents(
     return record, tuple(binaries), tuple(elsewhere)
 
 
-def _has_device_code(name: str, chunks: Iterable[bytes]) -> bool:
+def _has_device_code(name: str, pieces: Iterable[bytes]) -> bool:
     """Whether a file that is no binary by its name is called as device code, or holds some."""
     found, tail = name.lower().endswith(_DEVICE), b""
-    for chunk in chunks:
+    for chunk in pieces:
         found = found or HEAD in tail + chunk
         tail = chunk[1 - len(HEAD) :]
     return found
 
 
-def _hashed(chunks: Iterable[bytes], strong: hashlib._Hash | None) -> Iterator[bytes]:
-    for chunk in chunks:
+def _hashed(pieces: Iterable[bytes], strong: hashlib._Hash | None) -> Iterator[bytes]:
+    for chunk in pieces:
         if strong:
             strong.update(chunk)
         yield chunk
 
 
 @contextmanager
-def _held(chunks: Iterable[bytes], size: int) -> Iterator[Data]:
+def _held(pieces: Iterable[bytes], size: int) -> Iterator[Data]:
     """A binary as one piece: a large one in a file without a name, which costs no memory."""
     if size < _SPILL:
-        yield b"".join(chunks)
+        yield b"".join(pieces)
         return
     with tempfile.TemporaryFile(prefix="wcw-binary-") as file:
-        for chunk in chunks:
+        for chunk in pieces:
             with disk_errors(Path(tempfile.gettempdir())):
                 file.write(chunk)
         with disk_errors(Path(tempfile.gettempdir())):
             file.flush()
-        if not file.tell():  # fewer than its archive says, and nothing can be mapped
-            yield b""
-            return
-        with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-            yield mapped
+        with mapped(file) as data:
+            yield data
 
 
 def _rows(text: str) -> Iterator[tuple[str, tuple[str, str]]]:

@@ -6,13 +6,11 @@ import base64
 import csv
 import hashlib
 import io
-import mmap
 import tempfile
 import zipfile
 import zlib
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from email.parser import HeaderParser
 from pathlib import Path, PurePosixPath
 
@@ -22,10 +20,9 @@ from packaging.version import InvalidVersion, Version
 from pipelines.errors import ConfigError, LockError
 from pipelines.examine.exports.kept import Head, Kept, keep
 from pipelines.hosttext import line
-from pipelines.wheels.fatbin import Data
 from pipelines.wheels.pe import exports_of
+from pipelines.wheels.unpacking import chunks, mapped
 
-_CHUNK = 1 << 20
 _RECORD = 64 << 20  # bytes: torch's has 2 MB
 _LARGEST = 4 << 30  # bytes of a DLL: torch_cuda.dll has 1 to 2 GB
 _FILES = 100_000
@@ -88,7 +85,7 @@ def read_folder(folder: Path, version: str, wanted: Wanted, root: Path) -> Kept:
         read = {}
         for name, path in sorted(dlls.items()):
             if wanted(name):
-                with path.open("rb") as file, _mapped(file) as data:
+                with path.open("rb") as file, mapped(file) as data:
                     read[name] = exports_of(data)
     except OSError as error:
         raise ConfigError(
@@ -140,7 +137,7 @@ def _said(
 def _text(archive: zipfile.ZipFile, file: str, member: zipfile.ZipInfo) -> str:
     if member.file_size > _RECORD:
         raise _refused(file, f"{line(member.filename, 200)} has {member.file_size} bytes")
-    return b"".join(_chunks(archive, member)).decode("utf-8", "replace")
+    return b"".join(chunks(archive, member)).decode("utf-8", "replace")
 
 
 def _exports(
@@ -150,31 +147,15 @@ def _exports(
         return None
     hashed = hashlib.sha256()
     with tempfile.TemporaryFile(prefix="wcw-dll-") as file:
-        for chunk in _chunks(archive, member):
+        for chunk in chunks(archive, member):
             hashed.update(chunk)
             file.write(chunk)
         found = base64.urlsafe_b64encode(hashed.digest()).decode().rstrip("=")
         said = record.get(member.filename, "").rstrip("=")
         if said != f"sha256={found}":
             raise _refused(member.filename, "its bytes are not those of the wheel's RECORD")
-        with _mapped(file) as data:
+        with mapped(file) as data:
             return exports_of(data)
-
-
-def _chunks(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes]:
-    with archive.open(member) as stream:
-        while chunk := stream.read(_CHUNK):
-            yield chunk
-
-
-@contextmanager
-def _mapped(file: io.BufferedRandom | io.BufferedReader) -> Iterator[Data]:
-    file.flush()
-    if not file.seek(0, io.SEEK_END):
-        yield b""
-        return
-    with mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as mapped:
-        yield mapped
 
 
 def _refused(file: str, why: str) -> LockError:
