@@ -37,7 +37,7 @@ def compiled(prefix: Prefix, work: Path, number: int) -> tuple[int, bool, float]
     )
     began = time.monotonic()
     done = subprocess.run(
-        [prefix.wine.loader, "cmd", "/c", script.name],
+        [*prefix.wine.command, "cmd", "/c", script.name],
         cwd=work,
         env=prefix.environment({"TMP": "C:\\t", "TEMP": "C:\\t"}),
         input=b"",

@@ -29,7 +29,7 @@ PROGRAM, WHEELS = os.environ.get("AUDIT_CUOBJDUMP"), os.environ.get("AUDIT_WHEEL
 def listed(flag: str, path: Path, prefix: Path) -> tuple[Counter[str], bool]:
     """Architectures by how often they are listed, and whether the program came to the end."""
     done = subprocess.run(
-        [find_wine().loader, str(PROGRAM), flag, "Z:" + str(path).replace("/", "\\")],
+        [*find_wine().command, str(PROGRAM), flag, "Z:" + str(path).replace("/", "\\")],
         env={**os.environ, "WINEPREFIX": str(prefix), "WINEDEBUG": "-all"},
         capture_output=True,
         text=True,

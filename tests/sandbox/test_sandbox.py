@@ -29,7 +29,7 @@ from pipelines.errors import (
 )
 from pipelines.hosts.sandbox.host import RESTARTS, Sandbox
 from pipelines.hosts.sandbox.state import IN_USE, NotWholeError
-from pipelines.hosts.sandbox.wine import SEAL
+from pipelines.hosts.sandbox.wine import SEAL, Prefix
 from pipelines.paths import PACKAGE
 from pipelines.recipe.archmap import translate
 from pipelines.record import ProvisionResult, ResourceResult, SmokeResult
@@ -158,6 +158,20 @@ def test_what_provision_set_is_there_for_a_new_process(line: Line) -> None:
     text = b"".join(item for item in lines if isinstance(item, bytes)).decode()
     assert "TEMP=C:\\t" in text
     assert "CUDA_PATH=C:\\cuda" in text
+
+
+def test_no_heap_where_windows_has_its_shared_data(line: Line) -> None:
+    """A process that has one at KUSER_SHARED_DATA is gone before its first instruction."""
+    run_provision(line)
+    sandbox = line.plan.host
+    assert isinstance(sandbox, Sandbox)
+    heaps = []
+    for pid in Prefix(sandbox.home / "prefix")._processes():
+        mapped = Path(f"/proc/{pid}/maps").read_text().splitlines()
+        heaps += [row.partition(" ")[0] for row in mapped if row.endswith("[heap]")]
+        assert any(row.startswith("7ffe0000-") for row in mapped), mapped
+    ends = [int(heap.partition("-")[2], 16) for heap in heaps]
+    assert all(end <= 0x7FFE0000 for end in ends), heaps  # none at all where glibc does without
 
 
 def test_a_32_bit_program_has_failed(line: Line, tmp_path: Path) -> None:

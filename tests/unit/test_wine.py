@@ -41,6 +41,27 @@ def test_found(machine: Path) -> None:
     assert found.server == machine / "bin/wineserver64"
 
 
+@pytest.mark.parametrize(
+    ("allowed", "behind"),
+    [
+        ("exit 0", ["setarch", "-R"]),
+        ("echo 'setarch: failed to set personality'; exit 1", ["GLIBC_TUNABLES"]),
+        (None, ["GLIBC_TUNABLES"]),
+    ],
+)
+def test_what_keeps_the_heap_in_place(
+    machine: Path, allowed: str | None, behind: list[str]
+) -> None:
+    """Docker's seccomp profile does not let a process do without random addresses."""
+    install(machine)
+    if allowed:
+        (machine / "bin/setarch").write_text(f"#!/bin/sh\n{allowed}\n")
+        (machine / "bin/setarch").chmod(0o755)
+    *aside, loader = wine.find_wine().command
+    assert loader == str(machine / "bin/wine64")
+    assert [Path(word).name.partition("=")[0] for word in aside][-len(behind) :] == behind
+
+
 def test_no_wine(machine: Path) -> None:
     assert not (machine / "bin").exists()
     with pytest.raises(SetupError, match="Wine is not installed") as caught:

@@ -18,8 +18,8 @@ def main() -> None:
     home, *command = sys.argv[1:]
     prefix = Prefix(Path(home) / "prefix")
     os.chdir(prefix.drive / "users/builder")
-    loader = str(prefix.wine.loader)
-    os.execve(loader, [loader, *command], prefix.environment())  # noqa: S606 - no shell
+    started = [*prefix.wine.command, *command]
+    os.execvpe(started[0], started, prefix.environment())  # noqa: S606 - no shell
 
 
 if __name__ == "__main__":

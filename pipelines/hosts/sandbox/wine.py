@@ -62,6 +62,13 @@ class Wine:
     libraries: Path
     """Wine's own DLLs, as PE files."""
     version: str
+    aside: tuple[str, ...] = ()
+    """What every command line begins with, so that no process has its heap where Windows has data."""
+
+    @property
+    def command(self) -> tuple[str, ...]:
+        """What a Windows program and its arguments are put behind."""
+        return (*self.aside, str(self.loader))
 
     @property
     def headers(self) -> Path:
@@ -102,7 +109,26 @@ def find_wine() -> Wine:
     )
     if answer.returncode:
         raise SetupError(f"{loader} does not run: {answer.stderr.strip()}", advice=f"Type: {_APT}")
-    return Wine(loader, server, libraries, answer.stdout.strip())
+    return Wine(loader, server, libraries, answer.stdout.strip(), _heap_aside())
+
+
+def _heap_aside() -> tuple[str, ...]:
+    """The command that keeps Linux' heap of a Wine process off Windows' shared data.
+
+    Newer kernels (seen on 6.18) begin the heap anywhere in the gigabyte after the program, which
+    is at 0x7d000000 for Wine's loader; the shared data of Windows has to be at 0x7ffe0000. One
+    process in 6,000 meets its heap there and is gone before its first instruction ("failed to map
+    the shared user data", told with WINEDEBUG=err+all alone): CreateProcess says
+    ERROR_INTERNAL_ERROR (1359), and nvcc, whose compilers do not begin, nothing.
+    """
+    if setarch := shutil.which("setarch"):
+        tried = subprocess.run(
+            [setarch, "-R", "true"], capture_output=True, timeout=60, check=False
+        )
+        if not tried.returncode:
+            return setarch, "-R"  # what these processes start inherits it
+    # Docker's seccomp profile forbids it: glibc 2.35 and newer can do without such a heap.
+    return ("env", "GLIBC_TUNABLES=glibc.malloc.hugetlb=2")
 
 
 class Prefix:
@@ -204,7 +230,7 @@ class Prefix:
         """
         try:
             done = subprocess.run(
-                [self.wine.loader, *arguments],
+                [*self.wine.command, *arguments],
                 cwd=cwd or self.drive,
                 env=self.environment(),
                 input=b"",  # makes a pipe, see above
@@ -225,7 +251,7 @@ class Prefix:
     def _quiet(self, command: Sequence[str | Path], timeout: float, *, check: bool = True) -> None:
         try:
             done = subprocess.run(
-                command,
+                [*self.wine.aside, *command],
                 cwd=self.path,
                 env=self.environment(),
                 stdin=subprocess.DEVNULL,
