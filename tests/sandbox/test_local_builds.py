@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,7 +15,6 @@ from pathlib import Path
 import pytest
 
 from pipelines.buildplan import Request, resolve
-from pipelines.config import Config
 from pipelines.errors import BuildError, ConfigError, ProvisionError, TimeUpError
 from pipelines.hosts.live import LiveSession
 from pipelines.paths import PACKAGE
@@ -26,30 +24,18 @@ from pipelines.stages.published import read_published
 from pipelines.stages.rebuild import run_rebuild, told
 from pipelines.wheels.differing import compare
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+import cuda_environment
+
 pytestmark = [
     pytest.mark.sandbox,
     pytest.mark.skipif(not shutil.which("g++"), reason="nvcc needs g++"),
 ]
 
-CUDA = "13.0.*"
-PACKAGES = [
-    *(f"nvidia-{name}=={CUDA}" for name in ("cuda-nvcc", "nvvm", "cuda-crt", "cuda-runtime")),
-    *(f"nvidia-cuda-cccl=={CUDA}", "pip", "setuptools", "pytest", "pytest-xdist"),
-]
-
-
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment as somebody might have it, compiler included."""
-    place = tmp_path_factory.mktemp("environment") / "venv"
-    uv = str(Path(sys.executable).with_name("uv"))
-    python = str(place / "bin/python")
-    for words in (
-        ["venv", "--quiet", "--python", sys.executable, str(place)],
-        ["pip", "install", "--quiet", "--system-certs", "--python", python, *PACKAGES],
-    ):
-        subprocess.run([uv, *words], check=True)
-    return place
+    return cuda_environment.make(tmp_path_factory.mktemp("environment") / "venv")
 
 
 Opened = Callable[..., Line]
@@ -57,22 +43,13 @@ Opened = Callable[..., Line]
 
 @pytest.fixture
 def opened(tmp_path: Path, environment: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
-    (cuda,) = environment.glob("lib/python3*/site-packages/nvidia/cu13")
     # Not where builds of others on this machine stand.
     monkeypatch.setattr("pipelines.hosts.local.host.FIXED", str(tmp_path / "fixed"))
 
     def make(
         *, jobs: int | None = None, minutes: float | None = None, root: str = "root", **axes: str
     ) -> Line:
-        host = {"kind": "local", "python": str(environment / "bin/python"), "cuda": str(cuda)}
-        settings = Config.model_validate(
-            {
-                "default": {"python": f"3.{sys.version_info.minor}", "archs": "90", "jobs": 2},
-                "hosts": {"here": host | {"root": str(tmp_path / root)}},
-                "out": str(tmp_path / "out"),
-                "compile_cache": {"kind": "off"},
-            }
-        )
+        settings = cuda_environment.settings(environment, tmp_path, root)
         asked = Request(axes={"host": "here"} | axes, jobs=jobs, minutes=minutes)
         plan = resolve(settings, asked)
         return Line(plan, LiveSession(plan.host))
