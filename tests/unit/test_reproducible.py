@@ -57,7 +57,7 @@ def test_a_plan_tells_it_only_where_the_recipe_asks(tmp_path: Path) -> None:
     other = changed(plan, recipe=plan.recipe.model_copy(update={"reproducible": False}))
     more = plan.environment(2).keys() - other.environment(2).keys()
     assert more == {"CL", "LINK", "LC_ALL", "NVCC_APPEND_FLAGS", "PYTHONHASHSEED", "TZ"}
-    mine, theirs = (materials(one, b"source", None) for one in (plan, other))
+    mine, theirs = (materials(one, "source", None) for one in (plan, other))
     assert mine["source's place"] == r"C:\b\f"
     assert "source's place" not in theirs
 
@@ -68,7 +68,7 @@ def test_materials_name_places_apart(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         line, _ = at_desk(tmp_path / name, reproducible=True)
-        seen.append(materials(line.plan, b"source", None))
+        seen.append(materials(line.plan, "source", None))
     places = {name for name in seen[0] if seen[0][name] != seen[1][name]}
     assert places == {"place of temp", "place of toolkit", "source's place"}
     assert all(str(tmp_path) not in text for n, text in seen[0].items() if n.startswith("var"))
