@@ -16,9 +16,10 @@ from pipelines.hosts.live import LiveSession
 from pipelines.matrix.budget import plan_budget
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.recipe.library import library_key, steps
+from pipelines.recipe.reproducible import with_cache
 from pipelines.recipe.sourcetree import names_if_here
 from pipelines.record import ProvisionResult
-from pipelines.remote import builder, buildwheel, cargo
+from pipelines.remote import builder, buildwheel, cargo, compilecache
 from pipelines.stages.pace import Pace
 
 #: Kind of a recipe -> the function that builds it on the host.
@@ -105,7 +106,6 @@ def build_spec(
 ) -> dict[str, Any]:
     """What ``builder.build``, or ``cargo.build``, is given but for its environment; see those."""
     layout = plan.layout
-    exe = ".exe" if plan.host.capabilities.windows else ""
     fixed = plan.recipe.reproducible
     spec = {
         "directory": directory,
@@ -119,19 +119,7 @@ def build_spec(
             if wanted.spec["kind"] == "commands"
             for place in wanted.spec["places"]
         ],
-        # sccache takes nvcc apart and finds no file where --objdir-as-tempdir names them.
-        "cache": None
-        if fixed
-        else compile_cache.host_spec(
-            plan.compile_cache,
-            executable=layout.sccache,
-            directory=layout.compile_cache,
-            nvcc=layout.join(layout.cuda, "bin", f"nvcc{exe}"),
-            place=layout.join(layout.build_root, "s"),
-            # A level deeper than jobs are: nothing that looks for those comes through the link.
-            packages=layout.join(layout.build_root, "p", "site"),
-            pinned=plan.host.existing is None,
-        ),
+        "cache": _cache(plan),
     }
     if plan.recipe.kind != "cargo":
         return spec | {"python": layout.python} | ({"fixed": layout.fixed} if fixed else {})
@@ -143,6 +131,30 @@ def build_spec(
         "ninja": layout.ninja,
         "cargo": "",
     }
+
+
+def _cache(plan: BuildPlan) -> compilecache.Spec | None:
+    """What the host is told of the compile cache.
+
+    A build that is made anew takes nothing of an earlier one: it is to show what that was.
+    """
+    layout, fixed = plan.layout, plan.recipe.reproducible
+    without = with_cache(plan.toolset.name) if fixed else {}
+    if without is None or plan.anew:
+        return None
+    exe = ".exe" if plan.host.capabilities.windows else ""
+    return compile_cache.host_spec(
+        plan.compile_cache,
+        executable=layout.sccache,
+        directory=layout.compile_cache,
+        nvcc=layout.join(layout.cuda, "bin", f"nvcc{exe}"),
+        # A reproducible build stands at a fixed place as it is.
+        place="" if fixed else layout.join(layout.build_root, "s"),
+        # A level deeper than jobs are: nothing that looks for those comes through the link.
+        packages="" if fixed else layout.join(layout.build_root, "p", "site"),
+        pinned=plan.host.existing is None,
+        without=without,
+    )
 
 
 def build_environment(plan: BuildPlan, jobs: int, threads: int) -> dict[str, str]:

@@ -67,7 +67,6 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def recipes(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """A directory of recipes with one of our own, as docs/recipes.md has it."""
     csrc = package / f"flash_attn-{RELEASE}/csrc"
-    also = {"csrc/flash_attn/src": csrc / "flash_attn/src", "csrc/cutlass/include": csrc / "cutlass/include"}
     kernels = os.environ.get("WCW_KERNELS") or " ".join(KERNELS)
     made = {
         "name": "flash-kernels",
@@ -76,7 +75,9 @@ def recipes(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
         "licence": "BSD-3-Clause",
         "source": {
             "path": str(package / "mine"),
-            "also": {place: str(folder) for place, folder in also.items()},
+            "also": {
+                f"csrc/{part}": str(csrc / part) for part in ("flash_attn/src", "cutlass/include")
+            },
         },
         "pythons": [f"3.{sys.version_info.minor}"],
         "cuda": "13.0",

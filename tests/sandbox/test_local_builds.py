@@ -6,6 +6,7 @@ Linux wheels: what is shown is the way through a host of kind local, not Windows
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import sys
 from collections.abc import Callable
@@ -16,6 +17,7 @@ import pytest
 
 from pipelines.buildplan import Request, resolve
 from pipelines.errors import BuildError, ConfigError, ProvisionError, TimeUpError
+from pipelines.files import sha256_of
 from pipelines.hosts.live import LiveSession
 from pipelines.paths import PACKAGE
 from pipelines.record import BuildResult, SmokeResult
@@ -26,11 +28,13 @@ from pipelines.wheels.differing import compare
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 import cuda_environment
+from cache_runs import SCCACHE
 
 pytestmark = [
     pytest.mark.sandbox,
     pytest.mark.skipif(not shutil.which("g++"), reason="nvcc needs g++"),
 ]
+
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
@@ -47,9 +51,16 @@ def opened(tmp_path: Path, environment: Path, monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("pipelines.hosts.local.host.FIXED", str(tmp_path / "fixed"))
 
     def make(
-        *, jobs: int | None = None, minutes: float | None = None, root: str = "root", **axes: str
+        *,
+        jobs: int | None = None,
+        minutes: float | None = None,
+        root: str = "root",
+        cache: str = "off",
+        **axes: str,
     ) -> Line:
-        settings = cuda_environment.settings(environment, tmp_path, root)
+        settings = cuda_environment.settings(
+            environment, tmp_path, root, compile_cache={"kind": cache}
+        )
         asked = Request(axes={"host": "here"} | axes, jobs=jobs, minutes=minutes)
         plan = resolve(settings, asked)
         return Line(plan, LiveSession(plan.host))
@@ -121,6 +132,50 @@ def test_without_the_switch_the_same_source_gives_other_bytes(opened: Opened) ->
     verdict, found = compare(*wheels)
     assert verdict == "different"
     assert any("_core" in one.file for one in found)
+
+
+def built(line: Line) -> tuple[BuildResult, Path]:
+    """How a build went, and its wheel."""
+    try:
+        (wheel,) = (run_build(line) / "wheels").glob("*.whl")
+        made = line.run.result(BuildResult)
+    finally:
+        line.close()
+    assert made is not None
+    assert not made.kept
+    return made, wheel
+
+
+@pytest.mark.skipif(not SCCACHE, reason="sccache is not installed")
+def test_a_compile_cache_cold_warm_damaged_or_none_gives_the_same_bytes(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And whoever builds it again takes nothing of the cache."""
+    monkeypatch.setenv("PATH", f"{Path(SCCACHE).parent}:{os.environ['PATH']}")
+    _, without = built(opened(root="without"))
+    cold, first = built(opened(cache="disk"))
+    assert cold.cache["misses"] > 0, cold.cache
+    shutil.rmtree(cold.directory)
+    warm, second = built(opened(cache="disk"))
+    assert (warm.cache["misses"], warm.cache["hits"]) == (0, cold.cache["misses"])
+    shutil.rmtree(warm.directory)
+    for path in (tmp_path / "root/sccache").rglob("*"):
+        if path.is_file() and len(path.name) > 30:
+            data = bytearray(path.read_bytes())
+            data[len(data) // 2] ^= 0xFF
+            path.write_bytes(data)
+    damaged, third = built(opened(cache="disk"))
+    assert damaged.cache["misses"] > 0, "what is damaged is compiled again"
+    assert len({sha256_of(wheel) for wheel in (without, first, second, third)}) == 1
+    again = opened(cache="disk", root="another")
+    try:
+        run_rebuild(again, read_published(str(third)))
+    finally:
+        again.close()
+    result = again.run.result(BuildResult)
+    assert result is not None
+    assert not result.cache
+    assert told(again.run)["verdict"] == "identical"
 
 
 def test_time_is_up_and_the_next_build_goes_on(

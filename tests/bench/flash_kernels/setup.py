@@ -19,6 +19,7 @@ from setuptools.command.build_ext import build_ext
 KERNELS = os.environ["FLASH_KERNELS"].split()
 ARCHS = os.environ["FLASH_KERNELS_ARCHS"].split(";")
 CUDA = Path(os.environ["CUDA_HOME"])
+RUNTIME = next(CUDA.glob("lib/libcudart.so.*")).name
 NVCC = shlex.split(os.environ.get("PYTORCH_NVCC", "")) or [str(CUDA / "bin/nvcc")]
 # As flash-attn's setup.py has them.
 FLAGS = [
@@ -61,7 +62,10 @@ setup(
             "flash_kernels",
             ["src/module.cpp"],
             define_macros=[("KERNELS", str(len(KERNELS)))],
-            extra_link_args=[f"-L{CUDA / 'lib'}", f"-l:{next(CUDA.glob('lib/libcudart.so.*')).name}"],
+            extra_link_args=[
+                f"-L{CUDA / 'lib'}",
+                f"-l:{RUNTIME}",
+            ],
         )
     ],
 )
