@@ -154,7 +154,7 @@ def test_a_compile_cache_cold_warm_damaged_or_none_gives_the_same_bytes(
     monkeypatch.setenv("PATH", f"{Path(SCCACHE).parent}:{os.environ['PATH']}")
     _, without = built(opened(root="without"))
     cold, first = built(opened(cache="disk"))
-    assert cold.cache["misses"] > 0, cold.cache
+    assert cold.cache["misses"], cold.cache
     shutil.rmtree(cold.directory)
     warm, second = built(opened(cache="disk"))
     assert (warm.cache["misses"], warm.cache["hits"]) == (0, cold.cache["misses"])
@@ -165,7 +165,7 @@ def test_a_compile_cache_cold_warm_damaged_or_none_gives_the_same_bytes(
             data[len(data) // 2] ^= 0xFF
             path.write_bytes(data)
     damaged, third = built(opened(cache="disk"))
-    assert damaged.cache["misses"] > 0, "what is damaged is compiled again"
+    assert damaged.cache["misses"], "what is damaged is compiled again"
     assert len({sha256_of(wheel) for wheel in (without, first, second, third)}) == 1
     again = opened(cache="disk", root="another")
     try:
