@@ -104,18 +104,53 @@ def test_build_and_test_in_an_environment(opened: Opened, environment: Path) -> 
     assert listed(environment) == before, "nothing was installed into it"
 
 
-def test_another_directory_gives_the_same_bytes(opened: Opened) -> None:
-    """nvcc writes its temporary names and the place of the source into objects otherwise."""
-    first, second = opened(), opened(root="a/directory of another name")
+def built(line: Line) -> tuple[BuildResult, Path]:
+    """How a build went, and its wheel."""
     try:
-        published = run_build(first)
-        run_rebuild(second, read_published(str(published / "manifest.json")))
+        (wheel,) = (run_build(line) / "wheels").glob("*.whl")
+        made = line.run.result(BuildResult)
     finally:
-        first.close()
-        second.close()
-    assert told(second.run)["verdict"] == "identical"
-    built = [line.run.result(BuildResult) for line in (first, second)]
-    assert len({one.directory for one in built if one is not None}) == 2
+        line.close()
+    assert made is not None
+    assert not made.kept
+    return made, wheel
+
+
+def test_another_directory_or_a_compile_cache_gives_the_same_bytes(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nvcc writes its temporary names and the place of the source into objects otherwise.
+
+    The cache is cold, warm, damaged, and of no use to whoever builds it again.
+    """
+    monkeypatch.setenv("PATH", f"{Path(SCCACHE).parent}:{os.environ['PATH']}")
+    cold, first = built(opened(cache="disk"))
+    assert cold.cache["misses"], cold.cache
+    shutil.rmtree(cold.directory)
+    warm, second = built(opened(cache="disk"))
+    assert (warm.cache["misses"], warm.cache["hits"]) == (0, cold.cache["misses"])
+    shutil.rmtree(warm.directory)
+    for path in (tmp_path / "root/sccache").rglob("*"):
+        if path.is_file() and len(path.name) > 30:
+            data = bytearray(path.read_bytes())
+            data[len(data) // 2] ^= 0xFF
+            path.write_bytes(data)
+    damaged, third = built(opened(cache="disk"))
+    assert damaged.cache["misses"], "what is damaged is compiled again"
+    assert len({sha256_of(wheel) for wheel in (first, second, third)}) == 1
+    manifest = first.parents[1] / "manifest.json"
+    again = opened(cache="disk", root="a/directory of another name")
+    try:
+        run_rebuild(again, read_published(str(manifest)))
+    finally:
+        again.close()
+    assert told(again.run)["verdict"] == "identical"
+    result = again.run.result(BuildResult)
+    assert result is not None
+    assert not result.cache
+    assert result.directory.startswith(str(tmp_path / "a"))
+    text = manifest.read_text()
+    assert all(f'"found {name}": "' in text for name in ("g++", "ld"))
 
 
 def test_without_the_switch_the_same_source_gives_other_bytes(opened: Opened) -> None:
@@ -132,50 +167,6 @@ def test_without_the_switch_the_same_source_gives_other_bytes(opened: Opened) ->
     verdict, found = compare(*wheels)
     assert verdict == "different"
     assert any("_core" in one.file for one in found)
-
-
-def built(line: Line) -> tuple[BuildResult, Path]:
-    """How a build went, and its wheel."""
-    try:
-        (wheel,) = (run_build(line) / "wheels").glob("*.whl")
-        made = line.run.result(BuildResult)
-    finally:
-        line.close()
-    assert made is not None
-    assert not made.kept
-    return made, wheel
-
-
-@pytest.mark.skipif(not SCCACHE, reason="sccache is not installed")
-def test_a_compile_cache_cold_warm_damaged_or_none_gives_the_same_bytes(
-    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """And whoever builds it again takes nothing of the cache."""
-    monkeypatch.setenv("PATH", f"{Path(SCCACHE).parent}:{os.environ['PATH']}")
-    _, without = built(opened(root="without"))
-    cold, first = built(opened(cache="disk"))
-    assert cold.cache["misses"], cold.cache
-    shutil.rmtree(cold.directory)
-    warm, second = built(opened(cache="disk"))
-    assert (warm.cache["misses"], warm.cache["hits"]) == (0, cold.cache["misses"])
-    shutil.rmtree(warm.directory)
-    for path in (tmp_path / "root/sccache").rglob("*"):
-        if path.is_file() and len(path.name) > 30:
-            data = bytearray(path.read_bytes())
-            data[len(data) // 2] ^= 0xFF
-            path.write_bytes(data)
-    damaged, third = built(opened(cache="disk"))
-    assert damaged.cache["misses"], "what is damaged is compiled again"
-    assert len({sha256_of(wheel) for wheel in (without, first, second, third)}) == 1
-    again = opened(cache="disk", root="another")
-    try:
-        run_rebuild(again, read_published(str(third)))
-    finally:
-        again.close()
-    result = again.run.result(BuildResult)
-    assert result is not None
-    assert not result.cache
-    assert told(again.run)["verdict"] == "identical"
 
 
 def test_time_is_up_and_the_next_build_goes_on(
