@@ -12,7 +12,16 @@ from rich.table import Table
 
 from pipelines import units
 from pipelines.console import console, say, units_progress
-from pipelines.examine.findings import LEVELS, SCHEMA, WORDS, Card, Examined, Finding, Level
+from pipelines.examine.findings import (
+    LEVELS,
+    SCHEMA,
+    WORDS,
+    Card,
+    Examined,
+    Finding,
+    Level,
+    held_against,
+)
 from pipelines.hosttext import safe
 from pipelines.reports import junit as xml
 from pipelines.reports.model import Case, Outcome, Suite
@@ -65,9 +74,12 @@ def show(examined: Sequence[Examined]) -> None:
     """Each of a few wheels in full, of many a line each and what is wrong."""
     if len(examined) >= _MANY:
         _overview(examined)
-        return
-    for one in examined:
-        _one(one)
+    else:
+        for one in examined:
+            _one(one)
+    for against, which in held_against(examined).items():
+        if against.startswith("torch "):
+            say(f"{safe(against, 160)}: {which}", style="dim")
     if len(examined) > 1:
         say(_tally(examined), style="bold")
 
@@ -134,7 +146,6 @@ def _overview(examined: Sequence[Examined]) -> None:
         for finding in one.of("problem"):
             text = escape(safe(f"{one.file}: {finding.check}: {_said(finding)}", 500))
             console.print(f"[bold red]no[/] {text}")
-    say(_tally(examined), style="bold")
 
 
 def junit(path: Path, examined: Sequence[Examined]) -> None:
@@ -157,4 +168,6 @@ def _suite(one: Examined) -> Suite:
         )
         for finding in one.findings
     )
-    return Suite(name=one.file, cases=cases, properties={"sha256": one.sha256})
+    return Suite(
+        name=one.file, cases=cases, properties={"sha256": one.sha256, **held_against([one])}
+    )
