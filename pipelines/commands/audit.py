@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 from pipelines.commands.command import Command
-from pipelines.commands.options import Flag, Json, Options
+from pipelines.commands.options import Flag, Json, Options, amount
 from pipelines.errors import AuditError, ConfigError
 
 
@@ -65,6 +65,11 @@ class AuditOptions(Options):
         str | None,
         Flag("will it load beside these: releases, wheels, directories of torch, by commas"),
     ] = None
+    seconds: Annotated[
+        float | None,
+        Flag("give up a wheel after so long: it is not checked, the others go on (default: 600)"),
+        BeforeValidator(amount("seconds", "60")),
+    ] = None
     as_json: Json = False
     junit: Annotated[str | None, Flag("write a JUnit report to this file")] = None
     html: Annotated[str | None, Flag("write one page to this file, to be sorted and filtered")] = (
@@ -95,7 +100,7 @@ def audit(options: AuditOptions, given: dict[str, Any]) -> int | None:
     held = beside(torches, [one.file for one in taken], cache) if torches else None
     asked = Asked(cards, held)
     with show.progress(len(taken)) as step:
-        examined = examine_all(taken, asked, step)
+        examined = examine_all(taken, asked, step, seconds=options.seconds)
     if options.as_json:
         answer(show.told(examined))
     else:

@@ -62,7 +62,9 @@ def _whole(flag: str) -> Callable[[Any], Any]:
     return read
 
 
-def _amount(flag: str, such: str) -> Callable[[Any], Any]:
+def amount(flag: str, such: str) -> Callable[[Any], Any]:
+    """Reads the value of a flag that is a number above 0."""
+
     def read(text: Any) -> Any:
         if text is None:
             return None
@@ -102,7 +104,7 @@ class Shared(Model):
     minutes: Annotated[
         float | None,
         Flag("end the build after so long, with exit code 75; the next one goes on"),
-        BeforeValidator(_amount("minutes", "330, five and a half hours")),
+        BeforeValidator(amount("minutes", "330, five and a half hours")),
     ] = None
     gpu: Annotated[
         bool, Flag("with a GPU; of the sandbox this machine's, by a bridge: docs/gpu-bridge.md")
@@ -133,7 +135,7 @@ Json = Annotated[bool, Flag("print one JSON object, and nothing else", name="jso
 #: Where pinned files come from.
 FETCH = ("offline", "wheelhouse")
 Count = Annotated[int, BeforeValidator(_whole("keep"))]
-Days = Annotated[float, BeforeValidator(_amount("days", "14"))]
+Days = Annotated[float, BeforeValidator(amount("days", "14"))]
 
 
 def flag_of(field: FieldInfo) -> Flag | None:
