@@ -50,7 +50,9 @@ LETTERS = {
 }
 
 
-def _whole(flag: str) -> Callable[[Any], Any]:
+def whole(flag: str) -> Callable[[Any], Any]:
+    """Reads the value of a flag that is a whole number above 0."""
+
     def read(text: Any) -> Any:
         try:
             return None if text is None else int(text)
@@ -99,7 +101,7 @@ class Shared(Model):
     jobs: Annotated[
         int | None,
         Flag("compile units at a time (default: the host's cores)"),
-        BeforeValidator(_whole("jobs")),
+        BeforeValidator(whole("jobs")),
     ] = None
     minutes: Annotated[
         float | None,
@@ -134,7 +136,7 @@ Json = Annotated[bool, Flag("print one JSON object, and nothing else", name="jso
 
 #: Where pinned files come from.
 FETCH = ("offline", "wheelhouse")
-Count = Annotated[int, BeforeValidator(_whole("keep"))]
+Count = Annotated[int, BeforeValidator(whole("keep"))]
 Days = Annotated[float, BeforeValidator(amount("days", "14"))]
 
 

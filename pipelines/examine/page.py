@@ -27,6 +27,7 @@ from pipelines.examine.findings import (
     Level,
     held_against,
 )
+from pipelines.examine.listing import Listing
 from pipelines.files import write_atomic
 from pipelines.reports.html import environment
 
@@ -89,15 +90,15 @@ class Row:
         return tuple(name for name, one in self.torches.items() if one.checked and not one.missing)
 
 
-def write(path: Path, examined: Sequence[Examined]) -> int:
+def write(path: Path, examined: Sequence[Examined], listings: Sequence[Listing] = ()) -> int:
     """Write the page, whole or not at all; its size in bytes. ``StorageError`` if that fails."""
-    data = render(examined).encode()
+    data = render(examined, listings).encode()
     write_atomic(path, data)
     return len(data)
 
 
-def render(examined: Sequence[Examined]) -> str:
-    """The page, at least of one wheel."""
+def render(examined: Sequence[Examined], listings: Sequence[Listing] = ()) -> str:
+    """The page, at least of one wheel; of ``listings`` it says what was left out."""
     style = "".join(
         (_TEMPLATES / f"{name}.css").read_text("utf-8") for name in ("report", "wheels")
     )
@@ -116,6 +117,7 @@ def render(examined: Sequence[Examined]) -> str:
             levels=WORDS,
             tally=tally,
             held=held_against(examined),
+            listings=listings,
             tone=_TONES[min(tally, key=LEVELS.index)],
             against=list(dict.fromkeys(name for row in rows for name in row.torches)),
             pythons=sorted(

@@ -22,6 +22,7 @@ from pipelines.examine.findings import (
     Level,
     held_against,
 )
+from pipelines.examine.listing import Listing
 from pipelines.hosttext import safe
 from pipelines.reports import junit as xml
 from pipelines.reports.model import Case, Outcome, Suite
@@ -62,10 +63,17 @@ def progress(total: int) -> Iterator[Callable[[Examined], object]]:
         yield lambda one: bar.update(task, advance=1, unit=safe(one.file, 60))
 
 
-def told(examined: Sequence[Examined]) -> dict[str, Any]:
+def listed(listing: Listing) -> None:
+    """What is taken of a page of an index and what is not, before it is fetched."""
+    size = f"; {units.size(listing.size)} to have" if listing.size else ""
+    say(f"{listing.said}{size}", style="dim" if listing.whole else "yellow")
+
+
+def told(examined: Sequence[Examined], listings: Sequence[Listing] = ()) -> dict[str, Any]:
     """What ``--json`` prints."""
     return {
         "schema": SCHEMA,
+        "listings": [one.model_dump(mode="json") | {"whole": one.whole} for one in listings],
         "wheels": [one.model_dump(mode="json") | {"level": one.worst} for one in examined],
     }
 

@@ -1,7 +1,7 @@
 """Many pieces of work, each in a process that may die or hang without harm to the others.
 
 ``concurrent.futures`` cannot end what runs, and one process that dies breaks its whole pool:
-https://github.com/python/cpython/issues/66587
+https://docs.python.org/3/library/concurrent.futures.html#concurrent.futures.process.BrokenProcessPool
 """
 
 from __future__ import annotations
