@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
+_START = 120.0  # seconds in which a process is there, on the busiest machine
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -36,6 +37,7 @@ class _Worker(Generic[Result]):
     pipe: Connection[Any, Any]
     number: int = 0
     until: float = 0.0
+    ready: bool = False
 
     def answer(self) -> Result | Exception:
         """What came of it; an exception where it came to nothing."""
@@ -60,7 +62,7 @@ def each_apart(
     """The number of each item and what ``work`` makes of it, as they are done.
 
     Instead of a result there is the exception that it raised, or one of the two above. ``work`` is
-    a function of a module. ``seconds`` hold for each item; the start of a process counts, of 1 s.
+    a function of a module. ``seconds`` hold for each item, from when its process has started.
     """
     context = multiprocessing.get_context("spawn")  # the program has threads of its own
     waiting = deque(enumerate(items))
@@ -71,7 +73,7 @@ def each_apart(
             while waiting and len(busy) < workers:
                 worker = idle.pop() if idle else _started(context, work)
                 worker.number, item = waiting.popleft()
-                worker.until = time.monotonic() + seconds
+                worker.until = time.monotonic() + (seconds if worker.ready else _START)
                 busy[worker.pipe] = worker
                 _send(worker, item)
             soonest = min(worker.until for worker in busy.values())
@@ -80,6 +82,10 @@ def each_apart(
             for pipe in [pipe for pipe, one in busy.items() if pipe in ready or one.until <= now]:
                 worker = busy.pop(pipe)
                 found = worker.answer()
+                if not worker.ready and found is None:
+                    worker.ready, worker.until = True, now + seconds
+                    busy[pipe] = worker
+                    continue
                 if isinstance(found, DiedError | TookLongerError):
                     worker.end()
                 else:
@@ -109,6 +115,7 @@ def _serve(pipe: Connection[Any, Any], work: Callable[[Any], Any]) -> None:
     """In the process, until its end is taken away."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the one that started it ends it
     os.dup2(2, 1)  # standard output is for what a program reads, and none of it is said here
+    pipe.send(None)  # all that the work needs has been imported
     while True:
         try:
             item = pipe.recv()

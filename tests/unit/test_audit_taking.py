@@ -254,7 +254,7 @@ def test_a_wheel_that_takes_too_long_is_given_up_and_the_others_are_not(tmp_path
         object.__setattr__(taken[1], key, "endless.whl")
     began = time.monotonic()
     seen = examine_all(taken, Asked(), workers=2, seconds=3)
-    assert time.monotonic() - began < 50
+    assert time.monotonic() - began < 55, "it would have taken 60 s"
     assert [each.worst for each in seen] == ["ok", "unknown", "ok", "ok"]
     found = finding(seen[1], "readable")
     assert (found.found, found.failed) == ("took longer than 3 s, and was given up", True)
