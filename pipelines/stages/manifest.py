@@ -90,15 +90,7 @@ def _state(path: Path, data: bytes) -> None:
     if not wheels or read_manifest(data).unstated:
         return
     for wheel in wheels:
-        try:
-            said = statement(data, wheel)
-        except ValueError as error:
-            raise AuditError(
-                f"{wheel.name}: there can be no statement on it: {error}",
-                advice="Provision with --repair and build again: what was used is not what is "
-                "pinned.",
-            ) from None
-        write_atomic(path / f"{wheel.name}{UNSIGNED}", encoded(said))
+        write_atomic(path / f"{wheel.name}{UNSIGNED}", encoded(statement(data, wheel)))
 
 
 def _time(seconds: float) -> str:

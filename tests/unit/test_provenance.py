@@ -606,3 +606,11 @@ def test_a_wheel_that_was_not_built_here_has_no_statement(desk: Desk) -> None:
     data["stages"]["audit"] = "failed"
     with pytest.raises(ValueError, match="its stage audit has not passed"):
         statement(json.dumps(data).encode(), desk.wheel)
+    data["stages"]["audit"] = "passed"
+    data["inputs"]["materials"]["tool uv"] = "12" * 32
+    data["tools"]["uv"] = {"version": "1.0", "sha256": "34" * 32}
+    with pytest.raises(ValueError, match=r"tool uv was hashed as 3434.*, and its pin is 1212"):
+        statement(json.dumps(data).encode(), desk.wheel)
+    data["tools"]["uv"]["sha256"] = None
+    said = statement(json.dumps(data).encode(), desk.wheel)["predicate"]["buildDefinition"]
+    assert said["resolvedDependencies"][1]["annotations"]["hashed"] == "not by this run"
