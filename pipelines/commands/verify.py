@@ -9,7 +9,7 @@ from pydantic import BeforeValidator
 
 from pipelines.commands.command import Command
 from pipelines.commands.options import FETCH, Flag, Json, Options
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, PipelineError
 
 if TYPE_CHECKING:
     from pipelines.provenance.verifying import Check, Verified
@@ -87,6 +87,9 @@ def verify(options: VerifyOptions, given: dict[str, Any]) -> int | None:
             told |= {"exit": None, "rebuild": None}
             _rebuild(wheel, given, told)
             told["exit"] = 0
+    except PipelineError as error:
+        told["exit"] = error.exit_code
+        raise
     finally:
         if options.as_json:
             answer(told)

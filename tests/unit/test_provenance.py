@@ -20,8 +20,10 @@ from cryptography.hazmat.primitives import serialization as wire
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from google.protobuf import json_format
 from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
+from securesystemslib.dsse import Envelope
 from test_rebuild import party, tree, wheel_of
 
+from pipelines.commands import lines
 from pipelines.commands.program import run as wcw
 from pipelines.errors import AuditError, ConfigError
 from pipelines.files import sha256_of
@@ -38,6 +40,10 @@ ssh_keygen = pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="ssh-keyg
 
 def nobody() -> str:
     raise AssertionError("no passphrase is asked for")
+
+
+def typed(*words: object) -> int:
+    return subprocess.run(list(map(str, words)), capture_output=True, check=False).returncode
 
 
 def pair(room: Path, name: str, key: PrivateKey | None = None) -> tuple[Path, Path]:
@@ -182,10 +188,10 @@ def test_openssl_finds_the_signature_true(desk: Desk, tmp_path: Path) -> None:
     (tmp_path / "said").write_bytes(said)
     (tmp_path / "sig").write_bytes(base64.b64decode(told["signatures"][0]["sig"]))
     words = ["-rawin", "-in", tmp_path / "said", "-sigfile", tmp_path / "sig"]
-    command = ["openssl", "pkeyutl", "-verify", "-pubin", "-inkey", desk.my_pub, *words]
-    assert subprocess.run(command, capture_output=True, check=False).returncode == 0
+    command = ["pkeyutl", "-verify", "-pubin", "-inkey", desk.my_pub, *words]
+    assert typed("openssl", *command) == 0
     (tmp_path / "said").write_bytes(said + b" ")
-    assert subprocess.run(command, capture_output=True, check=False).returncode != 0
+    assert typed("openssl", *command) != 0
 
 
 def test_two_may_sign(desk: Desk) -> None:
@@ -260,7 +266,7 @@ def test_the_type_is_part_of_what_is_signed(desk: Desk) -> None:
     """Signed as another type, and then said to be ours."""
     said = base64.b64decode(json.loads(desk.envelope.read_text())["payload"])
     signer = signing.load_private(desk.mine, nobody)
-    made = signing.Envelope(said, "application/json", {})
+    made = Envelope(said, "application/json", {})
     made.sign(signer)
     desk.envelope.write_text(json.dumps(made.to_dict() | {"payloadType": signing.PAYLOAD_TYPE}))
     refused(desk.look(), "signature", "none of")
@@ -521,9 +527,9 @@ def test_keys_of_other_kinds(tmp_path: Path, key: PrivateKey) -> None:
 )
 def test_keys_that_openssl_made(desk: Desk, words: list[str]) -> None:
     key, public = desk.room / "o.pem", desk.room / "o.pub"
-    subprocess.run(["openssl", *words, "-out", key], check=True, capture_output=True)
-    command = ["openssl", "pkey", "-in", key, "-pubout", "-out", public]
-    subprocess.run([*command, "-passin", "pass:correct horse"], check=True, capture_output=True)
+    assert typed("openssl", *words, "-out", key) == 0
+    command = ["pkey", "-in", key, "-pubout", "-out", public]
+    assert typed("openssl", *command, "-passin", "pass:correct horse") == 0
     desk.envelope.unlink()
     attesting.attest(desk.wheel, signing.load_private(key, lambda: "correct horse"))
     assert desk.look(public).code == 0
@@ -534,8 +540,7 @@ def test_keys_that_openssl_made(desk: Desk, words: list[str]) -> None:
 @pytest.mark.parametrize("phrase", ["", "correct horse"])
 def test_keys_that_ssh_keygen_made(desk: Desk, kind: list[str], phrase: str) -> None:
     key = desk.room / "id"
-    command = ["ssh-keygen", "-q", "-N", phrase, "-f", key, "-t", *kind]
-    subprocess.run(command, check=True, capture_output=True)
+    assert typed("ssh-keygen", "-q", "-N", phrase, "-f", key, "-t", *kind) == 0
     desk.envelope.unlink()
     asked = (lambda: phrase) if phrase else nobody
     attesting.attest(desk.wheel, signing.load_private(key, asked))
@@ -595,6 +600,34 @@ def test_the_commands(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     capsys.readouterr()
     assert wcw(["verify", str(desk.wheel), "--key", str(desk.their_pub)]) == 9
     assert "It is not verified." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "leaking", ["", "import time; files['pkg/when.py'] = b'%d' % time.time_ns()"]
+)
+def test_and_the_bytes(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    leaking: str,
+) -> None:
+    """With --rebuild it is built again, unless something was wrong before."""
+    source = tree(tmp_path, leaking)
+    desk = Desk(tmp_path, run_build(party(tmp_path, "they", source)))
+    line = party(tmp_path, "we", source)
+    monkeypatch.setattr(lines, "open_line", lambda _: line)
+    capsys.readouterr()
+    words = ["verify", str(desk.wheel), "--rebuild", "--json", "--key"]
+    assert wcw([*words, str(desk.their_pub)]) == AuditError.exit_code
+    assert "rebuild" not in json.loads(capsys.readouterr().out)
+    assert not line.begun
+    code = AuditError.exit_code if leaking else 0
+    assert wcw([*words, str(desk.my_pub)]) == code
+    told = json.loads(capsys.readouterr().out)
+    assert (told["exit"], told["rebuild"]["verdict"]) == (
+        code,
+        "different" if leaking else "identical",
+    )
 
 
 def test_a_wheel_that_was_not_built_here_has_no_statement(desk: Desk) -> None:
