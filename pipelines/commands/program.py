@@ -33,6 +33,7 @@ from pipelines.commands import (
     rebuild,
     report,
     runs,
+    sbom,
     test,
     wheelhouse,
 )
@@ -60,6 +61,7 @@ COMMANDS = (
     ),
     *(
         audit.COMMAND,
+        sbom.COMMAND,
         doctor.COMMAND,
         hosts.COMMAND,
         plan.COMMAND,

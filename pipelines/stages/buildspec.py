@@ -35,21 +35,23 @@ _COMPILERS = (
 )
 
 
-def job_id(plan: BuildPlan, source: bytes, provisioned: ProvisionResult | None) -> str:
+def job_id(
+    plan: BuildPlan, source: bytes, provisioned: ProvisionResult | None, bill: str = ""
+) -> str:
     """The hash of everything that decides the wheel, and of ``anew``."""
     digest = hashlib.sha256(plan.anew.encode())
-    for name, text in materials(plan, source, provisioned).items():
+    for name, text in materials(plan, source, provisioned, bill).items():
         digest.update(f"{name}={text}".encode() + b"\0")
     return digest.hexdigest()[:12]
 
 
 def materials(
-    plan: BuildPlan, source: bytes, provisioned: ProvisionResult | None
+    plan: BuildPlan, source: bytes, provisioned: ProvisionResult | None, bill: str = ""
 ) -> dict[str, str]:
     """Everything that decides the wheel: source, tools, Python, environment.
 
     ``provisioned`` has what was found of what is not pinned: its values, never its words. How many
-    jobs and threads work at it makes no other wheel.
+    jobs and threads work at it makes no other wheel. ``bill`` lies in it: :func:`.bill.bill_of`.
     """
     tools = plan.cache.lock.tool
     made = {"source": hashlib.sha256(source).hexdigest()}
@@ -77,6 +79,8 @@ def materials(
         made[FIXED] = plan.layout.fixed
     if plan.recipe.library:  # its flags are in no variable
         made["library"] = plan.recipe.library.model_dump_json()
+    if bill:
+        made["bill of materials"] = hashlib.sha256(bill.encode()).hexdigest()
     return made
 
 
