@@ -25,6 +25,8 @@ FUNCTIONS: dict[str, Callable[..., object]] = {"wheel": builder.build, "cargo": 
 PLACE = "place of "
 #: Of a reproducible build, and of no other: where the source stands meanwhile.
 FIXED = "source's place"
+#: The hash of what is said in the wheel of all that is here: another one where any of it is.
+BILL = "bill of materials"
 #: Kinds of resources that are not ours: no pin says what they are, only what was found.
 THEIRS = frozenset({"distributions", "program"})
 #: Read by compilers: what a user has set there makes another wheel.
@@ -80,7 +82,7 @@ def materials(
     if plan.recipe.library:  # its flags are in no variable
         made["library"] = plan.recipe.library.model_dump_json()
     if bill:
-        made["bill of materials"] = hashlib.sha256(bill.encode()).hexdigest()
+        made[BILL] = hashlib.sha256(bill.encode()).hexdigest()
     return made
 
 
