@@ -15,6 +15,7 @@ from pipelines.provenance.sbom import TOOLSET, Part, Role, made
 from pipelines.recipe.origin import FileSource, GitSource
 from pipelines.recipe.vendored import Found, vendored_in
 from pipelines.record import ProvisionResult
+from pipelines.stages.buildspec import COMPILERS
 from pipelines.toolchain.lock import Tool
 
 
@@ -120,6 +121,9 @@ def _found(plan: BuildPlan, provisioned: ProvisionResult | None) -> Iterator[Par
     for row in provisioned.resources if provisioned is not None else ():
         if row.kind == "program":
             yield Part("tool chain", row.id, row.values.get("version", ""), told=unhashed)
+        elif row.kind == COMPILERS:
+            for name, text in sorted(row.values.items()):
+                yield Part("tool chain", name, text, told=unhashed)
         elif row.kind == "distributions":
             for name in ("Python", *plan.recipe.build_requires):
                 role: Role = "built against" if name == "torch" else "tool chain"

@@ -68,18 +68,19 @@ def build(
     with bars() as show:
         source = source_tree(plan.recipe, plan.cache, show)
     provisioned = log.run.result(ProvisionResult)
+    source_sha256 = hashlib.sha256(source).hexdigest()
     bill = bill_of(plan, source, provisioned)
-    made_of = materials(plan, source, provisioned, bill)
+    made_of = materials(plan, source_sha256, provisioned, bill)
     if accept is not None:
         accept(made_of)
-    job = job_id(plan, source, provisioned, bill)
+    job = job_id(plan, made_of)
     begun = log.keep(
         BuildResult(
             job=job,
             directory=layout.join(layout.build_root, job),
             jobs=jobs,
             environment=environment,
-            source_sha256=hashlib.sha256(source).hexdigest(),
+            source_sha256=source_sha256,
             toolset=plan.toolset.label,
             materials=made_of,
             bill=bill,

@@ -22,7 +22,7 @@ from pipelines.record import ProvisionResult, ResourceResult
 from pipelines.remote.jobs import store
 from pipelines.run import Run
 from pipelines.stages.bill import bill_of
-from pipelines.stages.buildspec import job_id
+from pipelines.stages.buildspec import job_id, materials
 from pipelines.stages.detached import State, checked
 from pipelines.stages.given import order
 from pipelines.stages.line import Line, require_audited, require_same
@@ -184,7 +184,9 @@ class _Look:
         if found is None:
             return "not known before the host was asked"
         provisioned = ProvisionResult(resources=tuple(found))
-        job = job_id(self.plan, source, provisioned, bill_of(self.plan, source, provisioned))
+        bill = bill_of(self.plan, source, provisioned)
+        sha256 = hashlib.sha256(source).hexdigest()
+        job = job_id(self.plan, materials(self.plan, sha256, provisioned, bill))
         host, layout = self.plan.host.name, self.plan.layout
         directory = layout.join(layout.build_root, job)
         now = checked(host, self.session.call(store.state, directory=directory), State)
