@@ -60,7 +60,8 @@ def _table(rows: Sequence[Component]) -> Table:
         table.add_column(title, overflow="fold")
     for row in sorted(rows, key=lambda row: (*_rank(row.role), row.name.lower())):
         words = (row.role, row.name, row.version or "-", row.licence or "-")
-        table.add_row(*(escape(safe(word, 100)) for word in words), row.sha256[:_DIGITS] or "-")
+        digits = row.sha256[:_DIGITS] or "-"  # of another bill these may be any letters
+        table.add_row(*(escape(safe(word, 100)) for word in (*words, digits)))
     return table
 
 
