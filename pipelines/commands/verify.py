@@ -122,7 +122,7 @@ def _show(found: Verified) -> None:
     from pipelines.hosttext import safe
 
     say(found.wheel, style="bold")
-    say(f"sha256 {found.sha256}, by {found.provenance}", style="dim")
+    say(f"sha256 {found.sha256}\nby {found.provenance}", style="dim")
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
@@ -133,6 +133,8 @@ def _show(found: Verified) -> None:
     console.print(table)
     if found.code:
         say("It is not verified.", style="bold red")
+    elif any(one.name == "signature" and one.state != "ok" for one in found.checks):
+        say("Nobody's signature was checked, as you said is enough.", style="yellow")
 
 
 def _details(one: Check) -> list[str]:

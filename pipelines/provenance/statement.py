@@ -40,6 +40,7 @@ MANIFEST = "manifest.json"
 #: What files of a wheel are called after its name: in an envelope, and without one.
 SIGNED, UNSIGNED = ".intoto.jsonl", ".statement.json"
 _TOOL = "tool "  # before a material that is an entry of the lock
+_TOOL_SET = ("tool set", "tool set's files")
 _AXES = ("recipe", "version", "python", "torch", "cuda", "archs", "reproducible")
 _SBOM = re.compile(r"[^/]+\.dist-info/sboms/[^/]+")  # https://peps.python.org/pep-0770/
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -198,9 +199,7 @@ def _dependencies(made: Manifest) -> Iterator[dict[str, Any]]:
 
 def _is_file(material: str) -> bool:
     """``tool set`` and its like are what a host has, and no entry of the lock."""
-    return material == "source" or (
-        material.startswith(_TOOL) and not material.startswith("tool set")
-    )
+    return material == "source" or (material.startswith(_TOOL) and material not in _TOOL_SET)
 
 
 def _byproducts(made: Manifest) -> Iterator[dict[str, Any]]:

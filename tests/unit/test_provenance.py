@@ -640,10 +640,16 @@ def test_a_wheel_that_was_not_built_here_has_no_statement(desk: Desk) -> None:
     with pytest.raises(ValueError, match="its stage audit has not passed"):
         statement(json.dumps(data).encode(), desk.wheel)
     data["stages"]["audit"] = "passed"
+    data["inputs"]["materials"]["tool setuptools"] = "msvc"
+    with pytest.raises(ValueError, match="tool setuptools is msvc, and no sha256"):
+        statement(json.dumps(data).encode(), desk.wheel)
+    data["inputs"]["materials"]["tool setuptools"] = "56" * 32
     data["inputs"]["materials"]["tool uv"] = "12" * 32
     data["tools"]["uv"] = {"version": "1.0", "sha256": "34" * 32}
     with pytest.raises(ValueError, match=r"tool uv was hashed as 3434.*, and its pin is 1212"):
         statement(json.dumps(data).encode(), desk.wheel)
     data["tools"]["uv"]["sha256"] = None
     said = statement(json.dumps(data).encode(), desk.wheel)["predicate"]["buildDefinition"]
-    assert said["resolvedDependencies"][1]["annotations"]["hashed"] == "not by this run"
+    names = [one["name"] for one in said["resolvedDependencies"]]
+    assert names == ["source", "setuptools", "uv"], "and not the tool set, which is no file"
+    assert said["resolvedDependencies"][2]["annotations"]["hashed"] == "not by this run"
