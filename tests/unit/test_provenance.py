@@ -19,6 +19,7 @@ import pytest
 from cryptography.hazmat.primitives import serialization as wire
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from google.protobuf import json_format
+from hypothesis import HealthCheck, given, settings, strategies
 from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
 from securesystemslib.dsse import Envelope
 from test_rebuild import party, tree, wheel_of
@@ -395,8 +396,66 @@ def test_a_manifest_of_other_materials(desk: Desk) -> None:
     refused(desk.look(), "manifest", "resolvedDependencies[source].digest.sha256")
     path.write_text("{}")
     refused(desk.look(), "manifest", "schema: Field required")
+    path.write_text(json.dumps(told | {"seconds": {}}).replace('"finished": "2', '"finished": "x2'))
+    refused(desk.look(), "manifest", "finished: Input should be a valid datetime")
+    told["host"]["cpus"] = float("1e300")
+    path.write_text(json.dumps(told).replace("1e+300", "1e400"))
+    refused(desk.look(), "manifest", "no SLSA provenance can be made of it")
     path.write_bytes(b"[" * 100_000)
     refused(desk.look(), "manifest", "nested too deep")
+
+
+def test_the_manifest_of_another_run_says_nothing_of_it(desk: Desk) -> None:
+    """As where several wheels lie in one directory."""
+    path = desk.run / "manifest.json"
+    path.write_text(path.read_text().replace(desk.wheel.name, "other-1.0-py3-none-any.whl"))
+    found = desk.look()
+    assert of(found, "manifest").state == "unknown"
+    assert "is of another wheel" in of(found, "manifest").found
+    with pytest.raises(ConfigError, match="tells of 0 wheels"):
+        desk.attest(desk.mine)
+
+
+JSON = strategies.recursive(
+    strategies.none()
+    | strategies.booleans()
+    | strategies.floats()
+    | strategies.integers()
+    | strategies.text(),
+    lambda inner: strategies.lists(inner) | strategies.dictionaries(strategies.text(), inner),
+)
+
+
+@settings(max_examples=300, deadline=None, suppress_health_check=[*HealthCheck])
+@given(data=strategies.data())
+def test_whatever_is_signed(desk: Desk, data: strategies.DataObject) -> None:
+    """Any value in place of any part of a statement: an answer, and of its wheel no other."""
+    envelope = desk.envelope.read_bytes()
+
+    def change(said: dict[str, Any]) -> None:
+        inner: Any = said
+        for _ in range(data.draw(strategies.integers(0, 5))):
+            names = [*inner] if isinstance(inner, dict) else [*range(len(inner))]
+            name = data.draw(strategies.sampled_from(names))
+            if not isinstance(inner[name], dict | list) or not inner[name]:
+                break
+            inner = inner[name]
+        names = [*inner] if isinstance(inner, dict) else [*range(len(inner))]
+        name = data.draw(strategies.sampled_from(names))
+        inner[name] = data.draw(JSON)
+
+    before = json.loads(base64.b64decode(json.loads(envelope)["payload"]))
+    try:
+        desk.forge(change)
+        said = json.loads(base64.b64decode(json.loads(desk.envelope.read_bytes())["payload"]))
+        found = desk.look()
+        assert found.code in (0, 3, 9)
+        if said["subject"] != before["subject"]:
+            # Nothing but further names of other things, or notes, may be another one there.
+            (mine,) = (o for o in before["subject"])
+            assert found.code or {**mine} == {k: said["subject"][0][k] for k in mine}
+    finally:
+        desk.envelope.write_bytes(envelope)
 
 
 def test_a_manifest_that_was_changed_is_not_signed(desk: Desk) -> None:
@@ -472,6 +531,8 @@ def test_a_bill_of_materials_in_the_wheel(tmp_path: Path, built: Path) -> None:
         (b'{"payload": "e30=", "payload": "e30=", "signatures": []}', "twice in one object"),
         (b'{"_type": "https://in-toto.io/Statement/v1"}', "At least one subject"),
         (b'{"_type": NaN}', "NaN is no JSON"),
+        ("{}".encode("utf-16"), "codec can't decode"),
+        (b'{"payload": "e30=", "payloadType": "a", "signatures": [{"sig": ""}]}', "no base64"),
         (b'{"_type": "https://in-toto.io/Statement/v0.1", "subject": [{"name": "a"}]}', "type"),
         (b'{"payload": "e3 0=", "payloadType": "a", "signatures": [{"sig": "YQ=="}]}', "no base64"),
         (b'{"payload": "e31=", "payloadType": "a", "signatures": [{"sig": "YQ=="}]}', "no base64"),
