@@ -34,6 +34,7 @@ from pipelines.commands import (
     rebuild,
     report,
     runs,
+    sbom,
     test,
     verify,
     wheelhouse,
@@ -64,6 +65,7 @@ COMMANDS = (
     ),
     *(
         audit.COMMAND,
+        sbom.COMMAND,
         doctor.COMMAND,
         hosts.COMMAND,
         plan.COMMAND,
