@@ -75,7 +75,8 @@ def verify(options: VerifyOptions, given: dict[str, Any]) -> int | None:
     wheel = Path(options.wheel).expanduser()
     beside = find(wheel) if options.provenance is None else Path(options.provenance).expanduser()
     if not wheel.is_file() or not beside.is_file():
-        raise ConfigError(f"{wheel if not wheel.is_file() else beside}: there is no such file")
+        missing = beside if wheel.is_file() else wheel
+        raise ConfigError(f"{missing}: there is no such file", advice="Name one that is here.")
     paths = [Path(name).expanduser() for name in options.key]
     keys = [(path, load_public(path)) for path in paths]
     found = look(wheel, beside, keys, load_lock()).accepting(tuple(options.accept or ()))

@@ -663,6 +663,33 @@ def test_the_commands(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
     assert "It is not verified." in capsys.readouterr().out
 
 
+def test_the_key_of_pipeline_yaml(
+    desk: Desk, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """With a passphrase from its variable, which is nowhere seen."""
+    made = ed25519.Ed25519PrivateKey.generate()
+    private, public = pair(desk.room, "locked", made)
+    locked = wire.BestAvailableEncryption(b"correct horse")
+    form = (wire.Encoding.PEM, wire.PrivateFormat.PKCS8)
+    private.write_bytes(made.private_bytes(*form, locked))
+    config = desk.room / "pipeline.yaml"
+    config.write_text(
+        "hosts: {sandbox: {kind: sandbox}}\n"
+        f"provenance: {{key: {private}, passphrase_env: WCW_TEST_PHRASE}}\n"
+    )
+    monkeypatch.setenv("WCW_CONFIG", str(config))
+    words = ["attest", str(desk.wheel), "-vv"]
+    assert wcw(words) == ConfigError.exit_code, "the variable is not set"
+    monkeypatch.setenv("WCW_TEST_PHRASE", "wrong horse")
+    assert wcw(words) == ConfigError.exit_code
+    monkeypatch.setenv("WCW_TEST_PHRASE", "correct horse")
+    assert wcw(words) == 0
+    said = capsys.readouterr()
+    assert "horse" not in said.out + said.err
+    assert b"horse" not in desk.envelope.read_bytes()
+    assert wcw(["verify", str(desk.wheel), "--key", str(public)]) == 0
+
+
 @pytest.mark.parametrize(
     "leaking", ["", "import time; files['pkg/when.py'] = b'%d' % time.time_ns()"]
 )
