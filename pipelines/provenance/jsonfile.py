@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-MOST = 8 << 20  # bytes of a file; a manifest has some 30 KB
+MOST = 1 << 20  # bytes of a file; a manifest has some 30 KB, and a MiB costs protobuf seconds
 _VALUES = 50_000  # that many take seconds to be compared, and a manifest has some 300
 _DIGITS = 18  # of a whole number: more is another number for who reads it as a float
 
@@ -29,11 +29,12 @@ def read_bytes(path: Path) -> bytes:
     return data
 
 
-def parse(data: bytes | str) -> dict[str, Any]:
+def parse(data: bytes) -> dict[str, Any]:
     """The object in ``data``; ``ValueError`` says why there is none that all would read alike."""
     try:
+        # As text: of bytes json would also take UTF-16 and UTF-32, which others do not.
         found = json.loads(
-            data if isinstance(data, str) else data.decode(),  # json.loads takes UTF-16 as well
+            data.decode(),
             object_pairs_hook=_once,
             parse_constant=_refuse,
             parse_float=_finite,
