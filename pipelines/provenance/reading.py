@@ -12,6 +12,7 @@ from typing import Any, Literal
 
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
+from pydantic import Field
 
 from pipelines.hosttext import line
 from pipelines.model import Model
@@ -20,7 +21,9 @@ from pipelines.wheels.metadata import WheelFacts
 _DEPTH = 64
 #: Values in the bills of a wheel that are held against a schema: seconds. 300 crates have 6000.
 _VALUES = 20_000
-_SHOWN = 2000
+_SHOWN, _PROPERTIES = 2000, 20
+#: How properties of ours begin.
+OURS = "windows-cuda-wheels:"
 #: Those with a schema that says what may stand.
 _KNOWN = ("1.2", "1.3", "1.4", "1.5", "1.6", "1.7")
 
@@ -37,6 +40,8 @@ class Component(Model):
     sha256: str = ""
     purl: str = ""
     licence: str = ""
+    told: dict[str, str] = Field(default={})
+    """What our own properties say, such as ``stand-in``."""
 
 
 class Sbom(Model):
@@ -51,6 +56,8 @@ class Sbom(Model):
     """Why it is not valid, or was not looked at."""
     subject: str = ""
     """Whose it says it is: name and version."""
+    told: dict[str, str] = Field(default={})
+    """Of the wheel, what our own properties say, such as ``gpu:architectures``."""
     of_another: bool = False
     """Whether it says that it is of another wheel."""
     count: int = 0
@@ -117,6 +124,7 @@ def _cyclonedx(
         state=state,
         problem=problem,
         subject=" ".join(filter(None, (_text(subject, "name"), _text(subject, "version")))),
+        told=_ours(subject),
         of_another=_another(subject, *own),
         count=len(rows),
         components=tuple(_component(_dict(row)) for row in rows[:_SHOWN]),
@@ -203,20 +211,23 @@ def _component(row: dict[str, Any]) -> Component:
         or _text(_dict(_dict(one).get("license")), "name")
         for one in _list(row.get("licenses"))
     ]
-    roles = [
-        _text(_dict(one), "value")
-        for one in _list(row.get("properties"))
-        if _text(_dict(one), "name") == "windows-cuda-wheels:role"
-    ]
+    told = _ours(row)
     return Component(
         name=_text(row, "name"),
         version=_text(row, "version"),
         kind=_text(row, "type"),
-        role=next(iter(roles), _text(row, "scope")),
+        role=told.pop("role", "") or _text(row, "scope"),
         sha256=hashes.get("SHA-256", ""),
         purl=_text(row, "purl"),
         licence=", ".join(filter(None, licences)),
+        told=told,
     )
+
+
+def _ours(row: dict[str, Any]) -> dict[str, str]:
+    rows = [_dict(one) for one in _list(row.get("properties"))[:_PROPERTIES]]
+    named = {_text(one, "name"): _text(one, "value") for one in rows}
+    return {name.removeprefix(OURS): text for name, text in named.items() if name.startswith(OURS)}
 
 
 def _text(row: dict[str, Any], key: str) -> str:

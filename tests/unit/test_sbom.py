@@ -168,12 +168,12 @@ def test_a_run_has_it_and_its_audit_compares_it(tmp_path: Path) -> None:
     rows = {row.name: row for row in seen.components}
     assert (rows["CUTLASS"].version, rows["CUTLASS"].role) == ("4.2", "vendored")
     assert rows["CUTLASS"].purl == "pkg:github/nvidia/cutlass@v4.2"
+    assert rows["CUTLASS"].told == {"directory": "csrc/cutlass"}
+    assert seen.told["gpu:architectures"] == "90a"
     built = line.run.result(BuildResult)
     assert built is not None
     assert rows["pkg"].sha256 == built.source_sha256
     told = json.loads(dict(facts.sboms).popitem()[1] or b"")
-    properties = {p["name"]: p["value"] for p in told["metadata"]["component"]["properties"]}
-    assert properties["windows-cuda-wheels:gpu:architectures"] == "90a"
     audited = line.run.result(AuditResult)
     assert audited is not None
     (check,) = [c for c in audited.files[0].checks if c.name == "SBOM"]
