@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 import zipfile
@@ -28,8 +29,15 @@ from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Vendored
 from pipelines.recipe.sourcetree import EPOCH, pack
 from pipelines.recipe.vendored import vendored_in
-from pipelines.record import AuditResult, BuildResult, CheckResult
+from pipelines.record import (
+    AuditResult,
+    BuildResult,
+    CheckResult,
+    ProvisionResult,
+    ResourceResult,
+)
 from pipelines.remote import repack, sboms
+from pipelines.stages.bill import bill_of
 from pipelines.stages.line import Line, run_build
 from pipelines.stages.published import read_published
 from pipelines.stages.rebuild import run_rebuild
@@ -181,6 +189,40 @@ def test_a_run_has_it_and_its_audit_compares_it(tmp_path: Path) -> None:
     text = json.dumps(told)
     assert str(tmp_path) not in text  # places differ from host to host
     line.close()
+
+
+def there(kind: str, id_: str, **values: str) -> ResourceResult:
+    return ResourceResult(id=id_, kind=kind, wanted="w", found="f", ok=True, values=values)
+
+
+def test_of_an_environment_that_is_there_no_hash_is_claimed(tmp_path: Path) -> None:
+    host = Desk(tmp_path / "root", Here())
+    plan = plan_for(tmp_path, host, recipe="flash-attn", python="3.12", archs="80")
+    source = pack([("setup.py", b""), (HEADER, b"".join(b"#define CUTLASS_%s 3\n" % n for n in N))])
+    provisioned = ProvisionResult(
+        resources=(
+            there("distributions", "environment", Python="3.12", torch="2.8.0+cu128", pytest="9"),
+            there("program", "CUDA compiler", version="release 12.8, V12.8.93"),
+            there("compilers", "host compilers", gcc="gcc 12.2.0"),
+        )
+    )
+    bill_ = bill_of(plan, source, provisioned)
+    rows = {row.name: row for row in sbom(sboms.completed(bill_, METADATA)).components}
+    assert (rows["torch"].role, rows["torch"].version) == ("built against", "2.8.0+cu128")
+    assert PackageURL.from_string(rows["torch"].purl).version == "2.8.0+cu128"
+    assert rows["gcc"].version == "gcc 12.2.0"
+    assert rows["CUDA compiler"].version == "release 12.8, V12.8.93"
+    assert rows["CUTLASS"].version == "3.3.3"
+    assert "pytest" not in rows
+    for name in ("torch", "gcc", "CUDA compiler", "Python", "setuptools"):
+        assert (rows[name].sha256, rows[name].told) == ("", {"unknown": "sha256"})
+    pinned = rows["flash_attn-2.8.3.post2.tar.gz"]
+    assert pinned.sha256 == getattr(plan.recipe.source, "sha256", None)
+    assert pinned.told["built of sha256"] == hashlib.sha256(source).hexdigest()
+
+
+HEADER = "csrc/cutlass/include/cutlass/version.h"
+N = (b"MAJOR", b"MINOR", b"PATCH")
 
 
 def test_a_wheel_without_it_does_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
