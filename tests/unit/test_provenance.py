@@ -209,6 +209,18 @@ def test_two_may_sign(desk: Desk) -> None:
     assert (one.state, one.detail) == ("ok", ("1 by other keys, not checked",))
 
 
+def test_what_others_have_signed_is_not_lost(desk: Desk) -> None:
+    """A bundle of Sigstore's is worth nothing without its certificate."""
+    inner = json.loads(desk.envelope.read_text())
+    (one,) = inner["signatures"]
+    twice = inner | {"signatures": [one | {"keyid": ""}, one | {"keyid": ""}]}
+    for there in ({"dsseEnvelope": inner}, twice):
+        desk.envelope.write_text(json.dumps(there))
+        with pytest.raises(ConfigError, match="no envelope that a signature can be added to"):
+            desk.attest(desk.theirs)
+        assert json.loads(desk.envelope.read_text()) == there
+
+
 def test_a_bundle_may_have_other_lines(desk: Desk) -> None:
     """As in-toto wants them read: what is no provenance, and what is no JSON, is left out."""
     mine = desk.envelope.read_bytes()
