@@ -21,7 +21,8 @@ from pipelines.recipe.suite import suite_of, suite_of_given
 from pipelines.record import ProvisionResult, ResourceResult
 from pipelines.remote.jobs import store
 from pipelines.run import Run
-from pipelines.stages.buildspec import job_id
+from pipelines.stages.bill import bill_of
+from pipelines.stages.buildspec import job_id, materials
 from pipelines.stages.detached import State, checked
 from pipelines.stages.given import order
 from pipelines.stages.line import Line, require_audited, require_same
@@ -182,7 +183,10 @@ class _Look:
     def _job(self, source: bytes, found: list[ResourceResult] | None) -> str:
         if found is None:
             return "not known before the host was asked"
-        job = job_id(self.plan, source, ProvisionResult(resources=tuple(found)))
+        provisioned = ProvisionResult(resources=tuple(found))
+        bill = bill_of(self.plan, source, provisioned)
+        sha256 = hashlib.sha256(source).hexdigest()
+        job = job_id(self.plan, materials(self.plan, sha256, provisioned, bill))
         host, layout = self.plan.host.name, self.plan.layout
         directory = layout.join(layout.build_root, job)
         now = checked(host, self.session.call(store.state, directory=directory), State)
