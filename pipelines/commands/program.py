@@ -17,6 +17,7 @@ from invoke.tasks import Task
 
 from pipelines import __version__, called, output
 from pipelines.commands import (
+    attest,
     audit,
     build,
     cache,
@@ -33,7 +34,9 @@ from pipelines.commands import (
     rebuild,
     report,
     runs,
+    sbom,
     test,
+    verify,
     wheelhouse,
 )
 from pipelines.commands.cells import open_matrix
@@ -57,9 +60,12 @@ COMMANDS = (
         report.COMMAND,
         compare.COMMAND,
         rebuild.COMMAND,
+        attest.COMMAND,
+        verify.COMMAND,
     ),
     *(
         audit.COMMAND,
+        sbom.COMMAND,
         doctor.COMMAND,
         hosts.COMMAND,
         plan.COMMAND,
