@@ -15,11 +15,13 @@ from pipelines.config import Config
 from pipelines.errors import AuditError
 from pipelines.files import sha256_of
 from pipelines.hosts.live import LiveSession
+from pipelines.provenance.reading import all_of
 from pipelines.provenance.verifying import find, verify
 from pipelines.stages.line import Line, run_build
 from pipelines.stages.published import Published, read_published
 from pipelines.stages.rebuild import run_rebuild, told
 from pipelines.toolchain.lock import load_lock
+from pipelines.wheels.metadata import inspect
 
 pytestmark = pytest.mark.sandbox
 RECIPES = ("smoke-attention", "smoke-attention-torch")
@@ -99,6 +101,14 @@ def test_another_sandbox_builds_the_same_bytes(
         (ours,) = (line.run.path / "wheels").glob("*.whl")
         (theirs,) = (published / "wheels").glob("*.whl")
         assert ours.read_bytes() == theirs.read_bytes()
+        (bill,) = all_of(inspect(ours))
+        assert (bill.state, bill.of_another) == ("valid", False)
+        parts = {row.name: row for row in bill.components}
+        assert (
+            parts["nvidia-cuda-nvcc"].sha256 == line.plan.cache.lock.tool("nvidia-cuda-nvcc").sha256
+        )
+        assert parts["image"].version == line.plan.host.made_of
+        assert "pytest" not in parts, "it is brought for the test alone"
         with pytest.raises(AuditError, match="is not what was published"):
             run_rebuild(line, lied(published, base / "lied"))
         found = json.dumps(told(line.run))
