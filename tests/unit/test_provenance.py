@@ -32,7 +32,9 @@ from pipelines.files import sha256_of
 from pipelines.provenance import attesting, signing
 from pipelines.provenance.statement import PREDICATE, SIGNED, UNSIGNED, statement
 from pipelines.provenance.verifying import Check, Verified, beside, find, verify
+from pipelines.run import Run
 from pipelines.stages.line import run_build
+from pipelines.stages.manifest import write_manifest
 from pipelines.toolchain.lock import load_lock
 from pipelines.wheels.metadata import inspect
 
@@ -498,6 +500,17 @@ def test_a_manifest_of_other_materials(desk: Desk) -> None:
     refused(desk.look(), "manifest", "1e400 is no JSON")
     path.write_bytes(b"[" * 100_000)
     refused(desk.look(), "manifest", "nested too deep")
+
+
+def test_what_was_signed_before_a_later_stage(
+    desk: Desk, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The run goes on, such as by a test: told at once, found by whoever verifies, and cured."""
+    write_manifest(Run(desk.run))
+    assert f"mind: {desk.envelope.name} was signed before this" in capsys.readouterr().out
+    refused(desk.look(), "manifest", "byproducts[manifest.json]")
+    desk.attest(desk.mine)
+    assert desk.look().code == 0
 
 
 def test_the_manifest_of_another_run_says_nothing_of_it(desk: Desk) -> None:
