@@ -37,13 +37,18 @@ def repack(wheel: pathlib.Path, since: float | None, epoch: int, bill: str = "")
         members = {one.filename: one for one in archive.infolist() if not one.is_dir()}
         if len(members) != sum(not one.is_dir() for one in archive.infolist()):
             raise ValueError(f"{wheel.name} has a name twice")
-        (record,) = [name for name in members if _is_info(name, "RECORD")] or [""]
+        records = [name for name in members if _is_info(name, "RECORD")]
+        if len(records) > 1:
+            raise ValueError(f"{wheel.name} has {len(records)} RECORDs: {', '.join(records)[:200]}")
+        record = "".join(records)
         if not record or any(_is_info(name, one) for name in members for one in _SIGNATURES):
             raise ValueError(f"{wheel.name} has no RECORD, or a signed one: it stays as it is")
         info = record.partition("/")[0]
         own = f"{info}/sboms/{sboms.FILE}"
         if bill and own in members:
             raise ValueError(f"{wheel.name} has a {own} of its own: leave it out of the source")
+        if bill and f"{info}/METADATA" not in members:
+            raise ValueError(f"{wheel.name} has no {info}/METADATA")
         brought = sboms.completed(bill, archive.read(f"{info}/METADATA")) if bill else b""
         every = members | ({own: zipfile.ZipInfo(own)} if bill else {})
         part = wheel.with_name(f".{wheel.name}.part")

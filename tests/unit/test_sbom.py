@@ -110,6 +110,8 @@ def test_the_host_puts_it_in_and_record_knows_it(tmp_path: Path) -> None:
 def test_a_bill_of_that_name_in_the_source_is_not_taken_for_ours(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="of its own"):
         packed(tmp_path, bill(), FILES | {OWN: b"{}"})
+    with pytest.raises(ValueError, match=r"has 2 RECORDs: a-1\.dist-info/RECORD, "):
+        packed(tmp_path, bill(), FILES | {"a-1.dist-info/RECORD": b""})
     kept = packed(tmp_path / "kept", bill(), FILES | {f"{INFO}/sboms/rust.cdx.json": b"{}"})
     assert len(inspect(kept).sboms) == 2
 
