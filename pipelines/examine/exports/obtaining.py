@@ -12,7 +12,6 @@ import re
 import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -211,8 +210,9 @@ def _own_version(file: str) -> Version | None:
 
 def _index_mark() -> str:
     """What stands for the user's index: its address may be one that nobody should read."""
-    parts = urlsplit(index_url())
-    said = f"{parts.hostname}:{parts.port or ''}{parts.path.rstrip('/')}"
+    _, _, rest = index_url().partition("://")
+    host, _, path = rest.partition("/")
+    said = f"{host.rpartition('@')[2].lower()}/{path.rstrip('/')}"
     return hashlib.sha256(said.encode()).hexdigest()[:16]
 
 
