@@ -16,9 +16,11 @@ from pipelines.errors import AuditError
 from pipelines.files import sha256_of
 from pipelines.hosts.live import LiveSession
 from pipelines.provenance.reading import all_of
+from pipelines.provenance.verifying import find, verify
 from pipelines.stages.line import Line, run_build
 from pipelines.stages.published import Published, read_published
 from pipelines.stages.rebuild import run_rebuild, told
+from pipelines.toolchain.lock import load_lock
 from pipelines.wheels.metadata import inspect
 
 pytestmark = pytest.mark.sandbox
@@ -67,6 +69,23 @@ def lied(run: Path, room: Path) -> Published:
             row["sha256"] = sha256_of(new)
     (room / "manifest.json").write_text(json.dumps(manifest))
     return read_published(str(new))
+
+
+def test_its_statement_names_what_it_was_built_with(published: Path) -> None:
+    """Every file of the lock, setuptools too, and nothing that is none."""
+    (wheel,) = (published / "wheels").glob("*.whl")
+    found = verify(wheel, find(wheel), [], load_lock())
+    states = {one.name: one.state for one in found.checks}
+    expected = {"wheel": "ok", "signature": "unknown", "manifest": "ok", "lock": "ok"}
+    assert expected.items() <= states.items()
+    assert states["publishing"] == "mind", "a stand-in has compiled it"
+    said = json.loads(find(wheel).read_text())["predicate"]["buildDefinition"]
+    rows = {one["name"]: one["digest"]["sha256"] for one in said["resolvedDependencies"]}
+    tools = {name: load_lock().tool(name).sha256 for name in rows.keys() - {"source"}}
+    assert tools.items() <= rows.items()
+    assert {"source", "setuptools", "nvidia-cuda-nvcc"} <= rows.keys()
+    manifest = json.loads((published / "manifest.json").read_text())
+    assert tools.keys() == manifest["tools"].keys()
 
 
 def test_another_sandbox_builds_the_same_bytes(
