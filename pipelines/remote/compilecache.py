@@ -121,7 +121,7 @@ class Running:
         for name in self.without.keys() & environment.keys():
             for word in self.without[name]:  # the others keep the blanks that may be quoted
                 one = rf"(?<!\S){re.escape(word)}(?!\S) ?"
-                environment[name] = re.sub(one, "", environment[name])
+                environment[name] = re.sub(one, "", environment[name]).strip()
 
     def line(self) -> bytes:
         """``said`` as a line for the build's log."""

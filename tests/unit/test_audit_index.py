@@ -290,9 +290,7 @@ def test_a_sha256_of_a_page_is_refused(tmp_path: Path, index: Index, taken: Taki
         taken(f"{url}#sha256={'0' * 64}")
 
 
-def test_a_size_is_compared_where_no_sha256_is(
-    tmp_path: Path, index: Index, taken: Taking
-) -> None:
+def test_a_size_is_compared_where_no_sha256_is(tmp_path: Path, index: Index, taken: Taking) -> None:
     made = releases(tmp_path / "w", "1.0")
     for more, there in ((0, True), (1, False)):
         size = made[0].stat().st_size + more

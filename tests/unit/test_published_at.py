@@ -150,3 +150,14 @@ def test_nothing_is_fetched_offline(served: Path, tmp_path: Path) -> None:
     offline = Cache(load_lock(), tmp_path / "cache", offline=True)
     with pytest.raises(LockError, match="is not fetched: --offline"):
         published_at(f"{AT}/manifest.json", offline)
+
+
+@pytest.mark.parametrize("name", ["a b.whl", "-p.whl", "\u00fc.whl", "p?x.whl", "a" * 300 + ".whl"])
+def test_a_name_that_no_wheel_has_is_refused(served: Path, cache: Cache, name: str) -> None:
+    """It would become a file here, and a part of an address."""
+    manifest = served / "manifest.json"
+    old = wheel_of(served).name
+    manifest.write_text(manifest.read_text().replace(old, name))
+    with pytest.raises(ConfigError, match="no wheel's name") as caught:
+        published_at(f"{AT}/manifest.json", cache)
+    assert caught.value.advice
