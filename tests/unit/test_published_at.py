@@ -123,6 +123,7 @@ def test_a_damaged_file_of_the_cache_is_not_believed(served: Path, cache: Cache)
         (f"{AT}/p-1.0-py3-none-any.whl", ConfigError, "tells of 0 wheels called p-1.0"),
         ("http://example.org/manifest.json", ConfigError, "expected the https address"),
         ("http://example.org/p-1.0-py3-none-any.whl", ConfigError, "expected https"),
+        (f"{AT}/p-1.0-py3-none-any.whl#md5=3", ConfigError, "expected sha256="),
         (f"{AT}/manifest.json#sha256=0", ConfigError, "expected the https address"),
         ("https://[x/manifest.json", ConfigError, "expected the address"),
     ],
@@ -136,6 +137,7 @@ def test_what_is_refused(
     with pytest.raises(kind) as caught:
         published_at(address, cache)
     assert said in caught.value.message
+    assert "--wheel" not in str(caught.value.message) + str(caught.value.advice)
 
 
 def test_a_password_is_not_shown(served: Path, cache: Cache) -> None:
