@@ -63,12 +63,16 @@ def _earlier(target: Path) -> Sealed | None:
         return None
     try:
         (one,) = envelopes(target)
-        return unsealed(one)
+        found = unsealed(one)
+        # A bundle's certificate has no place in an envelope, nor have two signatures of one name.
+        if "dsseEnvelope" in one or len(dict(found.signatures)) != len(found.signatures):
+            raise ValueError  # noqa: TRY301
     except ValueError:
         raise ConfigError(
-            f"{target} is there, and is no single envelope",
+            f"{target} is there, and is no envelope that a signature can be added to",
             advice="Move it away: it would be lost.",
         ) from None
+    return found
 
 
 def passphrase(key: Path, variable: str | None) -> Callable[[], str]:

@@ -7,10 +7,14 @@ signature over both readings is worth nothing.
 from __future__ import annotations
 
 import json
+import math
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
 MOST = 1 << 20  # bytes of a file; a manifest has some 30 KB, and a MiB costs protobuf seconds
+_VALUES = 50_000  # that many take seconds to be compared, and a manifest has some 300
+_DIGITS = 18  # of a whole number: more is another number for who reads it as a float
 
 
 def read_bytes(path: Path) -> bytes:
@@ -29,12 +33,39 @@ def parse(data: bytes) -> dict[str, Any]:
     """The object in ``data``; ``ValueError`` says why there is none that all would read alike."""
     try:
         # As text: of bytes json would also take UTF-16 and UTF-32, which others do not.
-        found = json.loads(data.decode(), object_pairs_hook=_once, parse_constant=_refuse)
+        found = json.loads(
+            data.decode(),
+            object_pairs_hook=_once,
+            parse_constant=_refuse,
+            parse_float=_finite,
+            parse_int=_short,
+        )
     except RecursionError:
         raise ValueError("it is nested too deep") from None
     if not isinstance(found, dict):
         raise ValueError("it is no JSON object")  # noqa: TRY004 - as any other wrong file
+    count, level = 0, [found]
+    while level:
+        count += len(level)
+        if count > _VALUES:
+            raise ValueError(f"it has more than {_VALUES} values")
+        level = [inner for one in level for inner in _inside(one)]
     return found
+
+
+def _inside(value: Any) -> Iterable[Any]:
+    if isinstance(value, dict):
+        return value.values()
+    return value if isinstance(value, list) else ()
+
+
+def _finite(text: str) -> float:
+    found = float(text)
+    return found if math.isfinite(found) else _refuse(text[:20])
+
+
+def _short(text: str) -> int:
+    return int(text) if len(text) <= _DIGITS else _refuse("a number of that many digits")
 
 
 def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:

@@ -65,11 +65,12 @@ def _table(rows: Sequence[Component]) -> Table:
     for row in sorted(rows, key=lambda row: (*_rank(row.role), row.name.lower())):
         version = row.version or ("not known" if row.told.get("unknown") == "version" else "-")
         notes = [f"{name}: {row.told[name]}" for name in _NOTES if name in row.told]
-        words = (row.role, row.name, version, row.licence or "-")
+        digits = row.sha256[:_DIGITS] or "-"  # in a bill of others these may be any letters
+        words = (row.role, row.name, version, row.licence or "-", digits)
         cells = [escape(safe(word, 100)) for word in words]
         if notes:
             cells[1] += f"\n[dim]{escape(safe('; '.join(notes), 200))}[/]"
-        table.add_row(*cells, row.sha256[:_DIGITS] or "-")
+        table.add_row(*cells)
     return table
 
 

@@ -29,6 +29,7 @@ from pipelines.provenance.jsonfile import MOST, parse, read_bytes
 
 PAYLOAD_TYPE = "application/vnd.in-toto+json"
 _KEY_BYTES = 64 << 10
+_LINES = 100  # of a bundle
 _SSH = b"-----BEGIN OPENSSH PRIVATE KEY-----"
 _KINDS = frozenset({"ed25519", "ecdsa"})
 _MAKE = "Make one: openssl genpkey -algorithm ed25519 -out key.pem"
@@ -171,15 +172,17 @@ def _other_kind(path: Path, found: str) -> ConfigError:
 def envelopes(path: Path) -> list[dict[str, Any]]:
     """Every object of a bundle: JSON lines, or one object on several.
 
-    ``ValueError`` for a file that cannot be read, or is too large. Lines that are no object are
-    left out, as in-toto's bundles want it.
+    ``ValueError`` for a file that cannot be read, is too large or has too many lines. Lines that
+    are no object are left out, as in-toto's bundles want it.
     """
     data = read_bytes(path)
     try:
         return [parse(data)]
     except ValueError as whole:
-        found = []
-        for text in data.splitlines():
+        found, lines = [], data.splitlines()
+        if len(lines) > _LINES:
+            raise ValueError(f"{whole}; and no bundle, with {len(lines)} lines") from None
+        for text in lines:
             try:
                 found.append(parse(text))
             except ValueError:

@@ -224,6 +224,12 @@ def sboms(wheel: Path) -> Iterator[dict[str, Any]]:
                     advice="Take the wheel anew from whoever published it.",
                 )
             for member in sorted(found, key=lambda one: one.filename):
+                if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+                    raise AuditError(
+                        f"{wheel.name}: {line(member.filename)} is packed by method "
+                        f"{member.compress_type}; wheels have 0 and 8",
+                        advice="Take the wheel anew from whoever published it.",
+                    )
                 if member.file_size > _SBOM_BYTES:
                     raise AuditError(
                         f"{wheel.name}: {line(member.filename)} unpacks to {member.file_size} "
@@ -234,8 +240,16 @@ def sboms(wheel: Path) -> Iterator[dict[str, Any]]:
                 for chunk in chunks(archive, member):
                     digest.update(chunk)
                 yield _described(member.filename, digest.hexdigest())
-    # RuntimeError: an encrypted member, zlib.error and EOFError: a damaged one.
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError) as error:
+    # RuntimeError: an encrypted member, zlib.error and EOFError: a damaged one, UnicodeDecodeError:
+    # a name that says that it is UTF-8 and is not.
+    except (
+        zipfile.BadZipFile,
+        zlib.error,
+        EOFError,
+        RuntimeError,
+        OSError,
+        UnicodeDecodeError,
+    ) as error:
         raise AuditError(
             f"{wheel.name} cannot be read: {line(error)}", advice="Take the wheel anew."
         ) from None

@@ -6,6 +6,7 @@ Each check says what was found. One that nobody could make is ``unknown``, never
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -30,6 +31,7 @@ from pipelines.provenance.statement import (
     PREDICATE,
     SIGNED,
     UNSIGNED,
+    encoded,
     read_manifest,
     sboms,
     statement,
@@ -40,7 +42,6 @@ from pipelines.toolchain.lock import ToolchainLock
 State = Literal["ok", "said", "mind", "unknown", "no"]
 _STRONG = frozenset({"sha256", "sha384", "sha512"})
 _ROWS = 200  # of a check's details
-_MOST = 100  # statements of a file
 #: What need not be so for who says that it is enough -> the check that it is about.
 ACCEPTED = {"unsigned": "signature", "lock": "lock"}
 Key = tuple[Path, SSlibKey]
@@ -120,7 +121,8 @@ def find(wheel: Path) -> Path:
 
 def beside(wheel: Path, name: str) -> Path | None:
     """A file of that name beside the wheel, or above its directory."""
-    places = (wheel.with_name(name), wheel.absolute().parent.with_name(name))
+    folder = wheel.absolute().parent
+    places = (folder / name, folder.parent / name)
     return next((place for place in places if place.is_file()), None)
 
 
@@ -169,7 +171,7 @@ def _no(
 def _read(path: Path) -> _Said:
     """The one statement of SLSA's provenance in a file; ``ValueError`` says why there is none."""
     found, why = [], "it has no statement"
-    for told in envelopes(path)[:_MOST]:
+    for told in envelopes(path):
         try:
             found.append(_opened(told))
         except ValueError as error:
@@ -189,6 +191,7 @@ def _opened(told: dict[str, Any]) -> _Said:
                 f"its payloadType is {line(sealed.payload_type, 100)}, expected {PAYLOAD_TYPE}"
             )
         told = parse(sealed.payload)
+    _refuse_aliases(told)
     try:
         # What is not known is left out, as in-toto wants it read; it is compared with nothing.
         whole = json_format.ParseDict(told, statement_pb2.Statement(), ignore_unknown_fields=True)
@@ -203,6 +206,26 @@ def _opened(told: dict[str, Any]) -> _Said:
         return _Said(said, dict(json_format.MessageToDict(made)), sealed)
     except (json_format.Error, OverflowError, TypeError, RecursionError) as error:
         raise ValueError(f"it is no in-toto statement: {line(error)}") from None
+
+
+def _refuse_aliases(told: dict[str, Any]) -> None:
+    """``ValueError`` for a name that Protobuf alone takes for another one.
+
+    ``build_definition`` would be read here, and ``buildDefinition`` by everybody else.
+    """
+    predicate = _dict(told.get("predicate"))
+    run = _dict(predicate.get("runDetails"))
+    made = provenance_pb2.Provenance.DESCRIPTOR.fields_by_name
+    for read, message in (
+        (told, statement_pb2.Statement.DESCRIPTOR),
+        (predicate, provenance_pb2.Provenance.DESCRIPTOR),
+        (_dict(predicate.get("buildDefinition")), made["build_definition"].message_type),
+        (run, made["run_details"].message_type),
+        (_dict(run.get("metadata")), provenance_pb2.BuildMetadata.DESCRIPTOR),
+    ):
+        for field in message.fields:
+            if field.name != field.json_name and field.name in read:
+                raise ValueError(f"it has {field.name}, expected {field.json_name}")
 
 
 def _subject(wheel: Path, sha256: str, said: _Said) -> Check:
@@ -230,6 +253,9 @@ def _subject(wheel: Path, sha256: str, said: _Said) -> Check:
 def _signature(said: _Said, keys: Sequence[Key]) -> Check:
     """Whether everybody whose key was named has signed it."""
     sealed, code = said.sealed, AuditError.exit_code
+    if sealed is None and keys:
+        found = f"it is not signed, and --key names {len(keys)} that must have"
+        return _no("signature", found, [str(path) for path, _ in keys])
     if sealed is None:
         return Check(name="signature", state="unknown", found="it is not signed", code=code)
     many = len(sealed.signatures)
@@ -269,16 +295,20 @@ def _manifest(wheel: Path, provenance: Path, said: _Said) -> Check:
             found = f"not checked: {path} is of another wheel"
             return Check(name="manifest", state="unknown", found=found)
         expected = statement(data, wheel)
+        if (sha256 := expected["subject"][0]["digest"]["sha256"]) != sha256_of(wheel):
+            raise ValueError(f"it is of a wheel with sha256 {sha256}")  # noqa: TRY301
     except (ValueError, AuditError) as error:
         return _no("manifest", f"{path}: {line(error, 400)}")
-    told, meant = (dict(_flat(one)) for one in (said.whole["predicate"], expected["predicate"]))
-    unlike = [name for name in {**told, **meant} if told.get(name) != meant.get(name)]
-    if unlike:
+    parts = (said.whole["predicate"], expected["predicate"])
+    told, meant = (dict(_flat(one)) for one in parts)
+    # As text: for Python 1 is True, and of two names that are flat alike one hides the other.
+    unlike = [name for name in {**told, **meant} if _text(told, name) != _text(meant, name)]
+    if unlike or encoded(parts[0]) != encoded(parts[1]):
         rows = [
             f"{line(name, 120)}: {_word(told, name)}, the manifest says {_word(meant, name)}"
             for name in unlike
         ]
-        return _no("manifest", f"{path} says something else", rows)
+        return _no("manifest", f"{path} says something else", rows or ["in another order"])
     return Check(name="manifest", state="ok", found=f"says the same, {len(meant)} values")
 
 
@@ -295,6 +325,10 @@ def _flat(value: Any, name: str = "") -> Iterator[tuple[str, Any]]:
             yield from _flat(inner, f"{name}[{called}{seen[called] if seen[called] > 1 else ''}]")
     else:
         yield name, value
+
+
+def _text(values: dict[str, Any], name: str) -> str:
+    return json.dumps(values[name]) if name in values else ""
 
 
 def _word(values: dict[str, Any], name: str) -> str:
@@ -317,7 +351,7 @@ def _lock(said: _Said, lock: ToolchainLock) -> Check:
         pinned = lock.tools.get(name)
         if pinned is None:
             rows.append(f"{line(name, 80)} {version}: the lock has none of that name")
-        elif pinned.sha256 != digest:
+        elif not pinned.sha256 or pinned.sha256 != digest:
             rows.append(
                 f"{line(name, 80)} {version} sha256 {line(digest, 64)[:16]}, today "
                 f"{pinned.version} sha256 {pinned.sha256[:16] or 'not pinned'}"
@@ -358,13 +392,12 @@ def _sboms(wheel: Path, said: _Said) -> Check:
 
 def _evidence(said: _Said) -> Iterator[Check]:
     """What the builder says that it has shown, and on what: nobody here has seen it."""
-    inner = said.built.get("internalParameters") or {}
+    inner = _dict(said.built.get("internalParameters"))
     if not said.ours:
         return
-    level = str((inner.get("evidence") or {}).get("level", ""))
+    level = str(_dict(inner.get("evidence")).get("level", ""))
     known = {one.value: one.meaning for one in Evidence}
-    stages = inner.get("stages") or {}
-    test = line(stages.get("test", "was not run"), 40) if isinstance(stages, dict) else "?"
+    test = line(_dict(inner.get("stages")).get("test", "was not run"), 40)
     yield Check(
         name="evidence",
         state="mind" if test in ("failed", "interrupted") else "said",
@@ -372,9 +405,14 @@ def _evidence(said: _Said) -> Iterator[Check]:
         f"test {test}",
     )
     if inner.get("publishable") is not True:
-        told = (inner.get("toolset") or {}).get("told") or ["a tool set that was not read"]
+        told = _dict(inner.get("toolset")).get("told")
+        told = told if isinstance(told, list) and told else ["a tool set that was not read"]
         yield Check(
             name="publishing",
             state="mind",
             found=f"not for publishing: built with {line(', '.join(map(str, told)), 200)}",
         )
+
+
+def _dict(value: Any) -> dict[str, Any]:
+    return value if isinstance(value, dict) else {}

@@ -53,9 +53,9 @@ def _found(
     stream = archive.extractfile(member)
     assert stream is not None  # noqa: S101 - it is a file
     text = stream.read().decode("utf-8", "replace")
-    hits = [re.search(pattern, text) for pattern in one.version]
-    version = ".".join(hit[1] or "" for hit in hits if hit)
-    if not all(hits) or not _VERSION.fullmatch(version):
+    hits = [{hit[1] or "" for hit in re.finditer(pattern, text)} for pattern in one.version]
+    version = ".".join(" or ".join(sorted(hit)) for hit in hits if hit)
+    if not all(len(hit) == 1 and all(hit) for hit in hits) or not _VERSION.fullmatch(version):
         found = f"{line(version, 60)!r}" if version else "no version"
         raise _wrong(recipe, f"{what}: {place} has {found} by {' and '.join(one.version)}")
     return Found(one, version)

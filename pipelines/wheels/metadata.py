@@ -46,6 +46,10 @@ _TAGS = 1000  # of one wheel
 _BILL, _BILLS = 4 << 20, 16  # bytes of a bill of materials, and how many of a wheel are read
 _UNRECORDED = ("RECORD", "RECORD.jws", "RECORD.p7s")  # the format exempts these from hashes
 _STRONG = frozenset({"sha256", "sha384", "sha512"})
+_UNREADABLE = (
+    *(zipfile.BadZipFile, zlib.error, EOFError),
+    *(RuntimeError, OSError, UnicodeDecodeError),
+)
 
 
 @dataclass(frozen=True)
@@ -199,8 +203,9 @@ def inspect(path: Path, *, limits: Limits | None = None, traces: bool = False) -
                 members=tuple(members),
                 sboms=tuple(_bill(archive, members[n], at) for at, n in enumerate(bills)),
             )
-    # RuntimeError: an encrypted member; zlib.error and EOFError: a damaged one.
-    except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError) as error:
+    # RuntimeError: an encrypted member; zlib.error and EOFError: a damaged one; UnicodeDecodeError:
+    # a name that says that it is UTF-8 and is not.
+    except _UNREADABLE as error:
         raise _refuse(path, f"it cannot be read: {error}") from error
 
 

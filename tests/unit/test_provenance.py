@@ -31,11 +31,12 @@ from pipelines.errors import AuditError, ConfigError
 from pipelines.files import sha256_of
 from pipelines.provenance import attesting, signing
 from pipelines.provenance.statement import PREDICATE, SIGNED, UNSIGNED, statement
-from pipelines.provenance.verifying import Check, Verified, find, verify
+from pipelines.provenance.verifying import Check, Verified, beside, find, verify
 from pipelines.run import Run
 from pipelines.stages.line import run_build
 from pipelines.stages.manifest import write_manifest
 from pipelines.toolchain.lock import load_lock
+from pipelines.wheels.metadata import inspect
 
 PrivateKey = ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
 openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed")
@@ -210,6 +211,18 @@ def test_two_may_sign(desk: Desk) -> None:
     assert (one.state, one.detail) == ("ok", ("1 by other keys, not checked",))
 
 
+def test_what_others_have_signed_is_not_lost(desk: Desk) -> None:
+    """A bundle of Sigstore's is worth nothing without its certificate."""
+    inner = json.loads(desk.envelope.read_text())
+    (one,) = inner["signatures"]
+    twice = inner | {"signatures": [one | {"keyid": ""}, one | {"keyid": ""}]}
+    for there in ({"dsseEnvelope": inner}, twice):
+        desk.envelope.write_text(json.dumps(there))
+        with pytest.raises(ConfigError, match="no envelope that a signature can be added to"):
+            desk.attest(desk.theirs)
+        assert json.loads(desk.envelope.read_text()) == there
+
+
 def test_a_bundle_may_have_other_lines(desk: Desk) -> None:
     """As in-toto wants them read: what is no provenance, and what is no JSON, is left out."""
     mine = desk.envelope.read_bytes()
@@ -313,10 +326,16 @@ def test_nobody_checked_the_signature(desk: Desk) -> None:
 
 def test_an_unsigned_statement(desk: Desk) -> None:
     desk.envelope.unlink()
-    found = desk.look()
+    found = desk.look(NONE)
     assert found.provenance.endswith(UNSIGNED)
     assert (of(found, "signature").found, found.code) == ("it is not signed", AuditError.exit_code)
     assert found.accepting(["unsigned"]).code == 0
+
+
+def test_a_signature_that_was_taken_off(desk: Desk) -> None:
+    """Who names a key has a signature looked at: none is no less wrong than another one."""
+    desk.envelope.unlink()
+    refused(desk.look().accepting(["unsigned"]), "signature", "it is not signed, and --key names 1")
 
 
 def test_a_wrong_signature_is_never_enough(desk: Desk) -> None:
@@ -396,6 +415,76 @@ def test_one_more_source_hides_behind_the_first(desk: Desk) -> None:
     refused(desk.look(), "manifest", "resolvedDependencies[source2]")
 
 
+def test_what_is_equal_for_python_alone(desk: Desk) -> None:
+    def change(said: dict[str, Any]) -> None:
+        said["predicate"]["buildDefinition"]["externalParameters"]["reproducible"] = 1
+
+    desk.forge(change)
+    refused(desk.look(), "manifest", "reproducible: 1.0, the manifest says True")
+
+
+def test_a_value_that_hides_behind_a_dot(desk: Desk) -> None:
+    def change(said: dict[str, Any]) -> None:
+        inner = said["predicate"]["buildDefinition"]["internalParameters"]
+        inner |= {"host": {**inner["host"], "name": "other"}, "host.name": inner["host"]["name"]}
+
+    desk.forge(change)
+    assert of(desk.look(), "manifest").state == "no"
+
+
+@pytest.mark.parametrize(
+    ("name", "place"),
+    [
+        ("predicate_type", ()),
+        ("build_definition", ("predicate",)),
+        ("build_type", ("predicate", "buildDefinition")),
+        ("started_on", ("predicate", "runDetails", "metadata")),
+    ],
+)
+def test_a_name_that_protobuf_alone_takes_for_another(
+    desk: Desk, name: str, place: tuple[str, ...]
+) -> None:
+    """Without a manifest nothing else would tell what everybody else reads."""
+
+    def change(said: dict[str, Any]) -> None:
+        for inner in place:
+            said = said[inner]
+        said[name] = {} if name == "build_definition" else "2020-01-01T00:00:00Z"
+
+    (desk.run / "manifest.json").unlink()
+    desk.forge(change)
+    refused(desk.look(), "statement", f"it has {name}")
+
+
+@pytest.mark.parametrize(
+    "inner",
+    [
+        {"evidence": "R"},
+        {"evidence": ["R"], "toolset": "x", "publishable": False},
+        {"toolset": {"told": 5}, "stages": 5, "host": None},
+    ],
+)
+def test_parameters_of_other_shapes(desk: Desk, inner: dict[str, Any]) -> None:
+    (desk.run / "manifest.json").unlink()
+    desk.forge(lambda said: said["predicate"]["buildDefinition"].update(internalParameters=inner))
+    found = desk.look()
+    assert of(found, "evidence").found.startswith("none: a level that is not known")
+    assert "was not read" in of(found, "publishing").found
+
+
+def test_the_manifest_of_another_wheel(desk: Desk) -> None:
+    """Its hash is stated and it says all that is stated, but for whose it is."""
+    path = desk.run / "manifest.json"
+    path.write_text(path.read_text().replace(sha256_of(desk.wheel), "0" * 64))
+
+    def change(said: dict[str, Any]) -> None:
+        rows = said["predicate"]["runDetails"]["byproducts"]
+        next(one for one in rows if one["name"] == path.name)["digest"]["sha256"] = sha256_of(path)
+
+    desk.forge(change)
+    refused(desk.look(), "manifest", f"of a wheel with sha256 {'0' * 64}")
+
+
 def test_a_manifest_of_other_materials(desk: Desk) -> None:
     path = desk.run / "manifest.json"
     told = json.loads(path.read_text())
@@ -408,7 +497,7 @@ def test_a_manifest_of_other_materials(desk: Desk) -> None:
     refused(desk.look(), "manifest", "finished: Input should be a valid datetime")
     told["host"]["cpus"] = float("1e300")
     path.write_text(json.dumps(told).replace("1e+300", "1e400"))
-    refused(desk.look(), "manifest", "no SLSA provenance can be made of it")
+    refused(desk.look(), "manifest", "1e400 is no JSON")
     path.write_bytes(b"[" * 100_000)
     refused(desk.look(), "manifest", "nested too deep")
 
@@ -534,6 +623,28 @@ def test_a_bill_of_materials_in_the_wheel(tmp_path: Path, built: Path) -> None:
     assert "not stated" in one.detail[0]
 
 
+@pytest.mark.parametrize("method", [zipfile.ZIP_LZMA, zipfile.ZIP_BZIP2])
+def test_a_bill_that_is_packed_as_no_wheel_is(desk: Desk, method: int) -> None:
+    with zipfile.ZipFile(desk.wheel, "a") as archive:
+        archive.writestr("pkg-1.0.dist-info/sboms/z.json", b"{}", compress_type=method)
+    desk.forge(lambda said: said["subject"][0]["digest"].update(sha256=sha256_of(desk.wheel)))
+    refused(desk.look(), "SBOM", f"packed by method {method}")
+
+
+def test_a_name_in_the_wheel_that_is_no_text(desk: Desk) -> None:
+    with zipfile.ZipFile(desk.wheel, "a") as archive:
+        archive.writestr("pkg/é", b"")
+    desk.wheel.write_bytes(desk.wheel.read_bytes().replace("pkg/é".encode(), b"pkg/\xff\xfe"))
+    desk.forge(lambda said: said["subject"][0]["digest"].update(sha256=sha256_of(desk.wheel)))
+    refused(desk.look(), "SBOM", "cannot be read")
+    with pytest.raises(AuditError, match="cannot be read"):
+        inspect(desk.wheel)
+
+
+def test_a_wheel_at_the_top_has_nothing_above_it() -> None:
+    assert beside(Path("/no-such-wheel.whl"), "no-such-manifest.json") is None
+
+
 # -- files that are none ---------------------------------------------------------------------------
 
 
@@ -550,6 +661,10 @@ def test_a_bill_of_materials_in_the_wheel(tmp_path: Path, built: Path) -> None:
         (b'{"payload": "e30=", "payload": "e30=", "signatures": []}', "twice in one object"),
         (b'{"_type": "https://in-toto.io/Statement/v1"}', "At least one subject"),
         (b'{"_type": NaN}', "NaN is no JSON"),
+        (b'{"_type": 1e999}', "1e999 is no JSON"),
+        (b'{"_type": %s}' % (b"9" * 400), "digits is no JSON"),
+        (b'{"_type": [%s0]}' % (b"0," * 60_000), "more than 50000 values"),
+        (b"{\n" * 200, "no bundle, with 200 lines"),
         ("{}".encode("utf-16"), "codec can't decode"),
         (b'{"payload": "e30=", "payloadType": "a", "signatures": [{"sig": ""}]}', "no base64"),
         (b'{"_type": "https://in-toto.io/Statement/v0.1", "subject": [{"name": "a"}]}', "type"),

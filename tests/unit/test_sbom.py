@@ -265,6 +265,7 @@ def test_a_published_wheel_with_a_forged_bill_is_different(tmp_path: Path) -> No
     ("text", "said"),
     [
         (VERSION_H.replace("MINOR", "MINUS"), "has '4' by"),
+        (VERSION_H + "#define CUTLASS_MAJOR 3", "MAJOR"),
         ("", "has no version"),
         ("MAJOR 4\nMINOR 2 x" * 100_000, "bytes"),
     ],
@@ -444,6 +445,8 @@ def test_a_table_and_json(tmp_path: Path, typed: None, capsys: pytest.CaptureFix
             "it is not of this wheel: x 1",
         ),
         ((b"<bom/>",), "not checked"),
+        ((cyclonedx(components=[{"type": "file", "name": "[/x]", "version": "[/y]",
+                                 "hashes": [{"alg": "SHA-256", "content": "[/z]"}]}]),), "[/z]"),
     ],
 )  # fmt: skip
 def test_none_or_a_bad_one_is_no_success(
