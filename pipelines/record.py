@@ -18,7 +18,7 @@ from pipelines.evidence import Bridge, Evidence, GpuResult, Origin
 from pipelines.hosttext import line
 from pipelines.model import Model
 from pipelines.taken import Company, PrebuiltFile, Sha256
-from pipelines.target import Target
+from pipelines.target import Archs, Target
 
 #: Of the record; one with another number is not read.
 SCHEMA = 2
@@ -206,6 +206,8 @@ class AuditedFile(Model):
     version: str = ""
     cuda: str = ""
     """The release that its device code tells, where nobody asked for one."""
+    archs: Archs | None = None
+    """Those that it was judged by; ``None``: nobody said which it should have."""
     checks: tuple[CheckResult, ...] = ()
 
 

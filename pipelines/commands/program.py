@@ -30,6 +30,7 @@ from pipelines.commands import (
     lock,
     plan,
     provision,
+    publish,
     rebuild,
     report,
     runs,
@@ -57,6 +58,7 @@ COMMANDS = (
         report.COMMAND,
         compare.COMMAND,
         rebuild.COMMAND,
+        publish.COMMAND,
     ),
     *(
         audit.COMMAND,

@@ -25,7 +25,7 @@ FLOORS = (
     {"run"},
     {"toolchain", "session", "wheels", "diagnosis", "compilecache"},
     {"reports", "recipe", "hosts"},
-    {"config", "matrix", "prebuilt", "provisioning", "examine"},
+    {"config", "matrix", "prebuilt", "provisioning", "examine", "index"},
     {"buildplan", "schema"},
     {"stages", "doctor"},
     {"commands"},
