@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import Field, PlainValidator, TypeAdapter, ValidationError
+from pydantic import Field, PlainValidator, StringConstraints, TypeAdapter, ValidationError
 
 from pipelines.compilecache.settings import CompileCache, DiskCache
 from pipelines.errors import ConfigError
@@ -60,6 +60,15 @@ class Defaults(Model):
     """Compile units at a time; without it, what cores and memory allow."""
 
 
+class Provenance(Model):
+    """What ``invoke attest`` signs with."""
+
+    key: str | None = None
+    """File of a private key, ed25519 or ECDSA: absolute, or as seen from the top of the project."""
+    passphrase_env: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]*$")] | None = None
+    """Environment variable with the key's passphrase; without it, it is asked for."""
+
+
 class Config(Model):
     """``pipeline.yaml``."""
 
@@ -75,6 +84,8 @@ class Config(Model):
     """Fetch nothing: what is neither in the cache nor in the wheelhouse is an error."""
     wheelhouse: str | None = None
     """Directory in which pinned files are looked for before the network; see invoke wheelhouse."""
+    provenance: Provenance = Provenance()
+    """Who vouches for wheels that were built here; docs/provenance.md."""
 
     def host(self, name: str) -> HostConfig:
         """The host called ``name``, or :class:`ConfigError` with the nearest name."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 from pydantic import BeforeValidator
 
 from pipelines.commands.command import Command
-from pipelines.commands.options import Flag, Json, Options
+from pipelines.commands.options import Flag, Json, Options, amount, whole
 from pipelines.errors import AuditError, ConfigError
 
 
@@ -51,7 +51,8 @@ class AuditOptions(Options):
     axes = ("python",)
     shared = ("offline",)
     wheel: Annotated[
-        str, Flag("a wheel, an https address, a directory of wheels, or NAME==VERSION of an index")
+        str,
+        Flag("a wheel, a directory, an address of a wheel or of an index's page, or NAME==VERSION"),
     ]
     also: Annotated[
         tuple[str, ...], Flag("one more; every further word is one as well", words=True)
@@ -64,6 +65,16 @@ class AuditOptions(Options):
     torch: Annotated[
         str | None,
         Flag("will it load beside these: releases, wheels, directories of torch, by commas"),
+    ] = None
+    most: Annotated[
+        int | None,
+        Flag("wheels of an index's page, the newest releases first (default: 50)"),
+        BeforeValidator(whole("most")),
+    ] = None
+    seconds: Annotated[
+        float | None,
+        Flag("give up a wheel after so long: it is not checked, the others go on (default: 600)"),
+        BeforeValidator(amount("seconds", "60")),
     ] = None
     as_json: Json = False
     junit: Annotated[str | None, Flag("write a JUnit report to this file")] = None
@@ -82,6 +93,7 @@ def audit(options: AuditOptions, given: dict[str, Any]) -> int | None:
     from pipelines.examine import show
     from pipelines.examine.cards import named
     from pipelines.examine.examining import Asked, examine_all
+    from pipelines.examine.listing import Listing
     from pipelines.examine.loading import beside
     from pipelines.examine.taking import take
     from pipelines.toolchain.lock import Cache, load_lock
@@ -91,13 +103,25 @@ def audit(options: AuditOptions, given: dict[str, Any]) -> int | None:
     report, html = _target("junit", options.junit), _target("html", options.html)
     offline = bool(given.get("offline")) or load_config().offline
     cache = Cache(load_lock(), offline=offline)
-    taken = take([options.wheel, *options.also], cache, python=given.get("python") or "")
+    if options.most is not None and options.most < 1:
+        raise ConfigError(f"--most {options.most}: nothing would be looked at", advice="Name 1.")
+    listings: list[Listing] = []
+
+    def told(listing: Listing) -> None:
+        """At once: what is fetched may be gigabytes."""
+        listings.append(listing)
+        if not options.as_json:
+            show.listed(listing)
+
+    python = given.get("python") or ""
+    named_all = [options.wheel, *options.also]
+    taken = take(named_all, cache, python=python, most=options.most, told=told)
     held = beside(torches, [one.file for one in taken], cache) if torches else None
     asked = Asked(cards, held)
     with show.progress(len(taken)) as step:
-        examined = examine_all(taken, asked, step)
+        examined = examine_all(taken, asked, step, seconds=options.seconds)
     if options.as_json:
-        answer(show.told(examined))
+        answer(show.told(examined, listings))
     else:
         show.show(examined)
     if report:
@@ -105,7 +129,7 @@ def audit(options: AuditOptions, given: dict[str, Any]) -> int | None:
     if html:
         from pipelines.examine.page import write
 
-        say(f"{html}  {write(html, examined):,} bytes", style="bold")
+        say(f"{html}  {write(html, examined, listings):,} bytes", style="bold")
     return AuditError.exit_code if any(one.failed for one in examined) else None
 
 

@@ -50,7 +50,9 @@ LETTERS = {
 }
 
 
-def _whole(flag: str) -> Callable[[Any], Any]:
+def whole(flag: str) -> Callable[[Any], Any]:
+    """Reads the value of a flag that is a whole number above 0."""
+
     def read(text: Any) -> Any:
         try:
             return None if text is None else int(text)
@@ -62,7 +64,9 @@ def _whole(flag: str) -> Callable[[Any], Any]:
     return read
 
 
-def _amount(flag: str, such: str) -> Callable[[Any], Any]:
+def amount(flag: str, such: str) -> Callable[[Any], Any]:
+    """Reads the value of a flag that is a number above 0."""
+
     def read(text: Any) -> Any:
         if text is None:
             return None
@@ -97,12 +101,12 @@ class Shared(Model):
     jobs: Annotated[
         int | None,
         Flag("compile units at a time (default: the host's cores)"),
-        BeforeValidator(_whole("jobs")),
+        BeforeValidator(whole("jobs")),
     ] = None
     minutes: Annotated[
         float | None,
         Flag("end the build after so long, with exit code 75; the next one goes on"),
-        BeforeValidator(_amount("minutes", "330, five and a half hours")),
+        BeforeValidator(amount("minutes", "330, five and a half hours")),
     ] = None
     gpu: Annotated[
         bool, Flag("with a GPU; of the sandbox this machine's, by a bridge: docs/gpu-bridge.md")
@@ -132,8 +136,8 @@ Json = Annotated[bool, Flag("print one JSON object, and nothing else", name="jso
 
 #: Where pinned files come from.
 FETCH = ("offline", "wheelhouse")
-Count = Annotated[int, BeforeValidator(_whole("keep"))]
-Days = Annotated[float, BeforeValidator(_amount("days", "14"))]
+Count = Annotated[int, BeforeValidator(whole("keep"))]
+Days = Annotated[float, BeforeValidator(amount("days", "14"))]
 
 
 def flag_of(field: FieldInfo) -> Flag | None:

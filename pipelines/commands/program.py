@@ -17,6 +17,7 @@ from invoke.tasks import Task
 
 from pipelines import __version__, called, output
 from pipelines.commands import (
+    attest,
     audit,
     build,
     cache,
@@ -35,6 +36,7 @@ from pipelines.commands import (
     report,
     runs,
     test,
+    verify,
     wheelhouse,
 )
 from pipelines.commands.cells import open_matrix
@@ -58,6 +60,8 @@ COMMANDS = (
         report.COMMAND,
         compare.COMMAND,
         rebuild.COMMAND,
+        attest.COMMAND,
+        verify.COMMAND,
         publish.COMMAND,
     ),
     *(

@@ -7,13 +7,12 @@ from __future__ import annotations
 
 import gc
 import logging
-import multiprocessing
 import os
 import re
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import Future, ProcessPoolExecutor, as_completed
-from concurrent.futures.process import BrokenProcessPool
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 
 from packaging.tags import parse_tag
 
@@ -24,9 +23,10 @@ from pipelines.examine.binaries import binary_findings, gpu_findings
 from pipelines.examine.cards import gpus_of
 from pipelines.examine.findings import Examined, Finding
 from pipelines.examine.loading import Beside, load_findings, loads_of, stable_findings
-from pipelines.examine.packaging import packaging_findings
+from pipelines.examine.packaging import limits, packaging_findings
 from pipelines.examine.stable import stable_of
 from pipelines.examine.taking import Taken
+from pipelines.examine.workers import DiedError, TookLongerError, each_apart
 from pipelines.hosttext import line
 from pipelines.record import CheckResult
 from pipelines.wheels.checks import gate
@@ -70,11 +70,16 @@ def examine(taken: Taken, asked: Asked) -> Examined:
         _log.info("%s", taken.file, exc_info=error)
         return _unread(taken, "readable", f"it cannot be read: {type(error).__name__}: {error}")
     finally:
+        gc.collect()  # while little is looked at: else it would be frozen with the next wheel
         gc.unfreeze()
 
 
 def _unread(taken: Taken, check: str, problem: str) -> Examined:
-    found = Finding(check=check, level="problem", found=line(problem, 600))
+    return _without(taken, Finding(check=check, level="problem", found=line(problem, 600)))
+
+
+def _without(taken: Taken, found: Finding) -> Examined:
+    """Of which nothing more is known."""
     rest = Finding(check="everything else", level="unknown", found="it could not be read")
     return Examined(
         file=line(taken.file, 300),
@@ -140,49 +145,31 @@ def examine_all(
     asked: Asked,
     step: Callable[[Examined], object] = lambda _: None,
     workers: int | None = None,
+    seconds: float | None = None,
 ) -> tuple[Examined, ...]:
-    """All of them, in their order, in as many processes as there are cores.
+    """All of them, in their order, in as many processes as there are cores, none longer than that.
 
-    A worker that dies (a wheel may take more memory than there is) is a finding of its wheel alone.
+    A worker that dies (a wheel may take more memory than there is) or that has taken ``seconds``
+    (default: of ``limits.yaml``) is a finding of its wheel alone.
     """
-    workers = min(workers or os.cpu_count() or 1, len(taken))
+    limit = seconds or limits().seconds
     done: dict[int, Examined] = {}
-    if workers > 1:
-        for number, one in _in_parallel(taken, asked, workers):
-            done[number] = one
-            step(one)
-    alone = 1 if workers > 1 else 0
-    for number, each in enumerate(taken):
-        if number not in done:  # died, or was in the pool in which another one did
-            done[number] = _isolated(each, asked) if alone else examine(each, asked)
-            step(done[number])
+    workers = min(workers or os.cpu_count() or 1, len(taken))
+    with closing(each_apart(partial(examine, asked=asked), taken, workers, limit)) as found:
+        for number, one in found:
+            if isinstance(one, StorageError):
+                raise one
+            whole = one if isinstance(one, Examined) else _lost(taken[number], one, limit)
+            done[number] = whole
+            step(whole)
     return tuple(done[number] for number in range(len(taken)))
 
 
-def _in_parallel(
-    taken: Sequence[Taken], asked: Asked, workers: int
-) -> Iterator[tuple[int, Examined]]:
-    context = multiprocessing.get_context("spawn")  # the program has threads of its own
-    with ProcessPoolExecutor(workers, context, _speak_to_stderr) as pool:
-        jobs: dict[Future[Examined], int] = {
-            pool.submit(examine, each, asked): number for number, each in enumerate(taken)
-        }
-        try:
-            for job in as_completed(jobs):
-                yield jobs[job], job.result()
-        except BrokenProcessPool:
-            return
-
-
-def _speak_to_stderr() -> None:
-    """In a worker: standard output is for what a program reads, and none of it is said there."""
-    os.dup2(2, 1)
-
-
-def _isolated(taken: Taken, asked: Asked) -> Examined:
-    context = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(1, context, _speak_to_stderr) as pool:
-        try:
-            return pool.submit(examine, taken, asked).result()
-        except BrokenProcessPool:
-            return _unread(taken, "readable", "the process that read it died: out of memory?")
+def _lost(taken: Taken, error: Exception, limit: float) -> Examined:
+    if isinstance(error, TookLongerError):
+        why = f"took longer than {limit:g} s, and was given up"
+        found = Finding(check="readable", level="unknown", asked=True, found=why)
+        return _without(taken, found)
+    if isinstance(error, DiedError):
+        return _unread(taken, "readable", "the process that read it died: out of memory?")
+    return _unread(taken, "readable", f"it cannot be read: {type(error).__name__}: {error}")

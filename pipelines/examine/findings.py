@@ -129,6 +129,18 @@ class Examined(Model):
         return tuple(one for one in self.findings if one.level == level)
 
 
+def held_against(examined: Iterable[Examined]) -> dict[str, str]:
+    """Each torch and other set of DLLs that wheels were held against, and which that was."""
+    found: dict[str, str] = {}
+    for load in (load for one in examined for load in one.loads):
+        if load.sha256:
+            by = ", as its index states" if load.stated else ""
+            found[load.against] = f"sha256 {load.sha256}{by}"
+        elif load.table:
+            found[load.against] = f"a directory; its table of exports has sha256 {load.table}"
+    return found
+
+
 def worst(levels: Iterable[Level]) -> Level:
     """The worst of some levels; of none nothing is known."""
     return min(levels, key=LEVELS.index, default="unknown")

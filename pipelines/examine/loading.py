@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from packaging.tags import parse_tag
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -101,16 +101,25 @@ def beside(torches: Sequence[str], files: Iterable[str], cache: Cache) -> Beside
                 tables[python] = error
         if all(isinstance(one, LockError) for one in tables.values()):
             raise next(one for one in tables.values() if isinstance(one, LockError))
-        found += [
-            (asked, python, one.message if isinstance(one, LockError) else one)
-            for python, one in tables.items()
-        ]
+        for python, one in tables.items():
+            new = one.message if isinstance(one, LockError) else _distinct(one, found)
+            if not any((of, old) == (python, new) for _, of, old in found):
+                found.append((asked, python, new))
     try:
         runtime = (of_msvc_runtime(cache),)
     except LockError as error:
         say(f"MSVC's run-time is not looked at: {line(error.message, 300)}", "yellow")
         return Beside(cache, tuple(found))
     return Beside(cache, tuple(found), runtime)
+
+
+def _distinct(
+    one: ExportTable, others: Iterable[tuple[str, str, ExportTable | str]]
+) -> ExportTable:
+    """The same; of two wheels that are called alike it says which it is."""
+    tables = [each for *_, each in others if isinstance(each, ExportTable)]
+    alike = any(each.against == one.against and each.sha256 != one.sha256 for each in tables)
+    return replace(one, against=f"{one.against} {one.sha256[:8]}") if alike else one
 
 
 def loads_of(facts: WheelFacts, given: Beside | None) -> tuple[Loads, ...]:

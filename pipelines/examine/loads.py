@@ -44,6 +44,12 @@ class Loads(Model):
 
     against: str
     """Such as ``torch 2.8.0 (cp311)``."""
+    sha256: str = ""
+    """Of the wheel whose names were looked up; empty: of a directory, or of the wheel's own."""
+    stated: bool = False
+    """Whether its index states that sha256, and nobody has computed it."""
+    table: str = ""
+    """Of a directory, the sha256 of the table of what its DLLs export."""
     missing: tuple[Missing, ...] = ()
     unknown: tuple[str, ...] = ()
     """What was not looked at, and why: ``c10_cuda.dll: not in torch 2.8.0 of the index``."""
@@ -81,7 +87,9 @@ def judge(binaries: Iterable[Binary], tables: Sequence[ExportTable]) -> tuple[Lo
         except LockError as error:
             found.append(Loads(against=table.against, unknown=(line(error.message, 300),)))
             continue
-        found.append(_loads(table.against, every, exports, why))
+        loads = _loads(table.against, every, exports, why)
+        of = {"sha256": table.sha256, "stated": table.stated, "table": table.table}
+        found.append(loads.model_copy(update=of))
         wanted -= {*exports}
     of_own = _loads(OWN, every, {k: v for k, v in own.items() if k in wanted}, {})
     others = [

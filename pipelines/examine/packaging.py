@@ -63,6 +63,7 @@ class Limits(Model):
     longest_path: Annotated[int, Field(gt=0)]
     folders: Annotated[tuple[Folder, ...], Field(min_length=1)]
     uploads: tuple[Upload, ...]
+    seconds: Annotated[int, Field(gt=0)]
 
 
 @functools.cache

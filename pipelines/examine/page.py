@@ -17,14 +17,24 @@ from pathlib import Path
 from markupsafe import Markup
 from packaging.tags import parse_tag
 
-from pipelines.examine.findings import LEVELS, RUNS, WORDS, Card, Examined, Finding, Level
+from pipelines.examine.findings import (
+    LEVELS,
+    RUNS,
+    WORDS,
+    Card,
+    Examined,
+    Finding,
+    Level,
+    held_against,
+)
+from pipelines.examine.listing import Listing
 from pipelines.files import write_atomic
 from pipelines.reports.html import environment
 
 _TEMPLATES = Path(__file__).resolve().parents[1] / "reports" / "templates"
 _TONES = {"problem": "failed", "mind": "untested", "unknown": "idle", "ok": "passed"}
 _PYTHON = re.compile(r"(cp|py)3(\d{1,2})")
-_TORCH = re.compile(r"torch [^ (]+")
+_TORCH = re.compile(r"(torch \S+)(?: \(\w+\))?")
 _FEW = 2
 _CROWD = 40  # wheels from which a page tells of what is ok no more than that
 _SEARCHED = 1500  # characters of a wheel
@@ -80,15 +90,15 @@ class Row:
         return tuple(name for name, one in self.torches.items() if one.checked and not one.missing)
 
 
-def write(path: Path, examined: Sequence[Examined]) -> int:
+def write(path: Path, examined: Sequence[Examined], listings: Sequence[Listing] = ()) -> int:
     """Write the page, whole or not at all; its size in bytes. ``StorageError`` if that fails."""
-    data = render(examined).encode()
+    data = render(examined, listings).encode()
     write_atomic(path, data)
     return len(data)
 
 
-def render(examined: Sequence[Examined]) -> str:
-    """The page, at least of one wheel."""
+def render(examined: Sequence[Examined], listings: Sequence[Listing] = ()) -> str:
+    """The page, at least of one wheel; of ``listings`` it says what was left out."""
     style = "".join(
         (_TEMPLATES / f"{name}.css").read_text("utf-8") for name in ("report", "wheels")
     )
@@ -106,6 +116,8 @@ def render(examined: Sequence[Examined]) -> str:
             order=LEVELS,
             levels=WORDS,
             tally=tally,
+            held=held_against(examined),
+            listings=listings,
             tone=_TONES[min(tally, key=LEVELS.index)],
             against=list(dict.fromkeys(name for row in rows for name in row.torches)),
             pythons=sorted(
@@ -166,12 +178,14 @@ def _span(releases: Sequence[str]) -> str:
 
 
 def _torches(one: Examined) -> dict[str, Torch]:
-    """By release, whichever Python its wheel is for."""
+    """By release, whichever Python its wheel is for; a directory is a torch of its own."""
     found: dict[str, Torch] = {}
     for load in one.loads:
-        if match := _TORCH.match(load.against):
-            old = found.get(match[0], Torch())
-            found[match[0]] = Torch(
+        if load.against.startswith("torch "):
+            match = _TORCH.fullmatch(load.against)
+            name = match[1] if match else load.against
+            old = found.get(name, Torch())
+            found[name] = Torch(
                 old.checked + load.checked,
                 old.missing + len({(gone.library, gone.symbol) for gone in load.missing}),
                 old.unknown + len(load.unknown),

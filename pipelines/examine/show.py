@@ -12,7 +12,17 @@ from rich.table import Table
 
 from pipelines import units
 from pipelines.console import console, say, units_progress
-from pipelines.examine.findings import LEVELS, SCHEMA, WORDS, Card, Examined, Finding, Level
+from pipelines.examine.findings import (
+    LEVELS,
+    SCHEMA,
+    WORDS,
+    Card,
+    Examined,
+    Finding,
+    Level,
+    held_against,
+)
+from pipelines.examine.listing import Listing
 from pipelines.hosttext import safe
 from pipelines.reports import junit as xml
 from pipelines.reports.model import Case, Outcome, Suite
@@ -53,10 +63,17 @@ def progress(total: int) -> Iterator[Callable[[Examined], object]]:
         yield lambda one: bar.update(task, advance=1, unit=safe(one.file, 60))
 
 
-def told(examined: Sequence[Examined]) -> dict[str, Any]:
+def listed(listing: Listing) -> None:
+    """What is taken of a page of an index and what is not, before it is fetched."""
+    size = f"; {units.size(listing.size)} to have" if listing.size else ""
+    say(f"{listing.said}{size}", style="dim" if listing.whole else "yellow")
+
+
+def told(examined: Sequence[Examined], listings: Sequence[Listing] = ()) -> dict[str, Any]:
     """What ``--json`` prints."""
     return {
         "schema": SCHEMA,
+        "listings": [one.model_dump(mode="json") | {"whole": one.whole} for one in listings],
         "wheels": [one.model_dump(mode="json") | {"level": one.worst} for one in examined],
     }
 
@@ -65,9 +82,12 @@ def show(examined: Sequence[Examined]) -> None:
     """Each of a few wheels in full, of many a line each and what is wrong."""
     if len(examined) >= _MANY:
         _overview(examined)
-        return
-    for one in examined:
-        _one(one)
+    else:
+        for one in examined:
+            _one(one)
+    for against, which in held_against(examined).items():
+        if against.startswith("torch "):
+            say(f"{safe(against, 160)}: {which}", style="dim")
     if len(examined) > 1:
         say(_tally(examined), style="bold")
 
@@ -134,7 +154,6 @@ def _overview(examined: Sequence[Examined]) -> None:
         for finding in one.of("problem"):
             text = escape(safe(f"{one.file}: {finding.check}: {_said(finding)}", 500))
             console.print(f"[bold red]no[/] {text}")
-    say(_tally(examined), style="bold")
 
 
 def junit(path: Path, examined: Sequence[Examined]) -> None:
@@ -157,4 +176,6 @@ def _suite(one: Examined) -> Suite:
         )
         for finding in one.findings
     )
-    return Suite(name=one.file, cases=cases, properties={"sha256": one.sha256})
+    return Suite(
+        name=one.file, cases=cases, properties={"sha256": one.sha256, **held_against([one])}
+    )

@@ -2,14 +2,13 @@
 
 Of a directory every wheel below it; of a release (``NAME==VERSION``) every wheel that its index
 has for Windows, or for every platform where there is none. What cannot be had is kept with why:
-among hundreds one that is gone must not hide the others.
+among hundreds one that is gone must not hide the others. Of a page of an index the newest ones.
 """
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +19,8 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import InvalidVersion, Version
 
 from pipelines.errors import ConfigError, PipelineError
+from pipelines.examine.indexpage import shown
+from pipelines.examine.listing import PLAIN, Listing, is_page, wheels_on
 from pipelines.hosttext import line
 from pipelines.prebuilt.candidates import Offer, offers_of
 from pipelines.prebuilt.fetching import fetch_all, fetch_url
@@ -30,7 +31,7 @@ from pipelines.wheels.tags import WINDOWS
 
 _MOST = 10_000  # wheels of one command
 _AT_ONCE = 4  # downloads
-_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]*")
+_LISTED = 50  # wheels of a page
 
 
 @dataclass(frozen=True)
@@ -48,20 +49,34 @@ class Taken:
 
 
 def take(
-    asked: Sequence[str], cache: Cache, *, index: str = "", python: str = ""
+    asked: Sequence[str],
+    cache: Cache,
+    *,
+    index: str = "",
+    python: str = "",
+    most: int | None = None,
+    told: Callable[[Listing], object] = lambda _: None,
 ) -> tuple[Taken, ...]:
     """All that is named, in that order, no file twice.
 
     ``index`` (default: the user's own) is asked for releases; of these ``python`` (``3.12``)
-    leaves the wheels that it takes.
+    leaves the wheels that it takes. Of a page of an index ``most`` are taken (default: 50), and
+    ``told`` is called with what was left out.
     Raises :class:`ConfigError` for what names no wheel at all, so that nothing is fetched before a
     slip of the pen is mended.
     """
-    found: dict[str, Taken | Offer] = {}
+    found: dict[tuple[str, str | None], Taken | Offer] = {}
     for text in asked:
-        for one in _named(text, cache, index, python):
+        page = is_page(text)
+        every = (
+            _of_page(text, cache, python, most, told)
+            if page
+            else _named(text, cache, index, python)
+        )
+        for one in every:
+            what = one.sha256 if isinstance(one, Offer) else one.problem
             place = one.place if isinstance(one, Offer) else str(one.path or one.place)
-            found.setdefault(place, one)
+            found.setdefault((place, what), one)  # of two lies about one address none is hidden
             if len(found) > _MOST:
                 raise ConfigError(
                     f"more than {_MOST} wheels are named", advice="Name fewer at a time."
@@ -90,6 +105,24 @@ def _named(text: str, cache: Cache, index: str, python: str) -> Iterator[Taken |
         yield Offer(file, given.url, given.stated or None)
         return
     yield from _of_release(given.name, given.version, _offers(index, given.name, cache), python)
+
+
+def _of_page(
+    text: str, cache: Cache, python: str, most: int | None, told: Callable[[Listing], object]
+) -> Iterator[Taken | Offer]:
+    if cache.offline:
+        raise ConfigError(
+            f"{shown(text)}: no page is read, for nothing is fetched",
+            advice="Leave --offline out, or name a directory.",
+        )
+    wheels, listing = wheels_on(text, python, most or _LISTED)
+    told(listing)
+    for one in wheels:
+        if one.problem:
+            place = shown(one.offer.place)
+            yield Taken(one.offer.file, place, problem=one.problem)
+        else:
+            yield one.offer
 
 
 def _wheels(folder: Path) -> Iterator[Path]:
@@ -139,7 +172,7 @@ def _of_release(name: str, version: str, offers: Sequence[Offer], python: str) -
 
 def _parsed(file: str, name: str, version: str) -> frozenset[Tag] | None:
     """The tags of a file's name, if it is a wheel of that release."""
-    if not _PLAIN.fullmatch(file):  # it becomes a file of ours
+    if not PLAIN.fullmatch(file):  # it becomes a file of ours
         return None
     try:
         own, release, _, tags = parse_wheel_filename(file)

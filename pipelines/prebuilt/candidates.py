@@ -10,6 +10,7 @@ from pathlib import Path
 
 from pipelines.errors import AuditError, ConfigError, LockError
 from pipelines.files import sha256_of
+from pipelines.hosttext import line
 from pipelines.toolchain import sources
 from pipelines.toolchain.lock import Cache, Tool, obtain
 
@@ -84,9 +85,22 @@ def _index(url: str, project: str) -> list[Offer]:
     found = []
     for package in page.packages:
         if package.filename.endswith(".whl") and not package.is_yanked:
-            digest = (package.digests or {}).get("sha256")
+            digest = stated_sha256(package.filename, (package.digests or {}).get("sha256"))
             found.append(Offer(package.filename, package.url, digest, package.size))
     return found
+
+
+def stated_sha256(file: str, digest: str | None) -> str | None:
+    """What an index states of a file, if it does; it names a directory of the cache.
+
+    Raises :class:`ConfigError` for what is none: what was to be compared is not left out.
+    """
+    if digest is None or _DIGEST.fullmatch(small := digest.lower()):
+        return digest and small
+    raise ConfigError(
+        f"{line(file, 200)}: its index states the sha256 '{line(digest, 80)}'",
+        advice="64 hexadecimal digits are expected: tell the one who keeps the index.",
+    )
 
 
 def obtain_offer(offer: Offer, cache: Cache) -> Path:

@@ -135,6 +135,17 @@ class Commands(Resource):
         return self.wanted(", ".join(names), names=names, places=places) if names else None
 
 
+class Compilers(Resource):
+    """What compiles there, where that is the host's own: only looked at."""
+
+    kind: Literal["compilers"]
+    names: tuple[str, ...]
+
+    def bind(self, binding: Binding) -> Wanted:  # noqa: ARG002 - of every kind
+        """With the programs' names."""
+        return self.wanted("whatever is there", names=self.names)
+
+
 class WinrmQuota(Resource):
     """A quota of the WinRM service, at least so large (0: no limit)."""
 
@@ -207,6 +218,7 @@ AnyResource = Annotated[
     | Distributions
     | Program
     | Commands
+    | Compilers
     | Installer
     | WinrmQuota
     | DefenderExclusion

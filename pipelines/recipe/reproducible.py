@@ -22,6 +22,8 @@ class Told(Model):
     """Set, whatever else is said."""
     flags: dict[Variable, str] = Field(default={})
     """Put before what the recipe says."""
+    cached: dict[Variable, str] | None = None
+    """With a compile cache: what of these flags is left out then. ``None``: there is none."""
 
 
 class Profile(Model):
@@ -61,3 +63,8 @@ def settled(
             made[name] = f"{flags} {made[name]}" if name in made else flags
         made |= told.variables
     return made
+
+
+def with_cache(tool_set: str) -> Mapping[str, str] | None:
+    """What is left out of which variable with a compile cache; ``None``: there is to be none."""
+    return load_profile().tool_sets[tool_set].cached

@@ -153,7 +153,8 @@ def build(spec: Spec) -> Generator[bytes | Built, None, None]:
         yield cache.line()
         unpack_source(spec["archive"], str(cache.source))
         environment = {**compiler_environment(spec.get("toolset", "")), **spec["environment"]}
-        environment |= cache.environment | placed
+        cache.join(environment)
+        environment |= placed
         # Programs of the environment (ninja) are found, activated or not.
         beside = os.path.dirname(spec["python"])  # noqa: PTH120 - not resolved: it may be a link
         places = [beside, os.path.join(beside, "Scripts"), *spec.get("programs", ())]  # noqa: PTH118

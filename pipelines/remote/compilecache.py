@@ -49,11 +49,13 @@ class Spec(TypedDict):
     """Names in it that are left out for the local cache; empty when that is the one asked for."""
     nvcc: str
     place: str
-    """Where the source is compiled."""
+    """Where the source is compiled; empty: where it is."""
     packages: str
-    """Where the packages of the Python that builds are found meanwhile."""
+    """Where the packages of the Python that builds are found meanwhile; empty: where they are."""
     pinned: bool
     """Whether all tools are."""
+    without: dict[str, list[str]]
+    """Words that variables of the build do not have with the cache."""
 
 
 class _Steps(TypedDict, total=False):
@@ -108,8 +110,17 @@ class Running:
     """Empty when there is no cache; then ``said`` says why."""
     launcher: list[str] = field(default_factory=list)
     """Words to put before a compiler that torch does not start."""
+    without: dict[str, list[str]] = field(default_factory=dict)
+    """Words to leave out of variables."""
     said: str = ""
     _ask: list[str] = field(default_factory=list)
+
+    def join(self, environment: dict[str, str]) -> None:
+        """Make a build's environment one with the cache."""
+        environment |= self.environment
+        for name in self.without.keys() & environment.keys():
+            words = environment[name].split()
+            environment[name] = " ".join(w for w in words if w not in self.without[name])
 
     def line(self) -> bytes:
         """``said`` as a line for the build's log."""
@@ -162,8 +173,11 @@ def _enter(
     if not stack.enter_context(locks.claim(directory / _LOCK, _TURN)):
         return Running(source, said="not used: another build on this host is at it")
     sccache.stop(spec["executable"], directory)  # one whose runner was killed
-    place = stack.enter_context(moved(source, pathlib.Path(spec["place"])))
-    packages = stack.enter_context(linked(pathlib.Path(spec["packages"])))
+    place, packages = source, None
+    if spec["place"]:
+        place = stack.enter_context(moved(source, pathlib.Path(spec["place"])))
+    if spec["packages"]:
+        packages = stack.enter_context(linked(pathlib.Path(spec["packages"])))
     wanted, failed = dict(spec["environment"]), ""
     local = {key: value for key, value in wanted.items() if key not in spec["remote"]}
     for environment, more in ((wanted, secrets), (local, {}))[: 1 + bool(spec["remote"])]:
@@ -178,14 +192,16 @@ def _enter(
             continue
         told = {**environment, **address, "SCCACHE_IGNORE_SERVER_IO_ERROR": "1"}
         told["PYTORCH_NVCC"] = quoted([spec["executable"], spec["nvcc"]])
-        told[buildwheel.PACKAGES] = str(packages)
+        if packages is not None:
+            told[buildwheel.PACKAGES] = str(packages)
         if spec["pinned"]:
             # Where there are dependency files to be made, sccache runs nvcc's preprocessor once
             # more for them, hit or miss. Pinned tools and sources need none: others, other job.
             told["TORCH_EXTENSION_SKIP_NVCC_GEN_DEPENDENCIES"] = "1"
         where = "local disk" if environment == local else spec["kind"]
         said = f"{failed}; {where} instead" if failed else f"{where}, {directory}"
-        return Running(place, told, [spec["executable"]], said, [spec["executable"]])
+        words = [spec["executable"]]
+        return Running(place, told, words, spec["without"], said, words)
     return Running(place, said=failed)
 
 

@@ -66,17 +66,18 @@ def build(
     with bars() as show:
         source = source_tree(plan.recipe, plan.cache, show)
     provisioned = log.run.result(ProvisionResult)
-    made_of = materials(plan, source, provisioned)
+    source_sha256 = hashlib.sha256(source).hexdigest()
+    made_of = materials(plan, source_sha256, provisioned)
     if accept is not None:
         accept(made_of)
-    job = job_id(plan, source, provisioned)
+    job = job_id(plan, made_of)
     begun = log.keep(
         BuildResult(
             job=job,
             directory=layout.join(layout.build_root, job),
             jobs=jobs,
             environment=environment,
-            source_sha256=hashlib.sha256(source).hexdigest(),
+            source_sha256=source_sha256,
             toolset=plan.toolset.label,
             materials=made_of,
         )

@@ -5,7 +5,9 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-from collections.abc import Callable
+import re
+from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 from pipelines.buildplan import BuildPlan
@@ -14,9 +16,10 @@ from pipelines.hosts.live import LiveSession
 from pipelines.matrix.budget import plan_budget
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.recipe.library import library_key, steps
+from pipelines.recipe.reproducible import with_cache
 from pipelines.recipe.sourcetree import names_if_here
 from pipelines.record import ProvisionResult
-from pipelines.remote import builder, buildwheel, cargo
+from pipelines.remote import builder, buildwheel, cargo, compilecache
 from pipelines.stages.pace import Pace
 
 #: Kind of a recipe -> the function that builds it on the host.
@@ -27,6 +30,8 @@ PLACE = "place of "
 FIXED = "source's place"
 #: Kinds of resources that are not ours: no pin says what they are, only what was found.
 THEIRS = frozenset({"distributions", "program"})
+#: Of a host that is used as it is: its own compiler, linker and assembler, a material each.
+COMPILERS = "compilers"
 #: Read by compilers: what a user has set there makes another wheel.
 _COMPILERS = (
     *("CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CL", "_CL_", "LINK", "_LINK_"),
@@ -35,16 +40,16 @@ _COMPILERS = (
 )
 
 
-def job_id(plan: BuildPlan, source: bytes, provisioned: ProvisionResult | None) -> str:
+def job_id(plan: BuildPlan, made_of: Mapping[str, str]) -> str:
     """The hash of everything that decides the wheel, and of ``anew``."""
     digest = hashlib.sha256(plan.anew.encode())
-    for name, text in materials(plan, source, provisioned).items():
+    for name, text in made_of.items():
         digest.update(f"{name}={text}".encode() + b"\0")
     return digest.hexdigest()[:12]
 
 
 def materials(
-    plan: BuildPlan, source: bytes, provisioned: ProvisionResult | None
+    plan: BuildPlan, source_sha256: str, provisioned: ProvisionResult | None
 ) -> dict[str, str]:
     """Everything that decides the wheel: source, tools, Python, environment.
 
@@ -52,17 +57,20 @@ def materials(
     jobs and threads work at it makes no other wheel.
     """
     tools = plan.cache.lock.tool
-    made = {"source": hashlib.sha256(source).hexdigest()}
+    made = {"source": source_sha256}
     made |= {f"tool {name}": tools(name).sha256 for one in plan.wanted for name in one.uploads}
     for row in provisioned.resources if provisioned is not None else ():
         if row.kind in THEIRS:
             made[f"found {row.id}"] = json.dumps(row.values, sort_keys=True)
+        elif row.kind == COMPILERS:
+            made |= {f"found {name}": text for name, text in sorted(row.values.items())}
         elif row.kind == "archive" and row.ok and not row.sha256:
             # After a repair nothing that was built with it is taken for what is pinned.
             made[f"found {row.id}"] = "never compared"
     if plan.host.existing is not None:  # this machine: its variables reach the compilers
-        made |= {f"user's {name}": os.environ[name] for name in _COMPILERS if name in os.environ}
-        made[f"{PLACE}python"] = plan.layout.python
+        mine = {name: os.environ[name] for name in _COMPILERS if name in os.environ}
+        made |= {f"user's {name}": _without_home(text) for name, text in mine.items()}
+        made[f"{PLACE}python"] = _without_home(plan.layout.python)
     made |= {"Python": plan.target.python, "tool set": plan.toolset.label}
     # Builds outlive what they run in: a new libc++ is put there, a volume goes on to a new image.
     made |= {"tool set's files": plan.toolset.files, "host made of": plan.host.made_of}
@@ -72,7 +80,8 @@ def materials(
         for place in longest:
             text = text.replace(plan.places[place] or "\0", f"{{{place}}}")  # noqa: PLW2901
         made[f"variable {name}"] = text
-    made |= {f"{PLACE}{place}": path for place, path in plan.places.items()}
+    home = _without_home if plan.host.existing is not None else str
+    made |= {f"{PLACE}{place}": home(path) for place, path in plan.places.items()}
     if plan.recipe.reproducible:
         made[FIXED] = plan.layout.fixed
     if plan.recipe.library:  # its flags are in no variable
@@ -80,12 +89,23 @@ def materials(
     return made
 
 
+def _without_home(text: str) -> str:
+    """``text`` with ``~`` for this user's directory where a path begins with it.
+
+    Manifests are published.
+    """
+    home = str(Path.home())
+    if len(home) < 2:  # noqa: PLR2004 - of a user without one it is the root
+        return text
+    begins = r"""(?:^|(?<=[\s=:,;"'])|(?<=-[A-Za-z]))"""
+    return re.sub(rf"{begins}{re.escape(home)}(?=$|[\s=:,;\"'/\\])", "~", text)
+
+
 def build_spec(
     plan: BuildPlan, directory: str, archive: str, source_sha256: str, jobs: int
 ) -> dict[str, Any]:
     """What ``builder.build``, or ``cargo.build``, is given but for its environment; see those."""
     layout = plan.layout
-    exe = ".exe" if plan.host.capabilities.windows else ""
     fixed = plan.recipe.reproducible
     spec = {
         "directory": directory,
@@ -99,19 +119,7 @@ def build_spec(
             if wanted.spec["kind"] == "commands"
             for place in wanted.spec["places"]
         ],
-        # sccache takes nvcc apart and finds no file where --objdir-as-tempdir names them.
-        "cache": None
-        if fixed
-        else compile_cache.host_spec(
-            plan.compile_cache,
-            executable=layout.sccache,
-            directory=layout.compile_cache,
-            nvcc=layout.join(layout.cuda, "bin", f"nvcc{exe}"),
-            place=layout.join(layout.build_root, "s"),
-            # A level deeper than jobs are: nothing that looks for those comes through the link.
-            packages=layout.join(layout.build_root, "p", "site"),
-            pinned=plan.host.existing is None,
-        ),
+        "cache": _cache(plan),
     }
     if plan.recipe.kind != "cargo":
         return spec | {"python": layout.python} | ({"fixed": layout.fixed} if fixed else {})
@@ -123,6 +131,30 @@ def build_spec(
         "ninja": layout.ninja,
         "cargo": "",
     }
+
+
+def _cache(plan: BuildPlan) -> compilecache.Spec | None:
+    """What the host is told of the compile cache.
+
+    A build that is made anew takes nothing of an earlier one: it is to show what that was.
+    """
+    layout, fixed = plan.layout, plan.recipe.reproducible
+    without = with_cache(plan.toolset.name) if fixed else {}
+    if without is None or plan.anew:
+        return None
+    exe = ".exe" if plan.host.capabilities.windows else ""
+    return compile_cache.host_spec(
+        plan.compile_cache,
+        executable=layout.sccache,
+        directory=layout.compile_cache,
+        nvcc=layout.join(layout.cuda, "bin", f"nvcc{exe}"),
+        # A reproducible build stands at a fixed place as it is.
+        place="" if fixed else layout.join(layout.build_root, "s"),
+        # A level deeper than jobs are: nothing that looks for those comes through the link.
+        packages="" if fixed else layout.join(layout.build_root, "p", "site"),
+        pinned=plan.host.existing is None,
+        without=without,
+    )
 
 
 def build_environment(plan: BuildPlan, jobs: int, threads: int) -> dict[str, str]:

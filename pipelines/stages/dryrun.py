@@ -21,7 +21,7 @@ from pipelines.recipe.suite import suite_of, suite_of_given
 from pipelines.record import ProvisionResult, ResourceResult
 from pipelines.remote.jobs import store
 from pipelines.run import Run
-from pipelines.stages.buildspec import job_id
+from pipelines.stages.buildspec import job_id, materials
 from pipelines.stages.detached import State, checked
 from pipelines.stages.given import order
 from pipelines.stages.line import Line, require_audited, require_same
@@ -145,7 +145,7 @@ class _Look:
             source = source_tree(self.plan.recipe, offline)
             sha256 = hashlib.sha256(source).hexdigest()
             yield "source", f"{units.size(len(source))} packed, sha256 {sha256[:16]}…"
-            yield "job", self._job(source, found)
+            yield "job", self._job(sha256, found)
         yield "cost", self._cost(asked=asked)
         run = Run.cut_off_of(self.plan.out, self.plan.facts)
         yield "run", f"goes on with {run.id}, which was cut off" if run else "a new one"
@@ -179,10 +179,11 @@ class _Look:
             else f"nothing: {units.counted(len(tools), 'pinned file')} in the cache"
         )
 
-    def _job(self, source: bytes, found: list[ResourceResult] | None) -> str:
+    def _job(self, source_sha256: str, found: list[ResourceResult] | None) -> str:
         if found is None:
             return "not known before the host was asked"
-        job = job_id(self.plan, source, ProvisionResult(resources=tuple(found)))
+        provisioned = ProvisionResult(resources=tuple(found))
+        job = job_id(self.plan, materials(self.plan, source_sha256, provisioned))
         host, layout = self.plan.host.name, self.plan.layout
         directory = layout.join(layout.build_root, job)
         now = checked(host, self.session.call(store.state, directory=directory), State)

@@ -12,6 +12,7 @@ from pipelines.console import console
 from pipelines.errors import AuditError
 from pipelines.files import sha256_of, write_atomic
 from pipelines.hosttext import safe
+from pipelines.provenance.statement import UNSIGNED, encoded, read_manifest, statement
 from pipelines.record import AuditResult, BuildResult, RebuildResult, SmokeResult
 from pipelines.reports.levels import evidence_of
 from pipelines.run import Run
@@ -44,11 +45,15 @@ def write_manifest(run: Run) -> list[dict[str, Any]]:
     rows = [_row(path, run.path, known.get(path.name)) for path in kept]
     others = [run.path / name for name in _NAMES] + sorted(run.path.glob("smoke-torch*.xml"))
     rows += [_row(path, run.path) for path in others if path.is_file()]
+    stages = run.stages()
+    done = [one for one in stages.values() if one.name in (BuildResult.stage, AuditResult.stage)]
     manifest = {
         "schema": _SCHEMA,
         "made_by": f"windows-cuda-wheels {__version__}",
         "written": datetime.now(UTC).isoformat(timespec="seconds"),
         "run": run.id,
+        "started": facts.created or None,
+        "finished": max((_time(one.started + (one.seconds or 0)) for one in done), default=None),
         "publishable": facts.publishable,
         "inputs": facts.target.values()
         | {
@@ -62,13 +67,34 @@ def write_manifest(run: Run) -> list[dict[str, Any]]:
         "host": {key: value or None for key, value in facts.host} if facts.host else {},
         "evidence": evidence_of(facts, run.result(SmokeResult)),
         "tools": {name: tool.model_dump() for name, tool in sorted(facts.tools.items())},
-        "seconds": {s.name: round(s.seconds or 0, 3) for s in run.stages().values()},
+        "seconds": {s.name: round(s.seconds or 0, 3) for s in stages.values()},
+        "stages": {s.name: s.state for s in stages.values()},
         "files": rows,
     }
     if (rebuilt := run.result(RebuildResult)) is not None and rebuilt.compared is not None:
         manifest["rebuilt"] = rebuilt.compared.model_dump(mode="json")
-    write_atomic(run.path / "manifest.json", json.dumps(manifest, indent=2).encode() + b"\n")
+    data = json.dumps(manifest, indent=2).encode() + b"\n"
+    write_atomic(run.path / "manifest.json", data)
+    _state(run.path, data)
     return rows
+
+
+def _state(path: Path, data: bytes) -> None:
+    """Write a statement on each wheel that was built here and has passed its audit.
+
+    What an earlier manifest had said of them is gone.
+    """
+    for old in path.glob(f"*{UNSIGNED}"):
+        old.unlink()
+    wheels = sorted((path / "wheels").glob("*.whl"))
+    if not wheels or read_manifest(data).unstated:
+        return
+    for wheel in wheels:
+        write_atomic(path / f"{wheel.name}{UNSIGNED}", encoded(statement(data, wheel)))
+
+
+def _time(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat(timespec="seconds")
 
 
 def _told(audited: AuditResult) -> list[str]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
 
@@ -18,7 +18,7 @@ from pipelines.taken import Sha256
 from pipelines.target import AXES
 
 MANIFEST = "manifest.json"
-_MOST = 8 << 20  # bytes of a manifest
+MOST = 8 << 20  # bytes of a manifest
 _SHOWN = 8
 Short = Annotated[str, StringConstraints(max_length=500)]
 Long = Annotated[str, StringConstraints(max_length=20_000)]
@@ -54,7 +54,8 @@ class _Manifest(BaseModel):
 class Published:
     """A wheel and what it was made of, as its manifest says."""
 
-    manifest: Path
+    manifest: str
+    """Where it was read."""
     file: str
     """The wheel's name."""
     sha256: str
@@ -65,6 +66,16 @@ class Published:
     """What to ask for to have it built again, the host left open."""
     materials: dict[str, str]
     made_by: str
+
+    def with_wheel(self, wheel: Path | None) -> Published:
+        """The same with the wheel; :class:`AuditError` for another one than it tells of."""
+        if wheel is not None and (found := sha256_of(wheel)) != self.sha256:
+            raise AuditError(
+                f"{wheel} has sha256 {found}, and {self.manifest} says {self.sha256}",
+                advice="It is not the wheel that was built there: nothing is built again for it. "
+                "Take both from whoever published them.",
+            )
+        return replace(self, wheel=wheel)
 
 
 def read_published(asked: str) -> Published:
@@ -81,38 +92,39 @@ def read_published(asked: str) -> Published:
         )
     wheel = path if path.suffix == ".whl" else None
     manifest = _beside(path) if wheel else path
-    told = _read(manifest)
+    told = told_by(manifest, str(manifest), wheel.name if wheel else "")
+    return told.with_wheel(wheel or _here(manifest, told.file))
+
+
+def told_by(manifest: Path, said: str, file: str = "") -> Published:
+    """What a file tells, of the wheel called ``file`` or of its only one; ``said`` names it.
+
+    Raises :class:`ConfigError` as :func:`read_published` does.
+    """
+    told = _read(manifest, said)
     if not told.inputs.reproducible or not told.inputs.materials:
         raise ConfigError(
-            f"{manifest}: its wheel was not built with reproducible: true, so no two builds of it "
+            f"{said}: its wheel was not built with reproducible: true, so no two builds of it "
             "need be alike",
             advice="Write it into the recipe, build and publish anew: docs/reproducible.md.",
         )
     rows = [row for row in told.files if row.path.endswith(".whl")]
-    if wheel is not None:
-        rows = [row for row in rows if row.path.rpartition("/")[2] == wheel.name]
+    if file:
+        rows = [row for row in rows if row.path.rpartition("/")[2] == file]
     if len(rows) != 1:
         raise ConfigError(
-            f"{manifest} tells of {len(rows)} wheels"
-            + (f" called {line(wheel.name, 200)}" if wheel else ""),
+            f"{said} tells of {len(rows)} wheels" + (f" called {line(file, 200)}" if file else ""),
             advice="Name the wheel that is meant, or the manifest that came with it.",
         )
     name = rows[0].path.rpartition("/")[2]
     if safe(name) != name or name in ("", ".whl") or "\\" in name:
-        raise ConfigError(f"{manifest}: {line(name, 200)} is no wheel's name")
-    wheel = wheel or _here(manifest, name)
-    if wheel is not None and (found := sha256_of(wheel)) != rows[0].sha256:
-        raise AuditError(
-            f"{wheel} has sha256 {found}, and {manifest} says {rows[0].sha256}",
-            advice="It is not the wheel that was built there: nothing is built again for it. Take "
-            "both from whoever published them.",
-        )
+        raise ConfigError(f"{said}: {line(name, 200)} is no wheel's name")
     asked_for = {axis: getattr(told.inputs, axis, "") for axis in AXES if axis != "host"}
     return Published(
-        manifest,
+        said,
         name,
         rows[0].sha256,
-        wheel,
+        None,
         {axis: text for axis, text in asked_for.items() if text},
         dict(told.inputs.materials),
         told.made_by,
@@ -139,23 +151,23 @@ def _here(manifest: Path, name: str) -> Path | None:
 
 def hashes_of(manifest: Path) -> dict[str, str]:
     """The sha256 of every wheel that a manifest tells of; :class:`ConfigError` if it is none."""
-    rows = (row for row in _read(manifest).files if row.path.endswith(".whl"))
+    rows = (row for row in _read(manifest, str(manifest)).files if row.path.endswith(".whl"))
     return {row.path.rpartition("/")[2]: row.sha256 for row in rows}
 
 
-def _read(manifest: Path) -> _Manifest:
+def _read(manifest: Path, said: str) -> _Manifest:
     try:
         with manifest.open("rb") as stream:
-            data = stream.read(_MOST + 1)
-        if len(data) > _MOST:
-            raise ValueError(f"more than {_MOST >> 20} MiB")  # noqa: TRY301
+            data = stream.read(MOST + 1)
+        if len(data) > MOST:
+            raise ValueError(f"more than {MOST >> 20} MiB")  # noqa: TRY301
         return _Manifest.model_validate(json.loads(data))
     except ValidationError as error:
         why = first_problem(error)
     except (OSError, ValueError, RecursionError) as error:
         why = str(error)
     raise ConfigError(
-        f"{manifest} is no manifest that can be read: {line(why, 300)}",
+        f"{said} is no manifest that can be read: {line(why, 300)}",
         advice=f"Name the {MANIFEST} of a run, or the wheel beside it.",
     )
 

@@ -58,7 +58,7 @@ def run_rebuild(line: Line, published: Published) -> Path:
         _look_into(published.wheel)  # before anything is built: what is hostile is refused
     line.plan = replace(plan, anew=f"{time.time_ns():x}")
     refuse_unbuildable(line.plan)
-    require_same(published, materials(line.plan, b"", None), reached=False)
+    require_same(published, materials(line.plan, "", None), reached=False)
     run = line.begin_rebuild(published.sha256)
     with line.reported():
         make_ready(line, run)

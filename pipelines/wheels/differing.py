@@ -1,26 +1,53 @@
-"""Where two wheels differ, from the archive down to sections and architectures; untrusted files."""
+"""Where two wheels differ, from the archive down to sections and architectures; untrusted files.
+
+Files of both are compared in pieces. Those that differ are unpacked onto the disk and mapped, so
+that a library of gigabytes takes no more memory than a small one.
+"""
 
 from __future__ import annotations
 
 import struct
 import zipfile
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from datetime import UTC, datetime
+from itertools import zip_longest
 from pathlib import Path
+from tempfile import TemporaryFile, gettempdir
+from typing import NamedTuple
 
 from pipelines.compared import Difference, Verdict
+from pipelines.files import disk_errors
 from pipelines.hosttext import line
 from pipelines.remote.pestamps import Image
-from pipelines.wheels.fatbin import entries, inventory
-from pipelines.wheels.portions import Portion, portions
+from pipelines.wheels.fatbin import Data, entries, forget, inventory
+from pipelines.wheels.portions import portions
+from pipelines.wheels.unpacking import chunks, mapped
 
 _BINARIES = (".pyd", ".dll", ".exe", ".so")
 _CHUNK = 1 << 20
 _COUNTED = 8 << 20  # bytes of a file among which those that differ are counted
 _TEXT = 4 << 20
+_RESIDENT = 16 << 20  # bytes of a mapped file that are kept in memory while it is compared
 _ROWS = 40  # differences told of one file
 #: Of ELF: compilers, and names of libraries with the places where they are looked for.
 _TEXTS = ("section .comment", "section .dynstr")
+
+
+class _Part(NamedTuple):
+    """Some bytes of a file, from one place to another."""
+
+    data: Data
+    start: int
+    end: int
+
+    @property
+    def size(self) -> int:
+        return self.end - self.start
+
+    def read(self, start: int, end: int) -> bytes:
+        """Of its bytes those, counted from its own beginning."""
+        return self.data[self.start + start : self.start + end]
 
 
 def compare(published: Path, rebuilt: Path) -> tuple[Verdict, list[Difference]]:
@@ -43,13 +70,16 @@ def compare(published: Path, rebuilt: Path) -> tuple[Verdict, list[Difference]]:
         # What follows from the others comes last.
         both = sorted(theirs.keys() & ours.keys(), key=lambda n: (n.endswith("/RECORD"), n))
         for name in both:
-            first, second = (_read(a, m[name]) for a, m in ((one, theirs), (other, ours)))
-            if first != second:
+            if _same_member(one, theirs[name], other, ours[name]):
+                continue
+            with ExitStack() as stack:
+                first = stack.enter_context(_unpacked(one, theirs[name]))
+                second = stack.enter_context(_unpacked(other, ours[name]))
                 # Between the parts of a binary there may be bytes that are of none.
-                rows = list(_explained(name, first, second)) or [("", _counted(first, second, 0))]
-                found += [_told(name, part, what) for part, what in rows[:_ROWS]]
-                if len(rows) > _ROWS:
-                    found.append(_told(name, "", f"and {len(rows) - _ROWS} more"))
+                rows = list(_explained(name, first, second)) or [("", _all(first, second))]
+            found += [_told(name, part, what) for part, what in rows[:_ROWS]]
+            if len(rows) > _ROWS:
+                found.append(_told(name, "", f"and {len(rows) - _ROWS} more"))
         verdict: Verdict = "different" if found else "repacked"
         found += [_told("", "", what) for what in _archives(one, other)]
         found = found or [_told("", "", "archive: bytes that belong to none of its files")]
@@ -70,10 +100,24 @@ def _same_files(one: Path, other: Path) -> bool:
     return True
 
 
-def _read(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> bytes:
-    """A member, of which no more is unpacked than it says that it has."""
-    with archive.open(info) as stream:
-        return stream.read(info.file_size)
+def _same_member(
+    one: zipfile.ZipFile, first: zipfile.ZipInfo, other: zipfile.ZipFile, second: zipfile.ZipInfo
+) -> bool:
+    """Whether two files are the same bytes, whatever sum their archives state."""
+    return first.file_size == second.file_size and all(
+        a == b for a, b in zip_longest(chunks(one, first), chunks(other, second))
+    )
+
+
+@contextmanager
+def _unpacked(archive: zipfile.ZipFile, info: zipfile.ZipInfo) -> Iterator[Data]:
+    """A file of an archive, of which no more is unpacked than it says that it has."""
+    with TemporaryFile(prefix="wcw-") as file:
+        with disk_errors(Path(gettempdir())):
+            for chunk in chunks(archive, info):
+                file.write(chunk)
+        with mapped(file) as data:
+            yield data
 
 
 def _archives(one: zipfile.ZipFile, other: zipfile.ZipFile) -> Iterator[str]:
@@ -96,14 +140,14 @@ def _archives(one: zipfile.ZipFile, other: zipfile.ZipFile) -> Iterator[str]:
             yield f"archive: {what} of {len(unlike)} files, the first {a} / {b}"
 
 
-def _explained(name: str, first: bytes, second: bytes) -> Iterator[tuple[str, str]]:
+def _explained(name: str, first: Data, second: Data) -> Iterator[tuple[str, str]]:
     """What differs in a file: part of it, what; published first."""
     if name.endswith(_BINARIES):
         yield from _binaries(first, second)
         return
     if len(first) <= _TEXT and len(second) <= _TEXT:
         try:
-            texts = [data.decode("utf-8").splitlines() for data in (first, second)]
+            texts = [data[:].decode("utf-8").splitlines() for data in (first, second)]
         except UnicodeDecodeError:
             pass
         else:
@@ -115,28 +159,25 @@ def _explained(name: str, first: bytes, second: bytes) -> Iterator[tuple[str, st
                 yield "", f"{len(texts[0])} lines / {len(texts[1])}"
             if unlike or len(texts[0]) != len(texts[1]):
                 return
-    yield "", _counted(first, second, 0)
+    yield "", _all(first, second)
 
 
-def _binaries(first: bytes, second: bytes) -> Iterator[tuple[str, str]]:
+def _binaries(first: Data, second: Data) -> Iterator[tuple[str, str]]:
     if len(first) != len(second):
         yield "", f"{len(first)} bytes / {len(second)}"
     yield from _stamps(first, second)
-    theirs, ours = ({one.name: one for one in portions(data)} for data in (first, second))
+    theirs, ours = (
+        {p.name: _Part(data, p.start, p.end) for p in portions(data)} for data in (first, second)
+    )
     for name in [*theirs, *(name for name in ours if name not in theirs)]:
         if name not in ours or name not in theirs:
             yield name, f"only in the {'published' if name in theirs else 'rebuilt'} one"
             continue
-        a, b = _cut(first, theirs[name]), _cut(second, ours[name])
-        if told := _counted(a, b, theirs[name].start):
-            texts = name in _TEXTS and max(len(a), len(b)) <= _TEXT
-            yield name, told + (_strings(bytes(a), bytes(b)) if texts else "")
+        a, b = theirs[name], ours[name]
+        if told := _counted(a, b):
+            texts = name in _TEXTS and max(a.size, b.size) <= _TEXT
+            yield name, told + (_strings(a.read(0, a.size), b.read(0, b.size)) if texts else "")
     yield from _device(first, second, theirs)
-
-
-def _cut(data: bytes, part: Portion) -> memoryview:
-    """A part, without a copy: it may have hundreds of megabytes."""
-    return memoryview(data)[part.start : part.end]
 
 
 def _strings(first: bytes, second: bytes) -> str:
@@ -149,7 +190,7 @@ def _strings(first: bytes, second: bytes) -> str:
     return f": {' / '.join(text or 'nothing' for text in told)}"
 
 
-def _stamps(first: bytes, second: bytes) -> Iterator[tuple[str, str]]:
+def _stamps(first: Data, second: Data) -> Iterator[tuple[str, str]]:
     """Times, and the files of debug information, in Windows binaries."""
     try:
         theirs, ours = Image(first), Image(second)
@@ -171,7 +212,7 @@ def _time(stamp: int) -> str:
     return f"{stamp:#010x}, {datetime.fromtimestamp(stamp, UTC):%Y-%m-%d %H:%M:%S}"
 
 
-def _device(first: bytes, second: bytes, parts: dict[str, Portion]) -> Iterator[tuple[str, str]]:
+def _device(first: Data, second: Data, parts: dict[str, _Part]) -> Iterator[tuple[str, str]]:
     """Device code, container by container and architecture by architecture."""
     theirs, ours = inventory(first).containers, inventory(second).containers
     if len(theirs) != len(ours):
@@ -184,33 +225,39 @@ def _device(first: bytes, second: bytes, parts: dict[str, Portion]) -> Iterator[
             yield f"container {number} of {len(theirs)}", " / ".join(kinds)
             continue
         for (name, start, end), (_, begin, stop) in zip(one, other, strict=True):
-            old, new = memoryview(first)[start:end], memoryview(second)[begin:stop]
-            if found := _counted(old, new, start):
-                where = next((p.name for p in parts.values() if p.start <= start < p.end), "")
+            if found := _counted(_Part(first, start, end), _Part(second, begin, stop)):
+                where = next((n for n, p in parts.items() if p.start <= start < p.end), "")
                 told = f"container {number} of {len(theirs)}, {name}"
                 yield told, found + (f", in {where}" if where else "")
 
 
-def _counted(first: bytes | memoryview, second: bytes | memoryview, offset: int) -> str:
+def _all(first: Data, second: Data) -> str:
+    return _counted(_Part(first, 0, len(first)), _Part(second, 0, len(second)))
+
+
+def _counted(first: _Part, second: _Part) -> str:
     """How many bytes differ, and where the first one of them is in the published file; or nothing.
 
     Among the first megabytes that differ they are counted, and the rest is not looked at.
     """
     many, at, seen = 0, -1, 0
-    least = min(len(first), len(second))
+    least = min(first.size, second.size)
     for start in range(0, least, _CHUNK):
         end = min(start + _CHUNK, least)
-        a, b = bytes(first[start:end]), bytes(second[start:end])
+        a, b = first.read(start, end), second.read(start, end)
         if a == b:
+            if not start % _RESIDENT:
+                forget(first.data)
+                forget(second.data)
             continue
         unlike = [n for n, (x, y) in enumerate(zip(a, b, strict=True)) if x != y]
-        at = start + unlike[0] if at < 0 else at
+        at = first.start + start + unlike[0] if at < 0 else at
         many += len(unlike)
         seen += len(a)
         if seen >= _COUNTED:
-            return f"at least {many} of {least} bytes differ, the first at {offset + at:#x}"
-    sizes = "" if len(first) == len(second) else f"{len(first)} bytes / {len(second)}"
+            return f"at least {many} of {least} bytes differ, the first at {at:#x}"
+    sizes = "" if first.size == second.size else f"{first.size} bytes / {second.size}"
     if at < 0:
         return f"{sizes}, alike as far as both go" if sizes else ""
-    told = f"{many} of {least} bytes differ, the first at {offset + at:#x}"
+    told = f"{many} of {least} bytes differ, the first at {at:#x}"
     return f"{sizes}; {told}" if sizes else told

@@ -42,13 +42,30 @@ class Looked:
 
 
 def own_exports(binaries: Iterable[Binary]) -> Exports:
-    """Of a wheel's own DLLs."""
+    """Of a wheel's own DLLs.
+
+    One that is wanted by a binary for another machine counts as not read: of ARM64X both may load
+    it, of others neither.
+    """
+    every = [*binaries]
+    wanted = {
+        (library, one.pe.machine)
+        for one in every
+        if one.pe
+        for library, _ in (*(one.pe.needs or ()), *(one.pe.late or ()))
+    }
+    machines: dict[str, set[int]] = {}
+    for library, machine in wanted:
+        machines.setdefault(library, set()).add(machine)
     own: dict[str, frozenset[str] | None] = {}
-    for binary in binaries:
+    for binary in every:
         name = PurePosixPath(binary.name).name.lower()
         # Of two nobody knows which is loaded; the run-time of C and C++ may be found elsewhere.
         unsure = name in own or name.startswith(RUN_TIMES) or binary.pe is None
-        own[name] = None if unsure or binary.pe is None else binary.pe.exports
+        if binary.pe is None or unsure or machines.get(name, set()) - {binary.pe.machine}:
+            own[name] = None
+        else:
+            own[name] = binary.pe.exports
     return own
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import io
+import mmap
 import struct
-from typing import NamedTuple
+from typing import IO, NamedTuple, cast
 
 from pipelines.remote.pestamps import Image
+from pipelines.wheels.fatbin import Data
 
 _MOST = 2000  # sections; more has no compiler's binary
 
@@ -19,7 +21,7 @@ class Portion(NamedTuple):
     end: int
 
 
-def portions(data: bytes) -> list[Portion]:
+def portions(data: Data) -> list[Portion]:
     """The parts of a PE or ELF file; of what is neither, or cannot be read, one: ``bytes``."""
     whole = [Portion("bytes", 0, len(data))]
     try:
@@ -35,7 +37,7 @@ def portions(data: bytes) -> list[Portion]:
     return sorted(kept, key=lambda one: one.start) or whole
 
 
-def _of_pe(data: bytes) -> list[Portion]:
+def _of_pe(data: Data) -> list[Portion]:
     image = Image(data)
     count, optional = struct.unpack_from("<2xH12xH", data, image.header + 4)
     rows = image.optional + optional
@@ -49,10 +51,11 @@ def _of_pe(data: bytes) -> list[Portion]:
     return [Portion("headers", 0, first), *made, Portion("behind the sections", last, len(data))]
 
 
-def _of_elf(data: bytes) -> list[Portion]:
+def _of_elf(data: Data) -> list[Portion]:
     from elftools.elf.elffile import ELFFile  # slow, and only for a look into such a file
 
-    file = ELFFile(io.BytesIO(data))
+    # What is mapped is a file already.
+    file = ELFFile(cast("IO[bytes]", data) if isinstance(data, mmap.mmap) else io.BytesIO(data))
     made = [Portion("headers", 0, int(file.header["e_ehsize"]))]
     for number in range(min(file.num_sections(), _MOST)):
         section = file.get_section(number)

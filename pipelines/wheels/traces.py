@@ -10,6 +10,7 @@ import re
 import struct
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import pefile
 
@@ -77,10 +78,19 @@ def read_traces(data: Data) -> Traces:
             ),
             (0, 0),
         ),
-        cut=len(pe.sections) < pe.FILE_HEADER.NumberOfSections
-        or any(one.PointerToRawData + one.SizeOfRawData > len(data) for one in pe.sections),
+        cut=_cut(pe, signature, len(data)),
         signed=signature is not None and bool(signature.VirtualAddress and signature.Size),
     )
+
+
+def _cut(pe: pefile.PE, signature: Any, size: int) -> bool:
+    """Whether a section, or the signature behind the last one, ends behind the file's end."""
+    parts = [(one.PointerToRawData, one.SizeOfRawData) for one in pe.sections]
+    if signature is not None:
+        parts.append((signature.VirtualAddress, signature.Size))  # an offset, of this table alone
+    # What begins nowhere is not in the file: its memory begins as zeros.
+    lost = any(start and start + length > size for start, length in parts)
+    return lost or len(pe.sections) < pe.FILE_HEADER.NumberOfSections
 
 
 def _pdb(data: Data) -> str:

@@ -6,8 +6,8 @@ Linux wheels: what is shown is the way through a host of kind local, not Windows
 from __future__ import annotations
 
 import json
+import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -16,8 +16,8 @@ from pathlib import Path
 import pytest
 
 from pipelines.buildplan import Request, resolve
-from pipelines.config import Config
 from pipelines.errors import BuildError, ConfigError, ProvisionError, TimeUpError
+from pipelines.files import sha256_of
 from pipelines.hosts.live import LiveSession
 from pipelines.paths import PACKAGE
 from pipelines.record import BuildResult, SmokeResult
@@ -26,30 +26,20 @@ from pipelines.stages.published import read_published
 from pipelines.stages.rebuild import run_rebuild, told
 from pipelines.wheels.differing import compare
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
+import cuda_environment
+from cache_runs import SCCACHE
+
 pytestmark = [
     pytest.mark.sandbox,
     pytest.mark.skipif(not shutil.which("g++"), reason="nvcc needs g++"),
-]
-
-CUDA = "13.0.*"
-PACKAGES = [
-    *(f"nvidia-{name}=={CUDA}" for name in ("cuda-nvcc", "nvvm", "cuda-crt", "cuda-runtime")),
-    *(f"nvidia-cuda-cccl=={CUDA}", "pip", "setuptools", "pytest", "pytest-xdist"),
 ]
 
 
 @pytest.fixture(scope="module")
 def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A virtual environment as somebody might have it, compiler included."""
-    place = tmp_path_factory.mktemp("environment") / "venv"
-    uv = str(Path(sys.executable).with_name("uv"))
-    python = str(place / "bin/python")
-    for words in (
-        ["venv", "--quiet", "--python", sys.executable, str(place)],
-        ["pip", "install", "--quiet", "--system-certs", "--python", python, *PACKAGES],
-    ):
-        subprocess.run([uv, *words], check=True)
-    return place
+    return cuda_environment.make(tmp_path_factory.mktemp("environment") / "venv")
 
 
 Opened = Callable[..., Line]
@@ -57,21 +47,19 @@ Opened = Callable[..., Line]
 
 @pytest.fixture
 def opened(tmp_path: Path, environment: Path, monkeypatch: pytest.MonkeyPatch) -> Opened:
-    (cuda,) = environment.glob("lib/python3*/site-packages/nvidia/cu13")
     # Not where builds of others on this machine stand.
     monkeypatch.setattr("pipelines.hosts.local.host.FIXED", str(tmp_path / "fixed"))
 
     def make(
-        *, jobs: int | None = None, minutes: float | None = None, root: str = "root", **axes: str
+        *,
+        jobs: int | None = None,
+        minutes: float | None = None,
+        root: str = "root",
+        cache: str = "off",
+        **axes: str,
     ) -> Line:
-        host = {"kind": "local", "python": str(environment / "bin/python"), "cuda": str(cuda)}
-        settings = Config.model_validate(
-            {
-                "default": {"python": f"3.{sys.version_info.minor}", "archs": "90", "jobs": 2},
-                "hosts": {"here": host | {"root": str(tmp_path / root)}},
-                "out": str(tmp_path / "out"),
-                "compile_cache": {"kind": "off"},
-            }
+        settings = cuda_environment.settings(
+            environment, tmp_path, root, compile_cache={"kind": cache}
         )
         asked = Request(axes={"host": "here"} | axes, jobs=jobs, minutes=minutes)
         plan = resolve(settings, asked)
@@ -116,18 +104,53 @@ def test_build_and_test_in_an_environment(opened: Opened, environment: Path) -> 
     assert listed(environment) == before, "nothing was installed into it"
 
 
-def test_another_directory_gives_the_same_bytes(opened: Opened) -> None:
-    """nvcc writes its temporary names and the place of the source into objects otherwise."""
-    first, second = opened(), opened(root="a/directory of another name")
+def built(line: Line) -> tuple[BuildResult, Path]:
+    """How a build went, and its wheel."""
     try:
-        published = run_build(first)
-        run_rebuild(second, read_published(str(published / "manifest.json")))
+        (wheel,) = (run_build(line) / "wheels").glob("*.whl")
+        made = line.run.result(BuildResult)
     finally:
-        first.close()
-        second.close()
-    assert told(second.run)["verdict"] == "identical"
-    built = [line.run.result(BuildResult) for line in (first, second)]
-    assert len({one.directory for one in built if one is not None}) == 2
+        line.close()
+    assert made is not None
+    assert not made.kept
+    return made, wheel
+
+
+def test_another_directory_or_a_compile_cache_gives_the_same_bytes(
+    opened: Opened, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """nvcc writes its temporary names and the place of the source into objects otherwise.
+
+    The cache is cold, warm, damaged, and of no use to whoever builds it again.
+    """
+    monkeypatch.setenv("PATH", f"{Path(SCCACHE).parent}:{os.environ['PATH']}")
+    cold, first = built(opened(cache="disk"))
+    assert cold.cache["misses"], cold.cache
+    shutil.rmtree(cold.directory)
+    warm, second = built(opened(cache="disk"))
+    assert (warm.cache["misses"], warm.cache["hits"]) == (0, cold.cache["misses"])
+    shutil.rmtree(warm.directory)
+    for path in (tmp_path / "root/sccache").rglob("*"):
+        if path.is_file() and len(path.name) > 30:
+            data = bytearray(path.read_bytes())
+            data[len(data) // 2] ^= 0xFF
+            path.write_bytes(data)
+    damaged, third = built(opened(cache="disk"))
+    assert damaged.cache["misses"], "what is damaged is compiled again"
+    assert len({sha256_of(wheel) for wheel in (first, second, third)}) == 1
+    manifest = first.parents[1] / "manifest.json"
+    again = opened(cache="disk", root="a/directory of another name")
+    try:
+        run_rebuild(again, read_published(str(manifest)))
+    finally:
+        again.close()
+    assert told(again.run)["verdict"] == "identical"
+    result = again.run.result(BuildResult)
+    assert result is not None
+    assert not result.cache
+    assert result.directory.startswith(str(tmp_path / "a"))
+    text = manifest.read_text()
+    assert all(f'"found {name}": "' in text for name in ("g++", "ld"))
 
 
 def test_without_the_switch_the_same_source_gives_other_bytes(opened: Opened) -> None:

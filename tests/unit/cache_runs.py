@@ -33,7 +33,13 @@ def cache(**keys: Any) -> CompileCache:
 def spec(
     where: CompileCache, executable: str = "sccache", *, pinned: bool = True, **more: str
 ) -> compilecache.Spec | None:
-    at = {"directory": "/c", "nvcc": "/n/nvcc", "place": "/b/s", "packages": "/b/p/site", **more}
+    at: dict[str, Any] = {
+        "directory": "/c",
+        "nvcc": "/n/nvcc",
+        "place": "/b/s",
+        "packages": "/b/p/site",
+        **more,
+    }
     return plan.host_spec(where, executable=executable, pinned=pinned, **at)
 
 

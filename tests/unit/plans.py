@@ -21,9 +21,16 @@ from pipelines.provisioning.resources import Wanted
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import PathSource
-from pipelines.record import AuditedFile, AuditResult, StageRecord, StageResult
+from pipelines.record import (
+    AuditedFile,
+    AuditResult,
+    ProvisionResult,
+    StageRecord,
+    StageResult,
+)
 from pipelines.run import Run
 from pipelines.session.base import Session
+from pipelines.stages.buildspec import job_id, materials
 from pipelines.stages.line import Line
 
 PYTHON = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -166,3 +173,8 @@ def audited(line: Line, wheel: Path) -> Run:
     (run.path / "wheels").mkdir()
     wheel.rename(run.path / "wheels" / wheel.name)
     return run
+
+
+def job_of(plan: BuildPlan, source: str, found: ProvisionResult | None) -> str:
+    """The id of the build of a source with that sha256."""
+    return job_id(plan, materials(plan, source, found))

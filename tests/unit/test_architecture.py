@@ -25,6 +25,7 @@ FLOORS = (
     {"run"},
     {"toolchain", "session", "wheels", "diagnosis", "compilecache"},
     {"reports", "recipe", "hosts"},
+    {"provenance"},
     {"config", "matrix", "prebuilt", "provisioning", "examine", "index"},
     {"buildplan", "schema"},
     {"stages", "doctor"},

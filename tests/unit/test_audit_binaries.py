@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import gc
 import struct
 import tracemalloc
 from pathlib import Path
 
 import pytest
-from audited import finding, level, one
+from audited import TAG, finding, level, look, one
 from fatbins import ELF, PTX, container
+from foreign_wheels import foreign
 from pes import msvc, stand_in
 
 from pipelines.wheels.traces import read_traces
@@ -118,6 +120,38 @@ def test_a_binary_that_is_cut(tmp_path: Path, size: int) -> None:
     seen = one(tmp_path, {MODULE: msvc()[:size]})
     assert "problem" in (level(seen, "x64 binaries"), level(seen, "binaries whole"))
     assert level(seen, "binaries whole") != "ok"
+
+
+def test_a_signature_that_was_cut_off(tmp_path: Path) -> None:
+    """It stands behind the last section, so all of these are whole."""
+    data = bytearray(msvc())
+    place = data.index(b"PE\0\0") + 24 + 112 + 8 * 4
+    struct.pack_into("<II", data, place, len(data), 64)
+    assert level(one(tmp_path, {MODULE: bytes(data) + bytes(64)}), "binaries whole") == "ok"
+    seen = one(tmp_path, {MODULE: bytes(data) + bytes(63)})
+    assert level(seen, "binaries whole") == "problem"
+
+
+def test_memory_that_is_in_no_file_is_not_cut_off(tmp_path: Path) -> None:
+    """A section that begins nowhere, as some linkers write those that are zeros at first."""
+    data = bytearray(msvc())
+    head = data.index(b"PE\0\0")
+    data[head + 6 : head + 8] = struct.pack("<H", 2)
+    row = struct.pack("<8sIIIIIIHHI", b".bss", 1 << 24, 0x100000, 1 << 24, *[0] * 5, 0xC0000080)
+    place = data.index(b".rdata") + 40
+    data[place : place + 40] = row
+    assert level(one(tmp_path, {MODULE: bytes(data)}), "binaries whole") == "ok"
+
+
+def test_a_hundred_wheels_leave_nothing_behind(tmp_path: Path) -> None:
+    """What a wheel left was frozen with the next one, and never collected."""
+    path = foreign(tmp_path, "other", "1.0", TAG, files={MODULE: msvc()})
+    counts = []
+    for _ in range(12):
+        look(path)
+        gc.collect()
+        counts.append(len(gc.get_objects()))
+    assert counts[-1] - counts[2] < 20
 
 
 def test_no_binary_is_read_as_another(tmp_path: Path) -> None:

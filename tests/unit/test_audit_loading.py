@@ -15,10 +15,16 @@ from pes import dll, msvc
 from pipelines.commands.program import run
 from pipelines.console import console
 from pipelines.errors import AuditError, ConfigError, LockError
+from pipelines.examine import show
 from pipelines.examine.examining import Asked, examine, examine_all
-from pipelines.examine.findings import Examined
+from pipelines.examine.exports.kept import Kept
+from pipelines.examine.exports.obtaining import of_torch
+from pipelines.examine.exports.table import ExportTable
+from pipelines.examine.findings import Examined, held_against
 from pipelines.examine.loading import Beside, beside, python_of
+from pipelines.examine.page import render
 from pipelines.examine.taking import Taken
+from pipelines.files import sha256_of
 from pipelines.toolchain.lock import Cache, load_lock
 
 SHIM = {"torch_cpu.dll": ["torch_call_dispatcher"]}
@@ -119,18 +125,21 @@ def test_of_a_wheel_for_another_machine_nothing_has_passed(tmp_path: Path) -> No
         assert found.asked  # and has no answer
 
 
-def test_a_python_that_this_torch_has_no_wheel_for(tmp_path: Path, capsys: Captured) -> None:
+def kept_release(room: Path, given: str) -> Path:
+    """As an index has it whose wheel was fetched before; the file of its names."""
+    table = of_torch(given, Cache(load_lock(), room / "cache", offline=True))
+    return Kept(table.path).listed(room / "cache", Path(given).name, "some index").path
+
+
+def test_a_python_that_this_torch_has_no_wheel_for(tmp_path: Path) -> None:
     """Of several wheels each is held against the torch of its own Python."""
-    given = torch(tmp_path, "2.8.0", "a")
-    cache = Cache(load_lock(), tmp_path / "cache", offline=True)
-    beside([given], [], cache)  # now the release is kept
+    kept_release(tmp_path, torch(tmp_path, "2.8.0", "a"))
     other = "cp314-cp314-win_amd64"
     wheels = [
         wheel(tmp_path, {"c10.dll": ["a"]}),
         wheel(tmp_path, {"c10.dll": ["a"]}, tag=other),
     ]
     both = held(tmp_path, "2.8.0", wheels=wheels)
-    assert "a file that was named before" in " ".join(capsys.readouterr().out.split())
     first, second = examine_all(wheels, Asked(beside=both), workers=2)
     assert finding(first, "torch 2.8.0 (cp311)").level == "ok"
     found = finding(second, "torch 2.8.0")
@@ -140,6 +149,71 @@ def test_a_python_that_this_torch_has_no_wheel_for(tmp_path: Path, capsys: Captu
     )
     with pytest.raises(LockError, match="nothing is fetched"):
         held(tmp_path, "2.8.0", wheels=wheels[1:])
+
+
+def test_a_file_answers_no_release_of_its_name(tmp_path: Path) -> None:
+    """Whatever it is called, nobody but an index or the lock says what a release has."""
+    given = torch(tmp_path, "2.8.0", "a")
+    taken = wheel(tmp_path, {"c10.dll": ["a"]})
+    assert finding(seen(tmp_path, taken, given), "torch 2.8.0 (cp311)").level == "ok"
+    with pytest.raises(LockError, match="nothing is fetched"):
+        held(tmp_path, "2.8.0", wheels=[taken])
+    kept_release(tmp_path, given)
+    assert finding(seen(tmp_path, taken, "2.8.0"), "torch 2.8.0 (cp311)").level == "ok"
+
+
+def test_of_two_that_indexes_have_called_alike_none_is_chosen(tmp_path: Path) -> None:
+    for name in ("one", "two"):
+        kept_release(tmp_path, torch(tmp_path / name, "2.8.0", name))
+    with pytest.raises(ConfigError, match="indexes have called several so"):
+        held(tmp_path, "2.8.0", wheels=[])
+
+
+def test_each_torch_is_named_by_its_sha256(tmp_path: Path, capsys: Captured) -> None:
+    """Of two that are called alike, and of a directory, nobody could tell which it was."""
+    taken = wheel(tmp_path, {"c10.dll": ["a"]})
+    one, two = torch(tmp_path / "1", "2.8.0", "a"), torch(tmp_path / "2", "2.8.0", "b")
+    folder = tmp_path / "site" / "torch" / "lib"
+    folder.mkdir(parents=True)
+    (folder / "c10.dll").write_bytes(dll({}, ["a"]))
+    (folder.parent / "version.py").write_text("__version__ = '2.8.0'\n")
+    found = seen(tmp_path, taken, one, two, str(tmp_path / "site"), one)
+    first, second = (sha256_of(Path(each)) for each in (one, two))
+    (said,) = {f"sha256 {load.table}" for load in found.loads if load.table}
+    torches = {
+        "torch 2.8.0 (cp311)": f"sha256 {first}",
+        f"torch 2.8.0 (cp311) {second[:8]}": f"sha256 {second}",
+        f"torch 2.8.0 in {tmp_path / 'site'}": f"a directory; its table of exports has {said}",
+    }
+    assert {k: v for k, v in held_against([found]).items() if k in torches} == torches
+    assert [f.level for f in found.findings if f.check in torches] == ["ok", "mind", "ok"]
+    page = render([found])
+    for against, which in torches.items():
+        assert page.count(f'<th scope="col">{against.removesuffix(" (cp311)")}</th>') == 1
+        assert which in page
+    console.quiet = False
+    show.show([found])
+    assert f"torch 2.8.0 (cp311): sha256 {first}" in capsys.readouterr().out
+    path = tmp_path / "junit.xml"
+    show.junit(path, [found])
+    assert second in path.read_text()
+
+
+def test_a_table_that_was_swapped_is_not_looked_up(tmp_path: Path) -> None:
+    """Of a directory it is called by what is in it, of a wheel by the wheel's sha256."""
+    taken = wheel(tmp_path, {"c10.dll": ["b"]})
+    for number, lie in enumerate((["a", "b"], ["a"])):
+        folder = tmp_path / f"site{number}"
+        folder.mkdir()
+        (folder / "c10.dll").write_bytes(dll({}, lie))
+    rich, poor = (
+        held(tmp_path, str(tmp_path / f"site{n}"), wheels=[taken]).torches[0][2] for n in (0, 1)
+    )
+    assert isinstance(rich, ExportTable)
+    assert isinstance(poor, ExportTable)
+    poor.path.write_bytes(rich.path.read_bytes())
+    given = Beside(Cache(load_lock(), tmp_path / "cache", offline=True), (("x", "3.11", poor),))
+    assert finding(examine(taken, Asked(beside=given)), poor.against).level == "unknown"
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import threading
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -234,6 +235,29 @@ def test_a_worker_that_dies_is_a_finding_of_its_wheel_alone(tmp_path: Path) -> N
     seen = examine_all(taken, Asked(), workers=2)
     assert [each.worst for each in seen] == ["ok", "problem", "ok", "ok"]
     assert "died" in finding(seen[1], "readable").found
+
+
+class _Endless(Taken):
+    """Keeps the process that reads it busy, as a wheel that somebody made for that would."""
+
+    @property
+    def path(self) -> Path:
+        time.sleep(60)
+        raise AssertionError
+
+
+def test_a_wheel_that_takes_too_long_is_given_up_and_the_others_are_not(tmp_path: Path) -> None:
+    made = [foreign(tmp_path, "other", f"1.{n}") for n in range(4)]
+    taken = [Taken(path.name, str(path), path) for path in made]
+    taken[1] = object.__new__(_Endless)
+    for key in ("file", "place"):
+        object.__setattr__(taken[1], key, "endless.whl")
+    began = time.monotonic()
+    seen = examine_all(taken, Asked(), workers=2, seconds=3)
+    assert time.monotonic() - began < 55, "it would have taken 60 s"
+    assert [each.worst for each in seen] == ["ok", "unknown", "ok", "ok"]
+    found = finding(seen[1], "readable")
+    assert (found.found, found.failed) == ("took longer than 3 s, and was given up", True)
 
 
 def test_a_reader_that_breaks_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plans import Lab, at_desk, changed, having, plan_for, wanting
+from plans import Lab, at_desk, changed, having, job_of, plan_for, wanting
 from sessions import Here
 from wheels import wheel_here
 
@@ -27,7 +27,7 @@ from pipelines.remote import builder
 from pipelines.remote import facts as remote_facts
 from pipelines.remote.jobs import launch
 from pipelines.stages import build as stage
-from pipelines.stages.buildspec import build_environment, build_spec, job_budget, job_id
+from pipelines.stages.buildspec import build_environment, build_spec, job_budget
 from pipelines.stages.line import BUILD, Line
 from pipelines.toolsets import MSVC, STAND_IN
 
@@ -288,7 +288,7 @@ def test_what_was_never_compared_names_another_job(tmp_path: Path) -> None:
     row = ResourceResult(id="CUDA", kind="archive", wanted="w", found="f", ok=True)
     compared = row.model_copy(update={"sha256": {"nvcc": "0" * 64}})
     names = [
-        job_id(plan, b"source", ProvisionResult(resources=rows))
+        job_of(plan, "source", ProvisionResult(resources=rows))
         for rows in ((row,), (compared,), ())
     ]
     assert names[0] != names[1] == names[2]
@@ -303,10 +303,10 @@ def test_a_tool_of_another_sha256_names_another_job(tmp_path: Path) -> None:
     names = []
     for tool in ("uv", "ninja"):
         wanted = Wanted("x", "w", {"kind": "archive"}, {tool: "C:\\x"}, "s")
-        names.append(job_id(changed(plan, wanted), b"source", None))
+        names.append(job_of(changed(plan, wanted), "source", None))
     assert len(set(names)) == 2
-    assert job_id(plan, b"source", None) not in names
-    assert job_id(plan, b"another", None) != job_id(plan, b"source", None)
+    assert job_of(plan, "source", None) not in names
+    assert job_of(plan, "another", None) != job_of(plan, "source", None)
 
 
 def test_another_tool_set_names_another_job(tmp_path: Path) -> None:
@@ -316,7 +316,7 @@ def test_another_tool_set_names_another_job(tmp_path: Path) -> None:
     others = (replace(MSVC, version="14.38"), replace(MSVC, version="14.38", files="another SDK"))
     for tools in (MSVC, STAND_IN, *others):
         supply = Supply(toolset=tools, origin="x")
-        names.add(job_id(changed(plan, supply=partial(replace, supply)), b"source", None))
+        names.add(job_of(changed(plan, supply=partial(replace, supply)), "source", None))
     assert len(names) == 4
 
 
@@ -325,7 +325,7 @@ def test_what_a_host_is_made_of_names_another_job(tmp_path: Path) -> None:
     names = set()
     for origin in (Origin(), Origin(image="sha256:1"), Origin(image="sha256:1", image_key="k")):
         made = type("Made", (Lab,), {"origin": origin})
-        names.add(job_id(changed(plan_for(tmp_path, made(Here()))), b"source", None))
+        names.add(job_of(changed(plan_for(tmp_path, made(Here()))), "source", None))
     assert len(names) == 3
 
 

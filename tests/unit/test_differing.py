@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import struct
 import sys
+import tracemalloc
 import zipfile
 from pathlib import Path
 
@@ -155,3 +156,38 @@ def test_only_so_many_differences_are_told_of_a_file(tmp_path: Path) -> None:
     found = told(tmp_path, *({MODULE: stand_in(tail=code)} for code in codes))
     assert len(found) == 41
     assert found[-1].endswith("and 21 more")
+
+
+@pytest.mark.parametrize("name", [MODULE, "pkg/data.bin", "pkg/lib.so"])
+def test_files_that_differ_are_not_held_in_memory(tmp_path: Path, name: str) -> None:
+    data = bytes(48 << 20)
+    last = bytes(len(data) - 1) + b"x"
+    one, other = pair(tmp_path, {name: data}, {name: last})
+    at = f"{len(data) - 1:#x}"
+    del data, last
+    tracemalloc.start()
+    try:
+        _, found = compare(one, other)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert found[0].what == f"1 of {48 << 20} bytes differ, the first at {at}"
+    assert peak < 16 << 20, "as much as is compared at once, and no more"
+
+
+def test_a_sum_that_lies_hides_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The bytes are compared, not what archives state of them."""
+    one, other = pair(tmp_path, {"pkg/a.py": b"x = 1\n"}, {"pkg/a.py": b"x = 2\n"})
+    infos = zipfile.ZipFile.infolist
+
+    def same_sum(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
+        rows = infos(archive)
+        for row in rows:
+            row.CRC = 7
+        return rows
+
+    monkeypatch.setattr(zipfile.ZipFile, "infolist", same_sum)
+    monkeypatch.setattr(zipfile.ZipExtFile, "_update_crc", lambda *_: None)
+    verdict, found = compare(one, other)
+    assert verdict == "different"
+    assert found[0].told == "pkg/a.py: line 1: x = 1 / x = 2"

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import NoReturn
 
 import pytest
-from plans import Lab, plan_for
+from plans import Lab, job_of, plan_for
 from sessions import connect
 
 from pipelines.errors import RemoteError
@@ -23,7 +23,6 @@ from pipelines.record import ProvisionResult, ResourceResult, RunFacts
 from pipelines.remote import cargo, locks
 from pipelines.remote.jobs import launch, store
 from pipelines.run import Run
-from pipelines.stages.buildspec import job_id
 from pipelines.stages.detached import Job, JobSpec
 
 
@@ -97,7 +96,7 @@ def named(
     host.existing, host.executable = Existing(str(tmp_path)), executable
     host.capabilities = replace(host.capabilities, windows=False)
     plan = plan_for(tmp_path, host, made, **{"recipe": "flash-attn", "archs": "80"} | target)
-    return job_id(plan, b"source", ProvisionResult(resources=(found or row(),)))
+    return job_of(plan, "source", ProvisionResult(resources=(found or row(),)))
 
 
 def test_what_compilers_read_on_this_machine_is_in_the_name_too(

@@ -55,6 +55,20 @@ def test_what_a_dll_lacks(
         assert found.found == f"{len(wanted)} exported"
 
 
+@pytest.mark.parametrize(("machine", "judged_there"), [(0x8664, True), (0xAA64, False)])
+def test_a_dll_for_another_machine_answers_nothing(
+    tmp_path: Path, machine: int, *, judged_there: bool
+) -> None:
+    """Windows loads no ARM64 DLL into a program for x64, unless it is both (ARM64X)."""
+    other = bytearray(library("f"))
+    at = other.index(b"PE\0\0") + 4
+    other[at : at + 2] = machine.to_bytes(2, "little")
+    files = {"pkg/_C.pyd": dll({"own.dll": ["f"]}), "pkg/own.dll": bytes(other)}
+    found = judged(tmp_path, files)
+    assert found.judged == judged_there
+    assert ("not read: own.dll" in found.found) != judged_there
+
+
 def test_one_address_under_many_names(tmp_path: Path) -> None:
     """Linkers fold functions that are the same; pefile takes that for an attack."""
     names = [f"f{n}" for n in range(500)]

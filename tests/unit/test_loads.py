@@ -69,7 +69,7 @@ def test_which_torch_a_wheel_loads_with(tmp_path: Path) -> None:
     imports = {"c10.dll": ["a", MANGLED], "KERNEL32.dll": ["Sleep"]}
     tables = pickle.loads(pickle.dumps((old, new)))  # noqa: S301  as to another process
     found = judged(tmp_path, tables, imports)
-    assert found[old.against] == Loads(against=old.against, checked=2)
+    assert found[old.against] == Loads(against=old.against, sha256=old.sha256, checked=2)
     assert found[old.against].verdict == "ok"
     (lack,) = found[new.against].missing
     assert found[new.against].verdict == "problem"
@@ -401,7 +401,11 @@ def test_a_release_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         assert newest.against == "torch 2.8.0 (cp313)"
         assert newest.look({"c10.dll"})[0] == {"c10.dll": frozenset({"of_cp313-cp313", "#1"})}
         assert of_torch("2.8", cache) == newest
+        assert newest.stated
         assert asked == ["torch"]
+        monkeypatch.setenv("UV_DEFAULT_INDEX", "https://other.example/simple/")
+        assert of_torch("2.8", cache) == newest
+        assert asked == ["torch", "torch"], "another index may mean another one by that name"
         assert of_torch("2.8.0", cache, python="3.10").against == "torch 2.8.0 (cp310)"
         assert of_torch("2.8.0", cache, python="3.14t").against == "torch 2.8.0 (cp314t)"
         with pytest.raises(LockError, match=r"for Python 3\.13t"):

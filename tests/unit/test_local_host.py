@@ -170,7 +170,13 @@ def wanted(place: Place) -> dict[str, dict[str, Any]]:
 
 def test_on_linux_nothing_is_installed() -> None:
     specs = wanted(LINUX)
-    assert [*specs] == ["build root", "temp", "environment", "CUDA compiler"]
+    assert [*specs] == [
+        "build root",
+        "temp",
+        "environment",
+        "CUDA compiler",
+        "host's compilers",
+    ]
     assert specs["CUDA compiler"]["path"] == "/cuda/bin/nvcc"
     assert specs["CUDA compiler"]["check"]["prints"] == "release 13.0,"
     environment = specs["environment"]

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import json
 import os
+import re
+import shutil
 import zipfile
 from collections.abc import Callable
 from dataclasses import replace
@@ -39,7 +41,15 @@ files["pkg/when.py"] = str(time.time_ns()).encode()
 
 @pytest.fixture(autouse=True)
 def without_diffoscope(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipelines.stages.rebuild.shutil.which", lambda _: None)
+    found_by(monkeypatch, None)
+
+
+def found_by(monkeypatch: pytest.MonkeyPatch, diffoscope: str | None) -> None:
+    which = shutil.which
+    monkeypatch.setattr(
+        "pipelines.stages.rebuild.shutil.which",
+        lambda name: diffoscope if name == "diffoscope" else which(name),
+    )
 
 
 def tree(room: Path, leaking: str = "") -> Path:
@@ -198,7 +208,7 @@ def test_diffoscope_is_asked_where_there_is_one(
     program = tmp_path / "diffoscope"
     program.write_text('#!/bin/sh\necho "$@" > diffoscope.txt\n')
     program.chmod(0o755)
-    monkeypatch.setattr("pipelines.stages.rebuild.shutil.which", lambda _: str(program))
+    found_by(monkeypatch, str(program))
     manifest = lied(published, __init___py=b"x\n")
     line = we(tmp_path)
     with pytest.raises(AuditError) as raised:
@@ -264,13 +274,17 @@ def test_another_lock_compiler_or_flag_is_refused(
     assert not line.begun, "before the host is made ready for it"
 
 
-def test_what_was_found_on_the_host_is_compared_there(tmp_path: Path, published: Path) -> None:
+@pytest.mark.parametrize("name", ["environment", "g++", "ld"])
+def test_what_was_found_on_the_host_is_compared_there(
+    tmp_path: Path, published: Path, name: str
+) -> None:
     def change(data: dict[str, Any]) -> None:
-        data["inputs"]["materials"]["found environment"] = "another"
+        assert data["inputs"]["materials"][f"found {name}"]
+        data["inputs"]["materials"][f"found {name}"] = "another"
 
     line = we(tmp_path)
     manifest = read_published(str(rewritten(published, change)))
-    refused(line, manifest, LockError, "found environment: another, today ")
+    refused(line, manifest, LockError, rf"found {re.escape(name)}: another, today ")
     assert line.run.stages()["build"].state == "failed"
 
 

@@ -7,17 +7,20 @@ import os
 import shutil
 import threading
 import time
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from plans import at_desk, changed, plan_for
+from plans import at_desk, changed, plan_for, wanting
 
 from pipelines import toolsets
 from pipelines.errors import ConfigError
 from pipelines.recipe.load import RECIPES, load_recipe
 from pipelines.recipe.reproducible import load_profile, settled
-from pipelines.remote import fixedplace
-from pipelines.stages.buildspec import materials
+from pipelines.record import ProvisionResult, ResourceResult
+from pipelines.remote import compilecache, fixedplace
+from pipelines.remote.resources import compilers
+from pipelines.stages.buildspec import build_spec, materials
 
 PLACES = {"environment": "/env", "toolkit": "/env/cuda", "temp": "/t"}
 TOOL_SETS = (toolsets.STAND_IN, toolsets.MSVC, toolsets.NATIVE)
@@ -57,7 +60,7 @@ def test_a_plan_tells_it_only_where_the_recipe_asks(tmp_path: Path) -> None:
     other = changed(plan, recipe=plan.recipe.model_copy(update={"reproducible": False}))
     more = plan.environment(2).keys() - other.environment(2).keys()
     assert more == {"CL", "LINK", "LC_ALL", "NVCC_APPEND_FLAGS", "PYTHONHASHSEED", "TZ"}
-    mine, theirs = (materials(one, b"source", None) for one in (plan, other))
+    mine, theirs = (materials(one, "source", None) for one in (plan, other))
     assert mine["source's place"] == r"C:\b\f"
     assert "source's place" not in theirs
 
@@ -68,10 +71,78 @@ def test_materials_name_places_apart(tmp_path: Path) -> None:
     for name in ("one", "two"):
         (tmp_path / name).mkdir()
         line, _ = at_desk(tmp_path / name, reproducible=True)
-        seen.append(materials(line.plan, b"source", None))
+        seen.append(materials(line.plan, "source", None))
     places = {name for name in seen[0] if seen[0][name] != seen[1][name]}
     assert places == {"place of temp", "place of toolkit", "source's place"}
     assert all(str(tmp_path) not in text for n, text in seen[0].items() if n.startswith("var"))
+
+
+def test_the_compile_cache_is_used_where_it_gives_the_same_bytes(tmp_path: Path) -> None:
+    """And never where something is built once more to show what the first build was."""
+    plan = wanting(at_desk(tmp_path, reproducible=True)[0], sccache="/s").plan
+    supply = replace(plan.supply(), toolset=toolsets.NATIVE)
+    desk = changed(plan, supply=lambda: supply)
+    cache = build_spec(desk, "/b/j", "a", "", 4)["cache"]
+    assert cache["without"] == {"NVCC_APPEND_FLAGS": ["--objdir-as-tempdir"]}
+    assert (cache["place"], cache["packages"]) == ("", ""), "it stands at the fixed place"
+    again = replace(desk, anew="1")
+    assert build_spec(again, "/b/j", "a", "", 4)["cache"] is None
+    windows = changed(plan_for(tmp_path))
+    assert windows.recipe.reproducible
+    assert build_spec(windows, "/b/j", "a", "", 4)["cache"] is None
+    other = changed(windows, recipe=windows.recipe.model_copy(update={"reproducible": False}))
+    assert build_spec(other, "/b/j", "a", "", 4)["cache"]["without"] == {}
+
+
+def test_words_are_left_out_of_what_the_build_has() -> None:
+    """Also of what a cure has added to it meanwhile."""
+    cache = compilecache.Running(Path(), {"A": "1"}, without={"F": ["--x"], "G": ["--x"]})
+    told = {"F": "--x -lineinfo --xy --x"}
+    cache.join(told)
+    assert told == {"A": "1", "F": "-lineinfo --xy"}
+
+
+def test_homes_stand_as_a_tilde_in_materials(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Path, "home", lambda: Path("/home/me"))
+    monkeypatch.setenv("CFLAGS", "-I/home/me/x -DP='/home/me' -I/mnt/home/me -L/home/menu /home/me")
+    line, _ = at_desk(tmp_path, reproducible=True)
+    seen = materials(line.plan, "source", None)
+    assert seen["user's CFLAGS"] == "-I~/x -DP='~' -I/mnt/home/me -L/home/menu ~"
+    monkeypatch.setattr(Path, "home", lambda: Path("/"))
+    assert materials(line.plan, "source", None)["user's CFLAGS"].startswith("-I/home/me/x")
+
+
+def test_what_compiles_is_a_material_each(tmp_path: Path) -> None:
+    row = ResourceResult(
+        id="host's compilers",
+        kind="compilers",
+        wanted="w",
+        found="f",
+        ok=True,
+        values={"g++": "g++ 12.2.0", "ld": "GNU ld 2.40"},
+    )
+    line, _ = at_desk(tmp_path, reproducible=True)
+    seen = materials(line.plan, "source", ProvisionResult(resources=(row,)))
+    assert (seen["found g++"], seen["found ld"]) == ("g++ 12.2.0", "GNU ld 2.40")
+
+
+def test_compilers_are_asked_by_the_names_that_builds_use(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, says in (("g++", "g++ 99"), ("my-cc", "\nmine 1\nmore"), ("mute", "")):
+        path = tmp_path / name
+        path.write_text(f"#!/bin/sh\nprintf '{says}'\n")
+        path.chmod(0o755)
+    monkeypatch.setenv("PATH", f"{tmp_path}:/usr/bin:/bin")
+    monkeypatch.setenv("CC", f"{tmp_path}/my-cc -pthread")
+    monkeypatch.setenv("CXX", "'")
+    found = compilers.check({"names": ["g++", "mute", "no-such-thing"]})
+    assert found["ok"]
+    assert found["found"] == "g++ 99"
+    assert found["values"].items() >= {"g++": "g++ 99", "my-cc": "mine 1", "mute": ""}.items()
+    assert "no-such-thing" not in found["values"]
 
 
 def test_a_crate_cannot_promise_it(tmp_path: Path) -> None:

@@ -26,6 +26,7 @@ from typed import calls
 from pipelines.config import load_config
 from pipelines.errors import TimeUpError
 from pipelines.paths import PACKAGE, default_cache
+from pipelines.provenance.statement import PREDICATE, SIGNED
 from pipelines.provisioning.resources import load_resources
 
 GITHUB = PACKAGE.parent / ".github"
@@ -117,7 +118,9 @@ def test_permissions_are_the_least() -> None:
         assert read(path)["permissions"] == {}, path.name
     for file, name, job in jobs():
         asked = job.get("permissions", {})
-        assert asked in ({}, {"contents": "read"}), f"{file}:{name}"
+        # What compiles never signs.
+        signs = {"id-token": "write", "attestations": "write"} if name == "attest" else {}
+        assert asked in ({}, {"contents": "read"} | signs), f"{file}:{name}"
         clones = any("checkout@" in s.get("uses", "") for s in job.get("steps", []))
         assert bool(asked) == (clones or "uses" in job), f"{file}:{name}"
 
@@ -169,7 +172,7 @@ def test_calls_fit_what_is_called() -> None:
         assert job.get("secrets", {}).keys() <= called.get("secrets", {}).keys()
         for key, value in inputs.items():
             assert "default" in value or value.get("required"), f"{file}: {key}"
-    assert count == 4
+    assert count == 5
 
 
 def test_an_attempt_goes_to_the_next() -> None:
@@ -344,6 +347,31 @@ def environment(
             elif "${{" not in str(value):
                 filled[name] = str(value)
     return filled
+
+
+@needs_bash
+def test_what_is_attested_is_what_was_verified(shell: Shell) -> None:
+    document = read(GITHUB / "workflows/attest-wheels.yml")
+    found = step(document, "attest", "Take the predicate")
+    assert "One wheel was expected" in shell.run(found["run"])[1]
+    run = shell.place / "runs/20260101-000000-x"
+    (run / "wheels").mkdir(parents=True)
+    (run / "wheels/a b.whl").touch()
+    (run / "a b.whl.statement.json").write_text('{"predicate": {"buildDefinition": {"é": 1}}}')
+    assert shell.run(found["run"]) == (0, "")
+    assert shell.outputs == {"wheel": "runs/20260101-000000-x/wheels/a b.whl"}
+    assert shell.typed() == [["verify", shell.outputs["wheel"], "--accept", "unsigned"]]
+    assert json.loads((shell.place / "predicate.json").read_text()) == {"buildDefinition": {"é": 1}}
+    assert shell.run(found["run"], CODE="9")[0] == 9, "what is not right is not signed"
+    with_ = step(document, "attest", "Attest")["with"]
+    assert with_["subject-path"] == "${{ steps.predicate.outputs.wheel }}"
+    assert with_["predicate-type"] == PREDICATE
+    assert with_["predicate-path"] == "predicate.json"
+    (shell.place / "bundle").write_text("{}")
+    name = step(document, "attest", "Name it after its wheel")["run"]
+    wheel = shell.place / "runs/20260101-000000-x/wheels/a b.whl"
+    assert shell.run(name, BUNDLE="bundle", WHEEL=str(wheel)) == (0, "")
+    assert (shell.place / "attested" / f"a b.whl{SIGNED}").read_text() == "{}"
 
 
 @needs_bash

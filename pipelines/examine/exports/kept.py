@@ -43,6 +43,9 @@ class Head(Model):
     """Of the wheel; empty for a directory."""
     whole: bool
     """Whether that was computed; of a wheel of which only parts were fetched it was stated."""
+    listed: str = ""
+    """The mark of the index, or ``lock``, that says that this is the release of that name; empty:
+    nobody does, as of a file or a directory that somebody named."""
     version: str
     """Of the distribution, as its own metadata have it."""
     libraries: dict[str, Names | None]
@@ -64,7 +67,7 @@ class Kept:
         except OSError as error:
             raise _damaged(path, error.strerror or "it cannot be read") from None
         stated, self._data = data[:_HASH], data[_HASH + 1 :]
-        found = hashlib.sha256(self._data).hexdigest()
+        self.sha256 = found = hashlib.sha256(self._data).hexdigest()
         if stated != found.encode():
             raise _damaged(path, f"it has sha256 {found}")
         text, _, self._names = self._data.partition(b"\n")
@@ -72,6 +75,13 @@ class Kept:
             self.head = Head.model_validate_json(text)
         except ValidationError:
             raise _damaged(path, "it is of another release") from None
+
+    def listed(self, root: Path, file: str, mark: str) -> Kept:
+        """The same, of which an index or the lock says that it is the release ``file``."""
+        if (self.head.listed, self.head.file) == (mark, file):
+            return self
+        update = {"listed": mark, "file": file}
+        return _write(root, self.head.model_copy(update=update), self._names)
 
     def names(self, library: str) -> frozenset[str] | None:
         """What a DLL exports; ``None`` where that is not all known."""
@@ -117,8 +127,11 @@ def keep(root: Path, head: Head, read: Mapping[str, frozenset[str] | None]) -> K
         one = lzma.compress("\n".join(sorted(names)).encode("ascii"), preset=1)
         libraries[library] = Names(start=len(packed), size=len(one), count=len(names))
         packed += one
-    text = head.model_copy(update={"libraries": libraries}).model_dump_json().encode()
-    data = text + b"\n" + packed
+    return _write(root, head.model_copy(update={"libraries": libraries}), packed)
+
+
+def _write(root: Path, head: Head, packed: bytes) -> Kept:
+    data = head.model_dump_json().encode() + b"\n" + packed
     found = hashlib.sha256(data).hexdigest()
     path = place(root, head.sha256 or found)
     part = path.with_name(f".{path.name}.{os.getpid()}.part")  # others may make the same

@@ -7,10 +7,12 @@ compared but those in the wheel's own RECORD.
 
 from __future__ import annotations
 
+import hashlib
 import re
 import zipfile
 from collections.abc import Callable, Iterable
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, parse_wheel_filename
@@ -30,7 +32,7 @@ from pipelines.toolchain.sources import index_url, session
 from pipelines.wheels.libraries import Library, bringers, is_torchs
 
 _VERSION = re.compile(r"^__version__ = '([\w.+-]{1,60})'$", re.MULTILINE)
-_MSVC = "msvc-runtime"
+_MSVC, _LOCK = "msvc-runtime", "lock"
 #: Packed bytes of a DLL that are fetched for its names: cublasLt has 400 MB, torch_cuda 700 MB.
 _LARGEST, _TORCHS = 128 << 20, 4 << 30
 _SUCH = "Such as --torch 2.8.0, or the file or directory of a torch."
@@ -66,6 +68,8 @@ def of_pinned(tool: Tool, cache: Cache) -> ExportTable | None:
     path = cache.place(tool.file, tool.sha256)
     if (kept is None or not kept.head.whole) and cache.has(path, tool.sha256, tool.size):
         kept = of_wheel(path, tool.sha256, cache, is_torchs)
+    if kept and not kept.head.listed:
+        kept = kept.listed(cache.root, tool.file, _LOCK)
     return _torch(kept) if kept else None
 
 
@@ -74,7 +78,8 @@ def _torch(kept: Kept) -> ExportTable:
     *_, python, _ = head.file.removesuffix(".whl").split("-")  # as its ABI has it: cp313t
     if not is_torchs_wheel(head.file):
         raise ConfigError(f"--torch {line(head.file, 200)}: that is not torch", advice=_SUCH)
-    return ExportTable(f"torch {head.version} ({python})", kept.path, head.sha256)
+    said = f"torch {head.version} ({python})"
+    return ExportTable(said, kept.path, head.sha256, stated=not head.whole)
 
 
 def is_torchs_wheel(file: str) -> bool:
@@ -89,12 +94,15 @@ def of_wheel(path: Path, sha256: str, cache: Cache, wanted: Callable[[str], bool
         return kept
     try:
         with zipfile.ZipFile(path) as archive:
-            return read_archive(archive, path.name, sha256, more, cache.root, whole=True)
+            made = read_archive(archive, path.name, sha256, more, cache.root, whole=True)
     except (zipfile.BadZipFile, OSError, ValueError) as error:
         raise LockError(
             f"{line(path.name, 200)} cannot be read: {line(str(error), 200)}",
             advice="Download it again.",
         ) from None
+    if kept is not None and kept.head.listed:
+        return made.listed(cache.root, kept.head.file, kept.head.listed)
+    return made
 
 
 def _kept(
@@ -133,25 +141,29 @@ def _of_folder(folder: Path, root: Path) -> ExportTable:
 
 
 def _of_release(version: Version, cache: Cache, python: str) -> Kept:
-    # Of the very version: another one may have been named as a file, and the index have more.
+    # Of the very version, for the index may have more; and of those that an index or the lock has
+    # called so. What somebody named as a file may be anybody's build, whatever it is called.
+    # Another index may mean another one by that name: it is asked, unless nothing may be.
+    own = {_index_mark(), _LOCK}
     here = [
         one
         for one in every(cache.root)
         if is_torchs_wheel(one.head.file)
+        and one.head.listed
+        and (cache.offline or one.head.listed in own)
         and _own_version(one.head.file) == version
         and _fits(one.head.file, version, python)
     ]
     if here:
-        found = max(here, key=lambda one: _cpython(one.head.file))
-        head = found.head
-        if head.whole and not cache.has(cache.place(head.file, head.sha256), head.sha256):
-            # No index has said that this is the release: somebody's own build may be called so.
-            of = f"{line(head.file, 200)} with sha256 {head.sha256}"
-            say(
-                f"torch {version}: exports of {of} are taken, a file that was named before",
-                "yellow",
+        file = max((one.head.file for one in here), key=_cpython)
+        found = [one for one in here if one.head.file == file]
+        if len(found) > 1:
+            raise ConfigError(
+                f"torch {version}: indexes have called several so: "
+                + ", ".join(sorted(one.head.sha256 for one in found)[:4]),
+                advice="Name its wheel or its directory: --torch PATH.",
             )
-        return found
+        return found[0]
     offers = [one for one in _offers("torch", cache) if _fits(one.file, version, python)]
     known = {str(parse_wheel_filename(one.file)[1]) for one in offers}
     if not offers:
@@ -197,6 +209,13 @@ def _own_version(file: str) -> Version | None:
         return None
 
 
+def _index_mark() -> str:
+    """What stands for the user's index: its address may be one that nobody should read."""
+    parts = urlsplit(index_url())
+    said = f"{parts.hostname}:{parts.port or ''}{parts.path.rstrip('/')}"
+    return hashlib.sha256(said.encode()).hexdigest()[:16]
+
+
 def _public(version: Version) -> Version:
     return Version(version.public)
 
@@ -223,11 +242,15 @@ def _of_offer(offer: Offer, cache: Cache, wanted: Callable[[str], bool]) -> Kept
             f"{offer.file}: its index states no sha256, or no https address",
             advice="Download it yourself, and name the file.",
         )
-    kept, more = _kept(cache, offer.sha256, wanted)
+    return _read(offer, offer.sha256, cache, wanted).listed(cache.root, offer.file, _index_mark())
+
+
+def _read(offer: Offer, sha256: str, cache: Cache, wanted: Callable[[str], bool]) -> Kept:
+    kept, more = _kept(cache, sha256, wanted)
     if kept is not None:
         return kept
-    path = cache.place(offer.file, offer.sha256)
-    if not cache.has(path, offer.sha256):
+    path = cache.place(offer.file, sha256)
+    if not cache.has(path, sha256):
         say(f"What {offer.file} exports is fetched", "dim")
         try:
             with (
@@ -238,7 +261,7 @@ def _of_offer(offer: Offer, cache: Cache, wanted: Callable[[str], bool]) -> Kept
                 return read_archive(
                     archive,
                     offer.file,
-                    offer.sha256,
+                    sha256,
                     more,
                     cache.root,
                     whole=False,
@@ -251,7 +274,7 @@ def _of_offer(offer: Offer, cache: Cache, wanted: Callable[[str], bool]) -> Kept
                 f"{offer.file} cannot be fetched: {line(str(error), 200)}",
                 advice="Try again, or download it yourself and name the file.",
             ) from None
-    return of_wheel(path, offer.sha256, cache, wanted)
+    return of_wheel(path, sha256, cache, wanted)
 
 
 def of_cuda(libraries: Iterable[str], cuda: str, cache: Cache) -> tuple[ExportTable, ...]:
@@ -270,7 +293,7 @@ def of_cuda(libraries: Iterable[str], cuda: str, cache: Cache) -> tuple[ExportTa
 def _newest(row: Library, libraries: set[str], cache: Cache) -> ExportTable:
     own = _Brings(row.project, row.cuda)
     wanted = {one for one in libraries if own(one)}
-    here = [one for one in every(cache.root) if own.is_of(one.head.file)]
+    here = [one for one in every(cache.root) if one.head.listed and own.is_of(one.head.file)]
     for one in sorted(here, key=lambda kept: Version(kept.head.version), reverse=True):
         if wanted <= {*one.head.libraries}:
             return _cuda(one, row, own)
@@ -285,7 +308,8 @@ def _newest(row: Library, libraries: set[str], cache: Cache) -> ExportTable:
 
 def _cuda(kept: Kept, row: Library, own: Callable[[str], bool]) -> ExportTable:
     head = kept.head
-    return ExportTable(f"{row.project} {head.version}", kept.path, head.sha256, own)
+    said = f"{row.project} {head.version}"
+    return ExportTable(said, kept.path, head.sha256, own, stated=not head.whole)
 
 
 class _Brings:

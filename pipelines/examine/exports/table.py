@@ -27,6 +27,13 @@ class ExportTable:
     """Of the wheel that it is of; empty: of a directory."""
     own: Callable[[str], bool] = is_torchs
     """Whether a DLL that it lacks should be among them: a function of a module."""
+    stated: bool = False
+    """Whether ``sha256`` is what the index states: of the wheel parts alone were fetched."""
+
+    @property
+    def table(self) -> str:
+        """The sha256 of what a directory's DLLs export, by which the cache's file is called."""
+        return "" if self.sha256 else self.path.stem
 
     def look(self, libraries: Collection[str]) -> tuple[Exports, dict[str, str]]:
         """Of those of ``libraries`` (in lower case) that it is of: their exports, and why not.
@@ -36,10 +43,10 @@ class ExportTable:
         """
         kept = Kept(self.path)
         head = kept.head
-        if head.sha256 != self.sha256:
+        if head.sha256 != self.sha256 or (self.table and kept.sha256 != self.table):
             raise LockError(
                 f"{self.path} is of a wheel with sha256 {head.sha256 or '(none)'}, expected "
-                f"{self.sha256 or '(none)'}",
+                f"{self.sha256 or '(none)'}; the table has {kept.sha256}",
                 advice="Delete it: it is made anew from where it came.",
             )
         exports: dict[str, frozenset[str] | None] = {}

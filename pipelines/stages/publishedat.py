@@ -1,0 +1,111 @@
+"""What was published at an address: a manifest, or the wheel that lies beside one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from urllib.parse import SplitResult, unquote, urljoin, urlsplit
+
+from pipelines.console import say
+from pipelines.errors import AuditError, ConfigError, LockError, PipelineError
+from pipelines.hosttext import line, secret
+from pipelines.prebuilt.fetching import fetch_url
+from pipelines.prebuilt.given import read_given
+from pipelines.stages.published import MANIFEST, MOST, Published, told_by
+from pipelines.toolchain.lock import Cache
+from pipelines.toolchain.sources import Source, download
+
+#: Where runs have the one from the other, and releases: beside, or a directory above.
+_MANIFESTS = (MANIFEST, f"../{MANIFEST}")
+
+
+def published_at(address: str, cache: Cache) -> Published:
+    """What the manifest at an https address tells, or that beside a wheel there.
+
+    The wheel is fetched into the cache. Where only the manifest is to be had, the bytes are
+    compared by its sha256 alone. Raises :class:`ConfigError` for what is no such address, or no
+    manifest, :class:`LockError` for what cannot be had, and :class:`AuditError` for a wheel that is
+    not the one that its manifest speaks of.
+    """
+    parts = _parts(address)
+    if cache.offline:
+        raise LockError(
+            f"{_shown(address)} is not fetched: --offline",
+            advice="Download the wheel and its manifest.json, and name the file.",
+        )
+    if parts.path.endswith(".whl"):
+        given = read_given(address)
+        file = unquote(urlsplit(given.place).path).rpartition("/")[2]
+        told = _manifest(given.place, _MANIFESTS, file)
+        if given.stated not in ("", told.sha256):
+            raise AuditError(
+                f"{given.asked} states sha256 {given.stated}, and {told.manifest} says "
+                f"{told.sha256}",
+                advice="One of them speaks of another wheel: nothing is built again for it.",
+            )
+        return told.with_wheel(_fetched(told, given.place, cache))
+    told = _manifest(_secure(address), ("",), "")
+    for place in (f"wheels/{told.file}", told.file):
+        try:
+            return told.with_wheel(_fetched(told, urljoin(address, place), cache))
+        except LockError:
+            continue
+    say(f"mind: {told.file} is not beside it: only its sha256 is compared", style="yellow")
+    return told
+
+
+def _shown(address: str) -> str:
+    """An address without what may be a password."""
+    parts = urlsplit(address)
+    return line(f"{parts.scheme}://{parts.hostname}{parts.path}", 200)
+
+
+def _parts(address: str) -> SplitResult:
+    try:
+        parts = urlsplit(address)
+        _ = parts.port
+    except ValueError:  # whatever is in it may be a password
+        raise ConfigError("https://: expected the address of a manifest or a wheel") from None
+    return parts
+
+
+def _secure(address: str) -> str:
+    parts = _parts(address)
+    for text in (parts.username, parts.password, parts.query):
+        secret(text or "")
+        secret(unquote(text or ""))
+    if parts.scheme != "https" or not parts.hostname or parts.fragment:
+        raise ConfigError(
+            f"{_shown(address)}: expected the https address of a {MANIFEST}, or of a wheel",
+            advice=f"Such as https://example.org/releases/1.0/{MANIFEST}.",
+        )
+    return address
+
+
+def _manifest(address: str, places: tuple[str, ...], file: str) -> Published:
+    """What the first manifest that is to be had tells; :class:`LockError` where there is none."""
+    failed = ""
+    with TemporaryDirectory(prefix="wcw-manifest-") as scratch:
+        path = Path(scratch, MANIFEST)
+        for place in places:
+            url = urljoin(address, place) if place else address
+            try:
+                download(Source(file=MANIFEST, url=url, size=MOST), path, lambda *_: None)
+            except (OSError, LockError) as error:
+                why = error.message if isinstance(error, PipelineError) else str(error)
+                failed = failed or f"{_shown(url)}: {line(why, 300)}"
+                continue
+            return told_by(path, _shown(url), file)
+    raise LockError(
+        f"no manifest is to be had: {failed}",
+        advice=f"Name the address of the {MANIFEST} that was published with the wheel.",
+    )
+
+
+def _fetched(told: Published, url: str, cache: Cache) -> Path:
+    """The wheel in the cache, as its own sha256 has it; :class:`LockError` if it cannot be had."""
+    kept = cache.place(told.file, told.sha256)
+    if cache.has(kept, told.sha256):
+        return kept
+    found = fetch_url(told.file, url, "", cache)
+    return cache.place(told.file, str(found.sha256))

@@ -1,0 +1,649 @@
+"""What a wheel's provenance says, who has signed it, and every lie about it that is found out.
+
+The builds are real, of a backend that writes bytes; the keys are made by openssl and ssh-keygen
+where those are there.
+"""
+
+from __future__ import annotations
+
+import base64
+import json
+import shutil
+import subprocess
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from cryptography.hazmat.primitives import serialization as wire
+from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
+from google.protobuf import json_format
+from in_toto_attestation.predicates.provenance.v1 import provenance_pb2
+from securesystemslib.dsse import Envelope
+from test_rebuild import party, tree, wheel_of
+
+from pipelines.commands import lines
+from pipelines.commands.program import run as wcw
+from pipelines.errors import AuditError, ConfigError
+from pipelines.files import sha256_of
+from pipelines.provenance import attesting, signing
+from pipelines.provenance.statement import PREDICATE, SIGNED, UNSIGNED, statement
+from pipelines.provenance.verifying import Check, Verified, find, verify
+from pipelines.stages.line import run_build
+from pipelines.toolchain.lock import load_lock
+
+PrivateKey = ed25519.Ed25519PrivateKey | ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+openssl = pytest.mark.skipif(not shutil.which("openssl"), reason="openssl is not installed")
+ssh_keygen = pytest.mark.skipif(not shutil.which("ssh-keygen"), reason="ssh-keygen is missing")
+
+
+def nobody() -> str:
+    raise AssertionError("no passphrase is asked for")
+
+
+def typed(*words: object) -> int:
+    return subprocess.run(list(map(str, words)), capture_output=True, check=False).returncode
+
+
+def pair(room: Path, name: str, key: PrivateKey | None = None) -> tuple[Path, Path]:
+    """A key's two files."""
+    made = key or ed25519.Ed25519PrivateKey.generate()
+    private, public = room / f"{name}.pem", room / f"{name}.pub"
+    private.write_bytes(
+        made.private_bytes(wire.Encoding.PEM, wire.PrivateFormat.PKCS8, wire.NoEncryption())
+    )
+    public.write_bytes(
+        made.public_key().public_bytes(wire.Encoding.PEM, wire.PublicFormat.SubjectPublicKeyInfo)
+    )
+    return private, public
+
+
+class Desk:
+    """A published wheel, signed by ``mine``; another key, ``theirs``."""
+
+    def __init__(self, room: Path, run: Path) -> None:
+        self.room, self.run = room, run
+        self.wheel = wheel_of(run)
+        self.mine, self.my_pub = pair(room, "mine")
+        self.theirs, self.their_pub = pair(room, "theirs")
+        self.envelope = self.attest(self.mine)
+
+    def attest(self, key: Path) -> Path:
+        return attesting.attest(self.wheel, signing.load_private(key, nobody))
+
+    def look(self, *keys: Path, wheel: Path | None = None, of: Path | None = None) -> Verified:
+        named = () if keys == (NONE,) else keys or (self.my_pub,)
+        loaded = [(path, signing.load_public(path)) for path in named]
+        wheel = wheel or self.wheel
+        return verify(wheel, of or find(wheel), loaded, load_lock())
+
+    def change(self, change: Callable[[dict[str, Any]], object]) -> None:
+        """Change the envelope that is there."""
+        told = json.loads(self.envelope.read_text())
+        change(told)
+        self.envelope.write_text(json.dumps(told))
+
+    def forge(self, change: Callable[[dict[str, Any]], object], key: Path | None = None) -> None:
+        """Change what is signed, and sign it as somebody who has the key could."""
+        said = json.loads(base64.b64decode(json.loads(self.envelope.read_text())["payload"]))
+        change(said)
+        signer = signing.load_private(key or self.mine, nobody)
+        self.envelope.write_bytes(signing.sign(json.dumps(said).encode(), signer))
+
+
+NONE = Path("none")
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    room = tmp_path_factory.mktemp("built")
+    return run_build(party(room, "they", tree(room)))
+
+
+@pytest.fixture
+def desk(tmp_path: Path, built: Path) -> Desk:
+    run = tmp_path / "run"
+    shutil.copytree(built, run)
+    return Desk(tmp_path, run)
+
+
+def of(found: Verified, name: str) -> Check:
+    (one,) = (check for check in found.checks if check.name == name)
+    return one
+
+
+def refused(found: Verified, name: str, words: str) -> None:
+    one = of(found, name)
+    assert one.state == "no", one
+    assert words in " ".join((one.found, *one.detail)), one
+    assert found.code == one.code == AuditError.exit_code
+
+
+# -- what is said ----------------------------------------------------------------------------------
+
+
+def test_every_run_that_builds_a_wheel_leaves_a_statement(built: Path) -> None:
+    wheel = wheel_of(built)
+    said = json.loads((built / f"{wheel.name}{UNSIGNED}").read_text())
+    manifest = json.loads((built / "manifest.json").read_text())
+    assert said["_type"] == "https://in-toto.io/Statement/v1"
+    assert said["predicateType"] == PREDICATE
+    assert said["subject"] == [{"name": wheel.name, "digest": {"sha256": sha256_of(wheel)}}]
+    # Of its own predicate nothing is unknown to SLSA's.
+    made = json_format.ParseDict(said["predicate"], provenance_pb2.Provenance())
+    assert made.build_definition.external_parameters["recipe"] == manifest["inputs"]["recipe"]
+    assert made.build_definition.external_parameters["reproducible"] is True
+    inner = said["predicate"]["buildDefinition"]["internalParameters"]
+    assert inner["evidence"]["level"] == manifest["evidence"]
+    assert inner["stages"] == dict.fromkeys(("provision", "build", "collect", "audit"), "passed")
+    rows = said["predicate"]["buildDefinition"]["resolvedDependencies"]
+    materials = manifest["inputs"]["materials"]
+    assert {one["name"]: one["digest"]["sha256"] for one in rows} == {
+        name.removeprefix("tool "): text
+        for name, text in materials.items()
+        if name == "source" or name.removeprefix("tool ") in manifest["tools"]
+    }
+    assert inner["materials"] == {
+        name: text for name, text in materials.items() if name not in ("source", *manifest["tools"])
+    }
+    assert "tool set" in inner["materials"], "that is no file of the lock"
+    run = said["predicate"]["runDetails"]
+    assert run["metadata"]["invocationId"] == built.name
+    assert run["metadata"]["startedOn"] <= run["metadata"]["finishedOn"]
+    hashes = {one["name"]: one["digest"]["sha256"] for one in run["byproducts"]}
+    assert hashes["manifest.json"] == sha256_of(built / "manifest.json")
+    assert {"build.log", "junit.xml", "report.html"} <= hashes.keys()
+    assert all(sha256_of(built / name) == digest for name, digest in hashes.items())
+
+
+def test_signed_and_verified(desk: Desk) -> None:
+    found = desk.look()
+    assert found.code == 0
+    assert {one.name: one.state for one in found.checks if one.state != "said"} == {
+        "wheel": "ok",
+        "signature": "ok",
+        "manifest": "ok",
+        "lock": "unknown",
+    }, "this recipe asks its host for nothing: of no tools nobody says that they are the same"
+
+
+def test_a_copy_elsewhere_needs_no_run(desk: Desk, tmp_path: Path) -> None:
+    away = tmp_path / "away"
+    away.mkdir()
+    for path in (desk.wheel, desk.envelope):
+        shutil.copy(path, away)
+    found = desk.look(wheel=away / desk.wheel.name)
+    assert found.code == 0
+    assert of(found, "manifest").state == "unknown"
+
+
+@openssl
+def test_openssl_finds_the_signature_true(desk: Desk, tmp_path: Path) -> None:
+    """Checked by another program, over what DSSE says is signed."""
+    told = json.loads(desk.envelope.read_text())
+    payload = base64.b64decode(told["payload"])
+    kind = told["payloadType"].encode()
+    said = b"DSSEv1 %d %b %d %b" % (len(kind), kind, len(payload), payload)
+    (tmp_path / "said").write_bytes(said)
+    (tmp_path / "sig").write_bytes(base64.b64decode(told["signatures"][0]["sig"]))
+    words = ["-rawin", "-in", tmp_path / "said", "-sigfile", tmp_path / "sig"]
+    command = ["pkeyutl", "-verify", "-pubin", "-inkey", desk.my_pub, *words]
+    assert typed("openssl", *command) == 0
+    (tmp_path / "said").write_bytes(said + b" ")
+    assert typed("openssl", *command) != 0
+
+
+def test_two_may_sign(desk: Desk) -> None:
+    desk.attest(desk.theirs)
+    assert desk.look(desk.my_pub, desk.their_pub).code == 0
+    one = of(desk.look(desk.my_pub), "signature")
+    assert (one.state, one.detail) == ("ok", ("1 by other keys, not checked",))
+
+
+def test_a_bundle_may_have_other_lines(desk: Desk) -> None:
+    """As in-toto wants them read: what is no provenance, and what is no JSON, is left out."""
+    mine = desk.envelope.read_bytes()
+    desk.forge(
+        lambda said: said.update(predicateType="https://docs.pypi.org/attestations/publish/v1")
+    )
+    desk.envelope.write_bytes(b"{\n" + desk.envelope.read_bytes() + mine)
+    assert desk.look().code == 0
+    desk.envelope.write_bytes(mine + mine)
+    refused(desk.look(), "statement", "it has 2 statements")
+
+
+def test_a_bundle_of_sigstore_is_read_and_not_believed(desk: Desk) -> None:
+    """GitHub signs with a certificate, which its own program checks."""
+    inner = json.loads(desk.envelope.read_text())
+    inner["signatures"] = [{"sig": inner["signatures"][0]["sig"]}]
+    kind = "application/vnd.dev.sigstore.bundle.v0.3+json"
+    desk.envelope.write_text(json.dumps({"mediaType": kind, "dsseEnvelope": inner}))
+    found = desk.look(NONE)
+    assert (of(found, "wheel").state, of(found, "signature").state) == ("ok", "unknown")
+    assert found.code == AuditError.exit_code
+
+
+# -- lies ------------------------------------------------------------------------------------------
+
+
+def test_another_wheel_under_the_same_name(desk: Desk) -> None:
+    with zipfile.ZipFile(desk.wheel, "a") as archive:
+        archive.writestr("pkg/more.py", "import os")
+    refused(desk.look(), "wheel", "another file than the one")
+    assert [one.name for one in desk.look().checks] == ["wheel", "signature"]
+
+
+def test_one_byte_of_the_wheel(desk: Desk) -> None:
+    data = bytearray(desk.wheel.read_bytes())
+    data[len(data) // 2] ^= 1
+    desk.wheel.write_bytes(data)
+    refused(desk.look(), "wheel", "another file than the one")
+
+
+def test_every_byte_of_the_envelope_matters(desk: Desk) -> None:
+    """Whichever it is, it is refused, and nothing is unexpected.
+
+    But for the name of the key, which is a hint: whose a signature is, the signature itself says.
+    """
+    data = desk.envelope.read_bytes()
+    hints = range(data.index(b'"keyid"'), data.index(b'"sig"'))
+    places = {*range(0, len(data), 97), *range(len(data) - 250, len(data) - 2)}
+    for place in sorted(places):
+        changed = bytearray(data)
+        changed[place] ^= 1
+        desk.envelope.write_bytes(changed)
+        found = desk.look()
+        assert found.code == AuditError.exit_code or place in hints, (place, found.checks)
+
+
+def test_another_payload_type(desk: Desk) -> None:
+    desk.change(lambda told: told.update(payloadType="application/json"))
+    refused(desk.look(), "statement", "its payloadType is application/json")
+
+
+def test_the_type_is_part_of_what_is_signed(desk: Desk) -> None:
+    """Signed as another type, and then said to be ours."""
+    said = base64.b64decode(json.loads(desk.envelope.read_text())["payload"])
+    signer = signing.load_private(desk.mine, nobody)
+    made = Envelope(said, "application/json", {})
+    made.sign(signer)
+    desk.envelope.write_text(json.dumps(made.to_dict() | {"payloadType": signing.PAYLOAD_TYPE}))
+    refused(desk.look(), "signature", "none of")
+
+
+def test_a_key_of_somebody_else(desk: Desk) -> None:
+    refused(desk.look(desk.their_pub), "signature", "none of")
+    desk.forge(lambda said: None, key=desk.theirs)
+    refused(desk.look(desk.my_pub), "signature", "none of")
+    mine = signing.load_public(desk.my_pub).keyid
+    desk.change(lambda told: told["signatures"][0].update(keyid=mine))
+    refused(desk.look(desk.my_pub), "signature", "signature 1 is not true")
+
+
+def test_two_signatures_one_of_them_bad(desk: Desk) -> None:
+    desk.attest(desk.theirs)
+    theirs = signing.load_public(desk.their_pub).keyid
+
+    def damage(told: dict[str, Any]) -> None:
+        one = next(one for one in told["signatures"] if one["keyid"] == theirs)
+        one["sig"] = base64.b64encode(base64.b64decode(one["sig"])[::-1]).decode()
+
+    desk.change(damage)
+    refused(desk.look(desk.my_pub, desk.their_pub), "signature", "signature 2 is not true")
+    assert of(desk.look(desk.my_pub), "signature").state == "ok", "that one was not asked about"
+
+
+def test_nobody_checked_the_signature(desk: Desk) -> None:
+    found = desk.look(NONE)
+    assert of(found, "signature").state == "unknown"
+    assert found.code == AuditError.exit_code
+    assert found.accepting(["unsigned"]).code == 0
+    assert of(found.accepting(["unsigned"]), "signature").state == "unknown", "never ok"
+
+
+def test_an_unsigned_statement(desk: Desk) -> None:
+    desk.envelope.unlink()
+    found = desk.look()
+    assert found.provenance.endswith(UNSIGNED)
+    assert (of(found, "signature").found, found.code) == ("it is not signed", AuditError.exit_code)
+    assert found.accepting(["unsigned"]).code == 0
+
+
+def test_a_wrong_signature_is_never_enough(desk: Desk) -> None:
+    found = desk.look(desk.their_pub).accepting(["unsigned", "lock"])
+    refused(found, "signature", "none of")
+
+
+def test_the_statement_of_another_wheel(desk: Desk) -> None:
+    other = desk.wheel.with_name("other-1.0-py3-none-any.whl")
+    shutil.copy(desk.wheel, other)
+    refused(desk.look(wheel=other, of=desk.envelope), "wheel", "not about other-1.0")
+
+
+def test_two_names_with_swapped_hashes(desk: Desk) -> None:
+    good = sha256_of(desk.wheel)
+
+    def swap(said: dict[str, Any]) -> None:
+        said["subject"] = [
+            {"name": desk.wheel.name, "digest": {"sha256": "0" * 64}},
+            {"name": "other.whl", "digest": {"sha256": good}},
+        ]
+
+    desk.forge(swap)
+    refused(desk.look(), "wheel", "stated 000000")
+
+
+@pytest.mark.parametrize(
+    ("subject", "words"),
+    [
+        ([], "At least one subject"),
+        ([{"name": "{name}"}], "At least one digest"),
+        ([{"name": "{name}", "digest": {"sha1": "{sha256}"}}], "no sha256"),
+        ([{"name": "{name}", "digest": {"sha256": "{sha256}", "sha512": "00"}}], "sha512 here"),
+        ([{"name": "{name}", "digest": {"sha256": "{sha256}"}}] * 2, "it is about"),
+        ([{"name": "dist/{name}", "digest": {"sha256": "{sha256}"}}], "it is about"),
+        ([{"digest": {"sha256": "{sha256}"}}], "it is about nameless"),
+        ("all", "no in-toto statement"),
+    ],
+)
+def test_other_subjects(desk: Desk, subject: Any, words: str) -> None:
+    text = json.dumps(subject).replace("{name}", desk.wheel.name)
+    text = text.replace("{sha256}", sha256_of(desk.wheel))
+    desk.forge(lambda said: said.update(subject=json.loads(text)))
+    found = desk.look()
+    refused(found, found.checks[0].name, words)
+
+
+@pytest.mark.parametrize(
+    ("place", "value", "words"),
+    [
+        (("buildDefinition", "externalParameters", "archs"), "120", "the manifest says 90a"),
+        (("buildDefinition", "internalParameters", "evidence", "level"), "R", "says F"),
+        (("buildDefinition", "internalParameters", "materials", "Python"), "3.1", "Python: 3.1"),
+        (("runDetails", "metadata", "invocationId"), "other", "invocationId: other"),
+        (("runDetails", "builder", "id"), "https://builder.invalid", "builder.id"),
+    ],
+)
+def test_signed_and_not_what_the_manifest_says(
+    desk: Desk, place: tuple[str, ...], value: str, words: str
+) -> None:
+    def change(said: dict[str, Any]) -> None:
+        inner = said["predicate"]
+        for name in place[:-1]:
+            inner = inner[name]
+        inner[place[-1]] = value
+
+    desk.forge(change)
+    refused(desk.look(), "manifest", words)
+
+
+def test_one_more_source_hides_behind_the_first(desk: Desk) -> None:
+    def change(said: dict[str, Any]) -> None:
+        rows = said["predicate"]["buildDefinition"]["resolvedDependencies"]
+        rows.append({"name": "source", "digest": {"sha256": "0" * 64}})
+
+    desk.forge(change)
+    refused(desk.look(), "manifest", "resolvedDependencies[source2]")
+
+
+def test_a_manifest_of_other_materials(desk: Desk) -> None:
+    path = desk.run / "manifest.json"
+    told = json.loads(path.read_text())
+    told["inputs"]["materials"]["source"] = "0" * 64
+    path.write_text(json.dumps(told))
+    refused(desk.look(), "manifest", "resolvedDependencies[source].digest.sha256")
+    path.write_text("{}")
+    refused(desk.look(), "manifest", "schema: Field required")
+    path.write_bytes(b"[" * 100_000)
+    refused(desk.look(), "manifest", "nested too deep")
+
+
+def test_a_manifest_that_was_changed_is_not_signed(desk: Desk) -> None:
+    path = desk.run / "manifest.json"
+    path.write_text(path.read_text().replace('"90a"', '"120"'))
+    with pytest.raises(AuditError, match="does not say what"):
+        desk.attest(desk.mine)
+    (desk.run / f"{desk.wheel.name}{UNSIGNED}").unlink()
+    desk.wheel.write_bytes(desk.wheel.read_bytes() + b"!")
+    with pytest.raises(AuditError, match=r"has sha256 \w{64}, and .* says"):
+        desk.attest(desk.mine)
+
+
+def test_todays_lock(desk: Desk) -> None:
+    """Tools that are another file today, or none, are named; the rest of it may still be true."""
+    lock = load_lock()
+    id_, tool = next((n, t) for n, t in lock.tools.items() if t.pinned)
+
+    def change(said: dict[str, Any]) -> None:
+        rows = said["predicate"]["buildDefinition"]["resolvedDependencies"]
+        rows.append({"name": id_, "digest": {"sha256": tool.sha256}})
+        for name in extra:
+            rows.append({"name": name, "digest": {"sha256": "ab" * 32}})
+
+    (desk.run / "manifest.json").unlink()
+    extra: list[str] = []
+    desk.forge(change)
+    assert of(desk.look(), "lock").state == "ok"
+    extra = [id_, "no-such-tool"]
+    desk.forge(change)
+    found = desk.look()
+    one = of(found, "lock")
+    assert (one.state, one.code, found.code) == ("no", 3, 3)
+    assert "no-such-tool" in one.detail[1]
+    assert tool.sha256[:16] in one.detail[0]
+    assert found.accepting(["lock"]).code == 0
+    assert of(found.accepting(["lock"]), "lock").state == "mind"
+
+
+def test_a_bill_of_materials_in_the_wheel(tmp_path: Path, built: Path) -> None:
+    """Its hash is stated; one more, one less and another one are found."""
+    room = tmp_path / "run"
+    shutil.copytree(built, room)
+    wheel = wheel_of(room)
+    name = f"{wheel.name.split('-cp')[0].split('-py')[0]}.dist-info/sboms/pkg.cdx.json"
+    with zipfile.ZipFile(wheel, "a") as archive:
+        archive.writestr(name, b"{}")
+    manifest = json.loads((room / "manifest.json").read_text())
+    next(r for r in manifest["files"] if r["path"].endswith(".whl"))["sha256"] = sha256_of(wheel)
+    (room / "manifest.json").write_text(json.dumps(manifest))
+    (room / f"{wheel.name}{UNSIGNED}").unlink()
+    desk = Desk(tmp_path, room)
+    assert of(desk.look(), "SBOM").found == name
+    desk.forge(lambda said: said["predicate"]["runDetails"].update(byproducts=[]))
+    one = of(desk.look(), "SBOM")
+    assert (one.state, one.code) == ("no", AuditError.exit_code)
+    assert "not stated" in one.detail[0]
+
+
+# -- files that are none ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("data", "words"),
+    [
+        (b"", "Expecting value"),
+        (b"{}", "payload: Field required"),
+        (b"[]", "no JSON object"),
+        (b"\xff\xfe", ""),
+        (b'{"a":' * 200_000, "nested too deep"),
+        (b"x" * ((8 << 20) + 1), "more than 8 MiB"),
+        (b'{"payload": "e30=", "payloadType": "a", "signatures": []}', "signatures"),
+        (b'{"payload": "e30=", "payload": "e30=", "signatures": []}', "twice in one object"),
+        (b'{"_type": "https://in-toto.io/Statement/v1"}', "At least one subject"),
+        (b'{"_type": NaN}', "NaN is no JSON"),
+        (b'{"_type": "https://in-toto.io/Statement/v0.1", "subject": [{"name": "a"}]}', "type"),
+        (b'{"payload": "e3 0=", "payloadType": "a", "signatures": [{"sig": "YQ=="}]}', "no base64"),
+        (b'{"payload": "e31=", "payloadType": "a", "signatures": [{"sig": "YQ=="}]}', "no base64"),
+    ],
+)
+def test_what_is_no_provenance(desk: Desk, data: bytes, words: str) -> None:
+    desk.envelope.write_bytes(data)
+    refused(desk.look(), "statement", words)
+
+
+@pytest.mark.parametrize("depth", [50, 5000, 90_000])
+def test_a_deep_predicate(desk: Desk, depth: int) -> None:
+    text = '{"a":' * depth + "1" + "}" * depth
+    head = {"_type": "https://in-toto.io/Statement/v1", "predicateType": PREDICATE}
+    head["subject"] = [{"name": "a", "digest": {"sha256": "a"}}]  # type: ignore[assignment]
+    raw = json.dumps(head)[:-1] + f', "predicate": {text}}}'
+    signer = signing.load_private(desk.mine, nobody)
+    desk.envelope.write_bytes(signing.sign(raw.encode(), signer))
+    refused(desk.look(), desk.look().checks[0].name, "")
+
+
+# -- keys ------------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("curve", [ec.SECP256R1(), ec.SECP384R1(), ec.SECP521R1()])
+def test_keys_of_ecdsa(desk: Desk, curve: ec.EllipticCurve) -> None:
+    private, public = pair(desk.room, "curve", ec.generate_private_key(curve))
+    desk.envelope.unlink()
+    desk.attest(private)
+    assert desk.look(public).code == 0
+    refused(desk.look(), "signature", "none of")
+
+
+@pytest.mark.parametrize(
+    "key", [rsa.generate_private_key(65537, 2048), ec.generate_private_key(ec.SECP256K1())]
+)
+def test_keys_of_other_kinds(tmp_path: Path, key: PrivateKey) -> None:
+    private, public = pair(tmp_path, "other", key)
+    with pytest.raises(ConfigError, match="ed25519"):
+        signing.load_private(private, nobody)
+    with pytest.raises(ConfigError, match=r"ed25519|no public key"):
+        signing.load_public(public)
+
+
+@openssl
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["genpkey", "-algorithm", "ed25519"],
+        ["ecparam", "-name", "prime256v1", "-genkey", "-noout"],
+        ["genpkey", "-algorithm", "ed25519", "-aes-256-cbc", "-pass", "pass:correct horse"],
+    ],
+)
+def test_keys_that_openssl_made(desk: Desk, words: list[str]) -> None:
+    key, public = desk.room / "o.pem", desk.room / "o.pub"
+    assert typed("openssl", *words, "-out", key) == 0
+    command = ["pkey", "-in", key, "-pubout", "-out", public]
+    assert typed("openssl", *command, "-passin", "pass:correct horse") == 0
+    desk.envelope.unlink()
+    attesting.attest(desk.wheel, signing.load_private(key, lambda: "correct horse"))
+    assert desk.look(public).code == 0
+
+
+@ssh_keygen
+@pytest.mark.parametrize("kind", [["ed25519"], ["ecdsa", "-b", "384"]])
+@pytest.mark.parametrize("phrase", ["", "correct horse"])
+def test_keys_that_ssh_keygen_made(desk: Desk, kind: list[str], phrase: str) -> None:
+    key = desk.room / "id"
+    assert typed("ssh-keygen", "-q", "-N", phrase, "-f", key, "-t", *kind) == 0
+    desk.envelope.unlink()
+    asked = (lambda: phrase) if phrase else nobody
+    attesting.attest(desk.wheel, signing.load_private(key, asked))
+    assert desk.look(key.with_suffix(".pub")).code == 0
+    if phrase:
+        with pytest.raises(ConfigError, match="with that passphrase") as caught:
+            signing.load_private(key, lambda: "wrong horse")
+        assert "horse" not in caught.value.message + caught.value.advice
+
+
+def test_what_is_no_key(desk: Desk) -> None:
+    with pytest.raises(ConfigError, match="is a private key"):
+        signing.load_public(desk.mine)
+    with pytest.raises(ConfigError, match="no public key"):
+        signing.load_public(desk.envelope)
+    with pytest.raises(ConfigError, match="no private key"):
+        signing.load_private(desk.my_pub, nobody)
+    large = desk.room / "large"
+    large.write_bytes(bytes(1 << 20))
+    with pytest.raises(ConfigError, match="no key"):
+        signing.load_public(large)
+    with pytest.raises(ConfigError, match="cannot be read"):
+        signing.load_public(desk.room / "none")
+
+
+def test_where_a_passphrase_comes_from(desk: Desk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("WCW_TEST_PHRASE", "correct horse")
+    assert attesting.passphrase(desk.mine, "WCW_TEST_PHRASE")() == "correct horse"
+    monkeypatch.delenv("WCW_TEST_PHRASE")
+    with pytest.raises(ConfigError, match="WCW_TEST_PHRASE with its passphrase is not set"):
+        attesting.passphrase(desk.mine, "WCW_TEST_PHRASE")()
+    monkeypatch.setattr("sys.stdin", (desk.room / "mine.pub").open())
+    with pytest.raises(ConfigError, match="no terminal to ask"):
+        attesting.passphrase(desk.mine, None)()
+
+
+# -- the commands ----------------------------------------------------------------------------------
+
+
+def test_the_commands(desk: Desk, capsys: pytest.CaptureFixture[str]) -> None:
+    desk.envelope.unlink()
+    assert wcw(["attest", str(desk.run), "--key", str(desk.mine), "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["signed"][0]["envelope"].endswith(SIGNED)
+    words = ["verify", str(desk.wheel), "--json"]
+    assert wcw([*words, "--key", str(desk.my_pub)]) == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (told["schema"], told["exit"]) == (1, 0)
+    assert told["checks"][0]["state"] == "ok"
+    assert wcw(words) == 9
+    assert json.loads(capsys.readouterr().out)["exit"] == 9
+    assert wcw([*words, "--accept", "unsigned"]) == 0
+    assert wcw([*words, "--accept", "everything"]) == 2
+    assert wcw([*words, "--key", str(desk.their_pub)]) == 9
+    assert wcw(["verify", str(desk.wheel), "--provenance", str(desk.room / "none")]) == 2
+    assert wcw(["verify", str(desk.room / "none.whl")]) == 2
+    assert wcw(["attest", str(desk.run)]) == 2, "no key was named"
+    capsys.readouterr()
+    assert wcw(["verify", str(desk.wheel), "--key", str(desk.their_pub)]) == 9
+    assert "It is not verified." in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    "leaking", ["", "import time; files['pkg/when.py'] = b'%d' % time.time_ns()"]
+)
+def test_and_the_bytes(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    leaking: str,
+) -> None:
+    """With --rebuild it is built again, unless something was wrong before."""
+    source = tree(tmp_path, leaking)
+    desk = Desk(tmp_path, run_build(party(tmp_path, "they", source)))
+    line = party(tmp_path, "we", source)
+    monkeypatch.setattr(lines, "open_line", lambda _: line)
+    capsys.readouterr()
+    words = ["verify", str(desk.wheel), "--rebuild", "--json", "--key"]
+    assert wcw([*words, str(desk.their_pub)]) == AuditError.exit_code
+    assert "rebuild" not in json.loads(capsys.readouterr().out)
+    assert not line.begun
+    code = AuditError.exit_code if leaking else 0
+    assert wcw([*words, str(desk.my_pub)]) == code
+    told = json.loads(capsys.readouterr().out)
+    assert (told["exit"], told["rebuild"]["verdict"]) == (
+        code,
+        "different" if leaking else "identical",
+    )
+
+
+def test_a_wheel_that_was_not_built_here_has_no_statement(desk: Desk) -> None:
+    data = json.loads((desk.run / "manifest.json").read_text())
+    data["inputs"]["origin"] = "given, not built here"
+    with pytest.raises(ValueError, match="not built here"):
+        statement(json.dumps(data).encode(), desk.wheel)
+    data["inputs"]["origin"] = None
+    data["stages"]["audit"] = "failed"
+    with pytest.raises(ValueError, match="its stage audit has not passed"):
+        statement(json.dumps(data).encode(), desk.wheel)
+    data["stages"]["audit"] = "passed"
+    data["inputs"]["materials"]["tool uv"] = "12" * 32
+    data["tools"]["uv"] = {"version": "1.0", "sha256": "34" * 32}
+    with pytest.raises(ValueError, match=r"tool uv was hashed as 3434.*, and its pin is 1212"):
+        statement(json.dumps(data).encode(), desk.wheel)
+    data["tools"]["uv"]["sha256"] = None
+    said = statement(json.dumps(data).encode(), desk.wheel)["predicate"]["buildDefinition"]
+    assert said["resolvedDependencies"][1]["annotations"]["hashed"] == "not by this run"
