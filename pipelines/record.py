@@ -1,7 +1,6 @@
 """What the stages leave: frozen, typed, versioned.
 
 Stages return these, the record keeps them, reports and job ids read them. Bytes and seconds.
-
 Text of a host is as it said it, but bounded and redacted: :mod:`pipelines.hosttext` shows it.
 """
 

@@ -158,9 +158,7 @@ def smoke_of(run: Run, audited: AuditedFile, archs: ArchList) -> Smoke:
         if arch is not None and any(serves(code, arch) for code in archs.sass)
     }
     if not own:
-        said = few(
-            f"{name} ({arch or 'not known'})" for name, arch in seen.items()
-        )
+        said = few(f"{name} ({arch or 'not known'})" for name, arch in seen.items())
         return Smoke(
             verdict="untested", why=f"it ran on {said}, for which it has no machine code"[:400]
         )

@@ -108,7 +108,7 @@ def record(
     audited = AuditedFile(file=path.name, sha256=sha256, archs=parse(archs), checks=checks)
     samples.stage(run, "audit", "passed" if ok else "failed", 1.0, AuditResult(files=(audited,)))
     if tested_on:
-        told = {
+        told: dict[str, Any] = {
             "wheel": path.name,
             "sha256": sha256,
             "exit": 0,

@@ -22,7 +22,7 @@ from indexes import cuda_wheel, finished
 from pes import msvc
 
 from pipelines.errors import AuditError, ConfigError, StorageError
-from pipelines.index import publishing
+from pipelines.files import sha256_of
 from pipelines.index.catalogue import Catalogue, Wheel, WheelName, read_catalogue
 from pipelines.index.pages import render, views
 from pipelines.index.publishing import LOCK, Done, Order, facts_of, publish
@@ -117,10 +117,10 @@ def require_whole(root: Path) -> None:
     for page in pages:
         for file in json.loads(page.read_text())["files"]:
             kept = page.parent / file["url"].replace("%2B", "+")
-            assert publishing.sha256_of(kept) == file["hashes"]["sha256"]
+            assert sha256_of(kept) == file["hashes"]["sha256"]
             if kept.suffix == ".whl":
                 beside = kept.with_name(f"{kept.name}.metadata")
-                assert publishing.sha256_of(beside) == file["core-metadata"]["sha256"]
+                assert sha256_of(beside) == file["core-metadata"]["sha256"]
 
 
 @pytest.mark.parametrize("number", range(1, 21))
@@ -215,7 +215,7 @@ def test_a_lock_that_was_taken_away_ends_the_publish(
     assert len(read_catalogue((root / "catalogue.json").read_bytes(), "").wheels) == 6
 
 
-DAMAGE: dict[str, tuple[Callable[[Path], None], str]] = {
+DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {
     "no JSON": (lambda root: (root / "catalogue.json").write_text("{"), "cannot be read"),
     "deep": (lambda root: (root / "catalogue.json").write_text("[" * 10**6), "cannot be read"),
     "lost": (lambda root: (root / "catalogue.json").unlink(), "has pages, and no catalogue"),
