@@ -130,6 +130,8 @@ class BuildResult(StageResult):
     """What compiled it, as the plan has it: name, and version where that is known."""
     materials: dict[str, str] = Field(default={})
     """Everything that decides the wheel, by which the job is named."""
+    bill: str = ""
+    """Its wheel's bill of materials, but for what the wheel is called."""
     leftovers: tuple[str, ...] = ()
     """Of a reproducible build: what was taken out of the wheel, and what could not be."""
     units: Units = Units()

@@ -35,6 +35,7 @@ from pipelines.commands import (
     rebuild,
     report,
     runs,
+    sbom,
     test,
     verify,
     wheelhouse,
@@ -66,6 +67,7 @@ COMMANDS = (
     ),
     *(
         audit.COMMAND,
+        sbom.COMMAND,
         doctor.COMMAND,
         hosts.COMMAND,
         plan.COMMAND,

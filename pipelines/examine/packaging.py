@@ -20,6 +20,7 @@ from pipelines import units
 from pipelines.examine.findings import Finding, Level
 from pipelines.hosttext import line
 from pipelines.model import Model, read_data
+from pipelines.provenance.reading import all_of
 from pipelines.record import CheckResult
 from pipelines.wheels.metadata import WheelFacts
 from pipelines.wheels.pe import X64
@@ -99,6 +100,7 @@ def packaging_findings(facts: WheelFacts, gate: Mapping[str, CheckResult]) -> It
         raw, strange = parse_email(facts.metadata.encode())
         yield _metadata(raw, strange)
         yield _requires(facts, raw)
+    yield from sbom_findings(facts)
     yield _paths(facts)
     yield _upload(facts)
 
@@ -113,6 +115,27 @@ def requirements(facts: WheelFacts) -> list[Requirement]:
         except InvalidRequirement:
             continue
     return found
+
+
+def sbom_findings(facts: WheelFacts) -> Iterator[Finding]:
+    """What there is to say of the bills of materials in it; that there is none is no fault."""
+    if not facts.sboms:
+        yield Finding(check="SBOM", level="ok", found="none")
+    for one in all_of(facts):
+        level: Level = "problem" if one.state == "invalid" else "unknown"
+        if one.state == "valid":
+            level = "mind" if one.of_another else "ok"
+        count = units.counted(one.count, "component")
+        why = f"it says that it is of {one.subject}" if one.of_another else one.problem
+        found = f"{one.format or 'of an unknown format'}, {count}, {one.state}"
+        if not one.format:
+            found = one.state if one.state == "invalid" else "of an unknown format"
+        yield Finding(
+            check="SBOM",
+            level=level,
+            found=found,
+            detail=line(f"{one.file}: {why}" if why else one.file, 600),
+        )
 
 
 def _true_tags(facts: WheelFacts) -> Finding:

@@ -32,7 +32,6 @@ from pipelines.index.catalogue import (
     Wheel,
     WheelName,
     read_catalogue,
-    require_same,
 )
 from pipelines.index.pages import COMBINED, release_files, render, stored
 from pipelines.index.releases import Release
@@ -101,13 +100,12 @@ def publish(store: Store, order: Order, *, release: Release | None = None, say: 
     """
     with _locked(store, order.unlock) as mine, tempfile.TemporaryDirectory() as room:
         before = _read(store)
+        known = before.by_name
         _require_whole(store, release, before)
         found = list(_wheels(before, order, Path(room)))
-        for _, wheel in found:
-            require_same(before.by_name.get(wheel.name), wheel.file, wheel.sha256)
         after = _changed(before, order, [wheel for _, wheel in found])
         for path, wheel in found:
-            if wheel.name not in before.by_name:
+            if wheel.name not in known:
                 after = _place(store, release, path, wheel, after)
                 say(f"{safe(wheel.file, 200)}  {wheel.size:,} bytes")
         for place, data in release_files(after).values():
@@ -117,8 +115,7 @@ def publish(store: Store, order: Order, *, release: Release | None = None, say: 
             _require_mine(store, mine, before)
             store.write(CATALOGUE, after.dump())
         pages = [path for path, data in render(after).items() if _put(store, path, data)]
-    fresh = tuple(one for one in after.wheels if one.name not in before.by_name)
-    return Done(after, fresh, tuple(pages))
+    return Done(after, _fresh(before, after), tuple(pages))
 
 
 def planned(store: Store, order: Order, *, release: Release | None = None) -> Done:
@@ -128,9 +125,13 @@ def planned(store: Store, order: Order, *, release: Release | None = None) -> Do
         _require_whole(store, release, before)
         found = [wheel for _, wheel in _wheels(before, order, Path(room))]
         after = _changed(before, order, found)
-    fresh = tuple(one for one in after.wheels if one.name not in before.by_name)
     pages = [p for p, data in render(after).items() if store.read(p, len(data)) != data]
-    return Done(after, fresh, tuple(pages))
+    return Done(after, _fresh(before, after), tuple(pages))
+
+
+def _fresh(before: Catalogue, after: Catalogue) -> tuple[Wheel, ...]:
+    known = before.by_name
+    return tuple(one for one in after.wheels if one.name not in known)
 
 
 def _read(store: Store) -> Catalogue:

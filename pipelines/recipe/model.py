@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import Field, StringConstraints, model_validator
+from pydantic import AfterValidator, Field, StringConstraints, model_validator
 
 from pipelines.architectures import gpus
 from pipelines.architectures.archs import ArchList
@@ -40,6 +40,16 @@ def _local_version(made: Mapping[str, Any]) -> str:
 def _api(made: Mapping[str, Any]) -> Api:
     """That of a recipe which says nothing of it, of whose keys those above are known."""
     return "torch" if made.get("torch") else "plain"
+
+
+def _one_group(pattern: str) -> str:
+    try:
+        groups = re.compile(pattern).groups
+    except re.error as error:
+        raise ValueError(f"no regular expression: {error}") from None
+    if groups != 1:
+        raise ValueError(f"{groups} groups in it, and one is to be the version, or a part of it")
+    return pattern
 
 
 class Supports(Model):
@@ -86,6 +96,34 @@ class Module(Model):
     """The architectures that it can have."""
 
 
+class Vendored(Model):
+    """Somebody else's code in the source tree, of which some gets into the wheel."""
+
+    name: Text
+    """What its authors call it."""
+    directory: Inside
+    """Where it is, below the top of the source tree."""
+    licence: Text
+    """Its own, as SPDX writes it."""
+    purl: (
+        Annotated[
+            str, StringConstraints(pattern=r"^pkg:[a-z]+/[A-Za-z0-9._~/-]+@[a-z]*\{version\}$")
+        ]
+        | None
+    ) = None
+    """Its package URL, such as pkg:github/nvidia/cutlass@v{version}."""
+    file: Inside | None = None
+    """Its file that says which version it is, below ``directory``; without one nobody says it."""
+    version: tuple[Annotated[str, AfterValidator(_one_group)], ...] = ()
+    """Regular expressions with one group each: what they find there, joined by dots."""
+
+    @model_validator(mode="after")
+    def _both(self) -> Self:
+        if bool(self.file) != bool(self.version):
+            raise ValueError("file and version go together: where to look, and for what")
+        return self
+
+
 class Library(Model):
     """A cargo build's kernels as a library of their own, made first and kept under a key."""
 
@@ -126,6 +164,8 @@ class Recipe(Model):
     """A ``path`` on this machine, a file (``pypi``, ``url``) with its hash, or a ``git`` commit."""
     exclude: tuple[Text, ...] = ()
     """Globs of the tree that the build does not need; they are not sent to the host."""
+    vendored: tuple[Vendored, ...] = ()
+    """Somebody else's code in the tree, which the wheel's bill of materials names: docs/sbom.md."""
     pythons: tuple[PythonVersion, ...] = ()
     """The releases of Python that it can be built for, such as "3.12"."""
     torch: Release | None = None

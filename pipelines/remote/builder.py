@@ -38,7 +38,9 @@ class _Optional(TypedDict, total=False):
     """Directories for PATH."""
     cache: compilecache.Spec | None
     fixed: str
-    """A directory where the source stands meanwhile; the wheel is packed anew."""
+    """A directory where the source stands meanwhile; what linkers write of times is replaced."""
+    bill: str
+    """What :func:`.sboms.completed` takes; without one the wheel gets none."""
 
 
 class Source(_Optional):
@@ -167,14 +169,15 @@ def build(spec: Spec) -> Generator[bytes | Built, None, None]:
             if not isinstance(item, dict):
                 yield item
                 continue
-            leftovers = []
-            if fixed and not item["exit"]:
+            told, bill = [], spec.get("bill", "")
+            if (fixed or bill) and not item["exit"]:
+                epoch = int(environment["SOURCE_DATE_EPOCH"])
                 for wheel in sorted(out.glob("*.whl")):
-                    leftovers += repack.repack(wheel, began, int(environment["SOURCE_DATE_EPOCH"]))
-                yield b"".join(f"packed anew: {line}\n".encode() for line in leftovers)
+                    told += repack.repack(wheel, began if fixed else None, epoch, bill)
+                yield b"".join(f"packed anew: {line}\n".encode() for line in told)
             yield {
                 **item,
-                "leftovers": leftovers,
+                "leftovers": told if fixed else [],
                 "timeline": measured.finish(cache.source),
                 "cache": cache.figures(),
                 "wheels": [left(wheel) for wheel in sorted(out.glob("*.whl"))],

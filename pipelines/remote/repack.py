@@ -1,7 +1,7 @@
 """Packs a wheel anew, so that what is in it decides its bytes: one order, one time, one mode.
 
 Of binaries that this build has linked, times that the linker has written down are replaced as well;
-what the build only copied keeps its bytes, and its signature.
+what the build only copied keeps its bytes, and its signature. Its bill of materials is put in.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import time
 import zipfile
 import zlib
 
-from . import pestamps
+from . import pestamps, sboms
 
 #: zlib's own default, said here for it is part of what decides the bytes.
 _LEVEL = 6
@@ -25,11 +25,13 @@ _BINARIES = (".pyd", ".dll", ".exe")
 _SIGNATURES = ("RECORD.jws", "RECORD.p7s")
 
 
-def repack(wheel: pathlib.Path, since: float, epoch: int) -> list[str]:
+def repack(wheel: pathlib.Path, since: float | None, epoch: int, bill: str = "") -> list[str]:
     """Pack the wheel anew in its place; what was replaced in it, or left, a line each.
 
-    ``since`` is when its build began, ``epoch`` the time that takes the place of any since then.
-    Raises ``ValueError`` for a wheel that has a name twice, no RECORD or a signature of it.
+    ``since`` is when its build began, ``epoch`` the time that takes the place of any since then;
+    ``None``: binaries stay as they are. ``bill`` is what :func:`.sboms.completed` takes.
+    Raises ``ValueError`` for a wheel that has a name twice, no RECORD or a signature of it, or
+    that has a bill of that name already.
     """
     with zipfile.ZipFile(wheel) as archive:
         members = {one.filename: one for one in archive.infolist() if not one.is_dir()}
@@ -38,17 +40,23 @@ def repack(wheel: pathlib.Path, since: float, epoch: int) -> list[str]:
         (record,) = [name for name in members if _is_info(name, "RECORD")] or [""]
         if not record or any(_is_info(name, one) for name in members for one in _SIGNATURES):
             raise ValueError(f"{wheel.name} has no RECORD, or a signed one: it stays as it is")
+        info = record.partition("/")[0]
+        own = f"{info}/sboms/{sboms.FILE}"
+        if bill and own in members:
+            raise ValueError(f"{wheel.name} has a {own} of its own: leave it out of the source")
+        brought = sboms.completed(bill, archive.read(f"{info}/METADATA")) if bill else b""
+        every = members | ({own: zipfile.ZipInfo(own)} if bill else {})
         part = wheel.with_name(f".{wheel.name}.part")
         rows, told = [], []
         with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED, compresslevel=_LEVEL) as made:
-            for name in sorted(members, key=lambda name: (_is_info(name), name)):
+            for name in sorted(every, key=lambda name: (_is_info(name), name)):
                 if name == record:
                     continue
-                data = archive.read(name)
-                if name.endswith(_BINARIES):
+                data = archive.read(name) if name in members else brought
+                if name.endswith(_BINARIES) and since is not None:
                     data, found = pestamps.settled(data, since, epoch)
                     told += [f"{name}: {line}" for line in found]
-                _write(made, name, data, members[name], epoch)
+                _write(made, name, data, every[name], epoch)
                 value = base64.urlsafe_b64encode(hashlib.sha256(data).digest()).decode()
                 rows.append([name, f"sha256={value.rstrip('=')}", str(len(data))])
             text = io.StringIO(newline="")
@@ -56,7 +64,7 @@ def repack(wheel: pathlib.Path, since: float, epoch: int) -> list[str]:
             _write(made, record, text.getvalue().encode(), members[record], epoch)
     os.replace(part, wheel)  # noqa: PTH105
     runtime = getattr(zlib, "ZLIB_RUNTIME_VERSION", zlib.ZLIB_VERSION)
-    return [*told, f"{len(members)} files, zlib {runtime} at level {_LEVEL}"]
+    return [*told, f"{len(every)} files, zlib {runtime} at level {_LEVEL}"]
 
 
 def _is_info(name: str, file: str = "") -> bool:

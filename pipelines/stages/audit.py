@@ -18,6 +18,7 @@ from pipelines.files import sha256_of
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import safe
 from pipelines.logs import detailed
+from pipelines.provenance.sbom import judge
 from pipelines.record import (
     AuditedFile,
     AuditResult,
@@ -61,7 +62,7 @@ def audit(session: LiveSession, plan: BuildPlan, log: StageLog) -> AuditResult:
         file = log.run.path / row.path
         with fold(f"Audit {file.name}"):
             _require_untouched(file, row.sha256)
-            version, checks = _checks(session, plan, file)
+            version, checks = _checks(session, plan, file, built)
             if known and all(check.ok for check in checks) and not detailed():
                 say(f"{units.counted(len(checks), 'check')} ok")
             else:
@@ -101,7 +102,9 @@ def _table(checks: list[CheckResult]) -> Table:
     return table
 
 
-def _checks(session: LiveSession, plan: BuildPlan, file: Path) -> tuple[str, list[CheckResult]]:
+def _checks(
+    session: LiveSession, plan: BuildPlan, file: Path, built: BuildResult | None
+) -> tuple[str, list[CheckResult]]:
     """What the file says its version is, and how it was judged."""
     archs = plan.archs.effective
     if file.suffix != ".whl":
@@ -121,6 +124,7 @@ def _checks(session: LiveSession, plan: BuildPlan, file: Path) -> tuple[str, lis
         expects=lambda name: plan.recipe.archs_of(name, archs),
         toolset=plan.toolset,
     )
+    checks.append(judge(facts, built.bill if built else ""))
     return str(facts.version), [*checks, *_torch_names(plan, facts)]
 
 

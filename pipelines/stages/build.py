@@ -24,11 +24,13 @@ from pipelines.hosttext import line as one_line
 from pipelines.hosttext import safe
 from pipelines.logs import detailed
 from pipelines.model import first_problem
+from pipelines.provenance.sbom import with_toolset
 from pipelines.recipe.progress import reader
 from pipelines.recipe.sourcetree import source_tree
 from pipelines.record import BuildResult, HostFile, ProvisionResult, Timeline, Units
 from pipelines.remote import builder, files
 from pipelines.run import StageLog
+from pipelines.stages.bill import bill_of
 from pipelines.stages.buildspec import (
     FUNCTIONS,
     build_environment,
@@ -67,7 +69,8 @@ def build(
         source = source_tree(plan.recipe, plan.cache, show)
     provisioned = log.run.result(ProvisionResult)
     source_sha256 = hashlib.sha256(source).hexdigest()
-    made_of = materials(plan, source_sha256, provisioned)
+    bill = bill_of(plan, source, provisioned)
+    made_of = materials(plan, source_sha256, provisioned, bill)
     if accept is not None:
         accept(made_of)
     job = job_id(plan, made_of)
@@ -80,6 +83,7 @@ def build(
             source_sha256=source_sha256,
             toolset=plan.toolset.label,
             materials=made_of,
+            bill=bill,
         )
     )
     log.run.note(job=job, source_sha256=begun.source_sha256, toolset=begun.toolset)
@@ -90,6 +94,7 @@ def build(
         say(f"job {job}, {jobs} compile units at a time,{about} in {where}")
         archive = _send_source(session, plan, begun, source)
         spec = build_spec(plan, begun.directory, archive, begun.source_sha256, jobs)
+        spec |= {"bill": bill} if bill else {}
         settings = Settings(
             jobs=jobs,
             build_root=layout.build_root,
@@ -139,6 +144,8 @@ def _changed(spec: Mapping[str, Any], before: Settings, now: Settings) -> dict[s
     """The build's specification with healed settings; another root is another directory."""
     directory = now.build_root + spec["directory"].removeprefix(before.build_root)
     changes = {"environment": dict(now.environment), "toolset": now.toolset or ""}
+    if spec.get("bill") and now.toolset:
+        changes["bill"] = with_toolset(spec["bill"], now.toolset)
     return {**spec, **changes, "directory": directory}
 
 
@@ -210,7 +217,7 @@ class _Following:
                 task = progress.add_task("compile units", total=None, unit="", left=self.pace)
                 for line in log_lines(job.follow(), sink):
                     if isinstance(line, dict):
-                        return Attempt(self._ended(job, line, path), job.base)
+                        return Attempt(self._ended(job, line, path, spec), job.base)
                     self._line(line, progress, task, kept=job.kept)
         except RemoteError as error:
             raise BuildError(
@@ -251,13 +258,16 @@ class _Following:
             changes = {"tail": tuple(self.tail), "units": self.units} | changes
         return self.log.keep(known.model_copy(update=changes))
 
-    def _ended(self, job: Job, told: Mapping[str, Any], path: Path) -> BuildResult:
+    def _ended(
+        self, job: Job, told: Mapping[str, Any], path: Path, spec: Mapping[str, Any]
+    ) -> BuildResult:
         ended = _read_ended(self.plan.host.name, told)
         self.tail = last_lines(path, TAIL)  # also what came before we did
         return self._keep(
             attempt=job.attempt,
             lost=tuple(job.lost),
             kept=job.kept,
+            bill=str(spec.get("bill", "")),  # another tool set may have cured it
             exit=ended.exit,
             timed_out=ended.timed_out,
             wheels=ended.wheels,

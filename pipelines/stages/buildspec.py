@@ -28,6 +28,8 @@ FUNCTIONS: dict[str, Callable[..., object]] = {"wheel": builder.build, "cargo": 
 PLACE = "place of "
 #: Of a reproducible build, and of no other: where the source stands meanwhile.
 FIXED = "source's place"
+#: The hash of what is said in the wheel of all that is here: another one where any of it is.
+BILL = "bill of materials"
 #: Kinds of resources that are not ours: no pin says what they are, only what was found.
 THEIRS = frozenset({"distributions", "program"})
 #: Of a host that is used as it is: its own compiler, linker and assembler, a material each.
@@ -49,12 +51,12 @@ def job_id(plan: BuildPlan, made_of: Mapping[str, str]) -> str:
 
 
 def materials(
-    plan: BuildPlan, source_sha256: str, provisioned: ProvisionResult | None
+    plan: BuildPlan, source_sha256: str, provisioned: ProvisionResult | None, bill: str = ""
 ) -> dict[str, str]:
     """Everything that decides the wheel: source, tools, Python, environment.
 
     ``provisioned`` has what was found of what is not pinned: its values, never its words. How many
-    jobs and threads work at it makes no other wheel.
+    jobs and threads work at it makes no other wheel. ``bill`` lies in it: :func:`.bill.bill_of`.
     """
     tools = plan.cache.lock.tool
     made = {"source": source_sha256}
@@ -86,6 +88,8 @@ def materials(
         made[FIXED] = plan.layout.fixed
     if plan.recipe.library:  # its flags are in no variable
         made["library"] = plan.recipe.library.model_dump_json()
+    if bill:
+        made[BILL] = hashlib.sha256(bill.encode()).hexdigest()
     return made
 
 

@@ -21,6 +21,7 @@ from pipelines.recipe.suite import suite_of, suite_of_given
 from pipelines.record import ProvisionResult, ResourceResult
 from pipelines.remote.jobs import store
 from pipelines.run import Run
+from pipelines.stages.bill import bill_of
 from pipelines.stages.buildspec import job_id, materials
 from pipelines.stages.detached import State, checked
 from pipelines.stages.given import order
@@ -145,7 +146,7 @@ class _Look:
             source = source_tree(self.plan.recipe, offline)
             sha256 = hashlib.sha256(source).hexdigest()
             yield "source", f"{units.size(len(source))} packed, sha256 {sha256[:16]}…"
-            yield "job", self._job(sha256, found)
+            yield "job", self._job(source, found)
         yield "cost", self._cost(asked=asked)
         run = Run.cut_off_of(self.plan.out, self.plan.facts)
         yield "run", f"goes on with {run.id}, which was cut off" if run else "a new one"
@@ -179,11 +180,13 @@ class _Look:
             else f"nothing: {units.counted(len(tools), 'pinned file')} in the cache"
         )
 
-    def _job(self, source_sha256: str, found: list[ResourceResult] | None) -> str:
+    def _job(self, source: bytes, found: list[ResourceResult] | None) -> str:
         if found is None:
             return "not known before the host was asked"
         provisioned = ProvisionResult(resources=tuple(found))
-        job = job_id(self.plan, materials(self.plan, source_sha256, provisioned))
+        bill = bill_of(self.plan, source, provisioned)
+        sha256 = hashlib.sha256(source).hexdigest()
+        job = job_id(self.plan, materials(self.plan, sha256, provisioned, bill))
         host, layout = self.plan.host.name, self.plan.layout
         directory = layout.join(layout.build_root, job)
         now = checked(host, self.session.call(store.state, directory=directory), State)

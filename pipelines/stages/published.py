@@ -13,7 +13,7 @@ from pipelines.errors import AuditError, ConfigError, LockError
 from pipelines.files import sha256_of
 from pipelines.hosttext import line, safe
 from pipelines.model import first_problem
-from pipelines.stages.buildspec import FIXED, PLACE
+from pipelines.stages.buildspec import BILL, FIXED, PLACE
 from pipelines.taken import Sha256
 from pipelines.target import AXES
 
@@ -183,7 +183,8 @@ def require_same(published: Published, today: dict[str, str], *, reached: bool =
         then, today = ({n: t for n, t in one.items() if _planned(n)} for one in (then, today))
     unlike = [name for name in {**then, **today} if then.get(name) != today.get(name)]
     places = [name for name in unlike if name.startswith(PLACE)]
-    if other := [name for name in unlike if name not in places]:
+    other = [name for name in unlike if name not in places]
+    if other := [name for name in other if name != BILL] or other:  # it follows from the rest
         rows = [f"{safe(n, 100)}: {_said(then, n)}, today {_said(today, n)}" for n in other]
         more = f"\nand {len(rows) - _SHOWN} more" if len(rows) > _SHOWN else ""
         raise LockError(

@@ -43,6 +43,7 @@ _MODULES = (".pyd", ".so")
 _BINARIES = (*_MODULES, ".dll")
 _DEVICE = (".cubin", ".fatbin", ".ptx")
 _TAGS = 1000  # of one wheel
+_BILL, _BILLS = 4 << 20, 16  # bytes of a bill of materials, and how many of a wheel are read
 _UNRECORDED = ("RECORD", "RECORD.jws", "RECORD.p7s")  # the format exempts these from hashes
 _STRONG = frozenset({"sha256", "sha384", "sha512"})
 
@@ -133,6 +134,8 @@ class WheelFacts:
     """Whether WHEEL says that it is to be installed where no binaries are."""
     members: tuple[str, ...] = ()
     """The names of all its files."""
+    sboms: tuple[tuple[str, bytes | None], ...] = ()
+    """Names and bytes of its bills of materials; ``None``: too large, or one too many."""
     elsewhere: tuple[str, ...] = ()
     """Files with device code that are no binaries by their names; with ``traces`` alone."""
 
@@ -176,6 +179,7 @@ def inspect(path: Path, *, limits: Limits | None = None, traces: bool = False) -
             alone = all(str(tag).startswith(f"{EVERY_PYTHON}-") for tag in tags)
             look = _Look(alone=alone, traces=traces)
             record, binaries, elsewhere = _contents(path, archive, members, info, look)
+            bills = [name for name in members if name.startswith(f"{info}/sboms/")]
             return WheelFacts(
                 filename=path.name,
                 size=path.stat().st_size,
@@ -193,6 +197,7 @@ def inspect(path: Path, *, limits: Limits | None = None, traces: bool = False) -
                 metadata=said,
                 purelib=wheel.get("Root-Is-Purelib", "").strip().lower() == "true",
                 members=tuple(members),
+                sboms=tuple(_bill(archive, members[n], at) for at, n in enumerate(bills)),
             )
     # RuntimeError: an encrypted member; zlib.error and EOFError: a damaged one.
     except (zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, OSError) as error:
@@ -295,6 +300,13 @@ def _contents(
         wrong=tuple(wrong),
     )
     return record, tuple(binaries), tuple(elsewhere)
+
+
+def _bill(archive: zipfile.ZipFile, member: zipfile.ZipInfo, at: int) -> tuple[str, bytes | None]:
+    """One of the bills of PEP 770, the first few of which are read."""
+    if at >= _BILLS or member.file_size > _BILL:
+        return member.filename, None
+    return member.filename, b"".join(chunks(archive, member))
 
 
 def _has_device_code(name: str, pieces: Iterable[bytes]) -> bool:

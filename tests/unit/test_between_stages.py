@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 from plans import at_desk, audited, changed, wanting
-from wheels import wheel_here
+from wheels import packed_here, wheel_here
 
 from pipelines.errors import BuildError, ConfigError, PipelineError, StorageError
 from pipelines.provisioning.resources import Wanted
@@ -32,8 +32,11 @@ def no_suite(spec: dict[str, Any]) -> Any:
 
 def good(tmp_path: Path) -> Any:
     """A build that leaves a wheel as it is wanted."""
-    left = {"exit": 0, "wheels": [builder.left(wheel_here(tmp_path))]}
-    return lambda spec: iter([left])
+
+    def job(spec: dict[str, Any]) -> Any:
+        yield {"exit": 0, "wheels": [builder.left(packed_here(tmp_path, spec))]}
+
+    return job
 
 
 def test_a_host_is_provisioned_once(tmp_path: Path) -> None:

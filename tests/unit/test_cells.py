@@ -10,7 +10,7 @@ from typing import Any, Literal
 import pytest
 from plans import Lab, at_desk
 from sessions import Here
-from wheels import wheel_here
+from wheels import packed_here
 
 from pipelines.buildplan import BuildPlan
 from pipelines.commands import program
@@ -37,7 +37,7 @@ def good(tmp_path: Path) -> Callable[..., Iterator[Any]]:
 
     def job(spec: dict[str, Any]) -> Iterator[Any]:
         yield b"[1/1] unit\n"
-        yield {"exit": 0, "wheels": [builder.left(wheel_here(tmp_path))]}
+        yield {"exit": 0, "wheels": [builder.left(packed_here(tmp_path, spec))]}
 
     return job
 

@@ -15,7 +15,7 @@ from foreign_wheels import foreign
 from pes import MSVC_DLLS, dll, msvc, stand_in
 from plans import Desk, Lab, at_desk, audited, having, line_for, plan_for
 from sessions import Here
-from wheels import FILES, HERE, NAME, fatbin, wheel, wheel_here
+from wheels import FILES, HERE, NAME, fatbin, packed_here, wheel, wheel_here
 
 from pipelines.errors import AuditError, BuildError, PipelineError, TransferError
 from pipelines.evidence import Evidence
@@ -332,8 +332,11 @@ def test_a_wheel_that_changes_before_the_manifest(
         return made
 
     monkeypatch.setattr(stages, "report", changing)
-    made = [builder.left(wheel_here(tmp_path))]
-    line, _ = at_desk(tmp_path, lambda spec: iter([{"exit": 0, "wheels": made}]))
+
+    def job(spec: dict[str, Any]) -> Any:
+        yield {"exit": 0, "wheels": [builder.left(packed_here(tmp_path, spec))]}
+
+    line, _ = at_desk(tmp_path, job)
     with pytest.raises(AuditError, match="the audit looked at"):
         run_build(line)
     assert not (line.run.path / "manifest.json").exists()

@@ -16,6 +16,7 @@ from typed import calls
 
 from pipelines.commands.program import namespace
 from pipelines.config import load_config
+from pipelines.recipe.model import Vendored
 
 ROOT = Path(__file__).parents[2]
 TOPS = (".github", "ansible", "docs", "images", "pipelines", "scripts", "tests")
@@ -118,6 +119,8 @@ def test_every_yaml_is_taken(path: Path, tmp_path: Path) -> None:
             called(read["jobs"])
         elif "gpu-config" in read:
             taken(read["gpu-config"], tmp_path)
+        elif "vendored" in read:
+            assert [Vendored.model_validate(row) for row in read["vendored"]]
         else:
             assert path.name in OF_RECIPES, block.source
 

@@ -12,7 +12,7 @@ from plans import Lab, at_desk, audited, changed, line_for, plan_for, recipe_of
 from projects import project
 from sessions import Here
 from typed import calls
-from wheels import wheel_here
+from wheels import packed_here, wheel_here
 
 from pipelines.errors import BuildError, ConfigError
 from pipelines.hosts.live import LiveSession
@@ -61,7 +61,7 @@ def test_everything_is_said_and_nothing_done(
 
 def test_what_is_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     def job(spec: dict[str, Any]) -> Iterator[Any]:
-        yield {"exit": 0, "wheels": [builder.left(wheel_here(tmp_path))]}
+        yield {"exit": 0, "wheels": [builder.left(packed_here(tmp_path, spec))]}
 
     line, _ = at_desk(tmp_path, job)
     before = built(line, capsys)["job"].partition(":")[0]

@@ -601,7 +601,7 @@ def test_the_audit_asks_nothing_of_a_bridged_host(
 
     plan = planned(tmp_path, gpu="bridge")
     nobody: Any = Nobody()
-    version, checks = audit._checks(nobody, plan, wheel_here(tmp_path))
+    version, checks = audit._checks(nobody, plan, wheel_here(tmp_path), None)
     assert version
     assert len(checks) > 3
 

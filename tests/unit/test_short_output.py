@@ -15,7 +15,7 @@ from rich.console import Console, Group
 from rich.table import Table
 from rich.text import Text
 from sessions import Here
-from wheels import wheel_here
+from wheels import packed_here
 
 from pipelines import console as consoles
 from pipelines import logs
@@ -112,7 +112,7 @@ def known(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Line:
 
     def job(spec: dict[str, Any]) -> Iterator[Any]:
         yield b"compiling\n[1/1] unit\n"
-        yield {"exit": 0, "wheels": [builder.left(wheel_here(tmp_path))]}
+        yield {"exit": 0, "wheels": [builder.left(packed_here(tmp_path, spec))]}
 
     line, session = at_desk(tmp_path, job)
     run_build(line)

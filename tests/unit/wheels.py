@@ -10,8 +10,12 @@ import sys
 import zipfile
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from fatbins import ELF, container
+
+from pipelines.recipe.sourcetree import EPOCH
+from pipelines.remote import repack
 
 NAME = "pkg-1.0+cu130-cp311-cp311-win_amd64.whl"
 INFO = "pkg-1.0+cu130.dist-info"
@@ -94,3 +98,10 @@ def wheel_here(room: Path, arch: int = 90, more: Mapping[str, bytes] | None = No
         **(more or {}),
     }
     return wheel(room, files, name=HERE)
+
+
+def packed_here(room: Path, spec: Mapping[str, Any]) -> Path:
+    """The same as a host packs it that was given ``spec``: with its bill of materials."""
+    path = wheel_here(room)
+    repack.repack(path, None, EPOCH, spec.get("bill", ""))
+    return path

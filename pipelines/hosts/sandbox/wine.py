@@ -63,7 +63,7 @@ class Wine:
     """Wine's own DLLs, as PE files."""
     version: str
     aside: tuple[str, ...] = ()
-    """What every command line begins with, so that no process has its heap where Windows has data."""
+    """What command lines begin with, so that no process has its heap where Windows has data."""
 
     @property
     def command(self) -> tuple[str, ...]:

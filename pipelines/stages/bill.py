@@ -1,0 +1,132 @@
+"""What a plan's wheel is made of, as the parts of its bill of materials.
+
+Of that only what :func:`pipelines.stages.buildspec.materials` holds against a rebuild: another
+host must give the same bytes.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from urllib.parse import quote, urlsplit
+
+from pipelines.buildplan import BuildPlan
+from pipelines.provenance.sbom import TOOLSET, Part, Role, made
+from pipelines.recipe.origin import FileSource, GitSource
+from pipelines.recipe.vendored import Found, vendored_in
+from pipelines.record import ProvisionResult
+from pipelines.stages.buildspec import COMPILERS
+from pipelines.toolchain.lock import Tool
+
+
+def bill_of(plan: BuildPlan, source: bytes, provisioned: ProvisionResult | None) -> str:
+    """The bill of the wheel that is built of ``source``; empty where no wheel comes of it.
+
+    ``provisioned`` has what was found of what is not pinned. Raises :class:`ConfigError` for
+    vendored code that is not as the recipe declares it.
+    """
+    if plan.recipe.kind != "wheel" or plan.given is not None:
+        return ""
+    target, recipe = plan.target, plan.recipe
+    told = {
+        "gpu:architectures": str(plan.archs.effective),
+        "cuda": target.cuda,
+        "python": target.python,
+        "torch": target.torch,
+        "not for publishing": "" if plan.host.capabilities.publishable else "true",
+    }
+    parts = [
+        _source(plan, source),
+        *(_vendored(one) for one in vendored_in(recipe, source)),
+        *_pinned(plan),
+        *_found(plan, provisioned),
+        Part(
+            *("tool chain", plan.toolset.name, plan.toolset.version),
+            told={"made of": plan.toolset.files},
+            ref=TOOLSET,
+        ),
+    ]
+    if plan.host.made_of:
+        parts.append(Part("build host", "image", plan.host.made_of))
+    epoch = int(plan.environment(1)["SOURCE_DATE_EPOCH"])
+    return made(recipe.licence, parts, told, epoch)
+
+
+def _source(plan: BuildPlan, source: bytes) -> Part:
+    """The source; of a file that is pinned its own hash, beside that of what is built."""
+    recipe, origin = plan.recipe, plan.recipe.source
+    sent = hashlib.sha256(source).hexdigest()
+    name, sha256, purl = recipe.distribution, sent, ""
+    if isinstance(origin, FileSource):
+        name, sha256 = origin.file, origin.sha256
+        purl = _of_pypi(origin.pypi)
+    elif isinstance(origin, GitSource):
+        where = urlsplit(origin.git)
+        path = where.path.strip("/").removesuffix(".git").lower()
+        if where.hostname == "github.com":
+            purl = f"pkg:github/{path}@{origin.commit}"
+    told = {"built of sha256": sent, "commit": getattr(origin, "commit", "")}
+    return Part("source", name, recipe.version, sha256, purl, recipe.licence, told)
+
+
+def _vendored(found: Found) -> Part:
+    one = found.declared
+    purl = one.purl or ""
+    return Part(
+        *("vendored", one.name, found.version),
+        purl=purl.format(version=found.version) if found.version else purl.partition("@")[0],
+        licence=one.licence,
+        told={"directory": one.directory, "unknown": "" if found.version else "version"},
+        ref=f"vendored {one.directory}",
+    )
+
+
+def _pinned(plan: BuildPlan) -> Iterator[Part]:
+    """What of the lock builds it; not what is brought for its test alone."""
+    lock, instead = plan.cache.lock, plan.host.instead
+    asked: dict[str, str] = {}
+    if plan.host.existing is None:
+        asked = lock.entries_for(plan.recipe.build_requires, plan.target, instead)
+    names = [*plan.host.tools]
+    for one in plan.wanted:
+        whole = one.spec["kind"] != "files"  # these are wheels for the build and for the test
+        names += [name for name in one.uploads if whole or name in asked.values()]
+    for name in dict.fromkeys(names):
+        role: Role = "built against" if name == asked.get("torch") else "tool chain"
+        yield _tool(name, lock.tool(name), role, instead="torch" in instead)
+
+
+def _tool(entry: str, tool: Tool, role: Role, *, instead: bool) -> Part:
+    return Part(
+        *(role, tool.name, tool.version, tool.sha256),
+        purl=_of_pypi(tool.sources[0].pypi),
+        told={
+            "file": tool.file,
+            "stand-in": "a build of torch without CUDA"
+            if role == "built against" and instead
+            else "",
+        },
+        ref=f"tool {entry}",
+    )
+
+
+def _of_pypi(release: str | None) -> str:
+    name, _, version = (release or "").partition("==")
+    return f"pkg:pypi/{name}@{quote(version)}" if version else ""
+
+
+def _found(plan: BuildPlan, provisioned: ProvisionResult | None) -> Iterator[Part]:
+    """What was there already, of an environment that is used as it is: nothing has hashed it."""
+    unhashed = {"unknown": "sha256"}
+    for row in provisioned.resources if provisioned is not None else ():
+        if row.kind == "program":
+            yield Part("tool chain", row.id, row.values.get("version", ""), told=unhashed)
+        elif row.kind == COMPILERS:
+            for name, text in sorted(row.values.items()):
+                yield Part("tool chain", name, text, told=unhashed)
+        elif row.kind == "distributions":
+            for name in ("Python", *plan.recipe.build_requires):
+                role: Role = "built against" if name == "torch" else "tool chain"
+                version = row.values.get(name, "")
+                purl = f"pkg:pypi/{name}@{quote(version)}" if version and name != "Python" else ""
+                yield Part(role, name, version, purl=purl, told=unhashed)

@@ -1,0 +1,416 @@
+"""Bills of materials: of wheels built here the one that was meant, of others' what lies there."""
+
+from __future__ import annotations
+
+import json
+import time
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+from audited import TAG, finding, one
+from foreign_wheels import foreign
+from packageurl import PackageURL
+from plans import PYTHON, Desk, line_for, plan_for, recipe_of
+from projects import project
+from sessions import Here
+from test_line import backend
+from test_rebuild import lied, party, rewritten, tree, wheel_of
+from wheels import FILES, INFO, METADATA, wheel
+
+from pipelines.commands.program import run
+from pipelines.console import console
+from pipelines.errors import AuditError, ConfigError, LockError
+from pipelines.provenance.reading import Sbom, all_of, problem_of, read
+from pipelines.provenance.sbom import TOOLSET, Part, judge, made, with_toolset
+from pipelines.recipe.load import load_recipe
+from pipelines.recipe.model import Vendored
+from pipelines.recipe.sourcetree import EPOCH, pack
+from pipelines.recipe.vendored import vendored_in
+from pipelines.record import AuditResult, BuildResult, CheckResult
+from pipelines.remote import repack, sboms
+from pipelines.stages.line import Line, run_build
+from pipelines.stages.published import read_published
+from pipelines.stages.rebuild import run_rebuild
+from pipelines.wheels.metadata import inspect
+
+OWN = f"{INFO}/sboms/{sboms.FILE}"
+PARTS = (
+    Part("source", "pkg-1.0.tar.gz", "1.0", "a" * 64, licence="MIT"),
+    Part("tool chain", "MSVC", "14.44", ref=TOOLSET),
+    Part("vendored", "CUTLASS", "4.0.0", purl="pkg:github/nvidia/cutlass@v4.0.0"),
+)
+
+
+def bill(*parts: Part, **told: str) -> str:
+    return made("Apache-2.0", parts or PARTS, told, EPOCH)
+
+
+def packed(room: Path, text: str, files: dict[str, bytes] = FILES) -> Path:
+    """A wheel with that bill in it, as a host packs it."""
+    room.mkdir(exist_ok=True)
+    path = wheel(room, files)
+    repack.repack(path, None, EPOCH, text)
+    return path
+
+
+# -- made ------------------------------------------------------------------------------------------
+
+
+def test_equal_inputs_give_equal_bytes_and_others_do_not() -> None:
+    seen = [sboms.completed(bill(*parts), METADATA) for parts in (PARTS, PARTS[::-1])]
+    assert seen[0] == seen[1]
+    told = json.loads(seen[0])
+    assert told["metadata"]["timestamp"] == "2024-01-01T00:00:00+00:00"
+    other = json.loads(sboms.completed(bill(python="3.12"), METADATA))
+    assert told["serialNumber"] != other["serialNumber"]
+    assert not problem_of(seen[0], "1.6", strict=True)
+
+
+@pytest.mark.parametrize("name", ["Pkg", "a.b__c-D"])
+def test_a_wheel_is_called_as_the_field_does(name: str) -> None:
+    text = sboms.completed(bill(), f"Name: {name}\nVersion: 1!2.0+cu130.x\n\nVersion: 3\n".encode())
+    purl = json.loads(text)["metadata"]["component"]["purl"]
+    assert PackageURL.from_string(purl).to_string() == purl
+    assert PackageURL.from_string(purl).version == "1!2.0+cu130.x"
+    assert read("x.json", text, name=name, version="1!2+cu130.x").of_another is False
+
+
+def test_metadata_without_a_name_has_no_bill() -> None:
+    with pytest.raises(ValueError, match="whose bill"):
+        sboms.completed(bill(), b"Name: x\n\nVersion: 1\n")
+
+
+def test_what_would_be_no_cyclonedx_is_refused_before_anything_is_built() -> None:
+    with pytest.raises(ConfigError, match="no CycloneDX"):
+        bill(Part("source", "x", sha256="no hash"))
+
+
+def test_the_host_puts_it_in_and_record_knows_it(tmp_path: Path) -> None:
+    facts = inspect(packed(tmp_path, bill()))
+    assert facts.record.true
+    assert facts.members[-1] == f"{INFO}/RECORD"
+    assert dict(facts.sboms) == {OWN: sboms.completed(bill(), METADATA)}
+    (seen,) = all_of(facts)
+    assert (seen.state, seen.format, seen.count) == ("valid", "CycloneDX 1.6", 3)
+    assert seen.subject == "Pkg 1.0+cu130"
+    with zipfile.ZipFile(tmp_path / facts.filename) as archive:
+        assert archive.read("pkg/__init__.py") == FILES["pkg/__init__.py"]
+
+
+def test_a_bill_of_that_name_in_the_source_is_not_taken_for_ours(tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match="of its own"):
+        packed(tmp_path, bill(), FILES | {OWN: b"{}"})
+    kept = packed(tmp_path / "kept", bill(), FILES | {f"{INFO}/sboms/rust.cdx.json": b"{}"})
+    assert len(inspect(kept).sboms) == 2
+
+
+# -- the bill that was meant -----------------------------------------------------------------------
+
+
+def judged(path: Path, text: str) -> CheckResult:
+    return judge(inspect(path), text)
+
+
+def test_another_bill_than_was_meant_is_refused(tmp_path: Path) -> None:
+    path = packed(tmp_path, bill())
+    assert judged(path, bill()).ok
+    for other in (bill(python="3.12"), with_toolset(bill(), "14.38")):
+        said = judged(path, other)
+        assert (said.ok, said.found) == (False, "another one than was planned")
+    assert judged(wheel(tmp_path, FILES), bill()).found == "none"
+    blank = FILES | {OWN: sboms.completed(bill(), METADATA) + b" "}
+    assert not judged(wheel(tmp_path, blank), bill()).ok
+
+
+def test_nothing_planned_is_not_judged(tmp_path: Path) -> None:
+    said = judged(packed(tmp_path, bill()), "")
+    assert (said.judged, said.found) == (False, "none was planned")
+
+
+def test_a_build_that_is_healed_names_the_tool_set_that_built_it() -> None:
+    rows = json.loads(with_toolset(bill(), "14.38"))["components"]
+    assert [row["version"] for row in rows if row["name"] == "MSVC"] == ["14.38"]
+    assert [row["version"] for row in rows if row["name"] == "CUTLASS"] == ["4.0.0"]
+
+
+def at_desk(room: Path, **recipe: Any) -> Line:
+    if not (room / "tree").exists():
+        project(room / "tree", backend())
+    made_of = recipe_of(room / "tree", **recipe)
+    host = Desk(room / "root", Here())
+    return line_for(plan_for(room, host, made_of, python=PYTHON, archs="90a"))
+
+
+VERSION_H = "#define CUTLASS_MAJOR 4\n#define CUTLASS_MINOR 2\n"
+CUTLASS = Vendored(
+    name="CUTLASS",
+    directory="csrc/cutlass",
+    licence="BSD-3-Clause",
+    purl="pkg:github/nvidia/cutlass@v{version}",
+    file="version.h",
+    version=(r"MAJOR (\d+)", r"MINOR (\d+)"),
+)
+
+
+def test_a_run_has_it_and_its_audit_compares_it(tmp_path: Path) -> None:
+    """Of a recipe that says nothing of reproducible bytes too."""
+    project(tmp_path / "tree", backend())
+    place = tmp_path / "tree/csrc/cutlass/version.h"
+    place.parent.mkdir(parents=True)
+    place.write_text(VERSION_H)
+    line = at_desk(tmp_path, vendored=(CUTLASS,))
+    path = run_build(line)
+    facts = inspect(wheel_of(path))
+    (seen,) = all_of(facts)
+    assert (seen.state, seen.of_another) == ("valid", False)
+    rows = {row.name: row for row in seen.components}
+    assert (rows["CUTLASS"].version, rows["CUTLASS"].role) == ("4.2", "vendored")
+    assert rows["CUTLASS"].purl == "pkg:github/nvidia/cutlass@v4.2"
+    built = line.run.result(BuildResult)
+    assert built is not None
+    assert rows["pkg"].sha256 == built.source_sha256
+    told = json.loads(dict(facts.sboms).popitem()[1] or b"")
+    properties = {p["name"]: p["value"] for p in told["metadata"]["component"]["properties"]}
+    assert properties["windows-cuda-wheels:gpu:architectures"] == "90a"
+    audited = line.run.result(AuditResult)
+    assert audited is not None
+    (check,) = [c for c in audited.files[0].checks if c.name == "SBOM"]
+    assert (check.ok, check.judged) == (True, True)
+    text = json.dumps(told)
+    assert str(tmp_path) not in text  # places differ from host to host
+    line.close()
+
+
+def test_a_wheel_without_it_does_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a host would leave it whose Python packs no bill."""
+    line = at_desk(tmp_path)
+    whole = repack.repack
+    monkeypatch.setattr(repack, "repack", lambda path, since, epoch, _: whole(path, since, epoch))
+    with pytest.raises(AuditError, match="SBOM: found none"):
+        run_build(line)
+    line.close()
+
+
+def test_a_rebuild_has_the_same_and_another_one_is_refused(tmp_path: Path) -> None:
+    run_ = run_build(party(tmp_path, "they", tree(tmp_path)))
+    name = next(n for n, _ in inspect(wheel_of(run_)).sboms)
+    line = party(tmp_path, "we", tree(tmp_path))
+    ours = inspect(wheel_of(run_rebuild(line, read_published(str(run_) + "/manifest.json"))))
+    assert dict(ours.sboms) == dict(inspect(wheel_of(run_)).sboms)
+
+    def other(data: dict[str, Any]) -> None:
+        data["inputs"]["materials"]["bill of materials"] = "0" * 64
+
+    rewritten(run_, other)
+    with pytest.raises(LockError, match="bill of materials: 000"):
+        run_rebuild(party(tmp_path, "others", tree(tmp_path)), read_published(str(wheel_of(run_))))
+    assert name.endswith(sboms.FILE)
+
+
+def test_a_published_wheel_with_a_forged_bill_is_different(tmp_path: Path) -> None:
+    run_ = run_build(party(tmp_path, "they", tree(tmp_path)))
+    lied(run_, **{sboms.FILE.replace(".", "_"): b"{}"})
+    with pytest.raises(AuditError, match=r"is not what was published.*sboms"):
+        run_rebuild(party(tmp_path, "we", tree(tmp_path)), read_published(str(wheel_of(run_))))
+
+
+# -- vendored code ---------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (VERSION_H.replace("MINOR", "MINUS"), "has '4' by"),
+        ("", "has no version"),
+        ("MAJOR 4\nMINOR 2 x" * 100_000, "bytes"),
+    ],
+)
+def test_vendored_code_that_says_no_version_is_refused(text: str, said: str) -> None:
+    source = pack([("setup.py", b""), ("csrc/cutlass/version.h", text.encode())])
+    recipe = load_recipe("smoke-attention").model_copy(update={"vendored": (CUTLASS,)})
+    with pytest.raises(ConfigError, match=said):
+        vendored_in(recipe, source)
+
+
+def test_vendored_code_that_is_elsewhere_is_refused() -> None:
+    recipe = load_recipe("smoke-attention").model_copy(update={"vendored": (CUTLASS,)})
+    with pytest.raises(ConfigError, match="nothing below csrc/cutlass"):
+        vendored_in(recipe, pack([("setup.py", b"")]))
+    with pytest.raises(ConfigError, match=r"version\.h is not in the source"):
+        vendored_in(recipe, pack([("setup.py", b""), ("csrc/cutlass/x.h", b"")]))
+
+
+def test_every_flash_attn_declares_its_cutlass() -> None:
+    for version in ("2.8.3.post2", "2.7.4.post1", "2.3.6", "main"):
+        (one_,) = load_recipe("flash-attn", version=version).vendored
+        assert (one_.name, one_.directory) == ("CUTLASS", "csrc/cutlass")
+        assert bool(one_.file) == (version != "2.3.6")
+
+
+def test_a_pattern_must_find_one_thing() -> None:
+    told = CUTLASS.model_dump()
+    for pattern in ("MAJOR", "(a)(b)", "("):
+        with pytest.raises(ValueError, match=r"group|regular expression"):
+            Vendored.model_validate(told | {"version": [pattern]})
+    with pytest.raises(ValueError, match="go together"):
+        Vendored.model_validate(told | {"version": []})
+
+
+# -- anybody's -------------------------------------------------------------------------------------
+
+
+def sbom(data: bytes | None, file: str = "x.cdx.json") -> Sbom:
+    return read(file, data, name="other", version="1.0")
+
+
+def cyclonedx(**more: Any) -> bytes:
+    return json.dumps({"bomFormat": "CycloneDX", "specVersion": "1.6", **more}).encode()
+
+
+def nested(levels: int) -> bytes:
+    return b'{"bomFormat": "CycloneDX", "x": ' + b"[" * levels + b"]" * levels + b"}"
+
+
+MANY = [{"type": "library", "name": f"n{n}"} for n in range(20_000)]
+
+
+@pytest.mark.parametrize(
+    ("data", "state", "problem"),
+    [
+        (cyclonedx(), "valid", ""),
+        (cyclonedx(specVersion="1.4", version=1), "valid", ""),
+        (cyclonedx(components=[{"type": "no such", "name": "n"}]), "invalid", "components/0/type"),
+        (cyclonedx(components=5), "invalid", "components"),
+        (cyclonedx(specVersion="9.9"), "not checked", "no schema of that release"),
+        (cyclonedx(specVersion=["1.6"]), "not checked", "no schema of that release"),
+        (cyclonedx(components=MANY), "not checked", "too much in it"),
+        (cyclonedx()[:-5], "invalid", "no JSON"),
+        (b'{"bomFormat": "CycloneDX", "bomFormat": "x"}', "invalid", "twice"),
+        (nested(100), "invalid", "deeper than"),
+        (nested(200_000), "invalid", "no JSON"),
+        (b"\xff\xfe\x00", "invalid", "no JSON"),
+        (b"[" * 10 + b"1" * 5000 + b"]" * 10, "invalid", "no JSON"),
+        (None, "not checked", "too large"),
+        (b"<bom/>", "not checked", "not looked into"),
+        (b"[]", "not checked", "no format"),
+        (b'{"spdxVersion": "SPDX-2.3", "packages": [1, 2]}', "not checked", "SPDX"),
+    ],
+)
+def test_whatever_lies_there_is_told(data: bytes | None, state: str, problem: str) -> None:
+    began = time.monotonic()
+    seen = sbom(data)
+    assert time.monotonic() - began < 10
+    assert seen.state == state
+    assert problem in seen.problem
+
+
+def test_what_it_says_is_bounded_and_harmless() -> None:
+    name = "\x1b[31m" + "n" * 10_000
+    (row,) = sbom(cyclonedx(components=[{"type": "library", "name": name}])).components
+    assert "\x1b" not in row.name
+    assert len(row.name) < 210
+
+
+@pytest.mark.parametrize(
+    ("subject", "another"),
+    [
+        ({"name": "Other", "version": "1.0.0", "purl": "pkg:pypi/other@1.0.0"}, False),
+        ({"name": "torch", "version": "1.0", "purl": "pkg:pypi/torch@1.0"}, True),
+        ({"name": "other", "version": "2.0", "purl": "pkg:pypi/other@2.0"}, True),
+        ({"name": "other", "version": "?", "purl": "pkg:pypi/other"}, True),
+        ({"name": "crate", "version": "7", "purl": "pkg:cargo/crate@7"}, False),
+    ],
+)
+def test_a_bill_of_another_wheel_is_no_bill_of_this_one(
+    subject: dict[str, str], another: bool
+) -> None:
+    seen = sbom(cyclonedx(metadata={"component": {"type": "library", **subject}}))
+    assert (seen.state, seen.of_another) == ("valid", another)
+
+
+def lying(room: Path, *data: bytes) -> Path:
+    """A wheel with these as its bills."""
+    files = {f"other-1.0.dist-info/sboms/{n}.cdx.json": each for n, each in enumerate(data)}
+    return foreign(room, files={"other/__init__.py": b"", **files})
+
+
+@pytest.mark.parametrize(
+    ("data", "level", "said"),
+    [
+        (cyclonedx(), "ok", "CycloneDX 1.6, 0 components, valid"),
+        (cyclonedx()[:-1], "problem", "invalid"),
+        (b" " * (4 << 20) + b"{}", "unknown", "unknown format"),
+    ],
+)
+def test_the_audit_tells_of_it(tmp_path: Path, data: bytes, level: str, said: str) -> None:
+    files = {"other-1.0.dist-info/sboms/x.cdx.json": data}
+    found = finding(one(tmp_path, {"other/x.py": b"", **files}, tag="py3-none-any"), "SBOM")
+    assert (found.level, said in found.found) == (level, True)
+
+
+def test_the_audit_tells_that_there_is_none(tmp_path: Path) -> None:
+    found = finding(one(tmp_path, tag=TAG), "SBOM")
+    assert (found.level, found.found) == ("ok", "none")
+
+
+def test_a_thousand_are_not_read(tmp_path: Path) -> None:
+    seen = all_of(inspect(lying(tmp_path, *[cyclonedx()] * 40)))
+    assert [each.state for each in seen].count("valid") == 16
+    assert [each.state for each in seen].count("not checked") == 24
+
+
+# -- the command -----------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def typed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    monkeypatch.delenv("WCW_CONFIG", raising=False)
+    monkeypatch.setattr(console, "quiet", False)
+
+
+def test_a_table_and_json(tmp_path: Path, typed: None, capsys: pytest.CaptureFixture[str]) -> None:
+    path = packed(tmp_path, bill())
+    assert run(["sbom", str(path)]) == 0
+    shown = capsys.readouterr().out
+    assert "CycloneDX 1.6 of Pkg 1.0+cu130, 3 components, valid" in shown
+    assert "vendored    CUTLASS" in shown
+    assert run(["sbom", str(path), "--json"]) == 0
+    (told,) = json.loads(capsys.readouterr().out)["sboms"]
+    assert told["components"][0].keys() >= {"name", "version", "sha256", "licence", "purl"}
+
+
+@pytest.mark.parametrize(
+    ("data", "said"),
+    [
+        ((), "there is no bill of materials in it"),
+        ((cyclonedx()[:-1],), "invalid"),
+        (
+            (cyclonedx(metadata={"component": {"type": "library", "name": "x", "version": "1",
+                                               "purl": "pkg:pypi/x@1"}}),),
+            "it is not of this wheel: x 1",
+        ),
+        ((b"<bom/>",), "not checked"),
+    ],
+)  # fmt: skip
+def test_none_or_a_bad_one_is_no_success(
+    tmp_path: Path,
+    typed: None,
+    capsys: pytest.CaptureFixture[str],
+    data: tuple[bytes, ...],
+    said: str,
+) -> None:
+    assert run(["sbom", str(lying(tmp_path, *data))]) == AuditError.exit_code
+    assert said in capsys.readouterr().out
+
+
+def test_a_changed_wheel_is_no_success(
+    tmp_path: Path, typed: None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    forged = {**FILES, OWN: sboms.completed(bill(), METADATA)}
+    path = wheel(tmp_path, forged, f"{OWN},sha256=AAAA,1\n".encode())
+    assert run(["sbom", str(path)]) == AuditError.exit_code
+    assert "somebody has changed them" in capsys.readouterr().out
