@@ -10,6 +10,7 @@ from pipelines.commands.options import Flag, Json, Options
 from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pipelines.index.catalogue import Wheel
     from pipelines.index.publishing import Done
     from pipelines.index.releases import Release
     from pipelines.index.store import Store
@@ -52,7 +53,6 @@ def publish(options: PublishOptions) -> None:
     or somebody else is at it: then nothing was changed that anybody sees.
     """
     from pipelines.commands.find import find
-    from pipelines.console import say
     from pipelines.hosttext import line
     from pipelines.index.publishing import Order, planned
     from pipelines.index.publishing import publish as do
@@ -73,7 +73,7 @@ def publish(options: PublishOptions) -> None:
     if options.dry_run:
         done = planned(store, order, release=release)
     else:
-        done = do(store, order, release=release, say=lambda text: say(text, "dim"))
+        done = do(store, order, release=release, say=_tell_wheel)
     _tell(done, options)
 
 
@@ -117,14 +117,21 @@ def _places(options: PublishOptions) -> tuple[Store, Release | None]:
     return Store(to), None
 
 
-def _tell(done: Done, options: PublishOptions) -> None:
-    from rich.markup import escape
-    from rich.table import Table
-
+def _tell_wheel(wheel: Wheel) -> None:
     from pipelines import units
-    from pipelines.console import answer, console, say
+    from pipelines.console import say
     from pipelines.hosttext import safe
-    from pipelines.index.pages import smoke_words, views
+    from pipelines.index.pages import smoke_words
+
+    say(safe(wheel.file))
+    style = "yellow" if wheel.smoke.verdict == "untested" else "dim"
+    say(f"  {units.size(wheel.size)}, {safe(smoke_words(wheel))}", style)
+
+
+def _tell(done: Done, options: PublishOptions) -> None:
+    from pipelines import units
+    from pipelines.console import answer, say
+    from pipelines.index.pages import views
 
     if options.as_json:
         answer(
@@ -140,13 +147,9 @@ def _tell(done: Done, options: PublishOptions) -> None:
         )
         return
     would = "would be " if options.dry_run else ""
-    if done.fresh:
-        table = Table(box=None, pad_edge=False)
-        for column in ("wheel", "what was seen of it"):
-            table.add_column(column, overflow="fold")
+    if options.dry_run:
         for one in done.fresh:
-            table.add_row(escape(safe(one.file)), escape(safe(smoke_words(one))))
-        console.print(table)
+            _tell_wheel(one)
     say(
         f"{units.counted(len(done.fresh), 'wheel')} {would}published, "
         f"{len(done.catalogue.wheels)} in all; "

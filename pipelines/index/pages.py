@@ -32,7 +32,7 @@ _COLUMNS = (
     "torch",
     "audit",
     "smoke test",
-    "evidence",
+    "level of its host",
     "sha256",
 )
 _STYLE = (

@@ -44,7 +44,8 @@ from pipelines.wheels.metadata import WheelFacts, inspect
 LOCK = "publish.lock"
 _LOCK_BYTES = 4096
 
-Say = Callable[[str], None]
+#: Is told of each wheel that is in its place.
+Say = Callable[[Wheel], None]
 
 
 @dataclass(frozen=True)
@@ -107,7 +108,7 @@ def publish(store: Store, order: Order, *, release: Release | None = None, say: 
         for path, wheel in found:
             if wheel.name not in known:
                 after = _place(store, release, path, wheel, after)
-                say(f"{safe(wheel.file, 200)}  {wheel.size:,} bytes")
+                say(wheel)
         for place, data in release_files(after).values():
             store.place(place, _written(Path(room), data), sha256(data).hexdigest())
         if after != before:

@@ -32,7 +32,7 @@ from pipelines.stages.publish import offers_of
 from pipelines.wheels.metadata import inspect
 
 
-def quiet(_: str) -> None:
+def quiet(_: Wheel) -> None:
     """Nobody reads it."""
 
 

@@ -17,6 +17,7 @@ from pipelines.commands import program
 from pipelines.errors import AuthError, ConfigError, PipelineError, SetupError, StorageError
 from pipelines.hosttext import redact
 from pipelines.index import releases
+from pipelines.index.catalogue import Wheel
 from pipelines.index.publishing import LOCK, Order, publish
 from pipelines.index.releases import Release
 from pipelines.index.store import Store
@@ -30,7 +31,7 @@ def order(*runs: Run) -> Order:
     return Order(offers_of(runs, untested=True))
 
 
-def quiet(_: str) -> None:
+def quiet(_: Wheel) -> None:
     """Nobody reads it."""
 
 
