@@ -55,6 +55,10 @@ class Store:
                 f"--to {line(address, 200)}: {line(error, 200)}",
                 advice="Name a directory, s3://BUCKET/PATH or github:OWNER/REPO@TAG.",
             ) from None
+        if isinstance(filesystem, LocalFileSystem) and Path(str(root)).is_file():
+            raise ConfigError(
+                f"--to {line(address, 200)}: that is a file", advice="Name a directory."
+            )
         self._fs = cast("Any", filesystem)
         self._root = str(root).rstrip("/")
         self._local = isinstance(filesystem, LocalFileSystem)

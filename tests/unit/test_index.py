@@ -10,6 +10,7 @@ import os
 import socket
 import subprocess
 import sys
+import time
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -28,6 +29,7 @@ from pipelines.index.pages import render, views
 from pipelines.index.publishing import LOCK, Done, Order, facts_of, publish
 from pipelines.index.store import Store
 from pipelines.index.variants import label_of, make_variant, properties, version_of
+from pipelines.run import Run
 from pipelines.stages.publish import offers_of
 from pipelines.wheels.metadata import inspect
 
@@ -213,6 +215,46 @@ def test_a_lock_that_was_taken_away_ends_the_publish(
     assert {one.cuda for one in kept.wheels} == {"12.6", "12.8"}
     put(root, runs[2])
     assert len(read_catalogue((root / "catalogue.json").read_bytes(), "").wheels) == 6
+
+
+def started(root: Path, run: Path) -> subprocess.Popen[bytes]:
+    """The command as a process of its own."""
+    command = [sys.executable, "-m", "pipelines", "publish", str(run), "--to", str(root)]
+    return subprocess.Popen(command, cwd=Path(__file__).parents[2], stdout=subprocess.DEVNULL)
+
+
+def test_three_processes_at_once(tmp_path: Path) -> None:
+    """Each has published whole or not at all; who was refused types it again."""
+    root = tmp_path / "index"
+    runs = [finished(tmp_path / "out", cuda=cuda) for cuda in ("12.6", "12.8", "13.0")]
+    codes = [process.wait() for process in [started(root, run.path) for run in runs]]
+    assert set(codes) <= {0, StorageError.exit_code}
+    assert 0 in codes
+    require_whole(root)
+    kept = read_catalogue((root / "catalogue.json").read_bytes(), "")
+    done = {run.facts().target.cuda for run, code in zip(runs, codes, strict=True) if code == 0}
+    assert {one.cuda for one in kept.wheels} == done
+    put(root, *runs)
+    assert len(read_catalogue((root / "catalogue.json").read_bytes(), "").wheels) == 6
+
+
+@pytest.mark.parametrize("files", [1, 3, 9])
+def test_a_process_that_is_killed(tmp_path: Path, files: int) -> None:
+    """In the middle, with nothing to clean up after it: the next one needs no --unlock."""
+    root = tmp_path / "index"
+    for cuda in ("12.6", "12.8", "13.0"):
+        finished(tmp_path / "out", cuda=cuda)
+    process = started(root, tmp_path / "out")
+    while process.poll() is None and len([*root.rglob("*.whl")]) < files:
+        time.sleep(0.002)
+    process.kill()
+    process.wait()
+    if (root / "catalogue.json").exists():
+        require_whole(root)
+    put(root, *map(Run, sorted((tmp_path / "out").glob("2*"))))
+    require_whole(root)
+    assert len(read_catalogue((root / "catalogue.json").read_bytes(), "").wheels) == 6
+    assert not (root / LOCK).exists()
 
 
 DAMAGE: dict[str, tuple[Callable[[Path], object], str]] = {

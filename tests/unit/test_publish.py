@@ -12,15 +12,20 @@ import pytest
 import report_samples as samples
 from indexes import cuda_wheel, finished, record, served
 from packaging.utils import parse_wheel_filename
+from plans import at_desk
 from pypi_simple import ACCEPT_JSON_PREFERRED, PyPISimple
+from test_between_stages import good
 
 from pipelines.commands import program
 from pipelines.commands.publish import COMMAND
 from pipelines.console import console
 from pipelines.errors import AuditError, ConfigError
 from pipelines.evidence import GpuResult
+from pipelines.index.publishing import Order, publish
+from pipelines.index.store import Store
 from pipelines.record import AuditedFile, AuditResult, ErrorResult, SmokeResult
 from pipelines.run import Run
+from pipelines.stages.line import run_build
 from pipelines.stages.manifest import write_manifest
 from pipelines.stages.publish import offers_of
 
@@ -138,10 +143,9 @@ def test_a_wheel_that_was_untested_may_be_tested_later(tmp_path: Path) -> None:
     assert {one["smoke"]["verdict"] for one in told["wheels"]} == {"passed"}
     assert len(told["wheels"]) == 2
     assert "UNTESTED" not in (tmp_path / "index/index.html").read_text()
-    assert (
-        published(tmp_path, str(finished(tmp_path / "two", tested_on="").path), "--untested") == 0
-    )
-    assert catalogue(tmp_path)["generation"] == 2  # the same bytes: what was seen stays seen
+    samples.stage(run, "test", "interrupted")
+    assert published(tmp_path, str(run.path), "--untested") == 0
+    assert catalogue(tmp_path) == told, "what was seen stays seen"
 
 
 def failed_smoke(run: Run) -> None:
@@ -285,6 +289,7 @@ def test_yanked_wheels_say_why_and_stay(tmp_path: Path) -> None:
         ["publish", "latest", "--to", "github:o/r@t"],
         ["publish", "latest", "--to", "index", "--pages", "p"],
         ["publish", "latest", "--to", "banana://x/y"],
+        ["publish", "out", "--to", "out/latest/manifest.json"],
         ["publish", "--to", "index", "--tracks", "javascript:alert(1)"],
         ["publish", "nothing/there", "--to", "index"],
     ],
@@ -317,3 +322,19 @@ def test_nothing_of_a_run_is_trusted_twice(tmp_path: Path) -> None:
         write_manifest(run)
     with pytest.raises(AuditError, match="the audit speaks of"):
         offers_of([run], untested=True)
+
+
+def test_what_the_real_stages_leave_can_be_published(tmp_path: Path) -> None:
+    """Build, collect, audit and manifest, as they are: no record of a test's own."""
+    line, _ = at_desk(tmp_path, good(tmp_path))
+    run_build(line)
+    with pytest.raises(AuditError, match="no smoke test has passed"):
+        offers_of([line.run], untested=False)
+    (offer,) = offers_of([line.run], untested=True)
+    audited = line.run.result(AuditResult)
+    assert audited is not None
+    assert offer.sass == line.plan.archs.effective.sass == ("90a",)
+    assert offer.facts.sha256 == audited.files[0].sha256
+    assert offer.smoke.verdict == "untested"
+    done = publish(Store(str(tmp_path / "index")), Order([offer]), say=lambda _: None)
+    assert {one.name.label for one in done.fresh} == {"", "cu130_sm90"}
