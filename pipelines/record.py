@@ -157,9 +157,8 @@ class BuildResult(StageResult):
     @property
     def story(self) -> tuple[str, ...]:
         """What was healed, a line a change: for the log, JUnit and reports."""
-        many = len(self.healed)
         return tuple(
-            f"healed {n} of {many}: {one.what} - because of line {one.line}, {one.why}"
+            f"healed {n} of {len(self.healed)}: {one.what} - because of line {one.line}, {one.why}"
             for n, one in enumerate(self.healed, 1)
         )
 
@@ -279,9 +278,8 @@ class SmokeResult(StageResult):
             return "none of your own tests ran: every one was skipped"
         if self.instead == "given":
             return "only the import of its packages was tested: no --script was given"
-        known = {"verify": "the recipe's verify", "import": "the import of its modules"}
-        tested = known.get(self.instead)
-        return f"only {tested} was tested: the recipe names no smoke suite" if tested else ""
+        tested = "the recipe's verify" if self.instead == "verify" else "the import of its modules"
+        return f"only {tested} was tested: the recipe names no smoke suite" if self.instead else ""
 
 
 #: Every stage's result, by the stage's name.
