@@ -152,7 +152,7 @@ class BuildPlan:
         }
         if not recipe.reproducible:
             return told
-        return settled(told, self.toolset.name, self.places)
+        return settled(told, self.toolset.name, recipe.cuda, self.places)
 
 
 def resolve_given(request: Request) -> Given | None:

@@ -75,7 +75,8 @@ def verify(options: VerifyOptions, given: dict[str, Any]) -> int | None:
     wheel = Path(options.wheel).expanduser()
     beside = find(wheel) if options.provenance is None else Path(options.provenance).expanduser()
     if not wheel.is_file() or not beside.is_file():
-        raise ConfigError(f"{wheel if not wheel.is_file() else beside}: there is no such file")
+        missing = beside if wheel.is_file() else wheel
+        raise ConfigError(f"{missing}: there is no such file", advice="Name one that is here.")
     paths = [Path(name).expanduser() for name in options.key]
     keys = [(path, load_public(path)) for path in paths]
     found = look(wheel, beside, keys, load_lock()).accepting(tuple(options.accept or ()))
@@ -122,7 +123,7 @@ def _show(found: Verified) -> None:
     from pipelines.hosttext import safe
 
     say(found.wheel, style="bold")
-    say(f"sha256 {found.sha256}, by {found.provenance}", style="dim")
+    say(f"sha256 {found.sha256}\nby {found.provenance}", style="dim")
     table = Table(box=None, pad_edge=False, show_header=False)
     table.add_column(no_wrap=True)
     table.add_column(no_wrap=True)
@@ -133,6 +134,8 @@ def _show(found: Verified) -> None:
     console.print(table)
     if found.code:
         say("It is not verified.", style="bold red")
+    elif any(one.name == "signature" and one.state != "ok" for one in found.checks):
+        say("Nobody's signature was checked, as you said is enough.", style="yellow")
 
 
 def _details(one: Check) -> list[str]:

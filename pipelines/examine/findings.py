@@ -130,7 +130,7 @@ class Examined(Model):
 
 
 def held_against(examined: Iterable[Examined]) -> dict[str, str]:
-    """Each torch and other set of DLLs that wheels were held against, and which that was."""
+    """Each torch, then each other set of DLLs that wheels were held against; which that was."""
     found: dict[str, str] = {}
     for load in (load for one in examined for load in one.loads):
         if load.sha256:
@@ -138,7 +138,7 @@ def held_against(examined: Iterable[Examined]) -> dict[str, str]:
             found[load.against] = f"sha256 {load.sha256}{by}"
         elif load.table:
             found[load.against] = f"a directory; its table of exports has sha256 {load.table}"
-    return found
+    return dict(sorted(found.items(), key=lambda one: not one[0].startswith("torch ")))
 
 
 def worst(levels: Iterable[Level]) -> Level:

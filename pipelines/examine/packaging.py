@@ -121,7 +121,7 @@ def sbom_findings(facts: WheelFacts) -> Iterator[Finding]:
     """What there is to say of the bills of materials in it; that there is none is no fault."""
     if not facts.sboms:
         yield Finding(check="SBOM", level="ok", found="none")
-    for one in all_of(facts):
+    for number, one in enumerate(all_of(facts), 1):
         level: Level = "problem" if one.state == "invalid" else "unknown"
         if one.state == "valid":
             level = "mind" if one.of_another else "ok"
@@ -131,7 +131,7 @@ def sbom_findings(facts: WheelFacts) -> Iterator[Finding]:
         if not one.format:
             found = one.state if one.state == "invalid" else "of an unknown format"
         yield Finding(
-            check="SBOM",
+            check=f"SBOM {number}" if len(facts.sboms) > 1 else "SBOM",
             level=level,
             found=found,
             detail=line(f"{one.file}: {why}" if why else one.file, 600),

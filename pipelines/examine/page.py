@@ -173,7 +173,7 @@ def _row(one: Examined, kinds: Sequence[Card], *, crowd: bool) -> Row:
 def _span(releases: Sequence[str]) -> str:
     """Some releases of CUDA; of many from which to which."""
     if len(releases) > _FEW:
-        return f"{releases[0]} to {releases[-1]}"
+        return f"{releases[0]}\u2013{releases[-1]}"
     return ", ".join(releases)
 
 

@@ -12,16 +12,18 @@ from typing import Any, Literal
 
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
+from pydantic import Field
 
 from pipelines.hosttext import line
 from pipelines.model import Model
 from pipelines.wheels.metadata import WheelFacts
 
 _DEPTH = 64
-_VALUES = 200_000
-#: Elements of lists that are compared with one another, squared: a list of 1500 takes four seconds.
-_PAIRS = 1500**2
-_SHOWN = 2000
+#: Values in the bills of a wheel that are held against a schema: seconds. 300 crates have 6000.
+_VALUES = 20_000
+_SHOWN, _PROPERTIES = 2000, 20
+#: How properties of ours begin.
+OURS = "windows-cuda-wheels:"
 #: Those with a schema that says what may stand.
 _KNOWN = ("1.2", "1.3", "1.4", "1.5", "1.6", "1.7")
 
@@ -38,6 +40,8 @@ class Component(Model):
     sha256: str = ""
     purl: str = ""
     licence: str = ""
+    told: dict[str, str] = Field(default={})
+    """What our own properties say, such as ``stand-in``."""
 
 
 class Sbom(Model):
@@ -52,6 +56,8 @@ class Sbom(Model):
     """Why it is not valid, or was not looked at."""
     subject: str = ""
     """Whose it says it is: name and version."""
+    told: dict[str, str] = Field(default={})
+    """Of the wheel, what our own properties say, such as ``gpu:architectures``."""
     of_another: bool = False
     """Whether it says that it is of another wheel."""
     count: int = 0
@@ -62,58 +68,63 @@ class Sbom(Model):
 
 def all_of(facts: WheelFacts) -> tuple[Sbom, ...]:
     """Every one in a wheel."""
-    own = {"name": facts.name, "version": facts.version}
-    return tuple(read(file, data, **own) for file, data in facts.sboms)
+    left, found = _VALUES, []
+    for file, data in facts.sboms:
+        one, values = read(file, data, facts.name, facts.version, left)
+        left = max(0, left - values)
+        found.append(one)
+    return tuple(found)
 
 
-def read(file: str, data: bytes | None, *, name: str, version: str) -> Sbom:
-    """What there is to say of a bill in the wheel ``name`` ``version``; ``None``: it is too large.
+def read(
+    file: str, data: bytes | None, name: str, version: str, most: int = _VALUES
+) -> tuple[Sbom, int]:
+    """What there is to say of a bill in the wheel ``name`` ``version``, and its values.
 
-    Never raises, whatever it is.
+    ``data`` is ``None`` where it is too large. With more than ``most`` values it is not held
+    against its schema. Never raises, whatever it is.
     """
-    file = line(file, 300)
+    made = Sbom(file=line(file, 300), state="not checked")
     if data is None:
-        return Sbom(file=file, state="not checked", problem="too large, or one of too many")
+        return _with(made, problem="too large, or one of too many"), 0
     try:
-        told, (values, pairs) = _parsed(data)
+        told, values = _parsed(data)
     except (ValueError, RecursionError) as error:
-        if file.endswith((".json", ".cdx", ".spdx")) and data.lstrip()[:1] != b"<":
-            return Sbom(file=file, state="invalid", problem=line(f"no JSON: {error}", 300))
-        return Sbom(file=file, state="not checked", problem="its format is not looked into")
+        if not file.endswith((".json", ".cdx", ".spdx")) or data.lstrip()[:1] == b"<":
+            return _with(made, problem="its format is not looked into"), 0
+        return _with(made, state="invalid", problem=line(f"no JSON: {error}", 300)), 0
     if isinstance(told, dict) and isinstance(told.get("spdxVersion"), str):
-        many = len(_list(told.get("packages")))
         said = line(told["spdxVersion"].replace("SPDX-", "SPDX "), 40)
         why = "SPDX is not held against its schema"
-        return Sbom(file=file, format=said, state="not checked", problem=why, count=many)
+        return _with(made, format=said, problem=why, count=len(_list(told.get("packages")))), 0
     if not isinstance(told, dict) or told.get("bomFormat") != "CycloneDX":
-        return Sbom(file=file, state="not checked", problem="JSON of no format that is known here")
-    return _cyclonedx(
-        file, told, data, many=max(values / _VALUES, pairs / _PAIRS), own=(name, version)
-    )
+        return _with(made, problem="JSON of no format that is known here"), 0
+    return _cyclonedx(made, told, data, many=values > most, own=(name, version)), values
+
+
+def _with(made: Sbom, **more: object) -> Sbom:
+    return made.model_copy(update=more)
 
 
 def _cyclonedx(
-    file: str, told: dict[str, Any], data: bytes, *, many: float, own: tuple[str, str]
+    made: Sbom, told: dict[str, Any], data: bytes, *, many: bool, own: tuple[str, str]
 ) -> Sbom:
     release = told.get("specVersion")
     rows = _list(told.get("components"))
     subject = _dict(_dict(told.get("metadata")).get("component"))
-    state: Literal["valid", "invalid", "not checked"] = "valid"
-    problem = ""
+    state, problem = "not checked", "too much in it to be held against its schema"
     if release not in _KNOWN:
-        state, problem = "not checked", f"no schema of that release here, only {', '.join(_KNOWN)}"
-    elif many > 1:
-        state, problem = "not checked", "too much in it to be held against its schema"
-    elif problem := problem_of(data, release):
-        state = "invalid"
-    return Sbom(
-        file=file,
+        problem = f"no schema of that release here, only of {', '.join(_KNOWN)}"
+    elif not many:
+        problem = problem_of(data, release)
+        state = "invalid" if problem else "valid"
+    return _with(
+        made,
         format=f"CycloneDX {line(release, 20)}",
         state=state,
         problem=problem,
-        subject=line(
-            " ".join(filter(None, (_text(subject, "name"), _text(subject, "version")))), 200
-        ),
+        subject=" ".join(filter(None, (_text(subject, "name"), _text(subject, "version")))),
+        told=_ours(subject),
         of_another=_another(subject, *own),
         count=len(rows),
         components=tuple(_component(_dict(row)) for row in rows[:_SHOWN]),
@@ -140,11 +151,14 @@ def problem_of(data: bytes, release: str, *, strict: bool = False) -> str:
     """
     from cyclonedx.schema import SchemaVersion
     from cyclonedx.validation.json import JsonStrictValidator, JsonValidator
+    from jsonschema.validators import Draft7Validator, extend
 
     chosen = JsonStrictValidator if strict else JsonValidator
-    validator = chosen(SchemaVersion.from_version(release))._validator
+    theirs: Any = chosen(SchemaVersion.from_version(release))._validator
+    quick: Any = extend(Draft7Validator, {"uniqueItems": _unique})  # type: ignore[no-untyped-call]
     try:
-        error = next(validator.evolve(format_checker=None).iter_errors(json.loads(data)), None)
+        validator = quick(theirs.schema, registry=theirs._registry)
+        error = next(validator.iter_errors(json.loads(data)), None)
     except RecursionError:
         return "nested deeper than its schema can be followed"
     if error is None:
@@ -153,16 +167,23 @@ def problem_of(data: bytes, release: str, *, strict: bool = False) -> str:
     return line(f"{place}: {error.message}", 300)
 
 
-def _parsed(data: bytes) -> tuple[Any, tuple[int, int]]:
-    """The JSON, how many values are in it and pairs in its lists; ``ValueError``: too deep."""
+def _unique(_: object, unique: bool, found: Any, __: object) -> Iterator[Exception]:
+    """As jsonschema's own, which compares each with each: 1500 components take it four seconds."""
+    from jsonschema.exceptions import ValidationError
+
+    texts = [json.dumps(one, sort_keys=True) for one in found] if isinstance(found, list) else []
+    if unique and len({*texts}) != len(texts):
+        yield ValidationError("two of its elements are the same")
+
+
+def _parsed(data: bytes) -> tuple[Any, int]:
+    """The JSON, and how many values are in it; ``ValueError``: too deep."""
     told = json.loads(data, object_pairs_hook=_once)
-    values = pairs = 0
-    level = [told]
+    level, values = [told], 0
     for _ in range(_DEPTH):
         if not level:
-            return told, (values, pairs)
+            return told, values
         values += len(level)
-        pairs += sum(len(one) ** 2 for one in level if isinstance(one, list))
         level = [inner for one in level for inner in _inside(one)]
     raise ValueError(f"nested deeper than {_DEPTH} levels")
 
@@ -190,20 +211,23 @@ def _component(row: dict[str, Any]) -> Component:
         or _text(_dict(_dict(one).get("license")), "name")
         for one in _list(row.get("licenses"))
     ]
-    roles = [
-        _text(_dict(one), "value")
-        for one in _list(row.get("properties"))
-        if _text(_dict(one), "name") == "windows-cuda-wheels:role"
-    ]
+    told = _ours(row)
     return Component(
         name=_text(row, "name"),
         version=_text(row, "version"),
         kind=_text(row, "type"),
-        role=next(iter(roles), _text(row, "scope")),
+        role=told.pop("role", "") or _text(row, "scope"),
         sha256=hashes.get("SHA-256", ""),
         purl=_text(row, "purl"),
         licence=", ".join(filter(None, licences)),
+        told=told,
     )
+
+
+def _ours(row: dict[str, Any]) -> dict[str, str]:
+    rows = [_dict(one) for one in _list(row.get("properties"))[:_PROPERTIES]]
+    named = {_text(one, "name"): _text(one, "value") for one in rows}
+    return {name.removeprefix(OURS): text for name, text in named.items() if name.startswith(OURS)}
 
 
 def _text(row: dict[str, Any], key: str) -> str:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Literal
 
 from pipelines import units
 from pipelines.errors import ConfigError
-from pipelines.provenance.reading import problem_of
+from pipelines.provenance.reading import OURS, problem_of
 from pipelines.record import CheckResult
 from pipelines.remote.sboms import FILE, completed
 from pipelines.wheels.metadata import WheelFacts
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 
 #: ``source``, ``vendored`` and ``built against`` are in the wheel, or must be with it.
 Role = Literal["source", "vendored", "built against", "tool chain", "build host"]
-#: How our own properties begin.
-OURS = "windows-cuda-wheels:"
 _METADATA = b"Name: a-wheel\nVersion: 1\n"
 
 

@@ -17,6 +17,8 @@ from pipelines.wheels.metadata import WheelFacts
 _STYLES = {"valid": "green", "invalid": "bold red", "not checked": "yellow"}
 #: What a wheel has of them, before what it was made with.
 _ORDER = ("source", "vendored", "built against", "tool chain", "build host")
+#: Of what is said of a component: what its row is not understood without.
+_NOTES = ("directory", "stand-in")
 _DIGITS = 12  # of a hash; all of them are in the JSON
 
 
@@ -48,6 +50,8 @@ def show(facts: WheelFacts, found: Sequence[Sbom]) -> None:
         )
         if one.of_another:
             say(f"it is not of this wheel: {one.subject}", style="bold red")
+        for name, text in one.told.items():
+            say(f"{name}: {text}", style="dim")
         if one.components:
             console.print(_table(one.components))
         if one.count > len(one.components) and one.components:
@@ -59,8 +63,13 @@ def _table(rows: Sequence[Component]) -> Table:
     for title in ("", "component", "version", "licence", "sha256"):
         table.add_column(title, overflow="fold")
     for row in sorted(rows, key=lambda row: (*_rank(row.role), row.name.lower())):
-        words = (row.role, row.name, row.version or "-", row.licence or "-")
-        table.add_row(*(escape(safe(word, 100)) for word in words), row.sha256[:_DIGITS] or "-")
+        version = row.version or ("not known" if row.told.get("unknown") == "version" else "-")
+        notes = [f"{name}: {row.told[name]}" for name in _NOTES if name in row.told]
+        words = (row.role, row.name, version, row.licence or "-")
+        cells = [escape(safe(word, 100)) for word in words]
+        if notes:
+            cells[1] += f"\n[dim]{escape(safe('; '.join(notes), 200))}[/]"
+        table.add_row(*cells, row.sha256[:_DIGITS] or "-")
     return table
 
 

@@ -40,6 +40,7 @@ MANIFEST = "manifest.json"
 #: What files of a wheel are called after its name: in an envelope, and without one.
 SIGNED, UNSIGNED = ".intoto.jsonl", ".statement.json"
 _TOOL = "tool "  # before a material that is an entry of the lock
+_TOOL_SET = ("tool set", "tool set's files")
 _AXES = ("recipe", "version", "python", "torch", "cuda", "archs", "reproducible")
 _SBOM = re.compile(r"[^/]+\.dist-info/sboms/[^/]+")  # https://peps.python.org/pep-0770/
 _SHA256 = re.compile(r"[0-9a-f]{64}")
@@ -83,10 +84,9 @@ class Manifest(BaseModel):
         found = self.inputs.get("materials")
         return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
 
-    def sha256(self, wheel: str) -> str:
-        """Of the wheel of that name; empty unless there is exactly one such row."""
-        rows = [one.sha256 for one in self.files if one.path == f"wheels/{wheel}"]
-        return rows[0] if len(rows) == 1 else ""
+    def sha256(self, wheel: str) -> list[str]:
+        """Of each row of a wheel of that name: one, unless it is of another run."""
+        return [one.sha256 for one in self.files if one.path == f"wheels/{wheel}"]
 
     @property
     def unstated(self) -> str:
@@ -122,9 +122,10 @@ def statement(data: bytes, wheel: Path) -> dict[str, Any]:
     passed its audit; :class:`AuditError` for a wheel that cannot be looked into.
     """
     made = read_manifest(data)
-    sha256 = made.sha256(wheel.name)
-    if not sha256:
-        raise ValueError(f"it tells of no wheel, or of several, called {line(wheel.name, 200)}")
+    rows = made.sha256(wheel.name)
+    if len(rows) != 1:
+        raise ValueError(f"it tells of {len(rows)} wheels called {line(wheel.name, 200)}")
+    sha256 = rows[0]
     if made.unstated or made.started is None or made.finished is None:
         raise ValueError(made.unstated)
     predicate = provenance_pb2.Provenance()
@@ -151,12 +152,12 @@ def statement(data: bytes, wheel: Path) -> dict[str, Any]:
     }
     try:
         json_format.ParseDict(raw, predicate)
-    except json_format.ParseError as error:
+        subject = ResourceDescriptor(name=wheel.name, digest={"sha256": sha256})
+        whole = Statement([subject.pb], PREDICATE, json_format.MessageToDict(predicate))
+        whole.validate()
+        return dict(json_format.MessageToDict(whole.pb))
+    except (json_format.Error, OverflowError) as error:
         raise ValueError(f"no SLSA provenance can be made of it: {line(error)}") from None
-    subject = ResourceDescriptor(name=wheel.name, digest={"sha256": sha256})
-    whole = Statement([subject.pb], PREDICATE, json_format.MessageToDict(predicate))
-    whole.validate()
-    return dict(json_format.MessageToDict(whole.pb))
 
 
 def encoded(said: dict[str, Any]) -> bytes:
@@ -198,9 +199,7 @@ def _dependencies(made: Manifest) -> Iterator[dict[str, Any]]:
 
 def _is_file(material: str) -> bool:
     """``tool set`` and its like are what a host has, and no entry of the lock."""
-    return material == "source" or (
-        material.startswith(_TOOL) and not material.startswith("tool set")
-    )
+    return material == "source" or (material.startswith(_TOOL) and material not in _TOOL_SET)
 
 
 def _byproducts(made: Manifest) -> Iterator[dict[str, Any]]:

@@ -30,6 +30,7 @@ from pipelines.provenance.statement import (
     PREDICATE,
     SIGNED,
     UNSIGNED,
+    read_manifest,
     sboms,
     statement,
 )
@@ -37,7 +38,8 @@ from pipelines.toolchain.lock import ToolchainLock
 
 #: ``said``: by whoever made it, and by nobody else. ``mind``: differs, and that was accepted.
 State = Literal["ok", "said", "mind", "unknown", "no"]
-_STRONG = ("sha256", "sha384", "sha512")
+_STRONG = frozenset({"sha256", "sha384", "sha512"})
+_ROWS = 200  # of a check's details
 _MOST = 100  # statements of a file
 #: What need not be so for who says that it is enough -> the check that it is about.
 ACCEPTED = {"unsigned": "signature", "lock": "lock"}
@@ -130,7 +132,7 @@ def verify(wheel: Path, provenance: Path, keys: Sequence[Key], lock: ToolchainLo
     """
     try:
         sha256 = sha256_of(wheel)
-        checks = [*_checks(wheel, provenance, keys, lock)]
+        checks = [*_checks(wheel, sha256, provenance, keys, lock)]
     except OSError as error:
         raise ConfigError(f"{line(wheel, 300)}: {error.strerror}", advice="Name a wheel.") from None
     return Verified(
@@ -139,14 +141,14 @@ def verify(wheel: Path, provenance: Path, keys: Sequence[Key], lock: ToolchainLo
 
 
 def _checks(
-    wheel: Path, provenance: Path, keys: Sequence[Key], lock: ToolchainLock
+    wheel: Path, sha256: str, provenance: Path, keys: Sequence[Key], lock: ToolchainLock
 ) -> Iterator[Check]:
     try:
         said = _read(provenance)
     except ValueError as error:
         yield _no("statement", line(error, 500))
         return
-    subject = _subject(wheel, said)
+    subject = _subject(wheel, sha256, said)
     yield subject
     yield _signature(said, keys)
     if subject.code:
@@ -160,7 +162,8 @@ def _checks(
 def _no(
     name: str, found: str, detail: Sequence[str] = (), code: int = AuditError.exit_code
 ) -> Check:
-    return Check(name=name, state="no", found=found, detail=tuple(detail), code=code)
+    rows = (*detail[:_ROWS], *([f"and {len(detail) - _ROWS} more"] if detail[_ROWS:] else []))
+    return Check(name=name, state="no", found=found, detail=rows, code=code)
 
 
 def _read(path: Path) -> _Said:
@@ -198,11 +201,11 @@ def _opened(told: dict[str, Any]) -> _Said:
         made = provenance_pb2.Provenance()
         json_format.ParseDict(said["predicate"], made, ignore_unknown_fields=True)
         return _Said(said, dict(json_format.MessageToDict(made)), sealed)
-    except (json_format.ParseError, OverflowError, TypeError, RecursionError) as error:
+    except (json_format.Error, OverflowError, TypeError, RecursionError) as error:
         raise ValueError(f"it is no in-toto statement: {line(error)}") from None
 
 
-def _subject(wheel: Path, said: _Said) -> Check:
+def _subject(wheel: Path, sha256: str, said: _Said) -> Check:
     """Whether it is about this very file, by name and by every hash that it gives."""
     named = [one for one in said.whole["subject"] if one.get("name") == wheel.name]
     if len(named) != 1:
@@ -212,9 +215,11 @@ def _subject(wheel: Path, said: _Said) -> Check:
     if "sha256" not in digest:
         return _no("wheel", f"it has no sha256 of {line(wheel.name)}")
     wrong = []
-    for name in set(_STRONG) & digest.keys():
-        with wheel.open("rb") as stream:
-            here = hashlib.file_digest(stream, name).hexdigest()
+    for name in sorted(_STRONG & digest.keys()):
+        here = sha256
+        if name != "sha256":
+            with wheel.open("rb") as stream:
+                here = hashlib.file_digest(stream, name).hexdigest()
         if digest[name] != here:
             wrong.append(f"{name} here {here}, stated {line(digest[name], 130)}")
     if wrong:
@@ -259,7 +264,11 @@ def _manifest(wheel: Path, provenance: Path, said: _Said) -> Check:
     if not path.is_file():
         return Check(name="manifest", state="unknown", found="not checked: there is none with it")
     try:
-        expected = statement(read_bytes(path), wheel)
+        data = read_bytes(path)
+        if not read_manifest(data).sha256(wheel.name):
+            found = f"not checked: {path} is of another wheel"
+            return Check(name="manifest", state="unknown", found=found)
+        expected = statement(data, wheel)
     except (ValueError, AuditError) as error:
         return _no("manifest", f"{path}: {line(error, 400)}")
     told, meant = (dict(_flat(one)) for one in (said.whole["predicate"], expected["predicate"]))
@@ -358,7 +367,7 @@ def _evidence(said: _Said) -> Iterator[Check]:
     test = line(stages.get("test", "was not run"), 40) if isinstance(stages, dict) else "?"
     yield Check(
         name="evidence",
-        state="said",
+        state="mind" if test in ("failed", "interrupted") else "said",
         found=f"{line(level, 20) or 'none'}: {known.get(level, 'a level that is not known')}; "
         f"test {test}",
     )

@@ -11,6 +11,7 @@ from pydantic import Field
 from pipelines.errors import ConfigError
 from pipelines.model import Model, read_data
 from pipelines.recipe.archmap import Variable
+from pipelines.versions import within
 
 PROFILE_FILE = Path(__file__).resolve().with_name("reproducible.yaml")
 
@@ -30,6 +31,8 @@ class Profile(Model):
     """``reproducible.yaml``."""
 
     everywhere: Told
+    cuda: dict[str, Told]
+    """By the releases of CUDA, such as ``>=12.9``."""
     tool_sets: dict[str, Told]
     """By :attr:`pipelines.toolsets.ToolSet.name`."""
 
@@ -41,16 +44,17 @@ def load_profile(path: Path = PROFILE_FILE) -> Profile:
 
 
 def settled(
-    environment: Mapping[str, str], tool_set: str, places: Mapping[str, str]
+    environment: Mapping[str, str], tool_set: str, cuda: str, places: Mapping[str, str]
 ) -> dict[str, str]:
-    """``environment`` of a build with a tool set, with what makes it reproducible.
+    """``environment`` of a build with a tool set and a release of CUDA, with what makes it so.
 
     ``places`` are the host's directories that texts of the profile name in braces;
     :class:`ConfigError` for one with a space, at which compilers would end the flag.
     """
     profile = load_profile()
     made = dict(environment)
-    for told in (profile.everywhere, profile.tool_sets[tool_set]):
+    known = (told for releases, told in profile.cuda.items() if within(cuda, releases))
+    for told in (profile.everywhere, *known, profile.tool_sets[tool_set]):
         for name, text in told.flags.items():
             flags = text
             for place, path in places.items():

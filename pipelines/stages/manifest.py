@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from pipelines import __version__
-from pipelines.console import console
+from pipelines.console import console, say
 from pipelines.errors import AuditError
 from pipelines.files import sha256_of, write_atomic
 from pipelines.hosttext import safe
-from pipelines.provenance.statement import UNSIGNED, encoded, read_manifest, statement
+from pipelines.provenance.statement import SIGNED, UNSIGNED, encoded, read_manifest, statement
 from pipelines.record import AuditResult, BuildResult, RebuildResult, SmokeResult
 from pipelines.reports.levels import evidence_of
 from pipelines.run import Run
@@ -82,7 +82,8 @@ def write_manifest(run: Run) -> list[dict[str, Any]]:
 def _state(path: Path, data: bytes) -> None:
     """Write a statement on each wheel that was built here and has passed its audit.
 
-    What an earlier manifest had said of them is gone.
+    What an earlier manifest had said of them is gone, but for what was signed, of which that is
+    told.
     """
     for old in path.glob(f"*{UNSIGNED}"):
         old.unlink()
@@ -91,6 +92,8 @@ def _state(path: Path, data: bytes) -> None:
         return
     for wheel in wheels:
         write_atomic(path / f"{wheel.name}{UNSIGNED}", encoded(statement(data, wheel)))
+        if (signed := path / f"{wheel.name}{SIGNED}").is_file():
+            say(f"mind: {signed.name} was signed before this: invoke attest", style="yellow")
 
 
 def _time(seconds: float) -> str:

@@ -1,7 +1,7 @@
 """Kernels of FlashAttention 2, CUTLASS and all, built twice by NVIDIA's compiler: the same bytes.
 
 Many minutes: each file takes nvcc two or three on one core. ``WCW_KERNELS`` names others, with
-spaces between them.
+spaces between them, ``WCW_WITHOUT`` what is left out of them, such as ``DROPOUT ALIBI``.
 """
 
 from __future__ import annotations
@@ -85,6 +85,7 @@ def recipes(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> P
         "reproducible": True,
         "environment": {
             "FLASH_KERNELS": kernels,
+            "FLASH_KERNELS_WITHOUT": os.environ.get("WCW_WITHOUT", ""),
             "FLASH_KERNELS_ARCHS": "{archs}",
             "FLASH_KERNELS_LOCAL_VERSION": "{local_version}",
             "MAX_JOBS": "{jobs}",

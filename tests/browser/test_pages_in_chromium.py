@@ -25,6 +25,8 @@ from foreign_wheels import foreign
 from pes import msvc
 
 from pipelines.examine.examining import Asked, examine
+from pipelines.examine.listing import Listing
+from pipelines.examine.loads import Loads, Missing
 from pipelines.examine.page import render as render_wheels
 from pipelines.examine.taking import Taken
 from pipelines.reports.html import render
@@ -80,7 +82,13 @@ def wheels(folder: Path) -> str:
         one(folder, {MODULE.replace("11", "12"): msvc(new)}, tag="cp312-cp312-win_amd64"),
         examine(Taken(broken.name, "here", broken), Asked()),
     ]
-    return render_wheels(seen)
+    gone = Missing(binary=MODULE, library="c10.dll", symbol="x", demangled="x")
+    loads = (
+        Loads(against="torch 2.8.0 (cp311)", sha256="ab" * 32, checked=3, missing=(gone,)),
+        Loads(against="torch 2.9.0 in C:/ComfyUI/python_embeded", table="cd" * 32, checked=3),
+    )
+    seen[0] = seen[0].model_copy(update={"loads": loads})
+    return render_wheels(seen, [Listing(place="https://h/simple/", wheels=9, taken=3)])
 
 
 def test_the_table_of_wheels_is_filtered_and_sorted(seen: list[dict[str, Any]]) -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import replace
@@ -20,10 +21,12 @@ from pipelines.errors import BuildError, ConfigError, ProvisionError, TimeUpErro
 from pipelines.files import sha256_of
 from pipelines.hosts.live import LiveSession
 from pipelines.paths import PACKAGE
+from pipelines.recipe.reproducible import settled
 from pipelines.record import BuildResult, SmokeResult
 from pipelines.stages.line import Line, run_build, run_test
 from pipelines.stages.published import read_published
 from pipelines.stages.rebuild import run_rebuild, told
+from pipelines.toolsets import NATIVE
 from pipelines.wheels.differing import compare
 
 sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
@@ -151,6 +154,32 @@ def test_another_directory_or_a_compile_cache_gives_the_same_bytes(
     assert result.directory.startswith(str(tmp_path / "a"))
     text = manifest.read_text()
     assert all(f'"found {name}": "' in text for name in ("g++", "ld"))
+
+
+def test_names_in_files_that_define_templates_alone(environment: Path, tmp_path: Path) -> None:
+    """As the kernels of flash-attn do: nvcc's process id is in them, unless it is given a seed."""
+    (nvcc,) = environment.glob("lib/python3*/site-packages/nvidia/cu13/bin/nvcc")
+    for name in ("one", "other"):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "k.cu").write_text(
+            "namespace { __device__ int seen; }\n"
+            "template <class T> __global__ void f(T *x) { *x = seen; }\n"
+            "template <class T> void g(T *x);\n"
+            "template <> void g<int>(int *x) { f<<<1, 1>>>(x); }\n"
+        )
+    profile = settled({}, NATIVE.name, "13.0", {"environment": "/e", "toolkit": "/t"})
+
+    def compiled(name: str, flags: str) -> bytes:
+        where = tmp_path / name
+        env = {**os.environ, "NVCC_APPEND_FLAGS": flags}
+        subprocess.run([nvcc, "-c", "k.cu", "-o", "k.o"], cwd=where, env=env, check=True)
+        return (where / "k.o").read_bytes()
+
+    flags = profile["NVCC_APPEND_FLAGS"]
+    without = " ".join(word for word in flags.split() if "seed" not in word)
+    assert compiled("one", without) != compiled("one", without)
+    assert compiled("one", flags) == compiled("one", flags)
+    assert compiled("one", flags) != compiled("other", flags), "files keep names of their own"
 
 
 def test_without_the_switch_the_same_source_gives_other_bytes(opened: Opened) -> None:

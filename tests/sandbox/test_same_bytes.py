@@ -15,9 +15,13 @@ from pipelines.config import Config
 from pipelines.errors import AuditError
 from pipelines.files import sha256_of
 from pipelines.hosts.live import LiveSession
+from pipelines.provenance.reading import all_of
+from pipelines.provenance.verifying import find, verify
 from pipelines.stages.line import Line, run_build
 from pipelines.stages.published import Published, read_published
 from pipelines.stages.rebuild import run_rebuild, told
+from pipelines.toolchain.lock import load_lock
+from pipelines.wheels.metadata import inspect
 
 pytestmark = pytest.mark.sandbox
 RECIPES = ("smoke-attention", "smoke-attention-torch")
@@ -67,6 +71,23 @@ def lied(run: Path, room: Path) -> Published:
     return read_published(str(new))
 
 
+def test_its_statement_names_what_it_was_built_with(published: Path) -> None:
+    """Every file of the lock, setuptools too, and nothing that is none."""
+    (wheel,) = (published / "wheels").glob("*.whl")
+    found = verify(wheel, find(wheel), [], load_lock())
+    states = {one.name: one.state for one in found.checks}
+    expected = {"wheel": "ok", "signature": "unknown", "manifest": "ok", "lock": "ok"}
+    assert expected.items() <= states.items()
+    assert states["publishing"] == "mind", "a stand-in has compiled it"
+    said = json.loads(find(wheel).read_text())["predicate"]["buildDefinition"]
+    rows = {one["name"]: one["digest"]["sha256"] for one in said["resolvedDependencies"]}
+    tools = {name: load_lock().tool(name).sha256 for name in rows.keys() - {"source"}}
+    assert tools.items() <= rows.items()
+    assert {"source", "setuptools", "nvidia-cuda-nvcc"} <= rows.keys()
+    manifest = json.loads((published / "manifest.json").read_text())
+    assert tools.keys() == manifest["tools"].keys()
+
+
 def test_another_sandbox_builds_the_same_bytes(
     published: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> None:
@@ -80,6 +101,14 @@ def test_another_sandbox_builds_the_same_bytes(
         (ours,) = (line.run.path / "wheels").glob("*.whl")
         (theirs,) = (published / "wheels").glob("*.whl")
         assert ours.read_bytes() == theirs.read_bytes()
+        (bill,) = all_of(inspect(ours))
+        assert (bill.state, bill.of_another) == ("valid", False)
+        parts = {row.name: row for row in bill.components}
+        assert (
+            parts["nvidia-cuda-nvcc"].sha256 == line.plan.cache.lock.tool("nvidia-cuda-nvcc").sha256
+        )
+        assert parts["image"].version == line.plan.host.made_of
+        assert "pytest" not in parts, "it is brought for the test alone"
         with pytest.raises(AuditError, match="is not what was published"):
             run_rebuild(line, lied(published, base / "lied"))
         found = json.dumps(told(line.run))

@@ -189,7 +189,10 @@ def test_each_torch_is_named_by_its_sha256(tmp_path: Path, capsys: Captured) -> 
     assert [f.level for f in found.findings if f.check in torches] == ["ok", "mind", "ok"]
     page = render([found])
     for against, which in torches.items():
-        assert page.count(f'<th scope="col">{against.removesuffix(" (cp311)")}</th>') == 1
+        assert (
+            page.count(f'<th scope="col" class="torch">{against.removesuffix(" (cp311)")}</th>')
+            == 1
+        )
         assert which in page
     console.quiet = False
     show.show([found])

@@ -92,6 +92,10 @@ def test_a_healed_toolset_reaches_the_host(tmp_path: Path) -> None:
     assert [spec["toolset"] for spec in host.specs] == ["", "14.44"]
     assert (done.attempt, done.exit) == (2, 0), "another attempt, not the result of the first"
     assert "toolset 14.44" in done.story[0]
+    bills = [json.loads(spec["bill"])["components"] for spec in host.specs]
+    told = [[row.get("version") for row in bill if row["bom-ref"] == "tool set"] for bill in bills]
+    assert told == [[None], ["14.44"]]
+    assert done.bill == host.specs[1]["bill"]
     assert kept(line) == done
     assert session.times(launch.start) == 2
 

@@ -318,6 +318,7 @@ def test_kernels_go_through_the_compile_cache(tmp_path: Path, make: Make) -> Non
         "place": str(tmp_path / "s"),
         "packages": str(tmp_path / "p/site"),
         "pinned": True,
+        "without": {},
     }
     # It would not know our nvcc for a compiler: g++ itself stands for it, with flags it takes.
     spec = make(cache=cache)

@@ -32,26 +32,32 @@ def test_every_tool_set_has_a_profile() -> None:
 
 @pytest.mark.parametrize("tools", TOOL_SETS, ids=lambda tools: tools.name)
 def test_every_build_is_told_the_same(tools: toolsets.ToolSet) -> None:
-    told = settled({"PYTHONHASHSEED": "7"}, tools.name, PLACES)
+    told = settled({"PYTHONHASHSEED": "7"}, tools.name, "13.0", PLACES)
     assert told["PYTHONHASHSEED"] == "0"
     assert told["TZ"] == "UTC"
     assert "--objdir-as-tempdir" in told["NVCC_APPEND_FLAGS"].split()
     assert "{" not in "".join(told.values())
 
 
+@pytest.mark.parametrize(("cuda", "known"), [("12.8", False), ("12.9", True), ("13.0", True)])
+def test_nvcc_is_told_a_seed_where_it_knows_one(cuda: str, known: bool) -> None:
+    told = settled({}, "stand-in", cuda, PLACES)
+    assert ("--frandom-seed=reproducible" in told["NVCC_APPEND_FLAGS"].split()) is known
+
+
 def test_what_a_recipe_says_comes_after() -> None:
-    told = settled({"CL": "/DX", "NVCC_APPEND_FLAGS": "-lineinfo"}, "MSVC", PLACES)
+    told = settled({"CL": "/DX", "NVCC_APPEND_FLAGS": "-lineinfo"}, "MSVC", "12.8", PLACES)
     assert told["CL"] == "/Brepro /experimental:deterministic /DX"
     assert told["NVCC_APPEND_FLAGS"] == "--objdir-as-tempdir -lineinfo"
     assert "/Brepro" in told["LINK"].split()
 
 
 def test_places_are_mapped_and_none_may_have_a_space() -> None:
-    told = settled({}, toolsets.NATIVE.name, PLACES)
+    told = settled({}, toolsets.NATIVE.name, "13.0", PLACES)
     assert "-ffile-prefix-map=/env/cuda=/cuda" in told["CFLAGS"].split()
     with pytest.raises(ConfigError, match="/my env has a space"):
-        settled({}, toolsets.NATIVE.name, PLACES | {"environment": "/my env"})
-    settled({}, toolsets.MSVC.name, PLACES | {"environment": "/my env"})  # it names none
+        settled({}, toolsets.NATIVE.name, "13.0", PLACES | {"environment": "/my env"})
+    settled({}, toolsets.MSVC.name, "13.0", PLACES | {"environment": "/my env"})  # it names none
 
 
 def test_a_plan_tells_it_only_where_the_recipe_asks(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import time
 import zipfile
@@ -28,8 +29,15 @@ from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Vendored
 from pipelines.recipe.sourcetree import EPOCH, pack
 from pipelines.recipe.vendored import vendored_in
-from pipelines.record import AuditResult, BuildResult, CheckResult
+from pipelines.record import (
+    AuditResult,
+    BuildResult,
+    CheckResult,
+    ProvisionResult,
+    ResourceResult,
+)
 from pipelines.remote import repack, sboms
+from pipelines.stages.bill import bill_of
 from pipelines.stages.line import Line, run_build
 from pipelines.stages.published import read_published
 from pipelines.stages.rebuild import run_rebuild
@@ -74,7 +82,7 @@ def test_a_wheel_is_called_as_the_field_does(name: str) -> None:
     purl = json.loads(text)["metadata"]["component"]["purl"]
     assert PackageURL.from_string(purl).to_string() == purl
     assert PackageURL.from_string(purl).version == "1!2.0+cu130.x"
-    assert read("x.json", text, name=name, version="1!2+cu130.x").of_another is False
+    assert read("x.json", text, name, "1!2+cu130.x")[0].of_another is False
 
 
 def test_metadata_without_a_name_has_no_bill() -> None:
@@ -168,12 +176,12 @@ def test_a_run_has_it_and_its_audit_compares_it(tmp_path: Path) -> None:
     rows = {row.name: row for row in seen.components}
     assert (rows["CUTLASS"].version, rows["CUTLASS"].role) == ("4.2", "vendored")
     assert rows["CUTLASS"].purl == "pkg:github/nvidia/cutlass@v4.2"
+    assert rows["CUTLASS"].told == {"directory": "csrc/cutlass"}
+    assert seen.told["gpu:architectures"] == "90a"
     built = line.run.result(BuildResult)
     assert built is not None
     assert rows["pkg"].sha256 == built.source_sha256
     told = json.loads(dict(facts.sboms).popitem()[1] or b"")
-    properties = {p["name"]: p["value"] for p in told["metadata"]["component"]["properties"]}
-    assert properties["windows-cuda-wheels:gpu:architectures"] == "90a"
     audited = line.run.result(AuditResult)
     assert audited is not None
     (check,) = [c for c in audited.files[0].checks if c.name == "SBOM"]
@@ -181,6 +189,40 @@ def test_a_run_has_it_and_its_audit_compares_it(tmp_path: Path) -> None:
     text = json.dumps(told)
     assert str(tmp_path) not in text  # places differ from host to host
     line.close()
+
+
+def there(kind: str, id_: str, **values: str) -> ResourceResult:
+    return ResourceResult(id=id_, kind=kind, wanted="w", found="f", ok=True, values=values)
+
+
+def test_of_an_environment_that_is_there_no_hash_is_claimed(tmp_path: Path) -> None:
+    host = Desk(tmp_path / "root", Here())
+    plan = plan_for(tmp_path, host, recipe="flash-attn", python="3.12", archs="80")
+    source = pack([("setup.py", b""), (HEADER, b"".join(b"#define CUTLASS_%s 3\n" % n for n in N))])
+    provisioned = ProvisionResult(
+        resources=(
+            there("distributions", "environment", Python="3.12", torch="2.8.0+cu128", pytest="9"),
+            there("program", "CUDA compiler", version="release 12.8, V12.8.93"),
+            there("compilers", "host compilers", gcc="gcc 12.2.0"),
+        )
+    )
+    bill_ = bill_of(plan, source, provisioned)
+    rows = {row.name: row for row in sbom(sboms.completed(bill_, METADATA)).components}
+    assert (rows["torch"].role, rows["torch"].version) == ("built against", "2.8.0+cu128")
+    assert PackageURL.from_string(rows["torch"].purl).version == "2.8.0+cu128"
+    assert rows["gcc"].version == "gcc 12.2.0"
+    assert rows["CUDA compiler"].version == "release 12.8, V12.8.93"
+    assert rows["CUTLASS"].version == "3.3.3"
+    assert "pytest" not in rows
+    for name in ("torch", "gcc", "CUDA compiler", "Python", "setuptools"):
+        assert (rows[name].sha256, rows[name].told) == ("", {"unknown": "sha256"})
+    pinned = rows["flash_attn-2.8.3.post2.tar.gz"]
+    assert pinned.sha256 == getattr(plan.recipe.source, "sha256", None)
+    assert pinned.told["built of sha256"] == hashlib.sha256(source).hexdigest()
+
+
+HEADER = "csrc/cutlass/include/cutlass/version.h"
+N = (b"MAJOR", b"MINOR", b"PATCH")
 
 
 def test_a_wheel_without_it_does_not_pass(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -262,7 +304,7 @@ def test_a_pattern_must_find_one_thing() -> None:
 
 
 def sbom(data: bytes | None, file: str = "x.cdx.json") -> Sbom:
-    return read(file, data, name="other", version="1.0")
+    return read(file, data, "other", "1.0")[0]
 
 
 def cyclonedx(**more: Any) -> bytes:
@@ -286,6 +328,8 @@ MANY = [{"type": "library", "name": f"n{n}"} for n in range(20_000)]
         (cyclonedx(specVersion="9.9"), "not checked", "no schema of that release"),
         (cyclonedx(specVersion=["1.6"]), "not checked", "no schema of that release"),
         (cyclonedx(components=MANY), "not checked", "too much in it"),
+        (cyclonedx(components=MANY[:5000]), "valid", ""),
+        (cyclonedx(components=[*MANY[:9], MANY[0]]), "invalid", "components: two of its"),
         (cyclonedx()[:-5], "invalid", "no JSON"),
         (b'{"bomFormat": "CycloneDX", "bomFormat": "x"}', "invalid", "twice"),
         (nested(100), "invalid", "deeper than"),
@@ -353,6 +397,12 @@ def test_the_audit_tells_of_it(tmp_path: Path, data: bytes, level: str, said: st
 def test_the_audit_tells_that_there_is_none(tmp_path: Path) -> None:
     found = finding(one(tmp_path, tag=TAG), "SBOM")
     assert (found.level, found.found) == ("ok", "none")
+
+
+def test_many_are_held_against_the_schema_for_so_long_as_one(tmp_path: Path) -> None:
+    each = cyclonedx(components=MANY[:3000])
+    seen = [one.state for one in all_of(inspect(lying(tmp_path, *[each] * 5)))]
+    assert seen == ["valid", "valid", "not checked", "not checked", "not checked"]
 
 
 def test_a_thousand_are_not_read(tmp_path: Path) -> None:

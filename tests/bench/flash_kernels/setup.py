@@ -1,8 +1,9 @@
 """Some of FlashAttention 2's own kernel files in a module without torch.
 
 Environment: FLASH_KERNELS (names of files in csrc/flash_attn/src, without .cu, with spaces between
-them), FLASH_KERNELS_ARCHS, FLASH_KERNELS_LOCAL_VERSION, MAX_JOBS, CUDA_HOME. ``csrc`` is that of
-the sdist of flash-attn, CUTLASS included.
+them), FLASH_KERNELS_WITHOUT (what is left out of them by the switches of its static_switch.h, such
+as DROPOUT), FLASH_KERNELS_ARCHS, FLASH_KERNELS_LOCAL_VERSION, MAX_JOBS, CUDA_HOME. ``csrc`` is that
+of the sdist of flash-attn, CUTLASS included.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ FLAGS = [
     *("--use_fast_math", "-U__CUDA_NO_HALF_OPERATORS__", "-U__CUDA_NO_HALF_CONVERSIONS__"),
     *("-U__CUDA_NO_HALF2_OPERATORS__", "-U__CUDA_NO_BFLOAT16_CONVERSIONS__"),
     *(word for arch in ARCHS for word in ("-gencode", f"arch=compute_{arch},code=sm_{arch}")),
+    *(f"-DFLASHATTENTION_DISABLE_{word}" for word in os.environ["FLASH_KERNELS_WITHOUT"].split()),
     *("-Xcompiler", "-fPIC", "-w", "-Ishim", "-Icsrc/flash_attn/src", "-Icsrc/cutlass/include"),
 ]
 
