@@ -248,9 +248,9 @@ def test_two_names_of_one_file_are_both_told(tmp_path: Path, index: Index, taken
     (made,) = releases(tmp_path / "w", "1.0")
     row = json.loads(project(index, made))["files"][0]
     other = made.name.replace("1.0", "9.0")
-    page = {"meta": {"api-version": "1.1"}, "name": "other"}
-    page["files"] = [row, {**row, "filename": other}]  # type: ignore[assignment]
-    found, listing = taken(index.page("/simple/other/", json.dumps(page), PEP691))
+    rows = [row, {**row, "filename": other}]
+    page = json.dumps({"meta": {"api-version": "1.1"}, "name": "other", "files": rows})
+    found, listing = taken(index.page("/simple/other/", page, PEP691))
     assert {one.file for one in found} == {made.name, other}
     assert {one.file: one.worst for one in examine_all(found, Asked())}[other] == "problem"
     assert listing.taken == len(found)
