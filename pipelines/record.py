@@ -17,7 +17,7 @@ from pipelines.evidence import Bridge, Evidence, GpuResult, Origin
 from pipelines.hosttext import line
 from pipelines.model import Model
 from pipelines.taken import Company, PrebuiltFile, Sha256
-from pipelines.target import Target
+from pipelines.target import Archs, Target
 
 #: Of the record; one with another number is not read.
 SCHEMA = 2
@@ -157,9 +157,8 @@ class BuildResult(StageResult):
     @property
     def story(self) -> tuple[str, ...]:
         """What was healed, a line a change: for the log, JUnit and reports."""
-        many = len(self.healed)
         return tuple(
-            f"healed {n} of {many}: {one.what} - because of line {one.line}, {one.why}"
+            f"healed {n} of {len(self.healed)}: {one.what} - because of line {one.line}, {one.why}"
             for n, one in enumerate(self.healed, 1)
         )
 
@@ -207,6 +206,8 @@ class AuditedFile(Model):
     version: str = ""
     cuda: str = ""
     """The release that its device code tells, where nobody asked for one."""
+    archs: Archs | None = None
+    """Those that it was judged by; ``None``: nobody said which it should have."""
     checks: tuple[CheckResult, ...] = ()
 
 
@@ -277,9 +278,8 @@ class SmokeResult(StageResult):
             return "none of your own tests ran: every one was skipped"
         if self.instead == "given":
             return "only the import of its packages was tested: no --script was given"
-        known = {"verify": "the recipe's verify", "import": "the import of its modules"}
-        tested = known.get(self.instead)
-        return f"only {tested} was tested: the recipe names no smoke suite" if tested else ""
+        tested = "the recipe's verify" if self.instead == "verify" else "the import of its modules"
+        return f"only {tested} was tested: the recipe names no smoke suite" if self.instead else ""
 
 
 #: Every stage's result, by the stage's name.

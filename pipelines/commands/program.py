@@ -31,6 +31,7 @@ from pipelines.commands import (
     lock,
     plan,
     provision,
+    publish,
     rebuild,
     report,
     runs,
@@ -62,6 +63,7 @@ COMMANDS = (
         rebuild.COMMAND,
         attest.COMMAND,
         verify.COMMAND,
+        publish.COMMAND,
     ),
     *(
         audit.COMMAND,

@@ -108,7 +108,8 @@ def spread(
 ) -> list[str]:
     """``audit a b`` as ``audit a --also b``, for the commands of ``many`` and the flag that is so.
 
-    What follows a flag that takes a value is that value, and the name of a command begins that.
+    Of one without a word of its own, such as ``publish``, all words are its values. What follows a
+    flag that takes a value is that value, and the name of a command begins that.
     """
     made: list[str] = []
     start, context, plain, value = anywhere(), ParserContext(), 0, False
@@ -123,7 +124,7 @@ def spread(
             context, plain = contexts[word], 0
         else:
             plain += 1
-            if plain > 1 and (own := many.get(str(context.name))):
+            if plain > bool(context.positional_args) and (own := many.get(str(context.name))):
                 made.append(f"--{own}={word}")
                 continue
         made.append(word)

@@ -7,6 +7,7 @@ HTML and JSON can be made to work for hours by a few megabytes.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html.parser import HTMLParser
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote, urljoin, urlsplit
 
 from pipelines.errors import ConfigError
-from pipelines.examine.workers import each_apart
+from pipelines.examine.workers import DiedError, TookLongerError, each_apart
 from pipelines.hosttext import line, secret
 from pipelines.prebuilt.candidates import Offer, stated_sha256
 from pipelines.toolchain import sources
@@ -28,6 +29,8 @@ _TEXT = 300  # characters of a link
 _SECONDS = 120  # of one page
 _AT_ONCE = 2
 _SUCH = "Name a project's page, such as https://HOST/simple/NAME/, a wheel, or NAME==VERSION."
+#: As pip reads it: behind other words as well.
+_SHA256 = re.compile(r"(?:^|&)sha256=([^&]*)", re.IGNORECASE)
 _JSON = ("application/vnd.pypi.simple.v1+json", "application/json")
 
 
@@ -46,11 +49,16 @@ class Page:
 
     files: tuple[Listed, ...]
     projects: tuple[str, ...] = ()
+    below: int = 0
+    """How many other pages it points to, of one that has files: these are not read."""
 
 
 def shown(url: str) -> str:
     """An address without what may be a password."""
-    parts = urlsplit(url)
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # whatever is in it may be a password
+        return "an address that is none"
     return line(f"{parts.scheme}://{parts.hostname or ''}{parts.path}", 200)
 
 
@@ -61,7 +69,9 @@ def read_pages(urls: Sequence[str]) -> list[Page | ConfigError]:
         if isinstance(one, Page | ConfigError):
             found[number] = one
         else:
-            why = f"it could not be read within {_SECONDS} s, or in the memory that there is"
+            why = f"it cannot be read: {type(one).__name__}"
+            if isinstance(one, TookLongerError | DiedError):
+                why = f"it could not be read within {_SECONDS} s, or in the memory that there is"
             found[number] = _refused(urls[number], why)
     return [found[number] for number in range(len(urls))]
 
@@ -73,6 +83,8 @@ def read_page(url: str) -> Page:
         if kind in _JSON:
             return _of_json(json.loads(body), place)
         return _of_html(body.decode(charset or "utf-8", "replace"), place)
+    except _TooManyError:  # those left out would not even be counted
+        raise _refused(url, f"it has more than {_LINKS} links") from None
     except Exception as error:  # made to break a reader, of which each breaks in its own way
         raise _refused(url, f"it is no page of an index: {type(error).__name__}") from None
 
@@ -112,19 +124,27 @@ def _fetched(url: str) -> tuple[bytes, str, str, str]:
         raise _refused(url, f"it cannot be fetched: {type(error).__name__}") from None
 
 
+class _TooManyError(Exception):
+    """Of links on one page."""
+
+
 def _of_json(data: Any, place: str) -> Page:
     from pypi_simple import IndexPage, ProjectPage
 
     if "projects" in data and "files" not in data:
-        names = IndexPage.from_json_data(data).projects[:_LINKS]
+        names = IndexPage.from_json_data(data).projects
+        if len(names) > _LINKS:
+            raise _TooManyError
         return Page((), tuple(urljoin(place, f"{name}/") for name in names))
     page = ProjectPage.from_json_data(data, place)
+    if len(page.packages) > _LINKS:
+        raise _TooManyError
     return Page(
         tuple(
             _listed(
                 one.filename, one.url, (one.digests or {}).get("sha256"), one.size, one.is_yanked
             )
-            for one in page.packages[:_LINKS]
+            for one in page.packages
         )
     )
 
@@ -143,8 +163,10 @@ class _Links(HTMLParser):
         href = own.get("href")
         if tag == "base" and href and not self.found:
             self.base = urljoin(self.base, href)
-        self._open = tag == "a" and href is not None and len(self.found) < _LINKS
+        self._open = tag == "a" and href is not None
         if self._open:
+            if len(self.found) >= _LINKS:
+                raise _TooManyError
             self.found.append((urljoin(self.base, href or ""), "", "data-yanked" in own))
 
     def handle_endtag(self, tag: str) -> None:
@@ -161,21 +183,24 @@ def _of_html(text: str, place: str) -> Page:
     reader.feed(text)
     reader.close()
     files = []
+    here = urljoin(place, ".")  # its directory: what lies below it, and no link upwards
     projects: dict[str, None] = {}
     for link, said, yanked in reader.found:
         url, _, fragment = link.partition("#")
         name = unquote(urlsplit(url).path).rpartition("/")[2]
         if name:
-            key, _, digest = fragment.partition("=")
-            one = _listed(name, url, digest if key == "sha256" else None, None, yanked)
+            stated = _SHA256.search(fragment)
+            one = _listed(name, url, stated and stated[1], None, yanked)
             if said.strip().endswith(".whl") and said.strip() != name:
                 why = f"the page calls it {line(said.strip(), 120)}, its address {line(name, 120)}"
                 one = Listed(one.offer, yanked, why)
             files.append(one)
-        elif url.startswith(place) and url != place:  # what lies below it, and no link upwards
+        elif url.startswith(here) and url not in (here, place):
             projects[url] = None
     wheels = any(one.offer.file.endswith((".whl", ".tar.gz", ".zip")) for one in files)
-    return Page(tuple(files), () if wheels else tuple(projects))
+    if wheels:
+        return Page(tuple(files), below=len(projects))
+    return Page(tuple(files), tuple(projects))
 
 
 def _listed(file: str, url: str, digest: str | None, size: int | None, yanked: bool) -> Listed:

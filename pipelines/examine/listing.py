@@ -100,6 +100,11 @@ def wheels_on(url: str, python: str, most: int) -> tuple[list[Listed], Listing]:
         raise ConfigError(
             f"{shown(url)}: expected https", advice="Only indexes behind TLS are asked."
         )
+    if "sha256=" in parts.fragment.lower():  # what was to be compared is not left out in silence
+        raise ConfigError(
+            f"{shown(url)}: a sha256 of a page is not compared",
+            advice="Leave it out: each wheel is compared with what the page states.",
+        )
     (first,) = read_pages([url])
     if isinstance(first, ConfigError):
         raise first
@@ -109,6 +114,9 @@ def wheels_on(url: str, python: str, most: int) -> tuple[list[Listed], Listing]:
     found: list[tuple[int, _Wheel]] = []
     broken: list[Listed] = []
     for address, one in zip(asked or [url], pages, strict=True):
+        if isinstance(one, Page):
+            below = one.below + (len(one.projects) if asked else 0)
+            others["pages below it, which were not read"] += below
         if isinstance(one, ConfigError):
             others["pages that could not be read"] += 1
             offer = Offer(unquote(address.rstrip("/").rpartition("/")[2]), address)
@@ -143,7 +151,8 @@ def _fitting(page: Page, python: str, others: Counter[str]) -> list[_Wheel]:
         if one.yanked:
             others["yanked"] += 1
         elif wheel is None:
-            others["no wheels"] += 1
+            named = one.offer.file.lower().endswith(".whl")
+            others["wheels by names that none has" if named else "no wheels"] += 1
         else:
             releases.setdefault((wheel.project, wheel.version), []).append(wheel)
     found = []

@@ -116,10 +116,11 @@ def beside(torches: Sequence[str], files: Iterable[str], cache: Cache) -> Beside
 def _distinct(
     one: ExportTable, others: Iterable[tuple[str, str, ExportTable | str]]
 ) -> ExportTable:
-    """The same; of two wheels that are called alike it says which it is."""
+    """The same; of two wheels or directories that are called alike it says which it is."""
     tables = [each for *_, each in others if isinstance(each, ExportTable)]
-    alike = any(each.against == one.against and each.sha256 != one.sha256 for each in tables)
-    return replace(one, against=f"{one.against} {one.sha256[:8]}") if alike else one
+    alike = any(each.against == one.against and each.path != one.path for each in tables)
+    which = (one.sha256 or one.table)[:8]
+    return replace(one, against=f"{one.against} {which}") if alike else one
 
 
 def loads_of(facts: WheelFacts, given: Beside | None) -> tuple[Loads, ...]:

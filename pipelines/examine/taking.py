@@ -32,6 +32,7 @@ from pipelines.wheels.tags import WINDOWS
 _MOST = 10_000  # wheels of one command
 _AT_ONCE = 4  # downloads
 _LISTED = 50  # wheels of a page
+_SUCH = "Name a file, a directory of wheels, an https address, or NAME==VERSION."
 
 
 @dataclass(frozen=True)
@@ -65,7 +66,7 @@ def take(
     Raises :class:`ConfigError` for what names no wheel at all, so that nothing is fetched before a
     slip of the pen is mended.
     """
-    found: dict[tuple[str, str | None], Taken | Offer] = {}
+    found: dict[tuple[str, str, str | None], Taken | Offer] = {}
     for text in asked:
         page = is_page(text)
         every = (
@@ -76,7 +77,8 @@ def take(
         for one in every:
             what = one.sha256 if isinstance(one, Offer) else one.problem
             place = one.place if isinstance(one, Offer) else str(one.path or one.place)
-            found.setdefault((place, what), one)  # of two lies about one address none is hidden
+            # Of two lies about one address, or two names of one file, none is hidden.
+            found.setdefault((one.file, place, what), one)
             if len(found) > _MOST:
                 raise ConfigError(
                     f"more than {_MOST} wheels are named", advice="Name fewer at a time."
@@ -92,14 +94,20 @@ def _named(text: str, cache: Cache, index: str, python: str) -> Iterator[Taken |
         if not wheels:
             raise ConfigError(
                 f"{line(text, 200)}: there is no wheel in that directory, nor below it",
-                advice="Name a file, a directory of wheels, an https address, or NAME==VERSION.",
+                advice=_SUCH,
             )
         yield from (Taken(each.name, str(each), each) for each in wheels)
         return
     if "://" not in text and path.is_file():  # whatever it is called: that is a finding
         yield Taken(path.name, str(path), path.absolute())
         return
-    given = read_given(text)
+    try:
+        given = read_given(text)
+    except ConfigError as error:
+        raise ConfigError(
+            error.message.removeprefix("--wheel "),
+            advice=f"{_SUCH} The address of a page ends with / or .html.",
+        ) from None
     if given.url:
         file = unquote(urlsplit(given.url).path).rpartition("/")[2]
         yield Offer(file, given.url, given.stated or None)
@@ -187,14 +195,19 @@ def _had(one: Taken | Offer, cache: Cache) -> Taken:
     """The file of an offer, verified; or why it cannot be had."""
     if isinstance(one, Taken):
         return one
-    parts = urlsplit(one.place)
-    place = f"{parts.scheme}://{parts.hostname}{parts.path}"
+    place = shown(one.place)
     try:
         if one.sha256:
             (kept,) = fetch_all([one], cache)
         else:  # its place states none: what comes is what is looked at
             kept = fetch_url(one.file, one.place, "", cache)
+            if one.size and kept.size != one.size:
+                why = f"it has {kept.size} bytes, its page states {one.size}"
+                return Taken(one.file, place, problem=why)
     except PipelineError as error:
         return Taken(one.file, place, problem=error.message, sha256=one.sha256 or "")
+    except (OSError, ValueError) as error:  # a name that no file can have, a host that none has
+        why = f"it cannot be had: {line(error, 300)}"
+        return Taken(one.file, place, problem=why, sha256=one.sha256 or "")
     path = cache.place(one.file, str(kept.sha256))
     return Taken(one.file, place, path, one.sha256 or "", remote=True)

@@ -17,6 +17,7 @@ from multiprocessing.connection import Connection, wait
 from typing import Any, Generic, TypeVar
 
 _START = 120.0  # seconds in which a process is there, on the busiest machine
+_WAIT = 3600.0  # at once: a selector takes no more than 24 days
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
@@ -47,6 +48,8 @@ class _Worker(Generic[Result]):
             found: Result | Exception = self.pipe.recv()
         except (EOFError, OSError):
             return DiedError()
+        except Exception as error:  # of an error that cannot be made again of what was sent
+            return error
         return found
 
     def end(self) -> None:
@@ -76,8 +79,8 @@ def each_apart(
                 worker.until = time.monotonic() + (seconds if worker.ready else _START)
                 busy[worker.pipe] = worker
                 _send(worker, item)
-            soonest = min(worker.until for worker in busy.values())
-            ready = {*wait([*busy], max(soonest - time.monotonic(), 0))}
+            soonest = min(worker.until for worker in busy.values()) - time.monotonic()
+            ready = {*wait([*busy], min(max(soonest, 0), _WAIT))}
             now = time.monotonic()
             for pipe in [pipe for pipe, one in busy.items() if pipe in ready or one.until <= now]:
                 worker = busy.pop(pipe)

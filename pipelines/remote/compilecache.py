@@ -119,8 +119,9 @@ class Running:
         """Make a build's environment one with the cache."""
         environment |= self.environment
         for name in self.without.keys() & environment.keys():
-            words = environment[name].split()
-            environment[name] = " ".join(w for w in words if w not in self.without[name])
+            for word in self.without[name]:  # the others keep the blanks that may be quoted
+                one = rf"(?<!\S){re.escape(word)}(?!\S) ?"
+                environment[name] = re.sub(one, "", environment[name]).strip()
 
     def line(self) -> bytes:
         """``said`` as a line for the build's log."""

@@ -68,7 +68,13 @@ def audit(session: LiveSession, plan: BuildPlan, log: StageLog) -> AuditResult:
             else:
                 console.print(_table(checks))
         done.append(
-            AuditedFile(file=file.name, sha256=row.sha256, version=version, checks=tuple(checks))
+            AuditedFile(
+                file=file.name,
+                sha256=row.sha256,
+                version=version,
+                archs=plan.archs.effective,
+                checks=tuple(checks),
+            )
         )
         log.keep(AuditResult(files=tuple(done)))
         if not all(check.ok for check in checks):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Literal
@@ -20,6 +21,7 @@ from pipelines.target import AXES
 MANIFEST = "manifest.json"
 MOST = 8 << 20  # bytes of a manifest
 _SHOWN = 8
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._+-]{0,240}\.whl")
 Short = Annotated[str, StringConstraints(max_length=500)]
 Long = Annotated[str, StringConstraints(max_length=20_000)]
 
@@ -117,8 +119,11 @@ def told_by(manifest: Path, said: str, file: str = "") -> Published:
             advice="Name the wheel that is meant, or the manifest that came with it.",
         )
     name = rows[0].path.rpartition("/")[2]
-    if safe(name) != name or name in ("", ".whl") or "\\" in name:
-        raise ConfigError(f"{said}: {line(name, 200)} is no wheel's name")
+    if not _PLAIN.fullmatch(name):  # it becomes a file of ours, and a part of addresses
+        raise ConfigError(
+            f"{said}: {line(name, 200)} is no wheel's name",
+            advice="Take the manifest from whoever published the wheel.",
+        )
     asked_for = {axis: getattr(told.inputs, axis, "") for axis in AXES if axis != "host"}
     return Published(
         said,
@@ -147,6 +152,12 @@ def _here(manifest: Path, name: str) -> Path | None:
     """The wheel that a manifest tells of: where it says, or beside it."""
     places = (manifest.with_name("wheels") / name, manifest.with_name(name))
     return next((place for place in places if place.is_file()), None)
+
+
+def hashes_of(manifest: Path) -> dict[str, str]:
+    """The sha256 of every wheel that a manifest tells of; :class:`ConfigError` if it is none."""
+    rows = (row for row in _read(manifest, str(manifest)).files if row.path.endswith(".whl"))
+    return {row.path.rpartition("/")[2]: row.sha256 for row in rows}
 
 
 def _read(manifest: Path, said: str) -> _Manifest:

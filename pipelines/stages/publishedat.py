@@ -34,7 +34,13 @@ def published_at(address: str, cache: Cache) -> Published:
             advice="Download the wheel and its manifest.json, and name the file.",
         )
     if parts.path.endswith(".whl"):
-        given = read_given(address)
+        try:
+            given = read_given(address)
+        except ConfigError as error:
+            said = error.message.removeprefix("--wheel ")
+            raise ConfigError(
+                said, advice=f"Name the wheel's own address, or that of its {MANIFEST}."
+            ) from None
         file = unquote(urlsplit(given.place).path).rpartition("/")[2]
         told = _manifest(given.place, _MANIFESTS, file)
         if given.stated not in ("", told.sha256):

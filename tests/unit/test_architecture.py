@@ -26,7 +26,7 @@ FLOORS = (
     {"toolchain", "session", "wheels", "diagnosis", "compilecache"},
     {"reports", "recipe", "hosts"},
     {"provenance"},
-    {"config", "matrix", "prebuilt", "provisioning", "examine"},
+    {"config", "matrix", "prebuilt", "provisioning", "examine", "index"},
     {"buildplan", "schema"},
     {"stages", "doctor"},
     {"commands"},

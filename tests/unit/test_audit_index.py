@@ -213,6 +213,102 @@ def test_lies_of_a_page(tmp_path: Path, index: Index, taken: Taking) -> None:
     assert len(found) == 6
 
 
+@pytest.mark.parametrize(
+    "fragment", ["egg=x&sha256={}", "sha256={}&egg=x", "SHA256={}", "egg=x&Sha256={}&a=b"]
+)
+def test_a_sha256_is_compared_wherever_it_stands_in_a_fragment(
+    tmp_path: Path, index: Index, taken: Taking, fragment: str
+) -> None:
+    (made,) = releases(tmp_path / "w", "1.0")
+    url, _, digest = index.wheel(made).partition("#sha256=")
+    for stated in (digest, "0" * 64):
+        text = f'<a href="{url}#{fragment.format(stated)}">{made.name}</a>'
+        found, _ = taken(index.page("/simple/other/", text))
+        assert (found[0].sha256, bool(found[0].path)) == (stated, stated == digest)
+
+
+def test_what_cannot_be_had_hides_no_other(tmp_path: Path, index: Index, taken: Taking) -> None:
+    """A name that no file can have, a host that none has, an address that is none."""
+    good, bad = releases(tmp_path / "w", "1.0", "2.0")
+    rows = json.loads(project(index, good, bad))["files"]
+    lies = [
+        {"filename": "o" * 300 + f"-1.0-{WIN}.whl"},
+        {"url": f"https://{'a' * 70}.org/{bad.name}"},
+        {"url": f"https://127.0.0.1:99999/{bad.name}"},
+    ]
+    files = [rows[0], *({**rows[1], **lie} for lie in lies)]
+    page = json.dumps({"meta": {"api-version": "1.1"}, "name": "other", "files": files})
+    found, listing = taken(index.page("/simple/other/", page, PEP691))
+    assert len(found) == listing.taken == len(files)
+    assert [one.file for one in found if one.path] == [good.name]
+    assert all(one.problem for one in found if not one.path)
+
+
+def test_two_names_of_one_file_are_both_told(tmp_path: Path, index: Index, taken: Taking) -> None:
+    (made,) = releases(tmp_path / "w", "1.0")
+    row = json.loads(project(index, made))["files"][0]
+    other = made.name.replace("1.0", "9.0")
+    rows = [row, {**row, "filename": other}]
+    page = json.dumps({"meta": {"api-version": "1.1"}, "name": "other", "files": rows})
+    found, listing = taken(index.page("/simple/other/", page, PEP691))
+    assert {one.file for one in found} == {made.name, other}
+    assert {one.file: one.worst for one in examine_all(found, Asked())}[other] == "problem"
+    assert listing.taken == len(found)
+
+
+def test_nothing_is_left_out_without_a_word(
+    tmp_path: Path, index: Index, taken: Taking, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Pages below one with wheels, or two levels below an index, and names that no wheel has."""
+    (made,) = releases(tmp_path / "w", "1.0")
+    strange = '<a href="other-2.0-win_amd64.whl">other-2.0-win_amd64.whl</a>'
+    more = f'<a href="cu128/">cu128</a>{strange}'
+    _, listing = taken(index.page("/simple/other/", index.links(made, more=more)))
+    below = "pages below it, which were not read"
+    assert listing.others == {below: 1, "wheels by names that none has": 1}
+    index.page("/simple/deep/", '<a href="one/">one</a><a href="two/">two</a>')
+    links = '<a href="other/">other</a><a href="deep/">deep</a>'
+    for path in ("/simple/", "/simple/index.html", "/simple/?page=1"):
+        _, listing = taken(index.page(path, links))
+        assert listing.others[below] == 3
+        assert below in listing.said
+
+
+def test_a_page_with_too_many_links_is_not_read_in_part(
+    tmp_path: Path, index: Index, taken: Taking
+) -> None:
+    (made,) = releases(tmp_path / "w", "1.0")
+    more = "".join(f'<a href="x{number}"></a>' for number in range(100_000))
+    with pytest.raises(ConfigError, match="more than 100000 links"):
+        taken(index.page("/simple/other/", index.links(made, more=more)))
+
+
+def test_a_sha256_of_a_page_is_refused(tmp_path: Path, index: Index, taken: Taking) -> None:
+    (made,) = releases(tmp_path / "w", "1.0")
+    url = index.page("/simple/other/", index.links(made))
+    with pytest.raises(ConfigError, match="not compared"):
+        taken(f"{url}#sha256={'0' * 64}")
+
+
+def test_a_size_is_compared_where_no_sha256_is(tmp_path: Path, index: Index, taken: Taking) -> None:
+    made = releases(tmp_path / "w", "1.0")
+    for more, there in ((0, True), (1, False)):
+        size = made[0].stat().st_size + more
+        page = project(index, *made, change={"hashes": {}, "size": size})
+        found, _ = taken(index.page("/simple/other/", page, PEP691))
+        assert bool(found[0].path) == there
+        assert (f"its page states {size}" in found[0].problem) != there
+
+
+def test_an_address_that_is_neither_a_page_nor_a_wheel_is_told_what_to_type(
+    tmp_path: Path,
+) -> None:
+    cache = Cache(load_lock(), tmp_path / "cache")
+    with pytest.raises(ConfigError, match=r"^https://h/simple/zope.interface: ") as caught:
+        take(["https://h/simple/zope.interface"], cache)
+    assert "ends with /" in caught.value.advice
+
+
 @pytest.mark.parametrize("size", [-5, 0, 1 << 60, 7])
 def test_sizes_that_are_lies(tmp_path: Path, index: Index, taken: Taking, size: int) -> None:
     made = releases(tmp_path / "w", "1.0")

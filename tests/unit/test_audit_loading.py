@@ -202,6 +202,19 @@ def test_each_torch_is_named_by_its_sha256(tmp_path: Path, capsys: Captured) -> 
     assert second in path.read_text()
 
 
+def test_two_directories_whose_names_are_cut_alike_are_two(tmp_path: Path) -> None:
+    taken = wheel(tmp_path, {"c10.dll": ["a"]})
+    folders = []
+    for name in "ab":
+        folder = tmp_path / ("x" * 120) / name
+        folder.mkdir(parents=True)
+        (folder / "c10.dll").write_bytes(dll({}, [name]))
+        folders.append(str(folder))
+    found = seen(tmp_path, taken, *folders)
+    assert len({one.against for one in found.loads if one.table}) == 2
+    assert len([one for one in held_against([found]) if one.startswith("torch ")]) == 2
+
+
 def test_a_table_that_was_swapped_is_not_looked_up(tmp_path: Path) -> None:
     """Of a directory it is called by what is in it, of a wheel by the wheel's sha256."""
     taken = wheel(tmp_path, {"c10.dll": ["b"]})

@@ -23,6 +23,7 @@ from pipelines.examine import taking
 from pipelines.examine.examining import Asked, examine, examine_all
 from pipelines.examine.findings import Examined
 from pipelines.examine.taking import Taken, take
+from pipelines.examine.workers import each_apart
 from pipelines.prebuilt.candidates import Offer
 from pipelines.toolchain import sources
 from pipelines.toolchain.lock import Cache, load_lock
@@ -258,6 +259,28 @@ def test_a_wheel_that_takes_too_long_is_given_up_and_the_others_are_not(tmp_path
     assert [each.worst for each in seen] == ["ok", "unknown", "ok", "ok"]
     found = finding(seen[1], "readable")
     assert (found.found, found.failed) == ("took longer than 3 s, and was given up", True)
+
+
+class _NoError(Exception):
+    """Cannot be made again of what it was pickled as, like some of other libraries."""
+
+    def __init__(self, text: str, *, more: int) -> None:
+        super().__init__(text)
+        self.more = more
+
+
+def _worked(number: int) -> int:
+    if number == 1:
+        raise _NoError("x", more=1)
+    return number
+
+
+@pytest.mark.parametrize("seconds", [60, 1e12])
+def test_work_whose_error_cannot_be_sent_ends_no_other(seconds: float) -> None:
+    """Nor does a time limit that no selector takes."""
+    found = dict(each_apart(_worked, [0, 1, 2], 1, seconds))
+    assert (found[0], found[2]) == (0, 2)
+    assert isinstance(found[1], TypeError)
 
 
 def test_a_reader_that_breaks_is_a_finding(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

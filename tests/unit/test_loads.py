@@ -420,6 +420,36 @@ def test_a_release_is_fetched_once(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         of_torch("2.9.0", offline)
 
 
+@pytest.mark.parametrize(
+    "other",
+    [
+        {"version": "2.7.0"},
+        {"tag": "cp310-cp310-win_amd64"},
+    ],
+)
+def test_an_index_that_calls_a_wheel_that_is_here_by_another_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, other: dict[str, str]
+) -> None:
+    """Its names are kept already: the archive is not read again, and its version not compared."""
+    cache = cache_at(tmp_path)
+    wheel = torch(tmp_path, **other)  # type: ignore[arg-type]
+    of_torch(str(wheel), cache)
+    offer = Offer(
+        "torch-2.8.0-cp311-cp311-win_amd64.whl", "https://files.example/x", sha256_of(wheel)
+    )
+    monkeypatch.setattr(obtaining, "offers_of", lambda *_: [offer])
+    with pytest.raises(LockError, match=f"states the sha256 of {wheel.name}"):
+        of_torch("2.8.0", cache)
+    assert not Kept(of_torch(str(wheel), cache).path).head.listed
+
+
+def test_an_index_whose_address_is_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "https://me:hunter2@h:port/simple")
+    with pytest.raises(ConfigError, match="address of the package index is none") as caught:
+        of_torch("2.8.0", cache_at(tmp_path))
+    assert "hunter2" not in caught.value.message
+
+
 def test_of_several_builds_one_must_be_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -457,6 +487,12 @@ def test_nvidias_newest_of_a_major_release(tmp_path: Path, monkeypatch: pytest.M
         listed(monkeypatch, wheels, url)
         (table,) = of_cuda({"cudart64_12.dll", "kernel32.dll"}, "12", cache)
     (again,) = of_cuda({"cudart64_12.dll"}, "12", Cache(load_lock(), cache.root, offline=True))
+    with monkeypatch.context() as other:  # which may mean others by these names
+        other.setenv("UV_DEFAULT_INDEX", "https://other.example/simple/")
+        asked = listed(other, [], url)
+        with pytest.raises(LockError, match="the index has no wheel of it"):
+            of_cuda({"cudart64_12.dll"}, "12", cache)
+        assert asked == ["nvidia-cuda-runtime-cu12"]
     assert table.against == again.against == "nvidia-cuda-runtime-cu12 12.9.79"
     found = judged(tmp_path, [table], {"cudart64_12.dll": ["b", "c"]})[table.against]
     assert [one.symbol for one in found.missing] == ["c"]

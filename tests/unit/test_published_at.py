@@ -123,6 +123,7 @@ def test_a_damaged_file_of_the_cache_is_not_believed(served: Path, cache: Cache)
         (f"{AT}/p-1.0-py3-none-any.whl", ConfigError, "tells of 0 wheels called p-1.0"),
         ("http://example.org/manifest.json", ConfigError, "expected the https address"),
         ("http://example.org/p-1.0-py3-none-any.whl", ConfigError, "expected https"),
+        (f"{AT}/p-1.0-py3-none-any.whl#md5=3", ConfigError, "expected sha256="),
         (f"{AT}/manifest.json#sha256=0", ConfigError, "expected the https address"),
         ("https://[x/manifest.json", ConfigError, "expected the address"),
     ],
@@ -136,6 +137,7 @@ def test_what_is_refused(
     with pytest.raises(kind) as caught:
         published_at(address, cache)
     assert said in caught.value.message
+    assert "--wheel" not in str(caught.value.message) + str(caught.value.advice)
 
 
 def test_a_password_is_not_shown(served: Path, cache: Cache) -> None:
@@ -150,3 +152,14 @@ def test_nothing_is_fetched_offline(served: Path, tmp_path: Path) -> None:
     offline = Cache(load_lock(), tmp_path / "cache", offline=True)
     with pytest.raises(LockError, match="is not fetched: --offline"):
         published_at(f"{AT}/manifest.json", offline)
+
+
+@pytest.mark.parametrize("name", ["a b.whl", "-p.whl", "\u00fc.whl", "p?x.whl", "a" * 300 + ".whl"])
+def test_a_name_that_no_wheel_has_is_refused(served: Path, cache: Cache, name: str) -> None:
+    """It would become a file here, and a part of an address."""
+    manifest = served / "manifest.json"
+    old = wheel_of(served).name
+    manifest.write_text(manifest.read_text().replace(old, name))
+    with pytest.raises(ConfigError, match="no wheel's name") as caught:
+        published_at(f"{AT}/manifest.json", cache)
+    assert caught.value.advice

@@ -106,6 +106,9 @@ def test_words_are_left_out_of_what_the_build_has() -> None:
     told = {"F": "--x -lineinfo --xy --x"}
     cache.join(told)
     assert told == {"A": "1", "F": "-lineinfo --xy"}
+    quoted = {"F": """--x -Xcompiler="-DP='a  b'" --x-y"""}
+    cache.join(quoted)
+    assert quoted["F"] == """-Xcompiler="-DP='a  b'" --x-y"""
 
 
 def test_homes_stand_as_a_tilde_in_materials(

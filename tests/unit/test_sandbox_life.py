@@ -5,8 +5,10 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -359,3 +361,32 @@ def test_stopping_one_that_crashed_ends_what_is_left(sandbox: Fake) -> None:
     assert NoWine.halted == [sandbox.prefix]
     (sandbox.run / IN_USE).unlink()
     assert not sandbox.stop()
+
+
+def test_an_image_is_made_once_by_two_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As when two hosts are made ready: the second waits, and takes what the first has made."""
+    made: list[Path] = []
+    both = threading.Barrier(2, timeout=10)
+
+    def make(cache: object, python: str, key: str, scratch: Path, step: object) -> None:
+        made.append(scratch)
+        time.sleep(0.2)
+        (scratch / SEAL).write_text("{}")
+
+    def key_of(*_: object) -> str:
+        both.wait()  # none of them has seen the other's image
+        return "abc"
+
+    monkeypatch.setattr(image, "image_key", key_of)
+    monkeypatch.setattr(image, "_make", make)
+    cache = Cache(load_lock(), tmp_path)
+    with ThreadPoolExecutor(2) as pool:
+        found = list(pool.map(lambda _: image.make_image(cache, "3.11", print), range(2)))
+    assert found == [tmp_path / "images/abc-py3.11"] * 2
+    assert len(made) == 1
+    assert [one.name for one in found[0].parent.iterdir() if not one.name.endswith(".lock")] == [
+        "abc-py3.11"
+    ]
+    assert (found[0].stat().st_mode & 0o777) == 0o755

@@ -144,13 +144,10 @@ def _of_release(version: Version, cache: Cache, python: str) -> Kept:
     # Of the very version, for the index may have more; and of those that an index or the lock has
     # called so. What somebody named as a file may be anybody's build, whatever it is called.
     # Another index may mean another one by that name: it is asked, unless nothing may be.
-    own = {_index_mark(), _LOCK}
     here = [
         one
-        for one in every(cache.root)
+        for one in _called_so(cache)
         if is_torchs_wheel(one.head.file)
-        and one.head.listed
-        and (cache.offline or one.head.listed in own)
         and _own_version(one.head.file) == version
         and _fits(one.head.file, version, python)
     ]
@@ -181,6 +178,13 @@ def _of_release(version: Version, cache: Cache, python: str) -> Kept:
     return _of_offer(max(offers, key=lambda one: _cpython(one.file)), cache, is_torchs)
 
 
+def _called_so(cache: Cache) -> list[Kept]:
+    """What is kept of releases that the user's index or the lock, or with --offline any index."""
+    own = {_index_mark(), _LOCK}
+    kept = every(cache.root)
+    return [one for one in kept if one.head.listed and (cache.offline or one.head.listed in own)]
+
+
 def _fits(file: str, version: Version, python: str) -> bool:
     tags = _tags(file)
     own = _own_version(file)
@@ -209,10 +213,25 @@ def _own_version(file: str) -> Version | None:
         return None
 
 
+def _release(file: str) -> object:
+    """All that a wheel's name says, but its build number."""
+    try:
+        name, version, _, tags = parse_wheel_filename(file)
+    except InvalidWheelFilename:
+        return file
+    return name, version, tags
+
+
 def _index_mark() -> str:
     """What stands for the user's index: its address may be one that nobody should read."""
-    parts = urlsplit(index_url())
-    said = f"{parts.hostname}:{parts.port or ''}{parts.path.rstrip('/')}"
+    try:
+        parts = urlsplit(index_url())
+        said = f"{parts.hostname}:{parts.port or ''}{parts.path.rstrip('/')}"
+    except ValueError:  # whatever is in it may be a password
+        raise ConfigError(
+            "the address of the package index is none",
+            advice="Mend UV_DEFAULT_INDEX or PIP_INDEX_URL.",
+        ) from None
     return hashlib.sha256(said.encode()).hexdigest()[:16]
 
 
@@ -242,7 +261,14 @@ def _of_offer(offer: Offer, cache: Cache, wanted: Callable[[str], bool]) -> Kept
             f"{offer.file}: its index states no sha256, or no https address",
             advice="Download it yourself, and name the file.",
         )
-    return _read(offer, offer.sha256, cache, wanted).listed(cache.root, offer.file, _index_mark())
+    kept = _read(offer, offer.sha256, cache, wanted)
+    # What was kept before may have come by another name, against which it was held then.
+    if (found := kept.head.file) != offer.file and _release(found) != _release(offer.file):
+        raise LockError(
+            f"{offer.file}: its index states the sha256 of {line(found, 200)}",
+            advice="Tell the one who keeps the index, or name the file that is meant.",
+        )
+    return kept.listed(cache.root, offer.file, _index_mark())
 
 
 def _read(offer: Offer, sha256: str, cache: Cache, wanted: Callable[[str], bool]) -> Kept:
@@ -293,7 +319,7 @@ def of_cuda(libraries: Iterable[str], cuda: str, cache: Cache) -> tuple[ExportTa
 def _newest(row: Library, libraries: set[str], cache: Cache) -> ExportTable:
     own = _Brings(row.project, row.cuda)
     wanted = {one for one in libraries if own(one)}
-    here = [one for one in every(cache.root) if one.head.listed and own.is_of(one.head.file)]
+    here = [one for one in _called_so(cache) if own.is_of(one.head.file)]
     for one in sorted(here, key=lambda kept: Version(kept.head.version), reverse=True):
         if wanted <= {*one.head.libraries}:
             return _cuda(one, row, own)

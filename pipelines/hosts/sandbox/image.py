@@ -22,6 +22,7 @@ from pathlib import Path
 from pipelines.errors import SetupError, StorageError
 from pipelines.files import DISK_ERRNOS
 from pipelines.hosts.sandbox import toolset
+from pipelines.hosts.sandbox.making import alone, scratch_for
 from pipelines.hosts.sandbox.pe import align_sections
 from pipelines.hosts.sandbox.wine import SEAL, Prefix, find_wine
 from pipelines.toolchain.lock import Cache
@@ -63,8 +64,16 @@ def make_image(cache: Cache, python: str, step: Step) -> Path:
     target = cache.root / "images" / f"{key}-py{python}"
     if (target / SEAL).is_file():
         return target
-    scratch = target.with_name(f".{target.name}.new")
-    shutil.rmtree(scratch, ignore_errors=True)
+    with alone(target):  # a second process waits, and takes what the first has made
+        if not (target / SEAL).is_file():
+            with scratch_for(target) as scratch:
+                _make(cache, python, key, scratch, step)
+                scratch.rename(target)
+    return target
+
+
+def _make(cache: Cache, python: str, key: str, scratch: Path, step: Step) -> None:
+    """A sealed prefix in ``scratch``, in which nothing runs any more."""
     prefix = Prefix(scratch)
     _ = prefix.wine.headers  # without them nothing is begun
     try:
@@ -85,17 +94,13 @@ def make_image(cache: Cache, python: str, step: Step) -> Path:
     except OSError as error:
         if error.errno in DISK_ERRNOS:
             raise StorageError(
-                f"cannot make a sandbox in {target.parent}: {error.strerror}",
+                f"cannot make a sandbox in {scratch.parent}: {error.strerror}",
                 advice="It needs 1 GiB. Free some, or set XDG_CACHE_HOME to a larger disk.",
             ) from error
         raise
     finally:
         if not (scratch / SEAL).is_file():
             prefix.halt()
-            shutil.rmtree(scratch, ignore_errors=True)
-    shutil.rmtree(target, ignore_errors=True)
-    scratch.rename(target)
-    return target
 
 
 def _unpack_zig(wheel: Path, target: Path) -> None:

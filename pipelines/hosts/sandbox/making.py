@@ -29,6 +29,7 @@ def scratch_for(target: Path) -> Iterator[Path]:
     for left in target.parent.glob(f".{target.name}.*/"):
         shutil.rmtree(left, ignore_errors=True)
     scratch = Path(tempfile.mkdtemp(prefix=f".{target.name}.", dir=target.parent))
+    scratch.chmod(0o755)  # as mkdir would: other users of the cache may look
     try:
         yield scratch
     finally:

@@ -1,0 +1,233 @@
+"""``catalogue.json``: every wheel of an index and what was shown of it; all pages follow from it.
+
+It is the one file of an index that decides. A wheel is only ever added to it, or yanked; what it
+says of one, and the bytes behind a name, stay as they were published.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Annotated, Literal
+
+from packaging.utils import (
+    BuildTag,
+    InvalidWheelFilename,
+    NormalizedName,
+    canonicalize_name,
+    parse_wheel_filename,
+)
+from packaging.version import Version
+from pydantic import AfterValidator, Field, StringConstraints, ValidationError
+
+from pipelines.errors import AuditError, ConfigError
+from pipelines.hosttext import line, safe
+from pipelines.model import Model, first_problem
+from pipelines.taken import Sha256
+
+#: Its name in an index.
+CATALOGUE = "catalogue.json"
+#: Bytes of one that is still read: 20,000 wheels have 20 MB.
+MOST = 64 << 20
+#: Of another index; empty: none.
+ADDRESS = r"^(https://[\w.~/:-]+/)?$"
+_LONGEST = 200  # characters of a file's name: Windows' paths end at 260
+#: Only a build number begins with a digit: so a label is told from it.
+_LABELLED = re.compile(
+    r"(?P<plain>[^-]+-[^-]+-(?:\d[^-]*-)?[^-\d][^-]*-[^-]+-[^-]+)-(?P<label>[0-9a-z_.]+)\.whl"
+)
+
+Short = Annotated[str, StringConstraints(max_length=500)]
+Release = Annotated[str, StringConstraints(pattern=r"^(\d+\.\d+)?$")]
+Arch = Annotated[str, StringConstraints(pattern=r"^\d{2,3}[af]?$")]
+
+
+@dataclass(frozen=True)
+class WheelName:
+    """What the name of a wheel says, whatever way it is spelled: equal ones are one wheel."""
+
+    project: NormalizedName
+    version: Version
+    build: BuildTag
+    tags: frozenset[str]
+    label: str
+
+    @classmethod
+    def read(cls, file: str) -> WheelName:
+        """Of a plain wheel or a variant; ``ValueError`` for what is none."""
+        label = ""
+        if len(file) > _LONGEST:
+            raise ValueError(f"the name has {len(file)} characters, more than {_LONGEST}")
+        if found := _LABELLED.fullmatch(file):
+            file, label = f"{found['plain']}.whl", found["label"]
+        try:
+            project, version, build, tags = parse_wheel_filename(file)
+        except InvalidWheelFilename as error:
+            raise ValueError(f"no name of a wheel: {error}") from None
+        return cls(project, version, build, frozenset(map(str, tags)), label)
+
+
+def _file(name: str) -> str:
+    WheelName.read(name)
+    if re.search(r"[^\w.+!-]", name, re.ASCII):
+        raise ValueError("a name with other characters than letters, digits and ._+-!")
+    return name
+
+
+def _address(url: str) -> str:
+    """Below the index, or somewhere else by https; never a script, never out of the index."""
+    if url.startswith(("https://", "http://127.0.0.1:")):
+        inside = url.partition("://")[2]
+    elif url.startswith("files/") and ".." not in url.split("/"):
+        inside = url
+    else:
+        raise ValueError("no place below files/ and no https address")
+    if re.search(r"[^\w.~%+!/:@=-]", inside, re.ASCII):
+        raise ValueError("an address with other characters than addresses have")
+    return url
+
+
+class Smoke(Model):
+    """What the smoke suite has shown of a wheel on GPUs."""
+
+    verdict: Literal["passed", "untested"]
+    why: Short = ""
+    """Why it counts as untested."""
+    gpus: Annotated[tuple[Short, ...], Field(max_length=64)] = ()
+    """Those on which it has passed."""
+    archs: tuple[Arch, ...] = ()
+    """Of those GPUs."""
+    cases: Annotated[int, Field(ge=0)] = 0
+    """How many have passed."""
+
+
+class Wheel(Model):
+    """A wheel as it was published."""
+
+    file: Annotated[Short, AfterValidator(_file)]
+    sha256: Sha256
+    size: Annotated[int, Field(ge=1, le=1 << 40)]
+    """Bytes."""
+    url: Annotated[str, StringConstraints(max_length=1000), AfterValidator(_address)]
+    """Where it lies: below the index, or an https address."""
+    metadata_sha256: Sha256
+    """Of the METADATA in it, which lies beside it."""
+    requires_python: Short = ""
+    python: Release
+    torch: Release
+    """That it was built against; empty: it has nothing of torch."""
+    cuda: Release
+    sass: Annotated[tuple[Arch, ...], Field(max_length=64)]
+    """GPU architectures of which every container has machine code, as the audit judged."""
+    ptx: Annotated[tuple[Arch, ...], Field(max_length=64)] = ()
+    made_from: Sha256 | None = None
+    """Of a variant: the plain wheel, of which it has all but the metadata."""
+    run: Short
+    uploaded: Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
+    evidence: Short
+    toolset: Short = ""
+    checks: Annotated[int, Field(ge=1)]
+    """How many the audit has made, all of them passed."""
+    smoke: Smoke
+    yanked: Short | None = None
+    """Why nobody should take it any more."""
+
+    @cached_property
+    def name(self) -> WheelName:
+        """What its file's name says."""
+        return WheelName.read(self.file)
+
+
+class Catalogue(Model):
+    """All that an index has."""
+
+    schema_version: Literal[1] = 1
+    generation: Annotated[int, Field(ge=0)] = 0
+    """How many publishes there were."""
+    tracks: Annotated[str, StringConstraints(pattern=ADDRESS)] = ""
+    """An index of which the projects here are the same (PEP 708): its address."""
+    wheels: Annotated[tuple[Wheel, ...], Field(max_length=50_000)] = ()
+
+    def dump(self) -> bytes:
+        """As the file has it."""
+        return json.dumps(self.model_dump(mode="json"), indent=1).encode() + b"\n"
+
+    @property
+    def by_name(self) -> dict[WheelName, Wheel]:
+        """Every wheel, by what its name says."""
+        return {one.name: one for one in self.wheels}
+
+    def plus(self, more: Iterable[Wheel]) -> Catalogue:
+        """With ``more`` wheels; those that are there stay, but may have been tested since.
+
+        Raises :class:`AuditError` for a name that another wheel has.
+        """
+        known = self.by_name
+        for one in more:
+            there = known.get(one.name)
+            require_same(there, one.file, one.sha256)
+            if there is None:
+                known[one.name] = one
+            elif there.smoke.verdict == "untested" and one.smoke.verdict == "passed":
+                seen = {"smoke": one.smoke, "evidence": one.evidence, "run": one.run}
+                known[one.name] = there.model_copy(update=seen)
+        return self.model_copy(update={"wheels": tuple(known.values())})
+
+    def without(self, file: str, why: str) -> Catalogue:
+        """With the wheel called ``file`` yanked, and the variants made of it (PEP 592).
+
+        Raises :class:`ConfigError` when there is none of that name.
+        """
+        found = [one for one in self.wheels if one.file == file]
+        if not found:
+            raise ConfigError(
+                f"{line(file, 200)}: the index has no wheel of that name",
+                advice="Type its file name as the index's page has it.",
+            )
+        gone = {found[0].sha256}
+        changed = tuple(
+            one.model_copy(update={"yanked": why}) if gone & {one.sha256, one.made_from} else one
+            for one in self.wheels
+        )
+        return self.model_copy(update={"wheels": changed})
+
+
+def require_same(there: Wheel | None, file: str, sha256: str) -> None:
+    """Refuse other bytes for a name that is taken, with :class:`AuditError`."""
+    if there is None or (there.sha256 == sha256 and there.file == file):
+        return
+    spelled = "" if there.file == file else f", there as {safe(there.file, 200)}"
+    raise AuditError(
+        f"{safe(file, 200)} is published already{spelled}, with sha256 {there.sha256} from run "
+        f"{safe(there.run, 100)}; this one has {sha256}",
+        advice="A name that somebody has installed never gets other bytes: give the build another "
+        "version or local version. A bad wheel is taken back with --yank.",
+    )
+
+
+def read_catalogue(data: bytes, where: str) -> Catalogue:
+    """What the file says; :class:`ConfigError` for one that is damaged, or says a name twice."""
+    try:
+        if len(data) > MOST:
+            raise ValueError(f"more than {MOST >> 20} MiB")  # noqa: TRY301
+        made = Catalogue.model_validate(json.loads(data))
+        if len(made.by_name) != len(made.wheels):
+            raise ValueError("two wheels have one name")  # noqa: TRY301
+    except ValidationError as error:
+        why = first_problem(error)
+    except (ValueError, RecursionError) as error:
+        why = str(error)
+    else:
+        return made
+    raise ConfigError(
+        f"{where}/{CATALOGUE} cannot be read: {line(why, 300)}",
+        advice="Nothing was changed. Put back the last whole one; the pages still hold good.",
+    )
+
+
+def project_of(file: str) -> str:
+    """The normalised project of a wheel."""
+    return str(canonicalize_name(WheelName.read(file).project))

@@ -1,0 +1,171 @@
+"""Which wheels of which runs may be published: what their records, manifests and files say."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from pipelines.architectures.archs import ArchList, number, serves
+from pipelines.architectures.gpus import arch_of
+from pipelines.errors import AuditError, ConfigError
+from pipelines.hosttext import line, safe
+from pipelines.index.catalogue import Smoke
+from pipelines.index.publishing import Offer, facts_of
+from pipelines.record import AuditedFile, AuditResult, RunFacts, SmokeResult
+from pipelines.reports.levels import evidence_of
+from pipelines.run import Run
+from pipelines.stages.published import MANIFEST, hashes_of
+from pipelines.toolsets import STAND_IN, stamped
+from pipelines.units import few
+from pipelines.versions import minor
+from pipelines.wheels.maker import TOOLSET
+
+
+def offers_of(runs: Sequence[Run], *, untested: bool) -> list[Offer]:
+    """The wheels of ``runs``. One that must not be published refuses them all.
+
+    ``untested``: a wheel that no GPU has run is taken, and said to be so wherever it is named.
+    Raises :class:`AuditError` that says of every run what is wrong.
+    """
+    found: list[Offer] = []
+    wrong: list[str] = []
+    for run in runs:
+        try:
+            found += _offers(run, untested)
+        except (AuditError, ConfigError) as error:
+            wrong.append(f"{run.id}: {error.message}" + (f" ({error.advice})" * bool(error.advice)))
+    if wrong:
+        raise AuditError(
+            "\n".join(wrong),
+            advice="Nothing was published. Leave these runs out, or mend what is said of them.",
+        )
+    return found
+
+
+def _offers(run: Run, untested: bool) -> Iterator[Offer]:
+    facts = run.facts()
+    _require_own(facts)
+    stages = run.stages()
+    audit = stages.get("audit")
+    if audit is None or audit.state != "passed" or not isinstance(audit.result, AuditResult):
+        raise AuditError(
+            f"its audit has not passed: {audit.state if audit else 'there was none'}",
+            advice="Build it again.",
+        )
+    told = hashes_of(run.path / MANIFEST)
+    wheels = [one for one in audit.result.files if one.file.endswith(".whl")]
+    if not wheels:
+        raise AuditError("it has no wheel")
+    for one in wheels:
+        yield _offer(run, facts, one, told, untested)
+
+
+def _require_own(facts: RunFacts) -> None:
+    """Built here to be published: neither somebody else's, nor a stand-in's."""
+    if facts.given or facts.origin:
+        raise AuditError("its wheel is somebody else's: it was tested here, and not built")
+    if facts.rebuilds:
+        raise AuditError("it has built a published wheel again, to be compared with that")
+    if facts.publishable is not True:
+        raise AuditError(
+            "wheels of its host are not for publishing: genuine Windows binaries under Wine, with "
+            "a compiler or a system that stand in for the real ones",
+            advice="Build it on a Windows host.",
+        )
+
+
+def _offer(
+    run: Run, facts: RunFacts, audited: AuditedFile, told: dict[str, str], untested: bool
+) -> Offer:
+    path = run.path / "wheels" / audited.file
+    if Path(audited.file).name != audited.file or not path.is_file():
+        raise AuditError(f"{line(audited.file, 200)} is not in its directory any more")
+    inside = facts_of(path)
+    for who, sha256 in (("audit", audited.sha256), ("manifest", told.get(audited.file))):
+        if sha256 != inside.sha256:
+            raise AuditError(
+                f"{audited.file} has sha256 {inside.sha256}, and the {who} speaks of {sha256}",
+                advice="Something changed it on this machine: build again, and do not use it.",
+            )
+    bad = [check.name for check in audited.checks if not check.ok]
+    if bad or not audited.checks:
+        raise AuditError(f"{audited.file}: the audit found: {few(bad) or 'no check was made'}")
+    tools = [v for c in audited.checks if c.name == TOOLSET for v in c.values]
+    local = inside.version.partition("+")[2]
+    if stamped(local) is not None or any(tool.startswith(STAND_IN.name) for tool in tools):
+        raise AuditError(f"{audited.file} is a stand-in's wheel, as it says itself")
+    if audited.archs is None:
+        raise AuditError(
+            f"{audited.file}: the record does not say which GPU architectures the audit judged",
+            advice="It is of an earlier release: build again; what is built already is taken.",
+        )
+    units = [unit for binary in inside.binaries for unit in binary.inventory.containers]
+    if lacking := set(audited.archs.sass) - {arch for unit in units for arch in unit.sass}:
+        raise AuditError(
+            f"{audited.file} has no machine code for {few(sorted(lacking))}, and the audit of its "
+            "run speaks of it",
+            advice="Its record and its wheel are not of one build: build again.",
+        )
+    smoke = smoke_of(run, audited, audited.archs)
+    if smoke.verdict != "passed" and not untested:
+        raise AuditError(
+            f"{audited.file}: {smoke.why}",
+            advice="Test it on such a GPU; or say --untested, and the page says it too.",
+        )
+    target = facts.target
+    if not target.cuda or not target.python:
+        raise AuditError(f"{audited.file}: its run does not say for which CUDA and Python it is")
+    evidence = evidence_of(facts, run.result(SmokeResult))
+    return Offer(
+        path=path,
+        facts=inside,
+        python=minor(target.python),
+        torch=minor(target.torch),
+        cuda=minor(target.cuda),
+        sass=audited.archs.sass,
+        ptx=audited.archs.ptx,
+        run=run.id,
+        evidence=f"{evidence.value}: {evidence.meaning}" if evidence else "not recorded",
+        toolset=few(tools) or facts.toolset,
+        checks=len(audited.checks),
+        smoke=smoke,
+    )
+
+
+def smoke_of(run: Run, audited: AuditedFile, archs: ArchList) -> Smoke:
+    """What the suite has shown of that very file, on a GPU for which it has machine code.
+
+    Raises :class:`AuditError` where it has failed: that is never published.
+    """
+    stage = run.stages().get("test")
+    if stage is not None and stage.state == "failed":
+        said = stage.error.message if stage.error else ""
+        raise AuditError(f"{audited.file}: its smoke test failed: {line(said, 200)}")
+    result = stage.result if stage is not None else None
+    if stage is None or stage.state != "passed" or not isinstance(result, SmokeResult):
+        return Smoke(verdict="untested", why="no smoke test has passed")
+    if result.sha256 != audited.sha256:
+        return Smoke(verdict="untested", why="the smoke test ran with another file")
+    if result.limits:
+        return Smoke(verdict="untested", why=line(result.limits, 200))
+    names = tuple(dict.fromkeys(safe(gpu.name, 80) for gpu in result.gpus))
+    if not names or not result.outcomes.get("passed"):
+        return Smoke(verdict="untested", why="the smoke test saw no GPU")
+    seen = {name: arch_of(name) for name in names}
+    own = {
+        name: arch
+        for name, arch in seen.items()
+        if arch is not None and any(serves(code, arch) for code in archs.sass)
+    }
+    if not own:
+        said = few(f"{name} ({arch or 'not known'})" for name, arch in seen.items())
+        return Smoke(
+            verdict="untested", why=f"it ran on {said}, for which it has no machine code"[:400]
+        )
+    cases = result.outcomes["passed"]
+    return Smoke(
+        verdict="passed",
+        gpus=tuple(own),
+        archs=tuple(sorted(set(own.values()), key=number)),
+        cases=cases,
+    )

@@ -1,0 +1,139 @@
+"""Runs that have wheels to be published, and an index of them behind a server on this machine."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from http.server import SimpleHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import report_samples as samples
+from fatbins import ELF, container
+from foreign_wheels import foreign
+from pes import msvc
+
+from pipelines.architectures.archs import parse
+from pipelines.evidence import Evidence, GpuResult
+from pipelines.record import (
+    AuditedFile,
+    AuditResult,
+    CheckResult,
+    CollectResult,
+    FileResult,
+    SmokeResult,
+)
+from pipelines.run import Run
+from pipelines.stages.manifest import write_manifest
+
+CARDS = {"75": "Tesla T4", "80": "A100", "86": "RTX 3090", "89": "RTX 4090", "90": "H100"}
+CARDS["120"] = "RTX 5090"
+
+
+def cuda_wheel(
+    folder: Path,
+    *,
+    name: str = "demo_attn",
+    version: str = "2.8.3",
+    local: str = "cu128torch2.8",
+    tag: str = "cp312-cp312-win_amd64",
+    archs: str = "80;90",
+    cuda: str = "12.8",
+    requires: tuple[str, ...] = ("einops", "torch"),
+    more: Mapping[str, bytes] | None = None,
+) -> Path:
+    """A wheel with true device code for ``archs`` in a Windows module."""
+    code = b"".join(container((ELF, one, 8), cuda=cuda) for one in parse(archs).sass)
+    files = {
+        f"{name}/__init__.py": f"BUILT = {f'{version}+{local}'!r}\n".encode(),
+        f"{name}/_C.{tag.partition('-')[0]}-win_amd64.pyd": msvc(code),
+        **(more or {}),
+    }
+    full = f"{version}+{local}" if local else version
+    return foreign(folder, name, full, tag, requires=requires, files=files, python=">=3.10")
+
+
+def finished(
+    out: Path,
+    *,
+    tested_on: str = "RTX 4090",
+    python: str = "3.12",
+    torch: str = "2.8",
+    cuda: str = "12.8",
+    archs: str = "80;90",
+    facts: Mapping[str, Any] | None = None,
+    smoke: Mapping[str, Any] | None = None,
+    ok: bool = True,
+    **changes: Any,
+) -> Run:
+    """A run of a cell, through the real record, with its wheel, audit, manifest and smoke test."""
+    about = {"recipe": "demo-attn", "evidence": Evidence.WINDOWS} | dict(facts or {})
+    cell = {"python": python, "torch": torch, "cuda": cuda, "archs": archs}
+    run = Run.create(out, samples.facts(**cell, **about))
+    local = changes.pop("local", f"cu{cuda.replace('.', '')}torch{torch}")
+    tag = f"cp{python.replace('.', '')}"
+    path = cuda_wheel(
+        run.path / "wheels",
+        local=local,
+        cuda=cuda,
+        archs=archs,
+        **({"tag": f"{tag}-{tag}-win_amd64"} | changes),
+    )
+    record(run, path, archs, tested_on, ok=ok, smoke=smoke)
+    run.close()
+    return run
+
+
+def record(
+    run: Run,
+    path: Path,
+    archs: str,
+    tested_on: str,
+    *,
+    ok: bool = True,
+    smoke: Mapping[str, Any] | None = None,
+) -> None:
+    """What the stages leave of a wheel, as they leave it."""
+    sha256 = hashlib.sha256(path.read_bytes()).hexdigest()
+    row = FileResult(path=f"wheels/{path.name}", size=path.stat().st_size, sha256=sha256)
+    samples.stage(run, "collect", result=CollectResult(files=(row,)))
+    checks = (
+        CheckResult(name="RECORD", ok=True, found="true"),
+        CheckResult(name="SASS", ok=ok, found=archs, wanted=archs),
+        CheckResult(name="tool set", ok=True, found="MSVC", values=("MSVC 14.44",)),
+    )
+    audited = AuditedFile(file=path.name, sha256=sha256, archs=parse(archs), checks=checks)
+    samples.stage(run, "audit", "passed" if ok else "failed", 1.0, AuditResult(files=(audited,)))
+    if tested_on:
+        told: dict[str, Any] = {
+            "wheel": path.name,
+            "sha256": sha256,
+            "exit": 0,
+            "outcomes": {"passed": 12},
+            "gpus": (GpuResult(name=f"NVIDIA GeForce {tested_on}", driver_model="WDDM"),),
+        } | dict(smoke or {})
+        state = told.pop("state", "passed")
+        samples.stage(run, "test", state, 3.0, SmokeResult(**told))
+    write_manifest(run)
+
+
+class _Quiet(SimpleHTTPRequestHandler):
+    def log_message(self, *_: object) -> None:
+        """Say nothing."""
+
+
+@contextmanager
+def served(root: Path) -> Iterator[str]:
+    """The files of a directory on this machine's loopback; its address, without a slash."""
+    server = ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(_Quiet, directory=str(root)))
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()

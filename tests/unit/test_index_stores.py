@@ -1,0 +1,257 @@
+"""The same index in other places: an object store, GitHub's releases; and when they fail."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from urllib.parse import unquote
+
+import fsspec
+import pytest
+from github_releases import TOKEN, GitHub, github
+from indexes import finished, served
+from pypi_simple import PyPISimple
+
+from pipelines.commands import program
+from pipelines.errors import AuthError, ConfigError, PipelineError, SetupError, StorageError
+from pipelines.hosttext import redact
+from pipelines.index import releases
+from pipelines.index.catalogue import Wheel
+from pipelines.index.publishing import LOCK, Order, publish
+from pipelines.index.releases import Release
+from pipelines.index.store import Store
+from pipelines.run import Run
+from pipelines.stages.publish import offers_of
+
+ADDRESS = "github:owner/wheels@v1"
+
+
+def order(*runs: Run) -> Order:
+    return Order(offers_of(runs, untested=True))
+
+
+def quiet(_: Wheel) -> None:
+    """Nobody reads it."""
+
+
+@pytest.fixture(scope="module")
+def s3() -> Iterator[str]:
+    """A simulated S3 on this machine's loopback, with a bucket; its address."""
+    from moto.server import ThreadedMotoServer
+
+    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
+    server.start()
+    host, port = server.get_host_and_port()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("AWS_ACCESS_KEY_ID", "a-name")
+        patch.setenv("AWS_SECRET_ACCESS_KEY", "a-secret")
+        patch.setenv("AWS_DEFAULT_REGION", "us-east-1")
+        patch.setenv("AWS_ENDPOINT_URL", f"http://{host}:{port}")
+        fsspec.filesystem("s3").mkdir("bucket")
+        yield f"http://{host}:{port}"
+        server.stop()
+
+
+def test_an_object_store_has_the_same_index(s3: str, tmp_path: Path) -> None:
+    """And what is in it is served as pages: a client reads it from there."""
+    runs = [finished(tmp_path / "out"), finished(tmp_path / "out", cuda="12.6")]
+    store = Store("s3://bucket/wheels")
+    for run in runs:
+        publish(store, order(run), say=quiet)
+    assert store.read(LOCK, 10) is None
+    assert not publish(store, order(*runs), say=quiet).pages
+    local = Store(str(tmp_path / "index"))
+    for run in runs:
+        publish(local, order(run), say=quiet)
+    assert store.sizes("files") == local.sizes("files")
+    for page in ("simple/demo-attn/index.html", "cu126/torch2.8/index.html"):
+        assert store.read(page, 10**6) == local.read(page, 10**6)
+    fs = fsspec.filesystem("s3")
+    assert fs.info("bucket/wheels/simple/index.html")["ContentType"] == "text/html"
+    assert fs.info("bucket/wheels/simple/index.json")["ContentType"] == "application/json"
+
+
+def test_only_one_publisher_has_the_lock_of_an_object_store(s3: str) -> None:
+    one, other = Store("s3://bucket/locks"), Store("s3://bucket/locks")
+    assert one.create(LOCK, b"one")
+    assert not other.create(LOCK, b"other")
+    assert other.read(LOCK, 10) == b"one"
+
+
+def test_an_object_store_that_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "a")
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "b")
+    monkeypatch.setenv("AWS_MAX_ATTEMPTS", "1")
+    store = Store("s3://bucket/none")
+    store._fs = fsspec.filesystem("s3", skip_instance_cache=True)
+    store._fs.retries = 1
+    with pytest.raises(StorageError, match="s3://bucket/none"):
+        store.read("catalogue.json", 10)
+
+
+def test_a_bucket_that_is_not_there(s3: str, tmp_path: Path) -> None:
+    with pytest.raises(StorageError, match="bucket does not exist"):
+        publish(Store("s3://nothere/x"), order(finished(tmp_path / "out")), say=quiet)
+
+
+def test_a_store_without_its_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    def lacking(_: str) -> None:
+        raise ImportError("Install s3fs")
+
+    monkeypatch.setattr(fsspec.core, "url_to_fs", lacking)
+    with pytest.raises(SetupError, match="s3:// needs s3fs"):
+        Store("s3://bucket/x")
+
+
+@pytest.mark.parametrize("path", ["../x", "/etc/x", "files/../../x"])
+def test_nothing_is_written_outside_of_an_index(tmp_path: Path, path: str) -> None:
+    with pytest.raises(ConfigError, match="outside of the index"):
+        Store(str(tmp_path / "index")).write(path, b"x")
+    assert not [*tmp_path.rglob("x")]
+
+
+@pytest.fixture
+def hub(monkeypatch: pytest.MonkeyPatch) -> Iterator[GitHub]:
+    with github() as made:
+        monkeypatch.setenv("GITHUB_API_URL", made.address)
+        monkeypatch.setenv("GITHUB_TOKEN", TOKEN)
+        monkeypatch.setattr(releases.Release._ask.retry, "sleep", lambda _: None)
+        yield made
+
+
+def test_wheels_in_a_release_and_pages_that_point_there(hub: GitHub, tmp_path: Path) -> None:
+    run = finished(tmp_path / "out")
+    words = [str(run.path), "--to", ADDRESS, "--pages", str(tmp_path / "pages")]
+    assert program.run(["publish", *words]) == 0
+    (plain,) = (run.path / "wheels").glob("*.whl")
+    assert hub.named()[plain.name] == plain.read_bytes()
+    assert len(hub.named()) == 4  # plain and variant, each with its metadata
+    assert not [*(tmp_path / "pages").rglob("*.whl")]
+    with served(tmp_path / "pages") as root, PyPISimple(f"{root}/plain/") as client:
+        (one,) = client.get_project_page("demo-attn").packages
+        assert one.url.startswith(f"{hub.address}/owner/wheels/releases/download/v1/")
+        assert client.get_package_metadata(one, verify=True)
+        client.download_package(one, tmp_path / "got", verify=True)
+    hub.seen.clear()
+    assert program.run(["publish", *words]) == 0
+    assert not [what for what in hub.seen if what.startswith(("POST", "DELETE"))]
+
+
+@pytest.mark.parametrize("digests", [True, False])
+def test_an_asset_is_never_replaced(hub: GitHub, tmp_path: Path, digests: bool) -> None:
+    """Where GitHub tells no digest, the asset is read; what is the same is taken as it is."""
+    hub.digests = digests
+    run = finished(tmp_path / "out")
+    (plain,) = (run.path / "wheels").glob("*.whl")
+    hub.add(plain.name, plain.read_bytes())
+    publish(Store(str(tmp_path / "one")), order(run), release=Release(ADDRESS), say=quiet)
+    assert len(hub.named()) == 4
+    other = next(number for number, one in hub.assets.items() if one["name"] == plain.name)
+    hub.data[other] = bytes(len(hub.data[other]))
+    if digests:
+        hub.assets[other]["digest"] = f"sha256:{'0' * 64}"
+    with pytest.raises(StorageError, match="and here"):
+        publish(Store(str(tmp_path / "two")), order(run), release=Release(ADDRESS), say=quiet)
+    assert not (tmp_path / "two/catalogue.json").exists()
+
+
+def test_an_upload_that_broke_off_is_begun_anew(hub: GitHub, tmp_path: Path) -> None:
+    run = finished(tmp_path / "out")
+    hub.faults = [("POST", 502)]
+    store = Store(str(tmp_path / "pages"))
+    with pytest.raises(StorageError, match="GitHub says 502"):
+        publish(store, order(run), release=Release(ADDRESS), say=quiet)
+    assert [one["state"] for one in hub.assets.values()] == ["starter"]
+    assert not (tmp_path / "pages/catalogue.json").exists()
+    publish(store, order(run), release=Release(ADDRESS), say=quiet)
+    assert {one["state"] for one in hub.assets.values()} == {"uploaded"}
+    assert len(hub.named()) == 4
+
+
+def test_a_server_that_is_not_well_is_asked_again(hub: GitHub, tmp_path: Path) -> None:
+    hub.faults = [("/tags/", 503), ("/tags/", 500), ("GET /repos/owner/wheels/releases/7", 502)]
+    run = finished(tmp_path / "out")
+    publish(Store(str(tmp_path / "pages")), order(run), release=Release(ADDRESS), say=quiet)
+    assert len(hub.named()) == 4
+
+
+def test_an_asset_that_is_gone_breaks_the_index(hub: GitHub, tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "pages"))
+    publish(store, order(finished(tmp_path / "out")), release=Release(ADDRESS), say=quiet)
+    hub.assets.pop(next(iter(hub.assets)))
+    with pytest.raises(ConfigError, match="is broken: of 1 wheels"):
+        publish(
+            store, order(finished(tmp_path / "x", cuda="12.6")), release=Release(ADDRESS), say=quiet
+        )
+
+
+def test_an_asset_under_another_name_is_none(hub: GitHub, tmp_path: Path) -> None:
+    hub.renames = True
+    with pytest.raises(StorageError, match=r"it is called demo_attn-2\.8\.3\.cu128torch2\.8"):
+        publish(
+            Store(str(tmp_path / "pages")),
+            order(finished(tmp_path / "out")),
+            release=Release(ADDRESS),
+            say=quiet,
+        )
+
+
+@pytest.mark.parametrize(
+    ("address", "token", "kind"),
+    [
+        ("github:owner/wheels@v2", TOKEN, ConfigError),
+        ("github:owner/wheels", TOKEN, ConfigError),
+        ("github:owner/../x@v1", TOKEN, ConfigError),
+        (ADDRESS, "", AuthError),
+        (ADDRESS, "ghp_of_somebody_else", AuthError),
+    ],
+)
+def test_releases_that_cannot_be_written(
+    hub: GitHub,
+    monkeypatch: pytest.MonkeyPatch,
+    address: str,
+    token: str,
+    kind: type[PipelineError],
+) -> None:
+    monkeypatch.setenv("GITHUB_TOKEN", token)
+    monkeypatch.delenv("GH_TOKEN", raising=False)
+    with pytest.raises(kind) as found:
+        Release(address)
+    assert not token or token not in found.value.message
+
+
+def test_the_token_is_a_secret(hub: GitHub) -> None:
+    Release(ADDRESS)
+    assert TOKEN not in redact(f"Authorization: Bearer {TOKEN}")
+
+
+def test_many_assets_are_all_seen(hub: GitHub) -> None:
+    for number in range(250):
+        hub.add(f"{number}.whl", b"x")
+    assert len(Release(ADDRESS).sizes()) == 250
+
+
+@pytest.mark.parametrize("told", [b"[]", b"{", b'{"id": "x"}', b"[" * 10**6])
+def test_answers_that_are_none(hub: GitHub, monkeypatch: pytest.MonkeyPatch, told: bytes) -> None:
+    monkeypatch.setattr(
+        "github_releases._Handler._say",
+        lambda self, *_: (
+            self.send_response(200),
+            self.send_header("Content-Length", str(len(told))),
+            self.end_headers(),
+            self.wfile.write(told),
+        ),
+    )
+    with pytest.raises(StorageError):
+        Release(ADDRESS)
+
+
+def test_catalogue_and_pages_tell_the_same(hub: GitHub, tmp_path: Path) -> None:
+    store = Store(str(tmp_path / "pages"))
+    publish(store, order(finished(tmp_path / "out")), release=Release(ADDRESS), say=quiet)
+    told = json.loads((tmp_path / "pages/catalogue.json").read_text())
+    page = json.loads((tmp_path / "pages/plain/demo-attn/index.json").read_text())
+    assert page["files"][0]["url"] == told["wheels"][0]["url"]
+    assert unquote(told["wheels"][0]["url"]).endswith(told["wheels"][0]["file"])

@@ -1,0 +1,340 @@
+"""Which wheels are published: what is refused, and that nothing is written then."""
+
+from __future__ import annotations
+
+import json
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import report_samples as samples
+from indexes import cuda_wheel, finished, record, served
+from packaging.utils import parse_wheel_filename
+from plans import at_desk
+from pypi_simple import ACCEPT_JSON_PREFERRED, PyPISimple
+from test_between_stages import good
+
+from pipelines.commands import program
+from pipelines.commands.publish import COMMAND
+from pipelines.console import console
+from pipelines.errors import AuditError, ConfigError
+from pipelines.evidence import GpuResult
+from pipelines.index.publishing import Order, publish
+from pipelines.index.store import Store
+from pipelines.record import AuditedFile, AuditResult, ErrorResult, SmokeResult
+from pipelines.run import Run
+from pipelines.stages.line import run_build
+from pipelines.stages.manifest import write_manifest
+from pipelines.stages.publish import offers_of
+
+Said = pytest.CaptureFixture[str]
+
+
+@pytest.fixture(autouse=True)
+def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("WCW_CONFIG", raising=False)
+    monkeypatch.setattr(console, "quiet", False)
+
+
+def published(tmp_path: Path, *words: str) -> int:
+    return program.run(["publish", *words, "--to", str(tmp_path / "index")])
+
+
+def catalogue(tmp_path: Path) -> dict[str, Any]:
+    told: dict[str, Any] = json.loads((tmp_path / "index/catalogue.json").read_text())
+    return told
+
+
+def refused(tmp_path: Path, run: Run, capsys: Said, said: str, *words: str) -> None:
+    """With 9, in these words; and there is nothing of an index afterwards."""
+    assert published(tmp_path, str(run.path), *words) == AuditError.exit_code
+    assert said in " ".join(capsys.readouterr().err.replace("│", "").split())
+    assert not (tmp_path / "index/files").exists()
+    assert not (tmp_path / "index/catalogue.json").exists()
+
+
+def test_a_tested_wheel_is_published(tmp_path: Path, capsys: Said) -> None:
+    run = finished(tmp_path / "out")
+    assert published(tmp_path, str(run.path)) == 0
+    assert "2 wheels published, 2 in all; 13 pages written" in capsys.readouterr().out
+    plain, variant = catalogue(tmp_path)["wheels"]
+    (kept,) = (run.path / "wheels").glob("*.whl")
+    assert (tmp_path / "index" / plain["url"]).read_bytes() == kept.read_bytes()
+    assert plain["evidence"].startswith("R: run on real Windows")
+    assert plain["smoke"] == {
+        "verdict": "passed",
+        "why": "",
+        "gpus": ["NVIDIA GeForce RTX 4090"],
+        "archs": ["89"],
+        "cases": 12,
+    }
+    assert variant["made_from"] == plain["sha256"]
+
+
+def test_an_index_client_reads_pages_and_metadata(tmp_path: Path) -> None:
+    """By another's code: names, hashes, sizes, times, and METADATA whose hash is checked."""
+    published(tmp_path, str(finished(tmp_path / "out").path), "--tracks", "https://else.where/s/")
+    with served(tmp_path / "index") as root:
+        for kind in ("simple", "plain", "cu128/torch2.8"):
+            with PyPISimple(f"{root}/{kind}/", accept=ACCEPT_JSON_PREFERRED) as client:
+                assert client.get_index_page().projects == ["demo-attn"]
+                page = client.get_project_page("demo-attn")
+                assert page.tracks == ["https://else.where/s/demo-attn/"]
+                wheels = [one for one in page.packages if one.filename.endswith(".whl")]
+                for one in wheels:
+                    text = client.get_package_metadata(one, verify=True)
+                    assert "Name: demo_attn" in text
+                    client.download_package(one, tmp_path / "got", verify=True)
+                assert len(wheels) == 1
+    told = json.loads((tmp_path / "index/plain/demo-attn/index.json").read_text())
+    (only,) = told["files"]
+    assert told["meta"] == {"api-version": "1.2", "tracks": ["https://else.where/s/demo-attn/"]}
+    assert told["versions"] == [str(parse_wheel_filename(only["filename"])[1])]
+    assert (
+        only["size"]
+        == (tmp_path / "index/plain/demo-attn" / only["url"].replace("%2B", "+")).stat().st_size
+    )
+    assert only["yanked"] is False
+    assert only["core-metadata"] == only["dist-info-metadata"]
+
+
+UNTESTED: dict[str, tuple[dict[str, Any], str]] = {
+    "never": ({"tested_on": ""}, "no smoke test has passed"),
+    "other file": ({"smoke": {"sha256": "ab" * 32}}, "the smoke test ran with another file"),
+    "import": ({"smoke": {"instead": "import"}}, "only the import of its modules was tested"),
+    "skipped": ({"smoke": {"instead": "skipped"}}, "every one was skipped"),
+    "no GPU": ({"smoke": {"gpus": ()}}, "the smoke test saw no GPU"),
+    "nothing passed": ({"smoke": {"outcomes": {"skipped": 3}}}, "saw no GPU"),
+    "older GPU": ({"tested_on": "RTX 2080"}, "(75), for which it has no machine code"),
+    "newer GPU": ({"tested_on": "RTX 5090"}, "(120), for which it has no machine code"),
+    "unknown GPU": ({"tested_on": "Banana 9"}, "Banana 9 (not known)"),
+    "cut off": ({"smoke": {"state": "interrupted"}}, "no smoke test has passed"),
+}
+
+
+@pytest.mark.parametrize("how", UNTESTED)
+def test_an_untested_wheel_is_refused_or_says_so(tmp_path: Path, capsys: Said, how: str) -> None:
+    changes, why = UNTESTED[how]
+    run = finished(tmp_path / "out", **changes)
+    refused(tmp_path, run, capsys, why)
+    assert published(tmp_path, str(run.path), "--untested") == 0
+    capsys.readouterr()
+    for wheel in catalogue(tmp_path)["wheels"]:
+        assert wheel["smoke"]["verdict"] == "untested"
+        assert why in wheel["smoke"]["why"]
+    for page in (
+        "index.html",
+        "simple/demo-attn/index.html",
+        "cu128/torch2.8/demo-attn/index.html",
+    ):
+        assert f"UNTESTED: {wheel['smoke']['why']}" in (tmp_path / "index" / page).read_text()
+
+
+def test_a_wheel_that_was_untested_may_be_tested_later(tmp_path: Path) -> None:
+    run = finished(tmp_path / "out", tested_on="")
+    assert published(tmp_path, str(run.path), "--untested") == 0
+    (path,) = (run.path / "wheels").glob("*.whl")
+    record(run, path, "80;90", "H100")
+    assert published(tmp_path, str(run.path)) == 0
+    told = catalogue(tmp_path)
+    assert {one["smoke"]["verdict"] for one in told["wheels"]} == {"passed"}
+    assert len(told["wheels"]) == 2
+    assert "UNTESTED" not in (tmp_path / "index/index.html").read_text()
+    samples.stage(run, "test", "interrupted")
+    assert published(tmp_path, str(run.path), "--untested") == 0
+    assert catalogue(tmp_path) == told, "what was seen stays seen"
+
+
+def failed_smoke(run: Run) -> None:
+    samples.stage(
+        run,
+        "test",
+        "failed",
+        1.0,
+        SmokeResult(),
+        ErrorResult(kind="SmokeError", title="t", message="3 of 9 failed"),
+    )
+
+
+def audit_says(**changes: Any) -> Callable[[Run], None]:
+    def change(run: Run) -> None:
+        was = run.result(AuditResult)
+        assert was is not None
+        row = AuditedFile.model_validate(was.files[0].model_dump() | changes)
+        samples.stage(run, "audit", result=AuditResult(files=(row,)))
+
+    return change
+
+
+def other_bytes(run: Run) -> None:
+    (path,) = (run.path / "wheels").glob("*.whl")
+    cuda_wheel(path.parent, archs="80;90;120")
+
+
+def other_manifest(run: Run) -> None:
+    told = json.loads((run.path / "manifest.json").read_text())
+    told["files"][0]["sha256"] = "cd" * 32
+    (run.path / "manifest.json").write_text(json.dumps(told))
+
+
+def rewritten(path: Path, member: str, data: bytes) -> None:
+    """The same wheel with other bytes of one file, of which RECORD knows nothing."""
+    with zipfile.ZipFile(path) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, kept in (files | {member: data}).items():
+            archive.writestr(name, kept)
+
+
+def lying(member: str, data: bytes) -> Callable[[Run], None]:
+    """The wheel says something else than its name; record and manifest know it so."""
+
+    def change(run: Run) -> None:
+        (path,) = (run.path / "wheels").glob("*.whl")
+        rewritten(path, member, data)
+        record(run, path, "80;90", "RTX 4090")
+
+    return change
+
+
+INFO = "demo_attn-2.8.3+cu128torch2.8.dist-info"
+NEVER: dict[str, tuple[Callable[[Run], None], str]] = {
+    "smoke failed": (failed_smoke, "its smoke test failed: 3 of 9 failed"),
+    "audit failed": (lambda run: samples.stage(run, "audit", "failed"), "its audit has not passed"),
+    "audit of other bytes": (other_bytes, "and the audit speaks of"),
+    "manifest of other bytes": (other_manifest, "and the manifest speaks of cdcd"),
+    "no manifest": (lambda run: (run.path / "manifest.json").unlink(), "is no manifest that can"),
+    "no wheel": (lambda run: next((run.path / "wheels").glob("*")).unlink(), "not in its dir"),
+    "given": (lambda run: run.note(given=True), "somebody else's"),
+    "prebuilt": (lambda run: run.note(origin="an index"), "somebody else's"),
+    "rebuild": (lambda run: run.note(rebuilds="ab" * 32), "to be compared with that"),
+    "sandbox": (lambda run: run.note(publishable=False), "not for publishing"),
+    "host unknown": (lambda run: run.note(publishable=None), "not for publishing"),
+    "archs unknown": (audit_says(archs=None), "which GPU architectures the audit judged"),
+    "other archs": (audit_says(archs="80;120"), "has no machine code for 120"),
+    "no check": (audit_says(checks=()), "no check was made"),
+    "a check": (
+        audit_says(checks=[{"name": "SASS", "ok": False, "found": "75"}]),
+        "the audit found: SASS",
+    ),
+    "stand-in inside": (
+        audit_says(
+            checks=[{"name": "tool set", "ok": True, "found": "", "values": ["stand-in 14.0"]}]
+        ),
+        "is a stand-in's wheel",
+    ),
+    "METADATA lies": (
+        lying(f"{INFO}/METADATA", b"Metadata-Version: 2.1\nName: demo-attn\nVersion: 9.9\n\n"),
+        "METADATA says demo-attn 9.9",
+    ),
+    "RECORD lies": (lying("demo_attn/__init__.py", b"import os\n"), "RECORD is not true"),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("how", NEVER)
+def test_what_is_never_published(tmp_path: Path, capsys: Said, how: str) -> None:
+    change, said = NEVER[how]
+    run = finished(tmp_path / "out")
+    change(run)
+    refused(tmp_path, run, capsys, said, "--untested")
+
+
+def test_a_stamped_wheel_is_never_published(tmp_path: Path, capsys: Said) -> None:
+    run = finished(tmp_path / "out", local="cu128torch2.8.sandbox.msvc")
+    refused(tmp_path, run, capsys, "stand-in's wheel, as it says itself", "--untested")
+
+
+def test_one_bad_run_of_many_publishes_none(tmp_path: Path, capsys: Said) -> None:
+    finished(tmp_path / "out")
+    bad = finished(tmp_path / "out", cuda="12.6", tested_on="")
+    assert published(tmp_path, str(tmp_path / "out")) == AuditError.exit_code
+    said = capsys.readouterr().err
+    assert bad.id in said
+    assert not (tmp_path / "index").exists()
+
+
+def test_a_dry_run_writes_nothing_and_refuses_the_same(tmp_path: Path, capsys: Said) -> None:
+    run = finished(tmp_path / "out")
+    assert published(tmp_path, str(run.path), "--dry-run", "--json") == 0
+    told = json.loads(capsys.readouterr().out)
+    assert (len(told["published"]), told["dry_run"], told["generation"]) == (2, True, 0)
+    assert not (tmp_path / "index").exists()
+    other = finished(tmp_path / "two", more={"demo_attn/x.py": b"1\n"})
+    assert published(tmp_path, str(run.path)) == 0
+    assert published(tmp_path, str(other.path), "--dry-run") == AuditError.exit_code
+
+
+def test_yanked_wheels_say_why_and_stay(tmp_path: Path) -> None:
+    run = finished(tmp_path / "out")
+    published(tmp_path, str(run.path))
+    file = catalogue(tmp_path)["wheels"][0]["file"]
+    assert published(tmp_path, "--yank", file, "--because", 'wrong <b>"numbers"') == 0
+    assert {one["yanked"] for one in catalogue(tmp_path)["wheels"]} == {'wrong <b>"numbers"'}
+    page = (tmp_path / "index/plain/demo-attn/index.html").read_text()
+    assert 'data-yanked="wrong &lt;b&gt;&quot;numbers&quot;"' in page
+    told = json.loads((tmp_path / "index/simple/demo-attn/index.json").read_text())
+    assert told["files"][0]["yanked"] == 'wrong <b>"numbers"'
+    assert published(tmp_path, "--yank", "no.whl", "--because", "x") == ConfigError.exit_code
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["publish", "latest"],
+        ["publish", "--to", "index"],
+        ["publish", "--to", "index", "--yank", "x"],
+        ["publish", "latest", "--to", "github:o/r@t"],
+        ["publish", "latest", "--to", "index", "--pages", "p"],
+        ["publish", "latest", "--to", "banana://x/y"],
+        ["publish", "out", "--to", "out/latest/manifest.json"],
+        ["publish", "--to", "index", "--tracks", "javascript:alert(1)"],
+        ["publish", "nothing/there", "--to", "index"],
+    ],
+)  # fmt: skip
+def test_orders_that_make_no_sense(tmp_path: Path, words: list[str]) -> None:
+    finished(tmp_path / "out")
+    assert program.run(words) == ConfigError.exit_code
+    assert not (tmp_path / "index").exists()
+
+
+def test_every_further_word_is_a_run(tmp_path: Path) -> None:
+    runs = [finished(tmp_path / "out", cuda=cuda) for cuda in ("12.6", "12.8", "13.0")]
+    assert published(tmp_path, *[str(run.path) for run in runs]) == 0
+    assert len(catalogue(tmp_path)["wheels"]) == 6
+    assert COMMAND.further == "runs"
+
+
+def test_gpus_of_the_family_count(tmp_path: Path) -> None:
+    """Machine code for 8.0 runs on 8.6; the verdict names the card that was seen."""
+    run = finished(tmp_path / "out", smoke={"gpus": (GpuResult(name="NVIDIA GeForce RTX 3090"),)})
+    (offer,) = offers_of([run], untested=False)
+    assert (offer.smoke.verdict, offer.smoke.archs) == ("passed", ("86",))
+
+
+def test_nothing_of_a_run_is_trusted_twice(tmp_path: Path) -> None:
+    """Its manifest is written anew by whoever changed the wheel: the audit still knows better."""
+    run = finished(tmp_path / "out")
+    other_bytes(run)
+    with pytest.raises(AuditError):
+        write_manifest(run)
+    with pytest.raises(AuditError, match="the audit speaks of"):
+        offers_of([run], untested=True)
+
+
+def test_what_the_real_stages_leave_can_be_published(tmp_path: Path) -> None:
+    """Build, collect, audit and manifest, as they are: no record of a test's own."""
+    line, _ = at_desk(tmp_path, good(tmp_path))
+    run_build(line)
+    with pytest.raises(AuditError, match="no smoke test has passed"):
+        offers_of([line.run], untested=False)
+    (offer,) = offers_of([line.run], untested=True)
+    audited = line.run.result(AuditResult)
+    assert audited is not None
+    assert offer.sass == line.plan.archs.effective.sass == ("90a",)
+    assert offer.facts.sha256 == audited.files[0].sha256
+    assert offer.smoke.verdict == "untested"
+    done = publish(Store(str(tmp_path / "index")), Order([offer]), say=lambda _: None)
+    assert {one.name.label for one in done.fresh} == {"", "cu130_sm90"}
