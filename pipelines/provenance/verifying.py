@@ -23,6 +23,7 @@ from pipelines.evidence import Evidence
 from pipelines.files import sha256_of
 from pipelines.hosttext import line
 from pipelines.model import Model
+from pipelines.provenance.aliases import refuse_aliases
 from pipelines.provenance.jsonfile import parse, read_bytes
 from pipelines.provenance.signing import PAYLOAD_TYPE, Sealed, envelopes, unsealed
 from pipelines.provenance.statement import (
@@ -191,7 +192,7 @@ def _opened(told: dict[str, Any]) -> _Said:
                 f"its payloadType is {line(sealed.payload_type, 100)}, expected {PAYLOAD_TYPE}"
             )
         told = parse(sealed.payload)
-    _refuse_aliases(told)
+    refuse_aliases(told)
     try:
         # What is not known is left out, as in-toto wants it read; it is compared with nothing.
         whole = json_format.ParseDict(told, statement_pb2.Statement(), ignore_unknown_fields=True)
@@ -206,26 +207,6 @@ def _opened(told: dict[str, Any]) -> _Said:
         return _Said(said, dict(json_format.MessageToDict(made)), sealed)
     except (json_format.Error, OverflowError, TypeError, RecursionError) as error:
         raise ValueError(f"it is no in-toto statement: {line(error)}") from None
-
-
-def _refuse_aliases(told: dict[str, Any]) -> None:
-    """``ValueError`` for a name that Protobuf alone takes for another one.
-
-    ``build_definition`` would be read here, and ``buildDefinition`` by everybody else.
-    """
-    predicate = _dict(told.get("predicate"))
-    run = _dict(predicate.get("runDetails"))
-    made = provenance_pb2.Provenance.DESCRIPTOR.fields_by_name
-    for read, message in (
-        (told, statement_pb2.Statement.DESCRIPTOR),
-        (predicate, provenance_pb2.Provenance.DESCRIPTOR),
-        (_dict(predicate.get("buildDefinition")), made["build_definition"].message_type),
-        (run, made["run_details"].message_type),
-        (_dict(run.get("metadata")), provenance_pb2.BuildMetadata.DESCRIPTOR),
-    ):
-        for field in message.fields:
-            if field.name != field.json_name and field.name in read:
-                raise ValueError(f"it has {field.name}, expected {field.json_name}")
 
 
 def _subject(wheel: Path, sha256: str, said: _Said) -> Check:
