@@ -72,6 +72,9 @@ class Left(TypedDict):
 class Built(process.Ended):
     """How a build ended, and what it left."""
 
+    toolset: str
+    """That it was asked for: another one may have cured a build whose wheel is taken later."""
+
     timeline: usage.Timeline
     cache: compilecache.Figures
     wheels: list[Left]
@@ -177,6 +180,7 @@ def build(spec: Spec) -> Generator[bytes | Built, None, None]:
                 yield b"".join(f"packed anew: {line}\n".encode() for line in told)
             yield {
                 **item,
+                "toolset": spec.get("toolset", ""),
                 "leftovers": told if fixed else [],
                 "timeline": measured.finish(cache.source),
                 "cache": cache.figures(),

@@ -98,6 +98,7 @@ def build(spec: Spec) -> Generator[bytes | Built, None, None]:
         "timeline": {},
         "cache": {},
         "wheels": [],
+        "toolset": "",
         "leftovers": [],
         "library": None,
         "programs": [],

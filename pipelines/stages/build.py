@@ -10,7 +10,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Annotated, Any
 
-from pydantic import BaseModel, Field, ValidationError
+from pydantic import BaseModel, Field, StringConstraints, ValidationError
 from rich.progress import Progress, TaskID
 
 from pipelines import units
@@ -149,6 +149,14 @@ def _changed(spec: Mapping[str, Any], before: Settings, now: Settings) -> dict[s
     return {**spec, **changes, "directory": directory}
 
 
+def _bill(spec: Mapping[str, Any], toolset: str) -> str:
+    """What the wheel's bill is to be: of a kept one another tool set may have cured the build."""
+    bill = str(spec.get("bill", ""))
+    if not bill or toolset in ("", spec.get("toolset", "")):
+        return bill
+    return with_toolset(bill, toolset)
+
+
 class _Told(BaseModel):
     """What a host says a build left, as far as it is relied on."""
 
@@ -158,6 +166,7 @@ class _Told(BaseModel):
     wheels: Annotated[tuple[HostFile, ...], Field(max_length=100)] = ()
     library: HostFile | None = None
     programs: Annotated[tuple[HostFile, ...], Field(max_length=100)] = ()
+    toolset: Annotated[str, StringConstraints(pattern=r"^[\d.]{0,20}$")] = ""
     leftovers: Annotated[tuple[str, ...], Field(max_length=10_000)] = ()
     timeline: object = None
     cache: object = None
@@ -267,7 +276,7 @@ class _Following:
             attempt=job.attempt,
             lost=tuple(job.lost),
             kept=job.kept,
-            bill=str(spec.get("bill", "")),  # another tool set may have cured it
+            bill=_bill(spec, ended.toolset),
             exit=ended.exit,
             timed_out=ended.timed_out,
             wheels=ended.wheels,

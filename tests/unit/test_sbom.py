@@ -38,6 +38,7 @@ from pipelines.record import (
 )
 from pipelines.remote import repack, sboms
 from pipelines.stages.bill import bill_of
+from pipelines.stages.build import _bill
 from pipelines.stages.line import Line, run_build
 from pipelines.stages.published import read_published
 from pipelines.stages.rebuild import run_rebuild
@@ -143,6 +144,15 @@ def test_a_build_that_is_healed_names_the_tool_set_that_built_it() -> None:
     rows = json.loads(with_toolset(bill(), "14.38"))["components"]
     assert [row["version"] for row in rows if row["name"] == "MSVC"] == ["14.38"]
     assert [row["version"] for row in rows if row["name"] == "CUTLASS"] == ["4.0.0"]
+
+
+@pytest.mark.parametrize(("kept", "named"), [("", "14.44"), ("14.38", "14.38")])
+def test_a_kept_wheel_has_the_bill_of_what_cured_its_build(kept: str, named: str) -> None:
+    """The next build with equal inputs takes it, and asks for no other tool set."""
+    meant = _bill({"bill": with_toolset(bill(), "14.44"), "toolset": ""}, kept)
+    rows = json.loads(meant)["components"]
+    assert [row["version"] for row in rows if row["name"] == "MSVC"] == [named]
+    assert _bill({"toolset": ""}, kept) == ""
 
 
 def at_desk(room: Path, **recipe: Any) -> Line:
