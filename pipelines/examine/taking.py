@@ -18,7 +18,7 @@ from packaging.tags import Tag
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from pipelines.errors import ConfigError, PipelineError
+from pipelines.errors import ConfigError, PipelineError, StorageError
 from pipelines.examine.indexpage import shown
 from pipelines.examine.listing import PLAIN, Listing, is_page, wheels_on
 from pipelines.hosttext import line
@@ -204,6 +204,8 @@ def _had(one: Taken | Offer, cache: Cache) -> Taken:
             if one.size and kept.size != one.size:
                 why = f"it has {kept.size} bytes, its page states {one.size}"
                 return Taken(one.file, place, problem=why)
+    except StorageError:
+        raise  # a full disk here is nothing that is wrong with the wheel
     except PipelineError as error:
         return Taken(one.file, place, problem=error.message, sha256=one.sha256 or "")
     except (OSError, ValueError) as error:  # a name that no file can have, a host that none has

@@ -18,7 +18,7 @@ from audited import finding
 from foreign_wheels import foreign
 from pes import msvc
 
-from pipelines.errors import ConfigError
+from pipelines.errors import ConfigError, StorageError
 from pipelines.examine import taking
 from pipelines.examine.examining import Asked, examine, examine_all
 from pipelines.examine.findings import Examined
@@ -205,6 +205,17 @@ def test_an_address_with_another_file(tmp_path: Path, fetched: Callable[..., Exa
     seen = fetched(data, len(data), f"#sha256={'1' * 64}")
     assert finding(seen, "taken").level == "problem"
     assert finding(seen, "everything else").level == "unknown"
+
+
+def test_a_full_disk_is_nothing_that_is_wrong_with_a_wheel(
+    cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(*_: object) -> None:
+        raise StorageError("no space left on device")
+
+    monkeypatch.setattr(sources, "_http", full)
+    with pytest.raises(StorageError, match="no space left"):
+        take(["https://example.org/other-1.0-py3-none-any.whl"], cache)
 
 
 def test_many_in_processes_of_their_own(tmp_path: Path) -> None:
