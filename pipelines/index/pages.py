@@ -150,6 +150,8 @@ def _root_json(projects: Sequence[str]) -> Any:
     return {"meta": {"api-version": _VERSION}, "projects": [{"name": name} for name in projects]}
 
 
+# Metadata has its newer name alone: pip 22.3 to 23.0.1 takes no wheel that has the older one.
+# https://peps.python.org/pep-0714/
 def _project(project: str, links: Iterable[_Link], place: str, tracks: str) -> str:
     more = f'<meta name="pypi:tracks" content="{escape(tracks)}{project}/">' if tracks else ""
     text = _head(f"Links for {project}", more) + f"<h1>Links for {project}</h1>\n"
@@ -157,7 +159,6 @@ def _project(project: str, links: Iterable[_Link], place: str, tracks: str) -> s
         about, wheel = "", link.wheel
         if wheel is not None:
             about = f' data-core-metadata="sha256={wheel.metadata_sha256}"'
-            about += f' data-dist-info-metadata="sha256={wheel.metadata_sha256}"'
             if wheel.requires_python:
                 about += f' data-requires-python="{escape(wheel.requires_python)}"'
             if wheel.yanked is not None:
@@ -184,7 +185,6 @@ def _project_json(project: str, links: Sequence[_Link], place: str, tracks: str)
         }
         if (wheel := link.wheel) is not None:
             about["core-metadata"] = {"sha256": wheel.metadata_sha256}
-            about["dist-info-metadata"] = {"sha256": wheel.metadata_sha256}
             about["yanked"] = False if wheel.yanked is None else wheel.yanked or True
             if wheel.requires_python:
                 about["requires-python"] = wheel.requires_python

@@ -98,7 +98,8 @@ def test_an_index_client_reads_pages_and_metadata(tmp_path: Path) -> None:
         == (tmp_path / "index/plain/demo-attn" / only["url"].replace("%2B", "+")).stat().st_size
     )
     assert only["yanked"] is False
-    assert only["core-metadata"] == only["dist-info-metadata"]
+    assert only["core-metadata"].keys() == {"sha256"}
+    assert "dist-info-metadata" not in only, "which pip 22.3 to 23.0.1 stumble over"
 
 
 UNTESTED: dict[str, tuple[dict[str, Any], str]] = {
