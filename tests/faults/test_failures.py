@@ -176,7 +176,7 @@ def test_too_many_shells_is_told_with_its_cure(new_host: NewHost) -> None:
 
 
 def test_an_envelope_limit_below_what_is_sent(new_host: NewHost, tmp_path: Path) -> None:
-    host = new_host(limits=Limits(max_envelope=320 * 1024))
+    host = new_host(limits=Limits(max_envelope=400 * 1024))
     source = tmp_path / "source"
     source.write_bytes(bytes(2 << 20))
     with host.session() as session, pytest.raises(HostError) as caught:

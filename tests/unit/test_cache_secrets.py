@@ -64,6 +64,7 @@ def test_they_reach_the_server_alone(tmp_path: Path) -> None:
         "place": str(tmp_path / "b" / "s"),
         "packages": str(tmp_path / "b/p/site"),
         "pinned": True,
+        "without": {},
     }
     spec = {
         "directory": str(job),
