@@ -29,7 +29,7 @@ XFORMERS = "xformers-0.0.30-cp311-cp311-win_amd64.whl"
 LACKS = {"2.7.0": {}, "2.8.0": {"c10.dll": 1}, "2.5.1": {"c10.dll": 1, "torch_cpu.dll": 8}}
 #: In a process of its own: the peak of its memory is wanted.
 MEASURED = """
-import json, resource, sys, time
+import json, sys, time
 from pathlib import Path
 from pipelines.examine.examining import Asked, examine
 from pipelines.examine.loading import beside
@@ -41,7 +41,8 @@ cache = Cache(load_lock(), offline=True)
 found = examine(Taken(path.name, "", path), Asked(beside=beside(["2.7.0"], [path.name], cache)))
 print(json.dumps({
     "seconds": time.monotonic() - began, "cpu": time.process_time() - used,
-    "kib": resource.getrusage(resource.RUSAGE_SELF).ru_maxrss,
+    # ru_maxrss would begin with that of the process which started this one.
+    "kib": int(Path("/proc/self/status").read_text().partition("VmHWM:")[2].split()[0]),
     "verdicts": {one.against: one.verdict for one in found.loads},
 }))
 """
