@@ -47,3 +47,10 @@ def write_atomic(path: Path, data: bytes) -> None:
             part.replace(path)
         finally:
             part.unlink(missing_ok=True)
+
+
+def beside(path: Path, name: str) -> Path | None:
+    """A file called ``name`` beside that one, or above its directory, as runs have manifests."""
+    folder = path.absolute().parent
+    places = (folder / name, folder.parent / name)
+    return next((place for place in places if place.is_file()), None)

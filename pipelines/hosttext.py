@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from typing import Any
+from urllib.parse import urlsplit
 
 from pipelines import github
 
@@ -141,3 +142,12 @@ def _plain(text: str) -> str:
     text = _ESCAPES.sub("", text)
     text = text.replace("\r\n", "\n").replace("\r", "\n").replace("\x85", "\n")
     return _NO_CHARACTER.sub("\ufffd", _CONTROLS.sub("", text))
+
+
+def shown_url(url: str) -> str:
+    """An address without what may be a password."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:  # whatever is in it may be a password
+        return "an address that is none"
+    return line(f"{parts.scheme}://{parts.hostname or ''}{parts.path}", 200)

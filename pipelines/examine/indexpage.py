@@ -16,7 +16,7 @@ from urllib.parse import unquote, urljoin, urlsplit
 
 from pipelines.errors import ConfigError
 from pipelines.examine.workers import DiedError, TookLongerError, each_apart
-from pipelines.hosttext import line, secret
+from pipelines.hosttext import line, secret, shown_url
 from pipelines.prebuilt.candidates import Offer, stated_sha256
 from pipelines.toolchain import sources
 
@@ -51,15 +51,6 @@ class Page:
     projects: tuple[str, ...] = ()
     below: int = 0
     """How many other pages it points to, of one that has files: these are not read."""
-
-
-def shown(url: str) -> str:
-    """An address without what may be a password."""
-    try:
-        parts = urlsplit(url)
-    except ValueError:  # whatever is in it may be a password
-        return "an address that is none"
-    return line(f"{parts.scheme}://{parts.hostname or ''}{parts.path}", 200)
 
 
 def read_pages(urls: Sequence[str]) -> list[Page | ConfigError]:
@@ -211,9 +202,9 @@ def _listed(file: str, url: str, digest: str | None, size: int | None, yanked: b
     except ConfigError as error:
         return Listed(Offer(file, url), yanked, error.message)
     if not url.startswith("https://"):
-        return Listed(offer, yanked, f"its page points to {shown(url)}, which is not https")
+        return Listed(offer, yanked, f"its page points to {shown_url(url)}, which is not https")
     return Listed(offer, yanked)
 
 
 def _refused(url: str, why: str) -> ConfigError:
-    return ConfigError(f"{shown(url)}: {why}", advice=_SUCH)
+    return ConfigError(f"{shown_url(url)}: {why}", advice=_SUCH)

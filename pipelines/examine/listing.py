@@ -18,8 +18,8 @@ from pydantic import Field
 
 from pipelines import units
 from pipelines.errors import ConfigError
-from pipelines.examine.indexpage import Listed, Page, read_pages, shown
-from pipelines.hosttext import line, secret
+from pipelines.examine.indexpage import Listed, Page, read_pages
+from pipelines.hosttext import line, secret, shown_url
 from pipelines.model import Model
 from pipelines.prebuilt.candidates import Offer
 from pipelines.prebuilt.given import misfit
@@ -98,11 +98,11 @@ def wheels_on(url: str, python: str, most: int) -> tuple[list[Listed], Listing]:
         secret(unquote(text or ""))
     if parts.scheme != "https" or not parts.hostname:
         raise ConfigError(
-            f"{shown(url)}: expected https", advice="Only indexes behind TLS are asked."
+            f"{shown_url(url)}: expected https", advice="Only indexes behind TLS are asked."
         )
     if "sha256=" in parts.fragment.lower():  # what was to be compared is not left out in silence
         raise ConfigError(
-            f"{shown(url)}: a sha256 of a page is not compared",
+            f"{shown_url(url)}: a sha256 of a page is not compared",
             advice="Leave it out: each wheel is compared with what the page states.",
         )
     (first,) = read_pages([url])
@@ -126,7 +126,7 @@ def wheels_on(url: str, python: str, most: int) -> tuple[list[Listed], Listing]:
     found.sort(key=lambda one: (one[0], one[1].project, one[1].listed.offer.file))
     kept = [wheel.listed for _, wheel in found[:most]]
     listing = Listing(
-        place=shown(url),
+        place=shown_url(url),
         wheels=len(found),
         taken=len(kept),
         others={why: count for why, count in others.items() if count},

@@ -19,9 +19,8 @@ from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel
 from packaging.version import InvalidVersion, Version
 
 from pipelines.errors import ConfigError, PipelineError, StorageError
-from pipelines.examine.indexpage import shown
 from pipelines.examine.listing import PLAIN, Listing, is_page, wheels_on
-from pipelines.hosttext import line
+from pipelines.hosttext import line, shown_url
 from pipelines.prebuilt.candidates import Offer, offers_of
 from pipelines.prebuilt.fetching import fetch_all, fetch_url
 from pipelines.prebuilt.given import misfit, read_given
@@ -120,14 +119,14 @@ def _of_page(
 ) -> Iterator[Taken | Offer]:
     if cache.offline:
         raise ConfigError(
-            f"{shown(text)}: no page is read, for nothing is fetched",
+            f"{shown_url(text)}: no page is read, for nothing is fetched",
             advice="Leave --offline out, or name a directory.",
         )
     wheels, listing = wheels_on(text, python, most or _LISTED)
     told(listing)
     for one in wheels:
         if one.problem:
-            place = shown(one.offer.place)
+            place = shown_url(one.offer.place)
             yield Taken(one.offer.file, place, problem=one.problem)
         else:
             yield one.offer
@@ -195,7 +194,7 @@ def _had(one: Taken | Offer, cache: Cache) -> Taken:
     """The file of an offer, verified; or why it cannot be had."""
     if isinstance(one, Taken):
         return one
-    place = shown(one.place)
+    place = shown_url(one.place)
     try:
         if one.sha256:
             (kept,) = fetch_all([one], cache)

@@ -17,7 +17,6 @@ from packaging.utils import (
     BuildTag,
     InvalidWheelFilename,
     NormalizedName,
-    canonicalize_name,
     parse_wheel_filename,
 )
 from packaging.version import Version
@@ -226,8 +225,3 @@ def read_catalogue(data: bytes, where: str) -> Catalogue:
         f"{where}/{CATALOGUE} cannot be read: {line(why, 300)}",
         advice="Nothing was changed. Put back the last whole one; the pages still hold good.",
     )
-
-
-def project_of(file: str) -> str:
-    """The normalised project of a wheel."""
-    return str(canonicalize_name(WheelName.read(file).project))

@@ -20,6 +20,7 @@ from tenacity import retry, retry_if_exception_type, stop_after_attempt, wait_ex
 
 from pipelines.errors import AuthError, ConfigError, StorageError
 from pipelines.hosttext import line, secret
+from pipelines.index.store import AGAIN
 from pipelines.model import first_problem
 
 _ADDRESS = re.compile(r"github:(?P<repository>[\w.-]+/[\w.-]+)@(?P<tag>[\w./+-]+)")
@@ -28,7 +29,6 @@ _PAGE, _PAGES = 100, 20
 _MOST = 16 << 20  # bytes of an answer
 _SECONDS = (20, 600)
 _LARGEST = 2 << 30  # bytes of an asset: GitHub takes less than 2 GiB
-_AGAIN = "What was published before is whole. Type the same again, and it goes on where it was."
 _OK, _TAKEN, _SERVER = 300, 422, 500
 
 
@@ -172,7 +172,7 @@ class Release:
                 for piece in answer.iter_content(1 << 20):
                     hashed.update(piece)
         except requests.RequestException as error:
-            raise StorageError(f"{self.name}: {line(error, 300)}", advice=_AGAIN) from error
+            raise StorageError(f"{self.name}: {line(error, 300)}", advice=AGAIN) from error
         return hashed.hexdigest()
 
     @retry(
@@ -192,7 +192,7 @@ class Release:
             with answer:
                 data = answer.raw.read(_MOST + 1, decode_content=True)
         except (requests.RequestException, OSError) as error:
-            raise _BusyError(f"{self.name}: {line(error, 300)}", advice=_AGAIN) from error
+            raise _BusyError(f"{self.name}: {line(error, 300)}", advice=AGAIN) from error
         if answer.status_code >= _OK or len(data) > _MOST:
             self._refuse(method, answer, data)
         return _json(data, self.name)
@@ -205,14 +205,14 @@ class Release:
         if code == 404:  # noqa: PLR2004
             raise ConfigError(what, advice="Make the release first: gh release create TAG.")
         kind = _BusyError if code >= _SERVER else StorageError
-        raise kind(what, advice=_AGAIN)
+        raise kind(what, advice=AGAIN)
 
 
 def _json(data: bytes, name: str) -> Any:
     try:
         return json.loads(data) if data else None
     except (ValueError, RecursionError) as error:
-        raise StorageError(f"{name}: no answer of GitHub's: {line(error)}", advice=_AGAIN) from None
+        raise StorageError(f"{name}: no answer of GitHub's: {line(error)}", advice=AGAIN) from None
 
 
 def _read(kind: type[Kind], told: Any, name: str) -> Kind:
@@ -220,5 +220,5 @@ def _read(kind: type[Kind], told: Any, name: str) -> Kind:
         return kind.model_validate(told)
     except ValidationError as error:
         raise StorageError(
-            f"{name}: GitHub's answer is not of its shape: {first_problem(error)}", advice=_AGAIN
+            f"{name}: GitHub's answer is not of its shape: {first_problem(error)}", advice=AGAIN
         ) from None

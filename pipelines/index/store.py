@@ -24,6 +24,8 @@ from pipelines.errors import ConfigError, SetupError, StorageError
 from pipelines.files import DISK_ERRNOS
 from pipelines.hosttext import line
 
+#: What to do after an error of any place that wheels are published to.
+AGAIN = "What was published before is whole. Type the same again, and it goes on where it was."
 _PIECE = 4 << 20
 #: Modules whose errors are an object store's, and are no ``OSError``.
 _CLIENTS = frozenset({"botocore", "aiobotocore", "aiohttp", "gcsfs", "adlfs", "azure", "google"})
@@ -167,7 +169,7 @@ class Store:
             refused = isinstance(error, PermissionError) or error.errno == errno.EACCES
             raise StorageError(
                 f"{self.name}: {path}: {line(error.strerror or error, 300)}",
-                advice=_AGAIN
+                advice=AGAIN
                 + (" Free some space there first." if full and not refused else "")
                 + (" Check who may write there." if refused else ""),
             ) from error
@@ -176,11 +178,8 @@ class Store:
                 raise
             raise StorageError(
                 f"{self.name}: {path}: {line(error, 300)}",
-                advice=f"{_AGAIN} Check the credentials and the address of the store.",
+                advice=f"{AGAIN} Check the credentials and the address of the store.",
             ) from error
-
-
-_AGAIN = "What was published before is whole. Type the same again, and it goes on where it was."
 
 
 def _put(stream: BinaryIO, target: Path) -> None:

@@ -12,12 +12,11 @@ from pathlib import Path
 from securesystemslib.signer import CryptoSigner
 
 from pipelines.errors import AuditError, ConfigError
-from pipelines.files import sha256_of, write_atomic
+from pipelines.files import beside, sha256_of, write_atomic
 from pipelines.hosttext import line, secret
 from pipelines.provenance.jsonfile import read_bytes
 from pipelines.provenance.signing import Sealed, envelopes, sign, unsealed
 from pipelines.provenance.statement import MANIFEST, SIGNED, UNSIGNED, encoded, statement
-from pipelines.provenance.verifying import beside
 
 
 def attest(wheel: Path, signer: CryptoSigner) -> Path:

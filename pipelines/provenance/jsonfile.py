@@ -49,14 +49,20 @@ def parse(data: bytes) -> dict[str, Any]:
         count += len(level)
         if count > _VALUES:
             raise ValueError(f"it has more than {_VALUES} values")
-        level = [inner for one in level for inner in _inside(one)]
+        level = [inner for one in level for inner in inside(one)]
     return found
 
 
-def _inside(value: Any) -> Iterable[Any]:
+def inside(value: Any) -> Iterable[Any]:
+    """The values of an object or a list; none of anything else."""
     if isinstance(value, dict):
         return value.values()
     return value if isinstance(value, list) else ()
+
+
+def as_dict(value: Any) -> dict[str, Any]:
+    """It, where it is an object; else an empty one."""
+    return value if isinstance(value, dict) else {}
 
 
 def _finite(text: str) -> float:

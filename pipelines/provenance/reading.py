@@ -16,6 +16,7 @@ from pydantic import Field
 
 from pipelines.hosttext import line
 from pipelines.model import Model
+from pipelines.provenance.jsonfile import as_dict, inside
 from pipelines.wheels.metadata import WheelFacts
 
 _DEPTH = 64
@@ -111,7 +112,7 @@ def _cyclonedx(
 ) -> Sbom:
     release = told.get("specVersion")
     rows = _list(told.get("components"))
-    subject = _dict(_dict(told.get("metadata")).get("component"))
+    subject = as_dict(as_dict(told.get("metadata")).get("component"))
     state, problem = "not checked", "too much in it to be held against its schema"
     if release not in _KNOWN:
         problem = f"no schema of that release here, only of {', '.join(_KNOWN)}"
@@ -127,7 +128,7 @@ def _cyclonedx(
         told=_ours(subject),
         of_another=_another(subject, *own),
         count=len(rows),
-        components=tuple(_component(_dict(row)) for row in rows[:_SHOWN]),
+        components=tuple(_component(as_dict(row)) for row in rows[:_SHOWN]),
     )
 
 
@@ -184,7 +185,7 @@ def _parsed(data: bytes) -> tuple[Any, int]:
         if not level:
             return told, values
         values += len(level)
-        level = [inner for one in level for inner in _inside(one)]
+        level = [inner for one in level for inner in inside(one)]
     raise ValueError(f"nested deeper than {_DEPTH} levels")
 
 
@@ -196,19 +197,14 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     return made
 
 
-def _inside(one: Any) -> Iterator[Any]:
-    if isinstance(one, dict):
-        yield from one.values()
-    elif isinstance(one, list):
-        yield from one
-
-
 def _component(row: dict[str, Any]) -> Component:
-    hashes = {_text(_dict(h), "alg"): _text(_dict(h), "content") for h in _list(row.get("hashes"))}
+    hashes = {
+        _text(as_dict(h), "alg"): _text(as_dict(h), "content") for h in _list(row.get("hashes"))
+    }
     licences = [
-        _text(_dict(one), "expression")
-        or _text(_dict(_dict(one).get("license")), "id")
-        or _text(_dict(_dict(one).get("license")), "name")
+        _text(as_dict(one), "expression")
+        or _text(as_dict(as_dict(one).get("license")), "id")
+        or _text(as_dict(as_dict(one).get("license")), "name")
         for one in _list(row.get("licenses"))
     ]
     told = _ours(row)
@@ -225,7 +221,7 @@ def _component(row: dict[str, Any]) -> Component:
 
 
 def _ours(row: dict[str, Any]) -> dict[str, str]:
-    rows = [_dict(one) for one in _list(row.get("properties"))[:_PROPERTIES]]
+    rows = [as_dict(one) for one in _list(row.get("properties"))[:_PROPERTIES]]
     named = {_text(one, "name"): _text(one, "value") for one in rows}
     return {name.removeprefix(OURS): text for name, text in named.items() if name.startswith(OURS)}
 
@@ -237,7 +233,3 @@ def _text(row: dict[str, Any], key: str) -> str:
 
 def _list(found: Any) -> list[Any]:
     return found if isinstance(found, list) else []
-
-
-def _dict(found: Any) -> dict[str, Any]:
-    return found if isinstance(found, dict) else {}

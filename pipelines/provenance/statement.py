@@ -12,7 +12,6 @@ import hashlib
 import json
 import re
 import zipfile
-import zlib
 from collections.abc import Iterator
 from datetime import datetime
 from pathlib import Path
@@ -30,7 +29,7 @@ from pipelines.hosttext import line
 from pipelines.model import first_problem
 from pipelines.provenance.jsonfile import parse
 from pipelines.taken import Sha256
-from pipelines.wheels.unpacking import chunks
+from pipelines.wheels.unpacking import UNREADABLE, chunks
 
 PREDICATE = "https://slsa.dev/provenance/v1"
 #: What externalParameters and internalParameters mean: docs/provenance.md.
@@ -240,16 +239,7 @@ def sboms(wheel: Path) -> Iterator[dict[str, Any]]:
                 for chunk in chunks(archive, member):
                     digest.update(chunk)
                 yield _described(member.filename, digest.hexdigest())
-    # RuntimeError: an encrypted member, zlib.error and EOFError: a damaged one, UnicodeDecodeError:
-    # a name that says that it is UTF-8 and is not.
-    except (
-        zipfile.BadZipFile,
-        zlib.error,
-        EOFError,
-        RuntimeError,
-        OSError,
-        UnicodeDecodeError,
-    ) as error:
+    except UNREADABLE as error:
         raise AuditError(
             f"{wheel.name} cannot be read: {line(error)}", advice="Take the wheel anew."
         ) from None

@@ -20,11 +20,11 @@ from securesystemslib.signer import SSlibKey
 
 from pipelines.errors import AuditError, ConfigError, LockError
 from pipelines.evidence import Evidence
-from pipelines.files import sha256_of
+from pipelines.files import beside, sha256_of
 from pipelines.hosttext import line
 from pipelines.model import Model
 from pipelines.provenance.aliases import refuse_aliases
-from pipelines.provenance.jsonfile import parse, read_bytes
+from pipelines.provenance.jsonfile import as_dict, parse, read_bytes
 from pipelines.provenance.signing import PAYLOAD_TYPE, Sealed, envelopes, unsealed
 from pipelines.provenance.statement import (
     BUILD_TYPE,
@@ -118,13 +118,6 @@ def find(wheel: Path) -> Path:
         f"{line(wheel, 300)}: there is no {line(wheel.name, 200)}{SIGNED} with it",
         advice="Put what was published with it beside it, or name that with --provenance.",
     )
-
-
-def beside(wheel: Path, name: str) -> Path | None:
-    """A file of that name beside the wheel, or above its directory."""
-    folder = wheel.absolute().parent
-    places = (folder / name, folder.parent / name)
-    return next((place for place in places if place.is_file()), None)
 
 
 def verify(wheel: Path, provenance: Path, keys: Sequence[Key], lock: ToolchainLock) -> Verified:
@@ -373,12 +366,12 @@ def _sboms(wheel: Path, said: _Said) -> Check:
 
 def _evidence(said: _Said) -> Iterator[Check]:
     """What the builder says that it has shown, and on what: nobody here has seen it."""
-    inner = _dict(said.built.get("internalParameters"))
+    inner = as_dict(said.built.get("internalParameters"))
     if not said.ours:
         return
-    level = str(_dict(inner.get("evidence")).get("level", ""))
+    level = str(as_dict(inner.get("evidence")).get("level", ""))
     known = {one.value: one.meaning for one in Evidence}
-    test = line(_dict(inner.get("stages")).get("test", "was not run"), 40)
+    test = line(as_dict(inner.get("stages")).get("test", "was not run"), 40)
     yield Check(
         name="evidence",
         state="mind" if test in ("failed", "interrupted") else "said",
@@ -386,14 +379,10 @@ def _evidence(said: _Said) -> Iterator[Check]:
         f"test {test}",
     )
     if inner.get("publishable") is not True:
-        told = _dict(inner.get("toolset")).get("told")
+        told = as_dict(inner.get("toolset")).get("told")
         told = told if isinstance(told, list) and told else ["a tool set that was not read"]
         yield Check(
             name="publishing",
             state="mind",
             found=f"not for publishing: built with {line(', '.join(map(str, told)), 200)}",
         )
-
-
-def _dict(value: Any) -> dict[str, Any]:
-    return value if isinstance(value, dict) else {}

@@ -11,7 +11,7 @@ from typing import Annotated, Literal
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from pipelines.errors import AuditError, ConfigError, LockError
-from pipelines.files import sha256_of
+from pipelines.files import beside, sha256_of
 from pipelines.hosttext import line, safe
 from pipelines.model import first_problem
 from pipelines.stages.buildspec import BILL, FIXED, PLACE
@@ -138,10 +138,8 @@ def told_by(manifest: Path, said: str, file: str = "") -> Published:
 
 def _beside(wheel: Path) -> Path:
     """The manifest of a wheel: beside it, or above its directory as runs have it."""
-    places = [wheel.with_name(MANIFEST), wheel.absolute().parent.with_name(MANIFEST)]
-    for place in places:
-        if place.is_file():
-            return place
+    if found := beside(wheel, MANIFEST):
+        return found
     raise ConfigError(
         f"{line(wheel, 300)}: there is no {MANIFEST} with it",
         advice=f"Put the {MANIFEST} that was published with it beside it, or name that.",

@@ -8,7 +8,7 @@ from urllib.parse import SplitResult, unquote, urljoin, urlsplit
 
 from pipelines.console import say
 from pipelines.errors import AuditError, ConfigError, LockError, PipelineError
-from pipelines.hosttext import line, secret
+from pipelines.hosttext import line, secret, shown_url
 from pipelines.prebuilt.fetching import fetch_url
 from pipelines.prebuilt.given import read_given
 from pipelines.stages.published import MANIFEST, MOST, Published, told_by
@@ -30,7 +30,7 @@ def published_at(address: str, cache: Cache) -> Published:
     parts = _parts(address)
     if cache.offline:
         raise LockError(
-            f"{_shown(address)} is not fetched: --offline",
+            f"{shown_url(address)} is not fetched: --offline",
             advice="Download the wheel and its manifest.json, and name the file.",
         )
     if parts.path.endswith(".whl"):
@@ -60,12 +60,6 @@ def published_at(address: str, cache: Cache) -> Published:
     return told
 
 
-def _shown(address: str) -> str:
-    """An address without what may be a password."""
-    parts = urlsplit(address)
-    return line(f"{parts.scheme}://{parts.hostname}{parts.path}", 200)
-
-
 def _parts(address: str) -> SplitResult:
     try:
         parts = urlsplit(address)
@@ -82,7 +76,7 @@ def _secure(address: str) -> str:
         secret(unquote(text or ""))
     if parts.scheme != "https" or not parts.hostname or parts.fragment:
         raise ConfigError(
-            f"{_shown(address)}: expected the https address of a {MANIFEST}, or of a wheel",
+            f"{shown_url(address)}: expected the https address of a {MANIFEST}, or of a wheel",
             advice=f"Such as https://example.org/releases/1.0/{MANIFEST}.",
         )
     return address
@@ -99,9 +93,9 @@ def _manifest(address: str, places: tuple[str, ...], file: str) -> Published:
                 download(Source(file=MANIFEST, url=url, size=MOST), path, lambda *_: None)
             except (OSError, LockError) as error:
                 why = error.message if isinstance(error, PipelineError) else str(error)
-                failed = failed or f"{_shown(url)}: {line(why, 300)}"
+                failed = failed or f"{shown_url(url)}: {line(why, 300)}"
                 continue
-            return told_by(path, _shown(url), file)
+            return told_by(path, shown_url(url), file)
     raise LockError(
         f"no manifest is to be had: {failed}",
         advice=f"Name the address of the {MANIFEST} that was published with the wheel.",

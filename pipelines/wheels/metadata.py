@@ -17,7 +17,6 @@ import io
 import math
 import tempfile
 import zipfile
-import zlib
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -35,7 +34,7 @@ from pipelines.wheels.fatbin import HEAD, Data, Inventory, inventory
 from pipelines.wheels.pe import PeFacts, read_pe
 from pipelines.wheels.tags import EVERY_PYTHON
 from pipelines.wheels.traces import Traces, read_traces
-from pipelines.wheels.unpacking import chunks, mapped
+from pipelines.wheels.unpacking import UNREADABLE, chunks, mapped
 
 _SMALL = 16 << 20  # RECORD, METADATA and WHEEL: text that is read whole
 _SPILL = 32 << 20  # bytes of a binary from which it is unpacked to a file instead of to memory
@@ -46,10 +45,6 @@ _TAGS = 1000  # of one wheel
 _BILL, _BILLS = 4 << 20, 16  # bytes of a bill of materials, and how many of a wheel are read
 _UNRECORDED = ("RECORD", "RECORD.jws", "RECORD.p7s")  # the format exempts these from hashes
 _STRONG = frozenset({"sha256", "sha384", "sha512"})
-_UNREADABLE = (
-    *(zipfile.BadZipFile, zlib.error, EOFError),
-    *(RuntimeError, OSError, UnicodeDecodeError),
-)
 
 
 @dataclass(frozen=True)
@@ -203,9 +198,7 @@ def inspect(path: Path, *, limits: Limits | None = None, traces: bool = False) -
                 members=tuple(members),
                 sboms=tuple(_bill(archive, members[n], at) for at, n in enumerate(bills)),
             )
-    # RuntimeError: an encrypted member; zlib.error and EOFError: a damaged one; UnicodeDecodeError:
-    # a name that says that it is UTF-8 and is not.
-    except _UNREADABLE as error:
+    except UNREADABLE as error:
         raise _refuse(path, f"it cannot be read: {error}") from error
 
 

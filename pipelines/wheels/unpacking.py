@@ -5,12 +5,19 @@ from __future__ import annotations
 import io
 import mmap
 import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 from pipelines.wheels.fatbin import Data
 
 _CHUNK = 1 << 20
+#: What reading an archive of somebody else's raises. RuntimeError: an encrypted member; zlib.error
+#: and EOFError: a damaged one; UnicodeDecodeError: a name that says that it is UTF-8 and is not.
+UNREADABLE = (
+    *(zipfile.BadZipFile, zlib.error, EOFError),
+    *(RuntimeError, OSError, UnicodeDecodeError),
+)
 
 
 def chunks(archive: zipfile.ZipFile, member: zipfile.ZipInfo) -> Iterator[bytes]:

@@ -28,10 +28,10 @@ from test_rebuild import party, tree, wheel_of
 from pipelines.commands import lines
 from pipelines.commands.program import run as wcw
 from pipelines.errors import AuditError, ConfigError
-from pipelines.files import sha256_of
+from pipelines.files import beside, sha256_of
 from pipelines.provenance import attesting, signing
 from pipelines.provenance.statement import PREDICATE, SIGNED, UNSIGNED, statement
-from pipelines.provenance.verifying import Check, Verified, beside, find, verify
+from pipelines.provenance.verifying import Check, Verified, find, verify
 from pipelines.run import Run
 from pipelines.stages.line import run_build
 from pipelines.stages.manifest import write_manifest
