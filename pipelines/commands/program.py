@@ -38,6 +38,7 @@ from pipelines.commands import (
     sbom,
     test,
     verify,
+    watch,
     wheelhouse,
 )
 from pipelines.commands.cells import open_matrix
@@ -64,6 +65,7 @@ COMMANDS = (
         attest.COMMAND,
         verify.COMMAND,
         publish.COMMAND,
+        watch.COMMAND,
     ),
     *(
         audit.COMMAND,
