@@ -68,6 +68,7 @@ def watch(options: WatchOptions, given: dict[str, Any]) -> None:
 
     most = _most(options)
     request, shared = request_of(given)
+    archs = request.axes.get("archs", "")
     settings = settings_of(shared, request.axes.get("host"))
     catalogue = held.catalogue_of(options.index)
     names = _recipes(_words(request.axes.get("recipe")), catalogue)
@@ -86,10 +87,11 @@ def watch(options: WatchOptions, given: dict[str, Any]) -> None:
         notes += made.notes
     orders = bounded(orders, most)
     if options.as_json or options.format == "json":
-        answer(show.as_json(options.index, catalogue.generation, out.torches, orders, notes))
+        told = show.as_json(options.index, catalogue.generation, out.torches, orders, notes)
+        answer(told | {"matrix": as_gha(orders, archs)})
         return
     if options.format == "gha":
-        answer(json.dumps(as_gha(orders, request.axes.get("archs", "")), separators=(",", ":")))
+        answer(json.dumps(as_gha(orders, archs), separators=(",", ":")))
     show.show(orders, notes)
 
 

@@ -57,25 +57,22 @@ def compare(
     without a cell.
     """
     lists = [gpus.read(archs or recipe.archs)]
-    asked = {"python": tuple(pythons), "cuda": tuple(cudas)}
+    one = 1 if recipe.wheel_tag else None  # wheel for all Pythons
+    asked = {"python": tuple(pythons)[:one], "cuda": tuple(cudas)}
     notes = [*notes]
     cells: dict[str, tuple[Named, Torch | None]] = {}
     if recipe.torch is None or recipe.tested_with:
         notes += _not_tested(recipe, torches)
         for cell in expand(recipe, {k: v for k, v in asked.items() if v}, lists, host=host):
             cells[cell.name] = cell, None
-    for release in () if recipe.torch is None or recipe.tested_with else torches:
-        torch = out[release]
-        pairs, more = _pairs(recipe, torch, release)
-        notes += more
-        for cuda, python in pairs:
-            if (asked["cuda"] and cuda not in asked["cuda"]) or (
-                asked["python"] and python not in asked["python"]
-            ):
-                continue
-            axes = {"torch": (release,), "cuda": (cuda,), "python": (python,)}
-            (cell,) = expand(recipe, axes, lists, host=host)
-            cells[cell.name] = cell, torch
+    else:
+        notes += _strange(recipe, {release: out[release] for release in torches})
+        for release in torches:
+            for cuda, python in _pairs(recipe, out[release]):
+                if cuda in (asked["cuda"] or (cuda,)) and python in (asked["python"] or (python,)):
+                    axes = {"torch": (release,), "cuda": (cuda,), "python": (python,)}
+                    (cell,) = expand(recipe, axes, lists, host=host)
+                    cells[cell.name] = cell, out[release]
     wheels = held.of(catalogue, recipe)
     wanted, there, untested = [], 0, 0
     for name, (cell, beside) in cells.items():
@@ -92,30 +89,41 @@ def compare(
     return Watched(recipe, tuple(wanted), there, untested, tuple(dict.fromkeys(notes)))
 
 
-def _pairs(recipe: Recipe, torch: Torch, release: str) -> tuple[list[tuple[str, str]], list[Note]]:
-    """CUDA and Python of the builds that a recipe can go with, and what it cannot."""
-    pairs, notes = [], []
-    where = f"See pipelines/recipes/{recipe.name}.yaml."
-    fit = [cuda for cuda in torch.builds if within(cuda, recipe.supports.cuda)]
-    if other := [cuda for cuda in torch.builds if cuda not in fit]:
-        says = f"torch {release} is there for CUDA {', '.join(other)}"
-        says += f", which {recipe.name} {recipe.version} does not support"
-        notes.append(Note(recipe.name, says, where))
-    strange: dict[str, None] = {}
-    for cuda in fit:
-        for python in torch.builds[cuda]:
-            if python in recipe.pythons:
-                pairs.append((cuda, python))
-            else:
-                strange[python] = None
-    newer = [one for one in strange if _number(one) > max(map(_number, recipe.pythons))]
-    if newer:
-        says = f"torch {release} is there for Python {', '.join(sorted(newer, key=_number))}"
-        says += f"; {recipe.name} {recipe.version} ends with {recipe.pythons[-1]}"
-        notes.append(Note(recipe.name, says, where))
+def _pairs(recipe: Recipe, torch: Torch) -> list[tuple[str, str]]:
+    """CUDA and Python of the builds that a recipe can go with, the oldest first."""
+    pairs = [
+        (cuda, python)
+        for cuda, wheels in torch.builds.items()
+        for python in wheels
+        if within(cuda, recipe.supports.cuda) and python in recipe.pythons
+    ]
     if recipe.wheel_tag:  # one wheel for all
         pairs = [(cuda, python) for cuda, python in pairs if python == recipe.pythons[0]]
-    return sorted(pairs, key=lambda one: (_number(one[0]), _number(one[1]))), notes
+    return sorted(pairs, key=lambda one: (_number(one[0]), _number(one[1])))
+
+
+def _strange(recipe: Recipe, torches: Mapping[str, Torch]) -> list[Note]:
+    """What of these releases of torch a recipe does not support."""
+    last = max(recipe.pythons, key=_number)
+    cudas: dict[str, list[str]] = {}
+    pythons: dict[str, list[str]] = {}
+    for release, torch in torches.items():
+        for cuda in torch.builds:
+            if not within(cuda, recipe.supports.cuda):
+                cudas.setdefault(cuda, []).append(release)
+        for python in dict.fromkeys(one for wheels in torch.builds.values() for one in wheels):
+            if _number(python) > _number(last):
+                pythons.setdefault(python, []).append(release)
+    notes = []
+    for word, found, why in (
+        ("CUDA", cudas, f"supports {recipe.supports.cuda}"),
+        ("Python", pythons, f"ends with {last}"),
+    ):
+        if found:
+            there = (f"{one} (torch {', '.join(found[one])})" for one in sorted(found, key=_number))
+            says = f"torch is out for {word} {', '.join(there)}; {recipe.name} {why}"
+            notes.append(Note(recipe.name, says, f"See pipelines/recipes/{recipe.name}.yaml."))
+    return notes
 
 
 def _number(release: str) -> int:

@@ -10,7 +10,7 @@ from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from pipelines.errors import ConfigError
-from pipelines.hosttext import line
+from pipelines.hosttext import line, shown_url
 from pipelines.index.catalogue import CATALOGUE, MOST, Catalogue, Wheel, read_catalogue
 from pipelines.index.pages import COMBINED
 from pipelines.index.store import Store
@@ -31,7 +31,7 @@ def catalogue_of(index: str) -> Catalogue:
     """
     if index.startswith("https://"):
         url = f"{index.rstrip('/')}/{CATALOGUE}"
-        return read_catalogue(read_texts([url], MOST)[url], line(index, 200))
+        return read_catalogue(read_texts([url], MOST)[url], shown_url(index).rstrip("/"))
     store = Store(index)
     data = store.read(CATALOGUE, MOST)
     if data is not None:
@@ -114,5 +114,5 @@ def why(wheels: Iterable[Wheel], target: Target, torch: Torch | None) -> str:
     there = [one for one in there if one.cuda == target.cuda]
     beside = f" with torch {target.torch}" if target.torch else ""
     if not there:
-        return f"{release} has no wheel for CUDA {target.cuda}{beside}"
-    return f"{release} has none for Python {target.python} and CUDA {target.cuda}{beside}"
+        return f"there is no wheel for CUDA {target.cuda}{beside}"
+    return f"there is none for Python {target.python} and CUDA {target.cuda}{beside}"

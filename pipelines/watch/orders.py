@@ -92,7 +92,10 @@ def bounded(orders: Iterable[Order], most: int) -> list[Order]:
 
 
 def as_gha(orders: Sequence[Order], archs: str = "") -> dict[str, Any]:
-    """A value for ``strategy.matrix``: for each recipe the inputs of wheels.yml."""
+    """A value for ``strategy.matrix``: for each recipe the inputs of wheels.yml.
+
+    ``archs`` is what was asked for; empty: each recipe's own.
+    """
     rows: list[Mapping[str, str]] = []
     for order in orders:
         if not (cells := order.of("build")):

@@ -70,12 +70,11 @@ def pins(lock: ToolchainLock, out: Mapping[str, Torch], cells: Iterable[Target])
     wanted: dict[tuple[str, str, str], tuple[Target, File]] = {}
     known = Names(lock.tools)
     for cell in cells:
-        name = f"torch-{cell.torch}-cu{cell.cuda}-cp{cell.python}".replace(".", "")
-        name = name.replace(cell.torch.replace(".", ""), cell.torch, 1)
+        plain = (cell.cuda.replace(".", ""), cell.python.replace(".", ""))
         try:
             ids[cell] = known.resolve("torch", cell)
         except LockError:
-            ids[cell] = name
+            ids[cell] = f"torch-{cell.torch}-cu{plain[0]}-cp{plain[1]}"  # as intent.py names it
             file = out[cell.torch].builds[cell.cuda][cell.python]
             wanted[cell.torch, cell.cuda, cell.python] = cell, file
     texts = read_texts([f"{file.url}.metadata" for _, file in wanted.values()], _METADATA)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -22,7 +22,8 @@ from pipelines.versions import minor, within
 from pipelines.watch.pages import File, Project, Tags
 
 WATCH_FILE = Path(__file__).resolve().with_name("watch.yaml")
-_LOCAL = re.compile(r"cu(\d{2,3})")
+#: ``cu92``, ``cu130``, ``cu1310``: the last digits are the minor release.
+_LOCAL = re.compile(r"cu(\d{2}(?=\d)|\d)(\d{1,2})")
 #: The Python whose own ABI it has: no other, and not the one without the GIL.
 _OWN = re.compile(r"(cp3(\d{1,2}))-\1-win_amd64")
 
@@ -107,7 +108,7 @@ def _with_cuda(files: Iterable[File]) -> dict[str, dict[str, File]]:
     for one in files:
         local, python = _LOCAL.fullmatch(one.version.local or ""), _python(one)
         if local and python:
-            found.setdefault(f"{local[1][:-1]}.{local[1][-1]}", {})[python] = one
+            found.setdefault(f"{local[1]}.{local[2]}", {})[python] = one
     return found
 
 
@@ -171,22 +172,18 @@ def upstream(
         sources = [recipe.source for recipe in versions.values()]
         files = [one for one in sources if isinstance(one, FileSource) and one.pypi]
         project.require((one.file, one.sha256) for one in files)
-        for version, found in project.releases(pre=pre).items():
-            sdists = [one for one in found if not one.tags]
-            if newest is None or version > newest:
-                lacks = "" if sdists else ", without a source distribution"
-                cure = f"{add}, with sha256 {sdists[0].sha256}" if sdists else ""
-                yield Note(
-                    name, f"{name} {version} is out{lacks}; the recipe ends with {newest}", cure
-                )
+        out = project.releases(pre=pre)
+        if newer := [version for version in out if newest is None or version > newest]:
+            sdists = [one for one in out[newer[-1]] if not one.tags]
+            lacks = "" if sdists else ", without a source distribution"
+            says = f"{name} {_last(newer)} is out{lacks}; the recipe ends with {newest}"
+            yield Note(name, says, f"{add}, with sha256 {sdists[0].sha256}" if sdists else "")
     if tags is None:
         return
-    for version, commit in sorted(tags.releases.items()):
-        if version.is_prerelease and not pre:
-            continue
-        if newest is None or version > newest:
-            says = f"{name} {version} is tagged; the recipe ends with {newest or 'no release'}"
-            yield Note(name, says, f"{add}: commit {commit}")
+    tagged = [one for one in sorted(tags.releases) if pre or not one.is_prerelease]
+    if newer := [version for version in tagged if newest is None or version > newest]:
+        says = f"{name} {_last(newer)} is tagged; the recipe ends with {newest or 'no release'}"
+        yield Note(name, says, f"{add}: commit {tags.releases[newer[-1]]}")
     for called, recipe in versions.items():
         if not isinstance(recipe.source, GitSource):
             continue
@@ -197,6 +194,11 @@ def upstream(
         elif tag is not None and tag != recipe.source.commit:
             says = f"{name} {called}: its tag is at {tag[:12]}, the recipe at "
             yield Note(name, says + recipe.source.commit[:12], "See whether the tag was moved.")
+
+
+def _last(newer: Sequence[Version]) -> str:
+    more = len(newer) - 1
+    return f"{newer[-1]} (and {more} before it)" if more else str(newer[-1])
 
 
 def yanked(recipe: Recipe, project: Project | None) -> bool:
@@ -246,6 +248,7 @@ def choose(
                 Note(recipe.name, f"{recipe.name} {recipe.version} {says}", f"See {where}.")
             )
         if older := fitting[newest:]:
-            says = f"older releases of torch are not looked at: {', '.join(reversed(older))}"
+            says = f"{recipe.name}: older releases of torch are left out: "
+            says += ", ".join(reversed(older))
             notes.append(Note(recipe.name, says, "Name them: --torch " + ",".join(reversed(older))))
     return wanted, notes

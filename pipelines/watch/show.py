@@ -9,9 +9,9 @@ from rich.markup import escape
 
 from pipelines import units
 from pipelines.console import console, say
-from pipelines.hosttext import line
+from pipelines.hosttext import line, shown_url
 from pipelines.tables import print_columns
-from pipelines.watch.orders import Order, as_gha
+from pipelines.watch.orders import Order
 from pipelines.watch.released import Note, Torch
 
 _MARKS = {
@@ -30,6 +30,8 @@ def show(orders: Sequence[Order], notes: Sequence[Note]) -> None:
         say(f"{line(note.says, 400)}")
         if note.cure:
             say(f"    -> {line(note.cure, 300)}", "dim")
+    if hosts := {one.target.host for order in orders for one in order.cells}:
+        say(f"What can be built is judged by the tools of host {units.few(hosts)}.", "dim")
     now = sum(len(order.of("build")) for order in orders)
     waiting = sum(len(order.of("later")) for order in orders)
     stuck = sum(len(order.of("pin", "no")) for order in orders)
@@ -44,10 +46,8 @@ def _print(order: Order) -> None:
     watched = order.watched
     title = " ".join(filter(None, (watched.recipe.name, watched.recipe.version)))
     untested = f", {watched.untested} of them without a test on a GPU" if watched.untested else ""
-    say(
-        f"{title}: {watched.held} cells are in the index{untested}, {len(order.cells)} are not",
-        "bold",
-    )
+    held = units.counted(watched.held, "cell")
+    say(f"{title}: {held} in the index{untested}, {len(order.cells)} not", "bold")
     lines = [
         {
             "cell": escape(one.wanted.name),
@@ -90,12 +90,11 @@ def as_json(
     """The same as plain values; times in seconds."""
     return {
         "schema": 1,
-        "index": index,
+        "index": shown_url(index) if "://" in index else index,
         "generation": generation,
         "torch": {release: torch.version for release, torch in out.items()},
         "recipes": [_recipe(order) for order in orders],
         "notes": [note._asdict() for note in notes],
-        "matrix": as_gha(orders),
     }
 
 

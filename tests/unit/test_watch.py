@@ -44,7 +44,6 @@ from pipelines.watch.cells import compare
 
 Said = pytest.CaptureFixture[str]
 OUT_CUDA = ("12.6", "13.0")
-GIT = "https://github.com/Dao-AILab/flash-attention"
 FLASH = load_recipe("flash-attn")
 CONFIG = """\
 default: {host: lab}
@@ -135,7 +134,7 @@ def world(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Worl
     for module in (look, released):
         monkeypatch.setattr(module, "load_asked", lambda: asked)
     monkeypatch.setattr(
-        look, "read_tags", lambda places: {GIT: tags([f"{index.url}/flash"])[f"{index.url}/flash"]}
+        look, "read_tags", lambda all_: dict.fromkeys(all_, *tags([f"{index.url}/flash"]).values())
     )
     for module in (pages, indexpage):
         monkeypatch.setattr(module, "each_apart", _here)
@@ -143,7 +142,7 @@ def world(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Worl
     monkeypatch.setattr("pipelines.toolchain.lock.load_lock", lambda *_: full)
     monkeypatch.setattr(console, "quiet", False)
     monkeypatch.setattr(console, "width", 160)
-    for project in ("torch", "flash-attn", "nvidia-cuda-nvcc"):
+    for project in ("torch", "flash-attn", "xformers", "nvidia-cuda-nvcc"):
         made.says(project, recorded(project))
     made.builds(builds(names(OUT)))
     made.tags({"v2.8.3.post2": "1" * 40})
@@ -413,9 +412,9 @@ def test_what_an_index_holds(world: World, capsys: Said) -> None:
     assert [(one["held"], one["untested"]) for one in answer["recipes"]] == [(1, 1)]
     why = cells(answer)
     assert why["cp313-torch2.15-cu130"].endswith(
-        "has none for Python 3.13 and CUDA 13.0 with torch 2.15"
+        "there is none for Python 3.13 and CUDA 13.0 with torch 2.15"
     )
-    assert why["cp312-torch2.15-cu126"].endswith("has no wheel for CUDA 12.6 with torch 2.15")
+    assert why["cp312-torch2.15-cu126"].endswith("there is no wheel for CUDA 12.6 with torch 2.15")
     assert why["cp312-torch2.14-cu130"].startswith("torch 2.14.1 is out; ")
     # A name that was taken back is not built again; nor one that lacks code.
     (wheel,) = (one for one in _wheels(world) if not one["made_from"])
@@ -444,6 +443,29 @@ def _wheels(world: World) -> list[dict[str, Any]]:
         "wheels"
     ]
     return found
+
+
+def test_several_recipes(world: World, capsys: Said) -> None:
+    """Each has its own order; what is no wheel of a release is said."""
+    names = "xformers,flash-attn,smoke-attention,smoke-attention-torch,candle-flash-attn"
+    words = ("--torch", "2.10", "--cuda", "13.0", "--python", "3.11,3.13", "--most", "4")
+    assert world.watch("--recipe", names, *words, "--json") == 0
+    answer = told(capsys)
+    counts = {one["recipe"]: [c["state"] for c in one["cells"]] for one in answer["recipes"]}
+    assert counts == {
+        "xformers": ["build", "build"],
+        "flash-attn": ["build", "build"],
+        "smoke-attention": ["later", "later"],
+        "smoke-attention-torch": ["later"],
+        "candle-flash-attn": [],
+    }
+    assert [one["recipe"] for one in answer["matrix"]["include"]] == ["xformers", "flash-attn"]
+    said = notes(answer)
+    assert "xformers 0.0.35 is out; the recipe ends with 0.0.34 -> " in said
+    assert "no wheel of candle-flash-attn is built here" in said
+    assert (
+        "one wheel of smoke-attention-torch is for every torch, and is not tested with 2.14" in said
+    )
 
 
 def test_indexes_that_are_none(world: World, capsys: Said, tmp_path: Path) -> None:
@@ -553,7 +575,7 @@ def test_recipes_that_do_not_go_with_it(world: World) -> None:
     assert wanted == ["2.12", "2.11"]
     assert [note.says for note in left] == [
         "flash-attn 2.8.3.post2 supports torch <2.13, and 2.13, 2.14, 2.15 is out",
-        "older releases of torch are not looked at: 2.8, 2.10",
+        "flash-attn: older releases of torch are left out: 2.8, 2.10",
     ]
     one = load_recipe("smoke-attention-torch")
     found = compare(one, out, released.choose(one, out, [], 2)[0], Catalogue())
@@ -587,6 +609,6 @@ def test_in_processes_of_its_own(
     world.server.page("/i/catalogue.json", Path(world.index, "catalogue.json").read_text())
     capsys.readouterr()
     assert program.run(["watch", "--index", f"{world.server.url}/i"]) == 0
-    assert "flash-attn 2.8.3.post2: 1 cells are in the index" in capsys.readouterr().out
+    assert "flash-attn 2.8.3.post2: 1 cell in the index, 32 not" in capsys.readouterr().out
     world.server.page("/flash.git/info/refs?service=git-upload-pack", "0000")
     wrong(world, capsys, "that is no whole list of git's")
