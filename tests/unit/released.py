@@ -57,8 +57,10 @@ def with_release(page: dict[str, Any], version: str, pythons: Iterable[str]) -> 
 
 
 def names(out: Out, platform: str = "win_amd64") -> Iterator[tuple[str, str]]:
-    """Folder and file name of every wheel of torch with CUDA."""
+    """Folder and file name of every wheel of torch with CUDA, and one without for each release."""
     for version, (cudas, pythons) in out.items():
+        tag = f"cp{pythons[-1].replace('.', '')}"
+        yield "cpu", f"torch-{version}+cpu-{tag}-{tag}-{platform}.whl"
         for cuda in cudas:
             for python in pythons:
                 folder, tag = f"cu{cuda.replace('.', '')}", f"cp{python.replace('.', '')}"
