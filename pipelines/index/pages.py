@@ -21,7 +21,7 @@ from typing import Any
 from urllib.parse import quote
 
 from pipelines.index.about import about
-from pipelines.index.catalogue import Catalogue, Wheel
+from pipelines.index.catalogue import Catalogue, Wheel, stored
 from pipelines.index.front import front
 from pipelines.index.rows import rows, smoke_words
 from pipelines.index.variants import json_name, release_json
@@ -72,11 +72,6 @@ def release_files(catalogue: Catalogue) -> dict[str, tuple[str, bytes]]:
     }
 
 
-def stored(name: str, sha256: str) -> str:
-    """Where a file lies below an index: a place that no other bytes can have."""
-    return f"files/{sha256[:2]}/{sha256}/{name}"
-
-
 def render(catalogue: Catalogue) -> dict[str, bytes]:
     """Every page by its path; one that was there before is there again."""
     made: dict[str, bytes] = {}
@@ -92,7 +87,7 @@ def render(catalogue: Catalogue) -> dict[str, bytes]:
             told = _project_json(project, links, place, catalogue.tracks)
             made |= _pair(f"{place}/{project}", page, told)
     table = rows(catalogue)
-    made |= {f"about/{name}.html": page.encode() for name, page in about(catalogue, table).items()}
+    made |= about(catalogue, table)
     return made | {"index.html": front(catalogue, table, sorted(views(catalogue))).encode()}
 
 

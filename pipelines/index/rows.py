@@ -6,6 +6,7 @@ what cannot be said in it (``Requires-Python``) is worked out here.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
@@ -36,7 +37,7 @@ class Row:
     minors: tuple[int, ...]
     """Of Python 3, those that it takes."""
     pythons: str
-    """``3.12``, ``3.9+``, ``3.9-3.13``, several with commas; ``none``."""
+    """``3.12``, ``3.9+``, ``3.9-3.13``, ``3.13t`` without the global lock; several with commas."""
     platforms: str
     """Its platform tags, with blanks."""
     torch: str
@@ -60,7 +61,7 @@ def rows(catalogue: Catalogue) -> list[Row]:
     """The plain wheels: by project, and of each the one first that is taken before another."""
     plain = [one for one in catalogue.wheels if not one.name.label]
     # Sorting keeps the order of what is equal: so the last key is sorted by first.
-    plain.sort(key=lambda one: one.file)
+    plain.sort(key=lambda one: one.file, reverse=True)
     plain.sort(key=lambda one: one.uploaded, reverse=True)
     plain.sort(key=lambda one: Version(one.cuda or "0"), reverse=True)
     plain.sort(key=lambda one: one.name.version, reverse=True)
@@ -74,22 +75,23 @@ def row_of(wheel: Wheel) -> Row:
     place = wheel.url if "://" in wheel.url else quote(wheel.url)
     words = tuple(sorted((tag.interpreter, tag.abi) for tag in tags))
     minors = _minors(words, wheel.requires_python)
+    lockless = _minors(words, wheel.requires_python, "t")
     return Row(
         wheel=wheel,
         version=f"{version}" + (f" build {build[0]}{build[1]}" if build else ""),
         href=f"{place}#sha256={wheel.sha256}",
-        ident=f"w-{wheel.sha256[:16]}",
+        ident=f"w-{wheel.sha256[:12]}",
         minors=minors,
-        pythons=_spans(minors),
+        pythons=", ".join([*_spans(minors), *_spans(lockless, "t")]) or "none",
         platforms=" ".join(sorted({tag.platform for tag in tags})),
-        torch=wheel.torch or "none",
+        torch=f"{wheel.torch}{'+' * wheel.stable}" if wheel.torch else "none",
         gpus=_gpus(wheel) or "none",
         smoke=smoke_words(wheel),
     )
 
 
 @lru_cache(maxsize=4096)
-def _minors(tags: tuple[tuple[str, str], ...], required: str) -> tuple[int, ...]:
+def _minors(tags: tuple[tuple[str, str], ...], required: str, free: str = "") -> tuple[int, ...]:
     """Releases of Python 3 that take one of the tags (interpreter and ABI), and are allowed."""
     try:
         allowed = SpecifierSet(required)
@@ -99,33 +101,35 @@ def _minors(tags: tuple[tuple[str, str], ...], required: str) -> tuple[int, ...]
         minor
         for minor in _MINORS
         if allowed.contains(f"3.{minor}", prereleases=True)
-        and any(_takes(minor, interpreter, abi) for interpreter, abi in tags)
+        and any(_takes(minor, interpreter, abi, free) for interpreter, abi in tags)
     )
 
 
-def _takes(minor: int, interpreter: str, abi: str) -> bool:
-    kind, first = interpreter[:2], interpreter[3:]
-    if interpreter[2:3] != "3" or kind not in ("cp", "py") or not (first.isdigit() or not first):
+def _takes(minor: int, interpreter: str, abi: str, free: str) -> bool:
+    if (interpreter, abi) == ("py3", "none"):
+        return True
+    found = re.fullmatch(r"(cp|py)3(\d{1,2})", interpreter)
+    if found is None:
         return False
-    if abi == "none" or abi == "abi3":
-        # https://packaging.python.org/specifications/platform-compatibility-tags/: py3 is any
-        # Python 3, py39 and cp39-abi3 that one and later ones; cp39-none is 3.9 alone.
-        later = kind == "py" or abi == "abi3"
-        return int(first or 0) <= minor if later else int(first or 0) == minor
-    return kind == "cp" and abi == interpreter and int(first or 0) == minor
+    first = int(found[2])
+    if abi == "abi3":
+        return found[1] == "cp" and minor >= first and not free
+    if found[1] == "py":
+        return abi == "none" and minor >= first
+    return minor == first and abi in ("none", f"cp3{first}{free}")
 
 
-def _spans(minors: tuple[int, ...]) -> str:
+def _spans(minors: tuple[int, ...], free: str = "") -> list[str]:
     said: list[str] = []
     for begin in (one for one in minors if one - 1 not in minors):
         end = begin
         while end + 1 in minors:
             end += 1
-        if end == _MINORS[-1]:
-            said.append(f"3.{begin}+")
-        else:
-            said.append(f"3.{begin}" if begin == end else f"3.{begin}-3.{end}")
-    return ", ".join(said) or "none"
+        first, last = f"3.{begin}{free}", f"3.{end}{free}"
+        said.append(
+            f"{first}+" if end == _MINORS[-1] else first if end == begin else f"{first}-{last}"
+        )
+    return said
 
 
 def _gpus(wheel: Wheel) -> str:

@@ -26,12 +26,15 @@
     };
   });
 
-  // The rules, in the order in which they are told.
+  const projects = [...new Set(wheels.map((wheel) => wheel.project))];
+
+  // The rules, those of pipelines/which/choosing.py, in the order in which they are told.
 
   function takes(spans, python) {
+    const own = release(python.replace("t", ""));
     return words(spans).some((span) => {
-      const [first, last] = span.replace("+", "-3.999").split("-").map(release);
-      return compare(first, release(python)) <= 0 && compare(release(python), last || first) <= 0;
+      const [first, last] = span.replaceAll("t", "").replace("+", "-3.999").split("-").map(release);
+      return span.includes("t") === python.endsWith("t") && compare(first, own) <= 0 && compare(own, last || first) <= 0;
     });
   }
 
@@ -74,7 +77,7 @@
       else if (need[0] > release(driver)[0] || (jit && compare(need, release(driver)) > 0))
         found.push(["driver", `it was built with CUDA ${wheel.cuda}${jit ? ", of which the driver has to compile PTX" : ""}, and the driver is made for ${driver}`]);
     }
-    if (gpus !== undefined && wheel.cuda !== "none") {
+    if (gpus !== undefined) {
       const lacking = gpus.filter((gpu) => !served(wheel, gpu));
       if (!gpus.length) found.push(["gpu", "it needs a GPU of NVIDIA's, and there is none"]);
       else if (lacking.length) found.push(["gpu", `it has code for ${wheel.gpus}, which does not run on ${lacking.join(" and ")}`]);
@@ -88,7 +91,8 @@
       .filter((wheel) => !wheel.yanked && wheel.project === machine.package)
       .map((wheel) => {
         const miss = missed(wheel, machine);
-        return { wheel, miss, native: natively(wheel, machine.gpus || []) };
+        const gpus = machine.gpus || [];
+        return { wheel, miss, native: gpus.length > 0 && natively(wheel, gpus) };
       });
     ranked.sort((one, other) =>
       one.miss.length - other.miss.length || other.native - one.native ||
@@ -98,23 +102,23 @@
 
   // What is said of a machine: its fields on the page, and the line in which they are written.
 
-  const KEYS = ["platform", "python", "torch", "cuda", "driver", "gpu"];
+  // Those of pipelines/which/machine.py, which prints the line, and the package.
+  const KEYS = ["platform", "python", "torch", "cuda", "driver", "gpu", "package"];
   const FORMS = {
-    platform: /^[a-z0-9_]{1,60}$/, python: /^\d\.\d{1,2}$/,
-    torch: /^(\d{1,4}\.\d{1,4}(\.\d{1,6})*((a|b|rc|\.post|\.dev)\d{1,9})*(\+[a-z0-9]+([._-][a-z0-9]+)*)?)?$/,
-    cuda: /^(\d{1,2}\.\d{1,2})?$/, driver: /^(\d{1,2}\.\d{1,2})?$/, gpu: /^(\d{1,2}\.\d(,\d{1,2}\.\d){0,31})?$/,
+    platform: /^[a-z][a-z0-9_]{0,60}$/, python: /^\d{1,2}\.\d{1,2}t?$/, torch: /^(\d{1,4}\.\d{1,4}[\w.+-]{0,60})?$/,
+    cuda: /^(\d{1,3}\.\d{1,2})?$/, driver: /^(\d{1,3}\.\d{1,2})?$/, gpu: /^(\d{1,2}\.\d(,\d{1,2}\.\d){0,63})?$/,
   };
-  const TITLES = { platform: "platform", python: "Python", torch: "torch", cuda: "torch's CUDA", driver: "CUDA of nvidia-smi", gpu: "GPU" };
+  const TITLES = { package: "package", platform: "platform", python: "Python", torch: "torch", cuda: "torch's CUDA", driver: "CUDA of nvidia-smi", gpu: "GPU" };
   const PREFIX = "wcw1:";
   const field = (key) => pick(`c-${key}`);
 
   function parse(line) {
     const found = new URLSearchParams(line.slice(PREFIX.length));
     const machine = {};
-    for (const key of [...KEYS, "package"]) {
+    for (const key of KEYS) {
       const values = found.getAll(key);
       if (!values.length) continue;
-      const good = key === "package" ? [...field(key).options].some((one) => one.value === values[0]) : FORMS[key].test(values[0]);
+      const good = key === "package" ? projects.includes(values[0]) : FORMS[key].test(values[0]);
       if (values.length > 1) throw new Error(`${key} is said ${values.length} times`);
       if (!good) throw new Error(`${key}: ${JSON.stringify(values[0].slice(0, 60))} is not of its form${key === "package" ? ", or not in this index" : ""}`);
       machine[key] = values[0];
@@ -123,8 +127,8 @@
   }
 
   function fill(machine) {
-    for (const key of [...KEYS, "package"]) {
-      if (key === "package" && machine[key] === undefined) continue;
+    for (const key of KEYS) {
+      if (key === "package" && machine[key] === undefined) continue; // it is no machine's: it stays
       const value = machine[key] === undefined ? "" : machine[key] || "none";
       const own = field(key);
       if (own.options && value && ![...own.options].some((one) => one.value === value)) own.add(new Option(value.replace(/,/g, " and "), value));
@@ -133,11 +137,12 @@
   }
 
   function read() {
-    const machine = { package: field("package").value };
+    const machine = {};
     for (const key of KEYS) {
       const said = field(key).value.trim();
       if (said === "") continue;
-      machine[key] = said === "none" ? "" : said;
+      machine[key] = said === "none" && key !== "package" ? "" : said;
+      if (key === "package") continue;
       if (!FORMS[key].test(machine[key])) throw new Error(`${TITLES[key]}: ${JSON.stringify(said)} is not of its form, such as ${field(key).placeholder}`);
     }
     if (machine.gpu !== undefined) machine.gpus = machine.gpu ? machine.gpu.split(",") : [];
@@ -146,7 +151,7 @@
 
   function written(machine) {
     const said = new URLSearchParams();
-    for (const key of [...KEYS, "package"]) if (machine[key] !== undefined) said.set(key, machine[key]);
+    for (const key of KEYS) if (machine[key] !== undefined) said.set(key, machine[key]);
     return PREFIX + said;
   }
 
@@ -179,13 +184,24 @@
     return made("p", `${wheel.smoke}; `, link, ".");
   }
 
+  function ask(machine, lacking) {
+    if (lacking.length >= KEYS.length - 1) return say("ask", "Say what the machine has, and here stands the command");
+    if (lacking.join() !== "package") return say("ask", `Still to say: ${lacking.map((key) => TITLES[key]).join(", ")}`);
+    const found = projects.map((one) => {
+      const best = choose({ ...machine, package: one });
+      return made("li", best && !best.miss.length ? best.wheel.name : `${one}: nothing fits`);
+    });
+    return say("ask", "Which package? This is what would fit:", made("ul", "", ...found));
+  }
+
   function tell(machine) {
-    const best = choose(machine);
     const lacking = KEYS.filter((key) => machine[key] === undefined);
     delete answer.dataset.file;
     delete answer.dataset.missed;
     pick("copy").hidden = true;
     for (const { row } of wheels) row.classList.remove("chosen");
+    if (machine.package === undefined) return ask(machine, lacking);
+    const best = choose(machine);
     if (!best) return say("none", `Every wheel of ${machine.package} was yanked`);
     const { wheel, miss, native } = best;
     if (miss.length) {
@@ -194,19 +210,17 @@
       const list = made("ul", "", ...miss.map(([, text]) => made("li", text)));
       return say("none", `No wheel of ${machine.package} here fits this machine`, made("p", `Nearest is ${wheel.name}, but:`), list, verdicts(wheel));
     }
-    if (lacking.length === KEYS.length) return say("ask", "Say what the machine has, and here stands the command");
-    if (lacking.length) return say("ask", `Still to say: ${lacking.map((key) => TITLES[key]).join(", ")}`, made("p", "Something would fit what was said so far."));
+    if (lacking.length) return ask(machine, lacking);
     const typed = command(wheel, machine);
     if (typed === null) return say("wrong", "The address of this page has characters that a terminal reads in its own way", made("p", "Download the wheel from the table, and install the file."));
     answer.dataset.file = wheel.file;
     wheel.row.classList.add("chosen");
     const notes = [];
     if (!native) notes.push("It has no machine code for this GPU: the driver compiles its PTX at the first use, which takes a while.");
-    if (!wheel.tested) notes.push("No GPU has run it before it was published.");
     if (machine.torch && !machine.torch.includes("+")) notes.push("This version of torch names no CUDA: if another torch is installed, pip replaces it, perhaps by a CPU build. Say the whole version, such as 2.8.0+cu128.");
     const pre = made("pre", "", made("code", typed));
     pre.tabIndex = 0;
-    say(notes.length ? "mind" : "fits", wheel.name, pre, ...notes.map((text) => made("p", text)), verdicts(wheel));
+    say(notes.length || !wheel.tested ? "mind" : "fits", wheel.name, pre, ...notes.map((text) => made("p", text)), verdicts(wheel));
     pick("copy").hidden = false;
   }
 
@@ -216,7 +230,7 @@
     try {
       machine = read();
       tell(machine);
-      history.replaceState(null, "", Object.keys(machine).length > 1 ? `#${written(machine)}` : location.pathname + location.search);
+      if (KEYS.some((key) => key !== "package" && key in machine)) history.replaceState(null, "", `#${written(machine)}`);
     } catch (error) {
       pick("copy").hidden = true;
       say("wrong", "That is not understood", made("p", error.message));
@@ -251,7 +265,7 @@
     const fitting = pick("f-fit").value !== "" && machine !== null;
     let count = 0;
     for (const wheel of wheels) {
-      const fits = !fitting || (!wheel.yanked && wheel.project === machine.package && !missed(wheel, machine).length);
+      const fits = !fitting || (!wheel.yanked && [undefined, wheel.project].includes(machine.package) && !missed(wheel, machine).length);
       wheel.row.hidden = !fits || !wheel.search.includes(asked);
       count += wheel.row.hidden ? 0 : 1;
     }
@@ -274,13 +288,13 @@
     head.replaceChildren(button);
     button.addEventListener("click", () => sort(head));
   }
-  for (const key of [...KEYS, "package", "start"]) field(key).addEventListener("input", update);
+  for (const key of [...KEYS, "start"]) field(key).addEventListener("input", update);
   field("torch").addEventListener("input", () => {
     const said = field("torch").value.trim();
     const local = /\+cu(\d+)(\d)$/.exec(said);
     if (!local && said !== "none" && !said.endsWith("+cpu")) return;
     const machine = { cuda: local ? `${local[1]}.${local[2]}` : "" };
-    for (const key of [...KEYS, "package"]) if (key !== "cuda" && field(key).value) machine[key] = field(key).value;
+    for (const key of KEYS) if (key !== "cuda" && field(key).value) machine[key] = field(key).value;
     fill(machine);
     update();
   });
@@ -292,7 +306,12 @@
   });
   pick("copy").addEventListener("click", () => copy(answer.querySelector("pre").textContent, answer.querySelector("pre")));
   pick("keep").addEventListener("click", () => copy(location.href, null));
-  pick("clear").addEventListener("click", () => { fill({}); pick("line").value = ""; update(); });
+  pick("clear").addEventListener("click", () => {
+    fill({});
+    pick("line").value = "";
+    history.replaceState(null, "", location.pathname + location.search);
+    update();
+  });
   for (const id of ["f-text", "f-fit"]) pick(id).addEventListener("input", () => {
     try { filter(read()); } catch { filter(null); }
   });
