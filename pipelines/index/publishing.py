@@ -179,7 +179,7 @@ def _require_whole(store: Store, release: Release | None, catalogue: Catalogue) 
         if "://" not in wheel.url:
             found = here.get(wheel.url) if f"{wheel.url}.metadata" in here else None
         elif release is None or not wheel.url.startswith(release.assets):
-            continue  # of another release: nobody has looked there
+            found = wheel.size  # of another release: nobody has looked there
         else:
             found = there.get(wheel.url) if f"{wheel.url}.metadata" in there else None
         if found != wheel.size or any(wheel.beside_url(one) not in here for one in wheel.beside):
