@@ -7,7 +7,7 @@ import itertools
 from collections.abc import Mapping
 from typing import Any
 
-from pipelines.index.catalogue import Catalogue, Wheel, shown_at, stored
+from pipelines.index.catalogue import Catalogue, Wheel, stored
 
 ARCHS = {
     "11.8": ("75", "80", "86", "89", "90"),
@@ -48,7 +48,7 @@ def wheel(
         "evidence": "R: run on real Windows",
         "toolset": "MSVC 14.44.35207",
         "checks": 31,
-        "smoke": tested("89"),
+        "smoke": passed_on("89"),
         "beside": {
             kind: hashlib.sha256((file + kind).encode()).hexdigest()
             for kind in ("audit.json", "smoke.xml", "manifest.json", "intoto.jsonl")
@@ -57,13 +57,24 @@ def wheel(
     return Wheel.model_validate(row | changes)
 
 
-def tested(*archs: str) -> dict[str, Any]:
+def passed_on(*archs: str) -> dict[str, Any]:
     """A smoke test that has passed on cards of these architectures."""
     gpus = tuple(CARDS.get(one, f"GPU {one}") for one in archs)
     return {"verdict": "passed", "gpus": gpus, "archs": archs, "cases": 412}
 
 
 UNTESTED: Mapping[str, Any] = {"verdict": "untested", "why": WHY}
+
+
+HOSTILE = """</td></script><script>alert(1)</script>"'><img src=x onerror=alert(1)>{{7*7}}${x}"""
+
+
+def hostile(text: str = HOSTILE) -> Wheel:
+    """One whose every text is somebody's attempt, as far as the catalogue lets it pass."""
+    texts = dict.fromkeys(("requires_python", "run", "evidence", "toolset", "yanked"), text)
+    again = {"verdict": "different", "run": text, "evidence": text, "when": "2026-11-22T10:15:00Z"}
+    smoke = {"verdict": "untested", "why": text, "gpus": (text,)}
+    return wheel("hostile", "1!2.0", smoke=smoke, rebuilt=[again], **texts)
 
 
 def large(count: int = 500) -> Catalogue:
@@ -88,6 +99,3 @@ def large(count: int = 500) -> Catalogue:
         tag = f"cp{python}-cp{python}-win_amd64"
         made.append(wheel(project, version, tag, torch, cuda, **changes))
     return Catalogue(wheels=tuple(made))
-
-
-__all__ = ["ARCHS", "UNTESTED", "large", "shown_at", "tested", "wheel"]

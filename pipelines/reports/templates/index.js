@@ -126,13 +126,20 @@
     return machine;
   }
 
+  // Of two options with one value the last is meant: a capability is no card of that name.
+  function set(key, value) {
+    const own = field(key);
+    if (!own.options) own.value = value;
+    else {
+      if (![...own.options].some((one) => one.value === value)) own.add(new Option(value.replace(/,/g, " and "), value));
+      [...own.options].findLast((one) => one.value === value).selected = true;
+    }
+  }
+
   function fill(machine) {
     for (const key of KEYS) {
       if (key === "package" && machine[key] === undefined) continue; // it is no machine's: it stays
-      const value = machine[key] === undefined ? "" : machine[key] || "none";
-      const own = field(key);
-      if (own.options && value && ![...own.options].some((one) => one.value === value)) own.add(new Option(value.replace(/,/g, " and "), value));
-      own.value = value;
+      set(key, machine[key] === undefined ? "" : machine[key] || "none");
     }
   }
 
@@ -293,9 +300,7 @@
     const said = field("torch").value.trim();
     const local = /\+cu(\d+)(\d)$/.exec(said);
     if (!local && said !== "none" && !said.endsWith("+cpu")) return;
-    const machine = { cuda: local ? `${local[1]}.${local[2]}` : "" };
-    for (const key of KEYS) if (key !== "cuda" && field(key).value) machine[key] = field(key).value;
-    fill(machine);
+    set("cuda", local ? `${local[1]}.${local[2]}` : "none");
     update();
   });
   pick("line").addEventListener("input", () => {
