@@ -22,6 +22,7 @@ from urllib.parse import quote
 
 from pipelines.index.catalogue import Catalogue, Wheel
 from pipelines.index.variants import json_name, release_json
+from pipelines.which.joining import WHICH, joined
 
 COMBINED = "simple"
 _VERSION = "1.2"  # of the API: with what PEP 700 and 708 add
@@ -103,7 +104,7 @@ def render(catalogue: Catalogue) -> dict[str, bytes]:
             page = _project(project, links, place, catalogue.tracks)
             told = _project_json(project, links, place, catalogue.tracks)
             made |= _pair(f"{place}/{project}", page, told)
-    return made | {"index.html": _front(catalogue)}
+    return made | {"index.html": _front(catalogue), WHICH: joined()}
 
 
 def _pair(place: str, page: str, told: Any) -> dict[str, bytes]:
