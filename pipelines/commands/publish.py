@@ -57,6 +57,7 @@ def publish(options: PublishOptions) -> None:
     from pipelines.index.publishing import Order, planned
     from pipelines.index.publishing import publish as do
     from pipelines.stages.publish import offers_of
+    from pipelines.stages.shown import rebuilt_of
 
     _require_sense(options)
     runs = [run for name in options.runs for run in find(name)]
@@ -64,6 +65,7 @@ def publish(options: PublishOptions) -> None:
     store, release = _places(options)
     order = Order(
         offers=offers,
+        rebuilt=[rebuilt_of(run) for run in runs if run.facts().rebuilds],
         variants=not options.no_variants,
         yank=options.yank or "",
         because=line(options.because or "", 300),

@@ -22,6 +22,7 @@ from packaging.utils import (
 from packaging.version import Version
 from pydantic import AfterValidator, Field, StringConstraints, ValidationError
 
+from pipelines.compared import Verdict
 from pipelines.errors import AuditError, ConfigError
 from pipelines.hosttext import line, safe
 from pipelines.model import Model, first_problem
@@ -39,7 +40,14 @@ _LABELLED = re.compile(
     r"(?P<plain>[^-]+-[^-]+-(?:\d[^-]*-)?[^-\d][^-]*-[^-]+-[^-]+)-(?P<label>[0-9a-z_.]+)\.whl"
 )
 
+#: What was shown of a wheel, as files: its audit, its smoke test, what it was made of, and that
+#: signed.
+Kind = Literal["audit.json", "smoke.xml", "manifest.json", "intoto.jsonl"]
+#: A signed statement speaks of the manifest with it: they come and stay together.
+_PAIR: frozenset[Kind] = frozenset({"manifest.json", "intoto.jsonl"})
+
 Short = Annotated[str, StringConstraints(max_length=500)]
+Time = Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
 Release = Annotated[str, StringConstraints(pattern=r"^(\d+\.\d+)?$")]
 Arch = Annotated[str, StringConstraints(pattern=r"^\d{2,3}[af]?$")]
 
@@ -89,6 +97,16 @@ def _address(url: str) -> str:
     return url
 
 
+def stored(name: str, sha256: str) -> str:
+    """Where a file lies below an index: a place that no other bytes can have."""
+    return f"files/{sha256[:2]}/{sha256}/{name}"
+
+
+def shown_at(file: str, kind: Kind, sha256: str) -> str:
+    """Where what was shown of the wheel called ``file`` lies below an index."""
+    return stored(kind if kind == "manifest.json" else f"{file}.{kind}", sha256)
+
+
 class Smoke(Model):
     """What the smoke suite has shown of a wheel on GPUs."""
 
@@ -101,6 +119,15 @@ class Smoke(Model):
     """Of those GPUs."""
     cases: Annotated[int, Field(ge=0)] = 0
     """How many have passed."""
+
+
+class Rebuilt(Model):
+    """What came of it when somebody built a published wheel again."""
+
+    verdict: Verdict
+    run: Short
+    evidence: Short
+    when: Time
 
 
 class Wheel(Model):
@@ -118,6 +145,8 @@ class Wheel(Model):
     python: Release
     torch: Release
     """That it was built against; empty: it has nothing of torch."""
+    stable: bool = False
+    """Whether it keeps to torch's stable ABI: then every later torch does as well."""
     cuda: Release
     sass: Annotated[tuple[Arch, ...], Field(max_length=64)]
     """GPU architectures of which every container has machine code, as the audit judged."""
@@ -125,12 +154,15 @@ class Wheel(Model):
     made_from: Sha256 | None = None
     """Of a variant: the plain wheel, of which it has all but the metadata."""
     run: Short
-    uploaded: Annotated[str, StringConstraints(pattern=r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ$")]
+    uploaded: Time
     evidence: Short
     toolset: Short = ""
     checks: Annotated[int, Field(ge=1)]
     """How many the audit has made, all of them passed."""
     smoke: Smoke
+    beside: dict[Kind, Sha256] = Field(default={})
+    """What was shown of it, as files below the index: sha256 of each."""
+    rebuilt: Annotated[tuple[Rebuilt, ...], Field(max_length=100)] = ()
     yanked: Short | None = None
     """Why nobody should take it any more."""
 
@@ -138,6 +170,28 @@ class Wheel(Model):
     def name(self) -> WheelName:
         """What its file's name says."""
         return WheelName.read(self.file)
+
+    def beside_url(self, kind: Kind) -> str:
+        """Where that file lies, below the index; ``KeyError`` where there is none."""
+        return shown_at(self.file, kind, self.beside[kind])
+
+    def since(self, other: Wheel) -> Wheel:
+        """The same with what ``other``, the same bytes of a later publish, has shown besides.
+
+        What was seen stays seen: a test that was left out this time takes nothing back.
+        """
+        tested = self.smoke.verdict == "untested" and other.smoke.verdict == "passed"
+        signed = "intoto.jsonl" in other.beside
+        pair = other if signed or (tested and "intoto.jsonl" not in self.beside) else self
+        shown = {k: v for k, v in (other if tested else self).beside.items() if k not in _PAIR}
+        shown |= {k: v for k, v in pair.beside.items() if k in _PAIR}
+        seen = {"smoke": other.smoke, "evidence": other.evidence, "run": other.run}
+        return self.model_copy(update={"beside": shown} | (seen if tested else {}))
+
+    def again(self, verdict: Rebuilt) -> Wheel:
+        """The same with what came of it when it was built again; a run is told once."""
+        others = (one for one in self.rebuilt if one.run != verdict.run)
+        return self.model_copy(update={"rebuilt": (*others, verdict)})
 
 
 class Catalogue(Model):
@@ -170,10 +224,25 @@ class Catalogue(Model):
             require_same(there, one.file, one.sha256)
             if there is None:
                 known[one.name] = one
-            elif there.smoke.verdict == "untested" and one.smoke.verdict == "passed":
-                seen = {"smoke": one.smoke, "evidence": one.evidence, "run": one.run}
-                known[one.name] = there.model_copy(update=seen)
+            else:
+                known[one.name] = there.since(one)
         return self.model_copy(update={"wheels": tuple(known.values())})
+
+    def told(self, verdicts: Iterable[tuple[str, Rebuilt]]) -> Catalogue:
+        """With the verdicts on wheels that were built again, by the sha256 of the wheel.
+
+        Raises :class:`ConfigError` for a wheel that is not here.
+        """
+        wheels = self.wheels
+        for sha256, verdict in verdicts:
+            if all(one.sha256 != sha256 for one in wheels):
+                raise ConfigError(
+                    f"{line(verdict.run, 100)} has built a wheel with sha256 {sha256} again, and "
+                    "the index has no such wheel",
+                    advice="Publish that wheel first, or name the index that has it.",
+                )
+            wheels = tuple(one.again(verdict) if one.sha256 == sha256 else one for one in wheels)
+        return self.model_copy(update={"wheels": wheels})
 
     def without(self, file: str, why: str) -> Catalogue:
         """With the wheel called ``file`` yanked, and the variants made of it (PEP 592).

@@ -20,7 +20,7 @@ from html import escape
 from typing import Any
 from urllib.parse import quote
 
-from pipelines.index.catalogue import Catalogue, Wheel
+from pipelines.index.catalogue import Catalogue, Wheel, stored
 from pipelines.index.variants import json_name, release_json
 from pipelines.which.joining import WHICH, joined
 
@@ -83,11 +83,6 @@ def release_files(catalogue: Catalogue) -> dict[str, tuple[str, bytes]]:
         for name, wheels in releases.items()
         for data in [release_json(wheels)]
     }
-
-
-def stored(name: str, sha256: str) -> str:
-    """Where a file lies below an index: a place that no other bytes can have."""
-    return f"files/{sha256[:2]}/{sha256}/{name}"
 
 
 def render(catalogue: Catalogue) -> dict[str, bytes]:

@@ -7,42 +7,38 @@ nothing that anybody sees; after it, the next publish makes the pages that lack.
 
 from __future__ import annotations
 
-import json
-import os
-import secrets
-import socket
 import tempfile
 import zipfile
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from datetime import UTC, datetime
 from email.parser import HeaderParser
 from hashlib import sha256
 from pathlib import Path
 
-from pipelines.errors import AuditError, ConfigError, StorageError
+from pipelines.errors import AuditError, ConfigError
 from pipelines.files import sha256_of
 from pipelines.hosttext import line, safe
 from pipelines.index.catalogue import (
     CATALOGUE,
     MOST,
     Catalogue,
+    Kind,
+    Rebuilt,
     Smoke,
     Wheel,
     WheelName,
     read_catalogue,
+    shown_at,
+    stored,
 )
-from pipelines.index.pages import COMBINED, release_files, render, stored
+from pipelines.index.lock import locked, require_mine
+from pipelines.index.pages import COMBINED, release_files, render
 from pipelines.index.releases import Release
 from pipelines.index.store import Store
 from pipelines.index.variants import label_of, make_variant, properties, version_of
 from pipelines.units import few
 from pipelines.wheels.metadata import WheelFacts, inspect
-
-#: Held by the one that publishes.
-LOCK = "publish.lock"
-_LOCK_BYTES = 4096
 
 #: Is told of each wheel that is in its place.
 Say = Callable[[Wheel], None]
@@ -64,6 +60,9 @@ class Offer:
     toolset: str
     checks: int
     smoke: Smoke
+    stable: bool = False
+    shown: Mapping[Kind, bytes] = field(default_factory=dict)
+    """What was shown of it, as files."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +70,8 @@ class Order:
     """What is to be done to an index."""
 
     offers: Sequence[Offer] = ()
+    rebuilt: Sequence[tuple[str, Rebuilt]] = ()
+    """Verdicts on published wheels that were built again, by their sha256."""
     variants: bool = True
     """Whether variants are made of the wheels."""
     yank: str = ""
@@ -99,7 +100,7 @@ def publish(store: Store, order: Order, *, release: Release | None = None, say: 
     that is damaged or not ours, and :class:`StorageError` where it cannot be written or somebody
     else is at it.
     """
-    with _locked(store, order.unlock) as mine, tempfile.TemporaryDirectory() as room:
+    with locked(store, order.unlock) as mine, tempfile.TemporaryDirectory() as room:
         before = _read(store)
         known = before.by_name
         _require_whole(store, release, before)
@@ -109,11 +110,11 @@ def publish(store: Store, order: Order, *, release: Release | None = None, say: 
             if wheel.name not in known:
                 after = _place(store, release, path, wheel, after)
                 say(wheel)
-        for place, data in release_files(after).values():
+        for place, data in (*_shown(order, after), *release_files(after).values()):
             store.place(place, _written(Path(room), data), sha256(data).hexdigest())
         if after != before:
             after = after.model_copy(update={"generation": before.generation + 1})
-            _require_mine(store, mine, before)
+            require_mine(store, mine, before)
             store.write(CATALOGUE, after.dump())
         pages = [path for path, data in render(after).items() if _put(store, path, data)]
     return Done(after, _fresh(before, after), tuple(pages))
@@ -148,8 +149,18 @@ def _read(store: Store) -> Catalogue:
     return Catalogue()
 
 
+def _shown(order: Order, after: Catalogue) -> Iterator[tuple[str, bytes]]:
+    """What was shown of the wheels, as files by their place: those of which the catalogue tells."""
+    rows = after.by_name
+    for offer in order.offers:
+        row = rows[WheelName.read(offer.path.name)]
+        for kind, data in offer.shown.items():
+            if row.beside.get(kind) == (hashed := sha256(data).hexdigest()):
+                yield shown_at(row.file, kind, hashed), data
+
+
 def _changed(before: Catalogue, order: Order, wheels: Sequence[Wheel]) -> Catalogue:
-    after = before.plus(wheels)
+    after = before.plus(wheels).told(order.rebuilt)
     if order.yank:
         after = after.without(order.yank, order.because)
     if order.tracks is not None:
@@ -168,15 +179,15 @@ def _require_whole(store: Store, release: Release | None, catalogue: Catalogue) 
         if "://" not in wheel.url:
             found = here.get(wheel.url) if f"{wheel.url}.metadata" in here else None
         elif release is None or not wheel.url.startswith(release.assets):
-            continue  # of another release: nobody has looked there
+            found = wheel.size  # of another release: nobody has looked there
         else:
             found = there.get(wheel.url) if f"{wheel.url}.metadata" in there else None
-        if found != wheel.size:
+        if found != wheel.size or any(wheel.beside_url(one) not in here for one in wheel.beside):
             lacking.append(wheel.file)
     if lacking:
         raise ConfigError(
-            f"{store.name} is broken: of {len(lacking)} wheels the file or its metadata is not "
-            f"there, or has another size: {few(safe(one, 120) for one in lacking)}",
+            f"{store.name} is broken: of {len(lacking)} wheels a file that belongs to them is "
+            f"not there, or has another size: {few(safe(one, 120) for one in lacking)}",
             advice="Nothing was changed. Put the files back where the catalogue has them.",
         )
 
@@ -185,8 +196,9 @@ def _wheels(before: Catalogue, order: Order, room: Path) -> Iterator[tuple[Path,
     """The wheels of an order and the variants that are made of them."""
     now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
     for offer in order.offers:
+        hashes = {kind: sha256(data).hexdigest() for kind, data in offer.shown.items()}
         plain = _wheel(offer, offer.path, offer.facts.dist_info, now)
-        yield offer.path, plain
+        yield offer.path, plain.model_copy(update={"beside": hashes})
         if not order.variants:
             continue
         there = _variant_of(before, plain, offer)
@@ -234,6 +246,7 @@ def _wheel(offer: Offer, path: Path, info: str, now: str) -> Wheel:
             requires_python=line(required.get("Requires-Python", ""), 200),
             python=offer.python,
             torch=offer.torch,
+            stable=offer.stable,
             cuda=offer.cuda,
             sass=offer.sass,
             ptx=offer.ptx,
@@ -292,60 +305,6 @@ def _put(store: Store, path: str, data: bytes) -> bool:
         return False
     store.write(path, data)
     return True
-
-
-@contextmanager
-def _locked(store: Store, unlock: bool) -> Iterator[bytes]:
-    """Keep others out; what the lock says. Whoever dies on this machine holds it no longer."""
-    about = {"host": socket.gethostname(), "pid": os.getpid(), "token": secrets.token_hex(8)}
-    mine = json.dumps(about | {"since": datetime.now(UTC).isoformat(timespec="seconds")}).encode()
-    if not store.create(LOCK, mine):
-        there = store.read(LOCK, _LOCK_BYTES) or b""
-        if not unlock and not _dead(there):
-            raise StorageError(
-                f"somebody else is publishing to {store.name}: {_said(there)}",
-                advice="Wait for it. If it has died, type the same with --unlock.",
-            )
-        store.remove(LOCK)
-        if not store.create(LOCK, mine):
-            raise StorageError(
-                f"somebody else has just begun to publish to {store.name}", advice="Wait for it."
-            )
-    try:
-        yield mine
-    finally:
-        with suppress(StorageError):  # the first error is the one to tell
-            if store.read(LOCK, _LOCK_BYTES) == mine:
-                store.remove(LOCK)
-
-
-def _said(lock: bytes) -> str:
-    return line(lock.decode("utf-8", "replace"), 200) or "its lock says nothing"
-
-
-def _dead(lock: bytes) -> bool:
-    """Whether it was left by a process of this machine that is no more."""
-    try:
-        told = json.loads(lock)
-        if told["host"] != socket.gethostname() or os.name != "posix":
-            return False
-        os.kill(int(told["pid"]), 0)
-    except ProcessLookupError:
-        return True
-    except (ValueError, KeyError, TypeError, OSError, RecursionError):
-        return False
-    return False
-
-
-def _require_mine(store: Store, mine: bytes, before: Catalogue) -> None:
-    """The last look before the one write that decides."""
-    data = store.read(CATALOGUE, MOST)
-    same = (data is None and not before.wheels) or data == before.dump()
-    if store.read(LOCK, _LOCK_BYTES) != mine or not same:
-        raise StorageError(
-            f"somebody else has published to {store.name} meanwhile",
-            advice="Nothing that anybody sees was changed. Type the same again.",
-        )
 
 
 def facts_of(path: Path) -> WheelFacts:

@@ -9,6 +9,7 @@ from pipelines.architectures.archs import ArchList
 from pipelines.architectures.gpus import arch_of
 from pipelines.architectures.serving import number, serves
 from pipelines.errors import AuditError, ConfigError
+from pipelines.examine.stable import stable_of
 from pipelines.hosttext import line, safe
 from pipelines.index.catalogue import Smoke
 from pipelines.index.publishing import Offer, facts_of
@@ -16,6 +17,7 @@ from pipelines.record import AuditedFile, AuditResult, RunFacts, SmokeResult
 from pipelines.reports.levels import evidence_of
 from pipelines.run import Run
 from pipelines.stages.published import MANIFEST, hashes_of
+from pipelines.stages.shown import shown_of
 from pipelines.toolsets import STAND_IN, stamped
 from pipelines.units import few
 from pipelines.versions import minor
@@ -26,11 +28,14 @@ def offers_of(runs: Sequence[Run], *, untested: bool) -> list[Offer]:
     """The wheels of ``runs``. One that must not be published refuses them all.
 
     ``untested``: a wheel that no GPU has run is taken, and said to be so wherever it is named.
-    Raises :class:`AuditError` that says of every run what is wrong.
+    Of a run that has built a published wheel again there is none. Raises :class:`AuditError` that
+    says of every run what is wrong.
     """
     found: list[Offer] = []
     wrong: list[str] = []
     for run in runs:
+        if run.facts().rebuilds:
+            continue  # its verdict is published, by rebuilt_of, and never its wheel
         try:
             found += _offers(run, untested)
         except (AuditError, ConfigError) as error:
@@ -65,8 +70,6 @@ def _require_own(facts: RunFacts) -> None:
     """Built here to be published: neither somebody else's, nor a stand-in's."""
     if facts.given or facts.origin:
         raise AuditError("its wheel is somebody else's: it was tested here, and not built")
-    if facts.rebuilds:
-        raise AuditError("it has built a published wheel again, to be compared with that")
     if facts.publishable is not True:
         raise AuditError(
             "wheels of its host are not for publishing: genuine Windows binaries under Wine, with "
@@ -130,6 +133,8 @@ def _offer(
         toolset=few(tools) or facts.toolset,
         checks=len(audited.checks),
         smoke=smoke,
+        stable=stable_of(inside.binaries).torch == "stable",
+        shown=shown_of(run, audited, tested=smoke.verdict == "passed"),
     )
 
 

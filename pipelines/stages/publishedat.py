@@ -51,7 +51,8 @@ def published_at(address: str, cache: Cache) -> Published:
             )
         return told.with_wheel(_fetched(told, given.place, cache))
     told = _manifest(_secure(address), ("",), "")
-    for place in (f"wheels/{told.file}", told.file):
+    inside = f"../../{told.sha256[:2]}/{told.sha256}/{told.file}"  # of an index that publish wrote
+    for place in (f"wheels/{told.file}", told.file, inside):
         try:
             return told.with_wheel(_fetched(told, urljoin(address, place), cache))
         except LockError:

@@ -26,6 +26,8 @@ from pipelines.record import (
     FileResult,
     SmokeResult,
 )
+from pipelines.reports import junit
+from pipelines.reports.model import Case, Suite
 from pipelines.run import Run
 from pipelines.stages.manifest import write_manifest
 
@@ -116,6 +118,12 @@ def record(
             "gpus": (GpuResult(name=f"NVIDIA GeForce {tested_on}", driver_model="WDDM"),),
         } | dict(smoke or {})
         state = told.pop("state", "passed")
+        cases = [
+            Case(f"test_{number}", "test_gpu", outcome=outcome)
+            for outcome, many in told["outcomes"].items()
+            for number in range(many)
+        ]
+        junit.write(run.path / "smoke.xml", [Suite("smoke", tuple(cases))])
         samples.stage(run, "test", state, 3.0, SmokeResult(**told))
     write_manifest(run)
 

@@ -25,8 +25,9 @@ from pes import msvc
 from pipelines.errors import AuditError, ConfigError, StorageError
 from pipelines.files import sha256_of
 from pipelines.index.catalogue import Catalogue, Wheel, WheelName, read_catalogue
+from pipelines.index.lock import LOCK
 from pipelines.index.pages import render, views
-from pipelines.index.publishing import LOCK, Done, Order, facts_of, publish
+from pipelines.index.publishing import Done, Order, facts_of, publish
 from pipelines.index.store import Store
 from pipelines.index.variants import label_of, make_variant, properties, version_of
 from pipelines.run import Run

@@ -18,7 +18,8 @@ from pipelines.errors import AuthError, ConfigError, PipelineError, SetupError, 
 from pipelines.hosttext import redact
 from pipelines.index import releases
 from pipelines.index.catalogue import Wheel
-from pipelines.index.publishing import LOCK, Order, publish
+from pipelines.index.lock import LOCK
+from pipelines.index.publishing import Order, publish
 from pipelines.index.releases import Release
 from pipelines.index.store import Store
 from pipelines.run import Run

@@ -211,7 +211,6 @@ NEVER: dict[str, tuple[Callable[[Run], None], str]] = {
     "no wheel": (lambda run: next((run.path / "wheels").glob("*")).unlink(), "not in its dir"),
     "given": (lambda run: run.note(given=True), "somebody else's"),
     "prebuilt": (lambda run: run.note(origin="an index"), "somebody else's"),
-    "rebuild": (lambda run: run.note(rebuilds="ab" * 32), "to be compared with that"),
     "sandbox": (lambda run: run.note(publishable=False), "not for publishing"),
     "host unknown": (lambda run: run.note(publishable=None), "not for publishing"),
     "archs unknown": (audit_says(archs=None), "which GPU architectures the audit judged"),

@@ -1,0 +1,93 @@
+"""What a run has shown of a wheel, as files for people to look at; and of one that was there."""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import replace
+from datetime import UTC, datetime
+
+from pipelines.errors import AuditError, ConfigError
+from pipelines.hosttext import line
+from pipelines.index.catalogue import Kind, Rebuilt
+from pipelines.provenance.statement import SIGNED
+from pipelines.provenance.verifying import verify
+from pipelines.record import AuditedFile, RebuildResult, SmokeResult
+from pipelines.reports import junit
+from pipelines.reports.levels import evidence_of
+from pipelines.reports.load import read_smoke
+from pipelines.run import Run
+from pipelines.stages.published import MANIFEST, MOST
+from pipelines.toolchain.lock import load_lock
+
+_STATED = ("wheel", "manifest")  # what a signed statement must agree with
+
+
+def shown_of(run: Run, audited: AuditedFile, *, tested: bool) -> dict[Kind, bytes]:
+    """Audit, smoke test, manifest and signed statement, as far as there are such.
+
+    ``tested``: whether the run's smoke test speaks of this wheel. Its report is written anew, so
+    that no host's own markup is published. Raises :class:`AuditError` for a statement that speaks
+    of another wheel or another manifest, and for a report that is gone.
+    """
+    found: dict[Kind, bytes] = {"audit.json": audited.model_dump_json(indent=1).encode() + b"\n"}
+    if tested:
+        result = run.result(SmokeResult)
+        suite, why = read_smoke(run.path, result)
+        told = Counter(one.outcome for one in suite.cases) if suite else Counter[str]()
+        if suite is None or result is None or told != Counter(result.outcomes):
+            raise AuditError(
+                f"{audited.file}: the report of its smoke test cannot be published: "
+                + line(why or f"it tells of {dict(told)}, and its record says otherwise", 200),
+                advice="Test it again.",
+            )
+        found["smoke.xml"] = junit.render([replace(suite, host="")]).encode()
+    data = (run.path / MANIFEST).read_bytes()
+    if len(data) > MOST:
+        raise AuditError(f"{MANIFEST} has more than {MOST >> 20} MiB", advice="Build it again.")
+    found["manifest.json"] = data
+    signed = run.path / f"{audited.file}{SIGNED}"
+    if signed.is_file():
+        _require_stated(run, audited.file)
+        found["intoto.jsonl"] = signed.read_bytes()
+    return found
+
+
+def _require_stated(run: Run, file: str) -> None:
+    """The statement is of this wheel, and says what the manifest says, which is published too."""
+    signed = run.path / f"{file}{SIGNED}"
+    told = verify(run.path / "wheels" / file, signed, (), load_lock())
+    checks = {one.name: one for one in told.checks}
+    for name in ("statement", *_STATED):
+        one = checks.get(name)
+        if (one is None and name in _STATED) or (one is not None and one.state != "ok"):
+            said = line(one.found, 300) if one else "not looked at"
+            raise AuditError(
+                f"{signed.name}: {name}: {said}",
+                advice="Sign it again: wcw attest RUN. A run that was tested after it was signed "
+                "has another manifest since.",
+            )
+
+
+def rebuilt_of(run: Run) -> tuple[str, Rebuilt]:
+    """The sha256 of the published wheel that a run has built again, and its verdict.
+
+    Raises :class:`ConfigError` for a run that came to none.
+    """
+    result, facts = run.result(RebuildResult), run.facts()
+    if result is None or result.compared is None:
+        raise ConfigError(
+            f"{run.id} has not come to a verdict on the wheel that it was to build again",
+            advice="Look at its report; type wcw rebuild again.",
+        )
+    if result.compared.published != facts.rebuilds:
+        raise ConfigError(f"{run.id} has compared another wheel than it was asked for")
+    evidence = evidence_of(facts, None)
+    stage = run.stages()[RebuildResult.stage]
+    return result.compared.published, Rebuilt(
+        verdict=result.compared.verdict,
+        run=run.id,
+        evidence=f"{evidence.value}: {evidence.meaning}" if evidence else "not recorded",
+        when=datetime.fromtimestamp(stage.started + (stage.seconds or 0), UTC).strftime(
+            "%Y-%m-%dT%H:%M:%SZ"
+        ),
+    )

@@ -1,0 +1,267 @@
+"""What was shown of a published wheel: audit, report, manifest and signature; and rebuilds."""
+
+from __future__ import annotations
+
+import functools
+import hashlib
+import json
+import shutil
+import subprocess
+import threading
+from http.server import ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+import report_samples as samples
+from indexes import finished, record
+from pes import msvc
+from plans import at_desk
+from test_between_stages import good
+from test_publish import catalogue, elsewhere, published  # noqa: F401
+from test_published_at import AT, Quiet
+from test_rebuild import party, tree, we
+
+from pipelines.commands import program
+from pipelines.compared import Comparison
+from pipelines.errors import AuditError, ConfigError
+from pipelines.index.catalogue import Catalogue, Wheel
+from pipelines.record import AuditedFile, RebuildResult
+from pipelines.reports.junit import read_pytest
+from pipelines.run import Run
+from pipelines.stages.line import run_build
+from pipelines.stages.manifest import write_manifest
+from pipelines.stages.publishedat import published_at
+from pipelines.stages.rebuild import run_rebuild
+from pipelines.toolchain import sources
+from pipelines.toolchain.lock import Cache, load_lock
+
+Said = pytest.CaptureFixture[str]
+
+
+@pytest.fixture
+def built(tmp_path: Path) -> Run:
+    """By the real stages, with all that a statement says."""
+    line, _ = at_desk(tmp_path, good(tmp_path))
+    run_build(line)
+    return line.run
+
+
+def sign(run: Run, tmp_path: Path, name: str = "key") -> None:
+
+    key = tmp_path / f"{name}.pem"
+    if not key.exists():
+        subprocess.run(["openssl", "genpkey", "-algorithm", "ed25519", "-out", key], check=True)
+    assert program.run(["attest", str(run.path), "--key", str(key)]) == 0
+
+
+def plain(tmp_path: Path) -> Wheel:
+    rows = Catalogue.model_validate(catalogue(tmp_path)).wheels
+    return next(one for one in rows if not one.name.label)
+
+
+def beside(tmp_path: Path) -> dict[str, bytes]:
+    """What the catalogue names, each with the hash that it has there."""
+    row = plain(tmp_path)
+    found = {kind: (tmp_path / "index" / row.beside_url(kind)).read_bytes() for kind in row.beside}
+    for kind, data in found.items():
+        assert hashlib.sha256(data).hexdigest() == row.beside[kind]
+    return {str(kind): data for kind, data in found.items()}
+
+
+def test_audit_report_and_manifest_lie_beside_a_wheel(tmp_path: Path) -> None:
+    run = finished(tmp_path / "out")
+    assert published(tmp_path, str(run.path)) == 0
+    found = beside(tmp_path)
+    assert found.keys() == {"audit.json", "smoke.xml", "manifest.json"}
+    row = plain(tmp_path)
+    audited = AuditedFile.model_validate_json(found["audit.json"])
+    assert (audited.sha256, len(audited.checks)) == (row.sha256, row.checks)
+    assert len(read_pytest(found["smoke.xml"]).cases) == row.smoke.cases
+    assert found["manifest.json"] == (run.path / "manifest.json").read_bytes()
+    variant = next(one for one in catalogue(tmp_path)["wheels"] if one["made_from"])
+    assert variant["beside"] == {}, "they speak of the plain wheel"
+
+
+def test_a_report_is_written_anew(tmp_path: Path) -> None:
+    """Neither a host's name nor markup of its own is published."""
+    run = finished(tmp_path / "out")
+    report = run.path / "smoke.xml"
+    text = report.read_text().replace(
+        "<testsuites", '<testsuites xmlns:h="http://www.w3.org/1999/xhtml"'
+    )
+    more = "<h:script>alert(1)</h:script></testsuite>"
+    text = text.replace("</testsuite>", more).replace("<testsuite ", '<testsuite hostname="lab7" ')
+    report.write_text(text)
+    assert published(tmp_path, str(run.path)) == 0
+    said = beside(tmp_path)["smoke.xml"].decode()
+    assert "script" not in said
+    assert "lab7" not in said
+
+
+def fewer_cases(run: Run) -> None:
+    report = run.path / "smoke.xml"
+    text = report.read_text()
+    cut = text.index("<testcase", text.index("<testcase") + 1)
+    report.write_text(text[:cut] + "</testsuite></testsuites>")
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        lambda run: (run.path / "smoke.xml").unlink(),
+        lambda run: (run.path / "smoke.xml").write_text("<html>"),
+        fewer_cases,
+    ],
+)
+def test_another_report_than_the_records_is_refused(
+    tmp_path: Path, capsys: Said, damage: Any
+) -> None:
+    run = finished(tmp_path / "out")
+    damage(run)
+    assert published(tmp_path, str(run.path)) == AuditError.exit_code
+    assert "the report of its smoke test cannot be published" in capsys.readouterr().err
+
+
+def test_what_was_tested_later_gets_its_report(tmp_path: Path) -> None:
+    run = finished(tmp_path / "out", tested_on="")
+    assert published(tmp_path, str(run.path), "--untested") == 0
+    assert "smoke.xml" not in beside(tmp_path)
+    (path,) = (run.path / "wheels").glob("*.whl")
+    record(run, path, "80;90", "H100")
+    assert published(tmp_path, str(run.path)) == 0
+    found = beside(tmp_path)
+    assert "smoke.xml" in found
+    assert found["manifest.json"] == (run.path / "manifest.json").read_bytes()
+    (run.path / "smoke.xml").unlink()
+    samples.stage(run, "test", "interrupted")
+    assert published(tmp_path, str(run.path), "--untested") == 0
+    assert beside(tmp_path) == found, "what was seen stays seen"
+
+
+def test_a_signed_statement_is_published_with_its_manifest(tmp_path: Path, built: Run) -> None:
+    assert published(tmp_path, str(built.path), "--untested") == 0
+    assert "intoto.jsonl" not in beside(tmp_path)
+    sign(built, tmp_path)
+    assert published(tmp_path, str(built.path), "--untested") == 0
+    found = beside(tmp_path)
+    there = tmp_path / "downloads"
+    there.mkdir()
+    row = plain(tmp_path)
+    for url in (row.url, row.beside_url("manifest.json"), row.beside_url("intoto.jsonl")):
+        shutil.copy(tmp_path / "index" / url, there)
+    public = tmp_path / "public.pem"
+
+    subprocess.run(
+        ["openssl", "pkey", "-in", tmp_path / "key.pem", "-pubout", "-out", public], check=True
+    )
+    assert program.run(["verify", str(there / row.file), "--key", str(public)]) == 0
+    write_manifest(built)  # with another time: what was signed speaks of the one before
+    assert beside(tmp_path) == found
+
+
+def test_a_statement_of_another_manifest_is_refused(
+    tmp_path: Path, built: Run, capsys: Said
+) -> None:
+    sign(built, tmp_path)
+    told = json.loads((built.path / "manifest.json").read_text())
+    told["inputs"]["source_sha256"] = "ab" * 32
+    told["toolset"]["asked"] = "another"
+    (built.path / "manifest.json").write_text(json.dumps(told))
+    assert published(tmp_path, str(built.path), "--untested") == AuditError.exit_code
+    assert "says something else" in " ".join(capsys.readouterr().err.split())
+
+
+def test_a_statement_of_another_wheel_is_refused(tmp_path: Path, built: Run, capsys: Said) -> None:
+    sign(built, tmp_path)
+    (envelope,) = built.path.glob("*.intoto.jsonl")
+    envelope.write_text('{"_type": "https://in-toto.io/Statement/v1"}\n')
+    assert published(tmp_path, str(built.path), "--untested") == AuditError.exit_code
+    assert "intoto.jsonl" in capsys.readouterr().err
+
+
+def test_a_file_beside_that_is_gone_breaks_the_index(tmp_path: Path, capsys: Said) -> None:
+    run = finished(tmp_path / "out")
+    published(tmp_path, str(run.path))
+    (tmp_path / "index" / plain(tmp_path).beside_url("audit.json")).unlink()
+    assert published(tmp_path, str(run.path)) == ConfigError.exit_code
+    assert "a file that belongs to them is not there" in " ".join(capsys.readouterr().err.split())
+
+
+@pytest.mark.parametrize(
+    ("name", "stable"), [("aoti_torch_get_dim", True), ("?empty@at@@YAXXZ", False), ("", False)]
+)
+def test_whether_later_torches_do_is_read_from_the_binaries(
+    tmp_path: Path, name: str, stable: bool
+) -> None:
+    more = {"demo_attn/_D.pyd": msvc(imports={"torch_cpu.dll": [name]})} if name else None
+    assert published(tmp_path, str(finished(tmp_path / "out", more=more).path)) == 0
+    assert {one["stable"] for one in catalogue(tmp_path)["wheels"]} == {stable}
+
+
+def again(tmp_path: Path, published_sha: str, verdict: Any, compared: str = "") -> Run:
+    run = finished(tmp_path / "again", facts={"rebuilds": published_sha})
+    one = Comparison(
+        file="x.whl", published=compared or published_sha, rebuilt="cd" * 32, verdict=verdict
+    )
+    samples.stage(run, "rebuild", "passed", 1.0, RebuildResult(compared=one))
+    return run
+
+
+@pytest.mark.parametrize("verdict", ["identical", "different"])
+def test_the_verdict_of_a_rebuild_is_published_and_its_wheel_is_not(
+    tmp_path: Path, verdict: str
+) -> None:
+    published(tmp_path, str(finished(tmp_path / "out").path))
+    before = plain(tmp_path)
+    run = again(tmp_path, before.sha256, verdict)
+    for _ in range(2):
+        assert published(tmp_path, str(run.path)) == 0
+        (told,) = plain(tmp_path).rebuilt
+        assert (told.verdict, told.run) == (verdict, run.id)
+        assert len(catalogue(tmp_path)["wheels"]) == 2
+
+
+def test_verdicts_of_other_wheels_are_refused(tmp_path: Path, capsys: Said) -> None:
+    published(tmp_path, str(finished(tmp_path / "out").path))
+    before = catalogue(tmp_path)
+    here = plain(tmp_path).sha256
+    runs = {
+        "the index has no such wheel": again(tmp_path, "ab" * 32, "identical"),
+        "compared another wheel than it was asked for": again(
+            tmp_path / "two", here, "identical", "ab" * 32
+        ),
+        "has not come to a verdict": finished(tmp_path / "three", facts={"rebuilds": here}),
+    }
+    for said, run in runs.items():
+        assert published(tmp_path, str(run.path)) == ConfigError.exit_code
+        assert said in " ".join(capsys.readouterr().err.split())
+    assert catalogue(tmp_path) == before
+
+
+def test_from_an_index_to_a_rebuild_and_its_verdict(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A second party has nothing but the address of the manifest in the index."""
+    first = run_build(party(tmp_path, "they", tree(tmp_path)))
+    assert published(tmp_path, str(first), "--untested") == 0
+    row = plain(tmp_path)
+    handler = functools.partial(Quiet, directory=str(tmp_path / "index"))
+    with ThreadingHTTPServer(("127.0.0.1", 0), handler) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        real = sources._http
+
+        def here(url: str, *rest: Any) -> None:
+            real(f"http://127.0.0.1:{server.server_address[1]}{url.removeprefix(AT)}", *rest)
+
+        monkeypatch.setattr(sources, "_http", here)
+        cache = Cache(load_lock(), tmp_path / "cache")
+        found = published_at(f"{AT}/{row.beside_url('manifest.json')}", cache)
+        server.shutdown()
+    assert found.wheel is not None
+    assert found.sha256 == row.sha256
+    line = we(tmp_path)
+    run_rebuild(line, found)
+    assert published(tmp_path, str(line.run.path)) == 0
+    (told,) = plain(tmp_path).rebuilt
+    assert (told.verdict, told.run) == ("identical", line.run.id)
