@@ -179,7 +179,9 @@ def _is_module(shelf: Shelf, path: str, dotted: str) -> bool:
     if not shelf.place.windows:
         return True
     image = shelf.read(path)
-    return isinstance(image, str) or f"PyInit_{dotted.rpartition('.')[2]}" in image.exports
+    if isinstance(image, str) or not image.whole:
+        return True
+    return f"PyInit_{dotted.rpartition('.')[2]}" in image.exports
 
 
 def _lacking_module(package: Installed, error: str) -> list[Cause]:
