@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import secrets
 import sys
 import tempfile
@@ -37,6 +38,7 @@ def which(options: WhichOptions) -> int:
 
     It runs the very file that the index serves. Leaves with 9 where nothing fits and nothing loads.
     """
+    from pipelines.console import answer
     from pipelines.hosttext import block, line
     from pipelines.which.children import run_child
     from pipelines.which.joining import WHICH, joined
@@ -63,8 +65,11 @@ def which(options: WhichOptions) -> int:
             + line(ended.why or f"it has ended with {ended.code}", 300),
             advice="Name a Python from 3.9 on with --python, and an index that can be read.",
         )
-    for row in rows:
-        print(block(row, 100_000))
+    if options.as_json:
+        answer(json.loads("\n".join(rows)))
+    else:
+        for row in rows:
+            print(block(row, 100_000))
     return ended.code
 
 
