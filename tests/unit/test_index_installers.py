@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Iterator
@@ -189,6 +190,32 @@ def test_pip_checks_the_hash_of_the_page(tmp_path: Path, torches: Path) -> None:
         code, said, got = pip(tmp_path, f"{address}/plain/", torches, "demo-attn")
     assert (code != 0, got) == (True, "")
     assert "THESE PACKAGES DO NOT MATCH THE HASHES" in said
+
+
+@pytest.mark.parametrize(
+    ("torch", "swapped", "said"),
+    [
+        ("2.8.0+cu128", False, ""),
+        ("2.8.1+cu128", False, "No matching distribution found for torch==2.8.1+cu128"),
+        ("2.8.0+cu128", True, "DO NOT MATCH THE HASHES"),
+    ],
+)
+def test_pip_takes_what_the_first_page_names(
+    tmp_path: Path, torches: Path, torch: str, swapped: bool, said: str
+) -> None:
+    """Torch as it is there, or none; the wheel whose hash stands in the command, or none."""
+    offers = offers_of([finished(tmp_path / "out")], untested=False)
+    publish(Store(str(tmp_path / "index")), Order(offers), say=lambda _: None)
+    page = (tmp_path / "index/index.html").read_text()
+    (link,) = re.findall('<th scope="row"><a href="([^"]+)"', page)
+    if swapped:
+        path = tmp_path / "index" / link.partition("#")[0].replace("%2B", "+")
+        path.write_bytes(path.read_bytes() + b"x")
+    with served(tmp_path / "index") as address:
+        url = f"{address}/simple/"
+        code, told, got = pip(tmp_path, url, torches, f"{address}/{link}", f"torch=={torch}")
+    assert (code == 0, got) == (not said, "" if said else "cu128torch2.8")
+    assert said in told
 
 
 def test_yanked_wheels_are_passed_over(tmp_path: Path, torches: Path) -> None:
