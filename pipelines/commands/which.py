@@ -6,8 +6,9 @@ import json
 import secrets
 import sys
 import tempfile
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from pipelines.commands.command import Command
 from pipelines.commands.options import Flag, Json, Options
@@ -66,11 +67,23 @@ def which(options: WhichOptions) -> int:
             advice="Name a Python from 3.9 on with --python, and an index that can be read.",
         )
     if options.as_json:
-        answer(json.loads("\n".join(rows)))
+        answer(_read(rows, python))
     else:
         for row in rows:
             print(block(row, 100_000))
     return ended.code
+
+
+def _read(rows: Sequence[str], python: str) -> Any:
+    from pipelines.hosttext import line
+
+    try:
+        return json.loads("\n".join(rows))
+    except (ValueError, RecursionError):
+        raise ConfigError(
+            f"{line(python, 300)} has given an answer that is no JSON",
+            advice="Something of that Python prints as well: type the same without --json.",
+        ) from None
 
 
 COMMAND = Command(which, WhichOptions, alone=True)

@@ -14,7 +14,7 @@ from pipelines.which.texts import minor_of, shown
 _LOCAL_TORCH = re.compile(r"torch\.?(\d{1,2})\.?(\d{1,2})(?!\d)")
 _LOCAL_CUDA = re.compile(r"cu(\d{2})\.?(\d)(?!\d)")
 _REQUIRED = re.compile(r"torch\s*\(?\s*==\s*(\d{1,2})\.(\d{1,3})(?=[.\d*+a-z]*\s*\)?\s*(?:;|$))")
-FIT = "install a wheel that fits: the command is below, where the index has one"
+FIT = "install a wheel that fits; the command is below, if the index has one"
 
 
 @dataclass(frozen=True)

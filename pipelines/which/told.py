@@ -3,24 +3,43 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
+from pipelines.which.causes import Cause
 from pipelines.which.choosing import Choice, Judged
-from pipelines.which.listed import place_of
+from pipelines.which.listed import Row, place_of
 from pipelines.which.looking import names_in
 from pipelines.which.reporting import Package, Report
-from pipelines.which.texts import shown
+from pipelines.which.texts import shown, version_key
 
 _WIDTH = 98
 
 
 def command_of(found: Report, judged: Judged, base: str) -> list[str]:
-    """What installs a wheel: torch is named as it is, so that pip keeps it or refuses."""
+    """What installs a wheel: torch is named as it is, so that pip keeps it or refuses.
+
+    Of the release that is there already pip would install nothing: it is forced to, and then leaves
+    everything else alone.
+    """
     row = judged.row
-    pinned = [f"torch=={found.torch_installed}"] if found.torch_installed else []
     address = f"{place_of(row, base)}#sha256={row.sha256}"
-    return [found.place.executable, "-m", "pip", "install", address, *pinned]
+    pip = [found.place.executable, "-m", "pip", "install"]
+    if _is_there(found, row):
+        return [*pip, "--force-reinstall", "--no-deps", address]
+    return [*pip, address, *([f"torch=={found.torch_installed}"] * bool(found.torch_installed))]
+
+
+def _is_there(found: Report, row: Row) -> Package | None:
+    """The installed package that has a wheel's release."""
+    for one in found.packages:
+        try:
+            same = version_key(one.installed.version) == version_key(row.version)
+        except ValueError:
+            same = False
+        if same and one.installed.project == row.project:
+            return one
+    return None
 
 
 def typed(command: list[str]) -> str:
@@ -72,10 +91,10 @@ def _wrapped(text: str, first: str, further: str) -> list[str]:
     )
 
 
-def _cause_lines(causes: Any, indent: str) -> Iterator[str]:
-    for one in causes:
+def _cause_lines(causes: Sequence[Cause], indent: str) -> Iterator[str]:
+    for at, one in enumerate(causes):
         yield from _wrapped(one.found, f"{indent}{'!' if one.breaks else '-'} ", f"{indent}  ")
-        if one.cure:
+        if one.cure and not any(one.cure == later.cure for later in causes[at + 1 :]):
             yield from _wrapped(f"=> {one.cure}", f"{indent}  ", f"{indent}     ")
 
 
@@ -95,6 +114,10 @@ def _choice_lines(found: Report, name: str, choice: Choice, base: str) -> Iterat
         row = choice.fits.row
         yield f"{name}: this wheel fits ({choice.fits.by}; {row.smoke})"
         yield f"  {row.file}"
+        there = _is_there(found, row)
+        if there is not None and there.loads and not there.causes:
+            yield "  It is what is installed, and loads: there is nothing to do."
+            return
         if found.torch is not None and not found.torch_installed:
             yield "  pip does not know of torch, and would install another: no command is given."
             return
@@ -144,7 +167,7 @@ def as_object(found: Report, base: str) -> dict[str, Any]:
     }
 
 
-def _cause_object(one: Any) -> dict[str, Any]:
+def _cause_object(one: Cause) -> dict[str, Any]:
     return {"kind": one.kind, "found": one.found, "cure": one.cure, "breaks": one.breaks}
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -13,11 +14,15 @@ from typing import Any
 import pytest
 from packaging.version import Version
 
+from pipelines.index.catalogue import Catalogue
 from pipelines.which import listed
 from pipelines.which.choosing import Choice, choose
 from pipelines.which.listed import fetch_rows, place_of, read_catalogue_rows
 from pipelines.which.machine import Machine, read_line
 from pipelines.which.texts import RefusalError, takes, version_key
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "browser"))
+import test_index_in_chromium as page
 
 HASH = "ab" * 32
 OWN = Machine("win_amd64", "3.12", "2.8.0+cu128", "12.8", "12.9", ("8.9",))
@@ -130,6 +135,26 @@ def test_the_rank(better: Any, other: Any) -> None:
         found = chosen(*both)
         assert found.fits is not None
         assert found.fits.row.file == better["file"]
+
+
+#: How each rule's words begin, by the name that the page gives it.
+WORDS = {
+    **{"platform": "it is for", "python": "it ", "torch": "it is for torch"},
+    **{"cuda": "it is for CUDA", "driver": "it", "gpu": "it has code for"},
+}
+
+
+@pytest.mark.parametrize(("changes", "expected", "rules"), page.CASES)
+def test_the_page_is_held_to_the_same(changes: dict[str, str], expected: str, rules: str) -> None:
+    """What tests/browser/test_index_in_chromium.py wants of the page's script, this names too."""
+    rows = read_catalogue_rows(Catalogue(wheels=tuple(page.WHEELS.values())).dump())
+    found = choose(rows, read_line(page.line(**changes)), {**page.MACHINE, **changes}["package"])
+    best = found.fits or found.nearest
+    assert best is not None
+    assert best.row.file == page.WHEELS[expected].file
+    assert len(best.missed) == len(rules.split())
+    for rule, said in zip(rules.split(), best.missed, strict=True):
+        assert said.startswith(WORDS[rule])
 
 
 def test_the_nearest_has_missed_least() -> None:

@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -273,6 +274,22 @@ def test_the_answer_fits_a_terminal(tmp_path: Path) -> None:
         f"#sha256={HASH}",
         "torch==2.8.0+cu128",
     ]
+
+
+def test_the_release_that_is_there_is_forced_and_torch_left_alone(tmp_path: Path) -> None:
+    """pip installs nothing where it finds the release, and with a force all that is named."""
+    windows = Windows(tmp_path)
+    windows.flash().write_bytes(b"MZ")
+    rows = read_catalogue_rows(catalogue(wheel()))
+    found = report(windows.place(), rows, driver=RTX_4090, load=False)
+    command = as_object(found, "https://x.org/")["wheels"]["flash-attn"]["command"]
+    assert command[4:6] == ["--force-reinstall", "--no-deps"]
+    assert len(command) == 7
+    assert "It is what is installed" not in as_text(found, "https://x.org/")
+    package = replace(found.packages[0], loads=True, causes=())
+    text = as_text(replace(found, packages=(package,)), "https://x.org/")
+    assert "It is what is installed, and loads: there is nothing to do." in text
+    assert "pip install" not in text
 
 
 @pytest.fixture(scope="module")
