@@ -139,8 +139,12 @@ def test_the_rank(better: Any, other: Any) -> None:
 
 #: How each rule's words begin, by the name that the page gives it.
 WORDS = {
-    **{"platform": "it is for", "python": "it ", "torch": "it is for torch"},
-    **{"cuda": "it is for CUDA", "driver": "it", "gpu": "it has code for"},
+    "platform": "it is for",
+    "python": "it ",
+    "torch": "it is for torch",
+    "cuda": "it is for CUDA",
+    "driver": "it",
+    "gpu": "it has code for",
 }
 
 
