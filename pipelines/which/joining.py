@@ -32,6 +32,7 @@ PARTS = (
     "which/packages.py",
     "which/loading.py",
     "which/devices.py",
+    "which/trying.py",
     "which/reporting.py",
     "which/told.py",
     "which/main.py",

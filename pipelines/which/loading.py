@@ -18,19 +18,23 @@ _MOST_DLLS = 400
 _OF_PLATFORM = {"win_amd64": 0x8664, "win32": 0x14C, "win_arm64": 0xAA64}
 
 
-def of_dlls(shelf: Shelf, paths: Sequence[str], built: Built, *, adds: bool) -> Iterator[Cause]:
-    """What stands in the way of loading ``paths`` and whatever these want.
+def of_dlls(
+    shelf: Shelf, paths: Sequence[str], built: Built, *, adds: bool, seen: set[str] | None = None
+) -> Iterator[Cause]:
+    """What stands in the way of loading ``paths`` and whatever these want, which goes to ``seen``.
 
     ``adds``: the package adds folders of its own to the search, so that what lies in one of
     NVIDIA's packages counts as found.
     """
     left = list(paths)
-    seen: set[str] = set()
+    seen = set() if seen is None else seen
     told: set[tuple[str, str]] = set()
-    while left and len(seen) < _MOST_DLLS:
+    done: set[str] = set()
+    while left and len(done) < _MOST_DLLS:
         path = left.pop(0)
-        if path in seen:
+        if path in done:
             continue
+        done.add(path)
         seen.add(path)
         for cause, further in _of_one(shelf, path, built, adds):
             if further:
@@ -38,6 +42,9 @@ def of_dlls(shelf: Shelf, paths: Sequence[str], built: Built, *, adds: bool) -> 
             if cause and (cause.kind, cause.found) not in told:
                 told.add((cause.kind, cause.found))
                 yield cause
+    if left:
+        said = f"more than {_MOST_DLLS} DLLs: not all of them are checked"
+        yield Cause("not-checked", said, "", breaks=False)
 
 
 def _of_one(

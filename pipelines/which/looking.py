@@ -90,7 +90,7 @@ class Installed:
             top, _, rest = path.partition("/")
             name = top.partition(".")[0]
             module = rest.endswith(".py") or (not rest and top.endswith((".py", ".pyd", ".so")))
-            if module and name.isidentifier():
+            if module and name.isidentifier() and not name.startswith("__editable__"):
                 found[name] = None
         return tuple(found) or (self.project.replace("-", "_"),)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import io
 import json
 import os
 import subprocess
@@ -56,6 +57,9 @@ def home(code_file: str) -> str:
 def main(typed_words: Sequence[str], code_file: str) -> int:
     """Do it; the exit code."""
     options = words().parse_args(typed_words)
+    for stream in (sys.stdout, sys.stderr):  # a terminal's code page may lack a letter of a path
+        if isinstance(stream, io.TextIOWrapper):
+            stream.reconfigure(errors="backslashreplace")
     try:
         code = _do(options, code_file)
     except RefusalError as error:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
 from pipelines.which.causes import (
+    Built,
     Cause,
     against_torch,
     built_for,
@@ -14,9 +14,7 @@ from pipelines.which.causes import (
     of_python,
     of_torch,
 )
-from pipelines.which.children import run_child
 from pipelines.which.choosing import Choice, choose
-from pipelines.which.data import LOADER
 from pipelines.which.devices import of_devices
 from pipelines.which.listed import Row
 from pipelines.which.loading import of_dlls
@@ -41,12 +39,23 @@ from pipelines.which.packages import (
     stray,
 )
 from pipelines.which.searching import Shelf, adds_folders
-from pipelines.which.texts import shown
+from pipelines.which.trying import lacking_module, try_import
 
 #: Packages that are looked at whatever the index has.
 KNOWN_PACKAGES = ("flash-attn", "xformers")
-_LOAD_SECONDS = 180.0
-_MOST_MODULES = 40
+#: What an import that succeeds shows to be no hindrance.
+REFUTED = (
+    "missing-dll",
+    "missing-export",
+    "no-msvc-runtime",
+    "unreadable-dll",
+    "wrong-machine",
+    "truncated",
+    "half-installed",
+    "python-mismatch",
+    "torch-mismatch",
+    "cuda-mismatch",
+)
 
 
 @dataclass(frozen=True)
@@ -81,9 +90,14 @@ class Report:
 
     @property
     def good(self) -> bool:
-        """Whether each project that was asked for loads, or has a wheel that fits."""
+        """Whether each project that was asked for works, by all that is known, or has a wheel."""
         names = {name for name, _ in self.choices} | {p.installed.project for p in self.packages}
-        loads = {p.installed.project for p in self.packages if p.loads}
+        whole = not any(one.breaks for one in self.causes)
+        loads = {
+            one.installed.project
+            for one in self.packages
+            if whole and one.loads and not any(cause.breaks for cause in one.causes)
+        }
         fits = {name for name, choice in self.choices if choice.fits}
         return bool(names) and names <= loads | fits
 
@@ -118,6 +132,9 @@ def report(
         elif at := stray(place, name):
             strays.append(at)
     torches = installed(place, ["torch"])
+    own_fault = any(text.startswith("torch: ") for one in packages for text in one.errors)
+    if own_fault and torches and "torch" not in asked:
+        packages.append(_package(shelf, torches, machine, load=load))
     return Report(
         place=place,
         driver=driver,
@@ -141,55 +158,27 @@ def _package(shelf: Shelf, copies: Sequence[Installed], machine: Machine, *, loa
         *of_tags(place, own, paths),
         *against_torch(own, built, machine),
     ]
-    windows = [one for one in paths if one.lower().endswith((".pyd", ".dll"))]
     if place.windows:
-        adds = adds_folders(python_files(own))
-        causes += of_dlls(shelf, of_this_python(place, windows), built, adds=adds)
+        causes += _of_binaries(shelf, own, paths, built)
     causes += of_devices(paths, machine.gpus, machine.driver)
-    loads, errors = (None, ("its import was not tried",)) if not load else _load(shelf, own, paths)
-    causes += [one for text in errors for one in _lacking_module(own, text)]
+    loads, errors = try_import(shelf, own, paths) if load else (None, ["its import was not tried"])
+    causes += [one for text in errors for one in lacking_module(own, text)]
+    if loads and any(one.kind == "shadowed" for one in causes):
+        loads, errors = False, ["something else was imported under its name"]
+    if loads:  # then these are no reasons why it does not
+        causes = [replace(one, breaks=one.breaks and one.kind not in REFUTED) for one in causes]
     breaking = sorted(causes, key=lambda one: not one.breaks)
     return Package(own, loads, tuple(errors), tuple(dict.fromkeys(breaking)))
 
 
-def _load(shelf: Shelf, package: Installed, paths: Sequence[str]) -> tuple[bool | None, list[str]]:
-    """Import it in a process of its own, where it may crash or hang."""
-    main = package.project.replace("-", "_")
-    words = ["torch"] if shelf.torch else []
-    words += [main] if main in package.tops else [*package.tops[:1]]
-    for path in paths:
-        suffix = next((one for one in shelf.place.suffixes if path.endswith(one)), "")
-        inside = os.path.relpath(path, package.folder)
-        if not suffix:
-            continue
-        dotted = inside[: -len(suffix)].replace(os.sep, ".")
-        words.append(dotted if _is_module(shelf, path, dotted) else path)
-    command = [shelf.place.executable, "-c", LOADER, *dict.fromkeys(words[:_MOST_MODULES])]
-    ended = run_child(command, _LOAD_SECONDS)
-    errors = ended.told.get("errors")
-    if isinstance(errors, dict):
-        said = [f"{shown(name, 150)}: {shown(text, 400)}" for name, text in errors.items()]
-        return not said, said
-    why = ended.why or f"its process ended with {ended.code}"
-    return False, [f"{shown(why)}: {shown(ended.output[-300:])}".rstrip(": ")]
-
-
-def _is_module(shelf: Shelf, path: str, dotted: str) -> bool:
-    """Whether a file has what Python calls, rather than being a library with that ending."""
-    if not shelf.place.windows:
-        return True
-    image = shelf.read(path)
-    if isinstance(image, str) or not image.whole:
-        return True
-    return f"PyInit_{dotted.rpartition('.')[2]}" in image.exports
-
-
-def _lacking_module(package: Installed, error: str) -> list[Cause]:
-    """A package that it requires, and that is not there."""
-    name = error.partition("No module named ")[2].strip("'\" ").partition(".")[0].partition("'")[0]
-    if "ModuleNotFoundError" not in error or not name or name in package.tops:
-        return []
-    if name == "torch" or not name.isidentifier():
-        return []
-    said = f"{package.project} imports {name}, which is not installed"
-    return [Cause("missing-requirement", said, f"install {name} with pip, without replacing torch")]
+def _of_binaries(
+    shelf: Shelf, own: Installed, paths: Sequence[str], built: Built
+) -> Iterator[Cause]:
+    """Of extension modules and what these want; DLLs that are loaded by hand may be for others."""
+    adds = adds_folders(python_files(own))
+    modules = [one for one in of_this_python(shelf.place, paths) if one.lower().endswith(".pyd")]
+    others = [one for one in paths if one.lower().endswith(".dll")]
+    seen = set(modules)
+    yield from of_dlls(shelf, modules, built, adds=adds, seen=seen)
+    for cause in of_dlls(shelf, [one for one in others if one not in seen], built, adds=adds):
+        yield replace(cause, breaks=False)

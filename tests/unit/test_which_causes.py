@@ -10,6 +10,7 @@ import pytest
 from environments import ARM64, IMPORTS, RTX_4090, X86, Windows, machine, module
 from pes import dll
 
+from pipelines.which import loading
 from pipelines.which.causes import Cause
 from pipelines.which.looking import Driver, Place
 from pipelines.which.reporting import Report, report
@@ -324,3 +325,19 @@ def test_parts_without_code_for_the_gpu_are_to_be_minded(tmp_path: Path) -> None
     (own,) = causes(seen(windows))
     assert (own.kind, own.breaks) == ("some-gpu-code", False)
     assert own.found == "1 of its 2 parts have no code for a GPU of 8.9"
+
+
+def test_dlls_that_no_module_wants_are_only_to_be_minded(tmp_path: Path) -> None:
+    """A package may have one for each release of CUDA, and load that which fits."""
+    windows = Windows(tmp_path)
+    windows.flash(more={"flash_attn/for11.dll": dll({"cudart64_110.dll": ["go"]}, ("go",))})
+    (own,) = causes(seen(windows))
+    assert (own.kind, own.breaks) == ("cuda-mismatch", False)
+
+
+def test_what_was_not_looked_at_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    windows = Windows(tmp_path)
+    monkeypatch.setattr(loading, "_MOST_DLLS", 1)
+    windows.flash(more={"flash_attn/_D.pyd": module()})
+    (own,) = causes(seen(windows))
+    assert (own.kind, own.breaks) == ("not-checked", False)

@@ -7,7 +7,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -21,11 +21,12 @@ from pipelines.commands.program import run
 from pipelines.index.publishing import Order, publish
 from pipelines.index.store import Store
 from pipelines.stages.publish import offers_of
-from pipelines.which import children, joining
+from pipelines.which import children, joining, trying
 from pipelines.which.children import run_child
 from pipelines.which.joining import joined
 from pipelines.which.listed import read_catalogue_rows
-from pipelines.which.reporting import report
+from pipelines.which.looking import Driver, this_place
+from pipelines.which.reporting import Report, report
 from pipelines.which.told import as_object, as_text
 
 #: Of all releases that it is for, those that are here.
@@ -228,32 +229,63 @@ def test_an_import_that_fails_hangs_or_floods_is_told(
     assert "cannot be started" in run_child([str(tmp_path / "none")], 1).why
 
 
-def test_a_package_is_imported_in_another_process(tmp_path: Path) -> None:
-    """This Python, with a package that says what its import does."""
-    site = tmp_path / "site"
-    texts = {"good": "x = 1", "bad": "raise OSError('WinError 126')", "lone": "import einopsx"}
-    for name, text in texts.items():
-        Linux.write({f"{name}/__init__.py": text}, site)
-        info = f"{name}-1.0.dist-info"
-        Linux.write({f"{info}/METADATA": f"Name: {name}\nVersion: 1.0\n",
-                     f"{info}/RECORD": f"{name}/__init__.py,,{len(text)}\n"}, site)  # fmt: skip
-    from pipelines.which.looking import Driver, this_place
+@pytest.fixture
+def tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Report]:
+    """What is said of a package of this Python, whose import does what its text says."""
+    site, cwd = tmp_path / "site", tmp_path / "cwd"
+    cwd.mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.chdir(cwd)
 
-    os.environ["PYTHONPATH"], before = str(site), os.environ.get("PYTHONPATH", "")
-    sys.path.insert(0, str(site))
-    try:
-        place = this_place()
-        found = {
-            name: report(place, [], name, driver=Driver()).packages[0]
-            for name in ("good", "bad", "lone")
-        }
-    finally:
-        sys.path.remove(str(site))
-        os.environ["PYTHONPATH"] = before
-    assert found["good"].loads
-    assert found["bad"].errors == ("bad: OSError: WinError 126",)
-    assert found["bad"].loads is False
-    assert [one.kind for one in found["lone"].causes] == ["missing-requirement"]
+    def look(text: str, name: str = "tried") -> Report:
+        about = f"{name}-1.0.dist-info"
+        files = {f"{name}/__init__.py": text, f"{about}/METADATA": f"Name: {name}\nVersion: 1.0\n"}
+        Linux.write({**files, f"{about}/RECORD": f"{name}/__init__.py,,{len(text)}\n"}, site)
+        return report(this_place(), [], "tried", driver=Driver("12.9", ("8.9",)))
+
+    return look
+
+
+def test_a_package_is_imported_in_another_process(tried: Callable[[str], Report]) -> None:
+    (found,) = tried("import sys").packages
+    assert (found.loads, found.errors, found.causes) == (True, (), ())
+    (found,) = tried("raise OSError('WinError 126')").packages
+    assert (found.loads, found.errors) == (False, ("tried: OSError: WinError 126",))
+    (found,) = tried("import einopsx").packages
+    assert [one.kind for one in found.causes] == ["missing-requirement"]
+    (found,) = tried("import os; os.abort()").packages
+    assert found.errors[0].startswith("its process ended with -6")
+    (found,) = tried("import os; print('wcw1 {\"errors\": {}}'); os._exit(1)").packages
+    assert found.loads is False
+
+
+def test_what_hangs_is_ended(
+    tried: Callable[[str], Report], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trying, "_LOAD_SECONDS", 1.0)
+    (found,) = tried("import time; time.sleep(60)").packages
+    assert (found.loads, found.errors) == (False, ("it was ended after 1 s",))
+
+
+def test_what_is_imported_in_its_place_does_not_count(
+    tried: Callable[[str], Report], tmp_path: Path
+) -> None:
+    Linux.write({"cwd/tried/__init__.py": ""}, tmp_path)
+    found = tried("raise OSError('never seen')")
+    assert [one.kind for one in found.packages[0].causes] == ["shadowed"]
+    assert found.packages[0].loads is False
+    assert not found.good
+
+
+def test_a_torch_that_fails_is_looked_at_itself(
+    tried: Callable[..., Report], tmp_path: Path
+) -> None:
+    Linux.write({"site/torch/version.py": "__version__ = '2.8.0'\ncuda = '12.8'\n"}, tmp_path)
+    tried("raise OSError('WinError 127')", "torch")
+    found = tried("import torch")
+    assert [one.installed.project for one in found.packages] == ["tried", "torch"]
+    assert found.packages[1].errors == ("torch: OSError: WinError 127",)
 
 
 def test_the_answer_fits_a_terminal(tmp_path: Path) -> None:
