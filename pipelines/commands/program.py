@@ -40,6 +40,7 @@ from pipelines.commands import (
     verify,
     watch,
     wheelhouse,
+    which,
 )
 from pipelines.commands.cells import open_matrix
 from pipelines.commands.command import SHARED, as_task
@@ -66,6 +67,7 @@ COMMANDS = (
         verify.COMMAND,
         publish.COMMAND,
         watch.COMMAND,
+        which.COMMAND,
     ),
     *(
         audit.COMMAND,

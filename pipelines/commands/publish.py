@@ -123,7 +123,7 @@ def _tell_wheel(wheel: Wheel) -> None:
     from pipelines import units
     from pipelines.console import say
     from pipelines.hosttext import safe
-    from pipelines.index.pages import smoke_words
+    from pipelines.index.rows import smoke_words
 
     say(safe(wheel.file))
     style = "yellow" if wheel.smoke.verdict == "untested" else "dim"

@@ -20,26 +20,15 @@ from html import escape
 from typing import Any
 from urllib.parse import quote
 
+from pipelines.index.about import about
 from pipelines.index.catalogue import Catalogue, Wheel, stored
+from pipelines.index.front import front
+from pipelines.index.rows import rows, smoke_words
 from pipelines.index.variants import json_name, release_json
+from pipelines.which.joining import WHICH, joined
 
 COMBINED = "simple"
 _VERSION = "1.2"  # of the API: with what PEP 700 and 708 add
-_COLUMNS = (
-    "wheel",
-    "GPU architectures",
-    "CUDA",
-    "torch",
-    "audit",
-    "smoke test",
-    "level of its host",
-    "sha256",
-)
-_STYLE = (
-    "body{font:16px/1.5 system-ui,sans-serif;margin:2rem;color-scheme:light dark}"
-    "td,th{text-align:left;padding:.2rem .8rem .2rem 0;vertical-align:top}"
-    "table{border-collapse:collapse}.scroll{overflow-x:auto}"
-)
 
 
 @dataclass(frozen=True)
@@ -98,7 +87,10 @@ def render(catalogue: Catalogue) -> dict[str, bytes]:
             page = _project(project, links, place, catalogue.tracks)
             told = _project_json(project, links, place, catalogue.tracks)
             made |= _pair(f"{place}/{project}", page, told)
-    return made | {"index.html": _front(catalogue)}
+    table = rows(catalogue)
+    made |= about(catalogue, table)
+    made["index.html"] = front(catalogue, table, sorted(views(catalogue))).encode()
+    return made | {WHICH: joined()}
 
 
 def _pair(place: str, page: str, told: Any) -> dict[str, bytes]:
@@ -186,47 +178,3 @@ def _project_json(project: str, links: Sequence[_Link], place: str, tracks: str)
             about["_smoke"] = smoke_words(wheel)
         files.append(about)
     return {"meta": meta, "name": project, "versions": list(map(str, versions)), "files": files}
-
-
-def smoke_words(wheel: Wheel) -> str:
-    """What was seen of it on a GPU, in short; it is said wherever the wheel is named."""
-    smoke = wheel.smoke
-    if smoke.verdict == "untested":
-        return f"UNTESTED: {smoke.why}"
-    of = " (its plain wheel)" if wheel.made_from else ""
-    return f"tested on {', '.join(smoke.gpus)}, {smoke.cases} cases passed{of}"
-
-
-def _front(catalogue: Catalogue) -> bytes:
-    """A table of all wheels; nothing on it needs a script."""
-    text = _head("Wheels", f"<style>{_STYLE}</style>") + "<h1>Wheels</h1>\n"
-    text += "<p>Indexes here: " + ", ".join(
-        f'<a href="{place}/">{place}/</a>' for place in sorted(views(catalogue))
-    )
-    text += '</p>\n<div class="scroll" tabindex="0"><table><thead><tr>'
-    text += "".join(f"<th>{name}</th>" for name in _COLUMNS) + "</tr></thead><tbody>\n"
-    newest = sorted(
-        (one for one in catalogue.wheels if not one.name.label),
-        key=lambda one: (str(one.name.project), one.name.version, one.file),
-        reverse=True,
-    )
-    for wheel in newest:
-        gone = f" (yanked: {wheel.yanked})" if wheel.yanked is not None else ""
-        link = f'<a href="{escape(wheel.url if "://" in wheel.url else quote(wheel.url))}">'
-        cells = (
-            f"{link}{escape(wheel.file)}</a>{escape(gone)}",
-            *map(
-                escape,
-                (
-                    ", ".join((*wheel.sass, *(f"{one} as PTX" for one in wheel.ptx))),
-                    wheel.cuda,
-                    wheel.torch or "none",
-                    f"{wheel.checks} checks passed",
-                    smoke_words(wheel),
-                    wheel.evidence,
-                ),
-            ),
-            f"<code>{wheel.sha256[:16]}…</code>",
-        )
-        text += "<tr>" + "".join(f"<td>{cell}</td>" for cell in cells) + "</tr>\n"
-    return (text + "</tbody></table></div>\n</body></html>\n").encode()

@@ -30,10 +30,6 @@ for (const path of pages) {
       const url = pathToFileURL(path).href;
       await page.goto(url);
       const loaded = asked.filter((one) => one !== url && !one.startsWith("data:"));
-      if (shots !== "-") {
-        const name = `${basename(path, ".html")}-${width}-${colorScheme}.png`;
-        await page.screenshot({ path: join(shots, name), fullPage: true, animations: "disabled" });
-      }
       const found = { path, colorScheme, width, said: [...said], loaded };
       found.overflow = await page.evaluate(
         () => document.documentElement.scrollWidth - document.documentElement.clientWidth,
@@ -44,6 +40,11 @@ for (const path of pages) {
         );
         return document.querySelectorAll("script,iframe,object,embed,base,form").length + inline.length;
       });
+      // After the count above: playwright marks elements for it, with a style of its own.
+      if (shots !== "-") {
+        const name = `${basename(path, ".html")}-${width}-${colorScheme}.png`;
+        await page.screenshot({ path: join(shots, name), fullPage: true, animations: "disabled" });
+      }
       // The table of wheels: filtered by a GPU, then sorted by its columns.
       if (await page.locator("#board").count()) {
         const names = () => page.locator("#board tbody tr:visible th a").allTextContents();

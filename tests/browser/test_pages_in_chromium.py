@@ -20,6 +20,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "unit"))
 
 import report_samples as samples
 from audited import one
+from catalogues import hostile, large
 from fatbins import ELF, PTX, container
 from foreign_wheels import foreign
 from pes import msvc
@@ -29,6 +30,8 @@ from pipelines.examine.listing import Listing
 from pipelines.examine.loads import Loads, Missing
 from pipelines.examine.page import render as render_wheels
 from pipelines.examine.taking import Taken
+from pipelines.index.catalogue import Catalogue
+from pipelines.index.pages import render as pages_of
 from pipelines.reports.html import render
 from pipelines.reports.load import load_view
 from pipelines.run import Run
@@ -37,7 +40,9 @@ pytestmark = pytest.mark.browser
 
 HERE = Path(__file__).parent
 ONE = ("good", "failed_build", "failed_smoke", "killed", "hostile")
-PAGES = (*ONE, "matrix", "wheels")
+#: Those with a script, which their policy names.
+SCRIPTED = {"wheels", "index", "about"}
+PAGES = (*ONE, "matrix", *sorted(SCRIPTED))
 MODULE = "other/_C.cp311-win_amd64.pyd"
 
 
@@ -57,6 +62,9 @@ def seen(tmp_path_factory: pytest.TempPathFactory) -> list[dict[str, Any]]:
     page = render([load_view(run) for run in runs])
     (folder / "matrix.html").write_text(page, "utf-8")
     (folder / "wheels.html").write_text(wheels(folder), "utf-8")
+    pages = pages_of(Catalogue(wheels=(*large(60).wheels, hostile())))
+    (folder / "index.html").write_bytes(pages["index.html"])
+    (folder / "about.html").write_bytes(pages["about/hostile.html"])
     shots = os.environ.get("REPORT_SHOTS", "-")
     paths = [str(folder / f"{name}.html") for name in PAGES]
     done = subprocess.run(
@@ -120,7 +128,7 @@ def wrong(seen: list[dict[str, Any]], key: str, *allowed: Any) -> list[Any]:
         ("violations", ([],)),
         ("said", ([],)),  # the console: a refused style, an error, a dialog
         ("loaded", ([],)),
-        ("executable", (0,)),  # of the table of wheels its one script, which its policy names
+        ("executable", (0,)),
         ("overflow", (0,)),
         ("skip", (["#main", True],)),
         ("main", ("main",)),
@@ -134,8 +142,9 @@ def wrong(seen: list[dict[str, Any]], key: str, *allowed: Any) -> list[Any]:
 def test_every_page(seen: list[dict[str, Any]], key: str, allowed: tuple[Any, ...]) -> None:
     assert any(key in one for one in seen)
     if key == "executable":
-        assert {one[key] for one in seen if Path(one["path"]).stem == "wheels"} == {1}
-        seen = [one for one in seen if Path(one["path"]).stem != "wheels"]
+        scripted = [one for one in seen if Path(one["path"]).stem in SCRIPTED]
+        assert {one[key] for one in scripted} == {1}
+        seen = [one for one in seen if one not in scripted]
     assert not wrong(seen, key, *allowed)
 
 

@@ -1,0 +1,327 @@
+"use strict";
+// Chooses a wheel for a machine, and sorts and filters the table. What it knows stands in the table:
+// its cells have the form that pipelines/index/rows.py says. What it is told is text, never HTML.
+(() => {
+  const table = document.getElementById("wheels");
+  const body = table.tBodies[0];
+  const pick = (id) => document.getElementById(id);
+  if (!body.rows.length) return;
+
+  const release = (said) => said.split(".").map(Number);
+  const compare = (one, other) => one[0] - other[0] || one[1] - other[1];
+  const words = (text) => (text === "none" ? [] : text.split(/,? /));
+  const codes = (text) => text.match(/\d+\.\d[af]?/g) || [];
+
+  const wheels = [...body.rows].map((row, place) => {
+    const cell = (number) => row.cells[number].textContent.trim();
+    const link = row.cells[0].querySelector("a");
+    const [sass, ptx] = cell(5).split("PTX");
+    const name = new URL(link.href);
+    return {
+      row, place, link, name: link.textContent, project: link.textContent.split(" ")[0],
+      file: decodeURIComponent(name.pathname.split("/").pop()), search: row.textContent.toLowerCase(),
+      pythons: cell(1), platforms: words(cell(2)), torch: cell(3), cuda: cell(4), gpus: cell(5),
+      sass: codes(sass), ptx: codes(ptx || ""), smoke: cell(6), tested: row.cells[6].className === "",
+      yanked: row.className === "gone", about: row.cells[7].querySelector("a").href,
+    };
+  });
+
+  const projects = [...new Set(wheels.map((wheel) => wheel.project))];
+
+  // The rules, those of pipelines/which/choosing.py, in the order in which they are told.
+
+  function takes(spans, python) {
+    const own = release(python.replace("t", ""));
+    return words(spans).some((span) => {
+      const [first, last] = span.replaceAll("t", "").replace("+", "-3.999").split("-").map(release);
+      return span.includes("t") === python.endsWith("t") && compare(first, own) <= 0 && compare(own, last || first) <= 0;
+    });
+  }
+
+  function serves(code, gpu, ptx) {
+    const [own, other] = [release(code.replace(/[af]$/, "")), release(gpu)];
+    const order = compare(own, other);
+    if (order === 0) return true;
+    return order < 0 && !code.endsWith("a") && (own[0] === other[0] || (ptx && !code.endsWith("f")));
+  }
+
+  const natively = (wheel, gpus) => gpus.every((gpu) => wheel.sass.some((code) => serves(code, gpu)));
+
+  function served(wheel, gpu) {
+    return wheel.sass.some((code) => serves(code, gpu)) || wheel.ptx.some((code) => serves(code, gpu, true));
+  }
+
+  // Of the rules that a wheel breaks on a machine, name and words. What was not said breaks none.
+  function missed(wheel, machine) {
+    const found = [];
+    const { platform, python, torch, cuda, driver, gpus } = machine;
+    const need = wheel.cuda === "none" ? null : release(wheel.cuda);
+    if (platform !== undefined && !wheel.platforms.some((one) => one === platform || one === "any"))
+      found.push(["platform", `it is for ${wheel.platforms.join(", ")}, and this is ${platform}`]);
+    if (python !== undefined && !takes(wheel.pythons, python))
+      found.push(["python", `it is for Python ${wheel.pythons}, and this is ${python}`]);
+    if (torch !== undefined && wheel.torch !== "none") {
+      const [own, order] = [wheel.torch.replace("+", ""), torch && compare(release(wheel.torch.replace("+", "")), release(torch))];
+      if (torch === "") found.push(["torch", `it was built against torch ${own}, and there is no torch`]);
+      else if (order > 0 || (order < 0 && !wheel.torch.endsWith("+")))
+        found.push(["torch", `it was built against torch ${own}, and this is ${torch}`]);
+      if (torch && cuda !== undefined && need) {
+        if (cuda === "") found.push(["cuda", `it has code of CUDA ${wheel.cuda}, and this torch is a CPU build`]);
+        else if (need[0] !== release(cuda)[0] || compare(need, release(cuda)) > 0)
+          found.push(["cuda", `it was built with CUDA ${wheel.cuda}, and this torch with ${cuda}`]);
+      }
+    }
+    const jit = gpus !== undefined && gpus.length > 0 && !natively(wheel, gpus) && gpus.every((gpu) => served(wheel, gpu));
+    if (driver !== undefined && need) {
+      if (driver === "") found.push(["driver", "it needs NVIDIA's driver, and there is none"]);
+      else if (need[0] > release(driver)[0] || (jit && compare(need, release(driver)) > 0))
+        found.push(["driver", `it was built with CUDA ${wheel.cuda}${jit ? ", of which the driver has to compile PTX" : ""}, and the driver is made for ${driver}`]);
+    }
+    if (gpus !== undefined) {
+      const lacking = gpus.filter((gpu) => !served(wheel, gpu));
+      if (!gpus.length) found.push(["gpu", "it needs a GPU of NVIDIA's, and there is none"]);
+      else if (lacking.length) found.push(["gpu", `it has code for ${wheel.gpus}, which does not run on ${lacking.join(" and ")}`]);
+    }
+    return found;
+  }
+
+  // Of those that fit the one to take, or the nearest; rows stand in the order of the last ranks.
+  function choose(machine) {
+    const ranked = wheels
+      .filter((wheel) => !wheel.yanked && wheel.project === machine.package)
+      .map((wheel) => {
+        const miss = missed(wheel, machine);
+        const gpus = machine.gpus || [];
+        return { wheel, miss, native: gpus.length > 0 && natively(wheel, gpus) };
+      });
+    ranked.sort((one, other) =>
+      one.miss.length - other.miss.length || other.native - one.native ||
+      other.wheel.tested - one.wheel.tested || one.wheel.place - other.wheel.place);
+    return ranked[0];
+  }
+
+  // What is said of a machine: its fields on the page, and the line in which they are written.
+
+  // Those of pipelines/which/machine.py, which prints the line, and the package.
+  const KEYS = ["platform", "python", "torch", "cuda", "driver", "gpu", "package"];
+  const FORMS = {
+    platform: /^[a-z][a-z0-9_]{0,60}$/, python: /^\d{1,2}\.\d{1,2}t?$/, torch: /^(\d{1,4}\.\d{1,4}[\w.+-]{0,60})?$/,
+    cuda: /^(\d{1,3}\.\d{1,2})?$/, driver: /^(\d{1,3}\.\d{1,2})?$/, gpu: /^(\d{1,2}\.\d(,\d{1,2}\.\d){0,63})?$/,
+  };
+  const TITLES = { package: "package", platform: "platform", python: "Python", torch: "torch", cuda: "torch's CUDA", driver: "CUDA of nvidia-smi", gpu: "GPU" };
+  const PREFIX = "wcw1:";
+  const field = (key) => pick(`c-${key}`);
+
+  function parse(line) {
+    const found = new URLSearchParams(line.slice(PREFIX.length));
+    const machine = {};
+    for (const key of KEYS) {
+      const values = found.getAll(key);
+      if (!values.length) continue;
+      const good = key === "package" ? projects.includes(values[0]) : FORMS[key].test(values[0]);
+      if (values.length > 1) throw new Error(`${key} is said ${values.length} times`);
+      if (!good) throw new Error(`${key}: ${JSON.stringify(values[0].slice(0, 60))} is not of its form${key === "package" ? ", or not in this index" : ""}`);
+      machine[key] = values[0];
+    }
+    return machine;
+  }
+
+  // Of two options with one value the last is meant: a capability is no card of that name.
+  function set(key, value) {
+    const own = field(key);
+    if (!own.options) own.value = value;
+    else {
+      if (![...own.options].some((one) => one.value === value)) own.add(new Option(value.replace(/,/g, " and "), value));
+      [...own.options].findLast((one) => one.value === value).selected = true;
+    }
+  }
+
+  function fill(machine) {
+    for (const key of KEYS) {
+      if (key === "package" && machine[key] === undefined) continue; // it is no machine's: it stays
+      set(key, machine[key] === undefined ? "" : machine[key] || "none");
+    }
+  }
+
+  function read() {
+    const machine = {};
+    for (const key of KEYS) {
+      const said = field(key).value.trim();
+      if (said === "") continue;
+      machine[key] = said === "none" && key !== "package" ? "" : said;
+      if (key === "package") continue;
+      if (!FORMS[key].test(machine[key])) throw new Error(`${TITLES[key]}: ${JSON.stringify(said)} is not of its form, such as ${field(key).placeholder}`);
+    }
+    if (machine.gpu !== undefined) machine.gpus = machine.gpu ? machine.gpu.split(",") : [];
+    return machine;
+  }
+
+  function written(machine) {
+    const said = new URLSearchParams();
+    for (const key of KEYS) if (machine[key] !== undefined) said.set(key, machine[key]);
+    return PREFIX + said;
+  }
+
+  // What is answered.
+
+  const answer = pick("answer");
+  const made = (name, text, ...inside) => {
+    const element = document.createElement(name);
+    element.append(...(text === "" ? [] : [text]), ...inside);
+    return element;
+  };
+
+  function say(state, title, ...rest) {
+    answer.className = `answer ${state}`;
+    answer.dataset.state = state;
+    answer.replaceChildren(made("h3", title), ...rest);
+  }
+
+  function command(wheel, machine) {
+    const url = wheel.link.href.replace(/!/g, "%21");
+    // Within quotes a terminal still reads some characters; no address of a wheel has them.
+    if (/[^\w.~%+/:@=#-]/.test(url)) return null;
+    const start = field("start").value === "py" ? `py -${machine.python}` : field("start").value;
+    return `${start} -m pip install "${url}"${machine.torch ? ` "torch==${machine.torch}"` : ""}`;
+  }
+
+  function verdicts(wheel) {
+    const link = made("a", "its verdicts");
+    link.href = wheel.about;
+    return made("p", `${wheel.smoke}; `, link, ".");
+  }
+
+  function ask(machine, lacking) {
+    if (lacking.length >= KEYS.length - 1) return say("ask", "Say what the machine has, and here stands the command");
+    if (lacking.join() !== "package") return say("ask", `Still to say: ${lacking.map((key) => TITLES[key]).join(", ")}`);
+    const found = projects.map((one) => {
+      const best = choose({ ...machine, package: one });
+      return made("li", best && !best.miss.length ? best.wheel.name : `${one}: nothing fits`);
+    });
+    return say("ask", "Which package? This is what would fit:", made("ul", "", ...found));
+  }
+
+  function tell(machine) {
+    const lacking = KEYS.filter((key) => machine[key] === undefined);
+    delete answer.dataset.file;
+    delete answer.dataset.missed;
+    pick("copy").hidden = true;
+    for (const { row } of wheels) row.classList.remove("chosen");
+    if (machine.package === undefined) return ask(machine, lacking);
+    const best = choose(machine);
+    if (!best) return say("none", `Every wheel of ${machine.package} was yanked`);
+    const { wheel, miss, native } = best;
+    if (miss.length) {
+      answer.dataset.file = wheel.file;
+      answer.dataset.missed = miss.map(([rule]) => rule).join(" ");
+      const list = made("ul", "", ...miss.map(([, text]) => made("li", text)));
+      return say("none", `No wheel of ${machine.package} here fits this machine`, made("p", `Nearest is ${wheel.name}, but:`), list, verdicts(wheel));
+    }
+    if (lacking.length) return ask(machine, lacking);
+    const typed = command(wheel, machine);
+    if (typed === null) return say("wrong", "The address of this page has characters that a terminal reads in its own way", made("p", "Download the wheel from the table, and install the file."));
+    answer.dataset.file = wheel.file;
+    wheel.row.classList.add("chosen");
+    const notes = [];
+    if (!native) notes.push("It has no machine code for this GPU: the driver compiles its PTX at the first use, which takes a while.");
+    if (machine.torch && !machine.torch.includes("+")) notes.push("This version of torch names no CUDA: if another torch is installed, pip replaces it, perhaps by a CPU build. Say the whole version, such as 2.8.0+cu128.");
+    const pre = made("pre", "", made("code", typed));
+    pre.tabIndex = 0;
+    say(notes.length || !wheel.tested ? "mind" : "fits", wheel.name, pre, ...notes.map((text) => made("p", text)), verdicts(wheel));
+    pick("copy").hidden = false;
+  }
+
+  function update() {
+    let machine = null;
+    pick("copied").textContent = "";
+    try {
+      machine = read();
+      tell(machine);
+      if (KEYS.some((key) => key !== "package" && key in machine)) history.replaceState(null, "", `#${written(machine)}`);
+    } catch (error) {
+      pick("copy").hidden = true;
+      say("wrong", "That is not understood", made("p", error.message));
+    }
+    filter(machine);
+  }
+
+  function take(line) {
+    try {
+      fill(parse(line));
+    } catch (error) {
+      fill({});
+      update();
+      return say("wrong", "The line is not understood", made("p", error.message));
+    }
+    return update();
+  }
+
+  async function copy(text, source) {
+    try {
+      await navigator.clipboard.writeText(text);
+      pick("copied").textContent = "Copied.";
+    } catch {
+      // Only pages by https may write to it: https://w3c.github.io/clipboard-apis/#privacy-async
+      if (source) getSelection().selectAllChildren(source);
+      pick("copied").textContent = source && document.execCommand("copy") ? "Copied." : source ? "Marked: copy it with Ctrl+C." : text;
+    }
+  }
+
+  function filter(machine) {
+    const asked = pick("f-text").value.trim().toLowerCase();
+    const fitting = pick("f-fit").value !== "" && machine !== null;
+    let count = 0;
+    for (const wheel of wheels) {
+      const fits = !fitting || (!wheel.yanked && [undefined, wheel.project].includes(machine.package) && !missed(wheel, machine).length);
+      wheel.row.hidden = !fits || !wheel.search.includes(asked);
+      count += wheel.row.hidden ? 0 : 1;
+    }
+    pick("f-count").value = `${count} of ${wheels.length} shown`;
+  }
+
+  function sort(head) {
+    const column = [...head.parentElement.cells].indexOf(head);
+    const up = head.getAttribute("aria-sort") !== "ascending";
+    for (const other of head.parentElement.cells) other.removeAttribute("aria-sort");
+    head.setAttribute("aria-sort", up ? "ascending" : "descending");
+    const order = new Intl.Collator("en", { numeric: true });
+    const key = (wheel) => wheel.row.cells[column].textContent;
+    body.append(...[...wheels].sort((one, other) => (up ? 1 : -1) * order.compare(key(one), key(other))).map(({ row }) => row));
+  }
+
+  for (const head of [...table.tHead.rows[0].cells].slice(0, -1)) {
+    const button = made("button", head.textContent);
+    button.type = "button";
+    head.replaceChildren(button);
+    button.addEventListener("click", () => sort(head));
+  }
+  for (const key of [...KEYS, "start"]) field(key).addEventListener("input", update);
+  field("torch").addEventListener("input", () => {
+    const said = field("torch").value.trim();
+    const local = /\+cu(\d+)(\d)$/.exec(said);
+    if (!local && said !== "none" && !said.endsWith("+cpu")) return;
+    set("cuda", local ? `${local[1]}.${local[2]}` : "none");
+    update();
+  });
+  pick("line").addEventListener("input", () => {
+    const line = /wcw1:\S*/.exec(pick("line").value);
+    if (line) take(line[0]);
+    else if (pick("line").value.trim()) say("wrong", "The line is not understood", made("p", `It begins with ${PREFIX}`));
+    else update();
+  });
+  pick("copy").addEventListener("click", () => copy(answer.querySelector("pre").textContent, answer.querySelector("pre")));
+  pick("keep").addEventListener("click", () => copy(location.href, null));
+  pick("clear").addEventListener("click", () => {
+    fill({});
+    pick("line").value = "";
+    history.replaceState(null, "", location.pathname + location.search);
+    update();
+  });
+  for (const id of ["f-text", "f-fit"]) pick(id).addEventListener("input", () => {
+    try { filter(read()); } catch { filter(null); }
+  });
+  const opened = () => (location.hash.startsWith(`#${PREFIX}`) ? take(location.hash.slice(1)) : update());
+  addEventListener("hashchange", opened);
+  pick("chooser").hidden = pick("controls").hidden = false;
+  opened();
+})();

@@ -1,0 +1,211 @@
+"""The pages of an index for people: its table, what is offered to choose from, the verdicts."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import re
+from html.parser import HTMLParser
+from typing import Any
+
+import pytest
+from catalogues import HOSTILE, UNTESTED, hostile, large, wheel
+
+from pipelines.index.catalogue import Catalogue, Wheel
+from pipelines.index.pages import render
+from pipelines.index.rows import row_of, rows
+
+
+class Tree(HTMLParser):
+    """Tags with the names of their attributes, links, and text."""
+
+    def __init__(self, page: bytes) -> None:
+        super().__init__()
+        self.tags: list[tuple[str, ...]] = []
+        self.values: list[tuple[str, str, str]] = []
+        self.text = ""
+        self.feed(page.decode())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, *(name for name, _ in attrs)))
+        self.values += [(tag, name, value or "") for name, value in attrs]
+
+    def handle_data(self, data: str) -> None:
+        self.text += data
+
+    def all(self, tag: str, name: str) -> list[str]:
+        return [value for one, key, value in self.values if (one, key) == (tag, name)]
+
+
+def pages(*wheels: Wheel) -> dict[str, bytes]:
+    return render(Catalogue(wheels=wheels))
+
+
+def people(made: dict[str, bytes]) -> dict[str, bytes]:
+    return {path: page for path, page in made.items() if path.startswith(("index.", "about/"))}
+
+
+def test_each_page_runs_and_loads_nothing_but_its_own() -> None:
+    for page in people(pages(wheel(), hostile())).values():
+        tree = Tree(page)
+        (policy,) = (one for one in tree.all("meta", "content") if "default-src" in one)
+        for tag in ("style", "script"):
+            (text,) = re.findall(f"<{tag}>(.*?)</{tag}>", page.decode(), re.DOTALL)
+            digest = base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+            assert f"{tag}-src 'sha256-{digest}'" in policy
+        assert policy.startswith("default-src 'none'; ")
+        assert "unsafe" not in policy
+        assert not [value for _, name, value in tree.values if name in ("src", "srcset", "action")]
+        assert tree.all("link", "href") == ["data:,"]
+
+
+def test_what_a_catalogue_says_stays_text() -> None:
+    """A wheel with hostile texts has the same elements as one with harmless ones."""
+    harmless = pages(hostile("words"))
+    said = 0
+    for path, page in pages(hostile()).items():
+        if not path.endswith(".html"):
+            continue
+        one, other = Tree(page), Tree(harmless[path])
+        assert one.tags == other.tags, path
+        said += one.text.count(HOSTILE)
+    assert said > 8
+
+
+def test_500_wheels_are_less_than_300_kb_and_stand_there_once() -> None:
+    catalogue = large(500)
+    page = render(catalogue)["index.html"]
+    assert len(page) < 300_000
+    (script,) = re.findall("<script>(.*?)</script>", page.decode(), re.DOTALL)
+    for one in catalogue.wheels:
+        assert page.count(one.sha256.encode()) == 2  # where it lies, and what pip compares
+        assert str(one.name.version) not in script
+    assert Tree(page).tags.count(("tr",)) + Tree(page).tags.count(("tr", "class")) == 501
+
+
+def test_the_one_that_is_taken_first_stands_first() -> None:
+    wheels = [
+        wheel(version="2.8.3"),
+        wheel(version="2.10.0"),
+        wheel(version="2.9.0rc1"),
+        wheel("apex", "0.1"),
+        wheel(version="2.10.0", uploaded="2026-11-22T10:15:00Z", tag="cp311-cp311-win_amd64"),
+        wheel(version="2.10.0", tag="cp313-cp313-win_amd64"),
+    ]
+    found = [
+        (row.project, row.version, row.pythons) for row in rows(Catalogue(wheels=tuple(wheels)))
+    ]
+    local = "+cu128torch2.8"
+    assert found == [
+        ("apex", f"0.1{local}", "3.12"),
+        ("flash-attn", f"2.10.0{local}", "3.11"),
+        ("flash-attn", f"2.10.0{local}", "3.13"),
+        ("flash-attn", f"2.10.0{local}", "3.12"),
+        ("flash-attn", f"2.9.0rc1{local}", "3.12"),
+        ("flash-attn", f"2.8.3{local}", "3.12"),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("tag", "required", "said"),
+    [
+        ("cp312-cp312-win_amd64", ">=3.9", "3.12"),
+        ("cp312-cp312-win_amd64", "<3.12", "none"),
+        ("cp312-cp312-win_amd64", '"><script>', "none"),
+        ("cp313-cp313t-win_amd64", "", "3.13t"),
+        ("cp39-abi3-win_amd64", ">=3.9", "3.9+"),
+        ("cp39-abi3-win_amd64", ">=3.10,<3.14", "3.10-3.13"),
+        ("cp39-abi3-win_amd64", ">=3.9,!=3.11.*", "3.9-3.10, 3.12+"),
+        ("cp310.cp312-cp310.cp312-win_amd64", "", "3.10, 3.12"),
+        ("cp311-none-win_amd64", "", "3.11, 3.11t"),
+        ("py3-none-any", ">=3.10", "3.10+, 3.10t+"),
+        ("py2.py3-none-any", ">=3.10", "3.10+, 3.10t+"),
+        ("pp310-pypy310_pp73-win_amd64", "", "none"),
+    ],
+)
+def test_the_pythons_of_a_wheel(tag: str, required: str, said: str) -> None:
+    assert row_of(wheel(tag=tag, requires_python=required)).pythons == said
+
+
+def test_what_is_offered_is_what_the_index_holds() -> None:
+    page = pages(
+        wheel(),
+        wheel("apex", cuda="13.0", torch="2.10", tag="cp39-abi3-win_amd64", ptx=("120",)),
+        wheel("any-os", tag="py3-none-any", torch="", sass=("88",)),
+    )["index.html"].decode()
+
+    def offered(ident: str) -> list[str]:
+        (found,) = re.findall(rf'id="{ident}".*?</(?:select|datalist)>', page, re.DOTALL)
+        return re.findall(r"<option(?: value=\"(?:[^\"]*)\")?>([^<]*)", found)
+
+    assert offered("c-package") == ["choose", "any-os", "apex", "flash-attn"]
+    assert offered("c-platform") == ["choose", "win_amd64"]
+    assert offered("c-python")[:3] == ["choose", "3.9", "3.10"]
+    assert offered("c-cuda") == ["choose", "13.0", "12.8", "none: a CPU build"]
+    assert '<option value="2.10.0+cu130"><option value="2.8.0+cu128">' in page
+    assert {"RTX 50xx (12.0)", "A100 (8.0)", "8.8", "none"} <= set(offered("c-gpu"))
+
+
+FILES = ("audit.json", "smoke.xml", "manifest.json", "intoto.jsonl")
+
+
+@pytest.mark.parametrize("there", [FILES, ("audit.json", "manifest.json"), ()])
+def test_what_was_not_shown_is_said(there: tuple[str, ...]) -> None:
+    one = wheel(beside=dict.fromkeys(there, "ab" * 32))
+    tree = Tree(pages(one)["about/flash-attn.html"])
+    links = tree.all("a", "href")
+    for kind in FILES:
+        name = kind if kind == "manifest.json" else f"{one.file}.{kind}"
+        place = f"../files/ab/{'ab' * 32}/{name.replace('+', '%2B')}"
+        assert (place in links) == (kind in there)
+        assert (f"{kind}: none" in tree.text) == (kind not in there)
+    assert ("wcw verify" in tree.text) == ("intoto.jsonl" in there)
+    assert ("wcw rebuild" in tree.text) == ("manifest.json" in there)
+    assert "none: nobody has told of it" in tree.text
+
+
+def test_every_verdict_is_told() -> None:
+    again: dict[str, Any] = {"run": "second-party", "evidence": "R: run on real Windows"}
+    again["when"] = "2026-11-22T10:15:00Z"
+    good = wheel(rebuilt=[again | {"verdict": "identical"}, again | {"verdict": "different"}])
+    bad = wheel(version="2.8.4", smoke=UNTESTED, yanked="", toolset="", stable=True)
+    made = pages(good, bad)
+    about, front = Tree(made["about/flash-attn.html"]), Tree(made["index.html"])
+    for said in (
+        "31 checks, all passed",
+        "412 cases passed on NVIDIA GeForce RTX 4090 (8.9)",
+        "R: run on real Windows",
+        "MSVC 14.44.35207",
+        "identical, 2026-11-22",
+        "different, 2026-11-22",
+        good.sha256,
+        f"UNTESTED: {UNTESTED['why']}",
+        "Yanked, nobody should take it any more: no reason was given",
+        "none is recorded",
+        "and every later one",
+    ):
+        assert said in about.text, said
+    assert "yanked: no reason was given" in front.text
+    assert f"UNTESTED: {UNTESTED['why']}" in front.text
+    assert "1 of them has run on no GPU" in front.text
+    linked = [one.rpartition("#")[2] for one in front.all("a", "href") if one.startswith("about/")]
+    assert set(linked) <= set(about.all("article", "id"))
+    assert len(linked) == 2
+
+
+def test_a_wheel_more_changes_its_projects_page_alone() -> None:
+    before = pages(wheel(), wheel("apex"))
+    after = pages(wheel(), wheel("apex"), wheel("apex", "3.0"))
+    changed = {path for path, page in people(after).items() if before.get(path) != page}
+    assert changed == {"index.html", "about/apex.html"}
+
+
+def test_an_empty_index_has_a_page() -> None:
+    assert "There is none here yet" in Tree(pages()["index.html"]).text
+
+
+def test_wheels_elsewhere_are_linked_there_and_keep_their_hash() -> None:
+    url = "https://github.com/owner/wheels/releases/download/v1/flash_attn-2.8.3%2Bcu128.whl"
+    one = wheel(url=url)
+    for page in people(pages(one)).values():
+        assert f"{url}#sha256={one.sha256}" in Tree(page).all("a", "href")
