@@ -29,9 +29,16 @@ if TYPE_CHECKING:
 class WatchOptions(Options):
     """Flags of ``watch``."""
 
-    axes = ("host", "recipe", "python", "torch", "cuda", "archs")
+    axes = ("host", "python", "torch", "cuda")
     several = True
     index: Annotated[str, Flag("the index: a directory, s3://BUCKET/PATH, or its https address")]
+    recipe: Annotated[
+        str | None,
+        Flag("recipes, separated by commas (default: those that the index has wheels of)"),
+    ] = None
+    archs: Annotated[
+        str | None, Flag("GPU architectures, such as '75;86;90+PTX' (default: the recipe's)")
+    ] = None
     most: Annotated[
         int | None,
         Flag("cells at once; the others wait for the next time (default: 24)"),
@@ -65,13 +72,15 @@ def watch(options: WatchOptions, given: dict[str, Any]) -> None:
     from pipelines.watch.look import look
     from pipelines.watch.orders import as_gha, bounded, order_of, pinned
     from pipelines.watch.pins import pins
+    from pipelines.watch.released import load_asked
 
     most = _most(options)
     request, shared = request_of(given)
-    archs = request.axes.get("archs", "")
+    if archs := options.archs or "":
+        request = replace(request, axes={**request.axes, "archs": archs})
     settings = settings_of(shared, request.axes.get("host"))
     catalogue = held.catalogue_of(options.index)
-    names = _recipes(_words(request.axes.get("recipe")), catalogue)
+    names = _recipes(_words(options.recipe), catalogue)
     recipes = [load_recipe(name) for name in names]
     lock = load_lock()
     out = look({name: load_versions(name) for name in names}, lock, pre=options.pre)
@@ -81,7 +90,8 @@ def watch(options: WatchOptions, given: dict[str, Any]) -> None:
     notes += [note for one in found for note in one.notes]
     if options.pins is not None:
         lacking = [one for order in orders for one in order.of("pin") if one.lacks == ("torch",)]
-        made = pins(lock, out.torches, [one.target for one in lacking])
+        home = load_asked().torch_builds
+        made = pins(lock, out.torches, [one.target for one in lacking], home=home)
         made.write(Path(options.pins))
         orders = pinned(orders, made.ids)
         notes += made.notes

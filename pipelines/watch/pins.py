@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import unquote, urlsplit
 
 import yaml
 from packaging.metadata import Metadata
@@ -61,38 +61,57 @@ class Pins:
         write_atomic(path, (_HEAD + yaml.safe_dump(data, sort_keys=False, width=1000)).encode())
 
 
-def pins(lock: ToolchainLock, out: Mapping[str, Torch], cells: Iterable[Target]) -> Pins:
+def pins(
+    lock: ToolchainLock, out: Mapping[str, Torch], cells: Iterable[Target], *, home: str
+) -> Pins:
     """For the torch of ``cells``; those that need something else by hand are told of.
 
+    ``home`` is the address of the index: its wheels are taken from its own domain alone.
     Raises :class:`LockError` for METADATA that cannot be read, or is another wheel's.
     """
     ids: dict[Target, str] = {}
     wanted: dict[tuple[str, str, str], tuple[Target, File]] = {}
+    notes: dict[Note, None] = {}
     known = Names(lock.tools)
+
+    def by_hand(file: File, why: _ByHandError) -> None:
+        notes[Note("torch", f"torch {file.version}: {why}", "Name it in toolchain.yaml.")] = None
+
     for cell in cells:
-        plain = (cell.cuda.replace(".", ""), cell.python.replace(".", ""))
         try:
             ids[cell] = known.resolve("torch", cell)
         except LockError:
-            ids[cell] = f"torch-{cell.torch}-cu{plain[0]}-cp{plain[1]}"  # as intent.py names it
             file = out[cell.torch].builds[cell.cuda][cell.python]
+            try:
+                _require_home(file.url, home)
+            except _ByHandError as error:
+                by_hand(file, error)
+                continue
+            plain = (cell.cuda.replace(".", ""), cell.python.replace(".", ""))
+            ids[cell] = f"torch-{cell.torch}-cu{plain[0]}-cp{plain[1]}"  # as intent.py names it
             wanted[cell.torch, cell.cuda, cell.python] = cell, file
     texts = read_texts([f"{file.url}.metadata" for _, file in wanted.values()], _METADATA)
-    rows, notes = [], []
+    rows = []
     for cell, file in wanted.values():
         try:
             required = _required(texts[f"{file.url}.metadata"], file, cell.python)
             rows.append(_row(cell, file, [_entry(one, known, lock, cell) for one in required]))
         except _ByHandError as error:
-            notes.append(
-                Note("torch", f"torch {file.version}: {error}", "Name it in toolchain.yaml.")
-            )
+            by_hand(file, error)
             ids = {other: name for other, name in ids.items() if name != ids[cell]}
-    return Pins(ids, tuple(rows), tuple(dict.fromkeys(notes)))
+    return Pins(ids, tuple(rows), tuple(notes))
 
 
 class _ByHandError(Exception):
     """Something that somebody has to decide."""
+
+
+def _require_home(url: str, home: str) -> None:
+    """PyTorch's index and the files on it have several names in one domain."""
+    own, there = (urlsplit(one).hostname or "" for one in (home, url))
+    name = own.split(".")[-2:]
+    if there != own and (name[-1].isdigit() or there.split(".")[-2:] != name):
+        raise _ByHandError(f"its wheel lies on {line(there, 80)}, and the index on {own}")
 
 
 def _required(data: bytes, file: File, python: str) -> list[Requirement]:

@@ -521,6 +521,10 @@ def test_a_bound_on_cells(world: World, capsys: Said) -> None:
     assert "3 cells to build, 1 more after these (--most)" in capsys.readouterr().out
     for most in ("0", "257", "x"):
         wrong(world, capsys, f"--most {most}: ", "--most", most, code=ConfigError.exit_code)
+    several = ("--archs", "80|90")
+    wrong(world, capsys, "architecture '80|90' is not understood", *several, code=2)
+    asked = answered(world, capsys, *words, "--archs", "90;80")["matrix"]["include"]
+    assert [one["archs"] for one in asked] == ["90;80"]
     wrong(world, capsys, "--torch 2.99: there is no such", "--torch", "2.99", code=2)
     wrong(world, capsys, "--json and --format gha are two answers", "--json", code=2)
     assert world.watch("--format", "xml") == ConfigError.exit_code
@@ -547,6 +551,18 @@ def test_torch_that_needs_a_hand(
     assert cells(answer, "build") == {}
     assert len(cells(answer, "pin")) == 2
     assert yaml.safe_load(file.read_text())["groups"] == []
+
+
+def test_new_torch_that_lies_elsewhere(world: World, capsys: Said, tmp_path: Path) -> None:
+    """Nothing is taken, or even asked for, from another domain than the index's."""
+    world.next_day()
+    text = builds(names(OUT | NEXT))
+    world.builds(re.sub(r'href="(/whl/cu\d+/torch-2\.16)', r'href="https://other.invalid\1', text))
+    file = tmp_path / "watched.yaml"
+    answer = answered(world, capsys, "--torch", "2.16", "--cuda", "13.0", "--pins", str(file))
+    assert "its wheel lies on other.invalid, and the index on 127.0.0.1" in notes(answer)
+    assert cells(answer, "build") == {}
+    assert len(cells(answer, "pin")) == 2
 
 
 def test_lies_of_new_torch(world: World, capsys: Said, tmp_path: Path) -> None:
