@@ -47,7 +47,9 @@ def test_linux_python_sees_driver_and_gpus(
     machine = _shared(done.stdout, "native", tmp_path)
     assert (machine.driver, machine.gpus) == driver
     if "WCW_GPU_PYTHON" in os.environ:
-        asked = "import torch; print(torch.__version__, torch.version.cuda)"
+        asked = (
+            "import torch, importlib.metadata as m; print(m.version('torch'), torch.version.cuda)"
+        )
         command = [python, "-c", asked]
         told = subprocess.run(command, capture_output=True, text=True, check=True).stdout
         assert told.split() == [machine.torch, machine.cuda]
