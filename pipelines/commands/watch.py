@@ -5,14 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import BeforeValidator
 
 from pipelines.commands.command import Command
 from pipelines.commands.lines import request_of, settings_of
-from pipelines.commands.options import Flag, Json, Options, whole
+from pipelines.commands.options import Flag, Json, Options, target, whole
 from pipelines.commands.plan import FORMATS, planned
 from pipelines.errors import ConfigError
 
@@ -74,7 +73,7 @@ def watch(options: WatchOptions, given: dict[str, Any]) -> None:
     from pipelines.watch.pins import pins
     from pipelines.watch.released import load_asked
 
-    most = _most(options)
+    most, file = _most(options), target("pins", options.pins)
     request, shared = request_of(given)
     if archs := options.archs or "":
         request = replace(request, axes={**request.axes, "archs": archs})
@@ -88,11 +87,11 @@ def watch(options: WatchOptions, given: dict[str, Any]) -> None:
     orders = [order_of(one, _plan(one, request, settings)) for one in found]
     notes = [*out.notes, *strangers(catalogue, _all_recipes())]
     notes += [note for one in found for note in one.notes]
-    if options.pins is not None:
+    if file is not None:
         lacking = [one for order in orders for one in order.of("pin") if one.lacks == ("torch",)]
         home = load_asked().torch_builds
         made = pins(lock, out.torches, [one.target for one in lacking], home=home)
-        made.write(Path(options.pins))
+        made.write(file)
         orders = pinned(orders, made.ids)
         notes += made.notes
     orders = bounded(orders, most)

@@ -57,7 +57,6 @@ class Pins:
             "version": 1,
             "groups": [{"tools": {"torch": list(self.rows)}}] if self.rows else [],
         }
-        path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, (_HEAD + yaml.safe_dump(data, sort_keys=False, width=1000)).encode())
 
 

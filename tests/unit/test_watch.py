@@ -525,6 +525,7 @@ def test_a_bound_on_cells(world: World, capsys: Said) -> None:
     wrong(world, capsys, "architecture '80|90' is not understood", *several, code=2)
     asked = answered(world, capsys, *words, "--archs", "90;80")["matrix"]["include"]
     assert [one["archs"] for one in asked] == ["90;80"]
+    wrong(world, capsys, "--pins .: that is a directory", "--pins", ".", code=2)
     wrong(world, capsys, "--torch 2.99: there is no such", "--torch", "2.99", code=2)
     wrong(world, capsys, "--json and --format gha are two answers", "--json", code=2)
     assert world.watch("--format", "xml") == ConfigError.exit_code
