@@ -52,6 +52,11 @@ class Row:
         return str(self.wheel.name.project)
 
     @property
+    def level(self) -> str:
+        """The letter of its level of evidence, as far as it has one."""
+        return self.wheel.evidence.partition(":")[0] or "none"
+
+    @property
     def later(self) -> bool:
         """Whether it takes all later releases of Python."""
         return self.minors[-1:] == (_MINORS[-1],)

@@ -186,6 +186,7 @@ def test_every_verdict_is_told() -> None:
     ):
         assert said in about.text, said
     assert "yanked: no reason was given" in front.text
+    assert "R: run on real Windows" in front.text
     assert f"UNTESTED: {UNTESTED['why']}" in front.text
     assert "1 of them has run on no GPU" in front.text
     linked = [one.rpartition("#")[2] for one in front.all("a", "href") if one.startswith("about/")]

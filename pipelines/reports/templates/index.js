@@ -21,8 +21,8 @@
       row, place, link, name: link.textContent, project: link.textContent.split(" ")[0],
       file: decodeURIComponent(name.pathname.split("/").pop()), search: row.textContent.toLowerCase(),
       pythons: cell(1), platforms: words(cell(2)), torch: cell(3), cuda: cell(4), gpus: cell(5),
-      sass: codes(sass), ptx: codes(ptx || ""), smoke: cell(6), tested: row.cells[6].className === "",
-      yanked: row.className === "gone", about: row.cells[7].querySelector("a").href,
+      sass: codes(sass), ptx: codes(ptx || ""), smoke: cell(6), level: cell(7), tested: row.cells[6].className === "",
+      yanked: row.className === "gone", about: row.lastElementChild.querySelector("a").href,
     };
   });
 
@@ -188,7 +188,7 @@
   function verdicts(wheel) {
     const link = made("a", "its verdicts");
     link.href = wheel.about;
-    return made("p", `${wheel.smoke}; `, link, ".");
+    return made("p", `${wheel.smoke}; level ${wheel.level}; `, link, ".");
   }
 
   function ask(machine, lacking) {
