@@ -46,6 +46,10 @@ WHEELS: dict[str, Wheel] = {
     "any": wheel("bitsandbytes", "0.50", "py3-none-any", "", requires_python=">=3.10"),
     "one gpu": wheel("sage", "1.0", sass=("90a",), smoke=passed_on("90a")),
     "family": wheel("sage", "0.9", sass=("100f",), smoke=passed_on("100f")),
+    "exact": wheel("exact", "1.0", sass=("100a",)),
+    "jit": wheel("jit", "2.0", sass=("80",), ptx=("80",)),
+    "native": wheel("jit", "1.0", sass=("80", "120")),
+    "jit of a family": wheel("jit-family", "1.0", sass=("80",), ptx=("100f",)),
     "linux": wheel("sage", "1.1", "cp312-cp312-manylinux_2_28_x86_64.linux_x86_64"),
 }
 MACHINE = {
@@ -106,6 +110,13 @@ CASES: list[tuple[dict[str, str], str, str]] = [
     (SAGE | {"gpu": "9.0"}, "one gpu", ""),
     (SAGE | {"gpu": "10.0"}, "family", ""),
     (SAGE | {"gpu": "10.3"}, "family", ""),
+    ({"package": "exact", "gpu": "10.0"}, "exact", ""),
+    ({"package": "exact", "gpu": "10.3"}, "exact", "gpu"),
+    ({"package": "jit", "gpu": "8.0"}, "jit", ""),
+    ({"package": "jit", "gpu": "12.0"}, "native", ""),  # machine code before what is newer
+    ({"package": "jit", "gpu": "9.0"}, "jit", ""),
+    ({"package": "jit-family", "gpu": "10.3"}, "jit of a family", ""),
+    ({"package": "jit-family", "gpu": "12.0"}, "jit of a family", "gpu"),
     (SAGE | {"gpu": "9.0", "platform": "linux_x86_64"}, "linux", ""),
     (SAGE | {"gpu": "9.0", "platform": "linux_aarch64"}, "linux", "platform"),
 ]
