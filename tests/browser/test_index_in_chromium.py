@@ -50,6 +50,7 @@ WHEELS: dict[str, Wheel] = {
     "jit": wheel("jit", "2.0", sass=("80",), ptx=("80",)),
     "native": wheel("jit", "1.0", sass=("80", "120")),
     "jit of a family": wheel("jit-family", "1.0", sass=("80",), ptx=("100f",)),
+    "odd": wheel("odd", "1.0", url="https://::/%zz/odd-1.0+cu128torch2.8-cp312-cp312-win_amd64.whl"),
     "linux": wheel("sage", "1.1", "cp312-cp312-manylinux_2_28_x86_64.linux_x86_64"),
 }
 MACHINE = {
@@ -220,7 +221,28 @@ def test_what_is_chosen_by_hand(seen: dict[str, Any]) -> None:
     assert "Which package?" in seen["asked"]["said"]
     assert "flash-attn-3: nothing fits" in seen["asked"]["said"]
     assert seen["chosen"]["command"] == seen["copied"]
-    assert (seen["wrong"]["state"], seen["wrong"]["copy"]) == ("wrong", False)
+
+
+def test_what_is_typed_wrongly_gets_no_command_or_a_word_on_it(seen: dict[str, Any]) -> None:
+    for how in ("wrong", "driver", "none"):
+        said = seen[how]
+        assert (said["state"], said["command"], said["copy"], said["file"]) == (
+            "wrong",
+            "",
+            False,
+            "",
+        )
+    assert seen["wrong"]["hash"] == ""
+    assert "another number" in seen["driver"]["said"]
+    assert seen["contradicted"]["state"] == seen["bare"]["state"] == "mind"
+    assert "calls itself +cu128, and its CUDA is said to be 12.6" in seen["contradicted"]["said"]
+    assert "names no CUDA" in seen["bare"]["said"]
+    jit = next(
+        answer
+        for (changes, _, _), answer in zip(CASES, seen["answers"], strict=False)
+        if changes == {"package": "jit", "gpu": "9.0"}
+    )
+    assert (jit["state"], "compiles its PTX" in jit["said"]) == ("mind", True)
 
 
 def test_the_table_is_filtered_and_sorted(seen: dict[str, Any]) -> None:
