@@ -14,6 +14,7 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 
+from pipelines.architectures.serving import number
 from pipelines.errors import ConfigError
 
 Version = tuple[int, int]
@@ -198,27 +199,9 @@ def _distance(entry: str) -> Callable[[str], tuple[int, bool, bool]]:
     return key
 
 
-def number(arch: str) -> int:
-    """``90a`` and its like as the number that GPUs report: 90."""
-    return int(arch.rstrip("af"))
-
-
 def capability(arch: str) -> str:
     """The compute capability of an architecture: ``"120"`` or ``"120a"`` is ``"12.0"``."""
     match = _ARCH.fullmatch(arch)
     if match is None:
         raise ConfigError(f"architecture {arch[:40]!r} is not understood", advice="Write 120.")
     return f"{match[1]}.{match[2]}"
-
-
-def serves(code: str, gpu: str, *, ptx: bool = False) -> bool:
-    """Whether machine code for ``code`` runs on a GPU of ``gpu`` (``89``); with ``ptx`` its PTX.
-
-    Machine code serves newer GPUs of its own major version, PTX every newer one; an ``a`` target
-    that very one, an ``f`` target its family.
-    """
-    own, other = number(code), number(gpu)
-    if own == other:
-        return True
-    near = own // 10 == other // 10
-    return own < other and not code.endswith("a") and (near or (ptx and code.isdigit()))

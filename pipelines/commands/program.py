@@ -39,6 +39,7 @@ from pipelines.commands import (
     test,
     verify,
     wheelhouse,
+    which,
 )
 from pipelines.commands.cells import open_matrix
 from pipelines.commands.command import SHARED, as_task
@@ -64,6 +65,7 @@ COMMANDS = (
         attest.COMMAND,
         verify.COMMAND,
         publish.COMMAND,
+        which.COMMAND,
     ),
     *(
         audit.COMMAND,

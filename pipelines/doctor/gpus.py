@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from packaging.version import Version
 
 from pipelines.architectures import archs
+from pipelines.architectures.serving import serves
 from pipelines.doctor.model import Facts, Level, Purpose, Verdict, on_host
 from pipelines.matrix.compat import Compat, broken
 from pipelines.remote.inspection.nvml import BRIDGED
@@ -85,13 +86,13 @@ def _covered(name: str, arch: str | None, purpose: Purpose) -> Verdict:
     if version is None or not str(built):
         return Verdict(AREA, name, "unknown", arch or "not told")
     number = f"{version.major}{version.minor}"
-    if any(archs.serves(sass, number) for sass in built.sass):
+    if any(serves(sass, number) for sass in built.sass):
         return Verdict(AREA, name, "ok", f"{arch}, which {built} covers")
     if number not in archs.supported(purpose.target.cuda):
         found = f"{arch}, for which CUDA {purpose.target.cuda} does not compile"
         cure = "name a host with another GPU with --host, or set cuda in the recipe"
         return Verdict(AREA, name, "warning", found, "", cure)
-    jit = any(archs.serves(ptx, number, ptx=True) for ptx in built.ptx)
+    jit = any(serves(ptx, number, ptx=True) for ptx in built.ptx)
     found = f"{arch}, for which no SASS is built; " + (
         "the driver compiles the PTX" if jit else "the wheel does not run on it"
     )

@@ -17,8 +17,9 @@ from itertools import chain
 
 from packaging.version import Version
 
-from pipelines.architectures.archs import KNOWN, capability, number, serves
+from pipelines.architectures.archs import KNOWN, capability
 from pipelines.architectures.gpus import load_gpus, read
+from pipelines.architectures.serving import number, serves
 from pipelines.errors import ConfigError
 from pipelines.examine.findings import Card, Coverage, Gpus, Runs
 from pipelines.matrix.compat import load_compat

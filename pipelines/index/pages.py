@@ -25,6 +25,7 @@ from pipelines.index.catalogue import Catalogue, Wheel, stored
 from pipelines.index.front import front
 from pipelines.index.rows import rows, smoke_words
 from pipelines.index.variants import json_name, release_json
+from pipelines.which.joining import WHICH, joined
 
 COMBINED = "simple"
 _VERSION = "1.2"  # of the API: with what PEP 700 and 708 add
@@ -88,7 +89,8 @@ def render(catalogue: Catalogue) -> dict[str, bytes]:
             made |= _pair(f"{place}/{project}", page, told)
     table = rows(catalogue)
     made |= about(catalogue, table)
-    return made | {"index.html": front(catalogue, table, sorted(views(catalogue))).encode()}
+    made["index.html"] = front(catalogue, table, sorted(views(catalogue))).encode()
+    return made | {WHICH: joined()}
 
 
 def _pair(place: str, page: str, told: Any) -> dict[str, bytes]:

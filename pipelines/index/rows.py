@@ -16,7 +16,7 @@ from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
-from pipelines.architectures.archs import number
+from pipelines.architectures.serving import number
 from pipelines.index.catalogue import Catalogue, Wheel
 
 #: Minor releases of Python 3 that are asked after; up to the last one means all later ones.

@@ -21,7 +21,8 @@ from packaging.tags import Tag, platform_tags
 from packaging.utils import InvalidWheelFilename, canonicalize_name, parse_wheel_filename
 from packaging.version import InvalidVersion, Version
 
-from pipelines.architectures.archs import ArchList, serves
+from pipelines.architectures.archs import ArchList
+from pipelines.architectures.serving import serves
 from pipelines.errors import AuditError, ConfigError
 from pipelines.files import sha256_of
 from pipelines.prebuilt.candidates import Offer, offers_of

@@ -12,7 +12,8 @@ from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field, StringConstraints
 
-from pipelines.architectures.archs import KNOWN, ArchList, capability, join, number
+from pipelines.architectures.archs import KNOWN, ArchList, capability, join
+from pipelines.architectures.serving import number
 from pipelines.errors import ConfigError
 from pipelines.model import Model
 from pipelines.versions import Range, within

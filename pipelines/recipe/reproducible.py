@@ -27,13 +27,20 @@ class Told(Model):
     """With a compile cache: what of these flags is left out then. ``None``: there is none."""
 
 
+class OfToolSet(Told):
+    """And what is told with some releases of CUDA alone."""
+
+    cuda: dict[str, Told] = Field(default={})
+    """By the releases of CUDA, such as ``>=13.0,<13.1``."""
+
+
 class Profile(Model):
     """``reproducible.yaml``."""
 
     everywhere: Told
     cuda: dict[str, Told]
     """By the releases of CUDA, such as ``>=12.9``."""
-    tool_sets: dict[str, Told]
+    tool_sets: dict[str, OfToolSet]
     """By :attr:`pipelines.toolsets.ToolSet.name`."""
 
 
@@ -53,8 +60,12 @@ def settled(
     """
     profile = load_profile()
     made = dict(environment)
-    known = (told for releases, told in profile.cuda.items() if within(cuda, releases))
-    for told in (profile.everywhere, *known, profile.tool_sets[tool_set]):
+    own = profile.tool_sets[tool_set]
+    known, own_known = (
+        [told for releases, told in by_release.items() if within(cuda, releases)]
+        for by_release in (profile.cuda, own.cuda)
+    )
+    for told in (profile.everywhere, *known, own, *own_known):
         for name, text in told.flags.items():
             flags = text
             for place, path in places.items():

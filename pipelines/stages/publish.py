@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from pipelines.architectures.archs import ArchList, number, serves
+from pipelines.architectures.archs import ArchList
 from pipelines.architectures.gpus import arch_of
+from pipelines.architectures.serving import number, serves
 from pipelines.errors import AuditError, ConfigError
 from pipelines.examine.stable import stable_of
 from pipelines.hosttext import line, safe

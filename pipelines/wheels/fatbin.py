@@ -37,10 +37,13 @@ import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import TYPE_CHECKING, NamedTuple
 
-#: A whole file, in memory or mapped into it.
-Data = bytes | mmap.mmap
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+#: A whole file, in memory or mapped into it; as text, for Python 3.9 reads this file as well.
+Data: TypeAlias = "bytes | mmap.mmap"
 _WINDOW = 16 << 20  # bytes of a mapped file that are kept in memory while it is searched
 
 MAGIC = struct.pack("<I", 0xBA55ED50)

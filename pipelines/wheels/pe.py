@@ -22,6 +22,8 @@ from pipelines.wheels.toolkit import cudarts
 
 X64 = 0x8664
 _EXPORT, _IMPORT, _LATE = 0, 1, 13  # the directories' places in the header
+_HEADER, _SECTION, _TABLES = 24, 40, 16  # bytes of the first header, and of a section's; tables
+_RAW = ~0x1FF  # Windows takes a section from a whole block of the file
 
 
 @dataclass(frozen=True)
@@ -52,7 +54,7 @@ def read_pe(data: Data) -> PeFacts:
     """
     # Not closed: there is only ``data`` to let go, and close() runs a full garbage collection.
     pe = pefile.PE(data=data, fast_load=True)
-    image = Image.of(pe, data)
+    image = _image(pe, data)
     libraries, needs = _imported(image, _at(pe, _IMPORT), read_imports)
     _, late = _imported(image, _at(pe, _LATE), read_late)
     exports = _exported(image, _at(pe, _EXPORT))
@@ -85,6 +87,29 @@ def exports_of(data: Data) -> frozenset[str] | None:
     except Exception:
         return None
     return facts.exports if facts.machine == X64 else None
+
+
+def _image(pe: pefile.PE, data: Data) -> Image:
+    """From headers that pefile has read.
+
+    Raises :class:`UnreadableError` for those of a file that ends within them: pefile takes what
+    is left for a header without tables.
+    """
+    head = pe.OPTIONAL_HEADER
+    sections = int(pe.FILE_HEADER.NumberOfSections)
+    start = int(pe.DOS_HEADER.e_lfanew) + _HEADER
+    own = int(pe.FILE_HEADER.SizeOfOptionalHeader)
+    tables = min(int(head.NumberOfRvaAndSizes), _TABLES)
+    missing = len(pe.sections) < sections or len(head.DATA_DIRECTORY) < tables
+    if missing or start + own + sections * _SECTION > len(data):
+        raise UnreadableError("its headers are not whole")
+    parts = [(0, min(int(head.SizeOfHeaders), len(data)), 0)]
+    for one in pe.sections:
+        at = int(one.PointerToRawData) & _RAW
+        size = min(int(one.SizeOfRawData), len(data) - at)
+        parts.append((int(one.VirtualAddress), size, at))
+    wide = int(head.Magic) == pefile.OPTIONAL_HEADER_MAGIC_PE_PLUS
+    return Image(data, tuple(parts), wide, int(head.ImageBase))
 
 
 def _at(pe: pefile.PE, directory: int) -> int:

@@ -8,12 +8,9 @@ https://learn.microsoft.com/windows/win32/debug/pe-format and, of late imports, 
 
 from __future__ import annotations
 
-import itertools
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
-
-import pefile
 
 from pipelines.wheels.fatbin import Data
 
@@ -24,8 +21,6 @@ _IMPORT = struct.Struct("<I8xII")  # names, the DLL's own name, addresses
 _LATE = struct.Struct("<II8xI12x")  # attributes, the DLL's own name, names
 _EXPORT = struct.Struct("<16xIIIIII")  # base, how many, how many names, and where the three are
 _BY_RVA = 1
-_HEADER, _SECTION, _TABLES = 24, 40, 16  # bytes of the first header, and of a section's; tables
-_RAW = ~0x1FF  # Windows takes a section from a whole block of the file
 _PRINTED = frozenset(range(0x21, 0x7F))
 
 #: DLL in lower case, and a name or a number as ``#12``.
@@ -50,29 +45,6 @@ class Image:
     """Characters of names that it may still have."""
     symbols: int = _MOST
     """Names that it may still want: many tables can be one and the same."""
-
-    @classmethod
-    def of(cls, pe: pefile.PE, data: Data) -> Image:
-        """From headers that pefile has read.
-
-        Raises :class:`UnreadableError` for those of a file that ends within them: pefile takes what
-        is left for a header without tables.
-        """
-        head = pe.OPTIONAL_HEADER
-        sections = int(pe.FILE_HEADER.NumberOfSections)
-        start = int(pe.DOS_HEADER.e_lfanew) + _HEADER
-        own = int(pe.FILE_HEADER.SizeOfOptionalHeader)
-        tables = min(int(head.NumberOfRvaAndSizes), _TABLES)
-        missing = len(pe.sections) < sections or len(head.DATA_DIRECTORY) < tables
-        if missing or start + own + sections * _SECTION > len(data):
-            raise UnreadableError("its headers are not whole")
-        parts = [(0, min(int(head.SizeOfHeaders), len(data)), 0)]
-        for one in pe.sections:
-            at = int(one.PointerToRawData) & _RAW
-            size = min(int(one.SizeOfRawData), len(data) - at)
-            parts.append((int(one.VirtualAddress), size, at))
-        wide = int(head.Magic) == pefile.OPTIONAL_HEADER_MAGIC_PE_PLUS
-        return cls(data, tuple(parts), wide, int(head.ImageBase))
 
     def place(self, address: int, size: int) -> int:
         """Where the file has ``size`` bytes of that address."""
@@ -153,7 +125,7 @@ def read_exports(image: Image, address: int) -> frozenset[str]:
     numbers = image.numbers("H", named, ordinals)
     if any(one >= count or not there[one] for one in numbers):
         raise UnreadableError("a name of nothing")
-    if any(one >= two for one, two in itertools.pairwise(found)):
+    if any(one >= found[at] for at, one in enumerate(found[:-1], 1)):
         raise UnreadableError("names out of order: Windows looks them up by halving")
     return frozenset({*found, *(f"#{base + at}" for at, one in enumerate(there) if one)})
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 from pathlib import Path
 
 import pefile
 import pytest
 
+import pipelines
 from pipelines.diagnosis.matcher import diagnose
 from pipelines.errors import ConfigError
 from pipelines.hosts.sandbox import libcxx
@@ -202,3 +204,24 @@ def test_no_date_is_written_down(line: Line, work: Path) -> None:
     data = (work / "dated.obj").read_bytes()
     assert b"on Jan  1 2024 at 00:00:00" in data
     assert data[4:8] == bytes(4), "the time in the COFF header"
+
+
+def test_code_does_not_go_by_where_memory_lies(line: Line, work: Path) -> None:
+    """Under Wine that goes by how long variables are.
+
+    cicc.exe alone, as nvcc starts it: of 250 lengths 15 gave other code when nothing was told.
+    """
+    source = Path(pipelines.__file__).parent / "examples/smoke_attention/src"
+    shutil.copytree(source, work / "attention", dirs_exist_ok=True)
+    told = f"set NVCC_APPEND_FLAGS={line.plan.environment(1)['NVCC_APPEND_FLAGS']}"
+    nvcc = "nvcc --use-local-env -keep -ptx -arch=compute_80 -o a.ptx"
+    nvcc += r" C:\ts\attention\attention_fp32_narrow.cu"
+    code, output = typed(line, work, told, nvcc, f"{nvcc} --dryrun")
+    assert code == 0, output
+    (cicc,) = re.findall(r'^#\$ "("%CICC_PATH%\\cicc" .*)"\r?$', output, re.MULTILINE)
+    at = r"set CICC_PATH=C:\cuda\13.0\nvvm\bin"
+    lengths = range(1, 6000, 151)
+    each = (f"set LONG={'x' * n}\r\n{cicc}\r\ncopy a.ptx {n}.ptx >nul" for n in lengths)
+    code, output = typed(line, work, at, *each)
+    assert code == 0, output
+    assert {(work / f"{n}.ptx").read_bytes() for n in lengths} == {(work / "a.ptx").read_bytes()}

@@ -24,7 +24,7 @@ FLOORS = (
     {"record"},
     {"run"},
     {"toolchain", "session", "wheels", "diagnosis", "compilecache"},
-    {"reports", "recipe", "hosts"},
+    {"reports", "recipe", "hosts", "which"},
     {"provenance"},
     {"config", "matrix", "prebuilt", "provisioning", "examine", "index"},
     {"buildplan", "schema"},

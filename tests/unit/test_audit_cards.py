@@ -10,7 +10,7 @@ from audited import finding, one
 from fatbins import ELF, PTX, container
 from pes import msvc
 
-from pipelines.architectures.archs import serves
+from pipelines.architectures.serving import serves
 from pipelines.errors import ConfigError
 from pipelines.examine.cards import named
 from pipelines.examine.findings import Card, Examined

@@ -20,6 +20,9 @@ from indexes import finished, served
 from pipelines.index.publishing import Order, publish
 from pipelines.index.store import Store
 from pipelines.stages.publish import offers_of
+from pipelines.which.choosing import choose
+from pipelines.which.listed import fetch_rows
+from pipelines.which.machine import Machine
 
 DRIVER = "NV_VARIANT_PROVIDER_FORCE_CUDA_DRIVER_VERSION"
 GPU = "NV_VARIANT_PROVIDER_FORCE_SM_ARCH"
@@ -84,26 +87,34 @@ def built(folder: Path) -> str:
     return path.read_text().split("'")[1].partition("+")[2] if path.is_file() else ""
 
 
-@pytest.mark.parametrize(
-    ("machine", "torch", "wheel"),
-    [
-        (("12.8", "8.6"), "2.8.0", "cu128torch2.8"),  # RTX 3090
-        (("12.8", "8.9"), "2.9.1", "cu128torch2.9"),  # RTX 4090
-        (("12.6", "8.9"), "2.8.0", "cu126torch2.8"),  # the same with an older driver
-        (("13.0", "9.0"), "2.9.1", "cu130torch2.9"),  # H100, driver of CUDA 13
-        (("13.0", "9.0"), "2.8.0", "cu128torch2.8"),
-        (("13.2", "8.0"), "2.9.1", "cu128torch2.9"),  # A100: that of CUDA 13 has no code for it
-        (("13.0", "7.5"), "2.8.0", "cu126torch2.8"),  # T4
-        (("12.8", "12.0"), "2.8.0", "cu128torch2.8"),  # RTX 5090
-        (("13.0", "12.1"), "2.9.1", "cu130torch2.9"),  # GB10
-        (("12.6", "12.0"), "2.8.0", ""),  # no wheel of a CUDA that its driver knows
-        (("12.4", "9.0"), "2.8.0", ""),
-        (("13.0", "7.5"), "2.9.1", ""),
-        (("13.0", "6.1"), "2.8.0", ""),
-        (("13.0", "10.0"), "2.9.1", ""),  # B200
-        (("", ""), "2.8.0", ""),  # no GPU
-    ],
-)  # fmt: skip
+#: Driver and GPU, torch, and the wheel of whose variant uv takes.
+MACHINES = [
+    (("12.8", "8.6"), "2.8.0", "cu128torch2.8"),  # RTX 3090
+    (("12.8", "8.9"), "2.9.1", "cu128torch2.9"),  # RTX 4090
+    (("12.6", "8.9"), "2.8.0", "cu126torch2.8"),  # the same with an older driver
+    (("13.0", "9.0"), "2.9.1", "cu130torch2.9"),  # H100, driver of CUDA 13
+    (("13.0", "9.0"), "2.8.0", "cu128torch2.8"),
+    (("13.2", "8.0"), "2.9.1", "cu128torch2.9"),  # A100: that of CUDA 13 has no code for it
+    (("13.0", "7.5"), "2.8.0", "cu126torch2.8"),  # T4
+    (("12.8", "12.0"), "2.8.0", "cu128torch2.8"),  # RTX 5090
+    (("13.0", "12.1"), "2.9.1", "cu130torch2.9"),  # GB10
+    (("12.6", "12.0"), "2.8.0", ""),  # no wheel of a CUDA that its driver knows
+    (("12.4", "9.0"), "2.8.0", ""),
+    (("13.0", "7.5"), "2.9.1", ""),
+    (("13.0", "6.1"), "2.8.0", ""),
+    (("13.0", "10.0"), "2.9.1", ""),  # B200
+    (("", ""), "2.8.0", ""),  # no GPU
+]
+#: Where `which` names another one, for a driver of the same major version is enough: no GPU that
+#: has machine code needs a newer one. https://docs.nvidia.com/deploy/cuda-compatibility/
+MINOR_VERSIONS = {
+    ("12.6", "8.9"): "cu128torch2.8",
+    ("12.6", "12.0"): "cu128torch2.8",
+    ("12.4", "9.0"): "cu128torch2.8",
+}
+
+
+@pytest.mark.parametrize(("machine", "torch", "wheel"), MACHINES)
 def test_each_machine_gets_its_wheel(  # noqa: PLR0917 - as the table has its columns
     index: str, torches: Path, tmp_path: Path, machine: tuple[str, str], torch: str, wheel: str
 ) -> None:
@@ -120,6 +131,30 @@ def test_each_machine_gets_its_wheel(  # noqa: PLR0917 - as the table has its co
         assert code != 0
         assert "wheel" in said
         assert "demo-attn" in said
+
+
+@pytest.mark.parametrize(("machine", "torch", "wheel"), MACHINES)
+def test_which_names_the_wheel_of_that_variant(
+    index: str, machine: tuple[str, str], torch: str, wheel: str
+) -> None:
+    """Of a torch whose CUDA is that of the wheel, for variants do not look at it."""
+    rows, _ = fetch_rows(index)
+    cuda = "13.0" if wheel.startswith("cu130") else "12.8"
+    installed = f"{torch}+cu{cuda.replace('.', '')}"
+    driver, gpu = machine
+    own = Machine("win_amd64", "3.12", installed, cuda, driver, (gpu,) if gpu else ())
+    found = choose(rows, own, "demo-attn").fits
+    named = found.row.version.partition("+")[2] if found else ""
+    assert named == MINOR_VERSIONS.get(machine, wheel)
+
+
+def test_which_looks_at_the_cuda_of_torch(index: str) -> None:
+    """As variants do not: uv would take the one of CUDA 13 here."""
+    rows, _ = fetch_rows(index)
+    own = Machine("win_amd64", "3.12", "2.9.1+cu128", "12.8", "13.0", ("9.0",))
+    found = choose(rows, own, "demo-attn").fits
+    assert found is not None
+    assert found.row.version.endswith("+cu128torch2.9")
 
 
 def test_no_torch_is_replaced_unasked(index: str, torches: Path, tmp_path: Path) -> None:

@@ -45,6 +45,15 @@ def test_nvcc_is_told_a_seed_where_it_knows_one(cuda: str, known: bool) -> None:
     assert ("--frandom-seed=reproducible" in told["NVCC_APPEND_FLAGS"].split()) is known
 
 
+@pytest.mark.parametrize("tools", TOOL_SETS, ids=lambda tools: tools.name)
+@pytest.mark.parametrize("cuda", ["12.9", "13.0", "13.1"])
+def test_cicc_for_windows_is_told_to_fill_no_gaps(tools: toolsets.ToolSet, cuda: str) -> None:
+    """Where it was tried, and no other: one that does not know the option ends with an error."""
+    told = settled({}, tools.name, cuda, PLACES)["NVCC_APPEND_FLAGS"]
+    asked = "-Xcicc --Xopt -Xcicc -vect-fill-gaps=0" in told
+    assert asked is (tools is not toolsets.NATIVE and cuda == "13.0")
+
+
 def test_what_a_recipe_says_comes_after() -> None:
     told = settled({"CL": "/DX", "NVCC_APPEND_FLAGS": "-lineinfo"}, "MSVC", "12.8", PLACES)
     assert told["CL"] == "/Brepro /experimental:deterministic /DX"

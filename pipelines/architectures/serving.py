@@ -1,0 +1,24 @@
+"""Which machine code and which PTX run on which GPU.
+
+Standard library only: this file is also a part of ``which.py``, which an index serves.
+"""
+
+from __future__ import annotations
+
+
+def number(arch: str) -> int:
+    """``90a`` and its like as the number that GPUs report: 90."""
+    return int(arch.rstrip("af"))
+
+
+def serves(code: str, gpu: str, *, ptx: bool = False) -> bool:
+    """Whether machine code for ``code`` runs on a GPU of ``gpu`` (``89``); with ``ptx`` its PTX.
+
+    Machine code serves newer GPUs of its own major version, PTX every newer one; an ``a`` target
+    that very one, an ``f`` target its family.
+    """
+    own, other = number(code), number(gpu)
+    if own == other:
+        return True
+    near = own // 10 == other // 10
+    return own < other and not code.endswith("a") and (near or (ptx and code.isdigit()))

@@ -1,0 +1,219 @@
+"""The wheels that an index lists: ``catalogue.json``, read as the untrusted text that it is."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from dataclasses import dataclass
+from http.client import HTTPException
+from pathlib import Path
+from typing import Any
+
+from pipelines.which.texts import RefusalError, project, shown, version_key
+
+CATALOGUE_NAME = "catalogue.json"
+_MOST_BYTES = 64 << 20
+_MOST_WHEELS = 50_000
+_PATIENCE, _SILENCE = 120.0, 20.0  # seconds for all of it, and for a piece of it
+_PIECE = 1 << 18
+_ARCHES = r"\d{2,3}[af]?"
+_LOCAL = "http://127.0.0.1:"
+_WHEEL = re.compile(
+    r"(?P<name>[A-Za-z0-9][\w.]*)-(?P<version>[\w.+!]+)(?:-(?P<build>\d\w*))?"
+    r"-(?P<python>[a-z][\w.]*)-(?P<abi>[\w.]+)-(?P<platform>[\w.]+?)(?:-(?P<label>[\w.]+))?\.whl",
+    re.ASCII,
+)
+_TEXTS = {
+    "file": r"[\w.+!-]{8,200}",
+    "sha256": r"[0-9a-f]{64}",
+    "url": r"(https://|http://127\.0\.0\.1:|files/)[\w.~%+!/:@=-]{1,1000}",
+    "requires_python": r".{0,500}",
+    "torch": r"(\d+\.\d+)?",
+    "cuda": r"(\d+\.\d+)?",
+    "uploaded": r"[\dTZ:-]{20}",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A wheel of an index, as far as it decides what fits."""
+
+    file: str
+    sha256: str
+    url: str
+    """Where it lies: below the index, or an https address."""
+    project: str
+    version: str
+    tags: tuple[tuple[str, str, str], ...]
+    """Python, ABI and platform, of each of its tags."""
+    requires_python: str
+    torch: str
+    cuda: str
+    sass: tuple[str, ...]
+    ptx: tuple[str, ...]
+    stable: bool
+    """Whether it is for its torch and every later one."""
+    tested: bool
+    smoke: str
+    uploaded: str
+
+
+def read_catalogue_rows(data: bytes, where: str = "the index") -> list[Row]:
+    """The plain wheels of a catalogue that nobody has taken back.
+
+    Raises :class:`RefusalError` for one that is damaged, too large or no catalogue: none of its
+    wheels is named then.
+    """
+    try:
+        return _rows(data)
+    except (ValueError, TypeError, KeyError, RecursionError, MemoryError) as error:
+        start = data[:40].decode("ascii", "replace").lstrip()
+        said = (
+            f"it begins with {shown(start, 40)!r}" if start[:1] not in "{[" else shown(error, 200)
+        )
+        raise RefusalError(
+            f"{CATALOGUE_NAME} of {shown(where, 200)} is not what an index has: {said}",
+            "Look at the address in a browser; it is that of the index's front page.",
+        ) from None
+
+
+def _rows(data: bytes) -> list[Row]:
+    if len(data) > _MOST_BYTES:
+        raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
+    told = json.loads(data)
+    if not isinstance(told, dict) or told.get("schema_version") != 1:
+        raise ValueError("it is none of schema version 1")
+    wheels = told.get("wheels")
+    if not isinstance(wheels, list) or len(wheels) > _MOST_WHEELS:
+        raise ValueError(f"it has no list of at most {_MOST_WHEELS} wheels")
+    rows = [_row(one) for one in wheels]
+    names = [row.file for row, _ in rows]
+    if len({*names}) != len(names):
+        raise ValueError("two wheels have one name")
+    return [row for row, plain in rows if plain]
+
+
+def _row(told: Any) -> tuple[Row, bool]:
+    """A wheel, and whether it is a plain one that may be taken."""
+    text = {key: _text(told, key, form) for key, form in _TEXTS.items()}
+    name = _WHEEL.fullmatch(text["file"])
+    if name is None:
+        raise ValueError(f"{text['file']} is no name of a wheel")
+    version_key(name["version"])
+    if ".." in text["url"] or urllib.parse.unquote(text["url"]).rpartition("/")[2] != text["file"]:
+        raise ValueError(f"{text['file']} lies at an address that ends otherwise")
+    smoke = told["smoke"]
+    verdict = _text(smoke, "verdict", "passed|untested")
+    gpus = ", ".join(shown(one, 60) for one in smoke.get("gpus", [])[:4])
+    row = Row(
+        file=text["file"],
+        sha256=text["sha256"],
+        url=text["url"],
+        requires_python=text["requires_python"],
+        torch=text["torch"],
+        cuda=text["cuda"],
+        uploaded=text["uploaded"],
+        sass=tuple(_listed(told, "sass")),
+        ptx=tuple(_listed(told, "ptx")),
+        project=project(name["name"]),
+        version=name["version"],
+        tags=tuple(
+            (python, abi, platform)
+            for python in name["python"].split(".")
+            for abi in name["abi"].split(".")
+            for platform in name["platform"].split(".")
+        ),
+        stable=told.get("stable", False) is True,
+        tested=verdict == "passed",
+        smoke=f"tested on {gpus}" if verdict == "passed" else "UNTESTED on any GPU",
+    )
+    return row, not name["label"] and told.get("yanked") is None
+
+
+def _text(told: Any, key: str, form: str) -> str:
+    value = told[key] if key != "requires_python" else told.get(key, "")
+    if not isinstance(value, str) or not re.fullmatch(form, value, re.ASCII):
+        raise ValueError(f"{key}: {shown(value, 80)}")
+    return value
+
+
+def _listed(told: Any, key: str) -> list[str]:
+    values = told.get(key, [])
+    if not isinstance(values, list) or len(values) > 64:  # noqa: PLR2004
+        raise ValueError(f"{key}: {shown(values, 80)}")
+    return [_text({key: one}, key, _ARCHES) for one in values]
+
+
+def fetch_rows(index: str) -> tuple[list[Row], str]:
+    """The wheels of an index, a directory or an address, and where its files lie.
+
+    Raises :class:`RefusalError` where it cannot be read whole, whatever a server answers.
+    """
+    if "://" not in index:
+        folder = Path(index).expanduser().absolute()
+        try:
+            with (folder / CATALOGUE_NAME).open("rb") as stream:
+                data = stream.read(_MOST_BYTES + 1)
+        except OSError as error:
+            raise RefusalError(
+                f"{shown(folder, 300)} has no {CATALOGUE_NAME} that can be read: "
+                f"{shown(error.strerror, 100)}",
+                "Name the directory or the https address of an index.",
+            ) from None
+        return read_catalogue_rows(data, str(folder)), folder.as_uri() + "/"
+    base = _address(index)
+    return read_catalogue_rows(_fetch(base + CATALOGUE_NAME), base), base
+
+
+def _address(index: str) -> str:
+    """The address of an index, ending with a slash."""
+    parts = urllib.parse.urlsplit(index)
+    if "@" in parts.netloc:  # it would stand in the command that people pass on
+        raise RefusalError(
+            "the address of the index has a user's name or a password in it",
+            "Name one without; this program asks for none.",
+        )
+    if not index.startswith(("https://", _LOCAL)) or not parts.hostname:
+        raise RefusalError(f"{shown(index, 200)}: expected an https address or a directory")
+    path = parts.path
+    if path.endswith((".html", ".json", ".py")):
+        path = path.rpartition("/")[0]
+    return urllib.parse.urlunsplit((parts.scheme, parts.netloc, path.rstrip("/") + "/", "", ""))
+
+
+def _fetch(url: str) -> bytes:
+    """What a server answers, bounded in bytes and in time."""
+    until = time.monotonic() + _PATIENCE
+    data = bytearray()
+    try:
+        with urllib.request.urlopen(url, timeout=_SILENCE) as answer:  # noqa: S310 - https
+            if not answer.url.startswith(("https://", _LOCAL)):
+                raise RefusalError(f"{shown(url)} leads to an address without https")
+            while piece := answer.read1(_PIECE):
+                data += piece
+                if len(data) > _MOST_BYTES:
+                    raise RefusalError(
+                        f"{shown(url)} has more than {_MOST_BYTES >> 20} MiB: no index"
+                    )
+                if time.monotonic() > until:
+                    raise RefusalError(f"{shown(url)} takes longer than {_PATIENCE:.0f} s")
+            length = answer.headers.get("Content-Length")
+            if length is not None and length.isdigit() and int(length) != len(data):
+                raise RefusalError(f"{shown(url)}: {len(data)} of {length} bytes came: try again")
+    except urllib.error.HTTPError as error:
+        advice = "Name the address of the index's front page; if it is right, try later."
+        raise RefusalError(f"{shown(url)} answers with {error.code}", advice) from None
+    except (OSError, HTTPException, ValueError) as error:
+        why = shown(getattr(error, "reason", error), 200)
+        raise RefusalError(f"{shown(url)} cannot be read: {why}", "Is there a way to it?") from None
+    return bytes(data)
+
+
+def place_of(row: Row, base: str) -> str:
+    """The address of a wheel of the index at ``base``."""
+    quoted = urllib.parse.quote(row.url, safe="/:@!=~%")
+    return quoted if "://" in quoted else base + quoted

@@ -1,0 +1,184 @@
+"""Everything that is looked at for one answer, put together."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+from pipelines.which.causes import (
+    Built,
+    Cause,
+    against_torch,
+    built_for,
+    of_driver,
+    of_python,
+    of_torch,
+)
+from pipelines.which.choosing import Choice, choose
+from pipelines.which.devices import of_devices
+from pipelines.which.listed import Row
+from pipelines.which.loading import of_dlls
+from pipelines.which.looking import (
+    Driver,
+    Installed,
+    Place,
+    Torch,
+    ask_driver,
+    installed,
+    read_torch,
+)
+from pipelines.which.machine import Machine
+from pipelines.which.packages import (
+    binaries_of,
+    of_copies,
+    of_files,
+    of_names,
+    of_tags,
+    of_this_python,
+    python_files,
+    stray,
+)
+from pipelines.which.searching import Shelf, adds_folders
+from pipelines.which.trying import lacking_module, try_import
+
+#: Packages that are looked at whatever the index has.
+KNOWN_PACKAGES = ("flash-attn", "xformers")
+#: What an import that succeeds shows to be no hindrance.
+REFUTED = (
+    "missing-dll",
+    "missing-export",
+    "no-msvc-runtime",
+    "unreadable-dll",
+    "wrong-machine",
+    "truncated",
+    "half-installed",
+    "python-mismatch",
+    "torch-mismatch",
+    "cuda-mismatch",
+)
+
+
+@dataclass(frozen=True)
+class Package:
+    """What came of one that is installed."""
+
+    installed: Installed
+    loads: bool | None
+    """``None``: it was not tried."""
+    errors: tuple[str, ...]
+    """What its import said, or why it was not tried."""
+    causes: tuple[Cause, ...]
+
+
+@dataclass(frozen=True)
+class Report:
+    """The answer."""
+
+    place: Place
+    driver: Driver
+    torch: Torch | None
+    torch_installed: str
+    """Its version as pip knows it; empty where it does not know one."""
+    machine: Machine
+    causes: tuple[Cause, ...]
+    """Of the Python, the machine and torch."""
+    packages: tuple[Package, ...]
+    strays: tuple[str, ...]
+    """Folders that are called like a package that is not installed."""
+    choices: tuple[tuple[str, Choice], ...]
+    """Of each project of the index that was asked for."""
+
+    @property
+    def good(self) -> bool:
+        """Whether each project that was asked for works, by all that is known, or has a wheel."""
+        names = {name for name, _ in self.choices} | {p.installed.project for p in self.packages}
+        whole = not any(one.breaks for one in self.causes)
+        loads = {
+            one.installed.project
+            for one in self.packages
+            if whole and one.loads and not any(cause.breaks for cause in one.causes)
+        }
+        fits = {name for name, choice in self.choices if choice.fits}
+        return bool(names) and names <= loads | fits
+
+
+def report(
+    place: Place,
+    rows: Sequence[Row],
+    package: str = "",
+    *,
+    driver: Driver | None = None,
+    load: bool = True,
+) -> Report:
+    """Look at a Python and at what is installed in it; ``load``: import it in another process."""
+    driver = ask_driver(place) if driver is None else driver
+    torch = read_torch(place)
+    machine = Machine(
+        platform=place.platform,
+        python=place.python,
+        torch=torch.version if torch else "",
+        cuda=torch.cuda if torch else "",
+        driver=driver.release,
+        gpus=driver.gpus,
+    )
+    listed = sorted({row.project for row in rows})
+    asked = [package] if package else list(dict.fromkeys([*KNOWN_PACKAGES, *listed]))
+    shelf = Shelf(place, torch)
+    packages, strays = [], []
+    for name in asked:
+        copies = installed(place, [name])
+        if copies:
+            packages.append(_package(shelf, copies, machine, load=load))
+        elif at := stray(place, name):
+            strays.append(at)
+    torches = installed(place, ["torch"])
+    own_fault = any(text.startswith("torch: ") for one in packages for text in one.errors)
+    if own_fault and torches and "torch" not in asked:
+        packages.append(_package(shelf, torches, machine, load=load))
+    return Report(
+        place=place,
+        driver=driver,
+        torch=torch,
+        torch_installed=torches[0].version if torches else "",
+        machine=machine,
+        causes=(*of_python(place, driver), *of_torch(place, torch), *of_driver(driver, torch)),
+        packages=tuple(packages),
+        strays=tuple(strays),
+        choices=tuple((name, choose(rows, machine, name)) for name in listed if name in asked),
+    )
+
+
+def _package(shelf: Shelf, copies: Sequence[Installed], machine: Machine, *, load: bool) -> Package:
+    own, place = copies[0], shelf.place
+    paths, built = binaries_of(own), built_for(own)
+    causes = [
+        *of_files(own),
+        *of_copies(place, copies),
+        *of_names(place, own),
+        *of_tags(place, own, paths),
+        *against_torch(own, built, machine),
+    ]
+    if place.windows:
+        causes += _of_binaries(shelf, own, paths, built)
+    causes += of_devices(paths, machine.gpus, machine.driver)
+    loads, errors = try_import(shelf, own, paths) if load else (None, ["its import was not tried"])
+    causes += [one for text in errors for one in lacking_module(own, text)]
+    if loads and any(one.kind == "shadowed" for one in causes):
+        loads, errors = False, ["something else was imported under its name"]
+    if loads:  # then these are no reasons why it does not
+        causes = [replace(one, breaks=one.breaks and one.kind not in REFUTED) for one in causes]
+    breaking = sorted(causes, key=lambda one: not one.breaks)
+    return Package(own, loads, tuple(errors), tuple(dict.fromkeys(breaking)))
+
+
+def _of_binaries(
+    shelf: Shelf, own: Installed, paths: Sequence[str], built: Built
+) -> Iterator[Cause]:
+    """Of extension modules and what these want; DLLs that are loaded by hand may be for others."""
+    adds = adds_folders(python_files(own))
+    modules = [one for one in of_this_python(shelf.place, paths) if one.lower().endswith(".pyd")]
+    others = [one for one in paths if one.lower().endswith(".dll")]
+    seen = set(modules)
+    yield from of_dlls(shelf, modules, built, adds=adds, seen=seen)
+    for cause in of_dlls(shelf, [one for one in others if one not in seen], built, adds=adds):
+        yield replace(cause, breaks=False)

@@ -1,0 +1,185 @@
+"""The answer for people and for programs."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from pipelines.which.causes import Cause
+from pipelines.which.choosing import Choice, Judged
+from pipelines.which.listed import Row, place_of
+from pipelines.which.looking import names_in
+from pipelines.which.reporting import Package, Report
+from pipelines.which.texts import shown, version_key
+
+_WIDTH = 98
+
+
+def command_of(found: Report, judged: Judged, base: str) -> list[str]:
+    """What installs a wheel: torch is named as it is, so that pip keeps it or refuses.
+
+    Of the release that is there already pip would install nothing: it is forced to, and then leaves
+    everything else alone.
+    """
+    row = judged.row
+    address = f"{place_of(row, base)}#sha256={row.sha256}"
+    pip = [found.place.executable, "-m", "pip", "install"]
+    if _is_there(found, row):
+        return [*pip, "--force-reinstall", "--no-deps", address]
+    return [*pip, address, *([f"torch=={found.torch_installed}"] * bool(found.torch_installed))]
+
+
+def _is_there(found: Report, row: Row) -> Package | None:
+    """The installed package that has a wheel's release."""
+    for one in found.packages:
+        try:
+            same = version_key(one.installed.version) == version_key(row.version)
+        except ValueError:
+            same = False
+        if same and one.installed.project == row.project:
+            return one
+    return None
+
+
+def typed(command: list[str]) -> str:
+    """As it is typed into a terminal of any system."""
+    program, *words = command
+    said = [one if one.startswith("-") or one.isalpha() else f'"{one}"' for one in words]
+    return " ".join([f'"{program}"' if " " in program else program, *said])
+
+
+def as_text(found: Report, base: str) -> str:
+    """For people, in lines that a terminal of 100 columns shows whole."""
+    lines = [*_machine_lines(found), *_cause_lines(found.causes, "")]
+    for one in found.packages:
+        lines += ["", *_package_lines(one)]
+    for at in found.strays:
+        lines += ["", f"{shown(at)} is called like a package that is not installed:",
+                  "  a folder of that name is imported in its place."]  # fmt: skip
+    for name, choice in found.choices:
+        lines += ["", *_choice_lines(found, name, choice, base)]
+    if not found.choices:
+        lines += ["", "No index was named or it has nothing of this: nothing is said of wheels."]
+    return "\n".join(lines) + "\n"
+
+
+def _machine_lines(found: Report) -> Iterator[str]:
+    place, driver = found.place, found.driver
+    yield f"Python  {place.python} ({place.platform}), {shown(place.executable)}"
+    torch = "none"
+    if found.torch:
+        cuda = f"CUDA {found.torch.cuda}" if found.torch.cuda else "without CUDA"
+        torch = f"{found.torch.version} ({cuda})"
+    yield f"torch   {torch}"
+    yield f"driver  {f'of CUDA {driver.release}' if driver.release else 'none'}"
+    named = [
+        f"{name} (compute capability {gpu})"
+        for gpu, name in zip(driver.gpus, (*driver.names, *[""] * len(driver.gpus)))  # noqa: B905 - Python 3.9
+    ]
+    yield f"GPU     {', '.join(named) or 'none'}"
+
+
+def _wrapped(text: str, first: str, further: str) -> list[str]:
+    return textwrap.wrap(
+        text,
+        _WIDTH,
+        initial_indent=first,
+        subsequent_indent=further,
+        break_long_words=False,
+        break_on_hyphens=False,
+    )
+
+
+def _cause_lines(causes: Sequence[Cause], indent: str) -> Iterator[str]:
+    for at, one in enumerate(causes):
+        yield from _wrapped(one.found, f"{indent}{'!' if one.breaks else '-'} ", f"{indent}  ")
+        if one.cure and not any(one.cure == later.cure for later in causes[at + 1 :]):
+            yield from _wrapped(f"=> {one.cure}", f"{indent}  ", f"{indent}     ")
+
+
+def _package_lines(one: Package) -> Iterator[str]:
+    name = f"{one.installed.project} {one.installed.version}"
+    said = {True: "is installed, and loads", False: "is installed, and DOES NOT LOAD"}
+    yield f"{name} {said[one.loads] if one.loads is not None else 'is installed'}"
+    for text in one.errors:
+        yield from _wrapped(text, "  ", "    ")
+    yield from _cause_lines(one.causes, "  ")
+    if one.loads is False and not any(cause.breaks for cause in one.causes):
+        yield "  Nothing that is known here explains it."
+
+
+def _choice_lines(found: Report, name: str, choice: Choice, base: str) -> Iterator[str]:
+    if choice.fits:
+        row = choice.fits.row
+        yield f"{name}: this wheel fits ({choice.fits.by}; {row.smoke})"
+        yield f"  {row.file}"
+        there = _is_there(found, row)
+        if there is not None and there.loads and not there.causes:
+            yield "  It is what is installed, and loads: there is nothing to do."
+            return
+        if found.torch is not None and not found.torch_installed:
+            yield "  pip does not know of torch, and would install another: no command is given."
+            return
+        yield f"  {typed(command_of(found, choice.fits, base))}"
+        if " " in found.place.executable:
+            yield "  (in PowerShell with & before it)"
+        if not any("pip" in names_in(folder) for folder in found.place.paths):
+            yield "  This Python has no pip: type -m ensurepip first, or uv pip install --python."
+    elif choice.nearest:
+        yield f"{name}: no wheel of the index fits. The nearest is"
+        yield f"  {choice.nearest.row.file}"
+        for rule in choice.nearest.missed:
+            yield from _wrapped(rule, "  - ", "    ")
+
+
+def as_object(found: Report, base: str) -> dict[str, Any]:
+    """For programs: one object with a ``schema``."""
+    driver = found.driver
+    return {
+        "schema": 1,
+        "good": found.good,
+        "machine": {
+            "line": found.machine.line,
+            "platform": found.machine.platform,
+            "python": found.machine.python,
+            "torch": found.machine.torch,
+            "cuda": found.machine.cuda,
+            "driver": driver.release,
+            "gpus": list(driver.gpus),
+            "names": list(driver.names),
+        },
+        "executable": shown(found.place.executable, 1000),
+        "causes": [_cause_object(one) for one in found.causes],
+        "packages": [
+            {
+                "name": one.installed.project,
+                "version": one.installed.version,
+                "folder": shown(one.installed.folder, 1000),
+                "loads": one.loads,
+                "errors": list(one.errors),
+                "causes": [_cause_object(each) for each in one.causes],
+            }
+            for one in found.packages
+        ],
+        "strays": [shown(one, 1000) for one in found.strays],
+        "wheels": {name: _wheel_object(found, choice, base) for name, choice in found.choices},
+    }
+
+
+def _cause_object(one: Cause) -> dict[str, Any]:
+    return {"kind": one.kind, "found": one.found, "cure": one.cure, "breaks": one.breaks}
+
+
+def _wheel_object(found: Report, choice: Choice, base: str) -> dict[str, Any]:
+    best, nearest = choice.fits, choice.nearest
+    safe = best is not None and bool(found.torch_installed or found.torch is None)
+    return {
+        "fits": best.row.file if best else None,
+        "by": best.by if best else "",
+        "url": place_of(best.row, base) if best else None,
+        "sha256": best.row.sha256 if best else None,
+        "command": command_of(found, best, base) if best and safe else None,
+        "nearest": nearest.row.file if nearest else None,
+        "missed": list(nearest.missed) if nearest else [],
+    }

@@ -1,0 +1,343 @@
+"""``which`` on Windows Pythons, each broken in one way: it names that, and what cures it."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from environments import ARM64, IMPORTS, RTX_4090, X86, Windows, machine, module
+from pes import dll
+
+from pipelines.which import loading
+from pipelines.which.causes import Cause
+from pipelines.which.looking import Driver, Place
+from pipelines.which.reporting import Report, report
+
+Breaks = Callable[[Windows], Place | None]
+
+
+def seen(windows: Windows, place: Place | None = None, driver: Driver = RTX_4090) -> Report:
+    return report(place or windows.place(), [], "flash-attn", driver=driver, load=False)
+
+
+def causes(found: Report) -> list[Cause]:
+    return [*found.causes, *(cause for one in found.packages for cause in one.causes)]
+
+
+def test_a_whole_one_has_nothing_wrong(tmp_path: Path) -> None:
+    windows = Windows(tmp_path)
+    windows.flash()
+    found = seen(windows)
+    assert causes(found) == []
+    assert found.machine.line == (
+        "wcw1:platform=win_amd64&python=3.12&torch=2.8.0%2Bcu128&cuda=12.8&driver=12.9&gpu=8.9"
+    )
+    assert [one.installed.version for one in found.packages] == ["2.8.3+cu128torch2.8"]
+    assert found.packages[0].loads is None
+    assert found.strays == ()
+
+
+def missing_dll(windows: Windows) -> None:
+    windows.flash(module({**IMPORTS, "helper.dll": ["go"]}))
+
+
+def missing_further_dll(windows: Windows) -> None:
+    more = {"flash_attn/own.dll": dll({"zlib9.dll": ["inflate"]}, ("go",))}
+    windows.flash(module({**IMPORTS, "own.dll": ["go"]}), more=more)
+
+
+def missing_export(windows: Windows) -> None:
+    windows.flash(module({**IMPORTS, "torch_cpu.dll": ["?gone@at@@YAXXZ"]}))
+
+
+def missing_number(windows: Windows) -> None:
+    windows.flash(module({**IMPORTS, "cudart64_12.dll": ["#77"]}))
+
+
+def old_runtime(windows: Windows) -> None:
+    windows.flash(module({**IMPORTS, "msvcp140.dll": ["_Thrd_new"]}))
+
+
+def no_runtime(windows: Windows) -> None:
+    windows.flash()
+    (windows.system / "msvcp140.dll").unlink()
+
+
+def wrong_gpu(windows: Windows) -> None:
+    windows.flash(module(archs="90;120"))
+
+
+def ptx_of_a_newer_cuda(windows: Windows) -> None:
+    windows.flash(module(archs="90", ptx="80", cuda="13.0"))
+
+
+def cpu_torch(windows: Windows) -> None:
+    shutil.rmtree(windows.site / "torch")
+    shutil.rmtree(next(windows.site.glob("torch-*")))
+    windows.torch("2.8.0+cpu", "")
+    windows.flash(module({**IMPORTS, "c10_cuda.dll": ["stream"]}))
+
+
+def other_cuda(windows: Windows) -> None:
+    windows.flash(
+        module({**IMPORTS, "cudart64_13.dll": ["cudaLaunch"]}), version="2.8.3+cu130torch2.8"
+    )
+
+
+def other_cuda_unsaid(windows: Windows) -> None:
+    windows.flash(module({**IMPORTS, "cublas64_13.dll": ["gemm"]}), version="2.8.3")
+
+
+def other_torch(windows: Windows) -> None:
+    windows.flash(version="2.8.3+cu128torch2.9")
+
+
+def other_torch_required(windows: Windows) -> None:
+    windows.flash(version="2.8.3", requires=("torch==2.7.*",))
+
+
+def other_python(windows: Windows) -> None:
+    windows.flash(module({**IMPORTS, "python311.dll": ["X"]}), suffix=".cp311-win_amd64.pyd")
+
+
+def other_python_inside(windows: Windows) -> None:
+    wanted = {name: names for name, names in IMPORTS.items() if name != "python312.dll"}
+    windows.flash(module({**wanted, "python311.dll": ["X"]}), suffix=".pyd")
+
+
+def python_of_32_bits(windows: Windows) -> Place:
+    return windows.place(platform="win32")
+
+
+def windows_on_arm(windows: Windows) -> Place:
+    return windows.place(platform="win_arm64")
+
+
+def half_installed(windows: Windows) -> None:
+    windows.flash(more={"flash_attn/bert.py": b"x", "flash_attn/layers.py": b"y"})
+    (windows.site / "flash_attn/bert.py").unlink()
+
+
+def copied_by_hand(windows: Windows) -> None:
+    windows.flash()
+    next(windows.site.glob("flash_attn-*/RECORD")).unlink()
+
+
+def folder_in_the_way(windows: Windows) -> None:
+    windows.flash()
+    windows.folder("work/flash_attn").joinpath("__init__.py").write_text("")
+
+
+def two_versions(windows: Windows) -> None:
+    windows.flash()
+    windows.flash(version="2.7.4+cu128torch2.8")
+
+
+def users_own(windows: Windows) -> None:
+    windows.flash()
+    windows.flash(version="2.7.4+cu128torch2.8", site=windows.user)
+
+
+def for_linux(windows: Windows) -> None:
+    windows.flash(b"\x7fELF\2\1\1", suffix=".cpython-312-x86_64-linux-gnu.so")
+
+
+def no_torch(windows: Windows) -> None:
+    windows.flash()
+    shutil.rmtree(windows.site / "torch")
+    shutil.rmtree(next(windows.site.glob("torch-*")))
+
+
+def half_a_torch(windows: Windows) -> None:
+    (windows.site / "torch/version.py").unlink()
+
+
+def torn_torch(windows: Windows) -> None:
+    windows.torch("2.9.0+cu128")
+    (next(windows.site.glob("torch-2.8*")) / "METADATA").unlink()
+    shutil.rmtree(next(windows.site.glob("torch-2.9*")))
+
+
+def other_machine(windows: Windows) -> None:
+    windows.flash(machine(module(), ARM64))
+
+
+def dll_of_another_machine(windows: Windows) -> None:
+    more = {"flash_attn/own.dll": machine(dll({}, ("go",)), X86)}
+    windows.flash(module({**IMPORTS, "own.dll": ["go"]}), more=more)
+
+
+def cut_off(windows: Windows) -> None:
+    path = windows.flash()
+    path.write_bytes(path.read_bytes()[:700])
+
+
+def cut_off_and_listed_so(windows: Windows) -> None:
+    windows.flash(module()[:700])
+
+
+def no_binary_at_all(windows: Windows) -> None:
+    windows.flash(b"<!DOCTYPE html>404")
+
+
+def hostile_tables(windows: Windows) -> None:
+    data = bytearray(module())
+    start = int.from_bytes(data[0x3C:0x40], "little")
+    data[start + 24 + 112 + 8 : start + 24 + 112 + 12] = b"\xff\xff\xff\x7f"
+    windows.flash(bytes(data))
+
+
+def cublas_of_nobody(windows: Windows) -> None:
+    windows.flash(module({**IMPORTS, "cublas64_12.dll": ["gemm"]}))
+
+
+@pytest.mark.parametrize(
+    ("breaks", "kind", "says"),
+    [
+        (missing_dll, "missing-dll", "helper.dll, which is nowhere that Windows looks"),
+        (missing_further_dll, "missing-dll", "own.dll wants zlib9.dll"),
+        (missing_export, "missing-export", "?gone@at@@YAXXZ of torch_cpu.dll"),
+        (missing_number, "missing-export", "#77 of cudart64_12.dll"),
+        (old_runtime, "missing-export", "_Thrd_new of msvcp140.dll"),
+        (no_runtime, "no-msvc-runtime", "msvcp140.dll"),
+        (wrong_gpu, "wrong-gpu", "it has code for 90, 120, and the GPU has compute capability 8.9"),
+        (ptx_of_a_newer_cuda, "old-driver", "PTX alone, of CUDA 13.0, and the driver is of"),
+        (cpu_torch, "cpu-torch", "torch 2.8.0+cpu is a build without CUDA"),
+        (other_cuda, "cuda-mismatch", "built with CUDA 13.0, and torch with CUDA 12.8"),
+        (other_cuda_unsaid, "cuda-mismatch", "cublas64_13.dll, of CUDA 13, and torch is built"),
+        (other_torch, "torch-mismatch", "was built for torch 2.9, and torch is 2.8.0+cu128"),
+        (other_torch_required, "torch-mismatch", "was built for torch 2.7"),
+        (other_python, "python-mismatch", "is for Python 3.11, and this is Python 3.12"),
+        (other_python_inside, "python-mismatch", "is for Python 3.11, and this is Python 3.12"),
+        (python_of_32_bits, "32-bit-python", "32-bit"),
+        (windows_on_arm, "windows-on-arm", "an ARM64 one"),
+        (half_installed, "half-installed", "1 of 7 files are missing, such as flash_attn/bert.py"),
+        (copied_by_hand, "half-installed", "has no RECORD"),
+        (folder_in_the_way, "shadowed", "a folder called flash_attn is taken for it"),
+        (for_linux, "linux-files", "_C.cpython-312-x86_64-linux-gnu.so, and this is Windows"),
+        (no_torch, "no-torch", "no torch is installed in this Python"),
+        (half_a_torch, "broken-torch", "has no version.py"),
+        (torn_torch, "torn-torch", "torch's files are of 2.9.0+cu128, and its metadata says 2.8"),
+        (other_machine, "wrong-machine", "is for ARM64, and this Python is for x64"),
+        (dll_of_another_machine, "wrong-machine", "own.dll is for 32-bit x86"),
+        (cut_off, "truncated", "flash_attn/_C.cp312-win_amd64.pyd (700 of"),
+        (cut_off_and_listed_so, "truncated", "is cut off: its end is missing"),
+        (no_binary_at_all, "unreadable-dll", "no Windows binary"),
+        (hostile_tables, "unreadable-dll", "nothing of the file is at 0x7fffffff"),
+        (cublas_of_nobody, "missing-dll", "cublas64_12.dll, which is nowhere"),
+    ],
+    ids=lambda one: one.__name__ if callable(one) else "",
+)
+def test_what_is_broken_is_named(tmp_path: Path, breaks: Breaks, kind: str, says: str) -> None:
+    windows = Windows(tmp_path)
+    found = causes(seen(windows, breaks(windows)))
+    fitting = [one for one in found if one.kind == kind and says in one.found]
+    assert fitting, found
+    assert fitting[0].breaks
+    assert fitting[0].cure
+
+
+@pytest.mark.parametrize(
+    ("breaks", "kind", "says"),
+    [
+        (two_versions, "side-by-side", "2.7.4+cu128torch2.8 in"),
+        (users_own, "user-site", "uninstall it once"),
+    ],
+    ids=lambda one: one.__name__ if callable(one) else "",
+)
+def test_what_may_work_is_only_to_be_minded(
+    tmp_path: Path, breaks: Breaks, kind: str, says: str
+) -> None:
+    windows = Windows(tmp_path)
+    breaks(windows)
+    (own,) = (one for one in causes(seen(windows)) if one.kind == kind)
+    assert not own.breaks
+    assert says in f"{own.found} {own.cure}"
+
+
+@pytest.mark.parametrize(
+    ("driver", "kind", "says"),
+    [
+        (Driver(), "no-driver", "no NVIDIA driver can be reached"),
+        (Driver("12.9"), "no-gpu", "shows no GPU"),
+        (Driver("11.8", ("8.9",)), "old-driver", "built with CUDA 12.8, and the driver is of"),
+        (Driver("12.9", ("8.9",), trouble="cuInit says 999"), "driver-trouble", "cuInit says 999"),
+        (Driver("12.9", ("8.9",), native="ARM64"), "windows-on-arm", "on Windows for ARM64"),
+    ],
+    ids=["none", "no-gpu", "old", "trouble", "arm"],
+)
+def test_what_is_wrong_with_the_machine_is_named(
+    tmp_path: Path, driver: Driver, kind: str, says: str
+) -> None:
+    found = [one for one in seen(Windows(tmp_path), driver=driver).causes if one.kind == kind]
+    assert says in found[0].found
+
+
+def test_a_late_import_is_only_to_be_minded(tmp_path: Path) -> None:
+    windows = Windows(tmp_path)
+    windows.flash(module(late={"cudnn64_9.dll": ["go"]}))
+    (own,) = causes(seen(windows))
+    assert (own.kind, own.breaks) == ("missing-dll", False)
+    assert "when it is first called" in own.found
+
+
+def test_nvidias_packages_count_where_the_package_adds_them(tmp_path: Path) -> None:
+    windows = Windows(tmp_path)
+    folder = windows.folder("python/Lib/site-packages/nvidia/cublas/bin")
+    (folder / "cublas64_12.dll").write_bytes(dll({}, ("gemm",)))
+    binary = module({**IMPORTS, "cublas64_12.dll": ["gemm"]})
+    windows.flash(binary)
+    (own,) = causes(seen(windows))
+    assert "found only if the package itself adds that folder" in own.found
+    windows.flash(binary, more={"flash_attn/dlls.py": b"import os\nos.add_dll_directory('x')\n"})
+    assert causes(seen(windows)) == []
+    (folder / "cublas64_12.dll").write_bytes(machine(dll({}, ("gemm",)), X86))
+    assert [one.kind for one in causes(seen(windows))] == ["wrong-machine"]
+
+
+def test_a_bare_folder_hides_nothing(tmp_path: Path) -> None:
+    """Without ``__init__.py`` Python takes it only where nothing else is called so."""
+    windows = Windows(tmp_path)
+    windows.folder("work/flash_attn")
+    windows.flash()
+    assert causes(seen(windows)) == []
+
+
+def test_what_is_not_installed_and_hidden_by_a_folder_is_told(tmp_path: Path) -> None:
+    windows = Windows(tmp_path)
+    windows.folder("work/flash_attn").joinpath("run.py").write_text("")
+    assert [Path(one).parent.name for one in seen(windows).strays] == ["work"]
+
+
+def test_a_leftover_of_pips_is_told(tmp_path: Path) -> None:
+    windows = Windows(tmp_path)
+    windows.flash()
+    windows.folder("python/Lib/site-packages/~lash_attn-2.8.2.dist-info")
+    (own,) = causes(seen(windows))
+    assert (own.kind, own.breaks) == ("leftover", False)
+
+
+def test_parts_without_code_for_the_gpu_are_to_be_minded(tmp_path: Path) -> None:
+    windows = Windows(tmp_path)
+    windows.flash(more={"flash_attn/_D.pyd": module(archs="90")})
+    (own,) = causes(seen(windows))
+    assert (own.kind, own.breaks) == ("some-gpu-code", False)
+    assert own.found == "1 of its 2 parts have no code for a GPU of 8.9"
+
+
+def test_dlls_that_no_module_wants_are_only_to_be_minded(tmp_path: Path) -> None:
+    """A package may have one for each release of CUDA, and load that which fits."""
+    windows = Windows(tmp_path)
+    windows.flash(more={"flash_attn/for11.dll": dll({"cudart64_110.dll": ["go"]}, ("go",))})
+    (own,) = causes(seen(windows))
+    assert (own.kind, own.breaks) == ("cuda-mismatch", False)
+
+
+def test_what_was_not_looked_at_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    windows = Windows(tmp_path)
+    monkeypatch.setattr(loading, "_MOST_DLLS", 1)
+    windows.flash(more={"flash_attn/_D.pyd": module()})
+    (own,) = causes(seen(windows))
+    assert (own.kind, own.breaks) == ("not-checked", False)

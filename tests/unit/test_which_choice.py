@@ -1,0 +1,391 @@
+"""Which wheel of an index ``which`` names for a machine, and what it says of indexes that lie."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
+from typing import Any
+
+import pytest
+from packaging.version import Version
+
+from pipelines.index.catalogue import Catalogue
+from pipelines.which import listed
+from pipelines.which.choosing import Choice, choose
+from pipelines.which.listed import fetch_rows, place_of, read_catalogue_rows
+from pipelines.which.machine import Machine, read_line
+from pipelines.which.texts import RefusalError, takes, version_key
+
+sys.path.insert(0, str(Path(__file__).parents[1] / "browser"))
+import test_index_in_chromium as page
+
+HASH = "ab" * 32
+OWN = Machine("win_amd64", "3.12", "2.8.0+cu128", "12.8", "12.9", ("8.9",))
+
+
+def wheel(local: str = "cu128torch2.8", tag: str = "cp312-cp312-win_amd64", **changes: Any) -> Any:
+    """A row of a catalogue, as a publish writes it."""
+    version = changes.pop("version", "2.8.3")
+    file = f"flash_attn-{version}+{local}-{tag}.whl"
+    row = {
+        "file": file,
+        "sha256": HASH,
+        "url": f"files/ab/{HASH}/{file}",
+        "requires_python": ">=3.9",
+        "torch": "2.8",
+        "cuda": "12.8",
+        "sass": ["80", "90"],
+        "ptx": [],
+        "uploaded": "2026-11-01T00:00:00Z",
+        "smoke": {"verdict": "passed", "gpus": ["RTX 4090"], "cases": 12},
+        "yanked": None,
+    }
+    return {**row, **changes}
+
+
+def catalogue(*wheels: Any, **changes: Any) -> bytes:
+    return json.dumps({"schema_version": 1, "wheels": wheels, **changes}).encode()
+
+
+def chosen(*wheels: Any, machine: Machine = OWN) -> Choice:
+    return choose(read_catalogue_rows(catalogue(*wheels)), machine)
+
+
+def machine(**changes: Any) -> Machine:
+    return Machine(**{**OWN.__dict__, **changes})
+
+
+@pytest.mark.parametrize(
+    ("row", "own", "missed"),
+    [
+        (wheel(), OWN, ""),
+        (wheel(tag="cp312-cp312-manylinux_2_28_x86_64"), OWN, "it is for manylinux"),
+        (wheel(tag="cp311-cp311-win_amd64"), OWN, "it is for Python cp311-cp311, and this is"),
+        (wheel(tag="cp310-abi3-win_amd64"), OWN, ""),
+        (wheel(tag="cp313-abi3-win_amd64"), OWN, "Python cp313-abi3"),
+        (wheel(tag="py3-none-win_amd64"), OWN, ""),
+        (wheel(tag="cp312-cp312-win_amd64.win_arm64"), OWN, ""),
+        (
+            wheel(requires_python=">=3.13"),
+            OWN,
+            "it requires Python >=3.13, and this is Python 3.12",
+        ),
+        (wheel(requires_python="odd"), OWN, "it requires Python odd"),
+        (wheel(tag="cp313-cp313-win_amd64"), machine(python="3.13t"), "Python cp313-cp313"),
+        (wheel(tag="cp313-cp313t-win_amd64"), machine(python="3.13t"), ""),
+        (wheel(), machine(torch="2.8.1+cu128"), ""),
+        (wheel(), machine(torch="2.9.0+cu128"), "it is for torch 2.8, and torch is 2.9.0+cu128"),
+        (wheel(stable=True), machine(torch="2.10.0+cu128"), ""),
+        (wheel(stable=True), machine(torch="2.7.0+cu128"), "it is for torch 2.8 and later"),
+        (wheel(torch=""), machine(torch="", cuda=""), ""),
+        (wheel(), machine(torch="", cuda=""), "it is for torch 2.8, and no torch is installed"),
+        (wheel(), machine(torch="2.8.0+cpu", cuda=""), "a build without CUDA"),
+        (wheel(), machine(cuda="12.9"), ""),
+        (wheel(), machine(cuda="12.6"), "it is for CUDA 12.8, and torch is built with CUDA 12.6"),
+        (wheel(), machine(cuda="13.0", driver="13.0"), "torch is built with CUDA 13.0"),
+        (wheel(torch=""), machine(torch="", cuda="", driver="12.4"), ""),
+        (wheel(), machine(driver="12.4"), ""),
+        (wheel(), machine(driver="11.8"), "it needs a driver of CUDA 12.8, and the driver is of"),
+        (wheel(), machine(driver="13.2"), ""),
+        (wheel(), machine(driver=""), "there is no NVIDIA driver"),
+        (wheel(), machine(gpus=()), "it has code for 80, 90, and there is no GPU"),
+        (wheel(), machine(gpus=("8.6", "9.0")), ""),
+        (wheel(), machine(gpus=("8.6", "12.0")), "compute capability 8.6 and 12.0"),
+        (wheel(), machine(gpus=("7.5",)), "the GPU has compute capability 7.5"),
+        (wheel(sass=["90a"]), machine(gpus=("9.0",)), ""),
+        (wheel(sass=["100a"]), machine(gpus=("10.3",)), "it has code for 100a"),
+        (wheel(sass=["100f"]), machine(gpus=("10.3",)), ""),
+        (wheel(ptx=["90"]), machine(gpus=("12.0",)), ""),
+        (wheel(ptx=["90"]), machine(gpus=("12.0",), driver="12.6"), "its PTX needs a driver of"),
+        (wheel(ptx=["90"]), machine(gpus=("7.5",)), "80, 90, 90 as PTX, and the GPU"),
+    ],
+)
+def test_each_rule(row: Any, own: Machine, missed: str) -> None:
+    found = chosen(row, machine=own)
+    if not missed:
+        assert found.fits is not None
+        assert found.fits.missed == ()
+        return
+    assert found.fits is None
+    assert found.nearest is not None
+    (why,) = found.nearest.missed
+    assert missed in why
+
+
+@pytest.mark.parametrize(
+    ("better", "other"),
+    [
+        (wheel(sass=["89"], smoke={"verdict": "untested"}), wheel("b", sass=["75"], ptx=["75"])),
+        (wheel(), wheel("b", version="2.8.4", smoke={"verdict": "untested"})),
+        (wheel(version="2.8.10"), wheel("b", version="2.8.9")),
+        (wheel(version="2.8.3.post1"), wheel("b", version="2.8.3")),
+        (wheel(version="2.8.3"), wheel("b", version="2.8.3rc1")),
+        (wheel("same"), wheel("same", "py3-none-win_amd64", cuda="12.6")),
+        (wheel("same"), wheel("same", "py3-none-win_amd64", uploaded="2026-10-31T00:00:00Z")),
+    ],
+    ids=["machine code", "tested", "number", "post", "pre", "CUDA", "upload"],
+)
+def test_the_rank(better: Any, other: Any) -> None:
+    for both in ((better, other), (other, better)):
+        found = chosen(*both)
+        assert found.fits is not None
+        assert found.fits.row.file == better["file"]
+
+
+#: How each rule's words begin, by the name that the page gives it.
+WORDS = {
+    "platform": "it is for",
+    "python": "it ",
+    "torch": "it is for torch",
+    "cuda": "it is for CUDA",
+    "driver": "it",
+    "gpu": "it has code for",
+}
+
+
+@pytest.mark.parametrize(("changes", "expected", "rules"), page.CASES)
+def test_the_page_is_held_to_the_same(changes: dict[str, str], expected: str, rules: str) -> None:
+    """What tests/browser/test_index_in_chromium.py wants of the page's script, this names too."""
+    rows = read_catalogue_rows(Catalogue(wheels=tuple(page.WHEELS.values())).dump())
+    found = choose(rows, read_line(page.line(**changes)), {**page.MACHINE, **changes}["package"])
+    best = found.fits or found.nearest
+    assert best is not None
+    assert best.row.file == page.WHEELS[expected].file
+    assert len(best.missed) == len(rules.split())
+    for rule, said in zip(rules.split(), best.missed, strict=True):
+        assert said.startswith(WORDS[rule])
+
+
+def test_the_nearest_has_missed_least() -> None:
+    far = wheel("b", torch="2.9", sass=["90"])
+    found = chosen(far, wheel(torch="2.9"))
+    assert found.nearest is not None
+    assert found.nearest.missed == ("it is for torch 2.9, and torch is 2.8.0+cu128",)
+
+
+def test_variants_and_yanked_wheels_are_not_named() -> None:
+    label = wheel(tag="cp312-cp312-win_amd64-cu128_sm80_90")
+    found = chosen(label, wheel(yanked="crashes"))
+    assert (found.fits, found.nearest) == (None, None)
+
+
+def test_versions_sort_as_pip_sorts_them() -> None:
+    texts = (
+        "1.0.dev1 1.0a1 1.0a1.dev2 1.0b2 1.0rc1 1.0 1.0+abc 1.0+cu128 1.0+5 1.0.post1.dev1 v1.0-1 "
+        "1.0.post1 1.1 2!0.1 1.0.0 1.0+cu128.torch2.8 2.8.3.post2 1.0.alpha.2"
+    )
+    for one in texts.split():
+        for two in texts.split():
+            left, right = version_key(one), version_key(two)
+            assert (left < right) == (Version(one) < Version(two)), (one, two)
+            assert (left == right) == (Version(one) == Version(two)), (one, two)
+
+
+def test_requires_python() -> None:
+    yes = (
+        *(">=3.10", ">=3.10,<3.13", "~=3.12", "~=3.10", "==3.12.*", "!=3.12.4", ">=3.12.1"),
+        *("<3.12.5", "", ">3.11", "==3.*"),
+    )
+    no = (
+        *("<3.12", ">=3.13", "~=3.11.2", "!=3.12.*", "==3.11.*", ">3.12", "foo"),
+        *(">=3.10;", "<=3.11"),
+    )
+    assert [one for one in yes if not takes(one, "3.12")] == []
+    assert [one for one in no if takes(one, "3.12")] == []
+
+
+def test_a_machine_as_a_line() -> None:
+    two = machine(gpus=("8.9", "12.0"))
+    assert two.line == (
+        "wcw1:platform=win_amd64&python=3.12&torch=2.8.0%2Bcu128&cuda=12.8&driver=12.9&gpu=8.9,12.0"
+    )
+    for own in (OWN, two, machine(torch="", cuda="", driver="", gpus=())):
+        assert read_line(own.line) == own
+    assert read_line(f" {OWN.line}&more=x\n") == OWN
+
+
+@pytest.mark.parametrize(
+    ("line", "says"),
+    [
+        ("wcw2:platform=win_amd64", "begins with wcw1:"),
+        (OWN.line.replace("win_amd64", "<script>"), "platform=<script>"),
+        (OWN.line.replace("python=3.12", "python=three"), "python=three: expected a release"),
+        (OWN.line.replace("driver=12.9", "driver=12"), "driver=12: expected a release of CUDA"),
+        (OWN.line.replace("gpu=8.9", "gpu=89"), "gpu=89: expected compute capabilities"),
+        (OWN.line.replace("gpu=8.9", "gpu=" + ",".join(["8.9"] * 65)), "gpu=8.9"),
+        (OWN.line + "&python=3.13", "python stands twice"),
+        ("wcw1:python=3.12", "platform is missing"),
+        (OWN.line + "&x" * 60, "cannot be read"),
+        (OWN.line + "x" * 3000, "no line"),
+        (OWN.line.replace("2.8.0", "2.8.0\x1b[2J"), "torch=2.8.0?[2J"),
+    ],
+)
+def test_a_line_that_is_none_names_the_key(line: str, says: str) -> None:
+    with pytest.raises(RefusalError) as caught:
+        read_line(line)
+    assert says in caught.value.message
+    assert "\x1b" not in caught.value.message
+
+
+@pytest.mark.parametrize(
+    "data",
+    [
+        b"",
+        b"<!DOCTYPE html><title>404</title>",
+        b"[]",
+        b"null",
+        b"[" * 100_000,
+        b'{"schema_version": 2, "wheels": []}',
+        b'{"schema_version": 1}',
+        b'{"schema_version": 1, "wheels": [7]}',
+        b'{"schema_version": 1, "wheels": [' + b"1" * 5000 + b"]}",
+        catalogue(wheel())[:-40],
+        catalogue(wheel(), wheel()),
+        catalogue(*[wheel()] * 50_001),
+        catalogue(wheel(sha256="ab")),
+        catalogue(wheel(sha256=None)),
+        catalogue(wheel(url="https://x/$(calc)/flash_attn.whl")),
+        catalogue(wheel(url=f"files/../../{wheel()['file']}")),
+        catalogue(wheel(url=f"http://evil/{wheel()['file']}")),
+        catalogue(wheel(url=f"files/ab/{HASH}/other-1.0-py3-none-any.whl")),
+        catalogue(wheel(url=f"files/ab/{HASH}/x\" & calc & \"/{wheel()['file']}")),
+        catalogue(wheel(file="../x.whl")),
+        catalogue(wheel(file="x.whl")),
+        catalogue(wheel(version="2..8")),
+        catalogue(wheel(sass=["90; calc"])),
+        catalogue(wheel(sass=["90"] * 100)),
+        catalogue(wheel(smoke={"verdict": "great"})),
+        catalogue(wheel(smoke=[])),
+        catalogue(wheel(torch="2.8; rm")),
+        catalogue(wheel(requires_python="x" * 5000)),
+        catalogue(wheel(uploaded="yesterday")),
+    ],
+)  # fmt: skip
+def test_a_catalogue_that_is_none_is_refused(data: bytes) -> None:
+    with pytest.raises(RefusalError, match="is not what an index has"):
+        read_catalogue_rows(data)
+
+
+Answer = Callable[[BaseHTTPRequestHandler], None]
+
+
+@contextmanager
+def answering(answer: Answer) -> Iterator[str]:
+    """A server that answers so; its address."""
+
+    class Handler(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            answer(self)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
+    thread = threading.Thread(target=server.serve_forever, daemon=True)
+    thread.start()
+    try:
+        yield f"http://127.0.0.1:{server.server_address[1]}/index/"
+    finally:
+        server.shutdown()
+        server.server_close()
+        thread.join()
+
+
+def sends(data: bytes, code: int = 200, length: int | None = None) -> Answer:
+    def answer(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(code)
+        handler.send_header("Content-Length", str(len(data) if length is None else length))
+        handler.end_headers()
+        handler.wfile.write(data)
+
+    return answer
+
+
+def endless(handler: BaseHTTPRequestHandler) -> None:
+    handler.send_response(200)
+    handler.end_headers()
+    try:
+        while True:
+            handler.wfile.write(b" " * (1 << 20))
+    except OSError:
+        return
+
+
+def leads_away(handler: BaseHTTPRequestHandler) -> None:
+    handler.send_response(302)
+    handler.send_header("Location", "file:///etc/passwd")
+    handler.end_headers()
+
+
+@pytest.mark.parametrize(
+    ("answer", "says"),
+    [
+        (sends(b"no", 503), "answers with 503"),
+        (sends(b"no", 404), "answers with 404"),
+        (sends(b"<html>"), "it begins with '<html>'"),
+        (sends(catalogue(wheel()), length=10_000), "came: try again"),
+        (endless, "more than 64 MiB"),
+        (leads_away, "answers with 302"),
+        (lambda handler: handler.wfile.write(b"nonsense\r\n\r\n"), "cannot be read"),
+    ],
+    ids=["503", "404", "page", "cut", "endless", "elsewhere", "no HTTP"],
+)
+def test_a_server_that_lies(answer: Answer, says: str) -> None:
+    with answering(answer) as address, pytest.raises(RefusalError) as caught:
+        fetch_rows(address)
+    assert says in caught.value.message
+
+
+def test_a_server_that_is_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says something now and then: none of its pauses is too long."""
+    monkeypatch.setattr(listed, "_PATIENCE", 0.5)
+    ended = threading.Event()
+
+    def slow(handler: BaseHTTPRequestHandler) -> None:
+        handler.send_response(200)
+        handler.end_headers()
+        while not ended.wait(0.1):
+            try:
+                handler.wfile.write(b" ")
+            except OSError:
+                return
+
+    with answering(slow) as address:
+        with pytest.raises(RefusalError, match="takes longer than"):
+            fetch_rows(address)
+        ended.set()
+
+
+def test_an_index_is_read_from_wherever_it_lies(tmp_path: Path) -> None:
+    data = catalogue(wheel())
+    (tmp_path / "catalogue.json").write_bytes(data)
+    rows, base = fetch_rows(str(tmp_path))
+    file = "flash_attn-2.8.3%2Bcu128torch2.8-cp312-cp312-win_amd64.whl"
+    assert place_of(rows[0], base) == f"{tmp_path.as_uri()}/files/ab/{HASH}/{file}"
+    with answering(sends(data)) as address:
+        for name in (address, address.rstrip("/"), f"{address}index.html"):
+            assert fetch_rows(name)[1] == address
+    elsewhere = wheel(url="https://example.org/v1/" + wheel()["file"].replace("+", "%2B"))
+    (row,) = read_catalogue_rows(catalogue(elsewhere))
+    assert place_of(row, base) == elsewhere["url"]
+
+
+@pytest.mark.parametrize(
+    ("index", "says"),
+    [
+        ("https://me:secret@example.org/", "a user's name or a password"),
+        ("http://example.org/", "expected an https address"),
+        ("ftp://example.org/", "expected an https address"),
+        ("/nowhere", "has no catalogue.json"),
+    ],
+)
+def test_an_index_that_is_none(index: str, says: str) -> None:
+    with pytest.raises(RefusalError) as caught:
+        fetch_rows(index)
+    assert says in caught.value.message
+    assert "secret" not in caught.value.message + caught.value.advice

@@ -1,0 +1,370 @@
+"""``which.py`` as people have it: one file, run by Pythons of others; ``invoke which`` runs it."""
+
+from __future__ import annotations
+
+import ast
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from environments import RTX_4090, Windows, module
+from indexes import finished, served
+from test_which_choice import HASH, catalogue, wheel
+
+from pipelines.commands.program import run
+from pipelines.index.publishing import Order, publish
+from pipelines.index.store import Store
+from pipelines.stages.publish import offers_of
+from pipelines.which import children, joining, trying
+from pipelines.which.children import run_child
+from pipelines.which.joining import joined
+from pipelines.which.listed import read_catalogue_rows
+from pipelines.which.looking import Driver, this_place
+from pipelines.which.reporting import Report, report
+from pipelines.which.told import as_object, as_text
+
+#: Of all releases that it is for, those that are here.
+PYTHONS = [
+    str(path)
+    for minor in range(9, 15)
+    for path in [*Path.home().glob(f".pyenv/versions/3.{minor}.*/bin/python")][:1]
+] or [sys.executable]
+SMI = """#!/bin/sh
+case "$1" in
+--query*) echo "8.9, NVIDIA GeForce RTX 4090" ;;
+*) echo "| NVIDIA-SMI 575.57   Driver Version: 576.57   CUDA Version: 12.9 |" ;;
+esac
+"""
+
+
+@pytest.fixture(scope="module")
+def file(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    made = tmp_path_factory.mktemp("file") / "which.py"
+    made.write_bytes(joined())
+    return made
+
+
+def test_it_is_one_file_for_python_3_9(file: Path) -> None:
+    text = file.read_text("utf-8")
+    tree = ast.parse(text, feature_version=(3, 9))
+    imported = {
+        name.split(".")[0]
+        for node in ast.walk(tree)
+        for name in (
+            [one.name for one in node.names]
+            if isinstance(node, ast.Import)
+            else [node.module or ""]
+            if isinstance(node, ast.ImportFrom)
+            else []
+        )
+    }
+    assert imported <= {*sys.stdlib_module_names}
+    assert "pipelines" not in imported
+    assert text.startswith('"""Which wheel of this index fits this Python')
+    joining.joined.cache_clear()
+    assert joined() == file.read_bytes()
+
+
+def test_a_name_of_two_modules_is_refused() -> None:
+    with pytest.raises(ValueError, match=r"two modules of which\.py have _LONGEST"):
+        joining._require_once("_LONGEST = 1\ndef one(): ...\n_LONGEST: int = 2\n")
+
+
+@pytest.mark.parametrize("python", PYTHONS, ids=lambda path: Path(path).parents[1].name)
+def test_it_runs_alone(file: Path, python: str) -> None:
+    """Without site-packages and in isolation, on each Python that is here."""
+    for flags in (["-I", "-S"], []):
+        done = subprocess.run(
+            [python, *flags, str(file), "--json"], capture_output=True, text=True, check=False
+        )
+        told = json.loads(done.stdout)
+        assert (done.returncode, done.stderr) == (9, "")
+        assert told["machine"]["line"].startswith("wcw1:platform=linux_x86_64&python=3.")
+
+
+def test_a_module_of_pythons_own_name_beside_it_is_not_taken(file: Path, tmp_path: Path) -> None:
+    (tmp_path / "which.py").write_bytes(file.read_bytes())
+    (tmp_path / "json.py").write_text("raise SystemExit('mine')")
+    done = subprocess.run(
+        [sys.executable, str(tmp_path / "which.py"), "--share"],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+
+
+class Linux:
+    """A Linux Python with a torch in a folder, a pip that only notes what it is told, a driver."""
+
+    def __init__(self, room: Path, pip: str) -> None:
+        self.site, self.index = room / "site", room / "index"
+        self.noted = room / "noted"
+        about = "Metadata-Version: 2.4\nName: torch\nVersion: 2.8.0+cu128\n"
+        self.write(
+            {
+                "site/torch/__init__.py": "",
+                "site/torch/version.py": "__version__ = '2.8.0+cu128'\ncuda = '12.8'\n",
+                "site/torch-2.8.0+cu128.dist-info/METADATA": about,
+                "site/pip/__init__.py": "",
+                "site/pip/__main__.py": f"import sys\nopen({str(self.noted)!r}, 'w')"
+                f".write(chr(10).join(sys.argv[1:]))\n{pip}",
+                "bin/nvidia-smi": SMI,
+            },
+            room,
+        )
+        (room / "bin/nvidia-smi").chmod(0o755)
+        self.index.mkdir()
+        tag = f"cp3{sys.version_info[1]}"
+        (self.index / "catalogue.json").write_bytes(
+            catalogue(wheel(tag=f"{tag}-{tag}-linux_x86_64"))
+        )
+        self.environment = {
+            **os.environ,
+            "PYTHONPATH": str(self.site),
+            "PATH": f"{room / 'bin'}:{os.environ['PATH']}",
+        }
+
+    @staticmethod
+    def write(files: Mapping[str, str], room: Path) -> None:
+        for path, text in files.items():
+            (room / path).parent.mkdir(parents=True, exist_ok=True)
+            (room / path).write_text(text)
+
+    def which(self, file: Path, *words: str) -> tuple[int, str, str]:
+        command = [sys.executable, str(file), "--index", str(self.index), *words]
+        done = subprocess.run(
+            command, capture_output=True, text=True, check=False, env=self.environment
+        )
+        return done.returncode, done.stdout, done.stderr
+
+
+def test_it_installs_only_what_it_has_printed(file: Path, tmp_path: Path) -> None:
+    linux = Linux(tmp_path, "")
+    code, said, _ = linux.which(file)
+    assert code == 0
+    assert not linux.noted.exists()
+    url = f"{linux.index.as_uri()}/files/ab/{HASH}/"
+    assert f'-m pip install "{url}flash_attn-2.8.3%2Bcu128torch2.8-' in said
+    assert said.count("torch==2.8.0+cu128") == 1
+    code, _, errors = linux.which(file, "--install")
+    assert code == 0, errors
+    words = linux.noted.read_text().splitlines()
+    assert words[0] == "install"
+    assert words[1].startswith(url)
+    assert words[1].endswith(f"#sha256={HASH}")
+    assert words[2:] == ["torch==2.8.0+cu128"]
+
+
+@pytest.mark.parametrize(
+    ("pip", "says"),
+    [
+        ("sys.exit(1)", "pip has ended with 1"),
+        (
+            "import torch\nopen(torch.__file__.replace('__init__', 'version'), 'w')"
+            ".write('__version__ = \"2.9.0\"')",
+            "torch is not the one that was there before",
+        ),
+    ],
+)
+def test_an_installation_that_went_wrong_is_told(
+    file: Path, tmp_path: Path, pip: str, says: str
+) -> None:
+    code, said, errors = Linux(tmp_path, pip).which(file, "--install")
+    assert (code, said) == (2, "")
+    assert says in errors
+
+
+def test_where_nothing_fits_nothing_is_installed(file: Path, tmp_path: Path) -> None:
+    linux = Linux(tmp_path, "")
+    (linux.index / "catalogue.json").write_bytes(catalogue(wheel()))
+    code, said, errors = linux.which(file, "--install")
+    assert (code, said, linux.noted.exists()) == (2, "", False)
+    assert "a wheel fits of none" in errors
+    code, said, _ = linux.which(file)
+    assert code == 9
+    assert "it is for win_amd64, and this Python is of linux_x86_64" in said
+
+
+def test_a_torch_that_pip_does_not_know_is_not_replaced(file: Path, tmp_path: Path) -> None:
+    linux = Linux(tmp_path, "")
+    (linux.site / "torch-2.8.0+cu128.dist-info/METADATA").unlink()
+    (linux.site / "torch-2.8.0+cu128.dist-info").rmdir()
+    assert "pip install" not in linux.which(file)[1]
+    code, _, errors = linux.which(file, "--install")
+    assert (code, linux.noted.exists()) == (2, False)
+    assert "it would be replaced" in errors.replace("\n", " ")
+
+
+def test_what_is_shared_has_no_names_and_no_paths(file: Path, tmp_path: Path) -> None:
+    code, said, _ = Linux(tmp_path, "").which(file, "--share")
+    assert (code, said.splitlines()) == (
+        0,
+        [f"wcw1:platform=linux_x86_64&python=3.{sys.version_info[1]}&torch=2.8.0%2Bcu128&cuda=12.8"
+         "&driver=12.9&gpu=8.9"],
+    )  # fmt: skip
+
+
+def test_an_import_that_fails_hangs_or_floods_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def ended_with(text: str, seconds: float = 20) -> children.Ended:
+        return run_child([sys.executable, "-c", text], seconds)
+
+    assert ended_with("print('wcw1 {\"a\": 1}')").told == {"a": 1}
+    assert ended_with("print('wcw1 [')").told == {}
+    ended = ended_with("import time; time.sleep(60)", 0.5)
+    assert (ended.code, ended.why) == (None, "it was ended after 0 s")
+    monkeypatch.setattr(children, "_MOST_OUTPUT", 1 << 20)
+    ended = ended_with("while True: print('x' * 10000)")
+    assert (ended.code, ended.why) == (None, "it has printed more than 1 MiB")
+    assert len(ended.output) <= 1 << 16
+    assert ended_with("import os; os.abort()").code == -6
+    assert "cannot be started" in run_child([str(tmp_path / "none")], 1).why
+
+
+@pytest.fixture
+def tried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], Report]:
+    """What is said of a package of this Python, whose import does what its text says."""
+    site, cwd = tmp_path / "site", tmp_path / "cwd"
+    cwd.mkdir()
+    monkeypatch.setenv("PYTHONPATH", str(site))
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.chdir(cwd)
+
+    def look(text: str, name: str = "tried") -> Report:
+        about = f"{name}-1.0.dist-info"
+        files = {f"{name}/__init__.py": text, f"{about}/METADATA": f"Name: {name}\nVersion: 1.0\n"}
+        Linux.write({**files, f"{about}/RECORD": f"{name}/__init__.py,,{len(text)}\n"}, site)
+        return report(this_place(), [], "tried", driver=Driver("12.9", ("8.9",)))
+
+    return look
+
+
+def test_a_package_is_imported_in_another_process(tried: Callable[[str], Report]) -> None:
+    (found,) = tried("import sys").packages
+    assert (found.loads, found.errors, found.causes) == (True, (), ())
+    (found,) = tried("raise OSError('WinError 126')").packages
+    assert (found.loads, found.errors) == (False, ("tried: OSError: WinError 126",))
+    (found,) = tried("import einopsx").packages
+    assert [one.kind for one in found.causes] == ["missing-requirement"]
+    (found,) = tried("import os; os.abort()").packages
+    assert found.errors[0].startswith("its process ended with -6")
+    (found,) = tried("import os; print('wcw1 {\"errors\": {}}'); os._exit(1)").packages
+    assert found.loads is False
+
+
+def test_what_hangs_is_ended(
+    tried: Callable[[str], Report], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(trying, "_LOAD_SECONDS", 1.0)
+    (found,) = tried("import time; time.sleep(60)").packages
+    assert (found.loads, found.errors) == (False, ("it was ended after 1 s",))
+
+
+def test_what_is_imported_in_its_place_does_not_count(
+    tried: Callable[[str], Report], tmp_path: Path
+) -> None:
+    Linux.write({"cwd/tried/__init__.py": ""}, tmp_path)
+    found = tried("raise OSError('never seen')")
+    assert [one.kind for one in found.packages[0].causes] == ["shadowed"]
+    assert found.packages[0].loads is False
+    assert not found.good
+
+
+def test_a_torch_that_fails_is_looked_at_itself(
+    tried: Callable[..., Report], tmp_path: Path
+) -> None:
+    Linux.write({"site/torch/version.py": "__version__ = '2.8.0'\ncuda = '12.8'\n"}, tmp_path)
+    tried("raise OSError('WinError 127')", "torch")
+    found = tried("import torch")
+    assert [one.installed.project for one in found.packages] == ["tried", "torch"]
+    assert found.packages[1].errors == ("torch: OSError: WinError 127",)
+
+
+def test_the_answer_fits_a_terminal(tmp_path: Path) -> None:
+    windows = Windows(tmp_path)
+    windows.flash(module(archs="90"), version="2.8.3+cu128torch2.9")
+    rows = read_catalogue_rows(catalogue(wheel("b")))
+    found = report(windows.place(), rows, driver=RTX_4090, load=False)
+    text = as_text(found, "https://wheels.example.org/")
+    assert text.isascii()
+    long = [row for row in text.splitlines() if len(row) > 100 and "pip install" not in row]
+    assert [row for row in long if str(tmp_path) not in row] == []
+    assert "flash-attn 2.8.3+cu128torch2.9 is installed\n" in text
+    assert "! it has code for 90, and the GPU has compute capability 8.9" in text
+    assert "flash-attn: this wheel fits (machine code; tested on RTX 4090)" in text
+    told = as_object(found, "https://wheels.example.org/")
+    assert told["wheels"]["flash-attn"]["command"][-2:] == [
+        f"https://wheels.example.org/files/ab/{HASH}/{wheel('b')['file'].replace('+', '%2B')}"
+        f"#sha256={HASH}",
+        "torch==2.8.0+cu128",
+    ]
+
+
+def test_the_release_that_is_there_is_forced_and_torch_left_alone(tmp_path: Path) -> None:
+    """pip installs nothing where it finds the release, and with a force all that is named."""
+    windows = Windows(tmp_path)
+    windows.flash().write_bytes(b"MZ")
+    rows = read_catalogue_rows(catalogue(wheel()))
+    found = report(windows.place(), rows, driver=RTX_4090, load=False)
+    command = as_object(found, "https://x.org/")["wheels"]["flash-attn"]["command"]
+    assert command[4:6] == ["--force-reinstall", "--no-deps"]
+    assert len(command) == 7
+    assert "It is what is installed" not in as_text(found, "https://x.org/")
+    package = replace(found.packages[0], loads=True, causes=())
+    text = as_text(replace(found, packages=(package,)), "https://x.org/")
+    assert "It is what is installed, and loads: there is nothing to do." in text
+    assert "pip install" not in text
+
+
+@pytest.fixture(scope="module")
+def published(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    room = tmp_path_factory.mktemp("published")
+    run = finished(room / "out")
+    publish(Store(str(room / "index")), Order(offers_of([run], untested=False)), say=lambda _: None)
+    return room / "index"
+
+
+def test_the_index_serves_the_file(published: Path) -> None:
+    """It knows whence it came: beside its catalogue, and where its text was fetched."""
+    there = published / "which.py"
+    assert there.read_bytes() == joined()
+    done = run_child([sys.executable, str(there)], 60)
+    assert "demo-attn: no wheel of the index fits. The nearest is" in done.output
+    with served(published) as address:
+        line = (
+            f"import urllib.request as u; a = '{address}/which.py';"
+            "exec(compile(u.urlopen(a).read(), a, 'exec'))"
+        )
+        done = run_child([sys.executable, "-c", line], 60)
+        assert "demo-attn: no wheel of the index fits" in done.output
+        assert done.code == 9
+
+
+def answer(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str, str]:
+    code = run(["which", *words])
+    told: Any = capsys.readouterr()
+    return code, told.out, told.err
+
+
+def test_the_command(published: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    code, out, _ = answer(capsys, "--index", str(published), "--json")
+    assert code == 9
+    assert json.loads(out)["wheels"]["demo-attn"]["nearest"].startswith("demo_attn-2.8.3")
+    assert answer(capsys, "--share")[1].startswith("wcw1:platform=")
+
+
+@pytest.mark.parametrize("program", ["/bin/true", "/bin/echo", "/nowhere/python"])
+def test_what_is_no_python_gives_no_answer(
+    capsys: pytest.CaptureFixture[str], program: str
+) -> None:
+    code, out, err = answer(capsys, "--python", program, "--json")
+    assert (code, out) == (2, "")
+    assert "has given no answer" in err
