@@ -21,6 +21,7 @@ from pipelines.architectures.gpus import load_gpus
 from pipelines.index.catalogue import Catalogue
 from pipelines.index.rows import Row
 from pipelines.reports.html import environment
+from pipelines.which.joining import WHICH
 
 _TEMPLATES = Path(__file__).resolve().parents[1] / "reports" / "templates"
 #: Minor releases of Python 3 that are offered where a wheel takes all later ones. What is pasted
@@ -36,6 +37,7 @@ def front(catalogue: Catalogue, table: Sequence[Row], places: Sequence[str]) -> 
         script="index.js",
         rows=table,
         places=places,
+        which=WHICH,
         variants=len(catalogue.wheels) - len(table),
         untested=sum(row.wheel.smoke.verdict == "untested" for row in table),
         projects=list(dict.fromkeys(row.project for row in table)),

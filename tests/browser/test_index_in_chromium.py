@@ -5,6 +5,7 @@ Needs scripts/setup-browser.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -23,6 +24,9 @@ from indexes import served
 
 from pipelines.index.catalogue import Catalogue, Wheel
 from pipelines.index.pages import render
+from pipelines.which.choosing import choose
+from pipelines.which.listed import read_catalogue_rows
+from pipelines.which.machine import read_line
 
 pytestmark = pytest.mark.browser
 
@@ -50,7 +54,9 @@ WHEELS: dict[str, Wheel] = {
     "jit": wheel("jit", "2.0", sass=("80",), ptx=("80",)),
     "native": wheel("jit", "1.0", sass=("80", "120")),
     "jit of a family": wheel("jit-family", "1.0", sass=("80",), ptx=("100f",)),
-    "odd": wheel("odd", "1.0", url="https://::/%zz/odd-1.0+cu128torch2.8-cp312-cp312-win_amd64.whl"),
+    "odd": wheel(
+        "odd", "1.0", url="https://::/%zz/odd-1.0+cu128torch2.8-cp312-cp312-win_amd64.whl"
+    ),
     "linux": wheel("sage", "1.1", "cp312-cp312-manylinux_2_28_x86_64.linux_x86_64"),
 }
 MACHINE = {
@@ -167,7 +173,9 @@ def asked(root: Path, lines: list[str], folder: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def seen(index: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     lines = [line(**changes) for changes, _, _ in CASES]
-    return asked(index, [*lines, *(text for text, _ in REFUSED)], tmp_path_factory.mktemp("asked"))
+    lines += [text for text, _ in REFUSED]
+    lines += [line(**changes) for changes in OTHERS]
+    return asked(index, lines, tmp_path_factory.mktemp("asked"))
 
 
 def test_each_machine_gets_its_wheel_or_why_not(seen: dict[str, Any]) -> None:
@@ -179,12 +187,53 @@ def test_each_machine_gets_its_wheel_or_why_not(seen: dict[str, Any]) -> None:
         assert answer["overflow"] == 0
 
 
+#: What machines differ by, one at a time and two at a time.
+VALUES = {
+    "platform": ("linux_x86_64", "win_arm64"),
+    "python": ("3.8", "3.9", "3.10", "3.13", "3.13t", "3.14"),
+    "torch": (
+        "",
+        "2.4.1+cu118",
+        "2.7.0",
+        "2.8.0.dev1+cu130",
+        "2.9.1+cu128",
+        "2.15.0+cu132",
+        "3.0.0",
+    ),
+    "cuda": ("", "11.8", "12.6", "12.9", "13.0", "13.2"),
+    "driver": ("", "11.4", "11.8", "12.6", "13.0", "13.4"),
+    "gpu": ("", "5.2", "7.5", "8.0", "8.7", "9.0", "10.3", "12.0", "12.1", "8.0,12.0", "6.1,9.0"),
+    "package": ("natten", "bitsandbytes", "sage", "flash-attn-3", "jit", "jit-family"),
+}
+OTHERS = [
+    dict(changes)
+    for many in (0, 1, 2)
+    for names in itertools.combinations(VALUES, many)
+    for changes in itertools.product(*([(name, one) for one in VALUES[name]] for name in names))
+]
+
+
 def test_a_line_that_is_none_gets_no_command(seen: dict[str, Any]) -> None:
-    for (text, named), answer in zip(REFUSED, seen["answers"][len(CASES) :], strict=True):
+    for (text, named), answer in zip(REFUSED, seen["answers"][len(CASES) :], strict=False):
         assert answer["state"] == "wrong", text
         assert named in answer["said"]
         assert (answer["command"], answer["copy"], answer["file"]) == ("", False, "")
         assert (answer["scripts"], answer["overflow"]) == (0, 0)
+
+
+def test_it_chooses_as_which_does(seen: dict[str, Any]) -> None:
+    """On every machine the same wheel, or the same nearest one with as many rules broken."""
+    table = read_catalogue_rows(Catalogue(wheels=tuple(WHEELS.values())).dump())
+    fitting = 0
+    for changes, answer in zip(OTHERS, seen["answers"][-len(OTHERS) :], strict=True):
+        package = (MACHINE | changes)["package"]
+        choice = choose(table, read_line(line(**changes)), package)
+        best = choice.fits or choice.nearest
+        assert best is not None
+        said = (best.row.file, len(best.missed))
+        assert (answer["file"], len(answer["missed"].split())) == said, (changes, answer["said"])
+        fitting += choice.fits is not None
+    assert 50 < fitting < len(OTHERS) - 50
 
 
 def test_the_command_names_the_wheel_its_hash_and_the_torch_that_is_there(
