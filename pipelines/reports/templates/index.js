@@ -133,7 +133,7 @@
     if (!own.options) own.value = value;
     else {
       if (![...own.options].some((one) => one.value === value)) own.add(new Option(value.replace(/,/g, " and "), value));
-      [...own.options].findLast((one) => one.value === value).selected = true;
+      [...own.options].reverse().find((one) => one.value === value).selected = true;
     }
   }
 
