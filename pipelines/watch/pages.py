@@ -105,6 +105,12 @@ def read_projects(places: Mapping[str, str]) -> dict[str, Project]:
     Raises :class:`LockError` for a page that cannot be read, ends before its end, or is not that
     project's.
     """
+    for url in places.values():
+        if not url.startswith("https://"):
+            raise LockError(
+                f"{shown_url(url)}: only indexes behind TLS are asked",
+                advice="Name one with https in UV_DEFAULT_INDEX or PIP_INDEX_URL.",
+            )
     pages = read_pages([*places.values()])
     read = zip(places.items(), pages, strict=True)
     return {name: _project(name, url, page) for (name, url), page in read}

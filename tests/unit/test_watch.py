@@ -287,6 +287,12 @@ def test_pages_that_cannot_be_read(world: World, capsys: Said) -> None:
     wrong(world, capsys, "/whl/torch/: there is no file of torch on it")
 
 
+def test_an_index_without_tls(world: World, capsys: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://me:s3cret@127.0.0.1:9/simple")
+    wrong(world, capsys, "http://127.0.0.1/simple/flash-attn/: only indexes behind TLS are asked")
+    assert not [path for path in world.server.asked if path.startswith("/simple")]
+
+
 def test_pages_that_lie(world: World, capsys: Said) -> None:
     old = {version: told for version, told in OUT.items() if version != "2.11.0"}
     world.builds(builds(names(old)))
