@@ -137,7 +137,7 @@ def of_torch(place: Place, torch: Torch | None) -> Iterator[Cause]:
             "uninstall torch until pip says that there is none, and install it once",
             breaks=False,
         )
-    elif there and torch.version not in said:
+    elif there and said.isdisjoint({torch.version, torch.version.partition("+")[0]}):
         yield Cause(
             "torn-torch",
             f"torch's files are of {torch.version}, and its metadata says {there[0].version}",

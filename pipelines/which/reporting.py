@@ -113,10 +113,11 @@ def report(
     """Look at a Python and at what is installed in it; ``load``: import it in another process."""
     driver = ask_driver(place) if driver is None else driver
     torch = read_torch(place)
+    torches = installed(place, ["torch"])
     machine = Machine(
         platform=place.platform,
         python=place.python,
-        torch=torch.version if torch else "",
+        torch=_named(torch, torches),
         cuda=torch.cuda if torch else "",
         driver=driver.release,
         gpus=driver.gpus,
@@ -131,7 +132,6 @@ def report(
             packages.append(_package(shelf, copies, machine, load=load))
         elif at := stray(place, name):
             strays.append(at)
-    torches = installed(place, ["torch"])
     own_fault = any(text.startswith("torch: ") for one in packages for text in one.errors)
     if own_fault and torches and "torch" not in asked:
         packages.append(_package(shelf, torches, machine, load=load))
@@ -146,6 +146,17 @@ def report(
         strays=tuple(strays),
         choices=tuple((name, choose(rows, machine, name)) for name in listed if name in asked),
     )
+
+
+def _named(torch: Torch | None, torches: Sequence[Installed]) -> str:
+    """Its version as pip knows it, which it has to be named by to be kept.
+
+    PyPI's wheels of torch have ``2.11.0`` there and ``2.11.0+cu130`` in their files.
+    """
+    if torch is None:
+        return ""
+    known = torches[0].version if torches else ""
+    return known if known == torch.version.partition("+")[0] else torch.version
 
 
 def _package(shelf: Shelf, copies: Sequence[Installed], machine: Machine, *, load: bool) -> Package:

@@ -289,6 +289,16 @@ def test_a_late_import_is_only_to_be_minded(tmp_path: Path) -> None:
     assert "when it is first called" in own.found
 
 
+def test_a_torch_whose_metadata_names_no_cuda_is_whole(tmp_path: Path) -> None:
+    """As PyPI has it for Linux; and pip keeps it only by the version that it knows."""
+    windows = Windows(tmp_path)
+    shutil.rmtree(windows.site / "torch")
+    shutil.rmtree(next(windows.site.glob("torch-*")))
+    windows.torch("2.11.0+cu128", "12.8", known="2.11.0")
+    found = report(windows.place(), [], driver=RTX_4090, load=False)
+    assert (found.causes, found.machine.torch, found.machine.cuda) == ((), "2.11.0", "12.8")
+
+
 def test_nvidias_packages_count_where_the_package_adds_them(tmp_path: Path) -> None:
     windows = Windows(tmp_path)
     folder = windows.folder("python/Lib/site-packages/nvidia/cublas/bin")
