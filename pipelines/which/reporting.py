@@ -112,16 +112,8 @@ def report(
 ) -> Report:
     """Look at a Python and at what is installed in it; ``load``: import it in another process."""
     driver = ask_driver(place) if driver is None else driver
-    torch = read_torch(place)
-    torches = installed(place, ["torch"])
-    machine = Machine(
-        platform=place.platform,
-        python=place.python,
-        torch=_named(torch, torches),
-        cuda=torch.cuda if torch else "",
-        driver=driver.release,
-        gpus=driver.gpus,
-    )
+    torch, torches = read_torch(place), installed(place, ["torch"])
+    machine = machine_of(place, driver)
     listed = sorted({row.project for row in rows})
     asked = [package] if package else list(dict.fromkeys([*KNOWN_PACKAGES, *listed]))
     shelf = Shelf(place, torch)
@@ -145,6 +137,19 @@ def report(
         packages=tuple(packages),
         strays=tuple(strays),
         choices=tuple((name, choose(rows, machine, name)) for name in listed if name in asked),
+    )
+
+
+def machine_of(place: Place, driver: Driver) -> Machine:
+    """What of a Python and its driver decides which wheel fits."""
+    torch = read_torch(place)
+    return Machine(
+        platform=place.platform,
+        python=place.python,
+        torch=_named(torch, installed(place, ["torch"])),
+        cuda=torch.cuda if torch else "",
+        driver=driver.release,
+        gpus=driver.gpus,
     )
 
 
