@@ -281,9 +281,11 @@ def read_torch(place: Place) -> Torch | None:
     text = read_text(os.path.join(folder, "version.py")) if folder else None
     told = dict(_assigned(text or ""))
     version, cuda = told.get("__version__"), told.get("cuda")
-    if not isinstance(version, str) or not re.fullmatch(r"\d{1,4}\.\d{1,4}[\w.+-]{0,60}", version):
+    if not isinstance(version, str) or not re.fullmatch(
+        r"\d{1,4}\.\d{1,4}[\w.+-]{0,60}", version, re.ASCII
+    ):
         return None
-    release = re.match(r"\d{1,3}\.\d{1,2}", cuda) if isinstance(cuda, str) else None
+    release = re.match(r"\d{1,3}\.\d{1,2}", cuda, re.ASCII) if isinstance(cuda, str) else None
     return Torch(version, release[0] if release else "", folder)
 
 

@@ -39,6 +39,7 @@ from pipelines.which.packages import (
     stray,
 )
 from pipelines.which.searching import Shelf, adds_folders
+from pipelines.which.texts import version_key
 from pipelines.which.trying import lacking_module, try_import
 
 #: Packages that are looked at whatever the index has.
@@ -78,7 +79,7 @@ class Report:
     driver: Driver
     torch: Torch | None
     torch_installed: str
-    """Its version as pip knows it; empty where it does not know one."""
+    """Its version as pip knows it; empty where it does not know one, or it is none."""
     machine: Machine
     causes: tuple[Cause, ...]
     """Of the Python, the machine and torch."""
@@ -131,13 +132,22 @@ def report(
         place=place,
         driver=driver,
         torch=torch,
-        torch_installed=torches[0].version if torches else "",
+        torch_installed=_version(torches),
         machine=machine,
         causes=(*of_python(place, driver), *of_torch(place, torch), *of_driver(driver, torch)),
         packages=tuple(packages),
         strays=tuple(strays),
         choices=tuple((name, choose(rows, machine, name)) for name in listed if name in asked),
     )
+
+
+def _version(torches: Sequence[Installed]) -> str:
+    """What METADATA says, if it is a version: it becomes a word of a command."""
+    try:
+        version_key(torches[0].version)
+    except (IndexError, ValueError):
+        return ""
+    return torches[0].version
 
 
 def machine_of(place: Place, driver: Driver) -> Machine:

@@ -260,6 +260,16 @@ def test_a_torch_that_pip_does_not_know_is_not_replaced(file: Path, tmp_path: Pa
     assert "it would be replaced" in errors.replace("\n", " ")
 
 
+def test_a_torch_whose_version_is_none_gets_no_command(file: Path, tmp_path: Path) -> None:
+    linux = Linux(tmp_path, "")
+    (linux.site / "torch-2.8.0+cu128.dist-info/METADATA").write_text(
+        'Metadata-Version: 2.4\nName: torch\nVersion: 2.8.0"&calc&"\n'
+    )
+    said = linux.which(file)[1]
+    assert "no command is given" in said
+    assert "pip install" not in said
+
+
 def test_what_is_shared_has_no_names_and_no_paths(file: Path, tmp_path: Path) -> None:
     code, said, _ = Linux(tmp_path, "").which(file, "--share")
     assert (code, said.splitlines()) == (
