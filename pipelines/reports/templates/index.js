@@ -224,7 +224,7 @@
     const local = CUDA_OF.exec(machine.torch);
     if (local && `${local[1]}.${local[2]}` !== machine.cuda) notes.push(`This torch calls itself ${local[0]}, and its CUDA is said to be ${machine.cuda || "none"}: one of them is not so.`);
     if (!native) notes.push("It has no machine code for this GPU: the driver compiles its PTX at the first use, which takes a while.");
-    if (machine.torch && !machine.torch.includes("+")) notes.push("This version of torch names no CUDA: if another torch is installed, pip replaces it, perhaps by a CPU build. Say the whole version, such as 2.8.0+cu128.");
+    if (machine.torch && !machine.torch.includes("+")) notes.push("This version of torch names no CUDA: see that pip list has just that. Any other torch pip would replace, perhaps by a CPU build.");
     const pre = made("pre", "", made("code", typed));
     pre.tabIndex = 0;
     say(notes.length || !wheel.tested ? "mind" : "fits", wheel.name, pre, ...notes.map((text) => made("p", text)), verdicts(wheel));
