@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -69,6 +70,8 @@ class Package:
     errors: tuple[str, ...]
     """What its import said, or why it was not tried."""
     causes: tuple[Cause, ...]
+    partly: bool = False
+    """Whether it can be imported itself, and some of its extension modules cannot."""
 
 
 @dataclass(frozen=True)
@@ -194,7 +197,9 @@ def _package(shelf: Shelf, copies: Sequence[Installed], machine: Machine, *, loa
     if loads:  # then these are no reasons why it does not
         causes = [replace(one, breaks=one.breaks and one.kind not in REFUTED) for one in causes]
     breaking = sorted(causes, key=lambda one: not one.breaks)
-    return Package(own, loads, tuple(errors), tuple(dict.fromkeys(breaking)))
+    inside = (f"{own.own[0]}.", own.folder)
+    partly = loads is False and all(text.startswith(inside) for text in errors)
+    return Package(own, loads, tuple(errors), tuple(dict.fromkeys(breaking)), partly)
 
 
 def _of_binaries(
@@ -204,7 +209,11 @@ def _of_binaries(
     adds = adds_folders(python_files(own))
     modules = [one for one in of_this_python(shelf.place, paths) if one.lower().endswith(".pyd")]
     others = [one for one in paths if one.lower().endswith(".dll")]
+    shelf.brought = {os.path.basename(one).lower(): one for one in others}
     seen = set(modules)
     yield from of_dlls(shelf, modules, built, adds=adds, seen=seen)
-    for cause in of_dlls(shelf, [one for one in others if one not in seen], built, adds=adds):
-        yield replace(cause, breaks=False)
+    by_hand = [*of_dlls(shelf, [one for one in others if one not in seen], built, adds=adds)]
+    for cause in by_hand[:1]:
+        more = f" (and {len(by_hand) - 1} more like it)" if len(by_hand) > 1 else ""
+        said = f"of the DLLs that it loads by itself, if at all: {cause.found}{more}"
+        yield replace(cause, found=said, breaks=False)
