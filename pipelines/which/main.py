@@ -11,8 +11,8 @@ import sys
 from collections.abc import Sequence
 
 from pipelines.which.listed import CATALOGUE_NAME, Row, fetch_rows
-from pipelines.which.looking import read_torch, this_place
-from pipelines.which.reporting import Report, report
+from pipelines.which.looking import ask_driver, read_torch, this_place
+from pipelines.which.reporting import Report, machine_of, report
 from pipelines.which.texts import RefusalError, project, shown
 from pipelines.which.told import as_object, as_text, command_of, typed
 
@@ -75,7 +75,7 @@ def main(typed_words: Sequence[str], code_file: str) -> int:
 def _do(options: argparse.Namespace, code_file: str) -> int:
     place = this_place()
     if options.share:
-        print(report(place, [], "torch", load=False).machine.line)
+        print(machine_of(place, ask_driver(place)).line)
         return GOOD
     index = options.index or home(code_file)
     rows, base = fetch_rows(index) if index else ([], "")

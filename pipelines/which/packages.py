@@ -12,7 +12,7 @@ from pipelines.which.texts import minor_of, shown
 
 BINARIES = (".pyd", ".dll", ".so")
 _MOST_FILES = 20_000
-_TAGGED = re.compile(r"\.cp(?:ython-)?(\d{2,3})t?-[\w-]+\.(?:pyd|so)$")
+_TAGGED = re.compile(r"\.cp(?:ython-)?(\d{2,3}t?)-[\w-]+\.(?:pyd|so)$")
 _AGAIN = "install it again: pip install --force-reinstall --no-deps with the same wheel"
 
 
@@ -20,6 +20,7 @@ def binaries_of(package: Installed) -> list[str]:
     """The paths of its DLLs and extension modules that are there."""
     if package.files is not None:
         listed = [path for path, _ in package.files if path.lower().endswith(BINARIES)]
+        listed = listed[:_MOST_FILES]
         return [one for one in (_path(package, path) for path in listed) if os.path.isfile(one)]
     found = []
     for top, _, names in os.walk(os.path.join(package.folder, package.tops[0])):
@@ -118,7 +119,7 @@ def of_copies(place: Place, copies: Sequence[Installed]) -> Iterator[Cause]:
 
 def of_names(place: Place, package: Installed) -> Iterator[Cause]:
     """Something else that is called like its modules, and is taken for them."""
-    for name in package.tops:
+    for name in package.own:
         at = found_at(place, name)
         if at and os.path.dirname(at) != package.folder:
             what = "a folder" if os.path.isdir(at) else "a file"
@@ -143,7 +144,7 @@ def of_tags(place: Place, package: Installed, paths: Sequence[str]) -> Iterator[
             f"uninstall it; {FIT}",
         )
         return
-    own = place.python.replace(".", "").rstrip("t")
+    own = place.python.replace(".", "")
     tagged = {match[1]: one for one in paths if (match := _TAGGED.search(one))}
     if tagged and own not in tagged:
         other, path = next(iter(tagged.items()))
@@ -157,7 +158,7 @@ def of_tags(place: Place, package: Installed, paths: Sequence[str]) -> Iterator[
 
 def of_this_python(place: Place, paths: Sequence[str]) -> list[str]:
     """Without the extension modules that another Python would load."""
-    own = place.python.replace(".", "").rstrip("t")
+    own = place.python.replace(".", "")
     return [one for one in paths if (match := _TAGGED.search(one)) is None or match[1] == own]
 
 
