@@ -105,6 +105,6 @@ def _takes(clause: str, own: tuple[int, int]) -> bool:
         "==": same,
         "!=": not same or within,
         "~=": own[0] == bound[0] and own >= bound if not patch else same,
-        ">": own > bound or (within and own == bound),
+        ">": own >= bound,
         "<": own < bound or (within and own == bound),
     }[how]
