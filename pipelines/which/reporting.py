@@ -10,6 +10,7 @@ from pipelines.which.causes import (
     Cause,
     against_torch,
     built_for,
+    is_release_of,
     of_driver,
     of_python,
     of_torch,
@@ -43,6 +44,7 @@ from pipelines.which.trying import lacking_module, try_import
 
 #: Packages that are looked at whatever the index has.
 KNOWN_PACKAGES = ("flash-attn", "xformers")
+_STABLE = ("aoti_torch_", "torch_")  # the beginnings of its names, in C
 #: What an import that succeeds shows to be no hindrance.
 REFUTED = (
     "missing-dll",
@@ -89,6 +91,13 @@ class Report:
     """Of each project of the index that was asked for."""
 
     @property
+    def keeps_torch(self) -> bool:
+        """Whether a command can name torch so that pip leaves it as it is."""
+        if self.torch is None:
+            return True
+        return is_release_of(self.torch_installed, self.torch.version)
+
+    @property
     def good(self) -> bool:
         """Whether each project that was asked for works, by all that is known, or has a wheel."""
         names = {name for name, _ in self.choices} | {p.installed.project for p in self.packages}
@@ -102,6 +111,18 @@ class Report:
         return bool(names) and names <= loads | fits
 
 
+def machine_of(place: Place, torch: Torch | None, driver: Driver) -> Machine:
+    """What decides, of all that was seen."""
+    return Machine(
+        platform=place.platform,
+        python=place.python,
+        torch=torch.version if torch else "",
+        cuda=torch.cuda if torch else "",
+        driver=driver.release,
+        gpus=driver.gpus,
+    )
+
+
 def report(
     place: Place,
     rows: Sequence[Row],
@@ -113,20 +134,14 @@ def report(
     """Look at a Python and at what is installed in it; ``load``: import it in another process."""
     driver = ask_driver(place) if driver is None else driver
     torch = read_torch(place)
-    machine = Machine(
-        platform=place.platform,
-        python=place.python,
-        torch=torch.version if torch else "",
-        cuda=torch.cuda if torch else "",
-        driver=driver.release,
-        gpus=driver.gpus,
-    )
+    machine = machine_of(place, torch, driver)
     listed = sorted({row.project for row in rows})
     asked = [package] if package else list(dict.fromkeys([*KNOWN_PACKAGES, *listed]))
     shelf = Shelf(place, torch)
     packages, strays = [], []
+    there = installed(place, asked)
     for name in asked:
-        copies = installed(place, [name])
+        copies = [one for one in there if one.project == name]
         if copies:
             packages.append(_package(shelf, copies, machine, load=load))
         elif at := stray(place, name):
@@ -150,7 +165,8 @@ def report(
 
 def _package(shelf: Shelf, copies: Sequence[Installed], machine: Machine, *, load: bool) -> Package:
     own, place = copies[0], shelf.place
-    paths, built = binaries_of(own), built_for(own)
+    paths = binaries_of(own)
+    built = replace(built_for(own), stable=_is_stable(shelf, paths))
     causes = [
         *of_files(own),
         *of_copies(place, copies),
@@ -169,6 +185,21 @@ def _package(shelf: Shelf, copies: Sequence[Installed], machine: Machine, *, loa
         causes = [replace(one, breaks=one.breaks and one.kind not in REFUTED) for one in causes]
     breaking = sorted(causes, key=lambda one: not one.breaks)
     return Package(own, loads, tuple(errors), tuple(dict.fromkeys(breaking)))
+
+
+def _is_stable(shelf: Shelf, paths: Sequence[str]) -> bool:
+    """Whether its modules want nothing of torch but names of the stable ABI."""
+    modules = [one for one in paths if one.lower().endswith(".pyd")]
+    read = [shelf.read(one) for one in modules if shelf.place.windows]
+    wanted = [
+        name
+        for one in read
+        if not isinstance(one, str)
+        for library, name in (*one.needs, *one.late)
+        if library.startswith(("torch", "c10"))
+    ]
+    whole = not any(isinstance(one, str) for one in read)
+    return bool(wanted) and whole and all(name.startswith(_STABLE) for name in wanted)
 
 
 def _of_binaries(
