@@ -13,7 +13,7 @@ from pipelines.index.catalogue import Catalogue, Kind, Wheel
 from pipelines.index.front import page
 from pipelines.index.rows import Row, capabilities
 
-#: Of each: what it is, and what its absence means.
+#: What each of the files beside a wheel is.
 _SHOWN: dict[Kind, str] = {
     "audit.json": "every check, with what it found",
     "smoke.xml": "the report of the smoke suite (JUnit)",

@@ -21,11 +21,13 @@ from pipelines.architectures.gpus import load_gpus
 from pipelines.index.catalogue import Catalogue
 from pipelines.index.rows import Row
 from pipelines.reports.html import environment
+from pipelines.which.joining import WHICH
 
 _TEMPLATES = Path(__file__).resolve().parents[1] / "reports" / "templates"
 #: Minor releases of Python 3 that are offered where a wheel takes all later ones. What is pasted
 #: may be another one.
 _OLDEST, _NEWEST = 9, 15
+_LEVELS = 12  # that are told in full; the page of a project tells each
 
 
 def front(catalogue: Catalogue, table: Sequence[Row], places: Sequence[str]) -> str:
@@ -35,6 +37,7 @@ def front(catalogue: Catalogue, table: Sequence[Row], places: Sequence[str]) -> 
         script="index.js",
         rows=table,
         places=places,
+        which=WHICH,
         variants=len(catalogue.wheels) - len(table),
         untested=sum(row.wheel.smoke.verdict == "untested" for row in table),
         projects=list(dict.fromkeys(row.project for row in table)),
@@ -42,6 +45,7 @@ def front(catalogue: Catalogue, table: Sequence[Row], places: Sequence[str]) -> 
         pythons=_pythons(table),
         cudas=_cudas(table),
         torches=_torches(table),
+        levels=sorted({row.wheel.evidence for row in table})[:_LEVELS],
         cards=[(gpu.show, gpu.capability) for gpu in load_gpus()],
         capabilities=_capabilities(table),
     )

@@ -6,18 +6,18 @@ what cannot be said in it (``Requires-Python``) is worked out here.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
 from urllib.parse import quote
 
-from packaging.specifiers import InvalidSpecifier, SpecifierSet
 from packaging.utils import parse_wheel_filename
 from packaging.version import Version
 
 from pipelines.architectures.serving import number
 from pipelines.index.catalogue import Catalogue, Wheel
+from pipelines.which.choosing import runs_python
+from pipelines.which.texts import takes
 
 #: Minor releases of Python 3 that are asked after; up to the last one means all later ones.
 _MINORS = range(100)
@@ -50,6 +50,11 @@ class Row:
     def project(self) -> str:
         """Its normalised name."""
         return str(self.wheel.name.project)
+
+    @property
+    def level(self) -> str:
+        """The letter of its level of evidence, as far as it has one."""
+        return self.wheel.evidence.partition(":")[0] or "none"
 
     @property
     def later(self) -> bool:
@@ -93,30 +98,12 @@ def row_of(wheel: Wheel) -> Row:
 @lru_cache(maxsize=4096)
 def _minors(tags: tuple[tuple[str, str], ...], required: str, free: str = "") -> tuple[int, ...]:
     """Releases of Python 3 that take one of the tags (interpreter and ABI), and are allowed."""
-    try:
-        allowed = SpecifierSet(required)
-    except InvalidSpecifier:  # nobody can say which it means
-        return ()
     return tuple(
         minor
         for minor in _MINORS
-        if allowed.contains(f"3.{minor}", prereleases=True)
-        and any(_takes(minor, interpreter, abi, free) for interpreter, abi in tags)
+        if takes(required, f"3.{minor}{free}")
+        and any(runs_python(python, abi, f"3.{minor}{free}") for python, abi in tags)
     )
-
-
-def _takes(minor: int, interpreter: str, abi: str, free: str) -> bool:
-    if (interpreter, abi) == ("py3", "none"):
-        return True
-    found = re.fullmatch(r"(cp|py)3(\d{1,2})", interpreter)
-    if found is None:
-        return False
-    first = int(found[2])
-    if abi == "abi3":
-        return found[1] == "cp" and minor >= first and not free
-    if found[1] == "py":
-        return abi == "none" and minor >= first
-    return minor == first and abi in ("none", f"cp3{first}{free}")
 
 
 def _spans(minors: tuple[int, ...], free: str = "") -> list[str]:

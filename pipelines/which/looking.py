@@ -25,6 +25,7 @@ from pipelines.which.texts import project, shown
 
 _TEXT_BYTES, _RECORD_BYTES = 1 << 20, 32 << 20
 _MOST_ENTRIES = 1_000_000
+_MOST_TOPS, _MOST_ROWS = 200, 200_000
 _PROBE_SECONDS = 30.0
 _MOST_GPUS = 64
 _ABOUT = re.compile(
@@ -102,7 +103,19 @@ class Installed:
             module = rest.endswith(".py") or (not rest and top.endswith((".py", ".pyd", ".so")))
             if module and name.isidentifier() and not name.startswith("__editable__"):
                 found[name] = None
-        return tuple(found) or (self.project.replace("-", "_"),)
+        return tuple(found)[:_MOST_TOPS] or (self.project.replace("-", "_"),)
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """Of them those that are surely its own: many have ``tests`` and the like besides."""
+        main = self.project.replace("-", "_")
+        binary = {
+            path.partition(".")[0]
+            for path, _ in self.files or ()
+            if "/" not in path and path.endswith((".pyd", ".so"))
+        }
+        first = main if main in self.tops else self.tops[0]
+        return (first, *(one for one in self.tops if one in binary and one != first))
 
 
 @dataclass(frozen=True)
@@ -262,11 +275,11 @@ def _record(path: str) -> tuple[tuple[str, int | None], ...] | None:
     text = read_text(path, _RECORD_BYTES)
     if text is None:
         return None
-    rows = []
+    rows: list[tuple[str, int | None]] = []
     try:
         for row in csv.reader(text.splitlines()):
             inside = row and not os.path.isabs(row[0]) and ".." not in row[0].split("/")
-            if inside and not row[0].endswith(".pyc"):
+            if inside and not row[0].endswith(".pyc") and len(rows) < _MOST_ROWS:
                 size = int(row[2]) if len(row) > 2 and row[2].isdecimal() else None  # noqa: PLR2004
                 rows.append((row[0], size))
     except (csv.Error, ValueError):

@@ -30,7 +30,7 @@ class Machine:
     python: str
     """``3.12``; ``3.13t`` without the global lock."""
     torch: str = ""
-    """Its version as it is installed; empty: none."""
+    """Its version as pip knows it, also where its files say ``+cu130`` besides; empty: none."""
     cuda: str = ""
     """``torch.version.cuda``; empty: a torch for the processor alone, or none."""
     driver: str = ""

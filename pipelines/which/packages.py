@@ -20,6 +20,7 @@ def binaries_of(package: Installed) -> list[str]:
     """The paths of its DLLs and extension modules that are there."""
     if package.files is not None:
         listed = [path for path, _ in package.files if path.lower().endswith(BINARIES)]
+        listed = listed[:_MOST_FILES]
         return [one for one in (_path(package, path) for path in listed) if os.path.isfile(one)]
     found = []
     for top, _, names in os.walk(os.path.join(package.folder, package.tops[0])):
@@ -133,7 +134,7 @@ def of_names(place: Place, package: Installed) -> Iterator[Cause]:
     """Something else that is called like its modules, and is taken for them."""
     if package.linked:  # its own is elsewhere
         return
-    for name in package.tops:
+    for name in package.own:
         at = found_at(place, name)
         # Of folders without it, Python takes all that are called so.
         bare = os.path.isdir(at) and "__init__.py" not in names_in(at)

@@ -111,12 +111,14 @@ class Report:
         return bool(names) and names <= loads | fits
 
 
-def machine_of(place: Place, torch: Torch | None, driver: Driver) -> Machine:
+def machine_of(
+    place: Place, torch: Torch | None, torches: Sequence[Installed], driver: Driver
+) -> Machine:
     """What decides, of all that was seen."""
     return Machine(
         platform=place.platform,
         python=place.python,
-        torch=torch.version if torch else "",
+        torch=_named(torch, torches),
         cuda=torch.cuda if torch else "",
         driver=driver.release,
         gpus=driver.gpus,
@@ -134,7 +136,8 @@ def report(
     """Look at a Python and at what is installed in it; ``load``: import it in another process."""
     driver = ask_driver(place) if driver is None else driver
     torch = read_torch(place)
-    machine = machine_of(place, torch, driver)
+    torches = installed(place, ["torch"])
+    machine = machine_of(place, torch, torches, driver)
     listed = sorted({row.project for row in rows})
     asked = [package] if package else list(dict.fromkeys([*KNOWN_PACKAGES, *listed]))
     shelf = Shelf(place, torch)
@@ -146,7 +149,6 @@ def report(
             packages.append(_package(shelf, copies, machine, load=load))
         elif at := stray(place, name):
             strays.append(at)
-    torches = installed(place, ["torch"])
     own_fault = any(text.startswith("torch: ") for one in packages for text in one.errors)
     if own_fault and torches and "torch" not in asked:
         packages.append(_package(shelf, torches, machine, load=load))
@@ -161,6 +163,17 @@ def report(
         strays=tuple(strays),
         choices=tuple((name, choose(rows, machine, name)) for name in listed if name in asked),
     )
+
+
+def _named(torch: Torch | None, torches: Sequence[Installed]) -> str:
+    """Its version as pip knows it, which it has to be named by to be kept.
+
+    PyPI's wheels of torch have ``2.11.0`` there and ``2.11.0+cu130`` in their files.
+    """
+    if torch is None:
+        return ""
+    known = torches[0].version if torches else ""
+    return known if known == torch.version.partition("+")[0] else torch.version
 
 
 def _package(shelf: Shelf, copies: Sequence[Installed], machine: Machine, *, load: bool) -> Package:

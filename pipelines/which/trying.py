@@ -22,9 +22,8 @@ def try_import(
     shelf: Shelf, package: Installed, paths: Sequence[str]
 ) -> tuple[bool | None, list[str]]:
     """Whether it loads, with what went wrong; ``None`` where not all of it was tried."""
-    main = package.project.replace("-", "_")
     words = ["torch"] if shelf.torch else []
-    words += [main] if main in package.tops else [*package.tops[:1]]
+    words.append(package.own[0])
     for path in paths:
         suffix = next((one for one in shelf.place.suffixes if path.endswith(one)), "")
         if suffix and not os.path.basename(path).startswith("lib"):

@@ -90,6 +90,18 @@ await page.selectOption("#c-start", "py");
 const started = await seen();
 await page.fill("#c-torch", "two");
 const wrong = await seen();
+await page.fill("#c-torch", "2.8.0+cu128");
+await page.fill("#c-driver", "580.88");
+const driver = await seen();
+await page.fill("#c-driver", "12.9");
+await page.selectOption("#c-cuda", "12.6");
+const contradicted = await seen();
+await page.fill("#line", "no such line");
+const none = await seen();
+await page.fill("#line", "");
+await page.fill("#c-torch", "2.8.0");
+await page.selectOption("#c-cuda", "12.8");
+const bare = await seen();
 
 // As by http from another machine, where pages have no clipboard of their own.
 await page.evaluate(() => navigator.clipboard.writeText(""));
@@ -113,6 +125,6 @@ const unscripted = {
 };
 await browser.close();
 process.stdout.write(JSON.stringify({
-  first, answers, pasted, copied, link, fitting, untested, up, down, cleared, cuda, partly, asked, chosen, started, wrong, unsecured, about,
+  first, answers, pasted, copied, link, fitting, untested, up, down, cleared, cuda, partly, asked, chosen, started, wrong, driver, contradicted, none, bare, unsecured, about,
   unscripted, said,
 }));

@@ -5,6 +5,7 @@ Needs scripts/setup-browser.
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shutil
@@ -23,6 +24,9 @@ from indexes import served
 
 from pipelines.index.catalogue import Catalogue, Wheel
 from pipelines.index.pages import render
+from pipelines.which.choosing import choose
+from pipelines.which.listed import read_catalogue_rows
+from pipelines.which.machine import read_line
 
 pytestmark = pytest.mark.browser
 
@@ -46,6 +50,13 @@ WHEELS: dict[str, Wheel] = {
     "any": wheel("bitsandbytes", "0.50", "py3-none-any", "", requires_python=">=3.10"),
     "one gpu": wheel("sage", "1.0", sass=("90a",), smoke=passed_on("90a")),
     "family": wheel("sage", "0.9", sass=("100f",), smoke=passed_on("100f")),
+    "exact": wheel("exact", "1.0", sass=("100a",)),
+    "jit": wheel("jit", "2.0", sass=("80",), ptx=("80",)),
+    "native": wheel("jit", "1.0", sass=("80", "120")),
+    "jit of a family": wheel("jit-family", "1.0", sass=("80",), ptx=("100f",)),
+    "odd": wheel(
+        "odd", "1.0", url="https://::/%zz/odd-1.0+cu128torch2.8-cp312-cp312-win_amd64.whl"
+    ),
     "linux": wheel("sage", "1.1", "cp312-cp312-manylinux_2_28_x86_64.linux_x86_64"),
 }
 MACHINE = {
@@ -106,6 +117,13 @@ CASES: list[tuple[dict[str, str], str, str]] = [
     (SAGE | {"gpu": "9.0"}, "one gpu", ""),
     (SAGE | {"gpu": "10.0"}, "family", ""),
     (SAGE | {"gpu": "10.3"}, "family", ""),
+    ({"package": "exact", "gpu": "10.0"}, "exact", ""),
+    ({"package": "exact", "gpu": "10.3"}, "exact", "gpu"),
+    ({"package": "jit", "gpu": "8.0"}, "jit", ""),
+    ({"package": "jit", "gpu": "12.0"}, "native", ""),  # machine code before what is newer
+    ({"package": "jit", "gpu": "9.0"}, "jit", ""),
+    ({"package": "jit-family", "gpu": "10.3"}, "jit of a family", ""),
+    ({"package": "jit-family", "gpu": "12.0"}, "jit of a family", "gpu"),
     (SAGE | {"gpu": "9.0", "platform": "linux_x86_64"}, "linux", ""),
     (SAGE | {"gpu": "9.0", "platform": "linux_aarch64"}, "linux", "platform"),
 ]
@@ -155,7 +173,9 @@ def asked(root: Path, lines: list[str], folder: Path) -> dict[str, Any]:
 @pytest.fixture(scope="module")
 def seen(index: Path, tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     lines = [line(**changes) for changes, _, _ in CASES]
-    return asked(index, [*lines, *(text for text, _ in REFUSED)], tmp_path_factory.mktemp("asked"))
+    lines += [text for text, _ in REFUSED]
+    lines += [line(**changes) for changes in OTHERS]
+    return asked(index, lines, tmp_path_factory.mktemp("asked"))
 
 
 def test_each_machine_gets_its_wheel_or_why_not(seen: dict[str, Any]) -> None:
@@ -167,12 +187,53 @@ def test_each_machine_gets_its_wheel_or_why_not(seen: dict[str, Any]) -> None:
         assert answer["overflow"] == 0
 
 
+#: What machines differ by, one at a time and two at a time.
+VALUES = {
+    "platform": ("linux_x86_64", "win_arm64"),
+    "python": ("3.8", "3.9", "3.10", "3.13", "3.13t", "3.14"),
+    "torch": (
+        "",
+        "2.4.1+cu118",
+        "2.7.0",
+        "2.8.0.dev1+cu130",
+        "2.9.1+cu128",
+        "2.15.0+cu132",
+        "3.0.0",
+    ),
+    "cuda": ("", "11.8", "12.6", "12.9", "13.0", "13.2"),
+    "driver": ("", "11.4", "11.8", "12.6", "13.0", "13.4"),
+    "gpu": ("", "5.2", "7.5", "8.0", "8.7", "9.0", "10.3", "12.0", "12.1", "8.0,12.0", "6.1,9.0"),
+    "package": ("natten", "bitsandbytes", "sage", "flash-attn-3", "jit", "jit-family"),
+}
+OTHERS = [
+    dict(changes)
+    for many in (0, 1, 2)
+    for names in itertools.combinations(VALUES, many)
+    for changes in itertools.product(*([(name, one) for one in VALUES[name]] for name in names))
+]
+
+
 def test_a_line_that_is_none_gets_no_command(seen: dict[str, Any]) -> None:
-    for (text, named), answer in zip(REFUSED, seen["answers"][len(CASES) :], strict=True):
+    for (text, named), answer in zip(REFUSED, seen["answers"][len(CASES) :], strict=False):
         assert answer["state"] == "wrong", text
         assert named in answer["said"]
         assert (answer["command"], answer["copy"], answer["file"]) == ("", False, "")
         assert (answer["scripts"], answer["overflow"]) == (0, 0)
+
+
+def test_it_chooses_as_which_does(seen: dict[str, Any]) -> None:
+    """On every machine the same wheel, or the same nearest one with as many rules broken."""
+    table = read_catalogue_rows(Catalogue(wheels=tuple(WHEELS.values())).dump())
+    fitting = 0
+    for changes, answer in zip(OTHERS, seen["answers"][-len(OTHERS) :], strict=True):
+        package = (MACHINE | changes)["package"]
+        choice = choose(table, read_line(line(**changes)), package)
+        best = choice.fits or choice.nearest
+        assert best is not None
+        said = (best.row.file, len(best.missed))
+        assert (answer["file"], len(answer["missed"].split())) == said, (changes, answer["said"])
+        fitting += choice.fits is not None
+    assert 50 < fitting < len(OTHERS) - 50
 
 
 def test_the_command_names_the_wheel_its_hash_and_the_torch_that_is_there(
@@ -209,7 +270,28 @@ def test_what_is_chosen_by_hand(seen: dict[str, Any]) -> None:
     assert "Which package?" in seen["asked"]["said"]
     assert "flash-attn-3: nothing fits" in seen["asked"]["said"]
     assert seen["chosen"]["command"] == seen["copied"]
-    assert (seen["wrong"]["state"], seen["wrong"]["copy"]) == ("wrong", False)
+
+
+def test_what_is_typed_wrongly_gets_no_command_or_a_word_on_it(seen: dict[str, Any]) -> None:
+    for how in ("wrong", "driver", "none"):
+        said = seen[how]
+        assert (said["state"], said["command"], said["copy"], said["file"]) == (
+            "wrong",
+            "",
+            False,
+            "",
+        )
+    assert seen["wrong"]["hash"] == ""
+    assert "another number" in seen["driver"]["said"]
+    assert seen["contradicted"]["state"] == seen["bare"]["state"] == "mind"
+    assert "calls itself +cu128, and its CUDA is said to be 12.6" in seen["contradicted"]["said"]
+    assert "names no CUDA" in seen["bare"]["said"]
+    jit = next(
+        answer
+        for (changes, _, _), answer in zip(CASES, seen["answers"], strict=False)
+        if changes == {"package": "jit", "gpu": "9.0"}
+    )
+    assert (jit["state"], "compiles its PTX" in jit["said"]) == ("mind", True)
 
 
 def test_the_table_is_filtered_and_sorted(seen: dict[str, Any]) -> None:

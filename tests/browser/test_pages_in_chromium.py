@@ -135,6 +135,7 @@ def wrong(seen: list[dict[str, Any]], key: str, *allowed: Any) -> list[Any]:
         ("toggles", (True,)),
         ("outline", ("solid", "past the end")),
         ("dangling", ([],)),
+        ("answered", (1,)),
         ("unprinted", (0,)),
         ("paper", ("rgb(255, 255, 255)",)),
     ],

@@ -243,6 +243,25 @@ def test_a_folder_in_the_way_is_told(windows: Windows) -> None:
     assert "mine" in found["errors"][0]
 
 
+def test_a_python_that_is_embedded(windows: Windows) -> None:
+    """Its search path stands in a file, as in the Pythons that programs bring along."""
+    site = windows.files("embedded", package({}))
+    paths = ("DLLs", "Lib", ".", site)
+    windows.files(r"..\Python311", {"python311._pth": "\n".join(paths).encode()})
+    try:
+        code, said = windows.call(r"C:\t\which.py", "--json")
+        told = json.loads(said)
+        assert code == 9
+        (found,) = told["packages"]
+        assert (found["folder"], found["loads"]) == (site, True)
+        text = r"exec(compile(open(r'C:\t\which.py').read(), 'C:/t/which.py', 'exec'))"
+        _, said = windows.call("-c", text)
+        assert "flash-attn 2.8.3 is installed, and loads" in said
+    finally:
+        gone, said = windows.call("-c", r"import os; os.remove(r'C:\Python311\python311._pth')")
+        assert gone == 0, said
+
+
 def test_two_versions_are_told(windows: Windows) -> None:
     one = windows.files("one", package({}))
     other = windows.files("other", package({}, "2.7.4"))

@@ -118,9 +118,13 @@ class Windows:
         return site / info
 
     def torch(
-        self, version: str = "2.8.0+cu128", cuda: str = "12.8", names: Sequence[str] = TORCH_NAMES
+        self,
+        version: str = "2.8.0+cu128",
+        cuda: str = "12.8",
+        names: Sequence[str] = TORCH_NAMES,
+        known: str = "",
     ) -> None:
-        """Install torch."""
+        """Install torch; ``known``: the version in its metadata."""
         said = f"__version__ = '{version}'\ncuda: Optional[str] = {cuda or None!r}\n"
         files = {
             "torch/__init__.py": b"",
@@ -130,7 +134,7 @@ class Windows:
         if cuda:
             files[f"torch/lib/cudart64_{cuda.partition('.')[0]}.dll"] = dll({}, ("cudaLaunch",))
             files["torch/lib/c10_cuda.dll"] = dll({}, ("stream",))
-        self.package("torch", version, files)
+        self.package("torch", known or version, files)
 
     def flash(
         self,

@@ -14,6 +14,7 @@ from catalogues import HOSTILE, UNTESTED, hostile, large, wheel
 from pipelines.index.catalogue import Catalogue, Wheel
 from pipelines.index.pages import render
 from pipelines.index.rows import row_of, rows
+from pipelines.which.texts import version_key
 
 
 class Tree(HTMLParser):
@@ -106,6 +107,18 @@ def test_the_one_that_is_taken_first_stands_first() -> None:
     ]
 
 
+VERSIONS = ["1.0", "1.0.dev1", "1.0a1", "1.0rc1", "1.0.post1", "1.0+cu128", "1.0+cu130", "1!0.1"]
+VERSIONS += ["1.0.1", "1.10", "1.9", "1.0+cu128.2", "1.0+8", "1.0a1.dev2", "1.0.post1.dev1"]
+
+
+def test_versions_stand_in_the_order_in_which_they_are_taken() -> None:
+    """The page's script takes the first that fits, ``which`` compares: both mean one order."""
+    wheels = [wheel("many", file=f"many-{one}-py3-none-any.whl") for one in VERSIONS]
+    catalogue = Catalogue(wheels=tuple(wheels))
+    ranked = sorted(VERSIONS, key=version_key, reverse=True)
+    assert [row.version for row in rows(catalogue)] == ranked
+
+
 @pytest.mark.parametrize(
     ("tag", "required", "said"),
     [
@@ -186,6 +199,7 @@ def test_every_verdict_is_told() -> None:
     ):
         assert said in about.text, said
     assert "yanked: no reason was given" in front.text
+    assert "R: run on real Windows" in front.text
     assert f"UNTESTED: {UNTESTED['why']}" in front.text
     assert "1 of them has run on no GPU" in front.text
     linked = [one.rpartition("#")[2] for one in front.all("a", "href") if one.startswith("about/")]

@@ -102,6 +102,11 @@ def other_python(windows: Windows) -> None:
     windows.flash(module({**IMPORTS, "python311.dll": ["X"]}), suffix=".cp311-win_amd64.pyd")
 
 
+def other_kind_of_python(windows: Windows) -> Place:
+    windows.flash(suffix=".cp312-win_amd64.pyd")
+    return windows.place("3.12t")
+
+
 def other_python_inside(windows: Windows) -> None:
     wanted = {name: names for name, names in IMPORTS.items() if name != "python312.dll"}
     windows.flash(module({**wanted, "python311.dll": ["X"]}), suffix=".pyd")
@@ -210,6 +215,7 @@ def cublas_of_nobody(windows: Windows) -> None:
         (other_torch, "torch-mismatch", "was built for torch 2.9, and torch is 2.8.0+cu128"),
         (other_torch_required, "torch-mismatch", "was built for torch 2.7"),
         (other_python, "python-mismatch", "is for Python 3.11, and this is Python 3.12"),
+        (other_kind_of_python, "python-mismatch", "is for Python 3.12, and this is Python 3.12t"),
         (other_python_inside, "python-mismatch", "is for Python 3.11, and this is Python 3.12"),
         (python_of_32_bits, "32-bit-python", "32-bit"),
         (windows_on_arm, "windows-on-arm", "an ARM64 one"),
@@ -283,6 +289,16 @@ def test_a_late_import_is_only_to_be_minded(tmp_path: Path) -> None:
     assert "when it is first called" in own.found
 
 
+def test_a_torch_whose_metadata_names_no_cuda_is_whole(tmp_path: Path) -> None:
+    """As PyPI has it for Linux; and pip keeps it only by the version that it knows."""
+    windows = Windows(tmp_path)
+    shutil.rmtree(windows.site / "torch")
+    shutil.rmtree(next(windows.site.glob("torch-*")))
+    windows.torch("2.11.0+cu128", "12.8", known="2.11.0")
+    found = report(windows.place(), [], driver=RTX_4090, load=False)
+    assert (found.causes, found.machine.torch, found.machine.cuda) == ((), "2.11.0", "12.8")
+
+
 def test_nvidias_packages_count_where_the_package_adds_them(tmp_path: Path) -> None:
     windows = Windows(tmp_path)
     folder = windows.folder("python/Lib/site-packages/nvidia/cublas/bin")
@@ -302,6 +318,13 @@ def test_a_bare_folder_hides_nothing(tmp_path: Path) -> None:
     windows = Windows(tmp_path)
     windows.folder("work/flash_attn")
     windows.flash()
+    assert causes(seen(windows)) == []
+
+
+def test_what_a_package_has_besides_may_be_called_alike(tmp_path: Path) -> None:
+    windows = Windows(tmp_path)
+    windows.folder("work/tests").joinpath("__init__.py").write_text("")
+    windows.flash(more={"tests/__init__.py": b""})
     assert causes(seen(windows)) == []
 
 

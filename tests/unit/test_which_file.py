@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import os
 import subprocess
@@ -14,6 +15,7 @@ from typing import Any
 
 import pytest
 from environments import RTX_4090, Windows, module
+from foreign_wheels import foreign
 from indexes import finished, served
 from test_which_choice import HASH, catalogue, wheel
 
@@ -154,7 +156,7 @@ def test_it_installs_only_what_it_has_printed(file: Path, tmp_path: Path) -> Non
     assert f'-m pip install "{url}flash_attn-2.8.3%2Bcu128torch2.8-' in said
     assert said.count("torch==2.8.0+cu128") == 1
     code, _, errors = linux.which(file, "--install")
-    assert code == 0, errors
+    assert (code, "is not what this Python has" in errors) == (2, True)  # this pip only notes
     words = linux.noted.read_text().splitlines()
     assert words[0] == "install"
     assert words[1].startswith(url)
@@ -179,6 +181,62 @@ def test_an_installation_that_went_wrong_is_told(
     code, said, errors = Linux(tmp_path, pip).which(file, "--install")
     assert (code, said) == (2, "")
     assert says in errors
+
+
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment with the genuine pip, and a torch that it has installed."""
+    room = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", str(room / "venv")], check=True)
+    version = b"__version__ = '2.8.0+cu128'\ncuda = '12.8'\n"
+    files = {"torch/__init__.py": b"", "torch/version.py": version}
+    own = foreign(room, "torch", "2.8.0+cu128", files=files)
+    command = [str(room / "venv/bin/python"), "-m", "pip", "--isolated", "install", "--no-index"]
+    subprocess.run([*command, str(own)], check=True, capture_output=True)
+    return room
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("2.8.3", "torch==2.8.*", ""),
+        ("2.8.4", "torch==2.9.*", "conflict"),  # its catalogue says 2.8
+        ("2.8.5", "nothing-of-that-name", "No matching distribution found"),
+        ("2.8.6", "torch", "DO NOT MATCH THE HASHES"),
+    ],
+)
+def test_the_genuine_pip_installs_it_and_keeps_torch(
+    file: Path, environment: Path, tmp_path: Path, case: tuple[str, str, str]
+) -> None:
+    version, requires, why = case
+    linux = Linux(tmp_path, "")
+    tag = f"cp3{sys.version_info[1]}-cp3{sys.version_info[1]}-linux_x86_64"
+    local = "cu128torch2.8"
+    made = foreign(tmp_path, "flash_attn", f"{version}+{local}", tag, requires=(requires,))
+    sha256 = hashlib.sha256(made.read_bytes()).hexdigest()
+    url = f"files/{sha256[:2]}/{sha256}/{made.name}"
+    (linux.index / url).parent.mkdir(parents=True)
+    made.rename(linux.index / url)
+    if "HASHES" in why:  # swapped on the server
+        with (linux.index / url).open("ab") as stream:
+            stream.write(b"x")
+    row = {**wheel(local, tag, version=version), "sha256": sha256, "url": url}
+    (linux.index / "catalogue.json").write_bytes(catalogue(row))
+    command = [str(environment / "venv/bin/python"), str(file), "--index", str(linux.index)]
+    kept = {k: v for k, v in linux.environment.items() if k != "PYTHONPATH"}
+    kept |= {"PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    done = subprocess.run(
+        [*command, "--install", "--json"], capture_output=True, text=True, check=False, env=kept
+    )
+    (torch,) = (environment / "venv/lib").glob("python3*/site-packages/torch-*")
+    assert torch.name == "torch-2.8.0+cu128.dist-info"
+    if why:
+        assert (done.returncode, done.stdout) == (2, "")
+        assert why in done.stderr
+        return
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)["packages"]
+    assert (found["version"], found["loads"]) == (f"{version}+{local}", True)
 
 
 def test_where_nothing_fits_nothing_is_installed(file: Path, tmp_path: Path) -> None:

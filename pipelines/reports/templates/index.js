@@ -16,13 +16,12 @@
     const cell = (number) => row.cells[number].textContent.trim();
     const link = row.cells[0].querySelector("a");
     const [sass, ptx] = cell(5).split("PTX");
-    const name = new URL(link.href);
     return {
       row, place, link, name: link.textContent, project: link.textContent.split(" ")[0],
-      file: decodeURIComponent(name.pathname.split("/").pop()), search: row.textContent.toLowerCase(),
+      file: link.pathname.split("/").pop().replace(/%2b/gi, "+"), search: row.textContent.toLowerCase(),
       pythons: cell(1), platforms: words(cell(2)), torch: cell(3), cuda: cell(4), gpus: cell(5),
-      sass: codes(sass), ptx: codes(ptx || ""), smoke: cell(6), tested: row.cells[6].className === "",
-      yanked: row.className === "gone", about: row.cells[7].querySelector("a").href,
+      sass: codes(sass), ptx: codes(ptx || ""), smoke: cell(6), level: cell(7), tested: row.cells[6].className === "",
+      yanked: row.className === "gone", about: row.lastElementChild.querySelector("a").href,
     };
   });
 
@@ -102,14 +101,16 @@
 
   // What is said of a machine: its fields on the page, and the line in which they are written.
 
-  // Those of pipelines/which/machine.py, which prints the line, and the package.
+  // Those of pipelines/which/machine.py, which prints the line, and the package. A release of CUDA is
+  // narrower here: people type the driver's own version, 580.88, which would be newer than any.
   const KEYS = ["platform", "python", "torch", "cuda", "driver", "gpu", "package"];
   const FORMS = {
     platform: /^[a-z][a-z0-9_]{0,60}$/, python: /^\d{1,2}\.\d{1,2}t?$/, torch: /^(\d{1,4}\.\d{1,4}[\w.+-]{0,60})?$/,
-    cuda: /^(\d{1,3}\.\d{1,2})?$/, driver: /^(\d{1,3}\.\d{1,2})?$/, gpu: /^(\d{1,2}\.\d(,\d{1,2}\.\d){0,63})?$/,
+    cuda: /^(\d{1,2}\.\d{1,2})?$/, driver: /^(\d{1,2}\.\d{1,2})?$/, gpu: /^(\d{1,2}\.\d(,\d{1,2}\.\d){0,63})?$/,
   };
   const TITLES = { package: "package", platform: "platform", python: "Python", torch: "torch", cuda: "torch's CUDA", driver: "CUDA of nvidia-smi", gpu: "GPU" };
   const PREFIX = "wcw1:";
+  const CUDA_OF = /\+cu(\d+)(\d)$/; // as torch's wheels are called
   const field = (key) => pick(`c-${key}`);
 
   function parse(line) {
@@ -132,7 +133,7 @@
     if (!own.options) own.value = value;
     else {
       if (![...own.options].some((one) => one.value === value)) own.add(new Option(value.replace(/,/g, " and "), value));
-      [...own.options].findLast((one) => one.value === value).selected = true;
+      [...own.options].reverse().find((one) => one.value === value).selected = true;
     }
   }
 
@@ -150,7 +151,7 @@
       if (said === "") continue;
       machine[key] = said === "none" && key !== "package" ? "" : said;
       if (key === "package") continue;
-      if (!FORMS[key].test(machine[key])) throw new Error(`${TITLES[key]}: ${JSON.stringify(said)} is not of its form, such as ${field(key).placeholder}`);
+      if (!FORMS[key].test(machine[key])) throw new Error(`${TITLES[key]}: ${JSON.stringify(said)} is not of its form, such as ${FORMS[key].test(field(key).placeholder) ? field(key).placeholder : "8.9"}${key === "driver" ? "; the version of the driver itself is another number" : ""}`);
     }
     if (machine.gpu !== undefined) machine.gpus = machine.gpu ? machine.gpu.split(",") : [];
     return machine;
@@ -171,10 +172,14 @@
     return element;
   };
 
+  // Whatever is said takes back what was said before.
   function say(state, title, ...rest) {
     answer.className = `answer ${state}`;
+    for (const key of Object.keys(answer.dataset)) delete answer.dataset[key];
     answer.dataset.state = state;
     answer.replaceChildren(made("h3", title), ...rest);
+    pick("copy").hidden = !answer.querySelector("pre");
+    for (const { row } of wheels) row.classList.remove("chosen");
   }
 
   function command(wheel, machine) {
@@ -188,7 +193,7 @@
   function verdicts(wheel) {
     const link = made("a", "its verdicts");
     link.href = wheel.about;
-    return made("p", `${wheel.smoke}; `, link, ".");
+    return made("p", `${wheel.smoke}; level ${wheel.level}; `, link, ".");
   }
 
   function ask(machine, lacking) {
@@ -203,32 +208,28 @@
 
   function tell(machine) {
     const lacking = KEYS.filter((key) => machine[key] === undefined);
-    delete answer.dataset.file;
-    delete answer.dataset.missed;
-    pick("copy").hidden = true;
-    for (const { row } of wheels) row.classList.remove("chosen");
     if (machine.package === undefined) return ask(machine, lacking);
     const best = choose(machine);
     if (!best) return say("none", `Every wheel of ${machine.package} was yanked`);
     const { wheel, miss, native } = best;
     if (miss.length) {
-      answer.dataset.file = wheel.file;
-      answer.dataset.missed = miss.map(([rule]) => rule).join(" ");
       const list = made("ul", "", ...miss.map(([, text]) => made("li", text)));
-      return say("none", `No wheel of ${machine.package} here fits this machine`, made("p", `Nearest is ${wheel.name}, but:`), list, verdicts(wheel));
+      say("none", `No wheel of ${machine.package} here fits this machine`, made("p", `Nearest is ${wheel.name}, but:`), list, verdicts(wheel));
+      return Object.assign(answer.dataset, { file: wheel.file, missed: miss.map(([rule]) => rule).join(" ") });
     }
     if (lacking.length) return ask(machine, lacking);
     const typed = command(wheel, machine);
     if (typed === null) return say("wrong", "The address of this page has characters that a terminal reads in its own way", made("p", "Download the wheel from the table, and install the file."));
-    answer.dataset.file = wheel.file;
-    wheel.row.classList.add("chosen");
     const notes = [];
+    const local = CUDA_OF.exec(machine.torch);
+    if (local && `${local[1]}.${local[2]}` !== machine.cuda) notes.push(`This torch calls itself ${local[0]}, and its CUDA is said to be ${machine.cuda || "none"}: one of them is not so.`);
     if (!native) notes.push("It has no machine code for this GPU: the driver compiles its PTX at the first use, which takes a while.");
     if (machine.torch && !machine.torch.includes("+")) notes.push("This version of torch names no CUDA: if another torch is installed, pip replaces it, perhaps by a CPU build. Say the whole version, such as 2.8.0+cu128.");
     const pre = made("pre", "", made("code", typed));
     pre.tabIndex = 0;
     say(notes.length || !wheel.tested ? "mind" : "fits", wheel.name, pre, ...notes.map((text) => made("p", text)), verdicts(wheel));
-    pick("copy").hidden = false;
+    answer.dataset.file = wheel.file;
+    return wheel.row.classList.add("chosen");
   }
 
   function update() {
@@ -239,8 +240,8 @@
       tell(machine);
       if (KEYS.some((key) => key !== "package" && key in machine)) history.replaceState(null, "", `#${written(machine)}`);
     } catch (error) {
-      pick("copy").hidden = true;
       say("wrong", "That is not understood", made("p", error.message));
+      history.replaceState(null, "", location.pathname + location.search);
     }
     filter(machine);
   }
@@ -298,7 +299,7 @@
   for (const key of [...KEYS, "start"]) field(key).addEventListener("input", update);
   field("torch").addEventListener("input", () => {
     const said = field("torch").value.trim();
-    const local = /\+cu(\d+)(\d)$/.exec(said);
+    const local = CUDA_OF.exec(said);
     if (!local && said !== "none" && !said.endsWith("+cpu")) return;
     set("cuda", local ? `${local[1]}.${local[2]}` : "none");
     update();
