@@ -11,6 +11,7 @@ from pipelines.which.causes import (
     Cause,
     against_torch,
     built_for,
+    is_release_of,
     of_driver,
     of_python,
     of_torch,
@@ -45,6 +46,7 @@ from pipelines.which.trying import lacking_module, try_import
 
 #: Packages that are looked at whatever the index has.
 KNOWN_PACKAGES = ("flash-attn", "xformers")
+_STABLE = ("aoti_torch_", "torch_")  # the beginnings of its names, in C
 #: What an import that succeeds shows to be no hindrance.
 REFUTED = (
     "missing-dll",
@@ -93,6 +95,13 @@ class Report:
     """Of each project of the index that was asked for."""
 
     @property
+    def keeps_torch(self) -> bool:
+        """Whether a command can name torch so that pip leaves it as it is."""
+        if self.torch is None:
+            return True
+        return is_release_of(self.torch_installed, self.torch.version)
+
+    @property
     def good(self) -> bool:
         """Whether each project that was asked for works, by all that is known, or has a wheel."""
         names = {name for name, _ in self.choices} | {p.installed.project for p in self.packages}
@@ -122,8 +131,9 @@ def report(
     asked = [package] if package else list(dict.fromkeys([*KNOWN_PACKAGES, *listed]))
     shelf = Shelf(place, torch)
     packages, strays = [], []
+    there = installed(place, asked)
     for name in asked:
-        copies = installed(place, [name])
+        copies = [one for one in there if one.project == name]
         if copies:
             packages.append(_package(shelf, copies, machine, load=load))
         elif at := stray(place, name):
@@ -179,7 +189,8 @@ def _named(torch: Torch | None, torches: Sequence[Installed]) -> str:
 
 def _package(shelf: Shelf, copies: Sequence[Installed], machine: Machine, *, load: bool) -> Package:
     own, place = copies[0], shelf.place
-    paths, built = binaries_of(own), built_for(own)
+    paths = binaries_of(own)
+    built = replace(built_for(own), stable=_is_stable(shelf, paths))
     causes = [
         *of_files(own),
         *of_copies(place, copies),
@@ -200,6 +211,21 @@ def _package(shelf: Shelf, copies: Sequence[Installed], machine: Machine, *, loa
     inside = (f"{own.own[0]}.", own.folder)
     partly = loads is False and all(text.startswith(inside) for text in errors)
     return Package(own, loads, tuple(errors), tuple(dict.fromkeys(breaking)), partly)
+
+
+def _is_stable(shelf: Shelf, paths: Sequence[str]) -> bool:
+    """Whether its modules want nothing of torch but names of the stable ABI."""
+    modules = [one for one in paths if one.lower().endswith(".pyd")]
+    read = [shelf.read(one) for one in modules if shelf.place.windows]
+    wanted = [
+        name
+        for one in read
+        if not isinstance(one, str)
+        for library, name in (*one.needs, *one.late)
+        if library.startswith(("torch", "c10"))
+    ]
+    whole = not any(isinstance(one, str) for one in read)
+    return bool(wanted) and whole and all(name.startswith(_STABLE) for name in wanted)
 
 
 def _of_binaries(

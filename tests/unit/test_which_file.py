@@ -157,7 +157,7 @@ def test_it_installs_only_what_it_has_printed(file: Path, tmp_path: Path) -> Non
     assert f'-m pip install "{url}flash_attn-2.8.3%2Bcu128torch2.8-' in said
     assert said.count("torch==2.8.0+cu128") == 1
     code, _, errors = linux.which(file, "--install")
-    assert code == 0, errors
+    assert (code, "is not what this Python has" in errors) == (2, True)  # this pip only notes
     words = linux.noted.read_text().splitlines()
     assert words[0] == "install"
     assert words[1].startswith(url)
