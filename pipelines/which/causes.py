@@ -11,9 +11,11 @@ from pipelines.which.looking import Driver, Installed, Place, Torch, found_at, i
 from pipelines.which.machine import Machine
 from pipelines.which.texts import minor_of, shown
 
-_LOCAL_TORCH = re.compile(r"torch\.?(\d{1,2})\.?(\d{1,2})(?!\d)")
-_LOCAL_CUDA = re.compile(r"cu(\d{2})\.?(\d)(?!\d)")
-_REQUIRED = re.compile(r"torch\s*\(?\s*==\s*(\d{1,2})\.(\d{1,3})(?=[.\d*+a-z]*\s*\)?\s*(?:;|$))")
+# Without a dot there are two digits, or nobody knows: torch210 is 2.10 or 2.1.0, torch251 is 2.5.1.
+_LOCAL_TORCH = re.compile(r"(?:torch|(?<![a-z])pt)\.?(\d)(?:\.(\d{1,2})|(\d))(?!\d)")
+_LOCAL_CUDA = re.compile(r"(?<![a-z])cu(?:da)?(1\d)(?:\.?(\d))?(?!\d)")
+# With a marker it may be required elsewhere alone, or of an extra.
+_REQUIRED = re.compile(r"torch\s*\(?\s*==\s*(\d{1,2})\.(\d{1,3})(?=[.\d*+a-z]*\s*\)?\s*$)")
 FIT = "install a wheel that fits; the command is below, if the index has one"
 
 
@@ -36,6 +38,9 @@ class Built:
 
     torch: str = ""
     cuda: str = ""
+    """Perhaps the major version alone, such as ``12``."""
+    stable: bool = False
+    """Whether it keeps to torch's stable ABI: then it is for every later torch as well."""
 
 
 def built_for(package: Installed) -> Built:
@@ -45,8 +50,8 @@ def built_for(package: Installed) -> Built:
     required = [one for text in package.requires if (one := _REQUIRED.match(text))]
     release = torch or (required[0] if required else None)
     return Built(
-        f"{release[1]}.{release[2]}" if release else "",
-        f"{cuda[1]}.{cuda[2]}" if cuda else "",
+        ".".join(filter(None, release.groups())) if release else "",
+        ".".join(filter(None, cuda.groups())) if cuda else "",
     )
 
 
@@ -103,6 +108,15 @@ def of_driver(driver: Driver, torch: Torch | None) -> Iterator[Cause]:
         )
 
 
+def is_release_of(said: str, own: str) -> bool:
+    """Whether metadata speaks of the release that the files are.
+
+    On PyPI the files of ``2.8.0+cpu``, or ``+cu128``, are in a wheel that is called ``2.8.0``.
+    """
+    both = said.partition("+"), own.partition("+")
+    return both[0][0] == both[1][0] and (both[0][2] == both[1][2] or not all(b[2] for b in both))
+
+
 def of_torch(place: Place, torch: Torch | None) -> Iterator[Cause]:
     """None, one without CUDA, half of one, two of them."""
     there = installed(place, ["torch"])
@@ -137,7 +151,7 @@ def of_torch(place: Place, torch: Torch | None) -> Iterator[Cause]:
             "uninstall torch until pip says that there is none, and install it once",
             breaks=False,
         )
-    elif there and said.isdisjoint({torch.version, torch.version.partition("+")[0]}):
+    elif there and not any(is_release_of(one, torch.version) for one in said):
         yield Cause(
             "torn-torch",
             f"torch's files are of {torch.version}, and its metadata says {there[0].version}",
@@ -147,15 +161,17 @@ def of_torch(place: Place, torch: Torch | None) -> Iterator[Cause]:
 
 def against_torch(package: Installed, built: Built, machine: Machine) -> Iterator[Cause]:
     """A package that was built for another torch or CUDA than is there."""
-    if built.torch and machine.torch and minor_of(built.torch) != minor_of(machine.torch):
+    wanted, there = minor_of(built.torch), minor_of(machine.torch)
+    later = built.stable and there > wanted
+    if built.torch and machine.torch and wanted != there and not later:
         yield Cause(
             "torch-mismatch",
             f"{package.project} {package.version} was built for torch {built.torch}, and torch is "
             f"{machine.torch}",
             FIT,
         )
-    own, has = minor_of(built.cuda), minor_of(machine.cuda)
-    if built.cuda and machine.cuda and own[0] != has[0]:
+    own, has = built.cuda.partition(".")[0], machine.cuda.partition(".")[0]
+    if own and has and own != has:
         yield Cause(
             "cuda-mismatch",
             f"{package.project} {package.version} was built with CUDA {built.cuda}, and torch with "

@@ -55,7 +55,10 @@ from __future__ import annotations
 _BEFORE = """import os
 import sys
 
-if sys.path and sys.argv[0] not in ("-c", "-m", ""):
+if sys.version_info < (3, 9):
+    sys.exit("which.py needs Python 3.9 or later, and this is %d.%d" % sys.version_info[:2])
+_own_first = not sys.flags.isolated and not getattr(sys.flags, "safe_path", False)
+if sys.path and _own_first and sys.argv[0] not in ("-c", "-m", ""):
     _own_folder = os.path.dirname(os.path.abspath(sys.argv[0]))
     if os.path.abspath(sys.path[0] or ".") == _own_folder:
         del sys.path[0]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import re
 import time
 import urllib.error
@@ -31,7 +32,7 @@ _TEXTS = {
     "file": r"[\w.+!-]{8,200}",
     "sha256": r"[0-9a-f]{64}",
     "url": r"(https://|http://127\.0\.0\.1:|files/)[\w.~%+!/:@=-]{1,1000}",
-    "requires_python": r".{0,500}",
+    "requires_python": r"[ -~]{0,500}",
     "torch": r"(\d+\.\d+)?",
     "cuda": r"(\d+\.\d+)?",
     "uploaded": r"[\dTZ:-]{20}",
@@ -86,7 +87,10 @@ def _rows(data: bytes) -> list[Row]:
         raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
     told = json.loads(data)
     if not isinstance(told, dict) or told.get("schema_version") != 1:
-        raise ValueError("it is none of schema version 1")
+        said = shown(told.get("schema_version", "none") if isinstance(told, dict) else "none", 40)
+        raise ValueError(
+            f"its schema version is {said}, and this program knows 1: take which.py of that index"
+        )
     wheels = told.get("wheels")
     if not isinstance(wheels, list) or len(wheels) > _MOST_WHEELS:
         raise ValueError(f"it has no list of at most {_MOST_WHEELS} wheels")
@@ -154,7 +158,7 @@ def fetch_rows(index: str) -> tuple[list[Row], str]:
     Raises :class:`RefusalError` where it cannot be read whole, whatever a server answers.
     """
     if "://" not in index:
-        folder = Path(index).expanduser().absolute()
+        folder = Path(os.path.expanduser(index)).absolute()
         try:
             with (folder / CATALOGUE_NAME).open("rb") as stream:
                 data = stream.read(_MOST_BYTES + 1)
@@ -171,7 +175,11 @@ def fetch_rows(index: str) -> tuple[list[Row], str]:
 
 def _address(index: str) -> str:
     """The address of an index, ending with a slash."""
-    parts = urllib.parse.urlsplit(index)
+    try:
+        parts = urllib.parse.urlsplit(index)
+        _ = parts.port  # or none that can be
+    except ValueError as error:
+        raise RefusalError(f"the address of the index is none: {shown(error, 100)}") from None
     if "@" in parts.netloc:  # it would stand in the command that people pass on
         raise RefusalError(
             "the address of the index has a user's name or a password in it",
@@ -185,14 +193,25 @@ def _address(index: str) -> str:
     return urllib.parse.urlunsplit((parts.scheme, parts.netloc, path.rstrip("/") + "/", "", ""))
 
 
+class _Onward(urllib.request.HTTPRedirectHandler):
+    """Follows to https alone: who sits on a way without it could lead on to anywhere."""
+
+    def redirect_request(  # noqa: PLR0917 - as it is there
+        self, req: urllib.request.Request, fp: Any, code: int, msg: str, headers: Any, newurl: str
+    ) -> urllib.request.Request | None:
+        local = req.full_url.startswith(_LOCAL) and newurl.startswith(_LOCAL)
+        if not newurl.startswith("https://") and not local:
+            raise RefusalError(f"{shown(req.full_url)} leads to an address without https")
+        return super().redirect_request(req, fp, code, msg, headers, newurl)
+
+
 def _fetch(url: str) -> bytes:
     """What a server answers, bounded in bytes and in time."""
     until = time.monotonic() + _PATIENCE
     data = bytearray()
     try:
-        with urllib.request.urlopen(url, timeout=_SILENCE) as answer:  # noqa: S310 - https
-            if not answer.url.startswith(("https://", _LOCAL)):
-                raise RefusalError(f"{shown(url)} leads to an address without https")
+        opener = urllib.request.build_opener(_Onward)
+        with opener.open(url, timeout=_SILENCE) as answer:
             while piece := answer.read1(_PIECE):
                 data += piece
                 if len(data) > _MOST_BYTES:

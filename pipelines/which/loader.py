@@ -6,12 +6,16 @@ object with what went wrong, each error with its kind.
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
-import importlib
-import json
-import os
 import sys
+
+_HERE = [one for one in sys.path if not one]  # the current folder: its json.py is not Python's
+sys.path[:] = [one for one in sys.path if one]
+
+import contextlib  # noqa: E402
+import ctypes  # noqa: E402
+import importlib  # noqa: E402
+import json  # noqa: E402
+import os  # noqa: E402
 
 _QUIET = 0x8003  # no box that waits for a click: a DLL that is none, a crash, a missing file
 _LONGEST = 2000
@@ -21,6 +25,7 @@ def main() -> None:
     """Import, and tell."""
     if sys.platform == "win32":
         ctypes.windll.kernel32.SetErrorMode(_QUIET)
+    sys.path[:0] = _HERE
     errors = {}
     for name in filter(None, sys.argv[1:]):
         try:

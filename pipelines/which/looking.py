@@ -6,6 +6,7 @@ Nothing of it is imported; files are read, with limits.
 from __future__ import annotations
 
 import ast
+import contextlib
 import csv
 import importlib.machinery
 import os
@@ -23,8 +24,14 @@ from pipelines.which.data import PROBE
 from pipelines.which.texts import project, shown
 
 _TEXT_BYTES, _RECORD_BYTES = 1 << 20, 32 << 20
-_MOST_ENTRIES = 50_000
+_MOST_ENTRIES = 1_000_000
+_MOST_TOPS, _MOST_ROWS = 200, 200_000
 _PROBE_SECONDS = 30.0
+_MOST_GPUS = 64
+_ABOUT = re.compile(
+    r"(?P<name>[^-]+(?:-[^-]+)*?)(?:-(?P<version>[^-]+)(?:-py\d[^-]*(?:-.+)?)?)?"
+    r"\.(?P<kind>dist-info|egg-info|egg)"
+)
 _SMI = re.compile(r"CUDA(?: \w+)? Version\s*:\s*(\d{1,3}\.\d{1,2})")
 
 
@@ -70,7 +77,7 @@ class Driver:
 
 @dataclass(frozen=True)
 class Installed:
-    """A package by its ``.dist-info``."""
+    """A package by its ``.dist-info``, or what was before that."""
 
     project: str
     version: str
@@ -81,6 +88,10 @@ class Installed:
     tags: tuple[str, ...] = ()
     files: tuple[tuple[str, int | None], ...] | None = None
     """Paths below ``folder`` with their bytes, as RECORD says; ``None``: there is none."""
+    linked: bool = False
+    """Whether it is installed as a link to a folder of sources (``pip install -e``)."""
+    legacy: bool = False
+    """Whether it is of the kind without RECORD: ``.egg-info``, as conda and setup.py leave it."""
 
     @property
     def tops(self) -> tuple[str, ...]:
@@ -92,7 +103,19 @@ class Installed:
             module = rest.endswith(".py") or (not rest and top.endswith((".py", ".pyd", ".so")))
             if module and name.isidentifier() and not name.startswith("__editable__"):
                 found[name] = None
-        return tuple(found) or (self.project.replace("-", "_"),)
+        return tuple(found)[:_MOST_TOPS] or (self.project.replace("-", "_"),)
+
+    @property
+    def own(self) -> tuple[str, ...]:
+        """Of them those that are surely its own: many have ``tests`` and the like besides."""
+        main = self.project.replace("-", "_")
+        binary = {
+            path.partition(".")[0]
+            for path, _ in self.files or ()
+            if "/" not in path and path.endswith((".pyd", ".so"))
+        }
+        first = main if main in self.tops else self.tops[0]
+        return (first, *(one for one in self.tops if one in binary and one != first))
 
 
 @dataclass(frozen=True)
@@ -108,9 +131,12 @@ class Torch:
 
 def this_place() -> Place:
     """The Python that runs this."""
-    paths = [one for one in sys.path if one]
+    paths = [os.fspath(one) for one in sys.path if one]
     if not sys.flags.isolated and not getattr(sys.flags, "safe_path", False):
-        paths.insert(0, os.getcwd())
+        with contextlib.suppress(OSError):  # it has been removed
+            paths.insert(0, os.getcwd())
+    # One folder by two names, by a link or in other letters' case, is not two installations.
+    folders = {os.path.normcase(os.path.realpath(one)): one for one in reversed(paths)}
     free = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
     windows = sys.platform == "win32"
     root = os.environ.get("SYSTEMROOT", r"C:\Windows") if windows else ""
@@ -120,10 +146,10 @@ def this_place() -> Place:
     if windows and os.environ.get("CUDA_PATH"):
         beside.append(os.path.join(os.environ["CUDA_PATH"], "bin"))
     return Place(
-        executable=sys.executable,
+        executable=sys.executable or "",
         python=f"{sys.version_info[0]}.{sys.version_info[1]}{free}",
         platform=re.sub(r"[.-]", "_", sysconfig.get_platform()),
-        paths=tuple(dict.fromkeys(paths)),
+        paths=tuple(reversed([*folders.values()])),
         suffixes=tuple(importlib.machinery.EXTENSION_SUFFIXES),
         user=site.getusersitepackages() if site.ENABLE_USER_SITE else "",
         system=os.path.join(root, "System32") if windows else "",
@@ -138,16 +164,19 @@ def ask_driver(place: Place) -> Driver:
     if told.get("driver") and not told.get("error"):
         return _driver(told)
     trouble = shown(told.get("error") or ended.why or ("" if told else ended.output[-200:]), 200)
-    smi = shutil.which("nvidia-smi", path=place.system or None)
-    if smi is None:
+    # By itself shutil.which would take one that lies in the current folder of Windows.
+    smi = os.path.join(place.system, "nvidia-smi.exe") if place.system else "nvidia-smi"
+    if shutil.which(smi) is None:
         return _driver(told, trouble)
     release = _SMI.search(run_child([smi], _PROBE_SECONDS).output)
     listed = run_child(
         [smi, "--query-gpu=compute_cap,name", "--format=csv,noheader"], _PROBE_SECONDS
     )
-    rows = re.findall(r"^(\d{1,2}\.\d), *(.*)$", listed.output, re.MULTILINE)[:64]
+    rows = [row.partition(",")[::2] for row in listed.output.splitlines() if row.strip()]
     if release is None:
         return _driver(told, trouble or "nvidia-smi does not reach it")
+    if listed.code:
+        rows, trouble = [], f"nvidia-smi does not list the GPUs: {listed.why or listed.output}"
     seen = {"driver": release[1], "gpus": [a for a, _ in rows], "names": [b for _, b in rows]}
     said = trouble or "CUDA programs cannot load its library, and nvidia-smi can"
     return _driver({**told, **seen}, said)
@@ -155,19 +184,23 @@ def ask_driver(place: Place) -> Driver:
 
 def _driver(told: dict[str, object], trouble: str = "") -> Driver:
     release, gpus, names = told.get("driver"), _listed_in(told, "gpus"), _listed_in(told, "names")
-    own = [one for one in map(str, gpus) if re.fullmatch(r"\d{1,2}\.\d", one)]
+    own = [str(one) for one in gpus]
+    odd = [one for one in own if not re.fullmatch(r"[1-9]\d?\.\d", one)]
+    if odd or len(own) > _MOST_GPUS:  # a wheel for the others alone must not be said to fit
+        trouble = f"not all of {len(own)} GPUs say what they are: {shown(odd[:1] or own[-1:], 60)}"
+        own, names = [], []
     return Driver(
         release=str(release) if re.fullmatch(r"\d{1,3}\.\d{1,2}", str(release)) else "",
         gpus=tuple(own),
         names=tuple(shown(one, 80) for one in names),
         native="ARM64" if told.get("native") == "ARM64" else "",
-        trouble=trouble,
+        trouble=shown(trouble, 200),
     )
 
 
 def _listed_in(told: dict[str, object], key: str) -> list[object]:
     found = told.get(key)
-    return found[:64] if isinstance(found, list) else []
+    return found if isinstance(found, list) else []
 
 
 def read_text(path: str | Path, most: int = _TEXT_BYTES) -> str | None:
@@ -194,9 +227,12 @@ def installed(place: Place, wanted: Iterable[str]) -> list[Installed]:
     found = []
     for folder in place.paths:
         for name in names_in(folder):
-            stem = name[: -len(".dist-info")] if name.endswith(".dist-info") else ""
-            if project(stem.rpartition("-")[0]) in known:
-                found.append(_installed(folder, name))
+            about = _ABOUT.fullmatch(name) if name.endswith("-info") else None
+            if about and project(about["name"]) in known:
+                found.append(_installed(folder, name, about))
+        egg = _ABOUT.fullmatch(os.path.basename(folder))
+        if egg and egg["kind"] == "egg" and project(egg["name"]) in known:
+            found.append(_installed(folder, "EGG-INFO", egg))
     return found
 
 
@@ -211,20 +247,27 @@ def leftovers(place: Place, wanted: str) -> list[str]:
     ]
 
 
-def _installed(folder: str, name: str) -> Installed:
+def _installed(folder: str, name: str, about: re.Match[str]) -> Installed:
     info = os.path.join(folder, name)
-    stem, _, version = name[: -len(".dist-info")].rpartition("-")
-    head = (read_text(os.path.join(info, "METADATA")) or "").partition("\n\n")[0]
+    legacy = about["kind"] != "dist-info"
+    file = os.path.join(info, "PKG-INFO" if legacy else "METADATA")
+    text = read_text(file if os.path.isdir(info) else info) or ""
+    head = "\n".join(text.splitlines()).partition("\n\n")[0]
     says = re.search(r"(?im)^Version:\s*(\S{1,200})", head)
     wheel = read_text(os.path.join(info, "WHEEL")) or ""
+    files = _record(os.path.join(info, "RECORD"))
+    origin = read_text(os.path.join(info, "direct_url.json")) or ""
+    linked = any(path.startswith("__editable__") for path, _ in files or ())
     return Installed(
-        project=project(stem),
-        version=shown(says[1] if says else version, 100),
+        project=project(about["name"]),
+        version=shown(says[1] if says else about["version"] or "", 100),
         folder=folder,
         info=info,
         requires=tuple(re.findall(r"(?im)^Requires-Dist:\s*(.{1,300}?)\s*$", head)),
         tags=tuple(re.findall(r"(?im)^Tag:\s*(\S{1,100})", wheel)),
-        files=_record(os.path.join(info, "RECORD")),
+        files=files,
+        linked=linked or re.search(r'"editable"\s*:\s*true', origin) is not None,
+        legacy=legacy,
     )
 
 
@@ -232,11 +275,11 @@ def _record(path: str) -> tuple[tuple[str, int | None], ...] | None:
     text = read_text(path, _RECORD_BYTES)
     if text is None:
         return None
-    rows = []
+    rows: list[tuple[str, int | None]] = []
     try:
         for row in csv.reader(text.splitlines()):
             inside = row and not os.path.isabs(row[0]) and ".." not in row[0].split("/")
-            if inside and not row[0].endswith(".pyc"):
+            if inside and not row[0].endswith(".pyc") and len(rows) < _MOST_ROWS:
                 size = int(row[2]) if len(row) > 2 and row[2].isdecimal() else None  # noqa: PLR2004
                 rows.append((row[0], size))
     except (csv.Error, ValueError):
@@ -268,9 +311,11 @@ def read_torch(place: Place) -> Torch | None:
     text = read_text(os.path.join(folder, "version.py")) if folder else None
     told = dict(_assigned(text or ""))
     version, cuda = told.get("__version__"), told.get("cuda")
-    if not isinstance(version, str) or not re.fullmatch(r"\d{1,4}\.\d{1,4}[\w.+-]{0,60}", version):
+    if not isinstance(version, str) or not re.fullmatch(
+        r"\d{1,4}\.\d{1,4}[\w.+-]{0,60}", version, re.ASCII
+    ):
         return None
-    release = re.match(r"\d{1,3}\.\d{1,2}", cuda) if isinstance(cuda, str) else None
+    release = re.match(r"\d{1,3}\.\d{1,2}", cuda, re.ASCII) if isinstance(cuda, str) else None
     return Torch(version, release[0] if release else "", folder)
 
 

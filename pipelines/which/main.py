@@ -11,13 +11,13 @@ import sys
 from collections.abc import Sequence
 
 from pipelines.which.listed import CATALOGUE_NAME, Row, fetch_rows
-from pipelines.which.looking import read_torch, this_place
-from pipelines.which.reporting import Report, report
+from pipelines.which.looking import ask_driver, read_torch, this_place
+from pipelines.which.reporting import Report, machine_of, report
 from pipelines.which.texts import RefusalError, project, shown
-from pipelines.which.told import as_object, as_text, command_of, typed
+from pipelines.which.told import as_object, as_text, command_of, has_version, typed
 
 #: Exit codes: a wheel was named or all loads; what was typed or the index is no good; neither.
-GOOD, REFUSED, NOT_GOOD = 0, 2, 9
+GOOD, REFUSED, NOT_GOOD, INTERRUPTED = 0, 2, 9, 130
 
 
 def words() -> argparse.ArgumentParser:
@@ -59,9 +59,14 @@ def main(typed_words: Sequence[str], code_file: str) -> int:
     options = words().parse_args(typed_words)
     for stream in (sys.stdout, sys.stderr):  # a terminal's code page may lack a letter of a path
         if isinstance(stream, io.TextIOWrapper):
+            # Who runs this for its answer reads UTF-8.
+            stream.reconfigure(encoding="utf-8" if options.mark else None)
             stream.reconfigure(errors="backslashreplace")
     try:
         code = _do(options, code_file)
+    except KeyboardInterrupt:
+        print("which: interrupted", file=sys.stderr)
+        return INTERRUPTED
     except RefusalError as error:
         print(f"which: {error.message}", file=sys.stderr)
         if error.advice:
@@ -75,25 +80,33 @@ def main(typed_words: Sequence[str], code_file: str) -> int:
 def _do(options: argparse.Namespace, code_file: str) -> int:
     place = this_place()
     if options.share:
-        print(report(place, [], "torch", load=False).machine.line)
+        driver = ask_driver(place)
+        if driver.trouble:  # the line cannot say so, and would look like a machine without
+            print(f"which: of the driver not all is known: {driver.trouble}", file=sys.stderr)
+        print(machine_of(place, driver).line)
         return GOOD
     index = options.index or home(code_file)
     rows, base = fetch_rows(index) if index else ([], "")
     package = project(options.package or "")
     if options.package and index and package not in {row.project for row in rows}:
         print(f"The index has no {shown(options.package, 80)}.", file=sys.stderr)
-    found = report(place, rows, package, load=not options.no_load)
+    found, works = report(place, rows, package, load=not options.no_load), True
     if options.install:
-        found = _install(found, rows, package, base)
+        found, works = _install(found, rows, package, base, load=not options.no_load)
     if options.json:
         print(json.dumps(as_object(found, base), indent=1))
     else:
         print(as_text(found, base), end="")
-    return GOOD if found.good else NOT_GOOD
+    return GOOD if found.good and works else NOT_GOOD
 
 
-def _install(found: Report, rows: Sequence[Row], package: str, base: str) -> Report:
-    """Run the one command, and look again; torch is as it was, or that is said."""
+def _install(
+    found: Report, rows: Sequence[Row], package: str, base: str, *, load: bool
+) -> tuple[Report, bool]:
+    """Run the one command, and look again: the answer, and whether it is there and loads.
+
+    Torch is as it was, or that is said.
+    """
     fitting = [(name, one.fits) for name, one in found.choices if one.fits]
     if len(fitting) != 1:
         names = ", ".join(name for name, _ in fitting) or "none"
@@ -101,7 +114,7 @@ def _install(found: Report, rows: Sequence[Row], package: str, base: str) -> Rep
             f"--install: a wheel fits of {names}: expected one",
             "Say which with --package." if fitting else "Type it without --install: it says why.",
         )
-    if found.torch is not None and not found.torch_installed:
+    if not found.keeps_torch:
         raise RefusalError("--install: pip does not know of the torch that is there: it would be "
                            "replaced", "Install torch with pip first.")  # fmt: skip
     command = command_of(found, fitting[0][1], base)
@@ -111,4 +124,11 @@ def _install(found: Report, rows: Sequence[Row], package: str, base: str) -> Rep
         raise RefusalError(f"pip has ended with {code.returncode}: what it says stands above")
     if read_torch(found.place) != found.torch:
         raise RefusalError("torch is not the one that was there before", "Install it again.")
-    return report(found.place, rows, package)
+    name, best = fitting[0]
+    again = report(found.place, rows, package, load=load)
+    for one in again.packages:
+        if one.installed.project == name and best and has_version(one, best.row):
+            return again, one.loads is not False
+    raise RefusalError(f"pip has ended well, and {shown(best.row.file if best else name)} is not "
+                       "what this Python has", "Does a setting of pip's, such as PIP_TARGET, put "
+                       "it elsewhere?")  # fmt: skip

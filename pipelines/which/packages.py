@@ -8,11 +8,11 @@ from collections.abc import Iterator, Sequence
 
 from pipelines.which.causes import FIT, Cause
 from pipelines.which.looking import Installed, Place, found_at, leftovers, names_in
-from pipelines.which.texts import minor_of, shown
+from pipelines.which.texts import shown
 
 BINARIES = (".pyd", ".dll", ".so")
 _MOST_FILES = 20_000
-_TAGGED = re.compile(r"\.cp(?:ython-)?(\d{2,3})t?-[\w-]+\.(?:pyd|so)$")
+_TAGGED = re.compile(r"\.cp(?:ython-)?(\d{2,3}t?)-[\w-]+\.(?:pyd|so)$")
 _AGAIN = "install it again: pip install --force-reinstall --no-deps with the same wheel"
 
 
@@ -20,6 +20,7 @@ def binaries_of(package: Installed) -> list[str]:
     """The paths of its DLLs and extension modules that are there."""
     if package.files is not None:
         listed = [path for path, _ in package.files if path.lower().endswith(BINARIES)]
+        listed = listed[:_MOST_FILES]
         return [one for one in (_path(package, path) for path in listed) if os.path.isfile(one)]
     found = []
     for top, _, names in os.walk(os.path.join(package.folder, package.tops[0])):
@@ -44,11 +45,21 @@ def _path(package: Installed, path: str) -> str:
 
 def of_files(package: Installed) -> Iterator[Cause]:
     """What RECORD lists and is not there, or has another size."""
+    if package.legacy or package.linked:
+        said = "a link to a folder of sources" if package.linked else "not installed from a wheel"
+        yield Cause(
+            "not-checked",
+            f"{package.project} {package.version} is {said}: which files it has is not known here, "
+            "and those are not checked",
+            "",
+            breaks=False,
+        )
+        return
     if package.files is None:
         yield Cause(
             "half-installed",
-            f"{package.project} {package.version} has no RECORD: an installation was cut off, or "
-            "files were copied by hand",
+            f"{package.project} {package.version} has no RECORD that can be read: an installation "
+            "was cut off, or files were copied by hand",
             _AGAIN,
         )
         return
@@ -65,6 +76,9 @@ def of_files(package: Installed) -> Iterator[Cause]:
             kind = cut if has < size and path.lower().endswith(BINARIES) else other
             kind.append(f"{path} ({has} of {size} bytes)")
     name = f"{package.project} {package.version}"
+    if len(package.files) > _MOST_FILES:
+        said = f"{name} has {len(package.files)} files: not all of them are checked"
+        yield Cause("not-checked", said, "", breaks=False)
     if missing:
         yield Cause(
             "half-installed",
@@ -118,9 +132,13 @@ def of_copies(place: Place, copies: Sequence[Installed]) -> Iterator[Cause]:
 
 def of_names(place: Place, package: Installed) -> Iterator[Cause]:
     """Something else that is called like its modules, and is taken for them."""
-    for name in package.tops:
+    if package.linked:  # its own is elsewhere
+        return
+    for name in package.own:
         at = found_at(place, name)
-        if at and os.path.dirname(at) != package.folder:
+        # Of folders without it, Python takes all that are called so.
+        bare = os.path.isdir(at) and "__init__.py" not in names_in(at)
+        if at and not bare and os.path.dirname(at) != package.folder:
             what = "a folder" if os.path.isdir(at) else "a file"
             yield Cause(
                 "shadowed",
@@ -143,7 +161,7 @@ def of_tags(place: Place, package: Installed, paths: Sequence[str]) -> Iterator[
             f"uninstall it; {FIT}",
         )
         return
-    own = place.python.replace(".", "").rstrip("t")
+    own = place.python.replace(".", "")
     tagged = {match[1]: one for one in paths if (match := _TAGGED.search(one))}
     if tagged and own not in tagged:
         other, path = next(iter(tagged.items()))
@@ -157,16 +175,15 @@ def of_tags(place: Place, package: Installed, paths: Sequence[str]) -> Iterator[
 
 def of_this_python(place: Place, paths: Sequence[str]) -> list[str]:
     """Without the extension modules that another Python would load."""
-    own = place.python.replace(".", "").rstrip("t")
+    own = place.python.replace(".", "")
     return [one for one in paths if (match := _TAGGED.search(one)) is None or match[1] == own]
 
 
 def of_python_dll(place: Place, libraries: Sequence[str]) -> str:
     """Of the DLLs that are wanted, that of another Python; empty: there is none."""
-    own = minor_of(place.python)
     for name in libraries:
-        found = re.fullmatch(r"python(\d)(\d{1,2})t?\.dll", name)
-        if found and (int(found[1]), int(found[2])) != own:
+        found = re.fullmatch(r"python(\d)(\d{1,2}t?)\.dll", name)
+        if found and f"{found[1]}.{found[2]}" != place.python:
             return f"{found[1]}.{found[2]}"
     return ""
 

@@ -50,16 +50,16 @@ def ask() -> dict[str, object]:
     if code or cuda.cuDeviceGetCount(ctypes.byref(number)):
         return told
     gpus, names = [], []
-    for at in range(min(number.value, _MOST)):
+    for at in range(min(number.value, _MOST + 1)):  # of more than the most there is no answer
         device, part = ctypes.c_int(), ctypes.c_int()
         name = ctypes.create_string_buffer(100)
-        cuda.cuDeviceGet(ctypes.byref(device), at)
+        failed = cuda.cuDeviceGet(ctypes.byref(device), at)
         cuda.cuDeviceGetName(name, 99, device)
         both = []
         for which in (_MAJOR, _MINOR):
-            cuda.cuDeviceGetAttribute(ctypes.byref(part), which, device)
+            failed = failed or cuda.cuDeviceGetAttribute(ctypes.byref(part), which, device)
             both.append(str(part.value))
-        gpus.append(".".join(both))
+        gpus.append(f"error {failed}" if failed else ".".join(both))
         names.append(name.value.decode("ascii", "replace"))
     return {**told, "gpus": gpus, "names": names}
 

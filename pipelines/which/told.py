@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
 import textwrap
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -33,20 +36,31 @@ def command_of(found: Report, judged: Judged, base: str) -> list[str]:
 def _is_there(found: Report, row: Row) -> Package | None:
     """The installed package that has a wheel's release."""
     for one in found.packages:
-        try:
-            same = version_key(one.installed.version) == version_key(row.version)
-        except ValueError:
-            same = False
-        if same and one.installed.project == row.project:
+        if has_version(one, row) and one.installed.project == row.project:
             return one
     return None
+
+
+def has_version(one: Package, row: Row) -> bool:
+    """Whether what is installed is of a wheel's version."""
+    try:
+        return version_key(one.installed.version) == version_key(row.version)
+    except ValueError:
+        return False
 
 
 def typed(command: list[str]) -> str:
     """As it is typed into a terminal of any system."""
     program, *words = command
     said = [one if one.startswith("-") or one.isalpha() else f'"{one}"' for one in words]
-    return " ".join([f'"{program}"' if " " in program else program, *said])
+    if not is_plain(program):
+        program = shlex.quote(program) if os.name == "posix" else f'"{program}"'
+    return " ".join([program, *said])
+
+
+def is_plain(program: str) -> bool:
+    """Whether no terminal sees more in a path than a path."""
+    return re.fullmatch(r"[\w.:/\\+~-]+", program) is not None
 
 
 def as_text(found: Report, base: str) -> str:
@@ -101,6 +115,8 @@ def _cause_lines(causes: Sequence[Cause], indent: str) -> Iterator[str]:
 def _package_lines(one: Package) -> Iterator[str]:
     name = f"{one.installed.project} {one.installed.version}"
     said = {True: "is installed, and loads", False: "is installed, and DOES NOT LOAD"}
+    if one.partly:
+        said[False] = "can be imported, and NOT ALL OF IT LOADS"
     yield f"{name} {said[one.loads] if one.loads is not None else 'is installed'}"
     for text in one.errors:
         yield from _wrapped(text, "  ", "    ")
@@ -118,11 +134,13 @@ def _choice_lines(found: Report, name: str, choice: Choice, base: str) -> Iterat
         if there is not None and there.loads and not there.causes:
             yield "  It is what is installed, and loads: there is nothing to do."
             return
-        if found.torch is not None and not found.torch_installed:
-            yield "  pip does not know of torch, and would install another: no command is given."
+        if not found.keeps_torch:
+            knows = f"takes torch for {found.torch_installed}" if found.torch_installed else (
+                "does not know of torch")  # fmt: skip
+            yield f"  pip {knows}, and would install another: no command is given."
             return
         yield f"  {typed(command_of(found, choice.fits, base))}"
-        if " " in found.place.executable:
+        if found.place.windows and not is_plain(found.place.executable):
             yield "  (in PowerShell with & before it)"
         if not any("pip" in names_in(folder) for folder in found.place.paths):
             yield "  This Python has no pip: type -m ensurepip first, or uv pip install --python."
@@ -157,6 +175,7 @@ def as_object(found: Report, base: str) -> dict[str, Any]:
                 "version": one.installed.version,
                 "folder": shown(one.installed.folder, 1000),
                 "loads": one.loads,
+                "partly": one.partly,
                 "errors": list(one.errors),
                 "causes": [_cause_object(each) for each in one.causes],
             }
@@ -173,13 +192,12 @@ def _cause_object(one: Cause) -> dict[str, Any]:
 
 def _wheel_object(found: Report, choice: Choice, base: str) -> dict[str, Any]:
     best, nearest = choice.fits, choice.nearest
-    safe = best is not None and bool(found.torch_installed or found.torch is None)
     return {
         "fits": best.row.file if best else None,
         "by": best.by if best else "",
         "url": place_of(best.row, base) if best else None,
         "sha256": best.row.sha256 if best else None,
-        "command": command_of(found, best, base) if best and safe else None,
+        "command": command_of(found, best, base) if best and found.keeps_torch else None,
         "nearest": nearest.row.file if nearest else None,
         "missed": list(nearest.missed) if nearest else [],
     }

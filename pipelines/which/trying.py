@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 
 from pipelines.wheels.fatbin import find
-from pipelines.which.causes import Cause
+from pipelines.which.causes import FIT, Cause
 from pipelines.which.children import run_child
 from pipelines.which.data import LOADER
 from pipelines.which.images import opened
@@ -22,9 +22,8 @@ def try_import(
     shelf: Shelf, package: Installed, paths: Sequence[str]
 ) -> tuple[bool | None, list[str]]:
     """Whether it loads, with what went wrong; ``None`` where not all of it was tried."""
-    main = package.project.replace("-", "_")
     words = ["torch"] if shelf.torch else []
-    words += [main] if main in package.tops else [*package.tops[:1]]
+    words.append(package.own[0])
     for path in paths:
         suffix = next((one for one in shelf.place.suffixes if path.endswith(one)), "")
         if suffix and not os.path.basename(path).startswith("lib"):
@@ -64,5 +63,8 @@ def lacking_module(package: Installed, error: str) -> list[Cause]:
         return []
     if name == "torch" or not name.isidentifier():
         return []
+    if name.startswith(package.project.replace("-", "_") + "_"):  # nobody else has that
+        said = f"{package.project} {package.version} has no {name}: it was built without that part"
+        return [Cause("half-installed", said, FIT)]
     said = f"{package.project} imports {name}, which is not installed"
     return [Cause("missing-requirement", said, f"install {name} with pip, without replacing torch")]

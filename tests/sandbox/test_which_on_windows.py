@@ -243,6 +243,25 @@ def test_a_folder_in_the_way_is_told(windows: Windows) -> None:
     assert "mine" in found["errors"][0]
 
 
+def test_a_python_that_is_embedded(windows: Windows) -> None:
+    """Its search path stands in a file, as in the Pythons that programs bring along."""
+    site = windows.files("embedded", package({}))
+    paths = ("DLLs", "Lib", ".", site)
+    windows.files(r"..\Python311", {"python311._pth": "\n".join(paths).encode()})
+    try:
+        code, said = windows.call(r"C:\t\which.py", "--json")
+        told = json.loads(said)
+        assert code == 9
+        (found,) = told["packages"]
+        assert (found["folder"], found["loads"]) == (site, True)
+        text = r"exec(compile(open(r'C:\t\which.py').read(), 'C:/t/which.py', 'exec'))"
+        _, said = windows.call("-c", text)
+        assert "flash-attn 2.8.3 is installed, and loads" in said
+    finally:
+        gone, said = windows.call("-c", r"import os; os.remove(r'C:\Python311\python311._pth')")
+        assert gone == 0, said
+
+
 def test_two_versions_are_told(windows: Windows) -> None:
     one = windows.files("one", package({}))
     other = windows.files("other", package({}, "2.7.4"))
@@ -256,7 +275,7 @@ def test_genuine_torch_is_read_and_holds_names(windows: Windows, torch: str) -> 
     there = {"torch_cpu.dll": ["aoti_torch_empty_strided"]}
     files = package({"flash_attn/_C.pyd": dll(there, ("x",))}, "2.8.3+torch2.10")
     told = windows.which(windows.files("with-torch", files), torch)
-    assert (told["machine"]["torch"], told["machine"]["cuda"]) == ("2.10.0+cpu", "")
+    assert (told["machine"]["torch"], told["machine"]["cuda"]) == ("2.10.0", "")
     assert "cpu-torch" in {one["kind"] for one in told["causes"]}
     (found,) = told["packages"]
     assert (found["loads"], found["errors"], found["causes"]) == (True, [], [])

@@ -263,6 +263,7 @@ def test_a_line_that_is_none_names_the_key(line: str, says: str) -> None:
         catalogue(wheel(smoke=[])),
         catalogue(wheel(torch="2.8; rm")),
         catalogue(wheel(requires_python="x" * 5000)),
+        catalogue(wheel(requires_python=">=3.9\x1b]0;mine\x07")),
         catalogue(wheel(uploaded="yesterday")),
     ],
 )  # fmt: skip

@@ -3,17 +3,20 @@
 from __future__ import annotations
 
 import ast
+import hashlib
 import json
 import os
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
 import pytest
 from environments import RTX_4090, Windows, module
+from foreign_wheels import foreign
 from indexes import finished, served
 from test_which_choice import HASH, catalogue, wheel
 
@@ -154,7 +157,7 @@ def test_it_installs_only_what_it_has_printed(file: Path, tmp_path: Path) -> Non
     assert f'-m pip install "{url}flash_attn-2.8.3%2Bcu128torch2.8-' in said
     assert said.count("torch==2.8.0+cu128") == 1
     code, _, errors = linux.which(file, "--install")
-    assert code == 0, errors
+    assert (code, "is not what this Python has" in errors) == (2, True)  # this pip only notes
     words = linux.noted.read_text().splitlines()
     assert words[0] == "install"
     assert words[1].startswith(url)
@@ -181,6 +184,62 @@ def test_an_installation_that_went_wrong_is_told(
     assert says in errors
 
 
+@pytest.fixture(scope="module")
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A virtual environment with the genuine pip, and a torch that it has installed."""
+    room = tmp_path_factory.mktemp("environment")
+    subprocess.run([sys.executable, "-m", "venv", str(room / "venv")], check=True)
+    version = b"__version__ = '2.8.0+cu128'\ncuda = '12.8'\n"
+    files = {"torch/__init__.py": b"", "torch/version.py": version}
+    own = foreign(room, "torch", "2.8.0+cu128", files=files)
+    command = [str(room / "venv/bin/python"), "-m", "pip", "--isolated", "install", "--no-index"]
+    subprocess.run([*command, str(own)], check=True, capture_output=True)
+    return room
+
+
+@pytest.mark.parametrize(
+    "case",
+    [
+        ("2.8.3", "torch==2.8.*", ""),
+        ("2.8.4", "torch==2.9.*", "conflict"),  # its catalogue says 2.8
+        ("2.8.5", "nothing-of-that-name", "No matching distribution found"),
+        ("2.8.6", "torch", "DO NOT MATCH THE HASHES"),
+    ],
+)
+def test_the_genuine_pip_installs_it_and_keeps_torch(
+    file: Path, environment: Path, tmp_path: Path, case: tuple[str, str, str]
+) -> None:
+    version, requires, why = case
+    linux = Linux(tmp_path, "")
+    tag = f"cp3{sys.version_info[1]}-cp3{sys.version_info[1]}-linux_x86_64"
+    local = "cu128torch2.8"
+    made = foreign(tmp_path, "flash_attn", f"{version}+{local}", tag, requires=(requires,))
+    sha256 = hashlib.sha256(made.read_bytes()).hexdigest()
+    url = f"files/{sha256[:2]}/{sha256}/{made.name}"
+    (linux.index / url).parent.mkdir(parents=True)
+    made.rename(linux.index / url)
+    if "HASHES" in why:  # swapped on the server
+        with (linux.index / url).open("ab") as stream:
+            stream.write(b"x")
+    row = {**wheel(local, tag, version=version), "sha256": sha256, "url": url}
+    (linux.index / "catalogue.json").write_bytes(catalogue(row))
+    command = [str(environment / "venv/bin/python"), str(file), "--index", str(linux.index)]
+    kept = {k: v for k, v in linux.environment.items() if k != "PYTHONPATH"}
+    kept |= {"PIP_NO_INDEX": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1"}
+    done = subprocess.run(
+        [*command, "--install", "--json"], capture_output=True, text=True, check=False, env=kept
+    )
+    (torch,) = (environment / "venv/lib").glob("python3*/site-packages/torch-*")
+    assert torch.name == "torch-2.8.0+cu128.dist-info"
+    if why:
+        assert (done.returncode, done.stdout) == (2, "")
+        assert why in done.stderr
+        return
+    assert done.returncode == 0, done.stderr
+    (found,) = json.loads(done.stdout)["packages"]
+    assert (found["version"], found["loads"]) == (f"{version}+{local}", True)
+
+
 def test_where_nothing_fits_nothing_is_installed(file: Path, tmp_path: Path) -> None:
     linux = Linux(tmp_path, "")
     (linux.index / "catalogue.json").write_bytes(catalogue(wheel()))
@@ -200,6 +259,16 @@ def test_a_torch_that_pip_does_not_know_is_not_replaced(file: Path, tmp_path: Pa
     code, _, errors = linux.which(file, "--install")
     assert (code, linux.noted.exists()) == (2, False)
     assert "it would be replaced" in errors.replace("\n", " ")
+
+
+def test_a_torch_whose_version_is_none_gets_no_command(file: Path, tmp_path: Path) -> None:
+    linux = Linux(tmp_path, "")
+    (linux.site / "torch-2.8.0+cu128.dist-info/METADATA").write_text(
+        'Metadata-Version: 2.4\nName: torch\nVersion: 2.8.0"&calc&"\n'
+    )
+    said = linux.which(file)[1]
+    assert "no command is given" in said
+    assert "pip install" not in said
 
 
 def test_what_is_shared_has_no_names_and_no_paths(file: Path, tmp_path: Path) -> None:
@@ -258,6 +327,22 @@ def test_a_package_is_imported_in_another_process(tried: Callable[[str], Report]
     assert found.errors[0].startswith("its process ended with -6")
     (found,) = tried("import os; print('wcw1 {\"errors\": {}}'); os._exit(1)").packages
     assert found.loads is False
+
+
+def test_modules_that_fail_beside_an_import_that_works(
+    tried: Callable[[str], Report], tmp_path: Path
+) -> None:
+    """Such as those for a library that is not there, which a package does not need."""
+    name = f"tried/_C{EXTENSION_SUFFIXES[0]}"
+    tried("")
+    Linux.write({name: "PyInit__C"}, tmp_path / "site")
+    record = tmp_path / "site/tried-1.0.dist-info/RECORD"
+    record.write_text(f"{record.read_text()}{name},,9\n")
+    found = report(this_place(), [], "tried", driver=Driver("12.9", ("8.9",)))
+    (package,) = found.packages
+    assert (package.loads, package.partly) == (False, True)
+    assert package.errors[0].startswith("tried._C: ImportError")
+    assert "tried 1.0 can be imported, and NOT ALL OF IT LOADS" in as_text(found, "")
 
 
 def test_what_hangs_is_ended(
