@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import BeforeValidator
 
 from pipelines.commands.command import Command
-from pipelines.commands.options import Flag, Json, Options, amount, whole
+from pipelines.commands.options import Flag, Json, Options, amount, target, whole
 from pipelines.errors import AuditError, ConfigError
 
 
@@ -27,22 +26,6 @@ def _words(flag: str, text: str | None) -> list[str]:
     if text is not None and not words:
         raise ConfigError(f"--{flag}: nothing is named", advice=f"Leave --{flag} out, or name one.")
     return words
-
-
-def _target(flag: str, text: str | None) -> Path | None:
-    """Where a report is to be written: refused before the work, not after it."""
-    if text is None:
-        return None
-    path = Path(text).expanduser()
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise ConfigError(
-            f"--{flag} {text}: {error.strerror}", advice="Name a file that can be written."
-        ) from None
-    if path.is_dir():
-        raise ConfigError(f"--{flag} {text}: that is a directory", advice="Name a file in it.")
-    return path
 
 
 class AuditOptions(Options):
@@ -100,7 +83,7 @@ def audit(options: AuditOptions, given: dict[str, Any]) -> int | None:
 
     cards = tuple(map(named, _words("gpu", options.gpu)))
     torches = _words("torch", options.torch)
-    report, html = _target("junit", options.junit), _target("html", options.html)
+    report, html = target("junit", options.junit), target("html", options.html)
     offline = bool(given.get("offline")) or load_config().offline
     cache = Cache(load_lock(), offline=offline)
     if options.most is not None and options.most < 1:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated, Any, ClassVar
 
 from pydantic import BeforeValidator
@@ -77,6 +78,22 @@ def amount(flag: str, such: str) -> Callable[[Any], Any]:
         return float(text)
 
     return read
+
+
+def target(flag: str, text: str | None) -> Path | None:
+    """Where something is to be written: refused before the work, not after it."""
+    if text is None:
+        return None
+    path = Path(text).expanduser()
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise ConfigError(
+            f"--{flag} {text}: {error.strerror}", advice="Name a file that can be written."
+        ) from None
+    if path.is_dir():
+        raise ConfigError(f"--{flag} {text}: that is a directory", advice="Name a file in it.")
+    return path
 
 
 class Options(Model):

@@ -38,6 +38,7 @@ from pipelines.commands import (
     sbom,
     test,
     verify,
+    watch,
     wheelhouse,
     which,
 )
@@ -65,6 +66,7 @@ COMMANDS = (
         attest.COMMAND,
         verify.COMMAND,
         publish.COMMAND,
+        watch.COMMAND,
         which.COMMAND,
     ),
     *(

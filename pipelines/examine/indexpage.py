@@ -51,6 +51,8 @@ class Page:
     projects: tuple[str, ...] = ()
     below: int = 0
     """How many other pages it points to, of one that has files: these are not read."""
+    ended: bool = True
+    """Whether it has the end that HTML should have: one that was cut off has none."""
 
 
 def read_pages(urls: Sequence[str]) -> list[Page | ConfigError]:
@@ -147,6 +149,7 @@ class _Links(HTMLParser):
         super().__init__()
         self.base = place
         self.found: list[tuple[str, str, bool]] = []
+        self.ended = False
         self._open = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -162,6 +165,7 @@ class _Links(HTMLParser):
 
     def handle_endtag(self, tag: str) -> None:
         self._open = self._open and tag != "a"
+        self.ended = self.ended or tag == "html"
 
     def handle_data(self, data: str) -> None:
         if self._open:
@@ -190,8 +194,8 @@ def _of_html(text: str, place: str) -> Page:
             projects[url] = None
     wheels = any(one.offer.file.endswith((".whl", ".tar.gz", ".zip")) for one in files)
     if wheels:
-        return Page(tuple(files), below=len(projects))
-    return Page(tuple(files), tuple(projects))
+        return Page(tuple(files), below=len(projects), ended=reader.ended)
+    return Page(tuple(files), tuple(projects), ended=reader.ended)
 
 
 def _listed(file: str, url: str, digest: str | None, size: int | None, yanked: bool) -> Listed:

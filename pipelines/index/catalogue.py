@@ -88,7 +88,7 @@ def _address(url: str) -> str:
     """Below the index, or somewhere else by https; never a script, never out of the index."""
     if url.startswith(("https://", "http://127.0.0.1:")):
         inside = url.partition("://")[2]
-    elif url.startswith("files/") and ".." not in url.split("/"):
+    elif url.startswith("files/") and ".." not in url.split("/") and "://" not in url:
         inside = url
     else:
         raise ValueError("no place below files/ and no https address")
@@ -207,6 +207,16 @@ class Catalogue(Model):
     def dump(self) -> bytes:
         """As the file has it."""
         return json.dumps(self.model_dump(mode="json"), indent=1).encode() + b"\n"
+
+    def require_readable(self) -> None:
+        """Raise :class:`ConfigError` for more than whoever reads it next would take."""
+        try:
+            read_catalogue(self.dump(), "")
+        except ConfigError as error:
+            raise ConfigError(
+                "the index would be one that cannot be read: " + error.message.partition(": ")[2],
+                advice="Nothing was changed. An index has its bounds: publish to another one.",
+            ) from None
 
     @property
     def by_name(self) -> dict[WheelName, Wheel]:

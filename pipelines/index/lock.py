@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from pipelines.errors import StorageError
 from pipelines.hosttext import line
-from pipelines.index.catalogue import CATALOGUE, MOST, Catalogue
+from pipelines.index.catalogue import CATALOGUE, MOST, Catalogue, read_catalogue
 from pipelines.index.store import Store
 
 #: Held by the one that publishes.
@@ -66,7 +66,9 @@ def _dead(lock: bytes) -> bool:
 def require_mine(store: Store, mine: bytes, before: Catalogue) -> None:
     """The last look before the one write that decides."""
     data = store.read(CATALOGUE, MOST)
-    same = (data is None and not before.wheels) or data == before.dump()
+    # Compared as what it says: what an earlier release wrote has other bytes.
+    now = Catalogue() if data is None else read_catalogue(data, store.name)
+    same = now.dump() == before.dump()
     if store.read(LOCK, _LOCK_BYTES) != mine or not same:
         raise StorageError(
             f"somebody else has published to {store.name} meanwhile",

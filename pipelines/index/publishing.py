@@ -165,6 +165,7 @@ def _changed(before: Catalogue, order: Order, wheels: Sequence[Wheel]) -> Catalo
         after = after.without(order.yank, order.because)
     if order.tracks is not None:
         after = after.model_copy(update={"tracks": order.tracks})
+    after.require_readable()
     return after
 
 

@@ -16,11 +16,14 @@ from packaging.version import Version
 
 from pipelines.architectures.serving import number
 from pipelines.index.catalogue import Catalogue, Wheel
+from pipelines.units import few
 from pipelines.which.choosing import runs_python
 from pipelines.which.texts import takes
 
 #: Minor releases of Python 3 that are asked after; up to the last one means all later ones.
 _MINORS = range(100)
+#: Characters of what is said of a wheel in the table: with one GPU's name, or why not.
+_SHORT, _WHY = 100, 91
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +48,8 @@ class Row:
     gpus: str
     """``8.0 9.0a PTX 9.0``: compute capabilities of machine code, then of PTX; ``none``."""
     smoke: str
+    """In short, as the reason of a yank is: its project's page tells all."""
+    yanked: str
 
     @property
     def project(self) -> str:
@@ -54,7 +59,7 @@ class Row:
     @property
     def level(self) -> str:
         """The letter of its level of evidence, as far as it has one."""
-        return self.wheel.evidence.partition(":")[0] or "none"
+        return _short(self.wheel.evidence.partition(":")[0] or "none", 16)
 
     @property
     def later(self) -> bool:
@@ -85,14 +90,19 @@ def row_of(wheel: Wheel) -> Row:
         wheel=wheel,
         version=f"{version}" + (f" build {build[0]}{build[1]}" if build else ""),
         href=f"{place}#sha256={wheel.sha256}",
-        ident=f"w-{wheel.sha256[:12]}",
+        ident=f"w-{wheel.sha256[:10]}",
         minors=minors,
         pythons=", ".join([*_spans(minors), *_spans(lockless, "t")]) or "none",
         platforms=" ".join(sorted({tag.platform for tag in tags})),
         torch=f"{wheel.torch}{'+' * wheel.stable}" if wheel.torch else "none",
         gpus=_gpus(wheel) or "none",
-        smoke=smoke_words(wheel),
+        smoke=_short(smoke_words(wheel, 1), _SHORT if wheel.smoke.verdict == "passed" else _WHY),
+        yanked=_short(wheel.yanked or "no reason was given", _WHY),
     )
+
+
+def _short(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most].rstrip()}…"
 
 
 @lru_cache(maxsize=4096)
@@ -130,10 +140,10 @@ def capabilities(archs: Iterable[str]) -> list[str]:
     return [f"{number(one) // 10}.{number(one) % 10}{one.lstrip('0123456789')}" for one in ordered]
 
 
-def smoke_words(wheel: Wheel) -> str:
+def smoke_words(wheel: Wheel, cards: int = 64) -> str:
     """What was seen of it on a GPU, in short; it is said wherever the wheel is named."""
     smoke = wheel.smoke
     if smoke.verdict == "untested":
         return f"UNTESTED: {smoke.why}"
     of = " (its plain wheel)" if wheel.made_from else ""
-    return f"tested on {', '.join(smoke.gpus)}, {smoke.cases} cases passed{of}"
+    return f"tested on {few(smoke.gpus, most=cards)}, {smoke.cases} cases passed{of}"

@@ -152,9 +152,12 @@ def _here(manifest: Path, name: str) -> Path | None:
     return next((place for place in places if place.is_file()), None)
 
 
-def hashes_of(manifest: Path) -> dict[str, str]:
-    """The sha256 of every wheel that a manifest tells of; :class:`ConfigError` if it is none."""
-    rows = (row for row in _read(manifest, str(manifest)).files if row.path.endswith(".whl"))
+def hashes_of(manifest: Path, ending: str = ".whl") -> dict[str, str]:
+    """The sha256 of every such file that a manifest tells of; :class:`ConfigError` if it is none.
+
+    By its name, which ends with ``ending``.
+    """
+    rows = (row for row in _read(manifest, str(manifest)).files if row.path.endswith(ending))
     return {row.path.rpartition("/")[2]: row.sha256 for row in rows}
 
 

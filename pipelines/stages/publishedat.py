@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from urllib.parse import SplitResult, unquote, urljoin, urlsplit
+from urllib.parse import SplitResult, quote, unquote, urljoin, urlsplit
 
 from pipelines.console import say
 from pipelines.errors import AuditError, ConfigError, LockError, PipelineError
@@ -51,8 +51,9 @@ def published_at(address: str, cache: Cache) -> Published:
             )
         return told.with_wheel(_fetched(told, given.place, cache))
     told = _manifest(_secure(address), ("",), "")
-    inside = f"../../{told.sha256[:2]}/{told.sha256}/{told.file}"  # of an index that publish wrote
-    for place in (f"wheels/{told.file}", told.file, inside):
+    file = quote(told.file)  # S3 reads a + as a blank
+    inside = f"../../{told.sha256[:2]}/{told.sha256}/{file}"  # of an index that publish wrote
+    for place in (f"wheels/{file}", file, inside):
         try:
             return told.with_wheel(_fetched(told, urljoin(address, place), cache))
         except LockError:

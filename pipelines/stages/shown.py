@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from pipelines.errors import AuditError, ConfigError
+from pipelines.files import sha256_of
 from pipelines.hosttext import line
 from pipelines.index.catalogue import Kind, Rebuilt
 from pipelines.provenance.statement import SIGNED
@@ -16,9 +17,10 @@ from pipelines.reports import junit
 from pipelines.reports.levels import evidence_of
 from pipelines.reports.load import read_smoke
 from pipelines.run import Run
-from pipelines.stages.published import MANIFEST, MOST
+from pipelines.stages.published import MANIFEST, MOST, hashes_of
 from pipelines.toolchain.lock import load_lock
 
+_REPORT = "smoke.xml"
 _STATED = ("wheel", "manifest")  # what a signed statement must agree with
 
 
@@ -34,10 +36,16 @@ def shown_of(run: Run, audited: AuditedFile, *, tested: bool) -> dict[Kind, byte
         result = run.result(SmokeResult)
         suite, why = read_smoke(run.path, result)
         told = Counter(one.outcome for one in suite.cases) if suite else Counter[str]()
-        if suite is None or result is None or told != Counter(result.outcomes):
+        if suite is not None and (result is None or told != Counter(result.outcomes)):
+            why = f"it tells of {dict(told)}, and its record says otherwise"
+        elif suite is not None:
+            known = hashes_of(run.path / MANIFEST, _REPORT).get(_REPORT)
+            same = known == sha256_of(run.path / _REPORT)
+            why = "" if same else f"{MANIFEST} speaks of another {_REPORT}"
+        if suite is None or why:
             raise AuditError(
                 f"{audited.file}: the report of its smoke test cannot be published: "
-                + line(why or f"it tells of {dict(told)}, and its record says otherwise", 200),
+                + line(why, 200),
                 advice="Test it again.",
             )
         found["smoke.xml"] = junit.render([replace(suite, host="")]).encode()

@@ -25,6 +25,8 @@ from pipelines.toolchain.variants import AXES
 from pipelines.yamlfile import read_yaml
 
 INTENT_FILE = Path(__file__).resolve().with_name("toolchain.yaml")
+#: Beside it, of the same form: what `invoke watch --pins` has found, if anybody put it there.
+WATCHED = "watched.yaml"
 _ADVICE = "Its head says what may stand in it."
 
 Text = Annotated[str, StringConstraints(min_length=1)]
@@ -160,14 +162,16 @@ def load_intent(path: Path = INTENT_FILE) -> dict[str, Tool]:
     """
     made: dict[str, Tool] = {}
     origin: dict[str, str] = {}
-    for key, name, row in _read(path).rows():
-        for id_, tool in _entries(path, key, name, row):
-            if id_ in made:
-                raise LockError(
-                    f"{path}: {key}: '{id_}' is what {origin[id_]} is called already",
-                    advice="Give one of them another name, or an id of its own.",
-                )
-            made[id_], origin[id_] = tool, key
+    watched = path.with_name(WATCHED)
+    for file in (path, watched) if watched.is_file() else (path,):
+        for key, name, row in _read(file).rows():
+            for id_, tool in _entries(file, key, name, row):
+                if id_ in made:
+                    raise LockError(
+                        f"{file}: {key}: '{id_}' is what {origin[id_]} is called already",
+                        advice="Give one of them another name, or an id of its own.",
+                    )
+                made[id_], origin[id_] = tool, key
     return made
 
 

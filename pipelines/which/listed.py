@@ -32,7 +32,7 @@ _TEXTS = {
     "file": r"[\w.+!-]{8,200}",
     "sha256": r"[0-9a-f]{64}",
     "url": r"(https://|http://127\.0\.0\.1:|files/)[\w.~%+!/:@=-]{1,1000}",
-    "requires_python": r".{0,500}",
+    "requires_python": r"[ -~]{0,500}",
     "torch": r"(\d+\.\d+)?",
     "cuda": r"(\d+\.\d+)?",
     "uploaded": r"[\dTZ:-]{20}",

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fnmatch
 import os
+import re
 from collections.abc import Iterator, Sequence
 
 from pipelines.which.causes import FIT, Built, Cause
@@ -13,7 +14,7 @@ from pipelines.which.packages import of_python_dll
 from pipelines.which.searching import Shelf
 from pipelines.which.texts import shown
 
-_RUNTIMES = ("msvcp140", "vcruntime140", "concrt140", "vcomp140")
+_RUNTIME = re.compile(r"(?:msvcp140|vcruntime140|concrt140|vcomp140)(?:_\w+)?\.dll", re.ASCII)
 _MOST_DLLS = 400
 _OF_PLATFORM = {"win_amd64": 0x8664, "win32": 0x14C, "win_arm64": 0xAA64}
 
@@ -23,8 +24,8 @@ def of_dlls(
 ) -> Iterator[Cause]:
     """What stands in the way of loading ``paths`` and whatever these want, which goes to ``seen``.
 
-    ``adds``: the package adds folders of its own to the search, so that what lies in one of
-    NVIDIA's packages counts as found.
+    ``adds``: the package adds folders of its own to the search, so that what it brings itself
+    (``numpy.libs``) or what lies in one of NVIDIA's packages counts as found.
     """
     left = list(paths)
     seen = set() if seen is None else seen
@@ -79,7 +80,7 @@ def _of_one(
                 continue
             yield _lacking(shelf, path, found, symbols, built, late=bool(late)), ""
             ours = not shelf.is_systems(found) and not shelf.is_torchs(found)
-            if ours and not library.startswith(("python3", *_RUNTIMES)):
+            if ours and not library.startswith("python3") and not _RUNTIME.fullmatch(library):
                 yield None, found
 
 
@@ -87,7 +88,7 @@ def _absent(
     shelf: Shelf, name: str, library: str, adds: bool, *, late: bool
 ) -> tuple[Cause | None, str]:
     """A DLL that is nowhere, or where Windows does not look; else where it is."""
-    there = shelf.elsewhere(library)
+    there = shelf.brought.get(library) or shelf.elsewhere(library)
     if there and adds:
         return None, there
     kind, said, cure = _known(shelf, library) or _of_cudas(shelf, library, there)
@@ -97,7 +98,7 @@ def _absent(
 
 def _known(shelf: Shelf, library: str) -> tuple[str, str, str] | None:
     """Kind, words and cure of one that a package of Windows', NVIDIA's or torch's brings."""
-    if library.startswith(_RUNTIMES):
+    if _RUNTIME.fullmatch(library):
         cure = "install Microsoft's Visual C++ Redistributable for x64 (vc_redist.x64.exe)"
         return "no-msvc-runtime", "of Microsoft's C++ run-time, which is not installed", cure
     if library in ("nvcuda.dll", "nvml.dll"):
@@ -119,6 +120,9 @@ def _of_cudas(shelf: Shelf, library: str, there: str) -> tuple[str, str, str]:
     if rows and own and own.partition(".")[0] not in majors:
         said = f"of CUDA {' or '.join(majors)}, and torch is built with CUDA {own}"
         return "cuda-mismatch", said, FIT
+    if rows and shelf.torch and not own and not there:
+        said = f"of CUDA {' or '.join(majors)}, which torch {shelf.torch.version} does not have"
+        return "cpu-torch", said, FIT
     said = "which is nowhere that Windows looks"
     if there:
         said += f"; {shown(there)} is found only if the package itself adds that folder"
@@ -131,7 +135,7 @@ def _lacking(
 ) -> Cause | None:
     """Names that a DLL does not export; of Windows' own those of the C++ run-time are looked up."""
     name, library = (shown(os.path.basename(one), 100) for one in (path, found))
-    runtime = library.lower().startswith(_RUNTIMES)
+    runtime = bool(_RUNTIME.fullmatch(library.lower()))
     if shelf.is_systems(found) and not runtime:
         return None
     other = _usable(shelf, path, found, late=late)

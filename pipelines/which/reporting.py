@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -40,6 +41,7 @@ from pipelines.which.packages import (
     stray,
 )
 from pipelines.which.searching import Shelf, adds_folders
+from pipelines.which.texts import version_key
 from pipelines.which.trying import lacking_module, try_import
 
 #: Packages that are looked at whatever the index has.
@@ -70,6 +72,8 @@ class Package:
     errors: tuple[str, ...]
     """What its import said, or why it was not tried."""
     causes: tuple[Cause, ...]
+    partly: bool = False
+    """Whether it can be imported itself, and some of its extension modules cannot."""
 
 
 @dataclass(frozen=True)
@@ -80,7 +84,7 @@ class Report:
     driver: Driver
     torch: Torch | None
     torch_installed: str
-    """Its version as pip knows it; empty where it does not know one."""
+    """Its version as pip knows it; empty where it does not know one, or it is none."""
     machine: Machine
     causes: tuple[Cause, ...]
     """Of the Python, the machine and torch."""
@@ -111,20 +115,6 @@ class Report:
         return bool(names) and names <= loads | fits
 
 
-def machine_of(
-    place: Place, torch: Torch | None, torches: Sequence[Installed], driver: Driver
-) -> Machine:
-    """What decides, of all that was seen."""
-    return Machine(
-        platform=place.platform,
-        python=place.python,
-        torch=_named(torch, torches),
-        cuda=torch.cuda if torch else "",
-        driver=driver.release,
-        gpus=driver.gpus,
-    )
-
-
 def report(
     place: Place,
     rows: Sequence[Row],
@@ -135,9 +125,8 @@ def report(
 ) -> Report:
     """Look at a Python and at what is installed in it; ``load``: import it in another process."""
     driver = ask_driver(place) if driver is None else driver
-    torch = read_torch(place)
-    torches = installed(place, ["torch"])
-    machine = machine_of(place, torch, torches, driver)
+    torch, torches = read_torch(place), installed(place, ["torch"])
+    machine = machine_of(place, driver)
     listed = sorted({row.project for row in rows})
     asked = [package] if package else list(dict.fromkeys([*KNOWN_PACKAGES, *listed]))
     shelf = Shelf(place, torch)
@@ -156,12 +145,34 @@ def report(
         place=place,
         driver=driver,
         torch=torch,
-        torch_installed=torches[0].version if torches else "",
+        torch_installed=_version(torches),
         machine=machine,
         causes=(*of_python(place, driver), *of_torch(place, torch), *of_driver(driver, torch)),
         packages=tuple(packages),
         strays=tuple(strays),
         choices=tuple((name, choose(rows, machine, name)) for name in listed if name in asked),
+    )
+
+
+def _version(torches: Sequence[Installed]) -> str:
+    """What METADATA says, if it is a version: it becomes a word of a command."""
+    try:
+        version_key(torches[0].version)
+    except (IndexError, ValueError):
+        return ""
+    return torches[0].version
+
+
+def machine_of(place: Place, driver: Driver) -> Machine:
+    """What of a Python and its driver decides which wheel fits."""
+    torch = read_torch(place)
+    return Machine(
+        platform=place.platform,
+        python=place.python,
+        torch=_named(torch, installed(place, ["torch"])),
+        cuda=torch.cuda if torch else "",
+        driver=driver.release,
+        gpus=driver.gpus,
     )
 
 
@@ -197,7 +208,9 @@ def _package(shelf: Shelf, copies: Sequence[Installed], machine: Machine, *, loa
     if loads:  # then these are no reasons why it does not
         causes = [replace(one, breaks=one.breaks and one.kind not in REFUTED) for one in causes]
     breaking = sorted(causes, key=lambda one: not one.breaks)
-    return Package(own, loads, tuple(errors), tuple(dict.fromkeys(breaking)))
+    inside = (f"{own.own[0]}.", own.folder)
+    partly = loads is False and all(text.startswith(inside) for text in errors)
+    return Package(own, loads, tuple(errors), tuple(dict.fromkeys(breaking)), partly)
 
 
 def _is_stable(shelf: Shelf, paths: Sequence[str]) -> bool:
@@ -222,7 +235,11 @@ def _of_binaries(
     adds = adds_folders(python_files(own))
     modules = [one for one in of_this_python(shelf.place, paths) if one.lower().endswith(".pyd")]
     others = [one for one in paths if one.lower().endswith(".dll")]
+    shelf.brought = {os.path.basename(one).lower(): one for one in others}
     seen = set(modules)
     yield from of_dlls(shelf, modules, built, adds=adds, seen=seen)
-    for cause in of_dlls(shelf, [one for one in others if one not in seen], built, adds=adds):
-        yield replace(cause, breaks=False)
+    by_hand = [*of_dlls(shelf, [one for one in others if one not in seen], built, adds=adds)]
+    for cause in by_hand[:1]:
+        more = f" (and {len(by_hand) - 1} more like it)" if len(by_hand) > 1 else ""
+        said = f"of the DLLs that it loads by itself, if at all: {cause.found}{more}"
+        yield replace(cause, found=said, breaks=False)

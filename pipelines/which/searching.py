@@ -23,6 +23,8 @@ class Shelf:
 
     place: Place
     torch: Torch | None
+    brought: dict[str, str] = field(default_factory=dict)
+    """The DLLs of the package that is looked at, wherever in it they lie: name -> file."""
     _names: dict[str, dict[str, str]] = field(default_factory=dict)
     _read: dict[str, Loaded | str] = field(default_factory=dict)
 

@@ -14,7 +14,7 @@ _VERSION = re.compile(
     r"(?P<post>-\d{1,9}|[-_.]?(?:post|rev|r)[-_.]?\d{0,9})?"
     r"(?P<dev>[-_.]?dev[-_.]?\d{0,9})?"
     r"(?:\+(?P<local>[a-z0-9]+(?:[-_.][a-z0-9]+)*))?",
-    re.IGNORECASE,
+    re.IGNORECASE | re.ASCII,
 )
 _PRE = {"alpha": "a", "beta": "b", "c": "rc", "pre": "rc", "preview": "rc"}
 _MINOR = re.compile(r"(\d{1,4})\.(\d{1,4})")
@@ -105,6 +105,6 @@ def _takes(clause: str, own: tuple[int, int]) -> bool:
         "==": same,
         "!=": not same or within,
         "~=": own[0] == bound[0] and own >= bound if not patch else same,
-        ">": own > bound or (within and own == bound),
+        ">": own >= bound,
         "<": own < bound or (within and own == bound),
     }[how]

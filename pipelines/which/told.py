@@ -115,6 +115,8 @@ def _cause_lines(causes: Sequence[Cause], indent: str) -> Iterator[str]:
 def _package_lines(one: Package) -> Iterator[str]:
     name = f"{one.installed.project} {one.installed.version}"
     said = {True: "is installed, and loads", False: "is installed, and DOES NOT LOAD"}
+    if one.partly:
+        said[False] = "can be imported, and NOT ALL OF IT LOADS"
     yield f"{name} {said[one.loads] if one.loads is not None else 'is installed'}"
     for text in one.errors:
         yield from _wrapped(text, "  ", "    ")
@@ -173,6 +175,7 @@ def as_object(found: Report, base: str) -> dict[str, Any]:
                 "version": one.installed.version,
                 "folder": shown(one.installed.folder, 1000),
                 "loads": one.loads,
+                "partly": one.partly,
                 "errors": list(one.errors),
                 "causes": [_cause_object(each) for each in one.causes],
             }

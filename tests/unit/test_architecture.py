@@ -27,7 +27,7 @@ FLOORS = (
     {"reports", "recipe", "hosts", "which"},
     {"provenance"},
     {"config", "matrix", "prebuilt", "provisioning", "examine", "index"},
-    {"buildplan", "schema"},
+    {"buildplan", "schema", "watch"},
     {"stages", "doctor"},
     {"commands"},
     {"tasks", "__main__"},

@@ -24,10 +24,10 @@ from pes import msvc
 
 from pipelines.errors import AuditError, ConfigError, StorageError
 from pipelines.files import sha256_of
-from pipelines.index.catalogue import Wheel, WheelName, read_catalogue
+from pipelines.index.catalogue import Rebuilt, Wheel, WheelName, read_catalogue
 from pipelines.index.lock import LOCK
 from pipelines.index.pages import render, views
-from pipelines.index.publishing import Done, Order, facts_of, publish
+from pipelines.index.publishing import Done, Order, facts_of, planned, publish
 from pipelines.index.store import Store
 from pipelines.index.variants import label_of, make_variant, properties, version_of
 from pipelines.run import Run
@@ -181,6 +181,37 @@ def test_two_at_once(tmp_path: Path) -> None:
     assert (tmp_path / "index" / LOCK).read_bytes() == there, "a lock of another's was taken away"
     assert len(put(tmp_path / "index", run, unlock=True).fresh) == 2
     assert not (tmp_path / "index" / LOCK).exists()
+
+
+def test_an_index_of_an_earlier_release_is_gone_on_with(tmp_path: Path) -> None:
+    """Its catalogue has less keys, and so other bytes than would be written today."""
+    put(tmp_path / "index", finished(tmp_path / "out"))
+    path = tmp_path / "index/catalogue.json"
+    told = json.loads(path.read_text())
+    for one in told["wheels"]:
+        for key in ("stable", "beside", "rebuilt"):
+            del one[key]
+    path.write_text(json.dumps(told))
+    assert len(put(tmp_path / "index", finished(tmp_path / "two", cuda="12.6")).fresh) == 2
+
+
+def test_nothing_is_written_that_cannot_be_read_again(tmp_path: Path) -> None:
+    done = put(tmp_path / "index", finished(tmp_path / "out"))
+    before = tree(tmp_path / "index")
+    sha256 = done.catalogue.wheels[0].sha256
+    when = "2026-11-22T10:15:00Z"
+    verdicts = [
+        (sha256, Rebuilt(verdict="identical", run=f"run {at}", evidence="R", when=when))
+        for at in range(101)
+    ]
+    store = Store(str(tmp_path / "index"))
+    for how in (publish, planned):
+        keys = {"say": lambda _: None} if how is publish else {}
+        with pytest.raises(ConfigError, match=r"cannot be read: .*rebuilt.* at most 100"):
+            how(store, Order(rebuilt=verdicts), **keys)
+    assert tree(tmp_path / "index") == before
+    publish(store, Order(rebuilt=verdicts[1:]), say=lambda _: None)
+    assert len(read_catalogue((tmp_path / "index/catalogue.json").read_bytes(), "").wheels) == 2
 
 
 def test_whoever_died_here_holds_nothing(tmp_path: Path) -> None:

@@ -6,14 +6,21 @@ import base64
 import hashlib
 import re
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
+from urllib.parse import unquote, urljoin, urlsplit
 
 import pytest
-from catalogues import HOSTILE, UNTESTED, hostile, large, wheel
+from catalogues import CARDS, HOSTILE, UNTESTED, hostile, large, passed_on, wheel
+from indexes import finished
 
+from pipelines.files import sha256_of
 from pipelines.index.catalogue import Catalogue, Wheel
 from pipelines.index.pages import render
+from pipelines.index.publishing import Order, publish
 from pipelines.index.rows import row_of, rows
+from pipelines.index.store import Store
+from pipelines.stages.publish import offers_of
 from pipelines.which.texts import version_key
 
 
@@ -84,6 +91,26 @@ def test_500_wheels_are_less_than_300_kb_and_stand_there_once() -> None:
     assert Tree(page).tags.count(("tr",)) + Tree(page).tags.count(("tr", "class")) == 501
 
 
+@pytest.mark.parametrize("of", [5, 1])
+def test_what_is_said_at_length_stands_on_the_pages_of_projects(of: int) -> None:
+    """Wheels that were tested on many cards; every fifth, or each, for a long reason on none."""
+    cards = tuple(CARDS.values()) * 3
+    why = "it ran on cards that the suite does not know, " * 9
+    wheels = []
+    for at, one in enumerate(large(500).wheels):
+        smoke = passed_on("89") if at % of else {"verdict": "untested", "why": why}
+        changes = {"smoke": smoke | {"gpus": cards}, "yanked": one.yanked and why}
+        wheels.append(Wheel.model_validate(one.model_dump() | changes))
+    made = pages(*wheels)
+    front, told = made["index.html"].decode(), made["about/flash-attn.html"].decode()
+    assert len(made["index.html"]) < 300_000
+    assert f"UNTESTED: {why[:70]}" in front
+    assert why not in front
+    assert why in told
+    assert (f"tested on {cards[0]} and 8 more, 412 cases passed" in front) == (of > 1)
+    assert (", ".join(cards) in told) == (of > 1)
+
+
 def test_the_one_that_is_taken_first_stands_first() -> None:
     wheels = [
         wheel(version="2.8.3"),
@@ -134,6 +161,8 @@ def test_versions_stand_in_the_order_in_which_they_are_taken() -> None:
         ("py3-none-any", ">=3.10", "3.10+, 3.10t+"),
         ("py2.py3-none-any", ">=3.10", "3.10+, 3.10t+"),
         ("pp310-pypy310_pp73-win_amd64", "", "none"),
+        ("cp310-cp310-win_amd64", ">=3.10.4", "3.10"),  # of a patch release nobody asks here
+        ("cp39-abi3-win_amd64", ">3.9,<3.11.2", "3.9-3.11"),
     ],
 )
 def test_the_pythons_of_a_wheel(tag: str, required: str, said: str) -> None:
@@ -201,7 +230,7 @@ def test_every_verdict_is_told() -> None:
     assert "yanked: no reason was given" in front.text
     assert "R: run on real Windows" in front.text
     assert f"UNTESTED: {UNTESTED['why']}" in front.text
-    assert "1 of them has run on no GPU" in front.text
+    assert "1 of them has passed on no GPU for which it has machine code" in front.text
     linked = [one.rpartition("#")[2] for one in front.all("a", "href") if one.startswith("about/")]
     assert set(linked) <= set(about.all("article", "id"))
     assert len(linked) == 2
@@ -215,7 +244,38 @@ def test_a_wheel_more_changes_its_projects_page_alone() -> None:
 
 
 def test_an_empty_index_has_a_page() -> None:
-    assert "There is none here yet" in Tree(pages()["index.html"]).text
+    text = Tree(pages()["index.html"]).text
+    assert "There is none here yet" in text
+    assert "audited" not in text
+
+
+def test_every_link_leads_to_a_file_and_a_place_in_it(tmp_path: Path) -> None:
+    """Of an index as it is published, whose names have letters that addresses write otherwise."""
+    out = tmp_path / "out"
+    runs = [
+        finished(out),
+        finished(out, version="1!2.0", tested_on=""),
+        finished(out, name="other_pkg", torch="2.9", cuda="13.0"),
+    ]
+    root = tmp_path / "an index"
+    publish(Store(str(root)), Order(offers_of(runs, untested=True)), say=lambda _: None)
+    trees = {path.relative_to(root): Tree(path.read_bytes()) for path in root.rglob("*.html")}
+    followed = set()
+    for path, tree in trees.items():
+        for href in tree.all("a", "href"):
+            parts = urlsplit(urljoin(f"https://h/{path.as_posix()}", href))
+            target = Path(unquote(parts.path.lstrip("/")))
+            target = target / "index.html" if parts.path.endswith("/") else target
+            assert (root / target).is_file(), (path, href)
+            if parts.fragment.startswith("sha256="):
+                assert parts.fragment == f"sha256={sha256_of(root / target)}"
+            elif parts.fragment:
+                told = trees[target]
+                assert parts.fragment in {v for _, name, v in told.values if name == "id"}
+            followed.add(target)
+    assert set(trees) - followed == set(), "a page that none leads to"
+    files = {path.relative_to(root) for path in (root / "files").rglob("*") if path.is_file()}
+    assert {one.suffix for one in files - followed} == {".metadata"}  # installers ask for these
 
 
 def test_wheels_elsewhere_are_linked_there_and_keep_their_hash() -> None:

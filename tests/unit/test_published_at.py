@@ -89,6 +89,27 @@ def test_without_the_wheel_its_sha256_is_compared(
     assert "only its sha256 is compared" in " ".join(capsys.readouterr().out.split())
 
 
+def test_a_plus_is_written_as_object_stores_read_it(
+    served: Path, cache: Cache, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """S3 takes a bare one in an address for a blank, and has no such file."""
+    wheel = wheel_of(served)
+    project, version, tags = wheel.name.split("-", 2)
+    name = f"{project}-{version}+cu128-{tags}"
+    manifest = served / "manifest.json"
+    manifest.write_text(manifest.read_text().replace(wheel.name, name))
+    wheel.rename(wheel.with_name(name))
+    real, asked = sources._http, []
+
+    def noted(url: str, *rest: Any) -> None:
+        asked.append(url)
+        real(url, *rest)
+
+    monkeypatch.setattr(sources, "_http", noted)
+    assert published_at(f"{AT}/manifest.json", cache).wheel is not None
+    assert asked == [f"{AT}/manifest.json", f"{AT}/wheels/{name.replace('+', '%2B')}"]
+
+
 def test_another_wheel_than_the_manifest_speaks_of(served: Path, cache: Cache) -> None:
     wheel = wheel_of(served)
     manifest = (served / "manifest.json").read_text()

@@ -93,6 +93,7 @@ def test_a_report_is_written_anew(tmp_path: Path) -> None:
     more = "<h:script>alert(1)</h:script></testsuite>"
     text = text.replace("</testsuite>", more).replace("<testsuite ", '<testsuite hostname="lab7" ')
     report.write_text(text)
+    write_manifest(run)
     assert published(tmp_path, str(run.path)) == 0
     said = beside(tmp_path)["smoke.xml"].decode()
     assert "script" not in said
@@ -106,12 +107,19 @@ def fewer_cases(run: Run) -> None:
     report.write_text(text[:cut] + "</testsuite></testsuites>")
 
 
+def as_many_of_others(run: Run) -> None:
+    """Another run's: its counts are those of the record, and it speaks of something else."""
+    report = run.path / "smoke.xml"
+    report.write_text(report.read_text().replace("test_1", "test_of_another_wheel_1"))
+
+
 @pytest.mark.parametrize(
     "damage",
     [
         lambda run: (run.path / "smoke.xml").unlink(),
         lambda run: (run.path / "smoke.xml").write_text("<html>"),
         fewer_cases,
+        as_many_of_others,
     ],
 )
 def test_another_report_than_the_records_is_refused(

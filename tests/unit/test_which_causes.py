@@ -80,6 +80,11 @@ def cpu_torch(windows: Windows) -> None:
     windows.flash(module({**IMPORTS, "c10_cuda.dll": ["stream"]}))
 
 
+def cuda_beside_cpu_torch(windows: Windows) -> None:
+    cpu_torch(windows)
+    cublas_of_nobody(windows)
+
+
 def other_cuda(windows: Windows) -> None:
     windows.flash(
         module({**IMPORTS, "cudart64_13.dll": ["cudaLaunch"]}), version="2.8.3+cu130torch2.8"
@@ -210,6 +215,7 @@ def cublas_of_nobody(windows: Windows) -> None:
         (wrong_gpu, "wrong-gpu", "it has code for 90, 120, and the GPU has compute capability 8.9"),
         (ptx_of_a_newer_cuda, "old-driver", "PTX alone, of CUDA 13.0, and the driver is of"),
         (cpu_torch, "cpu-torch", "torch 2.8.0+cpu is a build without CUDA"),
+        (cuda_beside_cpu_torch, "cpu-torch", "cublas64_12.dll, of CUDA 12, which torch 2.8.0+cpu"),
         (other_cuda, "cuda-mismatch", "built with CUDA 13.0, and torch with CUDA 12.8"),
         (other_cuda_unsaid, "cuda-mismatch", "cublas64_13.dll, of CUDA 13, and torch is built"),
         (other_torch, "torch-mismatch", "was built for torch 2.9, and torch is 2.8.0+cu128"),
@@ -313,6 +319,21 @@ def test_nvidias_packages_count_where_the_package_adds_them(tmp_path: Path) -> N
     assert [one.kind for one in causes(seen(windows))] == ["wrong-machine"]
 
 
+def test_what_a_package_brings_counts_where_it_adds_the_folder(tmp_path: Path) -> None:
+    """As delvewheel leaves it: DLLs under names of their own in a folder beside the package."""
+    windows = Windows(tmp_path)
+    own = "msvcp140-a4c2229bdc2a2a63.dll"
+    binary = module({**IMPORTS, own: ["go"]})
+    brought = {f"flash_attn.libs/{own}": dll({}, ("go",))}
+    windows.flash(binary, more=brought)
+    (cause,) = causes(seen(windows))
+    assert cause.kind == "missing-dll"
+    assert "found only if the package itself adds that folder" in cause.found
+    adds = {"flash_attn/dlls.py": b"import os\nos.add_dll_directory('x')\n"}
+    windows.flash(binary, more={**brought, **adds})
+    assert causes(seen(windows)) == []
+
+
 def test_a_bare_folder_hides_nothing(tmp_path: Path) -> None:
     """Without ``__init__.py`` Python takes it only where nothing else is called so."""
     windows = Windows(tmp_path)
@@ -356,6 +377,11 @@ def test_dlls_that_no_module_wants_are_only_to_be_minded(tmp_path: Path) -> None
     windows.flash(more={"flash_attn/for11.dll": dll({"cudart64_110.dll": ["go"]}, ("go",))})
     (own,) = causes(seen(windows))
     assert (own.kind, own.breaks) == ("cuda-mismatch", False)
+    more = {f"flash_attn/for{n}.dll": dll({f"cudart64_{n}.dll": ["go"]}, ("go",)) for n in (8, 9)}
+    windows.flash(more=more)
+    (own,) = causes(seen(windows))
+    assert (own.kind, own.breaks) == ("missing-dll", False)
+    assert own.found.endswith("which is nowhere that Windows looks (and 1 more like it)")
 
 
 def test_what_was_not_looked_at_is_told(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -189,10 +189,10 @@ def test_versions_sort_as_pip_sorts_them() -> None:
 def test_requires_python() -> None:
     yes = (
         *(">=3.10", ">=3.10,<3.13", "~=3.12", "~=3.10", "==3.12.*", "!=3.12.4", ">=3.12.1"),
-        *("<3.12.5", "", ">3.11", "==3.*"),
+        *("<3.12.5", "", ">3.11", ">3.12", "==3.*"),
     )
     no = (
-        *("<3.12", ">=3.13", "~=3.11.2", "!=3.12.*", "==3.11.*", ">3.12", "foo"),
+        *("<3.12", ">=3.13", "~=3.11.2", "!=3.12.*", "==3.11.*", ">3.13", "foo"),
         *(">=3.10;", "<=3.11"),
     )
     assert [one for one in yes if not takes(one, "3.12")] == []
@@ -263,6 +263,7 @@ def test_a_line_that_is_none_names_the_key(line: str, says: str) -> None:
         catalogue(wheel(smoke=[])),
         catalogue(wheel(torch="2.8; rm")),
         catalogue(wheel(requires_python="x" * 5000)),
+        catalogue(wheel(requires_python=">=3.9\x1b]0;mine\x07")),
         catalogue(wheel(uploaded="yesterday")),
     ],
 )  # fmt: skip

@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import replace
+from importlib.machinery import EXTENSION_SUFFIXES
 from pathlib import Path
 from typing import Any
 
@@ -260,6 +261,16 @@ def test_a_torch_that_pip_does_not_know_is_not_replaced(file: Path, tmp_path: Pa
     assert "it would be replaced" in errors.replace("\n", " ")
 
 
+def test_a_torch_whose_version_is_none_gets_no_command(file: Path, tmp_path: Path) -> None:
+    linux = Linux(tmp_path, "")
+    (linux.site / "torch-2.8.0+cu128.dist-info/METADATA").write_text(
+        'Metadata-Version: 2.4\nName: torch\nVersion: 2.8.0"&calc&"\n'
+    )
+    said = linux.which(file)[1]
+    assert "no command is given" in said
+    assert "pip install" not in said
+
+
 def test_what_is_shared_has_no_names_and_no_paths(file: Path, tmp_path: Path) -> None:
     code, said, _ = Linux(tmp_path, "").which(file, "--share")
     assert (code, said.splitlines()) == (
@@ -316,6 +327,22 @@ def test_a_package_is_imported_in_another_process(tried: Callable[[str], Report]
     assert found.errors[0].startswith("its process ended with -6")
     (found,) = tried("import os; print('wcw1 {\"errors\": {}}'); os._exit(1)").packages
     assert found.loads is False
+
+
+def test_modules_that_fail_beside_an_import_that_works(
+    tried: Callable[[str], Report], tmp_path: Path
+) -> None:
+    """Such as those for a library that is not there, which a package does not need."""
+    name = f"tried/_C{EXTENSION_SUFFIXES[0]}"
+    tried("")
+    Linux.write({name: "PyInit__C"}, tmp_path / "site")
+    record = tmp_path / "site/tried-1.0.dist-info/RECORD"
+    record.write_text(f"{record.read_text()}{name},,9\n")
+    found = report(this_place(), [], "tried", driver=Driver("12.9", ("8.9",)))
+    (package,) = found.packages
+    assert (package.loads, package.partly) == (False, True)
+    assert package.errors[0].startswith("tried._C: ImportError")
+    assert "tried 1.0 can be imported, and NOT ALL OF IT LOADS" in as_text(found, "")
 
 
 def test_what_hangs_is_ended(

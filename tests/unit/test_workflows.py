@@ -28,6 +28,8 @@ from pipelines.errors import TimeUpError
 from pipelines.paths import PACKAGE, default_cache
 from pipelines.provenance.statement import PREDICATE, SIGNED
 from pipelines.provisioning.resources import load_resources
+from pipelines.toolchain.intent import INTENT_FILE, WATCHED
+from pipelines.toolchain.lock import load_lock
 
 GITHUB = PACKAGE.parent / ".github"
 WORKFLOWS = sorted((GITHUB / "workflows").glob("*.yml"))
@@ -63,6 +65,7 @@ def read(path: Path) -> dict[str, Any]:
 
 WHEELS = read(GITHUB / "workflows/wheels.yml")
 CELL = read(GITHUB / "workflows/build-cell.yml")
+WATCH = read(GITHUB / "workflows/watch.yml")
 
 
 def jobs() -> Iterator[tuple[str, str, dict[str, Any]]]:
@@ -118,9 +121,10 @@ def test_permissions_are_the_least() -> None:
         assert read(path)["permissions"] == {}, path.name
     for file, name, job in jobs():
         asked = job.get("permissions", {})
-        # What compiles never signs.
-        signs = {"id-token": "write", "attestations": "write"} if name == "attest" else {}
-        assert asked in ({}, {"contents": "read"} | signs), f"{file}:{name}"
+        # What compiles neither signs nor writes.
+        more = {"id-token": "write", "attestations": "write"} if name == "attest" else {}
+        more = {"contents": "write"} if (file, name) == ("watch.yml", "publish") else more
+        assert asked in ({}, {"contents": "read"} | more), f"{file}:{name}"
         clones = any("checkout@" in s.get("uses", "") for s in job.get("steps", []))
         assert bool(asked) == (clones or "uses" in job), f"{file}:{name}"
 
@@ -172,7 +176,7 @@ def test_calls_fit_what_is_called() -> None:
         assert job.get("secrets", {}).keys() <= called.get("secrets", {}).keys()
         for key, value in inputs.items():
             assert "default" in value or value.get("required"), f"{file}: {key}"
-    assert count == 5
+    assert count == 6
 
 
 def test_an_attempt_goes_to_the_next() -> None:
@@ -219,6 +223,9 @@ def test_what_is_handed_over_is_what_is_awaited() -> None:
     made = names(CELL, "name") | names(WHEELS, "name")
     wanted = names(CELL, "pattern") | names(WHEELS, "pattern")
     wanted = {re.sub(r"^left-\d", "left-N", name) for name in wanted}
+    wanted.remove("${{ inputs.pins }}")  # of the caller
+    uploaded = step(WATCH, "watch", "Rows for the lock")["with"]["name"]
+    assert WATCH["jobs"]["wheels"]["with"]["pins"] == uploaded
     assert wanted <= made
     assert made - wanted == {"report-ORDER"}
 
@@ -233,6 +240,9 @@ def test_docs_name_every_input() -> None:
     for name in re.findall(
         r"(?:vars|secrets)\.([A-Z_]+)", (GITHUB / "workflows/build-wheels.yml").read_text()
     ):
+        assert f"`{name}`" in said, name
+    said += (PACKAGE.parent / "docs/watch.md").read_text("utf-8")
+    for name in re.findall(r"vars\.([A-Z_]+)", (GITHUB / "workflows/watch.yml").read_text()):
         assert f"`{name}`" in said, name
 
 
@@ -530,6 +540,91 @@ def test_doctor_comes_to_a_verdict(shell: Shell, code: int, ends: int) -> None:
     script = step(read(GITHUB / "workflows/ci.yml"), "windows", "Doctor")["run"]
     assert shell.run(script, CODE=str(code))[0] == ends
     assert shell.typed() == [["doctor", "--host", "runner"]]
+
+
+@needs_bash
+def test_what_watch_types(shell: Shell) -> None:
+    script = step(WATCH, "watch", "Watch")["run"]
+    for said, matrix in (
+        ('{"include":[]}', ""),
+        ('{"include":[{"a":1}]}', '{"include":[{"a":1}]}'),
+    ):
+        shell.program(
+            "invoke",
+            f'printf "%s\\0" "$@" >> {shell.words}; echo >> {shell.words}; '
+            f"echo '{said}'; exit ${{CODE:-0}}",
+        )
+        assert shell.run(script, RECIPE="", TORCH="2.16,2.15", MOST="") == (0, "")
+        assert shell.outputs == {"matrix": matrix}
+    words = ["watch", "--index", "index", "--host", "runner", "--torch", "2.16,2.15"]
+    shell_words = shell.typed()[0]
+    assert shell_words == [*words, "--pins", "pins/watched.yaml", "--format", "gha"]
+    # What cannot be read is no empty matrix.
+    assert shell.run(script, RECIPE="", TORCH="", MOST="", CODE="3")[0] == 3
+    assert shell.outputs == {}
+    folder = PACKAGE / "toolchain"
+    for document, job in ((CELL, "build"), (WHEELS, "test")):
+        place = step(document, job, "Rows for the lock")["with"]["path"]
+        assert PACKAGE.parent / place == folder == INTENT_FILE.parent
+    assert Path(shell_words[-3]).name == WATCHED
+
+
+@needs_bash
+def test_the_torch_of_a_cell_is_pinned(shell: Shell) -> None:
+    for document, job in ((CELL, "build"), (WHEELS, "test")):
+        found = step(document, job, "Pin the torch of the cell")
+        env = environment(FULL, document, job, **found.get("env", {}))
+        assert shell.run(found["run"], **env)[0] == 0
+        assert shell.typed() == [["lock", "--only", "torch-2.8-cu128-cp312"]]
+    assert "torch-2.8-cu128-cp312" in load_lock().tools
+
+
+@needs_bash
+def test_what_watch_publishes(shell: Shell) -> None:
+    script = step(WATCH, "publish", "Publish")["run"]
+    env = {"TO": "github:o/r@wheels", "UNTESTED": ""}
+    assert shell.run(script, **env) == (0, "")
+    assert not shell.words.exists()
+    for name, files in {"a b": ["record.sqlite", "wheels/x.whl"], "c": ["wheels/y.whl"]}.items():
+        for file in files:
+            path = shell.place / "runs" / name / file
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.touch()
+    (shell.place / "runs/d").mkdir()  # whose build failed
+    assert shell.run(script, **env)[0] == 0
+    words = ["publish", "runs/a b", "--to", "github:o/r@wheels", "--pages", "index"]
+    assert shell.typed() == [words]
+    assert shell.run(script, **env | {"UNTESTED": "true", "CODE": "9"})[0] == 9
+    assert shell.typed() == [[*words, "--untested"]]
+
+
+@needs_bash
+@pytest.mark.skipif(shutil.which("git") is None, reason="no git here")
+def test_what_watch_shows(shell: Shell, tmp_path: Path) -> None:
+    """The branch of the pages gets the new pages, and the token is in no file and no argument."""
+    found = step(WATCH, "publish", "Show it")
+    env = {"BRANCH": "gh-pages", "GITHUB_TOKEN": "s3cret", "GITHUB_RUN_ID": "7"}
+    env |= {"GITHUB_SERVER_URL": "https://github.invalid"}
+
+    def git(*words: str, place: str = "index") -> str:
+        done = subprocess.run(
+            ["git", "-C", str(shell.place / place), *words],
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        return done.stdout
+
+    (shell.place / "remote").mkdir()
+    git("init", "--quiet", "--bare", place="remote")
+    (shell.place / "index").mkdir()
+    git("init", "--quiet", "--initial-branch", "gh-pages")
+    git("remote", "add", "origin", str(shell.place / "remote"))
+    (shell.place / "index/index.html").write_text("one")
+    assert shell.run(found["run"], **env)[0] == 0
+    assert git("log", "--format=%s", "gh-pages", place="remote") == "Wheels of run 7\n"
+    assert shell.run(found["run"], **env) == (0, "")
+    assert "s3cret" not in git("config", "--list") + git("show")
 
 
 def proofs() -> Iterator[Any]:

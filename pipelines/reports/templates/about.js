@@ -1,6 +1,8 @@
 "use strict";
-// Where this page lies only the browser knows: commands get the whole address of what they are of.
+// Where this page lies only the browser knows: commands get the whole address of what they are of,
+// as far as they take it: by https, without the password that somebody has opened this page with.
 for (const one of document.querySelectorAll("[data-of]")) {
-  const { href } = new URL(one.dataset.of, location.href);
-  if (!/[^\w.~%+/:@=-]/.test(href)) one.textContent = href;
+  const url = new URL(one.dataset.of, location.href);
+  url.username = url.password = "";
+  if (url.protocol === "https:" && !/[^\w.~%+/:@=-]/.test(url.href)) one.textContent = url.href;
 }

@@ -7,7 +7,8 @@
   const pick = (id) => document.getElementById(id);
   if (!body.rows.length) return;
 
-  const release = (said) => said.split(".").map(Number);
+  // What follows the minor release decides nothing: 2.10+cu128, 2.10.0rc1.
+  const release = (said) => (/^(\d+)\.(\d+)/.exec(said) || []).slice(1).map(Number);
   const compare = (one, other) => one[0] - other[0] || one[1] - other[1];
   const words = (text) => (text === "none" ? [] : text.split(/,? /));
   const codes = (text) => text.match(/\d+\.\d[af]?/g) || [];
@@ -109,8 +110,9 @@
     cuda: /^(\d{1,2}\.\d{1,2})?$/, driver: /^(\d{1,2}\.\d{1,2})?$/, gpu: /^(\d{1,2}\.\d(,\d{1,2}\.\d){0,63})?$/,
   };
   const TITLES = { package: "package", platform: "platform", python: "Python", torch: "torch", cuda: "torch's CUDA", driver: "CUDA of nvidia-smi", gpu: "GPU" };
+  const EXAMPLES = { platform: "win_amd64", python: "3.12", torch: "2.8.0+cu128", cuda: "12.8", driver: "12.9", gpu: "8.9" };
   const PREFIX = "wcw1:";
-  const CUDA_OF = /\+cu(\d+)(\d)$/; // as torch's wheels are called
+  const CUDA_OF = /\+cu(\d\d)(\d)$/; // as torch's wheels are called; half of it, while somebody types, is none
   const field = (key) => pick(`c-${key}`);
 
   function parse(line) {
@@ -121,7 +123,7 @@
       if (!values.length) continue;
       const good = key === "package" ? projects.includes(values[0]) : FORMS[key].test(values[0]);
       if (values.length > 1) throw new Error(`${key} is said ${values.length} times`);
-      if (!good) throw new Error(`${key}: ${JSON.stringify(values[0].slice(0, 60))} is not of its form${key === "package" ? ", or not in this index" : ""}`);
+      if (!good) throw new Error(`${key}: ${JSON.stringify(values[0].slice(0, 60))} ${key === "package" ? "is not in this index" : `is not of its form, such as ${EXAMPLES[key]}`}`);
       machine[key] = values[0];
     }
     return machine;
@@ -151,7 +153,7 @@
       if (said === "") continue;
       machine[key] = said === "none" && key !== "package" ? "" : said;
       if (key === "package") continue;
-      if (!FORMS[key].test(machine[key])) throw new Error(`${TITLES[key]}: ${JSON.stringify(said)} is not of its form, such as ${FORMS[key].test(field(key).placeholder) ? field(key).placeholder : "8.9"}${key === "driver" ? "; the version of the driver itself is another number" : ""}`);
+      if (!FORMS[key].test(machine[key])) throw new Error(`${TITLES[key]}: ${JSON.stringify(said)} is not of its form, such as ${EXAMPLES[key]}${key === "driver" ? "; the version of the driver itself is another number" : ""}`);
     }
     if (machine.gpu !== undefined) machine.gpus = machine.gpu ? machine.gpu.split(",") : [];
     return machine;
@@ -182,10 +184,21 @@
     for (const { row } of wheels) row.classList.remove("chosen");
   }
 
+  // Without the password that somebody has opened this page with: what is copied is passed on.
+  function bare(href) {
+    try {
+      const url = new URL(href);
+      url.username = url.password = "";
+      return url.href;
+    } catch {
+      return ""; // an address that is none
+    }
+  }
+
   function command(wheel, machine) {
-    const url = wheel.link.href.replace(/!/g, "%21");
+    const url = bare(wheel.link.href).replace(/!/g, "%21");
     // Within quotes a terminal still reads some characters; no address of a wheel has them.
-    if (/[^\w.~%+/:@=#-]/.test(url)) return null;
+    if (!url || /[^\w.~%+/:@=#-]/.test(url)) return null;
     const start = field("start").value === "py" ? `py -${machine.python}` : field("start").value;
     return `${start} -m pip install "${url}"${machine.torch ? ` "torch==${machine.torch}"` : ""}`;
   }
@@ -219,12 +232,12 @@
     }
     if (lacking.length) return ask(machine, lacking);
     const typed = command(wheel, machine);
-    if (typed === null) return say("wrong", "The address of this page has characters that a terminal reads in its own way", made("p", "Download the wheel from the table, and install the file."));
+    if (typed === null) return say("wrong", "The address of the wheel is none that a terminal takes as it is", made("p", "Download the wheel from the table, and install the file."));
     const notes = [];
     const local = CUDA_OF.exec(machine.torch);
     if (local && `${local[1]}.${local[2]}` !== machine.cuda) notes.push(`This torch calls itself ${local[0]}, and its CUDA is said to be ${machine.cuda || "none"}: one of them is not so.`);
     if (!native) notes.push("It has no machine code for this GPU: the driver compiles its PTX at the first use, which takes a while.");
-    if (machine.torch && !machine.torch.includes("+")) notes.push("This version of torch names no CUDA: if another torch is installed, pip replaces it, perhaps by a CPU build. Say the whole version, such as 2.8.0+cu128.");
+    if (machine.torch && !machine.torch.includes("+")) notes.push("This version of torch names no CUDA: see that pip list has just that. Any other torch pip would replace, perhaps by a CPU build.");
     const pre = made("pre", "", made("code", typed));
     pre.tabIndex = 0;
     say(notes.length || !wheel.tested ? "mind" : "fits", wheel.name, pre, ...notes.map((text) => made("p", text)), verdicts(wheel));
@@ -238,12 +251,18 @@
     try {
       machine = read();
       tell(machine);
-      if (KEYS.some((key) => key !== "package" && key in machine)) history.replaceState(null, "", `#${written(machine)}`);
     } catch (error) {
       say("wrong", "That is not understood", made("p", error.message));
-      history.replaceState(null, "", location.pathname + location.search);
     }
+    keep(machine);
     filter(machine);
+  }
+
+  // The address has what is chosen, and nothing that was chosen before.
+  function keep(machine) {
+    const said = machine !== null && KEYS.some((key) => key !== "package" && key in machine);
+    if (said) history.replaceState(null, "", `#${written(machine)}`);
+    else if (location.hash.startsWith(`#${PREFIX}`)) history.replaceState(null, "", `./${location.pathname.split("/").pop()}${location.search}`);
   }
 
   function take(line) {
@@ -270,10 +289,10 @@
 
   function filter(machine) {
     const asked = pick("f-text").value.trim().toLowerCase();
-    const fitting = pick("f-fit").value !== "" && machine !== null;
+    const fitting = pick("f-fit").value !== "";
     let count = 0;
     for (const wheel of wheels) {
-      const fits = !fitting || (!wheel.yanked && [undefined, wheel.project].includes(machine.package) && !missed(wheel, machine).length);
+      const fits = !fitting || (machine !== null && !wheel.yanked && [undefined, wheel.project].includes(machine.package) && !missed(wheel, machine).length);
       wheel.row.hidden = !fits || !wheel.search.includes(asked);
       count += wheel.row.hidden ? 0 : 1;
     }
@@ -305,17 +324,16 @@
     update();
   });
   pick("line").addEventListener("input", () => {
-    const line = /wcw1:\S*/.exec(pick("line").value);
+    const line = /wcw1:[\w.~%&=+,-]*/.exec(pick("line").value);
     if (line) take(line[0]);
     else if (pick("line").value.trim()) say("wrong", "The line is not understood", made("p", `It begins with ${PREFIX}`));
     else update();
   });
   pick("copy").addEventListener("click", () => copy(answer.querySelector("pre").textContent, answer.querySelector("pre")));
-  pick("keep").addEventListener("click", () => copy(location.href, null));
+  pick("keep").addEventListener("click", () => copy(bare(location.href), null));
   pick("clear").addEventListener("click", () => {
     fill({});
     pick("line").value = "";
-    history.replaceState(null, "", location.pathname + location.search);
     update();
   });
   for (const id of ["f-text", "f-fit"]) pick(id).addEventListener("input", () => {

@@ -1,0 +1,195 @@
+"""``invoke watch``: what is out and not in an index yet, as cells to build."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Annotated, Any
+
+from pydantic import BeforeValidator
+
+from pipelines.commands.command import Command
+from pipelines.commands.lines import request_of, settings_of
+from pipelines.commands.options import Flag, Json, Options, target, whole
+from pipelines.commands.plan import FORMATS, planned
+from pipelines.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pipelines.buildplan import Request
+    from pipelines.config import Config
+    from pipelines.index.catalogue import Catalogue
+    from pipelines.matrix.plan import Plan
+    from pipelines.recipe.model import Recipe
+    from pipelines.watch.cells import Watched
+    from pipelines.watch.look import Out
+
+
+class WatchOptions(Options):
+    """Flags of ``watch``."""
+
+    axes = ("host", "python", "torch", "cuda")
+    several = True
+    index: Annotated[str, Flag("the index: a directory, s3://BUCKET/PATH, or its https address")]
+    recipe: Annotated[
+        str | None,
+        Flag("recipes, separated by commas (default: those that the index has wheels of)"),
+    ] = None
+    archs: Annotated[
+        str | None, Flag("GPU architectures, such as '75;86;90+PTX' (default: the recipe's)")
+    ] = None
+    most: Annotated[
+        int | None,
+        Flag("cells at once; the others wait for the next time (default: 24)"),
+        BeforeValidator(whole("most")),
+    ] = None
+    pre: Annotated[bool, Flag("pre-releases too")] = False
+    pins: Annotated[
+        str | None,
+        Flag("write what the lock needs for new wheels of torch to this file: docs/watch.md"),
+    ] = None
+    format: Annotated[str, Flag("table, json, or gha (inputs of wheels.yml as a matrix)")] = "table"
+    as_json: Json = False
+
+    @property
+    def for_programs(self) -> bool:
+        """Not the table, which is for people."""
+        return self.as_json or self.format != "table"
+
+
+def watch(options: WatchOptions, given: dict[str, Any]) -> None:
+    """Compare what torch, CUDA, Python and upstreams have released with what an index holds.
+
+    Prints the cells to build, each with the reason, and what no cell comes of. Leaves with 3 where
+    a page cannot be read or lies: then nobody knows whether anything is new.
+    """
+    from pipelines.console import answer
+    from pipelines.recipe.load import load_recipe, load_versions
+    from pipelines.toolchain.lock import load_lock
+    from pipelines.watch import held, show
+    from pipelines.watch.cells import strangers
+    from pipelines.watch.look import look
+    from pipelines.watch.orders import as_gha, bounded, order_of, pinned
+    from pipelines.watch.pins import pins
+    from pipelines.watch.released import load_asked
+
+    most, file = _most(options), target("pins", options.pins)
+    request, shared = request_of(given)
+    if archs := options.archs or "":
+        request = replace(request, axes={**request.axes, "archs": archs})
+    settings = settings_of(shared, request.axes.get("host"))
+    catalogue = held.catalogue_of(options.index)
+    names = _recipes(_words(options.recipe), catalogue)
+    recipes = [load_recipe(name) for name in names]
+    lock = load_lock()
+    out = look({name: load_versions(name) for name in names}, lock, pre=options.pre)
+    found = [_compared(recipe, out, catalogue, request, settings) for recipe in recipes]
+    orders = [order_of(one, _plan(one, request, settings)) for one in found]
+    notes = [*out.notes, *strangers(catalogue, _all_recipes())]
+    notes += [note for one in found for note in one.notes]
+    if file is not None:
+        lacking = [one for order in orders for one in order.of("pin") if one.lacks == ("torch",)]
+        home = load_asked().torch_builds
+        made = pins(lock, out.torches, [one.target for one in lacking], home=home)
+        made.write(file)
+        orders = pinned(orders, made.ids)
+        notes += made.notes
+    orders = bounded(orders, most)
+    if options.as_json or options.format == "json":
+        told = show.as_json(options.index, catalogue.generation, out.torches, orders, notes)
+        answer(told | {"matrix": as_gha(orders, archs)})
+        return
+    if options.format == "gha":
+        answer(json.dumps(as_gha(orders, archs), separators=(",", ":")))
+    show.show(orders, notes)
+
+
+def _most(options: WatchOptions) -> int:
+    from pipelines.matrix.export import GHA_MOST
+    from pipelines.watch.released import load_asked
+
+    if options.format not in FORMATS:
+        raise ConfigError(
+            f"--format {options.format}: unknown", advice=f"There are: {', '.join(FORMATS)}."
+        )
+    if options.as_json and options.format == "gha":
+        raise ConfigError(
+            "--json and --format gha are two answers", advice="Leave one of them out."
+        )
+    most = load_asked().most if options.most is None else options.most
+    if not 1 <= most <= GHA_MOST:
+        raise ConfigError(
+            f"--most {most}: a matrix has 1 to {GHA_MOST} cells", advice="Such as --most 24."
+        )
+    return most
+
+
+def _words(text: str | None) -> list[str]:
+    return (text or "").replace(",", " ").split()
+
+
+def _all_recipes() -> list[Recipe]:
+    """Every recipe, in its default version."""
+    from pipelines.recipe.load import load_versions, recipe_names
+
+    return [next(iter(load_versions(name).values())) for name in recipe_names()]
+
+
+def _recipes(named: Sequence[str], catalogue: Catalogue) -> list[str]:
+    """Those that are named; else those whose projects the index has."""
+    from packaging.utils import canonicalize_name
+
+    if named:
+        return list(dict.fromkeys(named))
+    there = {one.name.project for one in catalogue.wheels}
+    found = [one.name for one in _all_recipes() if canonicalize_name(one.distribution) in there]
+    if not found:
+        raise ConfigError(
+            "the index has no wheel of any recipe, so it does not say what is to be watched",
+            advice="Name recipes: --recipe flash-attn,xformers",
+        )
+    return found
+
+
+def _compared(
+    recipe: Recipe, out: Out, catalogue: Catalogue, request: Request, settings: Config
+) -> Watched:
+    from pipelines.watch.cells import Watched, compare
+    from pipelines.watch.released import Note, choose, load_asked
+
+    axes = request.axes
+    if recipe.kind != "wheel" or recipe.strategy in ("skip", "prebuilt"):
+        note = Note(recipe.name, f"no wheel of {recipe.name} is built here", recipe.skip)
+        return Watched(recipe, (), 0, 0, (note,))
+    if recipe.name in out.yanked:
+        return Watched(recipe, (), 0, 0, ())
+    asked = _words(axes.get("torch"))
+    torches, left = choose(recipe, out.torches, asked, load_asked().torches)
+    return compare(
+        recipe,
+        out.torches,
+        torches,
+        catalogue,
+        host=axes.get("host") or settings.default.host,
+        archs=axes.get("archs", ""),
+        pythons=_words(axes.get("python")),
+        cudas=_words(axes.get("cuda")),
+        notes=left,
+    )
+
+
+def _plan(watched: Watched, request: Request, settings: Config) -> Plan | None:
+    """The plan of the cells that are wanted; ``None`` without any."""
+    if not watched.wanted:
+        return None
+    axes = {name: text for name, text in request.axes.items() if name in ("host", "archs")}
+    axes["recipe"] = watched.recipe.name
+    for axis in ("python", "torch", "cuda"):
+        values = dict.fromkeys(getattr(one.cell.target, axis) for one in watched.wanted)
+        if any(values):
+            axes[axis] = ",".join(values)
+    select = ",".join(one.name for one in watched.wanted)
+    return planned(settings, replace(request, axes=axes), select=select)
+
+
+COMMAND = Command(watch, WatchOptions)

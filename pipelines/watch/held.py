@@ -1,0 +1,118 @@
+"""What an index holds of a cell, by its catalogue."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+
+from packaging.utils import canonicalize_name
+from packaging.version import InvalidVersion, Version
+
+from pipelines.errors import ConfigError
+from pipelines.hosttext import line, shown_url
+from pipelines.index.catalogue import CATALOGUE, MOST, Catalogue, Wheel, read_catalogue
+from pipelines.index.pages import COMBINED
+from pipelines.index.store import Store
+from pipelines.recipe.model import Recipe
+from pipelines.target import Target
+from pipelines.watch.pages import read_texts
+from pipelines.watch.released import Note, Torch
+
+_TAG = re.compile(r"cp3(\d{1,2})")
+
+
+def catalogue_of(index: str) -> Catalogue:
+    """That of an index: a directory, what fsspec knows, or an https address.
+
+    A directory without any of an index is one in which nothing was published yet. Raises
+    :class:`ConfigError` for one that is not there, is damaged, or has pages and no catalogue, and
+    :class:`LockError` where it cannot be fetched.
+    """
+    if index.startswith("https://"):
+        url = f"{index.rstrip('/')}/{CATALOGUE}"
+        return read_catalogue(read_texts([url], MOST)[url], shown_url(index).rstrip("/"))
+    store = Store(index)
+    data = store.read(CATALOGUE, MOST)
+    if data is not None:
+        return read_catalogue(data, index)
+    if not Path(index).is_dir() or store.read("index.html", 1) is not None or store.sizes(COMBINED):
+        raise ConfigError(
+            f"{line(index, 200)}: there is no {CATALOGUE}, so it is no index of ours",
+            advice="Name one that publish has made; for a new one, an empty directory.",
+        )
+    return Catalogue()
+
+
+def of(catalogue: Catalogue, recipe: Recipe) -> list[Wheel]:
+    """The plain wheels of that release of a recipe; of one without a version, of any."""
+    project = canonicalize_name(recipe.distribution)
+    try:
+        version = Version(recipe.version)
+    except InvalidVersion:  # a directory's own build says which it is
+        version = None
+    return [
+        one
+        for one in catalogue.wheels
+        if not one.name.label
+        and one.name.project == project
+        and version in (None, Version(one.name.version.public))
+    ]
+
+
+def fitting(wheels: Iterable[Wheel], target: Target) -> list[Wheel]:
+    """Those that are for the cell, yanked ones too."""
+    return [
+        one
+        for one in wheels
+        if one.cuda == target.cuda and _of_torch(one, target.torch) and _of_python(one, target)
+    ]
+
+
+def _of_torch(wheel: Wheel, torch: str) -> bool:
+    if wheel.stable and wheel.torch and torch:
+        return Version(wheel.torch) <= Version(torch)
+    return wheel.torch == torch
+
+
+def _of_python(wheel: Wheel, target: Target) -> bool:
+    own = int(target.python.partition(".")[2])
+    for tag in wheel.name.tags:
+        interpreter, abi, _ = tag.split("-")
+        found = _TAG.fullmatch(interpreter)
+        if interpreter == "py3" and abi == "none":
+            return True
+        if found and (int(found[1]) == own if abi == interpreter else False):
+            return True
+        if found and abi == "abi3" and int(found[1]) <= own:
+            return True
+    return False
+
+
+def lacks_code(wheels: Iterable[Wheel], recipe: Recipe, wanted: Iterable[str]) -> Iterator[Note]:
+    """Wheels that have less machine code than the recipe has now: their names are taken."""
+    asked = {*wanted}
+    for one in wheels:
+        if one.yanked is None and (lacking := sorted(asked - {*one.sass})):
+            yield Note(
+                recipe.name,
+                f"{one.file} in the index has no code for {', '.join(lacking)}",
+                "Its name is taken: build with another version or local_version.",
+            )
+
+
+def why(wheels: Iterable[Wheel], target: Target, torch: Torch | None) -> str:
+    """Why a cell is to be built of which there is no wheel, in a line."""
+    there = [one for one in wheels if one.yanked is None]
+    release = " ".join(filter(None, (target.recipe, target.version)))
+    if not there:
+        return f"the index has no wheel of {release}"
+    if torch is not None:
+        there = [one for one in there if _of_torch(one, target.torch)]
+        if not there:
+            return f"torch {torch.version} is out; {release} has no wheel for it"
+    there = [one for one in there if one.cuda == target.cuda]
+    beside = f" with torch {target.torch}" if target.torch else ""
+    if not there:
+        return f"there is no wheel for CUDA {target.cuda}{beside}"
+    return f"there is none for Python {target.python} and CUDA {target.cuda}{beside}"

@@ -1,0 +1,254 @@
+"""What torch, CUDA and the upstreams of recipes have released, told from pages that were read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from typing import Annotated, NamedTuple
+
+from packaging.version import InvalidVersion, Version
+from pydantic import Field, StringConstraints
+
+from pipelines.errors import ConfigError
+from pipelines.hosttext import line
+from pipelines.model import Model, Name, read_data
+from pipelines.recipe.model import Recipe
+from pipelines.recipe.origin import FileSource, GitSource
+from pipelines.toolchain.lock import ToolchainLock
+from pipelines.versions import minor, within
+from pipelines.watch.pages import File, Project, Tags
+
+WATCH_FILE = Path(__file__).resolve().with_name("watch.yaml")
+#: ``cu92``, ``cu130``, ``cu1310``: the last digits are the minor release.
+_LOCAL = re.compile(r"cu(\d{2}(?=\d)|\d)(\d{1,2})")
+#: The Python whose own ABI it has: no other, and not the one without the GIL.
+_OWN = re.compile(r"(cp3(\d{1,2}))-\1-win_amd64")
+
+
+class Asked(Model):
+    """``watch.yaml``."""
+
+    torch_builds: Annotated[str, StringConstraints(pattern=r"^https://\S+/$")]
+    cuda: Name
+    torches: Annotated[int, Field(ge=1)]
+    most: Annotated[int, Field(ge=1, le=256)]
+
+
+@cache
+def load_asked(path: Path = WATCH_FILE) -> Asked:
+    """The file; :class:`ConfigError` names the key that is wrong."""
+    return read_data(path, Asked)
+
+
+class Note(NamedTuple):
+    """Something that is out and becomes no cell, and what to do about it."""
+
+    about: str
+    """A recipe, or what is out."""
+    says: str
+    cure: str = ""
+
+
+@dataclass(frozen=True)
+class Torch:
+    """A minor release of torch, by the newest release in it that both indexes have."""
+
+    version: str
+    builds: Mapping[str, Mapping[str, File]]
+    """CUDA -> Python -> its wheel for Windows."""
+
+
+def torches(
+    project: Project, builds: Project, *, pre: bool = False
+) -> tuple[dict[str, Torch], list[Note]]:
+    """Minor release -> torch, oldest first; and what is on one of the two indexes alone.
+
+    A release counts when the package index has a wheel of it for Windows that is not yanked, and
+    the index of builds one with CUDA.
+    """
+    here = {
+        version
+        for version, files in project.releases(pre=pre).items()
+        if any(_python(one) for one in files)
+    }
+    found: dict[str, Torch] = {}
+    built = builds.releases(pre=pre)
+    for version in sorted(here & built.keys()):
+        if table := _with_cuda(built[version]):
+            found[_minor(version)] = Torch(str(version), table)
+    lone: dict[str, str] = {}
+    for version in sorted(here | built.keys()):
+        release = _minor(version)
+        if release in found or (found and version < Version([*found][-1])):
+            continue
+        if version not in built or not _with_cuda(built[version]):
+            lone[release] = f"torch {version} is out, without a build with CUDA for Windows"
+        elif version not in here:
+            lone[release] = f"torch {version} is on {builds.place}, and not, or yanked, on "
+            lone[release] += project.place
+    wait = "It is looked at again the next time."
+    return found, [Note("torch", says, wait) for says in lone.values()]
+
+
+def _minor(version: Version) -> str:
+    return f"{version.major}.{version.minor}"
+
+
+def _python(file: File) -> str:
+    """The Python that a wheel for Windows is for; empty: none alone."""
+    owns = (_OWN.fullmatch(tag) for tag in file.tags)
+    return next((f"3.{own[2]}" for own in owns if own), "")
+
+
+def _with_cuda(files: Iterable[File]) -> dict[str, dict[str, File]]:
+    found: dict[str, dict[str, File]] = {}
+    for one in files:
+        local, python = _LOCAL.fullmatch(one.version.local or ""), _python(one)
+        if local and python:
+            found.setdefault(f"{local[1]}.{local[2]}", {})[python] = one
+    return found
+
+
+def pinned_from(lock: ToolchainLock, project: str) -> Iterator[tuple[str, str]]:
+    """File and sha256 (empty: not known) of what the lock has of a project of the package index."""
+    for tool in lock.tools.values():
+        for source in tool.sources:
+            if (source.pypi or "").partition("==")[0] == project:
+                yield source.file, source.sha256 or ""
+
+
+def torch_with_cuda(lock: ToolchainLock) -> Iterator[tuple[str, str]]:
+    """The same of torch's wheels with CUDA, which the lock has from their own index."""
+    for tool in lock.tools.values():
+        for source in tool.sources:
+            if tool.name == "torch" and source.url:
+                yield source.file, source.sha256 or ""
+
+
+def cudas(project: Project, lock: ToolchainLock, *, pre: bool = False) -> list[Note]:
+    """Releases of CUDA that have a compiler for Windows and no tool kit in the lock."""
+    known = sorted(lock.toolkits, key=Version)
+    out = {
+        _minor(version)
+        for version, files in project.releases(pre=pre).items()
+        if any(tag.endswith("-win_amd64") for one in files for tag in one.tags)
+    }
+    newer = sorted(
+        (one for one in out - {*known} if Version(one) > Version(known[-1])), key=Version
+    )
+    if not newer:
+        return []
+    says = f"CUDA {', '.join(newer)}: out, and the lock has tool kits of {', '.join(known)}"
+    return [Note("CUDA", says, "Name its archives in toolchain.yaml, then type: invoke lock")]
+
+
+def places_of(versions: Mapping[str, Recipe]) -> tuple[str, str]:
+    """The project of the package index, and the repository, that a recipe's versions come from."""
+    sources = [recipe.source for recipe in versions.values()]
+    files = (one.pypi or "" for one in sources if isinstance(one, FileSource))
+    repositories = (one.git for one in sources if isinstance(one, GitSource))
+    return next(filter(None, files), "").partition("==")[0], next(repositories, "")
+
+
+def upstream(
+    name: str,
+    versions: Mapping[str, Recipe],
+    project: Project | None,
+    tags: Tags | None,
+    *,
+    pre: bool = False,
+) -> Iterator[Note]:
+    """What a recipe's upstream has released that the recipe does not know.
+
+    Raises :class:`LockError` where a page and the recipe disagree on a file.
+    """
+    known = {one for one in map(_version, versions) if one is not None}
+    newest = max(known, default=None)
+    add = f"Add it below 'versions' of pipelines/recipes/{name}.yaml"
+    if project is not None:
+        sources = [recipe.source for recipe in versions.values()]
+        files = [one for one in sources if isinstance(one, FileSource) and one.pypi]
+        project.require((one.file, one.sha256) for one in files)
+        out = project.releases(pre=pre)
+        if newer := [version for version in out if newest is None or version > newest]:
+            sdists = [one for one in out[newer[-1]] if not one.tags]
+            lacks = "" if sdists else ", without a source distribution"
+            says = f"{name} {_last(newer)} is out{lacks}; the recipe ends with {newest}"
+            yield Note(name, says, f"{add}, with sha256 {sdists[0].sha256}" if sdists else "")
+    if tags is None:
+        return
+    tagged = [one for one in sorted(tags.releases) if pre or not one.is_prerelease]
+    if newer := [version for version in tagged if newest is None or version > newest]:
+        says = f"{name} {_last(newer)} is tagged; the recipe ends with {newest or 'no release'}"
+        yield Note(name, says, f"{add}: commit {tags.releases[newer[-1]]}")
+    for called, recipe in versions.items():
+        if not isinstance(recipe.source, GitSource):
+            continue
+        tag = tags.releases.get(_version(called) or Version("0"))
+        if _version(called) is None and recipe.source.commit != tags.head:
+            says = f"{name} {called}: the main branch is at {tags.head[:12]}"
+            yield Note(name, f"{says}, the recipe at {recipe.source.commit[:12]}", "")
+        elif tag is not None and tag != recipe.source.commit:
+            says = f"{name} {called}: its tag is at {tag[:12]}, the recipe at "
+            yield Note(name, says + recipe.source.commit[:12], "See whether the tag was moved.")
+
+
+def _last(newer: Sequence[Version]) -> str:
+    more = len(newer) - 1
+    return f"{newer[-1]} (and {more} before it)" if more else str(newer[-1])
+
+
+def yanked(recipe: Recipe, project: Project | None) -> bool:
+    """Whether its upstream has taken back what the recipe is built from."""
+    source = recipe.source
+    if project is None or not isinstance(source, FileSource):
+        return False
+    return any(one.yanked for one in project.files if one.name == source.file)
+
+
+def _version(text: str) -> Version | None:
+    try:
+        return Version(text)
+    except InvalidVersion:  # "main", or a directory's
+        return None
+
+
+def choose(
+    recipe: Recipe, out: Mapping[str, Torch], asked: Iterable[str], newest: int
+) -> tuple[list[str], list[Note]]:
+    """The minor releases of torch to look at, newest first, and what is left out and why.
+
+    Raises :class:`ConfigError` for a release that was asked for and is not out.
+    """
+    newest_first = sorted(out, key=Version, reverse=True)
+    if recipe.torch is None:
+        return [], []
+    if recipe.tested_with:  # one wheel for all
+        return [one for one in newest_first if within(one, recipe.supports.torch)], []
+    named = list(dict.fromkeys(map(minor, asked)))
+    if lacking := [one for one in named if one not in out]:
+        raise ConfigError(
+            f"--torch {line(lacking[0], 40)}: there is no such release with CUDA for Windows",
+            advice=f"The newest: {', '.join([*out][-newest:]) or 'none'}.",
+        )
+    notes: list[Note] = []
+    fitting = [one for one in newest_first if within(one, recipe.supports.torch)]
+    if named:
+        wanted = [one for one in newest_first if one in named]
+    else:
+        wanted = fitting[:newest]
+        newer = [one for one in out if wanted and Version(one) > Version(wanted[0])]
+        if newer or (out and not wanted):
+            says = f"supports torch {recipe.supports.torch}, and {', '.join(newer or out)} is out"
+            where = f"pipelines/recipes/{recipe.name}.yaml"
+            notes.append(
+                Note(recipe.name, f"{recipe.name} {recipe.version} {says}", f"See {where}.")
+            )
+        if older := fitting[newest:]:
+            says = f"{recipe.name}: older releases of torch are left out: "
+            says += ", ".join(reversed(older))
+            notes.append(Note(recipe.name, says, "Name them: --torch " + ",".join(reversed(older))))
+    return wanted, notes

@@ -1,0 +1,645 @@
+"""``invoke watch``: what is out, against an index; pages that lie; from new torch to wheels."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from indexes import finished
+from released import (
+    DAY,
+    NEXT,
+    OUT,
+    PEP691,
+    PYTHONS,
+    builds,
+    commit_of,
+    completed,
+    names,
+    recorded,
+    refs,
+)
+from released import with_release as later
+from test_audit_index import Index, index, keys  # noqa: F401 - fixtures
+from test_workflows import GITHUB, read
+
+from pipelines.commands import program
+from pipelines.console import console
+from pipelines.errors import ConfigError, LockError
+from pipelines.examine import indexpage, workers
+from pipelines.index.catalogue import Catalogue, Wheel
+from pipelines.recipe.load import load_recipe
+from pipelines.target import Target
+from pipelines.toolchain.generate import generate
+from pipelines.toolchain.intent import INTENT_FILE, WATCHED, load_intent
+from pipelines.toolchain.lock import ToolchainLock, load_lock
+from pipelines.watch import held, look, pages, released
+from pipelines.watch.cells import compare
+
+Said = pytest.CaptureFixture[str]
+OUT_CUDA = ("12.6", "13.0")
+FLASH = load_recipe("flash-attn")
+CONFIG = """\
+default: {host: lab}
+hosts:
+  lab: {kind: winrm, endpoint: "https://lab.invalid:5986/wsman", username: u, password_env: NOT_SET}
+"""
+
+
+@dataclass
+class World:
+    """Everything that watch asks, behind one server; and an index in a directory."""
+
+    server: Index
+    folder: Path
+
+    def says(self, project: str, page: dict[str, Any]) -> None:
+        self.server.page(f"/simple/{project}/", json.dumps(page), PEP691)
+
+    def builds(self, text: str) -> None:
+        self.server.page("/whl/torch/", text)
+
+    def tags(self, tags: dict[str, str], head: str = commit_of("flash-attn", "main")) -> None:
+        path = "/flash.git/info/refs?service=git-upload-pack"
+        self.server.page(path, refs(head, tags), "application/x-git-upload-pack-advertisement")
+
+    def next_day(self) -> None:
+        """torch 2.16 is out."""
+        self.says("torch", later(recorded("torch"), "2.16.0", NEXT["2.16.0"][1]))
+        self.builds(builds(names(OUT | NEXT)))
+
+    def metadata(self, change: Callable[[str], str] = str, version: str = "2.16.0") -> None:
+        """Beside every wheel of that release, as genuine 2.15 has it."""
+        real = (DAY / "torch.METADATA").read_text()
+        for folder, name in names(NEXT):
+            full = version + "+" + folder
+            text = change(real.replace("Version: 2.15.0", f"Version: {full}"))
+            self.server.page(
+                f"/whl/{folder}/{name.replace('+', '%2B')}.metadata", text, "text/plain"
+            )
+
+    @property
+    def index(self) -> str:
+        return str(self.folder / "index")
+
+    def publish(self, *cells: tuple[str, str, str], untested: bool = False, **more: Any) -> None:
+        """Wheels of flash-attn for these cells: Python, torch, CUDA."""
+        told = {"name": "flash_attn", "version": FLASH.version, "facts": {"recipe": "flash-attn"}}
+        words = ["--untested"] if untested else []
+        runs = [
+            finished(
+                self.folder / "out",
+                python=p,
+                torch=t,
+                cuda=c,
+                **({"archs": "80;90;120"} | told | more),
+            )
+            for p, t, c in cells
+        ]
+        assert (
+            program.run(["publish", *(str(r.path) for r in runs), "--to", self.index, *words]) == 0
+        )
+
+    def watch(self, *words: str) -> int:
+        return program.run(["watch", "--index", self.index, *words])
+
+
+def _here(
+    work: Callable[[Any], Any], items: Sequence[Any], workers: int, seconds: float
+) -> Generator[tuple[int, Any]]:
+    """In this process."""
+    for number, item in enumerate(items):
+        try:
+            yield number, work(item)
+        except Exception as error:
+            yield number, error
+
+
+@pytest.fixture
+def world(index: Index, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> World:  # noqa: F811
+    made = World(index, tmp_path)
+    (tmp_path / "pipeline.yaml").write_text(CONFIG)
+    (tmp_path / "index").mkdir()
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("WCW_CONFIG", str(tmp_path / "pipeline.yaml"))
+    monkeypatch.setenv("UV_DEFAULT_INDEX", f"{index.url}/simple")
+    asked = released.load_asked().model_copy(update={"torch_builds": f"{index.url}/whl/torch/"})
+    tags = pages.read_tags
+    for module in (look, released):
+        monkeypatch.setattr(module, "load_asked", lambda: asked)
+    monkeypatch.setattr(
+        look, "read_tags", lambda all_: dict.fromkeys(all_, *tags([f"{index.url}/flash"]).values())
+    )
+    for module in (pages, indexpage):
+        monkeypatch.setattr(module, "each_apart", _here)
+    full = completed(load_lock())
+    monkeypatch.setattr("pipelines.toolchain.lock.load_lock", lambda *_: full)
+    monkeypatch.setattr(console, "quiet", False)
+    monkeypatch.setattr(console, "width", 160)
+    for project in ("torch", "flash-attn", "xformers", "nvidia-cuda-nvcc"):
+        made.says(project, recorded(project))
+    made.builds(builds(names(OUT)))
+    made.tags({"v2.8.3.post2": "1" * 40})
+    return made
+
+
+def told(capsys: Said) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(capsys.readouterr().out)
+    return answer
+
+
+def cells(answer: dict[str, Any], *states: str) -> dict[str, str]:
+    return {
+        cell["cell"]: cell["why"]
+        for recipe in answer["recipes"]
+        for cell in recipe["cells"]
+        if cell["state"] in (states or ("build", "later", "pin", "no"))
+    }
+
+
+def notes(answer: dict[str, Any]) -> str:
+    return "\n".join(f"{note['says']} -> {note['cure']}" for note in answer["notes"])
+
+
+def locked(file: Path, folder: Path, fresh: set[str]) -> ToolchainLock:
+    """The lock that the rows of ``file`` give, of which ``fresh`` is new and wants its torch."""
+    intent = folder / INTENT_FILE.name
+    folder.mkdir()
+    intent.write_text(INTENT_FILE.read_text())
+    intent.with_name(WATCHED).write_text(file.read_text())
+    lock = generate(load_intent(intent), completed(load_lock()))
+    assert fresh == {*lock.tools} - {*load_lock().tools} == {*lock.unpinned}
+    for name in fresh:
+        added = lock.tools[name]
+        assert added.version == "2.16.0+cu130"
+        assert added.sha256
+        required = ("filelock", "fsspec", "jinja2", "networkx", "setuptools", "sympy")
+        assert added.requires == (*required, "typing-extensions")
+    return lock
+
+
+def test_from_new_torch_to_nothing_left(
+    world: World, capsys: Said, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The whole way: out, watched, pinned, planned, taken by the workflow, built, published."""
+    old = [(p, t, c) for t in ("2.13", "2.14", "2.15") for c in OUT_CUDA for p in FLASH.pythons]
+    world.publish(*(cell for cell in old if cell[:2] != ("3.10", "2.15")))
+    capsys.readouterr()
+    assert world.watch("--json") == 0
+    answer = told(capsys)
+    assert cells(answer, "build", "later", "pin") == {}
+    assert {one.rpartition("-")[2] for one in cells(answer)} == {"cu132"}
+    assert "the lock has tool kits of 12.4" in notes(answer)
+
+    world.next_day()
+    assert world.watch("--json") == 0
+    answer = told(capsys)
+    assert answer["torch"]["2.16"] == "2.16.0"
+    reason = "torch 2.16.0 is out; flash-attn 2.8.3.post2 has no wheel for it"
+    new = {"cp312-torch2.16-cu130", "cp313-torch2.16-cu130"}
+    assert cells(answer, "pin") == dict.fromkeys(new, reason)
+    assert cells(answer, "build") == {}
+    assert answer["matrix"] == {"include": []}
+
+    world.metadata()
+    file = tmp_path / "pins/watched.yaml"
+    assert world.watch("--format", "gha", "--pins", str(file)) == 0
+    said = capsys.readouterr()
+    matrix = json.loads(said.out)
+    assert reason in said.err
+    (order,) = matrix["include"]
+    assert order == {
+        "recipe": "flash-attn",
+        "recipe-version": "2.8.3.post2",
+        "python": "3.12,3.13",
+        "torch": "2.16",
+        "cuda": "13.0",
+        "archs": "",
+        "select": "cp312-torch2.16-cu130,cp313-torch2.16-cu130",
+    }
+    lock = locked(
+        file, tmp_path / "toolchain", {"torch-2.16-cu130-cp312", "torch-2.16-cu130-cp313"}
+    )
+
+    # With these pinned, the plan lacks nothing and watch needs no file.
+    ready = completed(lock)
+    with monkeypatch.context() as patch:
+        patch.setattr("pipelines.toolchain.lock.load_lock", lambda *_: ready)
+        assert world.watch("--json") == 0
+        assert cells(told(capsys), "build").keys() == new
+
+    # The workflow's own words, with those inputs, make a plan of exactly these cells.
+    inputs = read(GITHUB / "workflows/wheels.yml")["on"]["workflow_call"]["inputs"]
+    assert order.keys() <= inputs.keys()
+    words = [word for key, value in order.items() if value for word in (f"--{key}", value)]
+    assert program.run(["plan", *words, "--format", "gha"]) == 0
+    planned = json.loads(capsys.readouterr().out)["include"]
+    assert {cell["cell"] for cell in planned} == new
+
+    world.publish(*((cell["python"], cell["torch"], cell["cuda"]) for cell in planned))
+    capsys.readouterr()
+    assert world.watch("--json", "--pins", str(file)) == 0
+    answer = told(capsys)
+    assert cells(answer, "build", "later", "pin") == {}
+    assert yaml.safe_load(file.read_text())["groups"] == []
+
+
+def wrong(
+    world: World, capsys: Said, said: str, *words: str, code: int = LockError.exit_code
+) -> None:
+    """With that code, in these words, and without one that anything is new or is not."""
+    capsys.readouterr()
+    assert world.watch("--recipe", "flash-attn", "--format", "gha", *words) == code
+    got = capsys.readouterr()
+    assert got.out == ""
+    assert said in " ".join(got.err.replace("│", "").split())
+
+
+def cut(page: dict[str, Any]) -> str:
+    text = json.dumps(page)
+    return text[: len(text) // 2]
+
+
+def test_pages_that_cannot_be_read(world: World, capsys: Said) -> None:
+    server, html = world.server, "<html><body><h1>Sorry</h1></body></html>"
+    for project in ("torch", "flash-attn", "nvidia-cuda-nvcc"):
+        place = f"/simple/{project}/"
+        server.page(place, cut(recorded(project)), PEP691)
+        wrong(world, capsys, f"{place}: it is no page of an index")
+        server.page(place, html)
+        wrong(world, capsys, f"{place}: there is no file of {project} on it")
+        server.page(place, "", status=503)
+        wrong(world, capsys, f"{place}: the server says 503")
+        world.says(project, recorded("flash-attn" if project == "torch" else "torch"))
+        wrong(world, capsys, f"there is no file of {project} on it")
+        world.says(project, recorded(project))
+    text = builds(names(OUT))
+    for part in (text[: len(text) // 2], text.replace("</html>", "")):
+        world.builds(part)
+        wrong(world, capsys, "/whl/torch/: the page ends before its end")
+    world.builds(html)
+    wrong(world, capsys, "/whl/torch/: there is no file of torch on it")
+
+
+def test_an_index_without_tls(world: World, capsys: Said, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("UV_DEFAULT_INDEX", "http://me:s3cret@127.0.0.1:9/simple")
+    wrong(world, capsys, "http://127.0.0.1/simple/flash-attn/: only indexes behind TLS are asked")
+    assert not [path for path in world.server.asked if path.startswith("/simple")]
+
+
+def test_pages_that_lie(world: World, capsys: Said) -> None:
+    old = {version: told for version, told in OUT.items() if version != "2.11.0"}
+    world.builds(builds(names(old)))
+    wrong(
+        world, capsys, "does not list torch-2.11.0+cu130-cp310-cp310-win_amd64.whl, which is pinned"
+    )
+    (pin,) = (s for s in load_lock().tools["torch-2.10-cu128-cp312"].sources)
+    world.builds(builds(names(OUT)).replace(str(pin.sha256), "0" * 64))
+    wrong(
+        world, capsys, f"states sha256 {'0' * 64} of torch-2.10.0+cu128-cp312-cp312-win_amd64.whl"
+    )
+    other = f'<a href="/whl/cu130/torch-2.9.0-cp313-cp313-win_amd64.whl">{pin.file}</a>'
+    world.builds(builds(names(OUT), more=other))
+    wrong(world, capsys, f"the page calls it {pin.file}")
+    world.builds(builds(names(OUT)))
+    page = recorded("flash-attn")
+    lost = [one for one in page["files"] if "2.8.3.post2" not in one["filename"]]
+    world.says("flash-attn", page | {"files": lost})
+    wrong(world, capsys, "does not list flash_attn-2.8.3.post2.tar.gz, which is pinned here")
+    for one in page["files"]:
+        one["hashes"] = {"sha256": "1" * 64}
+    world.says("flash-attn", page)
+    wrong(world, capsys, f"states sha256 {'1' * 64} of flash_attn-")
+
+
+@pytest.mark.parametrize(
+    "text", ["", "0000", "<html></html>", "001e# service=git-upload-pack\n0000"]
+)
+def test_lists_of_tags_that_are_none(world: World, capsys: Said, text: str) -> None:
+    world.server.page("/flash.git/info/refs?service=git-upload-pack", text)
+    wrong(world, capsys, "/flash.git/info/refs: ")
+    whole = refs("2" * 40, {"v2.8.4": "3" * 40})
+    world.server.page("/flash.git/info/refs?service=git-upload-pack", whole[:-4])
+    wrong(world, capsys, "that is no whole list of git's")
+    world.server.page("/flash.git/info/refs?service=git-upload-pack", whole[: len(whole) // 2])
+    wrong(world, capsys, "that is no whole list of git's")
+
+
+def answered(world: World, capsys: Said, *words: str) -> dict[str, Any]:
+    capsys.readouterr()
+    assert world.watch("--recipe", "flash-attn", "--json", *words) == 0
+    return told(capsys)
+
+
+def test_what_is_no_release(world: World, capsys: Said) -> None:
+    """Nothing new to build, and what there is of it is said."""
+    before = answered(world, capsys)
+    page = later(recorded("torch"), "2.16.0", NEXT["2.16.0"][1])
+    # On the package index alone.
+    world.says("torch", page)
+    answer = answered(world, capsys)
+    assert cells(answer) == cells(before)
+    assert "torch 2.16.0 is out, without a build with CUDA for Windows" in notes(answer)
+    # With CUDA, for Linux alone.
+    world.builds(builds([*names(OUT), *names(NEXT, "manylinux_2_28_x86_64")]))
+    answer = answered(world, capsys)
+    assert cells(answer) == cells(before)
+    assert "torch 2.16.0 is out, without a build with CUDA for Windows" in notes(answer)
+    # Every file yanked by the package index.
+    world.builds(builds(names(OUT | NEXT)))
+    for one in page["files"]:
+        one["yanked"] = "2.16" in one["filename"] and "silent corruption"
+    world.says("torch", page)
+    answer = answered(world, capsys)
+    assert cells(answer) == cells(before)
+    assert re.search(
+        r"torch 2.16.0 is on https\S+/whl/torch/, and not, or yanked, on", notes(answer)
+    )
+    # For Pythons without the GIL alone.
+    world.says("torch", later(recorded("torch"), "2.16.0", NEXT["2.16.0"][1]))
+    free = [(f, re.sub(r"-(cp3\d+)-\1-", r"-\1-\1t-", n)) for f, n in names(NEXT)]
+    world.builds(builds([*names(OUT), *free]))
+    assert cells(answered(world, capsys)) == cells(before)
+    # The same release spelled in another way.
+    world.says("torch", later(recorded("torch"), "2.15", PYTHONS))
+    spelled = builds([*names(OUT), *((f, n.replace("-2.15.0", "-2.15")) for f, n in names(OUT))])
+    world.builds(spelled)
+    assert cells(answered(world, capsys)) == cells(before)
+
+
+def test_a_prerelease_is_taken_when_asked_for(world: World, capsys: Said) -> None:
+    world.says("torch", later(recorded("torch"), "2.16.0rc1", PYTHONS))
+    world.builds(builds(names(OUT | {"2.16.0rc1": (("13.0",), PYTHONS)})))
+    assert not [one for one in cells(answered(world, capsys)) if "2.16" in one]
+    found = cells(answered(world, capsys, "--pre"))
+    assert found["cp313-torch2.16-cu130"] == "the index has no wheel of flash-attn 2.8.3.post2"
+
+
+def test_no_clock_decides(world: World, capsys: Said) -> None:
+    before = answered(world, capsys)
+    for project in ("torch", "flash-attn"):
+        page = recorded(project)
+        for one in page["files"]:
+            one["upload-time"] = "2099-01-01T00:00:00Z"
+        world.says(project, page)
+    assert answered(world, capsys) == before
+
+
+def test_upstreams(world: World, capsys: Said) -> None:
+    page = recorded("flash-attn")
+    (first, *_) = page["files"]
+    new = first | {"filename": "flash_attn-2.8.4.tar.gz", "hashes": {"sha256": "a" * 64}}
+    same = first | {"filename": "flash_attn-2.8.3.POST2.tar.gz"}
+    world.says("flash-attn", page | {"files": [*page["files"], new, same]})
+    world.tags({"v2.9.0": "b" * 40, "v2.9.0^{}": "c" * 40, "fa4-v4.0.0": "d" * 40}, head="e" * 40)
+    said = notes(answered(world, capsys))
+    assert "flash-attn 2.8.4 is out; the recipe ends with 2.8.3.post2" in said
+    assert f"with sha256 {'a' * 64}" in said
+    assert "flash-attn 2.9.0 is tagged; the recipe ends with 2.8.3.post2 -> " in said
+    assert f"commit {'c' * 40}" in said
+    assert f"flash-attn main: the main branch is at {'e' * 12}, the recipe at " in said
+    assert said.count("is out; the recipe") == 1
+    assert "4.0.0" not in said
+    for one in page["files"]:
+        one["yanked"] = "2.8.3.post2" in one["filename"]
+    world.says("flash-attn", page)
+    answer = answered(world, capsys)
+    assert cells(answer) == {}
+    assert "flash-attn 2.8.3.post2 was yanked by its upstream: it is not built" in notes(answer)
+
+
+def test_what_an_index_holds(world: World, capsys: Said) -> None:
+    cell = ("3.12", "2.15", "13.0")
+    name = "cp312-torch2.15-cu130"
+    world.publish(cell, untested=True, tested_on="")
+    answer = answered(world, capsys)
+    assert name not in cells(answer)
+    assert [(one["held"], one["untested"]) for one in answer["recipes"]] == [(1, 1)]
+    why = cells(answer)
+    assert why["cp313-torch2.15-cu130"].endswith(
+        "there is none for Python 3.13 and CUDA 13.0 with torch 2.15"
+    )
+    assert why["cp312-torch2.15-cu126"].endswith("there is no wheel for CUDA 12.6 with torch 2.15")
+    assert why["cp312-torch2.14-cu130"].startswith("torch 2.14.1 is out; ")
+    # A name that was taken back is not built again; nor one that lacks code.
+    (wheel,) = (one for one in _wheels(world) if not one["made_from"])
+    words = ["--to", world.index, "--yank", wheel["file"], "--because", "wrong numbers"]
+    assert program.run(["publish", *words]) == 0
+    answer = answered(world, capsys)
+    assert name not in cells(answer)
+    assert f"{name}: {wheel['file']} was yanked: wrong numbers -> Its name is taken" in notes(
+        answer
+    )
+    world.publish(("3.12", "2.14", "13.0"), archs="80")
+    assert "in the index has no code for 120, 90 -> Its name is taken" in notes(
+        answered(world, capsys)
+    )
+    # Of another release, and of another project, nothing is held.
+    held = answered(world, capsys)["recipes"][0]["held"]
+    world.publish(("3.13", "2.15", "13.0"), version="2.8.2")
+    world.publish(("3.12", "2.15", "13.0"), name="other_attn", version="2.8.3.post2")
+    answer = answered(world, capsys)
+    assert answer["recipes"][0]["held"] == held
+    assert "other-attn is in the index, and no recipe builds it" in notes(answer)
+
+
+def _wheels(world: World) -> list[dict[str, Any]]:
+    found: list[dict[str, Any]] = json.loads(Path(world.index, "catalogue.json").read_text())[
+        "wheels"
+    ]
+    return found
+
+
+def test_several_recipes(world: World, capsys: Said) -> None:
+    """Each has its own order; what is no wheel of a release is said."""
+    names = "xformers,flash-attn,smoke-attention,smoke-attention-torch,candle-flash-attn"
+    words = ("--torch", "2.10", "--cuda", "13.0", "--python", "3.11,3.13", "--most", "4")
+    assert world.watch("--recipe", names, *words, "--json") == 0
+    answer = told(capsys)
+    counts = {one["recipe"]: [c["state"] for c in one["cells"]] for one in answer["recipes"]}
+    assert counts == {
+        "xformers": ["build", "build"],
+        "flash-attn": ["build", "build"],
+        "smoke-attention": ["later", "later"],
+        "smoke-attention-torch": ["later"],
+        "candle-flash-attn": [],
+    }
+    assert [one["recipe"] for one in answer["matrix"]["include"]] == ["xformers", "flash-attn"]
+    said = notes(answer)
+    assert "xformers 0.0.35 is out; the recipe ends with 0.0.34 -> " in said
+    assert "no wheel of candle-flash-attn is built here" in said
+    assert (
+        "one wheel of smoke-attention-torch is for every torch, and is not tested with 2.14" in said
+    )
+
+
+def test_indexes_that_are_none(world: World, capsys: Said, tmp_path: Path) -> None:
+    code = ConfigError.exit_code
+    capsys.readouterr()
+    assert world.watch() == code
+    assert "the index has no wheel of any recipe" in capsys.readouterr().err
+    place = tmp_path / "index"
+    place.rmdir()
+    wrong(world, capsys, "there is no catalogue.json, so it is no index of ours", code=code)
+    place.mkdir()
+    (place / "index.html").write_text("<html></html>")
+    wrong(world, capsys, "there is no catalogue.json, so it is no index of ours", code=code)
+    for text in ("{", "[]", '{"wheels": 1}', '{"schema_version": 2}', "<html>"):
+        (place / "catalogue.json").write_text(text)
+        wrong(world, capsys, "catalogue.json cannot be read: ", code=code)
+    world.server.page("/i/catalogue.json", "<html></html>")
+    world.folder = tmp_path / "gone"
+    for url, said, ends in (
+        (f"{world.server.url}/i/", "catalogue.json cannot be read: ", code),
+        (f"{world.server.url}/none", "/none/catalogue.json: it cannot be fetched: HTTPError", 3),
+    ):
+        secret = url.replace("https://", "https://me:s3cret@")
+        assert program.run(["watch", "--index", secret, "--recipe", "flash-attn"]) == ends
+        told = capsys.readouterr()
+        assert said in " ".join(told.err.split())
+        assert "s3cret" not in told.err + told.out
+
+
+def test_an_index_at_an_address(world: World, capsys: Said) -> None:
+    world.publish(("3.12", "2.15", "13.0"))
+    world.server.page("/i/catalogue.json", Path(world.index, "catalogue.json").read_text())
+    capsys.readouterr()
+    assert program.run(["watch", "--index", f"{world.server.url}/i", "--json"]) == 0
+    (recipe,) = told(capsys)["recipes"]
+    assert (recipe["recipe"], recipe["held"]) == ("flash-attn", 1)
+
+
+def test_a_bound_on_cells(world: World, capsys: Said) -> None:
+    world.metadata()
+    words = ("--torch", "2.8", "--cuda", "12.8")
+    answer = answered(world, capsys, *words, "--most", "3")
+    assert [*cells(answer, "build")] == [f"cp{p}-torch2.8-cu128" for p in ("310", "311", "312")]
+    assert [*cells(answer, "later")] == ["cp313-torch2.8-cu128"]
+    assert answer["matrix"]["include"][0]["select"].count(",") == 2
+    capsys.readouterr()
+    assert world.watch("--recipe", "flash-attn", *words, "--most", "3") == 0
+    assert "3 cells to build, 1 more after these (--most)" in capsys.readouterr().out
+    for most in ("0", "257", "x"):
+        wrong(world, capsys, f"--most {most}: ", "--most", most, code=ConfigError.exit_code)
+    several = ("--archs", "80|90")
+    wrong(world, capsys, "architecture '80|90' is not understood", *several, code=2)
+    asked = answered(world, capsys, *words, "--archs", "90;80")["matrix"]["include"]
+    assert [one["archs"] for one in asked] == ["90;80"]
+    wrong(world, capsys, "--pins .: that is a directory", "--pins", ".", code=2)
+    wrong(world, capsys, "--torch 2.99: there is no such", "--torch", "2.99", code=2)
+    wrong(world, capsys, "--json and --format gha are two answers", "--json", code=2)
+    assert world.watch("--format", "xml") == ConfigError.exit_code
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (("setuptools>=77.0.3", "setuptools<82"), "requires setuptools<82, and the lock has 84."),
+        (
+            ("Requires-Dist: fsspec", "Requires-Dist: newcomer"),
+            "requires newcomer, which has no pin",
+        ),
+    ],
+)
+def test_torch_that_needs_a_hand(
+    world: World, capsys: Said, tmp_path: Path, change: tuple[str, str], said: str
+) -> None:
+    world.next_day()
+    world.metadata(lambda text: text.replace(*change))
+    file = tmp_path / "watched.yaml"
+    answer = answered(world, capsys, "--torch", "2.16", "--cuda", "13.0", "--pins", str(file))
+    assert said in notes(answer)
+    assert cells(answer, "build") == {}
+    assert len(cells(answer, "pin")) == 2
+    assert yaml.safe_load(file.read_text())["groups"] == []
+
+
+def test_new_torch_that_lies_elsewhere(world: World, capsys: Said, tmp_path: Path) -> None:
+    """Nothing is taken, or even asked for, from another domain than the index's."""
+    world.next_day()
+    text = builds(names(OUT | NEXT))
+    world.builds(re.sub(r'href="(/whl/cu\d+/torch-2\.16)', r'href="https://other.invalid\1', text))
+    file = tmp_path / "watched.yaml"
+    answer = answered(world, capsys, "--torch", "2.16", "--cuda", "13.0", "--pins", str(file))
+    assert "its wheel lies on other.invalid, and the index on 127.0.0.1" in notes(answer)
+    assert cells(answer, "build") == {}
+    assert len(cells(answer, "pin")) == 2
+
+
+def test_lies_of_new_torch(world: World, capsys: Said, tmp_path: Path) -> None:
+    world.next_day()
+    pins = ("--torch", "2.16", "--pins", str(tmp_path / "watched.yaml"))
+    wrong(world, capsys, ".metadata: it cannot be fetched: HTTPError", *pins)
+    world.metadata(version="2.15.0")
+    wrong(world, capsys, "is that of torch 2.15.0+cu130", *pins)
+    world.metadata(lambda text: text.replace("Name: torch", "Name: tortch"))
+    wrong(world, capsys, "is that of tortch 2.16.0+cu130", *pins)
+    world.metadata(lambda _: "\0\1\2")
+    wrong(world, capsys, "METADATA of torch-2.16.0+cu130-cp312-cp312-win_amd64.whl", *pins)
+    world.metadata(lambda text: text + "x" * (1 << 20))
+    wrong(world, capsys, ".metadata: it has more than 1048576 bytes", *pins)
+    assert not (tmp_path / "watched.yaml").exists()
+    world.metadata()
+    world.builds(re.sub(r"(torch-2\.16\S+?)#sha256=\w+", r"\1", builds(names(OUT | NEXT))))
+    assert "the index states no sha256 of torch-2.16" in notes(answered(world, capsys, *pins))
+
+
+def test_recipes_that_do_not_go_with_it(world: World) -> None:
+    """What a recipe does not support, or is tested with, is said and becomes no cell."""
+    places = {"torch": f"{world.server.url}/simple/torch/"}
+    (project,) = pages.read_projects(places).values()
+    (built,) = pages.read_projects({"torch": f"{world.server.url}/whl/torch/"}).values()
+    out, lone = released.torches(project, built)
+    assert [*out] == ["2.8", "2.10", "2.11", "2.12", "2.13", "2.14", "2.15"]
+    assert lone == []
+    assert [*out["2.15"].builds["13.0"]] == ["3.11", "3.12", "3.13", "3.14", "3.15"]
+    old = FLASH.model_copy(
+        update={"supports": FLASH.supports.model_copy(update={"torch": "<2.13"})}
+    )
+    wanted, left = released.choose(old, out, [], 2)
+    assert wanted == ["2.12", "2.11"]
+    assert [note.says for note in left] == [
+        "flash-attn 2.8.3.post2 supports torch <2.13, and 2.13, 2.14, 2.15 is out",
+        "flash-attn: older releases of torch are left out: 2.8, 2.10",
+    ]
+    one = load_recipe("smoke-attention-torch")
+    found = compare(one, out, released.choose(one, out, [], 2)[0], Catalogue())
+    assert {cell.name for cell in found.wanted} == {"cp311-torch2.10-cu130"}
+    assert "is not tested with 2.14, 2.13, 2.12, 2.11" in found.notes[0].says
+
+
+def test_a_wheel_on_the_stable_abi_is_for_later_torches(world: World) -> None:
+    world.publish(("3.12", "2.10", "13.0"))
+    wheels = held.of(held.catalogue_of(world.index), FLASH)
+    target = Target(python="3.12", torch="2.15", cuda="13.0")
+    assert held.fitting(wheels, target) == []
+    (plain,) = wheels
+    stable = plain.model_copy(update={"stable": True})
+    assert held.fitting([stable], target) == [stable]
+    assert held.fitting([stable], target.model_copy(update={"torch": "2.9"})) == []
+    file = plain.file.replace("cp312-cp312", "cp310-abi3")
+    limited = Wheel.model_validate(plain.model_dump() | {"file": file})
+    for python, count in (("3.14", 1), ("3.10", 1), ("3.9", 0)):
+        asked = Target(python=python, torch="2.10", cuda="13.0")
+        assert len(held.fitting([limited], asked)) == count
+
+
+def test_in_processes_of_its_own(
+    world: World, capsys: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As it is typed: pages, tags and the catalogue are read where they can be ended."""
+    for module in (pages, indexpage):
+        monkeypatch.setattr(module, "each_apart", workers.each_apart)
+    world.publish(("3.12", "2.15", "13.0"))
+    world.server.page("/i/catalogue.json", Path(world.index, "catalogue.json").read_text())
+    capsys.readouterr()
+    assert program.run(["watch", "--index", f"{world.server.url}/i"]) == 0
+    assert "flash-attn 2.8.3.post2: 1 cell in the index, 32 not" in capsys.readouterr().out
+    world.server.page("/flash.git/info/refs?service=git-upload-pack", "0000")
+    wrong(world, capsys, "that is no whole list of git's")
