@@ -461,5 +461,11 @@ def test_an_address_that_is_none(index: str) -> None:
 
 
 def test_a_newer_index_says_what_to_take() -> None:
-    with pytest.raises(RefusalError, match=r"version is 2, .* take which\.py of that index"):
+    with pytest.raises(RefusalError, match=r"version 2: take which\.py of that index"):
         read_catalogue_rows(b'{"schema_version": 2, "wheels": []}')
+
+
+def test_a_catalogue_of_nothing_but_lists_is_not_unfolded() -> None:
+    """64 MiB of them took 1.7 GB."""
+    with pytest.raises(RefusalError, match="more parts than any index"):
+        read_catalogue_rows(b"[" + b"[]," * 2_000_001 + b"[]]")
