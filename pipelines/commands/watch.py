@@ -43,6 +43,11 @@ class WatchOptions(Options):
         Flag("cells at once; the others wait for the next time (default: 24)"),
         BeforeValidator(whole("most")),
     ] = None
+    turn: Annotated[
+        int | None,
+        Flag("how often it was asked before: half of --most are others each time (default: 0)"),
+        BeforeValidator(whole("turn")),
+    ] = None
     pre: Annotated[bool, Flag("pre-releases too")] = False
     pins: Annotated[
         str | None,
@@ -94,7 +99,7 @@ def watch(options: WatchOptions, given: dict[str, Any]) -> None:
         made.write(file)
         orders = pinned(orders, made.ids)
         notes += made.notes
-    orders = bounded(orders, most)
+    orders = bounded(orders, most, options.turn or 0)
     if options.as_json or options.format == "json":
         told = show.as_json(options.index, catalogue.generation, out.torches, orders, notes)
         answer(told | {"matrix": as_gha(orders, archs)})
@@ -120,6 +125,10 @@ def _most(options: WatchOptions) -> int:
     if not 1 <= most <= GHA_MOST:
         raise ConfigError(
             f"--most {most}: a matrix has 1 to {GHA_MOST} cells", advice="Such as --most 24."
+        )
+    if options.turn is not None and options.turn < 0:
+        raise ConfigError(
+            f"--turn {options.turn}: expected 0 or more", advice="Such as the number of a run."
         )
     return most
 
@@ -154,6 +163,7 @@ def _recipes(named: Sequence[str], catalogue: Catalogue) -> list[str]:
 def _compared(
     recipe: Recipe, out: Out, catalogue: Catalogue, request: Request, settings: Config
 ) -> Watched:
+    from pipelines.buildplan import archs_asked
     from pipelines.watch.cells import Watched, compare
     from pipelines.watch.released import Note, choose, load_asked
 
@@ -171,7 +181,7 @@ def _compared(
         torches,
         catalogue,
         host=axes.get("host") or settings.default.host,
-        archs=axes.get("archs", ""),
+        archs=archs_asked(settings, request, recipe),
         pythons=_words(axes.get("python")),
         cudas=_words(axes.get("cuda")),
         notes=left,

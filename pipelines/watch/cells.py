@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from packaging.utils import canonicalize_name
 
 from pipelines.architectures import gpus
+from pipelines.errors import ConfigError
+from pipelines.hosttext import line
 from pipelines.index.catalogue import Catalogue
 from pipelines.matrix.cells import Named, expand
 from pipelines.recipe.model import Recipe
@@ -54,7 +56,7 @@ def compare(
     """One recipe beside the minor releases ``torches`` of those that are ``out``.
 
     ``pythons`` and ``cudas`` narrow it, if there are any. Raises :class:`ConfigError` for a recipe
-    without a cell.
+    without a cell, and for one of these that no build of torch is for.
     """
     lists = [gpus.read(archs or recipe.archs)]
     one = 1 if recipe.wheel_tag else None  # wheel for all Pythons
@@ -66,6 +68,7 @@ def compare(
         for cell in expand(recipe, {k: v for k, v in asked.items() if v}, lists, host=host):
             cells[cell.name] = cell, None
     else:
+        _require_out({release: out[release] for release in torches}, asked)
         notes += _strange(recipe, {release: out[release] for release in torches})
         for release in torches:
             for cuda, python in _pairs(recipe, out[release]):
@@ -73,6 +76,10 @@ def compare(
                     axes = {"torch": (release,), "cuda": (cuda,), "python": (python,)}
                     (cell,) = expand(recipe, axes, lists, host=host)
                     cells[cell.name] = cell, out[release]
+        if torches and not cells:
+            words = (f" --{axis} {','.join(values)}" for axis, values in asked.items() if values)
+            says = f"{recipe.name}: no build of torch {', '.join(torches)} is one that it supports"
+            notes.append(Note(recipe.name, f"{says}{''.join(words)}"))
     wheels = held.of(catalogue, recipe)
     wanted, there, untested = [], 0, 0
     for name, (cell, beside) in cells.items():
@@ -100,6 +107,23 @@ def _pairs(recipe: Recipe, torch: Torch) -> list[tuple[str, str]]:
     if recipe.wheel_tag:  # one wheel for all
         pairs = [(cuda, python) for cuda, python in pairs if python == recipe.pythons[0]]
     return sorted(pairs, key=lambda one: (_number(one[0]), _number(one[1])))
+
+
+def _require_out(torches: Mapping[str, Torch], asked: Mapping[str, Sequence[str]]) -> None:
+    """A value that was named and is nowhere would look as if nothing were new."""
+    builds = [torch.builds for torch in torches.values()]
+    there = {
+        "cuda": {cuda for built in builds for cuda in built},
+        "python": {python for built in builds for wheels in built.values() for python in wheels},
+    }
+    for axis, values in asked.items():
+        lacking = [value for value in values if value not in there[axis]]
+        if lacking and torches:
+            raise ConfigError(
+                f"--{axis} {line(lacking[0], 40)}: no build of torch {', '.join(torches)} is for "
+                "it",
+                advice=f"There are: {', '.join(sorted(there[axis], key=_number))}.",
+            )
 
 
 def _strange(recipe: Recipe, torches: Mapping[str, Torch]) -> list[Note]:

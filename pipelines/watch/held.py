@@ -2,33 +2,43 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from packaging.utils import canonicalize_name
 from packaging.version import InvalidVersion, Version
 
 from pipelines.errors import ConfigError
-from pipelines.hosttext import line, shown_url
+from pipelines.hosttext import line, secret, shown_url
 from pipelines.index.catalogue import CATALOGUE, MOST, Catalogue, Wheel, read_catalogue
-from pipelines.index.pages import COMBINED
 from pipelines.index.store import Store
 from pipelines.recipe.model import Recipe
 from pipelines.target import Target
 from pipelines.watch.pages import read_texts
 from pipelines.watch.released import Note, Torch
+from pipelines.which.choosing import runs_python
 
-_TAG = re.compile(r"cp3(\d{1,2})")
+#: What a branch of pages has before anything is published.
+_BESIDE = frozenset({".git", ".gitignore", ".nojekyll", "CNAME", "LICENSE", "README.md"})
+_PLATFORMS = ("win_amd64", "any")
 
 
 def catalogue_of(index: str) -> Catalogue:
     """That of an index: a directory, what fsspec knows, or an https address.
 
-    A directory without any of an index is one in which nothing was published yet. Raises
-    :class:`ConfigError` for one that is not there, is damaged, or has pages and no catalogue, and
-    :class:`LockError` where it cannot be fetched.
+    An empty directory, or fresh branch of pages, is one in which nothing was published yet. Raises
+    :class:`ConfigError` for one that is not there, is damaged, or has other files and no catalogue,
+    and :class:`LockError` where it cannot be fetched.
     """
+    with suppress(ValueError):  # errors of a store have the address
+        secret(urlsplit(index).password or "")
+    if index.startswith("http://"):
+        raise ConfigError(
+            f"--index {shown_url(index)}: anybody on the way could change it",
+            advice="Name its https address.",
+        )
     if index.startswith("https://"):
         url = f"{index.rstrip('/')}/{CATALOGUE}"
         return read_catalogue(read_texts([url], MOST)[url], shown_url(index).rstrip("/"))
@@ -36,7 +46,7 @@ def catalogue_of(index: str) -> Catalogue:
     data = store.read(CATALOGUE, MOST)
     if data is not None:
         return read_catalogue(data, index)
-    if not Path(index).is_dir() or store.read("index.html", 1) is not None or store.sizes(COMBINED):
+    if not Path(index).is_dir() or any(one.name not in _BESIDE for one in Path(index).iterdir()):
         raise ConfigError(
             f"{line(index, 200)}: there is no {CATALOGUE}, so it is no index of ours",
             advice="Name one that publish has made; for a new one, an empty directory.",
@@ -76,17 +86,11 @@ def _of_torch(wheel: Wheel, torch: str) -> bool:
 
 
 def _of_python(wheel: Wheel, target: Target) -> bool:
-    own = int(target.python.partition(".")[2])
-    for tag in wheel.name.tags:
-        interpreter, abi, _ = tag.split("-")
-        found = _TAG.fullmatch(interpreter)
-        if interpreter == "py3" and abi == "none":
-            return True
-        if found and (int(found[1]) == own if abi == interpreter else False):
-            return True
-        if found and abi == "abi3" and int(found[1]) <= own:
-            return True
-    return False
+    tags = (tag.split("-") for tag in wheel.name.tags)
+    return any(
+        platform in _PLATFORMS and runs_python(interpreter, abi, target.python)
+        for interpreter, abi, platform in tags
+    )
 
 
 def lacks_code(wheels: Iterable[Wheel], recipe: Recipe, wanted: Iterable[str]) -> Iterator[Note]:

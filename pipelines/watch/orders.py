@@ -79,16 +79,24 @@ def pinned(orders: Iterable[Order], targets: Iterable[Target]) -> list[Order]:
     ]
 
 
-def bounded(orders: Iterable[Order], most: int) -> list[Order]:
-    """No more than ``most`` are built now."""
-    made = []
-    for order in orders:
-        cells = []
-        for one in order.cells:
-            most -= one.state == "build"
-            cells.append(replace(one, state="later") if one.state == "build" and most < 0 else one)
-        made.append(Order(order.watched, tuple(cells)))
-    return made
+def bounded(orders: Sequence[Order], most: int, turn: int = 0) -> list[Order]:
+    """No more than ``most`` are built now: the first half of these, and others by turns.
+
+    So no cell waits for ever behind those that fail every time.
+    """
+    ready = [id(one) for order in orders for one in order.of("build")]
+    now, rest = ready[: most // 2], ready[most // 2 :]
+    if len(ready) > most:
+        start = turn * (most - len(now)) % len(rest)
+        rest = (rest[start:] + rest[:start])[: most - len(now)]
+    later = {*ready} - {*now, *rest}
+    return [
+        Order(
+            order.watched,
+            tuple(replace(one, state="later") if id(one) in later else one for one in order.cells),
+        )
+        for order in orders
+    ]
 
 
 def as_gha(orders: Sequence[Order], archs: str = "") -> dict[str, Any]:

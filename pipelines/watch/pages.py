@@ -31,6 +31,8 @@ from pipelines.toolchain.sources import Source, download
 from pipelines.units import few
 
 _SECONDS = 120  # for one file
+_LONGEST = 200  # characters of a file's name, as in a catalogue
+_DOTS = 24  # in a wheel's tags: manylinux wheels have 4
 _REFS = 32 << 20  # bytes: pytorch's own repository has 20 MB of them
 _TAG = re.compile(r"refs/tags/(?:v|release[-/])?(\d[\w.+!-]{0,60})(\^\{\})?")
 _AGAIN = "Nothing is said to be new, and nothing not to be. Try again later."
@@ -71,18 +73,20 @@ class Project:
 
     def require(self, known: Iterable[tuple[str, str]]) -> None:
         """Raise :class:`LockError` unless it has these files, with these sha256 where both have."""
-        here = {one.name: one for one in self.files}
+        here: dict[str, list[File]] = {}
+        for one in self.files:
+            here.setdefault(one.name, []).append(one)
         for name, sha256 in known:
-            there = here.get(name)
-            if there is None:
+            if name not in here:
                 raise LockError(
                     f"{self.place} does not list {name}, which is pinned here: it is an old copy, "
                     "a part, or has lost it",
                     advice=_AGAIN,
                 )
-            if there.sha256 and sha256 and there.sha256 != sha256:
+            stated = {one.sha256 for one in here[name]} - {"", sha256}
+            if stated and sha256:
                 raise LockError(
-                    f"{self.place} states sha256 {there.sha256} of {name}, pinned is {sha256}",
+                    f"{self.place} states sha256 {min(stated)} of {name}, pinned is {sha256}",
                     advice="One file never gets other bytes: tell the one who keeps that index, "
                     "and take nothing new from it.",
                 )
@@ -132,6 +136,9 @@ def _file(project: str, listed: Listed, place: str) -> File | None:
     """With what its name says; ``None`` for what is no file of the project, or has another form."""
     offer = listed.offer
     tags: frozenset[str] = frozenset()
+    # Each tag of three is crossed with the others; a number may be too long even to be read.
+    if len(offer.file) > _LONGEST or ".".join(offer.file.split("-")[2:]).count(".") > _DOTS:
+        return None
     try:
         if offer.file.endswith(".whl"):
             name, version, _, found = parse_wheel_filename(offer.file)
@@ -178,12 +185,19 @@ def _tags(repository: str) -> Tags:
     if place != len(data) or ends != 2 or "HEAD" not in refs:  # noqa: PLR2004 - of head and of list
         raise LockError(f"{shown_url(url)}: that is no whole list of git's", advice=_AGAIN)
     found: dict[Version, str] = {}
+    tags = [name for name in refs if name.startswith("refs/tags/")]
     for name, commit in sorted(refs.items()):  # what a tag points at follows it, with ^{}
         if tag := _TAG.fullmatch(name):
             try:
                 found[Version(tag[1])] = commit
             except InvalidVersion:
                 continue
+    if tags and not found:
+        raise LockError(
+            f"{shown_url(url)}: none of its {len(tags)} tags names a release, such as "
+            f"{line(min(tags).removeprefix('refs/tags/'), 60)}",
+            advice="It names its releases in another way than pages.py of pipelines/watch knows.",
+        )
     return Tags(shown_url(repository), refs["HEAD"], found)
 
 

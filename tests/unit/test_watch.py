@@ -34,6 +34,7 @@ from pipelines.console import console
 from pipelines.errors import ConfigError, LockError
 from pipelines.examine import indexpage, workers
 from pipelines.index.catalogue import Catalogue, Wheel
+from pipelines.prebuilt.candidates import Offer
 from pipelines.recipe.load import load_recipe
 from pipelines.target import Target
 from pipelines.toolchain.generate import generate
@@ -304,6 +305,11 @@ def test_pages_that_lie(world: World, capsys: Said) -> None:
     wrong(
         world, capsys, f"states sha256 {'0' * 64} of torch-2.10.0+cu128-cp312-cp312-win_amd64.whl"
     )
+    twice = f'<a href="/whl/cu128/{pin.file.replace("+", "%2B")}#sha256={"1" * 64}">{pin.file}</a>'
+    text = builds(names(OUT))
+    for both in (text.replace("<h1>", twice + "<h1>"), text.replace("</body>", twice + "</body>")):
+        world.builds(both)
+        wrong(world, capsys, f"states sha256 {'1' * 64} of {pin.file}")
     other = f'<a href="/whl/cu130/torch-2.9.0-cp313-cp313-win_amd64.whl">{pin.file}</a>'
     world.builds(builds(names(OUT), more=other))
     wrong(world, capsys, f"the page calls it {pin.file}")
@@ -406,6 +412,9 @@ def test_upstreams(world: World, capsys: Said) -> None:
     assert f"flash-attn main: the main branch is at {'e' * 12}, the recipe at " in said
     assert said.count("is out; the recipe") == 1
     assert "4.0.0" not in said
+    world.tags({"fa4-v4.0.0": "d" * 40, "fa2-v3.0.0": "d" * 40})
+    wrong(world, capsys, "none of its 2 tags names a release, such as fa2-v3.0.0")
+    world.tags({"v2.9.0": "b" * 40})
     for one in page["files"]:
         one["yanked"] = "2.8.3.post2" in one["filename"]
     world.says("flash-attn", page)
@@ -440,6 +449,11 @@ def test_what_an_index_holds(world: World, capsys: Said) -> None:
     assert "in the index has no code for 120, 90 -> Its name is taken" in notes(
         answered(world, capsys)
     )
+    # As a build here would take them: pipeline.yaml's before the recipe's.
+    config = world.folder / "pipeline.yaml"
+    config.write_text(CONFIG.replace("host: lab", 'host: lab, archs: "80"'))
+    assert "in the index has no code" not in notes(answered(world, capsys))
+    config.write_text(CONFIG)
     # Of another release, and of another project, nothing is held.
     held = answered(world, capsys)["recipes"][0]["held"]
     world.publish(("3.13", "2.15", "13.0"), version="2.8.2")
@@ -488,6 +502,12 @@ def test_indexes_that_are_none(world: World, capsys: Said, tmp_path: Path) -> No
     place.rmdir()
     wrong(world, capsys, "there is no catalogue.json, so it is no index of ours", code=code)
     place.mkdir()
+    for name in (".git", "CNAME"):  # of a branch of pages that is new
+        (place / name).touch()
+    assert world.watch("--recipe", "flash-attn", "--torch", "2.15") == 0
+    (place / "notes.txt").touch()  # somebody else's directory
+    wrong(world, capsys, "there is no catalogue.json, so it is no index of ours", code=code)
+    (place / "notes.txt").unlink()
     (place / "index.html").write_text("<html></html>")
     wrong(world, capsys, "there is no catalogue.json, so it is no index of ours", code=code)
     for text in ("{", "[]", '{"wheels": 1}', '{"schema_version": 2}', "<html>"):
@@ -498,8 +518,10 @@ def test_indexes_that_are_none(world: World, capsys: Said, tmp_path: Path) -> No
     for url, said, ends in (
         (f"{world.server.url}/i/", "catalogue.json cannot be read: ", code),
         (f"{world.server.url}/none", "/none/catalogue.json: it cannot be fetched: HTTPError", 3),
+        ("http://127.0.0.1/i", "--index http://127.0.0.1/i: anybody on the way could", code),
+        ("s3://bucket/i", "/i: catalogue.json: ", 11),
     ):
-        secret = url.replace("https://", "https://me:s3cret@")
+        secret = url.replace("://", "://me:s3cret@")
         assert program.run(["watch", "--index", secret, "--recipe", "flash-attn"]) == ends
         told = capsys.readouterr()
         assert said in " ".join(told.err.split())
@@ -535,6 +557,57 @@ def test_a_bound_on_cells(world: World, capsys: Said) -> None:
     wrong(world, capsys, "--torch 2.99: there is no such", "--torch", "2.99", code=2)
     wrong(world, capsys, "--json and --format gha are two answers", "--json", code=2)
     assert world.watch("--format", "xml") == ConfigError.exit_code
+
+
+def test_no_cell_waits_for_ever(world: World, capsys: Said) -> None:
+    """Where the first ones fail every day, the others are built all the same."""
+    words = ("--torch", "2.8,2.10", "--cuda", "12.8", "--most", "4")
+    seen: dict[str, int] = {}
+    for turn in range(3):
+        found = [*cells(answered(world, capsys, *words, "--turn", str(turn)), "build")]
+        assert len(found) == 4
+        seen |= {name: seen.get(name, 0) + 1 for name in found}
+    assert len(seen) == 8
+    assert sorted(seen.values()) == [1, 1, 1, 1, 1, 1, 3, 3]
+    wrong(world, capsys, "--turn -1: expected 0 or more", "--turn", "-1", code=2)
+
+
+def test_what_was_named_and_is_nowhere(world: World, capsys: Said) -> None:
+    """A slip of the pen is not "nothing is to be built"."""
+    for flag, value in (
+        ("cuda", "13"),
+        ("cuda", "cu130"),
+        ("cuda", "13.1"),
+        ("python", "312"),
+        ("python", "3.9"),
+    ):
+        said = f"--{flag} {value}: no build of torch 2.15, 2.14, 2.13 is for it"
+        wrong(world, capsys, said, f"--{flag}", value, code=ConfigError.exit_code)
+    wrong(world, capsys, "There are: 12.6, 13.0, 13.2.", "--cuda", "13", code=2)
+    # What there is, and not for this recipe, or not together, is said.
+    answer = answered(world, capsys, "--python", "3.14", "--cuda", "13.0")
+    assert cells(answer) == {}
+    assert "no build of torch 2.15, 2.14, 2.13 is one that it supports --python 3.14" in notes(
+        answer
+    )
+    answer = answered(world, capsys, "--torch", "2.8,2.15", "--cuda", "12.8", "--python", "3.15")
+    assert "no build of torch 2.15, 2.8 is one that it supports" in notes(answer)
+
+
+def test_names_of_files_that_are_made_to_break_a_reader(world: World, capsys: Said) -> None:
+    before = answered(world, capsys)
+    page = recorded("torch")
+    many = ".".join(f"c{number}" for number in range(30))
+    made = [
+        "torch-2." + "9" * 5000 + "-cp312-cp312-win_amd64.whl",
+        f"torch-2.9.0-{many}-cp312-win_amd64.whl",
+        "torch-2." + "9" * 5000 + ".tar.gz",
+    ]
+    files = [page["files"][0] | {"filename": name} for name in made]
+    world.says("torch", page | {"files": [*page["files"], *files]})
+    assert answered(world, capsys) == before
+    (one,) = [pages._file("torch", indexpage.Listed(Offer(name, "")), "") for name in made[1:2]]
+    assert one is None
 
 
 @pytest.mark.parametrize(
@@ -623,6 +696,17 @@ def test_a_wheel_on_the_stable_abi_is_for_later_torches(world: World) -> None:
     stable = plain.model_copy(update={"stable": True})
     assert held.fitting([stable], target) == [stable]
     assert held.fitting([stable], target.model_copy(update={"torch": "2.9"})) == []
+    for name, count in (
+        ("cp312-cp312-win_arm64", 0),
+        ("cp312-cp312-linux_x86_64", 0),
+        ("cp312-none-win_amd64", 1),
+        ("cp312-cp312t-win_amd64", 0),
+        ("py3-none-any", 1),
+    ):
+        file = plain.file.replace("cp312-cp312-win_amd64", name)
+        other = Wheel.model_validate(plain.model_dump() | {"file": file})
+        asked = Target(python="3.12", torch="2.10", cuda="13.0")
+        assert (name, len(held.fitting([other], asked))) == (name, count)
     file = plain.file.replace("cp312-cp312", "cp310-abi3")
     limited = Wheel.model_validate(plain.model_dump() | {"file": file})
     for python, count in (("3.14", 1), ("3.10", 1), ("3.9", 0)):

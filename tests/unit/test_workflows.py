@@ -554,14 +554,21 @@ def test_what_watch_types(shell: Shell) -> None:
             f'printf "%s\\0" "$@" >> {shell.words}; echo >> {shell.words}; '
             f"echo '{said}'; exit ${{CODE:-0}}",
         )
-        assert shell.run(script, RECIPE="", TORCH="2.16,2.15", MOST="") == (0, "")
+        env = {"RECIPE": "", "TORCH": "2.16,2.15", "MOST": "", "GITHUB_RUN_NUMBER": "7"}
+        assert shell.run(script, **env, RELEASE="wheels", TESTED="true") == (0, "")
         assert shell.outputs == {"matrix": matrix}
     words = ["watch", "--index", "index", "--host", "runner", "--torch", "2.16,2.15"]
     shell_words = shell.typed()[0]
+    words += ["--turn", "7"]
     assert shell_words == [*words, "--pins", "pins/watched.yaml", "--format", "gha"]
     # What cannot be read is no empty matrix.
-    assert shell.run(script, RECIPE="", TORCH="", MOST="", CODE="3")[0] == 3
+    assert shell.run(script, **env, RELEASE="", TESTED="false", CODE="3")[0] == 3
     assert shell.outputs == {}
+    shell.words.unlink()
+    # Hours of compiling for what publish refuses every day.
+    ended, said = shell.run(script, **env, RELEASE="wheels", TESTED="false")
+    assert (ended, "::error::What no GPU has run is not published" in said) == (1, True)
+    assert not shell.words.exists()
     folder = PACKAGE / "toolchain"
     for document, job in ((CELL, "build"), (WHEELS, "test")):
         place = step(document, job, "Rows for the lock")["with"]["path"]
@@ -591,11 +598,17 @@ def test_what_watch_publishes(shell: Shell) -> None:
             path.parent.mkdir(parents=True, exist_ok=True)
             path.touch()
     (shell.place / "runs/d").mkdir()  # whose build failed
-    assert shell.run(script, **env)[0] == 0
+    ended, said = shell.run(script, **env)  # a wheel without its record is told of
+    assert (ended, said.count("::error::runs/c/wheels/y.whl came without")) == (1, 1)
     words = ["publish", "runs/a b", "--to", "github:o/r@wheels", "--pages", "index"]
     assert shell.typed() == [words]
+    (shell.place / "runs/c/wheels/y.whl").unlink()
     assert shell.run(script, **env | {"UNTESTED": "true", "CODE": "9"})[0] == 9
     assert shell.typed() == [[*words, "--untested"]]
+    # Of what takes too long, the pages are shown all the same.
+    job = WATCH["jobs"]["publish"]
+    assert step(WATCH, "publish", "Publish")["timeout-minutes"] < job["timeout-minutes"]
+    assert "${{" not in WATCH["concurrency"]["group"]  # one release, whatever the branch
 
 
 @needs_bash
