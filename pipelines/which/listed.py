@@ -19,6 +19,7 @@ from pipelines.which.texts import RefusalError, project, shown, version_key
 CATALOGUE_NAME = "catalogue.json"
 _MOST_BYTES = 64 << 20
 _MOST_WHEELS = 50_000
+_MOST_PARTS_OF_ALL = 40 * _MOST_WHEELS
 _PATIENCE, _SILENCE = 120.0, 20.0  # seconds for all of it, and for a piece of it
 _PIECE = 1 << 18
 _ARCHES = r"\d{2,3}[af]?"
@@ -85,11 +86,16 @@ def read_catalogue_rows(data: bytes, where: str = "the index") -> list[Row]:
 def _rows(data: bytes) -> list[Row]:
     if len(data) > _MOST_BYTES:
         raise ValueError(f"it has more than {_MOST_BYTES >> 20} MiB")
+    if data.count(b"[") + data.count(b"{") > _MOST_PARTS_OF_ALL:
+        raise ValueError("it has more parts than any index")  # each takes 25 times its bytes
     told = json.loads(data)
     if not isinstance(told, dict) or told.get("schema_version") != 1:
-        said = shown(told.get("schema_version", "none") if isinstance(told, dict) else "none", 40)
+        said = told.get("schema_version") if isinstance(told, dict) else None
+        newer = isinstance(said, int) and said > 1
         raise ValueError(
-            f"its schema version is {said}, and this program knows 1: take which.py of that index"
+            f"it is of schema version {shown(said, 20)}: take which.py of that index"
+            if newer
+            else "it is none of schema version 1"
         )
     wheels = told.get("wheels")
     if not isinstance(wheels, list) or len(wheels) > _MOST_WHEELS:

@@ -136,7 +136,9 @@ def this_place() -> Place:
         with contextlib.suppress(OSError):  # it has been removed
             paths.insert(0, os.getcwd())
     # One folder by two names, by a link or in other letters' case, is not two installations.
-    folders = {os.path.normcase(os.path.realpath(one)): one for one in reversed(paths)}
+    folders: dict[str, str] = {}
+    for one in paths:
+        folders.setdefault(os.path.normcase(os.path.realpath(one)), one)
     free = "t" if sysconfig.get_config_var("Py_GIL_DISABLED") else ""
     windows = sys.platform == "win32"
     root = os.environ.get("SYSTEMROOT", r"C:\Windows") if windows else ""
@@ -149,7 +151,7 @@ def this_place() -> Place:
         executable=sys.executable or "",
         python=f"{sys.version_info[0]}.{sys.version_info[1]}{free}",
         platform=re.sub(r"[.-]", "_", sysconfig.get_platform()),
-        paths=tuple(reversed([*folders.values()])),
+        paths=tuple(folders.values()),
         suffixes=tuple(importlib.machinery.EXTENSION_SUFFIXES),
         user=site.getusersitepackages() if site.ENABLE_USER_SITE else "",
         system=os.path.join(root, "System32") if windows else "",
@@ -206,6 +208,8 @@ def _listed_in(told: dict[str, object], key: str) -> list[object]:
 def read_text(path: str | Path, most: int = _TEXT_BYTES) -> str | None:
     """Its start; ``None`` where it cannot be read."""
     try:
+        if not os.path.isfile(path):  # of a pipe there may never be an end
+            return None
         with open(path, "rb") as stream:
             return stream.read(most).decode("utf-8", "replace")
     except (OSError, ValueError):

@@ -18,6 +18,8 @@ from pipelines.which.told import as_object, as_text, command_of, has_version, ty
 
 #: Exit codes: a wheel was named or all loads; what was typed or the index is no good; neither.
 GOOD, REFUSED, NOT_GOOD, INTERRUPTED = 0, 2, 9, 130
+#: With these pip does not look at what is there, and would fetch torch anew.
+_ASIDE = ("PIP_TARGET", "PIP_PREFIX", "PIP_ROOT", "PIP_IGNORE_INSTALLED", "PIP_FORCE_REINSTALL")
 
 
 def words() -> argparse.ArgumentParser:
@@ -119,7 +121,10 @@ def _install(
                            "replaced", "Install torch with pip first.")  # fmt: skip
     command = command_of(found, fitting[0][1], base)
     print(typed(command), file=sys.stderr, flush=True)
-    code = subprocess.run(command, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False)
+    kept = {name: text for name, text in os.environ.items() if name.upper() not in _ASIDE}
+    code = subprocess.run(
+        command, stdin=subprocess.DEVNULL, stdout=sys.stderr, check=False, env=kept
+    )
     if code.returncode:
         raise RefusalError(f"pip has ended with {code.returncode}: what it says stands above")
     if read_torch(found.place) != found.torch:
@@ -130,5 +135,5 @@ def _install(
         if one.installed.project == name and best and has_version(one, best.row):
             return again, one.loads is not False
     raise RefusalError(f"pip has ended well, and {shown(best.row.file if best else name)} is not "
-                       "what this Python has", "Does a setting of pip's, such as PIP_TARGET, put "
-                       "it elsewhere?")  # fmt: skip
+                       "what this Python has", "Does a setting of pip's, such as target in "
+                       "pip.ini, put it elsewhere?")  # fmt: skip

@@ -213,6 +213,34 @@ def test_one_folder_by_two_names_is_one_installation(
     assert (found.loads, found.causes) == (True, ())
 
 
+def test_the_first_of_several_names_keeps_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, second = tmp_path / "first", tmp_path / "second"
+    first.mkdir()
+    second.mkdir()
+    (tmp_path / "link").symlink_to("first")
+    monkeypatch.setattr(sys, "path", [str(first), str(second), str(tmp_path / "link")])
+    assert this_place().paths[-2:] == (str(first), str(second))
+
+
+def test_a_pipe_is_no_record(tmp_path: Path) -> None:
+    """Nobody ever writes into it."""
+    os.mkfifo(tmp_path / "RECORD")
+    assert looking.read_text(tmp_path / "RECORD") is None
+
+
+def test_what_would_make_pip_fetch_torch_is_put_aside(file: Path, tmp_path: Path) -> None:
+    linux = Linux(tmp_path, "import os\nsys.exit('has ' + ' '.join(os.environ))")
+    for name in ("TARGET", "PREFIX", "ROOT", "IGNORE_INSTALLED", "FORCE_REINSTALL", "INDEX_URL"):
+        linux.environment[f"PIP_{name}"] = "https://me:secret@example.org/"
+    code, said, errors = linux.which(file, "--install")
+    (has,) = (line.split() for line in errors.splitlines() if line.startswith("has "))
+    assert (code, "PIP_INDEX_URL" in has, "secret" in said + errors) == (2, True, False)
+    assert {"PIP_TARGET", "PIP_PREFIX", "PIP_ROOT"}.isdisjoint(has)
+    assert {"PIP_IGNORE_INSTALLED", "PIP_FORCE_REINSTALL"}.isdisjoint(has)
+
+
 def test_folders_of_one_name_without_init_hide_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -433,5 +461,11 @@ def test_an_address_that_is_none(index: str) -> None:
 
 
 def test_a_newer_index_says_what_to_take() -> None:
-    with pytest.raises(RefusalError, match=r"version is 2, .* take which\.py of that index"):
+    with pytest.raises(RefusalError, match=r"version 2: take which\.py of that index"):
         read_catalogue_rows(b'{"schema_version": 2, "wheels": []}')
+
+
+def test_a_catalogue_of_nothing_but_lists_is_not_unfolded() -> None:
+    """64 MiB of them took 1.7 GB."""
+    with pytest.raises(RefusalError, match="more parts than any index"):
+        read_catalogue_rows(b"[" + b"[]," * 2_000_001 + b"[]]")
