@@ -502,6 +502,7 @@ def test_indexes_that_are_none(world: World, capsys: Said, tmp_path: Path) -> No
     place.rmdir()
     wrong(world, capsys, "there is no catalogue.json, so it is no index of ours", code=code)
     place.mkdir()
+    (place / "files").mkdir()  # of a first publish that broke off
     for name in (".git", "CNAME"):  # of a branch of pages that is new
         (place / name).touch()
     assert world.watch("--recipe", "flash-attn", "--torch", "2.15") == 0
