@@ -72,7 +72,7 @@ def watch(options: WatchOptions, given: dict[str, Any]) -> None:
     from pipelines.recipe.load import load_recipe, load_versions
     from pipelines.toolchain.lock import load_lock
     from pipelines.watch import held, show
-    from pipelines.watch.cells import strangers
+    from pipelines.watch.cells import ahead, strangers
     from pipelines.watch.look import look
     from pipelines.watch.orders import as_gha, bounded, order_of, pinned
     from pipelines.watch.pins import pins
@@ -90,7 +90,7 @@ def watch(options: WatchOptions, given: dict[str, Any]) -> None:
     out = look({name: load_versions(name) for name in names}, lock, pre=options.pre)
     found = [_compared(recipe, out, catalogue, request, settings) for recipe in recipes]
     orders = [order_of(one, _plan(one, request, settings)) for one in found]
-    notes = [*out.notes, *strangers(catalogue, _all_recipes())]
+    notes = [*out.notes, *ahead(catalogue, out.torches), *strangers(catalogue, _all_recipes())]
     notes += [note for one in found for note in one.notes]
     if file is not None:
         lacking = [one for order in orders for one in order.of("pin") if one.lacks == ("torch",)]

@@ -171,6 +171,17 @@ def _taken_back(recipe: Recipe, name: str, file: str, why: str) -> Note:
     )
 
 
+def ahead(catalogue: Catalogue, out: Mapping[str, Torch]) -> list[Note]:
+    """Whether an index has wheels for a torch that is newer than all that are out."""
+    held = {one.torch for one in catalogue.wheels if one.torch and one.yanked is None}
+    newer = sorted(held, key=_number)[-1:]
+    newest = [*out][-1:]
+    if not newer or not newest or _number(newer[0]) <= _number(newest[0]):
+        return []
+    says = f"the index has wheels for torch {newer[0]}, and the newest that is out is {newest[0]}"
+    return [Note("torch", says, "A page is an old copy, or these are for a pre-release: --pre.")]
+
+
 def strangers(catalogue: Catalogue, recipes: Iterable[Recipe]) -> list[Note]:
     """Projects of an index for which there is no recipe."""
     known = {canonicalize_name(recipe.distribution) for recipe in recipes}

@@ -13,6 +13,7 @@ from packaging.version import InvalidVersion, Version
 from pipelines.errors import ConfigError
 from pipelines.hosttext import line, secret, shown_url
 from pipelines.index.catalogue import CATALOGUE, MOST, Catalogue, Wheel, read_catalogue
+from pipelines.index.lock import LOCK
 from pipelines.index.store import Store
 from pipelines.recipe.model import Recipe
 from pipelines.target import Target
@@ -20,8 +21,11 @@ from pipelines.watch.pages import read_texts
 from pipelines.watch.released import Note, Torch
 from pipelines.which.choosing import runs_python
 
-#: What a branch of pages has before anything is published.
-_BESIDE = frozenset({".git", ".gitignore", ".nojekyll", "CNAME", "LICENSE", "README.md"})
+#: What a branch of pages has before anything is published; the last two, where the first publish
+#: broke off.
+_BESIDE = frozenset(
+    {".git", ".gitignore", ".nojekyll", "CNAME", "LICENSE", "README.md", "files", LOCK}
+)
 _PLATFORMS = ("win_amd64", "any")
 
 

@@ -379,6 +379,15 @@ def test_what_is_no_release(world: World, capsys: Said) -> None:
     assert cells(answered(world, capsys)) == cells(before)
 
 
+def test_an_index_that_knows_more_than_the_pages(world: World, capsys: Said) -> None:
+    """Old copies of the pages, which have all that the lock has."""
+    world.publish(("3.12", "2.16", "13.0"))
+    said = "the index has wheels for torch 2.16, and the newest that is out is 2.15"
+    assert said in notes(answered(world, capsys))
+    world.next_day()
+    assert "the index has wheels for torch" not in notes(answered(world, capsys))
+
+
 def test_a_prerelease_is_taken_when_asked_for(world: World, capsys: Said) -> None:
     world.says("torch", later(recorded("torch"), "2.16.0rc1", PYTHONS))
     world.builds(builds(names(OUT | {"2.16.0rc1": (("13.0",), PYTHONS)})))
@@ -502,6 +511,7 @@ def test_indexes_that_are_none(world: World, capsys: Said, tmp_path: Path) -> No
     place.rmdir()
     wrong(world, capsys, "there is no catalogue.json, so it is no index of ours", code=code)
     place.mkdir()
+    (place / "files").mkdir()  # of a first publish that broke off
     for name in (".git", "CNAME"):  # of a branch of pages that is new
         (place / name).touch()
     assert world.watch("--recipe", "flash-attn", "--torch", "2.15") == 0

@@ -25,6 +25,7 @@ from typed import calls
 
 from pipelines.config import load_config
 from pipelines.errors import TimeUpError
+from pipelines.index.lock import LOCK
 from pipelines.paths import PACKAGE, default_cache
 from pipelines.provenance.statement import PREDICATE, SIGNED
 from pipelines.provisioning.resources import load_resources
@@ -634,8 +635,10 @@ def test_what_watch_shows(shell: Shell, tmp_path: Path) -> None:
     git("init", "--quiet", "--initial-branch", "gh-pages")
     git("remote", "add", "origin", str(shell.place / "remote"))
     (shell.place / "index/index.html").write_text("one")
+    (shell.place / "index" / LOCK).touch()  # else every later publish would wait for it
     assert shell.run(found["run"], **env)[0] == 0
     assert git("log", "--format=%s", "gh-pages", place="remote") == "Wheels of run 7\n"
+    assert git("ls-tree", "--name-only", "gh-pages", place="remote") == "index.html\n"
     assert shell.run(found["run"], **env) == (0, "")
     assert "s3cret" not in git("config", "--list") + git("show")
 
