@@ -175,7 +175,7 @@ def test_tools_that_are_not_known_are_not_passed(tmp_path: Path) -> None:
     ("text", "path"),
     [
         (rb"C:\Users\anna\src\op.cu", r"C:\Users\anna\src\op.cu"),
-        (b"D:/work/op.cpp", "D:/work/op.cpp"),
+        (b"D:/build/op.cpp", "D:/build/op.cpp"),
         (b"/home/anna/op.h", "/home/anna/op.h"),
         (b"https://example.org/op.h", ""),
         (b"file:///home/anna/op.h", ""),
