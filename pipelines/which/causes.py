@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
-from pipelines.which.looking import Driver, Installed, Place, Torch, found_at, installed
+from pipelines.which.looking import Driver, Installed, Place, Torch, found_at
 from pipelines.which.machine import Machine
 from pipelines.which.texts import minor_of, shown
 
@@ -117,9 +117,8 @@ def is_release_of(said: str, own: str) -> bool:
     return both[0][0] == both[1][0] and (both[0][2] == both[1][2] or not all(b[2] for b in both))
 
 
-def of_torch(place: Place, torch: Torch | None) -> Iterator[Cause]:
-    """None, one without CUDA, half of one, two of them."""
-    there = installed(place, ["torch"])
+def of_torch(place: Place, torch: Torch | None, there: Sequence[Installed]) -> Iterator[Cause]:
+    """None, one without CUDA, half of one, two of them; ``there``: every installation of it."""
     if torch is None:
         at = found_at(place, "torch")
         if there or at:

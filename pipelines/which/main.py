@@ -11,7 +11,7 @@ import sys
 from collections.abc import Sequence
 
 from pipelines.which.listed import CATALOGUE_NAME, Row, fetch_rows
-from pipelines.which.looking import ask_driver, read_torch, this_place
+from pipelines.which.looking import ask_driver, installed, read_torch, this_place
 from pipelines.which.reporting import Report, machine_of, report
 from pipelines.which.texts import RefusalError, project, shown
 from pipelines.which.told import as_object, as_text, command_of, has_version, typed
@@ -85,7 +85,8 @@ def _do(options: argparse.Namespace, code_file: str) -> int:
         driver = ask_driver(place)
         if driver.trouble:  # the line cannot say so, and would look like a machine without
             print(f"which: of the driver not all is known: {driver.trouble}", file=sys.stderr)
-        print(machine_of(place, driver).line)
+        torches = installed(place, ["torch"])
+        print(machine_of(place, driver, read_torch(place), torches).line)
         return GOOD
     index = options.index or home(code_file)
     rows, base = fetch_rows(index) if index else ([], "")

@@ -126,7 +126,7 @@ def report(
     """Look at a Python and at what is installed in it; ``load``: import it in another process."""
     driver = ask_driver(place) if driver is None else driver
     torch, torches = read_torch(place), installed(place, ["torch"])
-    machine = machine_of(place, driver)
+    machine = machine_of(place, driver, torch, torches)
     listed = sorted({row.project for row in rows})
     asked = [package] if package else list(dict.fromkeys([*KNOWN_PACKAGES, *listed]))
     shelf = Shelf(place, torch)
@@ -147,7 +147,11 @@ def report(
         torch=torch,
         torch_installed=_version(torches),
         machine=machine,
-        causes=(*of_python(place, driver), *of_torch(place, torch), *of_driver(driver, torch)),
+        causes=(
+            *of_python(place, driver),
+            *of_torch(place, torch, torches),
+            *of_driver(driver, torch),
+        ),
         packages=tuple(packages),
         strays=tuple(strays),
         choices=tuple((name, choose(rows, machine, name)) for name in listed if name in asked),
@@ -163,13 +167,14 @@ def _version(torches: Sequence[Installed]) -> str:
     return torches[0].version
 
 
-def machine_of(place: Place, driver: Driver) -> Machine:
+def machine_of(
+    place: Place, driver: Driver, torch: Torch | None, torches: Sequence[Installed]
+) -> Machine:
     """What of a Python and its driver decides which wheel fits."""
-    torch = read_torch(place)
     return Machine(
         platform=place.platform,
         python=place.python,
-        torch=_named(torch, installed(place, ["torch"])),
+        torch=_named(torch, torches),
         cuda=torch.cuda if torch else "",
         driver=driver.release,
         gpus=driver.gpus,
