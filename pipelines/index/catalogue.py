@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from functools import cached_property
 from typing import Annotated, Literal
 
@@ -95,6 +96,11 @@ def _address(url: str) -> str:
     if re.search(r"[^\w.~%+!/:@=-]", inside, re.ASCII):
         raise ValueError("an address with other characters than addresses have")
     return url
+
+
+def timestamp(when: datetime) -> str:
+    """A moment as a catalogue has it, in UTC to the second."""
+    return when.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
 def stored(name: str, sha256: str) -> str:

@@ -31,6 +31,7 @@ from pipelines.index.catalogue import (
     read_catalogue,
     shown_at,
     stored,
+    timestamp,
 )
 from pipelines.index.lock import locked, require_mine
 from pipelines.index.pages import COMBINED, release_files, render
@@ -195,7 +196,7 @@ def _require_whole(store: Store, release: Release | None, catalogue: Catalogue) 
 
 def _wheels(before: Catalogue, order: Order, room: Path) -> Iterator[tuple[Path, Wheel]]:
     """The wheels of an order and the variants that are made of them."""
-    now = datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    now = timestamp(datetime.now(UTC))
     for offer in order.offers:
         hashes = {kind: sha256(data).hexdigest() for kind, data in offer.shown.items()}
         plain = _wheel(offer, offer.path, offer.facts.dist_info, now)

@@ -17,7 +17,7 @@ from pipelines.record import AuditedFile, AuditResult, RunFacts, SmokeResult
 from pipelines.reports.levels import evidence_of
 from pipelines.run import Run
 from pipelines.stages.published import MANIFEST, hashes_of
-from pipelines.stages.shown import shown_of
+from pipelines.stages.shown import evidence_words, shown_of
 from pipelines.toolsets import STAND_IN, stamped
 from pipelines.units import few
 from pipelines.versions import minor
@@ -119,7 +119,6 @@ def _offer(
     target = facts.target
     if not target.cuda or not target.python:
         raise AuditError(f"{audited.file}: its run does not say for which CUDA and Python it is")
-    evidence = evidence_of(facts, run.result(SmokeResult))
     return Offer(
         path=path,
         facts=inside,
@@ -129,7 +128,7 @@ def _offer(
         sass=audited.archs.sass,
         ptx=audited.archs.ptx,
         run=run.id,
-        evidence=f"{evidence.value}: {evidence.meaning}" if evidence else "not recorded",
+        evidence=evidence_words(evidence_of(facts, run.result(SmokeResult))),
         toolset=few(tools) or facts.toolset,
         checks=len(audited.checks),
         smoke=smoke,

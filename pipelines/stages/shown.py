@@ -7,9 +7,10 @@ from dataclasses import replace
 from datetime import UTC, datetime
 
 from pipelines.errors import AuditError, ConfigError
+from pipelines.evidence import Evidence
 from pipelines.files import sha256_of
 from pipelines.hosttext import line
-from pipelines.index.catalogue import Kind, Rebuilt
+from pipelines.index.catalogue import Kind, Rebuilt, timestamp
 from pipelines.provenance.statement import SIGNED
 from pipelines.provenance.verifying import verify
 from pipelines.record import AuditedFile, RebuildResult, SmokeResult
@@ -76,6 +77,11 @@ def _require_stated(run: Run, file: str) -> None:
             )
 
 
+def evidence_words(level: Evidence | None) -> str:
+    """A level of proof as an index tells it."""
+    return f"{level.value}: {level.meaning}" if level else "not recorded"
+
+
 def rebuilt_of(run: Run) -> tuple[str, Rebuilt]:
     """The sha256 of the published wheel that a run has built again, and its verdict.
 
@@ -89,13 +95,10 @@ def rebuilt_of(run: Run) -> tuple[str, Rebuilt]:
         )
     if result.compared.published != facts.rebuilds:
         raise ConfigError(f"{run.id} has compared another wheel than it was asked for")
-    evidence = evidence_of(facts, None)
     stage = run.stages()[RebuildResult.stage]
     return result.compared.published, Rebuilt(
         verdict=result.compared.verdict,
         run=run.id,
-        evidence=f"{evidence.value}: {evidence.meaning}" if evidence else "not recorded",
-        when=datetime.fromtimestamp(stage.started + (stage.seconds or 0), UTC).strftime(
-            "%Y-%m-%dT%H:%M:%SZ"
-        ),
+        evidence=evidence_words(evidence_of(facts, None)),
+        when=timestamp(datetime.fromtimestamp(stage.started + (stage.seconds or 0), UTC)),
     )

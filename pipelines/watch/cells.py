@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from packaging.utils import canonicalize_name
+from packaging.version import Version
 
 from pipelines.architectures import gpus
 from pipelines.errors import ConfigError
@@ -106,7 +107,7 @@ def _pairs(recipe: Recipe, torch: Torch) -> list[tuple[str, str]]:
     ]
     if recipe.wheel_tag:  # one wheel for all
         pairs = [(cuda, python) for cuda, python in pairs if python == recipe.pythons[0]]
-    return sorted(pairs, key=lambda one: (_number(one[0]), _number(one[1])))
+    return sorted(pairs, key=lambda one: (Version(one[0]), Version(one[1])))
 
 
 def _require_out(torches: Mapping[str, Torch], asked: Mapping[str, Sequence[str]]) -> None:
@@ -122,13 +123,13 @@ def _require_out(torches: Mapping[str, Torch], asked: Mapping[str, Sequence[str]
             raise ConfigError(
                 f"--{axis} {line(lacking[0], 40)}: no build of torch {', '.join(torches)} is for "
                 "it",
-                advice=f"There are: {', '.join(sorted(there[axis], key=_number))}.",
+                advice=f"There are: {', '.join(sorted(there[axis], key=Version))}.",
             )
 
 
 def _strange(recipe: Recipe, torches: Mapping[str, Torch]) -> list[Note]:
     """What of these releases of torch a recipe does not support."""
-    last = max(recipe.pythons, key=_number)
+    last = max(recipe.pythons, key=Version)
     cudas: dict[str, list[str]] = {}
     pythons: dict[str, list[str]] = {}
     for release, torch in torches.items():
@@ -136,7 +137,7 @@ def _strange(recipe: Recipe, torches: Mapping[str, Torch]) -> list[Note]:
             if not within(cuda, recipe.supports.cuda):
                 cudas.setdefault(cuda, []).append(release)
         for python in dict.fromkeys(one for wheels in torch.builds.values() for one in wheels):
-            if _number(python) > _number(last):
+            if Version(python) > Version(last):
                 pythons.setdefault(python, []).append(release)
     notes = []
     for word, found, why in (
@@ -144,15 +145,10 @@ def _strange(recipe: Recipe, torches: Mapping[str, Torch]) -> list[Note]:
         ("Python", pythons, f"ends with {last}"),
     ):
         if found:
-            there = (f"{one} (torch {', '.join(found[one])})" for one in sorted(found, key=_number))
+            there = (f"{one} (torch {', '.join(found[one])})" for one in sorted(found, key=Version))
             says = f"torch is out for {word} {', '.join(there)}; {recipe.name} {why}"
             notes.append(Note(recipe.name, says, f"See pipelines/recipes/{recipe.name}.yaml."))
     return notes
-
-
-def _number(release: str) -> int:
-    major, _, minor = release.partition(".")
-    return int(major) * 100 + int(minor)
 
 
 def _not_tested(recipe: Recipe, torches: Sequence[str]) -> list[Note]:
@@ -174,9 +170,9 @@ def _taken_back(recipe: Recipe, name: str, file: str, why: str) -> Note:
 def ahead(catalogue: Catalogue, out: Mapping[str, Torch]) -> list[Note]:
     """Whether an index has wheels for a torch that is newer than all that are out."""
     held = {one.torch for one in catalogue.wheels if one.torch and one.yanked is None}
-    newer = sorted(held, key=_number)[-1:]
+    newer = sorted(held, key=Version)[-1:]
     newest = [*out][-1:]
-    if not newer or not newest or _number(newer[0]) <= _number(newest[0]):
+    if not newer or not newest or Version(newer[0]) <= Version(newest[0]):
         return []
     says = f"the index has wheels for torch {newer[0]}, and the newest that is out is {newest[0]}"
     return [Note("torch", says, "A page is an old copy, or these are for a pre-release: --pre.")]
