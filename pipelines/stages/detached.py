@@ -103,7 +103,7 @@ class Job:
 
     @property
     def directory(self) -> str:
-        """The job's, on the host."""
+        """Its own."""
         return self.spec.directory
 
     @property
@@ -131,10 +131,13 @@ class Job:
                 now = yield from self._read()  # to its end, also of what an attempt lost left
                 if now.attempt == self.attempt:
                     if now.result is not None:
-                        self._remember()
+                        self._remember(self.attempt)
                         break
                     if now.state == "lost" and self._counted != self.attempt:
                         self._lose(self._why(now))
+                elif now.attempt > self.attempt:
+                    self._take(self.attempt + 1)  # one by one: each has a log of its own
+                    continue
                 self._begin()
             except RemoteError as error:
                 if error.kind != launch.NoRunnerError.__name__:
@@ -163,6 +166,9 @@ class Job:
                 self._beyond = now.attempt
         if self.log.exists():
             os.truncate(self.log, 0)
+        # Written before it is begun: whoever takes up what a killed controller had just begun
+        # finds the attempt's log also where the attempt itself was lost in the meantime.
+        self._remember(now.attempt + (now.state != "running"))
 
     def _state(self) -> State:
         """The job, as the host tells of it."""
@@ -222,23 +228,27 @@ class Job:
             raise HostError(f"{self.host}: the job has not begun yet")
         if now.attempt == self.attempt:
             return
-        size = self.log.stat().st_size if self.log.exists() else 0
-        self.attempt, self.base, self.offset = now.attempt, size, 0
-        _log.info("%s: attempt %d of %s has begun", self.host, self.attempt, self.directory)
         self.failed = {k[:40]: safe(str(v), 300) for k, v in now.failed.items()}
         self.way = safe(now.way, 40)
-        self._remember()
+        self._take(self.attempt + 1 if self.attempt else now.attempt)
         if self.failed:
             say(f"started {self.way}: {safe(str(self.failed), 300)}", style="yellow")
 
-    def _remember(self) -> None:
-        """Write down what a later process needs to go on from here."""
+    def _take(self, attempt: int) -> None:
+        """Have the log of ``attempt`` come after what is here."""
+        size = self.log.stat().st_size if self.log.exists() else 0
+        self.attempt, self.base, self.offset = attempt, size, 0
+        _log.info("%s: attempt %d of %s is taken up", self.host, attempt, self.directory)
+        self._remember(attempt)
+
+    def _remember(self, attempt: int) -> None:
+        """Write down what a later process needs to go on from ``attempt``."""
         self.run.put_job(
             self.key,
             JobRecord(
                 host=self.host,
                 directory=self.directory,
-                attempt=self.attempt,
+                attempt=attempt,
                 base=self.base,
                 offset=self.offset,
                 lost=tuple(self.lost),
@@ -266,13 +276,8 @@ class Job:
         return True
 
     def _digest_there(self) -> str:
-        told = self.session.call(
-            store.prefix_digest,
-            directory=self.directory,
-            attempt=self.attempt,
-            size=self.offset,
-        )
-        return str(told)
+        part = {"attempt": self.attempt, "size": self.offset}
+        return str(self.session.call(store.prefix_digest, directory=self.directory, **part))
 
     def _digest_here(self) -> str:
         with self.log.open("rb") as file:
@@ -291,7 +296,7 @@ class Job:
         _log.info("%s: attempt %d of %s was lost", self.host, self.attempt, self.directory)
         self.lost.append(safe(why, 500))
         self._recent = [*(at for at in self._recent if now - at < HOUR), now]
-        self._remember()
+        self._remember(self.attempt)
         if len(self._recent) >= ATTEMPTS:
             raise self.error(
                 f"{self.host} lost the job {len(self._recent)} times within an hour: "

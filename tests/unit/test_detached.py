@@ -16,7 +16,7 @@ from pipelines.remote import process
 from pipelines.remote.jobs import launch
 from pipelines.session.base import DeadHostError
 from pipelines.stages import detached
-from pipelines.stages.detached import ATTEMPTS, HOUR, JobSpec
+from pipelines.stages.detached import ATTEMPTS, HOUR, Job, JobSpec
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +42,49 @@ def test_a_lost_attempt_is_gone_on_with(tmp_path: Path) -> None:
         lost=("its process was ended",),
     )
     assert made.log.read_bytes() == LINE + LINE
+
+
+def test_the_log_of_what_was_lost_before_it_was_followed_is_here(tmp_path: Path) -> None:
+    """A controller that is killed when an attempt has just begun has read nothing of it."""
+
+    class Killed(BaseException):
+        pass
+
+    script = Script()
+    made = job(tmp_path, script)
+
+    def killed(beyond: int) -> dict[str, Any]:
+        begun = script.start(beyond)
+        script.logs[begun["attempt"]] = b"what the first one said\n"
+        raise Killed
+
+    script.attempts = ["lost", "ended"]
+    script.begin = killed
+    with pytest.raises(Killed):
+        finish(made)
+    script.begin = script.start
+    again = Job(made.session, made.run, made.spec, made.log)
+    assert finish(again) == ENDED
+    assert again.log.read_bytes() == b"what the first one said\n" + LINE
+    assert again.lost == ["its process was ended"]
+
+
+def test_each_of_several_attempts_is_read(tmp_path: Path) -> None:
+    """Whoever follows may have been away while others began one after the other."""
+    script = Script("lost", "lost", "ended")
+    made = job(tmp_path, script)
+
+    def twice(beyond: int) -> dict[str, Any]:
+        first = script.start(beyond)
+        if first["attempt"] == 1:
+            script.logs[1] = b"of the first\n"
+            return first
+        script.logs[2], script.logs[3] = b"of the second\n", b"of the third\n"
+        return script.start(beyond)
+
+    script.begin = twice
+    assert finish(made) == ENDED
+    assert made.log.read_bytes() == b"of the first\nof the second\nof the third\n"
 
 
 def test_a_restart_is_told(tmp_path: Path) -> None:
