@@ -29,6 +29,7 @@ FLOORS = (
     {"config", "matrix", "prebuilt", "provisioning", "examine", "index"},
     {"buildplan", "schema", "watch"},
     {"stages", "doctor"},
+    {"fleet"},
     {"commands"},
     {"tasks", "__main__"},
 )
