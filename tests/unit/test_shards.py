@@ -211,7 +211,7 @@ def test_every_share_and_the_link_on_one_host(tmp_path: Path, host: Compiler) ->
     line, _ = desk(tmp_path, host)
     line.plan = replace(line.plan, shards=3)
     before = line.plan
-    with pytest.raises(AuditError, match="device code"):  # this wheel has none
+    with pytest.raises(AuditError, match="SBOM"):  # this wheel has none
         run_shards(line)
     line.close()
     assert [spec["units"]["mode"] for spec in host.specs] == ["compile"] * 3 + ["link"]
