@@ -1,0 +1,54 @@
+"""Has a build system compile one share of its units, or link what other hosts have compiled.
+
+PEP 517 back ends run in this process, and torch's BuildExtension, scikit-build-core, meson-python
+and a setup.py that calls cmake start ninja from here, through ``subprocess``. There each start of
+ninja becomes one of a manifest that lies beside its own:
+
+- *compile*: with one more target, which is this share. What takes objects after that, such as a
+  linker, is not started, and the wheel that comes of it is none: it is written where nobody looks.
+- *link*: the objects are put where they belong, and their edges make nothing any more. The rest is
+  the usual build. After it each of them must be what it was, and none may be in ninja's log anew.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+
+from .compiling import Compile
+from .linking import Link
+
+
+def run(order: str, source: str, out: str, build: Callable[[str], str]) -> None:
+    """Build what the file ``order`` says: ``build`` is given a directory for its wheel.
+
+    The result goes to ``told`` of the order. :class:`DivisionError`, or what the build system
+    raises, is what went wrong; then nothing is in ``out``, as after a share.
+    """
+    with open(order, encoding="utf-8") as file:
+        asked = json.load(file)
+    compiles = asked["mode"] == "compile"
+    division = Compile(asked, source) if compiles else Link(asked, source)
+    scratch = asked["scratch"]
+    shutil.rmtree(scratch, ignore_errors=True)
+    os.makedirs(scratch)
+    division.install()
+    caught: BaseException | None = None
+    wheel = ""
+    try:
+        wheel = build(scratch)
+    except (Exception, SystemExit) as error:
+        caught = error
+    if division.refused is not None:
+        raise division.refused
+    told = division.finish(caught)
+    if not compiles:
+        os.replace(os.path.join(scratch, wheel), os.path.join(out, wheel))
+        print("wheel:", wheel, flush=True)
+    shutil.rmtree(scratch, ignore_errors=True)
+    part = asked["told"] + ".part"
+    with open(part, "w", encoding="utf-8") as file:
+        json.dump(told, file)
+    os.replace(part, asked["told"])
