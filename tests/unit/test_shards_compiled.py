@@ -25,7 +25,7 @@ def desk(tmp_path: Path, room: str = "root", **recipe: Any) -> Line:
     sharebuilds.Builds(tmp_path, tmp_path / "tree")
     environment = {"PYTHONPATH": str(tmp_path / "site"), "MAX_JOBS": "{jobs}"}
     line, _ = at_desk(
-        tmp_path, **{"reproducible": True, "environment": environment, "api": "plain"} | recipe
+        tmp_path, None, None, **{"reproducible": True, "environment": environment, "api": "plain"} | recipe
     )
     return wanting(
         line, build_root=str(tmp_path / room), fixed=str(tmp_path / "fixed"), compile_cache=""
