@@ -134,6 +134,8 @@ class Doing(Model):
     done: Annotated[int, Field(ge=0)] | None = None
     """Compile units; ``None``: not told."""
     total: Annotated[int, Field(ge=0)] | None = None
+    planned: Seconds = 0.0
+    """Core-seconds, by the plan."""
 
 
 class HostState(Model):
@@ -190,6 +192,10 @@ class FleetState(Model):
     """The next ones first; not necessarily all."""
     troubles: tuple[Trouble, ...] = ()
     """The latest first; not necessarily all."""
+    latest: tuple[Span, ...] = ()
+    """Attempts that ended, the latest first; not necessarily all."""
+    reckoned: Seconds | None = None
+    """What all of it was to take by the plan, on these hosts; ``None``: nobody reckoned it."""
     currency: str = ""
     dashboard: str = ""
     """Address of Dask's own page; empty: there is none."""
