@@ -61,7 +61,7 @@ class Division:
                     with division._busy:
                         turned, start = division._turned(args, named)
                 except DivisionError as error:
-                    division.refused = error  # whatever the build system makes of it
+                    division.refused = error
                     raise
                 if turned is not None:
                     args = turned

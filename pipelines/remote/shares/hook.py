@@ -35,20 +35,29 @@ def run(order: str, source: str, out: str, build: Callable[[str], str]) -> None:
     shutil.rmtree(scratch, ignore_errors=True)
     os.makedirs(scratch)
     division.install()
+    try:
+        wheel, told = _built(division, build, scratch)
+        if not compiles:
+            os.replace(os.path.join(scratch, wheel), os.path.join(out, wheel))
+            print("wheel:", wheel, flush=True)
+    finally:
+        shutil.rmtree(scratch, ignore_errors=True)
+    part = asked["told"] + ".part"
+    with open(part, "w", encoding="utf-8") as file:
+        json.dump(told, file)
+    os.replace(part, asked["told"])
+
+
+def _built(
+    division: Compile | Link, build: Callable[[str], str], scratch: str
+) -> tuple[str, dict[str, object]]:
+    """What was written to ``scratch``, and the result; raises what speaks against them."""
     caught: BaseException | None = None
     wheel = ""
     try:
         wheel = build(scratch)
     except (Exception, SystemExit) as error:
         caught = error
-    if division.refused is not None:
+    if division.refused is not None:  # whatever the build system has made of it
         raise division.refused
-    told = division.finish(caught)
-    if not compiles:
-        os.replace(os.path.join(scratch, wheel), os.path.join(out, wheel))
-        print("wheel:", wheel, flush=True)
-    shutil.rmtree(scratch, ignore_errors=True)
-    part = asked["told"] + ".part"
-    with open(part, "w", encoding="utf-8") as file:
-        json.dump(told, file)
-    os.replace(part, asked["told"])
+    return wheel, division.finish(caught)

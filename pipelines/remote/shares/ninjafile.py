@@ -13,7 +13,7 @@ import sys
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-_LINE = re.compile(r"(?:[^$\n]|\$(?:\r\n|\n|.))*(?:\n|\Z)")
+_LINE = re.compile(r"(?:[^$\n]|\$(?:\r\n|\n|.|\Z))*(?:\n|\Z)")
 _COMMENT = re.compile(r"[ ]*(?:#[^\n]*|\r?)(?:\n|\Z)")
 _CONTINUED = r"\$\r?\n[ ]*"
 _ESCAPE = re.compile(
@@ -208,8 +208,8 @@ class _Reader:
                 sure = sure and told is not None and told == self._told(text, {})
                 side = "in" if rule else "out"
                 found.setdefault(f"{side}{mark}", []).append(canonical(told or "?"))
-        if rule:
-            outputs, inputs = found.get("out", []), found.get("in:", [])
+        outputs, inputs = found.get("out", []), found.get("in:", [])
+        if rule and outputs:
             late = "dyndep" in scope or rule in self.late
             self.edges.append(
                 Edge(
