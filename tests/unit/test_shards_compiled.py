@@ -24,9 +24,8 @@ def desk(tmp_path: Path, room: str = "root", **recipe: Any) -> Line:
         sharebuilds.extensions(tmp_path / "tree", one=3, two=2)
     sharebuilds.Builds(tmp_path, tmp_path / "tree")
     environment = {"PYTHONPATH": str(tmp_path / "site"), "MAX_JOBS": "{jobs}"}
-    line, _ = at_desk(
-        tmp_path, None, None, **{"reproducible": True, "environment": environment, "api": "plain"} | recipe
-    )
+    keys = {"reproducible": True, "environment": environment, "api": "plain", **recipe}
+    line, _ = at_desk(tmp_path, None, None, **keys)
     return wanting(
         line, build_root=str(tmp_path / room), fixed=str(tmp_path / "fixed"), compile_cache=""
     )
