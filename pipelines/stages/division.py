@@ -164,9 +164,8 @@ def divide(session: LiveSession, plan: BuildPlan, materials: Mapping[str, str]) 
             if known.sha256 != row.sha256:
                 source = next(unit.source for unit in one.list.units if unit.id == row.unit)
                 raise AuditError(
-                    f"{safe(source, 200)} was compiled twice, to different bytes: {owner.run.id} "
-                    f"({owner.list.host}) has {known.sha256}, {one.run.id} ({one.list.host}) has "
-                    f"{row.sha256}",
+                    f"{safe(source, 200)} was compiled twice, to different bytes: {owner.told} has "
+                    f"{known.sha256}, {one.told} has {row.sha256}",
                     advice="One of the two hosts compiles something else, or is broken. Link "
                     "without the one that you trust less.",
                 )
