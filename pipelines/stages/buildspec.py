@@ -146,11 +146,12 @@ def build_spec(
 def _cache(plan: BuildPlan) -> compilecache.Spec | None:
     """What the host is told of the compile cache.
 
-    A build that is made anew takes nothing of an earlier one: it is to show what that was.
+    A build that is made anew takes nothing of an earlier one: it is to show what that was. Units
+    that are divided have none: with one they have other commands, and hosts differ in that.
     """
     layout, fixed = plan.layout, plan.recipe.reproducible
     without = with_cache(plan.toolset.name) if fixed else {}
-    if without is None or plan.anew:
+    if without is None or plan.anew or plan.divided:
         return None
     exe = ".exe" if plan.host.capabilities.windows else ""
     return compile_cache.host_spec(

@@ -10,6 +10,7 @@ import sharebuilds
 from plans import at_desk, wanting
 from test_shards import compiled, linked
 
+from pipelines.errors import BuildError
 from pipelines.record import BuildResult, CollectResult
 from pipelines.stages.line import BUILD, Line
 
@@ -41,7 +42,7 @@ def whole(line: Line) -> str:
     return wheel.sha256
 
 
-@pytest.mark.parametrize("count", [1, 2, 3, 7])
+@pytest.mark.parametrize("count", [2, 7])
 def test_the_same_bytes(tmp_path: Path, count: int) -> None:
     expected = whole(desk(tmp_path, "whole"))
     line = desk(tmp_path)
@@ -53,3 +54,10 @@ def test_the_same_bytes(tmp_path: Path, count: int) -> None:
     assert home is not None
     assert [row.sha256 for row in home.files] == [expected]
     assert [one.sha256 for one in done.wheels] == [expected]
+
+
+def test_a_build_without_ninja_has_nothing_to_divide(tmp_path: Path) -> None:
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree/setup.py").write_text("from setuptools import setup; setup(name='mine')\n")
+    with pytest.raises(BuildError, match="nothing to divide"):
+        compiled(desk(tmp_path), "1/2")
