@@ -15,10 +15,13 @@ from plans import plan_for
 from pipelines.architectures import gpus
 from pipelines.buildplan import Request, settle
 from pipelines.commands.lines import request_of
+from pipelines.commands.plan import run_plan
+from pipelines.config import load_config
 from pipelines.errors import ConfigError
 from pipelines.files import sha256_of
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.shares import RUNNERS, reckon, shares_for
+from pipelines.paths import PACKAGE
 from pipelines.recipe.load import load_recipe
 from pipelines.remote import objects
 from pipelines.remote.shares import balance
@@ -143,3 +146,34 @@ def test_programs_that_no_pin_covers(tmp_path: Path, monkeypatch: pytest.MonkeyP
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
     changed = objects.compilers(toolkit=str(tmp_path / "toolkit"))
     assert {n for n in {**found, **changed} if found.get(n) != changed.get(n)} == {"g++", "ptxas"}
+
+
+# -- invoke plan -----------------------------------------------------------------------------------
+
+
+def divided(shards: str, capsys: pytest.CaptureFixture[str], **more: str) -> str:
+    """What ``invoke plan`` says of flash-attn on a GitHub runner."""
+    settings = load_config(PACKAGE.parent / ".github/runner.yaml")
+    axes = {"recipe": "flash-attn", "host": "runner", "cuda": "12.8", **more}
+    format = axes.pop("format", "table")
+    run_plan(settings, Request(axes=axes, shards=shards), format=format, facts=RUNNER)
+    return capsys.readouterr().out
+
+
+def test_a_plan_says_what_shares_take(capsys: pytest.CaptureFixture[str]) -> None:
+    one = {"python": "3.12", "torch": "2.8"}
+    told = json.loads(divided("4", capsys, format="json", **one))
+    (cell,) = told["cells"]
+    assert cell["shares"]["count"] == 4
+    assert cell["shares"]["longest_seconds"] < cell["shares"]["alone_seconds"] / 3
+    said = " ".join(divided("4", capsys, **one).split())
+    assert "each cell: 4 shares of 73 units: the longest takes about 1 h" in said
+    rows = json.loads(divided("2", capsys, format="gha", **one))["include"]
+    assert [row["share"] for row in rows] == ["1/2", "2/2"]
+    assert len({row["part"] for row in rows}) == 2
+    assert json.loads(divided("1", capsys, format="gha", **one)) == {"include": []}
+
+
+def test_more_shares_than_a_matrix_may_have(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(ConfigError, match=r"\d{3} shares of \d+ cells; a matrix has at most 256"):
+        divided("100", capsys, format="gha")
