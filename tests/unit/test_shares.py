@@ -6,6 +6,8 @@ import re
 import shutil
 import threading
 import time
+from collections.abc import Iterator
+from copy import copy
 from pathlib import Path
 from typing import cast
 
@@ -151,22 +153,37 @@ def builds(tmp_path: Path) -> Builds:
     return Builds(tmp_path, extensions(tmp_path / "tree", one=4, two=1))
 
 
-@needs_compiler
-@pytest.mark.parametrize("count", [1, 2, 7])
-def test_the_wheel_is_the_one_that_is_built_whole(builds: Builds, count: int) -> None:
-    """7 shares of 5 units: two of them have nothing to do, which is no error."""
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], list[sharing.Given]]:
+    """A room, the wheel that was built whole there, and the objects of two shares.
+
+    The place is in the objects: who links them does so in that room.
+    """
+    room = tmp_path_factory.mktemp("room")
+    builds = Builds(room, extensions(room / "tree", one=4, two=1))
     whole = builds.run("whole")
     assert whole["exit"] == 0, builds.log
     assert "units" not in whole
-    builds.room.joinpath("whole/out").rename(builds.room / "kept")
-    for made in (builds.room / "kept").glob("*.whl"):
-        made.rename(made.with_suffix(".kept"))
-    objects = builds.shares(count)
-    assert without_wheels(builds.room), "no share leaves a wheel, not even aside"
+    shutil.rmtree(room / "whole")
+    return room, wheels(whole), builds.shares(2)
+
+
+@needs_compiler
+@pytest.mark.parametrize("count", [1, 2, 3, 7])
+def test_the_wheel_is_the_one_that_is_built_whole(
+    made: tuple[Path, list[str], list[sharing.Given]], count: int
+) -> None:
+    """7 shares of 5 units: two of them have nothing to do, which is no error."""
+    room, whole, objects = made
+    builds = Builds(room, room / "tree")
+    if count != 2:
+        objects = builds.shares(count)
+    assert without_wheels(room), "no share leaves a wheel, not even aside"
     assert len(objects) == 5
-    linked = builds.link(objects)
-    assert wheels(linked) == wheels(whole), builds.log
-    assert len(wheels(linked)) == 1
+    linked = builds.link(objects, f"link{count}")
+    shutil.rmtree(room / f"link{count}")
+    assert wheels(linked) == whole, builds.log
+    assert len(whole) == 1
     assert sorted(linked["placed"]) == sorted(row["unit"] for row in objects)
     assert linked["compiled"] == []
     assert compiled(builds.log) == 0
@@ -201,13 +218,16 @@ def test_what_a_share_tells(builds: Builds) -> None:
 
 
 @needs_compiler
-def test_units_that_nobody_gave_are_compiled_and_told(builds: Builds) -> None:
-    whole = builds.run("whole")
-    first = builds.share(1, 3)
-    linked = builds.link(given(first))
-    assert wheels(linked) == wheels(whole)
+def test_units_that_nobody_gave_are_compiled_and_told(
+    made: tuple[Path, list[str], list[sharing.Given]],
+) -> None:
+    room, whole, objects = made
+    builds = Builds(room, room / "tree")
+    linked = builds.link(objects[:2], "some")
+    shutil.rmtree(room / "some")
+    assert wheels(linked) == whole
     assert {*linked["compiled"]} == {row["id"] for row in linked["units"]} - {*linked["placed"]}
-    assert compiled(builds.log) == len(linked["compiled"]) > 0
+    assert compiled(builds.log) == len(linked["compiled"]) == 3
     assert "compiled here, no host gave them" in builds.log
 
 
@@ -277,12 +297,37 @@ def test_a_share_that_was_killed_goes_on(builds: Builds, tmp_path: Path) -> None
     assert "one_0.cpp" not in "".join(re.findall(r"^\[.*", builds.log, re.MULTILINE))
 
 
+@needs_compiler
+def test_a_link_that_was_cut_off_goes_on(
+    made: tuple[Path, list[str], list[sharing.Given]],
+) -> None:
+    """Its libraries are there, so setuptools would leave out what it has to look at again."""
+    room, whole, objects = made
+    builds = Builds(room, room / "tree")
+    for _ in range(2):
+        again = builds.link(objects[1:], "cut-off")
+        assert wheels(again) == whole, builds.log
+    assert len(again["placed"]) == 4
+    assert compiled(builds.log) == 0, "what it has compiled itself is kept"
+    shutil.rmtree(room / "cut-off")
+
+
 # -- lies -----------------------------------------------------------------------------------------
 
 
 @pytest.fixture
-def objects(builds: Builds) -> list[sharing.Given]:
-    return builds.shares(2)
+def lied(
+    made: tuple[Path, list[str], list[sharing.Given]], tmp_path: Path
+) -> Iterator[tuple[Builds, list[sharing.Given]]]:
+    """Source and objects to be changed."""
+    room, _, objects = made
+    shutil.copytree(room / "tree", tmp_path / "tree")
+    copies = [copy(row) for row in objects]
+    for row in copies:
+        row["path"] = str(shutil.copy(row["path"], str(tmp_path)))
+    yield Builds(room, tmp_path / "tree"), copies
+    for left in room.glob("link*/"):
+        shutil.rmtree(left, ignore_errors=True)
 
 
 def refused(builds: Builds, linked: builder.Built, *words: str) -> None:
@@ -295,7 +340,8 @@ def refused(builds: Builds, linked: builder.Built, *words: str) -> None:
 
 
 @needs_compiler
-def test_a_damaged_object(builds: Builds, objects: list[sharing.Given]) -> None:
+def test_a_damaged_object(lied: tuple[Builds, list[sharing.Given]]) -> None:
+    builds, objects = lied
     path = Path(objects[0]["path"])
     data = bytearray(path.read_bytes())
     data[len(data) // 2] ^= 1
@@ -307,29 +353,32 @@ def test_a_damaged_object(builds: Builds, objects: list[sharing.Given]) -> None:
 
 
 @needs_compiler
-def test_a_unit_given_twice(builds: Builds, objects: list[sharing.Given]) -> None:
+def test_a_unit_given_twice(lied: tuple[Builds, list[sharing.Given]]) -> None:
+    builds, objects = lied
     same = [*objects, objects[0]]
-    assert builds.link(same, "same")["exit"] == 0, "the same bytes twice are no contradiction"
-    shutil.rmtree(builds.room / "same")
+    assert builds.link(same, "link-same")["exit"] == 0, "the same bytes twice are no contradiction"
+    shutil.rmtree(builds.room / "link-same")
     other = {**objects[1], "unit": objects[0]["unit"]}
     linked = builds.link([*objects, cast("sharing.Given", other)])
     refused(builds, linked, "given twice", objects[0]["sha256"], objects[1]["sha256"])
 
 
 @needs_compiler
-def test_an_object_of_another_build(builds: Builds, objects: list[sharing.Given]) -> None:
+def test_an_object_of_another_build(lied: tuple[Builds, list[sharing.Given]]) -> None:
+    builds, objects = lied
     strange = cast("sharing.Given", {**objects[0], "unit": "f" * 32})
     refused(builds, builds.link([*objects, strange]), "1 of 6 objects", "f" * 32)
     builds.environment["CXX"] = "g++ -DOTHER"
-    done = builds.link(objects, "flags")
+    done = builds.link(objects, "link-flags")
     refused(builds, done, "5 of 5 objects", objects[0]["unit"], "Another source, place, tool")
     assert compiled(builds.log) == 0, "it is not built first"
 
 
 @needs_compiler
 def test_a_source_that_another_host_has_generated_otherwise(
-    builds: Builds, objects: list[sharing.Given]
+    lied: tuple[Builds, list[sharing.Given]],
 ) -> None:
+    builds, objects = lied
     source = builds.tree / "src dir/one_0.cpp"
     source.write_text(source.read_text() + "// made on another day\n")
     refused(builds, builds.link(objects), "1 of 5 objects")
@@ -353,9 +402,10 @@ cpp_extension.subprocess.run = run
 
 @needs_compiler
 def test_an_object_swapped_between_its_place_and_the_linker(
-    builds: Builds, objects: list[sharing.Given]
+    lied: tuple[Builds, list[sharing.Given]],
 ) -> None:
     """Who may write there meanwhile is noticed: the second extension's ninja looks at the first."""
+    builds, objects = lied
     setup = builds.tree / "setup.py"
     setup.write_text(SWAPS + setup.read_text())
     refused(builds, builds.link(objects), "was changed while the wheel was linked")
@@ -375,9 +425,10 @@ cpp_extension.subprocess.run = run
 
 @needs_compiler
 def test_a_ninja_that_nobody_sees_compiles_what_others_did(
-    builds: Builds, objects: list[sharing.Given]
+    lied: tuple[Builds, list[sharing.Given]],
 ) -> None:
     """The bytes are the same, so the hash is none the wiser; ninja's log is."""
+    builds, objects = lied
     setup = builds.tree / "setup.py"
     setup.write_text(
         COMPILES.replace("cpp_extension.subprocess.run([", "inner([") + setup.read_text()

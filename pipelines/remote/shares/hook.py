@@ -35,6 +35,8 @@ def run(order: str, source: str, out: str, build: Callable[[str], str]) -> None:
     shutil.rmtree(scratch, ignore_errors=True)
     os.makedirs(scratch)
     division.install()
+    if not compiles:
+        _link_anew(os.path.join(scratch, "setup.cfg"))
     try:
         wheel, told = _built(division, build, scratch)
         if not compiles:
@@ -46,6 +48,13 @@ def run(order: str, source: str, out: str, build: Callable[[str], str]) -> None:
     with open(part, "w", encoding="utf-8") as file:
         json.dump(told, file)
     os.replace(part, asked["told"])
+
+
+def _link_anew(path: str) -> None:
+    """Have setuptools start ninja and linker whatever an attempt before this one has left."""
+    if os.environ.setdefault("DIST_EXTRA_CONFIG", path) == path:
+        with open(path, "w", encoding="ascii") as file:
+            file.write("[build_ext]\nforce = 1\n")
 
 
 def _built(
