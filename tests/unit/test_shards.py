@@ -232,6 +232,16 @@ def test_what_an_earlier_run_has_is_not_fetched_again(tmp_path: Path, host: Comp
     assert len(done.divided.placed) == UNITS
 
 
+def test_objects_that_have_come_home_are_not_fetched_twice(tmp_path: Path, host: Compiler) -> None:
+    """A collect that was cut off is done again in the same run; ``latest`` leads there as well."""
+    line, session = desk(tmp_path, host)
+    run = compiled(line, "1/2")
+    session.get = None  # type: ignore[assignment,method-assign]
+    (line.plan.out / "elsewhere").symlink_to(run.path)
+    line.do(COLLECT)
+    assert len([*(run.path / FOLDER).iterdir()]) == 3
+
+
 def test_a_share_that_was_cut_off_is_gone_on_with(tmp_path: Path, host: Compiler) -> None:
     line, session = desk(tmp_path, host)
 
