@@ -182,7 +182,9 @@ def test_more_shares_than_a_matrix_may_have(capsys: pytest.CaptureFixture[str]) 
 def test_what_was_not_looked_at_is_not_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(objects.builder, "compiler_environment", lambda: {"PATH": str(tmp_path)})
+    monkeypatch.setattr(
+        "pipelines.remote.builder.compiler_environment", lambda: {"PATH": str(tmp_path)}
+    )
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(FileNotFoundError, match="no compiler"):
         objects.compilers()
