@@ -24,7 +24,7 @@ from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.shares import RUNNERS, reckon, shares_for
 from pipelines.paths import PACKAGE
 from pipelines.recipe.load import load_recipe
-from pipelines.remote import builder, objects
+from pipelines.remote import objects
 from pipelines.remote.shares import balance
 from pipelines.units import GIB
 
@@ -206,7 +206,9 @@ def test_more_shares_than_a_matrix_may_have(capsys: pytest.CaptureFixture[str]) 
 def test_what_was_not_looked_at_is_not_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(builder, "compiler_environment", lambda: {"PATH": str(tmp_path)})
+    monkeypatch.setattr(
+        "pipelines.remote.builder.compiler_environment", lambda: {"PATH": str(tmp_path)}
+    )
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(FileNotFoundError, match="no compiler"):
         objects.compilers()
