@@ -262,13 +262,15 @@ def test_a_share_that_was_cut_off_is_gone_on_with(tmp_path: Path, host: Compiler
 
 def test_every_share_and_the_link_on_one_host(tmp_path: Path, host: Compiler) -> None:
     line, _ = desk(tmp_path, host)
-    line.plan = replace(line.plan, shards=3)
+    line.plan = replace(line.plan, shards=3, minutes=60.0)
     before = line.plan
     with pytest.raises(AuditError, match="SBOM"):  # this wheel has none
         run_shards(line)
     line.close()
     assert [spec["units"]["mode"] for spec in host.specs] == ["compile"] * 3 + ["link"]
     assert line.plan is before
+    left = [spec["timeout"] for spec in host.specs]
+    assert 3600 >= left[0] > left[1] > left[2] > left[3] > 3000, "the minutes are for all of it"
     states = {name: one.state for name, one in line.run.stages().items()}
     assert states == {"build": "passed", "collect": "passed", "audit": "failed"} | {
         "provision": "passed"
