@@ -20,6 +20,8 @@ from pipelines.taken import Sha256
 MOST = 1000
 #: Of compile units that a wheel may have.
 UNITS = 20_000
+#: Of headers and sources that they read.
+READ = 200_000
 _SHARE = re.compile(r"([0-9]{1,4})/([0-9]{1,4})")
 
 UnitId = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{8,64}$")]
@@ -110,11 +112,14 @@ class Divided(Model):
     share: str = ""
     """Such as 3/20; empty of a link."""
     compilers: dict[str, Text] = Field(default={})
-    """The host's own programs that compile and link, by their sha256: no pin says what they are."""
+    """The host's own programs that compile and link, by their sha256, and the variables that they
+    read: no pin says what these are."""
     units: Annotated[tuple[Unit, ...], Field(max_length=UNITS)] = ()
     """All of the wheel's."""
     objects: Annotated[tuple[UnitObject, ...], Field(max_length=UNITS)] = ()
     """Of a share: those that it compiled."""
+    read: Annotated[dict[_Path, Sha256], Field(max_length=READ)] = Field(default={})
+    """Of a share: what its compilers have read, sources and headers, by its place."""
     placed: Annotated[tuple[UnitId, ...], Field(max_length=UNITS)] = ()
     """Of a link: those whose objects were compiled elsewhere."""
     compiled: Annotated[tuple[UnitId, ...], Field(max_length=UNITS)] = ()

@@ -11,6 +11,7 @@ from typing import TypedDict
 
 from . import builder, files, process
 from .rpc import idempotent
+from .shares import listed
 
 #: Of vcvarsall.bat's environment; cl.exe loads the others, which lie beside it.
 _MSVC = ("cl.exe", "link.exe")
@@ -44,15 +45,17 @@ def whole(expected: Sequence[Expected]) -> list[str]:
 def compilers(toolkit: str = "") -> dict[str, str]:
     """The sha256 of the programs that compile and link, by their names.
 
-    On Windows those of the environment that builds get. ``toolkit``: where CUDA is, if it is the
-    host's own. Raises what :func:`.builder.compiler_environment` does, and ``FileNotFoundError``
-    where there is no compiler: of what was not looked at nobody can say that it is the same.
+    And the variables that these read besides their words, each with its text. On Windows those of
+    the environment that builds get. ``toolkit``: where CUDA is, if it is the host's own. Raises
+    what :func:`.builder.compiler_environment` does, and ``FileNotFoundError`` where there is no
+    compiler: of what was not looked at nobody can say that it is the same.
     """
-    path = builder.compiler_environment().get("PATH", "")
-    found = dict(_programs(path, toolkit))
+    environment = builder.compiler_environment()
+    found = dict(_programs(environment.get("PATH", ""), toolkit))
     if not {*found} & {*_MSVC, *_NATIVE}:
         raise FileNotFoundError("no compiler was found on PATH")
-    return {name: files.sha256(place) for name, place in sorted(found.items())}
+    programs = {name: files.sha256(place) for name, place in sorted(found.items())}
+    return programs | listed.read_by_compilers(environment)
 
 
 def _programs(path: str, toolkit: str) -> Iterator[tuple[str, str]]:

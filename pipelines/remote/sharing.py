@@ -37,6 +37,8 @@ class Units(TypedDict, total=False):
     """Seconds of all others."""
     objects: Sequence[Given]
     """To link."""
+    read: Mapping[str, str]
+    """What other hosts' compilers have read for those: places, and the sha256 of what was there."""
 
 
 class Unit(TypedDict):
@@ -69,6 +71,8 @@ class Told(TypedDict, total=False):
     """All of the wheel's, as far as the build came by them."""
     objects: list[Object]
     """Of a share."""
+    read: dict[str, str]
+    """Of a share: each file that its compilers have read, by its place, and its sha256."""
     placed: list[str]
     """Ids of those that came from other hosts; of a link, as the next."""
     compiled: list[str]

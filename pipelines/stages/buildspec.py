@@ -41,6 +41,8 @@ COMPILERS = "compilers"
 _COMPILERS = (
     *("CC", "CXX", "CFLAGS", "CXXFLAGS", "CPPFLAGS", "LDFLAGS", "CL", "_CL_", "LINK", "_LINK_"),
     *("PYTORCH_NVCC", "NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN"),
+    *("INCLUDE", "EXTERNAL_INCLUDE", "LIB", "CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH"),
+    *("LIBRARY_PATH", "GCC_EXEC_PREFIX", "COMPILER_PATH"),
     "TORCH_CUDA_ARCH_LIST",
 )
 
@@ -77,8 +79,8 @@ def materials(
             made[f"found {row.id}"] = "never compared"
     if plan.host.existing is not None:  # this machine: its variables reach the compilers
         mine = {name: os.environ[name] for name in _COMPILERS if name in os.environ}
-        made |= {f"user's {name}": _without_home(text) for name, text in mine.items()}
-        made[f"{PLACE}python"] = _without_home(plan.layout.python)
+        made |= {f"user's {name}": without_home(text) for name, text in mine.items()}
+        made[f"{PLACE}python"] = without_home(plan.layout.python)
     made |= {"Python": plan.target.python, "tool set": plan.toolset.label}
     # Builds outlive what they run in: a new libc++ is put there, a volume goes on to a new image.
     made |= {"tool set's files": plan.toolset.files, "host made of": plan.host.made_of}
@@ -88,7 +90,7 @@ def materials(
         for place in longest:
             text = text.replace(plan.places[place] or "\0", f"{{{place}}}")  # noqa: PLW2901
         made[f"variable {name}"] = text
-    home = _without_home if plan.host.existing is not None else str
+    home = without_home if plan.host.existing is not None else str
     made |= {f"{PLACE}{place}": home(path) for place, path in plan.places.items()}
     if plan.recipe.reproducible:
         made[FIXED] = plan.layout.fixed
@@ -99,7 +101,7 @@ def materials(
     return made
 
 
-def _without_home(text: str) -> str:
+def without_home(text: str) -> str:
     """``text`` with ``~`` for this user's directory where a path begins with it.
 
     Manifests are published.

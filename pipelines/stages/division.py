@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -22,9 +22,10 @@ from pipelines.model import first_problem
 from pipelines.record import BuildResult
 from pipelines.remote import files, sharing
 from pipelines.remote import objects as remote_objects
-from pipelines.stages.buildspec import cost_of
+from pipelines.stages.buildspec import cost_of, without_home
 from pipelines.stages.objects import FOLDER, Lender, Object, lenders, require_same
 
+_LONGEST = 16_000  # characters of a variable
 _AT_ONCE = 500  # files that the host is asked about in a call
 
 
@@ -52,7 +53,9 @@ class Division:
         """As ``builder.build`` is given it, once the host has the objects."""
         if self.plan.share is not None:
             return self._compile()
-        return {"mode": "link", "objects": self._sent(session, directory), **self._costs()}
+        read = {path: sha for one in self.lenders for path, sha in one.list.read.items()}
+        objects = self._sent(session, directory)
+        return {"mode": "link", "objects": objects, "read": read, **self._costs()}
 
     def _compile(self) -> sharing.Units:
         share = self.plan.share
@@ -111,7 +114,7 @@ class Division:
         """
         share = self.plan.share
         mode = "link" if share is None else "compile"
-        keys = ("units", "objects") if share else ("units", "placed", "compiled")
+        keys = ("units", "objects", "read") if share else ("units", "placed", "compiled")
         said = {key: told.get(key) for key in keys}
         try:
             made = Divided.model_validate(
@@ -151,7 +154,8 @@ def divide(session: LiveSession, plan: BuildPlan, materials: Mapping[str, str]) 
         return None
     toolkit = plan.layout.cuda if plan.host.existing is not None else ""
     compilers = session.call(remote_objects.compilers, toolkit=toolkit)
-    compilers = {safe(str(k), 60): safe(str(v), 80) for k, v in compilers.items()}
+    home = without_home if plan.host.existing is not None else str  # manifests are published
+    compilers = {safe(str(k), 60): safe(home(str(v)), _LONGEST) for k, v in compilers.items()}
     if plan.share is not None:
         return Division(plan, compilers)
     found = lenders(plan)
@@ -168,8 +172,24 @@ def divide(session: LiveSession, plan: BuildPlan, materials: Mapping[str, str]) 
                     advice="One of the two hosts compiles something else, or is broken. Link "
                     "without the one that you trust less.",
                 )
+    _require_read_alike(found)
     _tell(found, objects)
     return Division(plan, compilers, found, objects)
+
+
+def _require_read_alike(found: Iterable[Lender]) -> None:
+    """:class:`AuditError` for a file that hosts have read, and that was not the same on each."""
+    known: dict[str, tuple[Lender, str]] = {}
+    for one in found:
+        for path, sha in one.list.read.items():
+            owner, before = known.setdefault(path, (one, sha))
+            if before != sha:
+                raise AuditError(
+                    f"{safe(path, 300)} was not the same where it was compiled: {owner.told} has "
+                    f"read {before}, {one.told} {sha}",
+                    advice="A header differs between the hosts, or is made by the build and never "
+                    "twice the same. Mend it, then compile the shares again.",
+                )
 
 
 def _tell(found: tuple[Lender, ...], objects: Mapping[str, object]) -> None:

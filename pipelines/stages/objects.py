@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 from pydantic import ConfigDict, Field, ValidationError
 
 from pipelines.buildplan import BuildPlan
-from pipelines.divided import UNITS, Divided, Text, Unit, UnitId
+from pipelines.divided import READ, UNITS, Divided, Text, Unit, UnitId
 from pipelines.errors import AuditError, ConfigError, LockError
 from pipelines.files import sha256_of, write_atomic
 from pipelines.hosttext import line, safe
@@ -53,6 +53,8 @@ class ObjectList(Model):
     """All of the wheel's."""
     objects: Annotated[tuple[Object, ...], Field(max_length=UNITS)]
     """Those of this share."""
+    read: Annotated[dict[Text, Sha256], Field(max_length=READ)]
+    """What was read to compile them, by its place there."""
 
 
 @dataclass(frozen=True)
@@ -92,6 +94,7 @@ def list_of(run: Run) -> tuple[ObjectList, Divided]:
         compilers=made.compilers,
         units=made.units,
         objects=tuple(rows),
+        read=made.read,
     )
     return told, made
 
@@ -184,9 +187,9 @@ def require_same(
     with both values, :class:`AuditError` a unit that is another one elsewhere.
     """
     first: Lender | None = None
-    ours = {**materials, **{f"program {name}": text for name, text in compilers.items()}}
+    ours = {**materials, **{f"host's {name}": text for name, text in compilers.items()}}
     for one in lenders:
-        programs = {f"program {name}": text for name, text in one.list.compilers.items()}
+        programs = {f"host's {name}": text for name, text in one.list.compilers.items()}
         theirs = {**one.list.materials, **programs}
         unlike = [name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name)]
         if other := [name for name in unlike if name != BILL] or unlike:  # it follows from the rest

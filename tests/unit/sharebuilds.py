@@ -158,9 +158,15 @@ class Builds:
             found += given(done)
         return found
 
-    def link(self, objects: Sequence[sharing.Given], job: str = "link") -> builder.Built:
+    def link(
+        self,
+        objects: Sequence[sharing.Given],
+        job: str = "link",
+        read: Mapping[str, str] | None = None,
+    ) -> builder.Built:
         """The wheel of these objects."""
-        return self.run(job, {"mode": "link", "objects": list(objects), "cost": 1.0})
+        units = {"mode": "link", "objects": list(objects), "read": read or {}, "cost": 1.0}
+        return self.run(job, units)
 
 
 def given(done: builder.Built) -> list[sharing.Given]:

@@ -56,6 +56,7 @@ class Compiler:
         self.room, self.specs, self.units = room, list[dict[str, Any]](), UNITS
         self.bytes_of = bytes_of or (lambda number: f"object {number}".encode())
         self.flags = ""
+        self.read: dict[str, str] = {}
         self.ended: dict[str, Any] = {}
 
     def __call__(self, spec: dict[str, Any]) -> Iterator[Any]:
@@ -68,7 +69,8 @@ class Compiler:
             number, count = asked["share"]
             mine = [n for n in range(self.units) if n % count == number - 1]
             rows = [self._object(Path(spec["directory"]), n) for n in mine]
-            yield {"exit": 0, "wheels": [], "units": every, "objects": rows} | self.ended
+            told = {"units": every, "objects": rows, "read": self.read}
+            yield {"exit": 0, "wheels": []} | told | self.ended
         else:
             placed = {row["unit"]: row for row in asked["objects"]}
             for row in placed.values():
@@ -430,15 +432,39 @@ def test_one_unit_with_two_objects(tmp_path: Path, host: Compiler) -> None:
     assert sha(b"another 0") in one.value.message
 
 
+def test_a_header_that_was_another_one_elsewhere(tmp_path: Path, host: Compiler) -> None:
+    line, _ = desk(tmp_path, host)
+    host.read = {"/usr/include/half.h": sha(b"one"), "/usr/include/whole.h": sha(b"same")}
+    one = compiled(line, "1/2")
+    done = linked(line, one)
+    assert done.divided is not None
+    assert host.specs[-1]["units"]["read"] == host.read
+    host.read = {"/usr/include/half.h": sha(b"two")}
+    two = compiled(line, "2/2")
+    with pytest.raises(AuditError, match=r"half.h was not the same where it was comp") as caught:
+        linked(line, one, two)
+    for said in (one.id, two.id, sha(b"one"), sha(b"two")):
+        assert said in caught.value.message
+
+
 def test_another_tool_chain(
     tmp_path: Path, host: Compiler, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     line, _ = desk(tmp_path, host)
     run = compiled(line, "1/2")
     monkeypatch.setitem(PROGRAMS, "cl.exe", "e" * 64)
-    with pytest.raises(LockError, match=r"program cl.exe: there cccc\w+, here eeee"):
+    with pytest.raises(LockError, match=r"host's cl.exe: there cccc\w+, here eeee"):
         linked(line, run)
     monkeypatch.undo()
+    monkeypatch.setitem(PROGRAMS, "CL", "/O1")
+    with pytest.raises(LockError, match=r"host's CL: there nothing, here /O1"):
+        linked(line, run)
+    monkeypatch.undo()
+    for name in ("CFLAGS", "CPATH"):
+        monkeypatch.setenv(name, "-O1")
+        with pytest.raises(LockError, match=rf"user's {name}: there nothing, here -O1"):
+            linked(line, run)
+        monkeypatch.undo()
     monkeypatch.setenv("CFLAGS", "-O1")
     with pytest.raises(LockError, match=r"user's CFLAGS: there nothing, here -O1"):
         linked(line, run)

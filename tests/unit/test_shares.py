@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import re
 import shutil
 import threading
@@ -398,6 +399,48 @@ def run(command, **named):
     return done
 cpp_extension.subprocess.run = run
 """
+
+
+@pytest.fixture
+def outside(tmp_path: Path) -> Builds:
+    """A project whose header is that of its host, and not its own."""
+    include = tmp_path / "include"
+    include.mkdir()
+    (include / "outer.h").write_text("#define OUTER 1\n")
+    tree = extensions(tmp_path / "tree", one=2)
+    (tree / "common.h").write_text("#include <outer.h>\n#define PLUS OUTER\n")
+    builds = Builds(tmp_path, tree)
+    builds.environment["CPATH"] = str(include)
+    return builds
+
+
+@needs_compiler
+def test_a_header_of_the_host_that_is_another_one_at_the_link(
+    outside: Builds, tmp_path: Path
+) -> None:
+    done = outside.share(1, 1)
+    header = tmp_path / "include/outer.h"
+    assert done["read"][str(header)] == hashlib.sha256(header.read_bytes()).hexdigest()
+    assert str(tmp_path / "fixed/src/src dir/one_0.cpp") in done["read"]
+    assert wheels(outside.link(given(done), read=done["read"]))
+    header.write_text("#define OUTER 2\n")
+    linked = outside.link(given(done), "another", done["read"])
+    assert linked["exit"] == 1
+    assert not wheels(linked)
+    assert f"1 of {len(done['read'])} files that other hosts have compiled" in outside.log
+    assert str(header) in outside.log
+
+
+@needs_compiler
+def test_a_variable_that_compilers_read_is_in_the_id(outside: Builds, tmp_path: Path) -> None:
+    done = outside.share(1, 1)
+    (tmp_path / "elsewhere").mkdir()
+    (tmp_path / "elsewhere/outer.h").write_text("#define OUTER 7\n")
+    outside.environment["CPATH"] = str(tmp_path / "elsewhere")
+    linked = outside.link(given(done))
+    assert linked["exit"] == 1
+    assert not wheels(linked)
+    assert "objects are of units that this build does not have" in outside.log
 
 
 @needs_compiler

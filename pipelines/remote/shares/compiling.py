@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import balance, calls, listed, ninjafile
-from .division import NOTHING, Division, DivisionError, Start, copied
+from .division import NOTHING, Division, DivisionError, Start, copied, sha256
 
 _TARGET = "wcw-share"
 
@@ -20,6 +20,8 @@ class Compile(Division):
         self.share, self.count = order["share"]
         self.mine: dict[str, listed.Unit] = {}
         self.objects: dict[str, dict[str, Any]] = {}
+        self.read: dict[str, str] = {}
+        """The sha256 of all files that its compilers have read, by their places."""
         self._loads = [0.0] * self.count
         self._objects: set[str] = set()
 
@@ -65,19 +67,34 @@ class Compile(Division):
         keep = self.order["keep"]
         os.makedirs(keep, exist_ok=True)
         rows = listed.logged(start.call, start.manifest)
+        headers = self.headers(start) if self.mine else {}
+        inputs = {edge.outputs[0]: edge.inputs for edge in start.manifest.edges}
+        unknown = 0
         for unit in start.units:
             if unit.id in self.mine:
                 part = os.path.join(keep, unit.id)
                 try:
-                    sha256, size = copied(unit.path, part)
+                    found, size = copied(unit.path, part)
                 except OSError as error:
                     raise DivisionError(f"no object of {unit.source}: {error}") from None
-                path = os.path.join(keep, sha256)
+                path = os.path.join(keep, found)
                 os.replace(part, path)
                 row = rows.get(unit.output, ("0", "0"))
                 took = (int(row[1]) - int(row[0])) / 1000
-                told = {"unit": unit.id, "path": path, "size": size, "sha256": sha256}
+                told = {"unit": unit.id, "path": path, "size": size, "sha256": found}
                 self.objects[unit.id] = told | {"seconds": took}
+                included = headers.get(unit.output, ())
+                sources = (os.path.join(start.call.directory, one) for one in inputs[unit.output])
+                for name in {*map(os.path.normpath, sources), *included} - {*self.read}:
+                    if os.path.isfile(name):
+                        self.read[name] = sha256(name)
+                unknown += not included or not self.read.keys() >= {*included}
+        if unknown:
+            print(
+                f"units: ninja does not know which headers {unknown} units have read: the link "
+                "cannot compare those",
+                flush=True,
+            )
 
     def finish(self, error: BaseException | None) -> dict[str, Any]:
         """The result, its objects where they are kept.
@@ -96,7 +113,7 @@ class Compile(Division):
         names = {*os.listdir(keep)} if objects else set()
         for name in names - {row["sha256"] for row in objects}:
             os.unlink(os.path.join(keep, name))
-        return told | {"objects": objects}
+        return told | {"objects": objects, "read": self.read}
 
 
 def _key(word: str, where: str) -> str:

@@ -15,7 +15,7 @@ from . import balance, calls, listed, ninjafile
 
 #: What is started where nothing is to be done.
 NOTHING = [sys.executable, "-c", ""]
-_MANIFEST = "wcw-share.ninja"
+MANIFEST = "wcw-share.ninja"
 _CHUNK = 1 << 20
 
 
@@ -35,6 +35,7 @@ class Start:
     units: list[listed.Unit]
     new: list[listed.Unit]
     """Those of them that no start before this one had."""
+    environment: Mapping[str, str]
 
 
 class Division:
@@ -95,11 +96,11 @@ class Division:
         assert isinstance(manifest, ninjafile.Manifest)  # noqa: S101
         new = [unit for unit in found if unit.id not in self.units]
         self.units |= {unit.id: unit for unit in new}
-        start = Start(call, manifest, found, new)
+        start = Start(call, manifest, found, new, environment)
         text, targets = self.divided(start)
         if not text:
             return NOTHING, None
-        path = os.path.join(call.directory, os.path.dirname(call.manifest), _MANIFEST)
+        path = os.path.join(call.directory, os.path.dirname(call.manifest), MANIFEST)
         with open(path, "w", encoding="utf-8", errors="surrogateescape", newline="") as file:
             file.write(text)
         at = ["-C", call.directory] if call.directory != where else []
@@ -109,7 +110,7 @@ class Division:
         self, call: calls.Call, environment: Mapping[str, str]
     ) -> tuple[ninjafile.Manifest | str, list[listed.Unit]]:
         try:
-            return listed.units(call, self.root, env=environment)
+            return listed.units(call, self.root, environment)
         except OSError as error:
             call.lacks = f"ninja has no manifest there: {error}"
         except listed.ListingError as error:
@@ -149,6 +150,17 @@ class Division:
                 self.failed.pop(key, None)
                 self.made(start)
         self._started.clear()
+
+    def headers(self, start: Start) -> dict[str, list[str]]:
+        """Of each output what its compiler has read; :class:`DivisionError` if ninja fails."""
+        manifest = os.path.join(os.path.dirname(start.call.manifest), MANIFEST)
+        before, self._inside = self._inside, True
+        try:
+            return listed.headers(start.call, manifest, start.environment)
+        except listed.ListingError as error:
+            raise DivisionError(str(error)) from None
+        finally:
+            self._inside = before
 
     def weight(self, unit: listed.Unit) -> float:
         """Seconds that it is taken to need."""

@@ -6,6 +6,7 @@ import hashlib
 import json
 import os
 import subprocess
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import PurePath
@@ -16,6 +17,16 @@ from .calls import Call
 _OBJECTS = (".o", ".obj")
 #: What a compiler leaves for another one: who reads it is no unit that stands alone.
 _BETWEEN = (*_OBJECTS, ".pch", ".gch", ".pcm", ".ifc", ".bmi", ".dd", ".ddi", ".modmap")
+#: What compilers take from their environment besides their command's words:
+#: https://learn.microsoft.com/en-us/cpp/build/reference/cl-environment-variables
+#: https://docs.nvidia.com/cuda/cuda-compiler-driver-nvcc/#nvcc-environment-variables
+#: https://gcc.gnu.org/onlinedocs/gcc/Environment-Variables.html
+READ = (
+    *("CL", "_CL_", "INCLUDE", "EXTERNAL_INCLUDE"),
+    *("NVCC_PREPEND_FLAGS", "NVCC_APPEND_FLAGS", "NVCC_CCBIN"),
+    *("CPATH", "C_INCLUDE_PATH", "CPLUS_INCLUDE_PATH", "GCC_EXEC_PREFIX", "COMPILER_PATH"),
+    *("CCC_OVERRIDE_OPTIONS", "SOURCE_DATE_EPOCH"),
+)
 _ID = 32  # hexadecimal digits
 _COLUMNS = 5  # of ninja's log
 
@@ -40,17 +51,20 @@ class Unit:
     """Absolute, where the object is."""
 
 
-def units(call: Call, root: str, **started: object) -> tuple[ninjafile.Manifest, list[Unit]]:
+def units(
+    call: Call, root: str, environment: Mapping[str, str]
+) -> tuple[ninjafile.Manifest, list[Unit]]:
     """The manifest of ``call``, and the units that its targets need, in its order.
 
-    ``root``: of the source tree. ``started``: how ninja is started, as ``subprocess`` takes it.
+    ``root``: of the source tree. ``environment``: with which ninja, and so compilers, are started.
     Raises :class:`ListingError`, or ``OSError`` where there is no manifest.
     """
     path = os.path.join(call.directory, call.manifest)
     # As it is, byte by byte: a part of it is written again.
     with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
         manifest = ninjafile.read(file.read())
-    told = _compdb(call, **started)
+    told = _compdb(call, environment)
+    variables = json.dumps(sorted(read_by_compilers(environment).items()))
     wanted = manifest.needed(call.targets)
     made = {output for edge in manifest.edges for output in edge.outputs}
     place = _below(path, root)
@@ -67,7 +81,7 @@ def units(call: Call, root: str, **started: object) -> tuple[ninjafile.Manifest,
         command = hashlib.sha256(row[1].encode("utf-8", "surrogateescape")).hexdigest()
         # Of a source that is made by this build nobody knows yet what will be in it.
         content = "" if edge.inputs[0] in made else _sha256(source)
-        text = "\0".join((place, output, command, content))
+        text = "\0".join((place, output, command, content, variables))
         found.append(
             Unit(
                 id=hashlib.sha256(text.encode("utf-8", "surrogateescape")).hexdigest()[:_ID],
@@ -80,11 +94,41 @@ def units(call: Call, root: str, **started: object) -> tuple[ninjafile.Manifest,
     return manifest, found
 
 
-def _compdb(call: Call, **started: object) -> dict[str, tuple[str, str]]:
+def read_by_compilers(environment: Mapping[str, str]) -> dict[str, str]:
+    """Those variables of :data:`READ` that are set, and not to nothing."""
+    upper = {name.upper(): text for name, text in environment.items()}
+    found = upper if sys.platform == "win32" else environment
+    return {name: found[name] for name in READ if found.get(name)}
+
+
+def headers(call: Call, manifest: str, environment: Mapping[str, str]) -> dict[str, list[str]]:
+    """Output -> all that its compiler has read, absolute, as ninja's log of dependencies has it.
+
+    What has no row there is not in it. Raises :class:`ListingError`.
+    """
+    command = [*call.program, "-C", call.directory, "-f", manifest, "-t", "deps"]
+    try:
+        done = subprocess.run(command, capture_output=True, check=False, env=environment)
+    except OSError as error:
+        raise ListingError(f"{' '.join(command)}: {error}") from None
+    if done.returncode:
+        said = done.stderr.decode("utf-8", "replace").strip()
+        raise ListingError(f"{' '.join(command)} does not tell what was read: {said}")
+    found: dict[str, list[str]] = {}
+    rows: list[str] = []
+    for line in done.stdout.decode("utf-8", "surrogateescape").splitlines():
+        if line.startswith("    "):
+            rows.append(os.path.normpath(os.path.join(call.directory, line[4:])))
+        elif ": #deps " in line:
+            rows = found.setdefault(line.rpartition(": #deps ")[0], [])
+    return found
+
+
+def _compdb(call: Call, environment: Mapping[str, str]) -> dict[str, tuple[str, str]]:
     """Output -> (source, command), as ninja itself has them, response files included."""
     command = [*call.program, "-C", call.directory, "-f", call.manifest, "-t", "compdb", "-x"]
     try:
-        done = subprocess.run(command, capture_output=True, check=False, **started)  # type: ignore[call-overload]
+        done = subprocess.run(command, capture_output=True, check=False, env=environment)
         text = done.stdout.decode("utf-8", "surrogateescape")
         rows = json.loads(text) if done.returncode == 0 else [{}]
         return {row["output"]: (row["file"], row["command"]) for row in rows}
