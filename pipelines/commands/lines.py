@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pipelines.commands.options import Shared, axis_flag
+from pipelines.errors import ConfigError
 from pipelines.target import AXES
 
 if TYPE_CHECKING:
@@ -58,11 +59,25 @@ def request_of(given: dict[str, Any]) -> tuple[Request, Shared]:
         minutes=shared.minutes,
         wheel=shared.wheel,
         share=shared.shard,
-        objects=tuple(filter(None, (shared.objects or "").split(","))),
+        objects=_runs(shared.objects),
         shards=shared.shards,
         reproducible=shared.reproducible,
     )
     return request, shared
+
+
+def _runs(text: str | None) -> tuple[str, ...]:
+    """The runs of ``--objects``; :class:`ConfigError` where it names none.
+
+    A script whose variables came out empty would have a whole wheel built, and think it was linked.
+    """
+    runs = tuple(filter(None, map(str.strip, (text or "").split(","))))
+    if text and not runs:
+        raise ConfigError(
+            f"--objects '{text[:40]}' names no run",
+            advice="Name the runs of invoke build --shard. Leave it out for a whole wheel.",
+        )
+    return runs
 
 
 def settings_of(shared: Shared, host: str | None = None) -> Config:

@@ -270,6 +270,13 @@ class _Following:
     def _is_whole(self, left: dict[str, Any]) -> bool:
         """Whether a build that has ended left files that are still there as it left them."""
         rows = [*left.get("wheels", []), *left.get("objects", [])]
+        read = left.get("read")
+        if rows and isinstance(read, dict):
+            # Headers of the host: no material tells when they change. What is at the fixed place
+            # is there while something is built.
+            fixed = tuple(self.plan.layout.fixed.casefold() + mark for mark in "/\\")
+            outside = (path for path in read if not path.casefold().startswith(fixed))
+            rows += [{"path": path, "sha256": read[path]} for path in outside]
         rows += [left["library"]] if left.get("library") else []
         return not left.get("exit", 1) and self.session.call(builder.whole, wheels=rows)
 

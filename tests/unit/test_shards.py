@@ -262,6 +262,23 @@ def test_a_share_that_was_cut_off_is_gone_on_with(tmp_path: Path, host: Compiler
     assert compiled(line, "1/2").id == first
 
 
+def test_a_share_is_compiled_anew_where_a_header_of_its_host_has_changed(
+    tmp_path: Path, host: Compiler
+) -> None:
+    line, _ = desk(tmp_path, host)
+    header = tmp_path / "outer.h"
+    header.write_text("1")
+    gone = str(tmp_path / "fixed/src/generated.h")  # there while it is built
+    host.read = {str(header): sha(b"1"), gone: sha(b"made")}
+    compiled(line, "1/2")
+    compiled(line, "1/2")
+    assert len(host.specs) == 1, "what is there is taken"
+    header.write_text("2")
+    host.read[str(header)] = sha(b"2")
+    compiled(line, "1/2")
+    assert len(host.specs) == 2
+
+
 def test_every_share_and_the_link_on_one_host(tmp_path: Path, host: Compiler) -> None:
     line, _ = desk(tmp_path, host)
     line.plan = replace(line.plan, shards=3, minutes=60.0)

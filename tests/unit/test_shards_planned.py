@@ -123,6 +123,11 @@ def test_what_was_typed() -> None:
     assert (request.objects, request.share, request.reproducible) == (("a", "b/c"), None, True)
 
 
+def test_runs_whose_names_came_out_empty_build_no_whole_wheel() -> None:
+    with pytest.raises(ConfigError, match="--objects ', ,' names no run"):
+        request_of({"objects": ", ,"})
+
+
 def test_a_rebuild_is_reproducible_whatever_the_recipe_says(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
