@@ -127,7 +127,8 @@ def _require_wheel(plan: BuildPlan, done: BuildResult) -> None:
             advice="Finished units are kept: the same command goes on from them.",
         )
     if done.kept:
-        say("nothing is built anew: this is the wheel of an earlier build with the same inputs")
+        what = "this is the wheel" if plan.share is None else "these are the objects"
+        say(f"nothing is built anew: {what} of an earlier build with the same inputs")
     require_share(plan, done)
     if plan.recipe.kind == "wheel" and not done.wheels and plan.share is None:
         raise BuildError("the build succeeded but left no wheel", advice="Is it a wheel project?")

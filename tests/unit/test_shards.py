@@ -274,7 +274,7 @@ def test_a_share_is_compiled_anew_where_a_header_of_its_host_has_changed(
     compiled(line, "1/2")
     assert len(host.specs) == 1, "what is there is taken"
     header.write_text("2")
-    host.read[str(header)] = sha(b"2")
+    host.read = host.read | {str(header): sha(b"2")}
     compiled(line, "1/2")
     assert len(host.specs) == 2
 
