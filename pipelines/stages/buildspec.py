@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -15,7 +16,9 @@ from pipelines.compilecache import spec as compile_cache
 from pipelines.hosts.live import LiveSession
 from pipelines.matrix.budget import plan_budget
 from pipelines.matrix.hostfacts import HostFacts
+from pipelines.matrix.shares import alike
 from pipelines.recipe.library import library_key, steps
+from pipelines.recipe.model import Cost
 from pipelines.recipe.reproducible import with_cache
 from pipelines.recipe.sourcetree import names_if_here
 from pipelines.record import ProvisionResult
@@ -42,9 +45,12 @@ _COMPILERS = (
 )
 
 
-def job_id(plan: BuildPlan, made_of: Mapping[str, str]) -> str:
-    """The hash of everything that decides the wheel, and of ``anew``."""
-    digest = hashlib.sha256(plan.anew.encode())
+def job_id(plan: BuildPlan, made_of: Mapping[str, str], part: str = "") -> str:
+    """The hash of everything that decides the wheel, of ``anew``, and of which part of it is done.
+
+    ``part`` is that of :attr:`.shares.Division.part`; empty: all of it.
+    """
+    digest = hashlib.sha256((plan.anew + part).encode())
     for name, text in made_of.items():
         digest.update(f"{name}={text}".encode() + b"\0")
     return digest.hexdigest()[:12]
@@ -140,11 +146,12 @@ def build_spec(
 def _cache(plan: BuildPlan) -> compilecache.Spec | None:
     """What the host is told of the compile cache.
 
-    A build that is made anew takes nothing of an earlier one: it is to show what that was.
+    A build that is made anew takes nothing of an earlier one: it is to show what that was. Units
+    that are divided have none: with one they have other commands, and hosts differ in that.
     """
     layout, fixed = plan.layout, plan.recipe.reproducible
     without = with_cache(plan.toolset.name) if fixed else {}
-    if without is None or plan.anew:
+    if without is None or plan.anew or plan.divided:
         return None
     exe = ".exe" if plan.host.capabilities.windows else ""
     return compile_cache.host_spec(
@@ -170,12 +177,21 @@ def build_environment(plan: BuildPlan, jobs: int, threads: int) -> dict[str, str
     return plan.environment(jobs, threads) | told
 
 
+def cost_of(plan: BuildPlan) -> Cost | None:
+    """What compiling takes there: of a share, of its part of the units."""
+    cost = plan.recipe.cost(plan.recipe.cuda)
+    if cost is None or not plan.divided:
+        return cost
+    count = math.ceil(cost.units / plan.share.of) if plan.share else cost.units
+    return alike(cost).model_copy(update={"units": count})
+
+
 def job_budget(plan: BuildPlan, session: LiveSession) -> tuple[int, int]:
     """Compile units at a time and threads of nvcc, from the host's cores and memory.
 
     Raises :class:`ConfigError` when not even one fits, before anything is sent.
     """
-    cost = plan.recipe.cost(plan.recipe.cuda)
+    cost = cost_of(plan)
     host = HostFacts.told(session.facts, name=plan.host.name)
     if cost is None:
         return plan.jobs or host.cores, 1
@@ -185,8 +201,8 @@ def job_budget(plan: BuildPlan, session: LiveSession) -> tuple[int, int]:
 
 def pace_of(plan: BuildPlan, session: LiveSession, jobs: int) -> Pace:
     """How long a build with so many ``jobs`` takes there by the plan, and will as it goes on."""
-    cost = plan.recipe.cost(plan.recipe.cuda)
-    if cost is None:
+    cost = cost_of(plan)
+    if cost is None or plan.objects:  # what a link compiles is not known before
         return Pace(None, 0, jobs)
     host = HostFacts.told(session.facts, name=plan.host.name)
     budget = plan_budget(cost, host, plan.archs.effective, jobs)

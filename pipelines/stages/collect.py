@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import shutil
 from functools import partial
 from pathlib import Path
 
 from pipelines.buildplan import BuildPlan
 from pipelines.console import bytes_progress
 from pipelines.errors import AuditError, BuildError, TransferError
-from pipelines.files import disk_errors
+from pipelines.files import disk_errors, sha256_of
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import safe
 from pipelines.record import BuildResult, CollectResult, FileResult, HostFile
 from pipelines.run import StageLog
+from pipelines.stages.objects import FOLDER, write_list
 
 
 def collect(session: LiveSession, plan: BuildPlan, log: StageLog) -> CollectResult:
@@ -31,13 +33,30 @@ def collect(session: LiveSession, plan: BuildPlan, log: StageLog) -> CollectResu
             target = log.run.path / name
             with disk_errors(target.parent):
                 target.parent.mkdir(exist_ok=True)
-            task = progress.add_task(f"fetch {target.name}", total=row.size)
+            task = progress.add_task(f"fetch {target.name[:40]}", total=row.size)
             show = partial(_show, partial(progress.update, task))
-            arrived = session.get(row.path, target, progress=show)
+            arrived = _had(plan, row, target, name) or session.get(row.path, target, progress=show)
+            progress.remove_task(task)
             _require_same(row, arrived, target, plan.host.name)
             fetched.append(FileResult(path=name, size=row.size, sha256=arrived))
             log.keep(CollectResult(files=tuple(fetched)))
+    if plan.share is not None:
+        write_list(log.run)
     return CollectResult(files=tuple(fetched))
+
+
+def _had(plan: BuildPlan, row: HostFile, target: Path, name: str) -> str:
+    """The sha256 of an object that an earlier run has, such as that of a share done before.
+
+    It has come with that hash, and is hashed again; empty where there is none.
+    """
+    for path in sorted(plan.out.glob(f"*/{name}")) if name.startswith(f"{FOLDER}/") else ():
+        if path.stat().st_size == row.size and sha256_of(path) == row.sha256:
+            if path != target:
+                with disk_errors(target.parent):
+                    shutil.copyfile(path, target)
+            return sha256_of(target)
+    return ""
 
 
 def _show(update: partial[None], done: int, total: int) -> None:
@@ -57,6 +76,9 @@ def _wanted(plan: BuildPlan, built: BuildResult) -> list[tuple[HostFile, str]]:
     if library and built.library:
         name = library.names[-1 if plan.host.capabilities.windows else 0]
         wanted.append((built.library, f"library/{name}"))
+    if plan.share is not None and built.divided:
+        rows = {one.sha256: one for one in built.divided.objects}  # some may be alike
+        wanted += [(HostFile.model_validate(dict(r)), f"{FOLDER}/{sha}") for sha, r in rows.items()]
     return wanted
 
 
