@@ -10,6 +10,7 @@ import json
 import os
 import re
 import sqlite3
+import threading
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, closing, contextmanager
@@ -184,7 +185,7 @@ class Run:
 
     def _make_latest(self) -> None:
         out = self.path.parent
-        link = out / f".latest.{os.getpid()}"
+        link = out / f".latest.{os.getpid()}-{threading.get_ident()}"
         with disk_errors(out):
             link.unlink(missing_ok=True)
             try:
