@@ -6,19 +6,27 @@ import contextlib
 import functools
 import operator
 import os
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import Field, PlainValidator, StringConstraints, TypeAdapter, ValidationError
+from pydantic import (
+    Field,
+    PlainValidator,
+    StringConstraints,
+    TypeAdapter,
+    ValidationError,
+    model_validator,
+)
 
 from pipelines.compilecache.settings import CompileCache, DiskCache
 from pipelines.errors import ConfigError
+from pipelines.fleetsettings import FleetSettings
 from pipelines.hosts.base import HostConfig, Supply
 from pipelines.hosts.gpus import is_wanted
 from pipelines.hosts.kinds import KINDS
 from pipelines.hosts.ownpins import OwnPins
-from pipelines.model import Model, Name, PythonVersion, explain, first_problem, unknown
+from pipelines.model import Model, Name, PythonVersion, explain, first_problem, nearest, unknown
 from pipelines.paths import CONFIG_NAME, home
 from pipelines.toolchain.lock import ToolchainLock
 from pipelines.yamlfile import read_yaml
@@ -86,6 +94,31 @@ class Config(Model):
     """Directory in which pinned files are looked for before the network; see invoke wheelhouse."""
     provenance: Provenance = Provenance()
     """Who vouches for wheels that were built here; docs/provenance.md."""
+    fleet: FleetSettings = FleetSettings()
+    """How a matrix is built on many hosts at once; docs/fleet.md."""
+
+    @model_validator(mode="after")
+    def _fleet_has_hosts(self) -> Self:
+        for name in self.fleet.hosts or ():
+            if name not in self.hosts:
+                near = nearest(name, self.hosts)
+                raise ValueError(f"fleet.hosts: there is no host '{name}'{near}")
+        return self
+
+    def fleet_hosts(self, asked: Iterable[str] = ()) -> tuple[str, ...]:
+        """Names of a fleet's hosts: those ``asked`` for, else ``fleet.hosts``, else all.
+
+        Raises :class:`ConfigError` for one that does not exist or is asked for twice.
+        """
+        names = tuple(asked) or self.fleet.hosts or tuple(self.hosts)
+        for number, name in enumerate(names):
+            self.host(name)
+            if name in names[:number]:
+                raise ConfigError(
+                    f"--hosts: '{name}' is named twice",
+                    advice="Name it once; how many builds it takes at a time is its key 'slots'.",
+                )
+        return names
 
     def host(self, name: str) -> HostConfig:
         """The host called ``name``, or :class:`ConfigError` with the nearest name."""

@@ -10,7 +10,7 @@ from pipelines.model import Model
 from pipelines.record import ErrorResult, Seconds, Size
 from pipelines.units import GIB
 
-Kind = Literal["cell", "units", "shard", "link", "test"]
+Kind = Literal["cell", "shard", "link", "test"]
 #: ``done``: it is as it was asked for. ``failed``: the work itself is to blame, it would fail
 #: elsewhere too. ``lost``: the host is, or the way to it; what it did is found again or redone.
 #: ``left``: nobody is to blame, it was paused or its time was up; the same host goes on with it.
@@ -100,3 +100,130 @@ class Span(Model):
     outcome: Outcome | None = None
     seconds: Seconds = 0.0
     """That the plan had for it there."""
+    attempt: Annotated[int, Field(ge=1)] = 1
+    run: str = ""
+    """The run's directory, where there is one."""
+    error: ErrorResult | None = None
+
+
+Standing = Literal["ready", "starting", "draining", "drained", "aside", "lost", "off"]
+#: Where a work stands in its ledger. ``quarantined``: two different hosts died under it;
+#: ``blocked``: it comes after one that failed, or no host fits.
+Stand = Literal["waiting", "running", "done", "failed", "quarantined", "cancelled", "blocked"]
+
+
+class Stretch(Model):
+    """A time in which a host took no work, and why: it started, was lost, or was set aside."""
+
+    host: str
+    standing: Standing
+    began: float
+    ended: float | None = None
+    """None: it is so still."""
+    why: str = ""
+
+
+class Doing(Model):
+    """What a host does at this moment."""
+
+    key: str
+    kind: Kind
+    began: float
+    stage: str = ""
+    """Such as ``build``; empty: not told."""
+    done: Annotated[int, Field(ge=0)] | None = None
+    """Compile units; ``None``: not told."""
+    total: Annotated[int, Field(ge=0)] | None = None
+    planned: Seconds = 0.0
+    """Core-seconds, by the plan."""
+
+
+class HostState(Model):
+    """A host, as the fleet stands with it."""
+
+    machine: Machine
+    standing: Standing
+    why: str = ""
+    """Why it is aside, lost or draining."""
+    doing: tuple[Doing, ...] = ()
+    done: Annotated[int, Field(ge=0)] = 0
+    """Works that came to their end there as they were asked for."""
+
+
+class Waiting(Model):
+    """A work that has not begun, and what for."""
+
+    key: str
+    kind: Kind
+    after: tuple[str, ...] = ()
+    """Works that are not done yet and must be before; empty: it waits for a host."""
+    why: str = ""
+    """Such as ``no host has room``; empty: it is next."""
+
+
+class Trouble(Model):
+    """A work that did not come to the end that was asked for, or an attempt that was lost."""
+
+    key: str
+    stand: Stand
+    """Of the work now: a lost attempt of one that runs elsewhere is ``running``."""
+    host: str = ""
+    at: float
+    error: ErrorResult | None = None
+
+
+class FleetState(Model):
+    """A fleet at one moment: what the terminal shows. Filled from the ledger and the drivers."""
+
+    name: str
+    """Its directory: ``fleet-<stamp>``."""
+    began: float
+    now: float
+    ended: float | None = None
+    paused: bool = False
+    works: dict[Stand, Annotated[int, Field(ge=0)]]
+    """How many stand how."""
+    planned: Seconds = 0.0
+    """Core-seconds of all works, by the plan."""
+    planned_done: Seconds = 0.0
+    """Of those that are done."""
+    hosts: tuple[HostState, ...] = ()
+    waiting: tuple[Waiting, ...] = ()
+    """The next ones first; not necessarily all."""
+    troubles: tuple[Trouble, ...] = ()
+    """The latest first; not necessarily all."""
+    latest: tuple[Span, ...] = ()
+    """Attempts that ended, the latest first; not necessarily all."""
+    reckoned: Seconds | None = None
+    """What all of it was to take by the plan, on these hosts; ``None``: nobody reckoned it."""
+    currency: str = ""
+    dashboard: str = ""
+    """Address of Dask's own page; empty: there is none."""
+
+
+class Finished(Model):
+    """A work as it stands in the end, or now."""
+
+    work: Work
+    stand: Stand
+    queued: float
+    """Since when all that it comes after was done."""
+    why: str = ""
+    """Of what is not done."""
+    error: ErrorResult | None = None
+
+
+class FleetHistory(Model):
+    """All that a fleet did, from its ledger: what its page is made of."""
+
+    name: str
+    began: float
+    ended: float | None = None
+    machines: tuple[Machine, ...] = ()
+    works: tuple[Finished, ...] = ()
+    spans: tuple[Span, ...] = ()
+    """Every attempt."""
+    stretches: tuple[Stretch, ...] = ()
+    currency: str = ""
+    refused: dict[str, str] = Field(default={})
+    """Host -> why it took no part."""

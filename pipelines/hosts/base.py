@@ -7,7 +7,9 @@ from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import MappingProxyType
-from typing import ClassVar, Protocol
+from typing import Annotated, ClassVar, Protocol
+
+from pydantic import Field
 
 from pipelines.evidence import Bridge, Evidence, Origin
 from pipelines.hosts.bounds import Bounds
@@ -353,6 +355,10 @@ class HostConfig(Model):
     """One host of ``pipeline.yaml``; each kind has a model of its own, see :mod:`.kinds`."""
 
     kind: str
+    slots: Annotated[int, Field(ge=1, le=64)] = 1
+    """Builds that a fleet gives it at a time; they share its cores and memory."""
+    price: Annotated[float, Field(ge=0, le=100_000, allow_inf_nan=False)] = 0.0
+    """What an hour of it costs, in the ``currency`` of ``fleet``."""
     #: What ``--gpu`` means for a host that asks for none.
     flagged_gpu: ClassVar[object] = True
 

@@ -49,6 +49,20 @@ def refused(tmp_path: Path, text: str | bytes) -> str:
         ("hosts: {'A B': {kind: sandbox}}\n", "A B"),
         ("hosts: {}\ndefault: {jobs: 0}\n", "default.jobs"),
         ("hosts: {}\ndefault: {python: 3.11}\n", "default.python"),
+        ("hosts: {a: {kind: sandbox, slots: 0}}\n", "hosts.a.slots"),
+        ("hosts: {a: {kind: sandbox, slots: 65}}\n", "hosts.a.slots"),
+        ("hosts: {a: {kind: sandbox, price: -1}}\n", "hosts.a.price"),
+        ("hosts: {a: {kind: sandbox, price: .nan}}\n", "hosts.a.price"),
+        ("hosts: {a: {kind: sandbox, price: .inf}}\n", "hosts.a.price"),
+        ("hosts: {a: {kind: sandbox}}\nfleet: {hosts: [b]}\n", "there is no host 'b'"),
+        ("hosts: {a: {kind: sandbox}}\nfleet: {hosts: [a, a]}\n", "'a' is named twice"),
+        ("hosts: {}\nfleet: {currency: Euro}\n", "fleet.currency"),
+        ("hosts: {}\nfleet: {clock_minutes: 0}\n", "fleet.clock_minutes"),
+        ("hosts: {}\nfleet: {scheduler: 'tls://a:1'}\n", "needs the keys ca, cert and key"),
+        ("hosts: {}\nfleet: {scheduler: 'tcp://10.0.0.1:1'}\n", "neither encrypted nor"),
+        ("hosts: {}\nfleet: {scheduler: 'tls://a'}\n", "expected tls://HOST:PORT"),
+        ("hosts: {}\nfleet: {scheduler: 'tls://a:1/x'}\n", "expected tls://HOST:PORT"),
+        ("hosts: {}\nfleet: {scheduler: 'https://a:99999'}\n", "expected tls://HOST:PORT"),
         ("default: {}\n", "hosts"),
         ("", "(top level)"),
         ("- a\n", "(top level)"),
@@ -272,6 +286,21 @@ def test_several_where_one_is_meant() -> None:
         with pytest.raises(ConfigError) as caught:
             ask()
         assert caught.value.advice.startswith(f"One, such as {such}; for several type --select")
+
+
+def test_the_hosts_of_a_fleet(tmp_path: Path) -> None:
+    path = tmp_path / "pipeline.yaml"
+    hosts = "hosts: {a: {kind: sandbox}, b: {kind: sandbox}, c: {kind: sandbox}}\n"
+    path.write_text(hosts + "fleet: {hosts: [b, a], scheduler: 'tcp://127.0.0.1:8786'}\n")
+    config = load_config(path)
+    assert config.fleet_hosts() == ("b", "a")
+    assert config.fleet_hosts(["c"]) == ("c",)
+    with pytest.raises(ConfigError, match="unknown host 'd'"):
+        config.fleet_hosts(["a", "d"])
+    with pytest.raises(ConfigError, match="'a' is named twice"):
+        config.fleet_hosts(["a", "b", "a"])
+    path.write_text(hosts)
+    assert load_config(path).fleet_hosts() == ("a", "b", "c")
 
 
 def test_a_version_of_what_has_none() -> None:
