@@ -34,7 +34,6 @@ from pipelines.hosttext import redact, redact_all, safe
 from pipelines.tables import Trimming
 
 
-
 class _Ours(Console):
     """A console that leaves what one of several works at once prints to that work's onlooker."""
 

@@ -73,7 +73,7 @@ class DaskEngine:
     def __init__(self, drivers: Mapping[str, Carrier], machines: Mapping[str, Machine]) -> None:
         """Start the cluster: a worker for each of ``drivers``."""
         self._drivers, self._machines = dict(drivers), dict(machines)
-        self._started: dict[str, tuple[Future, str, int, float]] = {}
+        self._started: dict[str, tuple[Future[Any], str, int, float]] = {}
         self._ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
         settings = {
             # No thread of Dask looks at what ours do, and none is warned of that they take hours.
@@ -140,11 +140,11 @@ class DaskEngine:
         self._started[work.key] = (future, host, attempt, began)
         future.add_done_callback(lambda done: self._done(work.key, host, attempt, began, done))
 
-    def _done(self, key: str, host: str, attempt: int, began: float, future: Future) -> None:
+    def _done(self, key: str, host: str, attempt: int, began: float, future: Future[Any]) -> None:
         """Called by a thread of the client once a future has any end."""
         try:
             self._ended.put(Ended.model_validate_json(future.result(timeout=5)))
-        except BaseException as error:  # noqa: BLE001 - cancelled, killed worker, lost scheduler
+        except BaseException as error:
             why = f"the driver of {host} has ended: {type(error).__name__}: {line(error, 200)}"
             self._tell_lost(key, host, attempt, began, why)
 
@@ -171,7 +171,9 @@ class DaskEngine:
         """What has ended since the last call; at most ``timeout`` seconds until the first."""
         found: list[Ended] = []
         with contextlib.suppress(queue.Empty):
-            found.append(self._ended.get(timeout=timeout) if timeout > 0 else self._ended.get_nowait())
+            found.append(
+                self._ended.get(timeout=timeout) if timeout > 0 else self._ended.get_nowait()
+            )
             while True:
                 found.append(self._ended.get_nowait())
         for one in found:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import shutil
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -27,11 +28,13 @@ from pipelines.errors import (
 from pipelines.files import disk_errors
 from pipelines.fleet.model import Doing, Ended, Outcome, Work
 from pipelines.hosttext import line
-from pipelines.record import error_of
+from pipelines.run import error_of
 from pipelines.session.base import DeadHostError, FullHostError
 from pipelines.tables import Trimming
 
 _log = logging.getLogger(__name__)
+#: Bytes without which this machine's own disk counts as full.
+_ROOM = 32 << 20
 #: What is the host's fault, or that of the way to it: another host may do better.
 _HOSTS = (HostError, TransferError, RemoteError, ProvisionError, SetupError, FullHostError)
 
@@ -141,7 +144,7 @@ class Driver:
                     watched.console.print(_words(error), markup=False)
         except PipelineError as problem:  # no log can be written
             outcome, error = self._judge(problem), problem
-        except BaseException as problem:  # noqa: BLE001 - a driver tells, it does not end
+        except BaseException as problem:
             outcome, error = "failed", problem
         finally:
             with self._lock:
@@ -199,14 +202,16 @@ class Driver:
             return "left"
         if isinstance(error, _HOSTS):
             return "lost"
-        if isinstance(error, StorageError):
-            self.broken = self.broken or error
-            return "left"
-        return "failed"
+        if not isinstance(error, StorageError):
+            return "failed"
+        if _room(self.folder) > _ROOM:  # then it is not our disk that is full
+            return "lost"
+        self.broken = self.broken or error
+        return "left"
 
     def _is_gone(self, error: PipelineError) -> bool:
         """Whether nothing can be done there; where that is not said, it is tried."""
-        if isinstance(error, UnfitHostError | SetupError | FullHostError):
+        if isinstance(error, UnfitHostError | SetupError | StorageError):
             return True
         if not isinstance(error, HostError) or isinstance(error, DeadHostError):
             return False  # it is there, or it is made anew by the next work
@@ -236,6 +241,13 @@ class Driver:
             if self._now:
                 return
         self.errand.release()
+
+
+def _room(folder: Path) -> int:
+    try:
+        return shutil.disk_usage(folder).free
+    except OSError:
+        return 0
 
 
 def log_of(folder: Path, key: str) -> Path:

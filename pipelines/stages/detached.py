@@ -123,7 +123,6 @@ class Job:
         self._heard = time.monotonic()
         prepared = False
         while True:
-            heed()
             try:
                 if not prepared:
                     self._prepare()

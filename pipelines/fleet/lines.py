@@ -1,0 +1,192 @@
+"""Works as the stages do them: a cell, a share of one, its link, its test; each is a line."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from pipelines.buildplan import BuildPlan, Request, resolve
+from pipelines.config import Config
+from pipelines.errors import BuildError, ConfigError, PipelineError
+from pipelines.files import write_atomic
+from pipelines.fleet.drivers import Done, UnfitHostError, log_of
+from pipelines.fleet.looking import Hosts
+from pipelines.fleet.model import Work
+from pipelines.fleet.seats import Seat, Seats, Telling, axes_of
+from pipelines.hosts.live import LiveSession
+from pipelines.record import BuildResult, CollectResult, SmokeResult, StageResult
+from pipelines.remote.jobs import follow as remote_follow
+from pipelines.run import Run, StageLog
+from pipelines.stages.build import build
+from pipelines.stages.line import BUILD, PROVISION, Line, Stage, run_build, run_provision, run_test
+
+#: Files of a run's jobs, by which its record knows them.
+_JOBS = ("build", "smoke")
+
+
+@dataclass(frozen=True)
+class Order:
+    """What a fleet was told to do, as far as its drivers must know it."""
+
+    settings: Config
+    folder: Path
+    """The fleet's."""
+    cells: Mapping[str, Mapping[str, str]]
+    """Name of a cell -> its axes; the host is not one of them."""
+    jobs: int | None = None
+    runs_of: Callable[[str], tuple[str, ...]] = field(default=lambda _: ())
+    """Key of a work -> directories of the runs of all that it comes after."""
+
+
+class FleetLine(Line):
+    """A line whose session others share; it says which run it works at, and what with."""
+
+    def __init__(self, plan: BuildPlan, seat: Seat, hosts: Hosts, pointer: Path) -> None:
+        """``pointer`` is the file that names the run for whoever goes on with it."""
+        super().__init__(replace(plan, host=seat.session.host), seat.session)
+        self._seat, self._hosts, self._pointer = seat, hosts, pointer
+
+    def begin_run(self) -> Run:
+        """Go on with the run that this work has on this host, or begin one."""
+        left = self._left()
+        facts, out = self.plan.facts, self.plan.out
+        self._run = Run.take_up(out, facts, left) or Run.create(out, facts)
+        write_atomic(self._pointer, self._run.path.name.encode())
+        return self._run
+
+    def _left(self) -> tuple[Run, ...]:
+        try:
+            name = self._pointer.read_text("utf-8", "replace")
+        except OSError:
+            return ()
+        path = self.plan.out / name
+        known = name == Path(name).name and (path / "record.sqlite").is_file()
+        return (Run(path),) if known else ()
+
+    def do(self, stage: Stage) -> StageResult:
+        """As any line; what another work has provisioned is not provisioned again."""
+        if stage is BUILD:
+            return super().do(Stage(BUILD.name, self._build))
+        if stage is not PROVISION:
+            return super().do(stage)
+        with self._seat.lock:
+            ready = self._seat.ready.get(axes_of(self.plan))
+            if ready is not None and ready.result is not None:
+                self.run.put_stage(ready)
+                return ready.result
+            done = super().do(stage)
+            self._seat.ready[axes_of(self.plan)] = self.run.stages()[PROVISION.name]
+            return done
+
+    def _build(self, session: LiveSession, plan: BuildPlan, log: StageLog) -> StageResult:
+        group = "/".join((plan.target.python, plan.recipe.api, plan.recipe.cuda))
+        return build(
+            session, plan, log, lambda made_of: self._hosts.agree(plan.host.name, group, made_of)
+        )
+
+    def _let_go(self, error: PipelineError) -> None:
+        self._seat.ready.clear()
+        if isinstance(error, UnfitHostError):
+            raise error
+        super()._let_go(error)
+
+
+class LineErrand:
+    """Implements :class:`pipelines.fleet.drivers.Errand` for a host of ``pipeline.yaml``."""
+
+    def __init__(self, name: str, order: Order, hosts: Hosts) -> None:
+        """Nothing is reached yet."""
+        self.name, self._order, self._hosts = name, order, hosts
+        self._slots = order.settings.host(name).slots
+        self.seats = Seats(self._slots, order.folder, self._look)
+
+    def plan(self, work: Work) -> BuildPlan:
+        """What the work is, on this host."""
+        order = self._order
+        axes = {**order.cells[work.cell], "host": self.name}
+        request = Request(axes=axes, jobs=order.jobs)
+        if work.kind in ("shard", "link"):
+            raise ConfigError(f"{work.key}: works of kind {work.kind} are not known here")
+        return resolve(order.settings, request, events=Telling)
+
+    def do(self, work: Work, done: Done) -> None:
+        """Do it; ``done`` says how far it came, also where it raises."""
+        plan = self.plan(work)
+        with self.seats.taken(plan) as seat:
+            pointer = log_of(self._order.folder, f"{work.key}@{self.name}").with_suffix(".run")
+            line = FleetLine(plan, seat, self._hosts, pointer)
+            try:
+                if work.kind == "test":
+                    self._make_ready(line, seat)
+                    run_test(line, run=self._built(work))
+                else:
+                    run_build(line)
+            finally:
+                if line.begun:
+                    done.run = str(line.run.path)
+                    line.run.close()
+            done.told |= _told(line.run, test=work.kind == "test")
+
+    def _make_ready(self, line: Line, seat: Seat) -> None:
+        """Provision for a test, unless that was done before."""
+        with seat.lock:
+            line.provisioned = seat.ready.get(axes_of(line.plan))
+            if line.provisioned is None:
+                run_provision(line)
+            if line.provisioned is not None:
+                seat.ready[axes_of(line.plan)] = line.provisioned
+
+    def _built(self, work: Work) -> str:
+        runs = self._order.runs_of(work.key)
+        if len(runs) != 1:
+            raise BuildError(
+                f"{work.key} comes after {len(runs)} runs, and tests the wheel of one",
+                advice="The same command builds what lacks.",
+            )
+        return runs[0]
+
+    def withdraw(self, work: Work, done: Done) -> None:
+        """End the jobs that the work's run has left on the host."""
+        if not done.run:
+            return
+        run = Run(Path(done.run))
+        with self.seats.taken(self.plan(work)) as seat:
+            for name in _JOBS:
+                job = run.job(name)
+                if job is not None and job.host == self.name:
+                    seat.session.call(remote_follow.cancel, directory=job.directory)
+
+    def reach(self, work: Work) -> None:
+        """Connect to the host as the work will, and look at it; raises what speaks against it."""
+        with self.seats.taken(self.plan(work)):
+            return
+
+    def unblock(self) -> None:
+        """Break the connections; what runs on the host goes on."""
+        self.seats.unblock()
+
+    def reachable(self) -> bool:
+        """Whether the host can be reached, by a look at this moment."""
+        return self.seats.reachable()
+
+    def release(self) -> None:
+        """Give the host back, unless it works."""
+        self.seats.close(stop=True)
+
+    def _look(self, plan: BuildPlan, session: LiveSession) -> None:
+        self._hosts.look(self.name, session, plan.layout.build_root)
+
+
+def _told(run: Run, *, test: bool) -> dict[str, str | int | float]:
+    """What is shown of a work that is done."""
+    if test:
+        smoke = run.result(SmokeResult)
+        return dict(smoke.outcomes) if smoke is not None else {}
+    told: dict[str, str | int | float] = {}
+    built, home = run.result(BuildResult), run.result(CollectResult)
+    if built is not None:
+        told |= {"units": built.units.total, "job": built.job, "kept": int(built.kept)}
+    for file in home.files if home is not None else ():
+        told |= {"file": file.path, "size": file.size, "sha256": file.sha256}
+    return told
