@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol, TextIO
+from typing import Protocol, Self, TextIO
 
 from rich.console import Console
 
@@ -58,8 +58,11 @@ class Errand(Protocol):
     def do(self, work: Work, done: Done) -> None:
         """Do it; raises what went wrong, :class:`LeaveError` where it was to leave."""
 
-    def withdraw(self, work: Work, done: Done) -> None:
+    def withdraw(self, work: Work) -> None:
         """End what the work has left running there; raises what went wrong."""
+
+    def reach(self) -> None:
+        """Connect to the host and look at it; raises what speaks against it."""
 
     def unblock(self) -> None:
         """Break the connections, so that whoever waits on one sees that it is to leave."""
@@ -74,14 +77,19 @@ class Errand(Protocol):
 class _Watched:
     """The onlooker of one work: its log, what it does now, and whether it is to leave."""
 
-    def __init__(self, work: Work, log: TextIO, began: float) -> None:
+    def __init__(self, work: Work, began: float) -> None:
         self.doing = Doing(key=work.key, kind=work.kind, began=began)
+        self.console = Console(quiet=True)
+        self.leave = threading.Event()
+        self.cancelled = False
+
+    def into(self, log: TextIO) -> Self:
+        """Have what is said go into ``log``; itself."""
         self.console = Console(
             file=log, width=120, highlight=False, soft_wrap=True, color_system=None
         )
         self.console.push_render_hook(Trimming())
-        self.leave = threading.Event()
-        self.cancelled = False
+        return self
 
     def stage(self, name: str) -> None:
         """A stage begins: nothing is known of its units."""
@@ -95,6 +103,10 @@ class _Watched:
         """Leave when told so."""
         if self.leave.is_set():
             raise LeaveError
+
+
+_End = tuple[Outcome, BaseException | None, bool]
+_Act = Callable[[Work, _Watched], _End]
 
 
 class Driver:
@@ -126,20 +138,26 @@ class Driver:
 
     def do(self, work: Work, attempt: int) -> Ended:
         """Do the work to its end, whatever that is; raises nothing."""
-        began, done = self._clock(), Done()
+        done = Done()
+        ended = self._told(work, attempt, lambda work, watched: self._attempt(work, watched, done))
+        return ended.model_copy(update={"run": done.run, "told": done.told})
+
+    def _told(self, work: Work, attempt: int, act: _Act) -> Ended:
+        """How ``act`` ended, with the work's log and its onlooker."""
+        began = self._clock()
         outcome: Outcome = "lost"
         error: BaseException | None = None
         gone = False
+        watched = _Watched(work, began)
+        with self._lock:
+            self._now[work.key] = watched
+            if self._left:
+                watched.leave.set()
         try:
             with disk_errors(self.folder):
                 log = log_of(self.folder, work.key).open("a", encoding="utf-8", errors="replace")
-            with log:
-                watched = _Watched(work, log, began)
-                with self._lock:
-                    self._now[work.key] = watched
-                if self._left:
-                    watched.leave.set()
-                outcome, error, gone = self._attempt(work, watched, done)
+            with log, told_to(watched.into(log)):
+                outcome, error, gone = act(work, watched)
                 if error is not None:
                     watched.console.print(_words(error), markup=False)
         except PipelineError as problem:  # no log can be written
@@ -158,44 +176,49 @@ class Driver:
             ended=max(began, self._clock()),
             error=None if error is None else error_of(error),
             gone=gone,
-            run=done.run,
-            told=done.told,
         )
 
-    def _attempt(
-        self, work: Work, watched: _Watched, done: Done
-    ) -> tuple[Outcome, BaseException | None, bool]:
-        with told_to(watched):
-            try:
-                watched.heed()
-                self.errand.do(work, done)
-            except KeyboardInterrupt:
-                if not watched.cancelled:
-                    return "left", None, False
-                return self._withdraw(work, watched, done)
-            except PipelineError as error:
-                if watched.leave.is_set() and isinstance(error, HostError | TransferError):
-                    # Its connection was broken for it to leave.
-                    done_with = self._withdraw(work, watched, done) if watched.cancelled else None
-                    return done_with or ("left", None, False)
-                outcome = self._judge(error)
-                return outcome, error, outcome == "lost" and self._is_gone(error)
-            except Exception as error:
-                _log.info("%s: %s", self.name, work.key, exc_info=error)
-                said = f"this should not happen: {type(error).__name__}: {line(error)}"
-                return "failed", UnexpectedError(said), False
+    def _attempt(self, work: Work, watched: _Watched, done: Done) -> _End:
+        try:
+            watched.heed()
+            self.errand.do(work, done)
+        except KeyboardInterrupt:
+            return self._withdraw(work, watched) if watched.cancelled else ("left", None, False)
+        except PipelineError as error:
+            if watched.leave.is_set() and isinstance(error, HostError | TransferError):
+                # Its connection was broken for it to leave.
+                return self._withdraw(work, watched) if watched.cancelled else ("left", None, False)
+            outcome = self._judge(error)
+            return outcome, error, outcome == "lost" and self._is_gone(error)
+        except Exception as error:
+            _log.info("%s: %s", self.name, work.key, exc_info=error)
+            said = f"this should not happen: {type(error).__name__}: {line(error)}"
+            return "failed", UnexpectedError(said), False
         return "done", None, False
 
-    def _withdraw(
-        self, work: Work, watched: _Watched, done: Done
-    ) -> tuple[Outcome, BaseException | None, bool]:
+    def _withdraw(self, work: Work, watched: _Watched) -> _End:
         """End what a cancelled work has left running on the host."""
         watched.leave.clear()
         try:
-            self.errand.withdraw(work, done)
+            self.errand.withdraw(work)
         except PipelineError as error:
             return "lost", error, self._is_gone(error)
         return "left", None, False
+
+    def withdraw(self, work: Work, attempt: int) -> Ended:
+        """End what an attempt has left running on the host: ``lost`` where nobody could look."""
+        return self._told(work, attempt, self._withdraw)
+
+    def reach(self) -> str:
+        """Connect to the host and look at it: why nothing can be done there, or nothing."""
+        try:
+            self.errand.reach()
+        except PipelineError as error:
+            return line(error.message, 500) or error.title
+        except Exception as error:
+            _log.info("%s: reach", self.name, exc_info=error)
+            return f"this should not happen: {type(error).__name__}: {line(error)}"
+        return ""
 
     def _judge(self, error: PipelineError) -> Outcome:
         if isinstance(error, TimeUpError):

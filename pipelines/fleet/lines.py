@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +16,10 @@ from pipelines.fleet.looking import Hosts
 from pipelines.fleet.model import Work
 from pipelines.fleet.seats import Seat, Seats, Telling, axes_of
 from pipelines.hosts.live import LiveSession
+from pipelines.paths import home
 from pipelines.record import BuildResult, CollectResult, SmokeResult, StageResult
+from pipelines.remote.facts import Facts
+from pipelines.remote.inspection import tools
 from pipelines.remote.jobs import follow as remote_follow
 from pipelines.run import Run, StageLog
 from pipelines.stages.build import build
@@ -49,20 +53,11 @@ class FleetLine(Line):
 
     def begin_run(self) -> Run:
         """Go on with the run that this work has on this host, or begin one."""
-        left = self._left()
         facts, out = self.plan.facts, self.plan.out
-        self._run = Run.take_up(out, facts, left) or Run.create(out, facts)
+        left = run_of(self._pointer, out)
+        self._run = Run.take_up(out, facts, (left,) if left else ()) or Run.create(out, facts)
         write_atomic(self._pointer, self._run.path.name.encode())
         return self._run
-
-    def _left(self) -> tuple[Run, ...]:
-        try:
-            name = self._pointer.read_text("utf-8", "replace")
-        except OSError:
-            return ()
-        path = self.plan.out / name
-        known = name == Path(name).name and (path / "record.sqlite").is_file()
-        return (Run(path),) if known else ()
 
     def do(self, stage: Stage) -> StageResult:
         """As any line; what another work has provisioned is not provisioned again."""
@@ -95,9 +90,9 @@ class FleetLine(Line):
 class LineErrand:
     """Implements :class:`pipelines.fleet.drivers.Errand` for a host of ``pipeline.yaml``."""
 
-    def __init__(self, name: str, order: Order, hosts: Hosts) -> None:
-        """Nothing is reached yet."""
-        self.name, self._order, self._hosts = name, order, hosts
+    def __init__(self, name: str, order: Order, hosts: Hosts, first: Work | None) -> None:
+        """Nothing is reached yet; it will be as ``first`` needs it."""
+        self.name, self._order, self._hosts, self._first = name, order, hosts, first
         self._slots = order.settings.host(name).slots
         self.seats = Seats(self._slots, order.folder, self._look)
 
@@ -114,8 +109,7 @@ class LineErrand:
         """Do it; ``done`` says how far it came, also where it raises."""
         plan = self.plan(work)
         with self.seats.taken(plan) as seat:
-            pointer = log_of(self._order.folder, f"{work.key}@{self.name}").with_suffix(".run")
-            line = FleetLine(plan, seat, self._hosts, pointer)
+            line = FleetLine(plan, seat, self._hosts, self._pointer(work))
             try:
                 if work.kind == "test":
                     self._make_ready(line, seat)
@@ -127,6 +121,10 @@ class LineErrand:
                     done.run = str(line.run.path)
                     line.run.close()
             done.told |= _told(line.run, test=work.kind == "test")
+
+    def _pointer(self, work: Work) -> Path:
+        """The file that names the run of a work on this host."""
+        return log_of(self._order.folder, f"{work.key}@{self.name}").with_suffix(".run")
 
     def _make_ready(self, line: Line, seat: Seat) -> None:
         """Provision for a test, unless that was done before."""
@@ -146,21 +144,32 @@ class LineErrand:
             )
         return runs[0]
 
-    def withdraw(self, work: Work, done: Done) -> None:
-        """End the jobs that the work's run has left on the host."""
-        if not done.run:
+    def withdraw(self, work: Work) -> None:
+        """End the jobs that the work's run has left on the host, if there is one."""
+        out = home() / self._order.settings.out
+        if (run := run_of(self._pointer(work), out)) is None:
             return
-        run = Run(Path(done.run))
         with self.seats.taken(self.plan(work)) as seat:
             for name in _JOBS:
                 job = run.job(name)
                 if job is not None and job.host == self.name:
                     seat.session.call(remote_follow.cancel, directory=job.directory)
 
-    def reach(self, work: Work) -> None:
-        """Connect to the host as the work will, and look at it; raises what speaks against it."""
-        with self.seats.taken(self.plan(work)):
-            return
+    def reach(self) -> None:
+        """Connect to the host as its first work will, and look at it."""
+        if self._first is not None:
+            with self.seats.taken(self.plan(self._first)):
+                return
+
+    def survey(self) -> tuple[Facts, tuple[str, ...]]:
+        """What the host says of itself, and the compute capabilities of its GPUs; reaches it."""
+        if self._first is None:
+            raise ConfigError(f"{self.name} fits no work of this fleet")
+        plan = self.plan(self._first)
+        with self.seats.taken(plan) as seat:
+            facts = seat.session.whole_facts
+            gpus = gpus_of(seat.session) if plan.host.capabilities.gpu else ()
+        return facts, gpus
 
     def unblock(self) -> None:
         """Break the connections; what runs on the host goes on."""
@@ -176,6 +185,24 @@ class LineErrand:
 
     def _look(self, plan: BuildPlan, session: LiveSession) -> None:
         self._hosts.look(self.name, session, plan.layout.build_root)
+
+
+def run_of(pointer: Path, out: Path) -> Run | None:
+    """The run that a pointer names, if it is there."""
+    try:
+        name = pointer.read_text("utf-8", "replace")
+    except OSError:
+        return None
+    known = name == Path(name).name and (out / name / "record.sqlite").is_file()
+    return Run(out / name) if known else None
+
+
+def gpus_of(session: LiveSession) -> tuple[str, ...]:
+    """Compute capabilities (``9.0``) of the GPUs that may be seen there, as the driver tells."""
+    found, visible = session.call(tools.gpus) or [], session.host.gpu_way.visible
+    chosen = [gpu for number, gpu in enumerate(found) if not visible or number in visible]
+    told = [str(gpu.get("capability", "")) for gpu in chosen if isinstance(gpu, dict)]
+    return tuple(text for text in told if re.fullmatch(r"\d{1,2}\.\d", text))
 
 
 def _told(run: Run, *, test: bool) -> dict[str, str | int | float]:

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
 
-from pydantic import BaseModel, Field, TypeAdapter, ValidationError
+from pydantic import BaseModel, Field, ValidationError
 
 from pipelines import units
 from pipelines.errors import StorageError
@@ -42,7 +43,12 @@ class _Chain(Model):
     chain: dict[str, str]
 
 
-_CHAINS = TypeAdapter(dict[str, _Chain])
+class _Known(Model):
+    """What this fleet knows of its hosts, kept for who goes on with it."""
+
+    chains: dict[str, _Chain] = Field(default={})
+    places: dict[str, str] = Field(default={})
+    """A machine and place -> the host that it was first seen as."""
 
 
 class Hosts:
@@ -52,8 +58,7 @@ class Hosts:
         """``folder`` is the fleet's: what was agreed on is kept there for who goes on with it."""
         self._settings = settings
         self._lock = threading.Lock()
-        self._known: dict[tuple[str, str], str] = {}
-        self._chains = folder / "chains.json"
+        self._file = folder / "hosts.json"
 
     def look(self, name: str, session: LiveSession, root: str) -> None:
         """Look at the host called ``name``, with its directory of builds ``root``.
@@ -78,8 +83,8 @@ class Hosts:
                 f"{units.size(int(need))}",
                 advice="Free some space there, or lower fleet.free_gib in pipeline.yaml.",
             )
-        with self._lock:
-            other = self._known.setdefault((told.place, told.boot), name)
+        with self._changed() as known:
+            other = known.places.setdefault(f"{told.place} {told.boot}", name)
         if other != name:
             raise UnfitHostError(
                 f"{name} is the same machine and place as {other}: both build in {root} there",
@@ -103,12 +108,8 @@ class Hosts:
         :class:`UnfitHostError` with the first difference.
         """
         mine = {k: v for k, v in made_of.items() if k in _CHAIN or k.startswith(_FOUND)}
-        with self._lock:
-            known = self._read()
-            if group not in known:
-                known[group] = _Chain(host=name, chain=mine)
-                write_atomic(self._chains, _CHAINS.dump_json(known, indent=1))
-            first = known[group]
+        with self._changed() as known:
+            first = known.chains.setdefault(group, _Chain(host=name, chain=mine))
         for key in sorted({*mine, *first.chain}):
             here, there = mine.get(key), first.chain.get(key)
             if here != there:
@@ -118,13 +119,23 @@ class Hosts:
                     advice="Make them alike, or build on each with a line of its own: --hosts.",
                 )
 
-    def _read(self) -> dict[str, _Chain]:
+    @contextmanager
+    def _changed(self) -> Iterator[_Known]:
+        """What is known, by one thread at a time; what was added is written."""
+        with self._lock:
+            known = self._read()
+            before = known.model_dump_json(indent=1)
+            yield known
+            if (after := known.model_dump_json(indent=1)) != before:
+                write_atomic(self._file, after.encode())
+
+    def _read(self) -> _Known:
         try:
-            return _CHAINS.validate_json(self._chains.read_bytes())
+            return _Known.model_validate_json(self._file.read_bytes())
         except FileNotFoundError:
-            return {}
+            return _Known()
         except (OSError, ValidationError) as error:
             raise StorageError(
-                f"{self._chains} cannot be read: {line(error, 200)}",
-                advice="Remove it: the next build says anew what its host's tool chain is.",
+                f"{self._file} cannot be read: {line(error, 200)}",
+                advice="Remove it: the next look at each host says anew which is which.",
             ) from None

@@ -58,9 +58,14 @@ class PartSession(LiveSession):
             session.close()
 
     @property
+    def whole_facts(self) -> Facts:
+        """What the host says of itself."""
+        return super().facts
+
+    @property
     def facts(self) -> Facts:
         """What the host says of itself, as much of it as one of its slots has."""
-        told = super().facts
+        told = self.whole_facts
         memory = (told.get("memory") or {}).get("total")
         cores = told.get("cpus")
         part = Bounds(
