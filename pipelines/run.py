@@ -30,13 +30,13 @@ from pipelines.errors import (
     TimeUpError,
 )
 from pipelines.files import disk_errors
+from pipelines.followed import JobRecord
 from pipelines.hosttext import line, redact, redact_all
 from pipelines.model import first_problem
 from pipelines.record import (
     RESULTS,
     SCHEMA,
     ErrorResult,
-    JobRecord,
     RunFacts,
     StageRecord,
     StageResult,
@@ -62,7 +62,7 @@ _NO_PRIVILEGE = 1314  # ERROR_PRIVILEGE_NOT_HELD
 #: Errors after which a build has no outcome: it goes on, or can.
 _OPEN_ENDED = frozenset(kind.__name__ for kind in (HostError, AuthError, TimeUpError))
 #: What decides whether a run is of the same order as another.
-_SAME = ("target", "jobs", "evidence", "publishable", "rebuilds")
+_SAME = ("target", "jobs", "evidence", "publishable", "rebuilds", "share", "linked")
 
 Result = TypeVar("Result", bound=StageResult)
 

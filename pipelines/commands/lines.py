@@ -52,7 +52,17 @@ def request_of(given: dict[str, Any]) -> tuple[Request, Shared]:
     known = {name: given[name] for name in Shared.model_fields if given.get(name)}
     shared = Shared.model_validate(known)
     axes = {axis: given[flag] for axis in AXES if given.get(flag := axis_flag(axis))}
-    return Request(axes=axes, jobs=shared.jobs, minutes=shared.minutes, wheel=shared.wheel), shared
+    request = Request(
+        axes=axes,
+        jobs=shared.jobs,
+        minutes=shared.minutes,
+        wheel=shared.wheel,
+        share=shared.shard,
+        objects=tuple(filter(None, (shared.objects or "").split(","))),
+        shards=shared.shards,
+        reproducible=shared.reproducible,
+    )
+    return request, shared
 
 
 def settings_of(shared: Shared, host: str | None = None) -> Config:

@@ -22,9 +22,9 @@ from pipelines.errors import (
     PipelineError,
     RemoteError,
 )
+from pipelines.followed import JobRecord
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import safe
-from pipelines.record import JobRecord
 from pipelines.remote import reboot
 from pipelines.remote.jobs import follow as remote_follow
 from pipelines.remote.jobs import launch, store

@@ -20,6 +20,7 @@ FLOORS = (
     {"hosttext"},
     {"model", "files", "versions", "console", "tables", "logs", "yamlfile"},
     {"evidence", "toolsets", "architectures", "taken", "diagnosed", "compared", "fleetsettings"},
+    {"divided", "followed"},
     {"target"},
     {"record"},
     {"run"},
