@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from pipelines.architectures.archs import capability
@@ -12,12 +12,15 @@ from pipelines.hosts.base import HostConfig, Supply
 from pipelines.matrix.budget import RESERVE
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.plan import Plan, Row
+from pipelines.matrix.shares import shares_for
 from pipelines.units import GIB
 
 #: Core-seconds of a cell of which nobody has measured what it takes.
 UNKNOWN = 300.0
 #: The same of a smoke test; it takes one core.
 _TEST = 120.0
+#: Core-seconds that placing, checking and linking the objects of shares takes.
+LINK = 90.0
 _LEAST = 2 * GIB
 
 
@@ -61,11 +64,16 @@ def planned_on(
 
 
 def works_of(
-    plans: Mapping[str, Plan | str], machines: Mapping[str, Machine], *, test: bool
+    plans: Mapping[str, Plan | str],
+    machines: Mapping[str, Machine],
+    *,
+    test: bool,
+    shards: int | None = None,
 ) -> Cells:
     """The cells of ``plans``, by host, as works; with ``test`` each has its smoke test as well.
 
-    Raises :class:`ConfigError` when there is no cell that some host can build.
+    ``shards``: into so many shares each is divided; 0: as many as do some good; ``None``: it is
+    built as a whole. Raises :class:`ConfigError` when there is no cell that some host can build.
     """
     rows: dict[str, dict[str, Row]] = {}
     for host, plan in plans.items():
@@ -83,7 +91,7 @@ def works_of(
             left_out[key] = next(iter(refused.values()), "no host can build it")
             continue
         cell = _cell(key, fitting, refused)
-        works.append(cell)
+        works += _divided(cell, plans, fitting, shards)
         row = next(iter(fitting.values()))
         axes[key] = {
             axis: value for axis, value in row.target.values().items() if value and axis != "host"
@@ -133,6 +141,32 @@ def _cell(key: str, rows: Mapping[str, Row], refused: Mapping[str, str]) -> Work
     )
 
 
+def _divided(
+    cell: Work, plans: Mapping[str, Plan | str], rows: Mapping[str, Row], shards: int | None
+) -> list[Work]:
+    """A cell as its shares and their link, or as a whole where dividing it does no good."""
+    count = 1 if shards is None else shards or _reckoned(plans, rows)
+    if count == 1 and not shards:
+        return [cell]
+    share = cell.model_copy(update={"kind": "shard", "core_seconds": cell.core_seconds / count})
+    keys = [f"{cell.key}/{number}of{count}" for number in range(1, count + 1)]
+    link = cell.model_copy(
+        update={"kind": "link", "core_seconds": LINK, "width": 1, "after": tuple(keys)}
+    )
+    return [*(share.model_copy(update={"key": key}) for key in keys), link]
+
+
+def _reckoned(plans: Mapping[str, Plan | str], rows: Mapping[str, Row]) -> int:
+    """What ``auto`` stands for, on all hosts that fit the cell."""
+    facts, cost, archs = [], None, None
+    for host, row in rows.items():
+        plan = plans[host]
+        if isinstance(plan, Plan) and row.judged.archs is not None:
+            facts.append(plan.ground.host)
+            cost, archs = plan.recipe.cost(row.target.cuda), row.judged.archs.effective
+    return 1 if archs is None else shares_for(cost, facts, archs)[0]
+
+
 def _test(cell: Work, row: Row, fitting: Iterable[str], machines: Mapping[str, Machine]) -> Work:
     """A cell's smoke test: where a GPU of its architectures is, if there is one anywhere."""
     wanted = tuple(sorted({capability(arch) for arch in row.target.archs.sass}))
@@ -153,17 +187,4 @@ def _test(cell: Work, row: Row, fitting: Iterable[str], machines: Mapping[str, M
         hosts=tuple(able or fitting),
         refused={**cell.refused, **lacking},
         warm=cell.warm,
-    )
-
-
-def limited(works: Sequence[Work], aside: Mapping[str, str]) -> tuple[Work, ...]:
-    """``works`` without the hosts that were set ``aside``, each with its reason."""
-    return tuple(
-        work.model_copy(
-            update={
-                "hosts": tuple(host for host in work.hosts if host not in aside),
-                "refused": work.refused | {h: aside[h] for h in work.hosts if h in aside},
-            }
-        )
-        for work in works
     )

@@ -93,8 +93,8 @@ class DaskEngine:
     def __init__(self, drivers: Mapping[str, Carrier], machines: Mapping[str, Machine]) -> None:
         """Start the cluster: a worker for each of ``drivers``."""
         self._drivers, self._machines = dict(drivers), dict(machines)
-        self._started: dict[str, str] = {}
-        """Key of a work that goes on -> its host."""
+        self._started: dict[str, tuple[str, int]] = {}
+        """Key of a work that goes on -> its host and attempt."""
         self._lock = threading.Lock()
         self._up: set[str] = set()
         self._coming: set[str] = set()
@@ -196,7 +196,7 @@ class DaskEngine:
         future = self._submit(
             _do, host, f"{work.key}#{attempt}@{host}", took, work.model_dump_json(), attempt
         )
-        self._started[work.key] = host
+        self._started[work.key] = host, attempt
         future.add_done_callback(lambda done: self._done(work.key, host, attempt, began, done))
 
     def withdraw(self, work: Work, host: str, attempt: int) -> None:
@@ -254,8 +254,8 @@ class DaskEngine:
 
     def cancel(self, key: str) -> None:
         """End the work at its host; its end is told by :meth:`wait`."""
-        if (host := self._started.get(key)) is not None:
-            self._drivers[host].cancel(key)
+        if key in self._started:
+            self._drivers[self._started[key][0]].cancel(key)
 
     def wait(self, timeout: float) -> Iterable[Ended]:
         """What has ended since the last call; at most ``timeout`` seconds until the first."""
@@ -267,7 +267,8 @@ class DaskEngine:
             while True:
                 found.append(self._ended.get_nowait())
         for one in found:
-            self._started.pop(one.key, None)
+            if self._started.get(one.key) == (one.host, one.attempt):  # or it was withdrawn
+                del self._started[one.key]
         return found
 
     def close(self) -> None:
@@ -277,7 +278,7 @@ class DaskEngine:
         deadline = time.monotonic() + _LEAVE
         while self._started and time.monotonic() < deadline:
             list(self.wait(0.2))
-        for key, host in self._started.items():
+        for key, (host, _) in self._started.items():
             _log.warning("%s: %s does not leave", host, key)
         self._client.close(timeout=5)
         self._cluster.close(timeout=5)

@@ -24,6 +24,7 @@ from pipelines.remote.jobs import follow as remote_follow
 from pipelines.run import Run, StageLog
 from pipelines.stages.build import build
 from pipelines.stages.line import BUILD, PROVISION, Line, Stage, run_build, run_provision, run_test
+from pipelines.units import few
 
 #: Files of a run's jobs, by which its record knows them.
 _JOBS = ("build", "smoke")
@@ -39,8 +40,18 @@ class Order:
     cells: Mapping[str, Mapping[str, str]]
     """Name of a cell -> its axes; the host is not one of them."""
     jobs: int | None = None
-    runs_of: Callable[[str], tuple[str, ...]] = field(default=lambda _: ())
-    """Key of a work -> directories of the runs of all that it comes after."""
+    reproducible: bool = False
+    runs: dict[str, str] = field(default_factory=dict)
+    """Key of a work that is done -> the directory of its run; drivers add theirs."""
+
+    def before(self, work: Work) -> tuple[str, ...]:
+        """The runs of all that ``work`` comes after; :class:`BuildError` where one lacks."""
+        if lacking := [key for key in work.after if key not in self.runs]:
+            raise BuildError(
+                f"{work.key} comes after {few(lacking)}, of which there is no run",
+                advice="The same command builds what lacks.",
+            )
+        return tuple(self.runs[key] for key in work.after)
 
 
 class FleetLine(Line):
@@ -100,9 +111,11 @@ class LineErrand:
         """What the work is, on this host."""
         order = self._order
         axes = {**order.cells[work.cell], "host": self.name}
-        request = Request(axes=axes, jobs=order.jobs)
-        if work.kind in ("shard", "link"):
-            raise ConfigError(f"{work.key}: works of kind {work.kind} are not known here")
+        request = Request(axes=axes, jobs=order.jobs, reproducible=order.reproducible)
+        if work.kind == "shard":
+            request = replace(request, share=work.key.rpartition("/")[2].replace("of", "/"))
+        elif work.kind == "link":
+            request = replace(request, objects=order.before(work))
         return resolve(order.settings, request, events=Telling)
 
     def do(self, work: Work, done: Done) -> None:
@@ -113,13 +126,14 @@ class LineErrand:
             try:
                 if work.kind == "test":
                     self._make_ready(line, seat)
-                    run_test(line, run=self._built(work))
+                    run_test(line, run=self._order.before(work)[0])
                 else:
                     run_build(line)
             finally:
                 if line.begun:
                     done.run = str(line.run.path)
                     line.run.close()
+            self._order.runs[work.key] = done.run
             done.told |= _told(line.run, test=work.kind == "test")
 
     def _pointer(self, work: Work) -> Path:
@@ -134,15 +148,6 @@ class LineErrand:
                 run_provision(line)
             if line.provisioned is not None:
                 seat.ready[axes_of(line.plan)] = line.provisioned
-
-    def _built(self, work: Work) -> str:
-        runs = self._order.runs_of(work.key)
-        if len(runs) != 1:
-            raise BuildError(
-                f"{work.key} comes after {len(runs)} runs, and tests the wheel of one",
-                advice="The same command builds what lacks.",
-            )
-        return runs[0]
 
     def withdraw(self, work: Work) -> None:
         """End the jobs that the work's run has left on the host, if there is one."""

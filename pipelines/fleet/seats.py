@@ -134,7 +134,11 @@ class Seats:
                     life.start(tied=False)
                     seat.mark(self._folder).touch()
             seat.session.connect()
-            self._look(plan, seat.session)
+            try:
+                self._look(plan, seat.session)
+            except BaseException:
+                seat.session.hang_up()  # or the next work would take it for looked at
+                raise
 
     def unblock(self) -> None:
         """Break all connections; jobs go on. Whoever waits on one gets an error."""

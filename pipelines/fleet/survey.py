@@ -1,4 +1,4 @@
-"""Looks at all hosts of a fleet at once, before it begins: what each has, or why it is set aside."""
+"""Looks at all hosts of a fleet before it begins: what each has, or why it is set aside."""
 
 from __future__ import annotations
 
