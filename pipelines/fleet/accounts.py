@@ -169,11 +169,11 @@ def _host(
     used = [interval(span, last) for span in spans]
     slots = [interval(span, last) for span in spans if span.kind != "test"]
     starts = [interval(one, last) for one in stretches if one.standing == "starting"]
-    off = [interval(one, last) for one in stretches if one.standing in ("off", "drained")]
+    off = [interval(one, last) for one in stretches if one.standing == "off"]
     away = [interval(one, last) for one in stretches if one.standing in ("lost", "aside")]
     busy = _union(used)
     paid = 0.0
-    if held := used + starts:
+    if held := used + (starts if machine.made else []):
         whole = (min(begin for begin, _ in held), max(end for _, end in held))
         paid = max(busy, whole[1] - whole[0] - _union(_within(off, whole)))
     room = machine.slots * (bounds[1] - bounds[0])
