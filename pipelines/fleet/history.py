@@ -20,6 +20,8 @@ _STANDINGS: dict[str, Standing] = {
     "drain": "drained",
     "undrain": "ready",
 }
+#: Of these the host is what was typed.
+_OF_PERSONS = ("drain", "undrain")
 
 
 def history(ledger: Ledger, currency: str = "") -> FleetHistory:
@@ -33,6 +35,11 @@ def history(ledger: Ledger, currency: str = "") -> FleetHistory:
         if one.span.outcome == "done" and one.span.ended is not None
     }
     began = began if began is not None else min((one.span.began for one in attempts), default=0.0)
+    events: dict[str, list[Event]] = {host.machine.name: [] for host in hosts}
+    for event in ledger.events():
+        of = event.key if event.what in _OF_PERSONS else event.host
+        if of in events and event.what in _STANDINGS:
+            events[of].append(event)
     return FleetHistory(
         name=ledger.path.name,
         began=began,
@@ -43,7 +50,7 @@ def history(ledger: Ledger, currency: str = "") -> FleetHistory:
         stretches=tuple(
             stretch
             for host in hosts
-            for stretch in stretches(host.machine, ledger.events(), ended)
+            for stretch in stretches(host.machine, events[host.machine.name], ended)
         ),
         currency=currency,
         refused=_refused(hosts, attempts),
@@ -51,7 +58,7 @@ def history(ledger: Ledger, currency: str = "") -> FleetHistory:
 
 
 def stretches(machine: Machine, events: Iterable[Event], ended: float | None) -> list[Stretch]:
-    """The times in which a host took no work, by what happened to it.
+    """The times in which a host took no work, by its events.
 
     A look at one that is aside is no start; one that was up and then is not was lost.
     """
@@ -59,9 +66,7 @@ def stretches(machine: Machine, events: Iterable[Event], ended: float | None) ->
     standing: Standing = "off" if machine.made else "ready"
     since, why = -math.inf, ""
     for event in events:
-        of = event.key if event.what in ("drain", "undrain") else event.host
-        if of != machine.name or (now := _STANDINGS.get(event.what)) is None:
-            continue
+        now = _STANDINGS[event.what]
         if now == "starting" and standing in ("aside", "lost"):
             continue
         if now == "aside" and standing in ("ready", "drained", "lost"):
