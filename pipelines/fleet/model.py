@@ -51,6 +51,8 @@ class Work(Model):
     warm: str = ""
     """What a host keeps of a work that makes the next one of the same name cheaper: tool chain,
     source, compile cache."""
+    cold_seconds: Seconds = 60.0
+    """How much longer it takes on a host that keeps nothing of ``warm`` yet."""
 
 
 class Machine(Model):
