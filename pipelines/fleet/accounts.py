@@ -270,10 +270,10 @@ def _alone(history: FleetHistory) -> Alone | None:
     for host, spans in _by_host(history.spans).items():
         if (machine := machines.get(host)) is None:
             continue
-        for span, seconds in _shares(spans, last):
+        for span in spans:
             if span.outcome == "done" and (work := works.get(span.key)) is not None:
-                cores = min(work.width, machine.cores)
-                taken.append((seconds * cores, work.width))
+                begin, end = interval(span, last)
+                taken.append(((end - begin) * _cores(machine, work.width), work.width))
                 fitting &= set(work.hosts) or fitting
     if not taken:
         return None
@@ -281,12 +281,17 @@ def _alone(history: FleetHistory) -> Alone | None:
         Alone(machine, seconds, machine.price * seconds / _HOUR)
         for machine in history.machines
         if machine.name in fitting
-        for seconds in [_least(taken, machine.cores)]
+        for seconds in [_least(taken, machine)]
     ]
     return min(made, key=lambda one: (one.seconds, one.cost), default=None)
 
 
-def _least(taken: Sequence[tuple[float, int]], cores: int) -> float:
-    """Seconds that ``cores`` need for all of it, and for the longest of it."""
-    longest = max(seconds / min(width, cores) for seconds, width in taken)
-    return max(longest, sum(seconds for seconds, _ in taken) / cores)
+def _least(taken: Sequence[tuple[float, int]], machine: Machine) -> float:
+    """Seconds that a host needs for all of it with every core busy, and for the longest of it."""
+    longest = max(seconds / _cores(machine, width) for seconds, width in taken)
+    return max(longest, sum(seconds for seconds, _ in taken) / machine.cores)
+
+
+def _cores(machine: Machine, width: int) -> int:
+    """That a work has there: those of its slot, if it can use them."""
+    return min(width, max(1, machine.cores // machine.slots))

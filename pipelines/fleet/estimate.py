@@ -1,4 +1,4 @@
-"""What a fleet would take and cost: the dispatcher itself, over hosts that only pretend to build."""
+"""What a fleet would take and cost: the dispatcher itself, over simulated hosts."""
 
 from __future__ import annotations
 
@@ -65,7 +65,9 @@ def least(works: Sequence[Work], machines: Sequence[Machine]) -> float:
         return 0.0
     total = sum(work.core_seconds for work in works if work.needs.slots) / cores
     quickest = {
-        work.key: min((seconds_on(work, known[name]) for name in work.hosts if name in known), default=0.0)
+        work.key: min(
+            (seconds_on(work, known[name]) for name in work.hosts if name in known), default=0.0
+        )
         for work in works
     }
     before = {work.key: work.after for work in works}

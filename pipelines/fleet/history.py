@@ -1,4 +1,4 @@
-"""All that a fleet did, out of its ledger: what its page, its accounts and its JUnit are made of."""
+"""All that a fleet did, out of its ledger: what its page, accounts and JUnit are made of."""
 
 from __future__ import annotations
 

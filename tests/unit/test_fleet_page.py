@@ -57,9 +57,9 @@ def test_works_that_share_a_host_share_its_price() -> None:
     assert sum(one.cost for one in told.cells) + told.idle_cost == told.cost
     assert lab1.utilisation == pytest.approx(5 / 10)  # of two slots for five hours
     assert told.utilisation == pytest.approx(5 / 20)
-    # 16 cores, of which each had 8 in the hour that two shared: four hours of all of them.
+    # Five hours of a slot, which has 8 of the 16 cores.
     assert told.alone is not None
-    assert told.alone.seconds == pytest.approx(4 * H)
+    assert told.alone.seconds == pytest.approx(2.5 * H)
 
 
 def test_a_host_that_is_given_back_is_not_paid_for() -> None:
