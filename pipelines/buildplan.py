@@ -12,6 +12,7 @@ from pipelines.architectures import archs as arch_lists
 from pipelines.architectures import gpus
 from pipelines.compilecache.settings import CompileCache
 from pipelines.config import Config
+from pipelines.divided import Share, shards_of, share_of
 from pipelines.errors import ConfigError
 from pipelines.hosts.base import Events, Host, Opening, Silent, Supply
 from pipelines.hosttext import line, secret
@@ -59,6 +60,14 @@ class Request:
     """After which a build is ended."""
     wheel: str | None = None
     """Somebody else's, which is tested instead of a recipe's."""
+    share: str | None = None
+    """Such as 3/20: compile that share of the wheel's units, and no more."""
+    objects: tuple[str, ...] = ()
+    """Runs of shares, by name or directory, whose objects are linked."""
+    shards: str | None = None
+    """Into so many shares the units are divided, or ``auto``; then they are linked."""
+    reproducible: bool = False
+    """Whatever the recipe says; so is what is divided."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -88,6 +97,12 @@ class BuildPlan:
     """What the others of ``pipeline.yaml`` give, by name."""
     given: Given | None = None
     """A wheel that is tested as others have built it; ``recipe`` only stands for it."""
+    share: Share | None = None
+    """Compile that share of the wheel's units, and no more."""
+    objects: tuple[str, ...] = ()
+    """Runs of shares, by name or directory, whose objects are linked."""
+    shards: int | None = None
+    """Into so many shares the units are divided, and then linked; 0: as many as do some good."""
     anew: str = ""
     """Not empty: build in a directory of this name's own, whatever was built before."""
 
@@ -120,6 +135,11 @@ class BuildPlan:
         return host_rules(self.recipe, self.target, self.supply(), self.others)
 
     @property
+    def divided(self) -> bool:
+        """Whether its units are compiled by several builds."""
+        return self.share is not None or bool(self.objects)
+
+    @property
     def facts(self) -> RunFacts:
         """What a run of this plan begins with."""
         return RunFacts(
@@ -128,6 +148,8 @@ class BuildPlan:
             evidence=self.host.evidence,
             publishable=self.host.capabilities.publishable and self.given is None,
             given=self.given is not None,
+            share=str(self.share or ""),
+            linked=tuple(Path(run).name for run in self.objects),
         )
 
     @property
@@ -202,13 +224,39 @@ def resolve_target(
     )
 
 
+def settle(recipe: Recipe, request: Request) -> Recipe:
+    """The recipe with what dividing it, or the request itself, asks for: the same bytes anywhere.
+
+    Raises :class:`ConfigError` for what cannot be divided.
+    """
+    asked = {"shard": request.share, "objects": request.objects, "shards": request.shards}
+    divided = [f"--{flag}" for flag, value in asked.items() if value]
+    if len(divided) > 1:
+        raise ConfigError(
+            f"{' and '.join(divided)}: these are different works",
+            advice="One share is --shard 1/4, their link --objects RUN,RUN, all of it --shards 4.",
+        )
+    wanted = bool(divided) or request.reproducible
+    if wanted and recipe.kind != "wheel":
+        raise ConfigError(
+            f"{recipe.name} is no wheel: only that can be divided, and built byte for byte",
+            advice="Leave --shard, --shards, --objects and --reproducible out.",
+        )
+    if divided and recipe.strategy not in ("build", "prebuilt-then-build"):
+        raise ConfigError(
+            f"recipe {recipe.name} has strategy {recipe.strategy}: nothing is compiled for it",
+            advice="Leave --shard, --shards and --objects out.",
+        )
+    return recipe.model_copy(update={"reproducible": True}) if wanted else recipe
+
+
 def _resolve_cell(
     settings: Config, request: Request, native: tuple[str, ...] | None
 ) -> tuple[Given | None, Recipe, Target, Translated]:
     """The wheel that is given, if one is; what is built or tested, where, for which GPUs."""
     given = resolve_given(request)
     if given is None:
-        recipe = resolve_recipe(settings, request)
+        recipe = settle(resolve_recipe(settings, request), request)
         target = resolve_target(settings, request, recipe, native)
         archs = translate(recipe.arch_map, target.archs, recipe.cuda, recipe.name)
         return None, recipe, target, archs
@@ -317,4 +365,7 @@ def resolve(
         supply=lambda: settings.host(target.host).supply(cache.lock),
         others=lambda: settings.others(target.host, cache.lock),
         given=given,
+        share=share_of(request.share) if request.share else None,
+        objects=request.objects,
+        shards=shards_of(request.shards) if request.shards else None,
     )

@@ -13,6 +13,7 @@ from pydantic import ConfigDict, Field, StringConstraints
 
 from pipelines.compared import Comparison
 from pipelines.diagnosed import DiagnosisResult, HealedResult
+from pipelines.divided import Divided
 from pipelines.evidence import Bridge, Evidence, GpuResult, Origin
 from pipelines.hosttext import line
 from pipelines.model import Model
@@ -149,6 +150,8 @@ class BuildResult(StageResult):
     timeline: Timeline | None = None
     cache: dict[str, str | int | float | bool | None] = Field(default={})
     """Figures of the compile cache."""
+    divided: Divided | None = None
+    """Of a share of its compile units, or of a wheel that shares were linked to."""
     process_seconds: Seconds = 0.0
     """Of the build's own process, without anything of ours."""
     healed: tuple[HealedResult, ...] = ()
@@ -373,6 +376,10 @@ class RunFacts(Model):
     """Whether it is somebody else's, which is only tested."""
     rebuilds: str = ""
     """The sha256 of a published wheel that is built again."""
+    share: str = ""
+    """Such as 3/20, of a run that compiles no more than that of its wheel."""
+    linked: tuple[str, ...] = ()
+    """The runs whose objects are linked."""
     job: str = ""
     source_sha256: str = ""
     toolset: str = ""
@@ -382,19 +389,3 @@ class RunFacts(Model):
     """By their names in the lock."""
     remade: tuple[str, ...] = ()
     """Why the host was made anew under the run, each time: of the one before nothing is left."""
-
-
-class JobRecord(Model):
-    """A job on a host that a run has started."""
-
-    host: str
-    directory: str
-    attempt: int
-    base: int
-    """Where the log of this attempt begins in the run's log."""
-    offset: int
-    """How much of it is here."""
-    lost: tuple[str, ...] = ()
-    way: str = ""
-    failed: dict[str, str] = Field(default={})
-    """Ways to start it that did not work, and why."""

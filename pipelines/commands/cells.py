@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from pipelines.commands.lines import Tell, held, hold, request_of, settings_of
@@ -31,6 +32,11 @@ def open_matrix(given: dict[str, Any]) -> Matrix:
     if (opened := held()) is not None:
         return opened
     request, shared = request_of(given)
+    if request.share or request.objects:
+        raise ConfigError(
+            "--shard and --objects are for one wheel, and --select is for several",
+            advice="Say --shards N with --select, or name the one cell by its axes.",
+        )
     settings = settings_of(shared, request.axes.get("host"))
     plan = planned(
         settings,
@@ -70,7 +76,7 @@ def open_matrix(given: dict[str, Any]) -> Matrix:
 def _line(
     settings: Config, request: Request, row: Row, sessions: dict[tuple[str, str], LiveSession]
 ) -> Line:
-    from pipelines.buildplan import Request, resolve
+    from pipelines.buildplan import resolve
     from pipelines.hosts.live import LiveSession
     from pipelines.stages.line import Line
 
@@ -79,7 +85,7 @@ def _line(
     shared = sessions.get(same)
     plan = resolve(
         settings,
-        Request(axes=axes, jobs=request.jobs, minutes=request.minutes),
+        replace(request, axes=axes),
         host=shared.host if shared else None,
         events=Tell,
     )

@@ -125,6 +125,19 @@ class Shared(Model):
         Flag("end the build after so long, with exit code 75; the next one goes on"),
         BeforeValidator(amount("minutes", "330, five and a half hours")),
     ] = None
+    reproducible: Annotated[
+        bool, Flag("the same bytes wherever it is built, whatever the recipe says of that")
+    ] = False
+    shard: Annotated[
+        str | None,
+        Flag("compile only share K/N of the units, such as 3/20: docs/shards.md"),
+    ] = None
+    objects: Annotated[
+        str | None, Flag("link the objects of these runs, RUN[,RUN...]; what lacks is compiled")
+    ] = None
+    shards: Annotated[
+        str | None, Flag("divide the compile units into so many shares, or auto; then link them")
+    ] = None
     gpu: Annotated[
         bool, Flag("with a GPU; of the sandbox this machine's, by a bridge: docs/gpu-bridge.md")
     ] = False
@@ -142,6 +155,12 @@ class Shared(Model):
         str | None,
         Flag("every cell of invoke plan whose name fits, such as 'cp312-*', one after another"),
     ] = None
+    fleet: Annotated[
+        bool, Flag("every cell of invoke plan, on all hosts that fit, at once: docs/fleet.md")
+    ] = False
+    hosts: Annotated[
+        str | None, Flag("with --fleet: these hosts, NAME[,NAME...] (default: all that fit)")
+    ] = None
     verbose: Annotated[int, Flag("tell what is going on; twice: in detail", counted=True)] = 0
     quiet: Annotated[bool, Flag("say nothing but errors")] = False
 
@@ -151,8 +170,12 @@ EVERYWHERE = ("verbose", "quiet")
 Json = Annotated[bool, Flag("print one JSON object, and nothing else", name="json")]
 
 
+#: Many hosts.
+FLEET = ("fleet", "hosts")
 #: Where pinned files come from.
 FETCH = ("offline", "wheelhouse")
+#: How the compile units of a wheel are divided among builds.
+DIVIDED = ("reproducible", "shard", "objects", "shards")
 Count = Annotated[int, BeforeValidator(whole("keep"))]
 Days = Annotated[float, BeforeValidator(amount("days", "14"))]
 

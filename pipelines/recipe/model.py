@@ -26,6 +26,7 @@ from pipelines.versions import Range, Release, within
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
 _ABI3 = re.compile(r"cp3(\d+)-abi3")
+UnitSeconds = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
 WheelTag = Annotated[str, StringConstraints(pattern=r"^(py3-none|cp3\d{1,2}-abi3)$")]
 Strategy = Literal["build", "prebuilt", "prebuilt-then-build", "skip"]
 #: Those with which wheels are looked for.
@@ -219,6 +220,9 @@ class Recipe(Model):
     """Globs on the names of torch extensions' sources: those that take longest, in that order."""
     costs: tuple[Cost, ...] = ()
     """What compiling takes, for ``invoke plan``; the first whose ``cuda`` fits counts."""
+    unit_costs: dict[Text, UnitSeconds] = Field(default={})
+    """Glob on the names of sources -> seconds of one core, by which units are divided among hosts;
+    the first that fits counts, else ``unit_seconds`` of ``costs``: docs/shards.md."""
     objects: Objects = Objects()
     """How the build names its objects, to know the longest path before there is one."""
     library: Library | None = None

@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field, StringConstraints, ValidationError
 from rich.progress import Progress, TaskID
 
 from pipelines import units
+from pipelines.beside import tell_units
 from pipelines.buildplan import BuildPlan
 from pipelines.compilecache import spec as compile_cache
 from pipelines.console import bars, console, fold, host_line, say, units_progress
@@ -41,6 +42,7 @@ from pipelines.stages.buildspec import (
     pace_of,
 )
 from pipelines.stages.detached import Job, JobSpec
+from pipelines.stages.division import Division, divide, require_share
 from pipelines.stages.logs import TAIL, last_lines, log_lines
 from pipelines.stages.pace import Pace
 from pipelines.stages.retry import Attempt, until_healed
@@ -73,7 +75,8 @@ def build(
     made_of = materials(plan, source_sha256, provisioned, bill)
     if accept is not None:
         accept(made_of)
-    job = job_id(plan, made_of)
+    division = divide(session, plan, made_of)
+    job = job_id(plan, made_of, division.part if division else "")
     begun = log.keep(
         BuildResult(
             job=job,
@@ -95,6 +98,7 @@ def build(
         archive = _send_source(session, plan, begun, source)
         spec = build_spec(plan, begun.directory, archive, begun.source_sha256, jobs)
         spec |= {"bill": bill} if bill else {}
+        spec |= {"units": division.spec(session, begun.directory)} if division else {}
         settings = Settings(
             jobs=jobs,
             build_root=layout.build_root,
@@ -104,11 +108,14 @@ def build(
         done = until_healed(
             settings,
             lambda now, fresh: _Following(
-                session, plan, log, pace_of(plan, session, now.jobs), fresh=fresh
+                session, plan, log, pace_of(plan, session, now.jobs), division, fresh=fresh
             ).follow(_changed(spec, settings, now)),
             log,
+            alike=plan.divided,
         )
     _require_wheel(plan, done)
+    if done.divided is not None:
+        say(done.divided.told)
     return done
 
 
@@ -122,7 +129,8 @@ def _require_wheel(plan: BuildPlan, done: BuildResult) -> None:
         )
     if done.kept:
         say("nothing is built anew: this is the wheel of an earlier build with the same inputs")
-    if plan.recipe.kind == "wheel" and not done.wheels:
+    require_share(plan, done)
+    if plan.recipe.kind == "wheel" and not done.wheels and plan.share is None:
         raise BuildError("the build succeeded but left no wheel", advice="Is it a wheel project?")
 
 
@@ -171,6 +179,11 @@ class _Told(BaseModel):
     timeline: object = None
     cache: object = None
 
+    @property
+    def well(self) -> bool:
+        """Whether it came to its end."""
+        return not self.exit and not self.timed_out
+
 
 def _read_ended(host: str, told: Mapping[str, Any]) -> _Told:
     try:
@@ -210,6 +223,7 @@ class _Following:
     plan: BuildPlan
     log: StageLog
     pace: Pace
+    division: Division | None
     fresh: bool
 
     def __post_init__(self) -> None:
@@ -256,7 +270,8 @@ class _Following:
 
     def _is_whole(self, left: dict[str, Any]) -> bool:
         """Whether a build that has ended left files that are still there as it left them."""
-        rows = [*left.get("wheels", []), *([left["library"]] if left.get("library") else [])]
+        rows = [*left.get("wheels", []), *left.get("objects", [])]
+        rows += [left["library"]] if left.get("library") else []
         return not left.get("exit", 1) and self.session.call(builder.whole, wheels=rows)
 
     def _keep(self, **changes: object) -> BuildResult:
@@ -286,6 +301,7 @@ class _Following:
             timeline=_read_timeline(ended.timeline),
             cache=_read_cache(ended.cache),
             process_seconds=ended.seconds,
+            divided=self.division.ended(told) if self.division and ended.well else None,
         )
 
     def _line(self, line: str, progress: Progress, task: TaskID, *, kept: bool) -> None:
@@ -296,6 +312,7 @@ class _Following:
         if step:
             self.units = Units(done=step.done, total=step.total)
             self.pace.finished(step.done, step.total)
+            tell_units(step.done, step.total)
             unit = safe(step.unit, 40)
             progress.update(task, completed=step.done, total=step.total, unit=unit)
         if (not console.is_terminal or step) and (not kept or detailed()):

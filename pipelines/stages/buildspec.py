@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 import os
 import re
 from collections.abc import Callable, Mapping
@@ -16,6 +17,7 @@ from pipelines.hosts.live import LiveSession
 from pipelines.matrix.budget import plan_budget
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.recipe.library import library_key, steps
+from pipelines.recipe.model import Cost
 from pipelines.recipe.reproducible import with_cache
 from pipelines.recipe.sourcetree import names_if_here
 from pipelines.record import ProvisionResult
@@ -42,9 +44,12 @@ _COMPILERS = (
 )
 
 
-def job_id(plan: BuildPlan, made_of: Mapping[str, str]) -> str:
-    """The hash of everything that decides the wheel, and of ``anew``."""
-    digest = hashlib.sha256(plan.anew.encode())
+def job_id(plan: BuildPlan, made_of: Mapping[str, str], part: str = "") -> str:
+    """The hash of everything that decides the wheel, of ``anew``, and of which part of it is done.
+
+    ``part`` is that of :attr:`.shares.Division.part`; empty: all of it.
+    """
+    digest = hashlib.sha256((plan.anew + part).encode())
     for name, text in made_of.items():
         digest.update(f"{name}={text}".encode() + b"\0")
     return digest.hexdigest()[:12]
@@ -170,12 +175,25 @@ def build_environment(plan: BuildPlan, jobs: int, threads: int) -> dict[str, str
     return plan.environment(jobs, threads) | told
 
 
+def cost_of(plan: BuildPlan) -> Cost | None:
+    """What compiling takes there: of a share, of its part of the units.
+
+    Units that are divided are told one number of nvcc's threads wherever they are compiled: it
+    stands in their commands, which must be the same everywhere.
+    """
+    cost = plan.recipe.cost(plan.recipe.cuda)
+    if cost is None or not plan.divided:
+        return cost
+    count = math.ceil(cost.units / plan.share.of) if plan.share else cost.units
+    return cost.model_copy(update={"units": count, "nvcc_threads": cost.nvcc_threads or 1})
+
+
 def job_budget(plan: BuildPlan, session: LiveSession) -> tuple[int, int]:
     """Compile units at a time and threads of nvcc, from the host's cores and memory.
 
     Raises :class:`ConfigError` when not even one fits, before anything is sent.
     """
-    cost = plan.recipe.cost(plan.recipe.cuda)
+    cost = cost_of(plan)
     host = HostFacts.told(session.facts, name=plan.host.name)
     if cost is None:
         return plan.jobs or host.cores, 1
@@ -185,8 +203,8 @@ def job_budget(plan: BuildPlan, session: LiveSession) -> tuple[int, int]:
 
 def pace_of(plan: BuildPlan, session: LiveSession, jobs: int) -> Pace:
     """How long a build with so many ``jobs`` takes there by the plan, and will as it goes on."""
-    cost = plan.recipe.cost(plan.recipe.cuda)
-    if cost is None:
+    cost = cost_of(plan)
+    if cost is None or plan.objects:  # what a link compiles is not known before
         return Pace(None, 0, jobs)
     host = HostFacts.told(session.facts, name=plan.host.name)
     budget = plan_budget(cost, host, plan.archs.effective, jobs)

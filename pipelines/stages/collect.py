@@ -13,6 +13,7 @@ from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import safe
 from pipelines.record import BuildResult, CollectResult, FileResult, HostFile
 from pipelines.run import StageLog
+from pipelines.stages.objects import FOLDER, write_list
 
 
 def collect(session: LiveSession, plan: BuildPlan, log: StageLog) -> CollectResult:
@@ -31,12 +32,15 @@ def collect(session: LiveSession, plan: BuildPlan, log: StageLog) -> CollectResu
             target = log.run.path / name
             with disk_errors(target.parent):
                 target.parent.mkdir(exist_ok=True)
-            task = progress.add_task(f"fetch {target.name}", total=row.size)
+            task = progress.add_task(f"fetch {target.name[:40]}", total=row.size)
             show = partial(_show, partial(progress.update, task))
             arrived = session.get(row.path, target, progress=show)
+            progress.remove_task(task)
             _require_same(row, arrived, target, plan.host.name)
             fetched.append(FileResult(path=name, size=row.size, sha256=arrived))
             log.keep(CollectResult(files=tuple(fetched)))
+    if plan.share is not None:
+        write_list(log.run)
     return CollectResult(files=tuple(fetched))
 
 
@@ -57,6 +61,9 @@ def _wanted(plan: BuildPlan, built: BuildResult) -> list[tuple[HostFile, str]]:
     if library and built.library:
         name = library.names[-1 if plan.host.capabilities.windows else 0]
         wanted.append((built.library, f"library/{name}"))
+    if plan.share is not None and built.divided:
+        rows = {one.sha256: one for one in built.divided.objects}  # some may be alike
+        wanted += [(HostFile.model_validate(dict(r)), f"{FOLDER}/{sha}") for sha, r in rows.items()]
     return wanted
 
 

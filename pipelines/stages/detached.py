@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
+from pipelines.beside import heed
 from pipelines.console import say
 from pipelines.errors import (
     AuthError,
@@ -21,9 +22,9 @@ from pipelines.errors import (
     PipelineError,
     RemoteError,
 )
+from pipelines.followed import JobRecord
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import safe
-from pipelines.record import JobRecord
 from pipelines.remote import reboot
 from pipelines.remote.jobs import follow as remote_follow
 from pipelines.remote.jobs import launch, store
@@ -185,6 +186,7 @@ class Job:
             offset=self.offset,
         )
         for item in items:
+            heed()
             self._heard, self._tries = time.monotonic(), 0
             if isinstance(item, dict):
                 return checked(self.host, item, State)
@@ -195,6 +197,7 @@ class Job:
 
     def _wait(self, error: HostError) -> None:
         """Wait a moment before the next try, or raise what is to be told instead of one."""
+        heed()
         ended = self.session.host.ended()
         advice = (
             "Finished units are kept: the same command goes on from them."

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pipelines.beside import tell_stage
 from pipelines.buildplan import BuildPlan
 from pipelines.console import say
 from pipelines.errors import (
@@ -124,6 +125,7 @@ class Line:
         """Run one stage and record it; once more where the host was gone and is made anew."""
 
         def once() -> StageResult:
+            tell_stage(stage.name)
             _log.info("%s: stage %s", self.run.id, stage.name)
             with self.run.stage(stage.name) as log:
                 return stage.run(self.session, self.plan, log)
@@ -227,18 +229,22 @@ def run_provision(line: Line, *, dry_run: bool = False, repair: bool = False) ->
 
 
 def run_build(line: Line) -> Path:
-    """Provision what is missing, build, collect, audit; the run's directory."""
+    """Provision what is missing, build, collect, audit; the run's directory.
+
+    Of a share the objects of its compile units come home.
+    """
     if line.plan.given is not None:
         raise ConfigError(
             f"--wheel {line.plan.given.asked}: others have built it, there is nothing to build",
             advice="Leave 'build' out: invoke test --wheel is enough.",
         )
-    if line.plan.recipe.strategy == "build":
+    if line.plan.divided or line.plan.recipe.strategy == "build":
         refuse_unbuildable(line.plan)
     run = line.begin_run()
+    last = TEST if line.plan.share is None else AUDIT  # of a share there is no wheel
     with line.reported():
-        if not _taken_or_skipped(line):
-            for stage in LINE[: LINE.index(TEST)]:
+        if line.plan.divided or not _taken_or_skipped(line):
+            for stage in LINE[: LINE.index(last)]:
                 if stage is not PROVISION:
                     line.do(stage)
                 else:

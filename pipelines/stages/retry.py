@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import IO
 
 from pipelines.console import console, say
@@ -30,9 +30,13 @@ class Attempt:
 Once = Callable[[Settings, bool], Attempt]
 
 
-def until_healed(settings: Settings, once: Once, log: StageLog) -> BuildResult:
+def until_healed(
+    settings: Settings, once: Once, log: StageLog, *, alike: bool = False
+) -> BuildResult:
     """Build until it is well, or nothing is known that could help.
 
+    ``alike``: other builds compile other units of the same wheel, so nothing is changed but how
+    many units are compiled at a time.
     What was changed is said, written into the build's log and kept in the record. Raises
     :class:`BuildError` with the first error, whatever came of the changes after it.
     """
@@ -49,6 +53,8 @@ def until_healed(settings: Settings, once: Once, log: StageLog) -> BuildResult:
             above = sum(piece.count(b"\n") for piece in _pieces(stream, attempt.begin))
             found = diagnose(stream, above=above)
         change = heal(found, settings, tried) if found else None
+        if change is not None and alike and not _fewer_jobs(change):
+            change = None
         if change is None:
             raise _failed(done, first_error(tried, found), log)
         tried.append(change)
@@ -58,6 +64,14 @@ def until_healed(settings: Settings, once: Once, log: StageLog) -> BuildResult:
         say(said, style="yellow")
         with path.open("ab") as stream:
             stream.write(f"\n{said}\n".encode())
+
+
+def _fewer_jobs(change: Change) -> bool:
+    """Whether the number of jobs, and what follows from it, is all that is changed."""
+    before, after = change.before, change.settings
+    unlike = {k for k, v in after.environment.items() if before.environment.get(k) != v}
+    same = replace(after, jobs=before.jobs, environment=before.environment) == before
+    return same and unlike <= {"MAX_JOBS"} and len(after.environment) == len(before.environment)
 
 
 def _pieces(stream: IO[bytes], size: int) -> Iterator[bytes]:

@@ -10,8 +10,9 @@ from typing import Any
 from plans import Lab
 
 from pipelines.errors import HostError, PipelineError, RemoteError
+from pipelines.followed import JobRecord
 from pipelines.hosts.live import LiveSession
-from pipelines.record import JobRecord, RunFacts
+from pipelines.record import RunFacts
 from pipelines.remote import process
 from pipelines.remote.rpc import name_of
 from pipelines.run import Run

@@ -16,10 +16,11 @@ ROOT = Path(__file__).parents[2]
 #: Rooms from the ground floor up; one may use those above it in this list, and none below.
 FLOORS = (
     {"errors", "paths", "units", "output", "called"},
-    {"github"},
+    {"github", "beside"},
     {"hosttext"},
     {"model", "files", "versions", "console", "tables", "logs", "yamlfile"},
     {"evidence", "toolsets", "architectures", "taken", "diagnosed", "compared", "fleetsettings"},
+    {"divided", "followed"},
     {"target"},
     {"record"},
     {"run"},

@@ -24,11 +24,11 @@ from pipelines.errors import (
 )
 from pipelines.evidence import Evidence
 from pipelines.files import disk_errors, write_atomic
+from pipelines.followed import JobRecord
 from pipelines.record import (
     RESULTS,
     BuildResult,
     CollectResult,
-    JobRecord,
     ProvisionResult,
     ResourceResult,
     RunFacts,

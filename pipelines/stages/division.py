@@ -1,0 +1,203 @@
+"""What a build is told of a share, or of objects that it is to link; and what it says of them."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import Counter
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import ValidationError
+
+from pipelines import units
+from pipelines.buildplan import BuildPlan
+from pipelines.console import bytes_progress, say
+from pipelines.divided import Divided, Lent
+from pipelines.errors import AuditError, BuildError, HostError
+from pipelines.hosts.live import LiveSession
+from pipelines.hosttext import safe
+from pipelines.model import first_problem
+from pipelines.record import BuildResult
+from pipelines.remote import files
+from pipelines.remote import objects as remote_objects
+from pipelines.stages.buildspec import cost_of
+from pipelines.stages.objects import FOLDER, Lender, Object, lender, require_same
+
+_AT_ONCE = 500  # files that the host is asked about in a call
+
+
+@dataclass(frozen=True)
+class Division:
+    """How the units of a build are divided; of a usual build there is none."""
+
+    plan: BuildPlan
+    compilers: Mapping[str, str]
+    lenders: tuple[Lender, ...] = ()
+    objects: dict[str, tuple[Lender, Object]] = field(default_factory=dict)
+    """By the units' ids."""
+
+    @property
+    def part(self) -> str:
+        """What of the wheel is done, and with which programs: a part of the job's id."""
+        if self.plan.share is not None:
+            asked: object = self._compile()
+        else:
+            asked = sorted((unit, one.sha256) for unit, (_, one) in self.objects.items())
+        said = json.dumps([asked, sorted(self.compilers.items())])
+        return hashlib.sha256(said.encode()).hexdigest()
+
+    def spec(self, session: LiveSession, directory: str) -> dict[str, Any]:
+        """As ``builder.build`` is given it, once the host has the objects."""
+        if self.plan.share is not None:
+            return self._compile()
+        return {"mode": "link", "objects": self._sent(session, directory)}
+
+    def _compile(self) -> dict[str, Any]:
+        recipe, share = self.plan.recipe, self.plan.share
+        assert share is not None  # noqa: S101 - see above
+        cost = cost_of(self.plan)
+        return {
+            "mode": "compile",
+            "share": [share.number, share.of],
+            "costs": [[glob, seconds] for glob, seconds in recipe.unit_costs.items()],
+            "cost": cost.unit_seconds if cost else 1.0,
+        }
+
+    def _sent(self, session: LiveSession, directory: str) -> list[dict[str, str]]:
+        """Send what the host does not have; where each object is there."""
+        layout, host = self.plan.layout, self.plan.target.host
+        folder = layout.join(directory, FOLDER)
+        session.call(files.make_dirs, path=folder)
+        places: dict[str, list[str]] = {}
+        for owner, one in self.objects.values():
+            places.setdefault(one.sha256, [layout.join(folder, one.sha256)])
+            if owner.list.host == host:  # it was compiled there
+                rows = (row.path for row in owner.made.objects if row.unit == one.unit)
+                places[one.sha256] += rows
+        there = set(_whole(session, places))
+        paths = {sha: next((p for p in known if p in there), "") for sha, known in places.items()}
+        files_here = {one.sha256: (owner.path(one), one) for owner, one in self.objects.values()}
+        lacking = {sha: files_here[sha] for sha, path in paths.items() if not path}
+        total = sum(one.size for _, one in lacking.values())
+        say(
+            f"{units.counted(len(self.objects), 'object')} to link, "
+            f"{units.counted(len(lacking), 'file')} with {units.size(total)} sent to {host}"
+        )
+        with bytes_progress() as progress:
+            task, before = progress.add_task("send objects", total=total), 0
+            for sha, (path, one) in lacking.items():
+                paths[sha] = places[sha][0]
+                sent = session.put(path, paths[sha])
+                if sent != sha:
+                    raise AuditError(
+                        f"{path} was sent with sha256 {sent}, and {sha} was compiled",
+                        advice="Something changed it meanwhile: compile the share again.",
+                    )
+                before += one.size
+                progress.update(task, completed=before)
+        return [
+            {"unit": unit, "path": paths[one.sha256], "sha256": one.sha256}
+            for unit, (_, one) in self.objects.items()
+        ]
+
+    def ended(self, told: Mapping[str, Any]) -> Divided:
+        """What the host says of it, if that makes sense.
+
+        Raises :class:`HostError` where it does not, and :class:`AuditError` where a link was made
+        of others than the objects that were given.
+        """
+        share = self.plan.share
+        mode = "link" if share is None else "compile"
+        keys = ("units", "objects") if share else ("units", "placed", "compiled")
+        said = {key: told.get(key) for key in keys}
+        try:
+            made = Divided.model_validate(
+                {"mode": mode, "share": str(share or ""), "compilers": self.compilers, **said}
+            )
+        except ValidationError as error:
+            raise HostError(
+                f"{self.plan.host.name} sent what is no result of a divided build: "
+                f"{safe(first_problem(error), 200)}",
+                advice="Remove the job's directory there: invoke jobs shows where it is.",
+            ) from None
+        if share is not None:
+            return made
+        if sorted(made.placed) != sorted(self.objects):
+            strange = sorted({*made.placed} ^ {*self.objects})
+            raise AuditError(
+                f"{len(self.objects)} objects were given to the link, and it says that it took "
+                f"{len(made.placed)}: {strange[0]} is the first in which they differ",
+                advice="Nothing of this wheel is used. Compile the shares again.",
+            )
+        took = Counter(owner.run.id for owner, _ in self.objects.values())
+        lent = (
+            Lent(run=one.run.id, host=one.list.host, share=one.list.share, units=took[one.run.id])
+            for one in self.lenders
+        )
+        return made.model_copy(update={"lent": tuple(lent)})
+
+
+def divide(session: LiveSession, plan: BuildPlan, materials: Mapping[str, str]) -> Division | None:
+    """How the plan's units are divided, ``None`` where they are not.
+
+    Nothing is begun where objects do not fit: :func:`.objects.lender` and
+    :func:`.objects.require_same` say what is raised, and :class:`AuditError` where one unit has two
+    objects.
+    """
+    if not plan.divided:
+        return None
+    toolkit = plan.layout.cuda if plan.host.existing is not None else ""
+    compilers = session.call(remote_objects.compilers, toolkit=toolkit)
+    compilers = {safe(str(k), 60): safe(str(v), 80) for k, v in compilers.items()}
+    if plan.share is not None:
+        return Division(plan, compilers)
+    found = [lender(plan, name) for name in plan.objects]
+    lenders = tuple({one.run.path: one for one in found}.values())
+    require_same(materials, compilers, lenders)
+    objects: dict[str, tuple[Lender, Object]] = {}
+    for one in lenders:
+        for row in one.list.objects:
+            owner, known = objects.setdefault(row.unit, (one, row))
+            if known.sha256 != row.sha256:
+                source = next(unit.source for unit in one.list.units if unit.id == row.unit)
+                raise AuditError(
+                    f"{safe(source, 200)} was compiled twice, to different bytes: {owner.run.id} "
+                    f"({owner.list.host}) has {known.sha256}, {one.run.id} ({one.list.host}) has "
+                    f"{row.sha256}",
+                    advice="One of the two hosts compiles something else, or is broken. Link "
+                    "without the one that you trust less.",
+                )
+    _tell(lenders, objects)
+    return Division(plan, compilers, lenders, objects)
+
+
+def _tell(lenders: tuple[Lender, ...], objects: Mapping[str, object]) -> None:
+    every = lenders[0].list.units
+    lacking = [safe(unit.source, 120) for unit in every if unit.id not in objects]
+    if lacking:
+        more = f" and {len(lacking) - 3} more" if lacking[3:] else ""
+        say(
+            f"{len(lacking)} of {len(every)} compile units have no object and are compiled by the "
+            f"link: {', '.join(lacking[:3])}{more}",
+            style="yellow",
+        )
+
+
+def require_share(plan: BuildPlan, done: BuildResult) -> None:
+    """:class:`BuildError` for the share that left a wheel, which would lack the others' units."""
+    if plan.share is not None and done.wheels:
+        raise BuildError(
+            f"share {plan.share} left a wheel, {safe(done.wheels[0].path, 200)}: no wheel can come "
+            "of a part of its units",
+            advice="It is not used. Build the package as a whole, and report this.",
+        )
+
+
+def _whole(session: LiveSession, places: Mapping[str, list[str]]) -> Iterator[str]:
+    rows = [
+        remote_objects.Expected(path=path, sha256=sha) for sha, ps in places.items() for path in ps
+    ]
+    for start in range(0, len(rows), _AT_ONCE):
+        yield from session.call(remote_objects.whole, expected=rows[start : start + _AT_ONCE])

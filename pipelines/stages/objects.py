@@ -1,0 +1,217 @@
+"""``objects.json``: what a share's run has compiled, read again only as its record tells it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Annotated, Literal
+
+from pydantic import ConfigDict, Field, ValidationError
+
+from pipelines.buildplan import BuildPlan
+from pipelines.divided import UNITS, Divided, Text, Unit, UnitId
+from pipelines.errors import AuditError, ConfigError, LockError
+from pipelines.files import sha256_of, write_atomic
+from pipelines.hosttext import line, safe
+from pipelines.model import Model, first_problem
+from pipelines.record import BuildResult, CollectResult, Size
+from pipelines.run import Run
+from pipelines.stages.buildspec import BILL
+from pipelines.taken import Sha256
+from pipelines.target import AXES
+
+LIST, FOLDER = "objects.json", "objects"
+_MOST = 64 << 20  # bytes of the list
+_SHOWN = 8
+_AGAIN = "Compile the share again: invoke build --shard"
+
+
+class Object(Model):
+    """One compile unit's, in the run's directory ``objects`` under its hash."""
+
+    unit: UnitId
+    sha256: Sha256
+    size: Size
+    seconds: Annotated[float, Field(ge=0, le=1e9, allow_inf_nan=False)]
+    """That it took."""
+
+
+class ObjectList(Model):
+    """The file: what was compiled, of what, with what."""
+
+    model_config = ConfigDict(populate_by_name=True)
+
+    schema_: Annotated[Literal[1], Field(alias="schema")] = 1
+    host: str
+    share: str
+    cell: dict[str, str]
+    """The axes of its wheel."""
+    materials: Annotated[dict[str, Text], Field(max_length=5000)]
+    compilers: Annotated[dict[str, Text], Field(max_length=100)]
+    units: Annotated[tuple[Unit, ...], Field(max_length=UNITS)]
+    """All of the wheel's."""
+    objects: Annotated[tuple[Object, ...], Field(max_length=UNITS)]
+    """Those of this share."""
+
+
+@dataclass(frozen=True)
+class Lender:
+    """The run of a share, and what it has compiled: every object was hashed."""
+
+    run: Run
+    list: ObjectList
+    made: Divided
+    """As its record has it, with where the objects were on its host."""
+
+    def path(self, one: Object) -> Path:
+        """Where an object is here."""
+        return self.run.path / FOLDER / one.sha256
+
+
+def list_of(run: Run) -> tuple[ObjectList, Divided]:
+    """What the record says of a share; :class:`ConfigError` where it has none."""
+    facts, built = run.facts(), run.result(BuildResult)
+    made = built.divided if built is not None else None
+    if built is None or made is None or made.mode != "compile":
+        raise ConfigError(
+            f"run {run.id} has no objects: it is not of a share",
+            advice="Name the runs of invoke build --shard; invoke runs lists all.",
+        )
+    rows = [Object(**one.model_dump(exclude={"path"})) for one in made.objects]
+    told = ObjectList(
+        host=facts.target.host,
+        share=made.share,
+        cell={name: text for name, text in facts.target.values().items() if name != "host"},
+        materials=built.materials,
+        compilers=made.compilers,
+        units=made.units,
+        objects=tuple(rows),
+    )
+    return told, made
+
+
+def write_list(run: Run) -> None:
+    """Write the file; the record has all of it already."""
+    told, _ = list_of(run)
+    write_atomic(run.path / LIST, told.model_dump_json(by_alias=True, indent=1).encode() + b"\n")
+
+
+def lender(plan: BuildPlan, name: str) -> Lender:
+    """The run called ``name``, of the plan's cell, with every object as it was compiled.
+
+    Raises :class:`ConfigError` for a run without objects, or of another cell, and
+    :class:`AuditError` for a list, or an object, that is not what the run's record says.
+    """
+    run = Run.find(plan.out, name)
+    told, made = list_of(run)
+    home = run.stages().get(CollectResult.stage)
+    if home is None or home.state != "passed":
+        raise ConfigError(
+            f"run {run.id}: its objects have not come home", advice=f"{_AGAIN} {made.share}"
+        )
+    _require_cell(plan, run, told.cell)
+    found = _read(run)
+    if found != told:
+        pairs = ((key, getattr(found, key), getattr(told, key)) for key in ObjectList.model_fields)
+        key, there, recorded = next(row for row in pairs if row[1] != row[2])
+        raise AuditError(
+            f"{run.id}: {LIST} says other {key} than its record:\n{_differing(there, recorded)}",
+            advice=f"Somebody changed one of them: nothing of it is linked. {_AGAIN} {told.share}",
+        )
+    mine = Lender(run, told, made)
+    sources = {unit.id: unit.source for unit in told.units}
+    for one in told.objects:
+        path, said = mine.path(one), f"{run.id}: object of {safe(sources[one.unit], 200)}"
+        if not path.is_file():
+            raise AuditError(
+                f"{said}: there is no {FOLDER}/{one.sha256}", advice=f"{_AGAIN} {told.share}"
+            )
+        if (size := path.stat().st_size, sha := sha256_of(path)) != (one.size, one.sha256):
+            raise AuditError(
+                f"{said} has {size} bytes with sha256 {sha}, and {one.size} with {one.sha256} "
+                "were compiled",
+                advice=f"It is damaged, or was changed: nothing of it is linked. "
+                f"{_AGAIN} {told.share}",
+            )
+    return mine
+
+
+def _read(run: Run) -> ObjectList:
+    path = run.path / LIST
+    try:
+        with path.open("rb") as stream:
+            data = stream.read(_MOST + 1)
+        if len(data) > _MOST:
+            raise ValueError(f"more than {_MOST >> 20} MiB")  # noqa: TRY301
+        return ObjectList.model_validate_json(data)
+    except ValidationError as error:
+        why = first_problem(error)
+    except (OSError, ValueError, RecursionError) as error:
+        why = str(error)
+    raise AuditError(f"{path} cannot be read: {line(why, 300)}", advice=f"{_AGAIN} K/N")
+
+
+def _require_cell(plan: BuildPlan, run: Run, cell: Mapping[str, str]) -> None:
+    asked = {name: text for name, text in plan.target.values().items() if name != "host"}
+    for name, text in asked.items():
+        if text != (theirs := cell.get(name, "")):
+            flag = (AXES[name].flag or name).replace("_", "-")
+            raise ConfigError(
+                f"--objects {run.id}: it is of {name} {theirs or None}, not {text or None}",
+                advice="Link what belongs together; such as: "
+                f"invoke build --{flag} '{theirs}' --objects {run.id}",
+            )
+
+
+def require_same(
+    materials: Mapping[str, str], compilers: Mapping[str, str], lenders: Iterable[Lender]
+) -> None:
+    """Refuse objects that were made of, or with, other things; all of them have the same units.
+
+    Places on the host count as well: they stand in the objects. :class:`LockError` names each thing
+    with both values, :class:`AuditError` a unit that is another one elsewhere.
+    """
+    first: Lender | None = None
+    ours = {**materials, **{f"program {name}": text for name, text in compilers.items()}}
+    for one in lenders:
+        programs = {f"program {name}": text for name, text in one.list.compilers.items()}
+        theirs = {**one.list.materials, **programs}
+        unlike = [name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name)]
+        if other := [name for name in unlike if name != BILL] or unlike:  # it follows from the rest
+            raise LockError(
+                f"the objects of {one.run.id} ({one.list.host}) were made of other things than are "
+                f"here ({', '.join(safe(name, 60) for name in other[:3])}"
+                f"{', ...' if other[3:] else ''}):\n{_differing(theirs, ours, other)}",
+                advice="Compile the share again on a host with the same tool chain, or link there.",
+            )
+        first = first or one
+        if (mine := _units(one)) != (known := _units(first)):
+            raise AuditError(
+                f"{one.run.id} ({one.list.host}) has other compile units than {first.run.id} "
+                f"({first.list.host}):\n{_differing(mine, known)}",
+                advice="Their hosts differ in something that the build goes by: do both again, and "
+                "look at the first lines of their build.log.",
+            )
+
+
+def _units(one: Lender) -> dict[str, str]:
+    return {unit.id: f"{unit.source} -> {unit.output} by {unit.command}" for unit in one.list.units}
+
+
+def _differing(there: object, here: object, names: Iterable[str] | None = None) -> str:
+    """Both values of what differs, a line each."""
+    if not isinstance(there, Mapping) or not isinstance(here, Mapping):
+        if isinstance(there, tuple) and isinstance(here, tuple):
+            pairs = ((a, b) for a, b in zip(there, here, strict=False) if a != b)
+            there, here = next(pairs, (f"{len(there)} rows", f"{len(here)} rows"))
+        return f"  {line(there, 400)}\n  and {line(here, 400)}"
+    names = [*(names or (n for n in {**there, **here} if there.get(n) != here.get(n)))]
+    rows = [
+        f"  {safe(str(n), 100)}: there {line(there.get(n, 'nothing'), 200)}, "
+        f"here {line(here.get(n, 'nothing'), 200)}"
+        for n in names
+    ]
+    return "\n".join(rows[:_SHOWN]) + (
+        f"\n  and {len(rows) - _SHOWN} more" if rows[_SHOWN:] else ""
+    )

@@ -1,0 +1,43 @@
+"""All shares of one wheel on one host, one after another, and their link."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+from pipelines import units
+from pipelines.console import say
+from pipelines.divided import Share
+from pipelines.matrix.hostfacts import HostFacts
+from pipelines.matrix.shares import shares_for
+from pipelines.stages.buildspec import cost_of
+from pipelines.stages.line import Line, run_build
+
+
+def run_shards(line: Line) -> Path:
+    """Compile every share of the plan's units, then link; the directory of the link's run.
+
+    A share that was compiled before with the same inputs is taken as it is, one that was cut off is
+    gone on with. Where ``auto`` finds that dividing does no good, the wheel is built as a whole.
+    """
+    plan = line.plan
+    count = plan.shards or _reckoned(line)
+    runs = []
+    try:
+        for number in range(1, count + 1 if count > 1 else 1):
+            line.plan = replace(plan, share=Share(number, count))
+            runs.append(run_build(line))
+            line.tell()
+        line.plan = replace(plan, objects=tuple(map(str, runs)))
+        return run_build(line)
+    finally:
+        line.plan = plan
+
+
+def _reckoned(line: Line) -> int:
+    """As many shares as ``auto`` stands for on the one host of a line."""
+    plan = line.plan
+    host = HostFacts.told(line.session.facts, name=plan.host.name)
+    count, why = shares_for(cost_of(plan), [host], plan.archs.effective, plan.jobs)
+    say(f"--shards auto: {units.counted(count, 'share')}, {why}")
+    return count
