@@ -44,8 +44,8 @@ from pipelines.commands import (
     which,
 )
 from pipelines.commands.cells import open_matrix
-from pipelines.commands.fleets import open_fleet, refuse_beside_fleet
 from pipelines.commands.command import SHARED, as_task
+from pipelines.commands.fleets import open_fleet, refuse_beside_fleet
 from pipelines.commands.helptext import of_command, of_program
 from pipelines.commands.leave import attempt
 from pipelines.commands.lines import close_line, open_line, require_cells, settle, tell_line

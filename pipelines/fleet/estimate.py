@@ -36,8 +36,9 @@ class Estimate:
 
     @property
     def core_seconds(self) -> float:
-        """Of all works, by the plan."""
-        return sum(one.work.core_seconds for one in self.accounts.history.works)
+        """Of all works that would be done, by the plan."""
+        works = self.accounts.history.works
+        return sum(one.work.core_seconds for one in works if one.stand == "done")
 
 
 def estimate(works: Sequence[Work], machines: Sequence[Machine], currency: str = "") -> Estimate:

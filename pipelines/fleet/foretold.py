@@ -43,8 +43,8 @@ class Foretold:
 
     @property
     def complete(self) -> bool:
-        """Whether all of it could be done."""
-        return not self.cells.left_out and not self.first.stuck
+        """Whether all could be done that some host fits."""
+        return not self.first.stuck
 
 
 def print_foretold(told: Foretold) -> None:
@@ -74,7 +74,8 @@ def print_foretold(told: Foretold) -> None:
         say("?: taken to be as this machine; --ask asks every host itself.", "dim")
     _print_left_out(told)
     for way, estimate in told.ways.items():
-        _print_way(way, estimate, told)
+        if estimate.accounts.history.spans:
+            _print_way(way, estimate, told)
     _print_alone(told)
 
 
@@ -100,13 +101,14 @@ def _print_left_out(told: Foretold) -> None:
     for cell, why in told.cells.left_out.items():
         grouped.setdefault(why, []).append(cell)
     for why, cells in grouped.items():
-        say(f"on no host, {units.few(cells, most=3)}: {line(why, 500)}", "red")
+        say(f"on no host: {units.few(cells, most=3)}", "red")
+        say(f"    {line(why, 500)}", "dim")
     if stuck := told.first.stuck:
-        say(f"no host has room for {units.few(stuck, most=3)}", "red")
+        say(f"no host could take {units.few(stuck, most=3)}", "red")
 
 
 def _print_way(way: str, estimate: Estimate, told: Foretold) -> None:
-    works = estimate.accounts.history.works
+    works = [one for one in estimate.accounts.history.works if one.stand == "done"]
     cells = units.counted(len({one.work.cell for one in works}), "cell")
     cost = f", {_money(estimate.accounts.cost, told)}" if estimate.accounts.priced else ""
     say(
