@@ -108,8 +108,8 @@ def choose(queue: Queue, rooms: Mapping[str, Room], now: float) -> tuple[Candida
         return None
     few = len(queue) <= len(rooms)
     heads = sorted(queue.all() if few else queue.heads(), key=lambda one: one.place, reverse=True)
-    claimed: dict[str, float] = {}
     spare = _kept_for_gpu(heads)
+    busy = _busy(rooms.values(), now) if few else []
     for one in heads:
         fitting = [
             room
@@ -119,7 +119,7 @@ def choose(queue: Queue, rooms: Mapping[str, Room], now: float) -> tuple[Candida
         if not fitting:
             continue
         room = min(fitting, key=lambda room: _wish(room, one.work))
-        if few and one.work.needs.slots and _waits(one, room, rooms, claimed, now):
+        if few and one.work.needs.slots and _waits(one, room, rooms, busy, now):
             continue
         return _warmer(heads, one, room, spare), room
     return None
@@ -157,25 +157,41 @@ def _blocks(room: Room, work: Work, spare: Iterable[Candidate]) -> bool:
     return room.memory - work.needs.memory < min(wanted, room.machine.memory) - held
 
 
+_Line = list[tuple[float, str]]
+
+
+def _busy(rooms: Iterable[Room], now: float) -> list[_Line]:
+    """When each host is free that is not, the first ones first: a line for each kind of machine."""
+    lines: dict[object, _Line] = {}
+    for room in rooms:
+        if (free := room.free_at(now)) > now:
+            machine = room.machine
+            kind = (machine.cores, machine.slots, machine.memory, machine.gpus)
+            lines.setdefault(kind, []).append((free, room.name))
+    return [sorted(line) for line in lines.values()]
+
+
 def _waits(
-    one: Candidate, room: Room, rooms: Mapping[str, Room], claimed: dict[str, float], now: float
+    one: Candidate, room: Room, rooms: Mapping[str, Room], busy: Sequence[_Line], now: float
 ) -> bool:
-    """Whether a host that is not free yet would have done it sooner; then it is claimed for it.
+    """Whether a host that is not free yet would have it done before ``room``: it is claimed then.
 
     Only for the last works: before, whatever is free has something to do.
     """
-    own = max(now, claimed.get(room.name, now)) + room.seconds(one.work)
-    best, where = own, ""
-    for other in rooms.values():
-        if other.name not in one.hosts or other is room or not other.can(one.work):
-            continue
-        start = max(other.free_at(now), claimed.get(other.name, now))
-        if start + other.seconds(one.work) < best:
-            best, where = start + other.seconds(one.work), other.name
-    if where and rooms[where].free_at(now) > now:
-        claimed[where] = best
-        return True
-    return False
+    best, claim = now + room.seconds(one.work), None
+    for line in busy:
+        for place, (free, name) in enumerate(line):
+            if free >= best:
+                break
+            if name in one.hosts:
+                done = free + rooms[name].seconds(one.work)
+                if done < best and rooms[name].can(one.work):
+                    best, claim = done, (line, place)
+                break  # others of its kind are free later
+    if claim:
+        line, place = claim
+        bisect.insort(line, (best, line.pop(place)[1]))
+    return claim is not None
 
 
 def _warmer(
