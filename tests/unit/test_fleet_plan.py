@@ -68,6 +68,9 @@ def test_what_no_host_has_room_for_is_said() -> None:
     told = estimate([work("small"), large], [machine(1)])
     assert told.stuck == ("large",)
     assert told.core_seconds == 3600
+    error = next(one.error for one in told.accounts.history.works if one.stand == "blocked")
+    assert error is not None
+    assert "lab1: it needs 900.0 GiB of memory, there are 64.0 GiB" in error.message
     alone = estimate([work("elsewhere", hosts=("lab9",))], [machine(1)])
     assert alone.stuck == ("elsewhere",)
     assert alone.seconds == 0
