@@ -54,10 +54,10 @@ def fleet(options: FleetOptions) -> None:
     settings = load_config()
     if options.as_json and options.order:
         raise ConfigError("--json shows a fleet", advice="Give the order on a line of its own.")
-    verb, subject, number = _read(options.order) if options.order else ("", "", 0)
+    order = _read(options.order) if options.order else None
     with closing(Ledger(_folder(home() / settings.out, options.name))) as ledger:
-        if verb:
-            _give(ledger, verb, subject, number)
+        if order is not None:
+            _give(ledger, *order)
         else:
             _show(ledger, settings.fleet.currency, as_json=options.as_json)
 

@@ -108,7 +108,7 @@ def works_of(
 
 
 def _key(plan: Plan, row: Row) -> str:
-    return f"{plan.recipe.name}-{plan.recipe.version}-{row.name}"
+    return "-".join(filter(None, (plan.recipe.name, plan.recipe.version, row.name)))
 
 
 def why_not(row: Row) -> str:

@@ -152,6 +152,10 @@ class DaskEngine:
         with self._lock:
             if host in self._up or host in self._coming:
                 return
+            worker = self._cluster.workers.get(host)
+            if worker is None or worker.status is not Status.running:
+                self._why[host] = "its driver has ended; the same command begins another"
+                return
             self._coming.add(host)
             self._why.pop(host, None)
         self._asked += 1
@@ -259,6 +263,7 @@ class DaskEngine:
 
     def wait(self, timeout: float) -> Iterable[Ended]:
         """What has ended since the last call; at most ``timeout`` seconds until the first."""
+        self._look_for_dead()
         found: list[Ended] = []
         with contextlib.suppress(queue.Empty):
             found.append(
@@ -270,6 +275,17 @@ class DaskEngine:
             if self._started.get(one.key) == (one.host, one.attempt):  # or it was withdrawn
                 del self._started[one.key]
         return found
+
+    def _look_for_dead(self) -> None:
+        """Tell of works whose worker has ended, of which Dask itself says nothing."""
+        workers = self._cluster.workers
+        for key, (host, attempt) in [*self._started.items()]:
+            worker = workers.get(host)
+            if worker is None or worker.status in (Status.closed, Status.failed):
+                self._drivers[host].leave()  # its thread may go on without it
+                del self._started[key]
+                why = f"the driver of {host} has ended"
+                self._tell_lost(key, host, attempt, self.now(), why)
 
     def close(self) -> None:
         """Have every driver leave its works where they are, and end the cluster."""

@@ -1,4 +1,4 @@
-"""``invoke build --fleet``: from an order to its works, hosts, ledger and dispatcher, and its end."""
+"""``invoke build --fleet``: from an order to its works, ledger and dispatcher, and its end."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from pipelines.fleet.cells import Cells, works_of
 from pipelines.fleet.dask_engine import DaskEngine
 from pipelines.fleet.dispatch import Dispatcher, Summary
 from pipelines.fleet.drivers import Driver, doing_of
-from pipelines.fleet.entries import Attempt, Entry
+from pipelines.fleet.entries import Attempt
 from pipelines.fleet.ledger import Ledger
 from pipelines.fleet.lines import LineErrand, Order
 from pipelines.fleet.live import Show
@@ -27,6 +27,9 @@ from pipelines.fleet.states import state
 from pipelines.fleet.survey import Surveyed, survey
 from pipelines.hosttext import line
 from pipelines.paths import home
+
+#: Seconds between two looks at the view, and how often as long as one of them takes.
+_EVERY, _PART = 0.5, 30.0
 
 
 class FleetError(PipelineError):
@@ -111,6 +114,25 @@ def _run(asked: Asked, names: Sequence[str], first: Cells, ledger: Ledger) -> Pa
     return folder
 
 
+class Shown:
+    """When the view is due again: it takes a small part of the time, however many works."""
+
+    def __init__(self) -> None:
+        self._next = 0.0
+
+    def due(self) -> bool:
+        """Whether it is."""
+        return time.monotonic() >= self._next
+
+    @contextmanager
+    def timed(self) -> Iterator[None]:
+        """Around what is shown."""
+        began = time.monotonic()
+        yield
+        ended = time.monotonic()
+        self._next = ended + max(_EVERY, _PART * (ended - began))
+
+
 @contextmanager
 def _engine(drivers: Mapping[str, Driver], known: Surveyed) -> Iterator[DaskEngine]:
     engine = DaskEngine({name: drivers[name] for name in known.machines}, known.machines)
@@ -126,6 +148,7 @@ def _dispatched(
     """Dispatch until nothing is left to do, and show it; :class:`StorageError` for our own disk."""
     rules = Rules(grace=settings.fleet.wait_minutes * 60)
     dispatcher = Dispatcher(ledger, engine, rules)
+    shown = Shown()
     with Show(console) as show:
 
         def look() -> None:
@@ -135,7 +158,17 @@ def _dispatched(
                     advice="Free some space here; what runs on hosts goes on, and the same command "
                     "finds it again.",
                 )
-            show.update(state(ledger, doing=doing_of(drivers), currency=settings.fleet.currency))
+            if shown.due():
+                with shown.timed():
+                    show.update(
+                        state(
+                            ledger,
+                            doing=doing_of(drivers),
+                            entries=dispatcher.entries.values(),
+                            hosts=dispatcher.hosts.values(),
+                            currency=settings.fleet.currency,
+                        )
+                    )
 
         return dispatcher.run(look)
 
@@ -167,7 +200,7 @@ def _tell(ledger: Ledger, summary: Summary) -> None:
     if summary.complete:
         return
     bad = [one for one in ledger.works() if one.stand != "done"]
-    kinds = [errors.named(one.error.kind).exit_code for one in bad if _is_known(one)]
+    kinds = [_exit_code(one.error.kind) for one in bad if one.error is not None]
     told = [f"{one.work.key} ({one.stand})" for one in bad]
     raise FleetError(
         f"{len(bad)} of {sum(summary.works.values())} works are not done: {units.few(told)}"
@@ -177,6 +210,8 @@ def _tell(ledger: Ledger, summary: Summary) -> None:
     )
 
 
-def _is_known(one: Entry) -> bool:
-    kind = one.error.kind if one.error is not None else ""
-    return isinstance(getattr(errors, kind, None), type)
+def _exit_code(kind: str) -> int:
+    """Of the error class of that name, as the ledger has it."""
+    known = getattr(errors, kind, None)
+    known = known if isinstance(known, type) and issubclass(known, PipelineError) else None
+    return (known or PipelineError).exit_code
