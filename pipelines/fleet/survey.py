@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
@@ -50,19 +50,30 @@ def survey(settings: Config, errands: Mapping[str, LineErrand]) -> Surveyed:
         answers = dict(zip(asked, pool.map(look, asked), strict=True))
     local = HostFacts.local()
     for name in errands:
-        config, answer = settings.host(name), answers.get(name)
+        answer = answers.get(name)
         if isinstance(answer, str):
             found.aside[name] = answer
         facts, gpus = answer if isinstance(answer, tuple) else (local, ())
         if isinstance(answer, tuple):
             found.facts[name] = facts
-        found.machines[name] = Machine(
-            name=name,
-            slots=config.slots,
-            cores=facts.cores,
-            memory=facts.usable,
-            gpus=gpus,
-            price=config.price,
-            made=is_made(settings, name),
-        )
+        found.machines[name] = _machine(settings, name, facts, gpus)
     return found
+
+
+def assumed(settings: Config, names: Iterable[str]) -> Surveyed:
+    """The same without reaching any: each is taken to be as this machine."""
+    local = HostFacts.local()
+    return Surveyed({name: _machine(settings, name, local, ()) for name in names})
+
+
+def _machine(settings: Config, name: str, facts: HostFacts, gpus: tuple[str, ...]) -> Machine:
+    config = settings.host(name)
+    return Machine(
+        name=name,
+        slots=config.slots,
+        cores=facts.cores,
+        memory=facts.usable,
+        gpus=gpus,
+        price=config.price,
+        made=is_made(settings, name),
+    )

@@ -189,3 +189,34 @@ def history(hosts: int = 4, works: int = 40, *, seed: int = 1) -> FleetHistory:
         currency="EUR",
         refused={"lab99": "its clock is 61 min ahead"},
     )
+
+
+def hard() -> FleetHistory:
+    """What no honest ledger holds: hostile names everywhere, times that run backwards."""
+    wrong = WRONG.model_copy(update={"message": HOSTILE, "advice": HOSTILE})
+    work = Work(key=HOSTILE, kind="cell", cell=HOSTILE, core_seconds=1, hosts=(HOSTILE,))
+    return FleetHistory(
+        name=HOSTILE,
+        began=BEGAN,
+        ended=BEGAN - 7200,
+        machines=(machine(1, name=HOSTILE), machine(2), machine(3, name="lab3" * 30)),
+        works=(Finished(work=work, stand="failed", queued=BEGAN + 9, why=HOSTILE, error=wrong),),
+        spans=(
+            Span(
+                key=HOSTILE,
+                kind="cell",
+                host=HOSTILE,
+                began=BEGAN + 60,
+                ended=BEGAN - 60,
+                outcome="failed",
+                run="/etc",
+                error=wrong,
+            ),
+            Span(key="nobody's", kind="test", host="gone", began=BEGAN, outcome=None),
+        ),
+        stretches=(
+            Stretch(host=HOSTILE, standing="lost", began=BEGAN + 5, ended=BEGAN - 5, why=HOSTILE),
+        ),
+        currency="EUR",
+        refused={HOSTILE: HOSTILE},
+    )
