@@ -107,6 +107,11 @@ def _give(ledger: Ledger, verb: Verb, subject: str, number: int) -> None:
     """Leave an order, and say what the dispatcher made of it, if there is one."""
     from pipelines.console import say
 
+    if ledger.fact("ended"):
+        raise ConfigError(
+            f"{ledger.path.name} has come to its end: there is nothing left to {verb}",
+            advice="invoke build --fleet begins another one.",
+        )
     order = ledger.order(verb, subject, number, at=time.time())
     deadline = time.monotonic() + _PATIENCE
     while (answer := ledger.answer(order)) is None and time.monotonic() < deadline:
