@@ -149,6 +149,8 @@ class DaskEngine:
                 "memory_limit": 0,
                 "resources": _resources(machine),
                 "dashboard": False,
+                # Its HTTP server is there in any case, and would listen to every network.
+                "dashboard_address": "127.0.0.1:0",
                 "driver": self._drivers[name],
             },
         }
