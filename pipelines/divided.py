@@ -142,8 +142,10 @@ class Divided(Model):
     def told(self) -> str:
         """In words."""
         if self.mode == "compile":
-            return f"share {self.share}: {len(self.objects)} of {len(self.units)} compile units"
-        hosts = ", ".join(f"{one.units} from {one.host} ({one.share})" for one in self.lent)
+            done = f"{len(self.objects)} of {len(self.units)} compile units"
+            return f"share {line(self.share, 20)}: {done}"
+        rows = [(one.units, line(one.host, 80), line(one.share, 20)) for one in self.lent]
+        hosts = ", ".join(f"{count} from {host} ({share})" for count, host, share in rows)
         return f"{len(self.units)} compile units: " + ", ".join(
             filter(None, (hosts, f"{len(self.compiled)} compiled by the link"))
         )

@@ -3,10 +3,12 @@
 No deadline either way: a busy machine is no defect.
 """
 
+import logging
 import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -17,6 +19,15 @@ settings.register_profile("thorough", max_examples=300, deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "fast"))
 
 ROOT = Path(__file__).parents[1]
+
+
+@pytest.fixture(autouse=True)
+def _as_quiet_as_before() -> Iterator[None]:
+    """What one test has asked to be told in detail, with ``-v``, the next one does not."""
+    logger = logging.getLogger("pipelines")
+    before = logger.level
+    yield
+    logger.setLevel(before)
 
 
 @pytest.fixture(scope="session")

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, get_args
 from pipelines.commands.command import Command
 from pipelines.commands.lines import aside, ask_gpus, request_of, settings_of
 from pipelines.commands.options import ALL, FLEET, Flag, Json, Options
+from pipelines.divided import shards_of
 from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -37,9 +38,13 @@ def run_plan(
     cache: Cache | None = None,
 ) -> int:
     """Print the plan, see :func:`planned`; 0, or 2 when no cell can be built."""
+    from pipelines.buildplan import jobs_asked
+
     if format not in FORMATS:
         raise ConfigError(f"--format {format}: unknown", advice=f"There are: {', '.join(FORMATS)}.")
     made = planned(settings, request, select=select, facts=facts, cache=cache)
+    if request.shards:
+        made = made.divided(shards_of(request.shards), jobs_asked(settings, request))
     _print(made, format)
     done = made.recipe.strategy == "skip" or any(row.possible for row in made.rows)
     return 0 if done else NOTHING
@@ -120,7 +125,7 @@ class PlanOptions(Options):
     as_json: Json = False
     axes = ALL
     several = True
-    shared = ("jobs", "gpu", "verbose", *FLEET)
+    shared = ("jobs", "shards", "gpu", "verbose", *FLEET)
 
     @property
     def for_programs(self) -> bool:

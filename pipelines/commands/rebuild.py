@@ -35,7 +35,8 @@ def rebuild(options: RebuildOptions, given: dict[str, Any]) -> None:
     else:
         published = read_published(options.subject)
     axes = {axis_flag(axis): text for axis, text in published.axes.items()}
-    line = open_line({**given, **axes})
+    # Also where --reproducible or --shards said so, and the recipe does not.
+    line = open_line({**given, **axes, "reproducible": True})
     try:
         run_rebuild(line, published)
     finally:

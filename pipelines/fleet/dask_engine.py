@@ -8,6 +8,7 @@ resources, so that limits hold whatever the dispatcher believes.
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import logging
 import queue
 import threading
@@ -87,11 +88,23 @@ def _taken(work: Work) -> dict[str, float]:
     return {"slots": needs.slots, "memory": needs.memory, "gpus": 1 if needs.gpu else 0}
 
 
+def _has_pages() -> bool:
+    return importlib.util.find_spec("bokeh") is not None
+
+
 class DaskEngine:
     """Implements :class:`pipelines.fleet.engine.Engine` with an embedded cluster."""
 
-    def __init__(self, drivers: Mapping[str, Carrier], machines: Mapping[str, Machine]) -> None:
-        """Start the cluster: a worker for each of ``drivers``."""
+    def __init__(
+        self,
+        drivers: Mapping[str, Carrier],
+        machines: Mapping[str, Machine],
+        dashboard_port: int = 0,
+    ) -> None:
+        """Start the cluster: a worker for each of ``drivers``; and Dask's page, if bokeh is there.
+
+        The page is for this machine alone: nobody signs in to it.
+        """
         self._drivers, self._machines = dict(drivers), dict(machines)
         self._started: dict[str, tuple[str, int]] = {}
         """Key of a work that goes on -> its host and attempt."""
@@ -113,7 +126,11 @@ class DaskEngine:
                 workers={name: self._worker(name) for name in self._drivers},
                 scheduler={
                     "cls": Scheduler,
-                    "options": {"protocol": "inproc", "dashboard": False},
+                    "options": {
+                        "protocol": "inproc",
+                        "dashboard": _has_pages(),
+                        "dashboard_address": f"127.0.0.1:{dashboard_port}",
+                    },
                 },
                 silence_logs=logging.CRITICAL,
                 name="fleet",
@@ -132,9 +149,19 @@ class DaskEngine:
                 "memory_limit": 0,
                 "resources": _resources(machine),
                 "dashboard": False,
+                # Its HTTP server is there in any case, and would listen to every network.
+                "dashboard_address": "127.0.0.1:0",
                 "driver": self._drivers[name],
             },
         }
+
+    @property
+    def dashboard(self) -> str:
+        """Address of Dask's page; empty without bokeh."""
+        scheduler = self._cluster.scheduler
+        if scheduler is None or not _has_pages():
+            return ""
+        return f"http://127.0.0.1:{scheduler.services['dashboard'].port}/status"
 
     def now(self) -> float:
         """Seconds since the epoch."""

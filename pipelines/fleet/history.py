@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 
-from pipelines.errors import ConfigError
 from pipelines.fleet.entries import Attempt, Entry, Event, HostEntry
 from pipelines.fleet.ledger import Ledger
 from pipelines.fleet.model import Finished, FleetHistory, Machine, Standing, Stretch
@@ -26,7 +25,7 @@ _OF_PERSONS = ("drain", "undrain")
 
 def history(ledger: Ledger, currency: str = "") -> FleetHistory:
     """What the ledger tells; :class:`ConfigError` where it is damaged."""
-    began, ended = _moment(ledger, "began"), _moment(ledger, "ended")
+    began, ended = ledger.number("began"), ledger.number("ended")
     hosts, entries = ledger.hosts(), ledger.works()
     attempts = ledger.attempts()
     done = {
@@ -105,17 +104,3 @@ def _refused(hosts: Sequence[HostEntry], attempts: Sequence[Attempt]) -> dict[st
         for host in hosts
         if host.state in ("refused", "aside") and host.machine.name not in worked
     }
-
-
-def _moment(ledger: Ledger, fact: str) -> float | None:
-    text = ledger.fact(fact)
-    try:
-        moment = float(text) if text else None
-    except ValueError:
-        moment = math.nan
-    if moment is not None and not math.isfinite(moment):
-        raise ConfigError(
-            f"{ledger.path} holds no ledger that can be read: '{fact}' is no time",
-            advice="It is damaged: begin the fleet anew; runs that are done are kept in out.",
-        )
-    return moment

@@ -11,25 +11,30 @@ from pipelines import errors, units
 from pipelines.config import Config
 from pipelines.console import console, say
 from pipelines.errors import PipelineError, StorageError
+from pipelines.fleet import results
 from pipelines.fleet.asked import Asked, plans_of
 from pipelines.fleet.cells import Cells, works_of
 from pipelines.fleet.dask_engine import DaskEngine
 from pipelines.fleet.dispatch import Dispatcher, Summary
 from pipelines.fleet.drivers import Driver, doing_of
 from pipelines.fleet.entries import Attempt
+from pipelines.fleet.estimate import estimate
+from pipelines.fleet.history import history
 from pipelines.fleet.ledger import Ledger
 from pipelines.fleet.lines import LineErrand, Order
 from pipelines.fleet.live import Show
 from pipelines.fleet.looking import Hosts
 from pipelines.fleet.model import Work
 from pipelines.fleet.rules import Rules
-from pipelines.fleet.states import state
+from pipelines.fleet.states import RECKONED, state
 from pipelines.fleet.survey import Surveyed, survey
 from pipelines.hosttext import line
 from pipelines.paths import home
 
 #: Seconds between two looks at the view, and how often as long as one of them takes.
 _EVERY, _PART = 0.5, 30.0
+#: Works x hosts of which is reckoned in advance what they take.
+_RECKONED = 40_000
 
 
 class FleetError(PipelineError):
@@ -97,7 +102,8 @@ def _run(asked: Asked, names: Sequence[str], first: Cells, ledger: Ledger) -> Pa
         works = _cells(asked, tuple(fitting), known).works
         ledger.put(works, known.machines.values(), time.time())
         _announce(works, known, ledger)
-        with _engine(drivers, known) as engine:
+        reckon(works, known, ledger)
+        with _engine(drivers, known, settings.fleet.dashboard_port) as engine:
             summary = _dispatched(ledger, engine, drivers, settings)
         finished = True
     except KeyboardInterrupt:
@@ -110,8 +116,20 @@ def _run(asked: Asked, names: Sequence[str], first: Cells, ledger: Ledger) -> Pa
     finally:
         for errand in errands.values():
             errand.seats.close(stop=finished)
+    told = history(ledger, settings.fleet.currency)
+    say(f"{results.write(told, folder)}", style="bold")
+    results.tell_github(told)
     _tell(ledger, summary)
     return folder
+
+
+def reckon(works: Sequence[Work], known: Surveyed, ledger: Ledger) -> None:
+    """Note what all of it is to take by the plan, where that is known within a few seconds."""
+    machines = [one for name, one in known.machines.items() if name not in known.aside]
+    if len(works) * len(machines) <= _RECKONED and not ledger.fact(RECKONED):
+        seconds = estimate(works, machines).seconds
+        with ledger.change(time.time()) as change:
+            change.fact(RECKONED, str(seconds))
 
 
 class Shown:
@@ -134,8 +152,13 @@ class Shown:
 
 
 @contextmanager
-def _engine(drivers: Mapping[str, Driver], known: Surveyed) -> Iterator[DaskEngine]:
-    engine = DaskEngine({name: drivers[name] for name in known.machines}, known.machines)
+def _engine(
+    drivers: Mapping[str, Driver], known: Surveyed, dashboard_port: int
+) -> Iterator[DaskEngine]:
+    mine = {name: drivers[name] for name in known.machines}
+    engine = DaskEngine(mine, known.machines, dashboard_port)
+    if engine.dashboard:
+        say(f"Dask's page: {engine.dashboard}")
     try:
         yield engine
     finally:
@@ -167,7 +190,7 @@ def _dispatched(
                             entries=dispatcher.entries.values(),
                             hosts=dispatcher.hosts.values(),
                             currency=settings.fleet.currency,
-                        )
+                        ).model_copy(update={"dashboard": engine.dashboard})
                     )
 
         return dispatcher.run(look)

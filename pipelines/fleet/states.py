@@ -11,6 +11,8 @@ from pipelines.fleet.model import Doing, FleetState, HostState, Standing, Troubl
 
 #: So many of what is shown a few of.
 _SOME = 20
+#: Fact of the ledger: seconds that all of it was to take.
+RECKONED = "reckoned"
 _TROUBLED = ("failed", "quarantined", "blocked", "cancelled")
 
 
@@ -32,12 +34,11 @@ def state(
     counts = {one.stand: 0 for one in works}
     for one in works:
         counts[one.stand] += 1
-    ended = ledger.fact("ended")
     return FleetState(
         name=ledger.path.name,
-        began=float(ledger.fact("began") or 0.0),
+        began=ledger.number("began") or 0.0,
         now=time.time(),
-        ended=float(ended) if ended else None,
+        ended=ledger.number("ended"),
         paused=ledger.fact("paused") == "yes",
         works=counts,
         planned=sum(one.work.core_seconds for one in works),
@@ -46,6 +47,7 @@ def state(
         waiting=tuple(_waiting(works, {one.machine.name: one for one in known})),
         troubles=tuple(_troubles(works, attempts)),
         latest=tuple(one.span for one in reversed(attempts) if one.span.ended is not None)[:_SOME],
+        reckoned=ledger.number(RECKONED),
         currency=currency,
     )
 

@@ -8,6 +8,7 @@ from typing import Any
 from pipelines.errors import ConfigError
 from pipelines.matrix.paths import MAX_PATH
 from pipelines.matrix.plan import Plan, Row
+from pipelines.matrix.shares import Shares
 from pipelines.prebuilt.decide import Decision
 from pipelines.target import AXES
 
@@ -28,11 +29,11 @@ def as_json(plan: Plan) -> dict[str, Any]:
         "notes": list(plan.notes),
         "source_in_cache": ground.names is not None,
         "max_path": MAX_PATH,
-        "cells": [_cell(row) for row in plan.rows],
+        "cells": [_cell(row, plan.shares.get(row.name)) for row in plan.rows],
     }
 
 
-def _cell(row: Row) -> dict[str, Any]:
+def _cell(row: Row, shares: Shares | None) -> dict[str, Any]:
     judged = row.judged
     return {
         "id": row.name,
@@ -48,6 +49,7 @@ def _cell(row: Row) -> dict[str, Any]:
         "local_version": judged.local,
         "wheel": judged.wheel,
         "here": asdict(row.here),
+        "shares": asdict(shares) if shares else None,
     }
 
 
@@ -60,7 +62,8 @@ def _way(way: Decision) -> dict[str, Any]:
 def as_gha(plan: Plan) -> dict[str, Any]:
     """A value for ``strategy.matrix``: the cells of which a wheel can come, and nothing else.
 
-    Raises :class:`ConfigError` when there are none, or more than GitHub takes.
+    Of a plan that is divided it is the shares of those that have several. Raises
+    :class:`ConfigError` when there are no cells, or more of either than GitHub takes.
     """
     good = [row for row in plan.rows if row.possible]
     if not good or len(good) > GHA_MOST:
@@ -68,8 +71,18 @@ def as_gha(plan: Plan) -> dict[str, Any]:
             f"{len(good)} cells can be built; a matrix has 1 to {GHA_MOST}",
             advice="Choose others with --select, such as 'cp312-*'; --format table says why not.",
         )
-    return {
-        "include": [
-            {"cell": row.name, **row.target.values(), "way": row.way.action} for row in good
-        ]
-    }
+    rows = [(row, {"cell": row.name, **row.target.values(), "way": row.way.action}) for row in good]
+    if not plan.shares:
+        return {"include": [told for _, told in rows]}
+    every = [
+        told | {"share": f"{number}/{found.count}", "part": f"share{number}of{found.count}"}
+        for row, told in rows
+        if (found := plan.shares.get(row.name)) and found.count > 1
+        for number in range(1, found.count + 1)
+    ]
+    if len(every) > GHA_MOST:
+        raise ConfigError(
+            f"{len(every)} shares of {len(good)} cells; a matrix has at most {GHA_MOST}",
+            advice="Choose fewer cells with --select, or fewer --shards.",
+        )
+    return {"include": every}

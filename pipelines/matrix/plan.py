@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from functools import cache as remember
 from pathlib import Path
 
@@ -13,10 +13,12 @@ from pipelines.hosts.base import Supply
 from pipelines.matrix import cells
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.judge import Ground, Judged, judge
+from pipelines.matrix.shares import Shares, reckon
 from pipelines.prebuilt.candidates import offers_of
 from pipelines.prebuilt.decide import Decision, decide
 from pipelines.provisioning.base import fill
 from pipelines.provisioning.resources import load_resources
+from pipelines.recipe.load import for_cell
 from pipelines.recipe.model import SEARCHING, Recipe
 from pipelines.recipe.sourcetree import names_if_here
 from pipelines.recipe.tested import cells_of_tests
@@ -68,6 +70,21 @@ class Plan:
     rows: tuple[Row, ...]
     notes: tuple[str, ...] = ()
     """What is to be said of the host."""
+    shares: Mapping[str, Shares] = field(default_factory=dict)
+    """Of the cells that are built, by name, where it was asked what dividing them takes."""
+
+    def divided(self, count: int, jobs: int | None = None) -> Plan:
+        """The plan with what ``count`` shares of each cell take; 0: as many as do some good."""
+        names, made = self.ground.names, {}
+        for row in self.rows:
+            archs = row.judged.archs
+            if row.possible and row.way.action == "build" and archs and row.judged.budget:
+                recipe = for_cell(self.recipe, cuda=row.target.cuda)
+                host = self.ground.host
+                found = reckon(recipe, host, archs.effective, count, jobs=jobs, names=names)
+                if found is not None:
+                    made[row.name] = found
+        return replace(self, shares=made)
 
 
 def make_plan(

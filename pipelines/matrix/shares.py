@@ -2,18 +2,56 @@
 
 from __future__ import annotations
 
+import fnmatch
+import heapq
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 from pipelines import units
 from pipelines.architectures.archs import ArchList
 from pipelines.divided import MOST
-from pipelines.matrix.budget import plan_budget
+from pipelines.matrix.budget import plan_budget, weight
 from pipelines.matrix.hostfacts import HostFacts
-from pipelines.recipe.model import Cost
+from pipelines.recipe.model import Cost, Recipe
+from pipelines.remote.shares import balance
 
 #: Seconds that a share should take at least: its host must be made ready, its source unpacked,
 #: its objects sent.
 LEAST = 300.0
+#: Runners that GitHub gives a free account at a time:
+#: https://docs.github.com/en/actions/reference/limits
+RUNNERS = 20
+
+
+@dataclass(frozen=True)
+class Shares:
+    """What a wheel takes that is divided, each share on a host like the one it is reckoned for."""
+
+    count: int
+    units: int
+    longest_seconds: float
+    """Of its shares; without making hosts ready, transfers and the link."""
+    alone_seconds: float
+    """Of the whole wheel on one such host."""
+    measured: bool
+    """Whether each unit has its own cost, and not the average of all."""
+
+    @property
+    def told(self) -> str:
+        """In words."""
+        return (
+            f"{units.counted(self.count, 'share')} of {units.counted(self.units, 'unit')}: the "
+            f"longest takes about {units.estimate(self.longest_seconds)}, all of them on one host "
+            f"{units.estimate(self.alone_seconds)}"
+        )
+
+
+def alike(cost: Cost) -> Cost:
+    """The cost of units that several hosts compile: one number of nvcc's threads for all.
+
+    It stands in their commands, which must be the same everywhere.
+    """
+    return cost.model_copy(update={"nvcc_threads": cost.nvcc_threads or 1})
 
 
 def shares_for(
@@ -30,9 +68,57 @@ def shares_for(
     Raises :class:`ConfigError` where no compile job fits a host.
     """
     if cost is None:
-        return 1, "the recipe has no costs, by which it could be divided"
+        return 1, "for the recipe has no costs"
     if len(hosts) < 2:  # noqa: PLR2004
         return 1, "for there is one host"
-    alone = min(plan_budget(cost, host, archs, jobs).wall_seconds for host in hosts)
+    alone = min(plan_budget(alike(cost), host, archs, jobs).wall_seconds for host in hosts)
     count = max(1, min(len(hosts), cost.units, MOST, int(alone / least)))
     return count, f"for {len(hosts)} hosts, of which one would take {units.estimate(alone)}"
+
+
+def reckon(
+    recipe: Recipe,
+    host: HostFacts,
+    archs: ArchList,
+    count: int,
+    *,
+    jobs: int | None = None,
+    names: Sequence[str] | None = None,
+) -> Shares | None:
+    """What ``count`` shares take; 0: as many as :data:`RUNNERS` do some good with.
+
+    ``None`` where the recipe has no costs. ``names`` are the files of its source: which of them are
+    compiled its ``objects`` say. Raises :class:`ConfigError` where no compile job fits the host.
+    """
+    cost = recipe.cost(recipe.cuda)
+    if cost is None:
+        return None
+    seconds, measured = _seconds(recipe, cost, names or ())
+    cost = alike(cost).model_copy(update={"units": len(seconds)})
+    if not count:
+        count, _ = shares_for(cost, [host] * RUNNERS, archs, jobs)
+    each = {str(number): one * weight(archs) for number, one in enumerate(seconds)}
+    most = plan_budget(cost, host, archs, jobs).jobs
+    longest = max(
+        _wall([each[unit] for unit in share], most) for share in balance.divided(each, count)
+    )
+    alone = _wall(sorted(each.values(), reverse=True), most)
+    return Shares(count, len(seconds), longest, alone, measured)
+
+
+def _seconds(recipe: Recipe, cost: Cost, names: Sequence[str]) -> tuple[list[float], bool]:
+    """Of each unit and one architecture; whether each has its own, and not the average of all."""
+    globs = (*recipe.objects.relative, *recipe.objects.absolute)
+    found = [name for name in names if any(fnmatch.fnmatchcase(name, glob) for glob in globs)]
+    costs = list(recipe.unit_costs.items())
+    if not found or not costs:
+        return [cost.unit_seconds] * cost.units, False
+    return [balance.weight(name, costs, cost.unit_seconds) for name in found], True
+
+
+def _wall(seconds: Sequence[float], jobs: int) -> float:
+    """Until the last is done, ``jobs`` at a time, each begun when another one ends."""
+    ends = [0.0] * jobs
+    for one in seconds:
+        heapq.heapreplace(ends, ends[0] + one)
+    return max(ends)

@@ -34,6 +34,7 @@ def print_table(plan: Plan) -> None:
     without = print_columns(console, lines, fold=["archs"], wrap=["verdict"], spare=_SPARE)
     if without:
         say(f"No room here for: {', '.join(without)}; --format json has everything.", "dim")
+    _print_shares(plan)
     _print_findings(rows)
     _print_ways(rows)
     _print_notes(plan)
@@ -80,6 +81,18 @@ def _print_findings(rows: Sequence[Row]) -> None:
         cells = "all cells" if count == len(rows) else f"{count} of {len(rows)} cells"
         say(f"{finding.rule} {word} {cells}: {finding.says}", style)
         say(f"    {finding.source}" + (f"  -> {finding.cure}" if finding.cure else ""), "dim")
+
+
+def _print_shares(plan: Plan) -> None:
+    """What dividing the cells takes, each figure once."""
+    grouped: dict[str, list[str]] = {}
+    for name, shares in plan.shares.items():
+        grouped.setdefault(shares.told, []).append(name)
+    for told, names in grouped.items():
+        which = "each cell" if len(names) == len(plan.rows) else units.few(names, most=3)
+        say(f"{which}: {told}")
+    if grouped:
+        say("Making hosts ready, transfers and the link come on top: docs/shards.md.", "dim")
 
 
 def _print_ways(rows: Sequence[Row]) -> None:

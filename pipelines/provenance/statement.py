@@ -74,6 +74,8 @@ class Manifest(BaseModel):
     inputs: Annotated[dict[Short, Any], Field(max_length=50)]
     toolset: dict[Short, Any]
     host: dict[Short, Any]
+    divided: Annotated[dict[Short, Any], Field(max_length=50)] = {}
+    """Which host compiled how many of its units, where more than one did."""
     tools: Annotated[dict[Short, _Tool], Field(max_length=1000)]
     files: Annotated[tuple[_File, ...], Field(max_length=1000)]
 
@@ -176,6 +178,7 @@ def _internal(made: Manifest) -> dict[str, Any]:
         "stages": made.stages,
         "job": made.inputs.get("job"),
         "materials": texts,
+        **({"divided": made.divided} if made.divided else {}),
     }
 
 

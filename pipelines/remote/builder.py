@@ -19,7 +19,7 @@ import time
 from collections.abc import Generator, Sequence
 from typing import TypedDict
 
-from . import buildwheel, compilecache, files, fixedplace, process, repack, usage
+from . import buildwheel, compilecache, files, fixedplace, process, repack, sharing, usage
 from .rpc import idempotent
 from .safe_paths import member_parts, refusal
 
@@ -55,7 +55,12 @@ class Source(_Optional):
     """In seconds."""
 
 
-class Spec(Source):
+class _Divided(TypedDict, total=False):
+    units: sharing.Units
+    """One share of the compile units, or a link of what other hosts have compiled; else all."""
+
+
+class Spec(Source, _Divided):
     """What is given to the build of a wheel."""
 
     python: str
@@ -69,7 +74,7 @@ class Left(TypedDict):
     sha256: str
 
 
-class Built(process.Ended):
+class Built(process.Ended, sharing.Told):
     """How a build ended, and what it left."""
 
     toolset: str
@@ -142,6 +147,7 @@ def unpack_source(archive: str, target: str) -> None:
 
 def build(spec: Spec) -> Generator[bytes | Built, None, None]:
     """Run a build; yields log bytes, then its result."""
+    units = sharing.asked(spec)
     job = pathlib.Path(spec["directory"])
     out = job / "out"
     if out.exists():
@@ -164,6 +170,8 @@ def build(spec: Spec) -> Generator[bytes | Built, None, None]:
         beside = os.path.dirname(spec["python"])  # noqa: PTH120 - not resolved: it may be a link
         places = [beside, os.path.join(beside, "Scripts"), *spec.get("programs", ())]  # noqa: PTH118
         environment["PATH"] = os.pathsep.join([*places, environment.get("PATH", "")])
+        if units is not None:
+            environment[buildwheel.UNITS] = sharing.ordered(job, units)
         program = job / "buildwheel.py"
         program.write_text(inspect.getsource(buildwheel), "utf-8")
         command = [spec["python"], "-u", str(program), str(cache.source), str(out)]
@@ -178,8 +186,11 @@ def build(spec: Spec) -> Generator[bytes | Built, None, None]:
                 for wheel in sorted(out.glob("*.whl")):
                     told += repack.repack(wheel, began if fixed else None, epoch, bill)
                 yield b"".join(f"packed anew: {line}\n".encode() for line in told)
+            none: sharing.Told = {}
+            divided = sharing.left(job) if units is not None and not item["exit"] else none
             yield {
                 **item,
+                **divided,
                 "toolset": spec.get("toolset", ""),
                 "leftovers": told if fixed else [],
                 "timeline": measured.finish(cache.source),

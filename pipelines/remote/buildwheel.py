@@ -1,7 +1,7 @@
 """Calls a package's build system for a wheel: ``buildwheel.py SOURCE OUT`` (PEP 517).
 
 A program of its own, run by the Python that builds, in its environment. It does what a front end
-without isolation does, and three things more:
+without isolation does, and some things more:
 
 - Compile units that take long begin first. ninja starts them in the order in which they are written
   down, setuptools sorts them by name, and a build whose slow units come last leaves most cores idle
@@ -9,6 +9,8 @@ without isolation does, and three things more:
 - torch is imported through a link at one fixed place. Where its headers stand is in all that the
   preprocessor puts out, so units of another Python, with a torch of its own, would never be found
   in the compile cache; and ``__FILE__`` is in the wheel.
+- Of its compile units a share may be compiled alone, or those of other hosts be linked: see
+  :mod:`.shares.hook`, which lies beside this file then.
 - For a reproducible build directories are listed by name. File systems have other orders, and what
   a ``glob`` in setup.py gives decides the order of objects in the link.
 """
@@ -45,18 +47,25 @@ PACKAGES = "WCW_PACKAGES"
 #: A directory whose name is no job's, for what compilers may write down the place of.
 FIXED = "WCW_FIXED"
 
+#: A file with what :func:`.shares.hook.run` is to do.
+UNITS = "WCW_UNITS"
+#: Where back ends build that take a directory of a random name otherwise, from the source tree.
+_BUILD_DIRECTORY = "build/wheel"
+
 _PATIENCE = 10.0  # seconds
 
 
 class Backend(Protocol):
     """As much of PEP 517 as is called."""
 
-    def build_wheel(self, wheel_directory: str, /) -> str:
+    def build_wheel(
+        self, wheel_directory: str, config_settings: dict[str, str] | None = None, /
+    ) -> str:
         """Build; the wheel's name."""
 
 
-def backend() -> Backend:
-    """The build backend that pyproject.toml names, or setuptools' as pip takes it without one."""
+def backend() -> tuple[str, Backend]:
+    """The build backend of pyproject.toml and its name, or setuptools' as pip takes it without."""
     system: dict[str, Any] = {}
     if os.path.isfile("pyproject.toml"):  # noqa: PTH113
         try:
@@ -71,7 +80,7 @@ def backend() -> Backend:
     for part in filter(None, inside.split(".")):
         found = getattr(found, part)
     made: Backend = found
-    return made
+    return name, made
 
 
 def rank(source: str, globs: list[str]) -> int:
@@ -205,9 +214,12 @@ def main(source: str, out: str) -> None:
     """Build; the wheel's name is printed last."""
     os.chdir(source)
     sys.argv[1:] = []  # setup.py reads them
+    order = os.environ.pop(UNITS, "")
+    divide = importlib.import_module("wcw_shares.hook").run if order else None
     sys.path[:1] = []  # where this file is
     if os.environ.get(FIXED):
         list_by_name()
+        os.environ.setdefault("SKBUILD_BUILD_DIR", _BUILD_DIRECTORY)
     if place := os.environ.get(PACKAGES):
         packages_at(place)
     if cuda := os.environ.get(CPU_TORCH):
@@ -215,7 +227,18 @@ def main(source: str, out: str) -> None:
         torch_with_cuda(cuda, os.path.join(folder, "torch-headers"))  # noqa: PTH118
     if globs := json.loads(os.environ.get(SLOW_FIRST, "[]")):
         order_units(globs)
-    print("wheel:", backend().build_wheel(out), flush=True)
+    if divide is not None:
+        divide(order, source, out, build)
+        return
+    print("wheel:", build(out), flush=True)
+
+
+def build(out: str) -> str:
+    """Call the build system; the name of its wheel, which is in ``out``."""
+    name, system = backend()
+    if name == "mesonpy" and os.environ.get(FIXED):
+        return system.build_wheel(out, {"build-dir": _BUILD_DIRECTORY})
+    return system.build_wheel(out)
 
 
 if __name__ == "__main__":

@@ -89,6 +89,8 @@ class Built(builder.Built):
 
 def build(spec: Spec) -> Generator[bytes | Built, None, None]:
     """Run a build; yields log bytes, then its result, which has no wheels."""
+    if "units" in spec:
+        raise ValueError("the kernels of a crate are one library: they are not divided into shares")
     began = time.monotonic()
     job = pathlib.Path(spec["directory"])
     result: Built = {

@@ -205,9 +205,21 @@ def outcome(
     test = result_of(stages, SmokeResult)
     if verdict == "passed" and test is not None and test.limits:
         headline = f"{headline.partition(',')[0]} and audited; {test.limits}"
+    if verdict == "unfinished" and (share := _share(stages)):
+        verdict, headline = "untested", share
     if unread and verdict in ("passed", "untested"):  # it may hold what speaks against that
         verdict, headline = "unfinished", unread[0]
     return shown, verdict, headline
+
+
+def _share(stages: Sequence[StageRecord]) -> str:
+    """What a share has come to, whose objects are here; empty for everything else."""
+    build = result_of(stages, BuildResult)
+    home = any(stage.name == "collect" for stage in stages)
+    if not build or not build.divided or build.divided.mode == "link" or not home:
+        return ""
+    well = all(stage.state == "passed" for stage in stages)
+    return f"{line(build.divided.told)}, to be linked: there is no wheel" if well else ""
 
 
 def stand_in_of(test: SmokeResult | None) -> str:
@@ -357,7 +369,8 @@ def _caveats(
     if facts.publishable is False:
         said.append("not for publishing" if facts.given else _UNPUBLISHED)
     if build is not None:
-        said += texts((build.made_up, *build.story), 11)
+        divided = build.divided.told if build.divided else ""
+        said += texts([one for one in (divided, build.made_up, *build.story) if one], 12)
         said += [f"an attempt was lost: {why}" for why in texts(build.lost, 10)]
     return said
 

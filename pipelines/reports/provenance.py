@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import islice
 
 from pipelines.compared import Comparison
+from pipelines.divided import Divided
 from pipelines.hosttext import line
 from pipelines.record import BuildResult, PrebuiltResult, RunFacts
 from pipelines.reports.figures import SCRIPT
@@ -50,6 +51,7 @@ def provenance(
             (name.removeprefix(SCRIPT), value) for name, value in numbers if name.startswith(SCRIPT)
         ],
         "Built again": _compared(rebuilt) if rebuilt else (),
+        "Compile units": _divided(build.divided) if build and build.divided else (),
         "Host": host.items(),
         "Tools": sorted((name, tool.version) for name, tool in facts.tools.items()),
         "Build environment": sorted(environment.items()),
@@ -61,6 +63,15 @@ def provenance(
         for name, pairs in sections.items()
     }
     return tuple((name, pairs) for name, pairs in made.items() if pairs)
+
+
+def _divided(made: Divided) -> list[tuple[str, str]]:
+    """Which host compiled how many of the units."""
+    told = [("in all", str(len(made.units)))]
+    if made.mode == "compile":
+        return [*told, (f"share {made.share}", str(len(made.objects)))]
+    told += [(f"share {n.share}, {n.run}", f"{n.units} by {n.host}") for n in made.lent]
+    return [*told, ("by the link", str(len(made.compiled)))]
 
 
 def _compared(made: Comparison) -> list[tuple[str, str]]:

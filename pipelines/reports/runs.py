@@ -55,6 +55,7 @@ class PastRun:
             "path": str(self.path),
             "began": facts.created or None,
             **facts.target.values(),
+            "share": facts.share,
             "verdict": self.brief.verdict,
             "tested": self.brief.tested,
             "headline": self.brief.headline,
@@ -161,6 +162,7 @@ def _line(run: PastRun) -> dict[str, str]:
     brief = run.brief
     word = "running" if run.running else brief.word
     word += ", given" if brief.facts.given else ""
+    word += f", share {brief.facts.share}" if brief.facts.share else ""
     return {
         "run": escape(brief.id),
         "archs": escape(str(brief.facts.target.archs)),

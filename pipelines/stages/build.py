@@ -258,7 +258,7 @@ class _Following:
             self.log.run,
             JobSpec(
                 spec["directory"],
-                plan.target.id,
+                f"{plan.target.id} {plan.share}" if plan.share else plan.target.id,
                 FUNCTIONS[plan.recipe.kind],
                 {"spec": dict(spec)},
                 secrets,

@@ -16,6 +16,7 @@ from pipelines.compilecache import spec as compile_cache
 from pipelines.hosts.live import LiveSession
 from pipelines.matrix.budget import plan_budget
 from pipelines.matrix.hostfacts import HostFacts
+from pipelines.matrix.shares import alike
 from pipelines.recipe.library import library_key, steps
 from pipelines.recipe.model import Cost
 from pipelines.recipe.reproducible import with_cache
@@ -145,11 +146,12 @@ def build_spec(
 def _cache(plan: BuildPlan) -> compilecache.Spec | None:
     """What the host is told of the compile cache.
 
-    A build that is made anew takes nothing of an earlier one: it is to show what that was.
+    A build that is made anew takes nothing of an earlier one: it is to show what that was. Units
+    that are divided have none: with one they have other commands, and hosts differ in that.
     """
     layout, fixed = plan.layout, plan.recipe.reproducible
     without = with_cache(plan.toolset.name) if fixed else {}
-    if without is None or plan.anew:
+    if without is None or plan.anew or plan.divided:
         return None
     exe = ".exe" if plan.host.capabilities.windows else ""
     return compile_cache.host_spec(
@@ -176,16 +178,12 @@ def build_environment(plan: BuildPlan, jobs: int, threads: int) -> dict[str, str
 
 
 def cost_of(plan: BuildPlan) -> Cost | None:
-    """What compiling takes there: of a share, of its part of the units.
-
-    Units that are divided are told one number of nvcc's threads wherever they are compiled: it
-    stands in their commands, which must be the same everywhere.
-    """
+    """What compiling takes there: of a share, of its part of the units."""
     cost = plan.recipe.cost(plan.recipe.cuda)
     if cost is None or not plan.divided:
         return cost
     count = math.ceil(cost.units / plan.share.of) if plan.share else cost.units
-    return cost.model_copy(update={"units": count, "nvcc_threads": cost.nvcc_threads or 1})
+    return alike(cost).model_copy(update={"units": count})
 
 
 def job_budget(plan: BuildPlan, session: LiveSession) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import safe
 from pipelines.model import first_problem
 from pipelines.record import BuildResult
-from pipelines.remote import files
+from pipelines.remote import files, sharing
 from pipelines.remote import objects as remote_objects
 from pipelines.stages.buildspec import cost_of
 from pipelines.stages.objects import FOLDER, Lender, Object, lender, require_same
@@ -48,24 +48,25 @@ class Division:
         said = json.dumps([asked, sorted(self.compilers.items())])
         return hashlib.sha256(said.encode()).hexdigest()
 
-    def spec(self, session: LiveSession, directory: str) -> dict[str, Any]:
+    def spec(self, session: LiveSession, directory: str) -> sharing.Units:
         """As ``builder.build`` is given it, once the host has the objects."""
         if self.plan.share is not None:
             return self._compile()
-        return {"mode": "link", "objects": self._sent(session, directory)}
+        return {"mode": "link", "objects": self._sent(session, directory), **self._costs()}
 
-    def _compile(self) -> dict[str, Any]:
-        recipe, share = self.plan.recipe, self.plan.share
+    def _compile(self) -> sharing.Units:
+        share = self.plan.share
         assert share is not None  # noqa: S101 - see above
-        cost = cost_of(self.plan)
+        return {"mode": "compile", "share": [share.number, share.of], **self._costs()}
+
+    def _costs(self) -> sharing.Units:
+        cost, costs = cost_of(self.plan), self.plan.recipe.unit_costs
         return {
-            "mode": "compile",
-            "share": [share.number, share.of],
-            "costs": [[glob, seconds] for glob, seconds in recipe.unit_costs.items()],
+            "costs": [[glob, seconds] for glob, seconds in costs.items()],
             "cost": cost.unit_seconds if cost else 1.0,
         }
 
-    def _sent(self, session: LiveSession, directory: str) -> list[dict[str, str]]:
+    def _sent(self, session: LiveSession, directory: str) -> list[sharing.Given]:
         """Send what the host does not have; where each object is there."""
         layout, host = self.plan.layout, self.plan.target.host
         folder = layout.join(directory, FOLDER)
@@ -163,9 +164,8 @@ def divide(session: LiveSession, plan: BuildPlan, materials: Mapping[str, str]) 
             if known.sha256 != row.sha256:
                 source = next(unit.source for unit in one.list.units if unit.id == row.unit)
                 raise AuditError(
-                    f"{safe(source, 200)} was compiled twice, to different bytes: {owner.run.id} "
-                    f"({owner.list.host}) has {known.sha256}, {one.run.id} ({one.list.host}) has "
-                    f"{row.sha256}",
+                    f"{safe(source, 200)} was compiled twice, to different bytes: {owner.told} has "
+                    f"{known.sha256}, {one.told} has {row.sha256}",
                     advice="One of the two hosts compiles something else, or is broken. Link "
                     "without the one that you trust less.",
                 )

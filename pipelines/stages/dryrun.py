@@ -22,8 +22,9 @@ from pipelines.record import ProvisionResult, ResourceResult
 from pipelines.remote.jobs import store
 from pipelines.run import Run
 from pipelines.stages.bill import bill_of
-from pipelines.stages.buildspec import job_id, materials
+from pipelines.stages.buildspec import cost_of, job_id, materials
 from pipelines.stages.detached import State, checked
+from pipelines.stages.division import divide
 from pipelines.stages.given import order
 from pipelines.stages.line import Line, require_audited, require_same
 from pipelines.stages.preflight import refuse_unbuildable, refuse_ungiven
@@ -31,6 +32,7 @@ from pipelines.stages.provision import check
 from pipelines.toolchain.lock import Cache
 
 _WIDTH = 10  # of the names in front
+_SHARES = "each share has its own, and so has their link"
 _NOTHING = "nothing was done: that was --dry-run"
 
 
@@ -146,7 +148,7 @@ class _Look:
             source = source_tree(self.plan.recipe, offline)
             sha256 = hashlib.sha256(source).hexdigest()
             yield "source", f"{units.size(len(source))} packed, sha256 {sha256[:16]}…"
-            yield "job", self._job(source, found)
+            yield "job", self._job(source, found) if self.plan.shards is None else _SHARES
         yield "cost", self._cost(asked=asked)
         run = Run.cut_off_of(self.plan.out, self.plan.facts)
         yield "run", f"goes on with {run.id}, which was cut off" if run else "a new one"
@@ -186,15 +188,16 @@ class _Look:
         provisioned = ProvisionResult(resources=tuple(found))
         bill = bill_of(self.plan, source, provisioned)
         sha256 = hashlib.sha256(source).hexdigest()
-        job = job_id(self.plan, materials(self.plan, sha256, provisioned, bill))
+        made_of = materials(self.plan, sha256, provisioned, bill)
+        division = divide(self.session, self.plan, made_of)
+        job = job_id(self.plan, made_of, division.part if division else "")
         host, layout = self.plan.host.name, self.plan.layout
         directory = layout.join(layout.build_root, job)
         now = checked(host, self.session.call(store.state, directory=directory), State)
         return f"{job}: {_REUSED[now.state if not _failed(now) else 'failed']}"
 
     def _cost(self, *, asked: bool) -> str:
-        recipe, archs = self.plan.recipe, self.plan.archs.effective
-        cost = recipe.cost(recipe.cuda)
+        archs, cost = self.plan.archs.effective, cost_of(self.plan)
         if cost is None:
             return "not known: the recipe has no estimate for this CUDA"
         host = HostFacts.local()

@@ -9,6 +9,7 @@ from typing import Any
 
 from pipelines import __version__
 from pipelines.console import console, say
+from pipelines.divided import Divided
 from pipelines.errors import AuditError
 from pipelines.files import sha256_of, write_atomic
 from pipelines.hosttext import safe
@@ -17,6 +18,7 @@ from pipelines.record import AuditResult, BuildResult, RebuildResult, SmokeResul
 from pipelines.reports.levels import evidence_of
 from pipelines.run import Run
 from pipelines.stages.buildspec import FIXED
+from pipelines.stages.objects import LIST
 from pipelines.wheels.maker import TOOLSET
 
 _SCHEMA = 1
@@ -28,6 +30,7 @@ _NAMES = (
     "report.html",
     "summary.md",
     "diffoscope.txt",
+    LIST,
 )
 
 
@@ -71,12 +74,25 @@ def write_manifest(run: Run) -> list[dict[str, Any]]:
         "stages": {s.name: s.state for s in stages.values()},
         "files": rows,
     }
+    if built.divided is not None:
+        manifest["divided"] = _divided(built.divided)
     if (rebuilt := run.result(RebuildResult)) is not None and rebuilt.compared is not None:
         manifest["rebuilt"] = rebuilt.compared.model_dump(mode="json")
     data = json.dumps(manifest, indent=2).encode() + b"\n"
     write_atomic(run.path / "manifest.json", data)
     _state(run.path, data)
     return rows
+
+
+def _divided(made: Divided) -> dict[str, Any]:
+    """How many of the wheel's compile units which host compiled, and with which programs."""
+    return {
+        "share": made.share or None,
+        "units": len(made.units),
+        "compiled_here": len(made.objects if made.mode == "compile" else made.compiled),
+        "linked_from": [one.model_dump() for one in made.lent],
+        "compilers": made.compilers,
+    }
 
 
 def _state(path: Path, data: bytes) -> None:

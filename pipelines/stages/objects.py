@@ -64,6 +64,11 @@ class Lender:
     made: Divided
     """As its record has it, with where the objects were on its host."""
 
+    @property
+    def told(self) -> str:
+        """Its name and its host's."""
+        return f"{self.run.id} ({line(self.list.host, 80)})"
+
     def path(self, one: Object) -> Path:
         """Where an object is here."""
         return self.run.path / FOLDER / one.sha256
@@ -180,7 +185,7 @@ def require_same(
         unlike = [name for name in {**theirs, **ours} if theirs.get(name) != ours.get(name)]
         if other := [name for name in unlike if name != BILL] or unlike:  # it follows from the rest
             raise LockError(
-                f"the objects of {one.run.id} ({one.list.host}) were made of other things than are "
+                f"the objects of {one.told} were made of other things than are "
                 f"here ({', '.join(safe(name, 60) for name in other[:3])}"
                 f"{', ...' if other[3:] else ''}):\n{_differing(theirs, ours, other)}",
                 advice="Compile the share again on a host with the same tool chain, or link there.",
@@ -188,8 +193,7 @@ def require_same(
         first = first or one
         if (mine := _units(one)) != (known := _units(first)):
             raise AuditError(
-                f"{one.run.id} ({one.list.host}) has other compile units than {first.run.id} "
-                f"({first.list.host}):\n{_differing(mine, known)}",
+                f"{one.told} has other compile units than {first.told}:\n{_differing(mine, known)}",
                 advice="Their hosts differ in something that the build goes by: do both again, and "
                 "look at the first lines of their build.log.",
             )

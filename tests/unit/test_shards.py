@@ -207,11 +207,54 @@ def test_an_empty_share_is_one(tmp_path: Path, host: Compiler) -> None:
     assert len(done.divided.compiled) == UNITS
 
 
+def test_what_an_earlier_run_has_is_not_fetched_again(tmp_path: Path, host: Compiler) -> None:
+    line, session = desk(tmp_path, host)
+    first = compiled(line, "1/2")
+    objects_there = sorted((first.path / FOLDER).iterdir())
+    objects_there[0].write_bytes(b"damaged!")  # of the same size
+    fetched: list[str] = []
+    real = session.get
+
+    def get(source: str, target: Path, **more: Any) -> str:
+        fetched.append(target.name)
+        return real(source, target, **more)
+
+    session.get = get  # type: ignore[method-assign]
+    again = compiled(line, "1/2")
+    assert again.id != first.id
+    assert fetched == [objects_there[0].name]
+    built = again.result(BuildResult)
+    assert built is not None
+    assert built.kept, "the share was not compiled a second time"
+    assert len(host.specs) == 1
+    done = linked(line, again, compiled(line, "2/2"))
+    assert done.divided is not None
+    assert len(done.divided.placed) == UNITS
+
+
+def test_a_share_that_was_cut_off_is_gone_on_with(tmp_path: Path, host: Compiler) -> None:
+    line, session = desk(tmp_path, host)
+
+    def killed(spec: dict[str, Any]) -> Iterator[Any]:
+        yield b"[1/3] 0.o\n"
+        raise KeyboardInterrupt
+
+    session.job = killed
+    with pytest.raises(KeyboardInterrupt):
+        compiled(line, "1/2")
+    line.run.close()
+    first = line.run.id
+    session.job = host
+    session.jobs.clear()
+    assert compiled(line, "2/2").id != first, "another share is another run"
+    assert compiled(line, "1/2").id == first
+
+
 def test_every_share_and_the_link_on_one_host(tmp_path: Path, host: Compiler) -> None:
     line, _ = desk(tmp_path, host)
     line.plan = replace(line.plan, shards=3)
     before = line.plan
-    with pytest.raises(AuditError, match="device code"):  # this wheel has none
+    with pytest.raises(AuditError, match="SBOM"):  # this wheel has none
         run_shards(line)
     line.close()
     assert [spec["units"]["mode"] for spec in host.specs] == ["compile"] * 3 + ["link"]

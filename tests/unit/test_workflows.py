@@ -54,6 +54,7 @@ FULL = {
     "cuda": "12.8",
     "archs": "80;90;120+PTX",
 }
+SHARE = FULL | {"share": "2/3", "part": "share2of3"}
 BARE = FULL | {"cell": "cu130", "version": "", "python": "", "torch": "", "cuda": "13.0"}
 
 
@@ -177,7 +178,23 @@ def test_calls_fit_what_is_called() -> None:
         assert job.get("secrets", {}).keys() <= called.get("secrets", {}).keys()
         for key, value in inputs.items():
             assert "default" in value or value.get("required"), f"{file}: {key}"
-    assert count == 6
+    assert count == 8
+
+
+def test_shares_come_before_what_links_them() -> None:
+    jobs = WHEELS["jobs"]
+    shares = [jobs["share-1"], jobs["share-2"]]
+    assert [job["with"]["attempt"] for job in shares] == [1, 2]
+    assert [job["with"].get("last", False) for job in shares] == [False, True]
+    assert not any("divided" in job["with"] for job in shares)
+    assert {"share-1", "share-2"} < {*jobs["build-1"]["needs"]}
+    # They are skipped where nothing is divided, and that must not skip what builds.
+    assert "!cancelled()" in jobs["build-1"]["if"]
+    assert all(
+        jobs[f"build-{n}"]["with"]["divided"] == "${{ inputs.shards != '' }}" for n in (1, 2, 3)
+    )
+    # Runs of two shares may have one name, for they begin in the same second.
+    assert "merge-multiple" not in step(CELL, "build", "Objects of the shares")["with"]
 
 
 def test_an_attempt_goes_to_the_next() -> None:
@@ -216,14 +233,16 @@ def test_what_is_handed_over_is_what_is_awaited() -> None:
         found = {
             s["with"][key] for s in every if key in s.get("with", {}) and "artifact@" in s["uses"]
         }
-        cell = r"\$\{\{ (env\.CELL|matrix\.cell) \}\}|\*"
+        cell = r"\$\{\{ env\.CELL \}\}-share\*of\*|\$\{\{ (env\.(CELL|ITEM)|matrix\.cell) \}\}|\*"
         order = r"\$\{\{ (inputs|needs\.plan\.outputs)\.name \}\}"
         found = {re.sub(cell, "CELL", re.sub(order, "ORDER", name)) for name in found}
+        share = "${{ env.PART && 'share-' }}"  # one name of a cell, another of a share
+        found = {name.replace(share, said) for name in found for said in ("", "share-")}
         return {name.replace("${{ inputs.attempt }}", "N") for name in found}
 
     made = names(CELL, "name") | names(WHEELS, "name")
     wanted = names(CELL, "pattern") | names(WHEELS, "pattern")
-    wanted = {re.sub(r"^left-\d", "left-N", name) for name in wanted}
+    wanted = {re.sub(r"^left-(share-)?\d", r"left-\1N", name) for name in wanted}
     wanted.remove("${{ inputs.pins }}")  # of the caller
     uploaded = step(WATCH, "watch", "Rows for the lock")["with"]["name"]
     assert WATCH["jobs"]["wheels"]["with"]["pins"] == uploaded
@@ -354,7 +373,9 @@ def environment(
             if found := re.fullmatch(
                 r"\$\{\{ (?:fromJSON\(inputs\.cell\)|matrix)\.(\w+) \}\}", str(value)
             ):
-                filled[name] = cell[found[1]]
+                filled[name] = cell.get(found[1], "")
+            elif name == "ITEM":
+                filled[name] = "-".join(filter(None, (cell["cell"], cell.get("part"))))
             elif "${{" not in str(value):
                 filled[name] = str(value)
     return filled
@@ -430,6 +451,25 @@ def test_build(
 
 
 @needs_bash
+def test_a_share_and_the_link_of_several(shell: Shell) -> None:
+    script = step(CELL, "build", "Build")["run"]
+    env = environment(SHARE, CELL, "build", MINUTES="290", LAST="true", ATTEMPT="2", CODE="75")
+    code, said = shell.run(script, **env, DIVIDED="false")
+    assert (code, shell.outputs) == (75, {"unfinished": "true"})
+    assert "title=cp312-torch2.8-cu128-share2of3::Not finished in 2 attempts" in said
+    assert shell.typed()[0][:4] == ["provision", "build", "--shard", "2/3"]
+    env = environment(FULL, CELL, "build", MINUTES="290", LAST="false")
+    assert shell.run(script, **env, DIVIDED="true")[0] == 0
+    assert shell.typed()[0][:4] == ["provision", "build", "--reproducible", "--host"]
+    runs = ["shares/objects-a b/2026-x", "shares/objects-c/2026-x"]  # and of one alone: no folder
+    for run in runs:
+        (shell.place / run / "objects").mkdir(parents=True)
+        (shell.place / run / "objects.json").touch()
+    assert shell.run(script, **env, DIVIDED="true")[0] == 0
+    assert shell.typed()[0][:4] == ["provision", "build", "--objects", ",".join(runs)]
+
+
+@needs_bash
 def test_a_hostile_input_stays_one_word(shell: Shell) -> None:
     evil = FULL | {"archs": "$(touch hacked); `touch hacked` && echo \"'", "version": "1 2;*"}
     env = environment(evil, CELL, "build", MINUTES="1", LAST="false")
@@ -454,7 +494,17 @@ def test_plan_and_the_cells_of_it(shell: Shell) -> None:
     assert cells[0].keys() >= FULL.keys()
     text = "".join((GITHUB / f"workflows/{n}.yml").read_text() for n in ("wheels", "build-cell"))
     taken = set(re.findall(r"(?:fromJSON\(inputs\.cell\)|\bmatrix)\.(\w+)", text))
-    assert taken <= FULL.keys()
+    assert taken - SHARE.keys() == set()
+    assert shell.outputs["shares"] == ""
+    assert shell.run(step(WHEELS, "plan", "Plan")["run"], **env, SHARDS="3")[0] == 0
+    shares = json.loads(shell.outputs["shares"])["include"]
+    assert [(one["share"], one["part"]) for one in shares] == [
+        (f"{n}/3", f"share{n}of3") for n in (1, 2, 3)
+    ]
+    assert taken <= shares[0].keys()
+    assert json.loads(shell.outputs["matrix"])["include"] == cells
+    assert shell.run(step(WHEELS, "plan", "Plan")["run"], **env, SHARDS="1")[0] == 0
+    assert shell.outputs["shares"] == ""
     env |= {"RECIPE": "smoke-attention", "PYTHON": "", "TORCH": "", "CUDA": "", "SELECT": ""}
     assert shell.run(step(WHEELS, "plan", "Plan")["run"], **env)[0] == 0
     assert re.fullmatch(r"smoke-attention(-[\w.]*\w)?", shell.outputs["name"])
@@ -465,14 +515,14 @@ def test_plan_and_the_cells_of_it(shell: Shell) -> None:
 
 
 @needs_bash
-@pytest.mark.parametrize("job", ["left-1", "left-2", "built"])
+@pytest.mark.parametrize("job", ["left-share-1", "left-1", "left-2", "built"])
 def test_cells_become_a_matrix(shell: Shell, job: str) -> None:
     script = step(WHEELS, job, "Make a matrix of them")["run"]
     assert shell.run(script)[0] == 0
     assert shell.outputs == {"matrix": ""}  # none is left: the next job is skipped
-    put = step(CELL, "build", "Entry for the test")["run"]
+    put = step(CELL, "build", "Entry for what comes next")["run"]
     for cell in (FULL, BARE):
-        env = {"CELL": cell["cell"], "ENTRY": json.dumps(cell, indent=2)}
+        env = {"ITEM": cell["cell"], "ENTRY": json.dumps(cell, indent=2)}
         assert shell.run("rm -rf built\n" + put, **env)[0] == 0
         (shell.place / "cells").mkdir(exist_ok=True)
         name = f"{cell['cell']}.json"

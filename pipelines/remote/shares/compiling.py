@@ -1,0 +1,119 @@
+"""Compiles one share of the units."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping
+from typing import Any
+
+from . import balance, calls, listed, ninjafile
+from .division import NOTHING, Division, DivisionError, Start, copied
+
+_TARGET = "wcw-share"
+
+
+class Compile(Division):
+    """One share of the units."""
+
+    def __init__(self, order: Mapping[str, Any], root: str) -> None:
+        super().__init__(order, root)
+        self.share, self.count = order["share"]
+        self.mine: dict[str, listed.Unit] = {}
+        self.objects: dict[str, dict[str, Any]] = {}
+        self._loads = [0.0] * self.count
+        self._objects: set[str] = set()
+
+    def other(self, command: list[str], where: str) -> list[str] | None:
+        """Nothing for what takes objects."""
+        taken = calls.installs(command) or any(
+            _key(word, where) in self._objects for word in _spelled(command, where)
+        )
+        if not self._objects or not taken:
+            return None
+        print(f"units: left to the link: {calls.name(command)}", flush=True)
+        return NOTHING
+
+    def undivided(self) -> list[str] | None:
+        """Nothing: it is the link's."""
+        return NOTHING
+
+    def divided(self, start: Start) -> tuple[str, list[str]]:
+        """The manifest with this share as a target; nothing where it has no unit."""
+        self._objects |= {os.path.normcase(unit.path) for unit in start.units}
+        weights = {unit.id: self.weight(unit) for unit in start.new}
+        shares = balance.divided(weights, self.count, self._loads)
+        self._loads = [
+            load + sum(weights[unit] for unit in share)
+            for load, share in zip(self._loads, shares, strict=True)
+        ]
+        mine = shares[self.share - 1]
+        self.mine |= {unit: self.units[unit] for unit in mine}
+        here = {unit.id: unit for unit in start.units}
+        outputs = [here[unit].output for unit in self.mine if unit in here]
+        print(
+            f"units: share {self.share}/{self.count}: {len(outputs)} of {len(start.units)} units "
+            f"in {start.call.directory}",
+            flush=True,
+        )
+        if not outputs:
+            return "", []
+        goal = " ".join(ninjafile.escaped(output) for output in outputs)
+        return f"{start.manifest.text.rstrip()}\nbuild {_TARGET}: phony {goal}\n", [_TARGET]
+
+    def made(self, start: Start) -> None:
+        """Keep a copy of each object of this share."""
+        keep = self.order["keep"]
+        os.makedirs(keep, exist_ok=True)
+        rows = listed.logged(start.call, start.manifest)
+        for unit in start.units:
+            if unit.id in self.mine:
+                part = os.path.join(keep, unit.id)
+                try:
+                    sha256, size = copied(unit.path, part)
+                except OSError as error:
+                    raise DivisionError(f"no object of {unit.source}: {error}") from None
+                path = os.path.join(keep, sha256)
+                os.replace(part, path)
+                row = rows.get(unit.output, ("0", "0"))
+                took = (int(row[1]) - int(row[0])) / 1000
+                told = {"unit": unit.id, "path": path, "size": size, "sha256": sha256}
+                self.objects[unit.id] = told | {"seconds": took}
+
+    def finish(self, error: BaseException | None) -> dict[str, Any]:
+        """The result, its objects where they are kept.
+
+        What the build system raises after its units were compiled is no fault of theirs: what was
+        to come of a link is not there.
+        """
+        self.settle()
+        if self.failed or self.mine.keys() - self.objects or (error and not self.units):
+            raise error or DivisionError("; ".join(self.failed.values()) or "ninja was not started")
+        told = self.told()
+        if error is not None:
+            print(f"units: without a link it ends here, with {error!r:.500}", flush=True)
+        objects = [self.objects[unit] for unit in self.mine]
+        keep = self.order["keep"]
+        names = {*os.listdir(keep)} if objects else set()
+        for name in names - {row["sha256"] for row in objects}:
+            os.unlink(os.path.join(keep, name))
+        return told | {"objects": objects}
+
+
+def _key(word: str, where: str) -> str:
+    return os.path.normcase(os.path.normpath(os.path.join(where, word)))
+
+
+def _spelled(command: list[str], where: str) -> list[str]:
+    """The words of a command, those of its response files too."""
+    found = []
+    for word in command[1:]:
+        found.append(word)
+        if word.startswith("@"):
+            try:
+                with open(os.path.join(where, word[1:]), "rb") as file:
+                    data = file.read()
+            except OSError:
+                continue
+            wide = "utf-16" if data[:2] in (b"\xff\xfe", b"\xfe\xff") else "utf-8"
+            found += [one.strip('"') for one in data.decode(wide, "replace").split()]
+    return found
