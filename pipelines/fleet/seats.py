@@ -13,8 +13,7 @@ from pipelines.buildplan import BuildPlan
 from pipelines.console import say
 from pipelines.errors import ConfigError, PipelineError
 from pipelines.hosts.base import Silent
-from pipelines.hosts.bounds import Bounds
-from pipelines.hosts.live import LiveSession
+from pipelines.hosts.live import LiveSession, part_of
 from pipelines.record import StageRecord
 from pipelines.remote.facts import Facts
 from pipelines.session.base import Session
@@ -65,14 +64,7 @@ class PartSession(LiveSession):
     @property
     def facts(self) -> Facts:
         """What the host says of itself, as much of it as one of its slots has."""
-        told = self.whole_facts
-        memory = (told.get("memory") or {}).get("total")
-        cores = told.get("cpus")
-        part = Bounds(
-            cores=max(1, cores // self._slots) if isinstance(cores, int) else 1,
-            memory=memory // self._slots if isinstance(memory, int) else None,
-        )
-        return told if self._slots == 1 else part.apply(told)
+        return part_of(self.whole_facts, self._slots)
 
 
 @dataclass

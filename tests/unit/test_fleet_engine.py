@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -341,7 +342,8 @@ def test_a_driver_that_dies_is_told_as_lost(fleet: Callable[..., Fleet]) -> None
     until(lambda: steps.now)
     cluster = made.engine._cluster
     closing = cluster.workers["a"].close(timeout=0, executor_wait=False)
-    asyncio.run_coroutine_threadsafe(closing, cluster.loop.asyncio_loop).result(PATIENCE)
+    loop: Any = cluster.loop
+    asyncio.run_coroutine_threadsafe(closing, loop.asyncio_loop).result(PATIENCE)
     ended = made.ends(1)["w"]
     assert (ended.outcome, ended.host) == ("lost", "a")
     assert ended.error is not None
