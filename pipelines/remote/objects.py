@@ -45,10 +45,14 @@ def compilers(toolkit: str = "") -> dict[str, str]:
     """The sha256 of the programs that compile and link, by their names.
 
     On Windows those of the environment that builds get. ``toolkit``: where CUDA is, if it is the
-    host's own. Raises what :func:`.builder.compiler_environment` does.
+    host's own. Raises what :func:`.builder.compiler_environment` does, and ``FileNotFoundError``
+    where there is no compiler: of what was not looked at nobody can say that it is the same.
     """
     path = builder.compiler_environment().get("PATH", "")
-    return {name: files.sha256(place) for name, place in sorted(_programs(path, toolkit))}
+    found = dict(_programs(path, toolkit))
+    if not {*found} & {*_MSVC, *_NATIVE}:
+        raise FileNotFoundError("no compiler was found on PATH")
+    return {name: files.sha256(place) for name, place in sorted(found.items())}
 
 
 def _programs(path: str, toolkit: str) -> Iterator[tuple[str, str]]:

@@ -23,7 +23,7 @@ from pipelines.record import BuildResult
 from pipelines.remote import files, sharing
 from pipelines.remote import objects as remote_objects
 from pipelines.stages.buildspec import cost_of
-from pipelines.stages.objects import FOLDER, Lender, Object, lender, require_same
+from pipelines.stages.objects import FOLDER, Lender, Object, lenders, require_same
 
 _AT_ONCE = 500  # files that the host is asked about in a call
 
@@ -154,11 +154,10 @@ def divide(session: LiveSession, plan: BuildPlan, materials: Mapping[str, str]) 
     compilers = {safe(str(k), 60): safe(str(v), 80) for k, v in compilers.items()}
     if plan.share is not None:
         return Division(plan, compilers)
-    found = [lender(plan, name) for name in plan.objects]
-    lenders = tuple({one.run.path: one for one in found}.values())
-    require_same(materials, compilers, lenders)
+    found = lenders(plan)
+    require_same(materials, compilers, found)
     objects: dict[str, tuple[Lender, Object]] = {}
-    for one in lenders:
+    for one in found:
         for row in one.list.objects:
             owner, known = objects.setdefault(row.unit, (one, row))
             if known.sha256 != row.sha256:
@@ -169,12 +168,12 @@ def divide(session: LiveSession, plan: BuildPlan, materials: Mapping[str, str]) 
                     advice="One of the two hosts compiles something else, or is broken. Link "
                     "without the one that you trust less.",
                 )
-    _tell(lenders, objects)
-    return Division(plan, compilers, lenders, objects)
+    _tell(found, objects)
+    return Division(plan, compilers, found, objects)
 
 
-def _tell(lenders: tuple[Lender, ...], objects: Mapping[str, object]) -> None:
-    every = lenders[0].list.units
+def _tell(found: tuple[Lender, ...], objects: Mapping[str, object]) -> None:
+    every = found[0].list.units
     lacking = [safe(unit.source, 120) for unit in every if unit.id not in objects]
     if lacking:
         more = f" and {len(lacking) - 3} more" if lacking[3:] else ""

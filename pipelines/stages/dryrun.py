@@ -27,6 +27,7 @@ from pipelines.stages.detached import State, checked
 from pipelines.stages.division import divide
 from pipelines.stages.given import order
 from pipelines.stages.line import Line, require_audited, require_same
+from pipelines.stages.objects import lenders
 from pipelines.stages.preflight import refuse_unbuildable, refuse_ungiven
 from pipelines.stages.provision import check
 from pipelines.toolchain.lock import Cache
@@ -50,6 +51,8 @@ def show_build(line: Line) -> None:
         if recipe.strategy in SEARCHING:
             _row("first", f"a prebuilt wheel is looked for at {', '.join(recipe.prebuilt)}")
         refuse_unbuildable(plan, fetch=False)
+        for one in lenders(plan):
+            _row("objects", one.made.told)
         _row("host", f"{plan.host.name}, evidence {plan.host.evidence}")
         _show_bridge(plan.host)
         for name, said in _Look(line.session, plan).rows():

@@ -40,6 +40,7 @@ from pipelines.stages.build import build
 from pipelines.stages.collect import collect
 from pipelines.stages.given import order, take_given
 from pipelines.stages.manifest import print_files, write_manifest
+from pipelines.stages.objects import lenders
 from pipelines.stages.prebuilt import skip, take_prebuilt
 from pipelines.stages.preflight import refuse_unbuildable, refuse_ungiven
 from pipelines.stages.provision import provision, show_changes
@@ -240,6 +241,7 @@ def run_build(line: Line) -> Path:
         )
     if line.plan.divided or line.plan.recipe.strategy == "build":
         refuse_unbuildable(line.plan)
+    lenders(line.plan)  # what cannot be linked is refused before a host is made ready
     run = line.begin_run()
     last = TEST if line.plan.share is None else AUDIT  # of a share there is no wheel
     with line.reported():

@@ -102,6 +102,12 @@ def write_list(run: Run) -> None:
     write_atomic(run.path / LIST, told.model_dump_json(by_alias=True, indent=1).encode() + b"\n")
 
 
+def lenders(plan: BuildPlan) -> tuple[Lender, ...]:
+    """The runs whose objects the plan links, each once; what :func:`lender` raises."""
+    found = (lender(plan, name) for name in plan.objects)
+    return tuple({one.run.path: one for one in found}.values())
+
+
 def lender(plan: BuildPlan, name: str) -> Lender:
     """The run called ``name``, of the plan's cell, with every object as it was compiled.
 

@@ -27,7 +27,7 @@ from pipelines.errors import (
 from pipelines.record import BuildResult
 from pipelines.remote import builder, objects
 from pipelines.run import Run
-from pipelines.stages.line import BUILD, COLLECT, Line
+from pipelines.stages.line import BUILD, COLLECT, Line, run_build
 from pipelines.stages.objects import FOLDER, LIST
 from pipelines.stages.shards import run_shards
 
@@ -384,6 +384,23 @@ def test_a_run_that_was_changed(tmp_path: Path, host: Compiler, lie: str) -> Non
         linked(line, run)
     assert len(host.specs) == 1, "nothing was begun"
     assert len(session.sent) == before, "nothing was sent"
+
+
+def test_what_cannot_be_linked_is_refused_before_a_run_begins(
+    tmp_path: Path, host: Compiler
+) -> None:
+    line, session = desk(tmp_path, host)
+    run = compiled(line, "1/2")
+    asked = len(session.asked)
+    line.plan = replace(line.plan, share=None, objects=(str(run.path), "nosuch"))
+    with pytest.raises(ConfigError, match="no run 'nosuch'"):
+        run_build(line)
+    _gone(run)
+    line.plan = replace(line.plan, objects=(run.id,))
+    with pytest.raises(AuditError, match="there is no objects/"):
+        run_build(line)
+    assert [one.id for one in Run.past(line.plan.out)] == [run.id]
+    assert len(session.asked) == asked
 
 
 def test_one_unit_with_two_objects(tmp_path: Path, host: Compiler) -> None:

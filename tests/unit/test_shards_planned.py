@@ -177,3 +177,14 @@ def test_a_plan_says_what_shares_take(capsys: pytest.CaptureFixture[str]) -> Non
 def test_more_shares_than_a_matrix_may_have(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(ConfigError, match=r"\d{3} shares of \d+ cells; a matrix has at most 256"):
         divided("100", capsys, format="gha")
+
+
+def test_what_was_not_looked_at_is_not_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(
+        "pipelines.remote.builder.compiler_environment", lambda: {"PATH": str(tmp_path)}
+    )
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(FileNotFoundError, match="no compiler"):
+        objects.compilers()
