@@ -52,8 +52,10 @@ def print_foretold(told: Foretold) -> None:
     used = {host.machine.name: host for host in told.first.accounts.hosts}
     cells = _cells_of(told)
     rows = []
+    reasons: dict[str, list[str]] = {}
     for name, machine in told.machines.items():
-        why = line(told.aside.get(name, ""), 200) or _why_none(told, name, cells[name])
+        if why := line(told.aside.get(name, "")) or _why_none(told, name, cells[name]):
+            reasons.setdefault(why, []).append(name)
         rows.append(
             {
                 "host": escape(name),
@@ -64,14 +66,15 @@ def print_foretold(told: Foretold) -> None:
                 "price": f"{machine.price:g}" if machine.price else "-",
                 "cells": str(cells[name]),
                 "busy": units.percent(used[name].utilisation) if name in used else "-",
-                "": f"[yellow]{escape(why)}[/yellow]" if why else "",
             }
         )
-    left_out = print_columns(console, rows, wrap=[""], spare=_SPARE)
+    left_out = print_columns(console, rows, spare=_SPARE)
     if left_out:
         say(f"No room here for: {', '.join(left_out)}; --format json has everything.", "dim")
     if set(told.machines) - told.asked:
         say("?: taken to be as this machine; --ask asks every host itself.", "dim")
+    for why, names in reasons.items():
+        say(f"not {units.few(names)}: {why}", "yellow")
     _print_left_out(told)
     for way, estimate in told.ways.items():
         if estimate.accounts.history.spans:
@@ -84,7 +87,7 @@ def _why_none(told: Foretold, name: str, cells: int) -> str:
     if cells:
         return ""
     reasons = Counter(work.refused[name] for work in told.cells.works if name in work.refused)
-    return line(reasons.most_common(1)[0][0], 200) if reasons else "no cell is for it"
+    return line(reasons.most_common(1)[0][0]) if reasons else "no cell is for it"
 
 
 def _cells_of(told: Foretold) -> Counter[str]:

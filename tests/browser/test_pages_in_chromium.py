@@ -44,7 +44,7 @@ HERE = Path(__file__).parent
 ONE = ("good", "failed_build", "failed_smoke", "killed", "hostile")
 #: Those with a script, which their policy names.
 SCRIPTED = {"wheels", "index", "about"}
-FLEETS = {"fleet4": history(4, 40), "fleet200": history(200, 2000), "fleethostile": hard()}
+FLEETS = {"fleet4": history(4, 40), "fleet200": history(200, 800), "fleethostile": hard()}
 PAGES = (*ONE, "matrix", *FLEETS, *sorted(SCRIPTED))
 MODULE = "other/_C.cp311-win_amd64.pyd"
 

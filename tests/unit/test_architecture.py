@@ -149,7 +149,7 @@ def test_adapters_do_not_know_each_other() -> None:
 
 
 def test_nobody_outside_of_hosts_asks_for_a_kind() -> None:
-    common = {"base", "live", "engine", "images", "gpus"}
+    common = {"base", "bounds", "live", "engine", "images", "gpus"}
     for path in modules():
         if place(dotted(path)) in ("hosts", "config"):
             continue
