@@ -70,6 +70,7 @@ class Dispatcher(HostDesk):
 
     def run(self, onlooker: Callable[[], None] = lambda: None) -> Summary:
         """Until nothing is left to be done, or :meth:`stop`; ``onlooker``: once a round."""
+        self._read_orders()  # one may be to try again what is over
         while not self.stopped and not self._finished():
             self.step()
             onlooker()
@@ -284,6 +285,7 @@ class Dispatcher(HostDesk):
                 self._warm[span.host].add(self.entries[span.key].work.warm)
         with self._change() as change:
             change.event("dispatcher")
+            change.fact("ended", "")
             self._reconsider(change, [])
             for entry in self.entries.values():
                 if entry.bound:
@@ -307,4 +309,5 @@ class Dispatcher(HostDesk):
             if host.state == "refused" and self._running[host.machine.name]:
                 self._lose(host, host.why)
         self._file_all([*self.entries.values()])
-        self._ask(*(one for one in self.hosts.values() if one.state not in ("refused", "off")))
+        there = [h for h in self.hosts.values() if h.state != "refused" and h not in off]
+        self._ask(*there)
