@@ -51,6 +51,8 @@ class Work(Model):
     warm: str = ""
     """What a host keeps of a work that makes the next one of the same name cheaper: tool chain,
     source, compile cache."""
+    cold_seconds: Seconds = 60.0
+    """How much longer it takes on a host that keeps nothing of ``warm`` yet."""
 
 
 class Machine(Model):
@@ -224,6 +226,8 @@ class FleetHistory(Model):
     spans: tuple[Span, ...] = ()
     """Every attempt."""
     stretches: tuple[Stretch, ...] = ()
+    resumed: tuple[float, ...] = ()
+    """When another process went on with it: the one before had ended, or was killed."""
     currency: str = ""
     refused: dict[str, str] = Field(default={})
     """Host -> why it took no part."""

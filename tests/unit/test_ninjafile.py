@@ -6,9 +6,11 @@ import json
 import os
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings, strategies
 
 from pipelines.remote.shares import ninjafile
 from pipelines.remote.shares.calls import Call
@@ -95,6 +97,7 @@ def test_what_targets_need() -> None:
 def test_units_stand_alone_and_nothing_else_is_one(tmp_path: Path) -> None:
     """Objects of objects, and what reads or leaves a precompiled header, are the link's."""
     (tmp_path / "build.ninja").write_text(HARD)
+<<<<<<< HEAD
     _, every = units(
         Call(str(tmp_path), targets=["tail.o", "other.o", "lib.a"]), str(tmp_path), os.environ
     )
@@ -104,6 +107,20 @@ def test_units_stand_alone_and_nothing_else_is_one(tmp_path: Path) -> None:
     assert [unit.source for unit in default] == ["x y.c", "deep/q.c"]
     (tmp_path / "build.ninja").write_text(HARD.replace("cp $in", "cp -p $in"))
     _, others = units(Call(str(tmp_path)), str(tmp_path), os.environ)
+=======
+    _, every, rest = units(
+        Call(str(tmp_path), targets=["tail.o", "other.o", "lib.a"]), str(tmp_path)
+    )
+    assert [unit.output for unit in every] == ["a b.o", "c/d.o", "other.o", "tail.o"]
+    assert not rest, "the others are not asked for"
+    _, none, rest = units(Call(str(tmp_path), targets=["linked.o", "late.o"]), str(tmp_path))
+    assert ([unit.output for unit in none], rest) == (["a b.o"], ["linked.o", "late.o"])
+    _, default, _ = units(Call(str(tmp_path)), str(tmp_path))
+    assert [unit.output for unit in default] == ["a b.o", "c/d.o"]
+    assert [unit.source for unit in default] == ["x y.c", "deep/q.c"]
+    (tmp_path / "build.ninja").write_text(HARD.replace("cp $in", "cp -p $in"))
+    _, others, _ = units(Call(str(tmp_path)), str(tmp_path))
+>>>>>>> units
     assert not {unit.id for unit in others} & {unit.id for unit in default}
 
 
@@ -115,8 +132,13 @@ def test_a_variable_that_an_included_file_changes(tmp_path: Path) -> None:
         "rule cc\n  command = cp $in $out\nwhere = here\n"
         "include more.ninja\nbuild $where/a.o: cc a.c\nbuild b.o: cc b.c\n"
     )
+<<<<<<< HEAD
     _, found = units(Call(str(tmp_path)), str(tmp_path), os.environ)
+=======
+    _, found, rest = units(Call(str(tmp_path)), str(tmp_path))
+>>>>>>> units
     assert [unit.output for unit in found] == ["b.o"]
+    assert rest == ["there/a.o"]
 
 
 @needs_ninja
@@ -145,3 +167,33 @@ def test_edges_taken_out_make_nothing_and_others_still_wait(tmp_path: Path) -> N
 )
 def test_what_is_no_manifest_has_no_units(text: str) -> None:
     assert not [edge for edge in ninjafile.read(text).edges if edge.inputs]
+
+
+NAMES = strategies.lists(
+    strategies.text("ab$ :#=.\\'\"&é", min_size=1, max_size=6).filter(
+        lambda name: name.strip(".") and "$" * len(name) != name
+    ),
+    min_size=2,
+    max_size=6,
+    unique=True,
+)
+
+
+@needs_ninja
+@settings(max_examples=25, deadline=None)
+@given(names=NAMES, broken=strategies.booleans())
+def test_any_name_is_written_and_read_as_ninja_does(names: list[str], broken: bool) -> None:
+    between = " $\n  " if broken else " "
+    text = "rule cc\n  command = cp $in $out\n"
+    for number, name in enumerate(names):
+        words = [f"{ninjafile.escaped(name)}.o:", "cc", ninjafile.escaped(f"{number}{name}.c")]
+        text += f"build{between}{between.join(words)}\n"
+    manifest = ninjafile.read(text)
+    assert [edge.outputs for edge in manifest.edges] == [(f"{name}.o",) for name in names]
+    with tempfile.TemporaryDirectory() as room:
+        (Path(room) / "build.ninja").write_text(text, "utf-8")
+        told = compdb(Path(room))
+    assert told == {edge.outputs[0]: edge.inputs[0] for edge in manifest.edges}
+    taken = ninjafile.read(manifest.without(frozenset({f"{names[0]}.o"})))
+    assert [edge.rule for edge in taken.edges] == ["phony"] + ["cc"] * (len(names) - 1)
+    assert [edge.outputs for edge in taken.edges] == [edge.outputs for edge in manifest.edges]

@@ -489,6 +489,15 @@ def build_wheel(out):
     open(out + "/bogus.whl", "w").close()
     return "bogus.whl"
 """
+PACKS = """
+    import zipfile
+    with zipfile.ZipFile(out + "/m-1-py3-none-any.whl", "w") as wheel:
+        wheel.write("lib.so", "lib.so")
+        wheel.writestr("m-1.dist-info/WHEEL", "Wheel-Version: 1.0\\nTag: py3-none-any\\n")
+        wheel.writestr("m-1.dist-info/METADATA", "Metadata-Version: 2.1\\nName: m\\nVersion: 1\\n")
+        wheel.writestr("m-1.dist-info/RECORD", "")
+    return "m-1-py3-none-any.whl"
+"""
 NINJA = "rule cc\n  command = {command}\nbuild a.o: cc a.c\nbuild b.o: cc b.c\n"
 
 
@@ -532,6 +541,8 @@ def test_a_build_system_that_stumbles_over_the_missing_link(tmp_path: Path) -> N
     assert "without a link it ends here, with FileNotFoundError" in builds.log
     linked = builds.link(given(done))
     refused(builds, linked, "FileNotFoundError")
+    (builds.tree / "mine.py").write_text(FAILS.format(what="SystemExit(0)"))
+    refused(builds, builds.link(given(done), "zero"), "left with exit code 0 and no wheel")
 
 
 # -- what cannot be divided -----------------------------------------------------------------------
@@ -600,3 +611,56 @@ def test_only_what_is_asked_for_is_divided(tmp_path: Path) -> None:
     (builds.tree / "mine.py").write_text(SWALLOWS.replace('["ninja"]', '["ninja", "b.o"]'))
     done = builds.share(1, 1)
     assert [row["source"] for row in done["units"]] == ["b.c"]
+
+
+@needs_compiler
+def test_what_a_manifest_includes_is_made_by_the_link(tmp_path: Path) -> None:
+    """It is told, and the wheel is the same."""
+    builds = swallowing(tmp_path)
+    tree = builds.tree
+    (tree / "more.ninja").write_text("rule cc\n  command = cp $in $out\nbuild c.o: cc c.c\n")
+    (tree / "c.c").write_text("c.c")
+    with (tree / "build.ninja").open("a") as file:
+        file.write("rule cat\n  command = cat $in > $out\nsubninja more.ninja\n")
+        file.write("build lib.so: cat a.o b.o c.o\n")
+    text = SWALLOWS.partition("    open(")[0] + PACKS
+    (tree / "mine.py").write_text(text.replace('["ninja"]', '["ninja", "lib.so"]'))
+    whole = builds.run("whole")
+    assert whole["exit"] == 0, builds.log
+    done = builds.share(1, 1)
+    assert [row["source"] for row in done["units"]] == ["a.c", "b.c"]
+    assert "units: not divided, the link makes them: c.o" in builds.log
+    assert not (tmp_path / "share1of1/src/c.o").exists()
+    linked = builds.link(given(done))
+    assert wheels(linked) == wheels(whole)
+    assert len(linked["placed"]) == 2
+
+
+TWO = """
+import subprocess
+def build_wheel(out):
+    subprocess.check_call(["ninja", "-C", "one"])
+    subprocess.Popen(args=["ninja", "a.o"], cwd="two").wait()
+    subprocess.run("cat one/a.o one/b.o two/a.o > lib.so", shell=True, check=True)
+"""
+
+
+@needs_compiler
+def test_two_manifests_with_the_same_names(tmp_path: Path) -> None:
+    """The place makes them others. What a shell does with objects is the share's own affair."""
+    builds = swallowing(tmp_path)
+    for name in ("one", "two"):
+        (builds.tree / name).mkdir()
+        for part in ("a.c", "b.c", "build.ninja"):
+            shutil.copy(builds.tree / part, builds.tree / name)
+        (builds.tree / name / "a.c").write_text(name)
+    (builds.tree / "mine.py").write_text(TWO + PACKS)
+    whole = builds.run("whole")
+    assert whole["exit"] == 0, builds.log
+    shutil.rmtree(tmp_path / "whole")
+    objects = builds.shares(2)
+    assert len({row["unit"] for row in objects}) == 3
+    linked = builds.link(objects)
+    assert wheels(linked) == wheels(whole), builds.log
+    sources = [row["source"] for row in linked["units"]]
+    assert sources == ["one/a.c", "one/b.c", "two/a.c"]

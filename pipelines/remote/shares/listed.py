@@ -52,9 +52,15 @@ class Unit:
 
 
 def units(
+<<<<<<< HEAD
     call: Call, root: str, environment: Mapping[str, str]
 ) -> tuple[ninjafile.Manifest, list[Unit]]:
     """The manifest of ``call``, and the units that its targets need, in its order.
+=======
+    call: Call, root: str, **started: object
+) -> tuple[ninjafile.Manifest, list[Unit], list[str]]:
+    """The manifest of ``call``, the units that its targets need, in its order, and other objects.
+>>>>>>> units
 
     ``root``: of the source tree. ``environment``: with which ninja, and so compilers, are started.
     Raises :class:`ListingError`, or ``OSError`` where there is no manifest.
@@ -91,7 +97,10 @@ def units(
                 path=os.path.normpath(os.path.join(call.directory, output)),
             )
         )
-    return manifest, found
+    alone_made = {unit.output for unit in found}
+    objects = (one for one in told if one.endswith(_OBJECTS) and one not in alone_made)
+    # What this file does not make is in one that it includes, and may be needed.
+    return manifest, found, [one for one in objects if one in wanted or one not in made]
 
 
 def read_by_compilers(environment: Mapping[str, str]) -> dict[str, str]:

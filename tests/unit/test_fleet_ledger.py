@@ -1,0 +1,267 @@
+"""The fleet's ledger: whole whatever happens, one dispatcher at a time, orders from others."""
+
+from __future__ import annotations
+
+import os
+import random
+import signal
+import sqlite3
+import subprocess
+import sys
+import textwrap
+import time
+from pathlib import Path
+
+import pytest
+from fleets import cell, end, machine
+
+from pipelines.errors import ConfigError, StorageError
+from pipelines.fleet.ledger import FILE, Ledger
+from pipelines.paths import PACKAGE
+
+
+def made(out: Path, order: str = "order") -> Ledger:
+    ledger = Ledger.create(out, order, 1_000.0)
+    ledger.put([cell("x"), cell("y", after=("x",))], [machine("a"), machine("b")], 1_000.0)
+    return ledger
+
+
+def test_what_is_put_comes_back(tmp_path: Path) -> None:
+    ledger = made(tmp_path)
+    entries, hosts = ledger.works(), ledger.hosts()
+    assert [one.work for one in entries] == [cell("x"), cell("y", after=("x",))]
+    assert [one.machine for one in hosts] == [machine("a"), machine("b")]
+    with ledger.change(1_010.0) as change:
+        change.work(entries[0], stand="running", host="a", attempt=1, losses={"b": 2}, died=("b",))
+        change.begin("x", 1, "a", 100.0)
+        change.host(hosts[0], state="up")
+    ledger.close()
+    again = Ledger(ledger.path)
+    assert again.works() == entries
+    assert again.hosts() == hosts
+    assert entries[0].since == 1_010.0
+    (attempt,) = again.attempts()
+    assert (attempt.span.host, attempt.span.seconds, attempt.span.outcome) == ("a", 100.0, None)
+    again.close()
+
+
+def test_put_again_keeps_where_works_stand(tmp_path: Path) -> None:
+    ledger = made(tmp_path)
+    (x, _) = ledger.works()
+    with ledger.change(1_010.0) as change:
+        change.work(x, stand="done")
+    ledger.put([cell("x", 5.0), cell("z")], [machine("b")], 1_020.0)
+    assert [(e.work.key, e.stand) for e in ledger.works()] == [
+        ("x", "done"),
+        ("y", "waiting"),
+        ("z", "waiting"),
+    ]
+    a, b = ledger.hosts()
+    assert (a.state, a.why, b.state) == ("refused", "it is no longer among the hosts", "coming")
+    ledger.close()
+
+
+@pytest.mark.parametrize(
+    ("works", "said"),
+    [
+        ([cell("x"), cell("x")], "x is there twice"),
+        ([cell("x", after=("nowhere",))], "x comes after nowhere"),
+        ([cell("x", after=("y",)), cell("y", after=("x",))], "wait for each other"),
+        ([cell("x", after=("x",))], "wait for each other"),
+    ],
+)
+def test_works_that_cannot_be(tmp_path: Path, works: list[object], said: str) -> None:
+    ledger = Ledger.create(tmp_path, "order")
+    with pytest.raises(ConfigError, match=said):
+        ledger.put(works, [machine("a")], 0.0)  # type: ignore[arg-type]
+    assert ledger.works() == []
+    ledger.close()
+
+
+def test_a_change_is_whole_or_not_at_all(tmp_path: Path) -> None:
+    ledger = made(tmp_path)
+    x = ledger.works()[0]
+
+    def interrupted() -> None:
+        with ledger.change(2_000.0) as change:
+            change.work(x, stand="done")
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        interrupted()
+    ledger.close()
+    again = Ledger(ledger.path)
+    assert [one.stand for one in again.works()] == ["waiting", "waiting"]
+    again.close()
+
+
+def test_an_end_is_never_before_its_beginning(tmp_path: Path) -> None:
+    ledger = made(tmp_path)
+    with ledger.change(5_000.0) as change:
+        change.begin("x", 1, "a", 10.0)
+    with ledger.change(1_400.0) as change:  # the clock was put back an hour
+        change.end(end("x", "a"))
+    (attempt,) = ledger.attempts()
+    assert (attempt.span.began, attempt.span.ended) == (5_000.0, 5_000.0)
+    ledger.close()
+
+
+def test_a_second_dispatcher_is_refused(tmp_path: Path) -> None:
+    ledger = made(tmp_path)
+    other = Ledger(ledger.path)  # to look is allowed
+    assert len(other.works()) == 2
+    with pytest.raises(ConfigError, match="another process works at fleet-"):
+        other.hold()
+    ledger.close()
+    other.hold()
+    other.close()
+
+
+def test_found_by_its_order_until_it_has_ended(tmp_path: Path) -> None:
+    ledger = made(tmp_path, "mine")
+    ledger.close()
+    made(tmp_path, "another").close()
+    found = Ledger.find(tmp_path, "mine")
+    assert found is not None
+    assert found.path == ledger.path
+    assert Ledger.find(tmp_path, "nobody's") is None
+    with found.change(9.0) as change:
+        change.fact("ended", "9.0")
+    found.close()
+    assert Ledger.find(tmp_path, "mine") is None
+
+
+def test_orders_of_others(tmp_path: Path) -> None:
+    ledger = made(tmp_path)
+    seen = ledger.foreign_changes()
+    other = Ledger(ledger.path)
+    number = other.order("drain", "a", at=1.0)
+    assert ledger.foreign_changes() != seen
+    (order,) = ledger.open_orders()
+    assert (order.id, order.verb, order.subject) == (number, "drain", "a")
+    assert other.answer(number) is None
+    with ledger.change(2.0) as change:
+        change.answer(order, "done")
+    assert other.answer(number) == "done"
+    assert ledger.open_orders() == []
+    for verb, subject in (("drain", "x"), ("cancel", "a"), ("priority", "x\x1b[31m")):
+        with pytest.raises(ConfigError, match="has no") as caught:
+            other.order(verb, subject, at=3.0)  # type: ignore[arg-type]
+        assert "\x1b" not in caught.value.message
+    other.close()
+    ledger.close()
+
+
+def read(path: Path) -> None:
+    ledger = Ledger(path)
+    try:
+        ledger.works()
+    finally:
+        ledger.close()
+
+
+@pytest.mark.parametrize("harm", ["middle", "cut", "text", "version", "row", "table"])
+def test_a_damaged_ledger_is_refused(tmp_path: Path, harm: str) -> None:
+    ledger = made(tmp_path)
+    ledger.close()
+    file = ledger.path / FILE
+    data = file.read_bytes()
+    if harm == "middle":
+        file.write_bytes(data[:4096] + random.Random(1).randbytes(len(data) - 4096))
+    elif harm == "cut":
+        file.write_bytes(data[: len(data) // 2])
+    elif harm == "text":
+        file.write_text("no database at all, but long enough to be read as one" * 20)
+    else:
+        words = {
+            "version": "UPDATE facts SET value = '99' WHERE key = 'schema'",
+            "row": """UPDATE works SET work = '{"key": "x", "evil": true}'""",
+            "table": "DROP TABLE works",
+        }
+        with sqlite3.connect(file) as database:
+            database.execute(words[harm])
+        database.close()
+    with pytest.raises(ConfigError, match=r"can be read|of version 99, not 1"):
+        read(ledger.path)
+    if harm in ("text", "version"):  # those of which nothing can be said are passed over
+        assert Ledger.find(tmp_path, "order") is None
+
+
+def test_a_directory_without_a_ledger(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="holds no fleet"):
+        Ledger(tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_disk_that_takes_no_more(tmp_path: Path) -> None:
+    ledger = made(tmp_path)
+    before = [one.stand for one in ledger.works()]
+    pages = ledger.rows("PRAGMA page_count")[0][0]
+    ledger.rows(f"PRAGMA max_page_count = {pages}")  # SQLITE_FULL, as a full disk says it
+    x = ledger.works()[0]
+
+    def much() -> None:
+        with ledger.change(2.0) as change:
+            change.work(x, stand="done")
+            for _ in range(2000):
+                change.event("much", said="words " * 50)
+
+    with pytest.raises(StorageError, match=r"cannot use the ledger in .*full"):
+        much()
+    ledger.close()
+    again = Ledger(ledger.path)
+    assert [one.stand for one in again.works()] == before
+    again.close()
+
+
+def test_killed_while_it_writes(tmp_path: Path) -> None:
+    """A real kill -9: what was said to be written is there, and nothing by halves."""
+    ledger = made(tmp_path)
+    ledger.close()
+    program = """
+        import sys, time
+        from pathlib import Path
+        from pipelines.fleet.ledger import Ledger
+        ledger = Ledger(Path(sys.argv[1])); ledger.hold()
+        for n in range(1, 100_000):
+            with ledger.change(float(n)) as change:
+                change.begin("x", n, "a", 1.0)
+                change.event("first", said=str(n))
+                change.event("second", said=str(n))
+            print(n, flush=True)
+    """
+    child = subprocess.Popen(
+        [sys.executable, "-c", textwrap.dedent(program), str(ledger.path)],
+        env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert child.stdout is not None
+    for _ in range(20):
+        child.stdout.readline()
+    child.send_signal(signal.SIGKILL)
+    written = [20, *(int(line) for line in child.stdout.read().split("\n")[:-1])]
+    child.wait()
+    child.stdout.close()
+    again = Ledger(ledger.path)
+    again.hold()  # its lock died with it
+    attempts = [one.span.attempt for one in again.attempts()]
+    firsts, seconds = ([e.said for e in again.events() if e.what == w] for w in ("first", "second"))
+    assert attempts == list(range(1, len(attempts) + 1))
+    assert firsts == seconds == [str(n) for n in attempts]
+    assert len(attempts) >= max(written)
+    again.close()
+
+
+def test_to_look_does_not_wait_for_who_writes(tmp_path: Path) -> None:
+    ledger = made(tmp_path)
+    other = Ledger(ledger.path)
+    with ledger.change(5.0) as change:
+        change.event("long")
+        began = time.monotonic()
+        assert len(other.works()) == 2
+        assert other.events() == []
+        assert time.monotonic() - began < 5
+    assert [one.what for one in other.events()] == ["long"]
+    other.close()
+    ledger.close()
