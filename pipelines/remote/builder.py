@@ -16,7 +16,7 @@ import shutil
 import sys
 import tarfile
 import time
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Mapping, Sequence
 from typing import TypedDict
 
 from . import buildwheel, compilecache, files, fixedplace, process, repack, sharing, usage
@@ -125,6 +125,13 @@ def compiler_environment(toolset: str = "") -> dict[str, str]:
     return {k: v for k, v in json.loads(output.partition(_MARK)[2]).items() if k != _PYTHON}
 
 
+def search_path(environment: Mapping[str, str], python: str, programs: Sequence[str]) -> str:
+    """PATH of a build: first what is beside its Python, then the directories ``programs``."""
+    beside = os.path.dirname(python)  # noqa: PTH120 - not resolved: it may be a link
+    places = [beside, os.path.join(beside, "Scripts"), *programs]  # noqa: PTH118
+    return os.pathsep.join([*places, environment.get("PATH", "")])
+
+
 def unpack_source(archive: str, target: str) -> None:
     """Write the tree in a .tar.gz over ``target``; members that would leave it are refused.
 
@@ -167,9 +174,7 @@ def build(spec: Spec) -> Generator[bytes | Built, None, None]:
         cache.join(environment)
         environment |= placed
         # Programs of the environment (ninja) are found, activated or not.
-        beside = os.path.dirname(spec["python"])  # noqa: PTH120 - not resolved: it may be a link
-        places = [beside, os.path.join(beside, "Scripts"), *spec.get("programs", ())]  # noqa: PTH118
-        environment["PATH"] = os.pathsep.join([*places, environment.get("PATH", "")])
+        environment["PATH"] = search_path(environment, spec["python"], spec.get("programs", ()))
         if units is not None:
             environment[buildwheel.UNITS] = sharing.ordered(job, units)
         program = job / "buildwheel.py"

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import TypedDict
 
 from . import builder, files, process
+from .resources.compilers import named
 from .rpc import idempotent
 from .shares import listed
 
@@ -42,27 +43,29 @@ def whole(expected: Sequence[Expected]) -> list[str]:
 
 
 @idempotent
-def compilers(toolkit: str = "") -> dict[str, str]:
+def compilers(python: str, programs: Sequence[str] = (), toolkit: str = "") -> dict[str, str]:
     """The sha256 of the programs that compile and link, by their names.
 
     And the variables that these read besides their words, each with its text. On Windows those of
-    the environment that builds get. ``toolkit``: where CUDA is, if it is the host's own. Raises
+    the environment that builds get. ``python``, ``programs``: as a build has them, which come
+    before PATH. ``toolkit``: where CUDA is, if it is the host's own. Raises
     what :func:`.builder.compiler_environment` does, and ``FileNotFoundError`` where there is no
     compiler: of what was not looked at nobody can say that it is the same.
     """
     environment = builder.compiler_environment()
-    found = dict(_programs(environment.get("PATH", ""), toolkit))
+    path = builder.search_path(environment, python, programs)
+    found = dict(_programs(path, toolkit))
     if not {*found} & {*_MSVC, *_NATIVE}:
         raise FileNotFoundError("no compiler was found on PATH")
-    programs = {name: files.sha256(place) for name, place in sorted(found.items())}
-    return programs | listed.read_by_compilers(environment)
+    hashes = {name: files.sha256(place) for name, place in sorted(found.items())}
+    return hashes | listed.read_by_compilers(environment)
 
 
 def _programs(path: str, toolkit: str) -> Iterator[tuple[str, str]]:
     windows = sys.platform == "win32"
-    for name in _MSVC if windows else _NATIVE:
+    for name in _MSVC if windows else (*_NATIVE, *named()):
         if found := shutil.which(name, path=path):
-            yield name, found
+            yield os.path.basename(name), found  # noqa: PTH119
             beside = os.path.dirname(found)  # noqa: PTH120
             for other in _BESIDE if name == _MSVC[0] else ():
                 place = os.path.join(beside, other)  # noqa: PTH118
@@ -70,7 +73,8 @@ def _programs(path: str, toolkit: str) -> Iterator[tuple[str, str]]:
                     yield other, place
     for name in () if windows else _ASKED:
         with contextlib.suppress(OSError, RuntimeError):
-            code, said = process.capture(["gcc", f"-print-prog-name={name}"], timeout=_TIMEOUT)
+            gcc = shutil.which("gcc", path=path) or "gcc"
+            code, said = process.capture([gcc, f"-print-prog-name={name}"], timeout=_TIMEOUT)
             if not code and os.path.isfile(said.strip()):  # noqa: PTH113
                 yield name, said.strip()
     for name in _CUDA if toolkit else ():

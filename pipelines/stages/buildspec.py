@@ -113,6 +113,12 @@ def without_home(text: str) -> str:
     return re.sub(rf"{begins}{re.escape(home)}(?=$|[\s=:,;\"'/\\])", "~", text)
 
 
+def programs_of(plan: BuildPlan) -> list[str]:
+    """Where what the recipe's build starts was looked for."""
+    wanted = (one.spec for one in plan.wanted if one.spec["kind"] == "commands")
+    return [place for spec in wanted for place in spec["places"]]
+
+
 def build_spec(
     plan: BuildPlan, directory: str, archive: str, source_sha256: str, jobs: int
 ) -> dict[str, Any]:
@@ -124,13 +130,7 @@ def build_spec(
         "archive": archive,
         "toolset": "",
         "timeout": None if plan.minutes is None else plan.minutes * 60,
-        # Where what the recipe's build starts was looked for.
-        "programs": [
-            place
-            for wanted in plan.wanted
-            if wanted.spec["kind"] == "commands"
-            for place in wanted.spec["places"]
-        ],
+        "programs": programs_of(plan),
         "cache": _cache(plan),
     }
     if plan.recipe.kind != "cargo":

@@ -22,7 +22,7 @@ from pipelines.model import first_problem
 from pipelines.record import BuildResult
 from pipelines.remote import files, sharing
 from pipelines.remote import objects as remote_objects
-from pipelines.stages.buildspec import cost_of, without_home
+from pipelines.stages.buildspec import cost_of, programs_of, without_home
 from pipelines.stages.objects import FOLDER, Lender, Object, lenders, require_same
 
 _LONGEST = 16_000  # characters of a variable
@@ -153,7 +153,10 @@ def divide(session: LiveSession, plan: BuildPlan, materials: Mapping[str, str]) 
     if not plan.divided:
         return None
     toolkit = plan.layout.cuda if plan.host.existing is not None else ""
-    compilers = session.call(remote_objects.compilers, toolkit=toolkit)
+    python, programs = plan.layout.python, programs_of(plan)
+    compilers = session.call(
+        remote_objects.compilers, python=python, programs=programs, toolkit=toolkit
+    )
     home = without_home if plan.host.existing is not None else str  # manifests are published
     compilers = {safe(str(k), 60): safe(home(str(v)), _LONGEST) for k, v in compilers.items()}
     if plan.share is not None:

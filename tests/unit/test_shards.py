@@ -94,7 +94,7 @@ PROGRAMS = {"cl.exe": "c" * 64}
 
 
 def desk(tmp_path: Path, host: Compiler, **recipe: Any) -> tuple[Line, Here]:
-    answers = {objects.compilers: lambda toolkit="": dict(PROGRAMS)}
+    answers = {objects.compilers: lambda **_: dict(PROGRAMS)}
     line, session = at_desk(tmp_path, host, answers, **{"reproducible": True} | recipe)
     wanting(line, build_root=str(tmp_path / "root"), fixed=str(tmp_path / "fixed"))
     return line, session

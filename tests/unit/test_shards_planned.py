@@ -164,17 +164,28 @@ def test_which_objects_are_whole(tmp_path: Path) -> None:
 
 @pytest.mark.skipif(sys.platform == "win32" or not shutil.which("g++"), reason="of a Linux host")
 def test_programs_that_no_pin_covers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    found = objects.compilers()
+    found = objects.compilers(python="")
     assert {"g++", "as", "ld", "cc1plus"} <= found.keys()
     assert found["g++"] == sha256_of(Path(shutil.which("g++") or ""))
     other = tmp_path / "g++"
+    mine = tmp_path / "mine++"
+    mine.write_text("#!/bin/sh\n# mine")
+    mine.chmod(0o755)
     other.write_text("#!/bin/sh\n")
     other.chmod(0o755)
     (tmp_path / "toolkit/bin").mkdir(parents=True)
     shutil.copy(other, tmp_path / "toolkit/bin/ptxas")
     monkeypatch.setenv("PATH", str(tmp_path), prepend=":")
-    changed = objects.compilers(toolkit=str(tmp_path / "toolkit"))
+    changed = objects.compilers(python="", toolkit=str(tmp_path / "toolkit"))
     assert {n for n in {**found, **changed} if found.get(n) != changed.get(n)} == {"g++", "ptxas"}
+    monkeypatch.undo()
+    beside = objects.compilers(python=str(tmp_path / "python"))
+    assert beside["g++"] == sha256_of(other), "an environment's own compiler comes before PATH"
+    monkeypatch.setenv("CXX", f"{mine} -O1")
+    monkeypatch.setenv("CPATH", "/elsewhere")
+    named = objects.compilers(python="")
+    assert named["mine++"] == sha256_of(mine)
+    assert (named["g++"], named["CPATH"]) == (found["g++"], "/elsewhere")
 
 
 # -- invoke plan -----------------------------------------------------------------------------------
@@ -216,4 +227,4 @@ def test_what_was_not_looked_at_is_not_the_same(
     )
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(FileNotFoundError, match="no compiler"):
-        objects.compilers()
+        objects.compilers(python="")

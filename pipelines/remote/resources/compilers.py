@@ -26,8 +26,8 @@ class Spec(Kind):
     """Programs on PATH."""
 
 
-def _named(spec: Spec) -> list[str]:
-    """The names, and the programs that variables put in their place."""
+def named() -> list[str]:
+    """The programs that variables put in the place of the usual ones."""
     told = [os.environ.get(name) or sysconfig.get_config_var(name) for name in _VARIABLES]
     found = []
     for text in told:
@@ -36,13 +36,13 @@ def _named(spec: Spec) -> list[str]:
         except ValueError:  # of no shell's
             continue
         found += words[:1]
-    return [*dict.fromkeys([*spec["names"], *found])]
+    return found
 
 
 def check(spec: Spec) -> Check:
     """Ask each for its version; values: its first line by the program's name, if it has one."""
     values = {}
-    for name in _named(spec):
+    for name in dict.fromkeys([*spec["names"], *named()]):
         if path := shutil.which(name):
             try:
                 _, output = capture([path, "--version"], timeout=_TIMEOUT)

@@ -111,11 +111,7 @@ class Division:
         self, call: calls.Call, environment: Mapping[str, str]
     ) -> tuple[ninjafile.Manifest | None, list[listed.Unit]]:
         try:
-<<<<<<< HEAD
-            return listed.units(call, self.root, environment)
-=======
-            manifest, found, rest = listed.units(call, self.root, env=environment)
->>>>>>> units
+            manifest, found, rest = listed.units(call, self.root, environment)
         except OSError as error:
             call.lacks = f"ninja has no manifest there: {error}"
         except listed.ListingError as error:

@@ -86,7 +86,7 @@ class Link(Division):
         other = [path for path in expected if sha256(path) != expected[path]]
         rows = [
             f"{path} (read with sha256 {expected[path]}, here {sha256(path) or 'there is none'})"
-            for path in other[:_FEW]
+            for path in other[:FEW]
         ]
         if rows:
             raise DivisionError(

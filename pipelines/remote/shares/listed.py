@@ -52,15 +52,9 @@ class Unit:
 
 
 def units(
-<<<<<<< HEAD
     call: Call, root: str, environment: Mapping[str, str]
-) -> tuple[ninjafile.Manifest, list[Unit]]:
-    """The manifest of ``call``, and the units that its targets need, in its order.
-=======
-    call: Call, root: str, **started: object
 ) -> tuple[ninjafile.Manifest, list[Unit], list[str]]:
     """The manifest of ``call``, the units that its targets need, in its order, and other objects.
->>>>>>> units
 
     ``root``: of the source tree. ``environment``: with which ninja, and so compilers, are started.
     Raises :class:`ListingError`, or ``OSError`` where there is no manifest.
