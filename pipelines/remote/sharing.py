@@ -39,6 +39,8 @@ class Units(TypedDict, total=False):
     """To link."""
     read: Mapping[str, str]
     """What other hosts' compilers have read for those: places, and the sha256 of what was there."""
+    known: Sequence[str]
+    """Ids of all units that those who compiled them have seen; empty: nobody says."""
 
 
 class Unit(TypedDict):

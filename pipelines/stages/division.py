@@ -53,9 +53,10 @@ class Division:
         """As ``builder.build`` is given it, once the host has the objects."""
         if self.plan.share is not None:
             return self._compile()
+        known = sorted({unit.id for one in self.lenders for unit in one.list.units})
         read = {path: sha for one in self.lenders for path, sha in one.list.read.items()}
-        objects = self._sent(session, directory)
-        return {"mode": "link", "objects": objects, "read": read, **self._costs()}
+        sent = self._sent(session, directory)
+        return {"mode": "link", "objects": sent, "known": known, "read": read, **self._costs()}
 
     def _compile(self) -> sharing.Units:
         share = self.plan.share

@@ -102,6 +102,7 @@ class Builds:
     def __init__(self, room: Path, tree: Path, python: str = sys.executable) -> None:
         self.room, self.tree, self.python = room, tree, python
         self.log = ""
+        self.read: dict[str, str] = {}
         site = room / "site/torch/utils"
         if not site.exists():
             site.mkdir(parents=True)
@@ -146,7 +147,9 @@ class Builds:
     ) -> builder.Built:
         """One share, compiled."""
         units = {"mode": "compile", "share": [number, count], "costs": costs, "cost": 1.0}
-        return self.run(job or f"share{number}of{count}", units)
+        done = self.run(job or f"share{number}of{count}", units)
+        self.read |= done.get("read", {})
+        return done
 
     def shares(self, count: int) -> list[sharing.Given]:
         """The objects of all shares."""
@@ -164,9 +167,10 @@ class Builds:
         job: str = "link",
         read: Mapping[str, str] | None = None,
     ) -> builder.Built:
-        """The wheel of these objects."""
-        units = {"mode": "link", "objects": list(objects), "read": read or {}, "cost": 1.0}
-        return self.run(job, units)
+        """The wheel of these objects; of each unit that is known there is one."""
+        known = [row["unit"] for row in objects]
+        asked = {"objects": list(objects), "known": known, "read": read or self.read}
+        return self.run(job, {"mode": "link", **asked, "cost": 1.0})
 
 
 def given(done: builder.Built) -> list[sharing.Given]:
