@@ -328,6 +328,11 @@ def _used(line: Line) -> dict[str, UsedTool]:
 
 def require_audited(run: Run) -> None:
     """Refuse a run that has no wheel which the audit let pass."""
+    if share := run.facts().share:
+        raise BuildError(
+            f"run {run.id} is of share {share}: there is no wheel of it",
+            advice="Link all of them with invoke build --objects, or name another run with --run.",
+        )
     state = run.stages().get(AUDIT.name)
     if state is None or state.state != "passed" or not isinstance(state.result, AuditResult):
         raise BuildError(f"run {run.id} has no wheel that passed", advice="Type: invoke build")

@@ -28,7 +28,7 @@ from pipelines.errors import (
 from pipelines.record import BuildResult
 from pipelines.remote import builder, objects
 from pipelines.run import Run
-from pipelines.stages.line import BUILD, COLLECT, Line, run_build
+from pipelines.stages.line import BUILD, COLLECT, Line, run_build, run_test
 from pipelines.stages.objects import FOLDER, LIST, lenders
 from pipelines.stages.shards import run_shards
 
@@ -261,6 +261,14 @@ def test_a_share_that_was_cut_off_is_gone_on_with(tmp_path: Path, host: Compiler
     session.jobs.clear()
     assert compiled(line, "2/2").id != first, "another share is another run"
     assert compiled(line, "1/2").id == first
+
+
+def test_of_a_share_there_is_nothing_to_test(tmp_path: Path, host: Compiler) -> None:
+    line, _ = desk(tmp_path, host)
+    run = compiled(line, "1/2")
+    with pytest.raises(BuildError, match=f"run {run.id} is of share 1/2: there is no wheel"):
+        run_test(line)
+    assert "audit" not in run.stages()
 
 
 def test_a_share_is_compiled_anew_where_a_header_of_its_host_has_changed(
