@@ -27,13 +27,29 @@ from rich.progress import (
 )
 
 from pipelines import github
+from pipelines.beside import onlooker
 from pipelines.called import as_typed
 from pipelines.errors import PipelineError
 from pipelines.hosttext import redact, redact_all, safe
 from pipelines.tables import Trimming
 
-console = Console(highlight=False, soft_wrap=True)
-errors = Console(stderr=True, highlight=False, soft_wrap=True)
+
+class _Ours(Console):
+    """A console that leaves what one of several works at once prints to that work's onlooker."""
+
+    def print(self, *objects: Any, **options: Any) -> None:
+        """Print here, or where the work's onlooker wants it."""
+        one = onlooker()
+        (super().print if one is None else one.console.print)(*objects, **options)
+
+    @property
+    def is_terminal(self) -> bool:
+        """Whether somebody looks at it as it comes: at one of several works nobody does."""
+        return onlooker() is None and super().is_terminal
+
+
+console = _Ours(highlight=False, soft_wrap=True)
+errors = _Ours(stderr=True, highlight=False, soft_wrap=True)
 for _one in (console, errors):
     _one.push_render_hook(Trimming())
 
@@ -79,14 +95,15 @@ def host_line(text: str) -> None:
 @contextmanager
 def fold(title: str) -> Iterator[None]:
     """A headline; in GitHub's logs a group that can be folded."""
-    if github.in_ci:
+    grouped = github.in_ci and onlooker() is None
+    if grouped:
         github.tell(f"::group::{safe(title).replace(chr(10), ' ')}")
     else:
         console.print(f"[bold]{escape(safe(title))}[/bold]")
     try:
         yield
     finally:
-        if github.in_ci:
+        if grouped:
             github.tell("::endgroup::")
 
 
@@ -147,5 +164,5 @@ def print_error(error: PipelineError) -> None:
     if error.advice:
         advice = "\n│ ".join(safe(line) for line in as_typed(error.advice).splitlines())
         errors.print(f"[yellow]→[/yellow] {escape(advice)}")
-    if github.in_ci:
+    if github.in_ci and onlooker() is None:
         github.tell(github.command("error", "\n".join(lines), title=error.title))

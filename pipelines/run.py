@@ -10,8 +10,9 @@ import json
 import os
 import re
 import sqlite3
+import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import ExitStack, closing, contextmanager
 from datetime import UTC, datetime
 from pathlib import Path
@@ -124,9 +125,9 @@ class Run:
         return run
 
     @classmethod
-    def take_up(cls, out: Path, facts: RunFacts) -> Self | None:
+    def take_up(cls, out: Path, facts: RunFacts, among: Sequence[Self] = ()) -> Self | None:
         """The run of :meth:`cut_off_of`, now the latest and ours, unless somebody is at it."""
-        run = cls.cut_off_of(out, facts)
+        run = cls.cut_off_of(out, facts, among)
         if run is None:
             return None
         if not run.hold() or not cut_off(run.stages()["build"]):  # its process has just ended
@@ -136,12 +137,12 @@ class Run:
         return run
 
     @classmethod
-    def cut_off_of(cls, out: Path, facts: RunFacts) -> Self | None:
-        """The latest run of the same order, if its build was cut off.
+    def cut_off_of(cls, out: Path, facts: RunFacts, among: Sequence[Self] = ()) -> Self | None:
+        """The latest run of the same order, of those in ``out`` or ``among``, if it was cut off.
 
         A controller that was killed leaves its stage as "running", an interrupted one says so.
         """
-        for run in cls.past(out)[:_LOOK_BACK]:
+        for run in among or cls.past(out)[:_LOOK_BACK]:
             try:
                 known, stage = run.facts(), run.stages().get("build")
             except (StorageError, ConfigError):
@@ -184,7 +185,7 @@ class Run:
 
     def _make_latest(self) -> None:
         out = self.path.parent
-        link = out / f".latest.{os.getpid()}"
+        link = out / f".latest.{os.getpid()}-{threading.get_ident()}"
         with disk_errors(out):
             link.unlink(missing_ok=True)
             try:

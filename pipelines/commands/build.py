@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from pipelines.commands.command import Command
-from pipelines.commands.options import ALL, DIVIDED, FETCH, Flag, Options
+from pipelines.commands.options import ALL, DIVIDED, FETCH, FLEET, Flag, Options
 
 if TYPE_CHECKING:
     from pipelines.stages.line import Line
@@ -15,7 +15,7 @@ class BuildOptions(Options):
     """Flags of ``build``."""
 
     axes = ALL
-    shared = ("jobs", "minutes", *DIVIDED, *FETCH, "gpu", "select", "verbose")
+    shared = ("jobs", "minutes", *DIVIDED, *FETCH, "gpu", "select", *FLEET, "verbose")
     dry_run: Annotated[
         bool, Flag("only say what would be done: nothing is started, fetched or recorded")
     ] = False

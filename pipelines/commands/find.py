@@ -35,3 +35,13 @@ def find(name: str) -> list[Run]:
         f"no run in {path}: {why} record.sqlite",
         advice="Name a run below out/, the directory of a run, or a directory of runs.",
     )
+
+
+def fleet_of(name: str) -> Path | None:
+    """The directory of the fleet called ``name``, below ``out/`` or as a path, if it is one."""
+    from pipelines.fleet.ledger import FILE
+
+    path = Path(name).expanduser()
+    if len(path.parts) == 1 and not (path / FILE).is_file():
+        path = home() / load_config().out / name
+    return path.resolve() if (path / FILE).is_file() else None

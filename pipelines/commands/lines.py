@@ -123,12 +123,9 @@ def aside(host: str | None, *, gpu: bool = False) -> Iterator[Line]:
 
 def ask_gpus(session: LiveSession) -> tuple[str, ...]:
     """Compute capabilities (``9.0``) of the GPUs that may be seen there, as the driver tells."""
-    from pipelines.remote.inspection import tools
+    from pipelines.fleet.lines import gpus_of
 
-    found, visible = session.call(tools.gpus) or [], session.host.gpu_way.visible
-    chosen = [gpu for number, gpu in enumerate(found) if not visible or number in visible]
-    told = [str(gpu.get("capability", "")) for gpu in chosen if isinstance(gpu, dict)]
-    return tuple(text for text in told if re.fullmatch(r"\d{1,2}\.\d", text))
+    return gpus_of(session)
 
 
 def run_folder() -> Path | None:

@@ -155,6 +155,12 @@ class Shared(Model):
         str | None,
         Flag("every cell of invoke plan whose name fits, such as 'cp312-*', one after another"),
     ] = None
+    fleet: Annotated[
+        bool, Flag("every cell of invoke plan, on all hosts that fit, at once: docs/fleet.md")
+    ] = False
+    hosts: Annotated[
+        str | None, Flag("with --fleet: these hosts, NAME[,NAME...] (default: all that fit)")
+    ] = None
     verbose: Annotated[int, Flag("tell what is going on; twice: in detail", counted=True)] = 0
     quiet: Annotated[bool, Flag("say nothing but errors")] = False
 
@@ -164,6 +170,8 @@ EVERYWHERE = ("verbose", "quiet")
 Json = Annotated[bool, Flag("print one JSON object, and nothing else", name="json")]
 
 
+#: Many hosts.
+FLEET = ("fleet", "hosts")
 #: Where pinned files come from.
 FETCH = ("offline", "wheelhouse")
 #: How the compile units of a wheel are divided among builds.

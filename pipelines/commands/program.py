@@ -24,6 +24,7 @@ from pipelines.commands import (
     compare,
     diagnose,
     doctor,
+    fleet,
     host,
     hosts,
     image,
@@ -44,6 +45,7 @@ from pipelines.commands import (
 )
 from pipelines.commands.cells import open_matrix
 from pipelines.commands.command import SHARED, as_task
+from pipelines.commands.fleets import open_fleet, refuse_beside_fleet
 from pipelines.commands.helptext import of_command, of_program
 from pipelines.commands.leave import attempt
 from pipelines.commands.lines import close_line, open_line, require_cells, settle, tell_line
@@ -75,6 +77,7 @@ COMMANDS = (
         doctor.COMMAND,
         hosts.COMMAND,
         plan.COMMAND,
+        fleet.COMMAND,
         jobs.COMMAND,
         runs.COMMAND,
         diagnose.COMMAND,
@@ -99,6 +102,8 @@ class OneOrder(Executor):
     """
 
     line: ClassVar[dict[str, Any]] = {}
+    steps: ClassVar[tuple[str, ...]] = ()
+    """What the commands of the line are called."""
 
     def normalize(self, tasks: Any) -> list[Any]:
         """The calls to make, each with its flags completed; :class:`ConfigError` if one is idle."""
@@ -115,6 +120,10 @@ class OneOrder(Executor):
         _refuse_company(calls)
         _refuse_half_dry(calls)
         _refuse_one_of_many(calls)
+        OneOrder.steps = tuple(call.called_as for call in calls)
+        if self.line.get("fleet"):
+            refuse_beside_fleet(calls)
+            del calls[1:]  # one order: the fleet does all of its steps
         return calls
 
     def _spread(self, calls: list[Any], typed: dict[str, Any]) -> None:
@@ -190,6 +199,9 @@ def _refuse_one_of_many(calls: list[Any]) -> None:
 def _on_line(given: dict[str, Any], step: Callable[[Line], int | None]) -> int | None:
     """Do it with the line of a task's flags, and of those that others on its command line have."""
     said = OneOrder.line | {flag: value for flag, value in given.items() if value}
+    if "fleet" in given and said.get("fleet"):
+        open_fleet(said, OneOrder.steps)
+        return None
     if "select" in given and said.get("select"):
         open_matrix(said).each(step)
         return None

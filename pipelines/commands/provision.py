@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from pipelines.commands.command import Command
-from pipelines.commands.options import CELL, FETCH, Flag, Options
+from pipelines.commands.options import CELL, FETCH, FLEET, Flag, Options
 
 if TYPE_CHECKING:
     from pipelines.stages.line import Line
@@ -15,7 +15,7 @@ class ProvisionOptions(Options):
     """Flags of ``provision``."""
 
     axes = CELL
-    shared = (*FETCH, "gpu", "select", "verbose")
+    shared = (*FETCH, "gpu", "select", *FLEET, "verbose")
     dry_run: Annotated[bool, Flag("only show what would change")] = False
     repair: Annotated[bool, Flag("look at every byte of the tools, put back what differs")] = False
 

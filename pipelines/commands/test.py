@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Annotated
 
 from pipelines.commands.command import Command
-from pipelines.commands.options import ALL, FETCH, Flag, Options
+from pipelines.commands.options import ALL, FETCH, FLEET, Flag, Options
 from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -16,7 +16,7 @@ class TestOptions(Options):
     """Flags of ``test``."""
 
     axes = ALL
-    shared = (*FETCH, "gpu", "wheel", "select", "verbose")
+    shared = (*FETCH, "gpu", "wheel", "select", *FLEET, "verbose")
     with_: Annotated[
         tuple[str, ...],
         Flag("NAME==VERSION to install beside --wheel, and whose DLLs are found; may be repeated"),

@@ -32,8 +32,9 @@ from pipelines.fleet.engine import Engine
 from pipelines.fleet.entries import Entry, Order
 from pipelines.fleet.hostdesk import HostDesk
 from pipelines.fleet.ledger import Ledger
-from pipelines.fleet.model import Ended
+from pipelines.fleet.model import Ended, Needs, Work
 from pipelines.fleet.policy import choose
+from pipelines.fleet.rooms import Room
 from pipelines.fleet.rules import Rules
 from pipelines.fleet.verdicts import FINAL, without_host
 from pipelines.units import few
@@ -114,7 +115,10 @@ class Dispatcher(HostDesk):
         usable = {name for name, one in self.hosts.items() if one.state != "refused"}
         if waiting and not any(usable.intersection(one.work.hosts) for one in waiting):
             return "no host that fits takes part"
-        if not waiting or any(not self.hosts[name].drained for name in self.rooms):
+        free = [room for name, room in self.rooms.items() if not self.hosts[name].drained]
+        if not waiting or any(
+            room.name in one.work.hosts and room.can(one.work) for one in waiting for room in free
+        ):
             self._stuck_since = math.inf
             return ""
         now = self.engine.now()
@@ -253,8 +257,18 @@ class Dispatcher(HostDesk):
             if entry.stand == "blocked":
                 touched.append(entry)
                 change.work(entry, stand="waiting", error=None)
+        rooms = {name: Room(one.machine) for name, one in self.hosts.items()}
+        known: dict[tuple[tuple[str, ...], Needs], bool] = {}
+
+        def fits(work: Work) -> bool:
+            """Whether a host that it may go to is large enough; thousands of works are alike."""
+            key = (work.hosts, work.needs)
+            if key not in known:
+                known[key] = any(n in rooms and rooms[n].can(work) for n in work.hosts)
+            return known[key]
+
         for entry in self.entries.values():
-            if entry.stand == "waiting" and not set(entry.work.hosts) & self.hosts.keys():
+            if entry.stand == "waiting" and not fits(entry.work):
                 touched.append(entry)
                 self._finish(change, entry, "blocked", without_host(entry, self.hosts))
         for entry in [*self.entries.values()]:

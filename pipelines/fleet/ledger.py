@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import math
 import sqlite3
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager
@@ -171,6 +172,17 @@ class Ledger:
         """What is noted of the fleet itself; empty: nothing."""
         rows = self.rows("SELECT value FROM facts WHERE key = ?", key)
         return str(rows[0][0]) if rows else ""
+
+    def number(self, key: str) -> float | None:
+        """A fact that is a number; :class:`ConfigError` for another, which damage has made."""
+        text = self.fact(key)
+        try:
+            value = float(text) if text else None
+        except ValueError:
+            value = math.nan
+        if value is not None and not math.isfinite(value):
+            raise _damaged(self.path, f"'{key}' is no number")
+        return value
 
     @contextmanager
     def change(self, at: float) -> Iterator[Change]:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Mapping
 from typing import Any
 
-from pipelines.fleet.entries import Entry
-from pipelines.fleet.model import Ended
+from pipelines.fleet.entries import Entry, HostEntry
+from pipelines.fleet.model import Ended, Work
 from pipelines.fleet.policy import pause_after
 from pipelines.fleet.rules import Rules
 from pipelines.record import ErrorResult
-from pipelines.units import counted, few
+from pipelines.units import counted, few, gib
 
 #: Stands in which nothing more is done.
 FINAL = frozenset({"done", "failed", "quarantined", "cancelled", "blocked"})
@@ -78,13 +78,24 @@ def unwanted(key: str) -> ErrorResult:
     )
 
 
-def without_host(entry: Entry, names: Iterable[str]) -> ErrorResult:
+def without_host(entry: Entry, hosts: Mapping[str, HostEntry]) -> ErrorResult:
     """Why a work can be done nowhere."""
-    refused = entry.work.refused
-    why = [f"{name}: {refused[name]}" for name in names if name in refused]
+    work, why = entry.work, []
+    for name, host in hosts.items():
+        said = work.refused.get(name) or (_too_small(work, host) if name in work.hosts else "")
+        why += [f"{name}: {said}"] if said else []
     return ErrorResult(
         kind="ConfigError",
         title="configuration",
         message=f"no host fits: {few(why, '; ') or 'none was given'}",
         advice="invoke plan says which hosts fit.",
     )
+
+
+def _too_small(work: Work, host: HostEntry) -> str:
+    needs, machine = work.needs, host.machine
+    if needs.gpu and not set(needs.gpu) & set(machine.gpus):
+        return f"it needs a GPU of {few(needs.gpu, ' or ')}"
+    if needs.memory > machine.memory:
+        return f"it needs {gib(needs.memory, 1)} of memory, there are {gib(machine.memory, 1)}"
+    return f"it needs {counted(needs.slots, 'slot')}" if needs.slots > machine.slots else ""

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, Self
 
+from pipelines.hosts.bounds import Bounds
 from pipelines.remote import facts as remote_facts
 from pipelines.session.base import Given, Item, Progress, Result, Session
 
@@ -85,3 +86,13 @@ class LiveSession:
                 session.close()
         finally:
             self.host.close()
+
+
+def part_of(told: remote_facts.Facts, slots: int) -> remote_facts.Facts:
+    """What one of so many equal parts of a host has, which work side by side."""
+    cores, memory = told.get("cpus"), (told.get("memory") or {}).get("total")
+    bounds = Bounds(
+        cores=max(1, cores // slots) if isinstance(cores, int) else 1,
+        memory=memory // slots if isinstance(memory, int) else None,
+    )
+    return bounds.apply(told) if slots > 1 else told

@@ -29,12 +29,16 @@ def raise_remote(host: str, told: Failure) -> NoReturn:
     """Raise what a function raised on ``host``."""
     if told.get("errno_name") in _FULL:
         place = f" at {told['path']}" if told.get("path") else ""
-        raise StorageError(
+        raise FullHostError(
             f"{host}: the host's disk is full{place}: {told['message']}",
             advice="Free space on the host, or give it another work directory.",
         )
     kind = str(told["kind"])
     raise RemoteError(f"{host}: {kind}: {told['message']}", kind=kind, trace=told.get("trace", ""))
+
+
+class FullHostError(StorageError):
+    """The disk that is full is the host's, not ours."""
 
 
 class DeadHostError(HostError):

@@ -14,6 +14,7 @@ from pydantic import BaseModel, Field, StringConstraints, ValidationError
 from rich.progress import Progress, TaskID
 
 from pipelines import units
+from pipelines.beside import tell_units
 from pipelines.buildplan import BuildPlan
 from pipelines.compilecache import spec as compile_cache
 from pipelines.console import bars, console, fold, host_line, say, units_progress
@@ -311,6 +312,7 @@ class _Following:
         if step:
             self.units = Units(done=step.done, total=step.total)
             self.pace.finished(step.done, step.total)
+            tell_units(step.done, step.total)
             unit = safe(step.unit, 40)
             progress.update(task, completed=step.done, total=step.total, unit=unit)
         if (not console.is_terminal or step) and (not kept or detailed()):

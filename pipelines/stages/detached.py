@@ -13,6 +13,7 @@ from typing import Annotated, Any, Literal, Self, TypeVar, cast
 
 from pydantic import AfterValidator, BaseModel, Field, ValidationError, model_validator
 
+from pipelines.beside import heed
 from pipelines.console import say
 from pipelines.errors import (
     AuthError,
@@ -185,6 +186,7 @@ class Job:
             offset=self.offset,
         )
         for item in items:
+            heed()
             self._heard, self._tries = time.monotonic(), 0
             if isinstance(item, dict):
                 return checked(self.host, item, State)
@@ -195,6 +197,7 @@ class Job:
 
     def _wait(self, error: HostError) -> None:
         """Wait a moment before the next try, or raise what is to be told instead of one."""
+        heed()
         ended = self.session.host.ended()
         advice = (
             "Finished units are kept: the same command goes on from them."

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pipelines.beside import tell_stage
 from pipelines.buildplan import BuildPlan
 from pipelines.console import say
 from pipelines.errors import (
@@ -125,6 +126,7 @@ class Line:
         """Run one stage and record it; once more where the host was gone and is made anew."""
 
         def once() -> StageResult:
+            tell_stage(stage.name)
             _log.info("%s: stage %s", self.run.id, stage.name)
             with self.run.stage(stage.name) as log:
                 return stage.run(self.session, self.plan, log)

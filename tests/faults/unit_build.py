@@ -1,7 +1,8 @@
 """What a host builds in the campaign: units that are kept, then a wheel made of source and units.
 
 It leaves evidence of what must never happen: ``twice`` when two of it run at once, and a line in
-``compiled`` for each time that a unit is begun and finished.
+``compiled`` for each time that a unit is begun and finished. Of what several hosts may build, the
+order names one place for that of all of them.
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ from pathlib import Path
 
 def main(there: Path) -> None:
     order = json.loads((there / "order.json").read_text())
-    lock = (there / "only-one").open("a")
+    place = Path(order.get("place", there))
+    lock = (place / "only-one").open("a")
     try:
         fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except OSError:
-        (there / "twice").touch()
+        (place / "twice").touch()
         raise SystemExit("another one of me runs") from None
     source = (there / "source").read_bytes()
     print("source", hashlib.sha256(source).hexdigest(), flush=True)

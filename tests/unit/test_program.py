@@ -100,7 +100,7 @@ WRONG = {
     "sandbox": ("unknown command 'sandbox'", "Did you mean 'sandbox."),
     "nonsense": ("unknown command 'nonsense'", "→ Type: wcw --help"),
     "build --ofline": ("unknown flag '--ofline' for build", "Did you mean '--offline'?"),
-    "build --hots x": ("unknown flag '--hots' for build", "Did you mean '--host'?"),
+    "build --hots x": ("unknown flag '--hots' for build", "Did you mean '--hosts'?"),
     "test --follow x": ("unknown flag '--follow' for test", "It is a flag of: jobs."),
     "--echo build": ("unknown flag '--echo'", "Type: wcw --help"),
     "--pty build": ("unknown flag '--pty'", "Type: wcw --help"),

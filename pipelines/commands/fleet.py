@@ -1,0 +1,137 @@
+"""``invoke fleet``."""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Annotated, get_args
+
+from pipelines.commands.command import Command
+from pipelines.commands.options import Flag, Json, Options
+from pipelines.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pipelines.fleet.entries import Verb
+    from pipelines.fleet.ledger import Ledger
+
+#: Verb -> what stands after it.
+_AFTER = {
+    "pause": (),
+    "resume": (),
+    "drain": ("HOST",),
+    "undrain": ("HOST",),
+    "cancel": ("WORK",),
+    "retry": ("WORK",),
+    "priority": ("WORK", "NUMBER"),
+}
+#: Seconds in which a dispatcher that works says what it makes of an order.
+_PATIENCE = 5.0
+_MOST = 1_000_000
+
+
+class FleetOptions(Options):
+    """Flags of ``fleet``."""
+
+    order: Annotated[
+        tuple[str, ...],
+        Flag("pause, resume, drain HOST, undrain HOST, cancel WORK, priority WORK N", words=True),
+    ] = ()
+    name: Annotated[
+        str | None, Flag("of the fleet, a directory below out/ (default: the latest)")
+    ] = None
+    as_json: Json = False
+
+
+def fleet(options: FleetOptions) -> None:
+    """Show the latest fleet; or have it pause, drain a host, cancel a work: invoke fleet VERB."""
+    from contextlib import closing
+
+    from pipelines.config import load_config
+    from pipelines.fleet.ledger import Ledger
+    from pipelines.paths import home
+
+    settings = load_config()
+    if options.as_json and options.order:
+        raise ConfigError("--json shows a fleet", advice="Give the order on a line of its own.")
+    order = _read(options.order) if options.order else None
+    with closing(Ledger(_folder(home() / settings.out, options.name))) as ledger:
+        if order is not None:
+            _give(ledger, *order)
+        else:
+            _show(ledger, settings.fleet.currency, as_json=options.as_json)
+
+
+def _folder(out: Path, name: str | None) -> Path:
+    """The directory of the fleet of that name, or of the latest."""
+    from pipelines.fleet.ledger import FILE
+
+    found = {path.parent.name: path.parent for path in sorted(out.glob(f"fleet-*/{FILE}"))}
+    if name is None and found:
+        return found[max(found)]
+    if name in found:
+        return found[name]
+    raise ConfigError(
+        f"there is no fleet {name or ''}".rstrip() + f" in {out}",
+        advice=f"There are: {', '.join(sorted(found)[-5:]) or 'none yet: invoke build --fleet'}",
+    )
+
+
+def _read(words: tuple[str, ...]) -> tuple[Verb, str, int]:
+    """What an order says; :class:`ConfigError` for what is none."""
+    from pipelines.fleet.entries import Verb
+
+    verb = next((one for one in get_args(Verb) if one == words[0]), None)
+    if verb is None:
+        raise ConfigError(
+            f"fleet {words[0]}: there is no such order", advice=f"There are: {', '.join(_AFTER)}."
+        )
+    if len(words) - 1 != len(_AFTER[verb]):
+        raise ConfigError(
+            f"fleet {' '.join(words)}: expected {' '.join((verb, *_AFTER[verb]))}",
+            advice="invoke fleet shows the hosts and works.",
+        )
+    number = 0
+    if verb == "priority":
+        digits = words[2].removeprefix("-")
+        if not (digits.isascii() and digits.isdecimal()) or abs(int(words[2])) > _MOST:
+            raise ConfigError(
+                f"fleet priority {words[1]} {words[2]}: expected a whole number",
+                advice="Works of a higher one begin first; they all have 0.",
+            )
+        number = int(words[2])
+    return verb, words[1] if len(words) > 1 else "", number
+
+
+def _give(ledger: Ledger, verb: Verb, subject: str, number: int) -> None:
+    """Leave an order, and say what the dispatcher made of it, if there is one."""
+    from pipelines.console import say
+
+    if ledger.fact("ended"):
+        raise ConfigError(
+            f"{ledger.path.name} has come to its end: there is nothing left to {verb}",
+            advice="invoke build --fleet begins another one.",
+        )
+    order = ledger.order(verb, subject, number, at=time.time())
+    deadline = time.monotonic() + _PATIENCE
+    while (answer := ledger.answer(order)) is None and time.monotonic() < deadline:
+        time.sleep(0.1)
+    if answer is None:
+        say("noted; nothing works at this fleet now: whoever goes on with it does it", "yellow")
+    else:
+        say(answer or "done", "green")
+
+
+def _show(ledger: Ledger, currency: str, *, as_json: bool) -> None:
+    from pipelines.console import answer, console
+    from pipelines.fleet import view
+    from pipelines.fleet.states import state
+
+    now = state(ledger, currency=currency)
+    if as_json:
+        answer({"schema": 1, **now.model_dump(mode="json")})
+    else:
+        console.print(view.render(now, console.width))
+
+
+COMMAND = Command(fleet, FleetOptions)

@@ -1,0 +1,112 @@
+"""``--fleet``: a line of commands as the order of a fleet."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+from pipelines.commands.lines import request_of, settings_of
+from pipelines.commands.plan import planned
+from pipelines.errors import ConfigError
+
+if TYPE_CHECKING:
+    from pipelines.fleet.asked import Asked
+    from pipelines.matrix.hostfacts import HostFacts
+    from pipelines.matrix.plan import Plan
+
+_STEPS = ("provision", "build", "test")
+#: Flags of those commands that mean one run, one host, or nothing real.
+_NOT_WITH = {
+    "dry_run": "invoke plan shows what would be built.",
+    "repair": "invoke provision --host NAME --repair does that, host by host.",
+    "run": "It names one run; invoke test --run tests that one.",
+    "wheel": "It names one wheel; invoke test --wheel tests that one.",
+    "with": "It goes with --wheel.",
+    "script": "It goes with --wheel.",
+    "shard": "--shards N divides each wheel among the hosts.",
+    "objects": "--shards N divides each wheel among the hosts, and links it.",
+    "minutes": "invoke fleet pause lets what runs come to its end, and begins nothing more.",
+    "host": "--hosts NAME[,NAME...] says which hosts are the fleet.",
+    "gpu": "Give the hosts their GPUs in pipeline.yaml: key gpu.",
+}
+
+
+def refuse_beside_fleet(calls: Sequence[Any]) -> None:
+    """Refuse what does not go with ``--fleet``, before anything is begun; a plan begins nothing."""
+    if [call.called_as for call in calls] == ["plan"]:
+        return
+    for call in calls:
+        if call.called_as not in _STEPS:
+            raise ConfigError(
+                f"--fleet is for {', '.join(_STEPS)}, and here is {call.called_as}",
+                advice="Type it as a line of its own.",
+            )
+        for flag, advice in _NOT_WITH.items():
+            if call.kwargs.get(flag):
+                raise ConfigError(
+                    f"--{flag.replace('_', '-')} does not go with --fleet", advice=advice
+                )
+    if all(call.called_as != "build" for call in calls):
+        raise ConfigError(
+            f"--fleet builds, and here is only {', '.join(call.called_as for call in calls)}",
+            advice="Type: invoke build --fleet, or invoke build test --fleet",
+        )
+
+
+def open_fleet(given: dict[str, Any], steps: Iterable[str]) -> None:
+    """Have the fleet do what the line says; see :func:`pipelines.fleet.running.run_fleet`."""
+    from pipelines.fleet.running import run_fleet
+
+    _, shared = request_of(given)
+    run_fleet(asked_of(given, select=shared.select, test="test" in steps))
+
+
+def asked_of(given: dict[str, Any], *, select: str | None, test: bool = False) -> Asked:
+    """What a fleet is asked to do by these flags."""
+    from pipelines.fleet.asked import Asked
+
+    request, shared = request_of(given)
+    settings = settings_of(shared)
+    asked = request.axes.get("archs") or settings.default.archs or ""
+    if re.search(r"\bnative\b", asked, re.IGNORECASE):
+        raise ConfigError(
+            "--archs native means one host's GPUs, and a fleet has several hosts",
+            advice="Name the architectures, such as --archs '80;90'.",
+        )
+
+    def plan(host: str, facts: HostFacts | None) -> Plan:
+        here = replace(request, axes={**request.axes, "host": host})
+        return planned(settings, here, select=select, facts=facts)
+
+    return Asked(
+        settings=settings,
+        request=request,
+        plan=plan,
+        hosts=tuple(filter(None, (shared.hosts or "").split(","))),
+        select=select or "",
+        test=test,
+    )
+
+
+def plan_fleet(given: dict[str, Any], *, select: str | None, ask: bool, format: str) -> int:
+    """Say what a fleet would take and cost; 0, or 2 when a host lacks room for some."""
+    from pipelines.console import answer
+    from pipelines.fleet.foretelling import foretell
+    from pipelines.fleet.foretold import as_json, print_foretold
+
+    for flag in ("host", "gpu"):
+        if given.get(flag):
+            raise ConfigError(f"--{flag} does not go with --fleet", advice=_NOT_WITH[flag])
+    if format not in ("table", "json"):
+        raise ConfigError(
+            f"--format {format} does not go with --fleet",
+            advice="GitHub's runners are no hosts of a fleet; leave out --fleet.",
+        )
+    told = foretell(asked_of(given, select=select), ask=ask)
+    if format == "json":
+        answer(as_json(told))
+    else:
+        print_foretold(told)
+    return 0 if told.complete else ConfigError.exit_code

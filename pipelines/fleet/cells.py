@@ -1,0 +1,190 @@
+"""From a matrix and the hosts to works: what each is, what it needs, and where it fits."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+
+from pipelines.architectures.archs import capability
+from pipelines.errors import ConfigError
+from pipelines.fleet.model import Machine, Needs, Work
+from pipelines.hosts.base import HostConfig, Supply
+from pipelines.matrix.budget import RESERVE
+from pipelines.matrix.hostfacts import HostFacts
+from pipelines.matrix.plan import Plan, Row
+from pipelines.matrix.shares import shares_for
+from pipelines.units import GIB
+
+#: Core-seconds of a cell of which nobody has measured what it takes.
+UNKNOWN = 300.0
+#: The same of a smoke test; it takes one core.
+_TEST = 120.0
+#: Core-seconds that placing, checking and linking the objects of shares takes.
+LINK = 90.0
+_LEAST = 2 * GIB
+
+
+@dataclass(frozen=True)
+class Cells:
+    """The works of an order, with the axes of each cell, and what was left out and why."""
+
+    works: tuple[Work, ...]
+    axes: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Of each cell, but for its host."""
+    left_out: Mapping[str, str] = field(default_factory=dict)
+    """Cells that no host can build, each with the first reason."""
+
+
+def planned_on(
+    hosts: Mapping[str, HostConfig],
+    supply: Callable[[str], Supply],
+    facts: Mapping[str, HostFacts],
+    plan: Callable[[str], Plan],
+) -> dict[str, Plan | str]:
+    """The plan for each host, or why it can have none; hosts that are alike are asked once."""
+    found: dict[str, Plan | str] = {}
+    known: list[tuple[Supply, HostFacts | None, Plan | str]] = []
+    for name in hosts:
+        try:
+            given = supply(name)
+        except ConfigError as error:
+            found[name] = error.message
+            continue
+        for other, told, made in known:
+            if (other, told) == (given, facts.get(name)):
+                found[name] = made
+                break
+        else:
+            try:
+                found[name] = plan(name)
+            except ConfigError as error:
+                found[name] = error.message
+            known.append((given, facts.get(name), found[name]))
+    return found
+
+
+def works_of(
+    plans: Mapping[str, Plan | str],
+    machines: Mapping[str, Machine],
+    *,
+    test: bool,
+    shards: int | None = None,
+) -> Cells:
+    """The cells of ``plans``, by host, as works; with ``test`` each has its smoke test as well.
+
+    ``shards``: into so many shares each is divided; 0: as many as do some good; ``None``: it is
+    built as a whole. Raises :class:`ConfigError` when there is no cell that some host can build.
+    """
+    rows: dict[str, dict[str, Row]] = {}
+    for host, plan in plans.items():
+        if isinstance(plan, Plan):
+            for row in plan.rows:
+                rows.setdefault(_key(plan, row), {})[host] = row
+    works: list[Work] = []
+    axes: dict[str, dict[str, str]] = {}
+    left_out: dict[str, str] = {}
+    unplanned = {host: plan for host, plan in plans.items() if isinstance(plan, str)}
+    for key, by_host in rows.items():
+        refused = unplanned | {h: why_not(r) for h, r in by_host.items() if not r.possible}
+        fitting = {host: row for host, row in by_host.items() if row.possible}
+        if not fitting:
+            left_out[key] = next(iter(refused.values()), "no host can build it")
+            continue
+        cell = _cell(key, fitting, refused)
+        works += _divided(cell, plans, fitting, shards)
+        row = next(iter(fitting.values()))
+        axes[key] = {
+            axis: value for axis, value in row.target.values().items() if value and axis != "host"
+        }
+        if test:
+            works.append(_test(cell, row, fitting, machines))
+    if not works:
+        said = "; ".join(dict.fromkeys([*left_out.values(), *unplanned.values()]))[:2000]
+        raise ConfigError(
+            f"no host of the fleet can build any of these cells: {said or 'there is no host'}",
+            advice="invoke plan --host NAME shows every cell, and what would work instead.",
+        )
+    return Cells(tuple(works), axes, left_out)
+
+
+def _key(plan: Plan, row: Row) -> str:
+    return "-".join(filter(None, (plan.recipe.name, plan.recipe.version, row.name)))
+
+
+def why_not(row: Row) -> str:
+    """The first reason for which a plan rejects a cell."""
+    if row.way.action == "none":
+        return row.way.why
+    found = next((finding for finding in row.judged.findings if finding.error), None)
+    return f"{found.says} ({found.rule})" if found else row.way.why
+
+
+def _cell(key: str, rows: Mapping[str, Row], refused: Mapping[str, str]) -> Work:
+    budgets = [budget for row in rows.values() if (budget := row.judged.budget) is not None]
+    target = next(iter(rows.values())).target
+    return Work(
+        key=key,
+        kind="cell",
+        cell=key,
+        core_seconds=max((one.core_seconds for one in budgets), default=UNKNOWN),
+        width=max((one.jobs * one.threads for one in budgets), default=1),
+        # With one compiler at a time: how many there are is planned where it runs.
+        needs=Needs(
+            memory=min(
+                ((one.peak - RESERVE) // max(1, one.jobs) + RESERVE for one in budgets),
+                default=_LEAST,
+            )
+        ),
+        hosts=tuple(rows),
+        refused=dict(refused),
+        warm="/".join((target.python, target.torch, target.cuda)),
+    )
+
+
+def _divided(
+    cell: Work, plans: Mapping[str, Plan | str], rows: Mapping[str, Row], shards: int | None
+) -> list[Work]:
+    """A cell as its shares and their link, or as a whole where dividing it does no good."""
+    count = 1 if shards is None else shards or _reckoned(plans, rows)
+    if count == 1 and not shards:
+        return [cell]
+    share = cell.model_copy(update={"kind": "shard", "core_seconds": cell.core_seconds / count})
+    keys = [f"{cell.key}/{number}of{count}" for number in range(1, count + 1)]
+    link = cell.model_copy(
+        update={"kind": "link", "core_seconds": LINK, "width": 1, "after": tuple(keys)}
+    )
+    return [*(share.model_copy(update={"key": key}) for key in keys), link]
+
+
+def _reckoned(plans: Mapping[str, Plan | str], rows: Mapping[str, Row]) -> int:
+    """What ``auto`` stands for, on all hosts that fit the cell."""
+    facts, cost, archs = [], None, None
+    for host, row in rows.items():
+        plan = plans[host]
+        if isinstance(plan, Plan) and row.judged.archs is not None:
+            facts.append(plan.ground.host)
+            cost, archs = plan.recipe.cost(row.target.cuda), row.judged.archs.effective
+    return 1 if archs is None else shares_for(cost, facts, archs)[0]
+
+
+def _test(cell: Work, row: Row, fitting: Iterable[str], machines: Mapping[str, Machine]) -> Work:
+    """A cell's smoke test: where a GPU of its architectures is, if there is one anywhere."""
+    wanted = tuple(sorted({capability(arch) for arch in row.target.archs.sass}))
+    gpus = {name: set(machine.gpus) for name, machine in machines.items() if machine.gpus}
+    able = [name for name in fitting if gpus.get(name, set()) & {*wanted}]
+    lacking = {
+        name: f"its GPUs are of {', '.join(machines[name].gpus) or 'none'}, not {', '.join(wanted)}"
+        for name in fitting
+        if able and name not in able and name in machines
+    }
+    return Work(
+        key=f"{cell.key}/test",
+        kind="test",
+        cell=cell.key,
+        core_seconds=_TEST,
+        needs=Needs(slots=0, memory=_LEAST, gpu=wanted if able else ()),
+        after=(cell.key,),
+        hosts=tuple(able or fitting),
+        refused={**cell.refused, **lacking},
+        warm=cell.warm,
+    )

@@ -1,0 +1,176 @@
+"""The controller of a fleet of simulated hosts, as a process that can be killed.
+
+``fleet_controller.py ORDER`` where ORDER is a JSON file. Ledger, dispatcher, Dask, drivers,
+sessions and detached jobs are the product's; what a work does is :mod:`unit_build`. Run again, it
+goes on.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import sys
+import threading
+import time
+from pathlib import Path
+from typing import Any
+
+from controller import Bench, Password
+
+from pipelines.errors import BuildError
+from pipelines.files import write_atomic
+from pipelines.fleet.dask_engine import DaskEngine
+from pipelines.fleet.dispatch import Dispatcher
+from pipelines.fleet.drivers import Done, Driver
+from pipelines.fleet.ledger import Ledger
+from pipelines.fleet.lines import run_of
+from pipelines.fleet.model import Machine, Needs, Work
+from pipelines.fleet.rules import Rules
+from pipelines.hosts.live import LiveSession
+from pipelines.record import RunFacts
+from pipelines.remote import identity, process
+from pipelines.remote.jobs import follow as remote_follow
+from pipelines.run import Run
+from pipelines.session.base import Session
+from pipelines.session.channel import bootstrap_command, open_session
+from pipelines.session.transports.endpoint import Endpoint
+from pipelines.session.transports.winrs import WinRSStream
+from pipelines.stages import detached
+from pipelines.stages.detached import Job, JobSpec
+from pipelines.target import Target
+from pipelines.units import GIB
+
+detached._PAUSES = (0.05, 0.2, 0.5, 1.0, 1.0)
+detached.ATTEMPTS = 1000  # how often a host loses a job is the campaign's, not a build's fault
+PAUSES = (0.05, 0.2, 0.5, 1.0)
+RULES = Rules(
+    grace=15, pause=0.3, most_pause=2, boot=15, tries=1000, deaths=1000, losses=1000, poll=0.2
+)
+
+
+class Units:
+    """The errand of one simulated host: send, build as a detached job, bring home."""
+
+    def __init__(self, name: str, host: dict[str, str], order: dict[str, Any], out: Path) -> None:
+        self.name, self.host, self.order, self.out = name, host, order, out
+        self._open: set[Session] = set()
+        self._lock = threading.Lock()
+
+    def _session(self) -> Session:
+        endpoint = Endpoint(
+            self.host["url"],
+            "builder",
+            Password(self.order["password"]),
+            operation_timeout=2,
+            read_timeout=6,
+        )
+
+        def stream() -> WinRSStream:
+            return WinRSStream(endpoint, bootstrap_command(sys.executable))
+
+        made = open_session(stream(), name=self.name, reconnect=stream, pauses=PAUSES)
+        with self._lock:
+            self._open.add(made)
+        return made
+
+    def do(self, work: Work, done: Done) -> None:
+        there, home = self._there(work), Path(self.order["home"])
+        facts = RunFacts(target=Target(host=self.name, recipe="c", version=work.key))
+        left = run_of(self._pointer(work), self.out)
+        run = Run.take_up(self.out, facts, (left,) if left else ()) or Run.create(self.out, facts)
+        write_atomic(self._pointer(work), run.path.name.encode())
+        done.run = str(run.path)
+        try:
+            with self._session() as session, run.stage("build"):
+                for name in ("source", "order.json"):
+                    session.put(home / work.key / name, str(there / name))
+                self._follow(session, run, there, work)
+                got = session.get(str(there / "wheel"), home / work.key / "wheel")
+                done.told["sha256"] = got
+        finally:
+            run.close()
+
+    def _follow(self, session: Session, run: Run, there: Path, work: Work) -> None:
+        command = [sys.executable, self.order["program"], str(there)]
+        live = LiveSession(Bench(session))
+        live.host.name = self.name
+        spec = JobSpec(str(there), work.key, process.stream, {"command": command})
+        job = Job(live, run, spec, run.path / "build.log", keep=lambda left: left.get("exit") == 0)
+        with job.log.open("ab") as log:
+            for item in job.follow():
+                if isinstance(item, dict):
+                    if item.get("exit") != 0:
+                        raise BuildError(f"{work.key}: {item}")
+                    return
+                log.write(item)
+                log.flush()
+
+    def withdraw(self, work: Work) -> None:
+        if run_of(self._pointer(work), self.out) is not None:
+            with self._session() as session:
+                session.call(remote_follow.cancel, directory=str(self._there(work)))
+
+    def reach(self) -> None:
+        with self._session() as session:
+            session.call(identity.identity, root=self.host["root"])
+
+    def unblock(self) -> None:
+        with self._lock:
+            going = [*self._open]
+        for session in going:
+            session.close()
+
+    def reachable(self) -> bool:
+        try:
+            self.reach()
+        except Exception:
+            return False
+        return True
+
+    def release(self) -> None:
+        """Nothing is made here."""
+
+    def _there(self, work: Work) -> Path:
+        return Path(self.host["root"]) / work.key
+
+    def _pointer(self, work: Work) -> Path:
+        return self.out / f"{work.key}@{self.name}.run"
+
+
+def main(order: dict[str, Any]) -> None:
+    out = Path(order["out"])
+    out.mkdir(exist_ok=True)
+    hashed = hashlib.sha256(b"campaign").hexdigest()
+    if (ledger := Ledger.find(out, hashed)) is not None:
+        ledger.hold()
+    else:
+        ledger = Ledger.create(out, hashed)
+    hosts = order["hosts"]
+    machines = {name: Machine(name=name, cores=1, memory=8 * GIB) for name in hosts}
+    works = [
+        Work(
+            key=key,
+            kind="cell",
+            cell=key,
+            core_seconds=float(seconds),
+            needs=Needs(memory=GIB),
+            hosts=tuple(hosts),
+        )
+        for key, seconds in order["works"].items()
+    ]
+    ledger.put(works, machines.values(), time.time())
+    drivers = {
+        name: Driver(name, Units(name, host, order, out), ledger.path)
+        for name, host in hosts.items()
+    }
+    engine = DaskEngine(drivers, machines)
+    try:
+        summary = Dispatcher(ledger, engine, RULES).run()
+    finally:
+        engine.close()
+        ledger.close()
+    write_atomic(Path(order["home"]) / "summary", json.dumps(summary.works).encode())
+
+
+if __name__ == "__main__":
+    main(json.loads(Path(sys.argv[1]).read_text()))

@@ -1,0 +1,130 @@
+"""A fleet of real sandboxes: its controller and one of them are killed, and nothing is lost."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pipelines.files import sha256_of
+from pipelines.paths import PACKAGE
+
+pytestmark = pytest.mark.sandbox
+
+ARCHS = ("75", "80", "90")
+PATIENCE = 1200.0
+
+
+class Project:
+    """A directory with a ``pipeline.yaml``, and the program run in it."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self.out = path / "out"
+        path.mkdir()
+        hosts = {name: {"kind": "sandbox"} for name in ("a", "b", "lone")}
+        (path / "pipeline.yaml").write_text(
+            json.dumps({"hosts": hosts, "fleet": {"hosts": ["a", "b"], "free_gib": 0.1}})
+        )
+
+    def start(self, *words: str) -> subprocess.Popen[bytes]:
+        log = (self.path / "said.log").open("ab")
+        return subprocess.Popen(
+            [sys.executable, "-m", "pipelines", *words],
+            cwd=self.path,
+            env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
+            stdout=log,
+            stderr=log,
+        )
+
+    def run(self, *words: str) -> None:
+        assert self.start(*words).wait(PATIENCE) == 0, self.said()
+
+    def said(self) -> str:
+        return (self.path / "said.log").read_text()
+
+    def state(self) -> dict[str, Any]:
+        done = subprocess.run(
+            [sys.executable, "-m", "pipelines", "fleet", "--json"],
+            cwd=self.path,
+            env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
+            stdout=subprocess.PIPE,
+            check=False,
+        )
+        told: dict[str, Any] = json.loads(done.stdout) if done.returncode == 0 else {}
+        return told
+
+    def kill_sandbox(self, name: str) -> int:
+        """End its service, as the kernel does when memory is short; how many processes that was."""
+        home, killed = f"{self.path}/.sandbox/{name}-", 0
+        for entry in Path("/proc").iterdir():
+            with contextlib.suppress(OSError, ValueError):
+                words = (entry / "cmdline").read_text().split("\0")
+                if "pipelines.hosts.sandbox.daemon" in words and any(
+                    word.startswith(home) for word in words
+                ):
+                    os.kill(int(entry.name), signal.SIGKILL)
+                    killed += 1
+        return killed
+
+
+@pytest.fixture
+def project(tmp_path: Path) -> Iterator[Project]:
+    made = Project(tmp_path / "project")
+    yield made
+    for host in ("a", "b", "lone"):
+        made.start("host", "remove", "--host", host, "--force").wait(120)
+
+
+def until(true: Callable[[], object], project: Project) -> None:
+    deadline = time.monotonic() + PATIENCE
+    while not true():
+        assert time.monotonic() < deadline, project.said()
+        time.sleep(0.5)
+
+
+def building(project: Project) -> int:
+    """How many builds are followed at this moment."""
+    logs = project.out.glob("fleet-*/*.log")
+    return sum("compile units at a time" in log.read_text() for log in logs)
+
+
+def test_killed_controller_and_sandbox_lose_nothing(project: Project) -> None:
+    words = ("build", "--fleet", "--python", "3.11", "--archs", "|".join(ARCHS))
+    first = project.start(*words)
+    until(lambda: building(project) == 2, project)
+    first.kill()
+    first.wait()
+    assert project.kill_sandbox("b") == 1
+    project.run(*words)
+
+    (folder,) = project.out.glob("fleet-*")
+    told = project.state()
+    assert told["works"] == {"done": len(ARCHS)}
+    assert told["ended"] is not None
+    logs = {path.stem: path.read_text() for path in folder.glob("*.log")}
+    taken_up = [name for name, text in logs.items() if "found again: attempt 1" in text]
+    assert len(taken_up) == 2, "both builds were found again where they were begun"
+    assert (folder / "report.html").is_file()
+    assert not [*folder.glob(".started-*")], "what was started for the fleet was stopped"
+    assert not project.kill_sandbox("a") + project.kill_sandbox("b")
+
+    made = {}
+    for pointer in folder.glob("*.run"):
+        (wheel,) = (project.out / pointer.read_text() / "wheels").glob("*.whl")
+        made[pointer.stem.partition("@")[0].rpartition("-sm")[2]] = sha256_of(wheel)
+    assert set(made) == set(ARCHS)
+    assert len(set(made.values())) == len(ARCHS)
+    for arch in ARCHS:
+        project.run("build", "--host", "lone", "--python", "3.11", "--archs", arch)
+        (wheel,) = (project.out / "latest/wheels").glob("*.whl")
+        assert sha256_of(wheel) == made[arch], f"sm{arch} is another wheel than that of one host"

@@ -1,0 +1,268 @@
+"""Hosts of a fleet that are not as they must be, and which works fit which host."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import threading
+import time
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+from plans import LAB
+from sessions import Here
+
+from pipelines.buildplan import Request
+from pipelines.commands.fleets import refuse_beside_fleet
+from pipelines.commands.plan import planned
+from pipelines.config import Config
+from pipelines.errors import ConfigError, StorageError
+from pipelines.fleet import looking
+from pipelines.fleet.cells import Cells, planned_on, works_of
+from pipelines.fleet.drivers import UnfitHostError
+from pipelines.fleet.looking import Hosts
+from pipelines.fleet.model import Machine
+from pipelines.fleetsettings import FleetSettings
+from pipelines.matrix.hostfacts import HostFacts
+from pipelines.matrix.plan import Plan
+from pipelines.remote import identity
+from pipelines.toolchain.lock import load_lock
+from pipelines.units import GIB
+
+ROOMY = FleetSettings(free_gib=0)
+
+
+def looked(hosts: Hosts, name: str, **told: Any) -> None:
+    """Have a host looked at that tells this of itself."""
+    answer = {"place": "p", "boot": "b", "time": time.time(), "free": 100 * GIB, **told}
+    session: Any = Here(answers={identity.identity: answer})
+    hosts.look(name, session, r"C:\b")
+
+
+def test_one_machine_under_two_names_is_one(tmp_path: Path) -> None:
+    """By what it says of itself, also for who goes on with the fleet and asks the other first."""
+    hosts = Hosts(ROOMY, tmp_path)
+    looked(hosts, "a")
+    looked(hosts, "a")
+    looked(hosts, "c", place="another")
+    looked(hosts, "d", boot="a copy of that machine, started by itself")
+    with pytest.raises(UnfitHostError, match="b is the same machine and place as a"):
+        looked(hosts, "b")
+    again = Hosts(ROOMY, tmp_path)
+    with pytest.raises(UnfitHostError, match="the same machine"):
+        looked(again, "b")
+    looked(again, "a")
+
+
+@pytest.mark.parametrize(
+    ("off", "said"), [(3630, "1 h 00 min ahead"), (-3630, "1 h 00 min behind")]
+)
+def test_a_clock_an_hour_off_is_refused(tmp_path: Path, off: float, said: str) -> None:
+    with pytest.raises(UnfitHostError, match=said):
+        looked(Hosts(ROOMY, tmp_path), "a", time=time.time() + off)
+
+
+def test_a_clock_that_is_a_little_off_is_not(tmp_path: Path) -> None:
+    looked(Hosts(ROOMY, tmp_path), "a", time=time.time() + 60)
+
+
+def test_a_slow_answer_is_no_wrong_clock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the host said was right at some moment between the question and the answer."""
+    moments = iter([1000.0, 5000.0])
+    monkeypatch.setattr(looking, "time", SimpleNamespace(time=lambda: next(moments)))
+    looked(Hosts(ROOMY, tmp_path), "a", time=3000.0)
+
+
+def test_a_full_disk_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UnfitHostError, match=r"3\.0 GiB free .* wants 10\.0 GiB") as caught:
+        looked(Hosts(FleetSettings(), tmp_path), "a", free=3 * GIB)
+    assert "free_gib" in caught.value.advice
+
+
+@pytest.mark.parametrize(
+    "told",
+    [{"place": ""}, {"place": "x" * 65}, {"time": "now"}, {"time": float("nan")}, {"free": -1}],
+)
+def test_what_makes_no_sense_is_refused(tmp_path: Path, told: dict[str, Any]) -> None:
+    with pytest.raises(UnfitHostError, match="makes no sense"):
+        looked(Hosts(ROOMY, tmp_path), "a", **told)
+
+
+CHAIN = {
+    "source": "s",
+    "tool set": "MSVC 14.44",
+    "found visual-studio": '{"version": "17.14"}',
+    "variable TEMP": "{temp}",
+}
+
+
+def test_another_tool_chain_is_refused_with_both_values(tmp_path: Path) -> None:
+    hosts = Hosts(ROOMY, tmp_path)
+    hosts.agree("a", "3.11", CHAIN)
+    hosts.agree("b", "3.11", CHAIN | {"source": "of another cell", "variable TEMP": "D:/t"})
+    hosts.agree("c", "3.12", CHAIN | {"tool set": "MSVC 14.51"})  # of another Python
+    with pytest.raises(UnfitHostError, match=r"than a: tool set is MSVC 14\.51, there MSVC 14\.44"):
+        hosts.agree("c", "3.11", CHAIN | {"tool set": "MSVC 14.51"})
+    without = {k: v for k, v in CHAIN.items() if not k.startswith("found")}
+    with pytest.raises(UnfitHostError, match="is absent, there"):
+        Hosts(ROOMY, tmp_path).agree("d", "3.11", without)
+
+
+def test_what_was_known_of_hosts_and_is_damaged_is_not_guessed(tmp_path: Path) -> None:
+    (tmp_path / "hosts.json").write_text('{"chains": {"3.11": {"host": 7}}}')
+    with pytest.raises(StorageError, match=r"hosts\.json cannot be read"):
+        Hosts(ROOMY, tmp_path).agree("a", "3.11", CHAIN)
+
+
+def test_threads_that_agree_at_once_lose_nothing(tmp_path: Path) -> None:
+    hosts = Hosts(ROOMY, tmp_path)
+    threads = [
+        threading.Thread(target=hosts.agree, args=("a", f"group {n}", CHAIN)) for n in range(8)
+    ]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    assert len(json.loads((tmp_path / "hosts.json").read_text())["chains"]) == 8
+
+
+def test_a_place_has_one_name_for_all_who_look(tmp_path: Path) -> None:
+    root = str(tmp_path / "made" / "b")
+    first, second = identity.identity(root), identity.identity(root)
+    assert first["place"] == second["place"] != ""
+    assert first["boot"] == second["boot"]
+    assert first["free"] > 0
+    assert identity.identity(str(tmp_path / "other"))["place"] != first["place"]
+
+
+# -- works ----------------------------------------------------------------------------------------
+
+HOSTS: dict[str, Any] = {
+    "sand": {"kind": "sandbox"},
+    "lab1": LAB,
+    "lab2": LAB,
+}
+
+
+@pytest.fixture
+def settings(tmp_path: Path) -> Config:
+    return Config.model_validate({"hosts": HOSTS, "out": str(tmp_path), "offline": True})
+
+
+def machine(name: str, *gpus: str) -> Machine:
+    return Machine(name=name, cores=8, memory=64 * GIB, gpus=gpus)
+
+
+def cells(
+    settings: Config, *machines: Machine, test: bool = True, shards: int | None = None, **axes: str
+) -> Cells:
+    lock, asked = load_lock(), []
+
+    def plan(name: str) -> Plan:
+        asked.append(name)
+        facts = HostFacts(cores=8, memory=64 * GIB, origin="a host")
+        return planned(settings, Request(axes={**axes, "host": name}), facts=facts)
+
+    plans = planned_on(settings.hosts, lambda name: settings.host(name).supply(lock), {}, plan)
+    assert asked == ["sand", "lab1"], "hosts that are alike are asked once"
+    return works_of(plans, {one.name: one for one in machines}, test=test, shards=shards)
+
+
+def test_cells_go_to_the_hosts_that_fit_and_say_why_not_to_others(settings: Config) -> None:
+    made = cells(settings, python="3.11,3.12", archs="80")
+    by_key = {one.key: one for one in made.works}
+    both = by_key["smoke-attention-cp311-cu130"]
+    assert both.hosts == ("sand", "lab1", "lab2")
+    labs = by_key["smoke-attention-cp312-cu130"]
+    assert labs.hosts == ("lab1", "lab2")
+    assert "not 3.12" in labs.refused["sand"]
+    assert made.axes[labs.key]["python"] == "3.12"
+    assert "host" not in made.axes[labs.key]
+    assert both.warm != labs.warm
+    assert not made.left_out
+
+
+def test_tests_go_where_the_right_gpu_is(settings: Config) -> None:
+    known = machine("sand"), machine("lab1", "8.9"), machine("lab2", "9.0", "12.0")
+    made = cells(settings, *known, python="3.11", archs="90|80")
+    by_key = {one.key: one for one in made.works}
+    right = by_key["smoke-attention-cp311-cu130-sm90/test"]
+    assert (right.hosts, right.needs.gpu, right.needs.slots) == (("lab2",), ("9.0",), 0)
+    assert right.after == ("smoke-attention-cp311-cu130-sm90",)
+    assert "8.9" in right.refused["lab1"]
+    nowhere = by_key["smoke-attention-cp311-cu130-sm80/test"]
+    assert (nowhere.hosts, nowhere.needs.gpu) == (("sand", "lab1", "lab2"), ())
+
+
+def test_a_divided_cell_is_its_shares_and_their_link(settings: Config) -> None:
+    made = cells(settings, python="3.11", archs="80", shards=3)
+    kinds = [(one.key.partition("cu130")[2], one.kind) for one in made.works]
+    assert kinds == [
+        ("/1of3", "shard"),
+        ("/2of3", "shard"),
+        ("/3of3", "shard"),
+        ("", "link"),
+        ("/test", "test"),
+    ]
+    link = made.works[3]
+    assert link.after == tuple(one.key for one in made.works[:3])
+    assert {one.cell for one in made.works} == {link.key}
+
+
+def test_what_no_host_can_build_is_left_out_with_the_reason(settings: Config) -> None:
+    alone = settings.model_copy(update={"hosts": {"sand": settings.hosts["sand"]}})
+    lock = load_lock()
+
+    def of(**axes: str) -> Cells:
+        plans = planned_on(
+            alone.hosts,
+            lambda name: alone.host(name).supply(lock),
+            {},
+            lambda name: planned(alone, Request(axes={**axes, "host": name})),
+        )
+        return works_of(plans, {}, test=False)
+
+    made = of(python="3.11,3.12", archs="80")
+    assert [one.key for one in made.works] == ["smoke-attention-cp311-cu130"]
+    assert "not 3.12" in made.left_out["smoke-attention-cp312-cu130"]
+    with pytest.raises(ConfigError, match=r"no host .* not 3\.12"):
+        of(python="3.12", archs="80")
+
+
+# -- the command line -----------------------------------------------------------------------------
+
+
+class Call:
+    def __init__(self, name: str, **kwargs: Any) -> None:
+        self.called_as, self.kwargs = name, kwargs
+
+
+@pytest.mark.parametrize(
+    ("calls", "said"),
+    [
+        ([Call("build"), Call("jobs")], "here is jobs"),
+        ([Call("provision")], "here is only provision"),
+        ([Call("test")], "here is only test"),
+        ([Call("build", dry_run=True)], "--dry-run does not go"),
+        ([Call("build", host="a")], "--host does not go"),
+        ([Call("build", minutes=3.0)], "--minutes does not go"),
+        ([Call("build", shard="1/2")], "--shard does not go"),
+        ([Call("build"), Call("test", run="r")], "--run does not go"),
+    ],
+)
+def test_what_means_one_host_or_one_run_does_not_go_with_a_fleet(
+    calls: list[Call], said: str
+) -> None:
+    with pytest.raises(ConfigError, match=said):
+        refuse_beside_fleet(calls)
+
+
+def test_dask_is_not_imported_before_a_fleet_begins() -> None:
+    code = (
+        "import sys, pipelines.commands.program, pipelines.stages.line, pipelines.fleet.ledger\n"
+        "sys.exit('distributed' in sys.modules or 'dask' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
