@@ -105,7 +105,8 @@ class Queue:
 
 def choose(queue: Queue, rooms: Mapping[str, Room], now: float) -> tuple[Candidate, Room] | None:
     """What begins next and where, or ``None``: nothing has room, or it is better to wait."""
-    free = [room for room in rooms.values() if not room.full]
+    # Written out: with hundreds of hosts this line is most of what a decision costs.
+    free = [room for room in rooms.values() if room.slots > 0 or room.gpus]
     if not free or not len(queue):
         return None
     few = len(queue) <= len(rooms)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -393,3 +394,28 @@ def test_a_forecast_is_what_the_dispatcher_does(tmp_path: Path) -> None:
     said = forecast([cell("x", 8000, hosts=("vm",))], [vm])
     assert said.seconds == 1000
     assert said.held["vm"] >= 1060
+
+
+@pytest.mark.parametrize("cores", [(16, 16, 16, 16), (4, 8, 32, 64)], ids=str)
+def test_two_hundred_cells_on_four_hosts_take_little_more_than_they_must(
+    cores: tuple[int, ...],
+) -> None:
+    dice = random.Random(1)
+    hosts = [machine(f"h{n}", cores=many) for n, many in enumerate(cores)]
+    names = tuple(host.name for host in hosts)
+    sizes = [dice.choice([300.0, 4200.0, 9522.0, 28_566.0]) for _ in range(200)]
+    works = [
+        cell(f"c{n}", size, hosts=names, warm=f"tools{n % 4}", cold_seconds=60.0)
+        for n, size in enumerate(sizes)
+    ]
+    ideal = max(max(sizes) / max(cores), sum(sizes) / sum(cores))
+    assert ideal <= forecast(works, hosts).seconds <= 1.15 * ideal
+
+
+def test_shares_begin_early_enough_for_their_link() -> None:
+    """A share of 500 s is before cells of 600 s: its link of 200 s comes after it."""
+    shares = [cell(f"x/{n}of2", 4000, kind="shard", cell="x") for n in (1, 2)]
+    link = cell("x", 1600, kind="link", after=("x/1of2", "x/2of2"))
+    said = forecast([cell("y", 4800), cell("z", 4800), *shares, link], [A, B])
+    assert {one.key for one in said.spans if one.began == 0} == {"x/1of2", "x/2of2"}
+    assert said.seconds == 1300.0
