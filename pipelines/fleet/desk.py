@@ -32,6 +32,7 @@ class Desk:
         self.hosts = {one.machine.name: one for one in ledger.hosts()}
         works = [one.work for one in self.entries.values()]
         self._rank = ranks(works, [one.machine for one in self.hosts.values()])
+        self._turn = {work.key: -place for place, work in enumerate(works)}
         self._next = followers(works)
         self._undone = {work.key: len(set(work.after)) for work in works}
         self._unfinished = {*self.entries}
@@ -47,6 +48,7 @@ class Desk:
         self._holding: dict[str, set[str]] = {}
         """Key -> the hosts in whose rooms it has its place."""
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
+        self._last = engine.now()
         self._count = itertools.count()
         self._same: dict[frozenset[str], frozenset[str]] = {}
 
@@ -58,8 +60,12 @@ class Desk:
 
     def _ring(self) -> None:
         now = self.engine.now()
-        # A time further away than any that is ever set: the clock was put back.
-        while self._timers and not now < self._timers[0][0] <= now + self.rules.longest:
+        if (
+            back := now - self._last
+        ) < 0:  # the clock was put back: timers are as far off as before
+            self._timers = [(at + back, number, do) for at, number, do in self._timers]
+        self._last = now
+        while self._timers and self._timers[0][0] <= now:
             heapq.heappop(self._timers)[2]()
 
     def _hold(self, key: str, room: Room, ends: float) -> None:
@@ -148,14 +154,16 @@ class Desk:
             self._in(entry.rest - now, lambda: self._file(entry))
         elif entry.bound:
             if entry.bound not in self.rooms:
-                if entry.until > now and self.hosts[entry.bound].state != "refused":
+                ahead = 0 < entry.until - now <= self.rules.longest  # more: the clock was put back
+                if ahead and self.hosts[entry.bound].state != "refused":
                     self._in(entry.until - now, lambda: self._file(entry))
                 else:
                     self._part(entry)
         elif not any(host in self.rooms for host in self._left.get(key, {}).values()):
             fit = frozenset(entry.work.hosts)
             hosts = fit.difference(entry.parted) or fit
-            place = Place(entry.priority, bool(entry.work.needs.gpu), self._rank[key], key)
+            gpu = bool(entry.work.needs.gpu)
+            place = Place(entry.priority, gpu, self._rank[key], self._turn[key], key)
             self.queue.add(Candidate(entry.work, place, self._same.setdefault(hosts, hosts)))
 
     def _place(self, entry: Entry, places: set[str], now: float) -> None:

@@ -19,9 +19,11 @@ _TOP, _AXIS, _TICKS = 8.0, 20.0, 8
 _STEPS = (1, 5, 10, 30, 60, 300, 600, 900, 1800, 3600, 7200, 14400, 21600, 43200, 86400)
 #: Lane and gap between hosts, by how many hosts there are at most.
 _SIZES = ((12, 14.0, 7.0), (60, 10.0, 4.0), (10_000, 8.0, 3.0))
+_MINUTE = 60
 _NAME = 15  # characters of a host's name
 #: Rectangles that each have words; the shorter ones beyond it are one path a kind.
 MOST = 1500
+_RESUMED = 200  # lines
 _CLASSES = {"cell": "k0", "shard": "k1", "link": "k2", "test": "k3"}
 
 
@@ -57,7 +59,7 @@ def gantt(accounts: Accounts, *, most: int = MOST) -> Markup:
         _n(_LEFT + _WIDTH + _RIGHT),
         _n(bottom + _AXIS),
         _description(accounts),
-        Markup("").join(parts),
+        Markup("").join([*parts, *_resumed(accounts, first, span, bottom)]),
         _axis(span, bottom),
     )
 
@@ -170,6 +172,17 @@ def _stretch(one: Stretch, row: _Row, bounds: tuple[float, float], accounts: Acc
     )
 
 
+def _resumed(accounts: Accounts, first: float, span: float, bottom: float) -> Iterable[Markup]:
+    for moment in accounts.history.resumed[:_RESUMED]:
+        if first <= moment <= first + span:
+            yield Markup('<path class="resumed" d="M{} {}V{}"><title>{}</title></path>').format(
+                _n(_LEFT + (moment - first) / span * _WIDTH),
+                _n(_TOP - 4),
+                _n(bottom),
+                "another process goes on with the fleet",
+            )
+
+
 def _place(begin: float, end: float, bounds: tuple[float, float]) -> tuple[float, float]:
     """Left and width; a hairline stays between neighbours, and nothing vanishes."""
     first, span = bounds
@@ -192,17 +205,20 @@ def _axis(span: float, y: float) -> Markup:
             t=_n(y - 4),
             b=_n(y),
             c=_n(y + 13),
-            s=_mark(tick),
+            s=_mark(tick, step),
         )
         for tick in ticks
     )
 
 
-def _mark(tick: float) -> str:
-    hours, minutes = divmod(round(tick) // 60, 60)
+def _mark(tick: float, step: float) -> str:
+    """``30 s``, ``5 min``, ``1:30 h``."""
     if not tick:
         return "0"
-    return f"{hours}:{minutes:02d} h" if tick >= 60 else f"{tick:.0f} s"  # noqa: PLR2004
+    if tick < _MINUTE or step % _MINUTE:
+        return units.seconds(tick)
+    hours, minutes = divmod(round(tick / _MINUTE), 60)
+    return f"{hours}:{minutes:02d} h" if hours or step >= 15 * _MINUTE else f"{minutes} min"
 
 
 def _n(value: float) -> str:

@@ -35,7 +35,8 @@ def history(ledger: Ledger, currency: str = "") -> FleetHistory:
     }
     began = began if began is not None else min((one.span.began for one in attempts), default=0.0)
     events: dict[str, list[Event]] = {host.machine.name: [] for host in hosts}
-    for event in ledger.events():
+    every = ledger.events()
+    for event in every:
         of = event.key if event.what in _OF_PERSONS else event.host
         if of in events and event.what in _STANDINGS:
             events[of].append(event)
@@ -51,6 +52,7 @@ def history(ledger: Ledger, currency: str = "") -> FleetHistory:
             for host in hosts
             for stretch in stretches(host.machine, events[host.machine.name], ended)
         ),
+        resumed=tuple(event.at for event in every if event.what == "dispatcher")[1:],
         currency=currency,
         refused=_refused(hosts, attempts),
     )
@@ -59,21 +61,23 @@ def history(ledger: Ledger, currency: str = "") -> FleetHistory:
 def stretches(machine: Machine, events: Iterable[Event], ended: float | None) -> list[Stretch]:
     """The times in which a host took no work, by its events.
 
-    A look at one that is aside is no start; one that was up and then is not was lost.
+    Only one that is made on demand starts: others are looked at. One that was up and is not, is
+    lost.
     """
     made: list[Stretch] = []
     standing: Standing = "off" if machine.made else "ready"
-    since, why = -math.inf, ""
+    since, why, was_up = -math.inf, "", False
     for event in events:
         now = _STANDINGS[event.what]
-        if now == "starting" and standing in ("aside", "lost"):
+        if now == "starting" and standing != "off":
             continue
-        if now == "aside" and standing in ("ready", "drained", "lost"):
+        if now == "aside" and was_up and event.what != "refused":
             now = "lost"
-        if now != standing:
+        if now != standing and not (now == "aside" and standing == "lost"):
             if standing != "ready" and since > -math.inf:
                 made.append(_stretch(machine, standing, since, event.at, why))
             standing, since, why = now, event.at, event.said
+        was_up = was_up or event.what == "up"
     if standing != "ready" and since > -math.inf:
         made.append(_stretch(machine, standing, since, ended, why))
     return made

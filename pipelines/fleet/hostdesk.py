@@ -165,6 +165,7 @@ class HostDesk(Desk):
                 continue
             if any(room.name in one.hosts and room.can(one.work) for one in self.queue.heads()):
                 continue
+            room.idle_since = min(room.idle_since, now)
             if (rest := room.idle_since + self.rules.idle - now) > 0:
                 if self._idle.get(room.name) != room.idle_since:
                     self._idle[room.name] = room.idle_since

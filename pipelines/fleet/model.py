@@ -226,6 +226,8 @@ class FleetHistory(Model):
     spans: tuple[Span, ...] = ()
     """Every attempt."""
     stretches: tuple[Stretch, ...] = ()
+    resumed: tuple[float, ...] = ()
+    """When another process went on with it: the one before had ended, or was killed."""
     currency: str = ""
     refused: dict[str, str] = Field(default={})
     """Host -> why it took no part."""

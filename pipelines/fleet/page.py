@@ -39,6 +39,7 @@ _KINDS = (
     ("failed", "failed"),
     ("starts", "host starts"),
     ("away", "host lost or set aside"),
+    ("resumed", "another process went on"),
 )
 #: From best to worst: tone, mark and word of a cell whose worst work stands so.
 STANDS: dict[Stand, tuple[str, str, str]] = {
@@ -211,6 +212,7 @@ def _kinds(history: FleetHistory) -> list[tuple[str, str]]:
     }
     there |= {str(span.outcome) for span in history.spans}
     there |= {"starts" if s.standing == "starting" else "away" for s in history.stretches}
+    there |= {"resumed"} if history.resumed else set()
     return [(kind, word) for kind, word in _KINDS if kind in there]
 
 

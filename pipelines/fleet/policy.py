@@ -24,6 +24,8 @@ class Place(NamedTuple):
     priority: int
     gpu: bool
     rank: float
+    turn: int
+    """Of those alike, the one that was asked for first: less than nothing, further each time."""
     key: str
 
 
@@ -103,7 +105,8 @@ class Queue:
 
 def choose(queue: Queue, rooms: Mapping[str, Room], now: float) -> tuple[Candidate, Room] | None:
     """What begins next and where, or ``None``: nothing has room, or it is better to wait."""
-    free = [room for room in rooms.values() if not room.full]
+    # Written out: with hundreds of hosts this line is most of what a decision costs.
+    free = [room for room in rooms.values() if room.slots > 0 or room.gpus]
     if not free or not len(queue):
         return None
     few = len(queue) <= len(rooms)
@@ -114,7 +117,7 @@ def choose(queue: Queue, rooms: Mapping[str, Room], now: float) -> tuple[Candida
         fitting = [
             room
             for room in free
-            if room.name in one.hosts and room.fits(one.work) and not _blocks(room, one.work, spare)
+            if room.name in one.hosts and room.fits(one.work) and not _blocks(room, one, spare)
         ]
         if not fitting:
             continue
@@ -131,30 +134,33 @@ def _wish(room: Room, work: Work) -> tuple[float, int, str]:
 
 
 def _kept_for_gpu(ready: Sequence[Candidate]) -> list[Candidate]:
-    """Works that wait for a GPU, the largest: builds leave their memory free."""
+    """Works that wait for a GPU, the largest of each sort: builds leave their memory free."""
     most: dict[object, Candidate] = {}
     for one in ready:
         if one.work.needs.gpu:
-            known = most.setdefault((one.hosts, one.work.needs.gpu), one)
-            if one.work.needs.memory > known.work.needs.memory:
-                most[one.hosts, one.work.needs.gpu] = one
+            sort = (one.hosts, one.work.needs.gpu, one.place.priority)
+            if one.work.needs.memory >= most.get(sort, one).work.needs.memory:
+                most[sort] = one
     return list(most.values())
 
 
-def _blocks(room: Room, work: Work, spare: Iterable[Candidate]) -> bool:
-    """Whether a build would take the memory of a test that waits for this host's GPU."""
-    if work.needs.gpu or not room.machine.gpus:
+def _blocks(room: Room, build: Candidate, spare: Iterable[Candidate]) -> bool:
+    """Whether it would take the memory of a test, no less urgent, that waits for a GPU there."""
+    needs = build.work.needs
+    if needs.gpu or not room.machine.gpus:
         return False
     held = sum(one.needs.memory for one in room.held.values() if one.needs.gpu)
     wanted = max(
         (
             one.work.needs.memory
             for one in spare
-            if room.name in one.hosts and room.can(one.work) and one.work.key != work.key
+            if one.place.priority >= build.place.priority
+            and room.name in one.hosts
+            and room.can(one.work)
         ),
         default=0,
     )
-    return room.memory - work.needs.memory < min(wanted, room.machine.memory) - held
+    return room.memory - needs.memory < wanted - held
 
 
 _Line = list[tuple[float, str]]
@@ -207,7 +213,7 @@ def _warmer(
             continue
         worth = _worth(one, room)
         if worth > most and room.name in one.hosts and room.fits(one.work):
-            if _blocks(room, one.work, spare):
+            if _blocks(room, one, spare):
                 continue
             best, most = one, worth
     return best

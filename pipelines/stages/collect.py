@@ -52,7 +52,7 @@ def _had(plan: BuildPlan, row: HostFile, target: Path, name: str) -> str:
     """
     for path in sorted(plan.out.glob(f"*/{name}")) if name.startswith(f"{FOLDER}/") else ():
         if path.stat().st_size == row.size and sha256_of(path) == row.sha256:
-            if path != target:
+            if not target.exists() or not path.samefile(target):
                 with disk_errors(target.parent):
                     shutil.copyfile(path, target)
             return sha256_of(target)

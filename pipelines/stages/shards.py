@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -19,19 +20,26 @@ def run_shards(line: Line) -> Path:
 
     A share that was compiled before with the same inputs is taken as it is, one that was cut off is
     gone on with. Where ``auto`` finds that dividing does no good, the wheel is built as a whole.
+    The plan's minutes are for all of it.
     """
     plan = line.plan
     count = plan.shards or _reckoned(line)
-    runs = []
+    ends = None if plan.minutes is None else time.monotonic() + plan.minutes * 60
+    runs: list[str] = []
     try:
-        for number in range(1, count + 1 if count > 1 else 1):
-            line.plan = replace(plan, share=Share(number, count))
-            runs.append(run_build(line))
+        for share in [Share(number, count) for number in range(1, count + 1) if count > 1]:
+            line.plan = replace(plan, share=share, minutes=_left(ends))
+            runs.append(str(run_build(line)))
             line.tell()
-        line.plan = replace(plan, objects=tuple(map(str, runs)))
+        line.plan = replace(plan, objects=tuple(runs), minutes=_left(ends))
         return run_build(line)
     finally:
         line.plan = plan
+
+
+def _left(ends: float | None) -> float | None:
+    """Minutes; where there are none left, so few that the next build says so, and keeps its job."""
+    return None if ends is None else max((ends - time.monotonic()) / 60, 1 / 60)
 
 
 def _reckoned(line: Line) -> int:

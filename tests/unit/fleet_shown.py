@@ -186,6 +186,7 @@ def history(hosts: int = 4, works: int = 40, *, seed: int = 1) -> FleetHistory:
         works=tuple(done),
         spans=tuple(spans),
         stretches=tuple(stretches),
+        resumed=(BEGAN + 900,),
         currency="EUR",
         refused={"lab99": "its clock is 61 min ahead"},
     )

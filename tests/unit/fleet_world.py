@@ -67,6 +67,8 @@ class World:
         """Works that fail wherever they are built."""
         self.killers: set[str] = set()
         """Works under which every host dies."""
+        self.down = 60.0
+        """Seconds that such a host is away."""
         self._events: list[tuple[float, int, Callable[[], object]]] = []
         self._count = itertools.count()
         self.session: Session | None = None
@@ -105,7 +107,7 @@ class World:
         left = max(0.0, seconds_on(work, host.machine) - kept)
         self.at(left, lambda: self._end(name, work.key, number))
         if work.key in self.killers:
-            self.at(left / 2, lambda: self.die(name, 60.0))
+            self.at(left / 2, lambda: self.die(name, self.down))
 
     def _end(self, name: str, key: str, number: int) -> None:
         host = self.hosts[name]
@@ -323,7 +325,7 @@ class Session:
 
     def wait(self, timeout: float) -> list[Ended]:
         self.noticed = False
-        self.world.advance(self.now() + timeout, lambda: bool(self.told) or self.noticed)
+        self.world.advance(self.world.clock + timeout, lambda: bool(self.told) or self.noticed)
         told, self.told = self.told, []
         return told
 

@@ -58,7 +58,6 @@ def test_how_a_host_stood(ledger: Ledger) -> None:
     told += [(95.0, "drain", ""), (99.0, "undrain", "")]
     events(ledger, *told)
     assert standings(ledger, machine(1), 100.0) == [
-        ("starting", 0, 2, ""),
         ("lost", 50, 91, "no answer"),  # looks in vain are no starts
         ("drained", 95, 99, ""),
     ]
@@ -66,13 +65,21 @@ def test_how_a_host_stood(ledger: Ledger) -> None:
 
 def test_a_host_that_never_came(ledger: Ledger) -> None:
     events(ledger, (0.0, "asked", ""), (9.0, "aside", "no answer"))
-    assert standings(ledger, machine(1), 20.0) == [
-        ("starting", 0, 9, ""),
-        ("aside", 9, 20, "no answer"),
-    ]
-    (open_, now) = stretches(machine(1), ledger.events(), None)
-    assert open_.ended is not None
-    assert now.ended is None
+    assert standings(ledger, machine(1), 20.0) == [("aside", 9, 20, "no answer")]
+    (open_,) = stretches(machine(1), ledger.events(), None)
+    assert open_.ended is None
+
+
+def test_a_process_that_went_on(ledger: Ledger) -> None:
+    ledger.put([work("a")], [machine(1)], BEGAN)
+    for at in (0.0, 30.0):
+        with ledger.change(BEGAN + at) as change:
+            change.event("dispatcher")
+        events(ledger, (at, "asked", ""), (at + 1, "up", ""))
+    told = history(ledger)
+    assert told.stretches == ()
+    assert told.resumed == (BEGAN + 30,)
+    assert "another process went on" in page.render(told)
 
 
 def test_a_host_made_on_demand(ledger: Ledger) -> None:

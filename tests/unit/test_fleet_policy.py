@@ -16,16 +16,15 @@ from pipelines.units import GIB
 HOSTS = ("a", "b", "c")
 
 
-def candidate(work: Work, rank: float | None = None) -> Candidate:
-    seconds = work.core_seconds if rank is None else rank
-    place = Place(work.priority, bool(work.needs.gpu), seconds, work.key)
+def candidate(work: Work, turn: int) -> Candidate:
+    place = Place(work.priority, bool(work.needs.gpu), work.core_seconds, -turn, work.key)
     return Candidate(work, place, frozenset(work.hosts))
 
 
 def queue_of(*works: Work) -> Queue:
     queue = Queue()
-    for work in works:
-        queue.add(candidate(work))
+    for turn, work in enumerate(works):
+        queue.add(candidate(work, turn))
     return queue
 
 
@@ -89,9 +88,9 @@ def test_gpu_works_go_to_gpus_that_are_free_and_right() -> None:
     both = machine("a", gpus=("8.6", "9.0"))
     works = [gpu_test("t1"), gpu_test("t2"), gpu_test("t3", hosts=("b",))]
     rooms = rooms_of(both, machine("b", gpus=("8.6",)))
-    assert chosen(queue_of(*works), rooms) == [("t2", "a")]
-    rooms["a"].drop("t2", 5.0)
-    assert chosen(queue_of(*works[:1]), rooms, 5.0) == [("t1", "a")]
+    assert chosen(queue_of(*works), rooms) == [("t1", "a")]
+    rooms["a"].drop("t1", 5.0)
+    assert chosen(queue_of(*works[1:]), rooms, 5.0) == [("t2", "a")]
 
 
 def test_builds_leave_memory_to_a_test_that_waits_for_the_gpu() -> None:

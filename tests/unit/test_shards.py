@@ -232,6 +232,16 @@ def test_what_an_earlier_run_has_is_not_fetched_again(tmp_path: Path, host: Comp
     assert len(done.divided.placed) == UNITS
 
 
+def test_objects_that_have_come_home_are_not_fetched_twice(tmp_path: Path, host: Compiler) -> None:
+    """A collect that was cut off is done again in the same run; ``latest`` leads there as well."""
+    line, session = desk(tmp_path, host)
+    run = compiled(line, "1/2")
+    session.get = None  # type: ignore[assignment,method-assign]
+    (line.plan.out / "elsewhere").symlink_to(run.path)
+    line.do(COLLECT)
+    assert len([*(run.path / FOLDER).iterdir()]) == 3
+
+
 def test_a_share_that_was_cut_off_is_gone_on_with(tmp_path: Path, host: Compiler) -> None:
     line, session = desk(tmp_path, host)
 
@@ -252,13 +262,15 @@ def test_a_share_that_was_cut_off_is_gone_on_with(tmp_path: Path, host: Compiler
 
 def test_every_share_and_the_link_on_one_host(tmp_path: Path, host: Compiler) -> None:
     line, _ = desk(tmp_path, host)
-    line.plan = replace(line.plan, shards=3)
+    line.plan = replace(line.plan, shards=3, minutes=60.0)
     before = line.plan
     with pytest.raises(AuditError, match="SBOM"):  # this wheel has none
         run_shards(line)
     line.close()
     assert [spec["units"]["mode"] for spec in host.specs] == ["compile"] * 3 + ["link"]
     assert line.plan is before
+    left = [spec["timeout"] for spec in host.specs]
+    assert 3600 >= left[0] > left[1] > left[2] > left[3] > 3000, "the minutes are for all of it"
     states = {name: one.state for name, one in line.run.stages().items()}
     assert states == {"build": "passed", "collect": "passed", "audit": "failed"} | {
         "provision": "passed"

@@ -16,6 +16,7 @@ from pipelines.architectures import gpus
 from pipelines.buildplan import Request, settle
 from pipelines.commands.lines import request_of
 from pipelines.commands.plan import run_plan
+from pipelines.commands.rebuild import RebuildOptions, rebuild
 from pipelines.config import load_config
 from pipelines.errors import ConfigError
 from pipelines.files import sha256_of
@@ -120,6 +121,29 @@ def test_what_cannot_be_divided(recipe: Any, asked: dict[str, Any], said: str) -
 def test_what_was_typed() -> None:
     request, _ = request_of({"objects": "a,b/c,", "reproducible": True})
     assert (request.objects, request.share, request.reproducible) == (("a", "b/c"), None, True)
+
+
+def test_a_rebuild_is_reproducible_whatever_the_recipe_says(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As the build was, which was divided, of a recipe that does not say so."""
+    manifest = {
+        "schema": 1,
+        "run": "r",
+        "inputs": {"recipe": "flash-attn", "reproducible": True, "materials": {"source": "0"}},
+        "files": [{"path": "wheels/a-1-cp311-cp311-win_amd64.whl", "sha256": "0" * 64}],
+    }
+    (tmp_path / "manifest.json").write_text(json.dumps(manifest))
+    opened: list[dict[str, Any]] = []
+
+    def note(given: dict[str, Any]) -> None:
+        opened.append(given)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("pipelines.commands.lines.open_line", note)
+    with pytest.raises(KeyboardInterrupt):
+        rebuild(RebuildOptions(subject=str(tmp_path / "manifest.json")), {"reproducible": False})
+    assert request_of(opened[0])[0].reproducible
 
 
 # -- on the host -----------------------------------------------------------------------------------
