@@ -217,11 +217,12 @@ def _differing(there: object, here: object, names: Iterable[str] | None = None) 
             there, here = next(pairs, (f"{len(there)} rows", f"{len(here)} rows"))
         return f"  {line(there, 400)}\n  and {line(here, 400)}"
     names = [*(names or (n for n in {**there, **here} if there.get(n) != here.get(n)))]
-    rows = [
-        f"  {safe(str(n), 100)}: there {line(there.get(n, 'nothing'), 200)}, "
-        f"here {line(here.get(n, 'nothing'), 200)}"
-        for n in names
-    ]
+    said = [(safe(str(n), 100), _said(there, n), _said(here, n)) for n in names]
+    rows = [f"  {name}: there {one}, here {other}" for name, one, other in said]
     return "\n".join(rows[:_SHOWN]) + (
         f"\n  and {len(rows) - _SHOWN} more" if rows[_SHOWN:] else ""
     )
+
+
+def _said(told: Mapping[str, object], name: str) -> str:
+    return line(told[name], 200) or "empty" if name in told else "nothing"

@@ -94,13 +94,18 @@ def test_what_targets_need() -> None:
 def test_units_stand_alone_and_nothing_else_is_one(tmp_path: Path) -> None:
     """Objects of objects, and what reads or leaves a precompiled header, are the link's."""
     (tmp_path / "build.ninja").write_text(HARD)
-    _, every = units(Call(str(tmp_path), targets=["tail.o", "other.o", "lib.a"]), str(tmp_path))
+    _, every, rest = units(
+        Call(str(tmp_path), targets=["tail.o", "other.o", "lib.a"]), str(tmp_path)
+    )
     assert [unit.output for unit in every] == ["a b.o", "c/d.o", "other.o", "tail.o"]
-    _, default = units(Call(str(tmp_path)), str(tmp_path))
+    assert not rest, "the others are not asked for"
+    _, none, rest = units(Call(str(tmp_path), targets=["linked.o", "late.o"]), str(tmp_path))
+    assert ([unit.output for unit in none], rest) == (["a b.o"], ["linked.o", "late.o"])
+    _, default, _ = units(Call(str(tmp_path)), str(tmp_path))
     assert [unit.output for unit in default] == ["a b.o", "c/d.o"]
     assert [unit.source for unit in default] == ["x y.c", "deep/q.c"]
     (tmp_path / "build.ninja").write_text(HARD.replace("cp $in", "cp -p $in"))
-    _, others = units(Call(str(tmp_path)), str(tmp_path))
+    _, others, _ = units(Call(str(tmp_path)), str(tmp_path))
     assert not {unit.id for unit in others} & {unit.id for unit in default}
 
 
@@ -112,8 +117,9 @@ def test_a_variable_that_an_included_file_changes(tmp_path: Path) -> None:
         "rule cc\n  command = cp $in $out\nwhere = here\n"
         "include more.ninja\nbuild $where/a.o: cc a.c\nbuild b.o: cc b.c\n"
     )
-    _, found = units(Call(str(tmp_path)), str(tmp_path))
+    _, found, rest = units(Call(str(tmp_path)), str(tmp_path))
     assert [unit.output for unit in found] == ["b.o"]
+    assert rest == ["there/a.o"]
 
 
 @needs_ninja

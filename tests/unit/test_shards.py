@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import random
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -28,7 +29,7 @@ from pipelines.record import BuildResult
 from pipelines.remote import builder, objects
 from pipelines.run import Run
 from pipelines.stages.line import BUILD, COLLECT, Line, run_build
-from pipelines.stages.objects import FOLDER, LIST
+from pipelines.stages.objects import FOLDER, LIST, lenders
 from pipelines.stages.shards import run_shards
 
 UNITS = 5
@@ -398,6 +399,34 @@ def test_a_run_that_was_changed(tmp_path: Path, host: Compiler, lie: str) -> Non
     assert len(session.sent) == before, "nothing was sent"
 
 
+def test_whatever_byte_is_changed(tmp_path: Path, host: Compiler) -> None:
+    """Of the list or of an object: it is refused, or the list says the same as before."""
+    line, _ = desk(tmp_path, host)
+    run = compiled(line, "1/2")
+    line.plan = replace(line.plan, share=None, objects=(run.id,))
+    (good,) = lenders(line.plan)
+    chance, taken = random.Random(19), 0
+    paths = [run.path / LIST, run.path / LIST, *sorted((run.path / FOLDER).iterdir())]
+    for number in range(200):
+        path = paths[number % len(paths)]
+        data = path.read_bytes()
+        other = bytearray(data)
+        place = chance.randrange(len(data))
+        other[place] = chance.choice([byte for byte in range(256) if byte != data[place]])
+        path.write_bytes(other)
+        try:
+            (found,) = lenders(line.plan)
+        except AuditError:
+            pass
+        else:
+            assert found.list == good.list
+            assert path.name == LIST, "no byte of an object may change"
+            taken += 1
+        path.write_bytes(data)
+    assert taken < 20, "but for blanks"
+    assert lenders(line.plan)[0].list == good.list
+
+
 def test_what_cannot_be_linked_is_refused_before_a_run_begins(
     tmp_path: Path, host: Compiler
 ) -> None:
@@ -441,6 +470,10 @@ def test_another_tool_chain(
     monkeypatch.undo()
     monkeypatch.setenv("CFLAGS", "-O1")
     with pytest.raises(LockError, match=r"user's CFLAGS: there nothing, here -O1"):
+        linked(line, run)
+    monkeypatch.undo()
+    monkeypatch.setattr(type(line.plan.host), "made_of", "image sha256:2")
+    with pytest.raises(LockError, match=r"host made of: there empty, here image sha256:2"):
         linked(line, run)
     monkeypatch.undo()
     (tmp_path / "tree/more.cu").write_text("int x;")

@@ -2,15 +2,20 @@
 
 from __future__ import annotations
 
+import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import sharebuilds
-from plans import at_desk, wanting
+from plans import PYTHON, at_desk, wanting
 from test_shards import compiled, linked
 
+from pipelines.buildplan import Request, resolve
+from pipelines.config import Config
 from pipelines.errors import BuildError
+from pipelines.hosts.live import LiveSession
 from pipelines.record import BuildResult, CollectResult
 from pipelines.stages.line import BUILD, Line
 
@@ -42,8 +47,9 @@ def whole(line: Line) -> str:
     return wheel.sha256
 
 
-@pytest.mark.parametrize("count", [2, 7])
-def test_the_same_bytes(tmp_path: Path, count: int) -> None:
+def test_the_same_bytes(tmp_path: Path) -> None:
+    """Of more shares than there are units, too: two are empty."""
+    count = 7
     expected = whole(desk(tmp_path, "whole"))
     line = desk(tmp_path)
     runs = [compiled(line, f"{number}/{count}") for number in range(1, count + 1)]
@@ -61,3 +67,33 @@ def test_a_build_without_ninja_has_nothing_to_divide(tmp_path: Path) -> None:
     (tmp_path / "tree/setup.py").write_text("from setuptools import setup; setup(name='mine')\n")
     with pytest.raises(BuildError, match="nothing to divide"):
         compiled(desk(tmp_path), "1/2")
+
+
+def test_on_a_host_of_kind_local(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Detached jobs in processes of their own, to which the program is sent by value."""
+    monkeypatch.setattr("pipelines.hosts.local.host.FIXED", str(tmp_path / "fixed"))
+    nvcc = tmp_path / "cuda/bin/nvcc"
+    nvcc.parent.mkdir(parents=True)
+    nvcc.write_text("#!/bin/sh\necho 'Cuda compilation tools, release 13.0, V13.0.48'\n")
+    nvcc.chmod(0o755)
+    plain = desk(tmp_path).plan
+    here = {"kind": "local", "python": sys.executable, "root": str(tmp_path / "root")}
+    settings = Config.model_validate(
+        {
+            "hosts": {"here": here | {"cuda": str(tmp_path / "cuda")}},
+            "out": str(tmp_path / "out"),
+            "compile_cache": {"kind": "off"},
+        }
+    )
+    asked = Request(axes={"host": "here", "python": PYTHON, "archs": "90a"}, jobs=2)
+    plan = resolve(settings, asked)
+    line = Line(replace(plan, recipe=plain.recipe), LiveSession(plan.host))
+    try:
+        expected = whole(line)
+        done = linked(line, *(compiled(line, f"{number}/2") for number in (1, 2)))
+    finally:
+        line.close()
+    assert done.divided is not None
+    assert "nvcc" in done.divided.compilers
+    assert [one.units for one in done.divided.lent] == [3, 2]
+    assert [one.sha256 for one in done.wheels] == [expected]

@@ -446,6 +446,15 @@ def build_wheel(out):
     open(out + "/bogus.whl", "w").close()
     return "bogus.whl"
 """
+PACKS = """
+    import zipfile
+    with zipfile.ZipFile(out + "/m-1-py3-none-any.whl", "w") as wheel:
+        wheel.write("lib.so", "lib.so")
+        wheel.writestr("m-1.dist-info/WHEEL", "Wheel-Version: 1.0\\nTag: py3-none-any\\n")
+        wheel.writestr("m-1.dist-info/METADATA", "Metadata-Version: 2.1\\nName: m\\nVersion: 1\\n")
+        wheel.writestr("m-1.dist-info/RECORD", "")
+    return "m-1-py3-none-any.whl"
+"""
 NINJA = "rule cc\n  command = {command}\nbuild a.o: cc a.c\nbuild b.o: cc b.c\n"
 
 
@@ -557,3 +566,26 @@ def test_only_what_is_asked_for_is_divided(tmp_path: Path) -> None:
     (builds.tree / "mine.py").write_text(SWALLOWS.replace('["ninja"]', '["ninja", "b.o"]'))
     done = builds.share(1, 1)
     assert [row["source"] for row in done["units"]] == ["b.c"]
+
+
+@needs_compiler
+def test_what_a_manifest_includes_is_made_by_the_link(tmp_path: Path) -> None:
+    """It is told, and the wheel is the same."""
+    builds = swallowing(tmp_path)
+    tree = builds.tree
+    (tree / "more.ninja").write_text("rule cc\n  command = cp $in $out\nbuild c.o: cc c.c\n")
+    (tree / "c.c").write_text("c.c")
+    with (tree / "build.ninja").open("a") as file:
+        file.write("rule cat\n  command = cat $in > $out\nsubninja more.ninja\n")
+        file.write("build lib.so: cat a.o b.o c.o\n")
+    text = SWALLOWS.partition("    open(")[0] + PACKS
+    (tree / "mine.py").write_text(text.replace('["ninja"]', '["ninja", "lib.so"]'))
+    whole = builds.run("whole")
+    assert whole["exit"] == 0, builds.log
+    done = builds.share(1, 1)
+    assert [row["source"] for row in done["units"]] == ["a.c", "b.c"]
+    assert "units: not divided, the link makes them: c.o" in builds.log
+    assert not (tmp_path / "share1of1/src/c.o").exists()
+    linked = builds.link(given(done))
+    assert wheels(linked) == wheels(whole)
+    assert len(linked["placed"]) == 2

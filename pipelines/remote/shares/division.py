@@ -17,6 +17,8 @@ from . import balance, calls, listed, ninjafile
 NOTHING = [sys.executable, "-c", ""]
 _MANIFEST = "wcw-share.ninja"
 _CHUNK = 1 << 20
+#: As many names are told.
+FEW = 5
 
 
 class DivisionError(SystemExit):
@@ -85,14 +87,13 @@ class Division:
         self.settle()
         self._inside = True
         try:
-            manifest, found = ("", []) if call.lacks else self._listed(call, environment)
+            manifest, found = (None, []) if call.lacks else self._listed(call, environment)
         finally:
             self._inside = False
-        if call.lacks:
+        if manifest is None:
             self.lacks.append(call.lacks)
             print(f"units: not divided: {call.lacks}", flush=True)
             return self.undivided(), None
-        assert isinstance(manifest, ninjafile.Manifest)  # noqa: S101
         new = [unit for unit in found if unit.id not in self.units]
         self.units |= {unit.id: unit for unit in new}
         start = Start(call, manifest, found, new)
@@ -107,14 +108,20 @@ class Division:
 
     def _listed(
         self, call: calls.Call, environment: Mapping[str, str]
-    ) -> tuple[ninjafile.Manifest | str, list[listed.Unit]]:
+    ) -> tuple[ninjafile.Manifest | None, list[listed.Unit]]:
         try:
-            return listed.units(call, self.root, env=environment)
+            manifest, found, rest = listed.units(call, self.root, env=environment)
         except OSError as error:
             call.lacks = f"ninja has no manifest there: {error}"
         except listed.ListingError as error:
             raise DivisionError(str(error)) from None
-        return "", []
+        else:
+            if rest:
+                more = f" and {len(rest) - FEW} more" if len(rest) > FEW else ""
+                told = f"{', '.join(rest[:FEW])}{more}"
+                print(f"units: not divided, the link makes them: {told}", flush=True)
+            return manifest, found
+        return None, []
 
     def other(self, command: list[str], where: str) -> list[str] | None:  # noqa: ARG002
         """What is started instead of something else than ninja; ``None``: itself."""

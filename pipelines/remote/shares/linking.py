@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from . import listed
-from .division import Division, DivisionError, Start, copied, sha256
-
-_FEW = 5
+from .division import FEW, Division, DivisionError, Start, copied, sha256
 
 
 class Link(Division):
@@ -54,8 +52,8 @@ class Link(Division):
         return start.manifest.without(frozenset(unit.output for unit in ours)), []
 
     def _strange(self, ids: Mapping[str, object]) -> str:
-        few = [f"{one} at {self.given[one][0]}" for one in list(ids)[:_FEW]]
-        have = ", ".join(list(self.units)[:_FEW]) or "none"
+        few = [f"{one} at {self.given[one][0]}" for one in list(ids)[:FEW]]
+        have = ", ".join(list(self.units)[:FEW]) or "none"
         return (
             f"{len(ids)} of {len(self.given)} objects are of units that this build does not have: "
             f"{', '.join(few)}; it has {len(self.units)}: {have}. Another source, place, tool or "
@@ -92,6 +90,6 @@ class Link(Division):
         told["placed"] = [unit for unit in self.units if unit in self.placed]
         told["compiled"] = [unit for unit in self.units if unit not in self.placed]
         if told["compiled"] and self.given:
-            names = ", ".join(self.units[unit].source for unit in told["compiled"][:_FEW])
+            names = ", ".join(self.units[unit].source for unit in told["compiled"][:FEW])
             print(f"units: compiled here, no host gave them: {len(told['compiled'])}: {names}")
         return told

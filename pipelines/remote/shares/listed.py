@@ -40,8 +40,10 @@ class Unit:
     """Absolute, where the object is."""
 
 
-def units(call: Call, root: str, **started: object) -> tuple[ninjafile.Manifest, list[Unit]]:
-    """The manifest of ``call``, and the units that its targets need, in its order.
+def units(
+    call: Call, root: str, **started: object
+) -> tuple[ninjafile.Manifest, list[Unit], list[str]]:
+    """The manifest of ``call``, the units that its targets need, in its order, and other objects.
 
     ``root``: of the source tree. ``started``: how ninja is started, as ``subprocess`` takes it.
     Raises :class:`ListingError`, or ``OSError`` where there is no manifest.
@@ -77,7 +79,10 @@ def units(call: Call, root: str, **started: object) -> tuple[ninjafile.Manifest,
                 path=os.path.normpath(os.path.join(call.directory, output)),
             )
         )
-    return manifest, found
+    alone_made = {unit.output for unit in found}
+    objects = (one for one in told if one.endswith(_OBJECTS) and one not in alone_made)
+    # What this file does not make is in one that it includes, and may be needed.
+    return manifest, found, [one for one in objects if one in wanted or one not in made]
 
 
 def _compdb(call: Call, **started: object) -> dict[str, tuple[str, str]]:
