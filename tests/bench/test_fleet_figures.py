@@ -14,6 +14,7 @@ import resource
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from distributed import Client, LocalCluster, Worker, get_worker
@@ -89,11 +90,13 @@ def _sleep(core_seconds: float, cores: dict[str, int], scale: float) -> None:
 def by_dask(works: Sequence[Work], hosts: Sequence[Machine], scale: float) -> float:
     """What Dask's own scheduler makes of them, in real time that is ``scale`` times as fast."""
     cores = {str(n): host.cores for n, host in enumerate(hosts)}
+    local: Any = LocalCluster  # neither is typed throughout
+    connect: Any = Client
     with (
-        LocalCluster(
+        local(
             n_workers=len(hosts), threads_per_worker=1, processes=False, dashboard_address=None
         ) as cluster,
-        Client(cluster) as client,
+        connect(cluster) as client,
     ):
         began = time.monotonic()
         sizes = [work.core_seconds for work in works]
