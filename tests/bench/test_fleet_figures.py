@@ -89,10 +89,10 @@ def by_dask(works: Sequence[Work], hosts: Sequence[Machine], scale: float) -> fl
     """What Dask's own scheduler makes of them, in real time that is ``scale`` times as fast."""
     cores = {str(n): host.cores for n, host in enumerate(hosts)}
     with (
-        LocalCluster(  # type: ignore[no-untyped-call]
+        LocalCluster(
             n_workers=len(hosts), threads_per_worker=1, processes=False, dashboard_address=None
         ) as cluster,
-        Client(cluster) as client,  # type: ignore[no-untyped-call]
+        Client(cluster) as client,
     ):
         began = time.monotonic()
         sizes = [work.core_seconds for work in works]
