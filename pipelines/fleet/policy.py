@@ -128,9 +128,10 @@ def choose(queue: Queue, rooms: Mapping[str, Room], now: float) -> tuple[Candida
     return None
 
 
-def _wish(room: Room, work: Work) -> tuple[float, int, str]:
-    """The soonest done; of those alike, builds take the host without a GPU."""
-    return room.seconds(work), len(room.machine.gpus), room.name
+def _wish(room: Room, work: Work) -> tuple[float, float, int, str]:
+    """The soonest done; of those alike the emptiest, then one without a GPU for tests to want."""
+    machine = room.machine
+    return room.seconds(work), -room.slots / machine.slots, len(machine.gpus), room.name
 
 
 def _kept_for_gpu(ready: Sequence[Candidate]) -> list[Candidate]:

@@ -164,6 +164,28 @@ def test_what_is_lost_at_a_host_that_is_there_goes_elsewhere_after_two_tries(
     assert not fleet.world.hosts["a"].jobs, "it was withdrawn before it began elsewhere"
 
 
+def test_where_nobody_can_look_what_runs_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = Fleet(tmp_path, [cell("x")], [A, B])
+    start = Session.start
+
+    def full(self: Session, work: Work, host: str, attempt: int) -> None:
+        start(self, work, host, attempt)
+        if host == "a":
+            self.tell(work.key, "lost", "no space left on device")
+
+    def blind(self: Session, work: Work, host: str, attempt: int) -> None:
+        self.told.append(end(work.key, host, attempt, "lost"))
+
+    monkeypatch.setattr(Session, "start", full)
+    monkeypatch.setattr(Session, "withdraw", blind)
+    assert fleet.dispatcher.run().complete
+    assert fleet.tried("x")[-1] == ("b", "done")
+    (a, _) = fleet.ledger.hosts()
+    assert (a.state, a.why) == ("aside", "nobody can look what runs there")
+
+
 def test_a_failure_is_not_tried_elsewhere_and_blocks_what_comes_after(tmp_path: Path) -> None:
     works = [cell(f"x/{n}of3", kind="shard", cell="x", hosts=("a",)) for n in (1, 2, 3)]
     works.append(cell("x", kind="link", after=tuple(one.key for one in works)))
