@@ -128,8 +128,9 @@ def _give(ledger: Ledger, verb: Verb, subject: str, number: int) -> None:
 
 
 def _show(ledger: Ledger, currency: str, *, as_json: bool) -> None:
-    from pipelines.console import answer, console
+    from pipelines.console import answer, console, say
     from pipelines.fleet import view
+    from pipelines.fleet.results import REPORT
     from pipelines.fleet.states import state
 
     now = state(ledger, currency=currency)
@@ -137,6 +138,8 @@ def _show(ledger: Ledger, currency: str, *, as_json: bool) -> None:
         answer({"schema": 1, **now.model_dump(mode="json")})
     else:
         console.print(view.render(now, console.width))
+        if (page := ledger.path / REPORT).is_file():
+            say(str(page), style="bold")
 
 
 COMMAND = Command(fleet, FleetOptions)
