@@ -15,9 +15,10 @@ from pipelines.errors import ConfigError
 from pipelines.fleet.dispatch import Dispatcher, Summary
 from pipelines.fleet.entries import Entry
 from pipelines.fleet.ledger import Ledger
-from pipelines.fleet.model import Machine, Work
+from pipelines.fleet.model import Machine, Needs, Work
 from pipelines.fleet.rules import Rules
 from pipelines.fleet.simulate import forecast
+from pipelines.units import GIB
 
 RULES = Rules(poll=5.0)
 
@@ -360,6 +361,23 @@ def test_hosts_that_stay_away_are_not_waited_for_without_end(tmp_path: Path) -> 
     assert summary.works == {"waiting": 1}
     assert "for a long time" in summary.stuck
     assert fleet.world.clock - 1_000_000 >= RULES.stuck
+
+
+def test_another_host_that_is_there_does_not_make_it_wait_without_end(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, [cell("x", hosts=("a",)), cell("y", hosts=("b",))], [A, B])
+    fleet.world.hosts["a"].alive = fleet.world.hosts["a"].reachable = False
+    summary = fleet.run()
+    assert summary.works == {"waiting": 1, "done": 1}
+    assert "for a long time" in summary.stuck
+
+
+def test_what_no_host_is_large_enough_for_is_blocked_with_the_reason(tmp_path: Path) -> None:
+    large = cell("x", needs=Needs(memory=900 * GIB), hosts=("a", "b"))
+    fleet = Fleet(tmp_path, [large, cell("y")], [A, B])
+    assert fleet.run().works == {"blocked": 1, "done": 1}
+    error = fleet.entry("x").error
+    assert error is not None
+    assert "a: it needs 900.0 GiB of memory, there are" in error.message
 
 
 def test_an_end_of_an_attempt_that_is_not_this_one_changes_nothing(tmp_path: Path) -> None:
