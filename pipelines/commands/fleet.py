@@ -35,7 +35,10 @@ class FleetOptions(Options):
 
     order: Annotated[
         tuple[str, ...],
-        Flag("pause, resume, drain HOST, undrain HOST, cancel WORK, priority WORK N", words=True),
+        Flag(
+            "pause, resume, drain HOST, undrain HOST, cancel WORK, retry WORK, priority WORK N",
+            words=True,
+        ),
     ] = ()
     name: Annotated[
         str | None, Flag("of the fleet, a directory below out/ (default: the latest)")
@@ -93,8 +96,7 @@ def _read(words: tuple[str, ...]) -> tuple[Verb, str, int]:
         )
     number = 0
     if verb == "priority":
-        digits = words[2].removeprefix("-")
-        if not (digits.isascii() and digits.isdecimal()) or abs(int(words[2])) > _MOST:
+        if not (words[2].isascii() and words[2].isdecimal()) or int(words[2]) > _MOST:
             raise ConfigError(
                 f"fleet priority {words[1]} {words[2]}: expected a whole number",
                 advice="Works of a higher one begin first; they all have 0.",
@@ -107,7 +109,10 @@ def _give(ledger: Ledger, verb: Verb, subject: str, number: int) -> None:
     """Leave an order, and say what the dispatcher made of it, if there is one."""
     from pipelines.console import say
 
-    if ledger.fact("ended"):
+    if ledger.fact("ended") and verb == "retry":
+        with ledger.change(time.time()) as change:
+            change.fact("ended", "")  # so that the same command goes on with it
+    elif ledger.fact("ended"):
         raise ConfigError(
             f"{ledger.path.name} has come to its end: there is nothing left to {verb}",
             advice="invoke build --fleet begins another one.",
@@ -117,14 +122,15 @@ def _give(ledger: Ledger, verb: Verb, subject: str, number: int) -> None:
     while (answer := ledger.answer(order)) is None and time.monotonic() < deadline:
         time.sleep(0.1)
     if answer is None:
-        say("noted; nothing works at this fleet now: whoever goes on with it does it", "yellow")
+        say("noted; nothing works at this fleet now: the command that began it goes on", "yellow")
     else:
         say(answer or "done", "green")
 
 
 def _show(ledger: Ledger, currency: str, *, as_json: bool) -> None:
-    from pipelines.console import answer, console
+    from pipelines.console import answer, console, say
     from pipelines.fleet import view
+    from pipelines.fleet.results import REPORT
     from pipelines.fleet.states import state
 
     now = state(ledger, currency=currency)
@@ -132,6 +138,8 @@ def _show(ledger: Ledger, currency: str, *, as_json: bool) -> None:
         answer({"schema": 1, **now.model_dump(mode="json")})
     else:
         console.print(view.render(now, console.width))
+        if (page := ledger.path / REPORT).is_file():
+            say(str(page), style="bold")
 
 
 COMMAND = Command(fleet, FleetOptions)
