@@ -11,6 +11,7 @@ import contextlib
 import importlib.util
 import logging
 import queue
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -108,12 +109,15 @@ class DaskEngine:
         self._drivers, self._machines = dict(drivers), dict(machines)
         self._started: dict[str, tuple[str, int]] = {}
         """Key of a work that goes on -> its host and attempt."""
+        self._cancelled: set[str] = set()
+        """Of those: told to their drivers until they end, which may not have begun them yet."""
         self._lock = threading.Lock()
         self._up: set[str] = set()
         self._coming: set[str] = set()
         self._why: dict[str, str] = {}
         self._asked = 0
         self._ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
+        self._scratch = tempfile.TemporaryDirectory(prefix="wcw-fleet-", ignore_cleanup_errors=True)
         settings = {
             # No thread of Dask looks at what ours do, and none is warned of that they take hours.
             "distributed.worker.profile.enabled": False,
@@ -147,6 +151,8 @@ class DaskEngine:
                 # Builds, tests, and a look whether the host is there.
                 "nthreads": machine.slots + max(1, len(machine.gpus)) + 1,
                 "memory_limit": 0,
+                # Else its files are in one place for all, and stay there.
+                "local_directory": self._scratch.name,
                 "resources": _resources(machine),
                 "dashboard": False,
                 # Its HTTP server is there in any case, and would listen to every network.
@@ -286,11 +292,14 @@ class DaskEngine:
     def cancel(self, key: str) -> None:
         """End the work at its host; its end is told by :meth:`wait`."""
         if key in self._started:
+            self._cancelled.add(key)
             self._drivers[self._started[key][0]].cancel(key)
 
     def wait(self, timeout: float) -> Iterable[Ended]:
         """What has ended since the last call; at most ``timeout`` seconds until the first."""
         self._look_for_dead()
+        for key in self._cancelled & self._started.keys():
+            self._drivers[self._started[key][0]].cancel(key)
         found: list[Ended] = []
         with contextlib.suppress(queue.Empty):
             found.append(
@@ -301,6 +310,7 @@ class DaskEngine:
         for one in found:
             if self._started.get(one.key) == (one.host, one.attempt):  # or it was withdrawn
                 del self._started[one.key]
+        self._cancelled &= self._started.keys()
         return found
 
     def _look_for_dead(self) -> None:
@@ -325,3 +335,4 @@ class DaskEngine:
             _log.warning("%s: %s does not leave", host, key)
         self._client.close(timeout=5)
         self._cluster.close(timeout=5)
+        self._scratch.cleanup()

@@ -244,9 +244,10 @@ class Driver:
         """End that work if it goes on here; returns at once."""
         with self._lock:
             watched = self._now.get(key)
-        if watched is not None:
+            if watched is None or watched.cancelled:
+                return  # its job is being ended, and would be left if it were told again
             watched.cancelled = True
-            watched.leave.set()
+        watched.leave.set()
 
     def leave(self) -> None:
         """Leave every work where it is, also those that begin from now on; returns at once."""
