@@ -122,6 +122,8 @@ class DaskEngine:
             # No thread of Dask looks at what ours do, and none is warned of that they take hours.
             "distributed.worker.profile.enabled": False,
             "distributed.admin.tick.limit": "1h",
+            # Else its files are in one place for all, and stay there.
+            "temporary-directory": self._scratch.name,
             "distributed.scheduler.allowed-failures": 0,
             "distributed.scheduler.work-stealing": False,
         }
@@ -151,8 +153,6 @@ class DaskEngine:
                 # Builds, tests, and a look whether the host is there.
                 "nthreads": machine.slots + max(1, len(machine.gpus)) + 1,
                 "memory_limit": 0,
-                # Else its files are in one place for all, and stay there.
-                "local_directory": self._scratch.name,
                 "resources": _resources(machine),
                 "dashboard": False,
                 # Its HTTP server is there in any case, and would listen to every network.

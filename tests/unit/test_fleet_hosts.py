@@ -57,6 +57,16 @@ def test_one_machine_under_two_names_is_one(tmp_path: Path) -> None:
     looked(again, "a")
 
 
+def test_the_other_name_of_a_machine_may_be_removed(tmp_path: Path) -> None:
+    """As the advice says, whichever of the two was looked at first."""
+    looked(Hosts(ROOMY, tmp_path, ["a", "b"]), "a")
+    with pytest.raises(UnfitHostError, match="the same machine"):
+        looked(Hosts(ROOMY, tmp_path, ["a", "b"]), "b")
+    looked(Hosts(ROOMY, tmp_path, ["b"]), "b")
+    with pytest.raises(UnfitHostError, match="a is the same machine and place as b"):
+        looked(Hosts(ROOMY, tmp_path, ["a", "b"]), "a")
+
+
 @pytest.mark.parametrize(
     ("off", "said"), [(3630, "1 h 00 min ahead"), (-3630, "1 h 00 min behind")]
 )
@@ -106,6 +116,9 @@ def test_another_tool_chain_is_refused_with_both_values(tmp_path: Path) -> None:
     hosts.agree("c", "3.12", CHAIN | {"tool set": "MSVC 14.51"})  # of another Python
     with pytest.raises(UnfitHostError, match=r"than a: tool set is MSVC 14\.51, there MSVC 14\.44"):
         hosts.agree("c", "3.11", CHAIN | {"tool set": "MSVC 14.51"})
+    with pytest.raises(UnfitHostError, match="than when this fleet began") as caught:
+        Hosts(ROOMY, tmp_path).agree("a", "3.11", CHAIN | {"tool set": "MSVC 14.51"})
+    assert "hosts.json" in caught.value.advice
     without = {k: v for k, v in CHAIN.items() if not k.startswith("found")}
     with pytest.raises(UnfitHostError, match="is absent, there"):
         Hosts(ROOMY, tmp_path).agree("d", "3.11", without)
