@@ -36,7 +36,10 @@ class FleetOptions(Options):
 
     order: Annotated[
         tuple[str, ...],
-        Flag("pause, resume, drain HOST, undrain HOST, cancel WORK, priority WORK N", words=True),
+        Flag(
+            "pause, resume, drain HOST, undrain HOST, cancel WORK, retry WORK, priority WORK N",
+            words=True,
+        ),
     ] = ()
     name: Annotated[
         str | None, Flag("of the fleet, a directory below out/ (default: the latest)")
@@ -94,7 +97,7 @@ def _read(words: tuple[str, ...]) -> tuple[Verb, str, int]:
         )
     number = 0
     if verb == "priority":
-        if not re.fullmatch(r"-?[0-9]{1,7}", words[2]) or abs(int(words[2])) > _MOST:
+        if not re.fullmatch(r"[0-9]{1,7}", words[2]) or int(words[2]) > _MOST:
             raise ConfigError(
                 f"fleet priority {words[1]} {words[2][:20]}: expected a whole number",
                 advice=f"Works of a higher one begin first; they all have 0, at most {_MOST}.",
@@ -123,14 +126,15 @@ def _give(ledger: Ledger, verb: Verb, subject: str, number: int) -> None:
     while (answer := ledger.answer(order)) is None and time.monotonic() < deadline:
         time.sleep(0.1)
     if answer is None:
-        say("noted; nothing works at this fleet now: whoever goes on with it does it", "yellow")
+        say("noted; nothing works at this fleet now: the command that began it goes on", "yellow")
     else:
         say(answer or "done", "green")
 
 
 def _show(ledger: Ledger, currency: str, *, as_json: bool) -> None:
-    from pipelines.console import answer, console
+    from pipelines.console import answer, console, say
     from pipelines.fleet import view
+    from pipelines.fleet.results import REPORT
     from pipelines.fleet.states import state
 
     now = state(ledger, currency=currency)
@@ -138,6 +142,8 @@ def _show(ledger: Ledger, currency: str, *, as_json: bool) -> None:
         answer({"schema": 1, **now.model_dump(mode="json")})
     else:
         console.print(view.render(now, console.width))
+        if (page := ledger.path / REPORT).is_file():
+            say(str(page), style="bold")
 
 
 COMMAND = Command(fleet, FleetOptions)

@@ -26,6 +26,22 @@ from pipelines.hosttext import line
 from pipelines.record import ErrorResult
 
 _log = logging.getLogger(__name__)
+#: Seconds that a message within this process may take: on a machine with much to do, some.
+_CONNECT = 600.0
+_SETTINGS = {
+    # What watches over workers that are machines of their own is a burden where there are hundreds
+    # in one process: no thread looks at what ours do, and none is warned of that they take hours.
+    "distributed.worker.profile.enabled": False,
+    "distributed.admin.tick": {"interval": "5s", "limit": "1h", "cycle": "1h"},
+    "distributed.admin.system-monitor.interval": "60s",
+    "distributed.admin.system-monitor.gil.enabled": False,
+    "distributed.scheduler.active-memory-manager.start": False,
+    "distributed.scheduler.worker-ttl": None,
+    "distributed.scheduler.work-stealing": False,
+    # A work is begun again by the dispatcher alone.
+    "distributed.scheduler.allowed-failures": 0,
+    "distributed.comm.timeouts": {"connect": f"{_CONNECT}s", "tcp": f"{_CONNECT}s"},
+}
 #: Seconds that drivers are given to leave what they do.
 _LEAVE = 20.0
 
@@ -117,31 +133,23 @@ class DaskEngine:
         self._why: dict[str, str] = {}
         self._asked = 0
         self._ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
+        # Else Dask's files are in one place for all, and stay there.
         self._scratch = tempfile.TemporaryDirectory(prefix="wcw-fleet-", ignore_cleanup_errors=True)
-        settings = {
-            # No thread of Dask looks at what ours do, and none is warned of that they take hours.
-            "distributed.worker.profile.enabled": False,
-            "distributed.admin.tick.limit": "1h",
-            # Else its files are in one place for all, and stay there.
-            "temporary-directory": self._scratch.name,
-            "distributed.scheduler.allowed-failures": 0,
-            "distributed.scheduler.work-stealing": False,
-        }
-        with dask.config.set(settings):
-            self._cluster = SpecCluster(
-                workers={name: self._worker(name) for name in self._drivers},
-                scheduler={
-                    "cls": Scheduler,
-                    "options": {
-                        "protocol": "inproc",
-                        "dashboard": _has_pages(),
-                        "dashboard_address": f"127.0.0.1:{dashboard_port}",
-                    },
+        dask.config.set(_SETTINGS | {"temporary-directory": self._scratch.name})
+        self._cluster = SpecCluster(
+            workers={name: self._worker(name) for name in self._drivers},
+            scheduler={
+                "cls": Scheduler,
+                "options": {
+                    "protocol": "inproc",
+                    "dashboard": _has_pages(),
+                    "dashboard_address": f"127.0.0.1:{dashboard_port}",
                 },
-                silence_logs=logging.CRITICAL,
-                name="fleet",
-            )
-            self._client = Client(self._cluster, set_as_default=False)
+            },
+            silence_logs=logging.CRITICAL,
+            name="fleet",
+        )
+        self._client = Client(self._cluster, set_as_default=False, timeout=_CONNECT)
 
     def _worker(self, name: str) -> dict[str, Any]:
         machine = self._machines[name]
@@ -197,7 +205,7 @@ class DaskEngine:
 
     def _reached(self, host: str, future: Future[Any]) -> None:
         try:
-            why = str(future.result(timeout=5))
+            why = str(future.result(timeout=_CONNECT))
         except BaseException as error:
             why = f"its driver has ended: {type(error).__name__}: {line(error, 200)}"
         with self._lock:
@@ -267,7 +275,7 @@ class DaskEngine:
     def _done(self, key: str, host: str, attempt: int, began: float, future: Future[Any]) -> None:
         """Called by a thread of the client once a future has any end."""
         try:
-            ended = Ended.model_validate_json(future.result(timeout=5))
+            ended = Ended.model_validate_json(future.result(timeout=_CONNECT))
         except BaseException as error:
             why = f"the driver of {host} has ended: {type(error).__name__}: {line(error, 200)}"
             self._tell_lost(key, host, attempt, began, why)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import heapq
 import itertools
+from collections import Counter
 from collections.abc import Callable
 from contextlib import AbstractContextManager
 
@@ -45,6 +46,8 @@ class Desk:
         """What waits for the host that has begun it."""
         self._left: dict[str, dict[int, str]] = {}
         """Key -> attempt -> the host that may still have it running."""
+        self._unseen: Counter[tuple[str, int]] = Counter()
+        """How often nobody could look what an attempt has left running."""
         self._holding: dict[str, set[str]] = {}
         """Key -> the hosts in whose rooms it has its place."""
         self._timers: list[tuple[float, int, Callable[[], None]]] = []
@@ -191,14 +194,3 @@ class Desk:
         host = self._left.get(entry.work.key, {}).get(attempt)
         if host in self.rooms:
             self.engine.withdraw(entry.work, host, attempt)
-
-    def _withdrawn(self, ended: Ended) -> None:
-        entry = self.entries[ended.key]
-        if ended.outcome == "lost":  # nobody could look
-            self._in(self.rules.pause, lambda: self._withdraw(entry, ended.attempt))
-            return
-        with self._change() as change:
-            change.left(ended.key, ended.attempt, still=False)
-            change.event("withdrawn", ended.key, ended.host)
-        del self._left[ended.key][ended.attempt]
-        self._file(entry)

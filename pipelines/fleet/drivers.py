@@ -27,7 +27,7 @@ from pipelines.errors import (
 )
 from pipelines.files import disk_errors
 from pipelines.fleet.model import Doing, Ended, Outcome, Work
-from pipelines.hosttext import line
+from pipelines.hosttext import line, safe
 from pipelines.run import error_of
 from pipelines.session.base import DeadHostError, FullHostError
 from pipelines.tables import Trimming
@@ -281,7 +281,8 @@ def log_of(folder: Path, key: str) -> Path:
 
 def _words(error: BaseException) -> str:
     told = error_of(error)
-    return f"{told.title} error: {told.message}" + (f"\n-> {told.advice}" if told.advice else "")
+    said = f"{told.title} error: {told.message}" + (f"\n-> {told.advice}" if told.advice else "")
+    return safe(said, 2 * len(said))
 
 
 def doing_of(drivers: Mapping[str, Driver]) -> dict[str, tuple[Doing, ...]]:

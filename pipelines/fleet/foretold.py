@@ -116,7 +116,7 @@ def _print_way(way: str, estimate: Estimate, told: Foretold) -> None:
     cost = f", {_money(estimate.accounts.cost, told)}" if estimate.accounts.priced else ""
     say(
         f"{way}: about {units.estimate(estimate.seconds)}{cost} for {cells}, "
-        f"{estimate.core_seconds / _HOUR:.1f} core h",
+        f"{units.number(estimate.core_seconds / _HOUR)} core h",
         "bold",
     )
     say(
@@ -128,9 +128,10 @@ def _print_way(way: str, estimate: Estimate, told: Foretold) -> None:
 
 
 def _print_alone(told: Foretold) -> None:
-    if (alone := told.first.accounts.alone) is None or len(told.machines) == 1:
+    accounts = told.first.accounts
+    if (alone := accounts.alone) is None or len(accounts.hosts) == 1:
         return
-    cost = f", {_money(alone.cost, told)}" if told.first.accounts.priced else ""
+    cost = f", {_money(alone.cost, told)}" if accounts.priced else ""
     say(f"on {alone.machine.name} alone: at least {units.estimate(alone.seconds)}{cost}")
 
 

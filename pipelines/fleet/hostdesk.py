@@ -103,6 +103,29 @@ class HostDesk(Desk):
             self._file(entry)
         self._in(look - self.engine.now(), lambda: self._look_again(host, look))
 
+    def _withdrawn(self, ended: Ended) -> None:
+        """Nothing of a lost attempt runs at its host any more; or nobody could look.
+
+        A host at which nobody can look is as good as gone: what waits for that goes elsewhere.
+        """
+        entry, attempt = self.entries[ended.key], (ended.key, ended.attempt)
+        if ended.outcome == "lost":
+            self._unseen[attempt] += 1
+            if ended.host in self.rooms and (
+                ended.gone or self._unseen[attempt] > self.rules.tries
+            ):
+                why = ended.error.message if ended.error else "nobody can look what runs there"
+                self._lose(self.hosts[ended.host], why)
+            else:
+                self._in(self.rules.pause, lambda: self._withdraw(entry, ended.attempt))
+            return
+        with self._change() as change:
+            change.left(ended.key, ended.attempt, still=False)
+            change.event("withdrawn", ended.key, ended.host)
+        del self._left[ended.key][ended.attempt]
+        del self._unseen[attempt]
+        self._file(entry)
+
     def _close(self, name: str) -> None:
         if (room := self.rooms.pop(name, None)) is not None:
             for key in room.held:

@@ -35,11 +35,6 @@ class Room:
         self.gpus = [*self.machine.gpus]
         self._gpu_of: dict[str, str] = {}
 
-    @property
-    def full(self) -> bool:
-        """Whether nothing at all can begin."""
-        return self.slots < 1 and not self.gpus
-
     def can(self, work: Work) -> bool:
         """Whether it could ever do the work, as far as its size goes."""
         needs, machine = work.needs, self.machine

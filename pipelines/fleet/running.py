@@ -191,6 +191,16 @@ def _dispatched(
     shown = Shown()
     with Show(console) as show:
 
+        def tell() -> None:
+            now = state(
+                ledger,
+                doing=doing_of(drivers),
+                entries=dispatcher.entries.values(),
+                hosts=dispatcher.hosts.values(),
+                currency=settings.fleet.currency,
+            )
+            show.update(now.model_copy(update={"dashboard": engine.dashboard}))
+
         def look() -> None:
             if broken := next((one.broken for one in drivers.values() if one.broken), None):
                 raise StorageError(
@@ -200,17 +210,11 @@ def _dispatched(
                 )
             if shown.due():
                 with shown.timed():
-                    show.update(
-                        state(
-                            ledger,
-                            doing=doing_of(drivers),
-                            entries=dispatcher.entries.values(),
-                            hosts=dispatcher.hosts.values(),
-                            currency=settings.fleet.currency,
-                        ).model_copy(update={"dashboard": engine.dashboard})
-                    )
+                    tell()
 
-        return dispatcher.run(look)
+        summary = dispatcher.run(look)
+        tell()  # what came last
+        return summary
 
 
 def _is_done(attempt: Attempt) -> bool:

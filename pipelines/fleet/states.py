@@ -57,11 +57,11 @@ def _standing(host: HostEntry, *, busy: bool, worked: bool) -> Standing:
         if host.drained:
             return "draining" if busy else "drained"
         return "ready"
-    if host.state == "coming":
+    if host.state == "coming" and not host.why:  # else it is only looked at again
         return "starting"
     if host.state == "off":
         return "off"
-    return "lost" if host.state == "aside" and worked else "aside"
+    return "lost" if host.state != "refused" and worked else "aside"
 
 
 def _hosts(

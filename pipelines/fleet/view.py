@@ -75,7 +75,9 @@ def _head(state: FleetState, width: int) -> Iterator[Text]:
     total = sum(state.works.values())
     first = Text(_name(state.name, width // 2), style="bold")
     first.append(f"  {units.counted(total, 'work')}, {took}", style="dim")
-    if state.paused:
+    if state.ended is not None:
+        first.append("  ended", style="dim")
+    elif state.paused:
         first.append("  paused", style="bold yellow")
     yield first
     sums = Text()

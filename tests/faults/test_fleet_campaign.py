@@ -7,6 +7,7 @@ that it prints is the README's.
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import itertools
 import math
@@ -24,6 +25,7 @@ from fleet_world import Session, World
 
 from pipelines import fleet
 from pipelines.fleet.dispatch import Dispatcher
+from pipelines.fleet.entries import Verb
 from pipelines.fleet.ledger import Ledger
 from pipelines.fleet.model import Machine, Needs, Work
 from pipelines.fleet.rules import Rules
@@ -124,6 +126,47 @@ def matrix(cells: int, hosts: int, seed: int) -> tuple[list[Work], list[Machine]
     return works, machines
 
 
+class People:
+    """They change their minds: drain hosts and use them again, hurry works, pause all of it."""
+
+    def __init__(self, world: World, path: Path, works: list[Work], seed: int) -> None:
+        self.world, self.path, self.works = world, path, works
+        self.random = random.Random(seed)
+        self.orders: Counter[str] = Counter()
+        self.leave(*self.next())
+
+    def next(self) -> tuple[float, Verb, str, int]:
+        host = self.random.choice([*self.world.hosts])
+        work = self.random.choice(self.works)
+        kind = self.random.choice(["pause", "drain", "priority", "priority"])
+        subject = {
+            "pause": "",
+            "drain": host,
+            "priority": self.random.choice([work.key, work.cell]),
+        }
+        return self.random.expovariate(1 / 300), kind, subject[kind], self.random.randrange(-2, 3)  # type: ignore[return-value]
+
+    def leave(self, seconds: float, verb: Verb, subject: str, number: int) -> None:
+        def now() -> None:
+            trace = sys.gettrace()
+            sys.settrace(None)  # it is another process, and not the one that is killed
+            ledger = Ledger(self.path, durable=False)
+            ledger.order(verb, subject, number, at=self.world.clock)
+            ledger.close()
+            self.orders[verb] += 1
+            if self.world.session is not None:
+                self.world.session.noticed = True
+            if verb == "pause":
+                self.leave(60.0, "resume", "", 0)
+            elif verb == "drain":
+                self.leave(900.0, "undrain", subject, 0)
+            if verb in ("pause", "drain", "priority"):
+                self.leave(*self.next())
+            sys.settrace(trace)
+
+        self.world.at(seconds, now)
+
+
 def expected(works: list[Work]) -> dict[str, str]:
     """What every work makes where nothing ever fails."""
     found: dict[str, str] = {}
@@ -141,6 +184,10 @@ def campaign(place: Path, cells: int, seed: int, *, faults: float, kills: float)
     retried: set[str] = set()
     Ledger.create(place, "campaign", durable=False).close()
     path = next(place.glob("fleet-*"))
+    with_orders = Ledger(path, durable=False)
+    with_orders.put(works, machines, world.clock)
+    with_orders.close()
+    people = People(world, path, works, seed)
     while True:
         controllers += 1
         ledger = Ledger(path, durable=False)
@@ -190,7 +237,8 @@ def campaign(place: Path, cells: int, seed: int, *, faults: float, kills: float)
     return (
         f"FLEET CAMPAIGN seed {seed}: {cells} cells, {len(works)} works, 20 hosts, "
         f"{sum(world.befell.values())} faults {dict(world.befell)}, {controllers - 1} controllers "
-        f"killed at {len(killer.places)} different statements; 0 lost, 0 run twice at once, "
+        f"killed at {len(killer.places)} different statements, {people.orders.total()} orders of "
+        "people; 0 lost, 0 run twice at once, "
         f"0 wrong bytes; {len(retried)} quarantined, {world.vain} went elsewhere while a host that "
         f"nobody could reach had them, {time.monotonic() - began:.0f} s"
     )
@@ -198,3 +246,77 @@ def campaign(place: Path, cells: int, seed: int, *, faults: float, kills: float)
 
 def test_nothing_is_lost(tmp_path: Path) -> None:
     sys.stdout.write(f"\n{campaign(tmp_path, CELLS, SEED, faults=0.1, kills=0.04)}\n")
+
+
+def small() -> tuple[list[Work], list[Machine]]:
+    """A wheel in two shares with its test, and another cell; a host is made for them."""
+    machines = [
+        Machine(name="a", cores=8, memory=64 * GIB, gpus=("9.0",)),
+        Machine(name="b", cores=8, memory=64 * GIB),
+        Machine(name="c", cores=8, memory=64 * GIB, made=True),
+    ]
+    common: dict[str, Any] = {"hosts": ("a", "b", "c"), "width": 8, "cold_seconds": 0.0}
+    shares = [
+        Work(key=f"x/{n}of2", kind="shard", cell="x", core_seconds=1600, **common) for n in (1, 2)
+    ]
+    after = tuple(one.key for one in shares)
+    link = Work(key="x", kind="link", cell="x", core_seconds=400, after=after, **common)
+    needs = Needs(slots=0, gpu=("9.0",))
+    test = Work(
+        key="x/test", kind="test", cell="x", core_seconds=80, after=("x",), needs=needs, **common
+    )
+    return [
+        *shares,
+        link,
+        test,
+        Work(key="y", kind="cell", cell="y", core_seconds=4000, **common),
+    ], machines
+
+
+def killed_once(place: Path, statement: int) -> tuple[int, str]:
+    """One small fleet whose controller is killed before that statement: how many it ran, where."""
+    works, machines = small()
+    world, killer = World(machines, 1), Killer(1, 0.0)
+    world.at(30, lambda: world.lose_way("a", 400))  # longer than a work waits for its host
+    world.at(90, lambda: world.die("b", 30))
+    Ledger.create(place, "once", durable=False).close()
+    path = next(place.glob("fleet-*"))
+    killer.left = statement
+    sys.settrace(killer._trace)
+    over = False
+    while not over:
+        with contextlib.ExitStack() as stack, contextlib.suppress(Killed):
+            ledger = Ledger(path, durable=False)
+            stack.callback(ledger.close)
+            ledger.hold()
+            ledger.put(works, machines, world.clock)
+            Dispatcher(ledger, Session(world), Rules(poll=math.inf)).run()
+            over = True
+        world.session = None
+    sys.settrace(None)
+    ledger = Ledger(path)
+    done = [one for one in ledger.attempts() if one.span.outcome == "done"]
+    stands = {one.work.key: one.stand for one in ledger.works()}
+    ledger.close()
+    assert not world.wrong, (statement, world.wrong)
+    assert set(stands.values()) == {"done"}, (statement, stands)
+    assert {one.span.key: one.told["sha256"] for one in done} == expected(works), statement
+    assert len(done) == len(works), statement
+    return statement - killer.left, "".join(f"{name}:{line}" for name, line in killer.places)
+
+
+def test_killed_before_any_statement(tmp_path: Path) -> None:
+    """All of them, one fleet each: ``CAMPAIGN_STEP=1``; by default every 23rd."""
+    step = int(os.environ.get("CAMPAIGN_STEP", "23"))
+    (tmp_path / "whole").mkdir()
+    ran, _ = killed_once(tmp_path / "whole", 10**9)
+    places = set()
+    for statement in range(0, ran, step):
+        place = tmp_path / str(statement)
+        place.mkdir()
+        places.add(killed_once(place, statement)[1])
+    assert len(places) > 50
+    sys.stdout.write(
+        f"\nFLEET KILLED before {len(range(0, ran, step))} of {ran} statements that a small fleet "
+        f"executes, {len(places)} different ones: 0 lost, 0 run twice at once, 0 wrong bytes\n"
+    )

@@ -128,3 +128,19 @@ def test_killed_controller_and_sandbox_lose_nothing(project: Project) -> None:
         project.run("build", "--host", "lone", "--python", "3.11", "--archs", arch)
         (wheel,) = (project.out / "latest/wheels").glob("*.whl")
         assert sha256_of(wheel) == made[arch], f"sm{arch} is another wheel than that of one host"
+
+
+def test_a_wheel_in_shares_is_that_of_one_host(project: Project) -> None:
+    words = ("--recipe", "smoke-attention-torch", "--python", "3.11", "--archs", "80")
+    project.run("build", "--fleet", "--shards", "2", *words)
+    assert project.state()["works"] == {"done": 3}
+    (folder,) = project.out.glob("fleet-*")
+    runs = {path.stem: project.out / path.read_text() for path in folder.glob("*.run")}
+    assert {name.rpartition("@")[2] for name in runs if "of2" in name} == {"a", "b"}
+    (linked,) = (run for name, run in runs.items() if "of2" not in name)
+    (wheel,) = (linked / "wheels").glob("*.whl")
+    assert not [path for run in runs.values() if run != linked for path in run.rglob("*.whl")]
+
+    project.run("build", "--reproducible", "--host", "lone", *words)
+    (whole,) = (project.out / "latest/wheels").glob("*.whl")
+    assert sha256_of(wheel) == sha256_of(whole)

@@ -102,9 +102,10 @@ class World:
             self.wrong.append(f"{name} has no room for {work.key} beside {list(host.jobs)}")
         number = next(self._count)
         kept = host.kept.get(work.key, 0.0)
+        left = max(0.0, seconds_on(work, host.machine) - kept)
+        # From here on nothing of the fleet's own is called: a host is not killed with it.
         host.jobs[work.key] = (work, self.clock - kept, number)
         self.compiled[work.key] += 1
-        left = max(0.0, seconds_on(work, host.machine) - kept)
         self.at(left, lambda: self._end(name, work.key, number))
         if work.key in self.killers:
             self.at(left / 2, lambda: self.die(name, self.down))

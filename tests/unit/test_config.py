@@ -58,11 +58,6 @@ def refused(tmp_path: Path, text: str | bytes) -> str:
         ("hosts: {a: {kind: sandbox}}\nfleet: {hosts: [a, a]}\n", "'a' is named twice"),
         ("hosts: {}\nfleet: {currency: Euro}\n", "fleet.currency"),
         ("hosts: {}\nfleet: {clock_minutes: 0}\n", "fleet.clock_minutes"),
-        ("hosts: {}\nfleet: {scheduler: 'tls://a:1'}\n", "needs the keys ca, cert and key"),
-        ("hosts: {}\nfleet: {scheduler: 'tcp://10.0.0.1:1'}\n", "neither encrypted nor"),
-        ("hosts: {}\nfleet: {scheduler: 'tls://a'}\n", "expected tls://HOST:PORT"),
-        ("hosts: {}\nfleet: {scheduler: 'tls://a:1/x'}\n", "expected tls://HOST:PORT"),
-        ("hosts: {}\nfleet: {scheduler: 'https://a:99999'}\n", "expected tls://HOST:PORT"),
         ("default: {}\n", "hosts"),
         ("", "(top level)"),
         ("- a\n", "(top level)"),
@@ -291,7 +286,7 @@ def test_several_where_one_is_meant() -> None:
 def test_the_hosts_of_a_fleet(tmp_path: Path) -> None:
     path = tmp_path / "pipeline.yaml"
     hosts = "hosts: {a: {kind: sandbox}, b: {kind: sandbox}, c: {kind: sandbox}}\n"
-    path.write_text(hosts + "fleet: {hosts: [b, a], scheduler: 'tcp://127.0.0.1:8786'}\n")
+    path.write_text(hosts + "fleet: {hosts: [b, a]}\n")
     config = load_config(path)
     assert config.fleet_hosts() == ("b", "a")
     assert config.fleet_hosts(["c"]) == ("c",)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import random
 from collections.abc import Callable
 from pathlib import Path
 
@@ -14,9 +15,10 @@ from pipelines.errors import ConfigError
 from pipelines.fleet.dispatch import Dispatcher, Summary
 from pipelines.fleet.entries import Entry
 from pipelines.fleet.ledger import Ledger
-from pipelines.fleet.model import Machine, Work
+from pipelines.fleet.model import Machine, Needs, Work
 from pipelines.fleet.rules import Rules
 from pipelines.fleet.simulate import forecast
+from pipelines.units import GIB
 
 RULES = Rules(poll=5.0)
 
@@ -162,6 +164,28 @@ def test_what_is_lost_at_a_host_that_is_there_goes_elsewhere_after_two_tries(
     assert not fleet.world.hosts["a"].jobs, "it was withdrawn before it began elsewhere"
 
 
+def test_where_nobody_can_look_what_runs_is_not_waited_for_without_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fleet = Fleet(tmp_path, [cell("x")], [A, B])
+    start = Session.start
+
+    def full(self: Session, work: Work, host: str, attempt: int) -> None:
+        start(self, work, host, attempt)
+        if host == "a":
+            self.tell(work.key, "lost", "no space left on device")
+
+    def blind(self: Session, work: Work, host: str, attempt: int) -> None:
+        self.told.append(end(work.key, host, attempt, "lost"))
+
+    monkeypatch.setattr(Session, "start", full)
+    monkeypatch.setattr(Session, "withdraw", blind)
+    assert fleet.dispatcher.run().complete
+    assert fleet.tried("x")[-1] == ("b", "done")
+    (a, _) = fleet.ledger.hosts()
+    assert (a.state, a.why) == ("aside", "nobody can look what runs there")
+
+
 def test_a_failure_is_not_tried_elsewhere_and_blocks_what_comes_after(tmp_path: Path) -> None:
     works = [cell(f"x/{n}of3", kind="shard", cell="x", hosts=("a",)) for n in (1, 2, 3)]
     works.append(cell("x", kind="link", after=tuple(one.key for one in works)))
@@ -247,7 +271,7 @@ def test_cancel_what_runs_and_what_waits(tmp_path: Path) -> None:
         cell("y", hosts=("a",)),
         gpu_test("y/test", after=("y",), cell="y"),
     ]
-    fleet = Fleet(tmp_path, works, [A, B])
+    fleet = Fleet(tmp_path, works, [machine("a", gpus=("9.0",)), B])
     fleet.order("priority", "x", 1)
     fleet.until(fleet.runs("x"))
     first, second = fleet.order("cancel", "x"), fleet.order("cancel", "y")
@@ -339,6 +363,23 @@ def test_hosts_that_stay_away_are_not_waited_for_without_end(tmp_path: Path) -> 
     assert fleet.world.clock - 1_000_000 >= RULES.stuck
 
 
+def test_another_host_that_is_there_does_not_make_it_wait_without_end(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, [cell("x", hosts=("a",)), cell("y", hosts=("b",))], [A, B])
+    fleet.world.hosts["a"].alive = fleet.world.hosts["a"].reachable = False
+    summary = fleet.run()
+    assert summary.works == {"waiting": 1, "done": 1}
+    assert "for a long time" in summary.stuck
+
+
+def test_what_no_host_is_large_enough_for_is_blocked_with_the_reason(tmp_path: Path) -> None:
+    large = cell("x", needs=Needs(memory=900 * GIB), hosts=("a", "b"))
+    fleet = Fleet(tmp_path, [large, cell("y")], [A, B])
+    assert fleet.run().works == {"blocked": 1, "done": 1}
+    error = fleet.entry("x").error
+    assert error is not None
+    assert "a: it needs 900.0 GiB of memory, there are" in error.message
+
+
 def test_an_end_of_an_attempt_that_is_not_this_one_changes_nothing(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, [cell("x", 8e5)], [A, B])
     fleet.until(fleet.runs("x"))
@@ -393,3 +434,28 @@ def test_a_forecast_is_what_the_dispatcher_does(tmp_path: Path) -> None:
     said = forecast([cell("x", 8000, hosts=("vm",))], [vm])
     assert said.seconds == 1000
     assert said.held["vm"] >= 1060
+
+
+@pytest.mark.parametrize("cores", [(16, 16, 16, 16), (4, 8, 32, 64)], ids=str)
+def test_two_hundred_cells_on_four_hosts_take_little_more_than_they_must(
+    cores: tuple[int, ...],
+) -> None:
+    dice = random.Random(1)
+    hosts = [machine(f"h{n}", cores=many) for n, many in enumerate(cores)]
+    names = tuple(host.name for host in hosts)
+    sizes = [dice.choice([300.0, 4200.0, 9522.0, 28_566.0]) for _ in range(200)]
+    works = [
+        cell(f"c{n}", size, hosts=names, warm=f"tools{n % 4}", cold_seconds=60.0)
+        for n, size in enumerate(sizes)
+    ]
+    ideal = max(max(sizes) / max(cores), sum(sizes) / sum(cores))
+    assert ideal <= forecast(works, hosts).seconds <= 1.15 * ideal
+
+
+def test_shares_begin_early_enough_for_their_link() -> None:
+    """A share of 500 s is before cells of 600 s: its link of 200 s comes after it."""
+    shares = [cell(f"x/{n}of2", 4000, kind="shard", cell="x") for n in (1, 2)]
+    link = cell("x", 1600, kind="link", after=("x/1of2", "x/2of2"))
+    said = forecast([cell("y", 4800), cell("z", 4800), *shares, link], [A, B])
+    assert {one.key for one in said.spans if one.began == 0} == {"x/1of2", "x/2of2"}
+    assert said.seconds == 1300.0

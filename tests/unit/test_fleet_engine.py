@@ -340,6 +340,22 @@ def test_a_work_that_is_cancelled_before_its_driver_has_it_is_ended(
     assert (ended["first"].outcome, ended["w"].outcome) == ("done", "left")
 
 
+def test_what_a_host_says_in_an_error_is_harmless_in_the_log(
+    fleet: Callable[..., Fleet], tmp_path: Path
+) -> None:
+    def fail(_: Work) -> None:
+        raise BuildError(
+            "ninja said \x1b[2J\x1b]0;title\x07\x08 it broke\nand why", advice="\x9b look"
+        )
+
+    made = fleet(a=Steps(fail))
+    made.engine.start(work("w"), "a", 1)
+    made.ends(1)
+    said = log_of(tmp_path, "w").read_text("utf-8")
+    assert "it broke\nand why" in said
+    assert not [one for one in said if one != "\n" and (ord(one) < 32 or 0x7F <= ord(one) < 0xA0)]
+
+
 def test_dask_leaves_no_files(
     fleet: Callable[..., Fleet], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from plans import LAB
@@ -25,6 +25,7 @@ from pipelines.fleet.cells import Cells, planned_on, works_of
 from pipelines.fleet.drivers import UnfitHostError
 from pipelines.fleet.looking import Hosts
 from pipelines.fleet.model import Machine
+from pipelines.fleet.survey import survey
 from pipelines.fleetsettings import FleetSettings
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.plan import Plan
@@ -149,6 +150,18 @@ def test_a_place_has_one_name_for_all_who_look(tmp_path: Path) -> None:
     assert first["boot"] == second["boot"]
     assert first["free"] > 0
     assert identity.identity(str(tmp_path / "other"))["place"] != first["place"]
+
+
+def test_a_host_of_which_something_unexpected_is_found_is_aside(settings: Config) -> None:
+    """And the others go on."""
+
+    class Odd:
+        def survey(self) -> None:
+            raise RuntimeError("\x1b[31mwhat is this")
+
+    found = survey(settings, cast("Any", {"lab1": Odd()}))
+    assert found.aside == {"lab1": "this should not happen: RuntimeError: what is this"}
+    assert [*found.machines] == ["lab1"]
 
 
 # -- works ----------------------------------------------------------------------------------------

@@ -85,7 +85,7 @@ def test_what_is_as_it_was_made_stays_done(fleet: Ledger) -> None:
 @pytest.mark.parametrize(
     ("harm", "said"),
     [
-        (lambda run: shutil.rmtree(run), "is gone"),
+        (shutil.rmtree, "is gone"),
         (lambda run: (run / "wheels/c.whl").unlink(), r"c\.whl is not in its run"),
         (lambda run: (run / "wheels/c.whl").write_bytes(b"other"), "is not the file that was made"),
     ],

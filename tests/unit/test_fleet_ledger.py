@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import contextlib
+import os
 import random
 import signal
 import sqlite3
@@ -162,7 +162,9 @@ def read(path: Path) -> None:
         ledger.close()
 
 
-@pytest.mark.parametrize("harm", ["middle", "cut", "text", "version", "row", "table", "stand", "since", "state"])
+@pytest.mark.parametrize(
+    "harm", ["middle", "cut", "text", "version", "row", "table", "stand", "since", "state"]
+)
 def test_a_damaged_ledger_is_refused(tmp_path: Path, harm: str) -> None:
     ledger = made(tmp_path)
     ledger.close()

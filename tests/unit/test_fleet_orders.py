@@ -1,4 +1,4 @@
-"""``invoke fleet``: orders to a fleet, and those that are none; and what a fleet cannot be asked."""
+"""``invoke fleet``: orders to a fleet, and those that are none."""
 
 from __future__ import annotations
 

@@ -14,7 +14,10 @@ from fleet_shown import machine
 from pipelines.commands.program import run
 from pipelines.errors import ConfigError
 from pipelines.fleet.estimate import estimate, least
+from pipelines.fleet.ledger import Ledger
 from pipelines.fleet.model import Needs, Work
+from pipelines.fleet.states import state
+from pipelines.fleet.survey import Surveyed
 from pipelines.units import GIB
 
 CONFIG = """
@@ -154,6 +157,21 @@ def test_what_makes_no_sense(
 ) -> None:
     assert run(["plan", "--fleet", "--torch", "2.8", *words]) == ConfigError.exit_code
     assert said in capsys.readouterr().err
+
+
+def test_a_fleet_notes_what_it_is_to_take(tmp_path: Path) -> None:
+    from pipelines.fleet.running import reckon
+
+    known = Surveyed({"lab1": machine(1, slots=1), "lab2": machine(2)}, aside={"lab2": "away"})
+    ledger = Ledger.create(tmp_path, "order", durable=False)
+    try:
+        assert state(ledger).reckoned is None
+        reckon([work("a"), work("b")], known, ledger)
+        assert state(ledger).reckoned == pytest.approx(450)
+        reckon([work("a")], known, ledger)  # who goes on with it knows what it was to take
+        assert state(ledger).reckoned == pytest.approx(450)
+    finally:
+        ledger.close()
 
 
 def test_a_plan_does_not_load_dask() -> None:

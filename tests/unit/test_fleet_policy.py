@@ -108,6 +108,12 @@ def test_builds_keep_off_gpu_hosts_where_there_is_another() -> None:
     assert chosen(queue_of(cell("x")), rooms) == [("x", "b")]
 
 
+def test_of_hosts_alike_the_emptiest() -> None:
+    rooms = rooms_of(*(machine(name, slots=2, cores=16) for name in HOSTS))
+    works = [cell(str(n), 100 - n, hosts=HOSTS) for n in range(6)]
+    assert [name for _, name in chosen(queue_of(*works), rooms)] == [*HOSTS, *HOSTS]
+
+
 def test_a_warm_host_is_worth_what_it_saves_and_no_more() -> None:
     rooms = rooms_of(machine("a"))
     rooms["a"].warm.add("cu128")

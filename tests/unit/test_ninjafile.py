@@ -5,9 +5,11 @@ from __future__ import annotations
 import json
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings, strategies
 
 from pipelines.remote.shares import ninjafile
 from pipelines.remote.shares.calls import Call
@@ -148,3 +150,33 @@ def test_edges_taken_out_make_nothing_and_others_still_wait(tmp_path: Path) -> N
 )
 def test_what_is_no_manifest_has_no_units(text: str) -> None:
     assert not [edge for edge in ninjafile.read(text).edges if edge.inputs]
+
+
+NAMES = strategies.lists(
+    strategies.text("ab$ :#=.\\'\"&é", min_size=1, max_size=6).filter(
+        lambda name: name.strip(".") and "$" * len(name) != name
+    ),
+    min_size=2,
+    max_size=6,
+    unique=True,
+)
+
+
+@needs_ninja
+@settings(max_examples=25, deadline=None)
+@given(names=NAMES, broken=strategies.booleans())
+def test_any_name_is_written_and_read_as_ninja_does(names: list[str], broken: bool) -> None:
+    between = " $\n  " if broken else " "
+    text = "rule cc\n  command = cp $in $out\n"
+    for number, name in enumerate(names):
+        words = [f"{ninjafile.escaped(name)}.o:", "cc", ninjafile.escaped(f"{number}{name}.c")]
+        text += f"build{between}{between.join(words)}\n"
+    manifest = ninjafile.read(text)
+    assert [edge.outputs for edge in manifest.edges] == [(f"{name}.o",) for name in names]
+    with tempfile.TemporaryDirectory() as room:
+        (Path(room) / "build.ninja").write_text(text, "utf-8")
+        told = compdb(Path(room))
+    assert told == {edge.outputs[0]: edge.inputs[0] for edge in manifest.edges}
+    taken = ninjafile.read(manifest.without(frozenset({f"{names[0]}.o"})))
+    assert [edge.rule for edge in taken.edges] == ["phony"] + ["cc"] * (len(names) - 1)
+    assert [edge.outputs for edge in taken.edges] == [edge.outputs for edge in manifest.edges]

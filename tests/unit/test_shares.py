@@ -498,6 +498,8 @@ def test_a_build_system_that_stumbles_over_the_missing_link(tmp_path: Path) -> N
     assert "without a link it ends here, with FileNotFoundError" in builds.log
     linked = builds.link(given(done))
     refused(builds, linked, "FileNotFoundError")
+    (builds.tree / "mine.py").write_text(FAILS.format(what="SystemExit(0)"))
+    refused(builds, builds.link(given(done), "zero"), "left with exit code 0 and no wheel")
 
 
 # -- what cannot be divided -----------------------------------------------------------------------
@@ -589,3 +591,33 @@ def test_what_a_manifest_includes_is_made_by_the_link(tmp_path: Path) -> None:
     linked = builds.link(given(done))
     assert wheels(linked) == wheels(whole)
     assert len(linked["placed"]) == 2
+
+
+TWO = """
+import subprocess
+def build_wheel(out):
+    subprocess.check_call(["ninja", "-C", "one"])
+    subprocess.Popen(args=["ninja", "a.o"], cwd="two").wait()
+    subprocess.run("cat one/a.o one/b.o two/a.o > lib.so", shell=True, check=True)
+"""
+
+
+@needs_compiler
+def test_two_manifests_with_the_same_names(tmp_path: Path) -> None:
+    """The place makes them others. What a shell does with objects is the share's own affair."""
+    builds = swallowing(tmp_path)
+    for name in ("one", "two"):
+        (builds.tree / name).mkdir()
+        for part in ("a.c", "b.c", "build.ninja"):
+            shutil.copy(builds.tree / part, builds.tree / name)
+        (builds.tree / name / "a.c").write_text(name)
+    (builds.tree / "mine.py").write_text(TWO + PACKS)
+    whole = builds.run("whole")
+    assert whole["exit"] == 0, builds.log
+    shutil.rmtree(tmp_path / "whole")
+    objects = builds.shares(2)
+    assert len({row["unit"] for row in objects}) == 3
+    linked = builds.link(objects)
+    assert wheels(linked) == wheels(whole), builds.log
+    sources = [row["source"] for row in linked["units"]]
+    assert sources == ["one/a.c", "one/b.c", "two/a.c"]

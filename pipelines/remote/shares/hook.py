@@ -18,6 +18,7 @@ import shutil
 from collections.abc import Callable
 
 from .compiling import Compile
+from .division import DivisionError
 from .linking import Link
 
 
@@ -67,6 +68,8 @@ def _built(
         wheel = build(scratch)
     except (Exception, SystemExit) as error:
         caught = error
+        if isinstance(error, SystemExit) and not error.code:
+            caught = DivisionError("the build system has left with exit code 0 and no wheel")
     if division.refused is not None:  # whatever the build system has made of it
         raise division.refused
     return wheel, division.finish(caught)

@@ -23,6 +23,8 @@ _PATH = re.compile(
     rf"(?:[^$ \r\n:|]|{_CONTINUED}|\$[ :$^]|\$[A-Za-z0-9_-]+|\$\{{[A-Za-z0-9_.-]+\}})+"
 )
 _BETWEEN = re.compile(rf"(?:[ ]|{_CONTINUED})*")
+_NAME = re.compile(r"[A-Za-z0-9_.-]+")
+_FILES = ("include", "subninja")
 _BINDING = re.compile(rf"[ ]*([A-Za-z0-9_.-]+)(?:[ ]|{_CONTINUED})*=(?:[ ]|{_CONTINUED})*")
 _MARKS = ("|@", "||", "|", ":")
 
@@ -140,17 +142,19 @@ class _Reader:
                 self.at = max(comment.end(), self.at + 1)
                 continue
             begin, line = self.at, self._line()
-            word = line.split(None, 1)[0] if line.strip() else ""
-            if binding := _BINDING.match(line):
-                self.names[binding[1]] = self._told(line[binding.end() :].rstrip("\r\n"), {})
-            elif word == "build":
+            name = _NAME.match(line)
+            word = name[0] if name else ""
+            if word == "build":
                 self._edge(begin)
-            elif word == "rule" and "dyndep" in self._bindings():
-                self.late.add(line.split()[1])
+            elif word in ("rule", "pool"):
+                if "dyndep" in self._bindings():
+                    self.late.add(line.split()[1])
             elif word == "default":
                 found = self._tokens(begin + len(word))
                 told = [self._told(text, {}) for mark, text, _ in found if not mark]
                 self.defaults += [canonical(path) for path in told if path]
+            elif word not in _FILES and (binding := _BINDING.match(line)):
+                self.names[binding[1]] = self._told(line[binding.end() :].rstrip("\r\n"), {})
         builddir = self.names.get("builddir") or "."
         return Manifest(self.text, tuple(self.edges), tuple(self.defaults), builddir)
 

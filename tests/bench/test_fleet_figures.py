@@ -1,0 +1,240 @@
+"""The fleet's figures, printed: how far from the ideal, beside what else there is.
+
+Everything goes through the dispatcher, ledger and policy of a real fleet; only the clock is
+simulated. The ideal is what no schedule can beat: the longest work on the fastest host, or all work
+over all cores.
+"""
+
+from __future__ import annotations
+
+import heapq
+import json
+import random
+import resource
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+from distributed import Client, LocalCluster, Worker, get_worker
+from test_figures import show
+
+from pipelines.fleet.model import Machine, Needs, Work
+from pipelines.fleet.policy import Candidate, Place, Queue, choose, ranks
+from pipelines.fleet.rooms import Room, seconds_on
+from pipelines.fleet.simulate import forecast
+from pipelines.recipe.load import load_recipe
+from pipelines.remote.shares import balance
+from pipelines.units import GIB, seconds
+
+pytestmark = pytest.mark.bench
+
+UNITS = json.loads((Path(__file__).parent / "data/flash_attn_units.json").read_text("utf-8"))
+MEASURED: dict[str, float] = {row["source"]: row["seconds"] for row in UNITS["units"]}
+#: Core-seconds of cells such as a matrix has: flash-attn for one to three architectures (9522
+#: each, measured), xformers and small ones.
+SIZES = (9522, 2 * 9522, 3 * 9522, 4200, 2 * 4200, 300, 120)
+
+
+def machines(count: int, *cores: int) -> list[Machine]:
+    return [
+        Machine(name=f"host{n:03}", cores=cores[n % len(cores)], memory=64 * GIB)
+        for n in range(count)
+    ]
+
+
+def matrix(count: int, hosts: Sequence[Machine], seed: int = 1) -> list[Work]:
+    dice = random.Random(seed)
+    names = tuple(host.name for host in hosts)
+    return [
+        Work(
+            key=f"cell{n}",
+            kind="cell",
+            cell=f"cell{n}",
+            core_seconds=dice.choice(SIZES) * dice.uniform(0.9, 1.1),
+            width=73,
+            hosts=names,
+            warm=f"tools{dice.randrange(4)}",
+            needs=Needs(memory=16 * GIB),
+        )
+        for n in range(count)
+    ]
+
+
+def ideal(works: Sequence[Work], hosts: Sequence[Machine]) -> float:
+    longest = max(min(seconds_on(work, host) for host in hosts) for work in works)
+    return max(longest, sum(work.core_seconds for work in works) / sum(h.cores for h in hosts))
+
+
+def in_order(
+    works: Sequence[Work], hosts: Sequence[Machine], took: Callable[[Work, Machine], float]
+) -> float:
+    """What a list takes that is worked off as it stands: the next one to whoever is free."""
+    free = [(0.0, n) for n in range(len(hosts))]
+    warm: list[set[str]] = [set() for _ in hosts]
+    for work in works:
+        at, n = heapq.heappop(free)
+        cold = 0.0 if work.warm in warm[n] else work.cold_seconds
+        warm[n].add(work.warm)
+        heapq.heappush(free, (at + took(work, hosts[n]) + cold, n))
+    return max(at for at, _ in free)
+
+
+def _sleep(core_seconds: float, cores: dict[str, int], scale: float) -> None:
+    worker = get_worker()
+    assert isinstance(worker, Worker)
+    time.sleep(core_seconds / cores[str(worker.name)] / scale)
+
+
+def by_dask(works: Sequence[Work], hosts: Sequence[Machine], scale: float) -> float:
+    """What Dask's own scheduler makes of them, in real time that is ``scale`` times as fast."""
+    cores = {str(n): host.cores for n, host in enumerate(hosts)}
+    local: Any = LocalCluster  # neither is typed throughout
+    connect: Any = Client
+    with (
+        local(
+            n_workers=len(hosts), threads_per_worker=1, processes=False, dashboard_address=None
+        ) as cluster,
+        connect(cluster) as client,
+    ):
+        began = time.monotonic()
+        sizes = [work.core_seconds for work in works]
+        client.gather(client.map(_sleep, sizes, cores=cores, scale=scale, pure=False))
+        return (time.monotonic() - began) * scale
+
+
+@pytest.mark.parametrize("cores", [(16,), (16, 16, 32, 64), (4, 8, 32, 64)], ids=str)
+def test_two_hundred_cells_on_four_hosts(cores: tuple[int, ...]) -> None:
+    hosts = machines(4, *cores)
+    works = matrix(200, hosts)
+    best = ideal(works, hosts)
+    dice = random.Random(2)
+    error = {work.key: dice.lognormvariate(0, 0.25) for work in works}
+
+    def off(work: Work, host: Machine) -> float:
+        return seconds_on(work, host) * error[work.key]
+
+    real = [w.model_copy(update={"core_seconds": w.core_seconds * error[w.key]}) for w in works]
+    label = f"200 cells, 4 hosts of {'+'.join(str(host.cores) for host in hosts)} cores"
+    ratio = forecast(works, hosts).seconds / best
+    assert ratio <= 1.15  # the clock is simulated: no machine is too busy for it
+    show(f"{label}, of the ideal", f"{ratio:.3f}", "1.15")
+    wrong = forecast(works, hosts, off).seconds / ideal(real, hosts)
+    show("  where plans are 25 % off", f"{wrong:.3f}", "1.15")
+    tried = []
+    for seed in range(20):
+        mixed = random.Random(seed).sample(works, len(works))
+        tried.append(in_order(mixed, hosts, seconds_on) / best)
+    show("  peer: a list, first come", f"{sum(tried) / 20:.3f}, worst {max(tried):.3f}", "-")
+    scale = best / 6.0
+    mixed = random.Random(0).sample(works, len(works))
+    show("  peer: Dask's own scheduler", f"{by_dask(mixed, hosts, scale) / best:.3f}", "-")
+
+
+def wall(units: Sequence[float], cores: int) -> float:
+    """Until the last of them is compiled, the longest first, one a core."""
+    lanes = [0.0] * cores
+    for one in sorted(units, reverse=True):
+        heapq.heapreplace(lanes, lanes[0] + one)
+    return max(lanes)
+
+
+@pytest.mark.parametrize("cores", [4, 8, 16])
+def test_flash_attn_in_shares_on_eight_hosts(cores: int) -> None:
+    """Each unit takes what was measured; what is divided by are the recipe's costs."""
+    hosts = machines(8, cores)
+    names = tuple(host.name for host in hosts)
+    costs = [*load_recipe("flash-attn").unit_costs.items()]
+    weights = {name: balance.weight(name, costs, 130.0) for name in MEASURED}
+    total = sum(MEASURED.values())
+    best = max(*MEASURED.values(), total / (8 * cores))
+    everyone = sorted(MEASURED)
+    divisions = {
+        "by measured costs": balance.divided(weights, 8),
+        "peer: every eighth": [everyone[n::8] for n in range(8)],
+        "peer: slices of the list": [everyone[n * 73 // 8 : (n + 1) * 73 // 8] for n in range(8)],
+    }
+    for label, shares in divisions.items():
+        works = [
+            Work(
+                key=f"flash/{n}of8",
+                kind="shard",
+                cell="flash",
+                core_seconds=sum(weights[unit] for unit in share),
+                width=max(1, len(share)),
+                hosts=names,
+            )
+            for n, share in enumerate(shares, 1)
+        ]
+        took = {
+            work.key: wall([MEASURED[u] for u in share], cores)
+            for work, share in zip(works, shares, strict=True)
+        }
+        done = forecast(works, hosts, lambda work, host, took=took: took[work.key])  # type: ignore[misc]
+        goal = "1.25" if label.startswith("by") else "-"
+        assert goal == "-" or done.seconds <= 1.25 * best
+        show(
+            f"flash-attn, 8 shares on 8 x {cores} cores, {label}",
+            f"{done.seconds / best:.3f} of {seconds(best)}",
+            goal,
+        )
+    show("  alone on one of them", seconds(wall(list(MEASURED.values()), cores)), "-")
+
+
+def test_ten_thousand_cells_on_two_hundred_hosts() -> None:
+    hosts = [
+        host.model_copy(update={"gpus": ("9.0",) if n % 10 == 0 else ()})
+        for n, host in enumerate(machines(200, 8, 16, 32))
+    ]
+    works = matrix(10_000, hosts)
+    names = works[0].hosts
+    tests = [
+        Work(
+            key=f"{work.key}/test",
+            kind="test",
+            cell=work.cell,
+            core_seconds=60.0,
+            needs=Needs(slots=0, memory=8 * GIB, gpu=("9.0",)),
+            after=(work.key,),
+            hosts=names,
+        )
+        for work in works[::5]
+    ]
+    began = time.monotonic()
+    done = forecast([*works, *tests], hosts)
+    took = time.monotonic() - began
+    assert done.works == {"done": 12_000}
+    show("10,000 cells and 2,000 tests, 200 hosts", f"{took:.1f} s", "60 s")
+    show("  decisions with their entries", f"{len(done.spans) / took:,.0f} a second", "-")
+    show("  of the ideal", f"{done.seconds / ideal(works, hosts):.3f}", "1.15")
+    peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    show("  memory of the process", f"{peak:.0f} MiB", "-")
+
+
+def test_what_a_decision_costs() -> None:
+    """Ten thousand wait and two hundred hosts are full but for one, as most of the time."""
+    hosts = machines(200, 8, 16, 32)
+    works = matrix(10_000, hosts)
+    rank = ranks(works, hosts)
+    queue = Queue()
+    everywhere = frozenset(host.name for host in hosts)
+    for turn, work in enumerate(works):
+        place = Place(0, False, rank[work.key], -turn, work.key)
+        queue.add(Candidate(work, place, everywhere))
+    rooms = {host.name: Room(host) for host in hosts}
+    took, decisions, now = 0.0, 0, 0.0
+    while len(queue):
+        began = time.process_time()
+        chosen = choose(queue, rooms, now)
+        took += time.process_time() - began
+        decisions += 1
+        if chosen is not None:
+            one, room = chosen
+            queue.drop(one.work.key)
+            room.take(one.work, now + room.seconds(one.work))
+            continue
+        now, key, name = min((end, k, r.name) for r in rooms.values() for k, end in r.ends.items())
+        rooms[name].drop(key, now)
+    show("a decision, 10,000 x 200", f"{took / decisions * 1e6:.0f} us of one core", "-")
+    show("  decisions alone", f"{decisions / took:,.0f} a second", "-")

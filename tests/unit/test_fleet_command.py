@@ -1,0 +1,141 @@
+"""``invoke fleet``: what it shows, and the orders that it leaves for whoever works at the fleet."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipelines.commands import fleet as command
+from pipelines.commands.program import run
+from pipelines.errors import ConfigError
+from pipelines.fleet.ledger import Ledger
+from pipelines.fleet.model import Machine, Work
+from pipelines.fleet.states import state
+from pipelines.record import ErrorResult
+from pipelines.units import GIB
+
+Captured = pytest.CaptureFixture[str]
+CELL = Work(key="pkg-cp311", kind="cell", cell="pkg-cp311", core_seconds=60, hosts=("a", "b"))
+TEST = CELL.model_copy(update={"key": "pkg-cp311/test", "kind": "test", "after": ("pkg-cp311",)})
+
+
+@pytest.fixture
+def out(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    path = tmp_path / "pipeline.yaml"
+    path.write_text(f"hosts: {{a: {{kind: sandbox}}}}\nout: '{tmp_path}/out'\n")
+    monkeypatch.setenv("WCW_CONFIG", str(path))
+    monkeypatch.setattr(command, "_PATIENCE", 0.0)
+    (tmp_path / "out").mkdir()
+    return tmp_path / "out"
+
+
+@pytest.fixture
+def ledger(out: Path) -> Iterator[Ledger]:
+    """A fleet on two hosts that somebody works at."""
+    made = Ledger.create(out, "hash")
+    machines = [Machine(name=name, cores=4, memory=8 * GIB) for name in "ab"]
+    made.put([CELL, TEST], machines, time.time())
+    yield made
+    made.close()
+
+
+def said(words: str, capsys: Captured, code: int = 0) -> str:
+    assert run(words.split()) == code
+    told = capsys.readouterr()
+    return told.err if code else told.out
+
+
+def test_without_a_fleet_it_says_so(out: Path, capsys: Captured) -> None:
+    assert f"there is no fleet in {out}" in said("fleet", capsys, ConfigError.exit_code)
+    assert "no fleet fleet-x" in said("fleet --name fleet-x", capsys, ConfigError.exit_code)
+
+
+def test_it_shows_the_latest_to_people_and_programs(ledger: Ledger, capsys: Captured) -> None:
+    shown = said("fleet", capsys)
+    assert "2 waiting" in shown
+    assert "pkg-cp311" in shown
+    told = json.loads(said("fleet --json", capsys))
+    assert (told["schema"], told["works"]) == (1, {"waiting": 2})
+    assert "2 waiting" in said(f"fleet --name {ledger.path.name}", capsys)
+
+
+def test_orders_are_left_in_the_ledger(ledger: Ledger, capsys: Captured) -> None:
+    for words in ("pause", "drain a", "priority pkg-cp311 5", "cancel pkg-cp311"):
+        assert "noted" in said(f"fleet {words}", capsys)
+    found = [(one.verb, one.subject, one.number) for one in ledger.open_orders()]
+    assert found == [
+        ("pause", "", 0),
+        ("drain", "a", 0),
+        ("priority", "pkg-cp311", 5),
+        ("cancel", "pkg-cp311", 0),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ("dance", "no such order"),
+        ("drain", "expected drain HOST"),
+        ("pause a", "expected pause"),
+        ("drain nobody", "no host 'nobody'"),
+        ("cancel nothing", "no work 'nothing'"),
+        ("priority pkg-cp311 high", "expected a whole number"),
+        ("priority pkg-cp311 1.5", "expected a whole number"),
+        ("priority pkg-cp311 99999999", "expected a whole number"),
+        ("pause --json", "--json shows a fleet"),
+    ],
+)
+def test_what_is_no_order_is_refused(
+    ledger: Ledger, capsys: Captured, words: str, told: str
+) -> None:
+    assert told in said(f"fleet {words}", capsys, ConfigError.exit_code)
+    assert ledger.open_orders() == []
+
+
+def test_a_fleet_that_is_over_takes_no_orders_but_retry(
+    ledger: Ledger, out: Path, capsys: Captured
+) -> None:
+    with ledger.change(time.time()) as change:
+        change.fact("ended", "1.0")
+    assert Ledger.find(out, "hash") is None
+    assert "has come to its end" in said("fleet pause", capsys, ConfigError.exit_code)
+    assert "noted" in said("fleet retry pkg-cp311", capsys)
+    found = Ledger.find(out, "hash")
+    assert found is not None, "the same command goes on with it"
+    assert [one.verb for one in found.open_orders()] == ["retry"]
+    found.close()
+
+
+def test_how_a_fleet_stands(ledger: Ledger) -> None:
+    cell, test = ledger.works()
+    a, b = ledger.hosts()
+    error = ErrorResult(kind="HostError", title="host", message="no route")
+    with ledger.change(100.0) as change:
+        change.host(a, state="up")
+        change.host(b, state="aside", why="no route")
+        change.begin(CELL.key, 1, "a", 60.0)
+        change.work(cell, stand="running", host="a", attempt=1)
+    now = state(ledger, currency="EUR")
+    assert now.works == {"running": 1, "waiting": 1}
+    assert [(one.machine.name, one.standing, one.why) for one in now.hosts] == [
+        ("a", "ready", ""),
+        ("b", "aside", "no route"),
+    ]
+    (doing,) = now.hosts[0].doing
+    assert (doing.key, doing.began, doing.planned) == (CELL.key, 100.0, 60.0)
+    assert [(one.key, one.after) for one in now.waiting] == [(TEST.key, (CELL.key,))]
+    with ledger.change(200.0) as change:
+        change.host(a, drained=True)
+        change.work(cell, stand="failed", error=error)
+        change.work(test, stand="blocked")
+    now = state(ledger)
+    assert now.hosts[0].standing == "drained"
+    assert {(one.key, one.stand) for one in now.troubles} == {
+        (CELL.key, "failed"),
+        (TEST.key, "blocked"),
+    }
+    assert (now.planned, now.planned_done) == (120.0, 0.0)
