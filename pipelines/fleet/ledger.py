@@ -290,21 +290,8 @@ class Ledger:
         )
 
         def attempt(row: Any) -> Attempt:
-            (
-                key,
-                kind,
-                host,
-                began,
-                ended,
-                outcome,
-                planned,
-                number,
-                run,
-                error,
-                gone,
-                told,
-                still,
-            ) = row
+            key, kind, host, began, ended, outcome, planned, number, run, *rest = row
+            error, gone, told, still = rest
             span = Span(
                 key=key,
                 kind=kind,
