@@ -63,11 +63,9 @@ class Desk:
 
     def _ring(self) -> None:
         now = self.engine.now()
-        if (
-            back := now - self._last
-        ) < 0:  # the clock was put back: timers are as far off as before
+        back, self._last = now - self._last, now
+        if back < 0:  # the clock was put back: timers are as far off as before
             self._timers = [(at + back, number, do) for at, number, do in self._timers]
-        self._last = now
         while self._timers and self._timers[0][0] <= now:
             heapq.heappop(self._timers)[2]()
 
@@ -153,7 +151,7 @@ class Desk:
         self._place(entry, places.union(self._left.get(key, {}).values()), now)
         if not waiting or self._undone[key]:
             return
-        if entry.rest > now and entry.rest - now <= self.rules.longest:
+        if self._rests(entry, now):
             self._in(entry.rest - now, lambda: self._file(entry))
         elif entry.bound:
             if entry.bound not in self.rooms:
@@ -168,6 +166,10 @@ class Desk:
             gpu = bool(entry.work.needs.gpu)
             place = Place(entry.priority, gpu, self._rank[key], self._turn[key], key)
             self.queue.add(Candidate(entry.work, place, self._same.setdefault(hosts, hosts)))
+
+    def _rests(self, entry: Entry, now: float) -> bool:
+        """Whether it is not to begin yet; never for longer than anything is put off."""
+        return 0 < entry.rest - now <= self.rules.longest
 
     def _place(self, entry: Entry, places: set[str], now: float) -> None:
         """Have it hold room in these hosts, and in no other."""

@@ -139,7 +139,7 @@ class Dispatcher(HostDesk):
         batch: list[tuple[Entry, str, float]] = []
         for entry in self._bound.values():
             room = self.rooms.get(entry.bound)
-            if room is not None and entry.rest <= now:
+            if room is not None and not self._rests(entry, now):
                 batch.append((entry, room.name, room.seconds(entry.work)))
         takers = {name: room for name, room in self.rooms.items() if not self.hosts[name].drained}
         while len(batch) < _BATCH and (chosen := choose(self.queue, takers, now)):

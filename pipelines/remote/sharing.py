@@ -37,6 +37,8 @@ class Units(TypedDict, total=False):
     """Seconds of all others."""
     objects: Sequence[Given]
     """To link."""
+    known: Sequence[str]
+    """Ids of all units that those who compiled them have seen; empty: nobody says."""
 
 
 class Unit(TypedDict):

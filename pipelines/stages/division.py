@@ -52,7 +52,9 @@ class Division:
         """As ``builder.build`` is given it, once the host has the objects."""
         if self.plan.share is not None:
             return self._compile()
-        return {"mode": "link", "objects": self._sent(session, directory), **self._costs()}
+        known = sorted({unit.id for one in self.lenders for unit in one.list.units})
+        sent = self._sent(session, directory)
+        return {"mode": "link", "objects": sent, "known": known, **self._costs()}
 
     def _compile(self) -> sharing.Units:
         share = self.plan.share

@@ -159,8 +159,10 @@ class Builds:
         return found
 
     def link(self, objects: Sequence[sharing.Given], job: str = "link") -> builder.Built:
-        """The wheel of these objects."""
-        return self.run(job, {"mode": "link", "objects": list(objects), "cost": 1.0})
+        """The wheel of these objects; of each unit that is known there is one."""
+        known = [row["unit"] for row in objects]
+        units = {"mode": "link", "objects": list(objects), "known": known, "cost": 1.0}
+        return self.run(job, units)
 
 
 def given(done: builder.Built) -> list[sharing.Given]:

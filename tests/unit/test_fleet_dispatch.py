@@ -411,6 +411,17 @@ def test_a_clock_that_is_put_back_does_not_hold_anything_up(tmp_path: Path) -> N
     assert fleet.world.clock - 1_000_000 < 3 * RULES.grace
 
 
+def test_a_clock_that_is_put_back_does_not_put_off_the_next_try(tmp_path: Path) -> None:
+    fleet = Fleet(tmp_path, [cell("x")], [A])
+    fleet.until(fleet.runs("x"))
+    fleet.session.tell("x", "lost", "bytes that arrived are not the bytes that were sent")
+    fleet.until(lambda: fleet.entry("x").rest > 0)
+    now = fleet.session.now
+    fleet.session.now = lambda: now() - 36_000.0  # type: ignore[method-assign]
+    fleet.until(lambda: fleet.entry("x").stand == "done")
+    assert fleet.world.clock - 1_000_000 < 300
+
+
 def test_what_was_left_goes_on_at_the_same_host_with_the_next_controller(tmp_path: Path) -> None:
     fleet = Fleet(tmp_path, [cell("x", 8000)], [A, B])
     fleet.until(fleet.runs("x"))

@@ -298,6 +298,25 @@ def test_a_share_that_was_killed_goes_on(builds: Builds, tmp_path: Path) -> None
 
 
 @needs_compiler
+def test_objects_of_the_second_extension_alone(
+    made: tuple[Path, list[str], list[sharing.Given]],
+) -> None:
+    """Those of the first are known, and nobody has them: its hosts have died."""
+    room, whole, objects = made
+    builds = Builds(room, room / "tree")
+    linked = builds.link(objects, "every")
+    (last,) = (row["id"] for row in linked["units"] if "two_0" in row["source"])
+    known = [row["unit"] for row in objects]
+    some = [row for row in objects if row["unit"] == last]
+    units = {"mode": "link", "objects": some, "known": known, "cost": 1.0}
+    linked = builds.run("alone", units)
+    assert wheels(linked) == whole, builds.log
+    assert (linked["placed"], len(linked["compiled"])) == ([last], 4)
+    for job in ("every", "alone"):
+        shutil.rmtree(room / job)
+
+
+@needs_compiler
 def test_a_link_that_was_cut_off_goes_on(
     made: tuple[Path, list[str], list[sharing.Given]],
 ) -> None:
