@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import time
 from typing import TYPE_CHECKING, Annotated, get_args
 
@@ -96,10 +97,10 @@ def _read(words: tuple[str, ...]) -> tuple[Verb, str, int]:
         )
     number = 0
     if verb == "priority":
-        if not (words[2].isascii() and words[2].isdecimal()) or int(words[2]) > _MOST:
+        if not re.fullmatch(r"[0-9]{1,7}", words[2]) or int(words[2]) > _MOST:
             raise ConfigError(
-                f"fleet priority {words[1]} {words[2]}: expected a whole number",
-                advice="Works of a higher one begin first; they all have 0.",
+                f"fleet priority {words[1]} {words[2][:20]}: expected a whole number",
+                advice=f"Works of a higher one begin first; they all have 0, at most {_MOST}.",
             )
         number = int(words[2])
     return verb, words[1] if len(words) > 1 else "", number
@@ -109,15 +110,18 @@ def _give(ledger: Ledger, verb: Verb, subject: str, number: int) -> None:
     """Leave an order, and say what the dispatcher made of it, if there is one."""
     from pipelines.console import say
 
-    if ledger.fact("ended") and verb == "retry":
-        with ledger.change(time.time()) as change:
-            change.fact("ended", "")  # so that the same command goes on with it
-    elif ledger.fact("ended"):
+    over = bool(ledger.fact("ended"))
+    if over and verb != "retry":
         raise ConfigError(
             f"{ledger.path.name} has come to its end: there is nothing left to {verb}",
             advice="invoke build --fleet begins another one.",
         )
     order = ledger.order(verb, subject, number, at=time.time())
+    if over:
+        with ledger.change(time.time()) as change:
+            change.fact("ended", "")
+        say(f"noted: the same command as before goes on with {ledger.path.name}", "yellow")
+        return
     deadline = time.monotonic() + _PATIENCE
     while (answer := ledger.answer(order)) is None and time.monotonic() < deadline:
         time.sleep(0.1)

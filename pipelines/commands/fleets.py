@@ -55,6 +55,16 @@ def refuse_beside_fleet(calls: Sequence[Any]) -> None:
         )
 
 
+def refuse_without_fleet(calls: Sequence[Any]) -> None:
+    """Refuse hosts of a fleet where there is none: it would be done on another host than said."""
+    for call in calls:
+        if hosts := call.kwargs.get("hosts"):
+            raise ConfigError(
+                f"--hosts {hosts}: there is no --fleet beside it",
+                advice="Add --fleet; one host alone is --host NAME.",
+            )
+
+
 def open_fleet(given: dict[str, Any], steps: Iterable[str]) -> None:
     """Have the fleet do what the line says; see :func:`pipelines.fleet.running.run_fleet`."""
     from pipelines.fleet.running import run_fleet

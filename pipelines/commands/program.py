@@ -45,7 +45,7 @@ from pipelines.commands import (
 )
 from pipelines.commands.cells import open_matrix
 from pipelines.commands.command import SHARED, as_task
-from pipelines.commands.fleets import open_fleet, refuse_beside_fleet
+from pipelines.commands.fleets import open_fleet, refuse_beside_fleet, refuse_without_fleet
 from pipelines.commands.helptext import of_command, of_program
 from pipelines.commands.leave import attempt
 from pipelines.commands.lines import close_line, open_line, require_cells, settle, tell_line
@@ -124,6 +124,8 @@ class OneOrder(Executor):
         if self.line.get("fleet"):
             refuse_beside_fleet(calls)
             del calls[1:]  # one order: the fleet does all of its steps
+        else:
+            refuse_without_fleet(calls)
         return calls
 
     def _spread(self, calls: list[Any], typed: dict[str, Any]) -> None:

@@ -11,6 +11,7 @@ import contextlib
 import importlib.util
 import logging
 import queue
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterable, Mapping
@@ -124,13 +125,17 @@ class DaskEngine:
         self._drivers, self._machines = dict(drivers), dict(machines)
         self._started: dict[str, tuple[str, int]] = {}
         """Key of a work that goes on -> its host and attempt."""
+        self._cancelled: set[str] = set()
+        """Of those: told to their drivers until they end, which may not have begun them yet."""
         self._lock = threading.Lock()
         self._up: set[str] = set()
         self._coming: set[str] = set()
         self._why: dict[str, str] = {}
         self._asked = 0
         self._ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
-        dask.config.set(_SETTINGS)
+        # Else Dask's files are in one place for all, and stay there.
+        self._scratch = tempfile.TemporaryDirectory(prefix="wcw-fleet-", ignore_cleanup_errors=True)
+        dask.config.set(_SETTINGS | {"temporary-directory": self._scratch.name})
         self._cluster = SpecCluster(
             workers={name: self._worker(name) for name in self._drivers},
             scheduler={
@@ -295,11 +300,14 @@ class DaskEngine:
     def cancel(self, key: str) -> None:
         """End the work at its host; its end is told by :meth:`wait`."""
         if key in self._started:
+            self._cancelled.add(key)
             self._drivers[self._started[key][0]].cancel(key)
 
     def wait(self, timeout: float) -> Iterable[Ended]:
         """What has ended since the last call; at most ``timeout`` seconds until the first."""
         self._look_for_dead()
+        for key in self._cancelled & self._started.keys():
+            self._drivers[self._started[key][0]].cancel(key)
         found: list[Ended] = []
         with contextlib.suppress(queue.Empty):
             found.append(
@@ -310,6 +318,7 @@ class DaskEngine:
         for one in found:
             if self._started.get(one.key) == (one.host, one.attempt):  # or it was withdrawn
                 del self._started[one.key]
+        self._cancelled &= self._started.keys()
         return found
 
     def _look_for_dead(self) -> None:
@@ -334,3 +343,4 @@ class DaskEngine:
             _log.warning("%s: %s does not leave", host, key)
         self._client.close(timeout=5)
         self._cluster.close(timeout=5)
+        self._scratch.cleanup()

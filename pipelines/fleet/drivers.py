@@ -27,7 +27,7 @@ from pipelines.errors import (
 )
 from pipelines.files import disk_errors
 from pipelines.fleet.model import Doing, Ended, Outcome, Work
-from pipelines.hosttext import line
+from pipelines.hosttext import line, safe
 from pipelines.run import error_of
 from pipelines.session.base import DeadHostError, FullHostError
 from pipelines.tables import Trimming
@@ -244,9 +244,10 @@ class Driver:
         """End that work if it goes on here; returns at once."""
         with self._lock:
             watched = self._now.get(key)
-        if watched is not None:
+            if watched is None or watched.cancelled:
+                return  # its job is being ended, and would be left if it were told again
             watched.cancelled = True
-            watched.leave.set()
+        watched.leave.set()
 
     def leave(self) -> None:
         """Leave every work where it is, also those that begin from now on; returns at once."""
@@ -280,7 +281,8 @@ def log_of(folder: Path, key: str) -> Path:
 
 def _words(error: BaseException) -> str:
     told = error_of(error)
-    return f"{told.title} error: {told.message}" + (f"\n-> {told.advice}" if told.advice else "")
+    said = f"{told.title} error: {told.message}" + (f"\n-> {told.advice}" if told.advice else "")
+    return safe(said, 2 * len(said))
 
 
 def doing_of(drivers: Mapping[str, Driver]) -> dict[str, tuple[Doing, ...]]:

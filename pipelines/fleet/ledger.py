@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
-from pydantic import ValidationError
+from pydantic import TypeAdapter, ValidationError
 
 from pipelines.errors import ConfigError, StorageError
 from pipelines.files import disk_errors
@@ -31,6 +31,8 @@ from pipelines.record import ErrorResult
 from pipelines.remote.locks import claim
 
 Row = TypeVar("Row")
+#: What is read is looked at: a word or number that makes no sense is damage.
+_ENTRY, _HOST, _ORDER = TypeAdapter(Entry), TypeAdapter(HostEntry), TypeAdapter(Order)
 #: Of the ledger; one with another number is not read.
 SCHEMA = 1
 FILE = "fleet.sqlite"
@@ -113,14 +115,22 @@ class Ledger:
         return ledger
 
     @classmethod
-    def find(cls, out: Path, order: str) -> Self | None:
-        """The latest fleet of that order, if it has not come to its end."""
+    def find(
+        cls, out: Path, order: str, passed: Callable[[str], object] = lambda _: None
+    ) -> Self | None:
+        """The latest fleet of that order, if it has not come to its end.
+
+        ``passed`` hears of each that is damaged or of another version: whose it was, nobody knows.
+        Raises :class:`StorageError` for one that cannot be read now.
+        """
         for path in sorted(out.glob(f"fleet-*/{FILE}"), reverse=True):
             try:
                 ledger = cls(path.parent)
-            except (ConfigError, StorageError):
-                continue  # damaged or of another version: not ours to judge here
-            if ledger.fact("order") == order:
+                mine = ledger.fact("order") == order
+            except ConfigError as error:
+                passed(error.message)
+                continue
+            if mine:
                 if ledger.fact("ended"):
                     ledger.close()
                     return None
@@ -254,7 +264,7 @@ class Ledger:
             told["parted"] = tuple(json.loads(told["parted"]))
             told["fallen"], told["cancelled"] = bool(told["fallen"]), bool(told["cancelled"])
             told["error"] = _error(told["error"])
-            return Entry(**told)
+            return _ENTRY.validate_python(told)
 
         return self._read(entry, rows)
 
@@ -267,7 +277,7 @@ class Ledger:
             told = dict(zip(names, row, strict=True))
             told["machine"] = Machine.model_validate_json(told["machine"])
             told["drained"] = bool(told["drained"])
-            return HostEntry(**told)
+            return _HOST.validate_python(told)
 
         return self._read(entry, rows)
 
@@ -280,21 +290,8 @@ class Ledger:
         )
 
         def attempt(row: Any) -> Attempt:
-            (
-                key,
-                kind,
-                host,
-                began,
-                ended,
-                outcome,
-                planned,
-                number,
-                run,
-                error,
-                gone,
-                told,
-                still,
-            ) = row
+            key, kind, host, began, ended, outcome, planned, number, run, *rest = row
+            error, gone, told, still = rest
             span = Span(
                 key=key,
                 kind=kind,
@@ -344,7 +341,10 @@ class Ledger:
         rows = self.rows(
             "SELECT id, verb, subject, number FROM orders WHERE answer IS NULL ORDER BY id"
         )
-        return [Order(*row) for row in rows]
+        names = [one.name for one in dataclasses.fields(Order)]
+        return self._read(
+            lambda row: _ORDER.validate_python(dict(zip(names, row, strict=True))), rows
+        )
 
     def answer(self, order: int) -> str | None:
         """What the dispatcher said to an order; ``None`` until it has."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Annotated
@@ -54,8 +54,14 @@ class _Known(Model):
 class Hosts:
     """The hosts that were looked at, so that none is two, and all have one tool chain."""
 
-    def __init__(self, settings: FleetSettings, folder: Path) -> None:
-        """``folder`` is the fleet's: what was agreed on is kept there for who goes on with it."""
+    def __init__(
+        self, settings: FleetSettings, folder: Path, names: Collection[str] | None = None
+    ) -> None:
+        """``folder`` is the fleet's: what was agreed on is kept there for who goes on with it.
+
+        ``names`` are all of its hosts: one that was removed is in nobody's way; ``None``: not told.
+        """
+        self._names = names
         self._settings = settings
         self._lock = threading.Lock()
         self._file = folder / "hosts.json"
@@ -84,7 +90,11 @@ class Hosts:
                 advice="Free some space there, or lower fleet.free_gib in pipeline.yaml.",
             )
         with self._changed() as known:
-            other = known.places.setdefault(f"{told.place} {told.boot}", name)
+            place = f"{told.place} {told.boot}"
+            other = known.places.get(place, name)
+            if self._names is not None and other not in self._names:
+                other = name
+            known.places[place] = other
         if other != name:
             raise UnfitHostError(
                 f"{name} is the same machine and place as {other}: both build in {root} there",
@@ -112,6 +122,13 @@ class Hosts:
             first = known.chains.setdefault(group, _Chain(host=name, chain=mine))
         for key in sorted({*mine, *first.chain}):
             here, there = mine.get(key), first.chain.get(key)
+            if here != there and name == first.host:
+                raise UnfitHostError(
+                    f"{name} has another tool chain than when this fleet began: {line(key, 80)} "
+                    f"is {line(here or 'absent', 300)}, it was {line(there or 'absent', 300)}",
+                    advice="Have it as it was. Or remove "
+                    f"{self._file}: then what is done was built with another than the rest.",
+                )
             if here != there:
                 raise UnfitHostError(
                     f"{name} has another tool chain than {first.host}: {line(key, 80)} is "

@@ -11,6 +11,7 @@ from pipelines import errors, units
 from pipelines.config import Config
 from pipelines.console import console, say
 from pipelines.errors import PipelineError, StorageError
+from pipelines.files import disk_errors
 from pipelines.fleet import results
 from pipelines.fleet.asked import Asked, plans_of
 from pipelines.fleet.cells import Cells, works_of
@@ -20,6 +21,7 @@ from pipelines.fleet.drivers import Driver, doing_of
 from pipelines.fleet.entries import Attempt
 from pipelines.fleet.estimate import estimate
 from pipelines.fleet.history import history
+from pipelines.fleet.kept import begin_lost
 from pipelines.fleet.ledger import Ledger
 from pipelines.fleet.lines import LineErrand, Order
 from pipelines.fleet.live import Show
@@ -30,6 +32,7 @@ from pipelines.fleet.states import RECKONED, state
 from pipelines.fleet.survey import Surveyed, survey
 from pipelines.hosttext import line
 from pipelines.paths import home
+from pipelines.remote.locks import claim
 
 #: Seconds between two looks at the view, and how often as long as one of them takes.
 _EVERY, _PART = 0.5, 30.0
@@ -58,17 +61,29 @@ def run_fleet(asked: Asked) -> Path:
     names = settings.fleet_hosts(asked.hosts)
     first = _cells(asked, names, Surveyed())  # refuses what cannot be, before anything is reached
     _say_left_out(first)
-    ledger = Ledger.find(out, asked.hash)
-    if ledger is not None:
-        say(f"going on with {ledger.path.name}", style="bold")
-        ledger.hold()
-    else:
-        out.mkdir(parents=True, exist_ok=True)
-        ledger = Ledger.create(out, asked.hash)
+    ledger = _ledger(out, asked.hash)
     try:
         return _run(asked, names, first, ledger)
     finally:
         ledger.close()
+
+
+def _ledger(out: Path, order: str) -> Ledger:
+    """The fleet of that order, found or begun, and held."""
+    with disk_errors(out):
+        out.mkdir(parents=True, exist_ok=True)
+        # Of two that begin at the same moment the second finds the fleet of the first.
+        with claim(out / ".fleets", patience=30):
+            ledger = Ledger.find(out, order, lambda why: say(f"passed over: {why}", style="yellow"))
+            if ledger is None:
+                return Ledger.create(out, order)
+            say(f"going on with {ledger.path.name}", style="bold")
+            try:
+                ledger.hold()
+            except BaseException:
+                ledger.close()
+                raise
+            return ledger
 
 
 def _cells(asked: Asked, names: Sequence[str], known: Surveyed) -> Cells:
@@ -80,6 +95,8 @@ def _cells(asked: Asked, names: Sequence[str], known: Surveyed) -> Cells:
 def _run(asked: Asked, names: Sequence[str], first: Cells, ledger: Ledger) -> Path:
     """Look at the hosts, have the ledger know what is to be done, do it, say how it went."""
     settings, folder = asked.settings, ledger.path
+    for key, why in begin_lost(ledger, time.time()).items():
+        say(f"{key} is built again: {why}", style="yellow")
     order = Order(
         settings,
         folder,
@@ -88,7 +105,7 @@ def _run(asked: Asked, names: Sequence[str], first: Cells, ledger: Ledger) -> Pa
         reproducible=asked.request.reproducible,
         runs={one.span.key: one.span.run for one in ledger.attempts() if _is_done(one)},
     )
-    hosts = Hosts(settings.fleet, folder)
+    hosts = Hosts(settings.fleet, folder, names)
     sample = {name: next((w for w in first.works if name in w.hosts), None) for name in names}
     errands = {name: LineErrand(name, order, hosts, sample[name]) for name in names}
     drivers = {name: Driver(name, errands[name], folder) for name in names}
@@ -232,7 +249,13 @@ def _tell(ledger: Ledger, summary: Summary) -> None:
     raise FleetError(
         f"{len(bad)} of {sum(summary.works.values())} works are not done: {units.few(told)}"
         + (f"; {summary.stuck}" if summary.stuck else ""),
-        advice="invoke fleet says why, each; the same command goes on with what can be done.",
+        advice="invoke fleet says why, each. "
+        + (
+            "invoke fleet retry WORK, then the same command, does that work again; without a "
+            "retry it begins a fleet anew."
+            if ledger.fact("ended")
+            else "The same command goes on with what can be done."
+        ),
         exit_code=max(kinds, default=errors.HostError.exit_code),
     )
 

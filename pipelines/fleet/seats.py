@@ -14,6 +14,7 @@ from pipelines.console import say
 from pipelines.errors import ConfigError, PipelineError
 from pipelines.hosts.base import Silent
 from pipelines.hosts.live import LiveSession, part_of
+from pipelines.hosttext import line
 from pipelines.record import StageRecord
 from pipelines.remote.facts import Facts
 from pipelines.session.base import Session
@@ -163,7 +164,7 @@ class Seats:
                     life.stop()
                     mark.unlink(missing_ok=True)
             except PipelineError as error:
-                say(f"{seat.session.host.name}: {error.message}", style="yellow")
+                say(f"{seat.session.host.name}: {line(error.message)}", style="yellow")
 
     def _all(self) -> list[Seat]:
         with self._lock:

@@ -110,6 +110,10 @@ def _waiting(works: Sequence[Entry], hosts: Mapping[str, HostEntry]) -> Iterable
         why = ""
         if not after and one.bound and one.bound not in up:
             why = f"its host {one.bound} is away"
+        elif not after and one.fallen:
+            why = "it was left: who goes on with the fleet goes on with it"
+        elif not after and one.rest > time.time():
+            why = "it is tried again after a pause"
         elif not after and not up.intersection(one.work.hosts):
             why = "no host that fits is up"
         elif not after:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
@@ -13,6 +14,7 @@ from pipelines.fleet.model import Machine
 from pipelines.hosttext import line
 from pipelines.matrix.hostfacts import HostFacts
 
+_log = logging.getLogger(__name__)
 #: Hosts that are looked at at a time.
 _AT_ONCE = 32
 
@@ -44,6 +46,9 @@ def survey(settings: Config, errands: Mapping[str, LineErrand]) -> Surveyed:
             facts, gpus = errands[name].survey()
         except PipelineError as error:
             return line(error.message, 500) or error.title
+        except Exception as error:
+            _log.info("%s: survey", name, exc_info=error)
+            return f"this should not happen: {type(error).__name__}: {line(error)}"
         return HostFacts.told(facts, name=name, native=gpus or None), gpus
 
     with ThreadPoolExecutor(_AT_ONCE, thread_name_prefix="survey") as pool:

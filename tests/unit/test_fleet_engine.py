@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import dask
 import pytest
 
 from pipelines.beside import heed, tell_stage, tell_units
@@ -300,6 +302,71 @@ def test_a_cancelled_work_is_ended_on_its_host_and_others_go_on(
     assert made.ends(1)["v"].outcome == "done"
     made.engine.cancel("v")  # over by now: nobody minds
     assert other.withdrawn == []
+
+
+def test_a_work_that_is_cancelled_twice_is_ended_on_its_host(fleet: Callable[..., Fleet]) -> None:
+    """The second time comes while its job is being ended, which must not be left half-way."""
+    steps, again = Steps(), threading.Event()
+    steps.act = lambda _: _until_told(steps)
+
+    def withdraw(work: Work) -> None:
+        until(again.is_set)
+        heed()
+        steps.withdrawn.append(work.key)
+
+    steps.withdraw = withdraw  # type: ignore[method-assign]
+    made = fleet(a=steps)
+    made.engine.start(work("w"), "a", 1)
+    until(lambda: steps.now)
+    made.engine.cancel("w")
+    until(lambda: not steps.now)
+    made.engine.cancel("w")
+    again.set()
+    assert (made.ends(1)["w"].outcome, steps.withdrawn) == ("left", ["w"])
+
+
+def test_a_work_that_is_cancelled_before_its_driver_has_it_is_ended(
+    fleet: Callable[..., Fleet],
+) -> None:
+    steps, over = Steps(), threading.Event()
+    steps.act = lambda work: _wait(over) if work.key == "first" else _until_told(steps)
+    made = fleet(a=steps)
+    made.engine.start(work("first"), "a", 1)
+    until(lambda: steps.now)
+    made.engine.start(work("w"), "a", 1)  # Dask keeps it until there is a slot
+    made.engine.cancel("w")
+    over.set()
+    ended = made.ends(2)
+    assert (ended["first"].outcome, ended["w"].outcome) == ("done", "left")
+
+
+def test_what_a_host_says_in_an_error_is_harmless_in_the_log(
+    fleet: Callable[..., Fleet], tmp_path: Path
+) -> None:
+    def fail(_: Work) -> None:
+        raise BuildError(
+            "ninja said \x1b[2J\x1b]0;title\x07\x08 it broke\nand why", advice="\x9b look"
+        )
+
+    made = fleet(a=Steps(fail))
+    made.engine.start(work("w"), "a", 1)
+    made.ends(1)
+    said = log_of(tmp_path, "w").read_text("utf-8")
+    assert "it broke\nand why" in said
+    assert not [one for one in said if one != "\n" and (ord(one) < 32 or 0x7F <= ord(one) < 0xA0)]
+
+
+def test_dask_leaves_no_files(
+    fleet: Callable[..., Fleet], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    place = tmp_path / "tmp"
+    place.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    with dask.config.set({"temporary-directory": str(place)}):
+        made = fleet(a=Steps())
+        assert [one.name[:10] for one in place.iterdir()] == ["wcw-fleet-"]
+        made.engine.close()
+    assert [*place.iterdir()] == []
 
 
 def test_what_is_withdrawn_elsewhere_does_not_hide_what_goes_on(

@@ -9,7 +9,7 @@ import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from plans import LAB
@@ -25,6 +25,7 @@ from pipelines.fleet.cells import Cells, planned_on, works_of
 from pipelines.fleet.drivers import UnfitHostError
 from pipelines.fleet.looking import Hosts
 from pipelines.fleet.model import Machine
+from pipelines.fleet.survey import survey
 from pipelines.fleetsettings import FleetSettings
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.plan import Plan
@@ -55,6 +56,16 @@ def test_one_machine_under_two_names_is_one(tmp_path: Path) -> None:
     with pytest.raises(UnfitHostError, match="the same machine"):
         looked(again, "b")
     looked(again, "a")
+
+
+def test_the_other_name_of_a_machine_may_be_removed(tmp_path: Path) -> None:
+    """As the advice says, whichever of the two was looked at first."""
+    looked(Hosts(ROOMY, tmp_path, ["a", "b"]), "a")
+    with pytest.raises(UnfitHostError, match="the same machine"):
+        looked(Hosts(ROOMY, tmp_path, ["a", "b"]), "b")
+    looked(Hosts(ROOMY, tmp_path, ["b"]), "b")
+    with pytest.raises(UnfitHostError, match="a is the same machine and place as b"):
+        looked(Hosts(ROOMY, tmp_path, ["a", "b"]), "a")
 
 
 @pytest.mark.parametrize(
@@ -106,6 +117,9 @@ def test_another_tool_chain_is_refused_with_both_values(tmp_path: Path) -> None:
     hosts.agree("c", "3.12", CHAIN | {"tool set": "MSVC 14.51"})  # of another Python
     with pytest.raises(UnfitHostError, match=r"than a: tool set is MSVC 14\.51, there MSVC 14\.44"):
         hosts.agree("c", "3.11", CHAIN | {"tool set": "MSVC 14.51"})
+    with pytest.raises(UnfitHostError, match="than when this fleet began") as caught:
+        Hosts(ROOMY, tmp_path).agree("a", "3.11", CHAIN | {"tool set": "MSVC 14.51"})
+    assert "hosts.json" in caught.value.advice
     without = {k: v for k, v in CHAIN.items() if not k.startswith("found")}
     with pytest.raises(UnfitHostError, match="is absent, there"):
         Hosts(ROOMY, tmp_path).agree("d", "3.11", without)
@@ -136,6 +150,18 @@ def test_a_place_has_one_name_for_all_who_look(tmp_path: Path) -> None:
     assert first["boot"] == second["boot"]
     assert first["free"] > 0
     assert identity.identity(str(tmp_path / "other"))["place"] != first["place"]
+
+
+def test_a_host_of_which_something_unexpected_is_found_is_aside(settings: Config) -> None:
+    """And the others go on."""
+
+    class Odd:
+        def survey(self) -> None:
+            raise RuntimeError("\x1b[31mwhat is this")
+
+    found = survey(settings, cast("Any", {"lab1": Odd()}))
+    assert found.aside == {"lab1": "this should not happen: RuntimeError: what is this"}
+    assert [*found.machines] == ["lab1"]
 
 
 # -- works ----------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import random
 import signal
@@ -156,11 +157,14 @@ def read(path: Path) -> None:
     ledger = Ledger(path)
     try:
         ledger.works()
+        ledger.hosts()
     finally:
         ledger.close()
 
 
-@pytest.mark.parametrize("harm", ["middle", "cut", "text", "version", "row", "table"])
+@pytest.mark.parametrize(
+    "harm", ["middle", "cut", "text", "version", "row", "table", "stand", "since", "state"]
+)
 def test_a_damaged_ledger_is_refused(tmp_path: Path, harm: str) -> None:
     ledger = made(tmp_path)
     ledger.close()
@@ -177,14 +181,44 @@ def test_a_damaged_ledger_is_refused(tmp_path: Path, harm: str) -> None:
             "version": "UPDATE facts SET value = '99' WHERE key = 'schema'",
             "row": """UPDATE works SET work = '{"key": "x", "evil": true}'""",
             "table": "DROP TABLE works",
+            "stand": "UPDATE works SET stand = 'bogus'",
+            "since": "UPDATE works SET since = 'yesterday'",
+            "state": "UPDATE hosts SET state = 'bogus'",
         }
         with sqlite3.connect(file) as database:
             database.execute(words[harm])
         database.close()
     with pytest.raises(ConfigError, match=r"can be read|of version 99, not 1"):
         read(ledger.path)
-    if harm in ("text", "version"):  # those of which nothing can be said are passed over
-        assert Ledger.find(tmp_path, "order") is None
+    if harm in ("text", "version"):  # those of which nothing can be said are passed over, aloud
+        passed: list[str] = []
+        assert Ledger.find(tmp_path, "order", passed.append) is None
+        assert ledger.path.name in passed[0]
+
+
+def test_an_order_that_is_none_is_damage(tmp_path: Path) -> None:
+    """And not taken for the last one of those that there are."""
+    with contextlib.closing(made(tmp_path)) as ledger:
+        with ledger.change(1.0) as change:
+            change.database.execute(
+                "INSERT INTO orders (at, verb, subject, number) VALUES (1, 'bogus', 'x', 1)"
+            )
+        with pytest.raises(ConfigError, match="can be read"):
+            ledger.open_orders()
+
+
+def test_a_ledger_that_cannot_be_read_now_is_not_passed_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Or its works would be begun a second time."""
+    made(tmp_path).close()
+
+    def locked(*_: object) -> str:
+        raise StorageError("cannot use the ledger: database is locked")
+
+    monkeypatch.setattr(Ledger, "fact", locked)
+    with pytest.raises(StorageError, match="locked"):
+        Ledger.find(tmp_path, "order")
 
 
 def test_a_directory_without_a_ledger(tmp_path: Path) -> None:

@@ -1,0 +1,138 @@
+"""What a ledger calls done, and whose run says otherwise, is done again."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import re
+import shutil
+import threading
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+from fleets import cell, end, machine
+
+from pipelines.errors import ConfigError
+from pipelines.fleet import running
+from pipelines.fleet.kept import begin_lost
+from pipelines.fleet.ledger import Ledger
+from pipelines.record import (
+    AuditedFile,
+    AuditResult,
+    CollectResult,
+    FileResult,
+    RunFacts,
+    StageResult,
+)
+from pipelines.run import Run
+from pipelines.target import Target
+
+
+def ran(out: Path, key: str, *, share: bool = False, audit: bool = True) -> Path:
+    """A run that has come to its end: its file is home, and was looked into."""
+    run = Run.create(out, RunFacts(target=Target(host="a", recipe="r", version=key)))
+    name = f"objects/{key}" if share else f"wheels/{key}.whl"
+    file = run.path / name
+    file.parent.mkdir()
+    file.write_bytes(key.encode())
+    sha256 = hashlib.sha256(key.encode()).hexdigest()
+    results: list[StageResult] = [
+        CollectResult(files=(FileResult(path=name, size=file.stat().st_size, sha256=sha256),))
+    ]
+    if audit and not share:
+        results.append(AuditResult(files=(AuditedFile(file=file.name, sha256=sha256),)))
+    for result in results:
+        with run.stage(result.stage) as log:
+            log.keep(result)
+    run.close()
+    return run.path
+
+
+@pytest.fixture
+def fleet(tmp_path: Path) -> Any:
+    """A ledger with a done cell ``c``, and a divided one whose link is done."""
+    ledger = Ledger.create(tmp_path, "order")
+    shares = [cell(f"d/{n}of2", kind="shard", hosts=("a",)) for n in (1, 2)]
+    link = cell("d", kind="link", after=tuple(one.key for one in shares), hosts=("a",))
+    works = [cell("c", hosts=("a",)), *shares, link]
+    ledger.put(works, [machine("a")], 1.0)
+    with ledger.change(2.0) as change:
+        for entry in ledger.works():
+            work = entry.work
+            run = ran(tmp_path, work.key.replace("/", "-"), share=work.kind == "shard")
+            change.begin(work.key, 1, "a", 1.0)
+            change.end(end(work.key, "a", run=str(run)))
+            change.work(entry, stand="done", host="a", attempt=1)
+    yield ledger
+    ledger.close()
+
+
+def run_of(ledger: Ledger, key: str) -> Path:
+    return Path(next(one.span.run for one in ledger.attempts() if one.span.key == key))
+
+
+def stands(ledger: Ledger) -> dict[str, str]:
+    return {one.work.key: one.stand for one in ledger.works()}
+
+
+def test_what_is_as_it_was_made_stays_done(fleet: Ledger) -> None:
+    assert begin_lost(fleet, 3.0) == {}
+    assert set(stands(fleet).values()) == {"done"}
+
+
+@pytest.mark.parametrize(
+    ("harm", "said"),
+    [
+        (shutil.rmtree, "is gone"),
+        (lambda run: (run / "wheels/c.whl").unlink(), r"c\.whl is not in its run"),
+        (lambda run: (run / "wheels/c.whl").write_bytes(b"other"), "is not the file that was made"),
+    ],
+)
+def test_a_wheel_that_is_not_there_is_built_again(
+    fleet: Ledger, harm: Callable[[Path], object], said: str
+) -> None:
+    harm(run_of(fleet, "c"))
+    lost = begin_lost(fleet, 3.0)
+    assert [*lost] == ["c"]
+    assert re.search(said, lost["c"])
+    assert stands(fleet) == {"c": "waiting", "d/1of2": "done", "d/2of2": "done", "d": "done"}
+    assert fleet.events()[-1].what == "not there"
+
+
+def test_a_wheel_that_no_audit_let_pass_is_built_again(fleet: Ledger, tmp_path: Path) -> None:
+    run = ran(tmp_path, "unaudited", audit=False)
+    with fleet.change(3.0) as change:
+        change.end(end("c", "a", run=str(run)))
+    assert "no wheel that passed" in begin_lost(fleet, 4.0)["c"]
+
+
+def test_shares_are_wanted_only_for_a_link_that_is_to_be_done(fleet: Ledger) -> None:
+    shutil.rmtree(run_of(fleet, "d/1of2"))
+    assert begin_lost(fleet, 3.0) == {}
+    shutil.rmtree(run_of(fleet, "d"))
+    assert [*begin_lost(fleet, 3.0)] == ["d", "d/1of2"]
+
+
+def test_of_two_that_begin_at_once_one_is_refused(tmp_path: Path) -> None:
+    """The same command in two terminals is one fleet, not two."""
+    ready, held, refused = threading.Barrier(8), [], []
+
+    def begin() -> None:
+        ready.wait()
+        try:
+            held.append(running._ledger(tmp_path / "out", "order"))
+        except ConfigError as error:
+            refused.append(error.message)
+
+    threads = [threading.Thread(target=begin) for _ in range(8)]
+    for one in threads:
+        one.start()
+    for one in threads:
+        one.join()
+    for ledger in held:
+        with contextlib.suppress(Exception):
+            ledger.close()
+    assert (len(held), len(refused)) == (1, 7)
+    assert len([*(tmp_path / "out").glob("fleet-*")]) == 1
