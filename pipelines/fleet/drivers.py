@@ -15,6 +15,7 @@ from rich.console import Console
 
 from pipelines.beside import LeaveError, told_to
 from pipelines.errors import (
+    AuthError,
     HostError,
     PipelineError,
     ProvisionError,
@@ -130,6 +131,8 @@ class Driver:
         self._left = False
         self.broken: StorageError | None = None
         """That this machine's own disk takes no more: no host is to blame."""
+        self._barred: AuthError | None = None
+        """That the host refused the sign-in: not tried again, accounts are locked for that."""
 
     def doing(self) -> tuple[Doing, ...]:
         """What goes on here at this moment."""
@@ -181,6 +184,7 @@ class Driver:
     def _attempt(self, work: Work, watched: _Watched, done: Done) -> _End:
         try:
             watched.heed()
+            self._heed_bar()
             self.errand.do(work, done)
         except KeyboardInterrupt:
             return self._withdraw(work, watched) if watched.cancelled else ("left", None, False)
@@ -200,6 +204,7 @@ class Driver:
         """End what a cancelled work has left running on the host."""
         watched.leave.clear()
         try:
+            self._heed_bar()
             self.errand.withdraw(work)
         except PipelineError as error:
             return "lost", error, self._is_gone(error)
@@ -212,8 +217,10 @@ class Driver:
     def reach(self) -> str:
         """Connect to the host and look at it: why nothing can be done there, or nothing."""
         try:
+            self._heed_bar()
             self.errand.reach()
         except PipelineError as error:
+            self._bar(error)
             return line(error.message, 500) or error.title
         except Exception as error:
             _log.info("%s: reach", self.name, exc_info=error)
@@ -234,11 +241,21 @@ class Driver:
 
     def _is_gone(self, error: PipelineError) -> bool:
         """Whether nothing can be done there; where that is not said, it is tried."""
-        if isinstance(error, UnfitHostError | SetupError | StorageError):
+        self._bar(error)
+        if isinstance(error, UnfitHostError | SetupError | StorageError | AuthError):
             return True
         if not isinstance(error, HostError) or isinstance(error, DeadHostError):
             return False  # it is there, or it is made anew by the next work
         return not self.errand.reachable()
+
+    def _bar(self, error: PipelineError) -> None:
+        if isinstance(error, AuthError):
+            self._barred = error
+
+    def _heed_bar(self) -> None:
+        """Raise what the host said to the sign-in, instead of trying it again."""
+        if self._barred is not None:
+            raise self._barred
 
     def cancel(self, key: str) -> None:
         """End that work if it goes on here; returns at once."""

@@ -16,6 +16,7 @@ from pipelines.hosts.base import Silent
 from pipelines.hosts.live import LiveSession, part_of
 from pipelines.hosttext import line
 from pipelines.record import StageRecord
+from pipelines.remote import files
 from pipelines.remote.facts import Facts
 from pipelines.session.base import Session
 
@@ -140,9 +141,15 @@ class Seats:
                 seat.session.hang_up()
 
     def reachable(self) -> bool:
-        """Whether every session that was used can be had again."""
+        """Whether every session that was used can be had again.
+
+        One that works still use is asked something: to break it would be their loss.
+        """
         for seat in self._all():
             try:
+                if seat.users:
+                    seat.session.call(files.stat, path=seat.session.host.executable)
+                    continue
                 seat.session.hang_up()
                 seat.session.connect()
             except PipelineError:

@@ -153,6 +153,31 @@ def test_a_work_is_done_where_it_was_told_to(fleet: Callable[..., Fleet]) -> Non
     assert (one.most, two.most) == (0, 1)
 
 
+def test_a_sign_in_that_was_refused_is_not_tried_again(tmp_path: Path) -> None:
+    """Accounts are locked for that."""
+    tries: list[str] = []
+
+    def refuse(one: Work) -> None:
+        tries.append(one.key)
+        raise AuthError("lab1 refused the password")
+
+    steps = Steps(refuse)
+    driver = Driver("a", steps, tmp_path)
+    first = driver.do(work("w"), 1)
+    assert (first.outcome, first.gone) == ("lost", True)
+    steps.act = lambda one: tries.append(one.key)
+    assert driver.reach() == "lab1 refused the password"
+    again = driver.do(work("v"), 1)
+    assert (again.outcome, again.gone) == ("lost", True)
+    assert driver.withdraw(work("w"), 1).outcome == "lost"
+    assert (tries, steps.withdrawn) == (["w"], [])
+    other = Driver("b", Steps(), tmp_path)
+    other.errand.away = AuthError("lab2 refused the password")  # type: ignore[attr-defined]
+    assert "lab2" in other.reach()
+    other.errand.away = None  # type: ignore[attr-defined]
+    assert "lab2" in other.reach()
+
+
 def test_slots_and_gpus_hold_whoever_starts_too_much(fleet: Callable[..., Fleet]) -> None:
     """More than the machine has: one after the other, whatever the dispatcher believes."""
     steps = Steps(lambda _: time.sleep(0.05))

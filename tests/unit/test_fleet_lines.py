@@ -216,6 +216,15 @@ def test_a_host_that_cannot_be_reached_says_so(fleet: Fleet) -> None:
     assert not fleet.errand.reachable()
 
 
+def test_a_look_does_not_break_the_connection_of_another_work(fleet: Fleet) -> None:
+    plan = fleet.errand.plan(CELL)
+    with fleet.errand.seats.taken(plan):
+        assert fleet.errand.reachable()
+        assert fleet.session.closed == 0
+    assert fleet.errand.reachable()
+    assert fleet.session.closed == 1
+
+
 def test_each_slot_plans_with_its_part(fleet: Fleet) -> None:
     host = fleet.order.settings.hosts["desk"].model_copy(update={"slots": 4})
     settings = fleet.order.settings.model_copy(update={"hosts": {"desk": host}})
