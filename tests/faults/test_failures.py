@@ -176,10 +176,11 @@ def test_too_many_shells_is_told_with_its_cure(new_host: NewHost) -> None:
 
 
 def test_an_envelope_limit_below_what_is_sent(new_host: NewHost, tmp_path: Path) -> None:
+    """Of a file, or already of what runs there: that has grown beyond it."""
     host = new_host(limits=Limits(max_envelope=400 * 1024))
     source = tmp_path / "source"
     source.write_bytes(bytes(2 << 20))
-    with host.session() as session, pytest.raises(HostError) as caught:
+    with pytest.raises(HostError) as caught, host.session() as session:
         session.put(source, str(host.place / "target"))
     assert "MaxEnvelopeSizekb" in f"{caught.value} {caught.value.advice} {caught.value.__cause__}"
 
