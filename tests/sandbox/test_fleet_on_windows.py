@@ -15,8 +15,11 @@ from typing import Any
 
 import pytest
 
+from pipelines.divided import Divided
 from pipelines.files import sha256_of
 from pipelines.paths import PACKAGE
+from pipelines.record import BuildResult
+from pipelines.run import Run
 
 pytestmark = pytest.mark.sandbox
 
@@ -130,6 +133,19 @@ def test_killed_controller_and_sandbox_lose_nothing(project: Project) -> None:
         assert sha256_of(wheel) == made[arch], f"sm{arch} is another wheel than that of one host"
 
 
+def divided_of(run: Path) -> Divided | None:
+    built = Run(run.resolve()).result(BuildResult)
+    assert built is not None
+    assert not built.kept, "it was built"
+    return built.divided
+
+
+def divided(run: Path) -> Divided:
+    found = divided_of(run)
+    assert found is not None
+    return found
+
+
 def test_a_wheel_in_shares_is_that_of_one_host(project: Project) -> None:
     words = ("--recipe", "smoke-attention-torch", "--python", "3.11", "--archs", "80")
     project.run("build", "--fleet", "--shards", "2", *words)
@@ -138,9 +154,17 @@ def test_a_wheel_in_shares_is_that_of_one_host(project: Project) -> None:
     runs = {path.stem: project.out / path.read_text() for path in folder.glob("*.run")}
     assert {name.rpartition("@")[2] for name in runs if "of2" in name} == {"a", "b"}
     (linked,) = (run for name, run in runs.items() if "of2" not in name)
+    made = {name: divided(run) for name, run in runs.items()}
+    units = {tuple(one.units) for one in made.values()}
+    assert len(units) == 1, "all see the same units"
+    shares = [len(one.objects) for one in made.values() if one.mode == "compile"]
+    assert sum(shares) == len(*units) == 7
+    assert min(shares) >= 3
+    assert [len(one.placed) for one in made.values() if one.mode == "link"] == [7]
     (wheel,) = (linked / "wheels").glob("*.whl")
     assert not [path for run in runs.values() if run != linked for path in run.rglob("*.whl")]
 
-    project.run("build", "--reproducible", "--host", "lone", *words)
+    project.run("build", "--reproducible", "--host", "a", *words)
+    assert divided_of(project.out / "latest") is None
     (whole,) = (project.out / "latest/wheels").glob("*.whl")
     assert sha256_of(wheel) == sha256_of(whole)
