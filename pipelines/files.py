@@ -35,6 +35,22 @@ def disk_errors(where: Path) -> Iterator[None]:
         raise
 
 
+def new_directory(parent: Path, name: str, what: str) -> Path:
+    """Make ``parent/name``, or the first free ``name-1``, ``name-2``, ...
+
+    :class:`StorageError` where 100 of them are there: the name holds a second, ``what`` the plural.
+    """
+    for number in range(100):
+        path = parent / f"{name}{f'-{number}' if number else ''}"
+        try:
+            with disk_errors(parent):
+                path.mkdir(parents=True)
+        except FileExistsError:
+            continue
+        return path
+    raise StorageError(f"100 {what} began in this second in {parent}", advice="Try again.")
+
+
 def write_atomic(path: Path, data: bytes) -> None:
     """Write a file so that it is there whole or not at all."""
     part = path.with_name(f".{path.name}.part")

@@ -29,7 +29,7 @@ from pipelines.errors import (
     StorageError,
     TimeUpError,
 )
-from pipelines.files import disk_errors
+from pipelines.files import disk_errors, new_directory
 from pipelines.followed import JobRecord
 from pipelines.hosttext import line, redact, redact_all
 from pipelines.model import first_problem
@@ -104,16 +104,7 @@ class Run:
         """Make ``out/<time>-<target>`` and let ``out/latest`` point to it."""
         label = facts.target.id or "run"
         stamp = datetime.now(UTC).strftime("%Y%m%d-%H%M%S")
-        for number in range(100):
-            path = out / f"{stamp}-{label}{f'-{number}' if number else ''}"
-            try:
-                with disk_errors(out):
-                    path.mkdir(parents=True)
-            except FileExistsError:
-                continue
-            break
-        else:
-            raise StorageError(f"100 runs began in this second in {out}", advice="Try again.")
+        path = new_directory(out, f"{stamp}-{label}", "runs")
         run = cls(path)
         run.hold()
         with run._database() as database:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from markupsafe import Markup
@@ -13,6 +13,7 @@ from pipelines.fleet.accounts import Accounts, interval
 from pipelines.fleet.model import Span, Stretch
 from pipelines.fleet.view import numbered
 from pipelines.hosttext import line
+from pipelines.reports.charts import Scale, axis, px
 
 _LEFT, _WIDTH, _RIGHT = 96.0, 900.0, 10.0
 _TOP, _AXIS, _TICKS = 8.0, 20.0, 8
@@ -56,11 +57,11 @@ def gantt(accounts: Accounts, *, most: int = MOST) -> Markup:
         '<svg class="gantt" role="img" aria-labelledby="gantt-t gantt-d" viewBox="0 0 {} {}">'
         '<title id="gantt-t">Hosts over time</title><desc id="gantt-d">{}</desc>{}{}</svg>'
     ).format(
-        _n(_LEFT + _WIDTH + _RIGHT),
-        _n(bottom + _AXIS),
+        px(_LEFT + _WIDTH + _RIGHT),
+        px(bottom + _AXIS),
         _description(accounts),
         Markup("").join([*parts, *_resumed(accounts, first, span, bottom)]),
-        _axis(span, bottom),
+        axis(span, bottom, _SCALE),
     )
 
 
@@ -109,13 +110,13 @@ def _band(row: _Row, worded: set[int], bounds: tuple[float, float], accounts: Ac
     lane = row.lane
     parts = [
         Markup('<text class="name" x="{}" y="{}"><title>{}</title>{}</text>').format(
-            _n(_LEFT - 6),
-            _n(row.top + row.count * lane / 2 + 3.5),
+            px(_LEFT - 6),
+            px(row.top + row.count * lane / 2 + 3.5),
             line(row.host, 60),
             _short(line(row.host, 60)),
         ),
         Markup('<path class="frame" d="M{} {}h{}"/>').format(
-            _n(_LEFT), _n(row.top + row.count * lane + row.gap / 2), _n(_WIDTH)
+            px(_LEFT), px(row.top + row.count * lane + row.gap / 2), px(_WIDTH)
         ),
     ]
     paths: dict[str, list[str]] = defaultdict(list)
@@ -126,7 +127,7 @@ def _band(row: _Row, worded: set[int], bounds: tuple[float, float], accounts: Ac
             parts.append(_worded(span, (x, y, width, lane - 1), accounts))
         else:
             kind = _class(span)
-            paths[kind].append(f"M{_n(x)} {_n(y)}h{_n(width)}v{_n(lane - 1)}h-{_n(width)}z")
+            paths[kind].append(f"M{px(x)} {px(y)}h{px(width)}v{px(lane - 1)}h-{px(width)}z")
     parts += [
         Markup('<path class="{}" d="{}"/>').format(kind, "".join(path))
         for kind, path in paths.items()
@@ -147,10 +148,10 @@ def _worded(span: Span, box: tuple[float, float, float, float], accounts: Accoun
         '<rect class="{}" x="{}" y="{}" width="{}" height="{}"><title>{}</title></rect>'
     ).format(
         _class(span),
-        _n(x),
-        _n(y + inset),
-        _n(width),
-        _n(height - 2 * inset),
+        px(x),
+        px(y + inset),
+        px(width),
+        px(height - 2 * inset),
         said,
     )
 
@@ -165,9 +166,9 @@ def _stretch(one: Stretch, row: _Row, bounds: tuple[float, float], accounts: Acc
     x, width = _place(*interval(one, accounts.ended), bounds)
     return Markup('<path class="{}" d="M{} {}h{}"><title>{}</title></path>').format(
         "starts" if one.standing == "starting" else "away",
-        _n(x),
-        _n(row.top + row.count * row.lane / 2),
-        _n(width),
+        px(x),
+        px(row.top + row.count * row.lane / 2),
+        px(width),
         f"{line(one.host, 60)} {one.standing}" + (f": {line(one.why, 200)}" if one.why else ""),
     )
 
@@ -176,9 +177,9 @@ def _resumed(accounts: Accounts, first: float, span: float, bottom: float) -> It
     for moment in accounts.history.resumed[:_RESUMED]:
         if first <= moment <= first + span:
             yield Markup('<path class="resumed" d="M{} {}V{}"><title>{}</title></path>').format(
-                _n(_LEFT + (moment - first) / span * _WIDTH),
-                _n(_TOP - 4),
-                _n(bottom),
+                px(_LEFT + (moment - first) / span * _WIDTH),
+                px(_TOP - 4),
+                px(bottom),
                 "another process goes on with the fleet",
             )
 
@@ -194,32 +195,12 @@ def _short(name: str) -> str:
     return name if len(name) <= _NAME else f"{name[:6]}…{name[-(_NAME - 7) :]}"
 
 
-def _axis(span: float, y: float) -> Markup:
-    step = next((s for s in _STEPS if span / s <= _TICKS), span / _TICKS)
-    ticks: Sequence[float] = [n * step for n in range(int(span / step) + 1)]
-    return Markup("").join(
-        Markup(
-            '<path class="frame" d="M{x} {t}V{b}"/><text class="tick" x="{x}" y="{c}">{s}</text>'
-        ).format(
-            x=_n(_LEFT + tick / span * _WIDTH),
-            t=_n(y - 4),
-            b=_n(y),
-            c=_n(y + 13),
-            s=_mark(tick, step),
-        )
-        for tick in ticks
-    )
-
-
 def _mark(tick: float, step: float) -> str:
     """``30 s``, ``5 min``, ``1:30 h``."""
-    if not tick:
-        return "0"
     if tick < _MINUTE or step % _MINUTE:
         return units.seconds(tick)
     hours, minutes = divmod(round(tick / _MINUTE), 60)
     return f"{hours}:{minutes:02d} h" if hours or step >= 15 * _MINUTE else f"{minutes} min"
 
 
-def _n(value: float) -> str:
-    return f"{value:.1f}".removesuffix(".0")
+_SCALE = Scale(_LEFT, _WIDTH, _STEPS, _TICKS, _mark)

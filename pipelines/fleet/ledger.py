@@ -20,7 +20,7 @@ from typing import Any, Self, TypeVar
 from pydantic import TypeAdapter, ValidationError
 
 from pipelines.errors import ConfigError, StorageError
-from pipelines.files import disk_errors
+from pipelines.files import disk_errors, new_directory
 from pipelines.fleet.change import Change
 from pipelines.fleet.entries import Attempt, Entry, Event, HostEntry, Order, Verb
 from pipelines.fleet.model import Machine, Span, Work
@@ -90,17 +90,7 @@ class Ledger:
     ) -> Self:
         """Begin a fleet for ``order``: a hash of what was asked for. It is held."""
         moment = datetime.now(UTC) if at is None else datetime.fromtimestamp(at, UTC)
-        stamp = f"fleet-{moment:%Y%m%d-%H%M%S}"
-        for number in range(100):
-            path = out / f"{stamp}{f'-{number}' if number else ''}"
-            try:
-                with disk_errors(out):
-                    path.mkdir(parents=True)
-            except FileExistsError:
-                continue
-            break
-        else:
-            raise StorageError(f"100 fleets began in this second in {out}", advice="Try again.")
+        path = new_directory(out, f"fleet-{moment:%Y%m%d-%H%M%S}", "fleets")
         facts = {"schema": SCHEMA, "order": order, "began": moment.timestamp()}
         with _storage(path):
             # Whole under its name, or not there: one that was killed here left no fleet.

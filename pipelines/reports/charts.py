@@ -6,7 +6,8 @@ A chart has a title and a description; the numbers stand in a table beside it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 
 from markupsafe import Markup
 
@@ -19,6 +20,22 @@ _PANEL, _SPACE, _AXIS = 64.0, 24.0, 20.0
 _TICKS = 6
 _STAGES = 7  # colours
 _STEPS = (1, 2, 5, 10, 15, 30, 60, 120, 300, 600, 900, 1800, 3600, 7200, 14400, 43200, 86400)
+
+
+@dataclass(frozen=True)
+class Scale:
+    """How a chart's time is laid out: pixels, and seconds from tick to tick."""
+
+    left: float
+    width: float
+    steps: Sequence[float]
+    ticks: int
+    """At most."""
+    label: Callable[[float, float], str] = lambda tick, _: units.seconds(tick)
+    """Of a tick, and how far the next one is."""
+
+
+_SCALE = Scale(_LEFT, _WIDTH, _STEPS, _TICKS)
 
 
 def timeline(view: Timeline, ident: str, *, most: int = 4000, points: int = 240) -> Markup:
@@ -55,12 +72,12 @@ def timeline(view: Timeline, ident: str, *, most: int = 4000, points: int = 240)
             ]
             top += _PANEL + _SPACE
     bottom = top - _SPACE + 4
-    parts.append(_axis(span, bottom))
+    parts.append(axis(span, bottom, _SCALE))
     total = _LEFT + _WIDTH + _RIGHT
     return Markup(
         '<svg class="timeline" role="img" aria-labelledby="{0}-t {0}-d" viewBox="0 0 {1} {2}">'
         '<title id="{0}-t">Compile timeline</title><desc id="{0}-d">{3}</desc>{4}</svg>'
-    ).format(ident, _n(total), _n(bottom + _AXIS), _description(view, span), Markup("").join(parts))
+    ).format(ident, px(total), px(bottom + _AXIS), _description(view, span), Markup("").join(parts))
 
 
 def _description(view: Timeline, span: float) -> str:
@@ -85,7 +102,7 @@ def _lanes(view: Timeline, span: float, top: float, most: int) -> Markup:
     for unit in drawn:
         x, y, width = _box(unit, span, top)
         if (rank := ranks.get(id(unit))) is None:
-            path.append(f"M{_n(x)} {_n(y)}h{_n(width)}v{_n(_LANE)}h-{_n(width)}z")
+            path.append(f"M{px(x)} {px(y)}h{px(width)}v{px(_LANE)}h-{px(width)}z")
             continue
         marked.append(
             Markup(
@@ -96,10 +113,10 @@ def _lanes(view: Timeline, span: float, top: float, most: int) -> Markup:
                 unit.name,
                 units.seconds(unit.seconds),
                 "slow" if rank <= -(-len(drawn) // 4) else "unit",
-                _n(x),
-                _n(y),
-                _n(width),
-                _n(_LANE),
+                px(x),
+                px(y),
+                px(width),
+                px(_LANE),
                 _rank(rank, x, y, width),
             )
         )
@@ -111,7 +128,7 @@ def _rank(rank: int, x: float, y: float, width: float) -> Markup:
     if width < 14:  # noqa: PLR2004 - too narrow for two digits
         return Markup("")
     return Markup('<text class="rank" x="{}" y="{}">{}</text>').format(
-        _n(x + 4), _n(y + _LANE - 3), rank
+        px(x + 4), px(y + _LANE - 3), rank
     )
 
 
@@ -146,38 +163,39 @@ def _panel(
         '<path class="frame" d="M{l} {t}H{r}M{l} {b}H{r}"/>'
         '<path class="area {c}" d="M{x0} {b}L{line}V{b}"/>'
     ).format(
-        l=_n(_LEFT),
-        r=_n(_LEFT + _WIDTH),
-        t=_n(top),
-        b=_n(floor),
+        l=px(_LEFT),
+        r=px(_LEFT + _WIDTH),
+        t=px(top),
+        b=px(floor),
         c=name,
-        x0=_n(xy[0][0]),
-        line=" ".join(f"{_n(x)} {_n(y)}" for x, y in xy),
+        x0=px(xy[0][0]),
+        line=" ".join(f"{px(x)} {px(y)}" for x, y in xy),
     )
 
 
 def _caption(y: float, said: str) -> Markup:
-    return Markup('<text class="caption" x="{}" y="{}">{}</text>').format(_n(_LEFT), _n(y), said)
+    return Markup('<text class="caption" x="{}" y="{}">{}</text>').format(px(_LEFT), px(y), said)
 
 
 def _scale(top: float, most: str) -> Markup:
     return Markup(
         '<text class="scale" x="{x}" y="{t}">{m}</text><text class="scale" x="{x}" y="{b}">0</text>'
-    ).format(x=_n(_LEFT - 6), t=_n(top + 9), b=_n(top + _PANEL), m=most)
+    ).format(x=px(_LEFT - 6), t=px(top + 9), b=px(top + _PANEL), m=most)
 
 
-def _axis(span: float, y: float) -> Markup:
-    step = next((s for s in _STEPS if span / s <= _TICKS), span / _TICKS)
+def axis(span: float, y: float, scale: Scale) -> Markup:
+    """Ticks with their times below a chart of ``span`` seconds, whose floor is at ``y``."""
+    step = next((s for s in scale.steps if span / s <= scale.ticks), span / scale.ticks)
     ticks = [n * step for n in range(int(span / step) + 1)]
     return Markup("").join(
         Markup(
             '<path class="frame" d="M{x} {a}V{b}"/><text class="tick" x="{x}" y="{c}">{t}</text>'
         ).format(
-            x=_n(_LEFT + tick / span * _WIDTH),
-            a=_n(y - 4),
-            b=_n(y),
-            c=_n(y + 13),
-            t=units.seconds(tick) if tick else "0",
+            x=px(scale.left + tick / span * scale.width),
+            a=px(y - 4),
+            b=px(y),
+            c=px(y + 13),
+            t=scale.label(tick, step) if tick else "0",
         )
         for tick in ticks
     )
@@ -187,11 +205,11 @@ def bar(share: float, kind: str = "plain", mark: float | None = None) -> Markup:
     """A bar for a cell of a table, which has the number: ``share`` and ``mark`` are 0 to 1."""
     tick = Markup("")
     if mark is not None and 0 <= mark <= 1:
-        tick = Markup('<path class="mark" d="M{x} 0V10"/>').format(x=_n(mark * 100))
+        tick = Markup('<path class="mark" d="M{x} 0V10"/>').format(x=px(mark * 100))
     return Markup(
         '<svg class="bar" aria-hidden="true" viewBox="0 0 100 10" preserveAspectRatio="none">'
         '<rect class="{}" width="{}" height="10"/>{}</svg>'
-    ).format(kind, _n(max(0.0, min(share, 1.0)) * 100), tick)
+    ).format(kind, px(max(0.0, min(share, 1.0)) * 100), tick)
 
 
 def stages(rows: Sequence[StageView]) -> Markup:
@@ -204,7 +222,7 @@ def stages(rows: Sequence[StageView]) -> Markup:
         width = (row.seconds or 0.0) / total * 100
         parts.append(
             Markup('<rect class="{}" x="{}" width="{}" height="10"/>').format(
-                _stage(n, row), _n(x), _n(max(width - 0.2, 0.1))
+                _stage(n, row), px(x), px(max(width - 0.2, 0.1))
             )
         )
         x += width
@@ -233,6 +251,6 @@ def swatch(kind: str) -> Markup:
     return Markup('<span class="swatch {}"></span>').format(kind)
 
 
-def _n(value: float) -> str:
+def px(value: float) -> str:
     """A coordinate with one decimal, as short as it gets."""
     return f"{value:.1f}".removesuffix(".0")
