@@ -117,6 +117,23 @@ class Timeline(Model):
     memory: float = 0.0
 
 
+class Checkout(Model):
+    """The git checkout that a directory here was packed from."""
+
+    commit: str
+    """Empty: it has none yet."""
+    changed: tuple[str, ...] = ()
+    """Files that were packed and differ from it, or are not in it; at most 200."""
+    count: int = 0
+    """How many there are."""
+
+    @property
+    def told(self) -> str:
+        """In words."""
+        commit = f"commit {self.commit[:12]}" if self.commit else "no commit yet"
+        return f"{commit}, {self.count} files not as committed" if self.count else commit
+
+
 class BuildResult(StageResult):
     """A build on the host, on its way or at its end."""
 
@@ -127,6 +144,8 @@ class BuildResult(StageResult):
     """Compile units at a time."""
     environment: dict[str, str] = Field(default={})
     source_sha256: str = ""
+    checkout: Checkout | None = None
+    """Of a source that is a directory here, and in git."""
     toolset: str = ""
     """What compiled it, as the plan has it: name, and version where that is known."""
     materials: dict[str, str] = Field(default={})
@@ -372,6 +391,9 @@ class RunFacts(Model):
     publishable: bool | None = None
     origin: str = ""
     """Of a wheel that was not built."""
+    taken_from: dict[str, str] = Field(default={})
+    """Recipe, smoke suite, resources, signatures -> where each was found: built in, in the user's
+    repository, or in which package; see :mod:`pipelines.plugins`."""
     given: bool = False
     """Whether it is somebody else's, which is only tested."""
     rebuilds: str = ""

@@ -15,10 +15,13 @@ from pydantic import (
     model_validator,
 )
 
+from pipelines import plugins
 from pipelines.errors import ConfigError
 from pipelines.model import Model, explain
 from pipelines.yamlfile import read_yaml
 
+#: Of a repository or a package, see :mod:`pipelines.plugins`.
+NAME = "signatures.yaml"
 CATALOGUE_FILE = Path(__file__).resolve().with_name("catalogue.yaml")
 
 Kind = Literal["cause", "wrapper", "warning"]
@@ -205,10 +208,33 @@ def _named(problems: str, text: Any) -> str:
     return re.sub(r" signatures\.(\d{1,6})\b", name, problems)
 
 
+def load_catalogue(path: Path | None = None) -> Catalogue:
+    """Read the file; :class:`ConfigError` names the file and the key that is wrong.
+
+    Without one it is the catalogue that is built in, with ``signatures.yaml`` of the user's
+    repository and of packages before it: those are found first, and take the place of one that has
+    their id.
+    """
+    if path is not None:
+        return _read(path)
+    return _joined(plugins.each(NAME))
+
+
 @cache
-def load_catalogue(path: Path = CATALOGUE_FILE) -> Catalogue:
-    """Read the file; :class:`ConfigError` names the file and the key that is wrong."""
-    text = read_yaml(path, advice="Restore it from git.")
+def _joined(brought: tuple[plugins.Found, ...]) -> Catalogue:
+    rows = [(one, _read(one.path).signatures) for one in brought]
+    plugins.refuse_doubles(((one, [s.id for s in each]) for one, each in rows), "signature")
+    found: dict[str, Signature] = {}
+    for signatures in (*(each for _, each in rows), _read(CATALOGUE_FILE).signatures):
+        for signature in signatures:
+            found.setdefault(signature.id, signature)
+    return Catalogue(signatures=tuple(found.values()))
+
+
+@cache
+def _read(path: Path) -> Catalogue:
+    own = path != CATALOGUE_FILE
+    text = read_yaml(path, advice="" if own else "Restore it from git.")
     try:
         return Catalogue.model_validate(text)
     except ValidationError as error:

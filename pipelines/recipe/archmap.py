@@ -163,6 +163,22 @@ def torch_list(archs: ArchList) -> str:
     )
 
 
+def cmake_list(archs: ArchList) -> str:
+    """``80;120+PTX`` as CMAKE_CUDA_ARCHITECTURES has it: ``80-real;120-real;120-virtual``.
+
+    https://cmake.org/cmake/help/latest/prop_tgt/CUDA_ARCHITECTURES.html
+    """
+    real = [f"{arch}-real" for arch in archs.sass]
+    return ";".join([*real, *(f"{arch}-virtual" for arch in archs.ptx)])
+
+
+def gencode(archs: ArchList) -> str:
+    """``80;120+PTX`` as nvcc takes it, a flag for each."""
+    flags = [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in archs.sass]
+    flags += [f"-gencode=arch=compute_{arch},code=compute_{arch}" for arch in archs.ptx]
+    return " ".join(flags)
+
+
 def _least(mapping: ArchMap, archs: ArchList, package: str) -> None:
     if mapping.least is None:
         return
@@ -196,10 +212,8 @@ def _listed(mapping: Listed, archs: ArchList, cuda: str) -> Translated:
 
 def _fixed(mapping: Fixed, archs: ArchList, cuda: str, package: str) -> Translated:
     fixed = [a for a, range_ in mapping.compiles.items() if within(cuda, range_)]
-    flags = [
-        f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in archs.sass if arch not in fixed
-    ]
-    flags += [f"-gencode=arch=compute_{arch},code=compute_{arch}" for arch in archs.ptx]
+    lacking = ArchList(tuple(arch for arch in archs.sass if arch not in fixed), archs.ptx)
+    flags = gencode(lacking).split()
     notes = []
     if spare := [arch for arch in fixed if arch not in archs.sass]:
         notes.append(f"{package} compiles {', '.join(spare)} as well, whatever it is told")

@@ -27,8 +27,8 @@ from pipelines.logs import detailed
 from pipelines.model import first_problem
 from pipelines.provenance.sbom import with_toolset
 from pipelines.recipe.progress import reader
-from pipelines.recipe.sourcetree import source_tree
-from pipelines.record import BuildResult, HostFile, ProvisionResult, Timeline, Units
+from pipelines.recipe.sourcetree import checkout_of, source_tree
+from pipelines.record import BuildResult, Checkout, HostFile, ProvisionResult, Timeline, Units
 from pipelines.remote import builder, files
 from pipelines.run import StageLog
 from pipelines.stages.bill import bill_of
@@ -48,6 +48,7 @@ from pipelines.stages.pace import Pace
 from pipelines.stages.retry import Attempt, until_healed
 
 _FIGURES, _MOST = 100, 1 << 60  # of the compile cache: how many, how large
+_SHOWN = 200  # files that are not as committed
 _LEFT = 200  # lines of what a reproducible build took out of its wheel
 LOG = "build.log"
 
@@ -84,6 +85,7 @@ def build(
             jobs=jobs,
             environment=environment,
             source_sha256=source_sha256,
+            checkout=_checkout(plan),
             toolset=plan.toolset.label,
             materials=made_of,
             bill=bill,
@@ -117,6 +119,16 @@ def build(
     if done.divided is not None:
         say(done.divided.told)
     return done
+
+
+def _checkout(plan: BuildPlan) -> Checkout | None:
+    """What git says of a directory here that is built."""
+    found = checkout_of(plan.recipe)
+    if found is None:
+        return None
+    return Checkout(
+        commit=found.commit, changed=found.changed[:_SHOWN], count=len(found.changed)
+    )
 
 
 def _require_wheel(plan: BuildPlan, done: BuildResult) -> None:

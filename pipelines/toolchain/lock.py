@@ -28,6 +28,7 @@ from pydantic import (
     model_validator,
 )
 
+from pipelines import plugins
 from pipelines.console import say
 from pipelines.errors import LockError, StorageError
 from pipelines.files import DISK_ERRNOS
@@ -209,11 +210,44 @@ class ToolchainLock(Model):
         return tool
 
 
-def load_lock(path: Path = LOCK_FILE) -> ToolchainLock:
+def own_lock() -> Path:
+    """The lock of the user's repository, beside the ``toolchain.yaml`` that it is made of."""
+    return plugins.own().path / LOCK_FILE.name
+
+
+def load_lock(path: Path | None = None) -> ToolchainLock:
     """Read and check the lock; :class:`LockError` names the key that is wrong.
 
-    Read once for as long as the file stays the same: recipes are checked against it, too.
+    Without ``path`` it is the one that is built in, with the entries of the user's repository: one
+    of those takes the place of an entry for the same cell. Read once for as long as the files stay
+    the same: recipes are checked against it, too.
     """
+    if path is not None:
+        return _read_lock(path)
+    shipped = _read_lock(LOCK_FILE)
+    if not (mine := own_lock()).is_file():
+        return shipped
+    return _joined(shipped, _read_lock(mine), mine)
+
+
+def _joined(shipped: ToolchainLock, mine: ToolchainLock, path: Path) -> ToolchainLock:
+    cells = {(tool.name, *variants.axes_of(tool)) for tool in mine.tools.values()}
+    kept = {
+        id_: tool
+        for id_, tool in shipped.tools.items()
+        if id_ not in mine.tools and (tool.name, *variants.axes_of(tool)) not in cells
+    }
+    tools = kept | mine.tools
+    unpinned = tuple(id_ for id_, tool in tools.items() if not tool.pinned)
+    try:
+        return ToolchainLock(version=1, unpinned=unpinned, images=shipped.images, tools=tools)
+    except ValidationError as error:
+        raise LockError(
+            explain(path, error, ToolchainLock), advice="Correct toolchain.yaml beside it."
+        ) from None
+
+
+def _read_lock(path: Path) -> ToolchainLock:
     try:
         stat = path.stat()
     except OSError:
