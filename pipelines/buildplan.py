@@ -21,7 +21,6 @@ from pipelines.hosts.base import Events, Host, Opening, Silent, Supply
 from pipelines.hosttext import line, secret
 from pipelines.paths import home
 from pipelines.prebuilt.given import Given, read_given, recipe_of
-from pipelines.provisioning.resources import NAME as RESOURCES
 from pipelines.provisioning.resources import (
     EXISTING_FILE,
     RESOURCES_FILE,
@@ -33,6 +32,7 @@ from pipelines.provisioning.resources import (
     load_resources,
     wanted_resources,
 )
+from pipelines.provisioning.resources import NAME as RESOURCES
 from pipelines.recipe import naming
 from pipelines.recipe.archmap import Translated, translate
 from pipelines.recipe.buildsystem import build_requires
@@ -45,7 +45,7 @@ from pipelines.recipe.tested import cells_of_tests
 from pipelines.record import RunFacts
 from pipelines.target import AXES, Target
 from pipelines.toolchain.lock import Cache, load_lock
-from pipelines.toolsets import Api, ToolSet
+from pipelines.toolsets import STAND_IN, WITH_LIBRARY, Api, ToolSet
 
 if TYPE_CHECKING:
     from pipelines.matrix.judge import Finding
@@ -183,6 +183,8 @@ class BuildPlan:
             "PYTHONUNBUFFERED": "1",
             **naming.environment(recipe, self.archs, local=local, jobs=jobs, threads=threads),
         }
+        if self.toolset.name == STAND_IN.name and recipe.api in WITH_LIBRARY:
+            told["WCW_LIBCXX"] = "1"  # sdk/launcher.c: .cu files get it too
         if not recipe.reproducible:
             return told
         return settled(told, self.toolset.name, recipe.cuda, self.places)

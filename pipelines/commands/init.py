@@ -200,8 +200,9 @@ def _tell(found: Comparison, choices: Choices) -> None:
         say("nothing to do: every file is there as init would write it", style="green")
         return
     say(
-        f"Next: read .wcw/recipes/{choices.name}.yaml, write the numbers into .wcw/smoke, then type\n"
-        "  wcw plan\n  wcw provision build test",
+        f"Next: read .wcw/recipes/{choices.name}.yaml, and write a test of your numbers into "
+        ".wcw/smoke. Then type\n"
+        "invoke plan\ninvoke provision build test",
         style="green",
     )
 

@@ -1,7 +1,7 @@
 """Recipes as they are found, flat, a version at a time.
 
-``recipes/<name>.yaml`` of the user's repository, of a package, or built in: :mod:`pipelines.plugins`
-says in which order.
+``recipes/<name>.yaml`` of the user's repository, of a package, or built in, in the order that
+:mod:`pipelines.plugins` says.
 A file describes a package once, and below ``versions`` what differs from release to release; a
 key of a version replaces the package's, ``environment`` is merged.
 """

@@ -195,8 +195,9 @@ class Recipe(Model):
     """The releases of CUDA and torch that the package itself works with."""
     api: Api = Field(default_factory=_api)
     """What of C++ it needs, and with it which compilers can build it: ``plain`` C and CUDA kernels;
-    ``stable`` torch's stable ABI, for torch 2.10 and later; ``torch`` torch's C++ API, or the STL
-    of MSVC, as CUTLASS does. By default ``torch`` with torch, else ``plain``."""
+    ``cxx`` C++ with its standard library, whichever it is, as pybind11 and nanobind do; ``stable``
+    torch's stable ABI, for torch 2.10 and later; ``torch`` torch's C++ API, or the STL of MSVC, as
+    CUTLASS does. By default ``torch`` with torch, else ``plain``."""
     archs: Text
     """Default list, for example ``75;80;90+PTX``."""
     arch_map: ArchMap = Plain()

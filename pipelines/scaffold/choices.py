@@ -125,11 +125,12 @@ def api_of(project: Project) -> tuple[Api, tuple[str, ...]]:
     uses = project.uses
     if "torch" in uses or (project.told.torch and "torch-stable" not in uses):
         return "torch", (f"api: torch: its sources include torch's headers: {NEEDED['torch']}",)
-    if {"cccl", "stl-in-cu"} & uses:
-        return "torch", ("api: torch: its .cu files include C++ headers that MSVC brings",)
+    if "cccl" in uses:
+        return "torch", ("api: torch: it includes CUB, Thrust or CUTLASS, which want MSVC's STL",)
     if "torch-stable" in uses:
         return "stable", ()
-    return ("torch" if "stl" in uses else "plain"), ()
+    library = {"stl", "stl-in-cu", "pybind11", "nanobind"} & uses
+    return ("cxx" if library or project.told.bindings & {"pybind11", "nanobind"} else "plain"), ()
 
 
 def recipe_name(name: str) -> str:

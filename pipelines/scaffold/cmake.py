@@ -35,8 +35,6 @@ _ADDS: dict[str, Binding] = {
 }
 _FETCHES = {"fetchcontent_declare", "externalproject_add", "cpmaddpackage", "file_download"}
 _ARCH = re.compile(r"\b(\d{2,3}[af]?)(?:-real|-virtual)?\b")
-_FLAGS = ("SHARED", "STATIC", "MODULE", "NB_STATIC", "NB_SHARED", "STABLE_ABI", "WITH_SOABI")
-_FLAGS += ("NO_EXTRAS", "THIN_LTO", "OPT_SIZE", "NOMINSIZE", "LTO", "FREE_THREADED", "EXCLUDE_FROM_ALL")
 _DEEP = 6  # directories within each other
 _MOST = 1 << 20  # bytes of a file that are read
 _FILES = 200
@@ -131,33 +129,40 @@ def _command(name: str, words: list[str], read: _Read, shown: str) -> None:
         _set(words, read)
     elif name == "project" and first:
         read.project = read.project or first
-        if "VERSION" in upper and upper.index("VERSION") + 1 < len(words):
-            read.version = read.version or words[upper.index("VERSION") + 1]
+        read.version = read.version or _after("VERSION", words)
         read.cuda = read.cuda or "CUDA" in upper
-    elif name in ("enable_language", "check_language"):
-        read.cuda = read.cuda or (name == "enable_language" and "CUDA" in upper)
+    elif name == "enable_language":
+        read.cuda = read.cuda or "CUDA" in upper
     elif name == "find_package" and first:
-        lower = first.lower()
-        read.cuda = read.cuda or lower in ("cuda", "cudatoolkit")
-        read.torch = read.torch or lower == "torch"
-        if lower in ("pybind11", "nanobind"):
-            read.bindings.add(lower)  # type: ignore[arg-type]
+        _package(first.lower(), read)
     elif name in _ADDS and first:
         if "$" in first:
             read.doubts.append(f"{shown}: the name of the module {first} is made when it runs")
         else:
             read.modules.setdefault(first, "")
         read.bindings.add(_ADDS[name])
-    elif name == "install" and "TARGETS" in upper and "DESTINATION" in upper:
-        where = words[upper.index("DESTINATION") + 1 :][:1]
-        for target in read.modules.keys() & {*words}:
-            if where and "$" not in where[0]:
-                read.modules[target] = read.modules[target] or where[0]
+    elif name == "install" and "TARGETS" in upper:
+        where = _after("DESTINATION", words)
+        for target in read.modules.keys() & {*words} if "$" not in where else ():
+            read.modules[target] = read.modules[target] or where
     elif name in _FETCHES or (name == "file" and upper[:1] == ["DOWNLOAD"]):
         read.fetches.append(f"{shown}: {name} {first}".rstrip())
-    elif name == "set_source_files_properties" and "CUDA" in upper and "LANGUAGE" in upper:
+    elif name == "set_source_files_properties" and _after("LANGUAGE", words).upper() == "CUDA":
         read.sources += [w for w in words[: upper.index("PROPERTIES")] if "$" not in w]
     _architectures(name, words, upper, read)
+
+
+def _after(key: str, words: list[str]) -> str:
+    """The word behind ``key``; empty without one."""
+    upper = [word.upper() for word in words]
+    return next(iter(words[upper.index(key) + 1 :]), "") if key in upper else ""
+
+
+def _package(name: str, read: _Read) -> None:
+    read.cuda = read.cuda or name in ("cuda", "cudatoolkit")
+    read.torch = read.torch or name == "torch"
+    known: tuple[Binding, ...] = ("pybind11", "nanobind")
+    read.bindings.update(one for one in known if one == name)
 
 
 def _set(words: list[str], read: _Read) -> None:

@@ -30,15 +30,21 @@ _HEADERS = (
     (re.compile(r"(cub|thrust|cuda/std|cute|cutlass)/"), "cccl"),
     (re.compile(r"(cublas|cusparse|cusolver|cufft|curand|cudnn)"), "libraries"),
 )
+#: What of C++'s standard library is more than a few lines.
 _STL = frozenset(
-    "algorithm any array atomic chrono complex condition_variable deque exception filesystem "
-    "forward_list fstream future iomanip ios iostream istream iterator list locale map memory "
-    "mutex numeric optional ostream queue random ratio regex set shared_mutex span sstream stack "
-    "stdexcept streambuf string string_view system_error thread tuple typeindex unordered_map "
-    "unordered_set variant vector".split()
+    (
+        *("algorithm", "any", "array", "atomic", "chrono", "complex", "condition_variable"),
+        *("deque", "exception", "filesystem", "forward_list", "fstream", "future", "iomanip"),
+        *("ios", "iostream", "istream", "iterator", "list", "locale", "map", "memory", "mutex"),
+        *("numeric", "optional", "ostream", "queue", "random", "ratio", "regex", "set"),
+        *("shared_mutex", "span", "sstream", "stack", "stdexcept", "streambuf", "string"),
+        *("string_view", "system_error", "thread", "tuple", "typeindex", "unordered_map"),
+        *("unordered_set", "variant", "vector"),
+    )
 )
 _MOST = 1 << 20  # bytes of a source that are looked at
 _MANY = 4000  # sources
+_NESTED = 4  # parts of the path of a package's __init__.py
 _EXAMPLE = re.compile(r"^\s*>>> .*\n(?:\s*\.\.\. .*\n)*\s*(?!>>>|\.\.\.)\S", re.MULTILINE)
 
 
@@ -63,7 +69,7 @@ def detect(root: Path) -> Project:
     )
     return Project(
         root=root,
-        told=_without_cuda_cores(told),
+        told=told,
         files=files,
         by=listed.by,
         units=units,
@@ -104,11 +110,6 @@ def _parts(root: Path) -> tuple[list[Told], str]:
     return parts, build
 
 
-def _without_cuda_cores(told: Told) -> Told:
-    """Architectures that CUDA 13 still compiles for come first to mind; older are left out."""
-    return replace(told, archs=tuple(a for a in told.archs if int(re.sub(r"\D", "", a)) >= 50))
-
-
 def _unchecked(root: Path) -> Iterable[str]:
     """Submodules of ``.gitmodules`` whose directory is empty or not there, as an sdist has them."""
     file = root / ".gitmodules"
@@ -139,10 +140,12 @@ def _packages(root: Path, files: tuple[str, ...], told: Told) -> dict[str, tuple
     wanted = {*told.packages} | {name.partition(".")[0] for name in told.extensions if "." in name}
     for name in files:
         path = PurePosixPath(name)
-        if path.name != "__init__.py" or _BESIDE.search(name) or len(path.parts) > 4:
+        if path.name != "__init__.py" or _BESIDE.search(name) or len(path.parts) > _NESTED:
             continue
         above = path.parts[:-1]
-        if not above or any("/".join(above[:n]) + "/__init__.py" in files for n in range(1, len(above))):
+        if not above or any(
+            "/".join(above[:n]) + "/__init__.py" in files for n in range(1, len(above))
+        ):
             continue
         found.setdefault(above[-1], name)
     own = told.name.replace("-", "_").replace(".", "_").lower()

@@ -158,7 +158,7 @@ def _literal(value: object) -> str:
 
 
 def _comment(text: str) -> str:
-    """A text of the repository's as it may stand behind a ``#``: one line, nothing that is unseen."""
+    """A text of the repository's as it may stand behind a ``#``: one line, all of it seen."""
     return "".join(c if c.isprintable() else " " for c in text)[:300]
 
 
@@ -177,7 +177,9 @@ def _read_back(files: Mapping[str, str], recipe: str) -> None:
         try:
             model.model_validate(yaml.safe_load(files[name]))
         except (ValidationError, yaml.YAMLError) as error:
-            said = explain(Path(name), error, model) if isinstance(error, ValidationError) else error
+            said = (
+                explain(Path(name), error, model) if isinstance(error, ValidationError) else error
+            )
             raise ConfigError(
                 f"what would be written cannot be read: {said}",
                 advice="Answer otherwise with a flag: wcw init --help. Nothing was written.",

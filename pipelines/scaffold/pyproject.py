@@ -37,9 +37,8 @@ def read_pyproject(path: Path, shown: str) -> Told:
     wants = _texts(system.get("requires"))
     dynamic = _texts(project.get("dynamic"))
     bindings: set[Binding] = set()
-    for name in ("pybind11", "nanobind"):
-        if any(one.startswith(name) for one in wants):
-            bindings.add(name)  # type: ignore[arg-type]
+    known: tuple[Binding, ...] = ("pybind11", "nanobind")
+    bindings.update(name for name in known if any(one.startswith(name) for one in wants))
     build = _table(_table(text, "tool"), "scikit-build")
     wheel = _table(build, "wheel")
     given = _texts(build.get("wheel.packages")) or _texts(wheel.get("packages"))

@@ -23,13 +23,6 @@ _MAKERS: dict[str, tuple[bool, bool, Binding]] = {
 _DYNAMIC = object()
 _ARCH = re.compile(r"(?:sm|compute)_(\d{2,3}[af]?)\b")
 _NETWORK = re.compile(r"\bgit (?:clone|submodule)\b|\burlopen\b|\burlretrieve\b|requests\.get\b")
-_KEYS = {
-    "name": "name",
-    "version": "version",
-    "description": "summary",
-    "license": "licence",
-    "python_requires": "requires_python",
-}
 
 
 def read_setups(path: Path) -> list[Told]:
@@ -84,7 +77,7 @@ class _Reading:
                 cuda, torch = cuda or makes_cuda, torch or with_torch
                 bindings.add(binding)
                 extensions.append(self._extension(call))
-        words = [node.value for node in ast.walk(self.tree) if _is_text(node)]
+        words = [*_texts_of(self.tree)]
         text = "\n".join(words)
         imports = {name for node in ast.walk(self.tree) for name in _imported(node)}
         torch = torch or any(name.startswith("torch.utils.cpp_extension") for name in imports)
@@ -93,9 +86,12 @@ class _Reading:
             self.doubts.append(f"{self.shown}: scikit-build (not -core) runs CMake from it")
         if "**kwargs" in keys:
             self.doubts.append(f"{self.shown}: setup() takes keywords that are made when it runs")
-        named = {ours: self._text(keys, theirs) for theirs, ours in _KEYS.items()}
         return Told(
-            **named,
+            name=self._text(keys, "name"),
+            version=self._text(keys, "version"),
+            summary=self._text(keys, "description"),
+            licence=self._text(keys, "license"),
+            requires_python=self._text(keys, "python_requires"),
             requires=self._texts(keys, "install_requires"),
             packages=self._texts(keys, "packages", quiet=True),
             extensions=tuple(dict.fromkeys(filter(None, extensions))),
@@ -152,9 +148,8 @@ class _Reading:
                     given = node.args[0]
             elif isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith("environ"):
                 given = node.slice
-            elif isinstance(node, ast.Compare) and isinstance(node.ops[0], ast.In):
-                if ast.unparse(node.comparators[0]).endswith("environ"):
-                    given = node.left
+            elif isinstance(node, ast.Compare) and _is_in_environ(node):
+                given = node.left
             name = self._value(given) if given is not None else None
             if isinstance(name, str) and re.fullmatch(r"[A-Z][A-Z0-9_]*", name):
                 yield name
@@ -181,34 +176,51 @@ def _constants(tree: ast.Module) -> dict[str, Any]:
 
 def _evaluated(node: ast.expr, names: dict[str, Any]) -> Any:
     """The value of what is written out, with what ``names`` say; else ``_DYNAMIC``."""
-    if isinstance(node, ast.Constant):
-        return node.value
-    if isinstance(node, ast.Name):
-        return names.get(node.id, _DYNAMIC)
-    if isinstance(node, ast.JoinedStr):
-        parts = [_evaluated(v.value if isinstance(v, ast.FormattedValue) else v, names)
-                 for v in node.values]
-        return _DYNAMIC if _DYNAMIC in parts else "".join(map(str, parts))
-    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add):
-        both = _evaluated(node.left, names), _evaluated(node.right, names)
-        same = any(all(isinstance(one, kind) for one in both) for kind in (str, list, tuple))
-        return both[0] + both[1] if same else _DYNAMIC
-    if isinstance(node, ast.List | ast.Tuple):
-        values = [_evaluated(one, names) for one in node.elts]
-        return _DYNAMIC if any(one is _DYNAMIC for one in values) else values
-    if isinstance(node, ast.Dict) and all(node.keys):
-        keys = [_evaluated(key, names) for key in node.keys if key is not None]
-        if all(isinstance(key, str) for key in keys):
-            return dict(zip(keys, (_evaluated(v, names) for v in node.values), strict=True))
-    return _DYNAMIC
+    found: Any
+    match node:
+        case ast.Constant():
+            found = node.value
+        case ast.Name():
+            found = names.get(node.id, _DYNAMIC)
+        case ast.JoinedStr():
+            inner = [v.value if isinstance(v, ast.FormattedValue) else v for v in node.values]
+            parts = [_evaluated(one, names) for one in inner]
+            found = _DYNAMIC if _DYNAMIC in parts else "".join(map(str, parts))
+        case ast.BinOp(op=ast.Add()):
+            found = _sum(_evaluated(node.left, names), _evaluated(node.right, names))
+        case ast.List() | ast.Tuple():
+            values = [_evaluated(one, names) for one in node.elts]
+            found = _DYNAMIC if any(one is _DYNAMIC for one in values) else values
+        case ast.Dict() if all(node.keys):
+            keys = [_evaluated(key, names) for key in node.keys if key is not None]
+            values = [_evaluated(one, names) for one in node.values]
+            texts = all(isinstance(key, str) for key in keys)
+            found = dict(zip(keys, values, strict=True)) if texts else _DYNAMIC
+        case _:
+            found = _DYNAMIC
+    return found
+
+
+def _sum(left: Any, right: Any) -> Any:
+    """Of two texts or two lists; of anything else nobody knows."""
+    same = any(isinstance(left, kind) and isinstance(right, kind) for kind in (str, list))
+    return left + right if same else _DYNAMIC
+
+
+def _is_in_environ(node: ast.Compare) -> bool:
+    """Whether it is ``NAME in os.environ``."""
+    inside = isinstance(node.ops[0], ast.In)
+    return inside and ast.unparse(node.comparators[0]).endswith("environ")
 
 
 def _callee(call: ast.Call) -> str:
     return ast.unparse(call.func).rpartition(".")[2]
 
 
-def _is_text(node: ast.AST) -> bool:
-    return isinstance(node, ast.Constant) and isinstance(node.value, str)
+def _texts_of(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
 
 
 def _imported(node: ast.AST) -> Iterator[str]:

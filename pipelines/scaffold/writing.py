@@ -56,7 +56,7 @@ def write(root: Path, files: Mapping[str, str]) -> None:
     """
     with disk_errors(root), tempfile.TemporaryDirectory(prefix=".wcw-init-", dir=root) as scratch:
         room = Path(scratch)
-        for number, (name, text) in enumerate(files.items()):
+        for number, text in enumerate(files.values()):
             _synced(room / f"{number}.new", text.encode())
         done: list[tuple[Path, Path | None]] = []
         made: list[Path] = []

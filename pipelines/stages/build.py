@@ -126,9 +126,7 @@ def _checkout(plan: BuildPlan) -> Checkout | None:
     found = checkout_of(plan.recipe)
     if found is None:
         return None
-    return Checkout(
-        commit=found.commit, changed=found.changed[:_SHOWN], count=len(found.changed)
-    )
+    return Checkout(commit=found.commit, changed=found.changed[:_SHOWN], count=len(found.changed))
 
 
 def _require_wheel(plan: BuildPlan, done: BuildResult) -> None:

@@ -118,7 +118,8 @@ def _lay_out(prefix: Prefix) -> Path:
     ):
         folder.mkdir(parents=True, exist_ok=True)
     ucrt = drive / _UCRT_H
-    shutil.copytree(SDK / "include", drive / _VC / "include")
+    for name in ("include", "nvcc"):
+        shutil.copytree(SDK / name, drive / _VC / name)
     shutil.copytree(prefix.wine.headers / "msvcrt", ucrt)
     for header, (found, ours) in _MENDED.items():
         text = (ucrt / header).read_text("utf-8")
@@ -131,7 +132,8 @@ def _lay_out(prefix: Prefix) -> Path:
         if sign in (ucrt / header).read_text("utf-8")
     ]
     (drive / _VC / "include/wine_has.h").write_text("".join(has))
-    shutil.copy(SDK / "vcvarsall.bat", scripts)
+    for script in SDK.glob("*.bat"):
+        shutil.copy(script, scripts)
     for source in (*SDK.glob("*.c"), *SDK.glob("*.h"), *_CRT.iterdir()):
         shutil.copy(source, work)
     (work / "empty.c").write_text("")
