@@ -216,23 +216,37 @@ def load_catalogue(path: Path | None = None) -> Catalogue:
     their id.
     """
     if path is not None:
-        return _read(path)
-    return _joined(plugins.each(NAME))
+        return _read(path, _stamp(path))
+    brought = plugins.each(NAME)
+    return _joined(brought, tuple(_stamp(found.path) for found in brought))
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """By which a file that was read already is known again; empty where there is none."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return ()
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size
 
 
 @cache
-def _joined(brought: tuple[plugins.Found, ...]) -> Catalogue:
-    rows = [(one, _read(one.path).signatures) for one in brought]
+def _joined(brought: tuple[plugins.Found, ...], stamps: tuple[tuple[int, ...], ...]) -> Catalogue:
+    pairs = zip(brought, stamps, strict=True)
+    rows = [(one, _read(one.path, stamp).signatures) for one, stamp in pairs]
     plugins.refuse_doubles(((one, [s.id for s in each]) for one, each in rows), "signature")
     found: dict[str, Signature] = {}
-    for signatures in (*(each for _, each in rows), _read(CATALOGUE_FILE).signatures):
+    for signatures in (
+        *(each for _, each in rows),
+        _read(CATALOGUE_FILE, _stamp(CATALOGUE_FILE)).signatures,
+    ):
         for signature in signatures:
             found.setdefault(signature.id, signature)
     return Catalogue(signatures=tuple(found.values()))
 
 
 @cache
-def _read(path: Path) -> Catalogue:
+def _read(path: Path, _: tuple[int, ...]) -> Catalogue:
     own = path != CATALOGUE_FILE
     text = read_yaml(path, advice="" if own else "Restore it from git.")
     try:

@@ -85,7 +85,8 @@ def read_cmake(path: Path, root: Path) -> Told:
 
 def commands(text: str) -> Iterator[tuple[str, list[str]]]:
     """Each command in lower case, with its words; quotes and comments are gone."""
-    name, words, depth = "", [], 0
+    name, depth = "", 0
+    words: list[str] = []
     for found in _TOKEN.finditer(text):
         kind = found.lastgroup
         if kind == "command" and not depth:
