@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
+from pipelines.checkout import Checkout
 from pipelines.compared import Comparison
 from pipelines.diagnosed import DiagnosisResult, HealedResult
 from pipelines.divided import Divided
@@ -115,23 +116,6 @@ class Timeline(Model):
     """Time, share of the cores that was busy, bytes of memory used."""
     cpus: int = 0
     memory: float = 0.0
-
-
-class Checkout(Model):
-    """The git checkout that a directory here was packed from."""
-
-    commit: str
-    """Empty: it has none yet."""
-    changed: tuple[str, ...] = ()
-    """Files that were packed and differ from it, or are not in it; at most 200."""
-    count: int = 0
-    """How many there are."""
-
-    @property
-    def told(self) -> str:
-        """In words."""
-        commit = f"commit {self.commit[:12]}" if self.commit else "no commit yet"
-        return f"{commit}, {self.count} files not as committed" if self.count else commit
 
 
 class BuildResult(StageResult):

@@ -28,7 +28,8 @@ from pipelines.recipe.origin import FileSource, GitSource, PathSource
 from pipelines.recipe.patches import applied
 from pipelines.recipe.worktree import PROJECT, Listing, State, listing, matches, state
 from pipelines.toolchain.hashed import adopt, damage, verify
-from pipelines.toolchain.lock import Cache, FetchProgress, Tool
+from pipelines.toolchain.lock import Cache, Tool
+from pipelines.toolchain.obtaining import FetchProgress
 from pipelines.toolchain.sources import Source
 
 _log = logging.getLogger(__name__)

@@ -16,6 +16,7 @@ from rich.progress import Progress, TaskID
 from pipelines import units
 from pipelines.beside import tell_units
 from pipelines.buildplan import BuildPlan
+from pipelines.checkout import Checkout
 from pipelines.compilecache import spec as compile_cache
 from pipelines.console import bars, console, fold, host_line, say, units_progress
 from pipelines.diagnosis import Settings
@@ -28,7 +29,7 @@ from pipelines.model import first_problem
 from pipelines.provenance.sbom import with_toolset
 from pipelines.recipe.progress import reader
 from pipelines.recipe.sourcetree import checkout_of, source_tree
-from pipelines.record import BuildResult, Checkout, HostFile, ProvisionResult, Timeline, Units
+from pipelines.record import BuildResult, HostFile, ProvisionResult, Timeline, Units
 from pipelines.remote import builder, files
 from pipelines.run import StageLog
 from pipelines.stages.bill import bill_of
