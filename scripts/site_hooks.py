@@ -44,7 +44,10 @@ class Links(Treeprocessor):
     """Every file of the site: its place in the repository -> its source, from docs on."""
 
     def run(self, root: Element) -> None:
-        """Lead links to where they lead from the site."""
+        """Lead links to where they lead from the site; a head without words heads nothing."""
+        for head in root.iter("th"):
+            if not (head.text or "").strip() and not len(head):
+                head.tag = "td"
         for element in root.iter("a"):
             parts = urlsplit(element.get("href", ""))
             if parts.scheme or parts.netloc or not parts.path:
@@ -83,8 +86,21 @@ def on_config(config: Any) -> Any:
     if said and not _REPOSITORY.fullmatch(said):
         raise PluginError(f"DOCS_REPOSITORY={said}: expected https://HOST/OWNER/NAME/blob/COMMIT")
     LINKS.repository = said
+    config.nav = _spread(config.nav)
+    # They would name files from the server's root, or nothing.
+    config.theme.static_templates -= {"404.html", "sitemap.xml"}
     config.markdown_extensions.append(_LinksExtension())
     return config
+
+
+def _spread(nav: Any) -> Any:
+    """The navigation, in which a folder (``NAME/``) is every page that is in it."""
+    if isinstance(nav, str) and nav.endswith("/"):
+        there = sorted(path.name for path in (ROOT / "docs" / nav).glob("*.md"))
+        return [f"{nav}{name}" for name in sorted(there, key=lambda name: name != "README.md")]
+    if isinstance(nav, dict):
+        return {title: _spread(below) for title, below in nav.items()}
+    return [_spread(one) for one in nav] if isinstance(nav, list) else nav
 
 
 def on_files(files: Any, config: Any) -> Any:
@@ -92,6 +108,11 @@ def on_files(files: Any, config: Any) -> Any:
     for source, page in PAGES.items():
         files.append(File.generated(config, page, abs_src_path=str(ROOT / source)))
     return files
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Give the search of the theme the name that screen readers say."""
+    return output.replace('role="dialog">', 'role="dialog" aria-label="Search">')
 
 
 def on_page_markdown(markdown: str, page: Any, files: Any, **_: Any) -> str:

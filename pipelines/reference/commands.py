@@ -14,7 +14,7 @@ from invoke.util import helpline
 from pipelines.commands.helptext import EVERYWHERE, OF_PROGRAM, flags_of, own_flags, words_of
 from pipelines.commands.program import namespace
 from pipelines.commands.words import anywhere
-from pipelines.reference.markdown import cell, code, page, table, text
+from pipelines.reference.markdown import block, cell, code, page, table, text
 
 _UP = "../../"
 
@@ -56,7 +56,7 @@ def _command(commands: Collection, context: ParserContext) -> Iterator[str]:
     name = str(context.name)
     words = words_of(context)
     typed = name.replace(".", " ")
-    yield code(" ".join(["wcw", typed, *(word for word, _ in words), "[FLAGS]"]))
+    yield block([" ".join(["Usage: wcw", typed, *(word for word, _ in words), "[FLAGS]"])])
     for paragraph in (inspect.getdoc(commands[name]) or "").split("\n\n"):
         yield text(paragraph, up=_UP)
     if words:

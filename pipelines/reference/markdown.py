@@ -9,6 +9,8 @@ from collections.abc import Iterable, Sequence
 _DOCUMENT = re.compile(r"(?<![\w/(\[])docs/([\w/-]+\.md)(#[\w-]+)?")
 _ADDRESS = re.compile(r"https://\S+[\w/]")
 _CODE = re.compile(r"(`[^`]+`|https://\S+)")
+#: What Markdown would read: anywhere, and where a line begins.
+_SIGN = re.compile(r"[\\*\[\]<>]|^[#+-]")
 MADE = "<!-- Made by: python -m pipelines.reference. What is changed here is lost. -->"
 
 
@@ -22,7 +24,7 @@ def text(words: str, *, up: str = "../") -> str:
         if part.startswith("https://"):
             parts[at] = _ADDRESS.sub(r"<\g<0>>", part)
         elif not part.startswith("`"):
-            parts[at] = linked(re.sub(r"([\\*\[\]<>#])", r"\\\1", part), up=up)
+            parts[at] = linked(_SIGN.sub(r"\\\g<0>", part), up=up)
     return "".join(parts)
 
 

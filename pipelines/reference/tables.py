@@ -114,7 +114,7 @@ def matrix() -> str:
         "that it names is known and lies in its range; an error refuses, a warning is told. A "
         "release that is not here is not refused, only not checked.",
         "## Rules",
-        table(["rule", "when", "", "what happens", "cure"], map(_rule, compat.rules)),
+        table(["rule", "what happens", "cure"], map(_rule, compat.rules)),
         "## CUDA builds of torch for Windows",
         table(["torch", "CUDA", "Python"], torches),
         "## Drivers",
@@ -128,8 +128,8 @@ def matrix() -> str:
 
 def _rule(rule: Rule) -> tuple[str, ...]:
     when = ", ".join(f"{fact} {code(str(range_))}" for fact, range_ in rule.when.items())
-    named = f"[{rule.id}]({rule.source})"
-    return named, when, rule.verdict, cell(rule.says), cell(rule.cure)
+    named = f"[{rule.id}]({rule.source}): {when}"
+    return named, f"{rule.verdict}: {cell(rule.says)}", cell(rule.cure)
 
 
 def gpus() -> str:
@@ -155,7 +155,11 @@ def packages() -> str:
     for name in recipe_names(RECIPES):
         versions = load_versions(name, RECIPES)
         first = next(iter(versions.values()))
-        parts += [f"## {name}", text(first.summary), table(["", ""], _facts(first, versions))]
+        parts += [
+            f"## {name}",
+            text(first.summary),
+            table(["key", "value"], _facts(first, versions)),
+        ]
     return page(
         "Recipes that are here",
         "Each is a file of `pipelines/recipes`. `invoke plan --recipe NAME` says which cells of it "
