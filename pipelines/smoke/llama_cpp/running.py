@@ -4,9 +4,10 @@ Imported inside the tests only: this module needs the package.
 
 **How exact must it be?** Weights of F32 are multiplied in TF32 where there is such a thing, half
 precision in itself; with rounded weights the other side is rounded to 8 bits as well. On the CPU
-the error of all logits together, relative to their length, is 0.1 % with plain weights, 2.5 to 4 % with
-rounded ones, and that of the worst token twice as large. A wrong place, a lost head or another's scale costs
-half of it and more. Their size may be off by 1 %: roundings cancel out, a wrong scale does not.
+the error of all logits together, relative to their length, is 0.1 % with plain weights and 2.5 to
+4 % with rounded ones, and that of the worst token twice as large. A wrong place, a lost head or
+another's scale costs half of it and more. Their size may be off by 1 %: roundings cancel out, a
+wrong scale does not.
 """
 
 from __future__ import annotations
