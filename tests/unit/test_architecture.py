@@ -20,7 +20,8 @@ FLOORS = (
     {"github", "beside"},
     {"hosttext"},
     {"model", "files", "versions", "console", "tables", "logs", "yamlfile"},
-    {"evidence", "toolsets", "architectures", "taken", "checkout", "diagnosed", "compared", "fleetsettings"},
+    {"evidence", "toolsets", "architectures", "taken", "checkout", "diagnosed", "compared"}
+    | {"fleetsettings"},
     {"divided", "followed"},
     {"target"},
     {"record"},
