@@ -31,15 +31,10 @@ class Surveyed:
     """Host -> why it cannot be used now."""
 
 
-def is_made(settings: Config, name: str) -> bool:
-    """Whether the host comes and goes with whoever uses it: nobody starts it just to look."""
-    return getattr(settings.host(name), "keep", None) is False
-
-
 def survey(settings: Config, errands: Mapping[str, LineErrand]) -> Surveyed:
     """Reach every host but those that are made on demand."""
     found = Surveyed()
-    asked = [name for name in errands if not is_made(settings, name)]
+    asked = [name for name in errands if not settings.host(name).made]
 
     def look(name: str) -> tuple[HostFacts, tuple[str, ...]] | str:
         try:
@@ -80,5 +75,5 @@ def _machine(settings: Config, name: str, facts: HostFacts, gpus: tuple[str, ...
         memory=facts.usable,
         gpus=gpus,
         price=config.price,
-        made=is_made(settings, name),
+        made=config.made,
     )
