@@ -1,8 +1,8 @@
 """The first code that runs on a host: makes shipped sources importable, then serves calls.
 
 The controller sends this file's text and, as the first item on the channel, the sources of the
-package: ``{module name: (is package, file name, source)}`` as JSON, packed by zlib. They never touch
-the host's disk.
+package: ``{module name: (is package, file name, source)}`` as JSON, packed by zlib. They never
+touch the host's disk.
 """
 
 from __future__ import annotations
