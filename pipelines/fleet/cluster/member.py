@@ -7,7 +7,6 @@ So whoever asks again, after either end was killed, is told of what goes on, or 
 from __future__ import annotations
 
 import contextlib
-import shutil
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -16,23 +15,21 @@ from pathlib import Path
 
 from pipelines.buildplan import BuildPlan
 from pipelines.config import Config
-from pipelines.errors import ConfigError, PipelineError, TransferError
+from pipelines.errors import ConfigError, PipelineError
 from pipelines.files import disk_errors
-from pipelines.fleet.cluster import parcels
 from pipelines.fleet.cluster.commission import (
     Answered,
     Commission,
     Hello,
     Lent,
-    Piece,
     Told,
     decided,
     program,
     read,
     require_decided,
 )
+from pipelines.fleet.cluster.store import Store
 from pipelines.fleet.drivers import Done, Driver, ElsewhereError, UnfitHostError, log_of
-from pipelines.fleet.kept import differs
 from pipelines.fleet.lines import LineErrand, Order
 from pipelines.fleet.looking import Hosts
 from pipelines.fleet.model import Ended, Work
@@ -107,8 +104,7 @@ class Member:
         self._hosts: dict[str, Hosts] = {}
         self._posts: dict[tuple[str, str], _Post] = {}
         self._jobs: dict[tuple[str, str, str, str], _Job] = {}
-        self._sealed: dict[str, Path] = {}
-        """Seal -> a run here that has it, own or sent."""
+        self._store = Store(self._root)
         self._rooms: dict[str, Room] = {}
         """Of each host, for all fleets."""
         self._verbs: dict[str, Callable[[str, bytes], tuple[str, bytes]]] = {
@@ -117,9 +113,9 @@ class Member:
             "settle": self._settle,
             "release": self._release,
             "leave": self._leave,
-            "lacks": self._lacks,
-            "piece": self._piece,
-            "put": self._put,
+            "lacks": self._store.lacks,
+            "piece": self._store.piece,
+            "put": self._store.put,
         }
 
     def answer(self, verb: str, text: str, data: bytes) -> tuple[str, bytes]:
@@ -245,9 +241,9 @@ class Member:
     def _do(self, job: _Job, post: _Post) -> Told:
         asked, began = job.commission, time.time()
         for key, seal in asked.after.items():
-            if seal not in self._sealed:
+            if (found := self._store.found(seal)) is None:
                 raise UnfitHostError(f"{asked.key} comes after {key}, whose run has not come here")
-            post.order.runs[key] = str(self._sealed[seal])
+            post.order.runs[key] = str(found)
         self._say(f"{asked.host}: {asked.key} for {asked.fleet}")
         with self._taken(job, post) as why:
             if why:
@@ -264,11 +260,9 @@ class Member:
                 ended = post.driver.do(asked.work, 1)
         self._say(f"{asked.host}: {asked.key}: {ended.outcome}")
         parcel = None
-        if ended.run:
+        if ended.run and ended.outcome in ("done", "failed"):  # what was lost goes on in it
             run = Run(Path(ended.run))
-            _, parcel = parcels.pack(run, post.order.folder / "parcels")
-            if ended.outcome == "done":
-                self._sealed[parcels.seal_of(run)] = run.path
+            parcel = self._store.packed(asked.fleet, run, sealed=ended.outcome == "done")
         return Told(over=True, ended=ended, parcel=parcel)
 
     @contextlib.contextmanager
@@ -324,8 +318,7 @@ class Member:
             if job is not None and job.told is not None:
                 del self._jobs[key]
                 if job.told.parcel is not None:
-                    folder = self._post(asked).order.folder / "parcels"
-                    parcels.at(folder, job.told.parcel).unlink(missing_ok=True)
+                    self._store.forget(asked.fleet, job.told.parcel)
         return "", b""
 
     def _release(self, text: str, _data: bytes) -> tuple[str, bytes]:
@@ -343,53 +336,7 @@ class Member:
         fleet = read(Commission, text, "the asker").fleet
         with self._lock:
             if not any(key[0] == fleet and job.told is None for key, job in self._jobs.items()):
-                for name in ("sent", "parcels"):
-                    shutil.rmtree(self._root / fleet / name, ignore_errors=True)
-        return "", b""
-
-    # Runs, in pieces.
-
-    def _lacks(self, text: str, _data: bytes) -> tuple[str, bytes]:
-        """Of the runs that a work comes after, those that are not here: their keys, a line each."""
-        asked = read(Commission, text, "the asker")
-        lacking = []
-        for key, seal in asked.after.items():
-            run = self._sealed.get(seal)
-            if run is None or _seal(run) != seal:
-                lacking.append(key)
-        return "\n".join(lacking), b""
-
-    def _piece(self, text: str, _data: bytes) -> tuple[str, bytes]:
-        """A part of a packed run."""
-        asked = read(Piece, text, "the asker")
-        try:
-            with parcels.at(self._root / asked.fleet / "parcels", asked.parcel).open("rb") as file:
-                file.seek(asked.offset)
-                return "", file.read(parcels.PIECE)
-        except OSError as error:
-            raise TransferError(f"{asked.parcel.run} cannot be read: {error.strerror}") from None
-
-    def _put(self, text: str, data: bytes) -> tuple[str, bytes]:
-        """Take a part of a run that is sent; after the last one the run is looked at."""
-        asked = read(Piece, text, "the asker")
-        parcel, folder = asked.parcel, self._root / asked.fleet / "sent"
-        part = parcels.at(folder, parcel)
-        with disk_errors(folder):
-            folder.mkdir(parents=True, exist_ok=True)
-            with part.open("r+b" if asked.offset else "wb") as file:
-                file.seek(asked.offset)
-                file.write(data)
-        if asked.offset + len(data) < parcel.size:
-            return "", b""
-        try:
-            run = parcels.unpack(part, parcel, folder / parcel.sha256[:16] / parcel.run)
-        finally:
-            part.unlink(missing_ok=True)
-        require_seal(run, asked.seal)
-        host = run.facts().target.host
-        if "/" not in host:  # a host of that name may be here, too
-            parcels.call_host(run, f"asker/{host}")
-        self._sealed[asked.seal or ""] = run.path
+                self._store.clear(fleet)
         return "", b""
 
     def close(self) -> None:
@@ -405,18 +352,3 @@ class Member:
             job.thread.join(max(0.0, deadline - time.monotonic()))
         for post in posts:
             post.errand.close(stop=False)
-
-
-def _seal(run: Path) -> str:
-    try:
-        return parcels.seal_of(Run(run))
-    except (PipelineError, OSError):
-        return ""
-
-
-def require_seal(run: Run, seal: str | None) -> None:
-    """Raise :class:`TransferError` unless all in it is as its record says, and as it was told."""
-    if why := differs(run, share=bool(run.facts().share)):
-        raise TransferError(f"{run.id} arrived, and {why}")
-    if seal != parcels.seal_of(run):
-        raise TransferError(f"{run.id} arrived, and is another run than was told")
