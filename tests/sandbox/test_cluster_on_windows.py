@@ -1,4 +1,4 @@
-"""Two controllers: one asks for a build at a sandbox of the other, and all but the scheduler die."""
+"""Two controllers: one asks for a build at a sandbox of the other; both are killed meanwhile."""
 
 from __future__ import annotations
 
