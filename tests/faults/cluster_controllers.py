@@ -167,5 +167,9 @@ if __name__ == "__main__":
     given = json.loads(Path(sys.argv[1]).read_text())
     detached._PAUSES = (0.05, 0.2, 0.5, 1.0, 1.0)
     sources = Path(given["place"]) / "sources"
-    buildplan.load_recipe = lambda name, **_: recipe_named(sources, name)  # type: ignore[assignment]
-    {"serve": serve, "join": join, "ask": ask}[sys.argv[2]](given, *sys.argv[3:])
+    setattr(buildplan, "load_recipe", lambda name, **_: recipe_named(sources, name))  # noqa: B010
+    verb, *named = sys.argv[2:]
+    if verb == "join":
+        join(given, *named)
+    else:
+        {"serve": serve, "ask": ask}[verb](given)
