@@ -48,10 +48,15 @@ def _serve(settings: Config, where: str = "tls://0.0.0.0:8786") -> None:
     until = check(file)
 
     def ready(listens: str) -> None:
+        found = read_address(listens, "fleet serve")
+        if found.host == "127.0.0.1" and address.host == "0.0.0.0":  # noqa: S104 - as it was typed
+            listens = f"tls://{socket.gethostname()}:{found.port}"
         say(f"{'made' if made else 'found'} {file}, good until {until:%Y-%m-%d}", style="bold")
         say("Whoever has that file may run programs on every member: copy it by a way you trust.")
         say(f"Where hosts are:  invoke fleet join {listens} --hosts NAME,NAME")
         say(f"Where it is asked: invoke build --fleet --scheduler {listens}")
+        if str(address) != listens:
+            say("Any other name of this machine will do, too, where it is known by that.")
         say("Ctrl-C ends it; what members do goes on.")
 
     _until_left(serve(address, file, say, ready))

@@ -120,6 +120,7 @@ class Lab:
     ) -> None:
         monkeypatch.setattr(joined, "POLL", 0.02)
         monkeypatch.setattr(joined, "_PATIENCE", 5.0)
+        monkeypatch.setattr(joined, "_LOOK", 0.5)
         monkeypatch.setattr(wire, "_PAUSE", 0.05)
         self.cluster, self.place = cluster, place
         (place / "member").mkdir()

@@ -14,7 +14,7 @@ from test_between_stages import good
 
 from pipelines.errors import BuildError, HostError, PipelineError, TransferError
 from pipelines.files import sha256_of
-from pipelines.fleet.cluster import commission, member, parcels
+from pipelines.fleet.cluster import commission, parcels
 from pipelines.fleet.cluster.joined import JoinedErrand, look
 from pipelines.fleet.cluster.wire import Wire
 from pipelines.fleet.drivers import Done, Driver, UnfitHostError, log_of
@@ -265,20 +265,19 @@ def test_another_recipe_or_source_is_refused_in_words(lab: Lab) -> None:
     assert not [*lab.line.plan.out.glob("*/record.sqlite")]
 
 
-def test_another_program_is_set_aside_and_others_go_on(
-    lab: Lab, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_another_program_is_set_aside_and_others_go_on(lab: Lab) -> None:
     older = commission.Program(version="0.0.1", files="0" * 64)
-    monkeypatch.setattr(member, "program", lambda: older)
+    mine = lab.member._program
+    lab.member._program = older
     there = look(lab.cluster.wire())
     assert not there.hosts
     assert "lab runs windows-cuda-wheels 0.0.1, here is" in there.aside["lab"]
     same = commission.program().model_copy(update={"files": "0" * 64})
-    monkeypatch.setattr(member, "program", lambda: same)
+    lab.member._program = same
     assert "its files differ" in look(lab.cluster.wire()).aside["lab"]
     lab.cluster.join("odd", lambda *_: ('{"told": "gibberish"}', b""))
     lab.cluster.join("rude", lambda *_: (_ for _ in ()).throw(ZeroDivisionError))
-    monkeypatch.undo()
+    lab.member._program = mine
     there = look(lab.cluster.wire())
     assert [*there.hosts] == ["lab/desk"]
     assert "odd says what makes no sense here" in there.aside["odd"]

@@ -102,6 +102,7 @@ class Arrivals:
 
 
 def _fetched(parcel: Parcel, fetch: Fetch, folder: Path) -> Path:
+    parcels.require_bounded(parcel)
     shutil.rmtree(folder, ignore_errors=True)
     with disk_errors(folder.parent):
         folder.mkdir(parents=True)

@@ -7,6 +7,7 @@ home whole, and is what was asked for, is done. The fleet's ledger is the only t
 from __future__ import annotations
 
 import fnmatch
+import re
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
@@ -52,8 +53,11 @@ from pipelines.run import Run
 from pipelines.toolchain.lock import ToolchainLock
 from pipelines.units import few
 
-#: Seconds between two questions how a work stands, and in which a member may be away.
-POLL, _PATIENCE = 2.0, 20.0
+#: Seconds between two questions how a work stands.
+POLL = 2.0
+#: Seconds in which a member may be away: while a work goes on there, and while it is looked at.
+_PATIENCE, _LOOK = 60.0, 5.0
+_NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}")
 
 
 class JoinedHost(HostConfig):
@@ -117,6 +121,9 @@ def look(wire: Wire) -> Cluster:
     aside: dict[str, str] = {}
     for member, text in sorted(wire.members("hello").items()):
         name = line(member, 60)
+        if not _NAME.fullmatch(member):
+            aside[name] = "its name is none that a member may have"
+            continue
         try:
             told = read(Hello, _opened(text), name)
             require_program(told.program, name)
@@ -159,9 +166,11 @@ class JoinedErrand:
 
     # What is asked.
 
-    def _ask(self, verb: str, asked: Model, data: bytes = b"") -> tuple[str, bytes]:
+    def _ask(
+        self, verb: str, asked: Model, data: bytes = b"", *, patience: float | None = None
+    ) -> tuple[str, bytes]:
         """One question, asked again while the member is away for a moment."""
-        deadline = time.monotonic() + _PATIENCE
+        deadline = time.monotonic() + (_PATIENCE if patience is None else patience)
         text = asked.model_dump_json()
         while True:
             try:
@@ -201,10 +210,11 @@ class JoinedErrand:
 
     def _carried(self, asked: Commission, hear: Callable[[Told], None] = lambda _: None) -> Told:
         """What became of a commission; leaving leaves it where it is."""
-        said = 0
+        said, patience = 0, None if asked.errand == "do" else _LOOK
         while True:
             heed()
-            text, _ = self._ask("carry", asked.model_copy(update={"said": said}))
+            now = asked.model_copy(update={"said": said})
+            text, _ = self._ask("carry", now, patience=patience)
             told = read(Told, text, self._member)
             hear(told)
             said = told.heard
@@ -218,6 +228,8 @@ class JoinedErrand:
         told = self._carried(self._commission(errand, self._first))
         if told.why:
             raise HostError(f"{self.name}: {line(told.why, 500)}")
+        if not told.place:
+            raise UnfitHostError(f"{self.name} does not say which machine it is")
         self._hosts.claim(self.name, told.place)
         return told
 

@@ -99,6 +99,7 @@ class Member:
         """Of ``pipeline.yaml`` as it is here these hosts are offered."""
         self._settings, self._names, self._say = settings, hosts, say
         self._root = home() / settings.out / "asked"
+        self._program = program()  # as it was read: its files may be others by tomorrow
         self._lock = threading.RLock()
         self._room = threading.Condition()
         self._hosts: dict[str, Hosts] = {}
@@ -142,7 +143,7 @@ class Member:
                     slots=config.slots,
                     price=config.price,
                 )
-        return Hello(program=program(), hosts=lent).model_dump_json(), b""
+        return Hello(program=self._program, hosts=lent).model_dump_json(), b""
 
     # Commissions.
 
@@ -169,10 +170,12 @@ class Member:
         asked, now = job.commission, job.told or Told()
         if asked.errand != "do":
             return now
-        post = self._post(asked)
-        doing = next((one for one in post.driver.doing() if one.key == asked.key), None)
-        data = b""
-        with contextlib.suppress(OSError), log_of(post.order.folder, asked.key).open("rb") as log:
+        with self._lock:
+            post = self._posts.get((asked.fleet, asked.host))
+        now_doing = post.driver.doing() if post is not None else ()
+        doing = next((one for one in now_doing if one.key == asked.key), None)
+        data, folder = b"", self._root / asked.fleet
+        with contextlib.suppress(OSError), log_of(folder, asked.key).open("rb") as log:
             log.seek(job.base + said)
             data = log.read(_SAID)
         whole = len(data) < _SAID
@@ -207,27 +210,27 @@ class Member:
                 post = _Post(order, cells, errand, Driver(asked.host, errand, folder))
                 self._posts[asked.fleet, asked.host] = post
             post.cells[asked.work.cell] = dict(asked.axes)
-            post.errand.asked[asked.work.cell] = dict(asked.decided)
+            if asked.errand == "do":
+                post.errand.asked[asked.work.cell] = dict(asked.decided)
             self._hosts[asked.fleet].adopt(asked.chains)
             return post
 
     def _go(self, job: _Job) -> None:
         """A commission, in a thread of its own; ``job.told`` is set whatever becomes of it."""
-        asked, told = job.commission, Told(over=True, why="this should not happen")
+        asked = job.commission
         try:
             post = self._post(asked)
             if asked.errand == "do":
-                told = self._do(job, post)
+                job.told = self._do(job, post)
             elif asked.errand == "withdraw":
-                told = Told(over=True, ended=self._withdraw(asked, post))
+                job.told = Told(over=True, ended=self._withdraw(asked, post))
             else:
-                told = self._look(asked, post)
+                job.told = self._look(asked, post)
         except PipelineError as error:
-            told = Told(over=True, why=line(error.message, 500) or error.title)
-        except Exception as error:
-            told = Told(over=True, why=f"this should not happen: {type(error).__name__}: {error}")
-        finally:
-            job.told = told
+            job.told = Told(over=True, why=line(error.message, 500) or error.title)
+        except BaseException as error:
+            why = f"this should not happen: {type(error).__name__}: {line(error)}"
+            job.told = Told(over=True, why=why)
 
     def _look(self, asked: Commission, post: _Post) -> Told:
         if why := post.driver.reach():
@@ -335,7 +338,8 @@ class Member:
         self._release(text, b"")
         fleet = read(Commission, text, "the asker").fleet
         with self._lock:
-            if not any(key[0] == fleet and job.told is None for key, job in self._jobs.items()):
+            mine = [key for key, job in self._jobs.items() if key[0] == fleet]
+            if all(self._jobs[key].told is not None for key in mine):
                 self._store.clear(fleet)
         return "", b""
 

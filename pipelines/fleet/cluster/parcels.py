@@ -73,6 +73,16 @@ def at(folder: Path, parcel: Parcel) -> Path:
     return folder / f"{parcel.sha256}.tar"
 
 
+def require_bounded(parcel: Parcel) -> None:
+    """Raise :class:`TransferError` for more than any run has, before a byte of it is taken."""
+    if parcel.size > _MOST_BYTES:
+        raise TransferError(
+            f"{parcel.run} is to be {units.size(parcel.size)}; a run is at most "
+            f"{units.size(_MOST_BYTES)}",
+            advice="Nothing of it was taken. Look at who is a member of this cluster.",
+        )
+
+
 def require_whole(path: Path, parcel: Parcel) -> None:
     """Raise :class:`TransferError` unless the file is the one that was packed."""
     size, sha256 = path.stat().st_size, sha256_of(path)

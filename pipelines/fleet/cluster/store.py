@@ -65,6 +65,9 @@ class Store:
         asked = read(Piece, text, "the asker")
         parcel, folder = asked.parcel, self._root / asked.fleet / _SENT
         part = parcels.at(folder, parcel)
+        parcels.require_bounded(parcel)
+        if asked.offset + len(data) > parcel.size:
+            raise TransferError(f"{parcel.run}: more came than its {parcel.size} bytes")
         with disk_errors(folder):
             folder.mkdir(parents=True, exist_ok=True)
             with part.open("r+b" if asked.offset else "wb") as file:
