@@ -13,6 +13,7 @@ import concurrent.futures
 import contextlib
 import logging
 import threading
+import warnings
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from importlib.metadata import version
@@ -70,6 +71,7 @@ def security(certificate: Path) -> Security:
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
     """Dask's own log is for its developers."""
+    warnings.filterwarnings("ignore", "Couldn't detect a suitable IP", RuntimeWarning)
     names = [name for name in logging.root.manager.loggerDict if name.startswith("distributed")]
     before = {name: logging.getLogger(name).level for name in names}
     for name in names:
