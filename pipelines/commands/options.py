@@ -159,7 +159,7 @@ class Shared(Model):
         bool, Flag("every cell of invoke plan, on all hosts that fit, at once: docs/fleet.md")
     ] = False
     hosts: Annotated[
-        str | None, Flag("with --fleet: these hosts, NAME[,NAME...] (default: all that fit)")
+        str | None, Flag("with --fleet, or fleet join: these hosts, NAME[,NAME...] (default: all)")
     ] = None
     scheduler: Annotated[
         str | None, Flag("with --fleet: hosts of other controllers as well, tls://HOST:PORT")

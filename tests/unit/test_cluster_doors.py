@@ -16,7 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from clusters import Cluster
+from clusters import Cluster, until
 from plans import LAB
 
 from pipelines.commands.program import run as run_command
@@ -392,3 +392,31 @@ def test_no_error_shows_the_key(tmp_path: Path) -> None:
     with pytest.raises(PipelineError) as caught:
         check(tmp_path / "fleet.pem")
     assert secret not in caught.value.message + caught.value.advice
+
+
+def test_a_member_whose_old_self_is_not_forgotten_yet_waits(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its way was cut, and the scheduler has not noticed: nobody else has its name."""
+    monkeypatch.setattr(wire, "_PAUSE", 0.05)
+    entered, taken = wire._entered, [1, 1]
+
+    async def refused(*given: object, **options: object) -> object:
+        if going.joined and taken:
+            taken.pop()
+            raise wire._TakenError("tls://x has a member 'lab' already")
+        made = await entered(*given, **options)  # type: ignore[arg-type]
+        going.joined = True
+        return made
+
+    class Now:
+        joined = False
+
+    going = Now()
+    monkeypatch.setattr(wire, "_entered", refused)
+    joined = cluster.join("lab", lambda *_: ("", b""))
+    assert joined.error is None
+    cluster.scheduler.end()
+    cluster.serve()
+    until(lambda: any("lab has joined" in one for one in cluster.said[1:]))
+    assert (joined.error, taken) == (None, [])

@@ -122,13 +122,12 @@ class Member:
     def answer(self, verb: str, text: str, data: bytes) -> tuple[str, bytes]:
         """What is said to an asker; never raises."""
         try:
-            told, sent = self._verbs[verb](text, data)
-            return Answered(told=told).model_dump_json(), sent
-        except KeyError:
-            error: Exception = UnfitHostError(f"'{line(verb, 40)}' is asked, which is not known")
-        except Exception as problem:
-            error = problem
-        return Answered(error=error_of(error)).model_dump_json(), b""
+            if (act := self._verbs.get(verb)) is None:
+                raise UnfitHostError(f"'{line(verb, 40)}' is asked, which is not known")  # noqa: TRY301
+            told, sent = act(text, data)
+        except Exception as error:
+            return Answered(error=error_of(error)).model_dump_json(), b""
+        return Answered(told=told).model_dump_json(), sent
 
     def _hello(self, _text: str, _data: bytes) -> tuple[str, bytes]:
         lock, lent = load_lock(), {}

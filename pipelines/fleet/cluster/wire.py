@@ -60,6 +60,10 @@ class AwayError(HostError):
     """A member cannot be asked at this moment; what it does goes on."""
 
 
+class _TakenError(ConfigError):
+    """Another member has the name; or we had it, and nobody has noticed yet that we were gone."""
+
+
 def security(certificate: Path) -> Security:
     """Whoever listens and whoever dials shows the certificate of that file."""
     file = str(certificate)
@@ -154,10 +158,11 @@ async def serve(address: Address, certificate: Path, say: Say, ready: Say) -> No
 class _Member(Worker):
     """A worker that is asked things by name, and given no tasks."""
 
-    def __init__(self, address: str, *, answer: Answer, **options: Any) -> None:
+    def __init__(
+        self, address: str, *, answer: Answer, threads: ThreadPoolExecutor, **options: Any
+    ) -> None:
         super().__init__(address, **options)
-        self._answer = answer
-        self._threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="asked")
+        self._answer, self._threads = answer, threads
         self.handlers[_OP] = self._asked
 
     async def _asked(self, verb: str, text: str, data: bytes) -> dict[str, Any]:
@@ -175,12 +180,15 @@ async def stay(
     and :class:`ConfigError` at any time for what no waiting changes.
     """
     pause, joined, away = _PAUSE, False, ""
+    threads = ThreadPoolExecutor(_THREADS, thread_name_prefix="asked")
     with _quiet(), dask.config.set(_SETTINGS):
         while True:
             try:
                 await asyncio.to_thread(knock, address, certificate)
-                worker = await _entered(address, certificate, name, answer, port)
-            except (HostError, OSError) as error:
+                worker = await _entered(
+                    address, certificate, name, answer=answer, threads=threads, port=port or None
+                )
+            except (HostError, OSError, _TakenError) as error:
                 if not joined:
                     raise
                 said = error.message if isinstance(error, PipelineError) else line(error, 200)
@@ -200,9 +208,7 @@ async def stay(
                 await worker.close(timeout=5, executor_wait=False)
 
 
-async def _entered(
-    address: Address, certificate: Path, name: str, answer: Answer, port: int
-) -> _Member:
+async def _entered(address: Address, certificate: Path, name: str, **options: Any) -> _Member:
     guard, where = security(certificate), str(address)
     pool = await ConnectionPool(connection_args=guard.get_connection_args("client"))
     try:
@@ -218,21 +224,20 @@ async def _entered(
     try:
         joined: _Member = await _Member(
             where,
-            answer=answer,
             name=name,
             # What this machine is called by others is how it would reach them.
             host=get_ip(address.host, address.port),
-            port=port or None,
             nthreads=1,
             memory_limit=0,
             security=guard,
             dashboard=False,
             dashboard_address="127.0.0.1:0",
+            **options,
         )
     except (ValueError, RuntimeError) as error:
         said = str(error.__cause__ or error)
         if "name taken" in said:
-            raise ConfigError(
+            raise _TakenError(
                 f"{address} has a member '{name}' already",
                 advice="Take another name: --name. One that lost its power is forgotten after a "
                 "minute.",
