@@ -51,7 +51,7 @@ def test_the_key_is_for_its_owner_alone(tmp_path: Path) -> None:
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     left = check(file) - datetime.datetime.now(datetime.UTC)
     assert 360 < left.days < 366
-    assert file.read_text().count("PRIVATE KEY-----") == 2, "the authority's key is not kept"
+    assert file.read_text().count("PRIVATE KEY-----") == 2, "its beginning and its end"
     with pytest.raises(FileExistsError):
         make(file)
     file.chmod(0o640)

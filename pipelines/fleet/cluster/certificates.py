@@ -1,8 +1,7 @@
-"""The one file that makes a cluster: a certificate, its key, and the authority that signed it.
+"""The one file that makes a cluster: a certificate that is its own authority, and its key.
 
-Scheduler, members and askers have the same one, and each proves to the others that it has it.
-Who made it did not keep the authority's key: nobody can sign another one. Dask does not hold names
-against addresses, so whoever has the file can stand for any of them.
+Scheduler, members and askers have the same one, trust no other, and each proves to the others that
+it has the key. Dask does not hold names against addresses: whoever has the file can stand for any.
 """
 
 from __future__ import annotations
@@ -72,63 +71,36 @@ def place(settings: FleetSettings) -> Path:
 
 
 def make(path: Path, since: datetime.datetime | None = None) -> None:
-    """Write a new one, with mode 0600, valid for a year; one that is there is left alone."""
-    now = since or datetime.datetime.now(datetime.UTC)
-    authority, own = (ec.generate_private_key(ec.SECP256R1()) for _ in range(2))
-    root = _signed("fleet authority", authority.public_key(), "fleet authority", authority, now)
-    leaf = _signed("fleet", own.public_key(), "fleet authority", authority, now)
+    """Write a new one, with mode 0600, valid for a year; ``FileExistsError`` if one is there."""
+    own = ec.generate_private_key(ec.SECP256R1())
     key = own.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    pem = serialization.Encoding.PEM
+    made = _signed(own, since or datetime.datetime.now(datetime.UTC))
     with disk_errors(path.parent):
         path.parent.mkdir(parents=True, exist_ok=True)
         # Another process may make one at this moment: of two files one would be trusted by nobody.
         with os.fdopen(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
-            file.write(key + leaf.public_bytes(pem) + root.public_bytes(pem))
+            file.write(key + made.public_bytes(serialization.Encoding.PEM))
 
 
-def _signed(
-    name: str,
-    public: ec.EllipticCurvePublicKey,
-    issuer: str,
-    by: ec.EllipticCurvePrivateKey,
-    now: datetime.datetime,
-) -> x509.Certificate:
-    is_root = name == issuer
+def _signed(own: ec.EllipticCurvePrivateKey, now: datetime.datetime) -> x509.Certificate:
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "windows-cuda-wheels fleet")])
     uses = [ExtendedKeyUsageOID.SERVER_AUTH, ExtendedKeyUsageOID.CLIENT_AUTH]
-    identifier = x509.SubjectKeyIdentifier.from_public_key(by.public_key())
     return (
         x509.CertificateBuilder()
-        .subject_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)]))
-        .issuer_name(x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, issuer)]))
-        .public_key(public)
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(own.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _CLOCK_SKEW)
         .not_valid_after(now + _VALID)
-        .add_extension(x509.BasicConstraints(ca=is_root, path_length=0 if is_root else None), True)
-        .add_extension(x509.SubjectKeyIdentifier.from_public_key(public), False)
-        .add_extension(
-            x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(identifier), False
-        )
-        .add_extension(
-            x509.KeyUsage(
-                digital_signature=not is_root,
-                key_cert_sign=is_root,
-                crl_sign=is_root,
-                content_commitment=False,
-                key_encipherment=False,
-                data_encipherment=False,
-                key_agreement=False,
-                encipher_only=False,
-                decipher_only=False,
-            ),
-            True,
-        )
-        .add_extension(x509.ExtendedKeyUsage(uses), False)
-        .sign(by, hashes.SHA256())
+        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.ExtendedKeyUsage(uses), critical=False)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(own.public_key()), critical=False)
+        .sign(own, hashes.SHA256())
     )
 
 
@@ -158,7 +130,7 @@ def check(path: Path) -> datetime.datetime:
         leaf = x509.load_pem_x509_certificates(data)[0]
     except (ssl.SSLError, ValueError, OSError) as error:
         raise ConfigError(
-            f"{path} is no certificate with its key and authority: {line(error, 200)}",
+            f"{path} is no certificate with its key: {line(error, 200)}",
             advice=f"Copy it anew. Or {_ANEW[0].lower()}{_ANEW[1:]}",
         ) from None
     now = datetime.datetime.now(datetime.UTC)

@@ -21,7 +21,6 @@ from pipelines.errors import (
     ConfigError,
     HostError,
     PipelineError,
-    RemoteError,
     TransferError,
     UnexpectedError,
 )
@@ -41,13 +40,14 @@ from pipelines.fleet.cluster.commission import (
     require_program,
 )
 from pipelines.fleet.cluster.wire import AwayError, Wire
-from pipelines.fleet.drivers import Done, UnfitHostError
+from pipelines.fleet.drivers import Done, ElsewhereError, UnfitHostError
 from pipelines.fleet.lines import Order, request_for, told_of
 from pipelines.fleet.looking import Hosts
 from pipelines.fleet.model import Work
 from pipelines.hosts.base import HostConfig, Supply
 from pipelines.hosttext import line, safe
 from pipelines.model import Model
+from pipelines.record import ErrorResult
 from pipelines.remote.facts import Facts
 from pipelines.run import Run
 from pipelines.toolchain.lock import ToolchainLock
@@ -321,16 +321,14 @@ class JoinedErrand:
             raise HostError(f"{self.name}: {line(told.why, 500) or 'nothing came of it'}")
         if ended.outcome == "done":
             return
-        error = ended.error
-        said = error.message if error is not None else "its member has left it"
-        advice = error.advice if error is not None else ""
-        if ended.outcome == "failed":
-            raise _raised(error.kind if error is not None else "", said, advice)
-        if ended.gone:
-            raise UnfitHostError(f"{self.name}: {safe(said, 4000)}", advice=safe(advice, 1000))
-        raise _LOST.get(error.kind if error is not None else "", HostError)(
-            f"{self.name}: {safe(said, 4000)}", advice=safe(advice, 1000)
+        error = ended.error or ErrorResult(
+            kind="HostError", title="host", message="its member has left it"
         )
+        if ended.outcome == "failed":
+            raise _raised(error.kind, error.message, error.advice)
+        # Whether the host is gone was looked at there; of what was left it is looked at here.
+        kind = UnfitHostError if ended.gone else ElsewhereError if ended.error else HostError
+        raise kind(f"{self.name}: {safe(error.message, 4000)}", advice=safe(error.advice, 1000))
 
     def withdraw(self, work: Work) -> None:
         """Have the member end what it has begun; raises where nobody could look."""
@@ -358,12 +356,6 @@ class JoinedErrand:
             self._wire.ask(self._member, verb, asked.model_dump_json())
         except PipelineError:
             return  # it is away: its host is given back when invoke fleet join ends
-
-
-#: Of what was lost there, but not the host: judged here as it was there.
-_LOST: dict[str, type[PipelineError]] = {
-    one.__name__: one for one in (TransferError, RemoteError, errors.ProvisionError)
-}
 
 
 def _pause(seconds: float) -> None:

@@ -7,6 +7,7 @@ So whoever asks again, after either end was killed, is told of what goes on, or 
 from __future__ import annotations
 
 import contextlib
+import os
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -175,6 +176,8 @@ class Member:
         doing = next((one for one in now_doing if one.key == asked.key), None)
         data, folder = b"", self._root / asked.fleet
         with contextlib.suppress(OSError), log_of(folder, asked.key).open("rb") as log:
+            if job.base + said > log.seek(0, os.SEEK_END):
+                said = 0  # that was the log of the process before
             log.seek(job.base + said)
             data = log.read(_SAID)
         whole = len(data) < _SAID
