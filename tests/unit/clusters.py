@@ -18,6 +18,7 @@ from test_between_stages import good
 from pipelines import buildplan
 from pipelines.buildplan import Request
 from pipelines.config import Config
+from pipelines.divided import share_of
 from pipelines.fleet import lines
 from pipelines.fleet.cluster import certificates, joined, wire
 from pipelines.fleet.cluster.certificates import Address
@@ -116,7 +117,12 @@ class Lab:
     """A member whose one host, ``desk``, is this process; and an asker of it."""
 
     def __init__(
-        self, cluster: Cluster, place: Path, monkeypatch: pytest.MonkeyPatch, job: Any = None
+        self,
+        cluster: Cluster,
+        place: Path,
+        monkeypatch: pytest.MonkeyPatch,
+        job: Any = None,
+        make: Callable[..., Any] = at_desk,
     ) -> None:
         monkeypatch.setattr(joined, "POLL", 0.02)
         monkeypatch.setattr(joined, "_PATIENCE", 5.0)
@@ -124,7 +130,7 @@ class Lab:
         monkeypatch.setattr(wire, "_PAUSE", 0.05)
         self.cluster, self.place = cluster, place
         (place / "member").mkdir()
-        self.line, self.session = at_desk(place / "member", job or good(place / "member"))
+        self.line, self.session = make(place / "member", job or good(place / "member"))
         self.settings = Config.model_validate(
             {"hosts": {"desk": {"kind": "local"}}, "out": str(place / "member/out")}
         )
@@ -132,7 +138,8 @@ class Lab:
 
         def resolve(_: Config, request: Request, **__: Any) -> Any:
             self.asked.append(request)
-            return replace(self.line.plan, objects=request.objects)
+            share = share_of(request.share) if request.share else None
+            return replace(self.line.plan, objects=request.objects, share=share)
 
         monkeypatch.setattr(lines, "resolve", resolve)
         self.recipe = self.line.plan.recipe

@@ -11,6 +11,8 @@ from typing import Any
 import pytest
 from clusters import CELL, Cluster, Lab, until
 from test_between_stages import good
+from test_shards import UNITS, Compiler, desk
+from wheels import packed_here
 
 from pipelines.errors import BuildError, HostError, PipelineError, TransferError
 from pipelines.files import sha256_of
@@ -20,9 +22,10 @@ from pipelines.fleet.cluster.wire import Wire
 from pipelines.fleet.drivers import Done, Driver, UnfitHostError, log_of
 from pipelines.fleet.kept import differs
 from pipelines.fleet.model import Ended, Work
-from pipelines.record import SmokeResult, StageRecord
+from pipelines.record import BuildResult, SmokeResult, StageRecord
 from pipelines.remote.jobs import follow as remote_follow
 from pipelines.run import Run
+from pipelines.stages.objects import list_of
 
 TEST = CELL.model_copy(update={"key": "pkg-cp/test", "kind": "test", "after": ("pkg-cp",)})
 
@@ -426,6 +429,49 @@ def test_a_run_of_here_is_sent_for_its_test_and_what_is_found_comes_back(
     assert ended.error is not None
     assert "is not the file that was made" in ended.error.message
     assert len(tested) == 1
+
+
+class Packing(Compiler):
+    """Its wheels pass an audit."""
+
+    def _wheel(self) -> Path:
+        return packed_here(self.room, self.specs[-1])
+
+
+def test_shares_come_home_and_are_sent_for_their_link(
+    cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "room").mkdir()
+    lab = Lab(cluster, tmp_path, monkeypatch, Packing(tmp_path / "room"), desk)
+    shares = [
+        CELL.model_copy(update={"key": f"pkg-cp/{number}of2", "kind": "shard"}) for number in (1, 2)
+    ]
+    link = CELL.model_copy(update={"kind": "link", "after": tuple(one.key for one in shares)})
+    runs = {one.key: done(lab.errand(), one) for one in shares}
+    assert [run.facts().share for run in runs.values()] == ["1/2", "2/2"]
+    for run in runs.values():
+        told, _ = list_of(run)
+        assert told.host == "lab/desk"
+        assert json.loads((run.path / "objects.json").read_text())["host"] == "lab/desk"
+    lab.again()  # which knows nothing of what it has compiled
+    named = {key: str(run.path) for key, run in runs.items()}
+
+    (first, *_) = (runs["pkg-cp/1of2"].path / "objects").iterdir()
+    whole = first.read_bytes()
+    first.write_bytes(b"another object")
+    ended = do(lab.errand(runs=named), lab.folder, link)
+    assert ended.outcome == "lost"
+    assert ended.error is not None
+    assert "is not the file that was made" in ended.error.message
+    first.write_bytes(whole)
+
+    ended = do(lab.errand(runs=named), lab.folder, link)
+    assert ended.outcome == "done", ended.error
+    built = Run(Path(ended.run)).result(BuildResult)
+    assert built is not None
+    assert built.divided is not None
+    assert len(built.divided.placed) == UNITS
+    assert [one.share for one in built.divided.lent] == ["1/2", "2/2"]
 
 
 def test_a_commission_for_what_is_not_offered_is_refused(lab: Lab) -> None:
