@@ -254,7 +254,7 @@ def test_a_failure_there_is_one_here(
 
 def test_another_recipe_or_source_is_refused_in_words(lab: Lab) -> None:
     errand = lab.errand()
-    tree = Path(lab.recipe.source.path)  # type: ignore[union-attr]
+    tree = Path(lab.recipe.source.path)
     errand._decides(CELL)
     (tree / "more.py").write_text("x = 1\n")
     ended = do(errand, lab.folder)
