@@ -17,6 +17,7 @@ from pathlib import Path
 
 import pytest
 from clusters import Cluster, until
+from distributed import Scheduler
 from plans import LAB
 
 from pipelines.commands.program import run as run_command
@@ -199,6 +200,21 @@ def test_another_dask_is_refused(cluster: Cluster, monkeypatch: pytest.MonkeyPat
     assert isinstance(going.error, ConfigError)
     assert "has Dask" in going.error.message
     assert "here is 2024.1.0" in going.error.message
+    with pytest.raises(ConfigError, match=r"here is 2024\.1\.0"):
+        cluster.wire()
+
+
+def test_a_scheduler_of_something_else_is_refused(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "_Scheduler", Scheduler)
+    cluster.scheduler.end()
+    cluster.serve()
+    going = cluster.join("lab", lambda *_: ("", b""))
+    assert isinstance(going.error, ConfigError)
+    assert "is a Dask scheduler of something else" in going.error.message
+    with pytest.raises(ConfigError, match="scheduler of something else"):
+        cluster.wire()
 
 
 def asked(tmp_path: Path, scheduler: str = "", *hosts: str) -> asked_module.Asked:

@@ -208,19 +208,30 @@ async def stay(
                 await worker.close(timeout=5, executor_wait=False)
 
 
-async def _entered(address: Address, certificate: Path, name: str, **options: Any) -> _Member:
-    guard, where = security(certificate), str(address)
-    pool = await ConnectionPool(connection_args=guard.get_connection_args("client"))
-    try:
-        known = await asyncio.wait_for(pool(where).versions(), _ANSWER)
-    finally:
-        await pool.close()
+async def _require_ours(pool: ConnectionPool, address: Address) -> None:
+    """Refuse a scheduler that understands us differently, or not at all."""
+    known = await asyncio.wait_for(pool(str(address)).versions(), _ANSWER)
     theirs = known.get("packages", {}).get("distributed", "?")
     if theirs != version("distributed"):
         raise ConfigError(
             f"{address} has Dask {line(theirs, 40)}, here is {version('distributed')}",
             advice="Install the same release at both ends: pip install windows-cuda-wheels==...",
         )
+    nobody = await asyncio.wait_for(getattr(pool(str(address)), _OP)(name=" "), _ANSWER)
+    if nobody != {}:
+        raise ConfigError(
+            f"{address} is a Dask scheduler of something else",
+            advice="invoke fleet serve begins one of ours, and says where it listens.",
+        )
+
+
+async def _entered(address: Address, certificate: Path, name: str, **options: Any) -> _Member:
+    guard, where = security(certificate), str(address)
+    pool = await ConnectionPool(connection_args=guard.get_connection_args("client"))
+    try:
+        await _require_ours(pool, address)
+    finally:
+        await pool.close()
     try:
         joined: _Member = await _Member(
             where,
@@ -257,11 +268,17 @@ class Wire:
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="wire", daemon=True)
         self._thread.start()
-        self._pool: ConnectionPool = self._within(self._open(), _ANSWER)
+        try:
+            self._pool: ConnectionPool = self._within(self._open(), _ANSWER)
+        except BaseException:
+            self._end()
+            raise
 
     async def _open(self) -> ConnectionPool:
         guard = security(self._certificate).get_connection_args("client")
-        return await ConnectionPool(connection_args=guard, timeout=10)
+        pool = await ConnectionPool(connection_args=guard, timeout=10)
+        await _require_ours(pool, self.address)
+        return pool
 
     def _within(self, work: Any, seconds: float) -> Any:
         future = asyncio.run_coroutine_threadsafe(asyncio.wait_for(work, seconds), self._loop)
@@ -281,18 +298,16 @@ class Wire:
         """Hang up."""
         with contextlib.suppress(AwayError):
             self._within(self._pool.close(), 5)
+        self._end()
+
+    def _end(self) -> None:
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join(5)
         self._loop.close()
 
     def _passed(self, **asked: Any) -> dict[str, Any]:
         told = self._within(getattr(self._pool(str(self.address)), _OP)(**asked), _ANSWER)
-        if not isinstance(told, dict):
-            raise AwayError(
-                f"{self.address} is a scheduler of something else",
-                advice="invoke fleet serve says where it listens.",
-            )
-        return told
+        return dict(told) if isinstance(told, dict) else {}
 
     def members(self, verb: str, text: str = "") -> dict[str, str]:
         """What every member that can be reached answers, by their names."""
