@@ -47,13 +47,13 @@ class Foreign:
 
 PACKAGES = (
     Foreign(
-        name="custc",
-        version="0.1.0",
-        file="custc-0.1.0.tar.gz",
-        sha256="b992a21d68174d7622f37df805dcfc7b0f72c31ed0a26960b1d1c5526f43d13c",
-        size=1251200,
-        found=("scikit-build-core, CMakeLists.txt, without torch", "pybind11", "custc._core"),
-        module="custc/_core.cp311-win_amd64.pyd",
+        name="fusedtok",
+        version="2.5.0",
+        file="fusedtok-2.5.0.tar.gz",
+        sha256="49afb4f4a36b2fa00e2543299881fef66852683e3311e8adefa026d334cc5a5c",
+        size=975355,
+        found=("scikit-build-core, CMakeLists.txt, without torch", "pybind11", "11 units"),
+        module="fusedtok/_fusedtok.cp311-win_amd64.pyd",
     ),
 )
 

@@ -46,7 +46,7 @@ static wchar_t *flags(wchar_t *end, const wchar_t *rest)
         if (GetEnvironmentVariableW(L"WCW_LIBCXX", NULL, 0) && is_newer_than_cxx14(rest)) {
             end = append(append(append(end, tools), L"\\nvcc -I"), tools);
             end = append(append(append(end, L"\\libcxx\\include -I"), tools), L"\\libcxx\\c");
-            end = append(end, L" /FIlibrary.h");
+            end = append(end, L" -w /FIlibrary.h"); /* of what cudafe++ made of it, nobody's code */
         } else
             end = append(append(end, tools), L"\\include");
         return append(end, run == PREPROCESSES ? FOR_CUDAFE : KEEP_DEVICE_CODE);
