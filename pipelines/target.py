@@ -68,7 +68,7 @@ class Target(Model):
     python: Annotated[
         Text,
         Axis(
-            "Python to build for, such as 3.11",
+            "Python to build for, such as 3.11; 3.14t is the one without the global lock",
             tag="cp{plain}",
             words="cp{plain}",
             several="Pythons, separated by commas",

@@ -18,7 +18,7 @@ from pipelines.matrix.torches import load_torches
 from pipelines.recipe.load import RELEASE
 from pipelines.recipe.model import Recipe
 from pipelines.target import Target
-from pipelines.versions import minor, within
+from pipelines.versions import minor, python_release, within
 
 _SUCH = {"python": "3.12", "torch": "2.8", "cuda": "12.8"}
 
@@ -101,7 +101,8 @@ def select(cells: Sequence[Named], globs: Iterable[str]) -> list[Named]:
 
 def _check(axis: str, values: Iterable[str]) -> None:
     for value in values:
-        if not RELEASE.fullmatch(value):  # else a build would refuse the cell
+        plain = python_release(value) if axis == "python" else value
+        if not RELEASE.fullmatch(plain):  # else a build would refuse the cell
             raise ConfigError(
                 f"--{axis} {value[:40]}: expected MAJOR.MINOR",
                 advice=f"Such as {_SUCH[axis]}; separate several with commas.",
@@ -127,7 +128,7 @@ def _axes(
     pythons = recipe.pythons
     build = load_torches().get(minor(torch)) if torch else None
     if build is not None:
-        cudas = tuple(c for c in build.cuda if within(c, recipe.supports.cuda))
+        cudas = tuple(c for c in build.cudas if within(c, recipe.supports.cuda))
         pythons = tuple(p for p in pythons if p in build.python)
     if recipe.wheel_tag:  # one wheel for all
         pythons = pythons[:1]

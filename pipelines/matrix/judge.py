@@ -25,7 +25,7 @@ from pipelines.recipe.model import Recipe
 from pipelines.recipe.naming import local_version, wheel_name
 from pipelines.target import Target
 from pipelines.toolsets import MSVC, NEEDED, able
-from pipelines.versions import minor, within
+from pipelines.versions import free_threaded, minor, python_release, within
 
 #: (CUDA, torch, arch) -> the rules that they break.
 Lookup = Callable[[str, str, str], tuple[compat.Rule, ...]]
@@ -34,6 +34,7 @@ _NO_HOST = "add a Windows machine (kind: winrm) to pipeline.yaml and name it wit
 _DRIVERS = "https://www.nvidia.com/drivers"
 _COMPATIBLE = "https://docs.nvidia.com/deploy/cuda-compatibility/"
 _TORCH = "https://github.com/pytorch/pytorch/blob/main/RELEASE.md"
+_TORCH_WHEELS = "torch.yaml, by the wheels on the package index"
 
 
 @dataclass(frozen=True)
@@ -295,15 +296,21 @@ def _torch_rules(target: Target, supply: Supply) -> Iterable[Finding]:
         )
         yield Finding("torch-unknown", says, _TORCH, "see that there are wheels", error=False)
         return
-    if target.cuda not in build.cuda:
-        says = f"there is no torch {target.torch} for CUDA {target.cuda} on Windows"
-        yield Finding(
-            "torch-cuda", says, _TORCH, f"the nearest is {_nearest(target.cuda, build.cuda)}"
+    if target.cuda in build.announced:
+        says = (
+            f"torch {target.torch} for CUDA {target.cuda} on Windows is announced; that there are "
+            "wheels of it is not known"
         )
+        cure = "see that there are; invoke watch looks"
+        yield Finding("torch-announced", says, build.announced[target.cuda], cure, error=False)
+    elif target.cuda not in build.cuda:
+        says = f"there is no torch {target.torch} for CUDA {target.cuda} on Windows"
+        near = _nearest(target.cuda, build.cudas)
+        yield Finding("torch-cuda", says, build.source, f"the nearest is {near}")
     if target.python not in build.python:
         says = f"there is no torch {target.torch} for Python {target.python} on Windows"
         near = _nearest(target.python, build.python)
-        yield Finding("torch-python", says, _TORCH, f"the nearest is {near}")
+        yield Finding("torch-python", says, _TORCH_WHEELS, f"the nearest is {near}")
 
 
 def _compat_rules(target: Target, broken: Lookup) -> list[Finding]:
@@ -329,11 +336,12 @@ def _lookup(rules: tuple[compat.Rule, ...], msvc: str | None) -> Lookup:
 
 
 def _nearest(value: str, known: Iterable[str]) -> str:
-    def away(other: str) -> int:
+    def away(other: str) -> tuple[int, bool]:
         try:
-            one, two = Version(value), Version(other)
+            one, two = Version(python_release(value)), Version(python_release(other))
         except InvalidVersion:
-            return 1 << 20
-        return abs(one.major * 100 + one.minor - two.major * 100 - two.minor)  # 12.9, then 13.0
+            return 1 << 20, True
+        far = abs(one.major * 100 + one.minor - two.major * 100 - two.minor)  # 12.9, then 13.0
+        return far, free_threaded(value) != free_threaded(other)
 
     return min(sorted(known), key=away, default="")

@@ -22,12 +22,13 @@ from pipelines.recipe.origin import FileSource, Inside, PathSource, Source
 from pipelines.recipe.progress import Progress
 from pipelines.target import Text as AxisText
 from pipelines.toolsets import Api
-from pipelines.versions import Range, Release, within
+from pipelines.versions import Range, Release, free_threaded, python_order, within
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-_ABI3 = re.compile(r"cp3(\d+)-abi3")
+_ABI3 = re.compile(r"cp3(\d+)-abi3(t?)")
+_FIRST_ABI3T = 15  # of Python 3
 UnitSeconds = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
-WheelTag = Annotated[str, StringConstraints(pattern=r"^(py3-none|cp3\d{1,2}-abi3)$")]
+WheelTag = Annotated[str, StringConstraints(pattern=r"^(py3-none|cp3\d{1,2}-abi3t?)$")]
 Strategy = Literal["build", "prebuilt", "prebuilt-then-build", "skip"]
 #: Those with which wheels are looked for.
 SEARCHING: tuple[Strategy, ...] = ("prebuilt", "prebuilt-then-build")
@@ -168,7 +169,8 @@ class Recipe(Model):
     vendored: tuple[Vendored, ...] = ()
     """Somebody else's code in the tree, which the wheel's bill of materials names: docs/sbom.md."""
     pythons: tuple[PythonVersion, ...] = ()
-    """The releases of Python that it can be built for, such as "3.12"."""
+    """The releases of Python that it can be built for, such as "3.12"; "3.14t" is the one without
+    the global lock."""
     torch: Release | None = None
     """The release it is built against by default; ``None`` for a package without torch."""
     cuda: Release
@@ -300,11 +302,20 @@ class Recipe(Model):
             if self.tested_with.count(release) > 1:
                 raise ValueError(f"tested_with: {release} is there twice")
         if found := _ABI3.match(self.wheel_tag or ""):
-            older = [p for p in self.pythons if int(p.partition(".")[2]) < int(found[1])]
+            older = [p for p in self.pythons if python_order(p)[1] < int(found[1])]
             if older:
                 raise ValueError(
                     f"pythons: {', '.join(older)}: a wheel of {self.wheel_tag} is for 3.{found[1]} "
                     "and later"
+                )
+            # https://peps.python.org/pep-0803/: abi3t is of 3.15 and later, and no Python with the
+            # global lock takes it; one without takes no abi3.
+            other = [p for p in self.pythons if free_threaded(p) != bool(found[2])]
+            if other or (found[2] and int(found[1]) < _FIRST_ABI3T):
+                raise ValueError(
+                    f"wheel_tag: {self.wheel_tag}: "
+                    + (f"no wheel of it is for Python {', '.join(other)}" if other else "too old")
+                    + "; abi3 is for Pythons with the global lock, abi3t (3.15 on) for those without"
                 )
         return self
 

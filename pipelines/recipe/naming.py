@@ -22,7 +22,7 @@ from pipelines.errors import ConfigError
 from pipelines.model import nearest
 from pipelines.recipe.archmap import Translated
 from pipelines.recipe.model import Recipe
-from pipelines.versions import minor
+from pipelines.versions import minor, python_tags
 
 
 def local_version(recipe: Recipe, cuda: str, torch: str | None, stamp: str = "") -> str:
@@ -53,9 +53,8 @@ def wheel_name(recipe: Recipe, local: str, python: str) -> str:
         version = Version(f"{recipe.version}+{local}")
     except InvalidVersion:  # "main", or a directory
         return ""
-    own = f"cp{python.replace('.', '')}"
     stem = canonicalize_name(recipe.distribution).replace("-", "_")
-    return f"{stem}-{version}-{recipe.wheel_tag or f'{own}-{own}'}-win_amd64.whl"
+    return f"{stem}-{version}-{recipe.wheel_tag or '-'.join(python_tags(python))}-win_amd64.whl"
 
 
 def environment(

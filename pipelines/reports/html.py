@@ -36,6 +36,7 @@ from pipelines.reports.views import (
     evidence_line,
 )
 from pipelines.target import AXES, Target
+from pipelines.versions import python_release
 
 _TEMPLATES = Path(__file__).resolve().with_name("templates")
 _STATES = {
@@ -176,7 +177,7 @@ def grid(views: Sequence[RunView]) -> Grid:
 def _version(value: object) -> tuple[int, Version, str]:
     """Versions in their order, then what is none, by its letters."""
     try:
-        return 0, Version(value if isinstance(value, str) else ""), str(value)
+        return 0, Version(python_release(value) if isinstance(value, str) else ""), str(value)
     except InvalidVersion:
         return 1, Version("0"), str(value)
 

@@ -18,6 +18,7 @@ import yaml
 from pipelines.errors import LockError
 from pipelines.toolchain.hashed import verify
 from pipelines.toolchain.lock import Cache, FetchProgress, Tool, ToolchainLock
+from pipelines.versions import python_order
 
 DOCKERFILE = Path("images/windows-buildtools.Dockerfile")
 VARIABLES = Path("ansible/group_vars/all/toolchain.yml")
@@ -124,14 +125,12 @@ def _pins(lock: ToolchainLock) -> dict[str, Any]:
             "toolset": build_tools.toolset,
         },
         "git": _pin(_GIT, tools[_GIT]),
-        "pythons": dict(sorted(pythons.items(), key=lambda item: _order(item[0]))),
+        "pythons": dict(sorted(pythons.items(), key=lambda item: python_order(item[0]))),
         "wheels": [_pin(name, tools[name], staged=True) for name in WHEELS],
-        "cuda": dict(sorted(cuda.items(), key=lambda item: _order(item[0]))),
+        "cuda": dict(sorted(cuda.items(), key=lambda item: python_order(item[0]))),
     }
 
 
-def _order(minor: str) -> tuple[int, ...]:
-    return tuple(map(int, minor.split(".")))
 
 
 def _pin(name: str, tool: Tool, *, staged: bool = False) -> dict[str, Any]:
