@@ -99,8 +99,8 @@ def runs_python(python: str, abi: str, own: str) -> bool:
     free = own.endswith("t")
     minor, has = int(found[2]), minor_of(own)[1]
     if abi in ("abi3", "abi3t"):  # https://peps.python.org/pep-0803/: of 3.15 and later
-        own = free == (abi == "abi3t") and (not free or has >= _FIRST_ABI3T)
-        return found[1] == "cp" and has >= minor and own
+        alike = free == (abi == "abi3t") and (not free or has >= _FIRST_ABI3T)
+        return alike and found[1] == "cp" and has >= minor
     if found[1] == "py":
         return abi == "none" and has >= minor
     return has == minor and abi in ("none", f"cp3{minor}{'t' * free}")
