@@ -125,7 +125,7 @@ class PlanOptions(Options):
     as_json: Json = False
     axes = ALL
     several = True
-    shared = ("jobs", "shards", "gpu", "verbose", *FLEET)
+    shared = ("for_", "jobs", "shards", "gpu", "verbose", *FLEET)
 
     @property
     def for_programs(self) -> bool:

@@ -19,7 +19,7 @@ FLOORS = (
     {"github", "beside"},
     {"hosttext"},
     {"model", "files", "versions", "console", "tables", "logs", "yamlfile"},
-    {"evidence", "toolsets", "architectures", "taken", "diagnosed", "compared", "fleetsettings"},
+    {"evidence", "toolsets", "architectures", "taken", "diagnosed", "compared", "fleetsettings", "presets"},
     {"divided", "followed"},
     {"target"},
     {"record"},
