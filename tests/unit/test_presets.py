@@ -68,7 +68,7 @@ def test_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
     """The cells, and what was set, which is not a part of the answer for programs."""
     assert run(["plan", "--for", "comfyui", "--recipe", "smoke-attention", "--json"]) == 0
     said = capsys.readouterr()
-    assert [cell["name"] for cell in json.loads(said.out)["cells"]] == ["cp313-cu130"]
+    assert [cell["id"] for cell in json.loads(said.out)["cells"]] == ["cp313-cu130"]
     assert SETS in said.err
     assert run(["plan", "--for=comfyui", "--recipe", "smoke-attention", "--python", "3.12"]) == 0
     said = capsys.readouterr()
