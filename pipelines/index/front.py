@@ -74,8 +74,10 @@ def _platforms(table: Sequence[Row]) -> list[str]:
 
 
 def _pythons(table: Sequence[Row]) -> list[str]:
-    """Every release that takes a wheel, within those that people have; those without the global
-    lock where a wheel is for them alone."""
+    """Every release that takes a wheel, within those that people have.
+
+    Those without the global lock are there where a wheel is for one of them alone.
+    """
     found = {minor for row in table for minor in row.minors}
     named = max((row.minors[-1] for row in table if row.minors and not row.later), default=0)
     own = [f"3.{minor}" for minor in sorted(found) if _OLDEST <= minor <= max(named, _NEWEST)]

@@ -19,11 +19,13 @@ from pipelines.matrix import compat
 from pipelines.matrix.budget import Budget, plan_budget
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.paths import MAX_PATH, Longest, longest_path
+from pipelines.matrix.platforms import USUAL, misses
 from pipelines.matrix.torches import load_torches
 from pipelines.recipe.archmap import Translated, translate
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.naming import local_version, wheel_name
 from pipelines.target import Target
+from pipelines.toolchain.lock import ToolchainLock, load_lock
 from pipelines.toolsets import MSVC, NEEDED, able
 from pipelines.versions import free_threaded, minor, python_release, within
 
@@ -86,6 +88,8 @@ class Ground:
     """The files of the source tree; ``None`` when it is not here yet."""
     jobs: int | None = None
     rules: tuple[compat.Rule, ...] = field(default_factory=compat.load_rules)
+    lock: Callable[[], ToolchainLock] = load_lock
+    """What another platform than the host's takes is looked for there."""
 
 
 def judge(recipe: Recipe, targets: Iterable[Target], ground: Ground) -> list[Judged]:
@@ -110,9 +114,10 @@ def _judge(
     findings = [
         *_recipe_rules(recipe, target),
         *_torch_rules(target, ground.supply),
-        *host_rules(recipe, target, ground.supply, ground.others),
+        *_mended(recipe, target, host_rules(recipe, target, ground.supply, ground.others)),
         *_lock_rules(target, ground),
-        *_compat_rules(target, broken),
+        *_mended(recipe, target, _compat_rules(target, broken)),
+        *(Finding(*one) for one in misses(target, ground.lock())),
     ]
     archs = budget = None
     try:
@@ -132,7 +137,7 @@ def _judge(
     local = wheel = ""
     if recipe.kind == "wheel":
         local = local_version(recipe, target.cuda, target.torch or None)
-        wheel = wheel_name(recipe, local, target.python)
+        wheel = wheel_name(recipe, local, target.python, target.platform or USUAL)
     return Judged(target, tuple(findings), archs, budget, longest, local, wheel)
 
 
@@ -321,6 +326,23 @@ def _compat_rules(target: Target, broken: Lookup) -> list[Finding]:
     return [
         Finding(rule.id, rule.says, rule.source, rule.cure, error=rule.verdict == "error")
         for rule in found.values()
+    ]
+
+
+def _mended(recipe: Recipe, target: Target, found: list[Finding]) -> list[Finding]:
+    """What is said of rules, but for warnings that the recipe answers itself: that it does."""
+    fixes = {f.rule: f for f in recipe.fixes if f.applies(target.cuda, target.torch or None)}
+    return [
+        finding
+        if finding.error or finding.rule not in fixes
+        else Finding(
+            finding.rule,
+            f"{finding.says.removesuffix('.')}: the recipe sets "
+            + ", ".join(f"{k}={v}" for k, v in fixes[finding.rule].flags.items()),
+            fixes[finding.rule].source,
+            error=False,
+        )
+        for finding in found
     ]
 
 

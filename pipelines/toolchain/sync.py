@@ -131,8 +131,6 @@ def _pins(lock: ToolchainLock) -> dict[str, Any]:
     }
 
 
-
-
 def _pin(name: str, tool: Tool, *, staged: bool = False) -> dict[str, Any]:
     """``{name, version, file, url, sha256}``; url is None for what is staged."""
     sources = [source for source in tool.sources if staged or source.url]

@@ -145,7 +145,9 @@ def _strange(recipe: Recipe, torches: Mapping[str, Torch]) -> list[Note]:
         ("Python", pythons, f"ends with {last}"),
     ):
         if found:
-            there = (f"{one} (torch {', '.join(found[one])})" for one in sorted(found, key=python_order))
+            there = (
+                f"{one} (torch {', '.join(found[one])})" for one in sorted(found, key=python_order)
+            )
             says = f"torch is out for {word} {', '.join(there)}; {recipe.name} {why}"
             notes.append(Note(recipe.name, says, f"See pipelines/recipes/{recipe.name}.yaml."))
     return notes

@@ -67,7 +67,11 @@ def gate(
     return [
         *_packaging(facts, platform, python, tag),
         *(_windows(facts, platform, toolset) if platform.startswith("win") else ()),
-        *(_without_python(facts) if tag == EVERY_PYTHON else _modules(facts, platform, python, tag)),
+        *(
+            _without_python(facts)
+            if tag == EVERY_PYTHON
+            else _modules(facts, platform, python, tag)
+        ),
         *_device(facts.binaries, archs, cuda, expects),
     ]
 
@@ -114,9 +118,7 @@ def _packaging(
         yield check("Python", bool(takes.intersection(own)), few(own), f"one that {python} takes")
 
 
-def _windows(
-    facts: WheelFacts, platform: str, toolset: ToolSet | None
-) -> Iterator[CheckResult]:
+def _windows(facts: WheelFacts, platform: str, toolset: ToolSet | None) -> Iterator[CheckResult]:
     """Code of the platform's machine, of the tool set that should have made it.
 
     A .so has no place in a Windows wheel.

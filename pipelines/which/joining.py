@@ -127,7 +127,9 @@ def _imports(imports: dict[str, set[str]]) -> list[str]:
 
 def _constants() -> str:
     texts = {name: getattr(data, name) for name in ("PROBE", "LOADER")}
-    tables = {name: getattr(data, name) for name in ("CUDA_LIBRARIES", "TORCH_LIBRARIES", "PRESETS")}
+    tables = {
+        name: getattr(data, name) for name in ("CUDA_LIBRARIES", "TORCH_LIBRARIES", "PRESETS")
+    }
     said = [f"{name} = {pprint.pformat(table, width=98)}" for name, table in tables.items()]
     for name, text in texts.items():
         if "'''" in text or text.endswith(("'", "\\")):

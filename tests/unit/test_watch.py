@@ -681,9 +681,7 @@ def test_recipes_that_do_not_go_with_it(world: World) -> None:
     out, lone = released.torches(project, built)
     assert [*out] == ["2.8", "2.10", "2.11", "2.12", "2.13", "2.14", "2.15"]
     assert lone == []
-    assert [*out["2.15"].builds["13.0"]] == [
-        *("3.11", "3.12", "3.13", "3.14", "3.14t", "3.15")
-    ]
+    assert [*out["2.15"].builds["13.0"]] == [*("3.11", "3.12", "3.13", "3.14", "3.14t", "3.15")]
     old = FLASH.model_copy(
         update={"supports": FLASH.supports.model_copy(update={"torch": "<2.13"})}
     )

@@ -968,7 +968,9 @@ def test_no_runner_that_moves(path: Path) -> None:
 def test_the_runner_that_builds_has_a_compiler_that_cuda_takes(label: str, code: int) -> None:
     """Who calls the workflow with another label is told, before twenty runners fail."""
     (step,) = [
-        one for one in WHEELS["jobs"]["plan"]["steps"] if one.get("name") == "The runners that build"
+        one
+        for one in WHEELS["jobs"]["plan"]["steps"]
+        if one.get("name") == "The runners that build"
     ]
     environment = {**os.environ, "LABEL": label}
     command = [str(BASH), "-c", step["run"]]
