@@ -159,10 +159,15 @@ class BuildPlan:
         environment = layout.above(layout.above(layout.python))
         return {"environment": environment, "toolkit": layout.cuda, "temp": layout.temp}
 
+    @property
+    def local_version(self) -> str:
+        """Of its wheel there."""
+        recipe = self.recipe
+        return naming.local_version(recipe, recipe.cuda, recipe.torch, self.toolset.stamp)
+
     def environment(self, jobs: int, threads: int = 1) -> dict[str, str]:
         """The variables a build gets on top of the host's and the compiler's."""
-        recipe, layout = self.recipe, self.layout
-        local = naming.local_version(recipe, recipe.cuda, recipe.torch, self.toolset.stamp)
+        recipe, layout, local = self.recipe, self.layout, self.local_version
         told = {
             "TEMP": layout.temp,
             "TMP": layout.temp,

@@ -26,6 +26,7 @@ def _known(arch: str) -> str:
 
 
 Arch = Annotated[str, AfterValidator(_known)]
+Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._+-]+$")]
 Variable = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]*$")]
 
 
@@ -89,7 +90,24 @@ class Single(_Map):
     """Of the environment, in which the package looks for its architecture."""
 
 
-ArchMap = Annotated[Plain | Torch | Listed | Fixed | Single, Field(discriminator="kind")]
+class Named(_Map):
+    """A variable in which architectures have the package's own words, each for code of its own.
+
+    The words are all that the package takes: what else is asked for is refused, for it would be
+    ignored in silence. No PTX.
+    """
+
+    kind: Literal["named"]
+    """The package has its own words for what it compiles, and compiles no other."""
+    variable: Variable
+    """Of the environment, in which the package looks for its list."""
+    words: Annotated[dict[Arch, Word], Field(min_length=1)]
+    """Architecture that comes of it, such as 90a -> what is written, such as "9.0"."""
+    needs: dict[Arch, Range] = Field(default={})
+    """Architecture -> CUDA releases with which the package takes it, where not all do."""
+
+
+ArchMap = Annotated[Plain | Torch | Listed | Fixed | Single | Named, Field(discriminator="kind")]
 
 
 @dataclass(frozen=True)
@@ -116,6 +134,8 @@ def translate(mapping: ArchMap, archs: ArchList, cuda: str, package: str) -> Tra
         return _fixed(mapping, archs, cuda, package)
     if isinstance(mapping, Torch):
         return Translated(str(archs), archs, {"TORCH_CUDA_ARCH_LIST": torch_list(archs)})
+    if isinstance(mapping, Named):
+        return _named(mapping, archs, cuda, package)
     if isinstance(mapping, Single):
         if len(archs.sass) != 1 or archs.ptx:
             nearest = next(iter(archs.sass or archs.ptx))
@@ -188,6 +208,33 @@ def _fixed(mapping: Fixed, archs: ArchList, cuda: str, package: str) -> Translat
     variables = {"NVCC_APPEND_FLAGS": " ".join(flags)} if flags else {}
     effective = join(archs, ArchList(tuple(fixed)))
     return Translated(str(effective), effective, variables, tuple(notes))
+
+
+def _named(mapping: Named, archs: ArchList, cuda: str, package: str) -> Translated:
+    """Of 9.0 there may be 90a alone: it runs on the same GPU, and is what is written for it."""
+    there = {arch for arch in mapping.words if within(cuda, mapping.needs.get(arch))}
+    got, notes = [], []
+    for arch in archs.sass:
+        found = arch if arch in there else f"{arch}a" if f"{arch}a" in there else ""
+        if not found:
+            older = [one for one in there if number(one) <= number(arch)]
+            near = max(older, key=number, default=min(there, key=number, default="no other"))
+            raise ConfigError(
+                f"{package} compiles no code for {arch} with CUDA {cuda}: it knows "
+                f"{', '.join(sorted(there, key=number))}",
+                advice=f"the nearest valid one is {near}",
+            )
+        if found != arch:
+            notes.append(f"{package} compiles {found} for {arch}: for that very GPU, not for newer")
+        got.append(found)
+    if archs.ptx:
+        raise ConfigError(
+            f"{package} writes no PTX, {', '.join(archs.ptx)} was asked for",
+            advice="Ask for machine code alone, without +PTX.",
+        )
+    effective = ArchList(tuple(dict.fromkeys(got)))
+    text = ";".join(mapping.words[arch] for arch in effective.sass)
+    return Translated(text, effective, {mapping.variable: text}, tuple(notes))
 
 
 def _no_ptx_alone(archs: ArchList, what: str) -> None:

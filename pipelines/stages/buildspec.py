@@ -96,6 +96,8 @@ def materials(
         made[FIXED] = plan.layout.fixed
     if plan.recipe.library:  # its flags are in no variable
         made["library"] = plan.recipe.library.model_dump_json()
+    if plan.recipe.restamp:
+        made["local version"] = plan.local_version
     if bill:
         made[BILL] = hashlib.sha256(bill.encode()).hexdigest()
     return made
@@ -134,6 +136,7 @@ def build_spec(
         "cache": _cache(plan),
     }
     if plan.recipe.kind != "cargo":
+        spec |= {"local": plan.local_version} if plan.recipe.restamp else {}
         return spec | {"python": layout.python} | ({"fixed": layout.fixed} if fixed else {})
     return spec | {
         "steps": _steps(plan, source_sha256),
