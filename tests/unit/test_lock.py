@@ -104,7 +104,9 @@ def test_every_cuda_has_the_same_components() -> None:
     for minor, parts in found.items():
         assert f"cuda-{minor}-cuda_nvcc" not in load_lock().unpinned
         assert tools[f"cuda-{minor}-cuda_nvcc"].version.startswith(f"{minor}.")
-        assert parts - found["12.8"] == ({"libnvvm", "cuda_crt"} if minor.startswith("13.") else set())
+        assert parts - found["12.8"] == (
+            {"libnvvm", "cuda_crt"} if minor.startswith("13.") else set()
+        )
         assert {"cuda_nvcc", "cuda_cudart", "cuda_cccl", "libcublas"} <= found["12.8"] <= parts
 
 
