@@ -125,7 +125,10 @@ def test_rules_that_fixes_name_are_there() -> None:
 
 def test_healing_adds_nothing_that_is_there() -> None:
     """The same flag twice would be another build, and no better one."""
-    log = b"preprocessor.h(20): fatal error C1189: #error: MSVC/cl.exe with traditional preprocessor is used.\n"
+    log = (
+        b"preprocessor.h(20): fatal error C1189: #error: "
+        b"MSVC/cl.exe with traditional preprocessor is used.\n"
+    )
     found = diagnose(io.BytesIO(log))
     assert found
     fixed = Settings(1, "C:\\b", environment=with_fixes(FLASH, {}, "13.2", "2.8"))
@@ -196,9 +199,10 @@ def test_nothing_of_it_reaches_another_compiler(tmp_path: Path) -> None:
     from pipelines.buildplan import Request, resolve
     from pipelines.config import Config
 
-    hosts = {"lx": {"kind": "local", "python": sys.executable, "root": str(tmp_path)}, "sandbox": {"kind": "sandbox"}, "lab": {
-        "kind": "winrm", "endpoint": "https://lab.invalid:5986/wsman", "username": "u",
-        "password_env": "NOT_SET"}}  # fmt: skip
+    lab = {"kind": "winrm", "endpoint": "https://lab.invalid:5986/wsman", "username": "u"}
+    lab["password_env"] = "NOT_SET"
+    local = {"kind": "local", "python": sys.executable, "root": str(tmp_path)}
+    hosts = {"lx": local, "sandbox": {"kind": "sandbox"}, "lab": lab}
     settings = Config.model_validate({"hosts": hosts, "out": str(tmp_path)})
     axes = {"recipe": "flash-attn", "python": "3.13", "torch": "2.14", "cuda": "13.2"}
     said = {}
