@@ -90,7 +90,7 @@ def test_every_cuda_has_the_same_components() -> None:
     tools = load_lock().tools
     found: dict[str, set[str]] = {}
     for id_, tool in tools.items():
-        if id_.startswith("cuda-") and not tool.torch:
+        if tool.cuda and id_.startswith("cuda-") and not tool.torch:
             assert id_ == f"cuda-{tool.cuda}-{tool.name}"
             found.setdefault(tool.cuda, set()).add(tool.name)
             (place,) = tool.sources
