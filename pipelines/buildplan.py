@@ -259,9 +259,10 @@ def settle(recipe: Recipe, request: Request) -> Recipe:
             advice="One share is --shard 1/4, their link --objects RUN,RUN, all of it --shards 4.",
         )
     wanted = bool(divided) or request.reproducible
-    if wanted and recipe.kind != "wheel":
+    if (wanted and not recipe.is_wheel) or (divided and recipe.kind == "pure"):
         raise ConfigError(
-            f"{recipe.name} is no wheel: only that can be divided, and built byte for byte",
+            f"{recipe.name} is of kind {recipe.kind}: wheels can be built byte for byte, and those "
+            "with compiled code be divided",
             advice="Leave --shard, --shards, --objects and --reproducible out.",
         )
     if divided and recipe.strategy not in ("build", "prebuilt-then-build"):

@@ -106,7 +106,7 @@ def _fetched(url: str) -> tuple[bytes, str, str, str]:
         ):
             if not answer.ok:
                 raise _refused(url, f"the server says {answer.status_code}")
-            for chunk in answer.iter_content(1 << 16):
+            for chunk in sources.pieces(answer):
                 body += chunk
                 if len(body) > _LARGEST:
                     raise _refused(url, f"it has more than {_LARGEST >> 20} MiB")

@@ -107,7 +107,25 @@ class Named(_Map):
     """Architecture -> CUDA releases with which the package takes it, where not all do."""
 
 
-ArchMap = Annotated[Plain | Torch | Listed | Fixed | Single | Named, Field(discriminator="kind")]
+class CMake(_Map):
+    """{archs} in ``environment`` as CMAKE_CUDA_ARCHITECTURES has it: ``80-real;90-virtual``."""
+
+    kind: Literal["cmake"]
+    """The package leaves it to CMake."""
+    becomes: dict[Arch, Arch] = Field(default={})
+    """Architecture -> what the package's own CMake makes of it, such as 120 -> 120a."""
+
+
+class Jit(_Map):
+    """Nothing is compiled before the package runs: then for the GPU that is there."""
+
+    kind: Literal["jit"]
+    """The package compiles when it runs; for ``kind: pure``."""
+
+
+ArchMap = Annotated[
+    Plain | Torch | Listed | Fixed | Single | Named | CMake | Jit, Field(discriminator="kind")
+]
 
 
 @dataclass(frozen=True)
@@ -128,24 +146,26 @@ def translate(mapping: ArchMap, archs: ArchList, cuda: str, package: str) -> Tra
     Raises :class:`ConfigError` for what it cannot be made to build, with the nearest that it can.
     """
     _least(mapping, archs, package)
-    if isinstance(mapping, Listed):
-        return _listed(mapping, archs, cuda)
-    if isinstance(mapping, Fixed):
-        return _fixed(mapping, archs, cuda, package)
-    if isinstance(mapping, Torch):
-        return Translated(str(archs), archs, {"TORCH_CUDA_ARCH_LIST": torch_list(archs)})
-    if isinstance(mapping, Named):
-        return _named(mapping, archs, cuda, package)
-    if isinstance(mapping, Single):
-        if len(archs.sass) != 1 or archs.ptx:
-            nearest = next(iter(archs.sass or archs.ptx))
-            raise ConfigError(
-                f"{package} is built for one architecture at a time, without PTX: not for {archs}",
-                advice=f"Ask for one of them: --archs {nearest}",
-            )
-        return Translated(archs.sass[0], archs, {mapping.variable: archs.sass[0]})
-    _no_ptx_alone(archs, package)
-    return Translated(str(archs), archs)
+    match mapping:
+        case Listed():
+            made = _listed(mapping, archs, cuda)
+        case Fixed():
+            made = _fixed(mapping, archs, cuda, package)
+        case Torch():
+            made = Translated(str(archs), archs, {"TORCH_CUDA_ARCH_LIST": torch_list(archs)})
+        case Single():
+            made = _single(mapping, archs, package)
+        case Named():
+            made = _named(mapping, archs, cuda, package)
+        case CMake():
+            made = _cmake(mapping, archs, package)
+        case Jit():
+            says = f"{package} compiles for the GPU that it runs on: there is no device code in it"
+            made = Translated("", ArchList(()), {}, (says,))
+        case Plain():
+            _no_ptx_alone(archs, package)
+            made = Translated(str(archs), archs)
+    return made
 
 
 def torch_list(archs: ArchList) -> str:
@@ -208,6 +228,30 @@ def _fixed(mapping: Fixed, archs: ArchList, cuda: str, package: str) -> Translat
     variables = {"NVCC_APPEND_FLAGS": " ".join(flags)} if flags else {}
     effective = join(archs, ArchList(tuple(fixed)))
     return Translated(str(effective), effective, variables, tuple(notes))
+
+
+def _cmake(mapping: CMake, archs: ArchList, package: str) -> Translated:
+    for arch in archs.ptx:
+        if arch in mapping.becomes:
+            raise ConfigError(
+                f"{package} makes {mapping.becomes[arch]} of {arch}: its PTX is for that GPU alone",
+                advice=f"Leave +PTX out, or ask for PTX of {archs.sass[0]}.",
+            )
+    words = [f"{arch}-real" for arch in archs.sass] + [f"{arch}-virtual" for arch in archs.ptx]
+    other = {arch: to for arch, to in mapping.becomes.items() if arch in archs.sass}
+    notes = [f"{package} compiles {to} for {arch}: for that very GPU" for arch, to in other.items()]
+    sass = tuple(dict.fromkeys(other.get(arch, arch) for arch in archs.sass))
+    return Translated(";".join(words), ArchList(sass, archs.ptx), {}, tuple(notes))
+
+
+def _single(mapping: Single, archs: ArchList, package: str) -> Translated:
+    if len(archs.sass) != 1 or archs.ptx:
+        nearest = next(iter(archs.sass or archs.ptx))
+        raise ConfigError(
+            f"{package} is built for one architecture at a time, without PTX: not for {archs}",
+            advice=f"Ask for one of them: --archs {nearest}",
+        )
+    return Translated(archs.sass[0], archs, {mapping.variable: archs.sass[0]})
 
 
 def _named(mapping: Named, archs: ArchList, cuda: str, package: str) -> Translated:

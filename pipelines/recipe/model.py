@@ -17,7 +17,7 @@ from pipelines.architectures import gpus
 from pipelines.architectures.archs import ArchList
 from pipelines.errors import ConfigError
 from pipelines.model import Model, Name, PythonVersion
-from pipelines.recipe.archmap import Arch, ArchMap, Plain, Variable, translate
+from pipelines.recipe.archmap import Arch, ArchMap, Jit, Plain, Variable, translate
 from pipelines.recipe.origin import FileSource, Inside, PathSource, Source
 from pipelines.recipe.progress import Progress
 from pipelines.target import Text as AxisText
@@ -188,8 +188,9 @@ class Recipe(Model):
     """As the file is called, without ``.yaml``."""
     summary: Text
     """What the package is, in a line."""
-    kind: Literal["wheel", "cargo"]
-    """What comes of it: a wheel, or a Rust crate that cargo builds."""
+    kind: Literal["wheel", "pure", "cargo"]
+    """What comes of it: a wheel, a wheel without compiled code, or a Rust crate that cargo
+    builds."""
     licence: Text
     """The package's own, as SPDX writes it."""
     version: AxisText = ""
@@ -284,6 +285,11 @@ class Recipe(Model):
         return tuple(dict.fromkeys(("pytest", "pytest-xdist", *torch, *self.test_requires)))
 
     @property
+    def is_wheel(self) -> bool:
+        """Whether a wheel comes of it, compiled or not."""
+        return self.kind != "cargo"
+
+    @property
     def distribution(self) -> str:
         """Its name on an index."""
         return self.project or self.name
@@ -301,14 +307,18 @@ class Recipe(Model):
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        if self.kind == "wheel" and not self.pythons:
+        if self.is_wheel and not self.pythons:
             raise ValueError("pythons: a wheel needs at least one")
+        if (self.kind == "pure") != isinstance(self.arch_map, Jit):
+            raise ValueError("kind: pure has arch_map: {kind: jit}, and no other kind has it")
+        if self.kind == "pure" and (self.wheel_tag or self.restamp or self.modules):
+            raise ValueError("kind: pure has neither wheel_tag, restamp nor modules")
         if self.kind == "cargo" and (self.pythons or self.torch or not self.library):
             raise ValueError("a cargo build has a library, and neither pythons nor torch")
-        if self.kind == "wheel" and self.library:
+        if self.is_wheel and self.library:
             raise ValueError("library: only for kind: cargo")
         if self.kind == "cargo" and (self.reproducible or self.restamp):
-            raise ValueError("reproducible and restamp: only for kind: wheel")
+            raise ValueError("reproducible and restamp: only for wheels")
         if self.restamp and any("{local_version}" in t for t in self.environment.values()):
             raise ValueError(
                 "restamp: {local_version} in environment gives it to the build as well"

@@ -26,7 +26,10 @@ from pipelines.remote import builder, buildwheel, cargo, compilecache
 from pipelines.stages.pace import Pace
 
 #: Kind of a recipe -> the function that builds it on the host.
-FUNCTIONS: dict[str, Callable[..., object]] = {"wheel": builder.build, "cargo": cargo.build}
+FUNCTIONS: dict[str, Callable[..., object]] = {
+    **dict.fromkeys(("wheel", "pure"), builder.build),
+    "cargo": cargo.build,
+}
 #: How materials are called that say where something is on the host.
 PLACE = "place of "
 #: Of a reproducible build, and of no other: where the source stands meanwhile.

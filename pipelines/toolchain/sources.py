@@ -10,7 +10,8 @@ import shutil
 import ssl
 import subprocess
 import tempfile
-from collections.abc import Callable
+import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Self
 from urllib.parse import urlsplit
@@ -30,6 +31,7 @@ LIMIT = 8 << 30
 
 _TIMEOUT = (15, 60)  # seconds to connect, seconds without a byte
 _CHUNK = 1 << 20
+_PATIENCE, _SLOWEST = 120.0, 2048  # seconds at any rate; then so many bytes a second at least
 
 #: Called with (bytes done, bytes in all; 0 when that is not known).
 Step = Callable[[int, int], object]
@@ -102,13 +104,38 @@ def _http(url: str, target: Path, size: int | None, step: Step) -> None:
         total = size or _announced(response)
         limit = size or LIMIT
         done = 0
-        for chunk in response.iter_content(_CHUNK):
+        for chunk in pieces(response):
             done += len(chunk)
             if done > limit:
                 what = f"the pinned {size} bytes" if size else f"{limit >> 30} GiB"
                 raise LockError(f"more than {what} came")
             out.write(chunk)
             step(done, total)
+
+
+def pieces(answer: requests.Response) -> Iterator[bytes]:
+    """The body of a streamed answer as it comes, without what it was packed in.
+
+    Raises ``requests.RequestException`` where it breaks off, and where it drips: a timeout is of
+    a single read, and a byte a minute would keep us for years.
+    """
+    from requests.exceptions import ChunkedEncodingError, ReadTimeout
+    from urllib3.exceptions import HTTPError, ReadTimeoutError
+
+    began, done = time.monotonic(), 0
+    while True:
+        try:
+            piece = answer.raw.read1(_CHUNK, decode_content=True)
+        except ReadTimeoutError as error:
+            raise ReadTimeout(error) from error
+        except HTTPError as error:
+            raise ChunkedEncodingError(error) from error
+        if not piece:
+            return
+        done += len(piece)
+        if time.monotonic() - began > _PATIENCE + done / _SLOWEST:
+            raise ReadTimeout(f"the server sends less than {_SLOWEST} bytes a second")
+        yield piece
 
 
 def _still_secure(response: requests.Response) -> None:

@@ -200,6 +200,27 @@ def test_an_address_that_lies_about_its_size(
     assert fetched(data, len(data) + more).worst == "problem"
 
 
+@pytest.mark.parametrize(("slowest", "words"), [(1 << 30, "less than"), (0.001, "")])
+def test_an_address_that_drips(
+    tmp_path: Path,
+    fetched: Callable[..., Examined],
+    monkeypatch: pytest.MonkeyPatch,
+    slowest: float,
+    words: str,
+) -> None:
+    """Each read is in time, all of them together never: no wait is without an end."""
+    monkeypatch.setattr(sources, "_PATIENCE", 0.0)
+    monkeypatch.setattr(sources, "_SLOWEST", slowest)
+    data = foreign(tmp_path).read_bytes()
+    seen = fetched(data, len(data))
+    assert seen.worst == ("problem" if words else "unknown")
+    if words:
+        said = finding(seen, "taken")
+        assert words in said.found + said.detail
+    else:
+        assert seen.name == "other"
+
+
 def test_an_address_with_another_file(tmp_path: Path, fetched: Callable[..., Examined]) -> None:
     data = foreign(tmp_path).read_bytes()
     seen = fetched(data, len(data), f"#sha256={'1' * 64}")

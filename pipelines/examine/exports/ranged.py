@@ -12,13 +12,14 @@ from typing import TYPE_CHECKING
 
 from pipelines.errors import LockError
 from pipelines.hosttext import line
+from pipelines.toolchain.sources import pieces
 
 if TYPE_CHECKING:
     import requests
 
 _BLOCK = 16 << 20  # bytes of one request: the DLLs are large, and read from front to back
 _TIMEOUT = (15, 60)
-_PARTIAL, _CHUNK = 206, 1 << 20
+_PARTIAL = 206
 _RANGE = re.compile(r"bytes (\d+)-(\d+)/(\d+)")
 
 
@@ -104,7 +105,7 @@ class RangedFile(io.RawIOBase):
                 raise self._false("the file has changed meanwhile")
             self._mark, self._size = mark, int(found[3])
             got = bytearray()
-            for chunk in answer.iter_content(_CHUNK):
+            for chunk in pieces(answer):
                 got += chunk
                 if len(got) > last - first + 1:
                     break
