@@ -50,7 +50,12 @@ _STATES = {
 }
 #: Axes of a cell besides the package; and how those are called that have another name.
 _CELL = tuple(name for name in AXES if name not in ("host", "recipe", "version"))
-_TITLES = {"python": "Python", "cuda": "CUDA", "archs": "Architectures"}
+_TITLES = {
+    "python": "Python",
+    "cuda": "CUDA",
+    "platform": "Platform",
+    "archs": "Architectures",
+}
 #: Bytes of a page of many runs, beyond which less is told of each.
 MOST = 1_980_000
 
@@ -159,7 +164,9 @@ def grid(views: Sequence[RunView]) -> Grid:
     for number, view in enumerate(views):
         key = view.target.model_copy(update={"host": "", "python": ""})
         rows.setdefault(key, {}).setdefault(view.target.python, []).append(number)
-    names = [name for name in _CELL if name != "python"]
+    # There are few runs for another platform than the usual one, which has no name.
+    usual = not any(view.target.platform for view in views)
+    names = [name for name in _CELL if name != "python" and not (usual and name == "platform")]
     ordered = sorted(rows, key=lambda k: (k.package, [_version(getattr(k, n)) for n in names]))
     return Grid(
         ("Package", *(_TITLES.get(name, name) for name in names)),
