@@ -159,10 +159,15 @@ class BuildPlan:
         environment = layout.above(layout.above(layout.python))
         return {"environment": environment, "toolkit": layout.cuda, "temp": layout.temp}
 
+    @property
+    def local_version(self) -> str:
+        """Of its wheel there."""
+        recipe = self.recipe
+        return naming.local_version(recipe, recipe.cuda, recipe.torch, self.toolset.stamp)
+
     def environment(self, jobs: int, threads: int = 1) -> dict[str, str]:
         """The variables a build gets on top of the host's and the compiler's."""
-        recipe, layout = self.recipe, self.layout
-        local = naming.local_version(recipe, recipe.cuda, recipe.torch, self.toolset.stamp)
+        recipe, layout, local = self.recipe, self.layout, self.local_version
         told = {
             "TEMP": layout.temp,
             "TMP": layout.temp,
@@ -237,9 +242,10 @@ def settle(recipe: Recipe, request: Request) -> Recipe:
             advice="One share is --shard 1/4, their link --objects RUN,RUN, all of it --shards 4.",
         )
     wanted = bool(divided) or request.reproducible
-    if wanted and recipe.kind != "wheel":
+    if (wanted and not recipe.is_wheel) or (divided and recipe.kind == "pure"):
         raise ConfigError(
-            f"{recipe.name} is no wheel: only that can be divided, and built byte for byte",
+            f"{recipe.name} is of kind {recipe.kind}: wheels can be built byte for byte, and those "
+            "with compiled code be divided",
             advice="Leave --shard, --shards, --objects and --reproducible out.",
         )
     if divided and recipe.strategy not in ("build", "prebuilt-then-build"):

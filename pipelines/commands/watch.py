@@ -168,7 +168,7 @@ def _compared(
     from pipelines.watch.released import Note, choose, load_asked
 
     axes = request.axes
-    if recipe.kind != "wheel" or recipe.strategy in ("skip", "prebuilt"):
+    if not recipe.is_wheel or recipe.strategy in ("skip", "prebuilt"):
         note = Note(recipe.name, f"no wheel of {recipe.name} is built here", recipe.skip)
         return Watched(recipe, (), 0, 0, (note,))
     if recipe.name in out.yanked:

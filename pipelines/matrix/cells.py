@@ -134,5 +134,5 @@ def _axes(
     return {
         "torch": (torch,),
         "cuda": asked.get("cuda") or cudas,
-        "python": (asked.get("python") or pythons) if recipe.kind == "wheel" else ("",),
+        "python": (asked.get("python") or pythons) if recipe.is_wheel else ("",),
     }

@@ -129,7 +129,7 @@ def _judge(
     findings += _path_rules(longest)
     findings.sort(key=lambda finding: not finding.error)
     local = wheel = ""
-    if recipe.kind == "wheel":
+    if recipe.is_wheel:
         local = local_version(recipe, target.cuda, target.torch or None)
         wheel = wheel_name(recipe, local, target.python)
     return Judged(target, tuple(findings), archs, budget, longest, local, wheel)
@@ -212,7 +212,7 @@ def _lacking(recipe: Recipe, target: Target, supply: Supply) -> Iterator[tuple[s
         ("torch", "torch", supply.torch),
     ):
         asked = getattr(target, axis)
-        if has is None or asked in ("", *has) or (axis == "python" and recipe.kind != "wheel"):
+        if has is None or asked in ("", *has) or (axis == "python" and not recipe.is_wheel):
             continue
         if has:
             known = " and ".join(filter(None, (", ".join(has[:-1]), has[-1])))
@@ -263,7 +263,7 @@ def _path_rules(longest: Longest | None) -> Iterable[Finding]:
 
 def _recipe_rules(recipe: Recipe, target: Target) -> Iterable[Finding]:
     where = f"pipelines/recipes/{recipe.name}.yaml"
-    if recipe.kind == "wheel" and target.python not in recipe.pythons:
+    if recipe.is_wheel and target.python not in recipe.pythons:
         near = _nearest(target.python, recipe.pythons)
         says = f"{recipe.name} {recipe.version} is not for Python {target.python}"
         yield Finding("recipe-python", says, where, f"the nearest is {near}")

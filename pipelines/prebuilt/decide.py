@@ -175,7 +175,7 @@ def decide(
         return Decision("skip", recipe.skip)
     if chosen == "build":
         return Decision("build", "strategy: build")
-    if recipe.kind != "wheel":
+    if not recipe.is_wheel:
         raise ConfigError(
             f"{recipe.name}: strategy: {chosen}: only wheels are to be had prebuilt",
             advice="strategy: build; its kernels are kept and restored in seconds.",

@@ -91,7 +91,7 @@ class Distributions(Resource):
             for name, clauses in asked.items()
             if clauses
         }
-        release = self.release if binding.recipe.kind == "wheel" else ""
+        release = self.release if binding.recipe.is_wheel else ""
         # A wheel for several releases of torch has a CUDA run-time of its own.
         cuda = "" if binding.recipe.tested_with else self.cuda
         torch = f"torch {self.torch} ({f'CUDA {cuda}' if cuda else 'any CUDA'})"

@@ -26,6 +26,7 @@ def _known(arch: str) -> str:
 
 
 Arch = Annotated[str, AfterValidator(_known)]
+Word = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9._+-]+$")]
 Variable = Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]*$")]
 
 
@@ -89,7 +90,42 @@ class Single(_Map):
     """Of the environment, in which the package looks for its architecture."""
 
 
-ArchMap = Annotated[Plain | Torch | Listed | Fixed | Single, Field(discriminator="kind")]
+class Named(_Map):
+    """A variable in which architectures have the package's own words, each for code of its own.
+
+    The words are all that the package takes: what else is asked for is refused, for it would be
+    ignored in silence. No PTX.
+    """
+
+    kind: Literal["named"]
+    """The package has its own words for what it compiles, and compiles no other."""
+    variable: Variable
+    """Of the environment, in which the package looks for its list."""
+    words: Annotated[dict[Arch, Word], Field(min_length=1)]
+    """Architecture that comes of it, such as 90a -> what is written, such as "9.0"."""
+    needs: dict[Arch, Range] = Field(default={})
+    """Architecture -> CUDA releases with which the package takes it, where not all do."""
+
+
+class CMake(_Map):
+    """{archs} in ``environment`` as CMAKE_CUDA_ARCHITECTURES has it: ``80-real;90-virtual``."""
+
+    kind: Literal["cmake"]
+    """The package leaves it to CMake."""
+    becomes: dict[Arch, Arch] = Field(default={})
+    """Architecture -> what the package's own CMake makes of it, such as 120 -> 120a."""
+
+
+class Jit(_Map):
+    """Nothing is compiled before the package runs: then for the GPU that is there."""
+
+    kind: Literal["jit"]
+    """The package compiles when it runs; for ``kind: pure``."""
+
+
+ArchMap = Annotated[
+    Plain | Torch | Listed | Fixed | Single | Named | CMake | Jit, Field(discriminator="kind")
+]
 
 
 @dataclass(frozen=True)
@@ -110,22 +146,26 @@ def translate(mapping: ArchMap, archs: ArchList, cuda: str, package: str) -> Tra
     Raises :class:`ConfigError` for what it cannot be made to build, with the nearest that it can.
     """
     _least(mapping, archs, package)
-    if isinstance(mapping, Listed):
-        return _listed(mapping, archs, cuda)
-    if isinstance(mapping, Fixed):
-        return _fixed(mapping, archs, cuda, package)
-    if isinstance(mapping, Torch):
-        return Translated(str(archs), archs, {"TORCH_CUDA_ARCH_LIST": torch_list(archs)})
-    if isinstance(mapping, Single):
-        if len(archs.sass) != 1 or archs.ptx:
-            nearest = next(iter(archs.sass or archs.ptx))
-            raise ConfigError(
-                f"{package} is built for one architecture at a time, without PTX: not for {archs}",
-                advice=f"Ask for one of them: --archs {nearest}",
-            )
-        return Translated(archs.sass[0], archs, {mapping.variable: archs.sass[0]})
-    _no_ptx_alone(archs, package)
-    return Translated(str(archs), archs)
+    match mapping:
+        case Listed():
+            made = _listed(mapping, archs, cuda)
+        case Fixed():
+            made = _fixed(mapping, archs, cuda, package)
+        case Torch():
+            made = Translated(str(archs), archs, {"TORCH_CUDA_ARCH_LIST": torch_list(archs)})
+        case Single():
+            made = _single(mapping, archs, package)
+        case Named():
+            made = _named(mapping, archs, cuda, package)
+        case CMake():
+            made = _cmake(mapping, archs, package)
+        case Jit():
+            says = f"{package} compiles for the GPU that it runs on: there is no device code in it"
+            made = Translated("", ArchList(()), {}, (says,))
+        case Plain():
+            _no_ptx_alone(archs, package)
+            made = Translated(str(archs), archs)
+    return made
 
 
 def torch_list(archs: ArchList) -> str:
@@ -188,6 +228,57 @@ def _fixed(mapping: Fixed, archs: ArchList, cuda: str, package: str) -> Translat
     variables = {"NVCC_APPEND_FLAGS": " ".join(flags)} if flags else {}
     effective = join(archs, ArchList(tuple(fixed)))
     return Translated(str(effective), effective, variables, tuple(notes))
+
+
+def _cmake(mapping: CMake, archs: ArchList, package: str) -> Translated:
+    for arch in archs.ptx:
+        if arch in mapping.becomes:
+            raise ConfigError(
+                f"{package} makes {mapping.becomes[arch]} of {arch}: its PTX is for that GPU alone",
+                advice=f"Leave +PTX out, or ask for PTX of {archs.sass[0]}.",
+            )
+    words = [f"{arch}-real" for arch in archs.sass] + [f"{arch}-virtual" for arch in archs.ptx]
+    other = {arch: to for arch, to in mapping.becomes.items() if arch in archs.sass}
+    notes = [f"{package} compiles {to} for {arch}: for that very GPU" for arch, to in other.items()]
+    sass = tuple(dict.fromkeys(other.get(arch, arch) for arch in archs.sass))
+    return Translated(";".join(words), ArchList(sass, archs.ptx), {}, tuple(notes))
+
+
+def _single(mapping: Single, archs: ArchList, package: str) -> Translated:
+    if len(archs.sass) != 1 or archs.ptx:
+        nearest = next(iter(archs.sass or archs.ptx))
+        raise ConfigError(
+            f"{package} is built for one architecture at a time, without PTX: not for {archs}",
+            advice=f"Ask for one of them: --archs {nearest}",
+        )
+    return Translated(archs.sass[0], archs, {mapping.variable: archs.sass[0]})
+
+
+def _named(mapping: Named, archs: ArchList, cuda: str, package: str) -> Translated:
+    """Of 9.0 there may be 90a alone: it runs on the same GPU, and is what is written for it."""
+    there = {arch for arch in mapping.words if within(cuda, mapping.needs.get(arch))}
+    got, notes = [], []
+    for arch in archs.sass:
+        found = arch if arch in there else f"{arch}a" if f"{arch}a" in there else ""
+        if not found:
+            older = [one for one in there if number(one) <= number(arch)]
+            near = max(older, key=number, default=min(there, key=number, default="no other"))
+            raise ConfigError(
+                f"{package} compiles no code for {arch} with CUDA {cuda}: it knows "
+                f"{', '.join(sorted(there, key=number))}",
+                advice=f"the nearest valid one is {near}",
+            )
+        if found != arch:
+            notes.append(f"{package} compiles {found} for {arch}: for that very GPU, not for newer")
+        got.append(found)
+    if archs.ptx:
+        raise ConfigError(
+            f"{package} writes no PTX, {', '.join(archs.ptx)} was asked for",
+            advice="Ask for machine code alone, without +PTX.",
+        )
+    effective = ArchList(tuple(dict.fromkeys(got)))
+    text = ";".join(mapping.words[arch] for arch in effective.sass)
+    return Translated(text, effective, {mapping.variable: text}, tuple(notes))
 
 
 def _no_ptx_alone(archs: ArchList, what: str) -> None:

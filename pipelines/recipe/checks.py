@@ -12,6 +12,7 @@ from pipelines.recipe import naming
 from pipelines.recipe.archmap import translate
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import PathSource
+from pipelines.recipe.patches import read_patch
 from pipelines.recipe.sourcetree import directory_of
 from pipelines.recipe.suite import suite_of
 from pipelines.recipe.worktree import PROJECT
@@ -45,6 +46,8 @@ def check_surroundings(recipe: Recipe, where: str) -> None:
     _source(recipe, where)
     try:
         suite_of(recipe)
+        for patch in recipe.patches:
+            read_patch(patch)
     except ConfigError as error:
         said = error.message.removeprefix(f"recipe {recipe.name}: ")
         raise ConfigError(f"{where}: {said}", advice=error.advice) from None

@@ -17,10 +17,11 @@ from pipelines.architectures import gpus
 from pipelines.architectures.archs import ArchList
 from pipelines.errors import ConfigError
 from pipelines.model import Model, Name, PythonVersion
-from pipelines.recipe.archmap import Arch, ArchMap, Plain, Variable, translate
+from pipelines.recipe.archmap import Arch, ArchMap, Jit, Plain, Variable, translate
 from pipelines.recipe.origin import FileSource, Inside, PathSource, Source
 from pipelines.recipe.progress import Progress
 from pipelines.target import Text as AxisText
+from pipelines.toolchain.sources import Sha256
 from pipelines.toolsets import Api
 from pipelines.versions import Range, Release, within
 
@@ -125,6 +126,21 @@ class Vendored(Model):
         return self
 
 
+class Patch(Model):
+    """A change of the source that upstream has not released, or that is only for this build."""
+
+    file: Inside
+    """A unified diff: as seen from pipeline.yaml, or one that comes with the recipes."""
+    sha256: Sha256
+    """Of the file."""
+    source: Annotated[str, StringConstraints(pattern=r"^https://\S+$")]
+    """Where it is from, or where what it mends is told."""
+    licence: Text
+    """Of its lines, as SPDX writes it."""
+    why: Text
+    """What does not work without it, one sentence."""
+
+
 class Library(Model):
     """A cargo build's kernels as a library of their own, made first and kept under a key."""
 
@@ -147,8 +163,9 @@ class Recipe(Model):
     """As the file is called, without ``.yaml``."""
     summary: Text
     """What the package is, in a line."""
-    kind: Literal["wheel", "cargo"]
-    """What comes of it: a wheel, or a Rust crate that cargo builds."""
+    kind: Literal["wheel", "pure", "cargo"]
+    """What comes of it: a wheel, a wheel without compiled code, or a Rust crate that cargo
+    builds."""
     licence: Text
     """The package's own, as SPDX writes it."""
     version: AxisText = ""
@@ -165,6 +182,8 @@ class Recipe(Model):
     """A ``path`` on this machine, a file (``pypi``, ``url``) with its hash, or a ``git`` commit."""
     exclude: tuple[Text, ...] = ()
     """Globs of the tree that the build does not need; they are not sent to the host."""
+    patches: tuple[Patch, ...] = ()
+    """Changes of a pinned source, applied in this order before it is sent; see docs/recipes.md."""
     vendored: tuple[Vendored, ...] = ()
     """Somebody else's code in the tree, which the wheel's bill of materials names: docs/sbom.md."""
     pythons: tuple[PythonVersion, ...] = ()
@@ -197,6 +216,9 @@ class Recipe(Model):
     local_version: str = Field(default_factory=_local_version)
     """The wheel's, inside and in its name; by default cu{cuda}torch{torch}{stamp}, without torch
     cu{cuda}{stamp}. There are also {cuda_major} and {torch_full}."""
+    restamp: bool = False
+    """Whether the local version is put into the finished wheel: METADATA, names, RECORD. For a
+    package whose build takes none; others are told it by {local_version} in ``environment``."""
     build_requires: tuple[str, ...]
     """Tools of toolchain.yaml that the build installs."""
     wheel_tag: WheelTag | None = None
@@ -235,6 +257,11 @@ class Recipe(Model):
         return tuple(dict.fromkeys(("pytest", "pytest-xdist", *torch, *self.test_requires)))
 
     @property
+    def is_wheel(self) -> bool:
+        """Whether a wheel comes of it, compiled or not."""
+        return self.kind != "cargo"
+
+    @property
     def distribution(self) -> str:
         """Its name on an index."""
         return self.project or self.name
@@ -252,20 +279,30 @@ class Recipe(Model):
 
     @model_validator(mode="after")
     def _whole(self) -> Self:
-        if self.kind == "wheel" and not self.pythons:
+        if self.is_wheel and not self.pythons:
             raise ValueError("pythons: a wheel needs at least one")
+        if (self.kind == "pure") != isinstance(self.arch_map, Jit):
+            raise ValueError("kind: pure has arch_map: {kind: jit}, and no other kind has it")
+        if self.kind == "pure" and (self.wheel_tag or self.restamp or self.modules):
+            raise ValueError("kind: pure has neither wheel_tag, restamp nor modules")
         if self.kind == "cargo" and (self.pythons or self.torch or not self.library):
             raise ValueError("a cargo build has a library, and neither pythons nor torch")
-        if self.kind == "wheel" and self.library:
+        if self.is_wheel and self.library:
             raise ValueError("library: only for kind: cargo")
-        if self.kind == "cargo" and self.reproducible:
-            raise ValueError("reproducible: only for kind: wheel")
+        if self.kind == "cargo" and (self.reproducible or self.restamp):
+            raise ValueError("reproducible and restamp: only for wheels")
+        if self.restamp and any("{local_version}" in t for t in self.environment.values()):
+            raise ValueError(
+                "restamp: {local_version} in environment gives it to the build as well"
+            )
         if isinstance(self.source, PathSource) == bool(self.version):
             raise ValueError(
                 "version: a directory has none, its own build says which it is"
                 if self.version
                 else "version: is missing: what the release or commit is called"
             )
+        if isinstance(self.source, PathSource) and self.patches:
+            raise ValueError("patches: only for a source that is pinned: change the directory")
         if isinstance(self.source, FileSource) and not self.source.file.endswith(".tar.gz"):
             raise ValueError("source: file: expected a .tar.gz")
         return self

@@ -48,7 +48,13 @@ def local_version(recipe: Recipe, cuda: str, torch: str | None, stamp: str = "")
 
 
 def wheel_name(recipe: Recipe, local: str, python: str) -> str:
-    """The file name that the build is expected to give; empty where the tree says the version."""
+    """The file name that the build is expected to give; empty where the tree says the version.
+
+    Of what has no compiled code there is one for all: what it was built with is not in its name.
+    """
+    if recipe.kind == "pure" and recipe.version:
+        stem = canonicalize_name(recipe.distribution).replace("-", "_")
+        return f"{stem}-{recipe.version}-py3-none-any.whl"
     try:
         version = Version(f"{recipe.version}+{local}")
     except InvalidVersion:  # "main", or a directory

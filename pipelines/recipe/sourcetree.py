@@ -15,7 +15,7 @@ import subprocess
 import tarfile
 import tempfile
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from pipelines import units
@@ -25,6 +25,7 @@ from pipelines.logs import timed
 from pipelines.paths import PACKAGE, home
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import FileSource, GitSource, PathSource
+from pipelines.recipe.patches import applied
 from pipelines.recipe.worktree import PROJECT, Listing, listing, matches
 from pipelines.toolchain.hashed import adopt, damage, verify
 from pipelines.toolchain.lock import Cache, FetchProgress, Tool
@@ -44,18 +45,22 @@ Member = tuple[str, bytes]
 
 
 def source_tree(recipe: Recipe, cache: Cache, progress: FetchProgress | None = None) -> bytes:
-    """The source as .tar.gz, fetched and verified if need be, without what ``exclude`` names.
+    """The source as .tar.gz: verified, patched, without what ``exclude`` names.
 
     Raises :class:`LockError` when it cannot be had or is not what was pinned, and
-    :class:`ConfigError` when it is no source tree.
+    :class:`ConfigError` when it is no source tree, or a patch does not fit.
     """
     source = recipe.source
     if isinstance(source, PathSource):
         return _pack_here(source, recipe)
     if isinstance(source, FileSource):
         path = fetch_file(source, recipe, cache, progress)
-        return pack(_published(_archive(path)), recipe.exclude, where=source.file)
-    return _git_archive(source, recipe, cache).read_bytes()
+        members = applied(recipe, _published(_archive(path)))
+        return pack(members, recipe.exclude, where=source.file)
+    packed = _git_archive(source, recipe, cache)
+    if not recipe.patches:
+        return packed.read_bytes()
+    return pack(applied(recipe, _members(packed)), where=source.git)
 
 
 def directory_of(source: PathSource) -> Path:
@@ -257,12 +262,18 @@ def _names(tree: Path) -> Iterator[tuple[str, Path]]:
 
 
 def _archive(path: Path) -> Iterator[Member]:
+    """The files of a source distribution, as seen from the directory at its top."""
+    return _members(path, _inside)
+
+
+def _members(path: Path, seen_from: Callable[[str], str] = str) -> Iterator[Member]:
+    """The files of an archive; whatever else is in it is refused."""
     total = 0
     with tarfile.open(path) as members:
         for member in members:
             if member.isdir():
                 continue
-            name = _inside(member.name)
+            name = seen_from(member.name)
             if not member.isfile() or not name or {"..", "."} & {*name.split("/")}:
                 raise LockError(f"{path.name}: {member.name} is no plain file below its directory")
             total += member.size

@@ -41,6 +41,8 @@ class _Optional(TypedDict, total=False):
     """A directory where the source stands meanwhile; what linkers write of times is replaced."""
     bill: str
     """What :func:`.sboms.completed` takes; without one the wheel gets none."""
+    local: str
+    """A local version that is put into the wheel, whose own build takes none."""
 
 
 class Source(_Optional):
@@ -185,11 +187,11 @@ def build(spec: Spec) -> Generator[bytes | Built, None, None]:
             if not isinstance(item, dict):
                 yield item
                 continue
-            told, bill = [], spec.get("bill", "")
-            if (fixed or bill) and not item["exit"]:
+            told, bill, local = [], spec.get("bill", ""), spec.get("local", "")
+            if (fixed or bill or local) and not item["exit"]:
                 epoch = int(environment["SOURCE_DATE_EPOCH"])
                 for wheel in sorted(out.glob("*.whl")):
-                    told += repack.repack(wheel, began if fixed else None, epoch, bill)
+                    told += repack.repack(wheel, began if fixed else None, epoch, bill, local)
                 yield b"".join(f"packed anew: {line}\n".encode() for line in told)
             none: sharing.Told = {}
             divided = sharing.left(job) if units is not None and not item["exit"] else none

@@ -123,6 +123,7 @@ def _checks(
         tag=plan.recipe.wheel_tag,
         expects=lambda name: plan.recipe.archs_of(name, archs),
         toolset=plan.toolset,
+        pure=plan.recipe.kind == "pure",
     )
     checks.append(judge(facts, built.bill if built else ""))
     return str(facts.version), [*checks, *_torch_names(plan, facts)]

@@ -25,7 +25,7 @@ def bill_of(plan: BuildPlan, source: bytes, provisioned: ProvisionResult | None)
     ``provisioned`` has what was found of what is not pinned. Raises :class:`ConfigError` for
     vendored code that is not as the recipe declares it.
     """
-    if plan.recipe.kind != "wheel" or plan.given is not None:
+    if not plan.recipe.is_wheel or plan.given is not None:
         return ""
     target, recipe = plan.target, plan.recipe
     told = {

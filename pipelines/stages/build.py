@@ -131,7 +131,7 @@ def _require_wheel(plan: BuildPlan, done: BuildResult) -> None:
         what = "this is the wheel" if plan.share is None else "these are the objects"
         say(f"nothing is built anew: {what} of an earlier build with the same inputs")
     require_share(plan, done)
-    if plan.recipe.kind == "wheel" and not done.wheels and plan.share is None:
+    if plan.recipe.is_wheel and not done.wheels and plan.share is None:
         raise BuildError("the build succeeded but left no wheel", advice="Is it a wheel project?")
 
 

@@ -26,7 +26,10 @@ from pipelines.remote import builder, buildwheel, cargo, compilecache
 from pipelines.stages.pace import Pace
 
 #: Kind of a recipe -> the function that builds it on the host.
-FUNCTIONS: dict[str, Callable[..., object]] = {"wheel": builder.build, "cargo": cargo.build}
+FUNCTIONS: dict[str, Callable[..., object]] = {
+    **dict.fromkeys(("wheel", "pure"), builder.build),
+    "cargo": cargo.build,
+}
 #: How materials are called that say where something is on the host.
 PLACE = "place of "
 #: Of a reproducible build, and of no other: where the source stands meanwhile.
@@ -96,6 +99,8 @@ def materials(
         made[FIXED] = plan.layout.fixed
     if plan.recipe.library:  # its flags are in no variable
         made["library"] = plan.recipe.library.model_dump_json()
+    if plan.recipe.restamp:
+        made["local version"] = plan.local_version
     if bill:
         made[BILL] = hashlib.sha256(bill.encode()).hexdigest()
     return made
@@ -134,6 +139,7 @@ def build_spec(
         "cache": _cache(plan),
     }
     if plan.recipe.kind != "cargo":
+        spec |= {"local": plan.local_version} if plan.recipe.restamp else {}
         return spec | {"python": layout.python} | ({"fixed": layout.fixed} if fixed else {})
     return spec | {
         "steps": _steps(plan, source_sha256),

@@ -256,7 +256,7 @@ def run_build(line: Line) -> Path:
 
 def run_test(line: Line, *, run: str | None = None) -> Path:
     """Smoke-test the wheel of ``run``, of this process' run, or of the latest; its directory."""
-    if line.plan.recipe.kind != "wheel":
+    if not line.plan.recipe.is_wheel:
         raise ConfigError(
             f"{line.plan.recipe.name} is no wheel: there is nothing that invoke test could install",
             advice="Leave 'test' out; what such a build leaves is in the run's directory.",

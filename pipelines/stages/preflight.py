@@ -59,7 +59,7 @@ def refuse_unbuildable(plan: BuildPlan, *, fetch: bool = True) -> None:
         supply=plan.supply(),
         names=names,
     )
-    cell = target if recipe.kind == "wheel" else target.model_copy(update={"python": ""})
+    cell = target if recipe.is_wheel else target.model_copy(update={"python": ""})
     (judged,) = judge(recipe, [cell], ground)
     for finding in judged.findings:
         if finding.error:

@@ -52,6 +52,7 @@ def gate(
     tag: str | None = None,
     expects: Expects | None = None,
     toolset: ToolSet | None = None,
+    pure: bool = False,
 ) -> list[CheckResult]:
     """All checks, the same ones in the same order for every wheel of a platform.
 
@@ -61,8 +62,11 @@ def gate(
     Architectures nobody asked for are only mentioned: recipes add some of their own (90a), and they
     cost size, not correctness. ``expects`` says of a binary's name which of ``archs`` it is to
     have, where that is not all of them. ``toolset`` is what should have built it, with the stamp
-    that the wheels of that host have; without one it is told what has.
+    that the wheels of that host have; without one it is told what has. ``pure``: it is to have no
+    compiled code at all, and to be for every platform.
     """
+    if pure:
+        return [*_without_code(facts), *_packaged(facts, "any", python, EVERY_PYTHON)]
     return [
         *_packaging(facts, platform, python, tag),
         *(_windows(facts, toolset) if platform.startswith("win") else ()),
@@ -83,6 +87,18 @@ def _packaging(
         "a .dll, .pyd or .so" if library else "a .pyd or .so",
         "" if modules else "a pure Python wheel: the extension was skipped by the build",
     )
+    yield from _packaged(facts, platform, python, tag)
+
+
+def _without_code(facts: WheelFacts) -> Iterator[CheckResult]:
+    """What is compiled would be for one platform, whatever the wheel's name says."""
+    found = few(binary.name for binary in facts.binaries)
+    yield check("no compiled code", not facts.binaries, found or "none", "no .dll, .pyd or .so")
+
+
+def _packaged(
+    facts: WheelFacts, platform: str, python: str, tag: str | None
+) -> Iterator[CheckResult]:
     record = facts.record
     wrong = [
         f"{len(names)} {what}: {few(names)}"

@@ -182,12 +182,17 @@ def _record(members: Members, name: str) -> bytes:
 
 def break_wheel(good: Path, folder: Path, fault: str) -> Path:
     """The wheel with this fault, of the same name, in ``folder/fault``."""
+    return changed_wheel(good, folder / fault, (FAULTS | SMOKE_FAULTS)[fault])
+
+
+def changed_wheel(good: Path, folder: Path, change: Callable[[Members], None]) -> Path:
+    """The wheel after ``change``, of the same name, in ``folder``."""
     with zipfile.ZipFile(good) as archive:
         members = {name: archive.read(name) for name in archive.namelist() if name[-1] != "/"}
-    (FAULTS | SMOKE_FAULTS)[fault](members)
+    change(members)
     (record,) = [name for name in members if name.endswith(".dist-info/RECORD")]
     members[record] = _record(members, record)
-    target = folder / fault / good.name
+    target = folder / good.name
     target.parent.mkdir(parents=True, exist_ok=True)
     with zipfile.ZipFile(target, "w", zipfile.ZIP_STORED) as archive:
         for name, data in members.items():

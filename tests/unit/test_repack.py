@@ -220,3 +220,57 @@ def test_the_hash_in_record_is_of_what_is_there(tmp_path: Path) -> None:
     assert f"{MODULE},sha256={digest},{len(data)}" in rows
     assert data != files[MODULE]
     assert pestamps.checksum(b"") == 0
+
+
+def without_local(room: Path, metadata: bytes | None = None) -> Path:
+    """A wheel of a package whose build takes no local version, with a directory of data."""
+    room.mkdir()
+    path = room / "pkg-1.0-cp311-cp311-win_amd64.whl"
+    said = metadata or b"Metadata-Version: 2.4\r\nName: pkg\r\nVersion: 1.0\r\n\r\nVersion: 9\r\n"
+    tag = b"Wheel-Version: 1.0\nRoot-Is-Purelib: false\nTag: cp311-cp311-win_amd64\n"
+    files = {
+        "pkg/__init__.py": b"__version__ = '1.0'\n",
+        MODULE: stand_in(),
+        "pkg-1.0.data/scripts/run": b"#!python\n",
+        "pkg-1.0.dist-info/METADATA": said,
+        "pkg-1.0.dist-info/WHEEL": tag,
+    }
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, data in files.items():
+            archive.writestr(name, data)
+        archive.writestr(
+            "pkg-1.0.dist-info/RECORD", record(files).replace(INFO.encode(), b"pkg-1.0.dist-info")
+        )
+    return path
+
+
+def test_a_local_version_is_put_in_everywhere(tmp_path: Path) -> None:
+    old = without_local(tmp_path / "a")
+    told = repack.repack(old, None, EPOCH, local="cu130torch2.11.sandbox")
+    (made,) = old.parent.iterdir()
+    assert made.name == "pkg-1.0+cu130torch2.11.sandbox-cp311-cp311-win_amd64.whl"
+    assert f"{old.name} is now {made.name}" in told
+    facts = inspect(made)
+    assert facts.names_agree
+    assert facts.record.true
+    assert str(facts.version) == facts.metadata_version == "1.0+cu130torch2.11.sandbox"
+    with zipfile.ZipFile(made) as archive:
+        tops = {name.partition("/")[0] for name in archive.namelist()}
+        text = archive.read(f"{facts.dist_info}/METADATA")
+    stem = "pkg-1.0+cu130torch2.11.sandbox"
+    assert tops == {"pkg", f"{stem}.data", f"{stem}.dist-info"}
+    assert text.endswith(b"Version: 1.0+cu130torch2.11.sandbox\r\n\r\nVersion: 9\r\n")
+
+
+@pytest.mark.parametrize("said", [b"1.0+cu128", b"1.0+x"])
+def test_a_version_that_has_a_local_part_is_left_alone(tmp_path: Path, said: bytes) -> None:
+    old = without_local(tmp_path / "a", b"Name: pkg\nVersion: " + said + b"\n\n")
+    with pytest.raises(ValueError, match=r"cannot be put behind it"):
+        repack.repack(old, None, EPOCH, local="cu130")
+    assert [path.name for path in old.parent.glob("*.whl")] == [old.name]
+
+
+def test_a_description_that_begins_as_a_version_does_is_none(tmp_path: Path) -> None:
+    old = without_local(tmp_path / "a", b"Name: pkg\n\nVersion: 1.0\n")
+    with pytest.raises(ValueError, match="no version"):
+        repack.repack(old, None, EPOCH, local="cu130")

@@ -1,0 +1,101 @@
+"""One case: the kernel beside the convolution from its definition, in float64.
+
+Imported inside the tests only: this module needs torch.
+
+**How exact must it be?** The kernels multiply and add in float32 and round once, to the input's
+type: half a unit in its last place, and what some hundred or thousand float32 additions lose, which
+is small beside the largest value. A wrong tap, a lost row or a state of another sequence costs
+some thousand times as much.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import torch
+
+DTYPES = {"fp32": torch.float32, "fp16": torch.float16, "bf16": torch.bfloat16}
+#: Half a unit in the last place, relatively.
+HALF_UNIT = {torch.float32: 2.0**-24, torch.float16: 2.0**-11, torch.bfloat16: 2.0**-8}
+#: Of the largest value: float32 sums, and the quick exponential of SiLU.
+SUMS = 3e-5
+
+
+@dataclass(frozen=True)
+class Problem:
+    """What is convolved: ``(batch, dim, rows)`` with ``width`` taps."""
+
+    dtype: str
+    width: int
+    rows: int
+    silu: bool = True
+    bias: bool = True
+    batch: int = 2
+    dim: int = 64
+    channel_last: bool = False
+
+    def inputs(self, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
+        """Reproducible ``x``, ``weight``, ``bias`` on the GPU, wanting gradients."""
+        source = torch.Generator(device="cuda").manual_seed(1000 * seed + self.rows)
+
+        def normal(*shape: int) -> torch.Tensor:
+            return torch.randn(*shape, generator=source, device="cuda")
+
+        x = normal(self.batch, self.rows, self.dim).to(DTYPES[self.dtype])
+        x = x.transpose(1, 2) if self.channel_last else x.transpose(1, 2).contiguous()
+        weight = normal(self.dim, self.width)
+        bias = normal(self.dim).requires_grad_() if self.bias else None
+        return x.detach().requires_grad_(), weight.requires_grad_(), bias
+
+
+def convolved(
+    x: torch.Tensor,
+    weight: torch.Tensor,
+    bias: torch.Tensor | None = None,
+    *,
+    silu: bool = False,
+    before: torch.Tensor | None = None,
+    sequences: torch.Tensor | None = None,
+) -> torch.Tensor:
+    """In float64, tap by tap; ``before`` are the columns that come before the first.
+
+    ``sequences`` says of which each column is: of another one a tap gives nothing, and a column
+    of a negative one is 0.
+    """
+    rows, width = x.shape[2], weight.shape[1]
+    if before is None:
+        before = x.new_zeros(x.shape[0], x.shape[1], width - 1)
+    padded = torch.cat([before, x], dim=2).double()
+    out = torch.zeros_like(padded[:, :, :rows])
+    for tap in range(width):
+        part = padded[:, :, tap : tap + rows] * weight.double()[:, tap, None]
+        if sequences is not None and tap < width - 1:
+            distance = width - 1 - tap
+            own = torch.zeros_like(sequences, dtype=torch.bool)
+            own[:, distance:] = sequences[:, distance:] == sequences[:, :-distance]
+            part = part * own[:, None]
+        out = out + part
+    if bias is not None:
+        out = out + bias.double()[:, None]
+    if silu:
+        out = out * torch.sigmoid(out)
+    if sequences is not None:
+        out = out * (sequences >= 0)[:, None]
+    return out
+
+
+def share(got: torch.Tensor, want: torch.Tensor) -> float:
+    """The largest error as a part of what is tolerated: above 1 is wrong, NaN is inf."""
+    assert got.shape == want.shape
+    allowed = want.abs() * HALF_UNIT[got.dtype] + want.abs().max() * SUMS
+    worst = ((got.double() - want).abs() / allowed).max().item()
+    return worst if math.isfinite(worst) else math.inf
+
+
+def verdict(told: dict[str, float], record: object) -> None:
+    """Record every share and fail if one is above 1."""
+    for name, value in told.items():
+        record(f"error_of_tolerance.{name}", f"{value:.3f}")  # type: ignore[operator]
+    wrong = {name: round(value, 2) for name, value in told.items() if not value <= 1}
+    assert not wrong, f"error as a part of what is tolerated: {wrong}"

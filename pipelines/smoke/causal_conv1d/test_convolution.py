@@ -1,0 +1,183 @@
+"""Forward, backward and the steps of a decoder; how exact is in :mod:`convolving`."""
+
+from __future__ import annotations
+
+import pytest
+from smoke_batches import Record
+
+pytestmark = pytest.mark.usefixtures("gpu")
+
+dtypes = pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
+widths = pytest.mark.parametrize("width", [2, 3, 4])
+layouts = pytest.mark.parametrize("channel_last", [False, True], ids=["rows_last", "channel_last"])
+#: One vector load, none, several chunks, and a remainder behind them.
+ROWS = (8, 151, 1024, 2049)
+
+
+@layouts
+@pytest.mark.parametrize("rows", ROWS)
+@widths
+@dtypes
+def test_forward_and_backward(
+    dtype: str, width: int, rows: int, channel_last: bool, record_property: Record
+) -> None:
+    """The answer, and the gradients of x, weight and bias."""
+    import convolving
+    import torch
+    from causal_conv1d import causal_conv1d_fn
+
+    problem = convolving.Problem(dtype, width, rows, channel_last=channel_last)
+    x, weight, bias = problem.inputs()
+    out = causal_conv1d_fn(x, weight, bias, activation="silu")
+    exact = convolving.convolved(x, weight, bias, silu=True)
+    told = {"out": convolving.share(out, exact)}
+    direction = torch.randn_like(out)
+    got = torch.autograd.grad(out, (x, weight, bias), direction)
+    want = torch.autograd.grad(exact, (x, weight, bias), direction.double())
+    for name, one, other in zip(("dx", "dweight", "dbias"), got, want, strict=True):
+        told[name] = convolving.share(one, other.double())
+    convolving.verdict(told, record_property)
+
+
+@pytest.mark.parametrize("silu", [False, True], ids=["linear", "silu"])
+@pytest.mark.parametrize("bias", [False, True], ids=["plain", "bias"])
+@widths
+def test_without_bias_and_activation(
+    width: int, bias: bool, silu: bool, record_property: Record
+) -> None:
+    """What a function leaves out must not be there: no bias, no SiLU."""
+    import convolving
+    from causal_conv1d import causal_conv1d_fn
+
+    problem = convolving.Problem("fp16", width, 300, silu=silu, bias=bias)
+    x, weight, offset = problem.inputs(1)
+    out = causal_conv1d_fn(x, weight, offset, activation="silu" if silu else None)
+    exact = convolving.convolved(x, weight, offset, silu=silu)
+    convolving.verdict({"out": convolving.share(out, exact)}, record_property)
+
+
+@dtypes
+def test_weights_of_the_same_type(dtype: str, record_property: Record) -> None:
+    """Each pair of types is a kernel of its own."""
+    import convolving
+    from causal_conv1d import causal_conv1d_fn
+
+    x, weight, bias = convolving.Problem(dtype, 4, 300).inputs(2)
+    weight, bias = weight.to(x.dtype), bias.to(x.dtype)  # type: ignore[union-attr]
+    out = causal_conv1d_fn(x, weight, bias, activation="silu")
+    exact = convolving.convolved(x, weight, bias, silu=True)
+    convolving.verdict({"out": convolving.share(out, exact)}, record_property)
+
+
+@pytest.mark.parametrize("rows", [8, 130, 515])
+@widths
+@dtypes
+def test_sequences_do_not_mix(dtype: str, width: int, rows: int, record_property: Record) -> None:
+    """Several sequences in one row: none sees what is before its own beginning, nor does a
+    gradient."""
+    import convolving
+    import torch
+    from causal_conv1d import causal_conv1d_fn
+
+    problem = convolving.Problem(dtype, width, rows, channel_last=True)
+    x, weight, bias = problem.inputs(3)
+    source = torch.Generator().manual_seed(rows)
+    begins = torch.rand(problem.batch, rows, generator=source) < 0.15
+    sequences = begins.cumsum(1).to("cuda", torch.int32)
+    out = causal_conv1d_fn(x, weight, bias, seq_idx=sequences, activation="silu")
+    exact = convolving.convolved(x, weight, bias, silu=True, sequences=sequences)
+    told = {"out": convolving.share(out, exact)}
+    direction = torch.randn_like(out)
+    got = torch.autograd.grad(out, (x, weight), direction)
+    want = torch.autograd.grad(exact, (x, weight), direction.double())
+    for name, one, other in zip(("dx", "dweight"), got, want, strict=True):
+        told[name] = convolving.share(one, other.double())
+    convolving.verdict(told, record_property)
+
+
+@pytest.mark.parametrize("cut", [1, 64, 200])
+@widths
+@dtypes
+def test_a_sequence_in_two_parts(dtype: str, width: int, cut: int, record_property: Record) -> None:
+    """The state that the first part leaves is what the second one goes on from."""
+    import convolving
+    import torch
+    from causal_conv1d import causal_conv1d_fn
+
+    problem = convolving.Problem(dtype, width, 256, channel_last=True)
+    x, weight, bias = (one.detach() for one in problem.inputs(4))  # type: ignore[union-attr]
+    before = torch.randn(2, width - 1, 64, device="cuda").to(x.dtype).transpose(1, 2)
+    head, state = causal_conv1d_fn(
+        x[:, :, :cut], weight, bias, initial_states=before, return_final_states=True
+    )
+    tail = causal_conv1d_fn(x[:, :, cut:], weight, bias, initial_states=state)
+    exact = convolving.convolved(x, weight, bias, before=before)
+    assert torch.equal(state, torch.cat([before, x[:, :, :cut]], 2)[:, :, -(width - 1) :])
+    told = {"head": convolving.share(head, exact[:, :, :cut])}
+    told["tail"] = convolving.share(tail, exact[:, :, cut:])
+    convolving.verdict(told, record_property)
+
+
+@pytest.mark.parametrize("ring", [False, True], ids=["shifted", "ring"])
+@pytest.mark.parametrize("longer", [0, 3], ids=["exact_state", "longer_state"])
+@widths
+@dtypes
+def test_a_decoder_steps_through(
+    dtype: str, width: int, longer: int, ring: bool, record_property: Record
+) -> None:
+    """Column by column the state gives what the whole sequence gives; a ring keeps its place."""
+    import convolving
+    import torch
+    from causal_conv1d import causal_conv1d_update
+
+    x, weight, bias = (
+        one.detach()  # type: ignore[union-attr]
+        for one in convolving.Problem(dtype, width, 20).inputs(5)
+    )
+    length = width - 1 + longer
+    state = torch.zeros(2, 64, length, device="cuda", dtype=x.dtype)
+    seen = torch.zeros(2, dtype=torch.int32, device="cuda")
+    steps = []
+    for at in range(20):
+        place = seen + at if ring else None
+        steps.append(
+            causal_conv1d_update(x[:, :, at], state, weight, bias, "silu", cache_seqlens=place)
+        )
+    exact = convolving.convolved(x, weight, bias, silu=True)
+    told = {"out": convolving.share(torch.stack(steps, 2), exact)}
+    convolving.verdict(told, record_property)
+    last = x[:, :, 20 - length :]
+    if ring:
+        last = torch.roll(last, 20 % length, 2)
+    assert torch.equal(state, last)
+
+
+def test_states_are_chosen_by_their_numbers(record_property: Record) -> None:
+    """Of a larger set of states those that are named change, and no other."""
+    import convolving
+    import torch
+    from causal_conv1d import causal_conv1d_update
+
+    x, weight, bias = (
+        one.detach()  # type: ignore[union-attr]
+        for one in convolving.Problem("fp16", 4, 1).inputs(6)
+    )
+    states = torch.randn(7, 64, 3, device="cuda").half()
+    kept, chosen = states.clone(), torch.tensor([5, 2], dtype=torch.int32, device="cuda")
+    out = causal_conv1d_update(x[:, :, 0], states, weight, bias, conv_state_indices=chosen)
+    exact = convolving.convolved(x, weight, bias, before=kept[chosen.long()])
+    convolving.verdict({"out": convolving.share(out[:, :, None], exact)}, record_property)
+    same = [number for number in range(7) if torch.equal(states[number], kept[number])]
+    assert same == [0, 1, 3, 4, 6]
+
+
+def test_a_width_that_there_is_not() -> None:
+    """It is refused in words, and the next call works."""
+    import torch
+    from causal_conv1d import causal_conv1d_fn
+
+    x = torch.ones(1, 8, 16, device="cuda")
+    with pytest.raises(RuntimeError, match="width between 2 and 4"):
+        causal_conv1d_fn(x, torch.ones(8, 5, device="cuda"))
+    out = causal_conv1d_fn(x, torch.ones(8, 2, device="cuda"))
+    assert torch.equal(out[0, 0, :3].cpu(), torch.tensor([1.0, 2.0, 2.0]))

@@ -1,0 +1,21 @@
+"""What the shared part must know of this suite."""
+
+from __future__ import annotations
+
+import smoke_gpu
+
+TORCH = True
+MODULES = ("sageattention",)
+
+
+def facts(*, gpu: bool) -> dict[str, str]:  # noqa: ARG001  other suites ask the GPU
+    """Asked in a process of its own, after the import; more properties of the report."""
+    from sageattention import core
+
+    names = ("SM80_ENABLED", "SM89_ENABLED", "SM90_ENABLED")
+    return {"sage_modules": " ".join(name[:4].lower() for name in names if getattr(core, name))}
+
+
+def lost() -> bool:
+    """Whether the GPU's context is lost, with which each later case would fail as well."""
+    return smoke_gpu.lost()
