@@ -41,7 +41,7 @@ FLOORS = (
     {"stages", "doctor"},
     {"fleet"},
     {"commands"},
-    {"tasks", "__main__"},
+    {"tasks", "__main__", "reference"},
 )
 LEVEL = {name: level for level, names in enumerate(FLOORS) for name in names}
 

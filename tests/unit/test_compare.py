@@ -11,10 +11,9 @@ import report_samples as samples
 
 from pipelines import errors
 from pipelines.architectures.archs import parse
-from pipelines.doctor.run import UNFIT
-from pipelines.errors import ConfigError
+from pipelines.errors import UNFIT, WORSE, ConfigError
 from pipelines.evidence import Evidence
-from pipelines.reports.compare import WORSE, Difference, compare, load_thresholds, told
+from pipelines.reports.compare import Difference, compare, load_thresholds, told
 from pipelines.reports.figures import figures
 from pipelines.reports.load import load_view
 from pipelines.reports.model import Case
