@@ -142,7 +142,11 @@ def recipe_name(name: str) -> str:
 def _pythons(project: Project, lock: ToolchainLock) -> tuple[str, ...]:
     """Releases that the lock has and the package allows."""
     known = sorted(
-        {t.python for t in lock.tools.values() if t.name == "python" and t.python},
+        {
+            t.python
+            for t in lock.tools.values()
+            if t.name == "python" and t.python and _PYTHON.fullmatch(t.python)
+        },
         key=lambda text: int(text.partition(".")[2]),
     )
     said = project.told.requires_python
