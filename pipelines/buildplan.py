@@ -2,19 +2,16 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipelines import plugins
 from pipelines.architectures import archs as arch_lists
 from pipelines.architectures import gpus
 from pipelines.compilecache.settings import CompileCache
 from pipelines.config import Config
-from pipelines.diagnosis.model import NAME as SIGNATURES
 from pipelines.divided import Share, shards_of, share_of
 from pipelines.errors import ConfigError
 from pipelines.hosts.base import Events, Host, Opening, Silent, Supply
@@ -32,15 +29,14 @@ from pipelines.provisioning.resources import (
     load_resources,
     wanted_resources,
 )
-from pipelines.provisioning.resources import NAME as RESOURCES
 from pipelines.recipe import naming
 from pipelines.recipe.archmap import Translated, translate
 from pipelines.recipe.buildsystem import build_requires
-from pipelines.recipe.load import check_python, for_cell, load_recipe, recipe_file
+from pipelines.recipe.found import taken_from
+from pipelines.recipe.load import check_python, for_cell, load_recipe
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.reproducible import settled
 from pipelines.recipe.sourcetree import EPOCH
-from pipelines.recipe.suite import suite_of
 from pipelines.recipe.tested import cells_of_tests
 from pipelines.record import RunFacts
 from pipelines.target import AXES, Target
@@ -190,19 +186,6 @@ class BuildPlan:
         if not recipe.reproducible:
             return told
         return settled(told, self.toolset.name, recipe.cuda, self.places)
-
-
-def taken_from(recipe: Recipe) -> dict[str, str]:
-    """Where what a run goes by was found, see :mod:`pipelines.plugins`."""
-    found: dict[str, str] = {}
-    with contextlib.suppress(ConfigError):  # of one that stands for a wheel there is no file
-        found["recipe"] = recipe_file(recipe.name).says
-        if recipe.smoke:
-            found["smoke suite"] = suite_of(recipe).origin or recipe.smoke
-    for what, name in (("resources", RESOURCES), ("signatures", SIGNATURES)):
-        brought = plugins.each(name)
-        found[what] = ", then ".join([*(one.says for one in brought), plugins.BUILT_IN])
-    return found
 
 
 def resolve_given(request: Request) -> Given | None:

@@ -29,6 +29,8 @@ FOLDER = ".wcw"
 #: Of entry points.
 GROUP = "windows_cuda_wheels"
 BUILT_IN = "built in"
+#: Files of an origin.
+RESOURCES, SIGNATURES = "resources.yaml", "signatures.yaml"
 _DOTTED = re.compile(r"\w+(\.\w+)*")
 
 

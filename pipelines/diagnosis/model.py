@@ -20,8 +20,6 @@ from pipelines.errors import ConfigError
 from pipelines.model import Model, explain
 from pipelines.yamlfile import read_yaml
 
-#: Of a repository or a package, see :mod:`pipelines.plugins`.
-NAME = "signatures.yaml"
 CATALOGUE_FILE = Path(__file__).resolve().with_name("catalogue.yaml")
 
 Kind = Literal["cause", "wrapper", "warning"]
@@ -217,7 +215,7 @@ def load_catalogue(path: Path | None = None) -> Catalogue:
     """
     if path is not None:
         return _read(path, _stamp(path))
-    brought = plugins.each(NAME)
+    brought = plugins.each(plugins.SIGNATURES)
     return _joined(brought, tuple(_stamp(found.path) for found in brought))
 
 

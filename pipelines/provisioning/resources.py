@@ -19,8 +19,6 @@ from pipelines.provisioning.base import Binding, Layout, Place, Wanted
 from pipelines.recipe.model import Recipe
 from pipelines.toolchain.lock import ToolchainLock
 
-#: Of a repository or a package, see :mod:`pipelines.plugins`.
-NAME = "resources.yaml"
 RESOURCES_FILE = Path(__file__).resolve().with_name("resources.yaml")
 EXISTING_FILE = RESOURCES_FILE.with_name("resources-existing.yaml")
 __all__ = [
@@ -62,7 +60,10 @@ def load_resources(path: Path = RESOURCES_FILE) -> Resources:
     _check(made, path)
     if path != RESOURCES_FILE:
         return made
-    brought = [(found, read_data(found.path, More, advice=_HINT)) for found in plugins.each(NAME)]
+    brought = [
+        (found, read_data(found.path, More, advice=_HINT))
+        for found in plugins.each(plugins.RESOURCES)
+    ]
     told = ((found, [one.id for one in more.resources]) for found, more in brought)
     plugins.refuse_doubles(told, "resource")
     for found, more in reversed(brought):

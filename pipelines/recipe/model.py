@@ -221,17 +221,15 @@ class Recipe(Model):
     supports: Supports = Supports()
     """The releases of CUDA and torch that the package itself works with."""
     api: Api = Field(default_factory=_api)
-    """What of C++ it needs, and with it which compilers can build it: ``plain`` C and CUDA kernels;
-    ``cxx`` C++ with its standard library, whichever it is, as pybind11 and nanobind do; ``stable``
-    torch's stable ABI, for torch 2.10 and later; ``torch`` torch's C++ API, or the STL of MSVC, as
-    CUTLASS does. By default ``torch`` with torch, else ``plain``."""
+    """What of C++ it needs, and so who can build it: ``plain`` C and CUDA kernels; ``cxx`` any
+    standard library, as pybind11 does; ``stable`` torch's stable ABI, from 2.10 on; ``torch`` its
+    C++ API, or the STL of MSVC. By default ``torch`` with torch, else ``plain``."""
     archs: Text
     """Default list, for example ``75;80;90+PTX``."""
     arch_map: ArchMap = Plain()
     """How the package is told for which GPUs to compile; see docs/recipes.md."""
     environment: dict[Variable, str] = Field(default={})
-    """May use {archs}, {gencode} (the same as flags of nvcc), {jobs}, {threads}, {version} and
-    {local_version}."""
+    """May use {archs}, {gencode} (nvcc's flags), {jobs}, {threads}, {version}, {local_version}."""
     fixes: tuple[Fix, ...] = ()
     """Flags for MSVC and nvcc on Windows that only some releases of CUDA or torch need."""
     reproducible: bool = False

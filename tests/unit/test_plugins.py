@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from pipelines import plugins
-from pipelines.buildplan import taken_from
 from pipelines.diagnosis import load_catalogue
 from pipelines.errors import ConfigError, LockError
 from pipelines.provisioning.resources import load_resources
+from pipelines.recipe.found import taken_from
 from pipelines.recipe.load import load_recipe, recipe_file, recipe_names
 from pipelines.recipe.suite import suite_of
 from pipelines.recipe.worktree import State, state
