@@ -1,7 +1,7 @@
 """Which GPU architectures are inside a binary: a walk over its CUDA fat-binary containers.
 
-Free of imports of ours and, but for Zstandard, of others: this file also travels by value to a host,
-beside the smoke suite. NVIDIA's Linux ``cuobjdump`` reports no device code in a Windows
+Free of imports of ours and, but for Zstandard, of others: this file also travels by value to a
+host, beside the smoke suite. NVIDIA's Linux ``cuobjdump`` reports no device code in a Windows
 ``.pyd``; walking the bytes works on any file, on any machine.
 
 The format is not documented; this is what ``fatbinary`` of CUDA 13.0 writes and what wheels
@@ -22,9 +22,9 @@ at offset 24. Of SASS the payload has it, an ELF file: up to CUDA 12 (ABI versio
 ``e_version`` is 128 for 12.8; from 13 on (ABI version 8) ``.note.nv.tkinfo`` says
 ``Cuda compilation tools, release 13.0, V13.0.88``. That was seen in what ptxas of 11.8, 12.1, 12.4,
 12.6, 12.8, 12.9, 13.0 and 13.1 writes. Only ``-Xfatbin -compress-all`` and ``-compress-mode``
-compress SASS. Of LZ4 (mode ``speed``) the first bytes are unpacked here, which is enough up to CUDA
-12; Zstandard (``size``, ``balance``) by Python 3.14's module or its backport, where there is one: on
-a controller always, on a host it stays closed.
+compress SASS. Of LZ4 (mode ``speed``) the first bytes are unpacked here, which is enough up to
+CUDA 12; Zstandard (``size``, ``balance``) by Python 3.14's module or its backport, where there is
+one: on a controller always; on other hosts it stays closed.
 
 What real files hold: one container for each compiled unit, and with ``nvcc -dlink`` (or
 ``nvcc -shared``) one more that never has PTX; with ``-arch=sm_100f`` PTX for both 100 and
