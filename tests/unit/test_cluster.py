@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import json
 import math
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -576,3 +577,20 @@ def test_a_test_that_did_not_pass_there_has_not_passed_here(
         assert ended.outcome == "lost"
         assert ended.error is not None
         assert "and its record does not" in ended.error.message
+
+
+def test_what_nobody_came_for_does_not_stay_at_a_member_for_ever(lab: Lab) -> None:
+    errand = lab.errand()
+    told = errand._carried(errand._commission("do", CELL, whole=True))
+    assert told.parcel is not None
+    root = lab.line.plan.out / "asked/fleet-1-a"
+    (packed,) = root.glob("parcels/*.tar")
+    (root / "sent").mkdir()
+    lab.again()
+    assert packed.is_file(), "who asked may be fetching it"
+    for name in ("parcels", "sent"):
+        os.utime(root / name, (1e9, 1e9))
+    lab.again()
+    assert not packed.exists()
+    assert not (root / "sent").exists()
+    assert [*lab.line.plan.out.glob("2*/record.sqlite")], "the run itself is the member's"
