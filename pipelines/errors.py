@@ -25,7 +25,7 @@ class PipelineError(Exception):
 
 
 class ConfigError(PipelineError):
-    """A file or flag is not understood: names the file, the key and what was expected."""
+    """A file, command or flag is not understood: names it and what was expected."""
 
     exit_code = 2
     title = "configuration"
@@ -74,7 +74,7 @@ class BuildError(PipelineError):
 
 
 class AuditError(PipelineError):
-    """The build was green, but the wheel is not what was asked for."""
+    """A wheel is not what was asked for or what it says, however green its build was."""
 
     exit_code = 9
     title = "audit"
@@ -88,7 +88,7 @@ class SmokeError(PipelineError):
 
 
 class StorageError(PipelineError):
-    """A disk is full or cannot be written, here or on the host."""
+    """A disk is full or cannot be written, here or on the host; or an answer not printed."""
 
     exit_code = 11
     title = "storage"
@@ -114,16 +114,16 @@ class RemoteError(PipelineError):
 
 
 class UnexpectedError(PipelineError):
-    """What nobody foresaw: a fault of ours, its trace is in a file. 70 is EX_SOFTWARE."""
+    """What nobody foresaw: a fault of this program, its trace is in a file; please report it."""
 
-    exit_code = 70
+    exit_code = 70  # EX_SOFTWARE of sysexits.h
     title = "unexpected"
 
 
 class TimeUpError(PipelineError):
-    """The time a build was given is up; the next one goes on. 75 is EX_TEMPFAIL of sysexits.h."""
+    """The time a build was given (``--minutes``) is up; the next one goes on."""
 
-    exit_code = 75
+    exit_code = 75  # EX_TEMPFAIL
     title = "time is up"
 
     @property
@@ -138,5 +138,15 @@ def named(kind: str) -> type[PipelineError]:
     return found
 
 
+#: Verdicts of commands that did what was asked of them: they are no errors.
+UNFIT, WORSE = 14, 15
 #: What Ctrl-C leaves with, as a shell does for SIGINT.
 INTERRUPTED = 130
+
+#: What else a command line leaves with -> what that means.
+ANSWERS = {
+    0: "It was done, and nothing is wrong.",
+    UNFIT: "`invoke doctor` found something that will go wrong.",
+    WORSE: "`invoke compare` found something slower, larger or lost.",
+    INTERRUPTED: "Interrupted by Ctrl-C: what was finished is kept, and the same command goes on.",
+}

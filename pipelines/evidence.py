@@ -1,4 +1,4 @@
-"""How far a claim has been shown: the levels of the README."""
+"""How far a claim has been shown: the levels of docs/evidence/levels.md."""
 
 from __future__ import annotations
 

@@ -20,7 +20,8 @@ Data = TypeVar("Data", bound=BaseModel)
 Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,40}$")]
 
 
-PythonVersion = Annotated[str, StringConstraints(pattern=r"^3\.\d{1,2}$")]
+#: ``3.12``; with a ``t`` behind it the one without the global lock, ``3.14t``.
+PythonVersion = Annotated[str, StringConstraints(pattern=r"^3\.\d{1,2}t?$")]
 
 
 class Model(BaseModel):

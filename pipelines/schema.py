@@ -80,7 +80,7 @@ def _described(model: type[BaseModel]) -> dict[str, Any]:
     for each in _models(model):
         part = made if each is model else made["$defs"].get(each.__name__, {})
         if "description" in part:
-            part["description"] = _plain(part["description"])
+            part["description"] = plain(part["description"])
         for key, says in docstrings(each).items():
             if key in part.get("properties", {}):
                 part["properties"][key]["description"] = says
@@ -115,11 +115,11 @@ def docstrings(model: type[BaseModel]) -> dict[str, str]:
             if isinstance(one, ast.AnnAssign) and isinstance(one.target, ast.Name):
                 match below:
                     case ast.Expr(value=ast.Constant(value=str(text))):
-                        found[one.target.id] = _plain(text)
+                        found[one.target.id] = plain(text)
     return found
 
 
-def _plain(text: str) -> str:
+def plain(text: str) -> str:
     """A docstring on one line, as editors and Markdown take it."""
     return re.sub(r":\w+:`~?([^`]*)`|``([^`]*)``", r"`\1\2`", " ".join(text.split()))
 
@@ -137,12 +137,13 @@ def document(text: str) -> str:
     known = {**schema["$defs"], "Config": schema}
 
     def table(found: re.Match[str]) -> str:
-        return found[1] + "\n".join(_rows(known[found[2]])) + "\n" + found[3]
+        return found[1] + "\n".join(rows(known[found[2]])) + "\n" + found[3]
 
     return _TABLE.sub(table, text)
 
 
-def _rows(part: dict[str, Any]) -> Iterator[str]:
+def rows(part: dict[str, Any]) -> Iterator[str]:
+    """The lines of a table of an object's keys: each with its default and what it says."""
     yield "| key | default | what it says |"
     yield "|-|-|-|"
     for key, value in part["properties"].items():

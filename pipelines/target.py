@@ -72,7 +72,7 @@ class Target(Model):
     python: Annotated[
         Text,
         Axis(
-            "Python to build for, such as 3.11",
+            "Python to build for, such as 3.11; 3.14t is the one without the global lock",
             tag="cp{plain}",
             words="cp{plain}",
             several="Pythons, separated by commas",
@@ -94,6 +94,14 @@ class Target(Model):
             tag="cu{plain}",
             words="CUDA {}",
             several="releases of CUDA, separated by commas",
+        ),
+    ] = ""
+    platform: Annotated[
+        Text,
+        Axis(
+            "platform of the wheel, such as win_arm64 (default: the host's, win_amd64 on Windows)",
+            tag="{}",
+            words="{}",
         ),
     ] = ""
     archs: Annotated[

@@ -48,6 +48,28 @@ def minor(release: str) -> str:
     return ".".join(release.partition("+")[0].split(".")[:2])
 
 
+def python_release(python: str) -> str:
+    """``3.14t``, the Python without the global lock, is of the release ``3.14``."""
+    return python.removesuffix("t")
+
+
+def free_threaded(python: str) -> bool:
+    """Whether it is the Python without the global lock: ``3.14t``."""
+    return python.endswith("t")
+
+
+def python_tags(python: str) -> tuple[str, str]:
+    """Interpreter and ABI of its own wheels: ``cp314`` and ``cp314t`` of 3.14t."""
+    plain = "cp" + python_release(python).replace(".", "")
+    return plain, plain + "t" * free_threaded(python)
+
+
+def python_order(python: str) -> tuple[int, int, bool]:
+    """To sort by: 3.9, 3.14, 3.14t, 3.15."""
+    major, _, second = python_release(python).partition(".")
+    return int(major), int(second), free_threaded(python)
+
+
 @lru_cache(maxsize=4096)
 def within(release: str, range_: str | None) -> bool:
     """Whether it lies in the range; in none does every release."""

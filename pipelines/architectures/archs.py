@@ -4,8 +4,8 @@ SASS runs on one architecture (or, with the ``f`` suffix, one family); PTX is co
 driver on GPUs that are newer. ``120+PTX`` asks for both, ``compute_120`` for PTX alone.
 
 The table of what each CUDA release compiles for follows the release notes of the PTX ISA and
-``nvcc --list-gpu-code`` (13.0: 75 80 86 87 88 89 90 100 103 110 120 121, and the ``a`` and
-``f`` targets that ``nvcc --help`` lists).
+``nvcc --list-gpu-code`` (13.0 to 13.3: 75 80 86 87 88 89 90 100 103 110 120 121, 13.4 and 13.5: 107
+as well, and the ``a`` and ``f`` targets that ``nvcc --help`` lists).
 """
 
 from __future__ import annotations
@@ -63,6 +63,9 @@ KNOWN: dict[str, Span] = {
     "103": Span((12, 9)),
     "103a": Span((12, 9)),
     "103f": Span((12, 9)),
+    "107": Span((13, 4)),
+    "107a": Span((13, 4)),
+    "107f": Span((13, 4)),
     "110": Span((13, 0)),
     "110a": Span((13, 0)),
     "110f": Span((13, 0)),

@@ -15,7 +15,7 @@ class BuildOptions(Options):
     """Flags of ``build``."""
 
     axes = ALL
-    shared = ("jobs", "minutes", *DIVIDED, *FETCH, "gpu", "select", *FLEET, "verbose")
+    shared = ("for_", "jobs", "minutes", *DIVIDED, *FETCH, "gpu", "select", *FLEET, "verbose")
     dry_run: Annotated[
         bool, Flag("only say what would be done: nothing is started, fetched or recorded")
     ] = False

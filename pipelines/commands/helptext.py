@@ -17,8 +17,8 @@ from pipelines.commands.words import anywhere
 _WIDEST = 100  # characters
 _SOME = 20  # what a description is given, however narrow the terminal
 #: What the program's own page shows of the flags that may stand anywhere.
-_OF_PROGRAM = ("help", "version", "quiet", "verbose", "print-completion-script")
-_EVERYWHERE = ("help", "quiet", "verbose")
+OF_PROGRAM = ("help", "version", "quiet", "verbose", "print-completion-script")
+EVERYWHERE = ("help", "quiet", "verbose")
 
 
 def of_program(commands: Collection, names: Iterable[str]) -> str:
@@ -31,7 +31,7 @@ def of_program(commands: Collection, names: Iterable[str]) -> str:
             "Windows CUDA wheels, built and proven from any machine.",
             "",
             *_columns("Commands:", summaries),
-            *_columns("Flags:", _flags(anywhere(), _OF_PROGRAM)),
+            *_columns("Flags:", flags_of(anywhere(), OF_PROGRAM)),
             "wcw COMMAND --help tells the flags of a command. On a line of several commands,",
             "such as wcw provision build test --python 3.12, they hold for all of them.",
         )
@@ -41,12 +41,7 @@ def of_program(commands: Collection, names: Iterable[str]) -> str:
 def of_command(commands: Collection, context: ParserContext) -> str:
     """What a command does, and its flags."""
     name = str(context.name)
-    words = [(str(one.name).upper(), one.help or "") for one in context.positional_args]
-    own = [
-        key
-        for key, argument in context.args.items()
-        if key not in _EVERYWHERE and not argument.positional
-    ]
+    words = words_of(context)
     return "\n".join(
         (
             f"Usage: {' '.join(['wcw', name, *(word for word, _ in words), '[FLAGS]'])}",
@@ -54,28 +49,44 @@ def of_command(commands: Collection, context: ParserContext) -> str:
             inspect.getdoc(commands[name]) or "",
             "",
             *_columns("Words:", words),
-            *_columns("Flags:", _flags(context, own)),
-            *_columns("Of every command:", _flags(anywhere(), _EVERYWHERE)),
+            *_columns("Flags:", own_flags(context)),
+            *_columns("Of every command:", flags_of(anywhere(), EVERYWHERE)),
         )
     ).rstrip("\n")
 
 
-def _flags(context: ParserContext, names: Iterable[str]) -> list[tuple[str, str]]:
+def words_of(context: ParserContext) -> list[tuple[str, str]]:
+    """The words that a command takes by their place, and what each means."""
+    return [(str(one.name).upper(), one.help or "") for one in context.positional_args]
+
+
+def own_flags(context: ParserContext) -> list[tuple[str, str]]:
+    """The flags of a command but for those of every command, and what each means."""
+    own = (key for key, one in context.args.items() if key not in EVERYWHERE and not one.positional)
+    return flags_of(context, own)
+
+
+def flags_of(context: ParserContext, names: Iterable[str]) -> list[tuple[str, str]]:
     """Each flag as it is typed, and what it means."""
     rows = []
     for name in names:
         argument = context.args[name]
         letters = [f"-{one}, " for one in argument.names if len(one) == 1]
         value = " VALUE" if argument.takes_value else ""
-        left = f"{letters[0] if letters else '    '}--{name}{value}"
-        rows.append((left, as_typed(argument.help or "")))
+        rows.append((f"{letters[0] if letters else ''}--{name}{value}", argument.help or ""))
     return rows
 
 
 def _columns(title: str, rows: list[tuple[str, str]]) -> list[str]:
-    """Rows of two columns under a title, with an empty line below; nothing without rows."""
+    """Rows of two columns under a title, with an empty line below; nothing without rows.
+
+    Flags without a letter stand where those with one do; commands are shown as they can be typed.
+    """
     if not rows:
         return []
+    rows = [
+        (f"    {left}" if left.startswith("--") else left, as_typed(says)) for left, says in rows
+    ]
     first = max(len(left) for left, _ in rows) + 4
     room = max(min(shutil.get_terminal_size().columns, _WIDEST) - first, _SOME)
     lines = [title]

@@ -23,6 +23,8 @@ if TYPE_CHECKING:
     from pipelines.stages.line import Line
     from pipelines.stages.matrix import Matrix
 
+#: What was said of presets.
+_said: set[str] = set()
 _line: Line | None = None
 _matrix: Matrix | None = None
 
@@ -53,6 +55,8 @@ def request_of(given: dict[str, Any]) -> tuple[Request, Shared]:
     known = {name: given[name] for name in Shared.model_fields if given.get(name)}
     shared = Shared.model_validate(known)
     axes = {axis: given[flag] for axis in AXES if given.get(flag := axis_flag(axis))}
+    if shared.for_:
+        axes = _with_preset(shared.for_, axes)
     request = Request(
         axes=axes,
         jobs=shared.jobs,
@@ -64,6 +68,18 @@ def request_of(given: dict[str, Any]) -> tuple[Request, Shared]:
         reproducible=shared.reproducible,
     )
     return request, shared
+
+
+def _with_preset(name: str, axes: dict[str, str]) -> dict[str, str]:
+    """The axes with those of ``--for``, which is said once on a line of commands."""
+    from pipelines.console import say
+    from pipelines.presets import applied
+
+    made, words = applied(name, axes)
+    if words not in _said:
+        _said.add(words)
+        say(words)
+    return made
 
 
 def _runs(text: str | None) -> tuple[str, ...]:
@@ -189,6 +205,7 @@ def _terminate(*_: object) -> None:
 
 
 def settle() -> None:
-    """Close what is open however this process ends."""
+    """Close what is open however this process ends; nothing is said yet."""
+    _said.clear()
     atexit.register(close_line)
     signal.signal(signal.SIGTERM, _terminate)

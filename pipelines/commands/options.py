@@ -115,6 +115,10 @@ class Options(Model):
 class Shared(Model):
     """Flags that hold for a whole line of commands, wherever on it they stand."""
 
+    for_: Annotated[
+        str | None,
+        Flag("the Python and CUDA that a program brings, such as comfyui: pipelines/presets.yaml"),
+    ] = None
     jobs: Annotated[
         int | None,
         Flag("compile units at a time (default: the host's cores)"),

@@ -125,7 +125,7 @@ class PlanOptions(Options):
     as_json: Json = False
     axes = ALL
     several = True
-    shared = ("jobs", "shards", "gpu", "verbose", *FLEET)
+    shared = ("for_", "jobs", "shards", "gpu", "verbose", *FLEET)
 
     @property
     def for_programs(self) -> bool:
@@ -162,10 +162,14 @@ def told_of(host: str | None, archs: str | None, *, gpu: bool = False) -> HostFa
 def _ask(host: str | None, *, gpu: bool) -> HostFacts:
     """What the host says of itself; with a GPU, if it is to have one."""
     from pipelines.matrix.hostfacts import HostFacts
+    from pipelines.stages.toolset import default_toolset
 
     with aside(host, gpu=gpu) as line:
         native = ask_gpus(line.session)
-        return HostFacts.told(line.session.facts, name=line.plan.host.name, native=native)
+        msvc = default_toolset(line.session, line.plan.host)
+        return HostFacts.told(
+            line.session.facts, name=line.plan.host.name, native=native, msvc=msvc
+        )
 
 
 COMMAND = Command(plan, PlanOptions)

@@ -136,7 +136,7 @@ class OneOrder(Executor):
             knowing = [call for call in calls if flag in call.kwargs]
             lacking = [call for call in knowing if call.kwargs[flag] in (None, value, False, "")]
             if not lacking:
-                name = f"--{flag.replace('_', '-')}"
+                name = f"--{flag.strip('_').replace('_', '-')}"
                 raise ConfigError(
                     f"{name}: {_named(calls)} takes no such flag"
                     if not knowing

@@ -15,7 +15,7 @@ class ProvisionOptions(Options):
     """Flags of ``provision``."""
 
     axes = CELL
-    shared = (*FETCH, "gpu", "select", *FLEET, "verbose")
+    shared = ("for_", *FETCH, "gpu", "select", *FLEET, "verbose")
     dry_run: Annotated[bool, Flag("only show what would change")] = False
     repair: Annotated[bool, Flag("look at every byte of the tools, put back what differs")] = False
 

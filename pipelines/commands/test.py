@@ -16,7 +16,7 @@ class TestOptions(Options):
     """Flags of ``test``."""
 
     axes = ALL
-    shared = (*FETCH, "gpu", "wheel", "select", *FLEET, "verbose")
+    shared = ("for_", *FETCH, "gpu", "wheel", "select", *FLEET, "verbose")
     with_: Annotated[
         tuple[str, ...],
         Flag("NAME==VERSION to install beside --wheel, and whose DLLs are found; may be repeated"),

@@ -26,6 +26,10 @@ class WhichOptions(Options):
     ] = None
     index: Annotated[str | None, Flag("a directory or an https address of an index")] = None
     package: Annotated[str | None, Flag("this package alone")] = None
+    for_: Annotated[
+        str | None,
+        Flag("say where it differs from the Python that this program brings, such as comfyui"),
+    ] = None
     share: Annotated[
         bool, Flag("print one line about the machine, for the index's page; no names, no paths")
     ] = False
@@ -45,7 +49,7 @@ def which(options: WhichOptions) -> int:
     from pipelines.which.joining import WHICH, joined
 
     python = str(Path(options.python).expanduser()) if options.python else sys.executable
-    said = {"index": options.index, "package": options.package}
+    said = {"index": options.index, "package": options.package, "for": options.for_}
     flags = [word for name, text in said.items() if text for word in (f"--{name}", text)]
     for name in ("share", "install", "no_load", "as_json"):
         if getattr(options, name):

@@ -19,6 +19,7 @@ from pipelines.doctor import Level, Purpose, Verdict, diagnose, passthrough, rep
 from pipelines.doctor.inspect import inspect_controller, inspect_host
 from pipelines.doctor.model import Facts, worst
 from pipelines.doctor.settings import settings_of
+from pipelines.errors import UNFIT
 from pipelines.matrix.paths import longest_path
 from pipelines.recipe.sourcetree import names_if_here
 from pipelines.versions import minor
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
     from pipelines.buildplan import BuildPlan
     from pipelines.hosts.live import LiveSession
 
-#: What ``invoke doctor`` leaves with when a verdict is an error; no class of errors.py has it.
-UNFIT = 14
 _REASON = 400  # characters of why the host was not tried
 
 

@@ -16,7 +16,7 @@ from pipelines.record import CheckResult
 from pipelines.wheels.fatbin import compact
 from pipelines.wheels.libraries import absent, bringers, cure, is_torchs
 from pipelines.wheels.metadata import Binary, WheelFacts
-from pipelines.wheels.pe import X64
+from pipelines.wheels.pe import machine_name, machine_of
 from pipelines.wheels.toolkit import Told, newest
 
 _CU = re.compile(r"cu(\d{2,3})(?:\D|$)")
@@ -40,7 +40,7 @@ def binary_findings(facts: WheelFacts, gate: Mapping[str, CheckResult]) -> Itera
     """Those that hold for every wheel; of one for Linux no more than its device code."""
     windows = [one for one in facts.binaries if not one.name.endswith(".so")]
     if windows:
-        yield _machine(windows)
+        yield _machine(windows, machine_of(tag.rpartition("-")[2] for tag in facts.tags))
         yield _maker(gate["tool set"]) if "tool set" in gate else _unchecked("tool set")
         yield (
             of_check(gate["imported names"], "mind")
@@ -49,7 +49,7 @@ def binary_findings(facts: WheelFacts, gate: Mapping[str, CheckResult]) -> Itera
         )
         yield _libraries(facts)
     elif facts.binaries:
-        for name in ("x64 binaries", "libraries", "build paths"):
+        for name in ("machine", "libraries", "build paths"):
             yield _unchecked(name, "its binaries are not of Windows")
     yield _cuda(facts)
     if facts.binaries:
@@ -129,16 +129,17 @@ def _maker(one: CheckResult) -> Finding:
     return found.model_copy(update={"level": "ok"}) if told else found
 
 
-def _machine(binaries: list[Binary]) -> Finding:
+def _machine(binaries: list[Binary], machine: int) -> Finding:
     """A library for another machine may lie there for a program that is one; a module may not."""
-    other = [one for one in binaries if one.pe is None or one.pe.machine != X64]
+    wanted = machine_name(machine)
+    other = [one for one in binaries if one.pe is None or one.pe.machine != machine]
     bad = [one for one in other if one.module]
     broken = [f"{one.name}: {one.problem}" for one in other if one.pe is None]
     return Finding(
-        check="x64 binaries",
+        check="machine",
         level="problem" if bad else "mind" if other else "ok",
-        found=line(_list([one.name for one in other]), 300) or f"x64, all {len(binaries)}",
-        detail=line(_list(broken), 400) or ("not x64" if other else ""),
+        found=line(_list([one.name for one in other]), 300) or f"{wanted}, all {len(binaries)}",
+        detail=line(_list(broken), 400) or (f"not {wanted}" if other else ""),
     )
 
 

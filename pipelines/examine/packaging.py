@@ -23,7 +23,8 @@ from pipelines.model import Model, read_data
 from pipelines.provenance.reading import all_of
 from pipelines.record import CheckResult
 from pipelines.wheels.metadata import WheelFacts
-from pipelines.wheels.pe import X64
+from pipelines.wheels.pe import MACHINES, machine_name
+from pipelines.wheels.pythonabi import bound_to
 
 _FILE = Path(__file__).with_name("limits.yaml")
 _LONGEST = 2 << 20  # characters of METADATA: the long description is in it
@@ -33,10 +34,6 @@ _SHOWN = 5
 MOST = 500
 _PATCHES = 40  # releases of one minor version of Python, more than any has
 _CPYTHON = re.compile(r"cp3(\d{1,2})")
-_MODULE = re.compile(r"\.cp3(\d{1,2})-(win_amd64|win32|win_arm64)\.pyd$")
-_PYTHON_DLL = re.compile(r"python3(\d{1,2})\.dll", re.IGNORECASE)
-#: What modules for these platforms say of their machine; of no other platform are there any.
-_MACHINES = {"win_amd64": X64, "win_arm64": 0xAA64, "win32": 0x14C}
 _DATA = re.compile(r"^[^/]+\.data/(?:purelib|platlib)/")
 #: What Windows takes for a device, or refuses in a name.
 _RESERVED = re.compile(
@@ -157,24 +154,28 @@ def _against_tags(facts: WheelFacts, tags: list[Tag]) -> Iterator[str]:
     if any(tag.platform == "any" for tag in tags) and (own := [b.name for b in facts.binaries]):
         yield f"it is for any platform, and has {_list(own)}"
     windows = any(tag.platform.startswith("win") for tag in tags)
-    pythons = {int(found[1]) for tag in tags if (found := _CPYTHON.fullmatch(tag.interpreter))}
-    stable = any(tag.abi in ("abi3", "none") for tag in tags)
-    machines = {_MACHINES.get(tag.platform, 0) for tag in tags}
+    pythons = {python for tag in tags if (python := _own_python(tag))}
+    stable = any(tag.abi in ("abi3", "abi3t", "none") for tag in tags)
+    machines = {MACHINES.get(tag.platform, 0) for tag in tags}
+    wanted = " or ".join(sorted(map(machine_name, machines - {0}))) or "none"
     for binary in facts.binaries:
         if windows and binary.name.endswith(".so"):
             yield f"{binary.name} is no binary of Windows"
         elif binary.module and binary.pe and binary.pe.machine not in machines:
-            yield f"{binary.name} is not of a machine that they are for"
-        module = _MODULE.search(binary.name)
-        wanted = {int(module[1])} if module else set()
-        for name in binary.pe.imports if binary.pe else ():
-            if found := _PYTHON_DLL.fullmatch(name):
-                wanted.add(int(found[1]))
-        for minor in sorted(wanted):
-            if stable and not (pythons == {minor} and len(tags) == 1 and tags[0].abi == "none"):
-                yield f"{binary.name} is for Python 3.{minor} alone"
-            elif not stable and pythons and minor not in pythons:
-                yield f"{binary.name} is for Python 3.{minor}"
+            found = machine_name(binary.pe.machine)
+            yield f"{binary.name} is of {found}, and they are for {wanted}"
+        for python in bound_to(binary.name, binary.pe.imports if binary.pe else ()):
+            if stable and not (pythons == {python} and len(tags) == 1 and tags[0].abi == "none"):
+                yield f"{binary.name} is for Python {python} alone"
+            elif not stable and pythons and python not in pythons:
+                yield f"{binary.name} is for Python {python}"
+
+
+def _own_python(tag: Tag) -> str:
+    """The Python that a tag is for: ``3.14t`` of ``cp314-cp314t``; empty: none alone."""
+    found = _CPYTHON.fullmatch(tag.interpreter)
+    free = found and tag.abi == f"{tag.interpreter}t"
+    return f"3.{found[1]}{'t' * bool(free)}" if found else ""
 
 
 def _metadata(raw: RawMetadata, strange: Mapping[str, object]) -> Finding:
@@ -231,7 +232,7 @@ def _python(facts: WheelFacts, said: str) -> Iterator[str]:
         return
     tags = {tag for text in facts.tags for tag in parse_tag(text)}
     own = {int(found[1]) for tag in tags if (found := _CPYTHON.fullmatch(tag.interpreter))}
-    exact = all(tag.abi not in ("abi3", "none") for tag in tags)
+    exact = all(tag.abi not in ("abi3", "abi3t", "none") for tag in tags)
     taken = [m for m in own if any(wanted.contains(f"3.{m}.{p}") for p in range(_PATCHES))]
     if own and exact and not taken:
         yield f"Requires-Python {line(said, 60)} has no Python that its tags are for"

@@ -17,7 +17,7 @@ from pipelines.model import Model
 from pipelines.session.base import Bars, Session
 from pipelines.toolchain.lock import Cache, ToolchainLock
 from pipelines.toolsets import MSVC, STAND_IN, Api, ToolSet
-from pipelines.versions import minor
+from pipelines.versions import minor, python_order
 
 
 @dataclass(frozen=True)
@@ -173,7 +173,7 @@ def supply_of_sandbox(lock: ToolchainLock) -> Supply:
 
 
 def _releases(found: Iterable[str | None]) -> tuple[str, ...]:
-    return tuple(sorted(filter(None, set(found)), key=lambda text: [*map(int, text.split("."))]))
+    return tuple(sorted(filter(None, set(found)), key=python_order))
 
 
 class Lifecycle(Protocol):

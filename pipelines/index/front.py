@@ -21,6 +21,7 @@ from pipelines.architectures.gpus import load_gpus
 from pipelines.index.catalogue import Catalogue
 from pipelines.index.rows import Row
 from pipelines.reports.html import environment
+from pipelines.versions import python_order
 from pipelines.which.joining import WHICH
 
 _TEMPLATES = Path(__file__).resolve().parents[1] / "reports" / "templates"
@@ -73,10 +74,15 @@ def _platforms(table: Sequence[Row]) -> list[str]:
 
 
 def _pythons(table: Sequence[Row]) -> list[str]:
-    """Every release that a wheel takes, within those that people have."""
+    """Every release that takes a wheel, within those that people have.
+
+    Those without the global lock are there where a wheel is for one of them alone.
+    """
     found = {minor for row in table for minor in row.minors}
     named = max((row.minors[-1] for row in table if row.minors and not row.later), default=0)
-    return [f"3.{minor}" for minor in sorted(found) if _OLDEST <= minor <= max(named, _NEWEST)]
+    own = [f"3.{minor}" for minor in sorted(found) if _OLDEST <= minor <= max(named, _NEWEST)]
+    free = {minor for row in table for minor in row.lockless if len(row.lockless) == 1}
+    return sorted([*own, *(f"3.{minor}t" for minor in free)], key=python_order)
 
 
 def _torches(table: Sequence[Row]) -> list[str]:

@@ -38,7 +38,9 @@ class Row:
     ident: str
     """Of what its project's page tells of it."""
     minors: tuple[int, ...]
-    """Of Python 3, those that it takes."""
+    """Of Python 3, those that take it."""
+    lockless: tuple[int, ...]
+    """The same of Pythons without the global lock."""
     pythons: str
     """``3.12``, ``3.9+``, ``3.9-3.13``, ``3.13t`` without the global lock; several with commas."""
     platforms: str
@@ -92,6 +94,7 @@ def row_of(wheel: Wheel) -> Row:
         href=f"{place}#sha256={wheel.sha256}",
         ident=f"w-{wheel.sha256[:10]}",
         minors=minors,
+        lockless=lockless,
         pythons=", ".join([*_spans(minors), *_spans(lockless, "t")]) or "none",
         platforms=" ".join(sorted({tag.platform for tag in tags})),
         torch=f"{wheel.torch}{'+' * wheel.stable}" if wheel.torch else "none",

@@ -14,11 +14,12 @@ from typing import NamedTuple
 
 from pipelines.architectures.archs import ArchList
 from pipelines.errors import ConfigError
+from pipelines.matrix.platforms import USUAL, check_platform
 from pipelines.matrix.torches import load_torches
 from pipelines.recipe.load import RELEASE
 from pipelines.recipe.model import Recipe
 from pipelines.target import Target
-from pipelines.versions import minor, within
+from pipelines.versions import minor, python_release, within
 
 _SUCH = {"python": "3.12", "torch": "2.8", "cuda": "12.8"}
 
@@ -47,7 +48,8 @@ def expand(
     lists = list(archs)
     wanted = {axis: tuple(dict.fromkeys(values)) for axis, values in asked.items()}
     for axis, values in wanted.items():
-        _check(axis, values)
+        if axis != "platform":
+            _check(axis, values)
     cells = []
     for torch in _torches(recipe, wanted.get("torch", ())):
         axes = _axes(recipe, torch, wanted)
@@ -101,7 +103,8 @@ def select(cells: Sequence[Named], globs: Iterable[str]) -> list[Named]:
 
 def _check(axis: str, values: Iterable[str]) -> None:
     for value in values:
-        if not RELEASE.fullmatch(value):  # else a build would refuse the cell
+        plain = python_release(value) if axis == "python" else value
+        if not RELEASE.fullmatch(plain):  # else a build would refuse the cell
             raise ConfigError(
                 f"--{axis} {value[:40]}: expected MAJOR.MINOR",
                 advice=f"Such as {_SUCH[axis]}; separate several with commas.",
@@ -127,7 +130,7 @@ def _axes(
     pythons = recipe.pythons
     build = load_torches().get(minor(torch)) if torch else None
     if build is not None:
-        cudas = tuple(c for c in build.cuda if within(c, recipe.supports.cuda))
+        cudas = tuple(c for c in build.cudas if within(c, recipe.supports.cuda))
         pythons = tuple(p for p in pythons if p in build.python)
     if recipe.wheel_tag:  # one wheel for all
         pythons = pythons[:1]
@@ -135,4 +138,5 @@ def _axes(
         "torch": (torch,),
         "cuda": asked.get("cuda") or cudas,
         "python": (asked.get("python") or pythons) if recipe.is_wheel else ("",),
+        "platform": tuple(map(check_platform, asked.get("platform") or (USUAL,))),
     }

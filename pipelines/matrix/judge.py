@@ -19,13 +19,15 @@ from pipelines.matrix import compat
 from pipelines.matrix.budget import Budget, plan_budget
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.paths import MAX_PATH, Longest, longest_path
+from pipelines.matrix.platforms import USUAL, misses
 from pipelines.matrix.torches import load_torches
 from pipelines.recipe.archmap import Translated, translate
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.naming import local_version, wheel_name
 from pipelines.target import Target
+from pipelines.toolchain.lock import ToolchainLock, load_lock
 from pipelines.toolsets import MSVC, NEEDED, able
-from pipelines.versions import minor, within
+from pipelines.versions import free_threaded, minor, python_release, within
 
 #: (CUDA, torch, arch) -> the rules that they break.
 Lookup = Callable[[str, str, str], tuple[compat.Rule, ...]]
@@ -34,6 +36,7 @@ _NO_HOST = "add a Windows machine (kind: winrm) to pipeline.yaml and name it wit
 _DRIVERS = "https://www.nvidia.com/drivers"
 _COMPATIBLE = "https://docs.nvidia.com/deploy/cuda-compatibility/"
 _TORCH = "https://github.com/pytorch/pytorch/blob/main/RELEASE.md"
+_TORCH_WHEELS = "torch.yaml, by the wheels on the package index"
 
 
 @dataclass(frozen=True)
@@ -85,6 +88,8 @@ class Ground:
     """The files of the source tree; ``None`` when it is not here yet."""
     jobs: int | None = None
     rules: tuple[compat.Rule, ...] = field(default_factory=compat.load_rules)
+    lock: Callable[[], ToolchainLock] = load_lock
+    """What another platform than the host's takes is looked for there."""
 
 
 def judge(recipe: Recipe, targets: Iterable[Target], ground: Ground) -> list[Judged]:
@@ -109,9 +114,10 @@ def _judge(
     findings = [
         *_recipe_rules(recipe, target),
         *_torch_rules(target, ground.supply),
-        *host_rules(recipe, target, ground.supply, ground.others),
+        *_mended(recipe, target, host_rules(recipe, target, ground.supply, ground.others)),
         *_lock_rules(target, ground),
-        *_compat_rules(target, broken),
+        *_mended(recipe, target, _compat_rules(target, broken)),
+        *(Finding(*one) for one in misses(target, ground.lock())),
     ]
     archs = budget = None
     try:
@@ -131,7 +137,7 @@ def _judge(
     local = wheel = ""
     if recipe.is_wheel:
         local = local_version(recipe, target.cuda, target.torch or None)
-        wheel = wheel_name(recipe, local, target.python)
+        wheel = wheel_name(recipe, local, target.python, target.platform or USUAL)
     return Judged(target, tuple(findings), archs, budget, longest, local, wheel)
 
 
@@ -295,15 +301,21 @@ def _torch_rules(target: Target, supply: Supply) -> Iterable[Finding]:
         )
         yield Finding("torch-unknown", says, _TORCH, "see that there are wheels", error=False)
         return
-    if target.cuda not in build.cuda:
-        says = f"there is no torch {target.torch} for CUDA {target.cuda} on Windows"
-        yield Finding(
-            "torch-cuda", says, _TORCH, f"the nearest is {_nearest(target.cuda, build.cuda)}"
+    if target.cuda in build.announced:
+        says = (
+            f"torch {target.torch} for CUDA {target.cuda} on Windows is announced; that there are "
+            "wheels of it is not known"
         )
+        cure = "see that there are; invoke watch looks"
+        yield Finding("torch-announced", says, build.announced[target.cuda], cure, error=False)
+    elif target.cuda not in build.cuda:
+        says = f"there is no torch {target.torch} for CUDA {target.cuda} on Windows"
+        near = _nearest(target.cuda, build.cudas)
+        yield Finding("torch-cuda", says, build.source, f"the nearest is {near}")
     if target.python not in build.python:
         says = f"there is no torch {target.torch} for Python {target.python} on Windows"
         near = _nearest(target.python, build.python)
-        yield Finding("torch-python", says, _TORCH, f"the nearest is {near}")
+        yield Finding("torch-python", says, _TORCH_WHEELS, f"the nearest is {near}")
 
 
 def _compat_rules(target: Target, broken: Lookup) -> list[Finding]:
@@ -314,6 +326,23 @@ def _compat_rules(target: Target, broken: Lookup) -> list[Finding]:
     return [
         Finding(rule.id, rule.says, rule.source, rule.cure, error=rule.verdict == "error")
         for rule in found.values()
+    ]
+
+
+def _mended(recipe: Recipe, target: Target, found: list[Finding]) -> list[Finding]:
+    """What is said of rules, but for warnings that the recipe answers itself: that it does."""
+    fixes = {f.rule: f for f in recipe.fixes if f.applies(target.cuda, target.torch or None)}
+    return [
+        finding
+        if finding.error or finding.rule not in fixes
+        else Finding(
+            finding.rule,
+            f"{finding.says.removesuffix('.')}: the recipe sets "
+            + ", ".join(f"{k}={v}" for k, v in fixes[finding.rule].flags.items()),
+            fixes[finding.rule].source,
+            error=False,
+        )
+        for finding in found
     ]
 
 
@@ -329,11 +358,12 @@ def _lookup(rules: tuple[compat.Rule, ...], msvc: str | None) -> Lookup:
 
 
 def _nearest(value: str, known: Iterable[str]) -> str:
-    def away(other: str) -> int:
+    def away(other: str) -> tuple[int, bool]:
         try:
-            one, two = Version(value), Version(other)
+            one, two = Version(python_release(value)), Version(python_release(other))
         except InvalidVersion:
-            return 1 << 20
-        return abs(one.major * 100 + one.minor - two.major * 100 - two.minor)  # 12.9, then 13.0
+            return 1 << 20, True
+        far = abs(one.major * 100 + one.minor - two.major * 100 - two.minor)  # 12.9, then 13.0
+        return far, free_threaded(value) != free_threaded(other)
 
     return min(sorted(known), key=away, default="")

@@ -186,7 +186,8 @@ def decisions(
     made = []
     for name, target in named:
         try:
-            made.append(decide(recipe, target, name=name, platforms=platforms, look=look))
+            own = (target.platform,) if target.platform else platforms
+            made.append(decide(recipe, target, name=name, platforms=own, look=look))
         except ConfigError as error:
             made.append(Decision("none", error.message))
     return made

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from functools import cache
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Self
 
 from packaging.version import Version
-from pydantic import Field
+from pydantic import Field, StringConstraints, model_validator
 
 from pipelines.model import Model, PythonVersion, read_data
 from pipelines.versions import Release
@@ -15,11 +15,33 @@ from pipelines.versions import Release
 TORCH_FILE = Path(__file__).resolve().with_name("torch.yaml")
 
 
+Link = Annotated[str, StringConstraints(pattern=r"^https://\S+$")]
+_RELEASES = "https://github.com/pytorch/pytorch/blob/main/RELEASE.md"
+
+
 class TorchBuild(Model):
     """A release: for which CUDA versions and Pythons it has wheels."""
 
-    cuda: Annotated[tuple[Release, ...], Field(min_length=1)]
+    cuda: tuple[Release, ...]
+    """Those of which somebody has listed the wheels for Windows."""
     python: Annotated[tuple[PythonVersion, ...], Field(min_length=1)]
+    announced: dict[Release, Link] = Field(default={})
+    """Others that there should be: nobody was found who has listed them. Where that is said."""
+    source: Link = _RELEASES
+    """Who says which CUDA versions there are."""
+
+    @model_validator(mode="after")
+    def _some_and_once(self) -> Self:
+        if not self.cudas:
+            raise ValueError("cuda: expected one, or one under announced")
+        if both := sorted({*self.cuda} & {*self.announced}):
+            raise ValueError(f"announced: {both[0]} is under cuda: it is known to be there")
+        return self
+
+    @property
+    def cudas(self) -> tuple[str, ...]:
+        """All, oldest first, those that are only announced among them."""
+        return tuple(sorted({*self.cuda, *self.announced}, key=Version))
 
 
 class Torches(Model):

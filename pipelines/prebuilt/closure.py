@@ -35,6 +35,7 @@ from pipelines.hosttext import block, line
 from pipelines.model import Model, first_problem, read_data
 from pipelines.prebuilt.candidates import Offer
 from pipelines.toolchain.sources import FileName
+from pipelines.versions import python_release
 from pipelines.wheels.tags import WINDOWS, wheel_tags
 
 _REFUSALS = Path(__file__).with_name("refusals.yaml")
@@ -148,7 +149,7 @@ def resolve_closure(
     """
     windows = [*platforms] == [*WINDOWS]
     command = [find_uv(), "pip", "compile", "--only-binary", ":all:", "--format", "pylock.toml"]
-    command += ["--no-header", "--color", "never", "--python-version", python]
+    command += ["--no-header", "--color", "never", "--python-version", python_release(python)]
     command += ["--python-platform", "x86_64-pc-windows-msvc"] if windows else []
     command += ["--python", executable] if executable and not windows else []
     command += [word for folder in folders for word in ("--find-links", str(folder))]

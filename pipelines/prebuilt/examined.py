@@ -17,7 +17,7 @@ from pipelines.record import AuditedFile, CheckResult
 from pipelines.wheels.checks import check, gate
 from pipelines.wheels.libraries import absent, bringers, cure
 from pipelines.wheels.metadata import WheelFacts, inspect
-from pipelines.wheels.pe import X64
+from pipelines.wheels.pe import machine_name, machine_of
 from pipelines.wheels.tags import WINDOWS
 from pipelines.wheels.toolkit import newest
 
@@ -63,8 +63,8 @@ def examine_given(
             continue
         if one.name == "platform":
             checks.append(_fits(facts, python, platforms))
-        elif one.name == "x64 binaries":
-            checks.append(_x64(facts))
+        elif one.name == "machine":
+            checks.append(_machine(facts, platforms[0]))
         elif one.name == "CUDA":
             checks.append(_told(one, found=cuda or "not told"))
         elif one.name in _TOLD:
@@ -93,12 +93,15 @@ def _fits(facts: WheelFacts, python: str, platforms: Sequence[str]) -> CheckResu
     return check("platform and Python", not why, shown, wanted, why, values=facts.tags)
 
 
-def _x64(facts: WheelFacts) -> CheckResult:
+def _machine(facts: WheelFacts, platform: str) -> CheckResult:
     """Of the modules: a library for another machine may lie there for a program that is one."""
-    other = [b for b in facts.binaries if b.pe is None or b.pe.machine != X64]
+    machine = machine_of([platform])
+    other = [b for b in facts.binaries if b.pe is None or b.pe.machine != machine]
     bad = [binary.name for binary in other if binary.module]
-    found = ", ".join(binary.name for binary in other[:_SHOWN]) or "x64"
-    return check("x64 binaries", not bad, found, "x64 modules", f"{len(bad)} modules are not x64")
+    wanted = machine_name(machine)
+    found = ", ".join(binary.name for binary in other[:_SHOWN]) or wanted
+    why = f"{len(bad)} modules are not {wanted}" if bad else ""
+    return check("machine", not bad, found, f"modules of {wanted}", why)
 
 
 def _libraries(facts: WheelFacts, beside: Iterable[str], cuda: str) -> CheckResult:

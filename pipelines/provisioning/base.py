@@ -18,6 +18,8 @@ from pipelines.recipe.model import Recipe
 from pipelines.recipe.tested import cells_of_tests
 from pipelines.target import Target
 from pipelines.toolchain.lock import Tool, ToolchainLock
+from pipelines.toolchain.variants import Names
+from pipelines.versions import free_threaded, python_release
 
 #: A capability of :class:`pipelines.hosts.base.Capabilities`; ``builds``: something is built there,
 #: not only a wheel tested that was given; ``cxx_runtime``: see :attr:`Place.cxx_runtime`.
@@ -101,6 +103,8 @@ class Place:
     def cell(self) -> dict[str, str]:
         """What the strings of the file may use, besides the layout's names."""
         cell = self.target.fields() | {"beside": self.executable.rpartition("\\")[0]}
+        cell["release"] = python_release(self.target.python)
+        cell["threads"] = _FREE if free_threaded(self.target.python) else _LOCKED
         if self.existing is not None:
             exe = ".exe" if self.capabilities["windows"] else ""
             cell |= {"executable": self.executable, "exe": exe, "root": self.existing.root}
@@ -118,6 +122,10 @@ class Place:
         text = fill(text, {**layout, **self.cell})
         native = self.existing is not None and self.capabilities["windows"]
         return text.replace("/", "\\") if native else text
+
+
+#: What ``python -VV`` says of a Python without the global lock, and not of one with it.
+_FREE, _LOCKED = "(?=.*free-threading)", "(?!.*free-threading)"
 
 
 def fill(text: str, names: Mapping[str, str]) -> str:
@@ -223,9 +231,9 @@ class Binding:
         ]
 
     def _matching(self, name: str) -> list[str]:
-        """The tools that a name with ``*`` stands for; any other name stands for itself."""
+        """The tools that a name with ``*`` stands for; any other is the cell's, or an entry."""
         if "*" not in name:
-            return [name]
+            return [Names(self.lock.tools).resolve(name, self.place.target)]
         found = fnmatch.filter(self.lock.tools, name)
         if not found:
             raise LockError(

@@ -13,6 +13,7 @@ from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import FileSource, PathSource
 from pipelines.recipe.sourcetree import archive_if_here, directory_of, names_if_here
 from pipelines.toolchain.lock import Cache
+from pipelines.versions import python_release
 
 _FILE = "pyproject.toml"
 _MOST = 1 << 20  # bytes of it that are read
@@ -39,8 +40,8 @@ def build_requires(
             advice="Mend that file, or build another release: --recipe-version.",
         ) from None
     environment = {
-        "python_version": python,
-        "python_full_version": f"{python}.0",
+        "python_version": python_release(python),
+        "python_full_version": f"{python_release(python)}.0",
         "sys_platform": "win32" if windows else "linux",
         "os_name": "nt" if windows else "posix",
         "platform_system": "Windows" if windows else "Linux",

@@ -23,12 +23,15 @@ from pipelines.recipe.progress import Progress
 from pipelines.target import Text as AxisText
 from pipelines.toolchain.sources import Sha256
 from pipelines.toolsets import Api
-from pipelines.versions import Range, Release, within
+from pipelines.versions import Range, Release, free_threaded, python_order, within
 
 Text = Annotated[str, StringConstraints(strip_whitespace=True, min_length=1)]
-_ABI3 = re.compile(r"cp3(\d+)-abi3")
+_ABI3 = re.compile(r"cp3(\d+)-abi3(t?)")
+_FIRST_ABI3T = 15  # of Python 3
+#: Of the environment, in which compilers look for flags.
+FlagVariable = Literal["NVCC_APPEND_FLAGS", "NVCC_PREPEND_FLAGS", "CL", "_CL_", "LINK", "_LINK_"]
 UnitSeconds = Annotated[float, Field(gt=0, le=1e6, allow_inf_nan=False)]
-WheelTag = Annotated[str, StringConstraints(pattern=r"^(py3-none|cp3\d{1,2}-abi3)$")]
+WheelTag = Annotated[str, StringConstraints(pattern=r"^(py3-none|cp3\d{1,2}-abi3t?)$")]
 Strategy = Literal["build", "prebuilt", "prebuilt-then-build", "skip"]
 #: Those with which wheels are looked for.
 SEARCHING: tuple[Strategy, ...] = ("prebuilt", "prebuilt-then-build")
@@ -126,6 +129,28 @@ class Vendored(Model):
         return self
 
 
+class Fix(Model):
+    """Flags that a build with MSVC takes with some releases, beyond what the package sets."""
+
+    rule: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9-]*$")] | None = None
+    """The rule of compat.yaml that it answers: ``invoke plan`` then says so, and not to mind it."""
+    cuda: Range | None = None
+    """With these releases of CUDA; all, without it."""
+    torch: Range | None = None
+    """With these releases of torch; all, without it."""
+    flags: Annotated[dict[FlagVariable, Text], Field(min_length=1)]
+    """Put behind what stands in that variable already."""
+    why: Text
+    """What does not compile without it, one sentence."""
+    source: Annotated[str, StringConstraints(pattern=r"^https://\S+$")]
+    """Where that is said."""
+
+    def applies(self, cuda: str, torch: str | None) -> bool:
+        """Whether a build with these releases takes it."""
+        of_torch = self.torch is None or bool(torch and within(torch, self.torch))
+        return within(cuda, self.cuda) and of_torch
+
+
 class Patch(Model):
     """A change of the source that upstream has not released, or that is only for this build."""
 
@@ -187,7 +212,8 @@ class Recipe(Model):
     vendored: tuple[Vendored, ...] = ()
     """Somebody else's code in the tree, which the wheel's bill of materials names: docs/sbom.md."""
     pythons: tuple[PythonVersion, ...] = ()
-    """The releases of Python that it can be built for, such as "3.12"."""
+    """The releases of Python that it can be built for, such as "3.12"; "3.14t" is the one without
+    the global lock."""
     torch: Release | None = None
     """The release it is built against by default; ``None`` for a package without torch."""
     cuda: Release
@@ -204,6 +230,8 @@ class Recipe(Model):
     """How the package is told for which GPUs to compile; see docs/recipes.md."""
     environment: dict[Variable, str] = Field(default={})
     """May use {archs}, {jobs}, {threads}, {version} and {local_version}."""
+    fixes: tuple[Fix, ...] = ()
+    """Flags for MSVC and nvcc on Windows that only some releases of CUDA or torch need."""
     reproducible: bool = False
     """Whether builds with the same inputs are to give the same bytes: compilers are told to write
     down neither times nor places, the source stands at a fixed place, the wheel is packed anew;
@@ -336,13 +364,31 @@ class Recipe(Model):
                 raise ValueError(f"tested_with: {release} is not in supports: torch: {known}")
             if self.tested_with.count(release) > 1:
                 raise ValueError(f"tested_with: {release} is there twice")
-        if found := _ABI3.match(self.wheel_tag or ""):
-            older = [p for p in self.pythons if int(p.partition(".")[2]) < int(found[1])]
-            if older:
-                raise ValueError(
-                    f"pythons: {', '.join(older)}: a wheel of {self.wheel_tag} is for 3.{found[1]} "
-                    "and later"
-                )
+        return self
+
+    @model_validator(mode="after")
+    def _limited(self) -> Self:
+        """Of a limited API: https://peps.python.org/pep-0803/.
+
+        abi3t is of 3.15 and later, and no Python with the global lock takes it; one without takes
+        no abi3.
+        """
+        found = _ABI3.match(self.wheel_tag or "")
+        if found is None:
+            return self
+        older = [p for p in self.pythons if python_order(p)[1] < int(found[1])]
+        if older:
+            raise ValueError(
+                f"pythons: {', '.join(older)}: a wheel of {self.wheel_tag} is for 3.{found[1]} "
+                "and later"
+            )
+        other = [p for p in self.pythons if free_threaded(p) != bool(found[2])]
+        if other or (found[2] and int(found[1]) < _FIRST_ABI3T):
+            why = f"no wheel of it is for Python {', '.join(other)}" if other else "too old"
+            raise ValueError(
+                f"wheel_tag: {self.wheel_tag}: {why}; abi3 is for Pythons with the global lock, "
+                "abi3t (3.15 on) for those without"
+            )
         return self
 
     @model_validator(mode="after")

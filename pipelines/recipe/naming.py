@@ -22,7 +22,7 @@ from pipelines.errors import ConfigError
 from pipelines.model import nearest
 from pipelines.recipe.archmap import Translated
 from pipelines.recipe.model import Recipe
-from pipelines.versions import minor
+from pipelines.versions import minor, python_tags
 
 
 def local_version(recipe: Recipe, cuda: str, torch: str | None, stamp: str = "") -> str:
@@ -47,7 +47,7 @@ def local_version(recipe: Recipe, cuda: str, torch: str | None, stamp: str = "")
         ) from None
 
 
-def wheel_name(recipe: Recipe, local: str, python: str) -> str:
+def wheel_name(recipe: Recipe, local: str, python: str, platform: str = "win_amd64") -> str:
     """The file name that the build is expected to give; empty where the tree says the version.
 
     Of what has no compiled code there is one for all: what it was built with is not in its name.
@@ -59,9 +59,8 @@ def wheel_name(recipe: Recipe, local: str, python: str) -> str:
         version = Version(f"{recipe.version}+{local}")
     except InvalidVersion:  # "main", or a directory
         return ""
-    own = f"cp{python.replace('.', '')}"
     stem = canonicalize_name(recipe.distribution).replace("-", "_")
-    return f"{stem}-{version}-{recipe.wheel_tag or f'{own}-{own}'}-win_amd64.whl"
+    return f"{stem}-{version}-{recipe.wheel_tag or '-'.join(python_tags(python))}-{platform}.whl"
 
 
 def environment(
@@ -88,6 +87,18 @@ def environment(
             advice="Take it out of 'environment'.",
         )
     return asked | archs.variables
+
+
+def with_fixes(
+    recipe: Recipe, environment: Mapping[str, str], cuda: str, torch: str | None
+) -> dict[str, str]:
+    """``environment`` of a build with MSVC, with the flags that these releases need."""
+    made = dict(environment)
+    for fix in recipe.fixes:
+        if fix.applies(cuda, torch):
+            for name, flags in fix.flags.items():
+                made[name] = f"{made[name]} {flags}" if made.get(name) else flags
+    return made
 
 
 def _fill(recipe: Recipe, key: str, template: str, values: Mapping[str, str]) -> str:

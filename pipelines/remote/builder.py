@@ -23,10 +23,15 @@ from . import buildwheel, compilecache, files, fixedplace, process, repack, shar
 from .rpc import idempotent
 from .safe_paths import member_parts, refusal
 
+#: Ours, then those of a year, then those that are numbered, from 18 on: 2022 goes with more
+#: releases of CUDA than 2026 does, which is 18.
 _VCVARS = (
     r"C:\VS\VC\Auxiliary\Build\vcvarsall.bat",
     r"C:\Program Files*\Microsoft Visual Studio\20*\*\VC\Auxiliary\Build\vcvarsall.bat",
+    r"C:\Program Files*\Microsoft Visual Studio\[1-9][0-9]\*\VC\Auxiliary\Build\vcvarsall.bat",
 )
+#: What vcvarsall.bat takes where no version is asked for.
+_DEFAULT = "Microsoft.VCToolsVersion.default.txt"
 _PYTHON = "WCW_PYTHON"
 _MARK = "--- environment follows ---"
 
@@ -95,6 +100,21 @@ def find_vcvars() -> str:
         if found := sorted(glob.glob(pattern)):  # noqa: PTH207 - a pattern with a drive
             return found[-1]
     raise FileNotFoundError("no vcvarsall.bat: looked at " + ", ".join(_VCVARS))
+
+
+@idempotent
+def toolsets() -> list[str]:
+    """The versions of MSVC that :func:`compiler_environment` can have, its default first.
+
+    None where there is no Visual Studio, or it does not say which is its default.
+    """
+    try:
+        auxiliary = pathlib.Path(find_vcvars()).parent
+        default = (auxiliary / _DEFAULT).read_text("utf-8").strip()
+        there = [path.name for path in (auxiliary.parents[1] / "Tools" / "MSVC").iterdir()]
+    except (OSError, ValueError):
+        return []
+    return [default, *sorted((one for one in there if one != default), reverse=True)]
 
 
 def compiler_environment(toolset: str = "") -> dict[str, str]:

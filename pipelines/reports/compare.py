@@ -14,6 +14,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field
 
 from pipelines import units
+from pipelines.errors import WORSE
 from pipelines.model import Model, read_data
 from pipelines.reports.figures import SCRIPT
 from pipelines.reports.provenance import NUMBERS
@@ -21,8 +22,6 @@ from pipelines.reports.views import VERDICTS, Better, RunView
 from pipelines.target import AXES
 
 COMPARE_FILE = Path(__file__).resolve().with_name("compare.yaml")
-#: What ``invoke compare`` leaves with when something got worse; no error's code.
-WORSE = 15
 
 Judgement = Literal["worse", "better", "changed"]
 _CASES = 50

@@ -36,6 +36,7 @@ from pipelines.reports.views import (
     evidence_line,
 )
 from pipelines.target import AXES, Target
+from pipelines.versions import python_release
 
 _TEMPLATES = Path(__file__).resolve().with_name("templates")
 _STATES = {
@@ -49,7 +50,12 @@ _STATES = {
 }
 #: Axes of a cell besides the package; and how those are called that have another name.
 _CELL = tuple(name for name in AXES if name not in ("host", "recipe", "version"))
-_TITLES = {"python": "Python", "cuda": "CUDA", "archs": "Architectures"}
+_TITLES = {
+    "python": "Python",
+    "cuda": "CUDA",
+    "platform": "Platform",
+    "archs": "Architectures",
+}
 #: Bytes of a page of many runs, beyond which less is told of each.
 MOST = 1_980_000
 
@@ -158,7 +164,9 @@ def grid(views: Sequence[RunView]) -> Grid:
     for number, view in enumerate(views):
         key = view.target.model_copy(update={"host": "", "python": ""})
         rows.setdefault(key, {}).setdefault(view.target.python, []).append(number)
-    names = [name for name in _CELL if name != "python"]
+    # There are few runs for another platform than the usual one, which has no name.
+    usual = not any(view.target.platform for view in views)
+    names = [name for name in _CELL if name != "python" and not (usual and name == "platform")]
     ordered = sorted(rows, key=lambda k: (k.package, [_version(getattr(k, n)) for n in names]))
     return Grid(
         ("Package", *(_TITLES.get(name, name) for name in names)),
@@ -176,7 +184,7 @@ def grid(views: Sequence[RunView]) -> Grid:
 def _version(value: object) -> tuple[int, Version, str]:
     """Versions in their order, then what is none, by its letters."""
     try:
-        return 0, Version(value if isinstance(value, str) else ""), str(value)
+        return 0, Version(python_release(value) if isinstance(value, str) else ""), str(value)
     except InvalidVersion:
         return 1, Version("0"), str(value)
 

@@ -33,6 +33,7 @@ from pipelines.stages.prebuilt import examine_taken
 from pipelines.wheels.checks import gate, gate_library
 from pipelines.wheels.imported import judge_torch_names, wanted_libraries
 from pipelines.wheels.metadata import WheelFacts, inspect
+from pipelines.wheels.tags import WINDOWS
 
 
 def audit(session: LiveSession, plan: BuildPlan, log: StageLog) -> AuditResult:
@@ -117,7 +118,7 @@ def _checks(
     checks = gate(
         facts,
         archs,
-        platform="win_amd64" if windows else f"linux_{machine}",
+        platform=(plan.target.platform or WINDOWS[0]) if windows else f"linux_{machine}",
         python=plan.target.python,
         cuda=plan.target.cuda,
         tag=plan.recipe.wheel_tag,

@@ -46,6 +46,7 @@ from pipelines.stages.division import Division, divide, require_share
 from pipelines.stages.logs import TAIL, last_lines, log_lines
 from pipelines.stages.pace import Pace
 from pipelines.stages.retry import Attempt, until_healed
+from pipelines.stages.toolset import toolset_for
 
 _FIGURES, _MOST = 100, 1 << 60  # of the compile cache: how many, how large
 _LEFT = 200  # lines of what a reproducible build took out of its wheel
@@ -67,12 +68,14 @@ def build(
     target, layout = plan.target, plan.layout
     jobs, threads = job_budget(plan, session)
     environment = build_environment(plan, jobs, threads)
+    toolset = toolset_for(session, plan)
     with bars() as show:
         source = source_tree(plan.recipe, plan.cache, show)
     provisioned = log.run.result(ProvisionResult)
     source_sha256 = hashlib.sha256(source).hexdigest()
     bill = bill_of(plan, source, provisioned)
     made_of = materials(plan, source_sha256, provisioned, bill)
+    made_of |= {"toolset asked for": toolset} if toolset else {}
     if accept is not None:
         accept(made_of)
     division = divide(session, plan, made_of)
@@ -104,6 +107,7 @@ def build(
             build_root=layout.build_root,
             nvcc_threads=threads,
             environment=environment,
+            toolset=toolset,
         )
         done = until_healed(
             settings,

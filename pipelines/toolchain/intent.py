@@ -22,6 +22,7 @@ from pipelines.toolchain.bases import BaseImage
 from pipelines.toolchain.lock import Tool
 from pipelines.toolchain.sources import Sha256, Source
 from pipelines.toolchain.variants import AXES
+from pipelines.versions import python_tags
 from pipelines.yamlfile import read_yaml
 
 INTENT_FILE = Path(__file__).resolve().with_name("toolchain.yaml")
@@ -109,8 +110,11 @@ class Row(Model):
         shared = {"name": name, "requires": self.requires, "components": self.components}
         for cell in cells:
             values = {"name": name, **cell}
-            short = {"cp": cell.get("python"), "cu": cell.get("cuda")}
+            python = cell.get("python")
+            short = {"cp": python, "cu": cell.get("cuda")}
             values |= {key: text.replace(".", "") for key, text in short.items() if text}
+            if python:
+                values["tags"] = "-".join(python_tags(python))
             if self.tag:
                 values["tag"] = _fill(self.tag, values)
             sources = [place.filled(values, self.sha256) for place in self.sources]

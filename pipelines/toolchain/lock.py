@@ -158,10 +158,10 @@ class ToolchainLock(Model):
 
     @property
     def toolkits(self) -> dict[str, list[str]]:
-        """The ids of NVIDIA's archives, by release of CUDA; what is for a torch as well is not."""
+        """The ids of a tool kit's parts, such as cuda-12.8-cuda_nvcc, by release of CUDA."""
         found: dict[str, list[str]] = {}
         for id_, tool in self.tools.items():
-            if tool.cuda and not tool.torch:
+            if tool.cuda and id_.startswith(f"cuda-{tool.cuda}-"):
                 found.setdefault(tool.cuda, []).append(id_)
         return found
 

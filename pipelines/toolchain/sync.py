@@ -18,6 +18,7 @@ import yaml
 from pipelines.errors import LockError
 from pipelines.toolchain.hashed import verify
 from pipelines.toolchain.lock import Cache, FetchProgress, Tool, ToolchainLock
+from pipelines.versions import free_threaded, python_order
 
 DOCKERFILE = Path("images/windows-buildtools.Dockerfile")
 VARIABLES = Path("ansible/group_vars/all/toolchain.yml")
@@ -97,7 +98,12 @@ def _pins(lock: ToolchainLock) -> dict[str, Any]:
         minor: [_pin(name, tools[name]) for name in sorted(names)]
         for minor, names in lock.toolkits.items()
     }
-    pythons = {t.python: _pin(n, t) for n, t in tools.items() if t.name == "python" and t.python}
+    # One without the global lock is brought by provisioning, to a host that is asked for it.
+    pythons = {
+        t.python: _pin(name, t)
+        for name, t in tools.items()
+        if t.name == "python" and t.python and not free_threaded(t.python)
+    }
     if not cuda or not pythons:
         raise LockError(
             "toolchain.lock.yaml has no cuda-<minor>-<component> or no python-<minor>",
@@ -124,14 +130,10 @@ def _pins(lock: ToolchainLock) -> dict[str, Any]:
             "toolset": build_tools.toolset,
         },
         "git": _pin(_GIT, tools[_GIT]),
-        "pythons": dict(sorted(pythons.items(), key=lambda item: _order(item[0]))),
+        "pythons": dict(sorted(pythons.items(), key=lambda item: python_order(item[0]))),
         "wheels": [_pin(name, tools[name], staged=True) for name in WHEELS],
-        "cuda": dict(sorted(cuda.items(), key=lambda item: _order(item[0]))),
+        "cuda": dict(sorted(cuda.items(), key=lambda item: python_order(item[0]))),
     }
-
-
-def _order(minor: str) -> tuple[int, ...]:
-    return tuple(map(int, minor.split(".")))
 
 
 def _pin(name: str, tool: Tool, *, staged: bool = False) -> dict[str, Any]:

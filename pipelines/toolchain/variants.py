@@ -14,6 +14,7 @@ from typing import Protocol
 
 from pipelines.errors import LockError
 from pipelines.target import Target
+from pipelines.versions import free_threaded, python_release
 
 #: What an entry may be for, most particular first: an entry for one torch goes before one for one
 #: Python, and the one for all is the last.
@@ -134,6 +135,9 @@ def _distance(axes: tuple[str | None, ...], asked: tuple[str | None, ...]) -> tu
 
 
 def _number(release: str | None) -> int:
-    """``3.12`` as 312, so that 3.9 is nearer to 3.10 than to 3.12; 0 without a release."""
-    major, _, minor = (release or "0.0").partition(".")
-    return int(major) * 100 + int(minor or 0)
+    """``3.12`` as 624, so that 3.9 is nearer to 3.10 than to 3.12; 0 without a release.
+
+    A Python without the global lock is next to the one with it.
+    """
+    major, _, minor = python_release(release or "0.0").partition(".")
+    return 2 * (int(major) * 100 + int(minor or 0)) + free_threaded(release or "")

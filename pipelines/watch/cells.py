@@ -14,7 +14,7 @@ from pipelines.hosttext import line
 from pipelines.index.catalogue import Catalogue
 from pipelines.matrix.cells import Named, expand
 from pipelines.recipe.model import Recipe
-from pipelines.versions import within
+from pipelines.versions import python_order, within
 from pipelines.watch import held
 from pipelines.watch.released import Note, Torch
 
@@ -107,7 +107,7 @@ def _pairs(recipe: Recipe, torch: Torch) -> list[tuple[str, str]]:
     ]
     if recipe.wheel_tag:  # one wheel for all
         pairs = [(cuda, python) for cuda, python in pairs if python == recipe.pythons[0]]
-    return sorted(pairs, key=lambda one: (Version(one[0]), Version(one[1])))
+    return sorted(pairs, key=lambda one: (Version(one[0]), python_order(one[1])))
 
 
 def _require_out(torches: Mapping[str, Torch], asked: Mapping[str, Sequence[str]]) -> None:
@@ -123,13 +123,13 @@ def _require_out(torches: Mapping[str, Torch], asked: Mapping[str, Sequence[str]
             raise ConfigError(
                 f"--{axis} {line(lacking[0], 40)}: no build of torch {', '.join(torches)} is for "
                 "it",
-                advice=f"There are: {', '.join(sorted(there[axis], key=Version))}.",
+                advice=f"There are: {', '.join(sorted(there[axis], key=python_order))}.",
             )
 
 
 def _strange(recipe: Recipe, torches: Mapping[str, Torch]) -> list[Note]:
     """What of these releases of torch a recipe does not support."""
-    last = max(recipe.pythons, key=Version)
+    last = max(recipe.pythons, key=python_order)
     cudas: dict[str, list[str]] = {}
     pythons: dict[str, list[str]] = {}
     for release, torch in torches.items():
@@ -137,7 +137,7 @@ def _strange(recipe: Recipe, torches: Mapping[str, Torch]) -> list[Note]:
             if not within(cuda, recipe.supports.cuda):
                 cudas.setdefault(cuda, []).append(release)
         for python in dict.fromkeys(one for wheels in torch.builds.values() for one in wheels):
-            if Version(python) > Version(last):
+            if python_order(python)[:2] > python_order(last)[:2]:
                 pythons.setdefault(python, []).append(release)
     notes = []
     for word, found, why in (
@@ -145,7 +145,9 @@ def _strange(recipe: Recipe, torches: Mapping[str, Torch]) -> list[Note]:
         ("Python", pythons, f"ends with {last}"),
     ):
         if found:
-            there = (f"{one} (torch {', '.join(found[one])})" for one in sorted(found, key=Version))
+            there = (
+                f"{one} (torch {', '.join(found[one])})" for one in sorted(found, key=python_order)
+            )
             says = f"torch is out for {word} {', '.join(there)}; {recipe.name} {why}"
             notes.append(Note(recipe.name, says, f"See pipelines/recipes/{recipe.name}.yaml."))
     return notes

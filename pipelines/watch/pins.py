@@ -22,6 +22,7 @@ from pipelines.hosttext import line
 from pipelines.target import Target
 from pipelines.toolchain.lock import ToolchainLock
 from pipelines.toolchain.variants import Names
+from pipelines.versions import python_release
 from pipelines.watch.pages import File, read_texts
 from pipelines.watch.released import Note, Torch
 
@@ -127,7 +128,8 @@ def _required(data: bytes, file: File, python: str) -> list[Requirement]:
             f"METADATA of {file.name} is that of {line(name, 40)} {line(version, 40)}",
             advice="Nothing was pinned: tell the one who keeps that index.",
         )
-    here = _WINDOWS | {"python_version": python, "python_full_version": f"{python}.0"}
+    release = python_release(python)
+    here = _WINDOWS | {"python_version": release, "python_full_version": f"{release}.0"}
     return [one for one in required if one.marker is None or one.marker.evaluate(here)]
 
 

@@ -18,14 +18,14 @@ from pipelines.model import Model, Name, read_data
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import FileSource, GitSource
 from pipelines.toolchain.lock import ToolchainLock
-from pipelines.versions import minor, within
+from pipelines.versions import free_threaded, minor, within
 from pipelines.watch.pages import File, Project, Tags
 
 WATCH_FILE = Path(__file__).resolve().with_name("watch.yaml")
 #: ``cu92``, ``cu130``, ``cu1310``: the last digits are the minor release.
 _LOCAL = re.compile(r"cu(\d{2}(?=\d)|\d)(\d{1,2})")
-#: The Python whose own ABI it has: no other, and not the one without the GIL.
-_OWN = re.compile(r"(cp3(\d{1,2}))-\1-win_amd64")
+#: The Python whose own ABI it has, with the global lock or without; no other.
+_OWN = re.compile(r"(cp3(\d{1,2}))-\1(t?)-win_amd64")
 
 
 class Asked(Model):
@@ -72,19 +72,19 @@ def torches(
     here = {
         version
         for version, files in project.releases(pre=pre).items()
-        if any(_python(one) for one in files)
+        if any(_locked(_python(one)) for one in files)
     }
     found: dict[str, Torch] = {}
     built = builds.releases(pre=pre)
     for version in sorted(here & built.keys()):
-        if table := _with_cuda(built[version]):
+        if table := _released(built[version]):
             found[_minor(version)] = Torch(str(version), table)
     lone: dict[str, str] = {}
     for version in sorted(here | built.keys()):
         release = _minor(version)
         if release in found or (found and version < Version([*found][-1])):
             continue
-        if version not in built or not _with_cuda(built[version]):
+        if version not in built or not _released(built[version]):
             lone[release] = f"torch {version} is out, without a build with CUDA for Windows"
         elif version not in here:
             lone[release] = f"torch {version} is on {builds.place}, and not, or yanked, on "
@@ -100,7 +100,12 @@ def _minor(version: Version) -> str:
 def _python(file: File) -> str:
     """The Python that a wheel for Windows is for; empty: none alone."""
     owns = (_OWN.fullmatch(tag) for tag in file.tags)
-    return next((f"3.{own[2]}" for own in owns if own), "")
+    return next((f"3.{own[2]}{own[3]}" for own in owns if own), "")
+
+
+def _locked(python: str) -> bool:
+    """Whether there is one, and it has the global lock."""
+    return bool(python) and not free_threaded(python)
 
 
 def _with_cuda(files: Iterable[File]) -> dict[str, dict[str, File]]:
@@ -110,6 +115,12 @@ def _with_cuda(files: Iterable[File]) -> dict[str, dict[str, File]]:
         if local and python:
             found.setdefault(f"{local[1]}.{local[2]}", {})[python] = one
     return found
+
+
+def _released(files: Iterable[File]) -> dict[str, dict[str, File]]:
+    """The builds with CUDA; none where they are for Pythons without the global lock alone."""
+    table = _with_cuda(files)
+    return table if any(_locked(python) for wheels in table.values() for python in wheels) else {}
 
 
 def pinned_from(lock: ToolchainLock, project: str) -> Iterator[tuple[str, str]]:

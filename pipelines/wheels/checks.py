@@ -18,7 +18,8 @@ from pipelines.wheels.fatbin import Container, arch_key, compact, inventory
 from pipelines.wheels.imported import judge_own_names
 from pipelines.wheels.maker import judge_maker
 from pipelines.wheels.metadata import Binary, WheelFacts
-from pipelines.wheels.pe import X64
+from pipelines.wheels.pe import machine_name, machine_of
+from pipelines.wheels.pythonabi import misfit
 from pipelines.wheels.tags import EVERY_PYTHON, wheel_tags
 from pipelines.wheels.toolkit import Told
 
@@ -69,8 +70,12 @@ def gate(
         return [*_without_code(facts), *_packaged(facts, "any", python, EVERY_PYTHON)]
     return [
         *_packaging(facts, platform, python, tag),
-        *(_windows(facts, toolset) if platform.startswith("win") else ()),
-        *(_without_python(facts) if tag == EVERY_PYTHON else _modules(facts, platform)),
+        *(_windows(facts, platform, toolset) if platform.startswith("win") else ()),
+        *(
+            _without_python(facts)
+            if tag == EVERY_PYTHON
+            else _modules(facts, platform, python, tag)
+        ),
         *_device(facts.binaries, archs, cuda, expects),
     ]
 
@@ -129,19 +134,26 @@ def _packaged(
         yield check("Python", bool(takes.intersection(own)), few(own), f"one that {python} takes")
 
 
-def _windows(facts: WheelFacts, toolset: ToolSet | None) -> Iterator[CheckResult]:
-    """x64 code, of the tool set that should have made it. A .so has no place in a Windows wheel."""
+def _windows(facts: WheelFacts, platform: str, toolset: ToolSet | None) -> Iterator[CheckResult]:
+    """Code of the platform's machine, of the tool set that should have made it.
+
+    A .so has no place in a Windows wheel.
+    """
+    machine = machine_of([platform])
+    called = machine_name(machine)
     bad = [
         f"{binary.name} ({_machine(binary)})"
         for binary in facts.binaries
-        if binary.pe is None or binary.pe.machine != X64
+        if binary.pe is None or binary.pe.machine != machine
     ]
-    yield check("x64 binaries", not bad, few(bad) or "x64", "x64")
+    yield check("machine", not bad, few(bad) or called, called)
     yield judge_maker(facts, toolset)
     yield judge_own_names(facts)
 
 
-def _modules(facts: WheelFacts, platform: str) -> Iterator[CheckResult]:
+def _modules(
+    facts: WheelFacts, platform: str, python: str, tag: str | None
+) -> Iterator[CheckResult]:
     """Modules that Python can initialise."""
     if not platform.startswith("win"):
         return
@@ -151,6 +163,14 @@ def _modules(facts: WheelFacts, platform: str) -> Iterator[CheckResult]:
         if binary.pe is None or binary.init not in binary.pe.inits
     ]
     yield check("PyInit", not lacking, few(lacking) or "exported", "exported by every module")
+    abi = tag.partition("-")[2] if tag else ""
+    others = [
+        f"{binary.name}: {why}"
+        for binary in facts.binaries
+        if binary.pe and (why := misfit(python, abi, binary.name, binary.pe.imports))
+    ]
+    wanted = f"{abi} alone" if abi else f"of Python {python} alone"
+    yield check("Python's own ABI", not others, few(others) or "kept to", wanted)
 
 
 def _without_python(facts: WheelFacts) -> Iterator[CheckResult]:
@@ -296,4 +316,4 @@ def _where(due: dict[str, list[Binary]], short: list[str]) -> str:
 
 
 def _machine(binary: Binary) -> str:
-    return binary.problem or (f"machine {binary.pe.machine:#06x}" if binary.pe else "not a PE")
+    return binary.problem or (machine_name(binary.pe.machine) if binary.pe else "not a PE")

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 
 import pefile
@@ -21,6 +21,11 @@ from pipelines.wheels.petables import (
 from pipelines.wheels.toolkit import cudarts
 
 X64 = 0x8664
+ARM64 = 0xAA64
+#: Platform tag of Windows -> the machine that its Python loads.
+#: https://learn.microsoft.com/en-us/windows/win32/debug/pe-format#machine-types
+MACHINES = {"win_amd64": X64, "win_arm64": ARM64, "win32": 0x14C}
+_CALLED = {X64: "x64", ARM64: "ARM64", 0x14C: "x86", 0xA641: "ARM64EC", 0x1C4: "ARM"}
 _EXPORT, _IMPORT, _LATE = 0, 1, 13  # the directories' places in the header
 _HEADER, _SECTION, _TABLES = 24, 40, 16  # bytes of the first header, and of a section's; tables
 _RAW = ~0x1FF  # Windows takes a section from a whole block of the file
@@ -77,6 +82,18 @@ def read_pe(data: Data) -> PeFacts:
         needs=needs,
         late=late,
     )
+
+
+def machine_name(machine: int) -> str:
+    """``x64 (0x8664)``."""
+    called = _CALLED.get(machine)
+    return f"{called} ({machine:#06x})" if called else f"machine {machine:#06x}"
+
+
+def machine_of(platforms: Iterable[str]) -> int:
+    """That of a wheel's platform tags; of no one Windows platform x64, as most are."""
+    own = {MACHINES[one] for one in platforms if one in MACHINES}
+    return own.pop() if len(own) == 1 else X64
 
 
 def exports_of(data: Data) -> frozenset[str] | None:

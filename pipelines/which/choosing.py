@@ -14,6 +14,8 @@ from pipelines.which.listed import Row
 from pipelines.which.machine import Machine
 from pipelines.which.texts import VersionKey, minor_of, takes, version_key
 
+_FIRST_ABI3T = 15  # of Python 3
+
 
 @dataclass(frozen=True)
 class Judged:
@@ -96,8 +98,9 @@ def runs_python(python: str, abi: str, own: str) -> bool:
         return False
     free = own.endswith("t")
     minor, has = int(found[2]), minor_of(own)[1]
-    if abi == "abi3":
-        return found[1] == "cp" and has >= minor and not free
+    if abi in ("abi3", "abi3t"):  # https://peps.python.org/pep-0803/: of 3.15 and later
+        alike = free == (abi == "abi3t") and (not free or has >= _FIRST_ABI3T)
+        return alike and found[1] == "cp" and has >= minor
     if found[1] == "py":
         return abi == "none" and has >= minor
     return has == minor and abi in ("none", f"cp3{minor}{'t' * free}")

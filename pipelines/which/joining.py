@@ -27,6 +27,7 @@ PARTS = (
     "which/children.py",
     "which/images.py",
     "which/looking.py",
+    "which/portable.py",
     "which/searching.py",
     "which/causes.py",
     "which/packages.py",
@@ -126,7 +127,9 @@ def _imports(imports: dict[str, set[str]]) -> list[str]:
 
 def _constants() -> str:
     texts = {name: getattr(data, name) for name in ("PROBE", "LOADER")}
-    tables = {name: getattr(data, name) for name in ("CUDA_LIBRARIES", "TORCH_LIBRARIES")}
+    tables = {
+        name: getattr(data, name) for name in ("CUDA_LIBRARIES", "TORCH_LIBRARIES", "PRESETS")
+    }
     said = [f"{name} = {pprint.pformat(table, width=98)}" for name, table in tables.items()]
     for name, text in texts.items():
         if "'''" in text or text.endswith(("'", "\\")):

@@ -32,6 +32,10 @@ def words() -> argparse.ArgumentParser:
     made.add_argument("--index", metavar="DIR|URL", help="the index (default: whence this file is)")
     made.add_argument("--package", metavar="NAME", help="this one alone")
     made.add_argument(
+        "--for", dest="preset", metavar="NAME",
+        help="say where this Python differs from the one that this program brings, such as comfyui",
+    )  # fmt: skip
+    made.add_argument(
         "--share", action="store_true", help="print one line about the machine: no names, no paths"
     )
     made.add_argument("--json", action="store_true", help="print one JSON object")
@@ -93,7 +97,9 @@ def _do(options: argparse.Namespace, code_file: str) -> int:
     package = project(options.package or "")
     if options.package and index and package not in {row.project for row in rows}:
         print(f"The index has no {shown(options.package, 80)}.", file=sys.stderr)
-    found, works = report(place, rows, package, load=not options.no_load), True
+    preset = options.preset or ""
+    found = report(place, rows, package, load=not options.no_load, preset=preset)
+    works = True
     if options.install:
         found, works = _install(found, rows, package, base, load=not options.no_load)
     if options.json:
@@ -131,7 +137,8 @@ def _install(
     if read_torch(found.place) != found.torch:
         raise RefusalError("torch is not the one that was there before", "Install it again.")
     name, best = fitting[0]
-    again = report(found.place, rows, package, load=load)
+    preset = found.portable.preset if found.named and found.portable else ""
+    again = report(found.place, rows, package, load=load, preset=preset)
     for one in again.packages:
         if one.installed.project == name and best and has_version(one, best.row):
             return again, one.loads is not False

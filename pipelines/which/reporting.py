@@ -40,6 +40,7 @@ from pipelines.which.packages import (
     python_files,
     stray,
 )
+from pipelines.which.portable import Portable, portable
 from pipelines.which.searching import Shelf, adds_folders
 from pipelines.which.texts import version_key
 from pipelines.which.trying import lacking_module, try_import
@@ -93,6 +94,10 @@ class Report:
     """Folders that are called like a package that is not installed."""
     choices: tuple[tuple[str, Choice], ...]
     """Of each project of the index that was asked for."""
+    portable: Portable | None = None
+    """The program whose own Python it is, or was said to be."""
+    named: bool = False
+    """Whether that was said."""
 
     @property
     def keeps_torch(self) -> bool:
@@ -103,7 +108,12 @@ class Report:
 
     @property
     def good(self) -> bool:
-        """Whether each project that was asked for works, by all that is known, or has a wheel."""
+        """Whether each project that was asked for works, by all that is known, or has a wheel.
+
+        Not of a Python that is another than it was said to be.
+        """
+        if self.named and self.portable and self.portable.differs:
+            return False
         names = {name for name, _ in self.choices} | {p.installed.project for p in self.packages}
         whole = not any(one.breaks for one in self.causes)
         loads = {
@@ -122,8 +132,12 @@ def report(
     *,
     driver: Driver | None = None,
     load: bool = True,
+    preset: str = "",
 ) -> Report:
-    """Look at a Python and at what is installed in it; ``load``: import it in another process."""
+    """Look at a Python and at what is installed in it; ``load``: import it in another process.
+
+    ``preset``: the program whose Python it is said to be.
+    """
     driver = ask_driver(place) if driver is None else driver
     torch, torches = read_torch(place), installed(place, ["torch"])
     machine = machine_of(place, driver, torch, torches)
@@ -154,6 +168,8 @@ def report(
         ),
         packages=tuple(packages),
         strays=tuple(strays),
+        portable=portable(place, machine, preset),
+        named=bool(preset),
         choices=tuple((name, choose(rows, machine, name)) for name in listed if name in asked),
     )
 

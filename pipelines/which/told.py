@@ -86,6 +86,14 @@ def _machine_lines(found: Report) -> Iterator[str]:
         cuda = f"CUDA {found.torch.cuda}" if found.torch.cuda else "without CUDA"
         torch = f"{found.torch.version} ({cuda})"
     yield f"torch   {torch}"
+    if found.portable:
+        own = found.portable
+        said = "is said to be" if found.named else "is"
+        yield from _wrapped(f"preset  this {said} {own.says}: --for {own.preset}", "", "        ")
+        for text in own.differs:
+            yield from _wrapped(f"{'!' if found.named else '-'} {text}", "        ", "          ")
+        if own.differs and own.instead:
+            yield f"          to build for what is here: {' '.join(own.instead)}"
     yield f"driver  {f'of CUDA {driver.release}' if driver.release else 'none'}"
     named = [
         f"{name} (compute capability {gpu})"
@@ -168,6 +176,7 @@ def as_object(found: Report, base: str) -> dict[str, Any]:
             "names": list(driver.names),
         },
         "executable": shown(found.place.executable, 1000),
+        "preset": _preset_object(found),
         "causes": [_cause_object(one) for one in found.causes],
         "packages": [
             {
@@ -184,6 +193,14 @@ def as_object(found: Report, base: str) -> dict[str, Any]:
         "strays": [shown(one, 1000) for one in found.strays],
         "wheels": {name: _wheel_object(found, choice, base) for name, choice in found.choices},
     }
+
+
+def _preset_object(found: Report) -> dict[str, Any] | None:
+    own = found.portable
+    if own is None:
+        return None
+    return {"name": own.preset, "said": found.named, "differs": [*own.differs],
+            "instead": [*own.instead]}  # fmt: skip
 
 
 def _cause_object(one: Cause) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The figures of the README, printed: ``make bench``. Nothing here passes or fails by the clock.
+"""The figures of docs/figures.md, printed: ``make bench``. Nothing passes or fails by the clock.
 
 Cold means an empty download cache and no sandbox; the distribution's packages are installed.
 The peer of the warm run is what it replaces: starting one process per command over WinRS.

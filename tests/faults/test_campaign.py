@@ -1,7 +1,7 @@
 """A randomised campaign: many builds, faults at random moments, controllers killed in mid-work.
 
 Seeded: ``CAMPAIGN_SEED`` and ``CAMPAIGN_BUILDS`` choose another one. Nothing may be lost, nothing
-may run twice at once, every byte must be right. The line that it prints is the README's.
+may run twice at once, every byte must be right. The line that it prints is that of docs/use.md.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Seeded: ``CAMPAIGN_SEED`` and ``CAMPAIGN_CELLS`` choose another one. The clock is simulated, nothing
 else of the fleet is: ledger, policy and dispatcher are those of ``invoke build --fleet``. The line
-that it prints is the README's.
+that it prints is that of the documents.
 """
 
 from __future__ import annotations

@@ -19,7 +19,16 @@ FLOORS = (
     {"github", "beside"},
     {"hosttext"},
     {"model", "files", "versions", "console", "tables", "logs", "yamlfile"},
-    {"evidence", "toolsets", "architectures", "taken", "diagnosed", "compared", "fleetsettings"},
+    {
+        "evidence",
+        "toolsets",
+        "architectures",
+        "taken",
+        "diagnosed",
+        "compared",
+        "fleetsettings",
+        "presets",
+    },
     {"divided", "followed"},
     {"target"},
     {"record"},
@@ -32,7 +41,7 @@ FLOORS = (
     {"stages", "doctor"},
     {"fleet"},
     {"commands"},
-    {"tasks", "__main__"},
+    {"tasks", "__main__", "reference"},
 )
 LEVEL = {name: level for level, names in enumerate(FLOORS) for name in names}
 

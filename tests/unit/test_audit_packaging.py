@@ -52,8 +52,12 @@ def test_a_pure_one_is_no_less_good(tmp_path: Path) -> None:
             "is for Python 3.11 alone",
         ),
         ({"other/_C.so": b"\x7fELF"}, TAG, "no binary of Windows"),
-        ({MODULE: msvc()}, "cp311-cp311-win_arm64", "not of a machine that they are for"),
-        ({MODULE: msvc()}, "cp311-cp311-manylinux_2_28_x86_64", "not of a machine"),
+        (
+            {MODULE: msvc()},
+            "cp311-cp311-win_arm64",
+            "is of x64 (0x8664), and they are for ARM64 (0xaa64)",
+        ),
+        ({MODULE: msvc()}, "cp311-cp311-manylinux_2_28_x86_64", "and they are for none"),
     ],
 )
 def test_tags_that_are_not_true(

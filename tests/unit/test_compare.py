@@ -11,10 +11,9 @@ import report_samples as samples
 
 from pipelines import errors
 from pipelines.architectures.archs import parse
-from pipelines.doctor.run import UNFIT
-from pipelines.errors import ConfigError
+from pipelines.errors import UNFIT, WORSE, ConfigError
 from pipelines.evidence import Evidence
-from pipelines.reports.compare import WORSE, Difference, compare, load_thresholds, told
+from pipelines.reports.compare import Difference, compare, load_thresholds, told
 from pipelines.reports.figures import figures
 from pipelines.reports.load import load_view
 from pipelines.reports.model import Case
@@ -110,9 +109,12 @@ def test_every_axis_that_differs_is_named(base: RunView) -> None:
     nothing = replace(base, target=Target(), jobs=None)
     notes = compare(base, nothing).notes
     assert {note.partition(":")[0] for note in notes} == {
-        *(f"another {name}" for name in AXES),
+        *(f"another {name}" for name in AXES if getattr(base.target, name)),
         "another jobs",
     }
+    assert {*AXES} - {n for n in AXES if getattr(base.target, n)} == {"platform"}
+    arm = replace(base, target=base.target.model_copy(update={"platform": "win_arm64"}))
+    assert "another platform: -, now win_arm64" in compare(base, arm).notes
     assert "another archs: 80;86;89;90, now -" in notes
     assert "another jobs: 6, now -" in notes
 

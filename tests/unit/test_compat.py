@@ -29,6 +29,10 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {"msvc": "14.50.35717", "cuda": "13.1.115"},
         {"msvc": "14.50.35717", "cuda": "13.2.51"},
     ),
+    "host-config-1960": (
+        {"msvc": "14.60.36000", "cuda": "13.5.37"},
+        {"msvc": "14.51.36231", "cuda": "13.5.37"},
+    ),
     "host-config-1920": (
         {"msvc": "14.16.27023", "cuda": "13.0.88"},
         {"msvc": "14.16.27023", "cuda": "12.9.86"},
@@ -48,6 +52,7 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
     ),
     "ptxas-sm90": ({"arch": "9.0", "cuda": "12.6.85"}, {"arch": "8.9", "cuda": "12.6.85"}),
     "blackwell-cuda": ({"arch": "12.0", "cuda": "12.6"}, {"arch": "12.0", "cuda": "12.8"}),
+    "sm107-cuda": ({"arch": "10.7", "cuda": "13.3"}, {"arch": "10.7", "cuda": "13.4"}),
     "ada-hopper-cuda": ({"arch": "8.9", "cuda": "11.7"}, {"arch": "8.6", "cuda": "11.7"}),
     "old-archs-cuda13": ({"arch": "7.0", "cuda": "13.0"}, {"arch": "7.5", "cuda": "13.0"}),
     "host-python": ({"python": "3.9.13"}, {"python": "3.10.0"}),

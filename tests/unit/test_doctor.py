@@ -27,7 +27,7 @@ from pipelines.config import Config
 from pipelines.console import say
 from pipelines.doctor import diagnose, inspect, report, run, thresholds
 from pipelines.doctor.model import LEVELS, Facts, Purpose, Setting, Verdict, worst
-from pipelines.errors import ConfigError, HostError, RemoteError, SetupError
+from pipelines.errors import UNFIT, ConfigError, HostError, RemoteError, SetupError
 from pipelines.evidence import Evidence
 from pipelines.hosts import base
 from pipelines.hosts.base import Capabilities
@@ -1320,7 +1320,7 @@ def test_the_table_on_stdout(tmp_path: Path, capsys: pytest.CaptureFixture[str])
     assert lines[-2].rstrip() == "   → Is it up?"
     assert lines[-1] == report.summary(outcome.verdicts)
     assert outcome.level == "error"
-    assert outcome.exit_code == run.UNFIT
+    assert outcome.exit_code == UNFIT
     assert any(line.startswith("✓  Python ") for line in lines)
 
 
@@ -1366,7 +1366,7 @@ def test_a_sandbox_without_wine(failure: Exception, found: str, cure: str, tmp_p
     last = outcome.verdicts[-1]
     assert (last.name, last.level) == ("connection", "unknown")
     assert last.found.startswith("not tried: Wine ")
-    assert outcome.exit_code == run.UNFIT
+    assert outcome.exit_code == UNFIT
 
 
 def test_wine_is_asked_for_a_sandbox_only(tmp_path: Path) -> None:
@@ -1401,7 +1401,7 @@ def test_exit_codes(level: Any, code: int) -> None:
 def test_the_exit_code_is_no_errors() -> None:
     kinds = [k for k in vars(pipeline_errors).values() if isinstance(k, type)]
     codes = {k.exit_code for k in kinds if issubclass(k, pipeline_errors.PipelineError)}
-    assert run.UNFIT not in codes | {0, 1, 2, pipeline_errors.INTERRUPTED}
+    assert UNFIT not in codes | {0, 1, 2, pipeline_errors.INTERRUPTED}
 
 
 def test_wrong_thresholds_are_refused(tmp_path: Path) -> None:

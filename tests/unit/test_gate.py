@@ -59,7 +59,7 @@ def failed(
     facts: WheelFacts, archs: str = "75;90a+PTX", cuda: str = "13.0"
 ) -> dict[str, CheckResult]:
     checks = judged(facts, archs, cuda)
-    assert len({check.name for check in checks}) == len(checks) == 16
+    assert len({check.name for check in checks}) == len(checks) == 17
     return {check.name: check for check in checks if not check.ok}
 
 
@@ -165,20 +165,96 @@ def test_a_wheel_for_another_platform() -> None:
     ],
 )
 def test_the_python_is_the_one_asked_for(tag: str, python: str, ok: bool) -> None:
-    tags = (f"{tag}-win_amd64",)
-    rows = judged(replace(FACTS, tags=tags, wheel_tags=tags), "75", python=python)
+    tags, module = (f"{tag}-win_amd64",), replace(MODULE, name="pkg/_C.pyd")
+    facts = replace(FACTS, tags=tags, wheel_tags=tags, binaries=(module,))
+    rows = judged(facts, "75", python=python)
     assert {row.name for row in rows if not row.ok} == (set() if ok else {"Python"})
+
+
+FREE = replace(PE, imports=("KERNEL32.dll", "python314t.dll"))
+
+
+@pytest.mark.parametrize(
+    ("tag", "module", "imports", "python", "wrong"),
+    [
+        ("cp314-cp314t", "pkg/_C.cp314t-win_amd64.pyd", FREE.imports, "3.14t", ""),
+        ("cp314-cp314", "pkg/_C.cp314-win_amd64.pyd", ("python314.dll",), "3.14", ""),
+        # The wheel of one Python for the other: each pip refuses it.
+        ("cp314-cp314", "pkg/_C.pyd", (), "3.14t", "Python"),
+        ("cp314-cp314t", "pkg/_C.pyd", (), "3.14", "Python"),
+        ("cp314-abi3", "pkg/_C.pyd", (), "3.14t", "Python"),
+        # Named for the one, compiled for the other: both pips install it, and it breaks.
+        ("cp314-cp314t", "pkg/_C.pyd", ("python314.dll",), "3.14t", "without Py_GIL_DISABLED"),
+        ("cp314-cp314t", "pkg/_C.cp314-win_amd64.pyd", (), "3.14t", "without Py_GIL_DISABLED"),
+        ("cp314-cp314", "pkg/_C.pyd", ("python314t.dll",), "3.14", "the one without the global"),
+        ("cp314-cp314", "pkg/_C.pyd", ("python313.dll",), "3.14", "for Python 3.13"),
+        ("cp314-cp314t", "pkg/_C.pyd", ("python3.dll",), "3.14t", "of one with it"),
+        ("cp314-cp314", "pkg/_C.pyd", ("python3t.dll",), "3.14", "without the global lock"),
+    ],
+)
+def test_a_python_without_the_global_lock(
+    tag: str, module: str, imports: tuple[str, ...], python: str, wrong: str
+) -> None:
+    tags = (f"{tag}-win_amd64",)
+    binary = replace(MODULE, name=module, pe=replace(PE, imports=imports))
+    facts = replace(FACTS, tags=tags, wheel_tags=tags, binaries=(binary,))
+    found = {row.name: row.found for row in judged(facts, "75", python=python) if not row.ok}
+    if wrong in ("", "Python"):
+        assert [*found] == [wrong] * bool(wrong)
+    else:
+        assert wrong in found["Python's own ABI"]
+
+
+@pytest.mark.parametrize(
+    ("tag", "python", "imports", "ok"),
+    [
+        ("cp39-abi3", "3.12", ("python3.dll",), True),
+        ("cp39-abi3", "3.12", ("python312.dll",), False),  # Python 3.13 cannot load it
+        ("cp315-abi3t", "3.15t", ("python3t.dll",), True),
+        ("cp315-abi3t", "3.15t", ("python3.dll",), False),
+        ("cp315-abi3t", "3.15t", ("python315t.dll",), False),
+    ],
+)
+def test_the_limited_api_is_kept_to(
+    tag: str, python: str, imports: tuple[str, ...], ok: bool
+) -> None:
+    tags = (f"{tag}-win_amd64",)
+    binary = replace(MODULE, name="pkg/_C.pyd", pe=replace(PE, imports=imports))
+    facts = replace(FACTS, tags=tags, wheel_tags=tags, binaries=(binary,))
+    rows = gate(facts, parse("75"), platform="win_amd64", python=python, cuda="13.0", tag=tag)
+    assert [row.name for row in rows if not row.ok] == ([] if ok else ["Python's own ABI"])
+
+
+@pytest.mark.parametrize(
+    ("tag", "machine", "wrong"),
+    [
+        ("win_arm64", 0xAA64, {}),
+        # Under an arm64 tag no Python of Windows on Arm loads it; ARM64EC is for x64 processes.
+        ("win_arm64", 0x8664, {"machine": "x64 (0x8664)"}),
+        ("win_arm64", 0xA641, {"machine": "ARM64EC (0xa641)"}),
+        ("win_amd64", 0xAA64, {"platform": "win_amd64"}),
+    ],
+)
+def test_windows_on_arm(tag: str, machine: int, wrong: dict[str, str]) -> None:
+    """What a wheel of ``win_arm64`` must be, whatever it calls itself."""
+    tags = (f"cp311-cp311-{tag}",)
+    binary = replace(MODULE, name="pkg/_C.pyd", pe=replace(PE, machine=machine))
+    facts = replace(FACTS, tags=tags, wheel_tags=tags, binaries=(binary,))
+    rows = gate(facts, parse("75"), platform="win_arm64", python="3.11", cuda="13.0")
+    found = {row.name: row.found for row in rows if not row.ok}
+    assert found.keys() == wrong.keys()
+    assert all(text in found[name] for name, text in wrong.items())
 
 
 def test_windows_binaries() -> None:
     arm = replace(MODULE, pe=replace(PE, machine=0xAA64))
-    assert "machine 0xaa64" in failed(replace(FACTS, binaries=(arm,)))["x64 binaries"].found
+    assert "ARM64 (0xaa64)" in failed(replace(FACTS, binaries=(arm,)))["machine"].found
     mute = replace(MODULE, pe=replace(PE, inits=("PyInit__D",)))
     assert "without PyInit__C" in failed(replace(FACTS, binaries=(mute,)))["PyInit"].found
     odd = replace(MODULE, pe=None, problem="no readable Windows binary: DOS Header not found.")
-    assert "DOS Header" in failed(replace(FACTS, binaries=(odd,)))["x64 binaries"].found
+    assert "DOS Header" in failed(replace(FACTS, binaries=(odd,)))["machine"].found
     elf = replace(MODULE, name="pkg/_C.so", pe=None)
-    assert "not a PE" in failed(replace(FACTS, binaries=(elf,)))["x64 binaries"].found
+    assert "not a PE" in failed(replace(FACTS, binaries=(elf,)))["machine"].found
 
 
 def test_without_an_extension() -> None:

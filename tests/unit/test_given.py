@@ -479,7 +479,7 @@ def test_a_wheel_with_device_code_is_told_and_nothing_is_wrong(tmp_path: Path) -
     assert not [name for name, check in by_name.items() if not check.ok]
     told = {name for name, check in by_name.items() if not check.judged}
     assert {"device code", "CUDA", "SASS", "PTX", "libraries"} <= told
-    assert {"sha256", "RECORD", "platform and Python", "x64 binaries"} <= by_name.keys() - told
+    assert {"sha256", "RECORD", "platform and Python", "machine"} <= by_name.keys() - told
     assert by_name["CUDA"].found == "13.0"
     assert by_name["SASS"].values == ("90a",)
     assert by_name["SASS"].wanted.startswith("not checked")
@@ -493,8 +493,8 @@ def test_a_wheel_without_any_is_nothing_wrong(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("change", "name"),
     [
-        ({"pkg/_C.cp311-win_amd64.pyd": pe(machine=0x14C)}, "x64 binaries"),
-        ({"pkg/_C.cp311-win_amd64.pyd": b"\x7fELF"}, "x64 binaries"),
+        ({"pkg/_C.cp311-win_amd64.pyd": pe(machine=0x14C)}, "machine"),
+        ({"pkg/_C.cp311-win_amd64.pyd": b"\x7fELF"}, "machine"),
     ],
 )
 def test_what_is_wrong_inside(tmp_path: Path, change: dict[str, bytes], name: str) -> None:
@@ -504,7 +504,7 @@ def test_what_is_wrong_inside(tmp_path: Path, change: dict[str, bytes], name: st
 def test_a_library_for_another_machine_is_told(tmp_path: Path) -> None:
     path = wheel(tmp_path, {**FILES, "pkg/helper_x86.dll": pe(machine=0x14C)})
     assert wrong(path) == []
-    (check,) = [one for one in examined(path).checks if one.name == "x64 binaries"]
+    (check,) = [one for one in examined(path).checks if one.name == "machine"]
     assert "helper_x86.dll" in check.found
 
 

@@ -91,20 +91,23 @@ def test_every_cuda_has_the_same_components() -> None:
     tools = load_lock().tools
     found: dict[str, set[str]] = {}
     for id_, tool in tools.items():
-        if tool.cuda and not tool.torch:
+        if tool.cuda and id_.startswith("cuda-") and not tool.torch:
             assert id_ == f"cuda-{tool.cuda}-{tool.name}"
             found.setdefault(tool.cuda, set()).add(tool.name)
             (place,) = tool.sources
+            # With CUDA 13.4 it is called cccl.
+            called = "cccl" if id_ == "cuda-13.4-cuda_cccl" else tool.name
             assert str(place.url).endswith(
-                f"/redist/{tool.name}/windows-x86_64/"
-                f"{tool.name}-windows-x86_64-{tool.version}-archive.zip"
+                f"/redist/{called}/windows-x86_64/{called}-windows-x86_64-{tool.version}-archive.zip"
             )
             assert str(place.url).endswith(f"/{place.file}")
-    assert sorted(found) == ["12.4", "12.6", "12.8", "12.9", "13.0"]
+    assert sorted(found) == ["12.4", "12.6", "12.8", "12.9", "13.0", "13.2", "13.4"]
     for minor, parts in found.items():
         assert f"cuda-{minor}-cuda_nvcc" not in load_lock().unpinned
         assert tools[f"cuda-{minor}-cuda_nvcc"].version.startswith(f"{minor}.")
-        assert parts - found["12.8"] == ({"libnvvm", "cuda_crt"} if minor == "13.0" else set())
+        assert parts - found["12.8"] == (
+            {"libnvvm", "cuda_crt"} if minor.startswith("13.") else set()
+        )
         assert {"cuda_nvcc", "cuda_cudart", "cuda_cccl", "libcublas"} <= found["12.8"] <= parts
 
 

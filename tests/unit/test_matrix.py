@@ -91,6 +91,7 @@ def test_a_cell_is_a_whole_target() -> None:
         "python": "3.12",
         "torch": "2.8",
         "cuda": "12.8",
+        "platform": "",
         "archs": "80",
     }
 
@@ -249,6 +250,7 @@ def test_a_matrix_for_github(cache: Cache) -> None:
         "python": "3.12",
         "torch": "2.8",
         "cuda": "12.8",
+        "platform": "",
         "archs": "80;90;120",
         "way": "build",
     }
@@ -410,7 +412,7 @@ def test_a_new_axis_is_written_in_one_place(
     assert row.target.label.endswith("CUDA 12.8, 80, new ABI")
     assert row.way.why.startswith("nothing prebuilt fits cp312-torch2.8-cu128-abinew-sm80")
     (cell,) = export.as_json(made)["cells"]
-    assert [*cell][:6] == ["id", "python", "torch", "cuda", "archs", "abi"]
+    assert [*cell][:7] == ["id", "python", "torch", "cuda", "platform", "archs", "abi"]
     there = dataclasses.replace(row, way=dataclasses.replace(row.way, action="prebuilt"))
     (job,) = export.as_gha(dataclasses.replace(made, rows=(there,)))["include"]
     assert [*job] == ["cell", *targets.AXES, "way"]

@@ -16,7 +16,7 @@ from test_doctor import Host, make_plan
 
 from pipelines.doctor import passthrough, run
 from pipelines.doctor.model import Facts, Verdict
-from pipelines.errors import ConfigError, HostError, SetupError
+from pipelines.errors import UNFIT, ConfigError, HostError, SetupError
 from pipelines.hosts.gpus import Gpu
 from pipelines.hosts.passthrough import elsewhere, groundwork, linux, vfio, windows
 from pipelines.hosts.passthrough.groundwork import Wanted, survey
@@ -638,7 +638,7 @@ def test_what_cannot_work_is_not_started(tmp_path: Path, level: str) -> None:
     if level == "error":
         assert told["connection"].level == "unknown"
         assert "nothing was started" in told["connection"].found
-        assert seen.exit_code == run.UNFIT
+        assert seen.exit_code == UNFIT
 
 
 def test_what_takes_hours_to_make_is_not_made_for_a_look(tmp_path: Path) -> None:

@@ -11,8 +11,7 @@ import report_samples as samples
 from pipelines.commands.compare import run_compare
 from pipelines.commands.find import find
 from pipelines.commands.report import run_report
-from pipelines.errors import ConfigError, StorageError
-from pipelines.reports.compare import WORSE
+from pipelines.errors import WORSE, ConfigError, StorageError
 from pipelines.run import Run
 from pipelines.stages.report import report, tell
 

@@ -241,7 +241,7 @@ def test_a_wheel_without_it_does_not_pass(tmp_path: Path, monkeypatch: pytest.Mo
     """As a host would leave it whose Python packs no bill."""
     line = at_desk(tmp_path)
     whole = repack.repack
-    monkeypatch.setattr(repack, "repack", lambda path, since, epoch, _: whole(path, since, epoch))
+    monkeypatch.setattr(repack, "repack", lambda path, since, epoch, *_: whole(path, since, epoch))
     with pytest.raises(AuditError, match="SBOM: found none"):
         run_build(line)
     line.close()

@@ -36,8 +36,8 @@ LOCK = load_lock()
 SANDBOX = {"kind": "sandbox"}
 #: Axes -> what is said of the sandbox, and what would do.
 REFUSED: list[tuple[dict[str, str], str, str]] = [
-    ({"cuda": "99.9"}, "sandbox has CUDA 13.0, not 99.9", "--cuda 13.0"),
-    ({"cuda": "12.8"}, "sandbox has CUDA 13.0, not 12.8", "--cuda 13.0"),
+    ({"cuda": "99.9"}, "sandbox has CUDA 13.0, 13.2 and 13.4, not 99.9", "--cuda 13.4"),
+    ({"cuda": "12.8"}, "sandbox has CUDA 13.0, 13.2 and 13.4, not 12.8", "--cuda 13.0"),
     ({"python": "3.12"}, "sandbox has Python 3.11 and 3.13, not 3.12", "--python 3.1"),
     (
         {"recipe": "flash-attn"},
@@ -87,8 +87,8 @@ def test_what_each_kind_gives() -> None:
         given = kind.model_construct(None).supply(LOCK)
         assert given.cuda
         assert given.python
-    assert supply_of(LOCK).cuda == ("12.4", "12.6", "12.8", "12.9", "13.0")
-    assert supply_of(LOCK).python == ("3.10", "3.11", "3.12", "3.13", "3.14")
+    assert supply_of(LOCK).cuda == ("12.4", "12.6", "12.8", "12.9", "13.0", "13.2", "13.4")
+    assert supply_of(LOCK).python == ("3.10", "3.11", "3.12", "3.13", "3.14", "3.14t")
 
 
 @pytest.mark.parametrize(("axes", "said", "cure"), REFUSED)

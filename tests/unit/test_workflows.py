@@ -123,6 +123,10 @@ def test_permissions_are_the_least() -> None:
         assert read(path)["permissions"] == {}, path.name
     for file, name, job in jobs():
         asked = job.get("permissions", {})
+        if (file, name) == ("docs.yml", "show"):  # it has no code of the repository
+            assert asked == {"pages": "write", "id-token": "write"}
+            assert [step["uses"].split("@")[0] for step in job["steps"]] == ["actions/deploy-pages"]
+            continue
         # What compiles neither signs nor writes.
         more = {"id-token": "write", "attestations": "write"} if name == "attest" else {}
         more = {"contents": "write"} if (file, name) == ("watch.yml", "publish") else more
@@ -929,3 +933,54 @@ def test_a_file_that_is_gone_is_left_out(tmp_path: Path, monkeypatch: pytest.Mon
     assert HANDOVER.pack(folder, tmp_path / "build.tar") == 1
     with tarfile.open(tmp_path / "build.tar") as tar:
         assert tar.getnames() == ["kept"]
+
+
+#: Jobs about Windows Server 2025 itself: its containers, its WinRM. Nothing is compiled there by
+#: what the runner has installed.
+_OF_2025 = {("windows-containers.yml", "container"), ("windows-containers.yml", "winrm")}
+
+
+@pytest.mark.parametrize("path", [*FILES, *sorted(GITHUB.glob("*.yaml"))], ids=lambda one: one.name)
+def test_no_runner_that_moves(path: Path) -> None:
+    """What GitHub moved to Visual Studio 2026 in June 2026, and will move again, builds nothing."""
+    text = path.read_text("utf-8")
+    code = [one for one in text.splitlines() if not one.lstrip().startswith(("#", "description:"))]
+    refusing = [one for one in code if "windows-latest* | windows-2025*)" in one]
+    rest = "\n".join(one for one in code if one not in refusing)
+    assert "windows-latest" not in rest
+    for name, job in read(path).get("jobs", {}).items():
+        if "windows-2025" not in json.dumps({k: job.get(k) for k in ("runs-on", "strategy")}):
+            continue
+        assert (path.name, name) in _OF_2025
+        commands = "\n".join(step.get("run", "") for step in job["steps"])
+        assert not re.search(r"invoke [^\n|&;]*\b(?:build|test)\b", commands)
+
+
+@needs_bash
+@pytest.mark.parametrize(
+    ("label", "code"),
+    [
+        ("windows-2022", 0),
+        ("windows-11-arm", 0),
+        ('["self-hosted", "windows-lab"]', 0),
+        ("windows-latest", 2),
+        ("windows-latest-16-cores", 2),
+        ("windows-2025", 2),
+        ("windows-2025-vs2026", 2),
+    ],
+)
+def test_the_runner_that_builds_has_a_compiler_that_cuda_takes(label: str, code: int) -> None:
+    """Who calls the workflow with another label is told, before twenty runners fail."""
+    (step,) = [
+        one
+        for one in WHEELS["jobs"]["plan"]["steps"]
+        if one.get("name") == "The runners that build"
+    ]
+    environment = {**os.environ, "LABEL": label}
+    command = [str(BASH), "-c", step["run"]]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert done.returncode == code
+    assert ("Visual Studio 2026" in done.stdout) is bool(code)
+    # Nothing is planned before it.
+    names = [one.get("name") for one in WHEELS["jobs"]["plan"]["steps"]]
+    assert names.index("The runners that build") < names.index("Plan")

@@ -1,0 +1,57 @@
+"""Which toolset of MSVC builds a plan on its host: one that goes with its CUDA, or none."""
+
+from __future__ import annotations
+
+import re
+
+from pipelines.buildplan import BuildPlan
+from pipelines.console import say
+from pipelines.errors import ConfigError
+from pipelines.hosts.base import Host
+from pipelines.hosts.live import LiveSession
+from pipelines.matrix.compat import Rule, broken, load_rules
+from pipelines.remote import builder
+
+_VERSION = re.compile(r"14\.\d{2}\.\d{3,6}")
+
+
+def toolset_for(session: LiveSession, plan: BuildPlan) -> str | None:
+    """Such as 14.44, where Visual Studio's default does not go with the plan's CUDA; else ``None``.
+
+    Asked before anything is sent: nvcc itself says so of its first file. Raises
+    :class:`ConfigError` where none that is installed does. Of a host without MSVC, or with one that
+    does not tell its toolsets, nothing is known here.
+    """
+    there = _told(session, plan.host)
+    first = _against(plan, there[0]) if there else None
+    if first is None:
+        return None
+    for version in there[1:]:
+        if _against(plan, version) is None:
+            say(f"mind: {first.says} MSVC {version} is taken, which is there too", style="yellow")
+            return ".".join(version.split(".")[:2])
+    raise ConfigError(
+        f"{plan.host.name} has MSVC {', '.join(there[:5])}: {first.says} ({first.source})",
+        advice=f"{first.cure[:1].upper()}{first.cure[1:]}.",
+    )
+
+
+def default_toolset(session: LiveSession, host: Host) -> str | None:
+    """The version that a build has where none is asked for; ``None`` where it is not known."""
+    return next(iter(_told(session, host)), None)
+
+
+def _told(session: LiveSession, host: Host) -> list[str]:
+    """What the host says of it, the default first; nothing where that is no version."""
+    if not (host.capabilities.windows and host.capabilities.msvc):
+        return []
+    told = session.call(builder.toolsets)
+    there = [one for one in told if isinstance(one, str) and _VERSION.fullmatch(one)]
+    return there if there[:1] == told[:1] else []
+
+
+def _against(plan: BuildPlan, version: str) -> Rule | None:
+    """The first rule that refuses it."""
+    facts = {"msvc": version, "cuda": plan.target.cuda, "torch": plan.target.torch}
+    found = broken(load_rules(), {name: text for name, text in facts.items() if text})
+    return next((r for r in found if "msvc" in r.when and r.verdict == "error"), None)

@@ -1,0 +1,213 @@
+"""What a recipe sets with some releases alone: for MSVC, and for nobody else."""
+
+from __future__ import annotations
+
+import io
+import sys
+import tarfile
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from pipelines.architectures.archs import parse
+from pipelines.diagnosis.heal import Settings, heal
+from pipelines.diagnosis.matcher import diagnose
+from pipelines.errors import ConfigError
+from pipelines.hosts.base import Supply, supply_of
+from pipelines.matrix.hostfacts import HostFacts
+from pipelines.matrix.judge import Finding, Ground, judge
+from pipelines.recipe.load import load_recipe, load_versions
+from pipelines.recipe.model import Fix, Recipe
+from pipelines.recipe.naming import with_fixes
+from pipelines.recipe.patches import applied, read_patch
+from pipelines.recipe.reproducible import settled
+from pipelines.recipe.sourcetree import archive_if_here
+from pipelines.target import Target
+from pipelines.toolchain.lock import Cache, load_lock
+
+FLASH = load_recipe("flash-attn")
+ZC, MATHS, CXX20 = "-Xcompiler=/Zc:preprocessor", "-D_USE_MATH_DEFINES", "-std=c++20"
+
+
+@pytest.mark.parametrize(
+    ("cuda", "torch", "nvcc", "cl"),
+    [
+        ("12.8", "2.8", [MATHS], None),
+        ("13.0", "2.12", [MATHS], None),
+        ("13.0", "2.13", [MATHS, CXX20], None),
+        ("13.2", "2.12", [ZC, MATHS], "/Zc:preprocessor"),
+        ("13.4", "2.15", [ZC, MATHS, CXX20], "/Zc:preprocessor"),
+    ],
+)
+def test_flags_go_by_the_releases(cuda: str, torch: str, nvcc: list[str], cl: str | None) -> None:
+    made = with_fixes(FLASH, {"MAX_JOBS": "2"}, cuda, torch)
+    assert made["NVCC_APPEND_FLAGS"].split() == nvcc
+    assert made.get("CL") == cl
+    assert made["MAX_JOBS"] == "2"
+    # /std: in CL reaches the cl that nvcc starts, and cudafe++ dies of it.
+    assert "/std:" not in str(made.get("CL"))
+    assert "_CL_" not in made
+
+
+def test_what_stands_there_already_stays() -> None:
+    """nvcc takes the last of two -std; another package's own flags come first."""
+    made = with_fixes(FLASH, {"NVCC_APPEND_FLAGS": "-lineinfo", "CL": ""}, "13.2", "2.14")
+    assert made["NVCC_APPEND_FLAGS"] == f"-lineinfo {ZC} {MATHS} {CXX20}"
+    assert made["CL"] == "/Zc:preprocessor"
+    both = settled(made, "MSVC", "13.2", {"environment": "e", "toolkit": "t"})
+    assert both["NVCC_APPEND_FLAGS"].endswith(CXX20)
+    assert "--objdir-as-tempdir" in both["NVCC_APPEND_FLAGS"]
+    assert both["CL"].startswith("/Brepro")
+    assert both["CL"].endswith("/Zc:preprocessor")
+
+
+def test_a_package_without_torch() -> None:
+    fix = Fix(torch=">=2.13", flags={"CL": "/x"}, why="x", source="https://x.org/")
+    assert not fix.applies("13.0", None)
+    assert not fix.applies("13.0", "2.12")
+    assert fix.applies("13.0", "2.13")
+    assert not Fix(cuda=">=13.2", flags={"CL": "/x"}, why="x", source="https://x.org/").applies(
+        "13.0", None
+    )
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"flags": {}},
+        {"flags": {"PATH": "C:\\evil"}},
+        {"flags": {"CL": ""}},
+        {"cuda": "new"},
+        {"rule": "No Rule"},
+        {"source": "http://x.org/"},
+    ],
+)
+def test_a_fix_that_makes_no_sense(wrong: dict[str, object]) -> None:
+    good = {"flags": {"CL": "/x"}, "why": "x", "source": "https://x.org/"}
+    Fix.model_validate(good)
+    with pytest.raises(ValueError, match="validation error"):
+        Fix.model_validate(good | wrong)
+
+
+def findings(recipe: Recipe, cuda: str, torch: str, msvc: str = "14.44.35207") -> list[Finding]:
+    cell = Target(host="lab", recipe=recipe.name, version=recipe.version, python="3.13",
+                  torch=torch, cuda=cuda, archs=parse("90"))  # fmt: skip
+    supply: Supply = supply_of(load_lock())
+    ground = Ground(HostFacts(16, 1 << 40, msvc=msvc), "C:\\b", supply)
+    (row,) = judge(recipe, [cell], ground)
+    return [one for one in row.findings if one.rule in ("zc-preprocessor", "torch-cxx20")]
+
+
+def test_a_plan_says_that_the_recipe_answers_a_rule() -> None:
+    """And goes on to warn of those that no fix is for."""
+    both = findings(FLASH, "13.2", "2.14")
+    assert {one.rule for one in both} == {"zc-preprocessor", "torch-cxx20"}
+    assert all("the recipe sets" in one.says and not one.cure for one in both)
+    older = load_recipe("flash-attn", version="2.7.4.post1")
+    by_rule = {one.rule: one for one in findings(older, "13.2", "2.14")}
+    assert "the recipe sets CL" in " ".join(by_rule["zc-preprocessor"].says.split("NVCC")) or (
+        "the recipe sets NVCC_APPEND_FLAGS" in by_rule["zc-preprocessor"].says
+    )
+    assert by_rule["torch-cxx20"].cure  # its setup.py has no patch: nobody has written one
+    assert "the recipe sets" not in by_rule["torch-cxx20"].says
+
+
+def test_rules_that_fixes_name_are_there() -> None:
+    from pipelines.matrix.compat import load_rules
+
+    known = {rule.id: rule for rule in load_rules()}
+    for name in ("flash-attn", "xformers"):
+        for recipe in load_versions(name).values():
+            for fix in recipe.fixes:
+                assert fix.rule is None or known[fix.rule].verdict == "warning"
+
+
+def test_healing_adds_nothing_that_is_there() -> None:
+    """The same flag twice would be another build, and no better one."""
+    log = (
+        b"preprocessor.h(20): fatal error C1189: #error: "
+        b"MSVC/cl.exe with traditional preprocessor is used.\n"
+    )
+    found = diagnose(io.BytesIO(log))
+    assert found
+    fixed = Settings(1, "C:\\b", environment=with_fixes(FLASH, {}, "13.2", "2.8"))
+    assert heal(found, fixed, []) is None
+    change = heal(found, Settings(1, "C:\\b"), [])
+    assert change is not None
+    assert change.settings.environment["NVCC_APPEND_FLAGS"] == ZC
+
+
+def members(name: str) -> Iterator[tuple[str, bytes]]:
+    """The files of the pinned source distribution, where it was fetched once."""
+    recipe = load_recipe("flash-attn", version=name)
+    archive = archive_if_here(recipe, Cache(load_lock()))
+    if archive is None:
+        pytest.skip("the source distribution is not in the download cache")
+    with tarfile.open(archive) as inside:
+        for member in inside:
+            if member.name.endswith("/setup.py") and member.name.count("/") == 1:
+                file = inside.extractfile(member)
+                assert file is not None
+                yield "setup.py", file.read()
+
+
+def test_the_patch_fits_the_source_it_is_for() -> None:
+    """And no other release of it."""
+    ((_, old),) = members("2.8.3.post2")
+    ((_, new),) = applied(FLASH, [("setup.py", old)])
+    compile(new, "setup.py", "exec")
+    added = [one for one in new.splitlines() if one not in old.splitlines()]
+    assert any(b"/std:c++20" in one for one in added)
+    assert len(new.splitlines()) == len(old.splitlines()) + 4
+    with pytest.raises(ConfigError, match="does not fit setup"):
+        list(applied(FLASH, [("setup.py", old.replace(b'"/std:c++17"', b'"/std:c++14"'))]))
+    with pytest.raises(ConfigError, match="does not fit setup"):
+        list(applied(FLASH, [("setup.py", b"# upstream moved on\n" + old)]))
+    ((_, older),) = members("2.7.4.post1")
+    with pytest.raises(ConfigError, match="does not fit setup"):
+        list(applied(FLASH, [("setup.py", older)]))
+
+
+@pytest.mark.parametrize(
+    ("torch", "flags"),
+    [
+        ("2.12.1+cu130", ["-O2", "/std:c++17", "/Zc:__cplusplus"]),
+        ("2.13.0+cu130", ["-O2", "/std:c++20", "/permissive-", "/Zc:__cplusplus"]),
+        ("2.15.0", ["-O2", "/std:c++20", "/permissive-", "/Zc:__cplusplus"]),
+    ],
+)
+def test_what_the_patch_does(torch: str, flags: list[str]) -> None:
+    """Its added lines, run as setup.py would run them."""
+    from types import SimpleNamespace
+
+    from packaging.version import Version
+
+    (patch,) = FLASH.patches
+    ((_, (hunk,)),) = read_patch(patch).items()
+    start = next(at for at, one in enumerate(hunk.new) if "compiler_c17_flag=" in one)
+    body = "".join(one[8:] if one.strip() else one for one in hunk.new[start : start + 5])
+    names = {"torch": SimpleNamespace(__version__=torch), "Version": Version}
+    exec(compile(body, "patch", "exec"), names)  # noqa: S102 - our own patch
+    assert names["compiler_c17_flag"] == flags
+
+
+def test_nothing_of_it_reaches_another_compiler(tmp_path: Path) -> None:
+    """gcc, and clang that stands in for MSVC, would stop at /Zc:preprocessor."""
+    from plans import Lab
+
+    from pipelines.buildplan import Request, resolve
+    from pipelines.config import Config
+
+    lab = {"kind": "winrm", "endpoint": "https://lab.invalid:5986/wsman", "username": "u"}
+    lab["password_env"] = "NOT_SET"
+    local = {"kind": "local", "python": sys.executable, "root": str(tmp_path)}
+    hosts = {"lx": local, "sandbox": {"kind": "sandbox"}, "lab": lab}
+    settings = Config.model_validate({"hosts": hosts, "out": str(tmp_path)})
+    axes = {"recipe": "flash-attn", "python": "3.13", "torch": "2.14", "cuda": "13.2"}
+    said = {}
+    for name in ("lx", "sandbox", "lab"):
+        plan = resolve(settings, Request(axes={**axes, "host": name}),
+                       host=Lab() if name == "lab" else None)  # fmt: skip
+        said[name] = plan.environment(1).get("NVCC_APPEND_FLAGS", "")
+    assert said == {"lx": "", "sandbox": "", "lab": f"{ZC} {MATHS} {CXX20}"}

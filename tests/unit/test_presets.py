@@ -1,0 +1,147 @@
+"""``--for``: what a program brings, as axes that it sets, and its Python when one is looked at."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from environments import RTX_4090, Windows
+
+from pipelines import presets
+from pipelines.commands.program import run
+from pipelines.errors import ConfigError
+from pipelines.matrix.torches import load_torches
+from pipelines.which.looking import Place
+from pipelines.which.reporting import Report, report
+from pipelines.which.texts import RefusalError
+from pipelines.which.told import as_object, as_text
+
+SETS = "--for comfyui: --python 3.13 --cuda 13.0"
+
+
+def test_each_is_a_cell_that_there_is() -> None:
+    """A preset that no build of torch is for would be one that nobody can have."""
+    for name, one in presets.load_presets().items():
+        assert {"python", "cuda"} <= one.axes.told.keys(), name
+        python, cuda = one.axes.python, one.axes.cuda
+        assert any(python in t.python and cuda in t.cuda for t in load_torches().values()), name
+
+
+def test_what_is_typed_wins() -> None:
+    axes, words = presets.applied("comfyui", {"cuda": "12.8", "recipe": "xformers"})
+    assert axes == {"cuda": "12.8", "recipe": "xformers", "python": "3.13"}
+    assert words.startswith("--for comfyui: --python 3.13 (ComfyUI's")
+    assert words.endswith("; --cuda 12.8 is typed, and not 13.0")
+    assert "pull/10508" in words
+    axes, words = presets.applied("comfyui", {"python": "3.13", "cuda": "13.0"})
+    assert "nothing more" in words  # and nothing is said of what is the same
+    assert "is typed" not in words
+
+
+@pytest.mark.parametrize(("typed", "near"), [("comfy", "comfyui"), ("comfyui-cu128", "comfyui")])
+def test_an_unknown_one(typed: str, near: str) -> None:
+    with pytest.raises(ConfigError, match=f"did you mean {near}") as refused:
+        presets.applied(typed, {})
+    assert "There are: comfyui, comfyui-cu126" in refused.value.advice
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("presets: {x: {axes: {python: '3.13'}}}", "says: is missing"),
+        ("presets: {x: {axes: {pythn: '3.13'}}}", "unknown key; did you mean 'python'"),
+        ("presets: {x: {axes: {python: '3.13.1'}}}", "python"),
+        ("presets: {}", "presets"),
+    ],
+)
+def test_a_file_that_is_wrong(tmp_path: Path, text: str, said: str) -> None:
+    path = tmp_path / "presets.yaml"
+    path.write_text(text)
+    with pytest.raises(ConfigError, match=r"presets\.yaml") as refused:
+        presets.load_presets.__wrapped__(path)
+    assert said in refused.value.message
+
+
+def test_a_plan(capsys: pytest.CaptureFixture[str]) -> None:
+    """The cells, and what was set, which is not a part of the answer for programs."""
+    assert run(["plan", "--for", "comfyui", "--recipe", "smoke-attention", "--json"]) == 0
+    said = capsys.readouterr()
+    assert [cell["id"] for cell in json.loads(said.out)["cells"]] == ["cp313-cu130"]
+    assert SETS in said.err
+    assert run(["plan", "--for=comfyui", "--recipe", "smoke-attention", "--python", "3.11"]) == 0
+    said = capsys.readouterr()
+    text = " ".join((said.out + said.err).split())
+    assert "cp311-cu130" in text
+    assert "--python 3.11 is typed, and not 3.13" in text
+    assert run(["plan", "--for", "comfi", "--recipe", "smoke-attention"]) == 2
+    assert "did you mean comfyui" in capsys.readouterr().err
+
+
+def test_a_line_of_commands(capsys: pytest.CaptureFixture[str]) -> None:
+    """One order: said once, and meant by each."""
+    assert run(["build", "--for", "comfyui", "--dry-run"]) == 0
+    text = capsys.readouterr().out
+    assert text.count(SETS) == 1
+    assert "Would build smoke-attention for cp313, CUDA 13.0" in text
+
+
+def portable(room: Path, *beside: str, folder: str = "python_embeded") -> tuple[Windows, Place]:
+    windows = Windows(room)
+    home = room / "ComfyUI_windows_portable"
+    for name in (folder, *beside):
+        (home / name).mkdir(parents=True)
+    program = home / folder / "python.exe"
+    program.touch()
+    return windows, replace(windows.place(python="3.13"), executable=str(program))
+
+
+def seen(place: Place, preset: str = "") -> Report:
+    return report(place, [], driver=RTX_4090, load=False, preset=preset)
+
+
+def test_which_knows_its_python(tmp_path: Path) -> None:
+    """The portable one of another release: which preset is nearest, and what is other."""
+    _, place = portable(tmp_path, "ComfyUI")  # torch is one of CUDA 12.8
+    found = seen(place)
+    assert found.portable is not None
+    assert found.portable.preset == "comfyui"
+    text = as_text(found, "")
+    assert "this is ComfyUI's portable Python for Windows: --for comfyui" in text
+    assert "- torch's CUDA is 12.8, and the preset says 13.0" in text
+    assert "to build for what is here: --cuda 12.8" in text
+    told = as_object(found, "")["preset"]
+    assert told["name"] == "comfyui"
+    assert told["instead"] == ["--cuda", "12.8"]
+    older = seen(replace(place, python="3.12"))
+    assert older.portable is not None
+    assert older.portable.preset == "comfyui-cu126"  # one axis is other, of the first it is two
+
+
+@pytest.mark.parametrize(
+    ("beside", "folder"),
+    [((), "python_embeded"), (("ComfyUI",), "python"), (("comfy",), "python_embeded")],
+)
+def test_a_python_that_is_none(tmp_path: Path, beside: tuple[str, ...], folder: str) -> None:
+    _, place = portable(tmp_path, *beside, folder=folder)
+    found = seen(place)
+    assert found.portable is None
+    assert as_object(found, "")["preset"] is None
+
+
+def test_a_python_that_is_not_what_it_was_said_to_be(tmp_path: Path) -> None:
+    """With --for it is no good where anything is other; without, that is only told."""
+    windows, place = portable(tmp_path, "ComfyUI")
+    windows.flash()
+    loaded = seen(place)
+    asked = seen(place, "comfyui")
+    assert "! torch's CUDA is 12.8, and the preset says 13.0" in as_text(asked, "")
+    assert not asked.good
+    assert as_object(asked, "")["preset"]["said"]
+    assert not loaded.named
+    plain = seen(replace(place, executable=str(windows.python / "python.exe")), "comfyui")
+    assert plain.portable is not None
+    assert "does not lie as this program's Python does" in plain.portable.differs[0]
+    with pytest.raises(RefusalError, match="no such preset"):
+        seen(place, "comfi")

@@ -1,0 +1,117 @@
+"""Which toolset of MSVC a build takes, asked of the host before anything is sent there."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+from plans import Lab
+from sessions import Here
+
+from pipelines.errors import ConfigError
+from pipelines.hosts.base import Capabilities
+from pipelines.remote import builder
+from pipelines.stages.toolset import default_toolset, toolset_for
+from pipelines.target import Target
+
+V2026, V2022, V2019 = "14.50.35717", "14.44.35207", "14.29.30133"
+
+
+class Plan:
+    """As far as it decides the toolset."""
+
+    def __init__(self, cuda: str, torch: str = "", **host: Any) -> None:
+        self.target = Target(cuda=cuda, torch=torch)
+        self.host = Lab()
+        if host:
+            self.host.capabilities = Capabilities(**{"gpu": False, "publishable": True, **host})
+
+
+class Telling(Here):
+    """A host with these toolsets, the default first."""
+
+    def __init__(self, *there: Any) -> None:
+        super().__init__()
+        self.there = [*there]
+
+    def call(self, function: Any, /, *args: Any, **arguments: Any) -> Any:
+        assert function is builder.toolsets
+        return self.there
+
+
+def chosen(cuda: str, *there: Any, torch: str = "", **host: Any) -> str | None:
+    return toolset_for(Telling(*there), Plan(cuda, torch, **host))  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("cuda", "there", "taken"),
+    [
+        ("12.8", (V2022, V2019), None),  # the default goes with it
+        ("13.2", (V2026, V2022), None),
+        ("13.0", (V2026, V2019, V2022), "14.29"),  # the first that does, in the order told
+        ("12.8", (V2026, V2022), "14.44"),
+        ("12.1", (V2026, V2022, "14.38.33130"), "14.38"),
+        ("12.8", (), None),  # no Visual Studio, or one that does not say: the build will
+        ("12.8", ("nonsense", V2026), None),
+        ("12.8", (7, V2022), None),
+    ],
+)
+def test_one_that_goes_with_cuda(
+    cuda: str, there: tuple[Any, ...], taken: str | None, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert chosen(cuda, *there) == taken
+    assert ("is taken, which is there too" in capsys.readouterr().out) is (taken is not None)
+
+
+@pytest.mark.parametrize(
+    ("cuda", "there", "cure"),
+    [
+        ("13.1", (V2026,), "-vcvars_ver=14.44"),
+        ("12.4", (V2026, "14.51.36231"), "-vcvars_ver=14.44"),
+        ("12.3", (V2026, V2022), "-vcvars_ver=14.38"),
+        ("13.0", ("14.16.27023",), "-vcvars_ver=14.44"),
+    ],
+)
+def test_none_that_goes_with_cuda(cuda: str, there: tuple[str, ...], cure: str) -> None:
+    """Refused before anything is sent: nvcc would say so of its first file."""
+    with pytest.raises(ConfigError, match=r"host_config\.h") as refused:
+        chosen(cuda, *there)
+    assert there[0] in refused.value.message
+    assert cure in refused.value.advice
+
+
+def test_who_is_not_asked() -> None:
+    """A host without MSVC, and one that is no Windows."""
+    assert chosen("12.8", V2026, windows=True, msvc=False) is None
+    assert chosen("12.8", V2026, windows=False, msvc=False) is None
+    linux = Plan("12.8", windows=False, msvc=False).host
+    assert default_toolset(Telling(V2026), linux) is None  # type: ignore[arg-type]
+    assert default_toolset(Telling(V2026, V2022), Lab()) == V2026  # type: ignore[arg-type]
+
+
+def made(root: Path, year: str, default: str, *others: str) -> Path:
+    """A Visual Studio of that year below ``root``; its vcvarsall.bat."""
+    build = root / year / "BuildTools" / "VC/Auxiliary/Build"
+    build.mkdir(parents=True)
+    for version in (default, *others):
+        (root / year / "BuildTools/VC/Tools/MSVC" / version).mkdir(parents=True)
+    (build / "Microsoft.VCToolsVersion.default.txt").write_text(default + "\r\n")
+    (build / "vcvarsall.bat").touch()
+    return build / "vcvarsall.bat"
+
+
+def test_what_a_host_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """2022 goes before 18, which is 2026; without either nothing is told."""
+    patterns = [str(tmp_path / p / "*/VC/Auxiliary/Build/vcvarsall.bat") for p in
+                ("20*", "[1-9][0-9]")]  # fmt: skip
+    monkeypatch.setattr(builder, "_VCVARS", patterns)
+    assert builder.toolsets() == []
+    newer = made(tmp_path, "18", V2026, V2022)
+    assert builder.find_vcvars() == str(newer)
+    assert builder.toolsets() == [V2026, V2022]
+    older = made(tmp_path, "2022", V2022, V2019, "14.38.33130")
+    assert builder.find_vcvars() == str(older)
+    assert builder.toolsets() == [V2022, "14.38.33130", V2019]
+    (older.parent / "Microsoft.VCToolsVersion.default.txt").unlink()
+    assert builder.toolsets() == []
