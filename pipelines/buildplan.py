@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pipelines import plugins
 from pipelines.architectures import archs as arch_lists
 from pipelines.architectures import gpus
 from pipelines.compilecache.settings import CompileCache
 from pipelines.config import Config
+from pipelines.diagnosis.model import NAME as SIGNATURES
 from pipelines.divided import Share, shards_of, share_of
 from pipelines.errors import ConfigError
 from pipelines.hosts.base import Events, Host, Opening, Silent, Supply
@@ -29,18 +32,20 @@ from pipelines.provisioning.resources import (
     load_resources,
     wanted_resources,
 )
+from pipelines.provisioning.resources import NAME as RESOURCES
 from pipelines.recipe import naming
 from pipelines.recipe.archmap import Translated, translate
 from pipelines.recipe.buildsystem import build_requires
-from pipelines.recipe.load import check_python, for_cell, load_recipe
+from pipelines.recipe.load import check_python, for_cell, load_recipe, recipe_file
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.reproducible import settled
 from pipelines.recipe.sourcetree import EPOCH
+from pipelines.recipe.suite import suite_of
 from pipelines.recipe.tested import cells_of_tests
 from pipelines.record import RunFacts
 from pipelines.target import AXES, Target
 from pipelines.toolchain.lock import Cache, load_lock
-from pipelines.toolsets import MSVC, Api, ToolSet
+from pipelines.toolsets import MSVC, STAND_IN, Api, ToolSet
 
 if TYPE_CHECKING:
     from pipelines.matrix.judge import Finding
@@ -148,6 +153,7 @@ class BuildPlan:
             evidence=self.host.evidence,
             publishable=self.host.capabilities.publishable and self.given is None,
             given=self.given is not None,
+            taken_from={} if self.given else taken_from(self.recipe),
             share=str(self.share or ""),
             linked=tuple(Path(run).name for run in self.objects),
         )
@@ -179,9 +185,24 @@ class BuildPlan:
         }
         if self.toolset.name == MSVC.name:
             told = naming.with_fixes(recipe, told, recipe.cuda, recipe.torch)
+        if self.toolset.name == STAND_IN.name and recipe.api == "cxx":
+            told["WCW_LIBCXX"] = "1"  # sdk/launcher.c: .cu files get it too
         if not recipe.reproducible:
             return told
         return settled(told, self.toolset.name, recipe.cuda, self.places)
+
+
+def taken_from(recipe: Recipe) -> dict[str, str]:
+    """Where what a run goes by was found, see :mod:`pipelines.plugins`."""
+    found: dict[str, str] = {}
+    with contextlib.suppress(ConfigError):  # of one that stands for a wheel there is no file
+        found["recipe"] = recipe_file(recipe.name).says
+        if recipe.smoke:
+            found["smoke suite"] = suite_of(recipe).origin or recipe.smoke
+    for what, name in (("resources", RESOURCES), ("signatures", SIGNATURES)):
+        brought = plugins.each(name)
+        found[what] = ", then ".join([*(one.says for one in brought), plugins.BUILT_IN])
+    return found
 
 
 def resolve_given(request: Request) -> Given | None:

@@ -11,6 +11,7 @@ from typing import Annotated, ClassVar, Literal
 
 from pydantic import ConfigDict, Field, StringConstraints
 
+from pipelines.checkout import Checkout
 from pipelines.compared import Comparison
 from pipelines.diagnosed import DiagnosisResult, HealedResult
 from pipelines.divided import Divided
@@ -127,6 +128,8 @@ class BuildResult(StageResult):
     """Compile units at a time."""
     environment: dict[str, str] = Field(default={})
     source_sha256: str = ""
+    checkout: Checkout | None = None
+    """Of a source that is a directory here, and in git."""
     toolset: str = ""
     """What compiled it, as the plan has it: name, and version where that is known."""
     materials: dict[str, str] = Field(default={})
@@ -372,6 +375,9 @@ class RunFacts(Model):
     publishable: bool | None = None
     origin: str = ""
     """Of a wheel that was not built."""
+    taken_from: dict[str, str] = Field(default={})
+    """Recipe, smoke suite, resources, signatures -> where each was found: built in, in the user's
+    repository, or in which package; see :mod:`pipelines.plugins`."""
     given: bool = False
     """Whether it is somebody else's, which is only tested."""
     rebuilds: str = ""

@@ -7,11 +7,15 @@ from dataclasses import dataclass
 from typing import Literal
 
 #: What of C++ a package needs; each includes those before it.
-Api = Literal["plain", "stable", "torch"]
+Api = Literal["plain", "cxx", "stable", "torch"]
+
+#: Those for which the stand-in takes libc++.
+WITH_LIBRARY: frozenset[Api] = frozenset({"cxx", "stable"})
 
 #: The same in words: "flash-attn needs ...".
 NEEDED: dict[Api, str] = {
     "plain": "C and CUDA kernels",
+    "cxx": "C++ with its standard library",
     "stable": "torch's stable ABI",
     "torch": "torch's C++ API or MSVC's STL",
 }
@@ -24,7 +28,7 @@ class ToolSet:
     name: str
     version: str = ""
     """Such as 14.44; empty where it is not known before the host is reached."""
-    apis: tuple[Api, ...] = ("plain", "stable", "torch")
+    apis: tuple[Api, ...] = ("plain", "cxx", "stable", "torch")
     lacks: str = ""
     """Why there is nothing else it can build; empty where it can build everything."""
     stamp: str = ""
@@ -40,7 +44,7 @@ class ToolSet:
 
 STAND_IN = ToolSet(
     "stand-in",
-    apis=("plain", "stable"),
+    apis=("plain", "cxx", "stable"),
     lacks="clang stands in for MSVC there, with libc++ for MSVC's STL",
     stamp=".sandbox",
 )

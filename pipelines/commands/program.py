@@ -28,6 +28,7 @@ from pipelines.commands import (
     host,
     hosts,
     image,
+    init,
     jobs,
     lock,
     plan,
@@ -58,6 +59,7 @@ if TYPE_CHECKING:
 
 #: Every command, in the order of a day's work.
 COMMANDS = (
+    init.COMMAND,
     *(
         provision.COMMAND,
         build.COMMAND,

@@ -15,10 +15,13 @@ from pydantic import (
     model_validator,
 )
 
+from pipelines import plugins
 from pipelines.errors import ConfigError
 from pipelines.model import Model, explain
 from pipelines.yamlfile import read_yaml
 
+#: Of a repository or a package, see :mod:`pipelines.plugins`.
+NAME = "signatures.yaml"
 CATALOGUE_FILE = Path(__file__).resolve().with_name("catalogue.yaml")
 
 Kind = Literal["cause", "wrapper", "warning"]
@@ -205,10 +208,47 @@ def _named(problems: str, text: Any) -> str:
     return re.sub(r" signatures\.(\d{1,6})\b", name, problems)
 
 
+def load_catalogue(path: Path | None = None) -> Catalogue:
+    """Read the file; :class:`ConfigError` names the file and the key that is wrong.
+
+    Without one it is the catalogue that is built in, with ``signatures.yaml`` of the user's
+    repository and of packages before it: those are found first, and take the place of one that has
+    their id.
+    """
+    if path is not None:
+        return _read(path, _stamp(path))
+    brought = plugins.each(NAME)
+    return _joined(brought, tuple(_stamp(found.path) for found in brought))
+
+
+def _stamp(path: Path) -> tuple[int, ...]:
+    """By which a file that was read already is known again; empty where there is none."""
+    try:
+        stat = path.stat()
+    except OSError:
+        return ()
+    return stat.st_ino, stat.st_mtime_ns, stat.st_size
+
+
 @cache
-def load_catalogue(path: Path = CATALOGUE_FILE) -> Catalogue:
-    """Read the file; :class:`ConfigError` names the file and the key that is wrong."""
-    text = read_yaml(path, advice="Restore it from git.")
+def _joined(brought: tuple[plugins.Found, ...], stamps: tuple[tuple[int, ...], ...]) -> Catalogue:
+    pairs = zip(brought, stamps, strict=True)
+    rows = [(one, _read(one.path, stamp).signatures) for one, stamp in pairs]
+    plugins.refuse_doubles(((one, [s.id for s in each]) for one, each in rows), "signature")
+    found: dict[str, Signature] = {}
+    for signatures in (
+        *(each for _, each in rows),
+        _read(CATALOGUE_FILE, _stamp(CATALOGUE_FILE)).signatures,
+    ):
+        for signature in signatures:
+            found.setdefault(signature.id, signature)
+    return Catalogue(signatures=tuple(found.values()))
+
+
+@cache
+def _read(path: Path, _: tuple[int, ...]) -> Catalogue:
+    own = path != CATALOGUE_FILE
+    text = read_yaml(path, advice="" if own else "Restore it from git.")
     try:
         return Catalogue.model_validate(text)
     except ValidationError as error:

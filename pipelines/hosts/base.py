@@ -155,7 +155,9 @@ def supply_of(lock: ToolchainLock) -> Supply:
 
 #: What Windows' stand-in takes of the lock in place of what it is asked for. PyPI has no wheels of
 #: torch with CUDA for Windows; nobody is known to have run one under Wine without a GPU.
-IN_SANDBOX: Mapping[str, str] = MappingProxyType({"torch": "torch-cpu"})
+IN_SANDBOX: Mapping[str, str] = MappingProxyType(
+    {"torch": "torch-cpu", "numpy": "numpy-in-sandbox"}
+)
 
 
 def supply_of_sandbox(lock: ToolchainLock) -> Supply:

@@ -12,7 +12,8 @@ from pipelines.errors import AuditError, ConfigError, LockError
 from pipelines.files import sha256_of
 from pipelines.hosttext import line
 from pipelines.toolchain import sources
-from pipelines.toolchain.lock import Cache, Tool, obtain
+from pipelines.toolchain.lock import Cache, Tool
+from pipelines.toolchain.obtaining import obtain
 
 _SUMS = "SHA256SUMS"
 _DIGEST = re.compile(r"[0-9a-f]{64}")

@@ -11,7 +11,8 @@ from tempfile import TemporaryDirectory
 from pipelines.errors import LockError
 from pipelines.files import disk_errors, sha256_of
 from pipelines.prebuilt.candidates import Offer, obtain_offer
-from pipelines.toolchain.lock import Cache, Tool, obtain
+from pipelines.toolchain.lock import Cache, Tool
+from pipelines.toolchain.obtaining import obtain
 from pipelines.toolchain.sources import Source
 
 

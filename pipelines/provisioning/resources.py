@@ -1,7 +1,8 @@
 """What a host is wanted to have, in order, with the lock's pins.
 
 ``pipelines/provisioning/resources.yaml`` for hosts where the pipeline installs its tools,
-``pipelines/provisioning/resources-existing.yaml`` for an environment that is used as it is.
+``pipelines/provisioning/resources-existing.yaml`` for an environment that is used as it is. To the
+former comes what ``resources.yaml`` of the user's repository and of packages adds or replaces.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import graphlib
 from collections.abc import Iterable
 from pathlib import Path
 
+from pipelines import plugins
 from pipelines.errors import ConfigError
 from pipelines.model import Model, read_data
 from pipelines.provisioning import resource_models
@@ -17,6 +19,8 @@ from pipelines.provisioning.base import Binding, Layout, Place, Wanted
 from pipelines.recipe.model import Recipe
 from pipelines.toolchain.lock import ToolchainLock
 
+#: Of a repository or a package, see :mod:`pipelines.plugins`.
+NAME = "resources.yaml"
 RESOURCES_FILE = Path(__file__).resolve().with_name("resources.yaml")
 EXISTING_FILE = RESOURCES_FILE.with_name("resources-existing.yaml")
 __all__ = [
@@ -42,14 +46,37 @@ class Resources(Model):
     resources: tuple[resource_models.AnyResource, ...]
 
 
+class More(Model):
+    """``resources.yaml`` of a repository or a package: more of them, or others of the same name."""
+
+    resources: tuple[resource_models.AnyResource, ...]
+
+
 def load_resources(path: Path = RESOURCES_FILE) -> Resources:
-    """Read the file; :class:`ConfigError` names the key that is wrong."""
+    """Read the file, and what is brought besides; :class:`ConfigError` names the wrong key.
+
+    A resource of a name that there is takes its place: the repository's own that of a package,
+    which takes that of one built in. Two packages with one name are refused.
+    """
     made = read_data(path, Resources, advice=_HINT)
+    _check(made, path)
+    if path != RESOURCES_FILE:
+        return made
+    brought = [(found, read_data(found.path, More, advice=_HINT)) for found in plugins.each(NAME)]
+    told = ((found, [one.id for one in more.resources]) for found, more in brought)
+    plugins.refuse_doubles(told, "resource")
+    for found, more in reversed(brought):
+        rows = {one.id: one for one in made.resources} | {one.id: one for one in more.resources}
+        made = made.model_copy(update={"resources": tuple(rows.values())})
+        _check(made, found.path)
+    return made
+
+
+def _check(made: Resources, path: Path) -> None:
     try:
         in_order(made.resources)
     except ConfigError as error:
         raise ConfigError(f"{path}: {error.message}", advice=error.advice) from None
-    return made
 
 
 def in_order(resources: Iterable[resource_models.AnyResource]) -> list[resource_models.AnyResource]:

@@ -183,6 +183,13 @@ def torch_list(archs: ArchList) -> str:
     )
 
 
+def gencode(archs: ArchList) -> str:
+    """``80;120+PTX`` as nvcc takes it, a flag for each."""
+    flags = [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in archs.sass]
+    flags += [f"-gencode=arch=compute_{arch},code=compute_{arch}" for arch in archs.ptx]
+    return " ".join(flags)
+
+
 def _least(mapping: ArchMap, archs: ArchList, package: str) -> None:
     if mapping.least is None:
         return
@@ -216,10 +223,8 @@ def _listed(mapping: Listed, archs: ArchList, cuda: str) -> Translated:
 
 def _fixed(mapping: Fixed, archs: ArchList, cuda: str, package: str) -> Translated:
     fixed = [a for a, range_ in mapping.compiles.items() if within(cuda, range_)]
-    flags = [
-        f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in archs.sass if arch not in fixed
-    ]
-    flags += [f"-gencode=arch=compute_{arch},code=compute_{arch}" for arch in archs.ptx]
+    lacking = ArchList(tuple(arch for arch in archs.sass if arch not in fixed), archs.ptx)
+    flags = gencode(lacking).split()
     notes = []
     if spare := [arch for arch in fixed if arch not in archs.sass]:
         notes.append(f"{package} compiles {', '.join(spare)} as well, whatever it is told")

@@ -1,5 +1,7 @@
-"""Recipes as they are found: ``pipelines/recipes/<name>.yaml``, flat, a version at a time.
+"""Recipes as they are found, flat, a version at a time.
 
+``recipes/<name>.yaml`` of the user's repository, of a package, or built in, in the order that
+:mod:`pipelines.plugins` says.
 A file describes a package once, and below ``versions`` what differs from release to release; a
 key of a version replaces the package's, ``environment`` is merged.
 """
@@ -12,6 +14,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from pipelines import plugins
 from pipelines.errors import ConfigError
 from pipelines.model import PythonVersion, explain, unknown
 from pipelines.recipe.checks import check_alone, check_surroundings
@@ -19,9 +22,13 @@ from pipelines.recipe.model import Recipe
 from pipelines.versions import within
 from pipelines.yamlfile import read_yaml
 
+#: Those that are built in.
 RECIPES = Path(__file__).resolve().parent.parent / "recipes"
 #: Keys that a version may have.
 VARIES = frozenset(Recipe.model_fields) - {"name", "summary", "kind", "project", "version"}
+
+#: The directory of recipes within an origin.
+KIND = "recipes"
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]*")
 #: How a release of Python, torch or CUDA is written.
@@ -30,8 +37,20 @@ _python = TypeAdapter(PythonVersion)
 
 
 def recipe_names(folder: Path | None = None) -> tuple[str, ...]:
-    """The recipes that there are."""
-    return tuple(sorted(path.stem for path in (folder or RECIPES).glob("*.yaml")))
+    """The recipes that there are; of ``folder`` alone if one is given."""
+    folders = [folder] if folder else [*(o.path / KIND for o in plugins.origins()), RECIPES]
+    return tuple(sorted({path.stem for each in folders for path in each.glob("*.yaml")}))
+
+
+def recipe_file(name: str, folder: Path | None = None) -> plugins.Found:
+    """The recipe's file and where it is from; :class:`ConfigError` when there is none."""
+    if _NAME.fullmatch(name):
+        if folder is None and (found := plugins.named(KIND, f"{name}.yaml", f"recipe {name}")):
+            return found
+        if (path := (folder or RECIPES) / f"{name}.yaml").is_file():
+            return plugins.Found(path, plugins.BUILT_IN)
+    where = f"{plugins.FOLDER}/{KIND}, packages, and those built in"
+    raise unknown("recipe", name, recipe_names(folder), where)
 
 
 def load_recipe(name: str, folder: Path | None = None, *, version: str | None = None) -> Recipe:
@@ -40,7 +59,7 @@ def load_recipe(name: str, folder: Path | None = None, *, version: str | None = 
     Raises :class:`ConfigError` when there is none, when the file is wrong in any of its versions,
     and when one of them names what is not there: a directory, a smoke suite, a tool of the lock.
     """
-    found = _read(name, folder or RECIPES)
+    found = _read(name, folder)
     for where, recipe in found.values():
         check_surroundings(recipe, where)
     versions = {each: recipe for each, (_, recipe) in found.items()}
@@ -111,14 +130,12 @@ def load_versions(name: str, folder: Path | None = None) -> dict[str, Recipe]:
 
     Raises :class:`ConfigError` for what is wrong in the file itself.
     """
-    return {version: recipe for version, (_, recipe) in _read(name, folder or RECIPES).items()}
+    return {version: recipe for version, (_, recipe) in _read(name, folder).items()}
 
 
-def _read(name: str, folder: Path) -> dict[str, tuple[str, Recipe]]:
+def _read(name: str, folder: Path | None) -> dict[str, tuple[str, Recipe]]:
     """Version -> how errors about it begin, and its recipe."""
-    path = folder / f"{name}.yaml"
-    if not _NAME.fullmatch(name) or not path.is_file():
-        raise unknown("recipe", name, recipe_names(folder), "pipelines/recipes")
+    path = recipe_file(name, folder).path
     text = read_yaml(path)
     found = {}
     for version, keys in _flat(path, text).items():

@@ -222,14 +222,16 @@ class Recipe(Model):
     """The releases of CUDA and torch that the package itself works with."""
     api: Api = Field(default_factory=_api)
     """What of C++ it needs, and with it which compilers can build it: ``plain`` C and CUDA kernels;
-    ``stable`` torch's stable ABI, for torch 2.10 and later; ``torch`` torch's C++ API, or the STL
-    of MSVC, as CUTLASS does. By default ``torch`` with torch, else ``plain``."""
+    ``cxx`` C++ with its standard library, whichever it is, as pybind11 and nanobind do; ``stable``
+    torch's stable ABI, for torch 2.10 and later; ``torch`` torch's C++ API, or the STL of MSVC, as
+    CUTLASS does. By default ``torch`` with torch, else ``plain``."""
     archs: Text
     """Default list, for example ``75;80;90+PTX``."""
     arch_map: ArchMap = Plain()
     """How the package is told for which GPUs to compile; see docs/recipes.md."""
     environment: dict[Variable, str] = Field(default={})
-    """May use {archs}, {jobs}, {threads}, {version} and {local_version}."""
+    """May use {archs}, {gencode} (the same as flags of nvcc), {jobs}, {threads}, {version} and
+    {local_version}."""
     fixes: tuple[Fix, ...] = ()
     """Flags for MSVC and nvcc on Windows that only some releases of CUDA or torch need."""
     reproducible: bool = False

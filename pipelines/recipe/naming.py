@@ -20,7 +20,7 @@ from packaging.version import InvalidVersion, Version
 
 from pipelines.errors import ConfigError
 from pipelines.model import nearest
-from pipelines.recipe.archmap import Translated
+from pipelines.recipe.archmap import Translated, gencode
 from pipelines.recipe.model import Recipe
 from pipelines.versions import minor, python_tags
 
@@ -72,6 +72,7 @@ def environment(
     """
     values = {
         "archs": archs.text,
+        "gencode": gencode(archs.effective),
         "jobs": str(jobs),
         "threads": str(threads),
         "local_version": local,

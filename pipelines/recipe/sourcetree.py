@@ -26,9 +26,10 @@ from pipelines.paths import PACKAGE, home
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import FileSource, GitSource, PathSource
 from pipelines.recipe.patches import applied
-from pipelines.recipe.worktree import PROJECT, Listing, listing, matches
+from pipelines.recipe.worktree import PROJECT, Listing, State, listing, matches, state
 from pipelines.toolchain.hashed import adopt, damage, verify
-from pipelines.toolchain.lock import Cache, FetchProgress, Tool
+from pipelines.toolchain.lock import Cache, Tool
+from pipelines.toolchain.obtaining import FetchProgress
 from pipelines.toolchain.sources import Source
 
 _log = logging.getLogger(__name__)
@@ -112,9 +113,26 @@ def _pack_here(source: PathSource, recipe: Recipe) -> bytes:
         f"source: {units.counted(len(found.files), 'file')}, {units.size(size)} "
         f"of {tree.resolve()} ({found.by})"
     )
+    if (at := checkout_of(recipe)) is not None and at.changed:
+        many = units.counted(len(at.changed), "file")
+        say(f"mind: {many} of it not as committed: {', '.join(at.changed[:5])}", style="yellow")
     for name in found.empty:
         say(f"mind: the submodule {name} is empty: git submodule update --init", style="yellow")
     return pack(((name, path.read_bytes()) for name, path in found.files.items()), where=str(tree))
+
+
+def checkout_of(recipe: Recipe) -> State | None:
+    """The git state of what is packed of a directory here; ``None`` for any other source."""
+    source = recipe.source
+    if not isinstance(source, PathSource):
+        return None
+    found = state(directory_of(source))
+    if found is None:
+        return None
+    packed = _listed_here(source, recipe).files.keys()
+    gone = {name for name in found.changed if not (directory_of(source) / name).exists()}
+    kept = tuple(n for n in found.changed if n in packed or n in gone)
+    return State(found.commit, tuple(n for n in kept if not matches(n, recipe.exclude)))
 
 
 def fetch_tree(recipe: Recipe, cache: Cache, progress: FetchProgress | None = None) -> None:

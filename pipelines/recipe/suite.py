@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
 from pathlib import Path, PurePosixPath
 from typing import Literal
 
-from pipelines import units
+from pipelines import plugins, units
 from pipelines.errors import ConfigError
 from pipelines.model import nearest
 from pipelines.paths import PACKAGE, home
@@ -22,6 +22,8 @@ from pipelines.recipe.model import Recipe
 from pipelines.recipe.worktree import PROJECT, listing
 
 SUITES = PACKAGE / "smoke"
+#: The directory of suites within an origin, see :mod:`pipelines.plugins`.
+KIND = "smoke"
 #: The folder, beside the shared files, in which tests of your own lie on the host.
 OWN = "own"
 _KNOB = "smoke_suite.py"
@@ -45,6 +47,8 @@ class Suite:
     """Name with ``/`` -> text."""
     own: bool = False
     """Whether it has tests of your own, in the folder :data:`OWN`."""
+    origin: str = ""
+    """Where a suite with a name is from; empty: nothing was looked up."""
     instead: Instead = ""
 
     def shadows(self, modules: Iterable[str]) -> list[str]:
@@ -65,18 +69,34 @@ def suite_of(recipe: Recipe) -> Suite:
     """
     if not recipe.smoke:
         return _without(recipe)
-    if "/" not in recipe.smoke and not recipe.smoke.startswith("."):
-        tested = {path.parent.name for path in SUITES.glob("*/test_*.py")}
-        there = sorted(tested & {path.parent.name for path in SUITES.glob(f"*/{_KNOB}")})
-        if recipe.smoke not in there:
-            raise ConfigError(
-                f"recipe {recipe.name}: smoke: there is no suite '{recipe.smoke}'"
-                f"{nearest(recipe.smoke, there)}",
-                advice=f"There are: {', '.join(there)}. A folder of your own has a slash in its "
-                f"name: ./{recipe.smoke}",
-            )
-        return Suite(_shared() | _shipped(SUITES / recipe.smoke))
-    folder = home() / recipe.smoke
+    if "/" in recipe.smoke or recipe.smoke.startswith("."):
+        return _of_folder(home() / recipe.smoke)
+    if found := plugins.named(KIND, recipe.smoke, f"smoke suite {recipe.smoke}"):
+        return replace(_of_folder(found.path), origin=found.says)
+    there = _built_in()
+    if recipe.smoke not in there:
+        known = sorted({*there, *_brought()})
+        raise ConfigError(
+            f"recipe {recipe.name}: smoke: there is no suite '{recipe.smoke}'"
+            f"{nearest(recipe.smoke, known)}",
+            advice=f"There are: {', '.join(known)}. A folder elsewhere has a slash in its "
+            f"name: ./{recipe.smoke}",
+        )
+    return Suite(_shared() | _shipped(SUITES / recipe.smoke), origin=plugins.BUILT_IN)
+
+
+def _built_in() -> list[str]:
+    tested = {path.parent.name for path in SUITES.glob("*/test_*.py")}
+    return sorted(tested & {path.parent.name for path in SUITES.glob(f"*/{_KNOB}")})
+
+
+def _brought() -> Iterator[str]:
+    for origin in plugins.origins():
+        yield from (path.name for path in (origin.path / KIND).glob("*") if path.is_dir())
+
+
+def _of_folder(folder: Path) -> Suite:
+    """A folder of tests that is not built in."""
     files = _own(folder)
     knob = files.pop(f"{OWN}/{_KNOB}", "")
     if knob:

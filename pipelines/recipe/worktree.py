@@ -44,6 +44,51 @@ class Listing:
     """Submodules that are not checked out."""
 
 
+@dataclass(frozen=True)
+class State:
+    """What git says of a directory's files."""
+
+    commit: str
+    """Empty before the first."""
+    changed: tuple[str, ...]
+    """Those that differ from it or are not in it, as seen from the directory, with ``/``."""
+
+
+def state(tree: Path) -> State | None:
+    """The commit that ``tree`` stands at, and what in it is not as committed; ``None`` outside git.
+
+    Submodules are asked too: what is changed in one counts, and another commit of one.
+    """
+    if _how(tree):
+        return None
+    code, head = _git(tree, "rev-parse", "--verify", "--quiet", "HEAD", refused=1)
+    told = _git(tree, "status", "--porcelain=v1", "-z", "--untracked-files=all", "--", ".")[1]
+    top = Path(os.fsdecode(_git(tree, "rev-parse", "--show-toplevel")[1].rstrip(b"\n")))
+    here, names = tree.resolve(), []
+    rows = iter(told.split(b"\0"))
+    for row in rows:
+        if not row:
+            continue
+        if row[:1] in b"RC":
+            next(rows, None)  # what it was called before
+        path = top / os.fsdecode(row[3:])
+        names.append(path.relative_to(here).as_posix() if path.is_relative_to(here) else path.name)
+    for name in _repositories(tree):
+        inner = state(tree / name)
+        names += [f"{name}/{one}" for one in inner.changed] if inner else []
+    return State("" if code else head.decode().strip(), tuple(dict.fromkeys(names)))
+
+
+def _repositories(tree: Path) -> Iterator[str]:
+    """Checked-out submodules, and other repositories that git lists within it."""
+    told = _git(tree, "ls-files", "-z", "--stage")[1]
+    for row in told.split(b"\0"):
+        mode, _, rest = row.partition(b" ")
+        name = os.fsdecode(rest.partition(b"\t")[2])
+        if mode == b"160000" and (tree / name / ".git").exists():
+            yield name
+
+
 def matches(name: str, globs: Iterable[str]) -> bool:
     """Whether a file (with ``/``) is what a glob names, or below a directory that it names."""
     return any(

@@ -16,6 +16,7 @@ from rich.progress import Progress, TaskID
 from pipelines import units
 from pipelines.beside import tell_units
 from pipelines.buildplan import BuildPlan
+from pipelines.checkout import Checkout
 from pipelines.compilecache import spec as compile_cache
 from pipelines.console import bars, console, fold, host_line, say, units_progress
 from pipelines.diagnosis import Settings
@@ -27,7 +28,7 @@ from pipelines.logs import detailed
 from pipelines.model import first_problem
 from pipelines.provenance.sbom import with_toolset
 from pipelines.recipe.progress import reader
-from pipelines.recipe.sourcetree import source_tree
+from pipelines.recipe.sourcetree import checkout_of, source_tree
 from pipelines.record import BuildResult, HostFile, ProvisionResult, Timeline, Units
 from pipelines.remote import builder, files
 from pipelines.run import StageLog
@@ -49,6 +50,7 @@ from pipelines.stages.retry import Attempt, until_healed
 from pipelines.stages.toolset import toolset_for
 
 _FIGURES, _MOST = 100, 1 << 60  # of the compile cache: how many, how large
+_SHOWN = 200  # files that are not as committed
 _LEFT = 200  # lines of what a reproducible build took out of its wheel
 LOG = "build.log"
 
@@ -87,6 +89,7 @@ def build(
             jobs=jobs,
             environment=environment,
             source_sha256=source_sha256,
+            checkout=_checkout(plan),
             toolset=plan.toolset.label,
             materials=made_of,
             bill=bill,
@@ -121,6 +124,14 @@ def build(
     if done.divided is not None:
         say(done.divided.told)
     return done
+
+
+def _checkout(plan: BuildPlan) -> Checkout | None:
+    """What git says of a directory here that is built."""
+    found = checkout_of(plan.recipe)
+    if found is None:
+        return None
+    return Checkout(commit=found.commit, changed=found.changed[:_SHOWN], count=len(found.changed))
 
 
 def _require_wheel(plan: BuildPlan, done: BuildResult) -> None:

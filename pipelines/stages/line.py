@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
+from pipelines import plugins
 from pipelines.beside import tell_stage
 from pipelines.buildplan import BuildPlan
 from pipelines.console import say
@@ -113,6 +114,9 @@ class Line:
         self.tell()  # of a run before this one
         facts = self.plan.facts
         self._run = Run.take_up(self.plan.out, facts) or Run.create(self.plan.out, facts)
+        for what, origin in facts.taken_from.items():
+            if origin != plugins.BUILT_IN:
+                say(f"{what}: {origin}")
         return self._run
 
     def begin_rebuild(self, published: str) -> Run:

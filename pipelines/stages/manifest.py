@@ -63,6 +63,8 @@ def write_manifest(run: Run) -> list[dict[str, Any]]:
             "job": facts.job or None,
             "source_sha256": facts.source_sha256 or None,
             "origin": facts.origin or None,
+            "taken_from": dict(sorted(facts.taken_from.items())),
+            "checkout": built.checkout.model_dump() if built.checkout else None,
             "reproducible": FIXED in built.materials,
             "materials": dict(sorted(built.materials.items())),
         },

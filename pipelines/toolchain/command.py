@@ -13,7 +13,7 @@ from pipelines.hosttext import safe
 from pipelines.paths import CHECKOUT
 from pipelines.toolchain.generate import differences, generate, lock_text, write_lock
 from pipelines.toolchain.intent import INTENT_FILE, load_bases, load_intent
-from pipelines.toolchain.lock import LOCK_FILE, Cache, ToolchainLock, load_lock
+from pipelines.toolchain.lock import LOCK_FILE, Cache, ToolchainLock, load_lock, own_lock
 from pipelines.toolchain.pinning import Pinned, complete, pin_images
 from pipelines.toolchain.sync import stage, sync
 
@@ -23,10 +23,16 @@ _NO_CHECKOUT = "images/ and ansible/ are in the repository alone, and this is th
 def run_complete(only: str | None = None) -> None:
     """Make the lock of ``toolchain.yaml``, fetch and hash what is not pinned yet, then sync.
 
+    In a repository that has a ``toolchain.yaml`` of its own it is that one's lock, and no other.
     ``only`` is a list of tools, separated by commas. Raises :class:`LockError` for what could not
     be had, after everything else was written down.
     """
     names = None if only is None else [name for part in only.split(",") if (name := part.strip())]
+    mine = own_lock()
+    intent = mine.with_name(INTENT_FILE.name)
+    if intent.is_file():
+        _complete_own(intent, mine, names)
+        return
     lock = load_lock(LOCK_FILE)
     made = generate(load_intent(INTENT_FILE), lock, load_bases(INTENT_FILE))
     if changes := differences(lock, made):
@@ -49,6 +55,22 @@ def run_complete(only: str | None = None) -> None:
         say(f"{len(pinned)} pinned: read the change to toolchain.lock.yaml before it is committed")
     else:
         say("every tool is pinned", style="green")
+
+
+def _complete_own(intent: Path, path: Path, names: list[str] | None) -> None:
+    """The same for a repository's own; it stands beside what is built in, and replaces nothing."""
+    known = load_lock(path) if path.is_file() else ToolchainLock(version=1, tools={})
+    made = generate(load_intent(intent), known)
+    if not path.is_file():
+        path.touch()
+    if path.read_text("utf-8") != lock_text(made):
+        write_lock(made, path)
+    if made.unpinned:
+        with bars() as show:
+            pinned = complete(path, names, show)
+        console.print(_table(pinned))
+    load_lock()  # with what is built in: what speaks against it is said now
+    say(f"{path}: {len(made.tools)} tools; read what has changed before it is committed")
 
 
 def run_sync(*, check: bool) -> None:

@@ -28,25 +28,22 @@ from pydantic import (
     model_validator,
 )
 
+from pipelines import plugins
 from pipelines.console import say
 from pipelines.errors import LockError, StorageError
-from pipelines.files import DISK_ERRNOS
-from pipelines.logs import timed
 from pipelines.model import Model, PythonVersion, explain
 from pipelines.paths import default_cache
 from pipelines.target import Target
 from pipelines.toolchain import hashed, variants
 from pipelines.toolchain.bases import BaseImage
-from pipelines.toolchain.sources import Source, download
+from pipelines.toolchain.obtaining import FetchProgress, obtain
+from pipelines.toolchain.sources import Source
 from pipelines.versions import Release
 from pipelines.yamlfile import read_yaml
 
 _log = logging.getLogger(__name__)
 
 LOCK_FILE = Path(__file__).resolve().with_name("toolchain.lock.yaml")
-
-#: Called with (tool, bytes done, bytes in all; 0 when that is not known).
-FetchProgress = Callable[[str, int, int], None]
 
 #: An id of Visual Studio's component directory.
 ComponentId = Annotated[str, StringConstraints(pattern=r"^Microsoft(\.[A-Za-z0-9_]+)+$")]
@@ -209,11 +206,44 @@ class ToolchainLock(Model):
         return tool
 
 
-def load_lock(path: Path = LOCK_FILE) -> ToolchainLock:
+def own_lock() -> Path:
+    """The lock of the user's repository, beside the ``toolchain.yaml`` that it is made of."""
+    return plugins.own().path / LOCK_FILE.name
+
+
+def load_lock(path: Path | None = None) -> ToolchainLock:
     """Read and check the lock; :class:`LockError` names the key that is wrong.
 
-    Read once for as long as the file stays the same: recipes are checked against it, too.
+    Without ``path`` it is the one that is built in, with the entries of the user's repository: one
+    of those takes the place of an entry for the same cell. Read once for as long as the files stay
+    the same: recipes are checked against it, too.
     """
+    if path is not None:
+        return _read_lock(path)
+    shipped = _read_lock(LOCK_FILE)
+    if not (mine := own_lock()).is_file():
+        return shipped
+    return _joined(shipped, _read_lock(mine), mine)
+
+
+def _joined(shipped: ToolchainLock, mine: ToolchainLock, path: Path) -> ToolchainLock:
+    cells = {(tool.name, *variants.axes_of(tool)) for tool in mine.tools.values()}
+    kept = {
+        id_: tool
+        for id_, tool in shipped.tools.items()
+        if id_ not in mine.tools and (tool.name, *variants.axes_of(tool)) not in cells
+    }
+    tools = kept | mine.tools
+    unpinned = tuple(id_ for id_, tool in tools.items() if not tool.pinned)
+    try:
+        return ToolchainLock(version=1, unpinned=unpinned, images=shipped.images, tools=tools)
+    except ValidationError as error:
+        raise LockError(
+            explain(path, error, ToolchainLock), advice="Correct toolchain.yaml beside it."
+        ) from None
+
+
+def _read_lock(path: Path) -> ToolchainLock:
     try:
         stat = path.stat()
     except OSError:
@@ -350,47 +380,6 @@ class Cache:
                 "here, and name it with --wheelhouse.",
             )
         obtain(name, tool, part, keep, progress)
-
-
-def obtain(
-    name: str,
-    tool: Tool,
-    part: Path,
-    keep: Callable[[Path, Source], None],
-    progress: FetchProgress | None = None,
-) -> None:
-    """Download ``tool`` to ``part`` from the first source whose bytes ``keep`` takes.
-
-    ``keep`` moves the file away, or raises :class:`LockError` and the next source is tried. What
-    is left of ``part`` is removed. Raises :class:`LockError` when no source is left, naming each,
-    and :class:`StorageError` when the disk is full.
-    """
-    failures: list[str] = []
-    for source in tool.sources:
-        try:
-            part.parent.mkdir(parents=True, exist_ok=True)
-            with timed(_log, logging.INFO, "%s: fetch %s", name, source.file):
-                download(source, part, lambda done, total: progress and progress(name, done, total))
-            keep(part, source)
-        except OSError as error:
-            if error.errno is not None and error.errno in DISK_ERRNOS:
-                space = f"{tool.size >> 20} MiB" if tool.size else "space"
-                raise StorageError(
-                    f"cannot keep {tool.file} in {part.parent}: {error.strerror}",
-                    advice=f"Free {space}, or point XDG_CACHE_HOME elsewhere.",
-                ) from error
-            failures.append(f"{source.place}: {error}")
-        except LockError as error:
-            failures.append(f"{source.place}: {error.message}")
-        else:
-            return
-        finally:
-            part.unlink(missing_ok=True)
-    raise LockError(
-        f"{name} {tool.version} could not be fetched:\n  " + "\n  ".join(failures),
-        advice="Check the network and the package index; a wrong sha256 means that the file "
-        "is not the one that was pinned: do not use it.",
-    )
 
 
 def wheel_name(file: str) -> str:

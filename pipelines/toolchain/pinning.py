@@ -16,14 +16,8 @@ from pathlib import Path
 from pipelines.errors import LockError
 from pipelines.files import sha256_of
 from pipelines.toolchain.generate import pinned, write_lock
-from pipelines.toolchain.lock import (
-    LOCK_FILE,
-    Cache,
-    FetchProgress,
-    Tool,
-    load_lock,
-    obtain,
-)
+from pipelines.toolchain.lock import LOCK_FILE, Cache, Tool, load_lock
+from pipelines.toolchain.obtaining import FetchProgress, obtain
 from pipelines.toolchain.registry import digest_behind
 from pipelines.toolchain.sources import Source
 

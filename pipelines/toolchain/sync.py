@@ -17,7 +17,8 @@ import yaml
 
 from pipelines.errors import LockError
 from pipelines.toolchain.hashed import verify
-from pipelines.toolchain.lock import Cache, FetchProgress, Tool, ToolchainLock
+from pipelines.toolchain.lock import Cache, Tool, ToolchainLock
+from pipelines.toolchain.obtaining import FetchProgress
 from pipelines.versions import free_threaded, python_order
 
 DOCKERFILE = Path("images/windows-buildtools.Dockerfile")

@@ -16,7 +16,8 @@ from pipelines.console import say
 from pipelines.errors import LockError, SetupError
 from pipelines.files import disk_errors, sha256_of
 from pipelines.paths import CHECKOUT
-from pipelines.toolchain.lock import Cache, FetchProgress
+from pipelines.toolchain.lock import Cache
+from pipelines.toolchain.obtaining import FetchProgress
 
 #: What pip knows the pipeline as, where it is installed.
 DISTRIBUTION = "windows-cuda-wheels"

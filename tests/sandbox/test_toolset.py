@@ -151,6 +151,29 @@ def test_kernels_are_compiled_beside_libcxx(line: Line, work: Path) -> None:
 
 
 @pytest.mark.usefixtures("libcxx_there")
+def test_units_of_nvcc_have_libcxx_where_a_build_asks_for_it(line: Line, work: Path) -> None:
+    """Read by cudafe++, compiled by clang, run: exceptions, texts, trees, threads, mathematics."""
+    shutil.copy(SOURCES / "library.cu", work)
+    (work / "ask.py").write_text(
+        "import ctypes\nf = ctypes.CDLL(r'C:\\ts\\library.dll')\n"
+        "f.number.restype, f.number.argtypes = ctypes.c_double, [ctypes.c_float]\n"
+        "print('answers:', f.answer(5), f.answer(12), f.number(4))\n"
+    )
+    link = r"cl /nologo /MD /LD library.obj /link /LIBPATH:C:\cuda\13.0\lib\x64 cudart_static.lib"
+    code, output = typed(
+        line,
+        work,
+        "set WCW_LIBCXX=1",
+        f"{NVCC} -std=c++17 -Xcompiler /EHsc -c library.cu -o library.obj",
+        link,
+        r"C:\Python311\python.exe ask.py",
+    )
+    assert code == 0, output
+    assert "answers: 2051 3121 28.0" in output
+    assert b"kernel" in (work / "library.dll").read_bytes()
+
+
+@pytest.mark.usefixtures("libcxx_there")
 def test_a_missing_header_is_named(line: Line, work: Path) -> None:
     (work / "ppl.cpp").write_text("#include <ppl.h>\n")
     code, output = typed(line, work, "cl /nologo /c /MD /EHsc ppl.cpp")

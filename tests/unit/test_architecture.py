@@ -16,6 +16,7 @@ ROOT = Path(__file__).parents[2]
 #: Rooms from the ground floor up; one may use those above it in this list, and none below.
 FLOORS = (
     {"errors", "paths", "units", "output", "called"},
+    {"plugins"},
     {"github", "beside"},
     {"hosttext"},
     {"model", "files", "versions", "console", "tables", "logs", "yamlfile"},
@@ -24,6 +25,7 @@ FLOORS = (
         "toolsets",
         "architectures",
         "taken",
+        "checkout",
         "diagnosed",
         "compared",
         "fleetsettings",
@@ -37,7 +39,7 @@ FLOORS = (
     {"reports", "recipe", "hosts", "which"},
     {"provenance"},
     {"config", "matrix", "prebuilt", "provisioning", "examine", "index"},
-    {"buildplan", "schema", "watch"},
+    {"buildplan", "schema", "watch", "scaffold"},
     {"stages", "doctor"},
     {"fleet"},
     {"commands"},

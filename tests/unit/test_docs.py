@@ -17,6 +17,7 @@ from typed import calls
 from pipelines.commands.program import namespace
 from pipelines.config import load_config
 from pipelines.recipe.model import Recipe, Vendored
+from pipelines.toolchain.intent import load_intent
 
 ROOT = Path(__file__).parents[2]
 TOPS = (".github", "ansible", "docs", "images", "pipelines", "scripts", "tests")
@@ -29,6 +30,8 @@ DOCS = sorted(
 THEIRS = {"pipelines/recipes/my-conv1d.yaml", "pipelines/recipes/vecadd.yaml", "fleet.yaml"}
 THEIRS |= {"pipelines/toolchain/watched.yaml", "watched.yaml"}
 THEIRS |= {"docs/classcutlass_1_1epilogue.html"}  # of a log
+#: Of a user's repository.
+THEIRS |= {".github/workflows/windows-wheels.yml", "signatures.yaml"}
 #: A file that is named without its folder, or a path, anywhere in the text.
 FILE = re.compile(r"`([\w./*-]*[\w*]\.(?:py|ya?ml|ps1|psm1|j2|c|cuh))`")
 PATH = re.compile(rf"(?<![\w./-])(?:{'|'.join(map(re.escape, TOPS))})/[\w./*-]*[\w*/]")
@@ -48,6 +51,7 @@ def test_what_is_named_is_there(path: Path) -> None:
     links = [link for link in LINK.findall(text) if not (path.parent / link).exists()]
     text = re.sub(r"\[[^]]*\]\(https?://[^)]*\)|https?://\S+", "", text)
     named = {*FILE.findall(text), *PATH.findall(text)} - THEIRS
+    named = {name for name in named if not name.startswith(".wcw/")}  # of a user's repository
     assert not links + sorted(name for name in named if not there(name.rstrip("/"), path.parent))
 
 
@@ -121,6 +125,10 @@ def test_every_yaml_is_taken(path: Path, tmp_path: Path) -> None:
             called(read["jobs"])
         elif "gpu-config" in read:
             taken(read["gpu-config"], tmp_path)
+        elif "groups" in read:
+            file = tmp_path / "toolchain.yaml"
+            file.write_text(block.source, "utf-8")
+            assert load_intent(file)
         elif "vendored" in read:
             assert [Vendored.model_validate(row) for row in read["vendored"]]
         elif path.name == "package.md":

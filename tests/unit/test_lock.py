@@ -73,7 +73,7 @@ class Places:
 
 def serve(monkeypatch: pytest.MonkeyPatch, **places: bytes | Exception) -> Places:
     made = Places(**places)
-    monkeypatch.setattr(module, "download", made)
+    monkeypatch.setattr("pipelines.toolchain.obtaining.download", made)
     return made
 
 
@@ -326,7 +326,7 @@ def test_many_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         met.wait()  # passes only when four are under way
         target.write_bytes(DATA)
 
-    monkeypatch.setattr(module, "download", download)
+    monkeypatch.setattr("pipelines.toolchain.obtaining.download", download)
     cache = Cache(locked(source(), count=8), tmp_path)
     cache.fetch_all(cache.lock.tools)
     assert cache.missing(cache.lock.tools) == []

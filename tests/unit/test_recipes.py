@@ -89,7 +89,7 @@ def change(tmp_path: Path, **keys: Any) -> Recipe:
             {"api": "stable", "torch": "2.10", "supports": {"torch": ">=2.9"}},
             "write supports: {torch: '>=2.10'}",
         ),
-        ({"api": "c++"}, "api: Input should be 'plain', 'stable' or 'torch'"),
+        ({"api": "c++"}, "api: Input should be 'plain', 'cxx', 'stable' or 'torch'"),
         ({"progress": "(?P<done>x)"}, "progress: expected {done} and {total}, each once"),
         ({"progress": "[{done}/{total}] {unit}"}, "progress: expected {done} and {total}"),
         ({"progress": "[{done:>9}/{total}]"}, "progress: expected {done} and {total}"),

@@ -20,7 +20,8 @@ from pipelines.hosts.images.wanted import Wanted, checkout
 from pipelines.hosts.images.wheels import Locked
 from pipelines.paths import PACKAGE
 from pipelines.toolchain.generate import lock_text
-from pipelines.toolchain.lock import Cache, FetchProgress, ToolchainLock
+from pipelines.toolchain.lock import Cache, ToolchainLock
+from pipelines.toolchain.obtaining import FetchProgress
 
 _LOCK = "pipelines/toolchain/toolchain.lock.yaml"
 

@@ -35,6 +35,7 @@ from pipelines.logs import timed
 from pipelines.session.base import DeadHostError, Session
 from pipelines.session.channel import over_winrs
 from pipelines.session.transports.endpoint import Endpoint, Secret
+from pipelines.toolsets import WITH_LIBRARY
 
 _log = logging.getLogger(__name__)
 
@@ -73,7 +74,7 @@ class Sandbox(Host):
         step = given.events.step
         self._bridge = Attached(self.home, way.visible, step) if way.bridged else None
         self.tools += self._bridge.tools if self._bridge is not None else ()
-        self._wants_libcxx = given.api == "stable" and config.slot is None
+        self._wants_libcxx = given.api in WITH_LIBRARY and config.slot is None
         self._tied: subprocess.Popen[bytes] | None = None
         self._looks = False
         self._reached: State | None = None

@@ -29,6 +29,18 @@ FILES = "files.json"
 _IN_WHEEL = "ziglang/lib/libcxx/"
 #: In the wheel's headers, where LLVM's own include their configuration.
 _LEFT_OUT = "/* zig patch: instead of including __config_site, zig adds -D flags when compiling */"
+#: What cudafe++ cannot read, and is of no use to it: header -> what of it is left out there. The
+#: member of <string> is the padding that alignment gives as well.
+_NOT_FOR_CUDAFE = {
+    "__iterator/segmented_iterator.h": (
+        b"template <class _Tp>\n"
+        b"struct __has_specialization<_Tp, sizeof(_Tp) * 0> : true_type {};\n",
+    ),
+    "string": (
+        b"    unsigned char __padding_[sizeof(value_type) - 1];\n",
+        b"    char __padding_[sizeof(value_type) - 1];\n",
+    ),
+}
 #: Folders of sources. No file systems: Wine's headers lack too much for <filesystem>.
 _FOLDERS = ("", "ryu/", "support/win32/")
 #: What none of C++17's and C++20's needs, and what C++23 alone can compile.
@@ -135,6 +147,8 @@ def _unpack(wheel: Path, home: Path, sources: Path) -> Path:
             if part == "include" and (mark := _LEFT_OUT.encode()) in content:
                 content = content.replace(mark, b"#include <__config_site>")
                 configured += 1
+            if part == "include":
+                content = _for_cudafe(file, content)
             place.parent.mkdir(parents=True, exist_ok=True)
             place.write_bytes(content)
     if not configured or not sources.is_dir():
@@ -143,6 +157,19 @@ def _unpack(wheel: Path, home: Path, sources: Path) -> Path:
             advice="The release of zig has changed: look at its lib/libcxx.",
         )
     return sources
+
+
+def _for_cudafe(header: str, content: bytes) -> bytes:
+    """``content`` of a header without that, for nvcc; :class:`SetupError` if it has it not."""
+    for text in _NOT_FOR_CUDAFE.get(header, ()):
+        if content.count(b"\n" + text) != 1:
+            raise SetupError(
+                f"libc++'s <{header}> has not once: {text.decode().strip()}",
+                advice="The release of zig has changed: look at its lib/libcxx.",
+            )
+        kept = b"\n#ifndef __CUDACC__\n" + text + b"#endif\n"
+        content = content.replace(b"\n" + text, kept)
+    return content
 
 
 def _compile(prefix: Prefix, sources: Path, library: str) -> None:

@@ -44,10 +44,22 @@ _LIBRARIES = {
     "kernel32": ("kernel32.dll", _UM_LIB),
     "user32": ("user32.dll", _UM_LIB),
     "advapi32": ("advapi32.dll", _UM_LIB),
+    # CMake links these with whatever it makes.
+    "gdi32": ("gdi32.dll", _UM_LIB),
+    "winspool": ("winspool.drv", _UM_LIB),
+    "shell32": ("shell32.dll", _UM_LIB),
+    "ole32": ("ole32.dll", _UM_LIB),
+    "oleaut32": ("oleaut32.dll", _UM_LIB),
+    "comdlg32": ("comdlg32.dll", _UM_LIB),
     "msvcprt": ("msvcp140.dll", _VC_LIB),
 }
 #: Library made from our own sources -> the folder it goes to.
 _OWN = {"msvcrt": _VC_LIB, "oldnames": _VC_LIB, "vcruntime": _VC_LIB, "uuid": _UM_LIB}
+
+
+#: Microsoft's other run-times, the static one and that for debugging: msvcrt.lib stands for them
+#: where a program only has to be linked.
+_AS_MSVCRT = ("libcmt", "msvcrtd")
 
 
 def library(name: str) -> str:
@@ -118,7 +130,8 @@ def _lay_out(prefix: Prefix) -> Path:
     ):
         folder.mkdir(parents=True, exist_ok=True)
     ucrt = drive / _UCRT_H
-    shutil.copytree(SDK / "include", drive / _VC / "include")
+    for name in ("include", "nvcc"):
+        shutil.copytree(SDK / name, drive / _VC / name)
     shutil.copytree(prefix.wine.headers / "msvcrt", ucrt)
     for header, (found, ours) in _MENDED.items():
         text = (ucrt / header).read_text("utf-8")
@@ -131,7 +144,8 @@ def _lay_out(prefix: Prefix) -> Path:
         if sign in (ucrt / header).read_text("utf-8")
     ]
     (drive / _VC / "include/wine_has.h").write_text("".join(has))
-    shutil.copy(SDK / "vcvarsall.bat", scripts)
+    for script in SDK.glob("*.bat"):
+        shutil.copy(script, scripts)
     for source in (*SDK.glob("*.c"), *SDK.glob("*.h"), *_CRT.iterdir()):
         shutil.copy(source, work)
     (work / "empty.c").write_text("")
@@ -220,5 +234,7 @@ def _install(prefix: Prefix, work: Path) -> None:
     (work / "winrshost.exe").replace(system / "winrshost.exe")
     if not (prefix.wine.libraries / "bcryptprimitives.dll").exists():
         (work / "bcryptprimitives.dll").replace(system / "bcryptprimitives.dll")
+    for name in _AS_MSVCRT:
+        shutil.copy(prefix.drive / _VC_LIB / "msvcrt.lib", prefix.drive / _VC_LIB / f"{name}.lib")
     shutil.rmtree(work)
     find(prefix.drive / "VS", BASE)  # as any tool set: whole, and one

@@ -41,7 +41,14 @@ static wchar_t *flags(wchar_t *end, const wchar_t *rest)
     tools[length] = 0;
     enum of_nvcc run = run_of_nvcc(rest);
     if (run != NOT_NVCC) { /* its headers come first, also before libc++'s that -I names */
-        end = append(append(append(end, NO_CLANG), tools), L"\\include");
+        end = append(end, NO_CLANG);
+        /* What cudafe++ can read of libc++; in C++14, its default, it cannot. */
+        if (GetEnvironmentVariableW(L"WCW_LIBCXX", NULL, 0) && is_newer_than_cxx14(rest)) {
+            end = append(append(append(end, tools), L"\\nvcc -I"), tools);
+            end = append(append(append(end, L"\\libcxx\\include -I"), tools), L"\\libcxx\\c");
+            end = append(end, L" -w /FIlibrary.h"); /* of what cudafe++ made of it, nobody's code */
+        } else
+            end = append(append(end, tools), L"\\include");
         return append(end, run == PREPROCESSES ? FOR_CUDAFE : KEEP_DEVICE_CODE);
     }
     /* libc++, where it is installed, and clang's own headers; /permissive- looks names up in

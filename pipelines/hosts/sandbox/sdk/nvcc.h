@@ -32,6 +32,18 @@ static int says(const char *options, DWORD length, const char *word)
     return 0;
 }
 
+/* nvcc hands -std=c++17 on as /std:c++17, before the response file. */
+static int is_newer_than_cxx14(const wchar_t *arguments)
+{
+    static const wchar_t option[] = L"std:c++";
+    for (; *arguments; arguments++) {
+        unsigned n = 0;
+        while (option[n] && arguments[n] == option[n]) n++;
+        if (!option[n]) return arguments[n] != '1' || arguments[n + 1] != '4';
+    }
+    return 0;
+}
+
 static enum of_nvcc run_of_nvcc(const wchar_t *arguments)
 {
     DWORD length = 0;

@@ -29,6 +29,18 @@ int _fltused = 0x9875; /* "this image uses floating point" */
 unsigned long long __security_cookie = 0x00002B992DDFA232ull;
 static void *at_exit[3];
 
+/* cudart_static.lib wants it, and Wine 8 has none: memory of one node, as of any. */
+__declspec(dllimport) void *__stdcall CreateFileMappingA(void *, void *, unsigned long,
+                                                         unsigned long, unsigned long,
+                                                         const char *);
+static void *__stdcall CreateFileMappingNumaA(void *file, void *security, unsigned long protection,
+                                              unsigned long high, unsigned long low,
+                                              const char *name, unsigned long node)
+{
+    return CreateFileMappingA(file, security, protection, high, low, name);
+}
+void *const __imp_CreateFileMappingNumaA = CreateFileMappingNumaA;
+
 int atexit(cxx_initialiser handler)
 {
     return _register_onexit_function(at_exit, (int (*)(void))handler);

@@ -1,0 +1,1 @@
+@call "%~dp0vcvarsall.bat" x64

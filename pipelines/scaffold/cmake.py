@@ -1,0 +1,190 @@
+"""``CMakeLists.txt`` read as text: its commands and their words, without what decides among them.
+
+Both sides of every ``if`` count. A value that is made of variables is filled in where each was set
+to plain words; where not, it is said that it is not known.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from pipelines.scaffold.found import Binding, Told
+
+_TOKEN = re.compile(
+    r"""
+    \#\[(?P<eq>=*)\[.*?\](?P=eq)\]        # a comment between brackets
+    | \#[^\n]*
+    | (?P<command>[A-Za-z_]\w*)\s*\(
+    | (?P<close>\))
+    | (?P<open>\()
+    | "(?P<quoted>(?:[^"\\]|\\.)*)"
+    | \[(?P<eq2>=*)\[(?P<bracket>.*?)\](?P=eq2)\]
+    | (?P<word>[^\s()"#]+)
+    """,
+    re.VERBOSE | re.DOTALL,
+)
+_VARIABLE = re.compile(r"\$\{(\w+)\}")
+_ADDS: dict[str, Binding] = {
+    "pybind11_add_module": "pybind11",
+    "nanobind_add_module": "nanobind",
+    "python_add_library": "c",
+    "python3_add_library": "c",
+}
+_FETCHES = {"fetchcontent_declare", "externalproject_add", "cpmaddpackage", "file_download"}
+_ARCH = re.compile(r"\b(\d{2,3}[af]?)(?:-real|-virtual)?\b")
+_DEEP = 6  # directories within each other
+_MOST = 1 << 20  # bytes of a file that are read
+_FILES = 200
+
+
+@dataclass
+class _Read:
+    """What was read so far."""
+
+    variables: dict[str, str] = field(default_factory=dict)
+    modules: dict[str, str] = field(default_factory=dict)
+    """Target of an extension module -> where it is installed."""
+    bindings: set[Binding] = field(default_factory=set)
+    cuda: bool = False
+    torch: bool = False
+    fetches: list[str] = field(default_factory=list)
+    sources: list[str] = field(default_factory=list)
+    archs: list[str] = field(default_factory=list)
+    define: str = ""
+    project: str = ""
+    version: str = ""
+    doubts: list[str] = field(default_factory=list)
+    files: int = 0
+
+
+def read_cmake(path: Path, root: Path) -> Told:
+    """What the file, and those of directories that it adds, say."""
+    read = _Read()
+    _file(path, root, read, 0)
+    names = {
+        target: ".".join(filter(None, (*where.strip("/.").split("/"), target)))
+        for target, where in read.modules.items()
+    }
+    return Told(
+        name="" if "$" in read.project else read.project,
+        version="" if "$" in read.version else read.version,
+        extensions=tuple(names.values()),
+        cuda=read.cuda,
+        torch=read.torch,
+        bindings=frozenset(read.bindings),
+        archs=tuple(dict.fromkeys(read.archs)),
+        arch_define=read.define,
+        fetches=tuple(dict.fromkeys(read.fetches)),
+        cuda_sources=tuple(dict.fromkeys(read.sources)),
+        doubts=tuple(dict.fromkeys(read.doubts)),
+    )
+
+
+def commands(text: str) -> Iterator[tuple[str, list[str]]]:
+    """Each command in lower case, with its words; quotes and comments are gone."""
+    name, depth = "", 0
+    words: list[str] = []
+    for found in _TOKEN.finditer(text):
+        kind = found.lastgroup
+        if kind == "command" and not depth:
+            name, words, depth = found["command"].lower(), [], 1
+        elif not depth:
+            continue
+        elif kind == "close":
+            depth -= 1
+            if not depth:
+                yield name, words
+        elif kind in ("open", "command"):  # within if ( ... )
+            depth += 1
+            if kind == "command":
+                words.append(found["command"])
+        else:
+            words += [w for w in (found["quoted"], found["bracket"], found["word"]) if w]
+
+
+def _file(path: Path, root: Path, read: _Read, deep: int) -> None:
+    read.files += 1
+    inside = path.resolve().is_relative_to(root.resolve())
+    if deep > _DEEP or read.files > _FILES or not inside or not path.is_file():
+        return
+    with path.open("rb") as stream:
+        text = stream.read(_MOST).decode("utf-8", "replace")
+    shown = path.relative_to(root).as_posix()
+    for name, raw in commands(text):
+        words = [_filled(word, read.variables) for word in raw]
+        if name == "set" and raw[:1] == ["CMAKE_CUDA_ARCHITECTURES"] and len(raw) > 1:
+            whole = _VARIABLE.fullmatch(raw[1])
+            read.define = whole[1] if whole else read.define
+        _command(name, words, read, shown)
+        if name == "add_subdirectory" and words and "$" not in words[0]:
+            _file(path.parent / words[0] / "CMakeLists.txt", root, read, deep + 1)
+
+
+def _command(name: str, words: list[str], read: _Read, shown: str) -> None:
+    upper = [word.upper() for word in words]
+    first = words[0] if words else ""
+    if name == "set" and first:
+        _set(words, read)
+    elif name == "project" and first:
+        read.project = read.project or first
+        read.version = read.version or _after("VERSION", words)
+        read.cuda = read.cuda or "CUDA" in upper
+    elif name == "enable_language":
+        read.cuda = read.cuda or "CUDA" in upper
+    elif name == "find_package" and first:
+        _package(first.lower(), read)
+    elif name in _ADDS and first:
+        if "$" in first:
+            read.doubts.append(f"{shown}: the name of the module {first} is made when it runs")
+        else:
+            read.modules.setdefault(first, "")
+        read.bindings.add(_ADDS[name])
+    elif name == "install" and "TARGETS" in upper:
+        where = _after("DESTINATION", words)
+        for target in read.modules.keys() & {*words} if "$" not in where else ():
+            read.modules[target] = read.modules[target] or where
+    elif name in _FETCHES or (name == "file" and upper[:1] == ["DOWNLOAD"]):
+        read.fetches.append(f"{shown}: {name} {first}".rstrip())
+    elif name == "set_source_files_properties" and _after("LANGUAGE", words).upper() == "CUDA":
+        read.sources += [w for w in words[: upper.index("PROPERTIES")] if "$" not in w]
+    _architectures(name, words, upper, read)
+
+
+def _after(key: str, words: list[str]) -> str:
+    """The word behind ``key``; empty without one."""
+    upper = [word.upper() for word in words]
+    return next(iter(words[upper.index(key) + 1 :]), "") if key in upper else ""
+
+
+def _package(name: str, read: _Read) -> None:
+    read.cuda = read.cuda or name in ("cuda", "cudatoolkit")
+    read.torch = read.torch or name == "torch"
+    known: tuple[Binding, ...] = ("pybind11", "nanobind")
+    read.bindings.update(one for one in known if one == name)
+
+
+def _set(words: list[str], read: _Read) -> None:
+    name, *rest = words
+    stop = next((n for n, word in enumerate(rest) if word in ("CACHE", "PARENT_SCOPE")), len(rest))
+    value = ";".join(rest[:stop])
+    if "CACHE" in rest and "$" not in value:
+        read.variables.setdefault(name, value)
+    elif "$" in value:
+        read.variables.pop(name, None)
+    else:
+        read.variables[name] = value
+
+
+def _architectures(name: str, words: list[str], upper: list[str], read: _Read) -> None:
+    """What CMAKE_CUDA_ARCHITECTURES, or a target's own, becomes."""
+    if name == "set" and words[:1] == ["CMAKE_CUDA_ARCHITECTURES"]:
+        read.archs += _ARCH.findall(";".join(words[1:]))
+    elif "CUDA_ARCHITECTURES" in upper:
+        read.archs += _ARCH.findall(";".join(words[upper.index("CUDA_ARCHITECTURES") + 1 :]))
+
+
+def _filled(word: str, variables: dict[str, str]) -> str:
+    return _VARIABLE.sub(lambda found: variables.get(found[1], found[0]), word)

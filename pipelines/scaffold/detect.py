@@ -1,0 +1,191 @@
+"""A repository as its files show it: how it is built, what nvcc compiles, what is missing."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterable
+from dataclasses import replace
+from pathlib import Path, PurePosixPath
+
+from pipelines.errors import ConfigError
+from pipelines.recipe.worktree import listing
+from pipelines.scaffold.cmake import read_cmake
+from pipelines.scaffold.found import Project, Told, joined
+from pipelines.scaffold.pyproject import backend_of, read_pyproject
+from pipelines.scaffold.setuppy import read_setups
+
+_DEVICE = (".cu",)
+_SOURCES = (".cu", ".cuh", ".cpp", ".cc", ".cxx", ".c", ".h", ".hpp", ".inl")
+_CPLUSPLUS = (".cu", ".cpp", ".cc", ".cxx")
+#: What is not part of the package though it is in its tree.
+_BESIDE = re.compile(r"(^|/)(tests?|benchmarks?|examples?|docs?|third_?party|extern(al)?|deps)/")
+_INCLUDE = re.compile(rb'^[ \t]*#[ \t]*include[ \t]*[<"]([^>"\n]{1,200})[>"]', re.MULTILINE)
+#: Headers -> what they tell of the package; the first that fits counts.
+_HEADERS = (
+    (re.compile(r"torch/(csrc/stable|headeronly)/"), "torch-stable"),
+    (re.compile(r"(torch|ATen|c10)/"), "torch"),
+    (re.compile(r"pybind11/"), "pybind11"),
+    (re.compile(r"nanobind/"), "nanobind"),
+    (re.compile(r"(cub|thrust|cuda/std|cute|cutlass)/"), "cccl"),
+    (re.compile(r"(cublas|cusparse|cusolver|cufft|curand|cudnn)"), "libraries"),
+)
+#: What of C++'s standard library is more than a few lines.
+_STL = frozenset(
+    (
+        *("algorithm", "any", "array", "atomic", "chrono", "complex", "condition_variable"),
+        *("deque", "exception", "filesystem", "forward_list", "fstream", "future", "iomanip"),
+        *("ios", "iostream", "istream", "iterator", "list", "locale", "map", "memory", "mutex"),
+        *("numeric", "optional", "ostream", "queue", "random", "ratio", "regex", "set"),
+        *("shared_mutex", "span", "sstream", "stack", "stdexcept", "streambuf", "string"),
+        *("string_view", "system_error", "thread", "tuple", "typeindex", "unordered_map"),
+        *("unordered_set", "variant", "vector"),
+    )
+)
+_MOST = 1 << 20  # bytes of a source that are looked at
+_MANY = 4000  # sources
+_NESTED = 4  # parts of the path of a package's __init__.py
+_EXAMPLE = re.compile(r"^\s*>>> .*\n(?:\s*\.\.\. .*\n)*\s*(?!>>>|\.\.\.)\S", re.MULTILINE)
+
+
+def detect(root: Path) -> Project:
+    """What is known of the repository at ``root``; nothing of it is run.
+
+    Raises :class:`ConfigError` for a directory that is no Python project, and for files of it
+    that cannot be read.
+    """
+    if not root.is_dir():
+        raise ConfigError(f"there is no directory {root}", advice="Name the repository's own.")
+    listed = listing(root)
+    parts, build = _parts(root)
+    told = joined(*parts)
+    files = tuple(listed.files)
+    units = tuple(
+        dict.fromkeys(
+            name
+            for name in files
+            if (name.endswith(_DEVICE) and not _BESIDE.search(name)) or name in told.cuda_sources
+        )
+    )
+    return Project(
+        root=root,
+        told=told,
+        files=files,
+        by=listed.by,
+        units=units,
+        submodules=tuple(dict.fromkeys((*listed.empty, *_unchecked(root)))),
+        build=build,
+        uses=frozenset(filter(None, _uses(root, files))),
+        public=_packages(root, files, told),
+        examples=tuple(_examples(root, files, told)),
+    )
+
+
+def _parts(root: Path) -> tuple[list[Told], str]:
+    """What each file says that has a say, and the one that says how it is built."""
+    parts, build = [], ""
+    toml, setup, cmake = (root / n for n in ("pyproject.toml", "setup.py", "CMakeLists.txt"))
+    backend = "setuptools"
+    if toml.is_file():
+        parts.append(read_pyproject(toml, toml.name))
+        backend = backend_of(parts[0].backend)
+    if setup.is_file() and backend == "setuptools":
+        parts += read_setups(setup)
+        build = setup.name
+    elif setup.is_file():
+        where = "and pyproject.toml names another back end"
+        parts.append(Told(doubts=(f"setup.py is there as well, {where}: it was not read",)))
+    if cmake.is_file() and (backend == "scikit-build-core" or build):
+        read = read_cmake(cmake, root)
+        parts.append(read if backend == "scikit-build-core" else replace(read, name="", version=""))
+        build = cmake.name if backend == "scikit-build-core" else build
+    if not build and toml.is_file():
+        build = toml.name
+    if not parts:
+        beside = "there is a CMakeLists.txt alone" if cmake.is_file() else "there is none of them"
+        raise ConfigError(
+            f"{root} is no Python project: expected pyproject.toml or setup.py, {beside}",
+            advice="Type it in the directory of the project. Nothing was written.",
+        )
+    return parts, build
+
+
+def _unchecked(root: Path) -> Iterable[str]:
+    """Submodules of ``.gitmodules`` whose directory is empty or not there, as an sdist has them."""
+    file = root / ".gitmodules"
+    if not file.is_file():
+        return
+    for found in re.finditer(r"^\s*path\s*=\s*(.+?)\s*$", file.read_text("utf-8", "replace"), re.M):
+        place = root / found[1]
+        if not place.is_dir() or not any(place.iterdir()):
+            yield found[1]
+
+
+def _uses(root: Path, files: Iterable[str]) -> Iterable[str]:
+    """What the sources include that decides who can compile them; ``stl-in-cu`` of a .cu's."""
+    sources = [name for name in files if name.endswith(_SOURCES) and not _BESIDE.search(name)]
+    for name in sources[:_MANY]:
+        with (root / name).open("rb") as stream:
+            text = stream.read(_MOST)
+        for raw in _INCLUDE.findall(text):
+            header = raw.decode("utf-8", "replace")
+            yield next((what for pattern, what in _HEADERS if pattern.match(header)), "")
+            if header in _STL and name.endswith((*_CPLUSPLUS, ".cuh", ".hpp", ".h")):
+                yield "stl-in-cu" if name.endswith((".cu", ".cuh")) else "stl"
+
+
+def _packages(root: Path, files: tuple[str, ...], told: Told) -> dict[str, tuple[str, ...]]:
+    """Top-level packages with the names that their ``__init__.py`` gives."""
+    found: dict[str, str] = {}
+    wanted = {*told.packages} | {name.partition(".")[0] for name in told.extensions if "." in name}
+    for name in files:
+        path = PurePosixPath(name)
+        if path.name != "__init__.py" or _BESIDE.search(name) or len(path.parts) > _NESTED:
+            continue
+        above = path.parts[:-1]
+        if not above or any(
+            "/".join(above[:n]) + "/__init__.py" in files for n in range(1, len(above))
+        ):
+            continue
+        found.setdefault(above[-1], name)
+    own = told.name.replace("-", "_").replace(".", "_").lower()
+    chosen = [p for p in found if p in wanted] or [p for p in found if p.lower() == own]
+    return {package: public_names(root / found[package]) for package in chosen or [*found][:1]}
+
+
+def public_names(path: Path) -> tuple[str, ...]:
+    """What a package's ``__init__.py`` gives: its ``__all__``, else what it defines and imports."""
+    try:
+        body = ast.parse(path.read_text("utf-8", "replace")).body
+    except (SyntaxError, ValueError, RecursionError):
+        return ()
+    listed: list[str] = []
+    names: list[str] = []
+    for node in body:
+        if isinstance(node, ast.Assign) and isinstance(node.targets[0], ast.Name):
+            target = node.targets[0].id
+            names.append(target)
+            if target == "__all__" and isinstance(node.value, ast.List | ast.Tuple):
+                texts = [e.value for e in node.value.elts if isinstance(e, ast.Constant)]
+                listed = [text for text in texts if isinstance(text, str)]
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef | ast.AsyncFunctionDef):
+            names.append(node.name)
+        elif isinstance(node, ast.ImportFrom) and node.level:
+            names += [alias.asname or alias.name for alias in node.names if alias.name != "*"]
+    kept = listed or [name for name in names if not name.startswith("_")]
+    return tuple(dict.fromkeys(name for name in kept if name.isidentifier()))[:200]
+
+
+def _examples(root: Path, files: tuple[str, ...], told: Told) -> Iterable[str]:
+    """Modules of the package with examples in docstrings and what comes out of them."""
+    for package in _packages(root, files, told):
+        marks = (f"{package}/", f"/{package}/")
+        for name in files:
+            if not name.endswith(".py") or _BESIDE.search(name):
+                continue
+            if not (name.startswith(marks[0]) or marks[1] in name):
+                continue
+            text = (root / name).read_text("utf-8", "replace")[:_MOST]
+            if _EXAMPLE.search(text):
+                inner = name[name.rfind(f"{package}/") :].removesuffix(".py").split("/")
+                yield ".".join(inner[:-1] if inner[-1] == "__init__" else inner)

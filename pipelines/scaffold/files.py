@@ -1,0 +1,186 @@
+"""The files that ``init`` writes, as texts."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+
+from pipelines import __version__, plugins
+from pipelines.config import Config
+from pipelines.errors import ConfigError
+from pipelines.paths import CONFIG_NAME
+from pipelines.recipe.model import Recipe
+from pipelines.scaffold.choices import Choices
+from pipelines.scaffold.found import Project
+from pipelines.scaffold.pyproject import backend_of
+from pipelines.schema import config_schema, recipe_schema
+
+_TEMPLATES = Path(__file__).resolve().with_name("templates")
+#: What a build of the package does not need, so that another of it is no reason to build again.
+_ASIDE = (plugins.FOLDER, CONFIG_NAME, ".github", "tasks.py")
+#: What YAML reads as the text that it is, also within brackets.
+_PLAIN = re.compile(r"[A-Za-z_./][A-Za-z0-9_./+-]*(?: [A-Za-z0-9_./+-]+)*")
+_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n", "."})
+_ARCH_VARIABLE = re.compile(r"ARCH")
+_FORCED = re.compile(r"FORCE_(BUILD|CUDA)$|^FORCE_CUDA$")
+WORKFLOW = ".github/workflows/windows-wheels.yml"
+
+
+def made(project: Project, choices: Choices) -> dict[str, str]:
+    """Path below the repository, with ``/`` -> text.
+
+    What comes out is read by the models that will read it: :class:`ConfigError` where it is not
+    what they take, which is a fault of ours or of a name in the repository.
+    """
+    folder, name = plugins.FOLDER, choices.name
+    suite = suite_name(project, choices)
+    recipe = _recipe(project, choices, suite)
+    says = {"project": project, "choices": choices, "version": __version__, "suite": suite}
+    files = {
+        CONFIG_NAME: _filled("pipeline.yaml.j2", says),
+        f"{folder}/.gitignore": "# Made by builds here.\n/out/\n/sandbox*/\n",
+        f"{folder}/recipes/{name}.yaml": _filled("recipe.yaml.j2", says | {"recipe": recipe}),
+        f"{folder}/smoke/{suite}/test_{suite}.py": _filled("smoke.py.j2", says),
+        f"{folder}/schemas/recipe.json": _json(recipe_schema()),
+        f"{folder}/schemas/{Path(CONFIG_NAME).stem}.json": _json(config_schema()),
+    }
+    if choices.workflow:
+        files[WORKFLOW] = _filled("workflow.yml.j2", says)
+    if choices.tasks:
+        files["tasks.py"] = _filled("tasks.py.j2", says)
+    _read_back(files, f"{folder}/recipes/{name}.yaml")
+    return files
+
+
+def suite_name(project: Project, choices: Choices) -> str:
+    """Of the folder of tests, and of the file in it."""
+    named = project.package or choices.name
+    return re.sub(r"[^a-z0-9]+", "_", named.lower()).strip("_") or "package"
+
+
+def _recipe(project: Project, choices: Choices, suite: str) -> dict[str, Any]:
+    """The recipe's keys, in the order in which they are written."""
+    told = project.told
+    environment, arch_map = _settings(project)
+    keys: dict[str, Any] = {
+        "name": choices.name,
+        "summary": told.summary[:200] or f"{told.name or choices.name}, built for Windows.",
+        "kind": "wheel",
+        "licence": told.licence or "LicenseRef-not-said",
+    }
+    if told.name and choices.name != re.sub(r"[-_.]+", "-", told.name).lower():
+        keys["project"] = re.sub(r"[-_.]+", "-", told.name).lower()
+    keys |= {
+        "source": {"path": "."},
+        "exclude": [*_ASIDE, *choices.exclude],
+        "pythons": list(choices.pythons),
+        "cuda": choices.cuda,
+    }
+    if choices.torch:
+        keys["torch"] = choices.torch
+    if choices.api == "stable":
+        keys["supports"] = {"torch": ">=2.10"}
+    keys |= {"api": choices.api, "archs": choices.archs}
+    if arch_map:
+        keys["arch_map"] = arch_map
+    keys |= {
+        "environment": environment,
+        "restamp": True,
+        "build_requires": list(choices.build_requires),
+        "test_requires": list(choices.test_requires),
+        "smoke": suite,
+    }
+    return {key: value for key, value in keys.items() if value not in ({}, [])}
+
+
+def _settings(project: Project) -> tuple[dict[str, str], dict[str, Any]]:
+    """Variables of the build, and how the package is told for which GPUs to compile."""
+    told = project.told
+    environment: dict[str, str] = {}
+    if told.torch or "TORCH_CUDA_ARCH_LIST" in told.variables:
+        environment |= {"MAX_JOBS": "{jobs}"} if told.torch else {}
+        environment |= {"DISTUTILS_USE_SDK": "1"} if told.torch else {}
+        arch_map: dict[str, Any] = {"kind": "torch"}
+    elif backend_of(told.backend) == "scikit-build-core":
+        define = told.arch_define or "CMAKE_CUDA_ARCHITECTURES"
+        environment |= {
+            "CMAKE_GENERATOR": "Ninja",
+            "CMAKE_BUILD_PARALLEL_LEVEL": "{jobs}",
+            "CMAKE_ARGS": f"-D{define}={{archs}}",
+        }
+        arch_map = {"kind": "cmake"}
+    elif variable := next((v for v in told.variables if _ARCH_VARIABLE.search(v)), ""):
+        environment[variable] = "{archs}"
+        arch_map = {}
+    else:
+        environment["NVCC_APPEND_FLAGS"] = "{gencode}"
+        arch_map = {}
+    environment |= {v: "1" for v in told.variables if _FORCED.search(v)}
+    return environment, arch_map
+
+
+def _filled(name: str, says: Mapping[str, Any]) -> str:
+    loader = jinja2.FileSystemLoader(_TEMPLATES)
+    templates = jinja2.Environment(  # noqa: S701 - no HTML
+        loader=loader,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+        keep_trailing_newline=True,
+    )
+    templates.filters |= {"flow": _flow, "python": _literal, "comment": _comment}
+    return templates.get_template(name).render(says)
+
+
+def _flow(value: object) -> str:
+    """A value as YAML takes it on one line: plain where nothing else can be read, else JSON."""
+    if isinstance(value, str):
+        plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS
+        return value if plain else json.dumps(value)
+    if isinstance(value, list):
+        return f"[{', '.join(map(_flow, value))}]"
+    if isinstance(value, dict):
+        return "{" + ", ".join(f"{_flow(k)}: {_flow(v)}" for k, v in value.items()) + "}"
+    return json.dumps(value)
+
+
+def _literal(value: object) -> str:
+    """A value as Python has it, whatever is in it."""
+    if isinstance(value, tuple | list):
+        inner = ", ".join(_literal(one) for one in value)
+        return f"({inner},)" if value else "()"
+    return json.dumps(value)
+
+
+def _comment(text: str) -> str:
+    """A text of the repository's as it may stand behind a ``#``: one line, all of it seen."""
+    return "".join(c if c.isprintable() else " " for c in text)[:300]
+
+
+def _json(data: object) -> str:
+    return json.dumps(data, indent=1, sort_keys=True) + "\n"
+
+
+def _read_back(files: Mapping[str, str], recipe: str) -> None:
+    """Hold what was made against the models; nothing of it is on the disk yet."""
+    import yaml
+    from pydantic import ValidationError
+
+    from pipelines.model import explain
+
+    for name, model in ((CONFIG_NAME, Config), (recipe, Recipe)):
+        try:
+            model.model_validate(yaml.safe_load(files[name]))
+        except (ValidationError, yaml.YAMLError) as error:
+            said = (
+                explain(Path(name), error, model) if isinstance(error, ValidationError) else error
+            )
+            raise ConfigError(
+                f"what would be written cannot be read: {said}",
+                advice="Answer otherwise with a flag: wcw init --help. Nothing was written.",
+            ) from None

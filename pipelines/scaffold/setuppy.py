@@ -1,0 +1,231 @@
+"""``setup.py`` read as text: what is written out in it, and what only running it would show."""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from pipelines.errors import ConfigError
+from pipelines.scaffold.found import Binding, Told
+
+#: Callables that make extension modules -> what they tell.
+_MAKERS: dict[str, tuple[bool, bool, Binding]] = {
+    "CUDAExtension": (True, True, "torch"),
+    "CppExtension": (False, True, "torch"),
+    "Extension": (False, False, "c"),
+    "Pybind11Extension": (False, False, "pybind11"),
+    "CMakeExtension": (False, False, "c"),
+}
+_DYNAMIC = object()
+_ARCH = re.compile(r"(?:sm|compute)_(\d{2,3}[af]?)\b")
+_NETWORK = re.compile(r"\bgit (?:clone|submodule)\b|\burlopen\b|\burlretrieve\b|requests\.get\b")
+
+
+def read_setups(path: Path) -> list[Told]:
+    """What ``setup.py`` says, and modules beside it that it imports."""
+    first = read_setup(path, path.name)
+    names = {
+        name.partition(".")[0]
+        for node in ast.walk(ast.parse(path.read_text("utf-8", "replace")))
+        for name in _imported(node)
+    }
+    beside = [file for name in sorted(names) if (file := path.with_name(f"{name}.py")).is_file()]
+    more = (read_setup(file, file.name) for file in beside if file != path)
+    return [first, *(replace(one, name="", version="", doubts=()) for one in more)]
+
+
+def read_setup(path: Path, shown: str) -> Told:
+    """What ``setup.py`` says; nothing of it is run.
+
+    Raises :class:`ConfigError` with file and line where it is no Python of today.
+    """
+    text = path.read_text("utf-8", "replace")
+    try:
+        tree = ast.parse(text)
+    except (SyntaxError, ValueError, RecursionError) as error:
+        line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
+        said = error.msg if isinstance(error, SyntaxError) else str(error)[:200]
+        raise ConfigError(
+            f"{shown}{line}: no Python that can be read: {said}",
+            advice="Mend it: a build would end there as well. Nothing was written.",
+        ) from None
+    return _Reading(tree, shown).told()
+
+
+class _Reading:
+    def __init__(self, tree: ast.Module, shown: str) -> None:
+        self.tree = tree
+        self.shown = shown
+        self.values = _constants(tree)
+        self.doubts: list[str] = []
+
+    def told(self) -> Told:
+        keys: dict[str, Any] = {}
+        extensions: list[str] = []
+        cuda = torch = False
+        bindings: set[Binding] = set()
+        for call in (n for n in ast.walk(self.tree) if isinstance(n, ast.Call)):
+            name = _callee(call)
+            if name == "setup":
+                keys |= self._keywords(call)
+            elif name in _MAKERS:
+                makes_cuda, with_torch, binding = _MAKERS[name]
+                cuda, torch = cuda or makes_cuda, torch or with_torch
+                bindings.add(binding)
+                extensions.append(self._extension(call))
+        words = [*_texts_of(self.tree)]
+        text = "\n".join(words)
+        imports = {name for node in ast.walk(self.tree) for name in _imported(node)}
+        torch = torch or any(name.startswith("torch.utils.cpp_extension") for name in imports)
+        cuda = cuda or any("nvcc" in word or word.endswith(".cu") for word in words)
+        if "skbuild" in imports:
+            self.doubts.append(f"{self.shown}: scikit-build (not -core) runs CMake from it")
+        if "**kwargs" in keys:
+            self.doubts.append(f"{self.shown}: setup() takes keywords that are made when it runs")
+        return Told(
+            name=self._text(keys, "name"),
+            version=self._text(keys, "version"),
+            summary=self._text(keys, "description"),
+            licence=self._text(keys, "license"),
+            requires_python=self._text(keys, "python_requires"),
+            requires=self._texts(keys, "install_requires"),
+            packages=self._texts(keys, "packages", quiet=True),
+            extensions=tuple(dict.fromkeys(filter(None, extensions))),
+            cuda=cuda,
+            torch=torch,
+            bindings=frozenset(bindings),
+            variables=tuple(dict.fromkeys(self._variables())),
+            archs=tuple(dict.fromkeys(_ARCH.findall(text))),
+            fetches=tuple(self._fetches(ast.unparse(self.tree))),
+            doubts=tuple(dict.fromkeys(self.doubts)),
+        )
+
+    def _keywords(self, call: ast.Call) -> dict[str, Any]:
+        found: dict[str, Any] = {}
+        for keyword in call.keywords:
+            if keyword.arg is None:
+                value = self._value(keyword.value)
+                found |= value if isinstance(value, dict) else {"**kwargs": _DYNAMIC}
+            else:
+                found[keyword.arg] = self._value(keyword.value)
+        return found
+
+    def _extension(self, call: ast.Call) -> str:
+        given = call.args[:1] or [k.value for k in call.keywords if k.arg == "name"]
+        name = self._value(given[0]) if given else _DYNAMIC
+        if isinstance(name, str):
+            return name
+        line = call.lineno
+        self.doubts.append(f"{self.shown}, line {line}: the name of that extension is made there")
+        return ""
+
+    def _text(self, keys: dict[str, Any], key: str) -> str:
+        value = keys.get(key, "")
+        if isinstance(value, str):
+            return value
+        self.doubts.append(f"{self.shown}: {key} is made when it runs")
+        return ""
+
+    def _texts(self, keys: dict[str, Any], key: str, *, quiet: bool = False) -> tuple[str, ...]:
+        value = keys.get(key, ())
+        if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
+            return tuple(value)
+        if not quiet:
+            self.doubts.append(f"{self.shown}: {key} is made when it runs")
+        return ()
+
+    def _variables(self) -> Iterator[str]:
+        """Names of the environment that are read anywhere in it."""
+        for node in ast.walk(self.tree):
+            given: ast.expr | None = None
+            if isinstance(node, ast.Call) and node.args:
+                said = ast.unparse(node.func)
+                if said.endswith(("environ.get", "getenv", "environ.setdefault", "environ.pop")):
+                    given = node.args[0]
+            elif isinstance(node, ast.Subscript) and ast.unparse(node.value).endswith("environ"):
+                given = node.slice
+            elif isinstance(node, ast.Compare) and _is_in_environ(node):
+                given = node.left
+            name = self._value(given) if given is not None else None
+            if isinstance(name, str) and re.fullmatch(r"[A-Z][A-Z0-9_]*", name):
+                yield name
+
+    def _fetches(self, text: str) -> Iterator[str]:
+        for found in dict.fromkeys(match[0] for match in _NETWORK.finditer(text)):
+            yield f"{self.shown}: {found}"
+
+    def _value(self, node: ast.expr) -> Any:
+        return _evaluated(node, self.values)
+
+
+def _constants(tree: ast.Module) -> dict[str, Any]:
+    """Names at the top that are given a value once, in so many words."""
+    found: dict[str, Any] = {}
+    for node in tree.body:
+        if isinstance(node, ast.Assign) and len(node.targets) == 1:
+            target = node.targets[0]
+            if isinstance(target, ast.Name):
+                known = target.id not in found
+                found[target.id] = _evaluated(node.value, found) if known else _DYNAMIC
+    return {name: value for name, value in found.items() if value is not _DYNAMIC}
+
+
+def _evaluated(node: ast.expr, names: dict[str, Any]) -> Any:
+    """The value of what is written out, with what ``names`` say; else ``_DYNAMIC``."""
+    found: Any
+    match node:
+        case ast.Constant():
+            found = node.value
+        case ast.Name():
+            found = names.get(node.id, _DYNAMIC)
+        case ast.JoinedStr():
+            inner = [v.value if isinstance(v, ast.FormattedValue) else v for v in node.values]
+            parts = [_evaluated(one, names) for one in inner]
+            found = _DYNAMIC if _DYNAMIC in parts else "".join(map(str, parts))
+        case ast.BinOp(op=ast.Add()):
+            found = _sum(_evaluated(node.left, names), _evaluated(node.right, names))
+        case ast.List() | ast.Tuple():
+            values = [_evaluated(one, names) for one in node.elts]
+            found = _DYNAMIC if any(one is _DYNAMIC for one in values) else values
+        case ast.Dict() if all(node.keys):
+            keys = [_evaluated(key, names) for key in node.keys if key is not None]
+            values = [_evaluated(one, names) for one in node.values]
+            texts = all(isinstance(key, str) for key in keys)
+            found = dict(zip(keys, values, strict=True)) if texts else _DYNAMIC
+        case _:
+            found = _DYNAMIC
+    return found
+
+
+def _sum(left: Any, right: Any) -> Any:
+    """Of two texts or two lists; of anything else nobody knows."""
+    same = any(isinstance(left, kind) and isinstance(right, kind) for kind in (str, list))
+    return left + right if same else _DYNAMIC
+
+
+def _is_in_environ(node: ast.Compare) -> bool:
+    """Whether it is ``NAME in os.environ``."""
+    inside = isinstance(node.ops[0], ast.In)
+    return inside and ast.unparse(node.comparators[0]).endswith("environ")
+
+
+def _callee(call: ast.Call) -> str:
+    return ast.unparse(call.func).rpartition(".")[2]
+
+
+def _texts_of(tree: ast.Module) -> Iterator[str]:
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def _imported(node: ast.AST) -> Iterator[str]:
+    if isinstance(node, ast.Import):
+        yield from (alias.name for alias in node.names)
+    elif isinstance(node, ast.ImportFrom) and node.module:
+        yield node.module
+        yield from (f"{node.module}.{alias.name}" for alias in node.names)

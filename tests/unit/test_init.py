@@ -1,0 +1,434 @@
+"""``invoke init``: what is found in a repository, what is written, and what is refused."""
+
+from __future__ import annotations
+
+import ast
+import subprocess
+import sys
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import yaml
+
+from pipelines.commands.program import run
+from pipelines.config import load_config
+from pipelines.errors import ConfigError
+from pipelines.recipe.load import load_recipe
+from pipelines.recipe.suite import suite_of
+from pipelines.scaffold import writing
+from pipelines.scaffold.choices import api_of
+from pipelines.scaffold.cmake import commands
+from pipelines.scaffold.detect import detect, public_names
+from pipelines.scaffold.writing import compare, write
+
+TORCH_SETUP = """
+import os
+from setuptools import setup, find_packages
+from torch.utils.cpp_extension import BuildExtension, CUDAExtension
+open("RAN", "w").write("setup.py was run")
+VERSION = "1.2" + ".3"
+if os.environ.get("FORCE_CUDA"):
+    pass
+setup(
+    name="Two.Words",
+    version=VERSION,
+    license="MIT",
+    python_requires=">=3.10,<3.14",
+    install_requires=["torch", "numpy>=1.20", "nowhere-pinned"],
+    packages=find_packages(),
+    ext_modules=[CUDAExtension("two_words._C", ["src/a.cpp", "src/k.cu"])],
+    cmdclass={"build_ext": BuildExtension},
+)
+"""
+CMAKE = """
+cmake_minimum_required(VERSION 3.24) # project(no LANGUAGES C)
+#[[ project(neither) ]]
+set(TARGET_NAME _core)
+project(fine VERSION 2.0 LANGUAGES CXX CUDA)
+set(FINE_ARCHS "80-real;90" CACHE STRING "which")
+set(CMAKE_CUDA_ARCHITECTURES ${FINE_ARCHS})
+if(UNKNOWN AND (A OR B))
+  add_subdirectory(more)
+endif()
+nanobind_add_module(${TARGET_NAME} NB_STATIC bind.cpp)
+install(TARGETS ${TARGET_NAME} LIBRARY DESTINATION fine)
+"""
+PYPROJECT = """
+[build-system]
+requires = ["scikit-build-core>=0.10", "nanobind"]
+build-backend = "scikit_build_core.build"
+[project]
+name = "fine"
+version = "2.0"
+requires-python = ">=3.11"
+dependencies = ['typing-extensions; sys_platform == "linux"']
+classifiers = ["License :: OSI Approved :: MIT License"]
+"""
+
+
+def files(root: Path, texts: dict[str, str]) -> Path:
+    for name, text in texts.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return root
+
+
+@pytest.fixture
+def torch_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    made = files(
+        tmp_path / "repository",
+        {
+            "setup.py": TORCH_SETUP,
+            "two_words/__init__.py": "from ._C import go\nfrom os import path\ndef own(): ...\n",
+            "src/a.cpp": "#include <torch/extension.h>\n",
+            "src/k.cu": "__global__ void k() {}\n",
+            "tests/other.cu": "__global__ void t() {}\n",
+        },
+    )
+    monkeypatch.chdir(made)
+    return made
+
+
+@pytest.fixture
+def cmake_project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    made = files(
+        tmp_path / "repository",
+        {
+            "pyproject.toml": PYPROJECT,
+            "CMakeLists.txt": CMAKE,
+            "more/CMakeLists.txt": "set_source_files_properties(k.cpp PROPERTIES LANGUAGE CUDA)\n",
+            "fine/__init__.py": '"""Sums.\n\n>>> 1 + 1\n2\n"""\n__all__ = ["sums"]\n',
+            "bind.cpp": "#include <nanobind/nanobind.h>\n#include <vector>\n",
+            "k.cu": "#include <vector>\n",
+        },
+    )
+    monkeypatch.chdir(made)
+    return made
+
+
+def everything(root: Path) -> dict[str, bytes]:
+    return {
+        path.relative_to(root).as_posix(): path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        if path.is_file()
+    }
+
+
+def test_setup_py_is_read_and_not_run(torch_project: Path) -> None:
+    found = detect(torch_project)
+    told = found.told
+    assert (told.name, told.version, told.licence) == ("Two.Words", "1.2.3", "MIT")
+    assert told.requires_python == ">=3.10,<3.14"
+    assert told.extensions == ("two_words._C",)
+    assert told.cuda
+    assert told.torch
+    assert told.variables == ("FORCE_CUDA",)
+    assert found.units == ("src/k.cu",)
+    assert found.public == {"two_words": ("go", "own")}
+    assert api_of(found)[0] == "torch"
+    assert not (torch_project / "RAN").exists()
+
+
+def test_cmake_is_read_with_its_variables(cmake_project: Path) -> None:
+    found = detect(cmake_project)
+    told = found.told
+    assert (told.name, told.version, told.licence) == ("fine", "2.0", "MIT")
+    assert told.extensions == ("fine._core",)
+    assert told.bindings == {"nanobind"}
+    assert told.arch_define == "FINE_ARCHS"
+    assert told.cuda_sources == ("k.cpp",)
+    assert found.units == ("k.cu",)  # there is no k.cpp
+    assert found.examples == ("fine",)
+    assert api_of(found)[0] == "cxx"
+
+
+def test_commands_of_cmake_without_comments_and_quotes() -> None:
+    text = 'a("b c" d) # e()\n#[=[ f( ]] ) ]=]\nG([[h)]] (i) "j\\"k")'
+    assert [*commands(text)] == [("a", ["b c", "d"]), ("g", ["h)", "i", 'j\\"k'])]
+
+
+@pytest.mark.parametrize("project", ["torch_project", "cmake_project"])
+def test_what_is_written_is_what_the_pipeline_reads(
+    project: str, request: pytest.FixtureRequest
+) -> None:
+    root: Path = request.getfixturevalue(project)
+    assert run(["init", "--yes", "--tasks"]) == 0
+    settings = load_config()
+    recipe = load_recipe(settings.default.recipe)
+    assert recipe.smoke
+    suite = suite_of(recipe)
+    assert suite.own
+    assert suite.origin == ".wcw of this repository"
+    for name, text in suite.files.items():
+        if name.startswith("own/"):
+            ast.parse(text)
+    workflow = yaml.safe_load((root / ".github/workflows/windows-wheels.yml").read_text())
+    assert {*workflow["jobs"]} == {"plan", "build"}
+    ast.parse((root / "tasks.py").read_text())
+    assert not (root / "RAN").exists()
+
+
+def test_recipe_of_a_torch_package(torch_project: Path) -> None:
+    assert run(["init", "--archs", "86;120+PTX", "--torch", "2.10", "--python", "3.13"]) == 0
+    recipe = load_recipe("two-words")
+    assert recipe.torch == "2.10"
+    assert recipe.api == "torch"
+    assert recipe.arch_map.kind == "torch"
+    assert recipe.pythons == ("3.10", "3.11", "3.12", "3.13")
+    assert recipe.environment["FORCE_CUDA"] == "1"
+    assert recipe.restamp
+    assert {"setuptools", "ninja", "torch"} <= {*recipe.build_requires}
+    assert "nowhere-pinned" not in recipe.test_requires
+    text = (torch_project / ".wcw/recipes/two-words.yaml").read_text()
+    assert "nowhere-pinned, of which the lock has no wheel" in text
+    assert load_config().default.python == "3.13"
+
+
+def test_a_second_time_nothing_is_to_do(
+    cmake_project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["init", "--yes"]) == 0
+    before = everything(cmake_project)
+    capsys.readouterr()
+    assert run(["init", "--yes"]) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert everything(cmake_project) == before
+
+
+def test_what_differs_is_told_and_kept(
+    cmake_project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    own = files(cmake_project, {"pipeline.yaml": "default: {host: mine}\n"})
+    before = everything(own)
+    assert run(["init", "--yes"]) == 2
+    told = capsys.readouterr()
+    assert "pipeline.yaml: 1 lines there" in told.out
+    assert "--force" in told.err
+    assert everything(own) == before
+    assert run(["init", "--yes", "--force"]) == 0
+    assert load_config().default.recipe == "fine"
+
+
+BROKEN = {
+    "a broken setup.py": (
+        {"setup.py": "setup(\nname=='x'\n  )(\n", "k.cu": ""},
+        "setup.py, line",
+    ),
+    "Python 2": ({"setup.py": "print 'x'\n", "k.cu": ""}, "setup.py, line 1"),
+    "broken TOML": ({"pyproject.toml": "[project\n", "k.cu": ""}, "pyproject.toml: no TOML"),
+    "no project": ({"CMakeLists.txt": "project(x)", "k.cu": ""}, "is no Python project"),
+    "no CUDA": ({"pyproject.toml": "[project]\nname = 'x'\nversion = '1'\n"}, "has no CUDA"),
+    "a range that is none": (
+        {"pyproject.toml": "[project]\nname='x'\nrequires-python='about 3'\n", "k.cu": ""},
+        "'about 3' is no range",
+    ),
+    "Pythons of long ago": (
+        {"pyproject.toml": "[project]\nname='x'\nrequires-python='<3.8'\n", "k.cu": ""},
+        "none of the Pythons that can be had fits",
+    ),
+    "submodules that are not there": (
+        {
+            "pyproject.toml": "[project]\nname='x'\nversion='1'\n",
+            "k.cu": "",
+            ".gitmodules": '[submodule "a"]\n\tpath = third_party/a\n\turl = x\n',
+        },
+        "submodules are not checked out: third_party/a",
+    ),
+    "no name": ({"pyproject.toml": "[project]\nversion='1'\n", "k.cu": ""}, "--name"),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN)
+def test_what_cannot_be_is_refused_and_nothing_is_written(
+    case: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    texts, says = BROKEN[case]
+    root = files(tmp_path / "it", texts)
+    monkeypatch.chdir(root)
+    before = everything(root)
+    assert run(["init", "--yes"]) == 2
+    assert says in capsys.readouterr().err
+    assert everything(root) == before
+    assert sorted(p.name for p in root.iterdir()) == sorted({n.split("/")[0] for n in texts})
+
+
+def test_submodules_that_are_not_needed_are_left_out(
+    cmake_project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files(cmake_project, {".gitmodules": '[submodule "a"]\n\tpath = deps/a\n\turl = x\n'})
+    assert run(["init", "--yes", "--without-submodules"]) == 0
+    assert "deps/a" in load_recipe("fine").exclude
+
+
+def test_what_goes_to_the_network_while_it_is_built_is_told(
+    cmake_project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = CMAKE + "FetchContent_Declare(json URL https://example.org/json.tar.xz)\n"
+    files(cmake_project, {"CMakeLists.txt": text})
+    assert run(["init", "--yes"]) == 0
+    assert "fetchcontent_declare json: there is no network" in capsys.readouterr().out
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["--python", "3.9"], "--python '3.9': the package is for 3.11"),
+        (["--cuda", "13"], "--cuda '13': expected MAJOR.MINOR"),
+        (["--archs", "sm_elephant"], "--archs"),
+        (["--archs", "50"], "50"),
+        (["--torch", "2.10"], "built without torch"),
+        (["--name", "Not A Name"], "--name 'Not A Name'"),
+        (["--nmae", "x"], "unknown flag '--nmae'"),
+    ],
+)
+def test_answers_that_cannot_be(
+    words: list[str], says: str, cmake_project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    before = everything(cmake_project)
+    assert run(["init", "--yes", *words]) == 2
+    assert says in capsys.readouterr().err
+    assert everything(cmake_project) == before
+
+
+def test_texts_of_the_repository_stay_texts(
+    cmake_project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A description may hold what YAML, Jinja, Python or a terminal would take for something."""
+    evil = 'x: [\\"{{ 7*7 }}\\"] # \\u001b[31m \\n kind: cargo'
+    files(cmake_project, {"pyproject.toml": PYPROJECT + f'description = "{evil}"\n'})
+    files(cmake_project, {"fine/__init__.py": '__all__ = ["a", "b\\") or exit(", "yes"]\n'})
+    assert run(["init", "--yes"]) == 0
+    recipe = load_recipe("fine")
+    assert recipe.kind == "wheel"
+    assert recipe.summary.startswith('x: ["{{ 7*7 }}"] #')
+    assert "\x1b" not in capsys.readouterr().out
+    (suite,) = (cmake_project / ".wcw/smoke").glob("*/*.py")
+    assert 'exit("' not in suite.read_text()
+    ast.parse(suite.read_text())
+
+
+def test_a_directory_or_a_link_in_the_way(
+    cmake_project: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    outside = tmp_path / "outside"
+    outside.mkdir()
+    (cmake_project / ".github").symlink_to(outside)
+    with pytest.raises(ConfigError, match=r"\.github/x: a directory on the way .* is a link out"):
+        compare(cmake_project, {".github/x": ""})
+    (cmake_project / ".github").unlink()
+    (cmake_project / "pipeline.yaml").mkdir()
+    assert run(["init", "--yes", "--no-workflow"]) == 2
+    assert "pipeline.yaml is a directory" in capsys.readouterr().err
+    assert not (cmake_project / ".wcw").exists()
+    assert not [*outside.iterdir()]
+
+
+@pytest.mark.parametrize("fails_at", range(4))
+def test_all_files_or_none(fails_at: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    root = files(tmp_path / "it", {"b": "old", "keep/c": "other"})
+    before = everything(root)
+    real, count = Path.replace, [0]
+
+    def replace(path: Path, target: Path) -> Path:
+        if path.suffix == ".new":
+            count[0] += 1
+            if count[0] == fails_at + 1:
+                raise OSError(5, "Input/output error")
+        return real(path, target)
+
+    monkeypatch.setattr(Path, "replace", replace)
+    wanted = {"a": "1", "b": "2", "new/deep/d": "3", "keep/c": "4"}
+    with pytest.raises(OSError, match="Input/output"):
+        write(root, wanted)
+    assert everything(root) == before
+    assert not (root / "new").exists()
+    assert not [path for path in root.iterdir() if path.name.startswith(".wcw-init")]
+    monkeypatch.setattr(Path, "replace", real)
+    writing.write(root, wanted)
+    assert {name: data.decode() for name, data in everything(root).items()} == wanted
+
+
+def stub(root: Path) -> dict[str, Any]:
+    (path,) = (root / ".wcw/smoke").glob("*/test_*.py")
+    names: dict[str, Any] = {}
+    exec(compile(path.read_text(), str(path), "exec"), names)  # noqa: S102 - it was just made
+    return names
+
+
+def wheel(root: Path, texts: dict[str, bytes]) -> SimpleNamespace:
+    """As ``importlib.metadata`` has an installed distribution."""
+    for name, data in texts.items():
+        path = root / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    from importlib.metadata import PackagePath
+
+    return SimpleNamespace(
+        files=[PackagePath(name) for name in texts], locate_file=lambda name: root / name
+    )
+
+
+def test_the_stub_fails_for_wrong_wheels(cmake_project: Path, tmp_path: Path) -> None:
+    assert run(["init", "--yes"]) == 0
+    names = stub(cmake_project)
+    there = names["test_the_wheel_has_its_extension_modules"]
+    site = tmp_path / "site"
+    there(wheel(site, {"fine/__init__.py": b"", "fine/_core.pyd": b"..PyInit__core.."}))
+    wrong: tuple[dict[str, bytes], ...] = (
+        {"fine/__init__.py": b""},
+        {"fine/__init__.py": b"", "fine/_other.pyd": b"PyInit__other"},
+        {"fine/__init__.py": b"", "fine/_core.pyd": b"no module at all"},
+    )
+    for texts in wrong:
+        with pytest.raises(AssertionError):
+            there(wheel(site, texts))
+
+
+def test_the_stub_fails_for_a_module_that_is_not_the_wheels(
+    cmake_project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert run(["init", "--yes"]) == 0
+    names = stub(cmake_project)
+    loads = names["test_extension_modules_are_loaded_from_the_wheel"]
+    given = names["test_what_the_package_gives_is_there"]
+    site = tmp_path / "site"
+    texts = {"fine_x/__init__.py": b"", "fine_x/_core.pyd": b"PyInit__core"}
+    installed = wheel(site, texts)
+    (site / "fine_x/_core.py").write_text("")  # a source in place of the compiled module
+    monkeypatch.syspath_prepend(str(site))
+    with pytest.raises(AssertionError, match="SourceFileLoader"):
+        loads(installed)
+    with pytest.raises(AttributeError):
+        given("fine_x", "sums")
+    with pytest.raises(ModuleNotFoundError):
+        given("nothing_of_that_name", "x")
+
+
+def test_what_a_package_gives_is_read_where_it_is_written_out(tmp_path: Path) -> None:
+    path = tmp_path / "__init__.py"
+    path.write_text("from .a import b as c\nfrom .d import *\n__all__ = [f'x{y}', 'kept']\n")
+    assert public_names(path) == ("kept",)
+    path.write_text("def broken(:\n")
+    assert public_names(path) == ()
+
+
+def test_in_git_it_is_the_files_that_git_lists(cmake_project: Path) -> None:
+    files(cmake_project, {".gitignore": "ignored/\n", "ignored/more.cu": ""})
+    git = ["git", "-c", "user.name=x", "-c", "user.email=x@example.org"]
+    subprocess.run([*git, "init", "-q"], check=True)
+    assert detect(cmake_project).units == ("k.cu",)
+    assert detect(cmake_project).by == "as git lists them"
+
+
+def test_without_a_terminal_it_says_what_was_taken(
+    cmake_project: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(sys, "stdin", SimpleNamespace(isatty=lambda: False))
+    assert run(["init", "--cuda", "13.0"]) == 0
+    told = capsys.readouterr().out
+    assert "taken without asking (no terminal to ask at)" in told
+    assert "--python '3.11'" in told
+    assert "--cuda '13.0'" not in told
