@@ -12,6 +12,7 @@ import os
 import posixpath
 import re
 from collections.abc import Mapping
+from functools import cache
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
@@ -58,6 +59,8 @@ class Links(Treeprocessor):
             if found:
                 link = posixpath.relpath(found, posixpath.dirname(self.page) or ".")
                 element.set("href", f"{link}#{parts.fragment}" if parts.fragment else link)
+                if element.text and element.text.endswith(".md") and not len(element):
+                    element.text = _title(ROOT / wanted) or element.text
             elif (ROOT / wanted).exists() and not wanted.startswith(".."):
                 self._outside(element, wanted, parts.fragment)
 
@@ -68,6 +71,13 @@ class Links(Treeprocessor):
         else:
             element.tag = "span"
             del element.attrib["href"]
+
+
+@cache
+def _title(path: Path) -> str:
+    """What a page is called, where a link says only its file's name; empty for a folder."""
+    found = re.search(r"^# (.+)$", path.read_text("utf-8"), re.M) if path.is_file() else None
+    return found[1] if found else ""
 
 
 class _LinksExtension(Extension):

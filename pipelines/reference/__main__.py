@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from pipelines.paths import CHECKOUT
 from pipelines.reference.pages import FOLDER, files, stale
 
 if __name__ == "__main__":
+    if CHECKOUT is None:
+        raise SystemExit("docs are in a checkout alone, and this is installed from a wheel")
     for path in stale():
         path.unlink()
         print(f"removed {path}")

@@ -56,7 +56,7 @@ def test_what_is_named_is_there(path: Path) -> None:
 
 
 #: A command as a document prints it, in a block or within a line.
-TYPED = re.compile(r"(?:^(?: {4})?|`)(?:\./wcw|wcw|invoke) ([a-z][^`#\n]*)", re.MULTILINE)
+TYPED = re.compile(r"(?:^(?:\$ | {4})?|`)(?:\./wcw|wcw|invoke) ([a-z][^`#\n]*)", re.MULTILINE)
 
 
 COMMANDS = {*namespace().task_names}
