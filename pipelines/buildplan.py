@@ -45,7 +45,7 @@ from pipelines.recipe.tested import cells_of_tests
 from pipelines.record import RunFacts
 from pipelines.target import AXES, Target
 from pipelines.toolchain.lock import Cache, load_lock
-from pipelines.toolsets import STAND_IN, WITH_LIBRARY, Api, ToolSet
+from pipelines.toolsets import STAND_IN, Api, ToolSet
 
 if TYPE_CHECKING:
     from pipelines.matrix.judge import Finding
@@ -183,7 +183,7 @@ class BuildPlan:
             "PYTHONUNBUFFERED": "1",
             **naming.environment(recipe, self.archs, local=local, jobs=jobs, threads=threads),
         }
-        if self.toolset.name == STAND_IN.name and recipe.api in WITH_LIBRARY:
+        if self.toolset.name == STAND_IN.name and recipe.api == "cxx":
             told["WCW_LIBCXX"] = "1"  # sdk/launcher.c: .cu files get it too
         if not recipe.reproducible:
             return told

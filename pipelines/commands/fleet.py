@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 import time
-from typing import TYPE_CHECKING, Annotated, get_args
+from typing import TYPE_CHECKING, Annotated, Any, get_args
+
+from pydantic import BeforeValidator
 
 from pipelines.commands.command import Command
-from pipelines.commands.options import Flag, Json, Options
+from pipelines.commands.options import Flag, Json, Options, whole
 from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
@@ -37,18 +39,26 @@ class FleetOptions(Options):
     order: Annotated[
         tuple[str, ...],
         Flag(
-            "pause, resume, drain HOST, undrain HOST, cancel WORK, retry WORK, priority WORK N",
+            "pause, resume, drain HOST, undrain HOST, cancel WORK, retry WORK, priority WORK N; "
+            "serve [tls://HOST:PORT], join tls://HOST:PORT: docs/fleet.md",
             words=True,
         ),
     ] = ()
     name: Annotated[
-        str | None, Flag("of the fleet, a directory below out/ (default: the latest)")
+        str | None,
+        Flag("of the fleet, a directory below out/ (default: the latest); of whoever joins"),
     ] = None
+    port: Annotated[
+        int,
+        Flag("with join: where the scheduler reaches it (default: any free port)"),
+        BeforeValidator(whole("port")),
+    ] = 0
     as_json: Json = False
+    shared = ("hosts",)
 
 
-def fleet(options: FleetOptions) -> None:
-    """Show the latest fleet; or have it pause, drain a host, cancel a work: invoke fleet VERB."""
+def fleet(options: FleetOptions, given: dict[str, Any]) -> None:
+    """Show the latest fleet; have it pause, drain a host, cancel a work; serve or join others'."""
     from contextlib import closing
 
     from pipelines.config import load_config
@@ -56,6 +66,15 @@ def fleet(options: FleetOptions) -> None:
     from pipelines.paths import home
 
     settings = load_config()
+    if options.order[:1] in (("serve",), ("join",)):
+        from pipelines.commands import clusters
+
+        clusters.run(settings, options.order, given.get("hosts"), options.name, options.port)
+        return
+    if flag := "hosts" if given.get("hosts") else "port" if options.port else "":
+        raise ConfigError(
+            f"--{flag} is for invoke fleet join", advice="--name chooses a fleet that is shown."
+        )
     if options.as_json and options.order:
         raise ConfigError("--json shows a fleet", advice="Give the order on a line of its own.")
     order = _read(options.order) if options.order else None

@@ -12,6 +12,7 @@ from pipelines.commands.plan import planned
 from pipelines.errors import ConfigError
 
 if TYPE_CHECKING:
+    from pipelines.config import Config
     from pipelines.fleet.asked import Asked
     from pipelines.matrix.hostfacts import HostFacts
     from pipelines.matrix.plan import Plan
@@ -58,11 +59,12 @@ def refuse_beside_fleet(calls: Sequence[Any]) -> None:
 def refuse_without_fleet(calls: Sequence[Any]) -> None:
     """Refuse hosts of a fleet where there is none: it would be done on another host than said."""
     for call in calls:
-        if hosts := call.kwargs.get("hosts"):
-            raise ConfigError(
-                f"--hosts {hosts}: there is no --fleet beside it",
-                advice="Add --fleet; one host alone is --host NAME.",
-            )
+        for flag in ("hosts", "scheduler") if call.called_as != "fleet" else ():
+            if value := call.kwargs.get(flag):
+                raise ConfigError(
+                    f"--{flag} {value}: there is no --fleet beside it",
+                    advice="Add --fleet; one host alone is --host NAME.",
+                )
 
 
 def open_fleet(given: dict[str, Any], steps: Iterable[str]) -> None:
@@ -86,7 +88,7 @@ def asked_of(given: dict[str, Any], *, select: str | None, test: bool = False) -
             advice="Name the architectures, such as --archs '80;90'.",
         )
 
-    def plan(host: str, facts: HostFacts | None) -> Plan:
+    def plan(settings: Config, host: str, facts: HostFacts | None) -> Plan:
         here = replace(request, axes={**request.axes, "host": host})
         return planned(settings, here, select=select, facts=facts)
 
@@ -95,6 +97,7 @@ def asked_of(given: dict[str, Any], *, select: str | None, test: bool = False) -
         request=request,
         plan=plan,
         hosts=tuple(filter(None, (shared.hosts or "").split(","))),
+        scheduler=shared.scheduler or "",
         select=select or "",
         test=test,
     )

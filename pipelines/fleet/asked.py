@@ -24,10 +24,12 @@ class Asked:
     settings: Config
     request: Request
     """Its axes may have several values each, as for ``invoke plan``."""
-    plan: Callable[[str, HostFacts | None], Plan]
-    """The cells on a host, of which more may be known."""
+    plan: Callable[[Config, str, HostFacts | None], Plan]
+    """The cells on a host of these settings, of which more may be known."""
     hosts: tuple[str, ...] = ()
     select: str = ""
+    scheduler: str = ""
+    """Of a cluster whose members' hosts take part as well: ``tls://HOST:PORT``."""
     test: bool = False
     """Whether every wheel is tested as well."""
 
@@ -59,5 +61,5 @@ def plans_of(asked: Asked, names: Sequence[str], known: Surveyed) -> dict[str, P
         hosts,
         lambda name: hosts[name].supply(lock),
         known.facts,
-        lambda name: asked.plan(name, known.facts.get(name)),
+        lambda name: asked.plan(asked.settings, name, known.facts.get(name)),
     )

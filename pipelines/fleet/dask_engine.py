@@ -14,6 +14,7 @@ import queue
 import tempfile
 import threading
 import time
+import warnings
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol
 
@@ -135,6 +136,8 @@ class DaskEngine:
         self._ended: queue.SimpleQueue[Ended] = queue.SimpleQueue()
         # Else Dask's files are in one place for all, and stay there.
         self._scratch = tempfile.TemporaryDirectory(prefix="wcw-fleet-", ignore_cleanup_errors=True)
+        # Of a machine without a way to the internet; nobody dials what is in this process.
+        warnings.filterwarnings("ignore", "Couldn't detect a suitable IP", RuntimeWarning)
         dask.config.set(_SETTINGS | {"temporary-directory": self._scratch.name})
         self._cluster = SpecCluster(
             workers={name: self._worker(name) for name in self._drivers},

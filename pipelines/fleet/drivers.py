@@ -53,6 +53,10 @@ class UnfitHostError(HostError):
     """A host that is not as it must be: nothing is done there until a person has looked."""
 
 
+class ElsewhereError(ProvisionError):
+    """A host that cannot do this work as it was asked for; others may, and it may do others."""
+
+
 class Errand(Protocol):
     """How works are done at one host."""
 

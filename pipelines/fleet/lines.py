@@ -17,6 +17,7 @@ from pipelines.fleet.model import Work
 from pipelines.fleet.seats import Seat, Seats, Telling, axes_of
 from pipelines.hosts.live import LiveSession
 from pipelines.paths import home
+from pipelines.recipe.model import Recipe
 from pipelines.record import BuildResult, CollectResult, SmokeResult, StageResult
 from pipelines.remote.facts import Facts
 from pipelines.remote.inspection import tools
@@ -27,7 +28,7 @@ from pipelines.stages.line import BUILD, PROVISION, Line, Stage, run_build, run_
 from pipelines.units import few
 
 #: Files of a run's jobs, by which its record knows them.
-_JOBS = ("build", "smoke")
+JOBS = ("build", "smoke")
 
 
 @dataclass(frozen=True)
@@ -86,7 +87,7 @@ class FleetLine(Line):
             return done
 
     def _build(self, session: LiveSession, plan: BuildPlan, log: StageLog) -> StageResult:
-        group = "/".join((plan.target.python, plan.recipe.api, plan.recipe.cuda))
+        group = group_of(plan.target.python, plan.recipe)
         return build(
             session, plan, log, lambda made_of: self._hosts.agree(plan.host.name, group, made_of)
         )
@@ -109,14 +110,10 @@ class LineErrand:
 
     def plan(self, work: Work) -> BuildPlan:
         """What the work is, on this host."""
-        order = self._order
-        axes = {**order.cells[work.cell], "host": self.name}
-        request = Request(axes=axes, jobs=order.jobs, reproducible=order.reproducible)
-        if work.kind == "shard":
-            request = replace(request, share=work.key.rpartition("/")[2].replace("of", "/"))
-        elif work.kind == "link":
-            request = replace(request, objects=order.before(work))
-        return resolve(order.settings, request, events=Telling)
+        request = request_for(self._order, work, self.name)
+        if work.kind == "link":
+            request = replace(request, objects=self._order.before(work))
+        return resolve(self._order.settings, request, events=Telling)
 
     def do(self, work: Work, done: Done) -> None:
         """Do it; ``done`` says how far it came, also where it raises."""
@@ -134,11 +131,11 @@ class LineErrand:
                     done.run = str(line.run.path)
                     line.run.close()
             self._order.runs[work.key] = done.run
-            done.told |= _told(line.run, test=work.kind == "test")
+            done.told |= told_of(line.run, test=work.kind == "test")
 
     def _pointer(self, work: Work) -> Path:
         """The file that names the run of a work on this host."""
-        return log_of(self._order.folder, f"{work.key}@{self.name}").with_suffix(".run")
+        return pointer_of(self._order.folder, work, self.name)
 
     def _make_ready(self, line: Line, seat: Seat) -> None:
         """Provision for a test, unless that was done before."""
@@ -155,13 +152,14 @@ class LineErrand:
         if (run := run_of(self._pointer(work), out)) is None:
             return
         with self.seats.taken(self.plan(work)) as seat:
-            for name in _JOBS:
+            for name in JOBS:
                 job = run.job(name)
                 if job is not None and job.host == self.name:
                     seat.session.call(remote_follow.cancel, directory=job.directory)
 
     def reach(self) -> None:
         """Connect to the host as its first work will, and look at it."""
+        self._hosts.require_agreed(self.name)
         if self._first is not None:
             with self.seats.taken(self.plan(self._first)):
                 return
@@ -186,10 +184,33 @@ class LineErrand:
 
     def release(self) -> None:
         """Give the host back, unless it works."""
-        self.seats.close(stop=True)
+        self.close(stop=True)
+
+    def close(self, *, stop: bool) -> None:
+        """Hang up; ``stop``: also end what the fleet has started."""
+        self.seats.close(stop=stop)
 
     def _look(self, plan: BuildPlan, session: LiveSession) -> None:
         self._hosts.look(self.name, session, plan.layout.build_root)
+
+
+def group_of(python: str, recipe: Recipe) -> str:
+    """Builds of which the tool chain must be one."""
+    return "/".join((python, recipe.api, recipe.cuda))
+
+
+def request_for(order: Order, work: Work, host: str) -> Request:
+    """What a work is asked as on that host, but for what comes before it."""
+    axes = {**order.cells[work.cell], "host": host}
+    request = Request(axes=axes, jobs=order.jobs, reproducible=order.reproducible)
+    if work.kind == "shard":
+        return replace(request, share=work.key.rpartition("/")[2].replace("of", "/"))
+    return request
+
+
+def pointer_of(folder: Path, work: Work, host: str) -> Path:
+    """The file in a fleet's folder that names the run of a work on that host."""
+    return log_of(folder, f"{work.key}@{host}").with_suffix(".run")
 
 
 def run_of(pointer: Path, out: Path) -> Run | None:
@@ -210,7 +231,7 @@ def gpus_of(session: LiveSession) -> tuple[str, ...]:
     return tuple(text for text in told if re.fullmatch(r"\d{1,2}\.\d", text))
 
 
-def _told(run: Run, *, test: bool) -> dict[str, str | int | float]:
+def told_of(run: Run, *, test: bool) -> dict[str, str | int | float]:
     """What is shown of a work that is done."""
     if test:
         smoke = run.result(SmokeResult)

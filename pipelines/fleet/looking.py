@@ -36,7 +36,7 @@ class _Told(BaseModel):
     free: Annotated[int, Field(ge=0, le=1 << 60)]
 
 
-class _Chain(Model):
+class Chain(Model):
     """What the first host of a group was found to build with."""
 
     host: str
@@ -46,7 +46,7 @@ class _Chain(Model):
 class _Known(Model):
     """What this fleet knows of its hosts, kept for who goes on with it."""
 
-    chains: dict[str, _Chain] = Field(default={})
+    chains: dict[str, Chain] = Field(default={})
     places: dict[str, str] = Field(default={})
     """A machine and place -> the host that it was first seen as."""
 
@@ -65,6 +65,8 @@ class Hosts:
         self._settings = settings
         self._lock = threading.Lock()
         self._file = folder / "hosts.json"
+        self._others: dict[str, UnfitHostError] = {}
+        """Host -> in what its tool chain was found to be another one."""
 
     def look(self, name: str, session: LiveSession, root: str) -> None:
         """Look at the host called ``name``, with its directory of builds ``root``.
@@ -89,8 +91,11 @@ class Hosts:
                 f"{units.size(int(need))}",
                 advice="Free some space there, or lower fleet.free_gib in pipeline.yaml.",
             )
+        self.claim(name, f"{told.place} {told.boot}", root)
+
+    def claim(self, name: str, place: str, root: str = "one directory") -> None:
+        """Have a machine and place be that host's; :class:`UnfitHostError` if it is another's."""
         with self._changed() as known:
-            place = f"{told.place} {told.boot}"
             other = known.places.get(place, name)
             if self._names is not None and other not in self._names:
                 other = name
@@ -98,8 +103,24 @@ class Hosts:
         if other != name:
             raise UnfitHostError(
                 f"{name} is the same machine and place as {other}: both build in {root} there",
-                advice=f"Remove one of them from pipeline.yaml, and give {other} more 'slots'.",
+                advice=f"Leave one of them out, and give {other} more 'slots'.",
             )
+
+    def place_of(self, name: str) -> str:
+        """The machine and place that the host was last seen as; empty: it was not looked at."""
+        with self._lock:
+            places = self._read().places
+        return next((place for place, host in reversed(places.items()) if host == name), "")
+
+    def chains(self) -> dict[str, Chain]:
+        """The tool chains that were agreed on."""
+        with self._lock:
+            return self._read().chains
+
+    def adopt(self, chains: Mapping[str, Chain]) -> None:
+        """Have these be agreed on, whatever a host here was first found with."""
+        with self._changed() as known:
+            known.chains.update(chains)
 
     def _judge_clock(self, name: str, told: float, before: float, after: float) -> None:
         most = self._settings.clock_minutes * 60
@@ -119,22 +140,33 @@ class Hosts:
         """
         mine = {k: v for k, v in made_of.items() if k in _CHAIN or k.startswith(_FOUND)}
         with self._changed() as known:
-            first = known.chains.setdefault(group, _Chain(host=name, chain=mine))
+            first = known.chains.setdefault(group, Chain(host=name, chain=mine))
         for key in sorted({*mine, *first.chain}):
             here, there = mine.get(key), first.chain.get(key)
-            if here != there and name == first.host:
-                raise UnfitHostError(
+            if here == there:
+                continue
+            if name == first.host:
+                self._others[name] = UnfitHostError(
                     f"{name} has another tool chain than when this fleet began: {line(key, 80)} "
                     f"is {line(here or 'absent', 300)}, it was {line(there or 'absent', 300)}",
                     advice="Have it as it was. Or remove "
                     f"{self._file}: then what is done was built with another than the rest.",
                 )
-            if here != there:
-                raise UnfitHostError(
+            else:
+                self._others[name] = UnfitHostError(
                     f"{name} has another tool chain than {first.host}: {line(key, 80)} is "
                     f"{line(here or 'absent', 300)}, there {line(there or 'absent', 300)}",
                     advice="Make them alike, or build on each with a line of its own: --hosts.",
                 )
+            self.require_agreed(name)
+
+    def require_agreed(self, name: str) -> None:
+        """Raise what was found of a host's tool chain.
+
+        It is not tried again before a person has looked, or each of its works would be lost there.
+        """
+        if (found := self._others.get(name)) is not None:
+            raise found
 
     @contextmanager
     def _changed(self) -> Iterator[_Known]:

@@ -6,13 +6,14 @@ import logging
 from collections.abc import Iterable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
+from typing import Protocol
 
 from pipelines.config import Config
 from pipelines.errors import PipelineError
-from pipelines.fleet.lines import LineErrand
 from pipelines.fleet.model import Machine
 from pipelines.hosttext import line
 from pipelines.matrix.hostfacts import HostFacts
+from pipelines.remote.facts import Facts
 
 _log = logging.getLogger(__name__)
 #: Hosts that are looked at at a time.
@@ -31,15 +32,17 @@ class Surveyed:
     """Host -> why it cannot be used now."""
 
 
-def is_made(settings: Config, name: str) -> bool:
-    """Whether the host comes and goes with whoever uses it: nobody starts it just to look."""
-    return getattr(settings.host(name), "keep", None) is False
+class Surveyor(Protocol):
+    """Whoever can look at one host."""
+
+    def survey(self) -> tuple[Facts, tuple[str, ...]]:
+        """What it says of itself, and its GPUs' compute capabilities; raises what is wrong."""
 
 
-def survey(settings: Config, errands: Mapping[str, LineErrand]) -> Surveyed:
+def survey(settings: Config, errands: Mapping[str, Surveyor]) -> Surveyed:
     """Reach every host but those that are made on demand."""
     found = Surveyed()
-    asked = [name for name in errands if not is_made(settings, name)]
+    asked = [name for name in errands if not settings.host(name).made]
 
     def look(name: str) -> tuple[HostFacts, tuple[str, ...]] | str:
         try:
@@ -61,17 +64,18 @@ def survey(settings: Config, errands: Mapping[str, LineErrand]) -> Surveyed:
         facts, gpus = answer if isinstance(answer, tuple) else (local, ())
         if isinstance(answer, tuple):
             found.facts[name] = facts
-        found.machines[name] = _machine(settings, name, facts, gpus)
+        found.machines[name] = machine_of(settings, name, facts, gpus)
     return found
 
 
 def assumed(settings: Config, names: Iterable[str]) -> Surveyed:
     """The same without reaching any: each is taken to be as this machine."""
     local = HostFacts.local()
-    return Surveyed({name: _machine(settings, name, local, ()) for name in names})
+    return Surveyed({name: machine_of(settings, name, local, ()) for name in names})
 
 
-def _machine(settings: Config, name: str, facts: HostFacts, gpus: tuple[str, ...]) -> Machine:
+def machine_of(settings: Config, name: str, facts: HostFacts, gpus: tuple[str, ...]) -> Machine:
+    """The host as a fleet must know it."""
     config = settings.host(name)
     return Machine(
         name=name,
@@ -80,5 +84,5 @@ def _machine(settings: Config, name: str, facts: HostFacts, gpus: tuple[str, ...
         memory=facts.usable,
         gpus=gpus,
         price=config.price,
-        made=is_made(settings, name),
+        made=config.made,
     )

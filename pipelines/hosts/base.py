@@ -369,6 +369,11 @@ class HostConfig(Model):
         """Whether it is a Windows, as far as that is known before it is opened."""
         return True
 
+    @property
+    def made(self) -> bool:
+        """Whether it comes and goes with whoever uses it: nobody starts it just to look."""
+        return False
+
     def supply(self, lock: ToolchainLock) -> Supply:
         """What a build may ask of it; nothing is started or fetched to know it."""
         return supply_of(lock)

@@ -183,15 +183,6 @@ def torch_list(archs: ArchList) -> str:
     )
 
 
-def cmake_list(archs: ArchList) -> str:
-    """``80;120+PTX`` as CMAKE_CUDA_ARCHITECTURES has it: ``80-real;120-real;120-virtual``.
-
-    https://cmake.org/cmake/help/latest/prop_tgt/CUDA_ARCHITECTURES.html
-    """
-    real = [f"{arch}-real" for arch in archs.sass]
-    return ";".join([*real, *(f"{arch}-virtual" for arch in archs.ptx)])
-
-
 def gencode(archs: ArchList) -> str:
     """``80;120+PTX`` as nvcc takes it, a flag for each."""
     flags = [f"-gencode=arch=compute_{arch},code=sm_{arch}" for arch in archs.sass]

@@ -204,8 +204,8 @@ class Recipe(Model):
     arch_map: ArchMap = Plain()
     """How the package is told for which GPUs to compile; see docs/recipes.md."""
     environment: dict[Variable, str] = Field(default={})
-    """May use {archs}, {cmake_archs} (80-real;120-virtual), {gencode} (flags of nvcc), {jobs},
-    {threads}, {version} and {local_version}."""
+    """May use {archs}, {gencode} (the same as flags of nvcc), {jobs}, {threads}, {version} and
+    {local_version}."""
     reproducible: bool = False
     """Whether builds with the same inputs are to give the same bytes: compilers are told to write
     down neither times nor places, the source stands at a fixed place, the wheel is packed anew;

@@ -20,7 +20,7 @@ from packaging.version import InvalidVersion, Version
 
 from pipelines.errors import ConfigError
 from pipelines.model import nearest
-from pipelines.recipe.archmap import Translated, cmake_list, gencode
+from pipelines.recipe.archmap import Translated, gencode
 from pipelines.recipe.model import Recipe
 from pipelines.versions import minor
 
@@ -73,7 +73,6 @@ def environment(
     """
     values = {
         "archs": archs.text,
-        "cmake_archs": cmake_list(archs.effective),
         "gencode": gencode(archs.effective),
         "jobs": str(jobs),
         "threads": str(threads),

@@ -1,12 +1,15 @@
 """The first code that runs on a host: makes shipped sources importable, then serves calls.
 
 The controller sends this file's text and, as the first item on the channel, the sources of the
-package: ``{module name: (is package, file name, source)}``. They never touch the host's disk.
+package: ``{module name: (is package, file name, source)}`` as JSON, packed by zlib. They never
+touch the host's disk.
 """
 
 from __future__ import annotations
 
+import json
 import sys
+import zlib
 from collections.abc import Sequence
 from importlib.abc import ExecutionLoader, MetaPathFinder
 from importlib.machinery import ModuleSpec
@@ -54,7 +57,7 @@ class SourceFinder(MetaPathFinder, ExecutionLoader):
 def main(channel: Channel) -> None:
     """Install the sources, say so, and serve calls until the controller leaves."""
     sys.dont_write_bytecode = True
-    sys.meta_path.insert(0, SourceFinder(channel.receive()))
+    sys.meta_path.insert(0, SourceFinder(json.loads(zlib.decompress(channel.receive()))))
     from importlib import import_module
 
     rpc = import_module("remote.rpc")

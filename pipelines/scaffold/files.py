@@ -111,9 +111,9 @@ def _settings(project: Project) -> tuple[dict[str, str], dict[str, Any]]:
         environment |= {
             "CMAKE_GENERATOR": "Ninja",
             "CMAKE_BUILD_PARALLEL_LEVEL": "{jobs}",
-            "CMAKE_ARGS": f"-D{define}={{cmake_archs}}",
+            "CMAKE_ARGS": f"-D{define}={{archs}}",
         }
-        arch_map = {}
+        arch_map = {"kind": "cmake"}
     elif variable := next((v for v in told.variables if _ARCH_VARIABLE.search(v)), ""):
         environment[variable] = "{archs}"
         arch_map = {}

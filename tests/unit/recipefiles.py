@@ -12,10 +12,13 @@ from pathlib import Path
 from pipelines.recipe.load import RECIPES, load_versions
 
 ROOT = Path(__file__).parents[2]
-SHIPPED = ("candle-flash-attn", "flash-attn", "smoke-attention", "xformers")
+SHIPPED = (
+    *("candle-flash-attn", "causal-conv1d", "flash-attn", "flash-attn-4", "gsplat"),
+    *("llama-cpp-python", "sageattention", "smoke-attention", "xformers"),
+)
 VERSIONS = [(name, version) for name in SHIPPED for version in load_versions(name)]
 #: The example of docs/recipes.md.
-DOCUMENTED = "causal-conv1d"
+DOCUMENTED = "my-conv1d"
 #: As little as a package of one's own needs.
 OWN = """\
 name: mine

@@ -145,8 +145,13 @@ def test_a_host_is_told_where_secrets_are_remembered(monkeypatch: pytest.MonkeyP
 def test_a_run_begins_with_what_decides_it() -> None:
     plan = made(jobs=4)
     assert plan.facts == RunFacts(
-        target=plan.target, jobs=4, evidence=Evidence.WRITTEN, publishable=True
+        target=plan.target,
+        jobs=4,
+        evidence=Evidence.WRITTEN,
+        publishable=True,
+        taken_from=plan.facts.taken_from,
     )
+    assert {*plan.facts.taken_from.values()} <= {"built in", plan.recipe.smoke}
 
 
 @pytest.mark.parametrize(

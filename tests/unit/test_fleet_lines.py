@@ -139,11 +139,14 @@ def test_another_tool_chain_is_refused_before_anything_is_sent(
     plan = fleet.line.plan
     group = "/".join((plan.target.python, plan.recipe.api, plan.recipe.cuda))
     Hosts(FleetSettings(), fleet.folder).agree("lab", group, {"tool set": "MSVC 14.44"})
-    ended = Driver("desk", fleet.errand, fleet.folder).do(CELL, 1)
+    driver = Driver("desk", fleet.errand, fleet.folder)
+    assert driver.reach() == ""
+    ended = driver.do(CELL, 1)
     assert (ended.outcome, ended.gone) == ("lost", True)
     assert ended.error is not None
     assert "MSVC 14.51, there MSVC 14.44" in ended.error.message
     assert fleet.session.sent == []
+    assert "MSVC 14.51" in driver.reach(), "or it would come back, and lose the next work as well"
 
 
 def test_what_a_work_is_asked_as(fleet: Fleet) -> None:

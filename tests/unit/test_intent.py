@@ -298,7 +298,8 @@ def test_what_is_new_is_fetched_and_pinned(
     intent(file, tools={"a": "1", "b": "1"})
     data = b"the wheel"
     monkeypatch.setattr(
-        "pipelines.toolchain.lock.download", lambda source, target, step: target.write_bytes(data)
+        "pipelines.toolchain.obtaining.download",
+        lambda source, target, step: target.write_bytes(data),
     )
     with pytest.raises(LockError, match="no tool 'c'"):
         command.run_complete(only="c")

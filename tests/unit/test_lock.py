@@ -29,6 +29,7 @@ from pipelines.toolchain.hashed import verify
 from pipelines.toolchain.lock import Cache, Tool, ToolchainLock, load_lock
 from pipelines.toolchain.sources import Source, Step
 from pipelines.toolchain.variants import Names
+from pipelines.versions import within
 
 DATA = b"the pinned bytes"
 GOOD = hashlib.sha256(DATA).hexdigest()
@@ -72,7 +73,7 @@ class Places:
 
 def serve(monkeypatch: pytest.MonkeyPatch, **places: bytes | Exception) -> Places:
     made = Places(**places)
-    monkeypatch.setattr(module, "download", made)
+    monkeypatch.setattr("pipelines.toolchain.obtaining.download", made)
     return made
 
 
@@ -322,7 +323,7 @@ def test_many_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         met.wait()  # passes only when four are under way
         target.write_bytes(DATA)
 
-    monkeypatch.setattr(module, "download", download)
+    monkeypatch.setattr("pipelines.toolchain.obtaining.download", download)
     cache = Cache(locked(source(), count=8), tmp_path)
     cache.fetch_all(cache.lock.tools)
     assert cache.missing(cache.lock.tools) == []
@@ -529,12 +530,17 @@ def test_every_torch_has_what_builds_and_tests_install(name: str) -> None:
     cell = Target(python=f"3.{python[3:]}", cuda=f"{cuda[2:4]}.{cuda[4:]}", torch=torch)
     assert (tool.python, tool.cuda, tool.torch) == (cell.python, cell.cuda, cell.torch)
     for recipe in map(load_recipe, SHIPPED):
+        if recipe.pythons and cell.python not in recipe.pythons:
+            continue
+        if not within(torch, recipe.supports.torch) or not within(cell.cuda, recipe.supports.cuda):
+            continue
         found = lock.entries_for([*recipe.build_requires, *recipe.test_tools], cell)
         for asked, entry in found.items():
             assert module.wheel_name(lock.tools[entry].file) == asked
             assert lock.tools[entry].pinned or entry == name
             tags = lock.tools[entry].file.removesuffix(".whl").split("-")[-3:]
-            assert tags[0] in (python, "py3", "py2.py3", "cp37")  # the last is for any from it on
+            # The last two are for any from it on.
+            assert tags[0] in (python, "py3", "py2.py3", "cp37", "cp310")
             assert tags[2] in ("win_amd64", "any")
         if "torch" in found:
             assert found["torch"] == name

@@ -15,7 +15,7 @@ from pipelines.errors import ConfigError, LockError
 from pipelines.provisioning.resources import load_resources
 from pipelines.recipe.load import load_recipe, recipe_file, recipe_names
 from pipelines.recipe.suite import suite_of
-from pipelines.recipe.worktree import state
+from pipelines.recipe.worktree import State, state
 from pipelines.toolchain.lock import load_lock
 
 RECIPE = """
@@ -45,7 +45,7 @@ resources:
   - {{id: {id}, kind: directory, path: 'C:\\elephants', why: {says}}}
 """
 
-Package = Callable[[str], Path]
+Package = Callable[..., Path]
 
 
 @pytest.fixture
@@ -223,7 +223,7 @@ def test_what_is_not_as_committed_is_told_in_submodules_too(tmp_path: Path) -> N
         git(folder, "init", "-q")
         (folder / "a").write_text("1")
     assert state(tmp_path) is None
-    assert state(tree) == type(state(tree))(commit="", changed=("a",))  # type: ignore[misc]
+    assert state(tree) == State(commit="", changed=("a",))
     git(inner, "add", "a")
     git(inner, "commit", "-qm", "x")
     git(tree, "add", "a")

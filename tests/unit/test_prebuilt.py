@@ -281,7 +281,7 @@ def test_remote_wheels_need_a_stated_hash_and_must_have_it(
         asked.append(source.url)
         target.write_bytes(b"a wheel")
 
-    monkeypatch.setattr(lock, "download", download)
+    monkeypatch.setattr("pipelines.toolchain.obtaining.download", download)
     cache = lock.Cache(lock.load_lock(), tmp_path)
     place, name = "https://x.example/a.whl#sha256=0", "a-1-py3-none-any.whl"
     digest = hashlib.sha256(b"a wheel").hexdigest()

@@ -46,9 +46,9 @@ def test_every_version_is_told_how_many_jobs_and_what_it_is_called(name: str, ve
     archs = translate(recipe.arch_map, read(recipe.archs), recipe.cuda, name)
     local = local_version(recipe, recipe.cuda, recipe.torch)
     made = environment(recipe, archs, local=local, jobs=7, threads=2)
-    assert "7" in made.values()
+    assert ("7" in made.values()) == (recipe.kind != "pure"), "nothing is compiled for that one"
     if recipe.kind == "wheel":
-        assert any(local in value for value in made.values())
+        assert any(local in value for value in made.values()) != recipe.restamp
         assert re.fullmatch(r"cu\d+(torch\d\.\d+)?", local)
 
 

@@ -166,7 +166,7 @@ def test_compilers_are_asked_by_the_names_that_builds_use(
 def test_a_crate_cannot_promise_it(tmp_path: Path) -> None:
     text = (RECIPES / "candle-flash-attn.yaml").read_text("utf-8")
     (tmp_path / "candle-flash-attn.yaml").write_text(f"{text}\nreproducible: true\n", "utf-8")
-    with pytest.raises(ConfigError, match="reproducible: only for kind: wheel"):
+    with pytest.raises(ConfigError, match="reproducible and restamp: only for wheels"):
         load_recipe("candle-flash-attn", tmp_path)
 
 

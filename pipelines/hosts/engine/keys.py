@@ -44,6 +44,11 @@ class EngineKeys(HostConfig):
     start_minutes: Annotated[float, Field(gt=0, le=24 * 60)] = 2.0
     """How long it may take to be ready."""
 
+    @property
+    def made(self) -> bool:
+        """Unless it stays for the next command."""
+        return not self.keep
+
     def reach(self, seconds: float | None = None) -> Engine:
         """Its engine, which may take so long for each answer; raises what :class:`Engine` does."""
         from pipelines.hosts.engine.engine import TIMEOUT, Engine
