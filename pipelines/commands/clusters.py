@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 import socket
 from collections.abc import Coroutine
@@ -44,7 +45,8 @@ def _serve(settings: Config, where: str = "tls://0.0.0.0:8786") -> None:
     address, file = read_address(where, "fleet serve"), place(settings.fleet)
     made = not file.exists()
     if made:
-        make(file)
+        with contextlib.suppress(FileExistsError):  # another has made it at this moment
+            make(file)
     until = check(file)
 
     def ready(listens: str) -> None:

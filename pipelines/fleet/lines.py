@@ -111,8 +111,6 @@ class LineErrand:
     def plan(self, work: Work) -> BuildPlan:
         """What the work is, on this host."""
         request = request_for(self._order, work, self.name)
-        if work.kind == "link":
-            request = replace(request, objects=self._order.before(work))
         return resolve(self._order.settings, request, events=Telling)
 
     def do(self, work: Work, done: Done) -> None:
@@ -200,11 +198,13 @@ def group_of(python: str, recipe: Recipe) -> str:
 
 
 def request_for(order: Order, work: Work, host: str) -> Request:
-    """What a work is asked as on that host, but for what comes before it."""
+    """What a work is asked as on that host; raises what :meth:`Order.before` does."""
     axes = {**order.cells[work.cell], "host": host}
     request = Request(axes=axes, jobs=order.jobs, reproducible=order.reproducible)
     if work.kind == "shard":
         return replace(request, share=work.key.rpartition("/")[2].replace("of", "/"))
+    if work.kind == "link":
+        return replace(request, objects=order.before(work))
     return request
 
 

@@ -236,7 +236,7 @@ def _toolkit(carriers: list[Binary], cuda: str) -> CheckResult:
         if told.total:
             detail = (
                 "no container tells it: its device code is compressed, and has no PTX. Ask for PTX "
-                "of one architecture (90+PTX), or build without -Xfatbin -compress-all"
+                "of one architecture (90+PTX), or build with -compress-mode=size or none"
             )
     words = (
         name if name.endswith(".dll") else f"{name} in {count}/{told.total}"

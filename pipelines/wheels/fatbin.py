@@ -1,7 +1,7 @@
 """Which GPU architectures are inside a binary: a walk over its CUDA fat-binary containers.
 
-Standard library only and free of imports of ours: this file also travels by value to a host,
-beside the smoke suite. NVIDIA's Linux ``cuobjdump`` reports no device code in a Windows
+Free of imports of ours and, but for Zstandard, of others: this file also travels by value to a
+host, beside the smoke suite. NVIDIA's Linux ``cuobjdump`` reports no device code in a Windows
 ``.pyd``; walking the bytes works on any file, on any machine.
 
 The format is not documented; this is what ``fatbinary`` of CUDA 13.0 writes and what wheels
@@ -21,8 +21,10 @@ Which tool kit made an entry: of PTX the header has the version of its ISA, ``u1
 at offset 24. Of SASS the payload has it, an ELF file: up to CUDA 12 (ABI version 7) its
 ``e_version`` is 128 for 12.8; from 13 on (ABI version 8) ``.note.nv.tkinfo`` says
 ``Cuda compilation tools, release 13.0, V13.0.88``. That was seen in what ptxas of 11.8, 12.1, 12.4,
-12.6, 12.8, 12.9, 13.0 and 13.1 writes. Only ``-Xfatbin -compress-all`` compresses SASS: of LZ4 the
-first bytes are unpacked here, Zstandard stays closed.
+12.6, 12.8, 12.9, 13.0 and 13.1 writes. Only ``-Xfatbin -compress-all`` and ``-compress-mode``
+compress SASS. Of LZ4 (mode ``speed``) the first bytes are unpacked here, which is enough up to
+CUDA 12; Zstandard (``size``, ``balance``) by Python 3.14's module or its backport, where there is
+one: on a controller always; on other hosts it stays closed.
 
 What real files hold: one container for each compiled unit, and with ``nvcc -dlink`` (or
 ``nvcc -shared``) one more that never has PTX; with ``-arch=sm_100f`` PTX for both 100 and
@@ -31,13 +33,14 @@ What real files hold: one container for each compiled unit, and with ``nvcc -dli
 
 from __future__ import annotations
 
+import importlib
 import mmap
 import re
 import struct
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -63,7 +66,10 @@ _MAX_ARCH = 9999
 #: The largest wheel seen (606 containers, 12 entries each) needs fewer than 8,000.
 MAX_STEPS = 250_000
 
-_LZ4_FLAG = 1 << 13
+_LZ4_FLAG, _ZSTD_FLAG = 1 << 13, 1 << 15
+#: Of a packed cubin no more is unpacked than this multiple of its size, and these bytes: a hostile
+#: file costs no more. ptxas packs to a nineteenth at best, with the release after a sixth of it.
+_MOST_TIMES, _MOST_UNPACKED = 16, 64 << 20
 _CUBIN = struct.Struct("<4s4xB7x4xI")  # magic, ABI version at 8, e_version at 20
 _OLD_ABI = 7
 _RELEASE = re.compile(rb"Cuda compilation tools, release (\d{1,3}\.\d{1,3}), V")
@@ -236,19 +242,21 @@ def _entries(data: Data, position: int, end: int, budget: int) -> Iterator[_Entr
         suffix = "a" if flags & FLAG_A else "f" if flags & FLAG_F else ""
         made = f"{major}.{minor}" if kind == PTX else ""
         if kind == ELF:
-            made = _release(data, position + header, following, lz4=bool(flags & _LZ4_FLAG))
+            made = _release(data, position + header, following, flags)
         yield _Entry(kind, f"{arch}{suffix}", position, following, made)
         position = following
         budget -= 1
 
 
-def _release(data: Data, start: int, end: int, *, lz4: bool) -> str:
+def _release(data: Data, start: int, end: int, flags: int = 0) -> str:
     """The release of the tool kit that made a cubin, such as ``12.8``; empty if it is not seen."""
-    head = (
-        _unpacked(data, start, end, _CUBIN.size)
-        if lz4
-        else data[start : min(end, start + _CUBIN.size)]
-    )
+    if flags & (_LZ4_FLAG | _ZSTD_FLAG):
+        if flags & _ZSTD_FLAG:
+            cubin = _unpacked_zstd(data[start : min(end, start + _MOST_UNPACKED)])
+        else:
+            cubin = _unpacked(data, start, end, _CUBIN.size)
+        return _release(cubin, 0, len(cubin))
+    head = data[start : min(end, start + _CUBIN.size)]
     if len(head) < _CUBIN.size:
         return ""
     magic, abi, version = _CUBIN.unpack_from(head)
@@ -256,8 +264,33 @@ def _release(data: Data, start: int, end: int, *, lz4: bool) -> str:
         return ""
     if abi <= _OLD_ABI:
         return f"{version // 10}.{version % 10}"
-    told = None if lz4 else _RELEASE.search(data, start, end)
+    told = _RELEASE.search(data, start, end)
     return told[1].decode() if told else ""
+
+
+def _zstd() -> Any:
+    """Python's own module or its backport, which are alike; or None."""
+    for name in ("compression.zstd", "backports.zstd"):
+        try:
+            return importlib.import_module(name)
+        except ImportError:
+            continue
+    return None
+
+
+_ZSTD = _zstd()
+
+
+def _unpacked_zstd(packed: bytes) -> bytes:
+    """The first part of a Zstandard frame; nothing of one that is damaged, or without a module."""
+    if _ZSTD is None:
+        return b""
+    try:
+        most = min(len(packed) * _MOST_TIMES, _MOST_UNPACKED)
+        unpacked = _ZSTD.ZstdDecompressor().decompress(packed, most)
+    except _ZSTD.ZstdError:
+        return b""
+    return bytes(unpacked)
 
 
 def _unpacked(data: Data, start: int, end: int, wanted: int) -> bytes:

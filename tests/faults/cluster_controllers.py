@@ -113,10 +113,15 @@ def ask(order: dict[str, Any]) -> None:
     else:
         ledger = Ledger.create(out, hashed)
     address, file = read_address(order["address"], "order"), Path(order["certificate"])
-    there = joined.look(wire.Wire(address, file))
     names = tuple(f"{member}/{host}" for member in order["members"] for host in order["hosts"])
     settings = Config.model_validate({"hosts": {"x": {"kind": "sandbox"}}, "out": str(out)})
-    hosts = {**settings.hosts, **_known(Path(order["place"]) / "joined.json", there.hosts)}
+    dialled = wire.Wire(address, file)
+    while True:  # a member may be away at this moment, and was never seen before
+        there = joined.look(dialled)
+        hosts = {**settings.hosts, **_known(Path(order["place"]) / "joined.json", there.hosts)}
+        if hosts.keys() >= set(names):
+            break
+        time.sleep(0.5)
     settings = settings.model_copy(update={"hosts": hosts})
     works, axes = _works(order, names)
     machines = {name: Machine(name=name, cores=1, memory=8 * GIB) for name in names}

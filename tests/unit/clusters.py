@@ -139,7 +139,8 @@ class Lab:
         def resolve(_: Config, request: Request, **__: Any) -> Any:
             self.asked.append(request)
             share = share_of(request.share) if request.share else None
-            return replace(self.line.plan, objects=request.objects, share=share)
+            recipe = buildplan.settle(self.line.plan.recipe, request)
+            return replace(self.line.plan, recipe=recipe, objects=request.objects, share=share)
 
         monkeypatch.setattr(lines, "resolve", resolve)
         self.recipe = self.line.plan.recipe

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import math
+import os
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -22,7 +25,7 @@ from pipelines.fleet.cluster.wire import Wire
 from pipelines.fleet.drivers import Done, Driver, UnfitHostError, log_of
 from pipelines.fleet.kept import differs
 from pipelines.fleet.model import Ended, Work
-from pipelines.record import BuildResult, SmokeResult, StageRecord
+from pipelines.record import BuildResult, SmokeResult, StageRecord, State
 from pipelines.remote.jobs import follow as remote_follow
 from pipelines.run import Run
 from pipelines.stages.objects import list_of
@@ -333,7 +336,7 @@ def test_what_is_damaged_on_its_way_is_not_taken(lab: Lab, monkeypatch: pytest.M
     assert do(errand, lab.folder).outcome == "done"
 
 
-@pytest.mark.parametrize("lie", ["wheel", "cell", "share", "audit", "nothing"])
+@pytest.mark.parametrize("lie", ["wheel", "cell", "share", "audit", "more", "given", "nothing"])
 def test_a_run_that_is_not_what_was_asked_for_is_not_taken(
     lab: Lab, monkeypatch: pytest.MonkeyPatch, lie: str
 ) -> None:
@@ -349,6 +352,10 @@ def test_a_run_that_is_not_what_was_asked_for_is_not_taken(
             run.note(target=facts.target.model_copy(update={"python": "3.99"}).model_dump())
         elif lie == "share":
             run.note(share="1/2")
+        elif lie == "more":
+            (run.path / "wheels/pkg-9-py3-none-any.whl").write_bytes(b"of nobody")
+        elif lie == "given":
+            run.note(given=True)
         elif lie == "audit":
             audit = run.stages()["audit"]
             run.put_stage(audit.model_copy(update={"state": "failed"}))
@@ -442,7 +449,9 @@ def test_shares_come_home_and_are_sent_for_their_link(
     cluster: Cluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (tmp_path / "room").mkdir()
-    lab = Lab(cluster, tmp_path, monkeypatch, Packing(tmp_path / "room"), desk)
+    # What is divided is reproducible, whatever the recipe says; that is the same at both ends.
+    undecided = functools.partial(desk, reproducible=False)
+    lab = Lab(cluster, tmp_path, monkeypatch, Packing(tmp_path / "room"), undecided)
     shares = [
         CELL.model_copy(update={"key": f"pkg-cp/{number}of2", "kind": "shard"}) for number in (1, 2)
     ]
@@ -526,3 +535,62 @@ def test_who_waits_for_a_member_leaves_at_once(lab: Lab) -> None:
     driver.leave()
     until(lambda: found)
     assert found[0].outcome == "left"
+
+
+def test_what_is_asked_for_otherwise_is_not_told_as_it_was(lab: Lab) -> None:
+    """Who asked was killed before it was told; then its recipe was changed."""
+    errand = lab.errand()
+    asked = errand._commission("do", CELL, whole=True)
+    first = errand._carried(asked)
+    assert errand._carried(asked).parcel == first.parcel, "the same is told as often as it is asked"
+    other = asked.model_copy(update={"decided": {**asked.decided, "recipe": "0" * 64}})
+    told = errand._carried(other)
+    assert told.ended is not None
+    assert told.ended.error is not None
+    assert "is another one here than where it is asked for" in told.ended.error.message
+    assert told.parcel is None
+
+
+def test_a_look_is_not_told_long_afterwards(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipelines.fleet.cluster.member._FRESH", 0.0)
+    errand = lab.errand()
+    asked = errand._commission("reach", CELL)
+    errand._ask("carry", asked)
+    (job,) = lab.member._jobs.values()
+    until(lambda: job.over < math.inf)
+    errand._ask("carry", asked)
+    assert job not in lab.member._jobs.values()
+
+
+def test_a_test_that_did_not_pass_there_has_not_passed_here(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipelines.fleet.lines.run_test", lambda line, run: line.open_run(run))
+    own = done(lab.errand())
+    (wheel,) = (own.path / "wheels").iterdir()
+    lies: list[tuple[State, str]] = [("failed", sha256_of(wheel)), ("passed", "0" * 64)]
+    for state, sha256 in lies:
+        smoke = SmokeResult(wheel=wheel.name, sha256=sha256, outcomes={"passed": 3})
+        own.put_stage(StageRecord(name="test", state=state, started=2e9, seconds=1.0, result=smoke))
+        lab.again()  # it is sent
+        ended = do(lab.errand(runs={"pkg-cp": str(own.path)}), lab.folder, TEST)
+        assert ended.outcome == "lost"
+        assert ended.error is not None
+        assert "and its record does not" in ended.error.message
+
+
+def test_what_nobody_came_for_does_not_stay_at_a_member_for_ever(lab: Lab) -> None:
+    errand = lab.errand()
+    told = errand._carried(errand._commission("do", CELL, whole=True))
+    assert told.parcel is not None
+    root = lab.line.plan.out / "asked/fleet-1-a"
+    (packed,) = root.glob("parcels/*.tar")
+    (root / "sent").mkdir()
+    lab.again()
+    assert packed.is_file(), "who asked may be fetching it"
+    for name in ("parcels", "sent"):
+        os.utime(root / name, (1e9, 1e9))
+    lab.again()
+    assert not packed.exists()
+    assert not (root / "sent").exists()
+    assert [*lab.line.plan.out.glob("2*/record.sqlite")], "the run itself is the member's"

@@ -436,3 +436,21 @@ def test_a_member_whose_old_self_is_not_forgotten_yet_waits(
     cluster.serve()
     until(lambda: any("lab has joined" in one for one in cluster.said[1:]))
     assert (joined.error, taken) == (None, [])
+
+
+def test_a_member_that_hangs_is_not_waited_for_by_the_others(
+    cluster: Cluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire, "_HELLO", 1.0)
+    over = threading.Event()
+
+    def hang(*_: object) -> tuple[str, bytes]:
+        over.wait(30)
+        return "", b""
+
+    cluster.join("lab", lambda *_: ("here", b""))
+    cluster.join("stuck", hang)
+    try:
+        assert cluster.wire().members("hello") == {"lab": "here"}
+    finally:
+        over.set()

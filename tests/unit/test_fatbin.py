@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import struct
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
@@ -166,6 +168,51 @@ def test_of_packed_sass_what_can_be_read(payload: bytes, flags: int, release: se
     assert unit.sass == {"80"}
 
 
+zstd = fatbin._ZSTD
+CUBIN = (b"\x7fELF" + bytes([2, 1, 1, 0x41, 8])).ljust(40_000, b"\0") + (
+    b"Cuda compilation tools, release 13.0, V13.0.88" + bytes(range(256)) * 200
+)
+
+
+@pytest.mark.parametrize(
+    ("change", "release"),
+    [
+        (lambda packed: packed, {"13.0"}),
+        (lambda packed: packed + bytes(5), {"13.0"}),  # filled up
+        (lambda packed: packed[:8], set()),
+        (lambda packed: packed[:4] + b"\xff" * 40, set()),
+        (lambda packed: CUBIN, set()),  # said to be packed, and is not
+        (lambda packed: zstd.compress(bytes(100_000_000)), set()),  # a bomb, and no cubin
+    ],
+)
+def test_zstandard_is_unpacked(change: Callable[[bytes], bytes], release: set[str]) -> None:
+    (unit,) = inventory(_packed(change(zstd.compress(CUBIN + os.urandom(9000))))).containers
+    assert unit.releases == release
+    assert unit.sass == {"90"}
+    other = Told("12.8")
+    other.hear([unit])
+    assert set(other.wrong) == {f"CUDA {one}" for one in release}
+
+
+def test_of_zstandard_only_a_part_is_unpacked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And nothing where there is no module for it, as on most hosts: not seen, and no error."""
+    bomb = zstd.compress(b"\x7fELF" + bytes(100_000_000))
+    assert len(fatbin._unpacked_zstd(bomb)) <= len(bomb) * 16
+    monkeypatch.setattr(fatbin, "_MOST_UNPACKED", 1000)
+    assert len(fatbin._unpacked_zstd(bomb)) == 1000
+    monkeypatch.setattr(fatbin, "_ZSTD", None)
+    (unit,) = inventory(_packed(zstd.compress(CUBIN))).containers
+    assert not unit.releases
+    assert unit.sass == {"90"}
+
+
+def _packed(payload: bytes) -> bytes:
+    """A container with one cubin of sm_90, as ``-compress-mode=size`` writes it."""
+    head = struct.pack("<HHIQQIIQQ", ELF, 0x0101, 64, len(payload), 0, 0x10007, 90, 0, 0x8011)
+    body = head.ljust(64, b"\0") + payload
+    return struct.pack("<IHHQ", 0xBA55ED50, 1, 16, len(body)) + body
+
+
 # --- the real compiler --------------------------------------------------------------------
 
 NVCC = shutil.which("nvcc")
@@ -217,15 +264,23 @@ def test_real_containers(compiled: Path) -> None:
     assert (told.seen, told.wrong) == (1, {})
 
 
-def test_a_real_cubin_tells_its_release(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["default", "none", "size"])
+def test_a_real_cubin_tells_its_release(mode: str, tmp_path: Path) -> None:
     if NVCC is None:
         pytest.skip("no nvcc on PATH")
     (tmp_path / "k.cu").write_text("__global__ void k(float *x) { *x = 1.f; }\n")
     made = tmp_path / "k.fatbin"
     archs = "-gencode=arch=compute_90,code=sm_90"
     command = [NVCC, "-fatbin", "-o", str(made), archs, str(tmp_path / "k.cu")]
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
-    (unit,) = inventory(made.read_bytes()).containers
+    if mode != "default":
+        command.append(f"-compress-mode={mode}")
+    told = subprocess.run(command, check=False, capture_output=True, text=True, timeout=120)
+    if "Unknown option" in told.stderr:
+        pytest.skip("this nvcc has no -compress-mode")
+    assert told.returncode == 0, told.stderr
+    data = made.read_bytes()
+    (unit,) = inventory(data).containers
+    assert (b"\x28\xb5\x2f\xfd" in data) == (mode == "size"), "packed or not"
     assert unit.releases == {release_of_nvcc()}
     assert not unit.isas
 

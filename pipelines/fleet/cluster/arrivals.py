@@ -9,7 +9,7 @@ from pathlib import Path
 
 from pipelines.buildplan import resolve_recipe, resolve_target
 from pipelines.errors import BuildError, PipelineError, TransferError
-from pipelines.files import disk_errors, sha256_of, write_atomic
+from pipelines.files import disk_errors, write_atomic
 from pipelines.fleet.cluster import parcels
 from pipelines.fleet.cluster.commission import Parcel
 from pipelines.fleet.kept import differs, files_of
@@ -25,6 +25,10 @@ from pipelines.stages.report import report
 
 #: Gives the bytes of a packed run from an offset on; none is an error of whoever gives them.
 Fetch = Callable[[Parcel, int], bytes]
+#: Folders of a run whose files are what it was made for.
+_RESULTS = ("wheels", "library")
+#: What a test writes into its run.
+_OF_TESTS = "smoke*"
 
 
 @dataclass(frozen=True)
@@ -51,7 +55,8 @@ class Arrivals:
             if well:
                 self.require_asked(run, work)
             if work.kind == "test":
-                return _with_test(run, Run(Path(self.order.before(work)[0])), self.host)
+                own = Run(Path(self.order.before(work)[0]))
+                return _with_test(run, own, self.host, well=well)
             parcels.call_host(run, self.host)
             run = _placed(run, out, parcel.run)
         finally:
@@ -86,8 +91,9 @@ class Arrivals:
             _require(run, "share", facts.share, request.share or "")
             linked = len(work.after) if work.kind == "link" else 0
             _require(run, "linked runs", str(len(facts.linked)), str(linked))
+        _require(run, "given by others", str(facts.given), str(False))
         try:
-            why = differs(run, share=work.kind == "shard")
+            why = differs(run, share=work.kind == "shard") or _more(run, share=work.kind == "shard")
         except BuildError as error:
             why = error.message
         if why:
@@ -130,6 +136,16 @@ def _require(run: Run, what: str, found: str, wanted: str) -> None:
         )
 
 
+def _more(run: Run, *, share: bool) -> str:
+    """A file that is called a result and is none: manifests would tell of it."""
+    known = files_of(run, share=share)
+    for folder in _RESULTS:
+        for path in sorted((run.path / folder).rglob("*")):
+            if path.is_file() and path.relative_to(run.path).as_posix() not in known:
+                return f"{line(path.name, 100)} in run {run.id} was made by nobody"
+    return ""
+
+
 def _placed(run: Run, out: Path, name: str) -> Run:
     """Move it to its place among the runs, under its name or the first free one like it."""
     for number in range(100):
@@ -143,7 +159,7 @@ def _placed(run: Run, out: Path, name: str) -> Run:
     raise TransferError(f"there are 100 runs called {name}", advice="Remove some: invoke runs")
 
 
-def _with_test(tested: Run, own: Run, host: str) -> Run:
+def _with_test(tested: Run, own: Run, host: str, *, well: bool) -> Run:
     """Put what a test found elsewhere into the run here, whose files were the ones that it had."""
     found = tested.stages().get(SmokeResult.stage)
     if found is None:
@@ -154,16 +170,16 @@ def _with_test(tested: Run, own: Run, host: str) -> Run:
             f"what {host} has tested is not what is in {own.id}",
             advice="Nothing of it is taken. Look at what that member runs.",
         )
-    for path in sorted(tested.path.rglob("*")):
-        name = path.relative_to(tested.path).as_posix()
-        place = own.path / name
-        # What is audited is here already, and reports are written anew.
-        if not path.is_file() or name in mine or name.startswith(parcels.RECORD):
-            continue
-        if not place.is_file() or sha256_of(place) != sha256_of(path):
-            with disk_errors(own.path):
-                place.parent.mkdir(parents=True, exist_ok=True)
-            write_atomic(place, path.read_bytes())
+    said = found.result if isinstance(found.result, SmokeResult) else SmokeResult()
+    if well and (found.state != "passed" or said.sha256 not in mine.values()):
+        raise TransferError(
+            f"{host} says that {own.id} is tested, and its record does not",
+            advice="Nothing of it is taken. Look at what that member runs.",
+        )
+    # All else of the run is here, as it was made here; reports are written anew.
+    for path in sorted(tested.path.glob(_OF_TESTS)):
+        if path.is_file():
+            write_atomic(own.path / path.name, path.read_bytes())
     if (job := tested.job(JOBS[-1])) is not None:
         own.put_job(JOBS[-1], job.model_copy(update={"host": host}))
     own.put_stage(found)

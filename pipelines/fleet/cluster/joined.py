@@ -162,7 +162,7 @@ class JoinedErrand:
         self._fleet, self._first = fleet, first
         self._member, _, self._host = name.partition("/")
         self._arrivals = Arrivals(order, name, hosts)
-        self._decided: dict[str, dict[str, str]] = {}
+        self._decided: dict[tuple[str, str], dict[str, str]] = {}
 
     # What is asked.
 
@@ -202,11 +202,12 @@ class JoinedErrand:
         return asked.model_copy(update={"decided": self._decides(work), "after": seals})
 
     def _decides(self, work: Work) -> dict[str, str]:
-        if work.cell not in self._decided:
+        known = (work.cell, work.kind)  # what is divided is built in another way
+        if known not in self._decided:
             settings, request = self._order.settings, request_for(self._order, work, self.name)
             recipe = settle(resolve_recipe(settings, request), request)
-            self._decided[work.cell] = decided(recipe, open_cache(settings))
-        return self._decided[work.cell]
+            self._decided[known] = decided(recipe, open_cache(settings))
+        return self._decided[known]
 
     def _carried(self, asked: Commission, hear: Callable[[Told], None] = lambda _: None) -> Told:
         """What became of a commission; leaving leaves it where it is."""

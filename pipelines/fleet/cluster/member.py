@@ -7,6 +7,7 @@ So whoever asks again, after either end was killed, is told of what goes on, or 
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import threading
 import time
@@ -16,7 +17,7 @@ from pathlib import Path
 
 from pipelines.buildplan import BuildPlan
 from pipelines.config import Config
-from pipelines.errors import ConfigError, PipelineError
+from pipelines.errors import ConfigError, HostError, PipelineError
 from pipelines.files import disk_errors
 from pipelines.fleet.cluster.commission import (
     Answered,
@@ -45,6 +46,10 @@ from pipelines.toolchain.lock import load_lock
 #: Of a log that is told at a time.
 _SAID = 64 << 10
 _LEAVE = 20.0
+#: Seconds for which a look is good: who asked may have been killed before it was told.
+_FRESH = 20.0
+#: What of a commission decides what becomes of it.
+_ORDER = ("axes", "jobs", "reproducible", "decided", "after")
 Say = Callable[[str], object]
 
 
@@ -89,8 +94,16 @@ class _Job:
     thread: threading.Thread = field(init=False)
     cancelled: threading.Event = field(default_factory=threading.Event)
     told: Told | None = None
+    over: float = math.inf
+    """When it was over."""
     base: int = 0
     """Bytes that the work's log had before."""
+
+    def is_other(self, asked: Commission) -> bool:
+        """Whether what was found is no answer to ``asked``: something else, or too long ago."""
+        if asked.errand == "do":
+            return any(getattr(asked, one) != getattr(self.commission, one) for one in _ORDER)
+        return self.told is not None and time.monotonic() - self.over > _FRESH
 
 
 class Member:
@@ -155,7 +168,17 @@ class Member:
         key = (asked.fleet, asked.host, asked.errand, asked.key)
         with self._lock:
             job = self._jobs.get(key)
+            if job is not None and job.is_other(asked):
+                if job.told is None:
+                    raise HostError(
+                        f"{asked.key} goes on at {asked.host} as it was asked for before",
+                        advice="Have it end, or have the order as it was.",
+                    )
+                self._forget(key)
+                job = None
             if job is None:
+                if asked.errand == "do":  # that it was ended is not true any more
+                    self._jobs.pop((asked.fleet, asked.host, "withdraw", asked.key), None)
                 job = self._jobs[key] = _Job(asked)
                 with contextlib.suppress(OSError):
                     log = log_of(self._root / asked.fleet, asked.key)
@@ -233,6 +256,8 @@ class Member:
         except BaseException as error:
             why = f"this should not happen: {type(error).__name__}: {line(error)}"
             job.told = Told(over=True, why=why)
+        finally:
+            job.over = time.monotonic()
 
     def _look(self, asked: Commission, post: _Post) -> Told:
         if why := post.driver.reach():
@@ -321,10 +346,13 @@ class Member:
         with self._lock:
             job = self._jobs.get(key)
             if job is not None and job.told is not None:
-                del self._jobs[key]
-                if job.told.parcel is not None:
-                    self._store.forget(asked.fleet, job.told.parcel)
+                self._forget(key)
         return "", b""
+
+    def _forget(self, key: tuple[str, str, str, str]) -> None:
+        told = self._jobs.pop(key).told
+        if told is not None and told.parcel is not None:
+            self._store.forget(key[0], told.parcel)
 
     def _release(self, text: str, _data: bytes) -> tuple[str, bytes]:
         """Nothing waits for this host: give it back, unless it works."""

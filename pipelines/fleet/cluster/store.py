@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+import time
 from pathlib import Path
 
 from pipelines.errors import PipelineError, TransferError
@@ -13,6 +14,8 @@ from pipelines.fleet.kept import differs
 from pipelines.run import Run
 
 _PACKED, _SENT = "parcels", "sent"
+#: Seconds for which packed and sent runs wait for who asked, where invoke fleet join begins anew.
+_KEPT = 14 * 24 * 3600.0
 
 
 class Store:
@@ -22,6 +25,14 @@ class Store:
         self._root = root
         self._sealed: dict[str, Path] = {}
         """Seal -> a run here that has it, own or sent."""
+        self._forget_old()
+
+    def _forget_old(self) -> None:
+        """Remove what nobody has come for: who asked was never begun again."""
+        oldest = time.time() - _KEPT
+        for folder in (*self._root.glob(f"*/{_PACKED}"), *self._root.glob(f"*/{_SENT}")):
+            if folder.stat().st_mtime < oldest:
+                shutil.rmtree(folder, ignore_errors=True)
 
     def found(self, seal: str) -> Path | None:
         """The run with that seal, if it is here as it was."""

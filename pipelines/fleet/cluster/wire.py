@@ -54,6 +54,8 @@ _PAUSE, _MOST_PAUSE = 1.0, 30.0
 _THREADS = 64
 #: Seconds within which an answer comes; none of them waits for a host.
 _ANSWER = 60.0
+#: The same where every member is asked: who takes longer is taken to be away.
+_HELLO = 15.0
 
 
 class AwayError(HostError):
@@ -103,7 +105,9 @@ class _Scheduler(Scheduler):
 
         async def ask(where: str) -> Any:
             try:
-                return await getattr(self.rpc(where), _OP)(verb=verb, text=text, data=data)
+                asked = getattr(self.rpc(where), _OP)(verb=verb, text=text, data=data)
+                # Of all that are asked one that hangs is not waited for by the others.
+                return await asyncio.wait_for(asked, _ANSWER if name else _HELLO)
             except Exception as error:  # it has left at this moment, or is no member
                 _log.info("%s: %s", where, error)
                 return None

@@ -63,31 +63,46 @@ def test_numbers_of_channels(channels: int, record_property: Record) -> None:
     splatting.verdict(told | splatting.compare_gradients(got, want), record_property)
 
 
-def test_cameras_and_a_background(record_property: Record) -> None:
-    """Each camera has its own picture; what is not covered shows the background."""
+@pytest.mark.parametrize("packed", [False, True], ids=["dense", "packed"])
+def test_cameras(packed: bool, record_property: Record) -> None:
+    """Each camera has its own picture."""
+    import splatting
+
+    of = splatting.scene(200, 64, 48, cameras=3, seed=5)
+    color, _ = rasterized(of, packed=packed)
+    exact, _ = splatting.drawn(of)
+    splatting.verdict(splatting.compare_pixels(color, exact), record_property)
+    assert (color[0] - color[1]).abs().max() > 0.1, "the cameras see the same"
+
+
+def test_a_background(record_property: Record) -> None:
+    """What is not covered shows it. Not packed: there 1.5.3 refuses what its documentation asks
+    for, a color for each camera (https://github.com/nerfstudio-project/gsplat/issues/764)."""
     import splatting
     import torch
 
     of = splatting.scene(200, 64, 48, cameras=3, seed=5)
     background = torch.tensor([0.2, 0.7, 0.4], device="cuda")
-    color, _ = rasterized(of, backgrounds=background.repeat(3, 1))
+    color, _ = rasterized(of, backgrounds=background.repeat(3, 1), packed=False)
     exact, _ = splatting.drawn(of, background)
     splatting.verdict(splatting.compare_pixels(color, exact), record_property)
-    assert (color[0] - color[1]).abs().max() > 0.1, "the cameras see the same"
 
 
-def test_many_of_them_in_one_place(record_property: Record) -> None:
-    """Thousands before one tile: they are fetched in batches, and light runs out."""
+@pytest.mark.parametrize("spread", [1.0, 0.3], ids=["everywhere", "middle"])
+def test_many_of_them_in_one_place(spread: float, record_property: Record) -> None:
+    """A thousand and more before each tile: they are fetched in batches of 256, and light runs
+    out: in most pixels, or in those of the middle alone."""
     import splatting
 
     of = splatting.scene(3000, 32, 32, seed=6)
-    of.means.data.mul_(0.3)
+    of.means.data.mul_(spread)
     color, alpha = rasterized(of)
     exact, cover = splatting.drawn(of)
     told = splatting.compare_pixels(color, exact)
     told |= {f"alpha_{name}": v for name, v in splatting.compare_pixels(alpha, cover).items()}
     splatting.verdict(told, record_property)
-    assert cover.min() > 0.9, "it was to be dense"
+    out = (cover > 0.999).double().mean()
+    assert out > (0.9 if spread == 1 else 0.2), "light was to run out"
 
 
 def test_depth_is_that_of_the_means(record_property: Record) -> None:
