@@ -17,7 +17,7 @@ from pipelines.hosts.sandbox import image
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.winrm.config import WinRMHost
 from pipelines.toolchain import hashed
-from pipelines.toolchain import lock as module
+from pipelines.toolchain import obtaining as module
 from pipelines.toolchain.hashed import sha256_once
 from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
 from pipelines.toolchain.sources import Source, Step
