@@ -191,7 +191,7 @@ def test_on_linux_nothing_is_installed() -> None:
 
 def test_on_windows_a_toolkit_is_unpacked_where_there_is_none() -> None:
     specs = wanted(WINDOWS)
-    assert [*specs] == ["build root", "temp", "environment", "CUDA toolkit"]
+    assert [*specs] == ["build root", "temp", "environment of Windows", "CUDA toolkit"]
     assert specs["CUDA toolkit"]["path"] == r"C:\wcw\cuda\12.8"
     layout = layout_of(load_resources(EXISTING_FILE), WINDOWS)
     assert layout.cuda == r"C:\wcw\cuda\12.8"

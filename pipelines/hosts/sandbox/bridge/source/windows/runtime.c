@@ -17,12 +17,3 @@ const IMAGE_TLS_DIRECTORY64 _tls_used = {(ULONGLONG)&_tls_start,
                                          0,
                                          0};
 #pragma comment(linker, "/include:_tls_used")
-
-/* Wine 8 has no such function. */
-static HANDLE WINAPI create_mapping(HANDLE file, SECURITY_ATTRIBUTES *security, DWORD protect,
-                                    DWORD high, DWORD low, const char *name, DWORD node)
-{
-    (void)node;
-    return CreateFileMappingA(file, security, protect, high, low, name);
-}
-void *__imp_CreateFileMappingNumaA = create_mapping;
