@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipelines.errors import LockError
-from pipelines.toolchain import lock as lock_module
+from pipelines.toolchain import obtaining
 from pipelines.toolchain import sync as module
 from pipelines.toolchain.lock import LOCK_FILE, Cache, ToolchainLock, load_lock
 from pipelines.toolchain.sources import Source, Step
@@ -273,7 +273,7 @@ def wheels(**changes: Any) -> ToolchainLock:
 @pytest.fixture
 def index(monkeypatch: pytest.MonkeyPatch) -> Index:
     made = Index()
-    monkeypatch.setattr(lock_module, "download", made)
+    monkeypatch.setattr(obtaining, "download", made)
     return made
 
 
