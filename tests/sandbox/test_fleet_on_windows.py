@@ -96,9 +96,9 @@ def until(true: Callable[[], object], project: Project) -> None:
 
 
 def building(project: Project) -> int:
-    """How many builds are followed at this moment."""
+    """How many builds have begun on their hosts: they have said something of their own."""
     logs = project.out.glob("fleet-*/*.log")
-    return sum("compile units at a time" in log.read_text() for log in logs)
+    return sum("running build_ext" in log.read_text() for log in logs)
 
 
 def test_killed_controller_and_sandbox_lose_nothing(project: Project) -> None:
