@@ -92,7 +92,7 @@ def test_a_build_at_another_controller_has_the_bytes_of_a_lone_one(
     first = asker.start(*ask)
     asker.until(
         lambda: any(
-            "compile units at a time" in log.read_text() for log in asker.out.glob("fleet-*/*.log")
+            "running build_ext" in log.read_text() for log in asker.out.glob("fleet-*/*.log")
         )
     )
     first.kill()
