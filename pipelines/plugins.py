@@ -35,33 +35,23 @@ _DOTTED = re.compile(r"\w+(\.\w+)*")
 
 
 @dataclass(frozen=True)
-class Origin:
-    """A directory laid out as above."""
-
-    path: Path
-    says: str
-    """In words: ``.wcw of this repository``, or ``NAME of DISTRIBUTION VERSION``."""
-    own: bool = False
-    """Whether it is the repository's."""
-
-
-@dataclass(frozen=True)
 class Found:
-    """A file or directory of an origin, or of those built in."""
+    """A directory laid out as above, or a file or directory that was found in one or built in."""
 
     path: Path
     says: str
-    """Where it is from, for people and records."""
+    """Where it is from, for people and records: ``.wcw of this repository``, ``NAME of DISTRIBUTION
+    VERSION``, or :data:`BUILT_IN`."""
     own: bool = False
     """Whether it is the repository's."""
 
 
-def own() -> Origin:
+def own() -> Found:
     """The repository's own, which need not be there."""
-    return Origin(home() / FOLDER, f"{FOLDER} of this repository", own=True)
+    return Found(home() / FOLDER, f"{FOLDER} of this repository", own=True)
 
 
-def origins() -> tuple[Origin, ...]:
+def origins() -> tuple[Found, ...]:
     """Those that there are, the repository's own first.
 
     Raises :class:`ConfigError` for an entry point that names no directory.
@@ -71,12 +61,12 @@ def origins() -> tuple[Origin, ...]:
 
 
 @cache
-def _of_packages() -> tuple[Origin, ...]:
+def _of_packages() -> tuple[Found, ...]:
     found = importlib.metadata.entry_points(group=GROUP)
     return tuple(_of_package(each) for each in sorted(found, key=lambda each: each.name))
 
 
-def _of_package(entry: importlib.metadata.EntryPoint) -> Origin:
+def _of_package(entry: importlib.metadata.EntryPoint) -> Found:
     """The directory that an entry point names; nothing of the package is run."""
     whose = entry.dist
     label = f"{whose.name} {whose.version}" if whose is not None else "a package"
@@ -85,7 +75,7 @@ def _of_package(entry: importlib.metadata.EntryPoint) -> Origin:
         spec = importlib.util.find_spec(top)
         for place in (spec.submodule_search_locations or ()) if spec else ():
             if (path := Path(place, *inner)).is_dir():
-                return Origin(path, f"{entry.name} of {label}")
+                return Found(path, f"{entry.name} of {label}")
     raise ConfigError(
         f"{label}: its entry point {entry.name} of {GROUP} names '{entry.value[:80]}', which is no "
         "directory of a package",
