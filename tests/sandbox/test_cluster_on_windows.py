@@ -2,60 +2,28 @@
 
 from __future__ import annotations
 
-import json
-import os
 import socket
 import subprocess
-import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from controllers import Controller
 
 from pipelines.files import sha256_of
-from pipelines.paths import PACKAGE
 from pipelines.run import Run
 
 pytestmark = pytest.mark.sandbox
 
-PATIENCE = 900.0
 LINE = ("--python", "3.11", "--archs", "80")
 
 
-class Controller:
-    """A directory with a ``pipeline.yaml``, and the program run in it; all have one certificate."""
-
-    def __init__(self, path: Path, *hosts: str) -> None:
-        self.path, self.out = path, path / "out"
-        path.mkdir()
-        self.hosts = hosts
-        fleet = {"free_gib": 0.1, "certificate": str(path.parent / "fleet.pem")}
-        settings = {"hosts": {name: {"kind": "sandbox"} for name in hosts}, "fleet": fleet}
-        (path / "pipeline.yaml").write_text(json.dumps(settings))
-
-    def start(self, *words: str) -> subprocess.Popen[bytes]:
-        with (self.path / "said.log").open("ab") as log:
-            return subprocess.Popen(
-                [sys.executable, "-m", "pipelines", *words],
-                cwd=self.path,
-                env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
-                stdout=log,
-                stderr=log,
-            )
-
-    def run(self, *words: str) -> None:
-        assert self.start(*words).wait(PATIENCE) == 0, self.said()
-
-    def said(self) -> str:
-        log = self.path / "said.log"
-        return log.read_text() if log.is_file() else ""
-
-    def until(self, true: Callable[[], object]) -> None:
-        deadline = time.monotonic() + PATIENCE
-        while not true():
-            assert time.monotonic() < deadline, self.said()
-            time.sleep(0.2)
+def controller(path: Path, *hosts: str) -> Controller:
+    """All have one certificate."""
+    fleet = {"free_gib": 0.1, "certificate": str(path.parent / "fleet.pem")}
+    return Controller(
+        path, {"hosts": {name: {"kind": "sandbox"} for name in hosts}, "fleet": fleet}
+    )
 
 
 @pytest.fixture
@@ -69,11 +37,10 @@ def started() -> Iterator[list[subprocess.Popen[bytes]]]:
 
 @pytest.fixture
 def controllers(tmp_path: Path) -> Iterator[tuple[Controller, Controller]]:
-    asker, lab = Controller(tmp_path / "asker", "lone"), Controller(tmp_path / "lab", "a")
+    asker, lab = controller(tmp_path / "asker", "lone"), controller(tmp_path / "lab", "a")
     yield asker, lab
-    for one in (asker, lab):
-        for host in one.hosts:
-            one.start("host", "remove", "--host", host, "--force").wait(120)
+    asker.remove("lone")
+    lab.remove("a")
 
 
 def test_a_build_at_another_controller_has_the_bytes_of_a_lone_one(
@@ -90,11 +57,7 @@ def test_a_build_at_another_controller_has_the_bytes_of_a_lone_one(
     lab.until(lambda: "joined as lab" in lab.said())
 
     first = asker.start(*ask)
-    asker.until(
-        lambda: any(
-            "running build_ext" in log.read_text() for log in asker.out.glob("fleet-*/*.log")
-        )
-    )
+    asker.until(asker.building)
     first.kill()
     members[0].kill()
     for one in (first, members[0]):

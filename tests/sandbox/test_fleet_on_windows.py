@@ -8,58 +8,37 @@ import os
 import signal
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from controllers import Controller
 
 from pipelines.divided import Divided
 from pipelines.files import sha256_of
-from pipelines.paths import PACKAGE
 from pipelines.record import BuildResult
 from pipelines.run import Run
 
 pytestmark = pytest.mark.sandbox
 
 ARCHS = ("75", "80", "90")
-PATIENCE = 1200.0
 
 
-class Project:
-    """A directory with a ``pipeline.yaml``, and the program run in it."""
+class Project(Controller):
+    """A controller with three sandboxes, two of which are a fleet."""
+
+    patience = 1200.0
 
     def __init__(self, path: Path) -> None:
-        self.path = path
-        self.out = path / "out"
-        path.mkdir()
         hosts = {name: {"kind": "sandbox"} for name in ("a", "b", "lone")}
-        (path / "pipeline.yaml").write_text(
-            json.dumps({"hosts": hosts, "fleet": {"hosts": ["a", "b"], "free_gib": 0.1}})
-        )
-
-    def start(self, *words: str) -> subprocess.Popen[bytes]:
-        log = (self.path / "said.log").open("ab")
-        return subprocess.Popen(
-            [sys.executable, "-m", "pipelines", *words],
-            cwd=self.path,
-            env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
-            stdout=log,
-            stderr=log,
-        )
-
-    def run(self, *words: str) -> None:
-        assert self.start(*words).wait(PATIENCE) == 0, self.said()
-
-    def said(self) -> str:
-        return (self.path / "said.log").read_text()
+        super().__init__(path, {"hosts": hosts, "fleet": {"hosts": ["a", "b"], "free_gib": 0.1}})
 
     def state(self) -> dict[str, Any]:
         done = subprocess.run(
             [sys.executable, "-m", "pipelines", "fleet", "--json"],
             cwd=self.path,
-            env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
+            env=self.environment,
             stdout=subprocess.PIPE,
             check=False,
         )
@@ -84,27 +63,13 @@ class Project:
 def project(tmp_path: Path) -> Iterator[Project]:
     made = Project(tmp_path / "project")
     yield made
-    for host in ("a", "b", "lone"):
-        made.start("host", "remove", "--host", host, "--force").wait(120)
-
-
-def until(true: Callable[[], object], project: Project) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not true():
-        assert time.monotonic() < deadline, project.said()
-        time.sleep(0.5)
-
-
-def building(project: Project) -> int:
-    """How many builds have begun on their hosts: they have said something of their own."""
-    logs = project.out.glob("fleet-*/*.log")
-    return sum("running build_ext" in log.read_text() for log in logs)
+    made.remove("a", "b", "lone")
 
 
 def test_killed_controller_and_sandbox_lose_nothing(project: Project) -> None:
     words = ("build", "--fleet", "--python", "3.11", "--archs", "|".join(ARCHS))
     first = project.start(*words)
-    until(lambda: building(project) == 2, project)
+    project.until(lambda: project.building() == 2)
     first.kill()
     first.wait()
     assert project.kill_sandbox("b") == 1
