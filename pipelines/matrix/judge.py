@@ -36,7 +36,7 @@ _NO_HOST = "add a Windows machine (kind: winrm) to pipeline.yaml and name it wit
 _DRIVERS = "https://www.nvidia.com/drivers"
 _COMPATIBLE = "https://docs.nvidia.com/deploy/cuda-compatibility/"
 _TORCH = "https://github.com/pytorch/pytorch/blob/main/RELEASE.md"
-_TORCH_WHEELS = "torch.yaml, by the wheels on the package index"
+_TORCH_WHEELS = "torch.yaml, by the wheels on the package indexes"
 
 
 @dataclass(frozen=True)
