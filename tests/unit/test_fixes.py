@@ -6,6 +6,7 @@ import io
 import sys
 import tarfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -25,6 +26,7 @@ from pipelines.recipe.reproducible import settled
 from pipelines.recipe.sourcetree import archive_if_here
 from pipelines.target import Target
 from pipelines.toolchain.lock import Cache, load_lock
+from pipelines.toolsets import NATIVE
 from pipelines.versions import within
 
 FLASH = load_recipe("flash-attn")
@@ -127,6 +129,17 @@ def test_every_version_of_flash_attn_answers_torch_s_cxx20_or_is_not_for_it(vers
     assert bool(recipe.patches) is (version != "2.7.4.post1")
     (older,) = judged_with(recipe, "13.0", "2.12")
     assert "torch-cxx20" not in {one.rule for one in older.findings}
+
+
+def test_a_compiler_that_gets_no_fixes_is_warned_of() -> None:
+    """``environment`` of a build sets them for MSVC alone, and a plan is not to promise more."""
+    cell = Target(host="here", recipe="flash-attn", version=FLASH.version, python="3.13",
+                  torch="2.14", cuda="13.0", archs=parse("90"))  # fmt: skip
+    supply = replace(supply_of(load_lock()), toolset=NATIVE)
+    (row,) = judge(FLASH, [cell], Ground(HostFacts(16, 1 << 40), "/b", supply))
+    (told,) = [one for one in row.findings if one.rule == "torch-cxx20"]
+    assert told.cure
+    assert "the recipe sets" not in told.says
 
 
 def test_a_package_whose_recipe_says_nothing_is_warned_of() -> None:

@@ -141,10 +141,22 @@ def test_each_rule(row: Any, own: Machine, missed: str) -> None:
         (wheel(version="2.8.10"), wheel("b", version="2.8.9")),
         (wheel(version="2.8.3.post1"), wheel("b", version="2.8.3")),
         (wheel(version="2.8.3"), wheel("b", version="2.8.3rc1")),
+        (wheel(version="2.8.3"), wheel("b", version="2.9.0rc1")),
+        (wheel(version="2.8.3.post1"), wheel("b", version="2.9.0.dev1")),
         (wheel("same"), wheel("same", "py3-none-win_amd64", cuda="12.6")),
         (wheel("same"), wheel("same", "py3-none-win_amd64", uploaded="2026-10-31T00:00:00Z")),
     ],
-    ids=["machine code", "tested", "number", "post", "pre", "CUDA", "upload"],
+    ids=[
+        "machine code",
+        "tested",
+        "number",
+        "post",
+        "pre",
+        "later pre",
+        "later dev",
+        "CUDA",
+        "upload",
+    ],
 )
 def test_the_rank(better: Any, other: Any) -> None:
     for both in ((better, other), (other, better)):
