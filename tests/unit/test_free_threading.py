@@ -7,6 +7,7 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
+from typing import Any
 
 import pytest
 from foreign_wheels import foreign
@@ -31,7 +32,13 @@ sys._is_gil_enabled = lambda: START
 """
 SWITCHES = b"import sys\nsys._is_gil_enabled = lambda: True\n"
 
-EXPECT = {"distribution": "demo", "version": "1.0", "archs": [], "ptx": [], "platform": None}
+EXPECT: dict[str, Any] = {
+    "distribution": "demo",
+    "version": "1.0",
+    "archs": [],
+    "ptx": [],
+    "platform": None,
+}
 #: As much of torch as is asked.
 TORCH = b"""__version__ = '2.14.0'
 class version: cuda = hip = None
