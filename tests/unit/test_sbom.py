@@ -346,6 +346,22 @@ def test_vendored_code_that_says_no_version_is_refused(text: str, said: str) -> 
         vendored_in(recipe, source)
 
 
+def test_a_release_that_the_tree_around_it_names() -> None:
+    """The code itself says a version that many commits have: the newest entry of the change log."""
+    (code,) = load_recipe("llama-cpp-python").vendored
+    log = (
+        "# Log\n## [2]\n- to ggml-org/llama.cpp@0c1e57098\n## [1]\n- ggml-org/llama.cpp@4df29be4f\n"
+    )
+    inside = (f"{code.directory}/CMakeLists.txt", b"set(LLAMA_VERSION_MAJOR 0)")
+    (found,) = vendored_in(
+        load_recipe("llama-cpp-python"),
+        pack([("setup.py", b""), inside, ("CHANGELOG.md", log.encode())]),
+    )
+    assert found.version == "0c1e57098"
+    with pytest.raises(ConfigError, match=r"llama\.cpp: CHANGELOG\.md is not in the source"):
+        vendored_in(load_recipe("llama-cpp-python"), pack([("setup.py", b""), inside]))
+
+
 def test_vendored_code_that_is_elsewhere_is_refused() -> None:
     recipe = load_recipe("smoke-attention").model_copy(update={"vendored": (CUTLASS,)})
     with pytest.raises(ConfigError, match="nothing below csrc/cutlass"):

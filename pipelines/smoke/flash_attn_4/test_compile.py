@@ -87,6 +87,7 @@ def test_another_process_waits_for_the_cache(tmp_path: Path) -> None:
         done = subprocess.run(
             command, stdin=subprocess.DEVNULL, capture_output=True, text=True, check=False
         )
+        assert done.returncode, "another process has the lock as well"
         assert "Timed out after 0.5s" in done.stderr, done.stderr[-2000:]
     with FileLock(tmp_path / "x.lock", exclusive=True, timeout=0.5):
         pass
