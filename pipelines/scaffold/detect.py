@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -67,6 +67,8 @@ def detect(root: Path) -> Project:
             if (name.endswith(_DEVICE) and not _BESIDE.search(name)) or name in told.cuda_sources
         )
     )
+    public = _packages(root, files, told)
+    sources = [*_modules(root, files, public)]
     return Project(
         root=root,
         told=told,
@@ -76,8 +78,9 @@ def detect(root: Path) -> Project:
         submodules=tuple(dict.fromkeys((*listed.empty, *_unchecked(root)))),
         build=build,
         uses=frozenset(filter(None, _uses(root, files))),
-        public=_packages(root, files, told),
-        examples=tuple(_examples(root, files, told)),
+        public=public,
+        examples=tuple(name for name, text in sources if _EXAMPLE.search(text)),
+        operators=any("ops.load_library(" in text for _, text in sources),
     )
 
 
@@ -176,16 +179,15 @@ def public_names(path: Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in kept if name.isidentifier()))[:200]
 
 
-def _examples(root: Path, files: tuple[str, ...], told: Told) -> Iterable[str]:
-    """Modules of the package with examples in docstrings and what comes out of them."""
-    for package in _packages(root, files, told):
-        marks = (f"{package}/", f"/{package}/")
+def _modules(
+    root: Path, files: tuple[str, ...], packages: Iterable[str]
+) -> Iterator[tuple[str, str]]:
+    """Each module of these packages, by its dotted name, with its text."""
+    for package in packages:
         for name in files:
             if not name.endswith(".py") or _BESIDE.search(name):
                 continue
-            if not (name.startswith(marks[0]) or marks[1] in name):
-                continue
-            text = (root / name).read_text("utf-8", "replace")[:_MOST]
-            if _EXAMPLE.search(text):
+            if name.startswith(f"{package}/") or f"/{package}/" in name:
                 inner = name[name.rfind(f"{package}/") :].removesuffix(".py").split("/")
-                yield ".".join(inner[:-1] if inner[-1] == "__init__" else inner)
+                dotted = ".".join(inner[:-1] if inner[-1] == "__init__" else inner)
+                yield dotted, (root / name).read_text("utf-8", "replace")[:_MOST]
