@@ -40,12 +40,12 @@ def correlated(first, other, size, floor=1e-5):
 @pytest.mark.parametrize("size", [3, 5, 7, 9])
 @pytest.mark.parametrize("shape", [(1, 1, 8, 8, 8), (2, 3, 9, 17, 11), (1, 2, 3, 40, 5)])
 def test_each_voxel(volumes, shape, size):
-    import fused_lncc_cuda
+    import fused_lncc
     import torch
 
     first, other = volumes(shape)
     flat = [one.reshape(-1, *shape[2:]).contiguous() for one in (first, other)]
-    made = fused_lncc_cuda.lncc_forward(*flat, size, 1e-5)[0].cpu().double().reshape(shape)
+    made = fused_lncc._ext.lncc_forward(*flat, size, 1e-5)[0].cpu().double().reshape(shape)
     wanted = correlated(first.cpu().double(), other.cpu().double(), size)
     torch.testing.assert_close(made, wanted, rtol=1e-3, atol=1e-4)
 
