@@ -13,14 +13,6 @@ TOGETHER = {
 }
 
 
-@pytest.fixture(params=["cpu", "cuda"])
-def device(request):
-    """Both: its libraries for CUDA compute on the CPU as well."""
-    if request.param == "cuda":
-        request.getfixturevalue("gpu")
-    return request.param
-
-
 def numbers(shape, dim, groups, device):
     """Values, the group of each place along ``dim`` in order, and that for all dimensions."""
     import torch
@@ -44,9 +36,7 @@ def same(made, wanted):
     numpy.testing.assert_allclose(made.detach().cpu().double().numpy(), wanted, rtol=2e-5)
 
 
-@pytest.mark.parametrize(("shape", "dim"), SHAPES)
-@pytest.mark.parametrize("how", ["sum", "mul", "min", "max"])
-def test_scatter(device, shape, dim, how):
+def scattered(device, shape, dim, how):
     import torch
     import torch_scatter
 
@@ -64,9 +54,7 @@ def test_scatter(device, shape, dim, how):
     same(made, wanted)
 
 
-@pytest.mark.parametrize(("shape", "dim"), SHAPES)
-@pytest.mark.parametrize("how", ["sum", "min", "max"])
-def test_segments(device, shape, dim, how):
+def segmented(device, shape, dim, how):
     import torch
     import torch_scatter
 
@@ -83,20 +71,57 @@ def test_segments(device, shape, dim, how):
         same(made[0] if isinstance(made, tuple) else made, wanted)
 
 
-@pytest.mark.parametrize(("shape", "dim"), SHAPES)
-def test_gradients(device, shape, dim):
+def derived(device, shape, dim):
     import torch
     import torch_scatter
 
     values, index, whole = numbers(shape, dim, 4, device)
     values.requires_grad_()
     weights = torch.arange(1.0, 5.0, device=device)
-    weights = weights.view([-1 if at == dim else 1 for at in range(len(shape))])
-    (torch_scatter.scatter_mean(values, whole, dim, dim_size=4) * weights).sum().backward()
-    counts = torch.bincount(index, minlength=4)
-    share = (torch.arange(1.0, 5.0, device=device) / counts)[index]
-    share = share.view([-1 if at == dim else 1 for at in range(len(shape))]).expand(shape)
-    same(values.grad, share.cpu().double().numpy())
+    along = [-1 if at == dim else 1 for at in range(len(shape))]
+    means = torch_scatter.scatter_mean(values, whole, dim, dim_size=4)
+    (means * weights.view(along)).sum().backward()
+    share = (weights / torch.bincount(index, minlength=4))[index]
+    same(values.grad, share.view(along).expand(shape).cpu().double().numpy())
+
+
+of_shapes = pytest.mark.parametrize(("shape", "dim"), SHAPES)
+ways = pytest.mark.parametrize("how", ["sum", "min", "max"])
+all_ways = pytest.mark.parametrize("how", ["sum", "mul", "min", "max"])
+
+
+@of_shapes
+@all_ways
+def test_scatter(shape, dim, how):
+    scattered("cpu", shape, dim, how)
+
+
+@of_shapes
+@all_ways
+def test_scatter_on_the_gpu(gpu, shape, dim, how):
+    scattered("cuda", shape, dim, how)
+
+
+@of_shapes
+@ways
+def test_segments(shape, dim, how):
+    segmented("cpu", shape, dim, how)
+
+
+@of_shapes
+@ways
+def test_segments_on_the_gpu(gpu, shape, dim, how):
+    segmented("cuda", shape, dim, how)
+
+
+@of_shapes
+def test_gradients(shape, dim):
+    derived("cpu", shape, dim)
+
+
+@of_shapes
+def test_gradients_on_the_gpu(gpu, shape, dim):
+    derived("cuda", shape, dim)
 
 
 def test_its_libraries_are_those_with_cuda():
