@@ -334,7 +334,7 @@ def test_all_files_or_none(fails_at: int, tmp_path: Path, monkeypatch: pytest.Mo
     real, count = Path.replace, [0]
 
     def replace(path: Path, target: Path) -> Path:
-        if path.suffix == ".new":
+        if "new" in path.parts[:-1] and ".wcw-init-" in str(path):
             count[0] += 1
             if count[0] == fails_at + 1:
                 raise OSError(5, "Input/output error")
