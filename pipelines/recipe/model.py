@@ -196,7 +196,7 @@ class Recipe(Model):
     """The package's own, as SPDX writes it."""
     version: AxisText = ""
     """As ``versions`` calls it; empty when the source tree says it."""
-    project: Name | None = None
+    project: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,99}$")] | None = None
     """The distribution's name on an index; default the recipe's."""
     strategy: Strategy = "build"
     """Whether it is built, taken ready-made, or not offered; see docs/recipes.md."""
