@@ -23,7 +23,7 @@ PROJECT = ("pyproject.toml", "setup.py", "Cargo.toml")
 _REPOSITORIES = frozenset({".git", ".hg", ".svn"})
 _CACHES = frozenset(
     {"__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", ".nox", ".eggs"}
-    | {"node_modules"}
+    | {"node_modules", ".sandbox"}
 )
 #: What holds a virtual environment.
 _ENVIRONMENT = ("pyvenv.cfg", "conda-meta")
