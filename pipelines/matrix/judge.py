@@ -116,7 +116,8 @@ def _judge(
         *_torch_rules(target, ground.supply),
         *_mended(recipe, target, host_rules(recipe, target, ground.supply, ground.others)),
         *_lock_rules(target, ground),
-        *_mended(recipe, target, _compat_rules(target, broken)),
+        # Which are nvcc's and cl's: of what has no compiled code neither sees anything.
+        *([] if recipe.kind == "pure" else _mended(recipe, target, _compat_rules(target, broken))),
         *(Finding(*one) for one in misses(target, ground.lock())),
     ]
     archs = budget = None
