@@ -118,8 +118,7 @@ class Vendored(Model):
     ) = None
     """Its package URL, such as pkg:github/nvidia/cutlass@v{version}."""
     file: Annotated[str, StringConstraints(pattern=f"^/?{INSIDE}$")] | None = None
-    """The file that says which version it is: below ``directory``, or with a slash before it below
-    the top of the source tree. Without one nobody says it."""
+    """That says which version it is: below ``directory``, or with a slash before it the top."""
     version: tuple[Annotated[str, AfterValidator(_one_group)], ...] = ()
     """Regular expressions with one group each: what they find there, joined by dots."""
 
@@ -196,7 +195,7 @@ class Recipe(Model):
     """The package's own, as SPDX writes it."""
     version: AxisText = ""
     """As ``versions`` calls it; empty when the source tree says it."""
-    project: Name | None = None
+    project: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,99}$")] | None = None
     """The distribution's name on an index; default the recipe's."""
     strategy: Strategy = "build"
     """Whether it is built, taken ready-made, or not offered; see docs/recipes.md."""
