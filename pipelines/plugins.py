@@ -72,7 +72,10 @@ def _of_package(entry: importlib.metadata.EntryPoint) -> Found:
     label = f"{whose.name} {whose.version}" if whose is not None else "a package"
     if _DOTTED.fullmatch(entry.value):
         top, *inner = entry.value.split(".")
-        spec = importlib.util.find_spec(top)
+        try:
+            spec = importlib.util.find_spec(top)
+        except (ImportError, ValueError):  # of what is loaded without one, as __main__ is
+            spec = None
         for place in (spec.submodule_search_locations or ()) if spec else ():
             if (path := Path(place, *inner)).is_dir():
                 return Found(path, f"{entry.name} of {label}")

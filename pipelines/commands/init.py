@@ -33,6 +33,9 @@ class InitOptions(Options):
     archs: Annotated[str | None, Flag("GPUs, such as '75;86;120+PTX' or 'RTX 40xx'")] = None
     no_workflow: Annotated[bool, Flag("no workflow for GitHub")] = False
     tasks: Annotated[bool, Flag("a tasks.py too, so that `invoke build` works here")] = False
+    exclude: Annotated[
+        tuple[str, ...], Flag("leave out what is called so, such as docs/*; may be repeated")
+    ] = ()
     without_submodules: Annotated[
         bool, Flag("submodules that are not checked out are not needed: leave them out")
     ] = False
@@ -47,11 +50,12 @@ def init(options: InitOptions) -> int:
     from pipelines.scaffold.choices import decide, questions
     from pipelines.scaffold.detect import detect
     from pipelines.scaffold.files import made
-    from pipelines.scaffold.writing import compare, write
+    from pipelines.scaffold.writing import compare, refuse_leftovers, write
     from pipelines.toolchain.lock import load_lock
 
     root = Path(options.directory).expanduser().absolute()
-    project = detect(root)
+    refuse_leftovers(root)
+    project = detect(root, options.exclude)
     _show(project)
     _refuse(project, options)
     lock = load_lock()
@@ -62,6 +66,7 @@ def init(options: InitOptions) -> int:
         answers,
         workflow=not options.no_workflow,
         tasks=options.tasks,
+        exclude=options.exclude,
         taken=taken,
     )
     for doubt in choices.doubts:

@@ -18,7 +18,7 @@ from pipelines.architectures.archs import ArchList
 from pipelines.errors import ConfigError
 from pipelines.model import Model, Name, PythonVersion
 from pipelines.recipe.archmap import Arch, ArchMap, Jit, Plain, Variable, translate
-from pipelines.recipe.origin import FileSource, Inside, PathSource, Source
+from pipelines.recipe.origin import INSIDE, FileSource, Inside, PathSource, Source
 from pipelines.recipe.progress import Progress
 from pipelines.target import Text as AxisText
 from pipelines.toolchain.sources import Sha256
@@ -117,8 +117,9 @@ class Vendored(Model):
         | None
     ) = None
     """Its package URL, such as pkg:github/nvidia/cutlass@v{version}."""
-    file: Inside | None = None
-    """Its file that says which version it is, below ``directory``; without one nobody says it."""
+    file: Annotated[str, StringConstraints(pattern=f"^/?{INSIDE}$")] | None = None
+    """The file that says which version it is: below ``directory``, or with a slash before it below
+    the top of the source tree. Without one nobody says it."""
     version: tuple[Annotated[str, AfterValidator(_one_group)], ...] = ()
     """Regular expressions with one group each: what they find there, joined by dots."""
 
@@ -195,7 +196,7 @@ class Recipe(Model):
     """The package's own, as SPDX writes it."""
     version: AxisText = ""
     """As ``versions`` calls it; empty when the source tree says it."""
-    project: Name | None = None
+    project: Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,99}$")] | None = None
     """The distribution's name on an index; default the recipe's."""
     strategy: Strategy = "build"
     """Whether it is built, taken ready-made, or not offered; see docs/recipes.md."""

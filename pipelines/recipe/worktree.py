@@ -30,6 +30,8 @@ _HELD = ("pyvenv.cfg", "conda-meta", "latest/record.sqlite")
 #: A directory of outputs -> what it then lies beside; elsewhere the name may mean anything.
 _OUTPUT = {"build": PROJECT, "dist": PROJECT, "target": ("Cargo.toml",)}
 _GIT_SECONDS = 120
+#: How files are listed where git is asked.
+BY_GIT = "as git lists them"
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,7 @@ class Listing:
     files: dict[str, Path]
     """Names with ``/`` and where they are, in order."""
     by: str
-    """What decided: ``as git lists them``, or why it was not asked."""
+    """What decided: :data:`BY_GIT`, or why it was not asked."""
     empty: tuple[str, ...] = ()
     """Submodules that are not checked out."""
 
@@ -123,13 +125,13 @@ def listing(tree: Path, include: Iterable[str] = (), exclude: Iterable[str] = ()
         if path.is_file():  # not what was deleted since, and no pipe
             files[name] = path
     missing = tuple(name for name in sorted(empty) if not matches(name, globs))
-    return Listing(files, by or "as git lists them", missing)
+    return Listing(files, by or BY_GIT, missing)
 
 
 def _follow(tree: Path, name: str) -> None:
     """Refuse a link that is no plain file of the tree."""
     path = tree / name
-    out = f"leave it out with 'exclude: [\"{name}\"]' in the recipe"
+    out = f"leave it out with 'exclude: [\"{name}\"]' in the recipe, or --exclude of init"
     try:
         target = path.resolve(strict=True)
     except (OSError, RuntimeError):
@@ -180,11 +182,16 @@ def _is_made(folder: Path) -> bool:
     )
 
 
+def top_of(tree: Path) -> Path | None:
+    """The top of the git checkout that ``tree`` is in, as git sees it: links are followed."""
+    here = tree.resolve()  # a recipe's ../mine is not below the project
+    return next((path for path in (here, *here.parents) if (path / ".git").exists()), None)
+
+
 def _how(tree: Path) -> str:
     """Empty where git is to be asked, else why not."""
-    here = tree.resolve()  # as git sees it: a recipe's ../mine is not below the project
-    top = next((path for path in (here, *here.parents) if (path / ".git").exists()), "")
-    if not top:
+    here, top = tree.resolve(), top_of(tree)
+    if top is None:
         return "no git checkout: without environments, build, dist and caches"
     if shutil.which("git") is None:
         return "git is not installed here, so .gitignore is not read"

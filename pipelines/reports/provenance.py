@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from itertools import islice
 
+from pipelines import units
 from pipelines.compared import Comparison
 from pipelines.divided import Divided
 from pipelines.hosttext import line
@@ -26,7 +27,7 @@ def provenance(
     *,
     rebuilt: Comparison | None = None,
 ) -> tuple[tuple[str, tuple[tuple[str, str], ...]], ...]:
-    """Sections of names with values: of the run, its host, its tools, what came with it."""
+    """Sections of names with values: of the run, its sources, host, tools, what came with it."""
     axes = facts.target.values()
     asked = {
         "run": run.id,
@@ -47,6 +48,7 @@ def provenance(
     numbers = [p for case in suite.cases for p in case.properties.items()]
     sections = {
         "Run": asked.items(),
+        "Taken from": [*facts.taken_from.items(), *_checked_out(build)],
         NUMBERS: [
             (name.removeprefix(SCRIPT), value) for name, value in numbers if name.startswith(SCRIPT)
         ],
@@ -63,6 +65,19 @@ def provenance(
         for name, pairs in sections.items()
     }
     return tuple((name, pairs) for name, pairs in made.items() if pairs)
+
+
+def _checked_out(build: BuildResult | None) -> list[tuple[str, str]]:
+    """What git says of the directory that was built, if it was one of this machine."""
+    found = build.checkout if build else None
+    if found is None:
+        return []
+    told = [("commit", found.commit or "none yet")]
+    if found.count:
+        more = ", ..." if found.count > len(found.changed) else ""
+        names = ", ".join(found.changed) + more
+        told.append(("not as committed", f"{units.counted(found.count, 'file')}: {names}"))
+    return told
 
 
 def _divided(made: Divided) -> list[tuple[str, str]]:

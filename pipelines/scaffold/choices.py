@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import glob
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -91,6 +92,7 @@ def decide(
     *,
     workflow: bool,
     tasks: bool,
+    exclude: tuple[str, ...],
     taken: Mapping[str, str],
 ) -> Choices:
     """All that is written goes by this; ``answers`` are of :func:`questions`, checked."""
@@ -100,6 +102,11 @@ def decide(
     build = _known(_build_requires(project), wheels, doubts, "the build requires")
     test = _known(project.told.requires, wheels, doubts, "it requires")
     api, why = api_of(project)
+    if workflow and project.inside:
+        doubts.append(
+            f"no workflow: GitHub reads those at the top of a repository alone, and this is "
+            f"{project.inside} of one: docs/hosts/github-actions.md"
+        )
     arch = arch_lists.check  # the CUDA that was chosen must know them
     arch(gpus.read(answers["archs"]), answers["cuda"])
     return Choices(
@@ -110,11 +117,11 @@ def decide(
         archs=answers["archs"],
         torch=answers.get("torch", ""),
         api=api,
-        workflow=workflow,
+        workflow=workflow and not project.inside,
         tasks=tasks,
         build_requires=build,
         test_requires=tuple(name for name in test if name not in ("torch", *build[:0])),
-        exclude=project.submodules,
+        exclude=(*exclude, *map(glob.escape, project.submodules)),
         taken=dict(taken),
         doubts=(*doubts, *why),
     )

@@ -38,6 +38,7 @@ _ARCH = re.compile(r"\b(\d{2,3}[af]?)(?:-real|-virtual)?\b")
 _DEEP = 6  # directories within each other
 _MOST = 1 << 20  # bytes of a file that are read
 _FILES = 200
+_LONG = 4096  # characters of a word: a few lines can double one many times
 
 
 @dataclass
@@ -119,7 +120,7 @@ def _file(path: Path, root: Path, read: _Read, deep: int) -> None:
             whole = _VARIABLE.fullmatch(raw[1])
             read.define = whole[1] if whole else read.define
         _command(name, words, read, shown)
-        if name == "add_subdirectory" and words and "$" not in words[0]:
+        if name == "add_subdirectory" and words and not {"$", "\0"} & {*words[0]}:
             _file(path.parent / words[0] / "CMakeLists.txt", root, read, deep + 1)
 
 
@@ -149,7 +150,8 @@ def _command(name: str, words: list[str], read: _Read, shown: str) -> None:
     elif name in _FETCHES or (name == "file" and upper[:1] == ["DOWNLOAD"]):
         read.fetches.append(f"{shown}: {name} {first}".rstrip())
     elif name == "set_source_files_properties" and _after("LANGUAGE", words).upper() == "CUDA":
-        read.sources += [w for w in words[: upper.index("PROPERTIES")] if "$" not in w]
+        files = words[: upper.index("PROPERTIES")] if "PROPERTIES" in upper else []
+        read.sources += [word for word in files if "$" not in word]
     _architectures(name, words, upper, read)
 
 
@@ -187,4 +189,8 @@ def _architectures(name: str, words: list[str], upper: list[str], read: _Read) -
 
 
 def _filled(word: str, variables: dict[str, str]) -> str:
-    return _VARIABLE.sub(lambda found: variables.get(found[1], found[0]), word)
+    """``word`` with what is known of its variables; not what becomes longer than is asked for."""
+    if len(word) > _LONG:
+        return word
+    filled = _VARIABLE.sub(lambda found: variables.get(found[1], found[0]), word)
+    return filled if len(filled) <= _LONG else word

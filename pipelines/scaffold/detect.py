@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import ast
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from pipelines.errors import ConfigError
-from pipelines.recipe.worktree import listing
+from pipelines.recipe.worktree import BY_GIT, listing, top_of
 from pipelines.scaffold.cmake import read_cmake
 from pipelines.scaffold.found import Project, Told, joined
 from pipelines.scaffold.pyproject import backend_of, read_pyproject
@@ -48,16 +48,26 @@ _NESTED = 4  # parts of the path of a package's __init__.py
 _EXAMPLE = re.compile(r"^\s*>>> .*\n(?:\s*\.\.\. .*\n)*\s*(?!>>>|\.\.\.)\S", re.MULTILINE)
 
 
-def detect(root: Path) -> Project:
-    """What is known of the repository at ``root``; nothing of it is run.
+def detect(root: Path, exclude: Iterable[str] = ()) -> Project:
+    """What is known of the repository at ``root`` without ``exclude``; nothing of it is run.
 
     Raises :class:`ConfigError` for a directory that is no Python project, and for files of it
     that cannot be read.
     """
     if not root.is_dir():
         raise ConfigError(f"there is no directory {root}", advice="Name the repository's own.")
-    listed = listing(root)
-    parts, build = _parts(root)
+    try:
+        return _detected(root, exclude)
+    except OSError as error:
+        raise ConfigError(
+            f"{error.filename or root} cannot be read: {error.strerror}",
+            advice="Make it readable, or leave it out with --exclude. Nothing was written.",
+        ) from None
+
+
+def _detected(root: Path, exclude: Iterable[str]) -> Project:
+    parts, build = _parts(root)  # before the rest is listed, which may be somebody's whole disk
+    listed = listing(root, exclude=exclude)
     told = joined(*parts)
     files = tuple(listed.files)
     units = tuple(
@@ -67,6 +77,8 @@ def detect(root: Path) -> Project:
             if (name.endswith(_DEVICE) and not _BESIDE.search(name)) or name in told.cuda_sources
         )
     )
+    public = _packages(root, files, told)
+    sources = [*_modules(root, files, public)]
     return Project(
         root=root,
         told=told,
@@ -76,8 +88,10 @@ def detect(root: Path) -> Project:
         submodules=tuple(dict.fromkeys((*listed.empty, *_unchecked(root)))),
         build=build,
         uses=frozenset(filter(None, _uses(root, files))),
-        public=_packages(root, files, told),
-        examples=tuple(_examples(root, files, told)),
+        public=public,
+        examples=tuple(name for name, text in sources if _EXAMPLE.search(text)),
+        operators=any("ops.load_library(" in text for _, text in sources),
+        inside=_inside(root, listed.by),
     )
 
 
@@ -110,6 +124,12 @@ def _parts(root: Path) -> tuple[list[Told], str]:
     return parts, build
 
 
+def _inside(root: Path, by: str) -> str:
+    """Where it is in a git checkout that has more than it; empty where it is the whole one."""
+    top = top_of(root) if by == BY_GIT else None
+    return "" if top is None else root.resolve().relative_to(top).as_posix().removeprefix(".")
+
+
 def _unchecked(root: Path) -> Iterable[str]:
     """Submodules of ``.gitmodules`` whose directory is empty or not there, as an sdist has them."""
     file = root / ".gitmodules"
@@ -137,6 +157,7 @@ def _uses(root: Path, files: Iterable[str]) -> Iterable[str]:
 def _packages(root: Path, files: tuple[str, ...], told: Told) -> dict[str, tuple[str, ...]]:
     """Top-level packages with the names that their ``__init__.py`` gives."""
     found: dict[str, str] = {}
+    every = frozenset(files)
     wanted = {*told.packages} | {name.partition(".")[0] for name in told.extensions if "." in name}
     for name in files:
         path = PurePosixPath(name)
@@ -144,7 +165,7 @@ def _packages(root: Path, files: tuple[str, ...], told: Told) -> dict[str, tuple
             continue
         above = path.parts[:-1]
         if not above or any(
-            "/".join(above[:n]) + "/__init__.py" in files for n in range(1, len(above))
+            "/".join(above[:n]) + "/__init__.py" in every for n in range(1, len(above))
         ):
             continue
         found.setdefault(above[-1], name)
@@ -176,16 +197,15 @@ def public_names(path: Path) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for name in kept if name.isidentifier()))[:200]
 
 
-def _examples(root: Path, files: tuple[str, ...], told: Told) -> Iterable[str]:
-    """Modules of the package with examples in docstrings and what comes out of them."""
-    for package in _packages(root, files, told):
-        marks = (f"{package}/", f"/{package}/")
+def _modules(
+    root: Path, files: tuple[str, ...], packages: Iterable[str]
+) -> Iterator[tuple[str, str]]:
+    """Each module of these packages, by its dotted name, with its text."""
+    for package in packages:
         for name in files:
             if not name.endswith(".py") or _BESIDE.search(name):
                 continue
-            if not (name.startswith(marks[0]) or marks[1] in name):
-                continue
-            text = (root / name).read_text("utf-8", "replace")[:_MOST]
-            if _EXAMPLE.search(text):
+            if name.startswith(f"{package}/") or f"/{package}/" in name:
                 inner = name[name.rfind(f"{package}/") :].removesuffix(".py").split("/")
-                yield ".".join(inner[:-1] if inner[-1] == "__init__" else inner)
+                dotted = ".".join(inner[:-1] if inner[-1] == "__init__" else inner)
+                yield dotted, (root / name).read_text("utf-8", "replace")[:_MOST]

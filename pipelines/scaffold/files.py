@@ -26,7 +26,8 @@ _ASIDE = (plugins.FOLDER, CONFIG_NAME, ".github", "tasks.py")
 #: What YAML reads as the text that it is, also within brackets.
 _PLAIN = re.compile(r"[A-Za-z_./][A-Za-z0-9_./+-]*(?: [A-Za-z0-9_./+-]+)*")
 _WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n", "."})
-_ARCH_VARIABLE = re.compile(r"ARCH")
+#: Not ARCHFLAGS, which is of macOS, nor SEARCH_PATH.
+_ARCH_VARIABLE = re.compile(r"(^|_|CUDA|GPU|SM)ARCH(S|LIST|ITECTURES?)?(_|$)")
 _FORCED = re.compile(r"FORCE_(BUILD|CUDA)$|^FORCE_CUDA$")
 WORKFLOW = ".github/workflows/windows-wheels.yml"
 
@@ -69,9 +70,9 @@ def _recipe(project: Project, choices: Choices, suite: str) -> dict[str, Any]:
     environment, arch_map = _settings(project)
     keys: dict[str, Any] = {
         "name": choices.name,
-        "summary": told.summary[:200] or f"{told.name or choices.name}, built for Windows.",
+        "summary": _line(told.summary)[:200] or f"{told.name or choices.name}, built for Windows.",
         "kind": "wheel",
-        "licence": told.licence or "LicenseRef-not-said",
+        "licence": _line(told.licence)[:100] or "LicenseRef-not-said",
     }
     if told.name and choices.name != re.sub(r"[-_.]+", "-", told.name).lower():
         keys["project"] = re.sub(r"[-_.]+", "-", told.name).lower()
@@ -141,7 +142,7 @@ def _flow(value: object) -> str:
     """A value as YAML takes it on one line: plain where nothing else can be read, else JSON."""
     if isinstance(value, str):
         plain = _PLAIN.fullmatch(value) and value.lower() not in _WORDS
-        return value if plain else json.dumps(value)
+        return value if plain else _quoted(value)
     if isinstance(value, list):
         return f"[{', '.join(map(_flow, value))}]"
     if isinstance(value, dict):
@@ -154,7 +155,20 @@ def _literal(value: object) -> str:
     if isinstance(value, tuple | list):
         inner = ", ".join(_literal(one) for one in value)
         return f"({inner},)" if value else "()"
-    return json.dumps(value)
+    return json.dumps(value) if isinstance(value, str) and value.isascii() else ascii(value)
+
+
+def _quoted(text: str) -> str:
+    """A text on one line between quotes, as YAML has it: what is not printable is escaped."""
+    import yaml
+
+    told = yaml.safe_dump(text, default_style='"', allow_unicode=True, width=1 << 30)
+    return str(told).rstrip("\n")
+
+
+def _line(text: str) -> str:
+    """A text of the repository's on one line, without what is no character of Unicode."""
+    return " ".join(text.encode("utf-8", "replace").decode().split())
 
 
 def _comment(text: str) -> str:

@@ -69,6 +69,10 @@ class Project:
     """Package -> names that its ``__init__.py`` gives, as far as they are written out."""
     examples: tuple[str, ...] = ()
     """Modules with examples in docstrings that say what comes out."""
+    inside: str = ""
+    """Where it is in the git checkout that it is only a part of; empty: it is the whole."""
+    operators: bool = False
+    """Whether it gives torch libraries of operators to load, which need be no modules of Python."""
 
     @property
     def package(self) -> str:

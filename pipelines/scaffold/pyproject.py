@@ -29,7 +29,7 @@ def read_pyproject(path: Path, shown: str) -> Told:
     """What it says; :class:`ConfigError` with the line where it is no TOML."""
     try:
         text = tomllib.loads(path.read_text("utf-8"))
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
+    except (ValueError, RecursionError) as error:  # of its bytes, its text or its depth
         raise ConfigError(
             f"{shown}: no TOML: {str(error)[:200]}", advice="Mend it. Nothing was written."
         ) from None

@@ -21,6 +21,7 @@ _MAKERS: dict[str, tuple[bool, bool, Binding]] = {
     "CMakeExtension": (False, False, "c"),
 }
 _DYNAMIC = object()
+_LONG = 1 << 16  # characters of a text, or parts of a list
 _ARCH = re.compile(r"(?:sm|compute)_(\d{2,3}[af]?)\b")
 _NETWORK = re.compile(r"\bgit (?:clone|submodule)\b|\burlopen\b|\burlretrieve\b|requests\.get\b")
 
@@ -45,15 +46,15 @@ def read_setup(path: Path, shown: str) -> Told:
     """
     text = path.read_text("utf-8", "replace")
     try:
-        tree = ast.parse(text)
-    except (SyntaxError, ValueError, RecursionError) as error:
-        line = f", line {error.lineno}" if isinstance(error, SyntaxError) else ""
-        said = error.msg if isinstance(error, SyntaxError) else str(error)[:200]
+        return _Reading(ast.parse(text), shown).told()
+    except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        number = getattr(error, "lineno", None)  # a text that is no source has none
+        line = f", line {number}" if number else ""
+        said = error.msg if isinstance(error, SyntaxError) else str(error)[:200] or "too deep"
         raise ConfigError(
             f"{shown}{line}: no Python that can be read: {said}",
             advice="Mend it: a build would end there as well. Nothing was written.",
         ) from None
-    return _Reading(tree, shown).told()
 
 
 class _Reading:
@@ -185,7 +186,8 @@ def _evaluated(node: ast.expr, names: dict[str, Any]) -> Any:
         case ast.JoinedStr():
             inner = [v.value if isinstance(v, ast.FormattedValue) else v for v in node.values]
             parts = [_evaluated(one, names) for one in inner]
-            found = _DYNAMIC if _DYNAMIC in parts else "".join(map(str, parts))
+            plain = all(isinstance(one, str | int) for one in parts)
+            found = _bounded("".join(map(str, parts))) if plain else _DYNAMIC
         case ast.BinOp(op=ast.Add()):
             found = _sum(_evaluated(node.left, names), _evaluated(node.right, names))
         case ast.List() | ast.Tuple():
@@ -204,7 +206,12 @@ def _evaluated(node: ast.expr, names: dict[str, Any]) -> Any:
 def _sum(left: Any, right: Any) -> Any:
     """Of two texts or two lists; of anything else nobody knows."""
     same = any(isinstance(left, kind) and isinstance(right, kind) for kind in (str, list))
-    return left + right if same else _DYNAMIC
+    return _bounded(left + right) if same else _DYNAMIC
+
+
+def _bounded(value: Any) -> Any:
+    """What is longer is nothing that is asked for, and a few lines can double it many times."""
+    return value if len(value) <= _LONG else _DYNAMIC
 
 
 def _is_in_environ(node: ast.Compare) -> bool:

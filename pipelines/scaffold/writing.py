@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 import os
+import shutil
 import tempfile
 from collections.abc import Mapping
 from contextlib import suppress
@@ -12,6 +13,11 @@ from pathlib import Path
 
 from pipelines.errors import ConfigError
 from pipelines.files import disk_errors
+
+#: Of a directory in the repository for as long as it is written.
+_SCRATCH = ".wcw-init-"
+#: In that: what is to be put into its place, and what was there before.
+_NEW, _OLD = "new", "old"
 
 
 @dataclass(frozen=True)
@@ -34,6 +40,12 @@ def compare(root: Path, files: Mapping[str, str]) -> Comparison:
                 f"{name}: a directory on the way to it is a link out of {root}",
                 advice="Put a directory in its place.",
             )
+        above = next((one for one in path.parents if one.exists()), root)
+        if not above.is_dir():
+            raise ConfigError(
+                f"{above.relative_to(root)} is a file; a directory is expected, for {name}",
+                advice="Move it away, then type it again.",
+            )
         if path.is_symlink() or path.is_dir():
             kind = "a link" if path.is_symlink() else "a directory"
             raise ConfigError(f"{name} is {kind}", advice="Move it away, then type it again.")
@@ -49,41 +61,59 @@ def compare(root: Path, files: Mapping[str, str]) -> Comparison:
 def write(root: Path, files: Mapping[str, str]) -> None:
     """Write them, or nothing.
 
-    All are written beside each other first, where the disk may still refuse; then each is put into
-    its place by rename, and what was there is kept until the last one is. If one of these steps
-    fails, what was done is taken back. Raises :class:`StorageError` for a disk that does not take
-    them.
+    All are written beside each other first, where the disk may still refuse, with copies of what
+    is there; then each is put into its place by rename. If one of these steps fails, what was done
+    is taken back. Raises :class:`StorageError` for a disk that does not take them.
     """
-    with disk_errors(root), tempfile.TemporaryDirectory(prefix=".wcw-init-", dir=root) as scratch:
-        room = Path(scratch)
-        for number, text in enumerate(files.values()):
-            _synced(room / f"{number}.new", text.encode())
-        done: list[tuple[Path, Path | None]] = []
+    with disk_errors(root), tempfile.TemporaryDirectory(prefix=_SCRATCH, dir=root) as scratch:
+        new, old = Path(scratch, _NEW), Path(scratch, _OLD)
+        for name, text in files.items():
+            _synced(new / name, text.encode())
+            if (path := root / name).exists():
+                _parents((old / name).parent)
+                shutil.copy2(path, old / name)
+                (new / name).chmod(path.stat().st_mode)
+        done: list[tuple[Path, Path]] = []
         made: list[Path] = []
         try:
-            for number, name in enumerate(files):
-                path = root / name
-                made += _parents(path.parent)
-                kept = room / f"{number}.old" if path.exists() else None
-                if kept is not None:
-                    path.replace(kept)
-                    done.append((path, kept))
-                    (room / f"{number}.new").chmod(kept.stat().st_mode)
-                else:
-                    done.append((path, None))
-                (room / f"{number}.new").replace(path)
+            for name in files:
+                made += _parents((root / name).parent)
+                done.append((root / name, old / name))
+                (new / name).replace(root / name)
         except BaseException:
             _taken_back(done, made)
             raise
 
 
-def _taken_back(done: list[tuple[Path, Path | None]], made: list[Path]) -> None:
+def refuse_leftovers(root: Path) -> None:
+    """Raise :class:`ConfigError` for what an ``init`` has replaced that was killed meanwhile.
+
+    Where it had replaced nothing, what it left is removed: there are only texts of its own in it.
+    """
+    for left in sorted(root.glob(f"{_SCRATCH}*")):
+        if left.is_symlink() or not left.is_dir():
+            continue
+        if not {path.name for path in left.glob("*")} <= {_NEW, _OLD}:
+            continue  # somebody else's, called so
+        old = left / _OLD
+        kept = [path.relative_to(old).as_posix() for path in old.rglob("*") if path.is_file()]
+        if kept:
+            raise ConfigError(
+                f"{left.name} is of an init that was ended half way: its {_OLD} holds what was "
+                f"here before: {', '.join(sorted(kept)[:10])}",
+                advice=f"Put back what you want to keep, remove {left}, and type it again.",
+            )
+        with disk_errors(root):
+            shutil.rmtree(left)
+
+
+def _taken_back(done: list[tuple[Path, Path]], made: list[Path]) -> None:
     for path, kept in reversed(done):
         with suppress(OSError):
-            if kept is None:
-                path.unlink(missing_ok=True)
-            else:
+            if kept.exists():
                 kept.replace(path)
+            else:
+                path.unlink(missing_ok=True)
     for folder in reversed(made):
         with suppress(OSError):
             folder.rmdir()
@@ -101,6 +131,7 @@ def _parents(folder: Path) -> list[Path]:
 
 
 def _synced(path: Path, data: bytes) -> None:
+    _parents(path.parent)
     with path.open("wb") as stream:
         stream.write(data)
         stream.flush()

@@ -33,7 +33,7 @@ def suite_files(name: str) -> dict[str, str]:
 
 
 def run(
-    name: str,
+    suite: str | dict[str, str],
     wheel: Path | None,
     out: Path,
     *,
@@ -42,7 +42,10 @@ def run(
     expect: dict[str, Any] | None = None,
     timeout: float = 900.0,
 ) -> dict[str, Any]:
-    """The run's result; ``smoke.xml`` (if there is a report) and ``smoke.log`` are in ``out``."""
+    """The run's result; ``smoke.xml`` (if there is a report) and ``smoke.log`` are in ``out``.
+
+    ``suite`` is the name of a shipped one, or the files of another.
+    """
     out.mkdir(parents=True, exist_ok=True)
     parts = wheel.name.split("-") if wheel else ["", ""]
     told = {"distribution": parts[0].replace("_", "-"), "version": parts[1]}
@@ -60,7 +63,7 @@ def run(
             "wheels": "",
             "wheel": str(wheel) if wheel else "",
             "packages": [],
-            "suite": suite_files(name),
+            "suite": suite_files(suite) if isinstance(suite, str) else suite,
             "expect": told,
             "environment": environment or {},
             "timeout": timeout,

@@ -7,43 +7,21 @@ them. No line of them is changed.
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
-import tarfile
 import zipfile
 from collections.abc import Iterator
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree
 
 import pytest
 
-from pipelines.toolchain import hashed
-from pipelines.toolchain.sources import Source, download
 from pipelines.wheels.fatbin import inventory
 
+sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
+from foreign_packages import Foreign, program, repository
+
 pytestmark = pytest.mark.sandbox
-
-ROOT = Path(__file__).parents[2]
-_MINUTES = 12
-
-
-@dataclass(frozen=True)
-class Foreign:
-    """A source distribution on the package index, and what is known of it."""
-
-    name: str
-    version: str
-    file: str
-    sha256: str
-    size: int
-    found: tuple[str, ...]
-    """What `init` must say of it."""
-    module: str
-    """The extension module that its wheel must have."""
-
 
 PACKAGES = (
     Foreign(
@@ -58,54 +36,21 @@ PACKAGES = (
 )
 
 
-def run(folder: Path, *words: str) -> tuple[int, str]:
-    """Exit code and output of the program in ``folder``."""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "COLUMNS": "200"}
-    done = subprocess.run(
-        [sys.executable, "-m", "pipelines", *words],
-        cwd=folder,
-        env=environment,
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-        timeout=_MINUTES * 60,
-        check=False,
-    )
-    return done.returncode, done.stdout
-
-
 @pytest.fixture(params=PACKAGES, ids=lambda package: package.name)
-def repository(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Foreign, Path]]:
-    """Its sources, committed; what was made of a sandbox there is removed afterwards."""
+def theirs(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Foreign, Path]]:
+    """One in its repository; what was made of a sandbox there is removed afterwards."""
     package: Foreign = request.param
-    source = Source.model_validate(
-        {
-            "pypi": f"{package.name}=={package.version}",
-            "file": package.file,
-            "sha256": package.sha256,
-            "size": package.size,
-        }
-    )
-    archive = tmp_path / package.file
-    download(source, archive, lambda *_: None)
-    hashed.verify(archive, source)
-    with tarfile.open(archive) as members:
-        members.extractall(tmp_path, filter="data")
-    folder = tmp_path / package.file.removesuffix(".tar.gz")
-    who = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
-    for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "theirs"]):
-        subprocess.run(["git", *who, *words], cwd=folder, check=True)
+    folder = repository(package, tmp_path)
     yield package, folder
-    run(folder, "sandbox.teardown", "--force")
+    program(folder, "sandbox.teardown", "--force")
 
 
-def test_from_init_to_a_tested_wheel(repository: tuple[Foreign, Path]) -> None:
-    package, folder = repository
-    code, said = run(folder, "init", "--yes", "--archs", "80", "--no-workflow")
+def test_from_init_to_a_tested_wheel(theirs: tuple[Foreign, Path]) -> None:
+    package, folder = theirs
+    code, said = program(folder, "init", "--yes", "--archs", "80", "--no-workflow")
     assert code == 0, said
     assert [text for text in package.found if text not in said] == []
-    code, said = run(folder, "provision", "build", "test")
+    code, said = program(folder, "provision", "build", "test")
     assert code == 0, said[-6000:]
     latest = folder / ".wcw/out/latest"
     manifest: dict[str, Any] = json.loads((latest / "manifest.json").read_text())
@@ -123,8 +68,8 @@ def test_from_init_to_a_tested_wheel(repository: tuple[Foreign, Path]) -> None:
         for one in ElementTree.parse(latest / "smoke.xml").iter("testcase")  # noqa: S314 - ours
     }
     own = {name: tags for (where, name), tags in cases.items() if where == f"test_{package.name}"}
-    assert own["test_the_wheel_has_its_extension_modules"] == []
-    assert own["test_extension_modules_are_loaded_from_the_wheel"] == []
+    assert own["test_the_wheel_has_its_compiled_files"] == []
+    assert own["test_compiled_files_are_loaded_from_the_wheel"] == []
     assert own["test_numbers_on_a_gpu"] == ["skipped"]
     assert sum(tags == [] for tags in own.values()) > 3
     _a_wrong_one_fails(folder, wheel)
@@ -138,5 +83,5 @@ def _a_wrong_one_fails(folder: Path, wheel: Path) -> None:
             if not name.endswith(".pyd"):
                 new.writestr(name, old.read(name))
     suite = next((folder / ".wcw/smoke").iterdir())
-    code, said = run(folder, "test", "--wheel", str(wrong), "--script", str(suite))
+    code, said = program(folder, "test", "--wheel", str(wrong), "--script", str(suite))
     assert code != 0, said[-3000:]

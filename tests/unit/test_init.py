@@ -6,6 +6,7 @@ import ast
 import os
 import subprocess
 import sys
+import sysconfig
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -363,7 +364,7 @@ def test_all_files_or_none(fails_at: int, tmp_path: Path, monkeypatch: pytest.Mo
     real, count = Path.replace, [0]
 
     def replace(path: Path, target: Path) -> Path:
-        if path.suffix == ".new":
+        if "new" in path.parts[:-1] and ".wcw-init-" in str(path):
             count[0] += 1
             if count[0] == fails_at + 1:
                 raise OSError(5, "Input/output error")
@@ -403,38 +404,80 @@ def wheel(root: Path, texts: dict[str, bytes]) -> SimpleNamespace:
 
 def test_the_stub_fails_for_wrong_wheels(cmake_project: Path, tmp_path: Path) -> None:
     assert run(["init", "--yes"]) == 0
-    names = stub(cmake_project)
-    there = names["test_the_wheel_has_its_extension_modules"]
+    there = stub(cmake_project)["test_the_wheel_has_its_compiled_files"]
     site = tmp_path / "site"
     there(wheel(site, {"fine/__init__.py": b"", "fine/_core.pyd": b"..PyInit__core.."}))
-    wrong: tuple[dict[str, bytes], ...] = (
-        {"fine/__init__.py": b""},
-        {"fine/__init__.py": b"", "fine/_other.pyd": b"PyInit__other"},
-        {"fine/__init__.py": b"", "fine/_core.pyd": b"no module at all"},
-    )
-    for texts in wrong:
+    for files_of_it in (("fine/__init__.py",), ("fine/__init__.py", "fine/_other.pyd")):
         with pytest.raises(AssertionError):
-            there(wheel(site, texts))
+            there(wheel(site, dict.fromkeys(files_of_it, b"")))
 
 
+def test_the_stub_fails_for_a_wheel_without_compiled_files(torch_project: Path) -> None:
+    """Whether the sources name the modules or not."""
+    setup = TORCH_SETUP.replace('"two_words._C"', 'f"two_words.{os.sep}"')
+    files(torch_project, {"setup.py": setup})
+    assert run(["init", "--yes"]) == 0
+    names = stub(torch_project)
+    assert names["EXTENSIONS"] == ()
+    there = names["test_the_wheel_has_its_compiled_files"]
+    with pytest.raises(AssertionError, match="no compiled file"):
+        there(wheel(torch_project, {"two_words/__init__.py": b""}))
+    there(wheel(torch_project, {"two_words/_C.pyd": b""}))
+
+
+SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
+
+
+@pytest.mark.parametrize(
+    ("texts", "error", "says"),
+    [
+        ({f"fine/_core{SUFFIX}": b"no module at all"}, ImportError, "_core"),
+        ({"fine/_core.py": b"", "fine/_core.pyd": b"PyInit__core"}, AssertionError, "SourceFile"),
+    ],
+)
 def test_the_stub_fails_for_a_module_that_is_not_the_wheels(
-    cmake_project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    texts: dict[str, bytes],
+    error: type[Exception],
+    says: str,
+    cmake_project: Path,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    """A file that is none, or a source in place of the compiled module."""
     assert run(["init", "--yes"]) == 0
     names = stub(cmake_project)
-    loads = names["test_extension_modules_are_loaded_from_the_wheel"]
-    given = names["test_what_the_package_gives_is_there"]
-    site = tmp_path / "site"
-    texts = {"fine_x/__init__.py": b"", "fine_x/_core.pyd": b"PyInit__core"}
-    installed = wheel(site, texts)
-    (site / "fine_x/_core.py").write_text("")  # a source in place of the compiled module
+    assert names["PACKAGES"] == ("fine",)
+    site = cmake_project / "site"
+    installed = wheel(site, {"fine/__init__.py": b"", **texts})
     monkeypatch.syspath_prepend(str(site))
-    with pytest.raises(AssertionError, match="SourceFileLoader"):
-        loads(installed)
+    for name in ("fine", "fine._core"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
+    with pytest.raises(error, match=says):
+        names["test_compiled_files_are_loaded_from_the_wheel"](installed)
     with pytest.raises(AttributeError):
-        given("fine_x", "sums")
+        names["test_what_the_package_gives_is_there"]("fine", "sums")
     with pytest.raises(ModuleNotFoundError):
-        given("nothing_of_that_name", "x")
+        names["test_what_the_package_gives_is_there"]("nothing_of_that_name", "x")
+
+
+def test_libraries_of_operators_need_be_no_modules(
+    torch_project: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """torch loads them: that the package has let it is looked at, and of the wheel's own file."""
+    text = "import torch\ntorch.ops.load_library(__file__)\n"
+    files(torch_project, {"two_words/__init__.py": text})
+    assert detect(torch_project).operators
+    assert run(["init", "--yes"]) == 0
+    loads = stub(torch_project)["test_compiled_files_are_loaded_from_the_wheel"]
+    site = tmp_path / "site"
+    installed = wheel(site, {"two_words/__init__.py": b"", "two_words/_C.so": b"no PyInit"})
+    monkeypatch.syspath_prepend(str(site))
+    monkeypatch.delitem(sys.modules, "two_words", raising=False)
+    torch = SimpleNamespace(ops=SimpleNamespace(loaded_libraries={"/elsewhere/_C.so"}))
+    monkeypatch.setitem(sys.modules, "torch", torch)
+    with pytest.raises(AssertionError, match="loaded no library of its own"):
+        loads(installed)
+    torch.ops.loaded_libraries.add(str(site / "two_words/_C.so"))
+    loads(installed)
 
 
 def test_what_a_package_gives_is_read_where_it_is_written_out(tmp_path: Path) -> None:

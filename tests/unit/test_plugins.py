@@ -135,7 +135,9 @@ def test_an_unknown_recipe_or_suite_names_the_nearest_wherever_it_is(repository:
     assert str(path) in caught.value.message
 
 
-@pytest.mark.parametrize("value", ["pony.elephants", "../pony", "nowhere_at_all.x", "pony wheels"])
+@pytest.mark.parametrize(
+    "value", ["pony.elephants", "../pony", "nowhere_at_all.x", "pony wheels", "__main__"]
+)
 def test_an_entry_point_that_names_no_directory(
     value: str, repository: Path, package: Package
 ) -> None:

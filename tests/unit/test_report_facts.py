@@ -19,6 +19,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 
 from pipelines import hosttext
+from pipelines.checkout import Checkout
 from pipelines.diagnosed import DiagnosisResult
 from pipelines.errors import BuildError, ConfigError, TimeUpError
 from pipelines.evidence import Origin
@@ -207,7 +208,29 @@ def test_what_a_good_run_holds(tmp_path: Path) -> None:
     assert {name: asked.get(name, "") for name in AXES} == view.target.values()
     assert (asked["evidence"], asked["publishable"]) == ("F", "True")
     assert dict(dict(view.provenance)["Host"]) == {"cpus": "8", "windows": "10.0.20348"}
+    assert "Taken from" not in dict(view.provenance)  # of a run from before it was recorded
     assert view.failures == ()
+
+
+def test_where_recipe_tests_and_sources_are_from(tmp_path: Path) -> None:
+    whose = "wheels of <b>pony</b> 1.5"
+    run = samples.good(tmp_path, taken_from={"recipe": ".wcw of this repository", "suite": whose})
+    checkout = Checkout(commit="ab" * 20, changed=("csrc/k&r.cu",), count=3)
+    samples.stage(run, "build", "passed", 900.0, samples.built(checkout=checkout))
+    view = load_view(run)
+    assert dict(view.provenance)["Taken from"] == (
+        ("recipe", ".wcw of this repository"),
+        ("suite", whose),
+        ("commit", "ab" * 20),
+        ("not as committed", "3 files: csrc/k&r.cu, ..."),
+    )
+    page = render([view])
+    assert "Taken from" in page
+    assert "<b>pony" not in page
+    assert "wheels of &lt;b&gt;pony" in page
+    assert "3 files: csrc/k&amp;r.cu, ..." in page
+    samples.stage(run, "build", "passed", 900.0, samples.built(checkout=Checkout(commit="")))
+    assert ("commit", "none yet") in dict(load_view(run).provenance)["Taken from"]
 
 
 def test_a_skip_is_told_even_where_all_is_green(tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ def test_a_page_has_all_its_parts(views: dict[str, RunView]) -> None:
     assert "AssertionError: 0.5" in source
     assert "speed.forward" not in source
     assert "mem_efficient" in source
-    assert "cores busy, of 8" in source
+    assert "cores of the host busy, of 8" in source
 
 
 def hrefs(page: Path) -> list[str]:

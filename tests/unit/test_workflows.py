@@ -39,6 +39,7 @@ FILES = [*WORKFLOWS, *ACTIONS]
 PIN = re.compile(
     r"uses: (?P<action>[\w-]+/[\w/-]+)@(?P<sha>[0-9a-f]{40}) # (?P<version>v\d+\.\d+\.\d+)$"
 )
+PINS = re.compile(PIN.pattern, re.MULTILINE)
 OWN = re.compile(r"uses: \$/(?P<path>\.github/[\w./-]+)$")
 BASH = shutil.which("bash")
 needs_bash = pytest.mark.skipif(
@@ -110,6 +111,16 @@ def test_every_action_is_pinned_by_commit_with_its_version() -> None:
             ).add((pin["sha"], pin["version"]))
     assert {action: len(found) for action, found in pins.items()} == dict.fromkeys(pins, 1)
     assert {action.split("/")[0] for action in pins} == {"actions"}, "GitHub's own actions alone"
+
+
+def test_what_init_writes_has_the_pins_of_ours() -> None:
+    """They are looked after here; ``scripts/check-workflows`` lints the file itself."""
+    ours = {m["action"]: m["sha"] for path in FILES for m in PINS.finditer(path.read_text("utf-8"))}
+    text = (PACKAGE / "scaffold/templates/workflow.yml.j2").read_text("utf-8")
+    written = {m["action"]: m["sha"] for m in PINS.finditer(text)}
+    assert len(written) == 3
+    assert written.items() <= ours.items()
+    assert text.count("uses:") == len([*PINS.finditer(text)])
 
 
 def test_nothing_is_interpolated_into_a_command() -> None:
