@@ -162,7 +162,7 @@ def test_what_a_fleet_leaves_with(
         dataclasses.replace(
             entry,
             stand=stand,
-            error=kind and ErrorResult(kind=kind, title="title", message="message"),
+            error=ErrorResult(kind=kind, title="title", message="message") if kind else None,
         )
         for entry, stand, kind in zip(ledger.works(), stands, kinds, strict=True)
     ]

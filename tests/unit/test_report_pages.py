@@ -319,6 +319,14 @@ def test_the_matrix(tmp_path: Path) -> None:
     assert "20 of 24 runs passed" in source
 
 
+def test_another_platform_is_told_and_the_usual_one_is_not(views: dict[str, RunView]) -> None:
+    usual = next(iter(views.values()))
+    target = usual.target.model_copy(update={"platform": "win_arm64"})
+    assert "<dt>Platform</dt>" not in pages.render([usual])
+    told = "<dt>Platform</dt><dd>win_arm64</dd>"
+    assert told in pages.render([dataclasses.replace(usual, target=target)])
+
+
 def test_versions_are_sorted_as_versions() -> None:
     ordered = sorted(["2.10", "2.9", "", "2.6", "main"], key=pages._version)
     assert ordered == ["2.6", "2.9", "2.10", "", "main"]
