@@ -10,6 +10,7 @@ from __future__ import annotations
 import copy
 import random
 import sys
+from collections.abc import Callable
 from functools import cache
 from importlib import import_module
 from pathlib import Path
@@ -27,7 +28,7 @@ sys.path.remove(str(SUITE))
 Array = np.ndarray[Any, Any]
 BLOCK = 32
 #: What is taken from whole numbers to centre them, in each block: 8 steps, or the least of it.
-CENTRES = {
+CENTRES: dict[str, Callable[[Array], Array]] = {
     "Q4_0": lambda blocks: -_of_most(blocks),
     "Q4_K": lambda blocks: -blocks.min(-1),
 }
