@@ -41,7 +41,7 @@ from pipelines.recipe.tested import cells_of_tests
 from pipelines.record import RunFacts
 from pipelines.target import AXES, Target
 from pipelines.toolchain.lock import Cache, load_lock
-from pipelines.toolsets import MSVC, STAND_IN, Api, ToolSet
+from pipelines.toolsets import Api, ToolSet
 
 if TYPE_CHECKING:
     from pipelines.matrix.judge import Finding
@@ -179,9 +179,9 @@ class BuildPlan:
             "PYTHONUNBUFFERED": "1",
             **naming.environment(recipe, self.archs, local=local, jobs=jobs, threads=threads),
         }
-        if self.toolset.name == STAND_IN.name and recipe.api == "cxx":
-            told["WCW_LIBCXX"] = "1"  # sdk/launcher.c: .cu files get it too
-        if self.toolset.name == MSVC.name:
+        if recipe.api == "cxx":
+            told |= dict(self.toolset.with_cxx)
+        if self.toolset.fixed:
             told = naming.with_fixes(recipe, told, recipe.cuda, recipe.torch)
         if not recipe.reproducible:
             return told

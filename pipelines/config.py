@@ -125,7 +125,9 @@ class Config(Model):
         try:
             return self.hosts[name]
         except KeyError:
-            raise unknown("host", name, self.hosts, "pipeline.yaml: hosts") from None
+            place = _place()
+            where = f"{place.name}: hosts" if place.exists() else f"there is no {place.name} here"
+            raise unknown("host", name, self.hosts, where) from None
 
     def with_gpu(self, name: str) -> Config:
         """The same with a GPU for the host called ``name``; :class:`ConfigError` if it has none.
@@ -160,12 +162,17 @@ class Config(Model):
         return found
 
 
+def _place() -> Path:
+    """Where hosts and defaults are read from, if there is a file."""
+    return Path(os.environ.get("WCW_CONFIG") or home() / CONFIG_NAME)
+
+
 def load_config(path: Path | None = None) -> Config:
     """Read ``pipeline.yaml`` or ``$WCW_CONFIG``; :class:`ConfigError` names file and key.
 
     Without either there is one host, a sandbox.
     """
-    path = path or Path(os.environ.get("WCW_CONFIG") or home() / CONFIG_NAME)
+    path = path or _place()
     if not path.exists() and path == home() / CONFIG_NAME:
         return Config.model_validate({"hosts": {"sandbox": {"kind": "sandbox"}}})
     try:

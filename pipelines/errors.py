@@ -148,5 +148,5 @@ ANSWERS = {
     0: "It was done, and nothing is wrong.",
     UNFIT: "`invoke doctor` found something that will go wrong.",
     WORSE: "`invoke compare` found something slower, larger or lost.",
-    INTERRUPTED: "Interrupted by Ctrl-C: what was finished is kept, and the same command goes on.",
+    INTERRUPTED: "Interrupted by Ctrl-C, or a fleet was cancelled: what was finished is kept.",
 }

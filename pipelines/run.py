@@ -204,8 +204,9 @@ class Run:
         runs = sorted(p.name for p in out.glob("*/record.sqlite") for p in [p.parent])
         if name == "latest" and (past := cls.past(out)):  # where no link could be made
             return past[0]
-        last = ", ".join(r for r in runs[-5:] if r != "latest") or "none yet: invoke build"
-        raise ConfigError(f"no run '{name}' in {out}", advice=f"There are: {last}")
+        last = ", ".join(r for r in runs[-5:] if r != "latest")
+        advice = f"There are: {last}" if last else "There is none yet. Type: invoke build"
+        raise ConfigError(f"no run '{name}' in {out}", advice=advice)
 
     @classmethod
     def find(cls, out: Path, name: str) -> Self:

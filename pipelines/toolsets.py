@@ -33,6 +33,10 @@ class ToolSet:
     """Why there is nothing else it can build; empty where it can build everything."""
     stamp: str = ""
     """What a wheel's local version says of it, from hosts whose wheels are not for publishing."""
+    fixed: bool = False
+    """Whether what recipes have below ``fixes`` is for it."""
+    with_cxx: tuple[tuple[str, str], ...] = ()
+    """Variables that a package of ``api: cxx`` needs with it."""
     files: str = ""
     """Which files it is made of, where others of the same version may take their place."""
 
@@ -47,8 +51,9 @@ STAND_IN = ToolSet(
     apis=("plain", "cxx", "stable"),
     lacks="clang stands in for MSVC there, with libc++ for MSVC's STL",
     stamp=".sandbox",
+    with_cxx=(("WCW_LIBCXX", "1"),),  # sdk/launcher.c: .cu files get libc++ too
 )
-MSVC = ToolSet("MSVC", stamp=".sandbox.msvc")
+MSVC = ToolSet("MSVC", stamp=".sandbox.msvc", fixed=True)
 _STAMP = re.compile(r"\.sandbox(\.msvc)?")
 #: Of another system than Windows.
 NATIVE = ToolSet("the host's own compiler")

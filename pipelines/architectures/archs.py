@@ -76,6 +76,9 @@ KNOWN: dict[str, Span] = {
     "121a": Span((12, 9)),
     "121f": Span((12, 9)),
 }
+#: One GPU's by CUDA 12 and by CUDA 13: neither compiles by the other's name.
+_RENAMED = {"101": "110", "101a": "110a", "101f": "110f"}
+_RENAMED |= {new: old for old, new in _RENAMED.items()}
 _ORDER = {arch: place for place, arch in enumerate(KNOWN)}
 
 _EXPECTED = "numbers like 75, 8.9, 90a or sm_120, with +PTX behind those that want PTX too"
@@ -182,7 +185,12 @@ def _dotted(version: Version) -> str:
 
 
 def _bad(entry: str, why: str, valid: Iterable[str]) -> ConfigError:
+    valid = [*valid]
     nearest = min(valid, key=_distance(entry), default="")
+    if _RENAMED.get(entry) in valid:  # any other is of another GPU
+        return ConfigError(
+            f"architecture {entry!r} {why}", advice=f"this CUDA release calls it {_RENAMED[entry]}"
+        )
     hint = f"the nearest valid one is {nearest}" if nearest else "this CUDA release has none"
     return ConfigError(f"architecture {entry[:40]!r} {why}", advice=hint)
 

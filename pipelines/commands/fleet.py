@@ -66,6 +66,8 @@ def fleet(options: FleetOptions, given: dict[str, Any]) -> None:
     from pipelines.paths import home
 
     settings = load_config()
+    if options.as_json and options.order:
+        raise ConfigError("--json shows a fleet", advice="Give the order on a line of its own.")
     if options.order[:1] in (("serve",), ("join",)):
         from pipelines.commands import clusters
 
@@ -75,8 +77,6 @@ def fleet(options: FleetOptions, given: dict[str, Any]) -> None:
         raise ConfigError(
             f"--{flag} is for invoke fleet join", advice="--name chooses a fleet that is shown."
         )
-    if options.as_json and options.order:
-        raise ConfigError("--json shows a fleet", advice="Give the order on a line of its own.")
     order = _read(options.order) if options.order else None
     with closing(Ledger(_folder(home() / settings.out, options.name))) as ledger:
         if order is not None:
@@ -94,9 +94,10 @@ def _folder(out: Path, name: str | None) -> Path:
         return found[max(found)]
     if name in found:
         return found[name]
+    last = ", ".join(sorted(found)[-5:])
     raise ConfigError(
         f"there is no fleet {name or ''}".rstrip() + f" in {out}",
-        advice=f"There are: {', '.join(sorted(found)[-5:]) or 'none yet: invoke build --fleet'}",
+        advice=f"There are: {last}" if last else "There is none yet. Type: invoke build --fleet",
     )
 
 
@@ -107,7 +108,8 @@ def _read(words: tuple[str, ...]) -> tuple[Verb, str, int]:
     verb = next((one for one in get_args(Verb) if one == words[0]), None)
     if verb is None:
         raise ConfigError(
-            f"fleet {words[0]}: there is no such order", advice=f"There are: {', '.join(_AFTER)}."
+            f"fleet {words[0]}: there is no such order",
+            advice=f"There are: {', '.join((*_AFTER, 'serve', 'join'))}.",
         )
     if len(words) - 1 != len(_AFTER[verb]):
         raise ConfigError(

@@ -38,10 +38,10 @@ def of_program(commands: Collection, names: Iterable[str]) -> str:
     )
 
 
-def of_command(commands: Collection, context: ParserContext) -> str:
-    """What a command does, and its flags."""
+def of_command(commands: Collection, context: ParserContext, further: str = "") -> str:
+    """What a command does, and its flags; ``further``: as for :func:`words_of`."""
     name = str(context.name)
-    words = words_of(context)
+    words = words_of(context, further)
     return "\n".join(
         (
             f"Usage: {' '.join(['wcw', name, *(word for word, _ in words), '[FLAGS]'])}",
@@ -55,9 +55,14 @@ def of_command(commands: Collection, context: ParserContext) -> str:
     ).rstrip("\n")
 
 
-def words_of(context: ParserContext) -> list[tuple[str, str]]:
-    """The words that a command takes by their place, and what each means."""
-    return [(str(one.name).upper(), one.help or "") for one in context.positional_args]
+def words_of(context: ParserContext, further: str = "") -> list[tuple[str, str]]:
+    """The words that a command takes by their place, and what each means.
+
+    ``further`` is the flag whose values all its further words are, if it takes such.
+    """
+    placed = [(str(one.name).upper(), one.help or "") for one in context.positional_args]
+    more = [(f"[{further.upper()} ...]", context.args[further].help or "")] if further else []
+    return placed + more
 
 
 def own_flags(context: ParserContext) -> list[tuple[str, str]]:

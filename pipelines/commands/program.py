@@ -238,7 +238,11 @@ def _do(words: list[str]) -> None:
         _complete(words[2:], commands, [*contexts.values()])
     words = spread(joined(words, contexts), contexts, FURTHER)
     if (topic := wants_help(words, contexts)) is not None or not words:
-        print(of_command(commands, contexts[topic]) if topic else of_program(commands, contexts))
+        print(
+            of_command(commands, contexts[topic], FURTHER.get(topic, ""))
+            if topic
+            else of_program(commands, contexts)
+        )
         return
     typed = parse(words, [*contexts.values()])
     program = flags_of(typed[0])

@@ -77,7 +77,8 @@ def parse(words: Sequence[str], contexts: Sequence[ParserContext]) -> ParseResul
         # Nothing would be as good as no flag: a variable of a script that is not set.
         if argument.got_value and argument.value == "":
             raise ConfigError(
-                f"--{argument.name}: its value is empty", advice="Give one, or leave the flag out."
+                f"--{argument.name.rstrip('_').replace('_', '-')}: its value is empty",
+                advice="Give one, or leave the flag out.",
             )
     for context in typed[1:]:
         for argument in context.positional_args:  # which take whatever comes next

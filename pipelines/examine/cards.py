@@ -202,12 +202,19 @@ def _why(fates: Sequence[_Fate], total: int) -> str:
 def _driver(fates: Sequence[_Fate], arch: str) -> str:
     """Minor versions are compatible but for PTX: that needs the driver of the release it is of.
 
-    And no driver knows a card that came before the first release which compiles for it.
+    Where no table has its number it is said by the release; the least driver of a family is that of
+    its first. And no driver knows a card that came before the first release which compiles for it.
     """
     compat = load_compat()
-    wanted = {compat.least_driver(cuda) for one in fates for cuda in one.binary.made}
-    for release in {each for one in fates for each in one.jitted}:
-        wanted.add(compat.toolkit_drivers.get(release, ""))
+    made = {cuda for one in fates for cuda in one.binary.made}
+    wanted = {compat.least_driver(cuda) for cuda in made}
+    jitted = {each for one in fates for each in one.jitted if each}
+    newest_jitted = max(jitted, key=Version, default="")
+    if newest_jitted and not newest_jitted.endswith(".0"):
+        later = any(Version(cuda).major > Version(newest_jitted).major for cuda in made)
+        if newest_jitted not in compat.toolkit_drivers and not later:
+            return f"of CUDA {newest_jitted}"
+    wanted |= {compat.toolkit_drivers.get(release, "") for release in jitted}
     if wanted - {""}:
         first = ".".join(map(str, KNOWN[arch].first))
         wanted.add(compat.toolkit_drivers.get(first, compat.least_driver(first)))

@@ -68,7 +68,7 @@ class Card(Model):
     units: int = 0
     """All units."""
     driver: str = ""
-    """The least driver of Windows by CUDA's rules, such as ``528.33``; empty: not known."""
+    """The least of Windows by CUDA's rules: ``528.33``, or ``of CUDA 13.2``; empty: not known."""
     why: str = ""
 
 

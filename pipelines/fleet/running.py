@@ -18,7 +18,7 @@ from pipelines.fleet.cells import Cells, works_of
 from pipelines.fleet.dask_engine import DaskEngine
 from pipelines.fleet.dispatch import Dispatcher, Summary
 from pipelines.fleet.drivers import Driver, doing_of
-from pipelines.fleet.entries import Attempt
+from pipelines.fleet.entries import Attempt, Entry
 from pipelines.fleet.estimate import estimate
 from pipelines.fleet.history import history
 from pipelines.fleet.kept import begin_lost
@@ -252,7 +252,6 @@ def _tell(ledger: Ledger, summary: Summary) -> None:
     if summary.complete:
         return
     bad = [one for one in ledger.works() if one.stand != "done"]
-    kinds = [_exit_code(one.error.kind) for one in bad if one.error is not None]
     told = [f"{one.work.key} ({one.stand})" for one in bad]
     raise FleetError(
         f"{len(bad)} of {sum(summary.works.values())} works are not done: {units.few(told)}"
@@ -264,8 +263,20 @@ def _tell(ledger: Ledger, summary: Summary) -> None:
             if ledger.fact("ended")
             else "The same command goes on with what can be done."
         ),
-        exit_code=max(kinds, default=errors.HostError.exit_code),
+        exit_code=left_with(bad),
     )
+
+
+def left_with(bad: Sequence[Entry]) -> int:
+    """The exit code of a fleet of which these works are not done: the worst of their errors.
+
+    That of an interruption where there is none but that somebody has cancelled works, else that of
+    hosts: none has taken them.
+    """
+    stands, kinds = {one.stand for one in bad}, [one.error.kind for one in bad if one.error]
+    cancelled = "cancelled" in stands and stands <= {"cancelled", "blocked"}
+    nothing = errors.INTERRUPTED if cancelled else errors.HostError.exit_code
+    return max(map(_exit_code, kinds), default=nothing)
 
 
 def _exit_code(kind: str) -> int:

@@ -77,6 +77,7 @@ def rows(catalogue: Catalogue) -> list[Row]:
     plain.sort(key=lambda one: one.uploaded, reverse=True)
     plain.sort(key=lambda one: Version(one.cuda or "0"), reverse=True)
     plain.sort(key=lambda one: one.name.version, reverse=True)
+    plain.sort(key=lambda one: one.name.version.is_prerelease)  # after those that are final
     plain.sort(key=lambda one: str(one.name.project))
     return [row_of(one) for one in plain]
 

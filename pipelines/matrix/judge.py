@@ -36,7 +36,7 @@ _NO_HOST = "add a Windows machine (kind: winrm) to pipeline.yaml and name it wit
 _DRIVERS = "https://www.nvidia.com/drivers"
 _COMPATIBLE = "https://docs.nvidia.com/deploy/cuda-compatibility/"
 _TORCH = "https://github.com/pytorch/pytorch/blob/main/RELEASE.md"
-_TORCH_WHEELS = "torch.yaml, by the wheels on the package index"
+_TORCH_WHEELS = "torch.yaml, by the wheels on the package indexes"
 
 
 @dataclass(frozen=True)
@@ -114,9 +114,9 @@ def _judge(
     findings = [
         *_recipe_rules(recipe, target),
         *_torch_rules(target, ground.supply),
-        *_mended(recipe, target, host_rules(recipe, target, ground.supply, ground.others)),
+        *_mended(recipe, target, ground, host_rules(recipe, target, ground.supply, ground.others)),
         *_lock_rules(target, ground),
-        *_mended(recipe, target, _compat_rules(target, broken)),
+        *_mended(recipe, target, ground, _compat_rules(recipe, target, broken)),
         *(Finding(*one) for one in misses(target, ground.lock())),
     ]
     archs = budget = None
@@ -267,18 +267,22 @@ def _path_rules(longest: Longest | None) -> Iterable[Finding]:
         )
 
 
+def _called(recipe: Recipe) -> str:
+    return f"{recipe.name} {recipe.version}".rstrip()
+
+
 def _recipe_rules(recipe: Recipe, target: Target) -> Iterable[Finding]:
     where = f"pipelines/recipes/{recipe.name}.yaml"
     if recipe.is_wheel and target.python not in recipe.pythons:
         near = _nearest(target.python, recipe.pythons)
-        says = f"{recipe.name} {recipe.version} is not for Python {target.python}"
+        says = f"{_called(recipe)} is not for Python {target.python}"
         yield Finding("recipe-python", says, where, f"the nearest is {near}")
     for name, value, range_ in (
         ("torch", target.torch, recipe.supports.torch),
         ("cuda", target.cuda, recipe.supports.cuda),
     ):
         if value and not within(value, range_):
-            says = f"{recipe.name} {recipe.version} supports {name} {range_}, not {value}"
+            says = f"{_called(recipe)} supports {name} {range_}, not {value}"
             yield Finding(f"recipe-{name}", says, where, f"--{name} in that range")
 
 
@@ -318,7 +322,9 @@ def _torch_rules(target: Target, supply: Supply) -> Iterable[Finding]:
         yield Finding("torch-python", says, _TORCH_WHEELS, f"the nearest is {near}")
 
 
-def _compat_rules(target: Target, broken: Lookup) -> list[Finding]:
+def _compat_rules(recipe: Recipe, target: Target, broken: Lookup) -> list[Finding]:
+    if recipe.kind == "pure":  # the rules are nvcc's and cl's, and neither sees anything of it
+        return []
     found: dict[str, compat.Rule] = {}
     for arch in dict.fromkeys((*target.archs.sass, *target.archs.ptx)):
         for rule in broken(target.cuda, target.torch, arch):
@@ -329,8 +335,10 @@ def _compat_rules(target: Target, broken: Lookup) -> list[Finding]:
     ]
 
 
-def _mended(recipe: Recipe, target: Target, found: list[Finding]) -> list[Finding]:
+def _mended(recipe: Recipe, target: Target, ground: Ground, found: list[Finding]) -> list[Finding]:
     """What is said of rules, but for warnings that the recipe answers itself: that it does."""
+    if not ground.supply.toolset.fixed:  # other compilers are not told
+        return found
     fixes = {f.rule: f for f in recipe.fixes if f.applies(target.cuda, target.torch or None)}
     return [
         finding

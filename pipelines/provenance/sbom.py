@@ -7,6 +7,7 @@ is called is put in where it is packed, by :mod:`pipelines.remote.sboms`.
 
 from __future__ import annotations
 
+import base64
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -22,12 +23,26 @@ from pipelines.wheels.metadata import WheelFacts
 
 if TYPE_CHECKING:
     from cyclonedx.model import Property
-    from cyclonedx.model.component import Component
+    from cyclonedx.model.component import Component, Pedigree
     from cyclonedx.model.license import License
 
 #: ``source``, ``vendored`` and ``built against`` are in the wheel, or must be with it.
 Role = Literal["source", "vendored", "built against", "tool chain", "build host"]
 _METADATA = b"Name: a-wheel\nVersion: 1\n"
+
+
+@dataclass(frozen=True)
+class Change:
+    """A patch that was applied to a source."""
+
+    file: str
+    sha256: str
+    text: bytes
+    """Of which ``sha256`` is."""
+    why: str
+    source: str
+    """The address where it is from, or where what it mends is told."""
+    licence: str
 
 
 @dataclass(frozen=True)
@@ -47,6 +62,8 @@ class Part:
     """More, by names of ours."""
     ref: str = ""
     """What tells it from others; by default role, name and version."""
+    changes: tuple[Change, ...] = ()
+    """Applied to it, in this order."""
 
 
 def made(licence: str, parts: Iterable[Part], told: Mapping[str, str], epoch: int) -> str:
@@ -149,6 +166,41 @@ def _component(part: Part) -> Component:
         purl=PackageURL.from_string(part.purl) if part.purl else None,
         licenses=_licences(part.licence),
         properties=_properties({"role": part.role, **part.told}),
+        pedigree=_pedigree(part.changes) if part.changes else None,
+    )
+
+
+def _pedigree(changes: Iterable[Change]) -> Pedigree:
+    """Each patch whole, and what it mends; CycloneDX has no place for its hash but the notes."""
+    from cyclonedx.model import AttachedText, Encoding, XsUri
+    from cyclonedx.model.component import Diff, Patch, PatchClassification, Pedigree
+    from cyclonedx.model.issue import IssueClassification, IssueType
+
+    changes = tuple(changes)
+    notes = (f"{one.file}: sha256 {one.sha256}, {one.licence}" for one in changes)
+    return Pedigree(
+        notes="\n".join(notes),
+        patches=[
+            Patch(
+                type=PatchClassification.UNOFFICIAL,
+                diff=Diff(
+                    text=AttachedText(
+                        content=base64.b64encode(one.text).decode("ascii"),
+                        content_type="text/x-diff",
+                        encoding=Encoding.BASE_64,
+                    )
+                ),
+                resolves=[
+                    IssueType(
+                        type=IssueClassification.DEFECT,
+                        name=one.file,
+                        description=one.why,
+                        references=[XsUri(one.source)],
+                    )
+                ],
+            )
+            for one in changes
+        ],
     )
 
 

@@ -18,7 +18,7 @@ from pipelines.architectures.archs import ArchList
 from pipelines.errors import ConfigError
 from pipelines.model import Model, Name, PythonVersion
 from pipelines.recipe.archmap import Arch, ArchMap, Jit, Plain, Variable, translate
-from pipelines.recipe.origin import FileSource, Inside, PathSource, Source
+from pipelines.recipe.origin import INSIDE, FileSource, Inside, PathSource, Source
 from pipelines.recipe.progress import Progress
 from pipelines.target import Text as AxisText
 from pipelines.toolchain.sources import Sha256
@@ -117,8 +117,8 @@ class Vendored(Model):
         | None
     ) = None
     """Its package URL, such as pkg:github/nvidia/cutlass@v{version}."""
-    file: Inside | None = None
-    """Its file that says which version it is, below ``directory``; without one nobody says it."""
+    file: Annotated[str, StringConstraints(pattern=f"^/?{INSIDE}$")] | None = None
+    """That says which version it is: below ``directory``, or with a slash before it the top."""
     version: tuple[Annotated[str, AfterValidator(_one_group)], ...] = ()
     """Regular expressions with one group each: what they find there, joined by dots."""
 

@@ -21,7 +21,7 @@ from packaging.version import InvalidVersion, Version
 from pipelines.errors import ConfigError
 from pipelines.model import nearest
 from pipelines.recipe.archmap import Translated, gencode
-from pipelines.recipe.model import Recipe
+from pipelines.recipe.model import Fix, Recipe
 from pipelines.versions import minor, python_tags
 
 
@@ -50,16 +50,18 @@ def local_version(recipe: Recipe, cuda: str, torch: str | None, stamp: str = "")
 def wheel_name(recipe: Recipe, local: str, python: str, platform: str = "win_amd64") -> str:
     """The file name that the build is expected to give; empty where the tree says the version.
 
-    Of what has no compiled code there is one for all: what it was built with is not in its name.
+    Of what has no compiled code there is one for all, and a local version in its name only where
+    its build is told one: what it was built with is not in it.
     """
-    if recipe.kind == "pure" and recipe.version:
-        stem = canonicalize_name(recipe.distribution).replace("-", "_")
-        return f"{stem}-{recipe.version}-py3-none-any.whl"
+    pure = recipe.kind == "pure"
+    told = not pure or any("{local_version}" in text for text in recipe.environment.values())
     try:
-        version = Version(f"{recipe.version}+{local}")
+        version = Version(f"{recipe.version}+{local}" if told else recipe.version)
     except InvalidVersion:  # "main", or a directory
         return ""
     stem = canonicalize_name(recipe.distribution).replace("-", "_")
+    if pure:
+        return f"{stem}-{version}-py3-none-any.whl"
     return f"{stem}-{version}-{recipe.wheel_tag or '-'.join(python_tags(python))}-{platform}.whl"
 
 
@@ -95,11 +97,15 @@ def with_fixes(
 ) -> dict[str, str]:
     """``environment`` of a build with MSVC, with the flags that these releases need."""
     made = dict(environment)
-    for fix in recipe.fixes:
-        if fix.applies(cuda, torch):
-            for name, flags in fix.flags.items():
-                made[name] = f"{made[name]} {flags}" if made.get(name) else flags
+    for fix in fixes_of(recipe, cuda, torch):
+        for name, flags in fix.flags.items():
+            made[name] = f"{made[name]} {flags}" if made.get(name) else flags
     return made
+
+
+def fixes_of(recipe: Recipe, cuda: str, torch: str | None) -> list[Fix]:
+    """Those that these releases need of a build with MSVC."""
+    return [fix for fix in recipe.fixes if fix.applies(cuda, torch)]
 
 
 def _fill(recipe: Recipe, key: str, template: str, values: Mapping[str, str]) -> str:

@@ -10,7 +10,8 @@ from pipelines.model import Model
 from pipelines.toolchain import sources
 
 Commit = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{40}$")]
-Inside = Annotated[str, StringConstraints(pattern=r'^[^/\\:*?"<>|\s.][^\\:*?"<>|\s]*$')]
+INSIDE = r'[^/\\:*?"<>|\s.][^\\:*?"<>|\s]*'
+Inside = Annotated[str, StringConstraints(pattern=f"^{INSIDE}$")]
 
 
 class PathSource(Model):

@@ -45,7 +45,8 @@ def _found(
         raise _wrong(recipe, f"{what}: the source has nothing below {one.directory}")
     if one.file is None:
         return Found(one, "")
-    place = f"{one.directory}/{one.file}"
+    own, slash, top = one.file.partition("/")
+    place = top if slash and not own else f"{one.directory}/{one.file}"
     member = members.get(place)
     if member is None or member.size > _MOST:
         why = "is not in the source" if member is None else f"has {member.size} bytes"

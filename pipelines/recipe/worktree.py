@@ -23,10 +23,10 @@ PROJECT = ("pyproject.toml", "setup.py", "Cargo.toml")
 _REPOSITORIES = frozenset({".git", ".hg", ".svn"})
 _CACHES = frozenset(
     {"__pycache__", ".mypy_cache", ".pytest_cache", ".ruff_cache", ".tox", ".nox", ".eggs"}
-    | {"node_modules"}
+    | {"node_modules", ".sandbox"}
 )
-#: What holds a virtual environment.
-_ENVIRONMENT = ("pyvenv.cfg", "conda-meta")
+#: What a virtual environment holds, and a directory of runs.
+_HELD = ("pyvenv.cfg", "conda-meta", "latest/record.sqlite")
 #: A directory of outputs -> what it then lies beside; elsewhere the name may mean anything.
 _OUTPUT = {"build": PROJECT, "dist": PROJECT, "target": ("Cargo.toml",)}
 _GIT_SECONDS = 120
@@ -177,7 +177,7 @@ def _is_made(folder: Path) -> bool:
     if name in _CACHES or name.endswith(".egg-info"):
         return True
     beside = _OUTPUT.get(name, ())
-    return any((folder / mark).exists() for mark in _ENVIRONMENT) or any(
+    return any((folder / mark).exists() for mark in _HELD) or any(
         (folder.parent / mark).is_file() for mark in beside
     )
 

@@ -12,7 +12,7 @@ from invoke.parser.context import ParserContext
 from invoke.util import helpline
 
 from pipelines.commands.helptext import EVERYWHERE, OF_PROGRAM, flags_of, own_flags, words_of
-from pipelines.commands.program import namespace
+from pipelines.commands.program import FURTHER, namespace
 from pipelines.commands.words import anywhere
 from pipelines.reference.markdown import block, cell, code, page, table, text
 
@@ -54,7 +54,7 @@ def _guide(key: str, docs: Path) -> str:
 
 def _command(commands: Collection, context: ParserContext) -> Iterator[str]:
     name = str(context.name)
-    words = words_of(context)
+    words = words_of(context, FURTHER.get(name, ""))
     typed = name.replace(".", " ")
     yield block([" ".join(["Usage: wcw", typed, *(word for word, _ in words), "[FLAGS]"])])
     for paragraph in (inspect.getdoc(commands[name]) or "").split("\n\n"):

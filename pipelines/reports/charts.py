@@ -54,7 +54,7 @@ def timeline(view: Timeline, ident: str, *, most: int = 4000, points: int = 240)
     if view.samples:
         parts += [
             _panel(_thinned([(s[0], s[1]) for s in view.samples], points), span, 1.0, top, "cpu"),
-            _caption(top - 5, f"cores busy, of {view.cpus}" if view.cpus else "cores busy"),
+            _caption(top - 5, f"cores of the host busy{f', of {view.cpus}' * bool(view.cpus)}"),
             _scale(top, "100 %"),
         ]
         top += _PANEL + _SPACE
@@ -84,7 +84,7 @@ def _description(view: Timeline, span: float) -> str:
     said = [f"{units.counted(len(view.units), 'unit')} in {units.counted(view.lanes, 'lane')}"]
     said.append(f"over {units.seconds(span)}")
     if view.busy is not None:
-        said.append(f"cores busy {units.percent(view.busy)} on average")
+        said.append(f"cores of the host busy {units.percent(view.busy)} on average")
     if view.slowest:
         worst = view.slowest[0]
         said.append(f"slowest unit {worst.name}, {units.seconds(worst.seconds)}")

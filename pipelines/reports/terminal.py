@@ -80,8 +80,8 @@ def _note(view: RunView, stage: str) -> str:
         said = units.counted(len(view.timeline.units), "unit")
         busy, cost = view.timeline.busy, view.timeline.core_seconds
         if cost and busy:  # short: the row is to fit a terminal of 80
-            return f"{said}, {units.seconds(cost)} of core time, {units.percent(busy)} busy"
-        return said + (f", cores {units.percent(busy)} busy" if busy is not None else "")
+            return f"{said}, host's cores: {units.seconds(cost)}, {units.percent(busy)} busy"
+        return said + (f", host's cores {units.percent(busy)} busy" if busy is not None else "")
     if stage in ("collect", "prebuilt") and view.wheels:
         return units.size(sum(wheel.size for wheel in view.wheels))
     if stage == "audit" and view.checks:

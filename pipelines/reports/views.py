@@ -101,7 +101,10 @@ class Timeline:
 
     @property
     def busy(self) -> float | None:
-        """Mean share of the cores that was busy, 0 to 1; ``None``: not measured."""
+        """Mean share of the host's cores that was busy, 0 to 1; ``None``: not measured.
+
+        Busy with whatever it was: other programs are not told apart from the build.
+        """
         pairs = list(itertools.pairwise(self.samples))
         span = sum(b[0] - a[0] for a, b in pairs)
         if span <= 0:

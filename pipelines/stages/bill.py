@@ -11,8 +11,10 @@ from collections.abc import Iterator
 from urllib.parse import quote, urlsplit
 
 from pipelines.buildplan import BuildPlan
-from pipelines.provenance.sbom import TOOLSET, Part, Role, made
+from pipelines.provenance.sbom import TOOLSET, Change, Part, Role, made
+from pipelines.recipe.naming import fixes_of
 from pipelines.recipe.origin import FileSource, GitSource
+from pipelines.recipe.patches import patch_file
 from pipelines.recipe.vendored import Found, vendored_in
 from pipelines.record import ProvisionResult
 from pipelines.stages.buildspec import COMPILERS
@@ -35,6 +37,8 @@ def bill_of(plan: BuildPlan, source: bytes, provisioned: ProvisionResult | None)
         "torch": target.torch,
         "not for publishing": "" if plan.host.capabilities.publishable else "true",
     }
+    for fix in fixes_of(recipe, recipe.cuda, recipe.torch) if plan.toolset.fixed else ():
+        told |= {f"fix:{name}:{flags}": fix.why for name, flags in fix.flags.items()}
     parts = [
         _source(plan, source),
         *(_vendored(one) for one in vendored_in(recipe, source)),
@@ -66,7 +70,14 @@ def _source(plan: BuildPlan, source: bytes) -> Part:
         if where.hostname == "github.com":
             purl = f"pkg:github/{path}@{origin.commit}"
     told = {"built of sha256": sent, "commit": getattr(origin, "commit", "")}
-    return Part("source", name, recipe.version, sha256, purl, recipe.licence, told)
+    changes = tuple(
+        Change(one.file, one.sha256, patch_file(one).read_bytes(), one.why, one.source, one.licence)
+        for one in recipe.patches
+    )
+    told["patched by"] = ", ".join(one.file for one in changes)
+    return Part(
+        *("source", name, recipe.version, sha256, purl, recipe.licence, told), changes=changes
+    )
 
 
 def _vendored(found: Found) -> Part:

@@ -99,6 +99,8 @@ def materials(
         made[FIXED] = plan.layout.fixed
     if plan.recipe.library:  # its flags are in no variable
         made["library"] = plan.recipe.library.model_dump_json()
+    # In "source" already; named so that statement and rebuild say which of them is another one.
+    made |= {f"patch {one.file}": one.sha256 for one in plan.recipe.patches}
     if plan.recipe.restamp:
         made["local version"] = plan.local_version
     if bill:
@@ -180,7 +182,7 @@ def build_environment(plan: BuildPlan, jobs: int, threads: int) -> dict[str, str
     """The plan's environment, with what tells the build itself how to go about it."""
     slow = plan.recipe.slow_first  # read by remote/buildwheel.py
     told = {"WCW_SLOW_FIRST": json.dumps(slow)} if slow else {}
-    if plan.target.torch and "torch" in plan.host.instead:
+    if "torch" in plan.recipe.build_requires and "torch" in plan.host.instead:
         told[buildwheel.CPU_TORCH] = plan.recipe.cuda
     return plan.environment(jobs, threads) | told
 

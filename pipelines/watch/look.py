@@ -12,6 +12,7 @@ from pipelines.watch.pages import read_projects, read_tags
 from pipelines.watch.released import (
     Note,
     Torch,
+    between,
     cudas,
     load_asked,
     pinned_from,
@@ -60,7 +61,7 @@ def look(recipes: Mapping[str, Mapping[str, Recipe]], lock: ToolchainLock, *, pr
         (built,) = read_projects({_BUILDS: builds}).values()
         built.require(torch_with_cuda(lock))
         out, lone = torches(here["torch"], built, pre=pre)
-        notes += lone
+        notes += lone + between(out, lock)
     back = set()
     for name, versions in recipes.items():
         project, git = places[name]

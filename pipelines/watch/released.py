@@ -156,6 +156,25 @@ def cudas(project: Project, lock: ToolchainLock, *, pre: bool = False) -> list[N
     return [Note("CUDA", says, "Name its archives in toolchain.yaml, then type: invoke lock")]
 
 
+def between(out: Mapping[str, Torch], lock: ToolchainLock) -> list[Note]:
+    """Releases of CUDA among those of the lock that it lacks, and a torch is built with."""
+    known = sorted(map(Version, lock.toolkits))
+    lacking: dict[str, list[str]] = {}
+    for release, torch in out.items():
+        for cuda in torch.builds:
+            if known[0] < Version(cuda) < known[-1] and Version(cuda) not in known:
+                lacking.setdefault(cuda, []).append(release)
+    what = "Name its archives in toolchain.yaml, then type: invoke lock"
+    return [
+        Note(
+            "CUDA",
+            f"CUDA {cuda}: torch {', '.join(lacking[cuda])}, and no tool kit in the lock",
+            what,
+        )
+        for cuda in sorted(lacking, key=Version)
+    ]
+
+
 def places_of(versions: Mapping[str, Recipe]) -> tuple[str, str]:
     """The project of the package index, and the repository, that a recipe's versions come from."""
     sources = [recipe.source for recipe in versions.values()]

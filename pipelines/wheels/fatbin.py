@@ -21,10 +21,11 @@ Which tool kit made an entry: of PTX the header has the version of its ISA, ``u1
 at offset 24. Of SASS the payload has it, an ELF file: up to CUDA 12 (ABI version 7) its
 ``e_version`` is 128 for 12.8; from 13 on (ABI version 8) ``.note.nv.tkinfo`` says
 ``Cuda compilation tools, release 13.0, V13.0.88``. That was seen in what ptxas of 11.8, 12.1, 12.4,
-12.6, 12.8, 12.9, 13.0 and 13.1 writes. Only ``-Xfatbin -compress-all`` and ``-compress-mode``
-compress SASS. Of LZ4 (mode ``speed``) the first bytes are unpacked here, which is enough up to
-CUDA 12; Zstandard (``size``, ``balance``) by Python 3.14's module or its backport, where there is
-one: on a controller always; on other hosts it stays closed.
+12.6, 12.8, 12.9, 13.0 and 13.1 writes. SASS is packed by ``-Xfatbin -compress-all``, and of
+``-compress-mode`` by ``size`` (13.0). It is LZ4 only where the former goes with the mode ``speed``:
+its first bytes are unpacked here, which is enough up to CUDA 12. Else it is Zstandard, which Python
+3.14's module or its backport reads, where there is one: on a controller always; on other hosts it
+stays closed.
 
 What real files hold: one container for each compiled unit, and with ``nvcc -dlink`` (or
 ``nvcc -shared``) one more that never has PTX; with ``-arch=sm_100f`` PTX for both 100 and

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pipelines.architectures.serving import serves
 from pipelines.which.listed import Row
 from pipelines.which.machine import Machine
-from pipelines.which.texts import VersionKey, minor_of, takes, version_key
+from pipelines.which.texts import VersionKey, final, minor_of, takes, version_key
 
 _FIRST_ABI3T = 15  # of Python 3
 
@@ -47,11 +47,12 @@ def choose(rows: Iterable[Row], machine: Machine, package: str = "") -> Choice:
 
 def _rank(
     one: Judged,
-) -> tuple[bool, bool, VersionKey, tuple[int, int], str, str]:
+) -> tuple[bool, bool, bool, VersionKey, tuple[int, int], str, str]:
     row = one.row
     return (
         one.by == "machine code",
         row.tested,
+        final(row.version),  # no installer takes another of itself
         version_key(row.version),
         minor_of(row.cuda),
         row.uploaded,

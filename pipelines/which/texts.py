@@ -16,6 +16,7 @@ _VERSION = re.compile(
     r"(?:\+(?P<local>[a-z0-9]+(?:[-_.][a-z0-9]+)*))?",
     re.IGNORECASE | re.ASCII,
 )
+_NO_DEV = 1 << 40
 _PRE = {"alpha": "a", "beta": "b", "c": "rc", "pre": "rc", "preview": "rc"}
 _MINOR = re.compile(r"(\d{1,4})\.(\d{1,4})")
 
@@ -54,7 +55,7 @@ def version_key(text: str) -> VersionKey:
     while len(release) > 1 and not release[-1]:
         release.pop()
     post = _number(found["post"], -1)
-    dev = _number(found["dev"], 1 << 40)
+    dev = _number(found["dev"], _NO_DEV)
     if found["pre"]:
         kind = found["pre"].lower()
         pre = (_PRE.get(kind, kind), int(found["pre_number"] or 0))
@@ -66,6 +67,12 @@ def version_key(text: str) -> VersionKey:
         if one
     )
     return (int(found["epoch"] or 0), tuple(release), pre, post, dev, tuple(local))
+
+
+def final(text: str) -> bool:
+    """Whether a version is neither a pre-release nor one of development."""
+    _, _, pre, _, dev, _ = version_key(text)
+    return pre == ("z", 0) and dev == _NO_DEV
 
 
 def _number(text: str | None, absent: int) -> int:

@@ -1,14 +1,11 @@
 // Opens pages in Chromium and prints, as one JSON object, what tests/browser/test_pages_in_chromium.py
 // judges.  node check.mjs CHROMIUM SHOTS|- PAGE...
-import { readFileSync } from "node:fs";
-import { createRequire } from "node:module";
 import { basename, join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { chromium } from "playwright-core";
+import { judged } from "./judged.mjs";
 
-const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const [executablePath, shots, ...pages] = process.argv.slice(2);
-const RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
 const browser = await chromium.launch({ executablePath, args: ["--no-sandbox"] });
 const results = [];
 
@@ -107,18 +104,7 @@ for (const path of pages) {
         await page.fill("#line", "wcw1:platform=win_amd64&python=3.12&torch=2.8.0&cuda=12.8&driver=12.9&gpu=8.9&package=natten");
         found.answered = await page.locator("#answer pre").count();
       }
-      await page.evaluate(axe);
-      const judged = await page.evaluate(
-        (values) => window.axe.run(document, { runOnly: { type: "tag", values }, resultTypes: ["violations"] }),
-        RULES,
-      );
-      found.violations = judged.violations.map((one) => ({
-        id: one.id,
-        impact: one.impact,
-        nodes: one.nodes.slice(0, 3).map((node) => [node.html.slice(0, 200), node.failureSummary]),
-        count: one.nodes.length,
-      }));
-      found.rules = judged.passes.length;
+      Object.assign(found, await judged(page));
       await page.evaluate(() => {
         for (const one of document.querySelectorAll("details")) one.open = false;
       });

@@ -1,14 +1,12 @@
 // Opens the documents as a site, as files and on a server below a path, and prints as one JSON object
 // what tests/browser/test_site_in_chromium.py judges.  node site.mjs CHROMIUM SITE SHOTS|- PAGE...
 import { existsSync, readFileSync, statSync } from "node:fs";
-import { createRequire } from "node:module";
 import { extname, join } from "node:path";
 import { pathToFileURL } from "node:url";
 import { chromium } from "playwright-core";
+import { judged } from "./judged.mjs";
 
-const axe = readFileSync(createRequire(import.meta.url).resolve("axe-core/axe.min.js"), "utf8");
 const [executablePath, root, shots, ...pages] = process.argv.slice(2);
-const RULES = ["wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22aa", "best-practice"];
 const TYPES = { ".html": "text/html", ".css": "text/css", ".js": "text/javascript", ".json": "application/json", ".svg": "image/svg+xml", ".png": "image/png" };
 const PLACES = {
   file: pathToFileURL(root).href + "/",
@@ -54,19 +52,8 @@ for (const colorScheme of ["light", "dark"]) {
         const name = `site-${path.replaceAll("/", "-").replace(".html", "")}-${width}-${colorScheme}.png`;
         await page.screenshot({ path: join(shots, name), animations: "disabled" });
       }
-      await page.evaluate(axe);
-      const judged = await page.evaluate(
-        // The theme's script makes a landmark of every copy button.
-        (values) => window.axe.run({ exclude: [".md-code__nav"] }, { preload: false, runOnly: { type: "tag", values }, resultTypes: ["violations"] }),
-        RULES,
-      );
-      found.violations = judged.violations.map((one) => ({
-        id: one.id,
-        impact: one.impact,
-        nodes: one.nodes.slice(0, 3).map((node) => [node.html.slice(0, 200), node.failureSummary]),
-        count: one.nodes.length,
-      }));
-      found.rules = judged.passes.length;
+      // The theme's script makes a landmark of every copy button.
+      Object.assign(found, await judged(page, { exclude: [".md-code__nav"], preload: false }));
       looks.push({ ...found, said: said.splice(0), elsewhere: elsewhere.splice(0) });
     }
     await context.close();

@@ -41,6 +41,7 @@ ARCHS = os.environ.get("WCW_ARCHS", "90")
 #: The only reasons for which a case may be skipped where there is a GPU.
 REASONS = (
     "no GPU was asked for on this host",
+    "this Python always has the global lock",
     "nobody says which architectures were ordered",
     "this package does not use torch",
     "no file of this package holds device code",

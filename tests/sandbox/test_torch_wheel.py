@@ -30,6 +30,7 @@ REASONS = (
     "no NVIDIA driver (nvcuda.dll) on this host",
     "this host takes a CPU build of torch",
     "no GPU was asked for on this host",
+    "this Python always has the global lock",
 )
 
 

@@ -22,6 +22,7 @@ def foreign(
     requires: Sequence[str] = (),
     files: Mapping[str, bytes] | None = None,
     python: str = "",
+    classifiers: Sequence[str] = (),
 ) -> Path:
     """A whole wheel that requires these; without ``files`` a package of its name.
 
@@ -30,6 +31,7 @@ def foreign(
     info = f"{name}-{version}.dist-info"
     needs = "".join(f"Requires-Dist: {text}\n" for text in requires)
     needs += f"Requires-Python: {python}\n" if python else ""
+    needs += "".join(f"Classifier: {text}\n" for text in classifiers)
     head = f"Metadata-Version: 2.1\nName: {name}\nVersion: {version}\n{needs}"
     every = {
         **({f"{name}/__init__.py": b"VALUE = 1\n"} if files is None else files),

@@ -79,7 +79,6 @@ def test_nothing_is_refused(text: str) -> None:
         ("70;75", "13.0", "75"),
         ("75+PTX;compute_60", "13.0", "75"),
         ("120", "12.6", "90"),
-        ("101", "13.0", "100"),
         ("100f", "12.8", "100"),
         ("88", "12.9", "87"),
     ],
@@ -88,6 +87,20 @@ def test_check_knows_each_cuda(text: str, cuda: str, nearest: str) -> None:
     with pytest.raises(ConfigError, match=re.escape(f"not known to CUDA {cuda}")) as caught:
         check(parse(text), cuda)
     assert caught.value.advice == f"the nearest valid one is {nearest}"
+
+
+@pytest.mark.parametrize(
+    ("text", "cuda", "name"),
+    [("101", "13.0", "110"), ("101a", "13.4", "110a"), ("11.0f", "12.9", "101f")],
+)
+def test_a_gpu_whose_number_changed_is_not_taken_for_its_neighbour(
+    text: str, cuda: str, name: str
+) -> None:
+    """Thor is 10.1 to CUDA 12 and 11.0 to CUDA 13: code for 100 or 103 does not run on it."""
+    with pytest.raises(ConfigError, match=re.escape(f"not known to CUDA {cuda}")) as caught:
+        check(parse(text), cuda)
+    assert caught.value.advice == f"this CUDA release calls it {name}"
+    check(parse(name), cuda)
 
 
 def test_check_lets_good_ones_pass() -> None:
@@ -166,7 +179,14 @@ def test_the_table_holds_what_nvcc_lists() -> None:
         ("Quadro RTX 4000", "75"),
         ("NVIDIA RTX A4000", "86"),
         ("NVIDIA RTX 4000 Ada Generation", "89"),
-        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", None),
+        ("NVIDIA RTX PRO 6000 Blackwell Workstation Edition", "120"),
+        ("NVIDIA RTX PRO 6000 Blackwell Max-Q Workstation Edition", "120"),
+        ("NVIDIA RTX PRO 4000 Blackwell SFF Edition", "120"),
+        ("NVIDIA GeForce RTX 5090 D v2", "120"),
+        ("NVIDIA GeForce RTX 3050 6GB Laptop GPU", "86"),
+        ("NVIDIA RTX A1000 6GB Laptop GPU", "86"),
+        ("NVIDIA T1000 8GB", "75"),
+        ("NVIDIA T500", None),
         ("RTX PRO 6000", "120"),
         ("RTX 4000", None),
         ("RTX 6090", None),

@@ -85,6 +85,26 @@ def test_the_least_driver(tmp_path: Path) -> None:
     assert of(one(tmp_path, {MODULE: msvc(container((ELF, "89", 8)))}), "8.9").driver == ""
 
 
+@pytest.mark.parametrize(
+    ("cuda", "isa", "driver"),
+    [
+        ("13.0", "9.0", "580"),
+        ("13.2", "9.2", "of CUDA 13.2"),
+        ("13.4", "9.4", "of CUDA 13.4"),
+        ("11.7", "7.7", "of CUDA 11.7"),
+        ("11.8", "7.8", "520.06"),
+    ],
+)
+def test_ptx_of_a_release_whose_driver_no_table_has(
+    tmp_path: Path, cuda: str, isa: str, driver: str
+) -> None:
+    """580 is of CUDA 13.0: it runs machine code of 13.2, and does not know its PTX."""
+    seen = one(tmp_path, {MODULE: msvc(unit("80", "+80", cuda=cuda, isa=isa))})
+    assert (of(seen, "9.0").runs, of(seen, "9.0").driver) == ("jit", driver)
+    native = {"13": "580", "11": "452.39"}[cuda[:2]]
+    assert (of(seen, "8.0").runs, of(seen, "8.0").driver) == ("native", native)
+
+
 def test_code_for_tegra_is_for_no_card(tmp_path: Path) -> None:
     seen = one(tmp_path, {MODULE: msvc(unit("87"))})
     assert {card.runs for card in seen.gpus.cards} == {"no"}

@@ -265,8 +265,8 @@ def test_who_takes_part(cluster: Cluster, tmp_path: Path, capsys: Captured) -> N
             assert there.asked.settings.host("lab/a").slots == 2
             assert host.supply(load_lock()).cuda
     for names, said in (
-        (("lab/c",), "--hosts lab/c: nobody offers it"),
-        (("off/*",), "nobody offers it"),
+        (("lab/c",), "--hosts lab/c: lab does not offer c"),
+        (("off/*",), "off has not joined, or is away for now"),
         (("nobody",), "unknown host 'nobody'"),
     ):
         with pytest.raises(ConfigError, match=said), party(asked(tmp_path, where, *names)):

@@ -6,6 +6,7 @@ import io
 import sys
 import tarfile
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,7 +17,7 @@ from pipelines.diagnosis.matcher import diagnose
 from pipelines.errors import ConfigError
 from pipelines.hosts.base import Supply, supply_of
 from pipelines.matrix.hostfacts import HostFacts
-from pipelines.matrix.judge import Finding, Ground, judge
+from pipelines.matrix.judge import Finding, Ground, Judged, judge
 from pipelines.recipe.load import load_recipe, load_versions
 from pipelines.recipe.model import Fix, Recipe
 from pipelines.recipe.naming import with_fixes
@@ -25,6 +26,8 @@ from pipelines.recipe.reproducible import settled
 from pipelines.recipe.sourcetree import archive_if_here
 from pipelines.target import Target
 from pipelines.toolchain.lock import Cache, load_lock
+from pipelines.toolsets import NATIVE
+from pipelines.versions import within
 
 FLASH = load_recipe("flash-attn")
 ZC, MATHS, CXX20 = "-Xcompiler=/Zc:preprocessor", "-D_USE_MATH_DEFINES", "-std=c++20"
@@ -90,12 +93,16 @@ def test_a_fix_that_makes_no_sense(wrong: dict[str, object]) -> None:
         Fix.model_validate(good | wrong)
 
 
-def findings(recipe: Recipe, cuda: str, torch: str, msvc: str = "14.44.35207") -> list[Finding]:
+def judged_with(recipe: Recipe, cuda: str, torch: str, msvc: str = "14.44.35207") -> list[Judged]:
     cell = Target(host="lab", recipe=recipe.name, version=recipe.version, python="3.13",
                   torch=torch, cuda=cuda, archs=parse("90"))  # fmt: skip
     supply: Supply = supply_of(load_lock())
     ground = Ground(HostFacts(16, 1 << 40, msvc=msvc), "C:\\b", supply)
-    (row,) = judge(recipe, [cell], ground)
+    return judge(recipe, [cell], ground)
+
+
+def findings(recipe: Recipe, cuda: str, torch: str) -> list[Finding]:
+    (row,) = judged_with(recipe, cuda, torch)
     return [one for one in row.findings if one.rule in ("zc-preprocessor", "torch-cxx20")]
 
 
@@ -104,13 +111,42 @@ def test_a_plan_says_that_the_recipe_answers_a_rule() -> None:
     both = findings(FLASH, "13.2", "2.14")
     assert {one.rule for one in both} == {"zc-preprocessor", "torch-cxx20"}
     assert all("the recipe sets" in one.says and not one.cure for one in both)
-    older = load_recipe("flash-attn", version="2.7.4.post1")
-    by_rule = {one.rule: one for one in findings(older, "13.2", "2.14")}
-    assert "the recipe sets CL" in " ".join(by_rule["zc-preprocessor"].says.split("NVCC")) or (
-        "the recipe sets NVCC_APPEND_FLAGS" in by_rule["zc-preprocessor"].says
-    )
-    assert by_rule["torch-cxx20"].cure  # its setup.py has no patch: nobody has written one
-    assert "the recipe sets" not in by_rule["torch-cxx20"].says
+
+
+@pytest.mark.parametrize("version", [*load_versions("flash-attn")])
+def test_every_version_of_flash_attn_answers_torch_s_cxx20_or_is_not_for_it(version: str) -> None:
+    """Each pins C++17 for nvcc, with which the headers of torch 2.13 do not compile."""
+    recipe = load_recipe("flash-attn", version=version)
+    (judged,) = judged_with(recipe, "13.0", "2.13")
+    told = {one.rule: one for one in judged.findings}
+    if "recipe-torch" in told:
+        assert told["recipe-torch"].error
+        assert within("2.12", recipe.supports.torch)
+        return
+    assert f"the recipe sets NVCC_APPEND_FLAGS={CXX20}" in told["torch-cxx20"].says
+    assert not told["torch-cxx20"].cure
+    # Where setup.py tells cl.exe, it tells C++17; where it does not, torch tells C++20.
+    assert bool(recipe.patches) is (version != "2.7.4.post1")
+    (older,) = judged_with(recipe, "13.0", "2.12")
+    assert "torch-cxx20" not in {one.rule for one in older.findings}
+
+
+def test_a_compiler_that_gets_no_fixes_is_warned_of() -> None:
+    """``environment`` of a build sets them for MSVC alone, and a plan is not to promise more."""
+    cell = Target(host="here", recipe="flash-attn", version=FLASH.version, python="3.13",
+                  torch="2.14", cuda="13.0", archs=parse("90"))  # fmt: skip
+    supply = replace(supply_of(load_lock()), toolset=NATIVE)
+    (row,) = judge(FLASH, [cell], Ground(HostFacts(16, 1 << 40), "/b", supply))
+    (told,) = [one for one in row.findings if one.rule == "torch-cxx20"]
+    assert told.cure
+    assert "the recipe sets" not in told.says
+
+
+def test_a_package_whose_recipe_says_nothing_is_warned_of() -> None:
+    silent = FLASH.model_copy(update={"fixes": ()})
+    (told,) = [one for one in findings(silent, "13.0", "2.14") if one.rule == "torch-cxx20"]
+    assert told.cure
+    assert "the recipe sets" not in told.says
 
 
 def test_rules_that_fixes_name_are_there() -> None:

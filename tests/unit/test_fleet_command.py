@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from collections.abc import Iterator
@@ -11,9 +12,10 @@ import pytest
 
 from pipelines.commands import fleet as command
 from pipelines.commands.program import run
-from pipelines.errors import ConfigError
+from pipelines.errors import INTERRUPTED, AuditError, BuildError, ConfigError, HostError
 from pipelines.fleet.ledger import Ledger
-from pipelines.fleet.model import Machine, Work
+from pipelines.fleet.model import Machine, Stand, Work
+from pipelines.fleet.running import left_with
 from pipelines.fleet.states import state
 from pipelines.record import ErrorResult
 from pipelines.units import GIB
@@ -87,6 +89,8 @@ def test_orders_are_left_in_the_ledger(ledger: Ledger, capsys: Captured) -> None
         ("priority pkg-cp311 1.5", "expected a whole number"),
         ("priority pkg-cp311 99999999", "expected a whole number"),
         ("pause --json", "--json shows a fleet"),
+        ("serve --json", "--json shows a fleet"),
+        ("join tls://127.0.0.1:1 --hosts a --json", "--json shows a fleet"),
     ],
 )
 def test_what_is_no_order_is_refused(
@@ -139,3 +143,27 @@ def test_how_a_fleet_stands(ledger: Ledger) -> None:
         (TEST.key, "blocked"),
     }
     assert (now.planned, now.planned_done) == (120.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("stands", "kinds", "code"),
+    [
+        (("cancelled", "cancelled"), (None, None), INTERRUPTED),
+        (("cancelled", "blocked"), (None, None), INTERRUPTED),
+        (("cancelled", "waiting"), (None, None), HostError.exit_code),
+        (("cancelled", "failed"), (None, "BuildError"), BuildError.exit_code),
+        (("failed", "failed"), ("AuditError", "BuildError"), AuditError.exit_code),
+    ],
+)
+def test_what_a_fleet_leaves_with(
+    stands: tuple[Stand, ...], kinds: tuple[str | None, ...], code: int, ledger: Ledger
+) -> None:
+    entries = [
+        dataclasses.replace(
+            entry,
+            stand=stand,
+            error=ErrorResult(kind=kind, title="title", message="message") if kind else None,
+        )
+        for entry, stand, kind in zip(ledger.works(), stands, kinds, strict=True)
+    ]
+    assert left_with(entries) == code

@@ -21,7 +21,7 @@ from pipelines.index.publishing import Order, publish
 from pipelines.index.rows import row_of, rows
 from pipelines.index.store import Store
 from pipelines.stages.publish import offers_of
-from pipelines.which.texts import version_key
+from pipelines.which.texts import final, version_key
 
 
 class Tree(HTMLParser):
@@ -129,8 +129,8 @@ def test_the_one_that_is_taken_first_stands_first() -> None:
         ("flash-attn", f"2.10.0{local}", "3.11"),
         ("flash-attn", f"2.10.0{local}", "3.13"),
         ("flash-attn", f"2.10.0{local}", "3.12"),
-        ("flash-attn", f"2.9.0rc1{local}", "3.12"),
         ("flash-attn", f"2.8.3{local}", "3.12"),
+        ("flash-attn", f"2.9.0rc1{local}", "3.12"),
     ]
 
 
@@ -142,7 +142,7 @@ def test_versions_stand_in_the_order_in_which_they_are_taken() -> None:
     """The page's script takes the first that fits, ``which`` compares: both mean one order."""
     wheels = [wheel("many", file=f"many-{one}-py3-none-any.whl") for one in VERSIONS]
     catalogue = Catalogue(wheels=tuple(wheels))
-    ranked = sorted(VERSIONS, key=version_key, reverse=True)
+    ranked = sorted(VERSIONS, key=lambda one: (final(one), version_key(one)), reverse=True)
     assert [row.version for row in rows(catalogue)] == ranked
 
 

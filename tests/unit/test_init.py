@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import os
 import subprocess
 import sys
 import sysconfig
@@ -170,6 +171,35 @@ def test_what_is_written_is_what_the_pipeline_reads(
     assert {*workflow["jobs"]} == {"plan", "build"}
     ast.parse((root / "tasks.py").read_text())
     assert not (root / "RAN").exists()
+
+
+def test_the_workflow_installs_what_was_named_and_nothing_by_its_name_alone(
+    cmake_project: Path, tmp_path: Path
+) -> None:
+    assert run(["init", "--yes"]) == 0
+    written = yaml.safe_load(
+        (cmake_project / ".github/workflows/windows-wheels.yml").read_text("utf-8")
+    )
+    assert written["env"]["WCW_PACKAGE"] == "${{ vars.WCW_PACKAGE }}"
+    python = tmp_path / "bin/python"
+    python.parent.mkdir()
+    python.write_text('#!/bin/sh\necho ran "$@"\n')
+    python.chmod(0o755)
+    for job in written["jobs"].values():
+        [step] = [one for one in job["steps"] if one.get("name") == "Install the pipeline"]
+        for named in ("", "git+https://example.org/a b@c0ffee"):
+            done = subprocess.run(
+                ["bash", "-e", "-c", step["run"]],
+                env={"PATH": f"{python.parent}:{os.environ['PATH']}", "WCW_PACKAGE": named},
+                capture_output=True,
+                text=True,
+                check=False,
+            )
+            if named:
+                assert done.stdout.endswith(f" {named}\n")
+            else:
+                assert done.returncode != 0
+                assert (done.stdout, "WCW_PACKAGE" in done.stderr) == ("", True)
 
 
 def test_recipe_of_a_torch_package(torch_project: Path) -> None:

@@ -136,7 +136,9 @@ def test_the_audit_of_a_pure_wheel_wants_it_for_every_platform(tmp_path: Path) -
 def test_the_name_of_a_pure_wheel_says_nothing_of_cuda() -> None:
     recipe = load_recipe("flash-attn-4")
     local = local_version(recipe, "13.0", "2.11")
-    assert wheel_name(recipe, local, "3.12") == "flash_attn_4-4.0.0b36-py3-none-any.whl"
+    assert wheel_name(recipe, local, "3.12") == "flash_attn_4-4.0.0b36+windows-py3-none-any.whl"
+    plain = Recipe.model_validate(keys())
+    assert wheel_name(plain, local, "3.11") == "x-1-py3-none-any.whl"
 
 
 def test_a_local_version_that_is_put_in_is_a_material(tmp_path: Path) -> None:

@@ -206,7 +206,7 @@ def test_a_page_has_all_its_parts(views: dict[str, RunView]) -> None:
     assert "AssertionError: 0.5" in source
     assert "speed.forward" not in source
     assert "mem_efficient" in source
-    assert "cores busy, of 8" in source
+    assert "cores of the host busy, of 8" in source
 
 
 def hrefs(page: Path) -> list[str]:
@@ -317,6 +317,14 @@ def test_the_matrix(tmp_path: Path) -> None:
     tally = [sum(v.verdict == kind for v in made) for kind in ("passed", "unfinished", "failed")]
     assert tally == [20, 1, 3]
     assert "20 of 24 runs passed" in source
+
+
+def test_another_platform_is_told_and_the_usual_one_is_not(views: dict[str, RunView]) -> None:
+    usual = next(iter(views.values()))
+    target = usual.target.model_copy(update={"platform": "win_arm64"})
+    assert "<dt>Platform</dt>" not in pages.render([usual])
+    told = "<dt>Platform</dt><dd>win_arm64</dd>"
+    assert told in pages.render([dataclasses.replace(usual, target=target)])
 
 
 def test_versions_are_sorted_as_versions() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import json
 import subprocess
 import sys
@@ -14,7 +15,7 @@ from typing import Any
 
 import pytest
 
-from pipelines.errors import HostError
+from pipelines.errors import HostError, StorageError
 from pipelines.hosts.base import Opening, Silent
 from pipelines.hosts.sandbox import host as sandbox_host
 from pipelines.hosts.sandbox import image, libcxx
@@ -390,3 +391,22 @@ def test_an_image_is_made_once_by_two_at_once(
         "abc-py3.11"
     ]
     assert (found[0].stat().st_mode & 0o777) == 0o755
+
+
+def test_a_disk_that_is_full_while_the_image_is_copied_is_said_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    made = tmp_path / "image"
+    (made / "drive_c").mkdir(parents=True)
+    for name in ("a.dll", "b.dll"):
+        (made / "drive_c" / name).write_text("x", "utf-8")
+
+    def full(_: str, target: str) -> str:
+        raise OSError(errno.ENOSPC, "No space left on device", target)
+
+    monkeypatch.setattr(image, "_copy_or_link", full)
+    with pytest.raises(StorageError, match="No space left on device") as failed:
+        image.copy_image(made, tmp_path / "prefix")
+    assert failed.value.message.count("No space left") == 1
+    assert "[(" not in failed.value.message
+    assert [one.name for one in tmp_path.iterdir()] == ["image"]

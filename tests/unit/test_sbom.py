@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import time
 import zipfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,13 +22,15 @@ from test_line import backend
 from test_rebuild import lied, party, rewritten, tree, wheel_of
 from wheels import FILES, INFO, METADATA, wheel
 
+from pipelines.buildplan import BuildPlan
 from pipelines.commands.program import run
 from pipelines.console import console
 from pipelines.errors import AuditError, ConfigError, LockError
 from pipelines.provenance.reading import Sbom, all_of, problem_of, read
-from pipelines.provenance.sbom import TOOLSET, Part, judge, made, with_toolset
+from pipelines.provenance.sbom import TOOLSET, Change, Part, judge, made, with_toolset
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.model import Vendored
+from pipelines.recipe.patches import patch_file
 from pipelines.recipe.sourcetree import EPOCH, pack
 from pipelines.recipe.vendored import vendored_in
 from pipelines.record import (
@@ -39,6 +43,7 @@ from pipelines.record import (
 from pipelines.remote import repack, sboms
 from pipelines.stages.bill import bill_of
 from pipelines.stages.build import _bill
+from pipelines.stages.buildspec import materials
 from pipelines.stages.line import Line, run_build
 from pipelines.stages.published import read_published
 from pipelines.stages.rebuild import run_rebuild
@@ -233,6 +238,58 @@ def test_of_an_environment_that_is_there_no_hash_is_claimed(tmp_path: Path) -> N
     assert pinned.told["built of sha256"] == hashlib.sha256(source).hexdigest()
 
 
+def of_flash_attn(
+    room: Path, monkeypatch: pytest.MonkeyPatch, cuda: str = "13.0"
+) -> tuple[BuildPlan, dict[str, Any]]:
+    """A plan whose source is patched, on a host with MSVC, and what its bill says of the source."""
+    plan = plan_for(room, recipe="flash-attn", python="3.12", archs="80", cuda=cuda)
+    vars(plan)["wanted"] = ()  # of tools, some of which are not pinned
+    monkeypatch.setattr("pipelines.stages.bill._pinned", lambda _: ())
+    source = pack([("setup.py", b""), (HEADER, b"".join(b"#define CUTLASS_%s 3\n" % n for n in N))])
+    told = json.loads(sboms.completed(bill_of(plan, source, None), METADATA))
+    return plan, told
+
+
+def test_patches_lie_in_the_bill_whole(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    plan, told = of_flash_attn(tmp_path, monkeypatch)
+    (patch,) = plan.recipe.patches
+    (source,) = [one for one in told["components"] if "pedigree" in one]
+    assert source["name"] == "flash_attn-2.8.3.post2.tar.gz"
+    (lies,) = source["pedigree"]["patches"]
+    text = base64.b64decode(lies["diff"]["text"]["content"], validate=True)
+    assert hashlib.sha256(text).hexdigest() == patch.sha256
+    assert text == patch_file(patch).read_bytes()
+    assert f"{patch.file}: sha256 {patch.sha256}" in source["pedigree"]["notes"]
+    (resolved,) = lies["resolves"]
+    assert (resolved["description"], resolved["references"]) == (patch.why, [patch.source])
+    assert not problem_of(json.dumps(told).encode(), "1.6", strict=True)
+    assert materials(plan, "0" * 64, None)[f"patch {patch.file}"] == patch.sha256
+    rows = sbom(json.dumps(told).encode()).components
+    assert [row.told["patched by"] for row in rows if "patched by" in row.told] == [patch.file]
+
+
+def test_a_patch_that_is_another_one_is_another_bill(tmp_path: Path) -> None:
+    """Which the audit compares byte by byte, and a rebuild by its hash."""
+    change = Change("x.patch", "0" * 64, b"--- a\n", "it fails", "https://x.invalid/1", "MIT")
+    seen = [
+        bill(Part("source", "x", "1", changes=(one,) if one else ()))
+        for one in (None, change, replace(change, text=b"--- b\n"), replace(change, why="else"))
+    ]
+    assert len(set(seen)) == len(seen)
+    assert not judged(packed(tmp_path, seen[1]), seen[2]).ok
+
+
+@pytest.mark.parametrize(("cuda", "fixed"), [("13.0", False), ("13.2", True)])
+def test_flags_that_a_release_needs_are_in_the_bill(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cuda: str, fixed: bool
+) -> None:
+    plan, told = of_flash_attn(tmp_path, monkeypatch, cuda)
+    names = [one["name"] for one in told["metadata"]["component"]["properties"]]
+    taken = [name.split(":fix:")[1] for name in names if ":fix:" in name]
+    assert ("CL:/Zc:preprocessor" in taken) is fixed
+    assert (plan.environment(1).get("CL", "").find("/Zc:preprocessor") >= 0) is fixed
+
+
 HEADER = "csrc/cutlass/include/cutlass/version.h"
 N = (b"MAJOR", b"MINOR", b"PATCH")
 
@@ -287,6 +344,22 @@ def test_vendored_code_that_says_no_version_is_refused(text: str, said: str) -> 
     recipe = load_recipe("smoke-attention").model_copy(update={"vendored": (CUTLASS,)})
     with pytest.raises(ConfigError, match=said):
         vendored_in(recipe, source)
+
+
+def test_a_release_that_the_tree_around_it_names() -> None:
+    """The code itself says a version that many commits have: the newest entry of the change log."""
+    (code,) = load_recipe("llama-cpp-python").vendored
+    log = (
+        "# Log\n## [2]\n- to ggml-org/llama.cpp@0c1e57098\n## [1]\n- ggml-org/llama.cpp@4df29be4f\n"
+    )
+    inside = (f"{code.directory}/CMakeLists.txt", b"set(LLAMA_VERSION_MAJOR 0)")
+    (found,) = vendored_in(
+        load_recipe("llama-cpp-python"),
+        pack([("setup.py", b""), inside, ("CHANGELOG.md", log.encode())]),
+    )
+    assert found.version == "0c1e57098"
+    with pytest.raises(ConfigError, match=r"llama\.cpp: CHANGELOG\.md is not in the source"):
+        vendored_in(load_recipe("llama-cpp-python"), pack([("setup.py", b""), inside]))
 
 
 def test_vendored_code_that_is_elsewhere_is_refused() -> None:

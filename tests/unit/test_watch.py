@@ -433,6 +433,17 @@ def test_upstreams(world: World, capsys: Said) -> None:
     assert "flash-attn 2.8.3.post2 was yanked by its upstream: it is not built" in notes(answer)
 
 
+def test_a_cuda_among_those_of_the_lock_is_told_where_a_torch_is_built_with_it() -> None:
+    """Older ones than the lock has are nobody's loss, and of newer ones CUDA's own pages tell."""
+    builds: dict[str, dict[str, pages.File]] = {
+        cuda: {} for cuda in ("11.8", "12.8", "13.1", "13.2", "13.9")
+    }
+    out = {"2.15": released.Torch("2.15.0", builds), "2.16": released.Torch("2.16.0", builds)}
+    (note,) = released.between(out, load_lock())
+    assert note.says == "CUDA 13.1: torch 2.15, 2.16, and no tool kit in the lock"
+    assert "toolchain.yaml" in note.cure
+
+
 def test_what_an_index_holds(world: World, capsys: Said) -> None:
     cell = ("3.12", "2.15", "13.0")
     name = "cp312-torch2.15-cu130"

@@ -15,8 +15,9 @@ import pytest
 from packaging.version import Version
 
 from pipelines.index.catalogue import Catalogue
+from pipelines.wheels.tags import wheel_tags
 from pipelines.which import listed
-from pipelines.which.choosing import Choice, choose
+from pipelines.which.choosing import Choice, choose, runs_python
 from pipelines.which.listed import fetch_rows, place_of, read_catalogue_rows
 from pipelines.which.machine import Machine, read_line
 from pipelines.which.texts import RefusalError, takes, version_key
@@ -133,6 +134,25 @@ def test_each_rule(row: Any, own: Machine, missed: str) -> None:
     assert missed in why
 
 
+def test_no_python_gets_a_wheel_that_pip_would_not_take() -> None:
+    """Every Python from 3.8 to 3.16, with and without the global lock, against packaging's tags.
+
+    pip takes abi3t of before 3.15 as well, which nobody can have made.
+    """
+    kinds = [(f"3.{minor}", minor) for minor in range(8, 17)]
+    owns = [f"{name}{free}" for name, minor in kinds for free in ("", "t" * (minor > 12))]
+    for own in dict.fromkeys(owns):
+        taken = {(tag.interpreter, tag.abi) for tag in wheel_tags(own)}
+        for python in [
+            "py3",
+            *(f"{kind}3{minor}" for kind in ("cp", "py") for minor in range(6, 18)),
+        ]:
+            for abi in {"none", "abi3", "abi3t", python, f"{python}t", "cp314", "cp314t"}:
+                early = abi == "abi3t" and int(own.removesuffix("t")[2:]) < 15
+                wanted = (python, abi) in taken and not early
+                assert runs_python(python, abi, own) is wanted, (own, python, abi)
+
+
 @pytest.mark.parametrize(
     ("better", "other"),
     [
@@ -141,10 +161,22 @@ def test_each_rule(row: Any, own: Machine, missed: str) -> None:
         (wheel(version="2.8.10"), wheel("b", version="2.8.9")),
         (wheel(version="2.8.3.post1"), wheel("b", version="2.8.3")),
         (wheel(version="2.8.3"), wheel("b", version="2.8.3rc1")),
+        (wheel(version="2.8.3"), wheel("b", version="2.9.0rc1")),
+        (wheel(version="2.8.3.post1"), wheel("b", version="2.9.0.dev1")),
         (wheel("same"), wheel("same", "py3-none-win_amd64", cuda="12.6")),
         (wheel("same"), wheel("same", "py3-none-win_amd64", uploaded="2026-10-31T00:00:00Z")),
     ],
-    ids=["machine code", "tested", "number", "post", "pre", "CUDA", "upload"],
+    ids=[
+        "machine code",
+        "tested",
+        "number",
+        "post",
+        "pre",
+        "later pre",
+        "later dev",
+        "CUDA",
+        "upload",
+    ],
 )
 def test_the_rank(better: Any, other: Any) -> None:
     for both in ((better, other), (other, better)):

@@ -24,6 +24,7 @@ MADE = (
     *("conda/conda-meta/history", "conda/x.py", "build/lib/x.py", "dist/x.whl"),
     *("mypkg.egg-info/PKG-INFO", "mypkg/__pycache__/x.pyc", ".mypy_cache/x", ".pytest_cache/x"),
     *(".ruff_cache/x", "node_modules/x/setup.py", ".tox/x", ".nox/x", ".eggs/x"),
+    *(".sandbox/py3.11/x.dll", "out/20261123-a/record.sqlite", "out/20261123-a/build.log"),
 )
 OWN = ("csrc/build/kernel.cu", "mypkg/__init__.py", "mypkg/dist/__init__.py", "setup.py")
 
@@ -56,10 +57,11 @@ def names(tree: Path, **changes: Any) -> list[str]:
 
 
 def test_without_git_what_tools_make_is_left_out(tmp_path: Path) -> None:
-    write(tmp_path, *OWN, *MADE)
+    write(tmp_path, *OWN, *MADE, "mypkg/out/latest/x.py")
     (tmp_path / ".venv/lib64").symlink_to("/usr/lib")
+    (tmp_path / "out/latest").symlink_to("20261123-a")
     found = listing(tmp_path)
-    assert [*found.files] == sorted(OWN)
+    assert [*found.files] == sorted([*OWN, "mypkg/out/latest/x.py"])
     assert "no git checkout" in found.by
 
 
@@ -75,6 +77,7 @@ def test_in_a_checkout_what_git_ignores_is_left_out(tmp_path: Path) -> None:
     commit(tmp_path, *OWN, ignore="*.log\n/secret/\n")
     write(tmp_path, "a.log", "secret/key", "new.cu", *MADE)
     (tmp_path / ".venv/lib64").symlink_to("/usr/lib")
+    (tmp_path / "out/latest").symlink_to("20261123-a")
     found = listing(tmp_path)
     assert [*found.files] == sorted((".gitignore", "new.cu", *OWN))
     assert found.by == "as git lists them"

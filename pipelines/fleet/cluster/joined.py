@@ -105,11 +105,14 @@ class Cluster:
         for pattern in wanted:
             matching = fnmatch.filter(self.hosts, pattern)
             if not matching:
-                why = self.aside.get(pattern.partition("/")[0], "nobody offers it")
+                member, _, host = pattern.partition("/")
+                why = self.aside.get(member, f"{member} has not joined, or is away for now")
+                if any(name.startswith(f"{member}/") for name in self.hosts):
+                    why = f"{member} does not offer {host}"
                 raise ConfigError(
-                    f"--hosts {line(pattern, 100)}: {why}",
-                    advice=f"There are: {few(sorted(self.hosts)) or 'none'}; invoke fleet join at "
-                    "its member offers it.",
+                    f"--hosts {line(pattern, 100)}: {line(why, 500)}",
+                    advice=f"There are: {few(sorted(self.hosts)) or 'none'}. On the machine that "
+                    "has it, invoke fleet join ... --hosts offers it; then type this again.",
                 )
             found |= dict.fromkeys(matching)
         return own, tuple(found)

@@ -219,7 +219,7 @@ async def _require_ours(pool: ConnectionPool, address: Address) -> None:
     if theirs != version("distributed"):
         raise ConfigError(
             f"{address} has Dask {line(theirs, 40)}, here is {version('distributed')}",
-            advice="Install the same release at both ends: pip install windows-cuda-wheels==...",
+            advice="Install the same release at both ends: docs/install.md.",
         )
     nobody = await asyncio.wait_for(getattr(pool(str(address)), _OP)(name=" "), _ANSWER)
     if nobody != {}:

@@ -212,10 +212,12 @@ def copy_image(image: Path, target: Path) -> None:
     shutil.rmtree(scratch, ignore_errors=True)
     try:
         shutil.copytree(image, scratch, symlinks=True, copy_function=_copy_or_link)
-    except (OSError, shutil.Error) as error:
+    except OSError as error:
         shutil.rmtree(scratch, ignore_errors=True)
+        # copytree's own is a list of every file that failed, each with the reason last.
+        first = error.args[0][0][-1] if isinstance(error, shutil.Error) else error
         raise StorageError(
-            f"cannot copy the sandbox to {target.parent}: {str(error)[:300]}",
+            f"cannot copy the sandbox to {target.parent}: {str(first)[:300]}",
             advice="It needs 500 MiB there.",
         ) from error
     shutil.rmtree(target, ignore_errors=True)

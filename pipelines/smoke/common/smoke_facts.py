@@ -28,7 +28,7 @@ from smoke_releases import cpu_torch, numbers, other_torch, promise
 
 #: Names of properties that are the driver's answers, and nobody else's.
 OURS = re.compile(r"gpu\d*_|driver_")
-_ANSWERS = frozenset({"torch", "properties", "doing", "failed"})  # of smoke_probe
+_ANSWERS = frozenset({"torch", "lock", "properties", "doing", "failed"})  # of smoke_probe
 _HERE = Path(__file__).resolve().parent
 _GPU_SECONDS, _PROBE_SECONDS = 120.0, 300.0
 _WINDOWS_ENDS = {
@@ -97,6 +97,9 @@ class Found(TypedDict):
 
     gpu: Gpu
     torch: Torch
+    lock: str
+    """The global lock: ``on`` from the start, ``off`` to the end, or the step that switched it on;
+    empty of a Python that always has it."""
     properties: dict[str, str]
     """What the suite itself tells."""
     doing: str
@@ -136,9 +139,13 @@ def ended(code: int | None) -> str:
 
 
 def _run(script: str, *arguments: str, seconds: float) -> tuple[list[dict[str, Any]], str]:
-    """The answers a script prints, and how it died (empty if it did not)."""
+    """The answers a script prints, and how it died (empty if it did not).
+
+    Without ``PYTHON_GIL``, which would keep the global lock off whatever is imported.
+    """
     with subprocess.Popen(
         [sys.executable, "-X", "faulthandler", str(_HERE / script), *arguments],
+        env={name: value for name, value in os.environ.items() if name.upper() != "PYTHON_GIL"},
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -170,7 +177,8 @@ def gather(expected: Expected) -> Facts:
     answers, died = _run(
         "smoke_probe.py", "gpu" if gpu["devices"] else "no-gpu", seconds=_PROBE_SECONDS
     )
-    facts: dict[str, Any] = {"gpu": gpu, "torch": {}, "properties": {}, "doing": "", "failed": ""}
+    facts: dict[str, Any] = {"gpu": gpu, "torch": {}, "lock": "", "properties": {}}
+    facts |= {"doing": "", "failed": ""}
     for answer in answers:
         facts |= {name: told for name, told in answer.items() if name in _ANSWERS}
     if died:

@@ -12,6 +12,7 @@ import ctypes
 import importlib
 import json
 import sys
+import sysconfig
 import traceback
 from pathlib import Path
 from typing import TypedDict
@@ -79,9 +80,23 @@ def wine_runtime() -> str:
     return path.value if b"Wine builtin DLL" in head or b"Wine placeholder DLL" in head else ""
 
 
+def global_lock() -> str:
+    """``on`` or ``off``; empty for a Python that always has it.
+
+    What it is built for and what it does are two questions:
+    https://docs.python.org/3/howto/free-threading-python.html
+    """
+    if not sysconfig.get_config_var("Py_GIL_DISABLED"):
+        return ""
+    enabled = getattr(sys, "_is_gil_enabled", None)
+    return "off" if enabled is not None and not enabled() else "on"
+
+
 def main() -> None:
     """Go through the steps until one fails."""
     gpu = sys.argv[1] == "gpu"
+    lock = global_lock()
+    say(lock=lock)
     steps = ["torch"] if smoke_suite.TORCH else []
     steps += [*smoke_suite.MODULES, "facts"]
     for step in steps:
@@ -93,6 +108,9 @@ def main() -> None:
                 say(properties=smoke_suite.facts(gpu=gpu))
             else:
                 importlib.import_module(step)
+            if lock == "off" and global_lock() == "on":
+                lock = step
+                say(lock=lock)
         except BaseException as error:  # whatever an import raises is the answer
             traceback.print_exc()
             say(failed=f"{type(error).__name__}: {error}")

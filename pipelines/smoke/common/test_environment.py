@@ -6,12 +6,16 @@ result. Without a GPU the cases about one skip, and say so.
 
 from __future__ import annotations
 
+from importlib.metadata import Distribution
 from typing import Literal
 
 import pytest
 import smoke_suite
 from smoke_batches import Record
 from smoke_facts import Expected, Facts
+
+#: By which a package says that it is made for a Python without the global lock.
+_PROMISE = "Programming Language :: Python :: Free Threading"
 
 
 def verdict(facts: Facts, name: str, *, gpu: bool = False) -> None:
@@ -36,6 +40,31 @@ def test_package_imports_in_a_fresh_interpreter(facts: Facts) -> None:
     verdict(facts, "package")
     if facts["failed"]:
         pytest.skip(f"not tried: {facts['failed']}")
+
+
+def test_import_leaves_the_global_lock_off(facts: Facts, installed: Distribution) -> None:
+    """In a Python without the global lock it stays off, where the wheel's classifiers say so.
+
+    One extension module that does not declare ``Py_MOD_GIL_NOT_USED`` switches it on for the whole
+    process: https://docs.python.org/3/howto/free-threading-extensions.html
+    """
+    if not facts["lock"]:
+        pytest.skip("this Python always has the global lock")
+    if facts["failed"]:
+        pytest.skip(f"not tried: {facts['failed']}")
+    if facts["lock"] == "on":
+        pytest.skip("the global lock was on before anything was imported")
+    if not smoke_suite.MODULES:
+        pytest.skip("the suite names no module to import")
+    if facts["lock"] == "off":
+        return
+    said = f"the import of {facts['lock']} switched the global lock on"
+    if facts["lock"] == "torch":
+        pytest.skip(f"{said}, and it stays on")
+    promises = [c for c in installed.metadata.get_all("Classifier") or [] if c.startswith(_PROMISE)]
+    if not promises:
+        pytest.skip(f"{said}; nothing in METADATA promises otherwise")
+    pytest.fail(f"{said}; METADATA promises otherwise: {promises[0]}", pytrace=False)
 
 
 def test_version_keeps_its_promise(facts: Facts) -> None:

@@ -7,7 +7,7 @@ from importlib.metadata import version
 import smoke_gpu
 
 TORCH = True
-MODULES = ("cutlass.cute", "quack", "flash_attn.cute")
+MODULES = ("cutlass.cute", "flash_attn.cute")
 
 
 def facts(*, gpu: bool) -> dict[str, str]:  # noqa: ARG001  other suites ask the GPU

@@ -173,6 +173,10 @@ class Model:
             body += raw + b"\0" * (-len(raw) % _ALIGNED)
         path.write_bytes(head + b"\0" * (-len(head) % _ALIGNED) + body)
 
+    def product(self, x: Array, name: str) -> Array:
+        """``x`` times a matrix of weights, ``(rows, columns)`` of that name."""
+        return np.asarray(x @ self.weights[name].T)
+
     def logits(self, tokens: list[int]) -> Array:
         """For each token those of the next one, ``(tokens, vocabulary)``, in float64."""
         w = self.weights
@@ -182,7 +186,7 @@ class Model:
         for n in range(LAYERS):
             h = _normed(x, w[f"blk.{n}.attn_norm"])
             q, k, v = (
-                (h @ w[f"blk.{n}.attn_{part}"].T).reshape(count, -1, _HEAD) for part in "qkv"
+                self.product(h, f"blk.{n}.attn_{part}").reshape(count, -1, _HEAD) for part in "qkv"
             )
             q, k = _turned(q), _turned(k)
             k, v = (np.repeat(one, HEADS // KV_HEADS, 1) for one in (k, v))
@@ -191,12 +195,12 @@ class Model:
             share = np.exp(scores - scores.max(-1, keepdims=True))
             share /= share.sum(-1, keepdims=True)
             mixed = np.einsum("hij,jhd->ihd", share, v).reshape(count, WIDTH)
-            x = x + mixed @ w[f"blk.{n}.attn_output"].T
+            x = x + self.product(mixed, f"blk.{n}.attn_output")
             h = _normed(x, w[f"blk.{n}.ffn_norm"])
-            gate = h @ w[f"blk.{n}.ffn_gate"].T
-            inner = gate / (1 + np.exp(-gate)) * (h @ w[f"blk.{n}.ffn_up"].T)
-            x = x + inner @ w[f"blk.{n}.ffn_down"].T
-        return np.asarray(_normed(x, w["output_norm"]) @ w["output"].T)
+            gate = self.product(h, f"blk.{n}.ffn_gate")
+            inner = gate / (1 + np.exp(-gate)) * self.product(h, f"blk.{n}.ffn_up")
+            x = x + self.product(inner, f"blk.{n}.ffn_down")
+        return self.product(_normed(x, w["output_norm"]), "output")
 
 
 def _text(text: str) -> bytes:

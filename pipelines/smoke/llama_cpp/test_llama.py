@@ -26,12 +26,13 @@ def test_without_a_gpu(kind: str, tmp_path: Path, record_property: Record) -> No
     """The CPU's own way: what is asked of the GPU below is no more than this."""
     import gguf_model
     import running
+    import tolerance
 
     model = gguf_model.Model(kind)
     model.write(tmp_path / "model.gguf")
     with running.opened(tmp_path / "model.gguf", gpu=False) as run:
         got = run.logits(tokens(33))
-    running.verdict(running.shares(got, model.logits(tokens(33)), kind), record_property)
+    tolerance.verdict(tolerance.shares(got, model.logits(tokens(33)), kind), record_property)
 
 
 def test_it_was_built_for_gpus() -> None:
@@ -52,6 +53,7 @@ def test_on_the_gpu(
     """All layers there, which the library itself must say."""
     import gguf_model
     import running
+    import tolerance
 
     model = gguf_model.Model(kind)
     model.write(tmp_path / "model.gguf")
@@ -60,7 +62,7 @@ def test_on_the_gpu(
         said = "".join(run.said)
     layers = gguf_model.LAYERS + 1
     assert f"offloaded {layers}/{layers} layers to GPU" in said, said[-1500:]
-    running.verdict(running.shares(got, model.logits(tokens(count)), kind), record_property)
+    tolerance.verdict(tolerance.shares(got, model.logits(tokens(count)), kind), record_property)
 
 
 @attentions
@@ -73,6 +75,7 @@ def test_a_prompt_and_steps(
     import gguf_model
     import numpy as np
     import running
+    import tolerance
 
     model = gguf_model.Model(kind)
     model.write(tmp_path / "model.gguf")
@@ -81,7 +84,7 @@ def test_a_prompt_and_steps(
         parts = [run.logits(every[:40])]
         parts += [run.logits(every[at : at + 1], at) for at in range(40, 48)]
     got = np.concatenate(parts)
-    running.verdict(running.shares(got, model.logits(every), kind), record_property)
+    tolerance.verdict(tolerance.shares(got, model.logits(every), kind), record_property)
 
 
 @pytest.mark.usefixtures("gpu")
@@ -89,6 +92,7 @@ def test_sequences_do_not_mix(tmp_path: Path, record_property: Record) -> None:
     """Two of them in one context: neither sees the other."""
     import gguf_model
     import running
+    import tolerance
 
     model = gguf_model.Model("F16")
     model.write(tmp_path / "model.gguf")
@@ -97,9 +101,9 @@ def test_sequences_do_not_mix(tmp_path: Path, record_property: Record) -> None:
         run.logits(other, sequence=1)
         got = run.logits(one, sequence=0)
         again = run.logits([5], 31, sequence=1)
-    told = running.shares(got, model.logits(one), "F16")
-    late = running.shares(again, model.logits([*other, 5])[-1:], "F16")
-    running.verdict(told | {f"late_{name}": v for name, v in late.items()}, record_property)
+    told = tolerance.shares(got, model.logits(one), "F16")
+    late = tolerance.shares(again, model.logits([*other, 5])[-1:], "F16")
+    tolerance.verdict(told | {f"late_{name}": v for name, v in late.items()}, record_property)
 
 
 def test_a_file_that_is_none(tmp_path: Path) -> None:
