@@ -116,7 +116,7 @@ def _judge(
         *_torch_rules(target, ground.supply),
         *_mended(recipe, target, ground, host_rules(recipe, target, ground.supply, ground.others)),
         *_lock_rules(target, ground),
-        *_mended(recipe, target, ground, _compat_rules(target, broken)),
+        *_mended(recipe, target, ground, _compat_rules(recipe, target, broken)),
         *(Finding(*one) for one in misses(target, ground.lock())),
     ]
     archs = budget = None
@@ -322,7 +322,9 @@ def _torch_rules(target: Target, supply: Supply) -> Iterable[Finding]:
         yield Finding("torch-python", says, _TORCH_WHEELS, f"the nearest is {near}")
 
 
-def _compat_rules(target: Target, broken: Lookup) -> list[Finding]:
+def _compat_rules(recipe: Recipe, target: Target, broken: Lookup) -> list[Finding]:
+    if recipe.kind == "pure":  # the rules are nvcc's and cl's, and neither sees anything of it
+        return []
     found: dict[str, compat.Rule] = {}
     for arch in dict.fromkeys((*target.archs.sass, *target.archs.ptx)):
         for rule in broken(target.cuda, target.torch, arch):

@@ -118,8 +118,7 @@ class Vendored(Model):
     ) = None
     """Its package URL, such as pkg:github/nvidia/cutlass@v{version}."""
     file: Annotated[str, StringConstraints(pattern=f"^/?{INSIDE}$")] | None = None
-    """The file that says which version it is: below ``directory``, or with a slash before it below
-    the top of the source tree. Without one nobody says it."""
+    """That says which version it is: below ``directory``, or with a slash before it the top."""
     version: tuple[Annotated[str, AfterValidator(_one_group)], ...] = ()
     """Regular expressions with one group each: what they find there, joined by dots."""
 

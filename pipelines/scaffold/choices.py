@@ -19,6 +19,7 @@ from pipelines.toolsets import NEEDED, Api
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}")
 _RELEASE = re.compile(r"\d+\.\d+")
+_LIMITED = re.compile(r"cp3(\d{1,2})")
 _PYTHON = re.compile(r"3\.\d{1,2}")
 #: GPUs of today, from RTX 20 on; the newest with PTX for those to come.
 ARCHS = "75;80;86;89;90;120+PTX"
@@ -55,6 +56,8 @@ class Choices:
     build_requires: tuple[str, ...] = ()
     test_requires: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    wheel_tag: str = ""
+    """Of a wheel that is for more than one Python."""
     taken: Mapping[str, str] = field(default_factory=dict)
     """Key -> value of the questions that nobody was asked."""
     doubts: tuple[str, ...] = ()
@@ -121,6 +124,7 @@ def decide(
         tasks=tasks,
         build_requires=build,
         test_requires=tuple(name for name in test if name not in ("torch", *build[:0])),
+        wheel_tag=_wheel_tag(project),
         exclude=(*exclude, *map(glob.escape, project.submodules)),
         taken=dict(taken),
         doubts=(*doubts, *why),
@@ -138,6 +142,14 @@ def api_of(project: Project) -> tuple[Api, tuple[str, ...]]:
         return "stable", ()
     library = {"stl", "stl-in-cu", "pybind11", "nanobind"} & uses
     return ("cxx" if library or project.told.bindings & {"pybind11", "nanobind"} else "plain"), ()
+
+
+def _wheel_tag(project: Project) -> str:
+    """As recipes have it; empty where there is a wheel for each Python, or nobody can say."""
+    told = project.told.py_api
+    if told in ("py3", "py2.py3"):
+        return "py3-none"
+    return f"{told}-abi3" if _LIMITED.fullmatch(told) else ""
 
 
 def recipe_name(name: str) -> str:
@@ -164,7 +176,12 @@ def _pythons(project: Project, lock: ToolchainLock) -> tuple[str, ...]:
             f"requires-python: '{said[:80]}' is no range of versions",
             advice="Write it as in >=3.10. Nothing was written.",
         ) from None
-    fits = tuple(one for one in known if allowed.contains(f"{one}.99"))
+    first = int(found[1]) if (found := _LIMITED.fullmatch(project.told.py_api)) else 0
+    fits = tuple(
+        one
+        for one in known
+        if allowed.contains(f"{one}.99") and int(one.partition(".")[2]) >= first
+    )
     if not fits:
         raise ConfigError(
             f"requires-python: {said}: none of the Pythons that can be had fits",

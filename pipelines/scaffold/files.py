@@ -89,6 +89,8 @@ def _recipe(project: Project, choices: Choices, suite: str) -> dict[str, Any]:
     keys |= {"api": choices.api, "archs": choices.archs}
     if arch_map:
         keys["arch_map"] = arch_map
+    if choices.wheel_tag:
+        keys["wheel_tag"] = choices.wheel_tag
     keys |= {
         "environment": environment,
         "restamp": True,

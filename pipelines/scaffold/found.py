@@ -28,6 +28,8 @@ class Told:
     """Dotted names of extension modules, as far as they are written out."""
     packages: tuple[str, ...] = ()
     """Directories that become top-level packages, where they are written out."""
+    py_api: str = ""
+    """The oldest Python of whose limited API its wheels are, such as cp310; py3: of none."""
     cuda: bool = False
     """Whether it asks for CUDA: CUDAExtension, nvcc, ``LANGUAGES CUDA``."""
     torch: bool = False

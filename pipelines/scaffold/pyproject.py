@@ -39,7 +39,8 @@ def read_pyproject(path: Path, shown: str) -> Told:
     bindings: set[Binding] = set()
     known: tuple[Binding, ...] = ("pybind11", "nanobind")
     bindings.update(name for name in known if any(one.startswith(name) for one in wants))
-    build = _table(_table(text, "tool"), "scikit-build")
+    tool = _table(text, "tool")
+    build = _table(tool, "scikit-build")
     wheel = _table(build, "wheel")
     given = _texts(build.get("wheel.packages")) or _texts(wheel.get("packages"))
     return Told(
@@ -51,6 +52,9 @@ def read_pyproject(path: Path, shown: str) -> Told:
         requires=_texts(project.get("dependencies")),
         build_requires=wants,
         backend=_text(system.get("build-backend")),
+        py_api=_text(build.get("wheel.py-api"))
+        or _text(wheel.get("py-api"))
+        or _text(_table(_table(tool, "distutils"), "bdist_wheel").get("py_limited_api")),
         packages=tuple(one.rpartition("/")[2] for one in given),
         torch=any(one.partition("[")[0].strip(" ><=~!0123456789.") == "torch" for one in wants),
         bindings=frozenset(bindings),

@@ -95,6 +95,7 @@ class _Reading:
             requires_python=self._text(keys, "python_requires"),
             requires=self._texts(keys, "install_requires"),
             packages=self._texts(keys, "packages", quiet=True),
+            py_api=_limited(keys.get("options")),
             extensions=tuple(dict.fromkeys(filter(None, extensions))),
             cuda=cuda,
             torch=torch,
@@ -161,6 +162,13 @@ class _Reading:
 
     def _value(self, node: ast.expr) -> Any:
         return _evaluated(node, self.values)
+
+
+def _limited(options: Any) -> str:
+    """What ``options={"bdist_wheel": {"py_limited_api": "cp39"}}`` says."""
+    found = options.get("bdist_wheel") if isinstance(options, dict) else None
+    told = found.get("py_limited_api") if isinstance(found, dict) else None
+    return told if isinstance(told, str) else ""
 
 
 def _constants(tree: ast.Module) -> dict[str, Any]:

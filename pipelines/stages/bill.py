@@ -19,7 +19,6 @@ from pipelines.recipe.vendored import Found, vendored_in
 from pipelines.record import ProvisionResult
 from pipelines.stages.buildspec import COMPILERS
 from pipelines.toolchain.lock import Tool
-from pipelines.toolsets import MSVC
 
 
 def bill_of(plan: BuildPlan, source: bytes, provisioned: ProvisionResult | None) -> str:
@@ -38,9 +37,7 @@ def bill_of(plan: BuildPlan, source: bytes, provisioned: ProvisionResult | None)
         "torch": target.torch,
         "not for publishing": "" if plan.host.capabilities.publishable else "true",
     }
-    for fix in (
-        fixes_of(recipe, recipe.cuda, recipe.torch) if plan.toolset.name == MSVC.name else ()
-    ):
+    for fix in fixes_of(recipe, recipe.cuda, recipe.torch) if plan.toolset.fixed else ():
         told |= {f"fix:{name}:{flags}": fix.why for name, flags in fix.flags.items()}
     parts = [
         _source(plan, source),

@@ -85,3 +85,36 @@ def _a_wrong_one_fails(folder: Path, wheel: Path) -> None:
     suite = next((folder / ".wcw/smoke").iterdir())
     code, said = program(folder, "test", "--wheel", str(wrong), "--script", str(suite))
     assert code != 0, said[-3000:]
+
+
+FETCHING = {
+    "pyproject.toml": (
+        "[build-system]\nrequires = ['scikit-build-core']\n"
+        "build-backend = 'scikit_build_core.build'\n"
+        "[project]\nname = 'fetching'\nversion = '1'\n"
+    ),
+    "CMakeLists.txt": (
+        "cmake_minimum_required(VERSION 3.24)\nproject(fetching LANGUAGES CXX CUDA)\n"
+        "include(FetchContent)\n"
+        "FetchContent_Declare(json GIT_REPOSITORY https://127.0.0.1:9/json.git GIT_TAG v3)\n"
+        "FetchContent_MakeAvailable(json)\n"
+    ),
+    "kernel.cu": "__global__ void kernel() {}\n",
+}
+
+
+def test_one_that_needs_a_network_while_it_is_built(tmp_path: Path) -> None:
+    """`init` says so before, the build's diagnosis afterwards; there is no wheel."""
+    for name, text in FETCHING.items():
+        (tmp_path / name).write_text(text)
+    code, said = program(tmp_path, "init", "--yes", "--archs", "80", "--no-workflow")
+    assert code == 0, said
+    assert "fetchcontent_declare json: there is no network while it is built" in said
+    try:
+        code, said = program(tmp_path, "provision", "build")
+        assert code == 8, said[-3000:]
+        assert "fetches something while it is built" in " ".join(said.split())
+        assert "-DFETCHCONTENT_SOURCE_DIR_<NAME>" in said
+        assert not [*tmp_path.glob(".wcw/out/*/wheels/*.whl")]
+    finally:
+        program(tmp_path, "sandbox.teardown", "--force")

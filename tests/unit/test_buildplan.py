@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,8 +19,10 @@ from pipelines.hosts.base import Capabilities, Host
 from pipelines.hosttext import secret
 from pipelines.paths import CONFIG_NAME
 from pipelines.provisioning.resources import EXISTING_FILE, RESOURCES_FILE, load_resources
+from pipelines.recipe.model import Fix
 from pipelines.recipe.sourcetree import EPOCH
 from pipelines.record import RunFacts
+from pipelines.toolsets import MSVC, NATIVE, STAND_IN, Api, ToolSet
 
 
 def settings(**keys: Any) -> Config:
@@ -152,6 +155,29 @@ def test_a_run_begins_with_what_decides_it() -> None:
         taken_from=plan.facts.taken_from,
     )
     assert {*plan.facts.taken_from.values()} <= {"built in", plan.recipe.smoke}
+
+
+@pytest.mark.parametrize(
+    ("tools", "api", "library", "flags"),
+    [
+        (STAND_IN, "cxx", "1", None),
+        (STAND_IN, "plain", None, None),
+        (MSVC, "cxx", None, "-fixed"),
+        (NATIVE, "cxx", None, None),
+    ],
+)
+def test_what_a_tool_set_needs_and_takes(
+    tools: ToolSet, api: Api, library: str | None, flags: str | None
+) -> None:
+    """libc++ for the stand-in, a recipe's fixes for MSVC; to other compilers nothing is said."""
+    plan = made(None, Lab())
+    fix = Fix(flags={"NVCC_APPEND_FLAGS": "-fixed"}, why="x", source="https://x.org/")
+    recipe = plan.recipe.model_copy(update={"api": api, "fixes": (fix,), "reproducible": False})
+    told = replace(
+        plan, recipe=recipe, supply=lambda: replace(plan.supply(), toolset=tools)
+    ).environment(1)
+    assert told.get("WCW_LIBCXX") == library
+    assert told.get("NVCC_APPEND_FLAGS") == flags
 
 
 @pytest.mark.parametrize(

@@ -218,6 +218,35 @@ def test_recipe_of_a_torch_package(torch_project: Path) -> None:
     assert load_config().default.python == "3.13"
 
 
+@pytest.mark.parametrize(
+    ("says", "tag", "first"),
+    [
+        ('[tool.scikit-build]\nwheel.py-api = "cp312"\n', "cp312-abi3", "3.12"),
+        ('[tool.scikit-build.wheel]\npy-api = "py3"\n', "py3-none", "3.11"),
+        ('[tool.distutils.bdist_wheel]\npy_limited_api = "cp311"\n', "cp311-abi3", "3.11"),
+        ('[tool.scikit-build]\nwheel.py-api = ""\n', None, "3.11"),
+    ],
+)
+def test_one_wheel_for_several_pythons(
+    says: str, tag: str | None, first: str, cmake_project: Path
+) -> None:
+    files(cmake_project, {"pyproject.toml": PYPROJECT + says})
+    assert run(["init", "--yes"]) == 0
+    recipe = load_recipe("fine")
+    assert recipe.wheel_tag == tag
+    assert recipe.pythons[0] == first
+
+
+def test_one_wheel_for_several_pythons_by_setup_py(torch_project: Path) -> None:
+    text = TORCH_SETUP.replace(
+        "packages=", 'options={"bdist_wheel": {"py_limited_api": "cp312"}},\n    packages='
+    )
+    files(torch_project, {"setup.py": text})
+    assert run(["init", "--yes"]) == 0
+    assert load_recipe("two-words").wheel_tag == "cp312-abi3"
+    assert load_recipe("two-words").pythons == ("3.12", "3.13")
+
+
 def test_a_second_time_nothing_is_to_do(
     cmake_project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -53,3 +53,13 @@ def test_what_the_stand_in_can_build_is_planned(
     assert "1 of 1 cells can be built" in text
     assert "lacks" not in text, "all that it takes is pinned"
     assert not home.exists()
+
+
+def test_nothing_is_said_of_compilers_that_have_nothing_to_compile(
+    home: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    axes = ("--python", "3.11", "--torch", "2.15", "--cuda", "13.0")
+    code, text = said(capsys, "plan", "--recipe", "flash-attn-4", *axes)
+    assert (code, "C++20" in text) == (0, False), text
+    code, text = said(capsys, "plan", "--recipe", "smoke-attention-torch", *axes)
+    assert (code, "C++20" in text) == (0, True), text
