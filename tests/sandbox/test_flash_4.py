@@ -14,10 +14,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from lines import line_below, wheel_of
 
-from pipelines.buildplan import Request, resolve
-from pipelines.config import Config
-from pipelines.hosts.live import LiveSession
 from pipelines.recipe.suite import suite_of
 from pipelines.record import AuditResult, SmokeResult
 from pipelines.remote import files, tester
@@ -39,24 +37,10 @@ KERNELS = ("test_compile.py", "test_flash_4.py")
 def tested(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
     """The line, from nothing to a wheel that was tested."""
     base = tmp_path_factory.mktemp("flash-4")
-    hosts = {"sandbox": {"kind": "sandbox", "home": str(base / "sandbox")}}
-    settings = Config.model_validate({"hosts": hosts, "out": str(base / "out")})
-    axes = {"recipe": "flash-attn-4", "torch": "2.10", "archs": "90", "host": "sandbox"}
-    plan = resolve(settings, Request(axes=axes))
-    line = Line(plan, LiveSession(plan.host))
-    try:
+    with line_below(base, recipe="flash-attn-4", torch="2.10", archs="90") as line:
         run_build(line)
         run_test(line)
         yield line
-    finally:
-        line.close()
-        assert plan.host.lifecycle is not None
-        plan.host.lifecycle.teardown()
-
-
-def wheel_of(line: Line) -> Path:
-    (wheel,) = (line.run.path / "wheels").glob("*.whl")
-    return wheel
 
 
 def test_the_wheel_says_that_it_is_another_one_than_the_index_has(tested: Line) -> None:

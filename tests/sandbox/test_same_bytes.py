@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import json
 import zipfile
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from lines import line_below
 
-from pipelines.buildplan import Request, resolve
-from pipelines.config import Config
 from pipelines.errors import AuditError
 from pipelines.files import sha256_of
-from pipelines.hosts.live import LiveSession
 from pipelines.provenance.reading import all_of
 from pipelines.provenance.verifying import find, verify
-from pipelines.stages.line import Line, run_build
+from pipelines.stages.line import run_build
 from pipelines.stages.published import Published, read_published
 from pipelines.stages.rebuild import run_rebuild, told
 from pipelines.toolchain.lock import load_lock
@@ -25,29 +21,14 @@ from pipelines.wheels.metadata import inspect
 
 pytestmark = pytest.mark.sandbox
 RECIPES = ("smoke-attention", "smoke-attention-torch")
-
-
-@contextmanager
-def sandbox(base: Path, recipe: str) -> Iterator[Line]:
-    """A line with a sandbox of its own, removed afterwards."""
-    hosts = {"sandbox": {"kind": "sandbox", "home": str(base / "sandbox")}}
-    settings = Config.model_validate({"hosts": hosts, "out": str(base / "out")})
-    axes = {"recipe": recipe, "archs": "80;90+PTX", "host": "sandbox"}
-    plan = resolve(settings, Request(axes=axes))
-    line = Line(plan, LiveSession(plan.host))
-    try:
-        yield line
-    finally:
-        line.close()
-        assert plan.host.lifecycle is not None
-        plan.host.lifecycle.teardown()
+ARCHS = "80;90+PTX"
 
 
 @pytest.fixture(scope="module", params=RECIPES)
 def published(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The run of who has published; the sandbox is gone when a test has it."""
     base = tmp_path_factory.mktemp("they")
-    with sandbox(base, request.param) as line:
+    with line_below(base, recipe=request.param, archs=ARCHS) as line:
         return run_build(line)
 
 
@@ -95,7 +76,7 @@ def test_another_sandbox_builds_the_same_bytes(
     (recipe,) = (
         name for name in RECIPES if published.name.split("-", 2)[2].startswith(f"{name}-cp")
     )
-    with sandbox(base, recipe) as line:
+    with line_below(base, recipe=recipe, archs=ARCHS) as line:
         run_rebuild(line, read_published(str(published / "manifest.json")))
         assert told(line.run)["verdict"] == "identical"
         (ours,) = (line.run.path / "wheels").glob("*.whl")

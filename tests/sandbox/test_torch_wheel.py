@@ -11,10 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from lines import line_below, wheel_of
 
-from pipelines.buildplan import Request, resolve
-from pipelines.config import Config
-from pipelines.hosts.live import LiveSession
 from pipelines.recipe.suite import suite_of
 from pipelines.record import AuditResult, SmokeResult
 from pipelines.remote import files, tester
@@ -38,23 +36,9 @@ REASONS = (
 def built(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Line]:
     """The line, from nothing to an audited wheel."""
     base = tmp_path_factory.mktemp("torch-wheel")
-    hosts = {"sandbox": {"kind": "sandbox", "home": str(base / "sandbox")}}
-    settings = Config.model_validate({"hosts": hosts, "out": str(base / "out")})
-    axes = {"recipe": "smoke-attention-torch", "archs": "80;90+PTX", "host": "sandbox"}
-    plan = resolve(settings, Request(axes=axes))
-    line = Line(plan, LiveSession(plan.host))
-    try:
+    with line_below(base, recipe="smoke-attention-torch", archs="80;90+PTX") as line:
         run_build(line)
         yield line
-    finally:
-        line.close()
-        assert plan.host.lifecycle is not None
-        plan.host.lifecycle.teardown()
-
-
-def wheel_of(line: Line) -> Path:
-    (wheel,) = (line.run.path / "wheels").glob("*.whl")
-    return wheel
 
 
 def test_the_wheel_is_for_every_python(built: Line) -> None:
