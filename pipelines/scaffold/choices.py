@@ -16,6 +16,7 @@ from pipelines.errors import ConfigError, PipelineError
 from pipelines.scaffold.found import Project
 from pipelines.toolchain.lock import ToolchainLock, wheel_name
 from pipelines.toolsets import NEEDED, Api
+from pipelines.units import few
 
 _NAME = re.compile(r"[a-z0-9][a-z0-9_-]{0,40}")
 _RELEASE = re.compile(r"\d+\.\d+")
@@ -105,6 +106,11 @@ def decide(
     build = _known(_build_requires(project), wheels, doubts, "the build requires")
     test = _known(project.told.requires, wheels, doubts, "it requires")
     api, why = api_of(project)
+    if project.absent:
+        doubts.append(
+            f"{project.build} names sources that are not here: {few(project.absent)}: it cannot be "
+            "built of this; the repository may have what the source distribution lacks"
+        )
     if workflow and project.inside:
         doubts.append(
             f"no workflow: GitHub reads those at the top of a repository alone, and this is "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import glob
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -85,6 +86,7 @@ def _detected(root: Path, exclude: Iterable[str]) -> Project:
         files=files,
         by=listed.by,
         units=units,
+        absent=tuple(name for name in told.sources if not _is_there(root, name)),
         submodules=tuple(dict.fromkeys((*listed.empty, *_unchecked(root)))),
         build=build,
         uses=frozenset(filter(None, _uses(root, files))),
@@ -122,6 +124,12 @@ def _parts(root: Path) -> tuple[list[Told], str]:
             advice="Type it in the directory of the project. Nothing was written.",
         )
     return parts, build
+
+
+def _is_there(root: Path, name: str) -> bool:
+    """Whether a source is; what a build makes of a .pyx or a template is not asked for."""
+    path = root / name
+    return path.is_file() or any(path.parent.glob(f"{glob.escape(path.stem)}.*"))
 
 
 def _inside(root: Path, by: str) -> str:

@@ -26,6 +26,8 @@ class Told:
     """As ``pyproject.toml`` has it; empty: setuptools."""
     extensions: tuple[str, ...] = ()
     """Dotted names of extension modules, as far as they are written out."""
+    sources: tuple[str, ...] = ()
+    """Sources of extension modules, where they are written out."""
     packages: tuple[str, ...] = ()
     """Directories that become top-level packages, where they are written out."""
     py_api: str = ""
@@ -61,6 +63,8 @@ class Project:
     """How they were listed."""
     units: tuple[str, ...]
     """What nvcc compiles of it."""
+    absent: tuple[str, ...] = ()
+    """Sources that are named and not there."""
     submodules: tuple[str, ...] = ()
     """Those that are not checked out."""
     build: str = ""

@@ -67,6 +67,7 @@ class _Reading:
     def told(self) -> Told:
         keys: dict[str, Any] = {}
         extensions: list[str] = []
+        sources: list[str] = []
         cuda = torch = False
         bindings: set[Binding] = set()
         for call in (n for n in ast.walk(self.tree) if isinstance(n, ast.Call)):
@@ -78,6 +79,7 @@ class _Reading:
                 cuda, torch = cuda or makes_cuda, torch or with_torch
                 bindings.add(binding)
                 extensions.append(self._extension(call))
+                sources += self._sources(call)
         words = [*_texts_of(self.tree)]
         text = "\n".join(words)
         imports = {name for node in ast.walk(self.tree) for name in _imported(node)}
@@ -96,6 +98,7 @@ class _Reading:
             requires=self._texts(keys, "install_requires"),
             packages=self._texts(keys, "packages", quiet=True),
             py_api=_limited(keys.get("options")),
+            sources=tuple(dict.fromkeys(sources)),
             extensions=tuple(dict.fromkeys(filter(None, extensions))),
             cuda=cuda,
             torch=torch,
@@ -124,6 +127,14 @@ class _Reading:
         line = call.lineno
         self.doubts.append(f"{self.shown}, line {line}: the name of that extension is made there")
         return ""
+
+    def _sources(self, call: ast.Call) -> list[str]:
+        """Those that are written out, one by one."""
+        given = call.args[1:2] or [k.value for k in call.keywords if k.arg == "sources"]
+        parts = given[0].elts if given and isinstance(given[0], ast.List | ast.Tuple) else given
+        values = [self._value(part) for part in parts]
+        flat = [one for value in values for one in (value if isinstance(value, list) else [value])]
+        return [one for one in flat if isinstance(one, str) and "\0" not in one]
 
     def _text(self, keys: dict[str, Any], key: str) -> str:
         value = keys.get(key, "")

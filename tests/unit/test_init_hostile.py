@@ -104,6 +104,25 @@ def test_files_that_cannot_be_read_are_refused(
     assert everything(root) == before
 
 
+def test_sources_that_are_named_and_not_there(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A source distribution that was packed without them, as there are on the package index."""
+    (root / "pyproject.toml").unlink()
+    setup = (
+        "from setuptools import setup, Extension\nHERE = ['csrc/a.cpp', 'csrc/b.cu']\n"
+        "setup(name='mine', version='1', ext_modules=[\n"
+        "  Extension('mine._a', [*HERE, 'csrc/made.cpp', 'k.cu'] + more),\n"
+        "  Extension('mine._b', HERE),\n"
+        "  Extension(name='mine._c', sources=['k.cu', 'csrc/c.cu', 'csrc/made.cpp', 'x\\0.cu'])])\n"
+    )
+    written(root, {"setup.py": setup, "csrc/made.cpp.in": ""})
+    assert detect(root).absent == ("csrc/a.cpp", "csrc/b.cu", "csrc/c.cu")
+    assert run(["init", "--yes"]) == 0
+    told = " ".join(capsys.readouterr().out.split())
+    assert "setup.py names sources that are not here: csrc/a.cpp, csrc/b.cu, csrc/c.cu" in told
+
+
 def test_odd_commands_of_cmake(root: Path) -> None:
     """They are CMake's to refuse."""
     text = (
