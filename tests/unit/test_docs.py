@@ -55,6 +55,11 @@ def test_what_is_named_is_there(path: Path) -> None:
     assert not links + sorted(name for name in named if not there(name.rstrip("/"), path.parent))
 
 
+@pytest.mark.parametrize("path", DOCS, ids=lambda path: path.relative_to(ROOT).as_posix())
+def test_no_merge_was_left_half_done(path: Path) -> None:
+    assert re.findall(r"^[<>|]{7}(?: .*)?$", path.read_text("utf-8"), re.MULTILINE) == []
+
+
 #: A command as a document prints it, in a block or within a line.
 TYPED = re.compile(r"(?:^(?:\$ | {4})?|`)(?:\./wcw|wcw|invoke) ([a-z][^`#\n]*)", re.MULTILINE)
 
