@@ -49,7 +49,8 @@ FIXED = "WCW_FIXED"
 
 #: A file with what :func:`.shares.hook.run` is to do.
 UNITS = "WCW_UNITS"
-#: Where back ends build that take a directory of a random name otherwise, from the source tree.
+#: Where back ends build that take a directory of a random name otherwise, from the source tree: of
+#: another name the bytes are others, and nobody finds what was compiled when the build goes on.
 _BUILD_DIRECTORY = "build/wheel"
 
 _PATIENCE = 10.0  # seconds
@@ -219,7 +220,6 @@ def main(source: str, out: str) -> None:
     sys.path[:1] = []  # where this file is
     if os.environ.get(FIXED):
         list_by_name()
-        os.environ.setdefault("SKBUILD_BUILD_DIR", _BUILD_DIRECTORY)
     if place := os.environ.get(PACKAGES):
         packages_at(place)
     if cuda := os.environ.get(CPU_TORCH):
@@ -235,8 +235,9 @@ def main(source: str, out: str) -> None:
 
 def build(out: str) -> str:
     """Call the build system; the name of its wheel, which is in ``out``."""
+    os.environ.setdefault("SKBUILD_BUILD_DIR", _BUILD_DIRECTORY)
     name, system = backend()
-    if name == "mesonpy" and os.environ.get(FIXED):
+    if name == "mesonpy":
         return system.build_wheel(out, {"build-dir": _BUILD_DIRECTORY})
     return system.build_wheel(out)
 

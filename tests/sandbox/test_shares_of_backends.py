@@ -151,3 +151,15 @@ def test_a_share_that_goes_on_and_a_link_that_lacks_some(builds: tuple[Builds, i
         linked = made.link(objects[1:])
         assert wheels(linked) == wheels(whole), made.log
         assert (len(linked["placed"]), len(linked["compiled"])) == (count - 1, 1)
+
+
+def test_an_ordinary_build_tells_its_units_and_goes_on(builds: tuple[Builds, int]) -> None:
+    """In no fixed place, and in no temporary directory either."""
+    made, count = builds
+    made.fixed = False
+    whole = made.run("whole")
+    assert whole["exit"] == 0, made.log
+    assert len(whole["timeline"]["units"]) == count
+    assert BUILT.search(made.log), made.log
+    assert made.run("whole")["exit"] == 0, made.log
+    assert not BUILT.search(made.log), made.log

@@ -101,6 +101,7 @@ class Builds:
 
     def __init__(self, room: Path, tree: Path, python: str = sys.executable) -> None:
         self.room, self.tree, self.python = room, tree, python
+        self.fixed = True
         self.log = ""
         self.read: dict[str, str] = {}
         site = room / "site/torch/utils"
@@ -131,8 +132,8 @@ class Builds:
             "python": self.python,
             "environment": self.environment,
             "timeout": 300.0,
-            "fixed": str(self.room / "fixed"),
         }
+        spec |= {"fixed": str(self.room / "fixed")} if self.fixed else {}
         return cast("builder.Spec", spec | ({"units": units} if units is not None else {}))
 
     def run(self, job: str, units: Mapping[str, Any] | None = None) -> builder.Built:
