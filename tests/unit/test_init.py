@@ -454,6 +454,17 @@ def test_the_stub_fails_for_a_wheel_without_compiled_files(torch_project: Path) 
     there(wheel(torch_project, {"two_words/_C.pyd": b""}))
 
 
+def test_the_stub_says_that_it_has_loaded_nothing(torch_project: Path) -> None:
+    """Libraries that Python does not import may be loaded later, or never."""
+    setup = TORCH_SETUP.replace('"two_words._C"', 'f"two_words.{os.sep}"')
+    files(torch_project, {"setup.py": setup, "two_words/__init__.py": ""})
+    assert run(["init", "--yes"]) == 0
+    loaded = stub(torch_project)["test_compiled_files_are_loaded_from_the_wheel"]
+    loaded.__globals__["PACKAGES"] = ()
+    with pytest.raises(pytest.skip.Exception, match="none of the compiled files is a module"):
+        loaded(wheel(torch_project / "site", {"two_words/kernels.dll": b"nothing of Python"}))
+
+
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")
 
 
