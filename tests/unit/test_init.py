@@ -237,6 +237,16 @@ def test_one_wheel_for_several_pythons(
     assert recipe.pythons[0] == first
 
 
+def test_a_wheel_for_python_2_too_is_doubted(
+    cmake_project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The audit wants one tag alone, after a build of minutes."""
+    says = '[tool.scikit-build]\nwheel.py-api = "py2.py3"\n'
+    files(cmake_project, {"pyproject.toml": PYPROJECT + says})
+    assert run(["init", "--yes"]) == 0
+    assert "py2.py3, and the audit refuses" in " ".join(capsys.readouterr().out.split())
+
+
 def test_one_wheel_for_several_pythons_by_setup_py(torch_project: Path) -> None:
     text = TORCH_SETUP.replace(
         "packages=", 'options={"bdist_wheel": {"py_limited_api": "cp312"}},\n    packages='
