@@ -195,8 +195,10 @@ def _pythons(project: Project, lock: ToolchainLock) -> tuple[str, ...]:
         if allowed.contains(f"{one}.99") and int(one.partition(".")[2]) >= first
     )
     if not fits:
+        asked = [f"requires-python: {said[:80]}"] if said else []
+        asked += [f"limited API: {project.told.py_api}"] if first else []
         raise ConfigError(
-            f"requires-python: {said}: none of the Pythons that can be had fits",
+            f"{', '.join(asked)}: none of the Pythons that can be had fits",
             advice=f"There are: {', '.join(known)}. Nothing was written.",
         )
     return fits

@@ -237,6 +237,16 @@ def test_one_wheel_for_several_pythons(
     assert recipe.pythons[0] == first
 
 
+def test_a_limited_api_that_no_python_here_has_is_named(
+    cmake_project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    says = '[tool.scikit-build]\nwheel.py-api = "cp399"\n'
+    files(cmake_project, {"pyproject.toml": PYPROJECT + says})
+    assert run(["init", "--yes"]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "requires-python: >=3.11, limited API: cp399: none of the Pythons" in told
+
+
 def test_a_wheel_for_python_2_too_is_doubted(
     cmake_project: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -383,8 +383,12 @@ def test_what_a_killed_init_leaves_is_told_or_removed(
     assert not [*tmp_path.glob(".wcw-init-*")]
 
 
-def test_what_is_only_called_so_is_left_alone(root: Path) -> None:
+def test_what_is_only_called_so_is_left_alone(root: Path, tmp_path: Path) -> None:
     written(root, {".wcw-init-x/mine": "1", ".wcw-init-y": "2"})
+    (root / ".wcw-init-z").mkdir()
+    written(tmp_path, {"disk/file": "3"})
+    (root / ".wcw-init-z/old").symlink_to(tmp_path / "disk")  # which could be a whole one
     refuse_leftovers(root)
+    assert (root / ".wcw-init-z/old/file").exists()
     assert (root / ".wcw-init-x/mine").exists()
     assert (root / ".wcw-init-y").exists()
