@@ -123,7 +123,7 @@ def test_files_of_windows_keep_their_ends(project: Path) -> None:
 
 
 def test_lines_that_no_patch_names_stay_as_they_are(project: Path) -> None:
-    """A form feed ends no line, and a file may have ends of both kinds, but not where it changes."""
+    """A form feed ends no line, ends of both kinds may be but where it changes."""
     old = {"setup.py": "import os\n\f\nA = '\u2028\x1c'\n" + OLD["setup.py"]}
     new = {"setup.py": old["setup.py"].replace("B = 2", "B = 22")}
     made = patch(project, diff(old, new, project))
