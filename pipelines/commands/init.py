@@ -47,6 +47,7 @@ def init(options: InitOptions) -> int:
     Nothing of the repository is run. Leaves with 2 when files that are there would be replaced.
     """
     from pipelines.console import say
+    from pipelines.hosttext import line
     from pipelines.scaffold.choices import decide, questions
     from pipelines.scaffold.detect import detect
     from pipelines.scaffold.files import made
@@ -70,7 +71,7 @@ def init(options: InitOptions) -> int:
         taken=taken,
     )
     for doubt in choices.doubts:
-        say(f"mind: {doubt}", style="yellow")
+        say(f"mind: {line(doubt, 600)}", style="yellow")
     files = made(project, choices)
     found = compare(root, files)
     if found.other and not options.force:

@@ -75,7 +75,8 @@ def parse(words: Sequence[str], contexts: Sequence[ParserContext]) -> ParseResul
         raise _explained(error, words, start, contexts) from None
     for argument in (one for context in typed for one in context.args.values()):
         # Nothing would be as good as no flag: a variable of a script that is not set.
-        if argument.got_value and argument.value == "":
+        given = argument.value if isinstance(argument.value, list) else [argument.value]
+        if argument.got_value and "" in given:
             raise ConfigError(
                 f"--{argument.name.rstrip('_').replace('_', '-')}: its value is empty",
                 advice="Give one, or leave the flag out.",

@@ -25,7 +25,7 @@ from pipelines.examine.findings import Card, Coverage, Gpus, Runs
 from pipelines.matrix.compat import load_compat
 from pipelines.wheels.fatbin import Container, arch_key
 from pipelines.wheels.metadata import Binary, WheelFacts
-from pipelines.wheels.toolkit import newest
+from pipelines.wheels.toolkit import known, newest
 
 #: Of these are no cards for a PC, and code for others of their major version is not for them.
 _TEGRA = frozenset({"53", "62", "72", "87", "88", "101", "110"})
@@ -101,13 +101,15 @@ class _Fate:
     def __init__(self, binary: _Code, arch: str) -> None:
         self.binary = binary
         self.native, self.failing, self.lone = 0, 0, 0
-        self.jit, self.jitted = 0, set[str]()
+        self.jit = 0
+        #: The releases of CUDA that wrote the PTX; empty text for one that nobody knows.
+        self.jitted = set[str]()
         for unit, count in binary.kinds.items():
             if any(_runs(code, arch) for code in unit.sass):
                 self.native += count
             elif any(serves(code, arch, ptx=True) for code in unit.ptx):
                 self.jit += count
-                self.jitted.add(newest([unit]))
+                self.jitted.add(_writer(unit))
             else:
                 self.failing += count
                 self.lone += 0 if unit.ptx else count
@@ -118,6 +120,7 @@ class _Fate:
                 self.native += count
             elif parts and all(parts):
                 self.jit += count
+                self.jitted |= {_writer(part) for part in binary.kinds}
             else:
                 self.failing += count
 
@@ -126,6 +129,11 @@ class _Fate:
         """The less, the better; of equals the one of the older CUDA, which runs on more drivers."""
         made = max(self.binary.made, key=Version, default="0")
         return self.failing, self.jit, [*map(int, made.split("."))]
+
+
+def _writer(unit: Container) -> str:
+    """The release of CUDA that wrote a unit's PTX; empty where no table knows its version."""
+    return newest([unit]) if known(unit.isas) else ""
 
 
 def _choices(having: Sequence[_Code]) -> list[list[_Code]]:
@@ -204,11 +212,14 @@ def _driver(fates: Sequence[_Fate], arch: str) -> str:
 
     Where no table has its number it is said by the release; the least driver of a family is that of
     its first. And no driver knows a card that came before the first release which compiles for it.
+    Empty where nobody can say which release wrote the PTX.
     """
     compat = load_compat()
     made = {cuda for one in fates for cuda in one.binary.made}
     wanted = {compat.least_driver(cuda) for cuda in made}
-    jitted = {each for one in fates for each in one.jitted if each}
+    jitted = {each for one in fates for each in one.jitted}
+    if "" in jitted:
+        return ""
     newest_jitted = max(jitted, key=Version, default="")
     if newest_jitted and not newest_jitted.endswith(".0"):
         later = any(Version(cuda).major > Version(newest_jitted).major for cuda in made)

@@ -22,6 +22,7 @@ from pipelines.matrix.paths import MAX_PATH, Longest, longest_path
 from pipelines.matrix.platforms import USUAL, misses
 from pipelines.matrix.torches import load_torches
 from pipelines.recipe.archmap import Translated, translate
+from pipelines.recipe.load import shown_file
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.naming import local_version, wheel_name
 from pipelines.target import Target
@@ -272,7 +273,7 @@ def _called(recipe: Recipe) -> str:
 
 
 def _recipe_rules(recipe: Recipe, target: Target) -> Iterable[Finding]:
-    where = f"pipelines/recipes/{recipe.name}.yaml"
+    where = shown_file(recipe.name)
     if recipe.is_wheel and target.python not in recipe.pythons:
         near = _nearest(target.python, recipe.pythons)
         says = f"{_called(recipe)} is not for Python {target.python}"

@@ -10,6 +10,7 @@ from rich.markup import escape
 from pipelines import units
 from pipelines.console import console, say
 from pipelines.matrix.plan import Plan, Row
+from pipelines.recipe.load import shown_file
 from pipelines.tables import print_columns
 
 _COLUMNS = ("cell", "verdict", "archs", "jobs", "memory", "core h", "time", "path", "cached")
@@ -21,7 +22,9 @@ def print_table(plan: Plan) -> None:
     """Print it all; of a package that is skipped only why."""
     recipe, host, rows = plan.recipe, plan.ground.host, plan.rows
     name = " ".join(filter(None, (recipe.name, recipe.version)))
-    say(f"{name}  ({recipe.kind}, strategy: {recipe.strategy})", "bold")
+    file = shown_file(recipe.name)
+    whose = "" if file.startswith("pipelines/") else f", {file}"  # it may shadow one that is here
+    say(f"{name}  ({recipe.kind}, strategy: {recipe.strategy}{whose})", "bold")
     if recipe.strategy == "skip":
         say(recipe.skip, "yellow")
         return

@@ -16,6 +16,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from pipelines import plugins
 from pipelines.errors import ConfigError
+from pipelines.hosttext import line
 from pipelines.model import PythonVersion, explain, unknown
 from pipelines.recipe.checks import check_alone, check_surroundings
 from pipelines.recipe.model import Recipe
@@ -51,6 +52,19 @@ def recipe_file(name: str, folder: Path | None = None) -> plugins.Found:
             return plugins.Found(path, plugins.BUILT_IN)
     where = f"{plugins.FOLDER}/{KIND}, packages, and those built in"
     raise unknown("recipe", name, recipe_names(folder), where)
+
+
+def shown_file(name: str) -> str:
+    """A recipe's file as who reads of it finds it: of the project, built in, or whose it is."""
+    try:
+        found = recipe_file(name)
+    except ConfigError:  # one that stands for a wheel has none
+        return f"recipe {name}"
+    if found.says == plugins.BUILT_IN:
+        return f"pipelines/recipes/{name}.yaml"
+    if found.own:
+        return f"{plugins.FOLDER}/{KIND}/{name}.yaml"
+    return line(f"{KIND}/{name}.yaml, {found.says}", 200)
 
 
 def load_recipe(name: str, folder: Path | None = None, *, version: str | None = None) -> Recipe:

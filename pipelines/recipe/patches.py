@@ -7,6 +7,7 @@ are there, and neither make nor remove any.
 
 from __future__ import annotations
 
+import io
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
@@ -156,15 +157,27 @@ def _changed(recipe: Recipe, file: str, name: str, data: bytes, hunks: list[Hunk
         text = data.decode("utf-8")
     except UnicodeDecodeError:
         raise _unfit(recipe, f"{name}, which {file} changes, is no text in UTF-8") from None
-    ends = "\r\n" if "\r\n" in text else "\n"
-    lines, made, done = text.replace(ends, "\n").splitlines(keepends=True), [], 0
+    lines = io.StringIO(text, newline="\n").readlines()  # as diff has them: a form feed ends none
+    made: list[str] = []
+    done = 0
     for hunk in hunks:
         after = hunk.line + len(hunk.old)
-        if hunk.line < done or tuple(lines[hunk.line : after]) != hunk.old:
+        there = lines[hunk.line : after]
+        if hunk.line < done or tuple(map(_plain, there)) != hunk.old:
             raise _unfit(recipe, f"{file} does not fit {name} at line {hunk.line + 1}")
-        made += [*lines[done : hunk.line], *hunk.new]
+        whole = [line for line in there if line.endswith("\n")] or lines[:1]
+        ends = {line.endswith("\r\n") for line in whole}
+        if len(ends) > 1:
+            raise _unfit(recipe, f"{name} has ends of lines of two kinds at line {hunk.line + 1}")
+        new = [line.replace("\n", "\r\n") for line in hunk.new] if True in ends else hunk.new
+        made += [*lines[done : hunk.line], *new]
         done = after
-    return "".join([*made, *lines[done:]]).replace("\n", ends).encode()
+    return "".join([*made, *lines[done:]]).encode()
+
+
+def _plain(line: str) -> str:
+    """A line as it would be with the ends of POSIX."""
+    return f"{line[:-2]}\n" if line.endswith("\r\n") else line
 
 
 def _unfit(recipe: Recipe, what: str) -> ConfigError:

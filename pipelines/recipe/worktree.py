@@ -44,6 +44,8 @@ class Listing:
     """What decided: :data:`BY_GIT`, or why it was not asked."""
     empty: tuple[str, ...] = ()
     """Submodules that are not checked out."""
+    idle: tuple[str, ...] = ()
+    """Globs of what is left out that name nothing."""
 
 
 @dataclass(frozen=True)
@@ -125,7 +127,9 @@ def listing(tree: Path, include: Iterable[str] = (), exclude: Iterable[str] = ()
         if path.is_file():  # not what was deleted since, and no pipe
             files[name] = path
     missing = tuple(name for name in sorted(empty) if not matches(name, globs))
-    return Listing(files, by or BY_GIT, missing)
+    every = (*names, *empty)
+    idle = tuple(glob for glob in globs if not any(matches(name, [glob]) for name in every))
+    return Listing(files, by or BY_GIT, missing, idle)
 
 
 def _follow(tree: Path, name: str) -> None:

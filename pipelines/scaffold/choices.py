@@ -111,6 +111,12 @@ def decide(
             f"{project.build} names sources that are not here: {few(project.absent)}: it cannot be "
             "built of this; the repository may have what the source distribution lacks"
         )
+    if project.idle:
+        doubts.append(f"--exclude leaves nothing out where it says {few(project.idle)}")
+    if project.told.py_api == "py2.py3":
+        doubts.append(
+            "wheel.py-api is py2.py3, and the audit refuses a wheel of Python 2: make it py3"
+        )
     if workflow and project.inside:
         doubts.append(
             f"no workflow: GitHub reads those at the top of a repository alone, and this is "
@@ -129,7 +135,7 @@ def decide(
         workflow=workflow and not project.inside,
         tasks=tasks,
         build_requires=build,
-        test_requires=tuple(name for name in test if name not in ("torch", *build[:0])),
+        test_requires=tuple(name for name in test if name != "torch"),
         wheel_tag=_wheel_tag(project),
         exclude=(*exclude, *map(glob.escape, project.submodules)),
         taken=dict(taken),
@@ -189,8 +195,10 @@ def _pythons(project: Project, lock: ToolchainLock) -> tuple[str, ...]:
         if allowed.contains(f"{one}.99") and int(one.partition(".")[2]) >= first
     )
     if not fits:
+        asked = [f"requires-python: {said[:80]}"] if said else []
+        asked += [f"limited API: {project.told.py_api}"] if first else []
         raise ConfigError(
-            f"requires-python: {said}: none of the Pythons that can be had fits",
+            f"{', '.join(asked)}: none of the Pythons that can be had fits",
             advice=f"There are: {', '.join(known)}. Nothing was written.",
         )
     return fits

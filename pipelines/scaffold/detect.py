@@ -88,6 +88,7 @@ def _detected(root: Path, exclude: Iterable[str]) -> Project:
         units=units,
         absent=tuple(name for name in told.sources if not _is_there(root, name)),
         submodules=tuple(dict.fromkeys((*listed.empty, *_unchecked(root)))),
+        idle=listed.idle,
         build=build,
         uses=frozenset(filter(None, _uses(root, files))),
         public=public,
@@ -129,13 +130,17 @@ def _parts(root: Path) -> tuple[list[Told], str]:
 def _is_there(root: Path, name: str) -> bool:
     """Whether a source is; what a build makes of a .pyx or a template is not asked for."""
     path = root / name
-    return path.is_file() or any(path.parent.glob(f"{glob.escape(path.stem)}.*"))
+    try:
+        return path.is_file() or any(path.parent.glob(f"{glob.escape(path.stem)}.*"))
+    except OSError:  # no file can be called so
+        return False
 
 
 def _inside(root: Path, by: str) -> str:
     """Where it is in a git checkout that has more than it; empty where it is the whole one."""
     top = top_of(root) if by == BY_GIT else None
-    return "" if top is None else root.resolve().relative_to(top).as_posix().removeprefix(".")
+    parts = () if top is None else root.resolve().relative_to(top).parts
+    return "/".join(parts)
 
 
 def _unchecked(root: Path) -> Iterable[str]:

@@ -24,8 +24,10 @@ _TEMPLATES = Path(__file__).resolve().with_name("templates")
 #: What a build of the package does not need, so that another of it is no reason to build again.
 _ASIDE = (plugins.FOLDER, CONFIG_NAME, ".github", "tasks.py")
 #: What YAML reads as the text that it is, also within brackets.
-_PLAIN = re.compile(r"[A-Za-z_./][A-Za-z0-9_./+-]*(?: [A-Za-z0-9_./+-]+)*")
-_WORDS = frozenset({"true", "false", "yes", "no", "on", "off", "null", "y", "n", "."})
+_PLAIN = re.compile(r"(?!\.\d)[A-Za-z_./][A-Za-z0-9_./+-]*(?: [A-Za-z0-9_./+-]+)*")
+_WORDS = frozenset(
+    {"true", "false", "yes", "no", "on", "off", "null", "y", "n", ".", ".inf", ".nan"}
+)
 #: Not ARCHFLAGS, which is of macOS, nor SEARCH_PATH.
 _ARCH_VARIABLE = re.compile(r"(^|_|CUDA|GPU|SM)ARCH(S|LIST|ITECTURES?)?(_|$)")
 _FORCED = re.compile(r"FORCE_(BUILD|CUDA)$|^FORCE_CUDA$")

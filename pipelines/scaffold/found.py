@@ -67,6 +67,8 @@ class Project:
     """Sources that are named and not there."""
     submodules: tuple[str, ...] = ()
     """Those that are not checked out."""
+    idle: tuple[str, ...] = ()
+    """What was to be left out, and names nothing."""
     build: str = ""
     """The file that says how it is built: setup.py, CMakeLists.txt."""
     uses: frozenset[str] = frozenset()

@@ -93,7 +93,8 @@ def refuse_leftovers(root: Path) -> None:
     for left in sorted(root.glob(f"{_SCRATCH}*")):
         if left.is_symlink() or not left.is_dir():
             continue
-        if not {path.name for path in left.glob("*")} <= {_NEW, _OLD}:
+        inside = [*left.glob("*")]
+        if not {path.name for path in inside} <= {_NEW, _OLD} or any(map(Path.is_symlink, inside)):
             continue  # somebody else's, called so
         old = left / _OLD
         kept = [path.relative_to(old).as_posix() for path in old.rglob("*") if path.is_file()]

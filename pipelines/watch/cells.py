@@ -13,6 +13,7 @@ from pipelines.errors import ConfigError
 from pipelines.hosttext import line
 from pipelines.index.catalogue import Catalogue
 from pipelines.matrix.cells import Named, expand
+from pipelines.recipe.load import shown_file
 from pipelines.recipe.model import Recipe
 from pipelines.versions import python_order, within
 from pipelines.watch import held
@@ -149,7 +150,7 @@ def _strange(recipe: Recipe, torches: Mapping[str, Torch]) -> list[Note]:
                 f"{one} (torch {', '.join(found[one])})" for one in sorted(found, key=python_order)
             )
             says = f"torch is out for {word} {', '.join(there)}; {recipe.name} {why}"
-            notes.append(Note(recipe.name, says, f"See pipelines/recipes/{recipe.name}.yaml."))
+            notes.append(Note(recipe.name, says, f"See {shown_file(recipe.name)}."))
     return notes
 
 

@@ -15,6 +15,7 @@ from pydantic import Field, StringConstraints
 from pipelines.errors import ConfigError
 from pipelines.hosttext import line
 from pipelines.model import Model, Name, read_data
+from pipelines.recipe.load import shown_file
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import FileSource, GitSource
 from pipelines.toolchain.lock import ToolchainLock
@@ -197,7 +198,7 @@ def upstream(
     """
     known = {one for one in map(_version, versions) if one is not None}
     newest = max(known, default=None)
-    add = f"Add it below 'versions' of pipelines/recipes/{name}.yaml"
+    add = f"Add it below 'versions' of {shown_file(name)}"
     if project is not None:
         sources = [recipe.source for recipe in versions.values()]
         files = [one for one in sources if isinstance(one, FileSource) and one.pypi]
@@ -273,7 +274,7 @@ def choose(
         newer = [one for one in out if wanted and Version(one) > Version(wanted[0])]
         if newer or (out and not wanted):
             says = f"supports torch {recipe.supports.torch}, and {', '.join(newer or out)} is out"
-            where = f"pipelines/recipes/{recipe.name}.yaml"
+            where = shown_file(recipe.name)
             notes.append(
                 Note(recipe.name, f"{recipe.name} {recipe.version} {says}", f"See {where}.")
             )

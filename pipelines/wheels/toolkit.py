@@ -72,6 +72,15 @@ def newest(containers: Iterable[Container], imports: Iterable[str] = ()) -> str:
     return max(found, key=lambda text: [*map(int, text.split("."))], default="")
 
 
+def known(isas: Iterable[str]) -> bool:
+    """Whether the table knows which release writes each of these versions of PTX, and there is one.
+
+    Of a later CUDA than the table's, or of PTX that could not be read, it does not.
+    """
+    told = {*isas}
+    return bool(told) and told <= {*_table().ptx_isa.values()}
+
+
 def same(release: str, wanted: str) -> bool:
     """Whether ``13.0.88`` is a 13.0, or a 13, number by number."""
     one, other = (tuple(map(int, text.split("."))) for text in (release, wanted))

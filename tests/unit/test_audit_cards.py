@@ -105,6 +105,18 @@ def test_ptx_of_a_release_whose_driver_no_table_has(
     assert (of(seen, "8.0").runs, of(seen, "8.0").driver) == ("native", native)
 
 
+def test_of_ptx_whose_release_nobody_knows_no_driver_is_named(tmp_path: Path) -> None:
+    """A version of PTX that no table has is of a later CUDA: 580 would not compile it."""
+    for code in (
+        unit("80", "+80", cuda="13.0", isa="9.99"),
+        unit("90", "+90", cuda="13.0", isa="9.0") + unit("80", "+80", isa="9.99"),
+        unit("80", "+80", cuda="13.0") + unit("+75", isa="9.99"),
+    ):
+        card = of(one(tmp_path, {MODULE: msvc(code)}), "12.0")
+        assert (card.runs, card.driver) == ("jit", "")
+    assert of(one(tmp_path, {MODULE: msvc(unit("80", "+80", isa="9.99"))}), "8.0").driver
+
+
 def test_code_for_tegra_is_for_no_card(tmp_path: Path) -> None:
     seen = one(tmp_path, {MODULE: msvc(unit("87"))})
     assert {card.runs for card in seen.gpus.cards} == {"no"}
@@ -147,6 +159,14 @@ def test_what_was_linked_is_linked_anew_by_the_driver(
     # One part without PTX, and there is nothing to link.
     seen = one(tmp_path, {MODULE: linked(unit("80", "+80") + unit("80"), unit("80"))})
     assert of(seen, "12.0").runs == "partly"
+
+
+def test_what_is_linked_anew_needs_the_driver_of_its_parts(tmp_path: Path) -> None:
+    """Its parts have machine code for the card, and are compiled of their PTX all the same."""
+    parts = unit("90", "+90", cuda="13.2", isa="9.2") * 2
+    link = unit("80", cuda="13.2")
+    card = of(one(tmp_path, {MODULE: linked(parts, link)}), "9.0")
+    assert (card.native, card.jit, card.driver) == (2, 1, "of CUDA 13.2")
 
 
 def test_one_library_for_each_cuda(tmp_path: Path) -> None:

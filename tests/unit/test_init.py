@@ -237,6 +237,26 @@ def test_one_wheel_for_several_pythons(
     assert recipe.pythons[0] == first
 
 
+def test_a_limited_api_that_no_python_here_has_is_named(
+    cmake_project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    says = '[tool.scikit-build]\nwheel.py-api = "cp399"\n'
+    files(cmake_project, {"pyproject.toml": PYPROJECT + says})
+    assert run(["init", "--yes"]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "requires-python: >=3.11, limited API: cp399: none of the Pythons" in told
+
+
+def test_a_wheel_for_python_2_too_is_doubted(
+    cmake_project: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The audit wants one tag alone, after a build of minutes."""
+    says = '[tool.scikit-build]\nwheel.py-api = "py2.py3"\n'
+    files(cmake_project, {"pyproject.toml": PYPROJECT + says})
+    assert run(["init", "--yes"]) == 0
+    assert "py2.py3, and the audit refuses" in " ".join(capsys.readouterr().out.split())
+
+
 def test_one_wheel_for_several_pythons_by_setup_py(torch_project: Path) -> None:
     text = TORCH_SETUP.replace(
         "packages=", 'options={"bdist_wheel": {"py_limited_api": "cp312"}},\n    packages='
@@ -452,6 +472,17 @@ def test_the_stub_fails_for_a_wheel_without_compiled_files(torch_project: Path) 
     with pytest.raises(AssertionError, match="no compiled file"):
         there(wheel(torch_project, {"two_words/__init__.py": b""}))
     there(wheel(torch_project, {"two_words/_C.pyd": b""}))
+
+
+def test_the_stub_says_that_it_has_loaded_nothing(torch_project: Path) -> None:
+    """Libraries that Python does not import may be loaded later, or never."""
+    setup = TORCH_SETUP.replace('"two_words._C"', 'f"two_words.{os.sep}"')
+    files(torch_project, {"setup.py": setup, "two_words/__init__.py": ""})
+    assert run(["init", "--yes"]) == 0
+    loaded = stub(torch_project)["test_compiled_files_are_loaded_from_the_wheel"]
+    loaded.__globals__["PACKAGES"] = ()
+    with pytest.raises(pytest.skip.Exception, match="none of the compiled files is a module"):
+        loaded(wheel(torch_project / "site", {"two_words/kernels.dll": b"nothing of Python"}))
 
 
 SUFFIX = sysconfig.get_config_var("EXT_SUFFIX")

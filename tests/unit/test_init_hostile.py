@@ -123,6 +123,24 @@ def test_sources_that_are_named_and_not_there(
     assert "setup.py names sources that are not here: csrc/a.cpp, csrc/b.cu, csrc/c.cu" in told
 
 
+def test_names_of_sources_do_nothing_to_the_terminal(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """They are texts of somebody's setup.py, of any length."""
+    (root / "pyproject.toml").unlink()
+    names = f"['k.cu', 'a\\x1b[2J.cu\\nall is well', '{'y' * 5000}', '../x.cu']"
+    setup = f"setup(name='mine', version='1', ext_modules=[Extension('mine._a', {names})])\n"
+    written(root, {"setup.py": f"from setuptools import setup, Extension\n{setup}"})
+    assert "y" * 5000 in detect(root).absent  # no file can be called so
+    assert run(["init", "--yes", "--exclude", "q\x1b[2J"]) == 0
+    told = "".join(capsys.readouterr())
+    assert "names sources that are not here" in told
+    assert "--exclude leaves nothing out" in told
+    assert "\x1b" not in told
+    assert told.count("y") < 1000
+    assert "all is well" not in [row.strip() for row in told.splitlines()]
+
+
 def test_odd_commands_of_cmake(root: Path) -> None:
     """They are CMake's to refuse."""
     text = (
@@ -172,6 +190,32 @@ def test_a_link_out_of_the_tree_can_be_left_out(
     assert not (root / "pipeline.yaml").exists()
     assert run(["init", "--yes", "--exclude", "data"]) == 0
     assert "data" in load_recipe("mine").exclude
+
+
+@pytest.mark.parametrize("glob", [".5", ".inf", ".NaN", "...", "*.[md", "a\nb", "no", "~"])
+def test_what_is_left_out_is_written_as_it_was_typed(
+    glob: str, root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And where it names nothing, that is said: what was meant goes to hosts."""
+    assert run(["init", "--yes", "--exclude", glob]) == 0
+    assert load_recipe("mine").exclude[-1] == glob
+    assert "--exclude leaves nothing out" in capsys.readouterr().out
+
+
+def test_an_exclude_that_is_empty_is_refused(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert run(["init", "--yes", "--exclude", ""]) == 2
+    assert "--exclude: its value is empty" in capsys.readouterr().err
+    assert not (root / "pipeline.yaml").exists()
+
+
+def test_an_exclude_that_leaves_something_out_is_not_doubted(
+    root: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    written(root, {"docs/a.md": "", "k2.cu": ""})
+    assert run(["init", "--yes", "--exclude", "docs", "--exclude", "k2.*"]) == 0
+    assert "leaves nothing out" not in capsys.readouterr().out
 
 
 def test_many_packages_take_no_time_by_their_square(root: Path) -> None:
@@ -280,6 +324,14 @@ def test_a_part_of_a_repository_gets_no_workflow_that_nobody_reads(
     assert (root / ".wcw/recipes/mine.yaml").exists()
 
 
+def test_where_it_is_in_a_repository_is_said_whole(root: Path) -> None:
+    """Also where a directory's name begins with a dot."""
+    inner = root / ".hidden" / "mine"
+    shutil.copytree(root, inner, ignore=shutil.ignore_patterns(".hidden"))
+    subprocess.run([*GIT, "init", "-q", str(root)], check=True)
+    assert (detect(inner).inside, detect(root).inside) == (".hidden/mine", "")
+
+
 def test_a_worktree_of_git_is_a_repository(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "x"]):
         subprocess.run([*GIT, *words], check=True)
@@ -331,8 +383,12 @@ def test_what_a_killed_init_leaves_is_told_or_removed(
     assert not [*tmp_path.glob(".wcw-init-*")]
 
 
-def test_what_is_only_called_so_is_left_alone(root: Path) -> None:
+def test_what_is_only_called_so_is_left_alone(root: Path, tmp_path: Path) -> None:
     written(root, {".wcw-init-x/mine": "1", ".wcw-init-y": "2"})
+    (root / ".wcw-init-z").mkdir()
+    written(tmp_path, {"disk/file": "3"})
+    (root / ".wcw-init-z/old").symlink_to(tmp_path / "disk")  # which could be a whole one
     refuse_leftovers(root)
+    assert (root / ".wcw-init-z/old/file").exists()
     assert (root / ".wcw-init-x/mine").exists()
     assert (root / ".wcw-init-y").exists()

@@ -122,6 +122,19 @@ def test_files_of_windows_keep_their_ends(project: Path) -> None:
     assert got == windows | {name: text.replace("\n", "\r\n") for name, text in NEW.items()}
 
 
+def test_lines_that_no_patch_names_stay_as_they_are(project: Path) -> None:
+    """A form feed ends no line, ends of both kinds may be but where it changes."""
+    old = {"setup.py": "import os\n\f\nA = '\u2028\x1c'\n" + OLD["setup.py"]}
+    new = {"setup.py": old["setup.py"].replace("B = 2", "B = 22")}
+    made = patch(project, diff(old, new, project))
+    assert tree(project, old, made) == new
+    head = {"setup.py": old["setup.py"].replace("import os\n\f", "import os\r\n\f")}
+    assert tree(project, head, made)["setup.py"] == head["setup.py"].replace("B = 2", "B = 22")
+    near = {"setup.py": old["setup.py"].replace("B = 2\n", "B = 2\r\n")}
+    with pytest.raises(ConfigError, match=r"setup\.py has ends of lines of two kinds at line"):
+        tree(project, near, made)
+
+
 def test_one_after_the_other(project: Path) -> None:
     second = {"setup.py": NEW["setup.py"].replace("B = 22", "B = 222")}
     rows = (

@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 
 from pipelines import plugins
+from pipelines.commands.program import run
 from pipelines.diagnosis import load_catalogue
 from pipelines.errors import ConfigError, LockError
 from pipelines.provisioning.resources import load_resources
 from pipelines.recipe.found import taken_from
-from pipelines.recipe.load import load_recipe, recipe_file, recipe_names
+from pipelines.recipe.load import load_recipe, recipe_file, recipe_names, shown_file
 from pipelines.recipe.suite import suite_of
 from pipelines.recipe.worktree import State, state
 from pipelines.toolchain.lock import load_lock
@@ -107,6 +108,26 @@ def test_the_repository_comes_first_then_packages_then_what_is_built_in(
         "signatures": "built in",
     }
     assert "flash-attn" in recipe_names()
+
+
+def test_a_plan_names_the_file_that_it_goes_by(
+    repository: Path, package: Package, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of the repository may shadow one that is built in, and have other limits."""
+    (repository / "pipeline.yaml").unlink()
+    ours = repository / ".wcw"
+    for folder, file in (
+        (None, "pipelines/recipes/smoke-attention.yaml"),
+        (package("pony"), "recipes/smoke-attention.yaml, pony-wheels of pony 1.5"),
+        (ours, ".wcw/recipes/smoke-attention.yaml"),
+    ):
+        if folder is not None:
+            put(folder, "smoke-attention")
+        assert run(["plan", "--recipe", "smoke-attention", "--python", "3.9"]) == 2
+        first, _, rest = " ".join(capsys.readouterr().out.split()).partition(" on ")
+        assert shown_file("smoke-attention") == file
+        assert (file in first) is (folder is not None), first
+        assert f"is not for Python 3.9 {file} ->" in rest
 
 
 def test_two_packages_with_one_name_are_refused_unless_the_repository_has_it(

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import llama_cpp
@@ -52,23 +52,23 @@ def opened(path: Path, *, gpu: bool = True, flash: bool = False) -> Iterator[Run
     def listen(level: int, text: bytes, data: ctypes.c_void_p) -> None:  # noqa: ARG001
         said.append(text.decode("utf-8", "replace"))
 
-    llama_cpp.llama_log_set(listen, ctypes.c_void_p(0))
-    llama_cpp.llama_backend_init()
-    params = llama_cpp.llama_model_default_params()
-    params.n_gpu_layers = LAYERS + 1 if gpu else 0
-    model = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
-    assert model, "".join(said)[-2000:]
-    told = llama_cpp.llama_context_default_params()
-    told.n_ctx, told.n_batch, told.n_ubatch, told.n_seq_max = 4 * CONTEXT, CONTEXT, CONTEXT, 4
-    told.offload_kqv = told.op_offload = gpu
-    enabled, disabled = 1, 0
-    told.flash_attn_type = enabled if flash else disabled
-    context = llama_cpp.llama_init_from_model(model, told)
-    assert context, "".join(said)[-2000:]
-    try:
+    with ExitStack() as ended:
+        llama_cpp.llama_log_set(listen, ctypes.c_void_p(0))
+        # The library would go on to call what is collected when this ends, however it ends.
+        nobody = llama_cpp.llama_log_callback()
+        ended.callback(llama_cpp.llama_log_set, nobody, ctypes.c_void_p(0))
+        llama_cpp.llama_backend_init()
+        params = llama_cpp.llama_model_default_params()
+        params.n_gpu_layers = LAYERS + 1 if gpu else 0
+        model = llama_cpp.llama_model_load_from_file(str(path).encode(), params)
+        assert model, "".join(said)[-2000:]
+        ended.callback(llama_cpp.llama_model_free, model)
+        told = llama_cpp.llama_context_default_params()
+        told.n_ctx, told.n_batch, told.n_ubatch, told.n_seq_max = 4 * CONTEXT, CONTEXT, CONTEXT, 4
+        told.offload_kqv = told.op_offload = gpu
+        enabled, disabled = 1, 0
+        told.flash_attn_type = enabled if flash else disabled
+        context = llama_cpp.llama_init_from_model(model, told)
+        assert context, "".join(said)[-2000:]
+        ended.callback(llama_cpp.llama_free, context)
         yield Running(model, context, said)
-    finally:
-        llama_cpp.llama_free(context)
-        llama_cpp.llama_model_free(model)
-        # The library would go on to call what is collected when this ends.
-        llama_cpp.llama_log_set(llama_cpp.llama_log_callback(), ctypes.c_void_p(0))
