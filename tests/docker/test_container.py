@@ -70,8 +70,10 @@ def until(what: Callable[[], object], seconds: float = SOON) -> float:
     return time.monotonic() - began
 
 
+#: What a shell starts in the background ignores Ctrl-C, and so does what that starts in turn.
 HELD = """
-import sys, time
+import signal, sys, time
+signal.signal(signal.SIGINT, signal.default_int_handler)
 from pipelines.config import load_config
 from pipelines.hosts.base import Opening
 from pipelines.toolchain.lock import Cache, load_lock
