@@ -181,7 +181,7 @@ class BuildPlan:
         }
         if recipe.api == "cxx":
             told |= dict(self.toolset.with_cxx)
-        if self.toolset.fixed:
+        if self.toolset.takes_fixes:
             told = naming.with_fixes(recipe, told, recipe.cuda, recipe.torch)
         if not recipe.reproducible:
             return told

@@ -33,7 +33,7 @@ class ToolSet:
     """Why there is nothing else it can build; empty where it can build everything."""
     stamp: str = ""
     """What a wheel's local version says of it, from hosts whose wheels are not for publishing."""
-    fixed: bool = False
+    takes_fixes: bool = False
     """Whether what recipes have below ``fixes`` is for it."""
     with_cxx: tuple[tuple[str, str], ...] = ()
     """Variables that a package of ``api: cxx`` needs with it."""
@@ -53,7 +53,7 @@ STAND_IN = ToolSet(
     stamp=".sandbox",
     with_cxx=(("WCW_LIBCXX", "1"),),  # sdk/launcher.c: .cu files get libc++ too
 )
-MSVC = ToolSet("MSVC", stamp=".sandbox.msvc", fixed=True)
+MSVC = ToolSet("MSVC", stamp=".sandbox.msvc", takes_fixes=True)
 _STAMP = re.compile(r"\.sandbox(\.msvc)?")
 #: Of another system than Windows.
 NATIVE = ToolSet("the host's own compiler")

@@ -24,7 +24,7 @@ from pipelines.matrix.torches import load_torches
 from pipelines.recipe.archmap import Translated, translate
 from pipelines.recipe.load import shown_file
 from pipelines.recipe.model import Recipe
-from pipelines.recipe.naming import local_version, wheel_name
+from pipelines.recipe.naming import fixes_of, local_version, wheel_name
 from pipelines.target import Target
 from pipelines.toolchain.lock import ToolchainLock, load_lock
 from pipelines.toolsets import MSVC, NEEDED, able
@@ -338,9 +338,9 @@ def _compat_rules(recipe: Recipe, target: Target, broken: Lookup) -> list[Findin
 
 def _mended(recipe: Recipe, target: Target, ground: Ground, found: list[Finding]) -> list[Finding]:
     """What is said of rules, but for warnings that the recipe answers itself: that it does."""
-    if not ground.supply.toolset.fixed:  # other compilers are not told
+    if not ground.supply.toolset.takes_fixes:  # other compilers are not told
         return found
-    fixes = {f.rule: f for f in recipe.fixes if f.applies(target.cuda, target.torch or None)}
+    fixes = {one.rule: one for one in fixes_of(recipe, target.cuda, target.torch or None)}
     return [
         finding
         if finding.error or finding.rule not in fixes

@@ -37,7 +37,7 @@ def bill_of(plan: BuildPlan, source: bytes, provisioned: ProvisionResult | None)
         "torch": target.torch,
         "not for publishing": "" if plan.host.capabilities.publishable else "true",
     }
-    for fix in fixes_of(recipe, recipe.cuda, recipe.torch) if plan.toolset.fixed else ():
+    for fix in fixes_of(recipe, recipe.cuda, recipe.torch) if plan.toolset.takes_fixes else ():
         told |= {f"fix:{name}:{flags}": fix.why for name, flags in fix.flags.items()}
     parts = [
         _source(plan, source),

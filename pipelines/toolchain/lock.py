@@ -9,7 +9,6 @@ Tools whose pins are not known yet are listed as ``unpinned``, and nothing but
 
 from __future__ import annotations
 
-import difflib
 import logging
 import os
 import re
@@ -196,11 +195,7 @@ class ToolchainLock(Model):
         """
         tool = self.tools.get(name)
         if tool is None:
-            near = difflib.get_close_matches(name, sorted(self.tools), n=5)
-            raise LockError(
-                f"toolchain.lock.yaml has no tool '{name}'",
-                advice=f"The nearest: {', '.join(near)}." if near else "Add it to toolchain.yaml.",
-            )
+            raise variants.unknown_tool(name, self.tools)
         if not tool.pinned:
             raise LockError(
                 f"{name} {tool.version} is not pinned: its sha256 or size is not known yet",

@@ -58,6 +58,15 @@ def axes_of(entry: Entry | Target) -> tuple[str | None, ...]:
     return tuple(getattr(entry, axis) or None for axis in AXES)
 
 
+def unknown_tool(name: str, known: Iterable[str]) -> LockError:
+    """The error for a tool that the lock does not have, with the nearest that it has."""
+    near = difflib.get_close_matches(name, sorted(known), n=_NAMED)
+    return LockError(
+        f"toolchain.lock.yaml has no tool '{name}'",
+        advice=f"The nearest: {', '.join(near)}" if near else "Add it to toolchain.yaml.",
+    )
+
+
 class Names:
     """The entries of a lock by what recipes call them; an id stands for itself."""
 
@@ -87,12 +96,7 @@ class Names:
         if name in self.entries:
             return name
         if not named:
-            known = sorted({*self.ids, *self.entries})
-            near = difflib.get_close_matches(name, known, n=_NAMED, cutoff=0.6)
-            raise LockError(
-                f"toolchain.lock.yaml has no tool '{name}'",
-                advice=f"The nearest: {', '.join(near)}" if near else "Add it to toolchain.yaml.",
-            )
+            raise unknown_tool(name, {*self.ids, *self.entries})
         others = sorted(named, key=lambda id_: (_distance(named[id_], asked), id_))
         more = f" and {len(others) - _NAMED} more" if len(others) > _NAMED else ""
         raise LockError(

@@ -14,19 +14,17 @@ with torch and nvcc but without a GPU builds them too; what needs a GPU is then 
 from __future__ import annotations
 
 import json
-import os
 import shutil
-import subprocess
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import pytest
 import yaml
 from bridged import kept
 from broken_wheels import Members, changed_wheel
+from native import ARCHS, PYTHON, flags, installed, jobs, settings, told
 from run_suite import run
 
 from pipelines.hosts.local.host import has_driver
@@ -39,8 +37,6 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "unit"))
 from foreign_packages import Foreign, program, repository
 
 pytestmark = pytest.mark.gpu
-PYTHON, CUDA = os.environ.get("WCW_TORCH_PYTHON", ""), os.environ.get("CUDA_HOME", "")
-ARCHS = os.environ.get("WCW_ARCHS", "90")
 HERE = Path(__file__).parent
 GPU = has_driver()
 #: Text behind a module, and the test of its author's that must then fail.
@@ -139,35 +135,16 @@ PACKAGES = (
 Built = dict[str, tuple[Path, Path]]
 
 
-def told(python: str, code: str) -> str:
-    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
 @pytest.fixture(scope="module")
 def axes() -> dict[str, str]:
-    """What its author answers: what is installed here."""
-    if not PYTHON or not CUDA:
-        pytest.skip("WCW_TORCH_PYTHON and CUDA_HOME name no Python with torch and no nvcc")
-    nvcc = subprocess.run(
-        [f"{CUDA}/bin/nvcc", "--version"], capture_output=True, text=True, check=True
-    ).stdout
-    own = told(PYTHON, "import sys; print('%d.%d' % sys.version_info[:2])")
-    torch = told(PYTHON, "import torch; print('.'.join(torch.__version__.split('.')[:2]))")
-    cuda = nvcc.partition("release ")[2].partition(",")[0]
-    return {"python": own, "torch": torch, "cuda": cuda, "archs": ARCHS}
+    """What its author answers."""
+    return installed()
 
 
 @pytest.fixture(scope="module")
 def built() -> Built:
     """Filled by what builds them."""
     return {}
-
-
-def settings(room: Path) -> dict[str, Any]:
-    """A host ``here`` in the ``pipeline.yaml`` that `init` wrote: this machine as it is."""
-    host = {"kind": "local", "python": PYTHON, "cuda": CUDA, "root": str(room / "root")}
-    return {"hosts": {"here": host}, "compile_cache": {"kind": "off"}}
 
 
 def result(run: Path) -> Suite:
@@ -180,11 +157,10 @@ def test_from_init_to_a_tested_wheel(
 ) -> None:
     name, room = package.foreign.name, kept(f"packages/{package.foreign.name}", tmp_path)
     absent = f"print(*(n for n in {package.needs!r} if not importlib.util.find_spec(n)))"
-    if missing := told(PYTHON, f"import importlib.util; {absent}"):
+    if missing := told(f"import importlib.util; {absent}"):
         pytest.skip(f"the environment has no {missing}: install it, such as from a wheelhouse")
     folder = repository(package.foreign, tmp_path)
-    known = {key: value for key, value in axes.items() if package.torch or key != "torch"}
-    answers = [word for key, value in known.items() for word in (f"--{key}", value)]
+    answers = flags(axes, torch=package.torch)
     code, said = program(folder, "init", "--yes", "--no-workflow", *answers)
     assert code == 0, said
     assert [text for text in package.foreign.found if text not in said] == []
@@ -193,8 +169,7 @@ def test_from_init_to_a_tested_wheel(
     written["default"] |= {"host": "here"}
     (folder / "pipeline.yaml").write_text(yaml.safe_dump(written))
     _with_numbers(folder, package)
-    jobs = os.environ.get("WCW_JOBS") or str(os.cpu_count())
-    code, said = program(folder, "provision", "build", "test", "--jobs", jobs, minutes=30)
+    code, said = program(folder, "provision", "build", "test", "--jobs", jobs(), minutes=30)
     (room / "console.log").write_text(said, "utf-8")
     assert code == 0, said[-6000:]
     latest = room / "out/latest"

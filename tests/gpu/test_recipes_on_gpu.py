@@ -27,6 +27,7 @@ import pytest
 import yaml
 from bridged import kept
 from broken_wheels import changed_wheel
+from native import PYTHON, flags, installed, jobs, settings
 from recipe_faults import FAULTS
 from run_suite import ROOT, run
 
@@ -36,8 +37,6 @@ from pipelines.reports.junit import read_pytest
 from pipelines.run import Run
 
 pytestmark = pytest.mark.gpu
-PYTHON, CUDA = os.environ.get("WCW_TORCH_PYTHON", ""), os.environ.get("CUDA_HOME", "")
-ARCHS = os.environ.get("WCW_ARCHS", "90")
 #: The only reasons for which a case may be skipped where there is a GPU.
 REASONS = (
     "no GPU was asked for on this host",
@@ -52,22 +51,9 @@ REASONS = (
 )
 
 
-def told(python: str, code: str) -> str:
-    done = subprocess.run([python, "-c", code], capture_output=True, text=True, check=True)
-    return done.stdout.strip()
-
-
 @pytest.fixture(scope="module")
-def axes() -> list[str]:
-    if not PYTHON or not CUDA:
-        pytest.skip("WCW_TORCH_PYTHON and CUDA_HOME name no Python with torch and no nvcc")
-    own = told(PYTHON, "import sys; print('%d.%d' % sys.version_info[:2])")
-    torch = told(PYTHON, "import torch; print('.'.join(torch.__version__.split('.')[:2]))")
-    nvcc = subprocess.run(
-        [f"{CUDA}/bin/nvcc", "--version"], capture_output=True, text=True, check=True
-    ).stdout
-    cuda = nvcc.partition("release ")[2].partition(",")[0]
-    return ["--python", own, "--torch", torch, "--cuda", cuda, "--archs", ARCHS]
+def axes() -> dict[str, str]:
+    return installed()
 
 
 @pytest.fixture(scope="module")
@@ -76,22 +62,12 @@ def built() -> dict[str, Path]:
     return {}
 
 
-def commanded(name: str, axes: list[str], room: Path) -> tuple[int, Path]:
+def commanded(name: str, axes: dict[str, str], room: Path) -> tuple[int, Path]:
     """``provision build test`` as a user types it; how it ended, and the run's directory."""
-    host = {"kind": "local", "python": PYTHON, "cuda": CUDA, "root": str(room / "root")}
-    settings = {
-        "default": {"host": "here"},
-        "hosts": {"here": host},
-        "out": str(room / "out"),
-        "compile_cache": {"kind": "off"},
-    }
+    made = settings(room) | {"default": {"host": "here"}, "out": str(room / "out")}
     room.mkdir(parents=True, exist_ok=True)
-    (room / "pipeline.yaml").write_text(yaml.safe_dump(settings), "utf-8")
-    words = [word for pair in zip(axes[::2], axes[1::2], strict=True) for word in pair]
-    if load_recipe(name).torch is None:
-        at = words.index("--torch")
-        del words[at : at + 2]
-    words += ["--jobs", os.environ.get("WCW_JOBS") or str(os.cpu_count())]
+    (room / "pipeline.yaml").write_text(yaml.safe_dump(made), "utf-8")
+    words = [*flags(axes, torch=load_recipe(name).torch is not None), "--jobs", jobs()]
     command = [sys.executable, "-m", "pipelines", "provision", "build", "test", "--recipe", name]
     with (room / "console.log").open("wb") as log:
         done = subprocess.run(
@@ -131,7 +107,7 @@ def measured(path: Path, to: Path) -> None:
 
 @pytest.mark.parametrize("name", FAULTS)
 def test_built_and_tested(
-    name: str, axes: list[str], built: dict[str, Path], tmp_path: Path
+    name: str, axes: dict[str, str], built: dict[str, Path], tmp_path: Path
 ) -> None:
     """Every case that can run here has passed, and some of them on the GPU."""
     room = kept(f"recipes/{name}", tmp_path)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import subprocess
 import tarfile
 import time
 from collections.abc import Iterator
@@ -25,6 +24,7 @@ from pathlib import Path
 import pytest
 import yaml
 from bridged import kept
+from native import installed, require_torch_and_nvcc, settings
 
 from pipelines.buildplan import Request, resolve
 from pipelines.config import Config
@@ -40,7 +40,6 @@ from pipelines.toolchain.lock import Cache, load_lock
 
 pytestmark = pytest.mark.gpu
 RELEASE = "2.8.3.post2"
-PYTHON, CUDA = os.environ.get("WCW_TORCH_PYTHON", ""), os.environ.get("CUDA_HOME", "")
 KERNELS = (
     "flash_fwd_hdim32_fp16_sm80",
     "flash_fwd_hdim32_bf16_sm80",
@@ -67,8 +66,7 @@ def sdist() -> Path:
 
 @pytest.fixture(scope="module")
 def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    if not PYTHON or not CUDA:
-        pytest.skip("WCW_TORCH_PYTHON and CUDA_HOME name no Python with torch and no nvcc")
+    require_torch_and_nvcc()
     room = tmp_path_factory.mktemp("package")
     shutil.copytree(Path(__file__).with_name("shards"), room / "mine")
     with tarfile.open(sdist()) as members:
@@ -110,27 +108,14 @@ def line(package: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iter
     (folder / "flash-shards.yaml").write_text(yaml.safe_dump(recipe), "utf-8")
     monkeypatch.setattr("pipelines.recipe.load.RECIPES", folder)
     monkeypatch.setattr("pipelines.hosts.local.host.FIXED", str(tmp_path / "fixed"))
-    here = {"kind": "local", "python": PYTHON, "cuda": CUDA, "root": str(tmp_path / "root")}
-    settings = Config.model_validate(
-        {
-            "hosts": {"here": here},
-            "out": str(tmp_path / "out"),
-            "compile_cache": {"kind": "off"},
-            "default": {"python": python_of(), "archs": "90", "jobs": os.cpu_count()},
-        }
+    default = {"python": installed()["python"], "archs": "90", "jobs": os.cpu_count()}
+    made_of = settings(tmp_path) | {"out": str(tmp_path / "out"), "default": default}
+    plan = resolve(
+        Config.model_validate(made_of), Request(axes={"host": "here", "recipe": "flash-shards"})
     )
-    plan = resolve(settings, Request(axes={"host": "here", "recipe": "flash-shards"}))
     made = Line(plan, LiveSession(plan.host))
     yield made
     made.close()
-
-
-def python_of() -> str:
-    """The release of the Python with torch."""
-    code = "import sys; print('%d.%d' % sys.version_info[:2])"
-    return subprocess.run(
-        [PYTHON, "-c", code], capture_output=True, text=True, check=True
-    ).stdout.strip()
 
 
 def done(line: Line, share: str = "", runs: tuple[str, ...] = ()) -> tuple[BuildResult, float]:

@@ -15,6 +15,14 @@ from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Case, Suite
 from pipelines.wheels import fatbin
 
+#: Of a wheel without device code.
+EXPECT: dict[str, Any] = {
+    "distribution": "demo",
+    "version": "1.0",
+    "archs": [],
+    "ptx": [],
+    "platform": None,
+}
 SMOKE = Path(__file__).parents[2] / "pipelines" / "smoke"
 
 

@@ -7,11 +7,10 @@ import os
 import shutil
 import subprocess
 from pathlib import Path
-from typing import Any
 
 import pytest
 from foreign_wheels import foreign
-from smoke_runs import Outcome, run, shipped
+from smoke_runs import EXPECT, Outcome, run, shipped
 
 CASE = "test_import_leaves_the_global_lock_off"
 PROMISE = "Programming Language :: Python :: Free Threading :: 3 - Stable"
@@ -32,13 +31,6 @@ sys._is_gil_enabled = lambda: START
 """
 SWITCHES = b"import sys\nsys._is_gil_enabled = lambda: True\n"
 
-EXPECT: dict[str, Any] = {
-    "distribution": "demo",
-    "version": "1.0",
-    "archs": [],
-    "ptx": [],
-    "platform": None,
-}
 #: As much of torch as is asked.
 TORCH = b"""__version__ = '2.14.0'
 class version: cuda = hip = None

@@ -7,10 +7,9 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
-from smoke_runs import run, shipped, wheel
+from smoke_runs import EXPECT, run, shipped, wheel
 
 from pipelines.recipe.suite import SUITES
 
@@ -123,14 +122,7 @@ def test_a_wheel_of_others_without_torch(
     """The default suite: one failed case, and those after it get a new process."""
     made = wheel(tmp_path, "demo", {"demo.py": USES.encode()})
     suite = shipped("default") | {"test_z.py": CASES.replace("BEGIN", begin)}
-    told: dict[str, Any] = {
-        "distribution": "demo",
-        "version": "1.0",
-        "archs": [],
-        "ptx": [],
-        "platform": None,
-    }
-    outcome = run(tmp_path, suite, made, told, environment)
+    outcome = run(tmp_path, suite, made, EXPECT, environment)
     assert outcome.outcomes("failed", "error") == ["test_loses_it", "test_fails_of_something_else"]
     assert "the GPU's context was lost" in outcome.case("test_loses_it").detail
     assert outcome.case("test_after").outcome == "passed"
