@@ -78,6 +78,50 @@ def test_a_convolution_that_is_a_little_wrong(lie: Callable[[Any], Any], found: 
     assert (conv.share(lie(want).to(x.dtype), want) > 1) is found
 
 
+def _gradients(x: Any, weight: Any, bias: Any, direction: Any, *, forgets: bool) -> list[Any]:
+    """As the kernel's: float32, rounded once; the last column without those before it, or with."""
+    torch: Any = importlib.import_module("torch")
+
+    rows, width = x.shape[2], weight.shape[1]
+    padded = torch.nn.functional.pad(x.float(), (width - 1, 0))
+    columns = padded.unfold(2, width, 1)
+    linear = (columns * weight[:, None]).sum(3) + bias[:, None]
+    if forgets:
+        linear[:, :, -1] = x[:, :, -1].float() * weight[:, -1] + bias
+    slope = torch.sigmoid(linear) * (1 + linear * (1 - torch.sigmoid(linear)))
+    after = torch.nn.functional.pad(direction.float() * slope, (0, width - 1))
+    seen = after.unfold(2, width, 1).flip(3)
+    by_column = (seen * weight[:, None]).sum(3)
+    by_tap = (seen * x.float()[..., None]).sum((0, 2))
+    return [by_column.to(x.dtype), by_tap, after[:, :, :rows].sum((0, 2))]
+
+
+@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
+@pytest.mark.parametrize("width", [2, 3, 4])
+def test_gradients_at_the_edge_of_a_chunk(
+    dtype: str, width: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Exact ones pass, for the reference is not rounded itself; those of the release do not."""
+    torch: Any = importlib.import_module("torch")
+    conv = suite("convolving")
+    random, normal = torch.Generator, torch.randn
+
+    def anywhere(*shape: int, generator: Any, device: str) -> Any:
+        return normal(*shape, generator=generator, device="cpu" if device == "cuda" else device)
+
+    monkeypatch.setattr(torch, "Generator", lambda device: random().manual_seed(len(device)))
+    monkeypatch.setattr(torch, "randn", anywhere)
+    x, weight, bias = (one.detach() for one in conv.Problem(dtype, width, 2049).inputs())
+    leaves = conv.wide(x, weight, bias)
+    exact = conv.convolved(*leaves, silu=True)
+    direction = normal(exact.shape).to(x.dtype)
+    want = torch.autograd.grad(exact, leaves, direction.double())
+    for forgets, least, most in ((False, 0.0, 1.0), (True, 100.0, 1e5)):
+        got = _gradients(x, weight, bias, direction, forgets=forgets)
+        told = [conv.share(one, other) for one, other in zip(got, want, strict=True)]
+        assert all(least <= one <= most for one in told), (forgets, told)
+
+
 # -- SageAttention ---------------------------------------------------------------------------------
 
 

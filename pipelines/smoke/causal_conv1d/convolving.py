@@ -85,6 +85,15 @@ def convolved(
     return out
 
 
+def wide(*inputs: torch.Tensor) -> list[torch.Tensor]:
+    """The same numbers in float64, wanting gradients of their own.
+
+    A gradient that goes back through an input of half precision is rounded to that, and the
+    reference would be as inexact as what it is for.
+    """
+    return [one.detach().double().requires_grad_() for one in inputs]
+
+
 def share(got: torch.Tensor, want: torch.Tensor) -> float:
     """The largest error as a part of what is tolerated: above 1 is wrong, NaN is inf."""
     assert got.shape == want.shape
