@@ -6,6 +6,7 @@ that rounds as the real ones do, of which none may be. Needs torch and numpy, no
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import math
 import struct
@@ -18,18 +19,19 @@ import pytest
 
 pytestmark = pytest.mark.gpu
 SMOKE = Path(__file__).parents[2] / "pipelines" / "smoke"
+DTYPES = ("fp32", "fp16", "bf16")
 
 
 @pytest.fixture(autouse=True)
 def there(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     torch: Any = pytest.importorskip("torch")
     pytest.importorskip("numpy")
-    for name in ("causal_conv1d", "sageattention", "gsplat", "llama_cpp"):
+    for name in ("common", "causal_conv1d", "sageattention", "gsplat", "llama_cpp"):
         monkeypatch.syspath_prepend(str(SMOKE / name))
     monkeypatch.setattr(torch.Tensor, "cuda", lambda self: self)
     torch.manual_seed(3)
     yield
-    for name in ("convolving", "attending_8bit", "splatting", "gguf_model"):
+    for name in ("convolving", "test_convolution", "attending_8bit", "splatting", "gguf_model"):
         sys.modules.pop(name, None)
 
 
@@ -78,48 +80,114 @@ def test_a_convolution_that_is_a_little_wrong(lie: Callable[[Any], Any], found: 
     assert (conv.share(lie(want).to(x.dtype), want) > 1) is found
 
 
-def _gradients(x: Any, weight: Any, bias: Any, direction: Any, *, forgets: bool) -> list[Any]:
-    """As the kernel's: float32, rounded once; the last column without those before it, or with."""
+class _Kernel:
+    """The package on a processor: sums in float32, rounded once, forward and backward.
+
+    ``forgets`` is the fault of its releases: with SiLU, and with rows that end by fewer columns
+    than a thread loads, the gradients take for zeros what comes before these.
+    """
+
+    def __init__(self, *, forgets: bool) -> None:
+        self.forgets = forgets
+
+    def causal_conv1d_fn(self, x: Any, *others: Any, activation: str | None = None) -> Any:
+        torch: Any = importlib.import_module("torch")
+        kernel, silu = self, activation is not None
+
+        class Function(torch.autograd.Function):  # type: ignore[misc]  # torch is not there for mypy
+            @staticmethod
+            def forward(context: Any, *given: Any) -> Any:
+                context.save_for_backward(*given)
+                out = kernel._linear(*given)
+                return (out * torch.sigmoid(out) if silu else out).to(x.dtype)
+
+            @staticmethod
+            def backward(context: Any, direction: Any) -> Any:
+                return kernel._gradients(context.saved_tensors, direction.float(), silu)
+
+        return Function.apply(x, *others)
+
+    def _linear(self, x: Any, weight: Any, bias: Any = None) -> Any:
+        torch: Any = importlib.import_module("torch")
+
+        padded = torch.nn.functional.pad(x.float(), (weight.shape[1] - 1, 0))
+        out = (padded.unfold(2, weight.shape[1], 1) * weight.float()[:, None]).sum(3)
+        return out if bias is None else out + bias.float()[:, None]
+
+    def _gradients(self, given: Any, direction: Any, silu: bool) -> tuple[Any, ...]:
+        torch: Any = importlib.import_module("torch")
+
+        (x, weight, *bias), width = given, given[1].shape[1]
+        if silu:
+            linear = self._linear(*given)
+            loads, left = 16 // x.element_size(), x.shape[2] % (2048 // x.element_size())
+            if self.forgets and x.is_contiguous() and 0 < left < loads < x.shape[2]:
+                known = x[:, :, 1 - width - left :].clone()
+                known[:, :, max(0, width - 1 - loads + left) : width - 1] = 0
+                linear[:, :, -left:] = self._linear(known, *given[1:])[:, :, width - 1 :]
+            slope = torch.sigmoid(linear)
+            direction = direction * slope * (1 + linear * (1 - slope))
+        after = torch.nn.functional.pad(direction, (0, width - 1))
+        seen = after.unfold(2, width, 1).flip(3)
+        by_column = (seen * weight.float()[:, None]).sum(3)
+        told = [by_column, (seen * x.float()[..., None]).sum((0, 2)), direction.sum((0, 2))]
+        return tuple(one.to(of.dtype) for one, of in zip(told, (x, weight, *bias), strict=False))
+
+
+@pytest.fixture(params=[False, True], ids=["exact", "as_released"])
+def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> _Kernel:
+    """In place of the package, and the processor in place of the GPU."""
     torch: Any = importlib.import_module("torch")
-
-    rows, width = x.shape[2], weight.shape[1]
-    padded = torch.nn.functional.pad(x.float(), (width - 1, 0))
-    columns = padded.unfold(2, width, 1)
-    linear = (columns * weight[:, None]).sum(3) + bias[:, None]
-    if forgets:
-        linear[:, :, -1] = x[:, :, -1].float() * weight[:, -1] + bias
-    slope = torch.sigmoid(linear) * (1 + linear * (1 - torch.sigmoid(linear)))
-    after = torch.nn.functional.pad(direction.float() * slope, (0, width - 1))
-    seen = after.unfold(2, width, 1).flip(3)
-    by_column = (seen * weight[:, None]).sum(3)
-    by_tap = (seen * x.float()[..., None]).sum((0, 2))
-    return [by_column.to(x.dtype), by_tap, after[:, :, :rows].sum((0, 2))]
-
-
-@pytest.mark.parametrize("dtype", ["fp32", "fp16", "bf16"])
-@pytest.mark.parametrize("width", [2, 3, 4])
-def test_gradients_at_the_edge_of_a_chunk(
-    dtype: str, width: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Exact ones pass, for the reference is not rounded itself; those of the release do not."""
-    torch: Any = importlib.import_module("torch")
-    conv = suite("convolving")
-    random, normal = torch.Generator, torch.randn
+    random, normal, made = torch.Generator, torch.randn, _Kernel(forgets=request.param)
 
     def anywhere(*shape: int, generator: Any, device: str) -> Any:
         return normal(*shape, generator=generator, device="cpu" if device == "cuda" else device)
 
     monkeypatch.setattr(torch, "Generator", lambda device: random().manual_seed(len(device)))
     monkeypatch.setattr(torch, "randn", anywhere)
-    x, weight, bias = (one.detach() for one in conv.Problem(dtype, width, 2049).inputs())
-    leaves = conv.wide(x, weight, bias)
-    exact = conv.convolved(*leaves, silu=True)
-    direction = normal(exact.shape).to(x.dtype)
-    want = torch.autograd.grad(exact, leaves, direction.double())
-    for forgets, least, most in ((False, 0.0, 1.0), (True, 100.0, 1e5)):
-        got = _gradients(x, weight, bias, direction, forgets=forgets)
-        told = [conv.share(one, other) for one, other in zip(got, want, strict=True)]
-        assert all(least <= one <= most for one in told), (forgets, told)
+    monkeypatch.setitem(sys.modules, "causal_conv1d", made)  # all it has
+    return made
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("width", [2, 3, 4])
+@pytest.mark.parametrize(
+    ("rows", "fault_in"), [(1024, ()), (1031, ("fp16", "bf16")), (2049, DTYPES)]
+)
+def test_gradients_at_the_edge_of_a_chunk(
+    kernel: _Kernel, rows: int, fault_in: tuple[str, ...], width: int, dtype: str
+) -> None:
+    """The suite's own case: exact gradients pass, for the reference is not rounded itself; those
+    of the release fail by hundreds of times what is tolerated, as they do on a GPU."""
+    told: dict[str, float] = {}
+    case = suite("test_convolution").test_forward_and_backward
+
+    def record(name: str, value: str) -> None:
+        told[name.rpartition(".")[2]] = float(value)
+
+    if not (kernel.forgets and dtype in fault_in):
+        case(dtype, width, rows, False, record)
+        return
+    with pytest.raises(AssertionError, match="part of what is tolerated"):
+        case(dtype, width, rows, False, record)
+    assert told.pop("out") <= 1
+    assert min(told.values()) > 100, told
+
+
+@pytest.mark.parametrize("silu", [False, True])
+@pytest.mark.parametrize("bias", [False, True])
+@pytest.mark.parametrize("width", [2, 3, 4])
+def test_gradients_of_less(kernel: _Kernel, width: int, bias: bool, silu: bool) -> None:
+    """Without SiLU the release is right, and the suite says so."""
+    case = suite("test_convolution").test_without_bias_and_activation
+    wrong = kernel.forgets and silu
+    with pytest.raises(AssertionError) if wrong else contextlib.nullcontext():
+        case(width, 2049, bias, silu, lambda *_: None)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+def test_gradients_of_weights_in_half_precision(kernel: _Kernel, dtype: str) -> None:
+    suite("test_convolution").test_weights_of_the_same_type(dtype, lambda *_: None)
 
 
 # -- SageAttention ---------------------------------------------------------------------------------

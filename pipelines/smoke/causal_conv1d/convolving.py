@@ -29,14 +29,13 @@ class Problem:
     dtype: str
     width: int
     rows: int
-    silu: bool = True
     bias: bool = True
     batch: int = 2
     dim: int = 64
     channel_last: bool = False
 
-    def inputs(self, seed: int = 0) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor | None]:
-        """Reproducible ``x``, ``weight``, ``bias`` on the GPU, wanting gradients."""
+    def inputs(self, seed: int = 0) -> list[torch.Tensor]:
+        """Reproducible ``x``, ``weight`` and, if there is one, ``bias``: leaves on the GPU."""
         source = torch.Generator(device="cuda").manual_seed(1000 * seed + self.rows)
 
         def normal(*shape: int) -> torch.Tensor:
@@ -45,8 +44,8 @@ class Problem:
         x = normal(self.batch, self.rows, self.dim).to(DTYPES[self.dtype])
         x = x.transpose(1, 2) if self.channel_last else x.transpose(1, 2).contiguous()
         weight = normal(self.dim, self.width)
-        bias = normal(self.dim).requires_grad_() if self.bias else None
-        return x.detach().requires_grad_(), weight.requires_grad_(), bias
+        others = [weight, normal(self.dim)] if self.bias else [weight]
+        return [one.detach().requires_grad_() for one in (x, *others)]
 
 
 def convolved(
@@ -100,6 +99,22 @@ def share(got: torch.Tensor, want: torch.Tensor) -> float:
     allowed = want.abs() * HALF_UNIT[got.dtype] + want.abs().max() * SUMS
     worst = ((got.double() - want).abs() / allowed).max().item()
     return worst if math.isfinite(worst) else math.inf
+
+
+def shares(out: torch.Tensor, given: list[torch.Tensor], **rule: object) -> dict[str, float]:
+    """Of the answer to ``given`` (x, weight, perhaps bias) and of the gradient of each.
+
+    ``rule`` is what :func:`convolved` is told.
+    """
+    leaves = wide(*given)
+    exact = convolved(*leaves, **rule)  # type: ignore[arg-type]  # by name
+    direction = torch.randn_like(out)
+    got = torch.autograd.grad(out, given, direction)
+    want = torch.autograd.grad(exact, leaves, direction.double())
+    told = {"out": share(out, exact)}
+    for name, one, other in zip(("dx", "dweight", "dbias"), got, want, strict=False):
+        told[name] = share(one, other)
+    return told
 
 
 def verdict(told: dict[str, float], record: object) -> None:

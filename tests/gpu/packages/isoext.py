@@ -60,10 +60,10 @@ def measures(corners, triangles):
 def is_a_sphere(corners, triangles, cell):
     """Closed, of one piece without a hole, and where the sphere is."""
     used = numpy.unique(triangles)
-    pairs = numpy.sort(triangles[:, [0, 1, 1, 2, 2, 0]].reshape(-1, 2), axis=1)
-    edges = Counter(map(tuple, pairs.tolist()))
-    assert {*edges.values()} == {2}
-    assert len(used) - len(edges) + len(triangles) == 2  # Euler's characteristic
+    ways = Counter(map(tuple, triangles[:, [0, 1, 1, 2, 2, 0]].reshape(-1, 2).tolist()))
+    assert {*ways.values()} == {1}  # of two triangles at an edge each goes along it its own way
+    assert ways.keys() == {(end, begin) for begin, end in ways}
+    assert len(used) - len(ways) / 2 + len(triangles) == 2  # Euler's characteristic
     assert numpy.abs(numpy.linalg.norm(corners[used], axis=1) - RADIUS).max() < cell / 4
     area, volume = measures(corners, triangles)
     numpy.testing.assert_allclose(area, 4 * numpy.pi * RADIUS**2, rtol=0.02)
