@@ -56,7 +56,6 @@ class _Read:
     archs: list[str] = field(default_factory=list)
     define: str = ""
     project: str = ""
-    version: str = ""
     doubts: list[str] = field(default_factory=list)
     files: int = 0
 
@@ -71,7 +70,6 @@ def read_cmake(path: Path, root: Path) -> Told:
     }
     return Told(
         name="" if "$" in read.project else read.project,
-        version="" if "$" in read.version else read.version,
         extensions=tuple(names.values()),
         cuda=read.cuda,
         torch=read.torch,
@@ -131,7 +129,6 @@ def _command(name: str, words: list[str], read: _Read, shown: str) -> None:
         _set(words, read)
     elif name == "project" and first:
         read.project = read.project or first
-        read.version = read.version or _after("VERSION", words)
         read.cuda = read.cuda or "CUDA" in upper
     elif name == "enable_language":
         read.cuda = read.cuda or "CUDA" in upper

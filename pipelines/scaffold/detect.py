@@ -114,7 +114,7 @@ def _parts(root: Path) -> tuple[list[Told], str]:
         parts.append(Told(doubts=(f"setup.py is there as well, {where}: it was not read",)))
     if cmake.is_file() and (backend == "scikit-build-core" or build):
         read = read_cmake(cmake, root)
-        parts.append(read if backend == "scikit-build-core" else replace(read, name="", version=""))
+        parts.append(read if backend == "scikit-build-core" else replace(read, name=""))
         build = cmake.name if backend == "scikit-build-core" else build
     if not build and toml.is_file():
         build = toml.name

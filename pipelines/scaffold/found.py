@@ -49,6 +49,8 @@ class Told:
     """Sources that nvcc compiles though they are not called so."""
     doubts: tuple[str, ...] = ()
     """What it says in a way that only running it would show."""
+    later: tuple[tuple[str, str], ...] = ()
+    """Doubts, each with the field that another file may have in so many words."""
 
 
 @dataclass(frozen=True)
@@ -90,7 +92,10 @@ class Project:
 
 
 def joined(*parts: Told) -> Told:
-    """What several files say, the first that says a thing; lists are all of them."""
+    """What several files say, the first that says a thing; lists are all of them.
+
+    What one of them leaves to the build is doubted where none of the others says it.
+    """
     made = Told()
     for part in parts:
         changes: dict[str, object] = {}
@@ -103,4 +108,5 @@ def joined(*parts: Told) -> Told:
             else:
                 changes[name] = tuple(dict.fromkeys((*old, *new)))
         made = replace(made, **changes)  # type: ignore[arg-type]
-    return made
+    left = tuple(words for name, words in made.later if not getattr(made, name))
+    return replace(made, doubts=(*made.doubts, *left), later=())

@@ -58,14 +58,21 @@ def read_pyproject(path: Path, shown: str) -> Told:
         packages=tuple(one.rpartition("/")[2] for one in given),
         torch=any(one.partition("[")[0].strip(" ><=~!0123456789.") == "torch" for one in wants),
         bindings=frozenset(bindings),
-        doubts=tuple(
-            f"{shown}: {key} is made when it is built"
+        later=tuple(
+            (_DYNAMIC[key], f"{shown}: {key} is made when it is built")
             for key in dynamic
-            if key in ("version", "dependencies", "requires-python", "license")
+            if key in _DYNAMIC
         ),
     )
 
 
+#: Keys that may be left to the build -> the field that has them.
+_DYNAMIC = {
+    "version": "version",
+    "dependencies": "requires",
+    "requires-python": "requires_python",
+    "license": "licence",
+}
 #: Classifiers of licences that leave no doubt -> SPDX.
 _LICENCES = {
     "MIT License": "MIT",

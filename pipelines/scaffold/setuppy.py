@@ -36,7 +36,7 @@ def read_setups(path: Path) -> list[Told]:
     }
     beside = [file for name in sorted(names) if (file := path.with_name(f"{name}.py")).is_file()]
     more = (read_setup(file, file.name) for file in beside if file != path)
-    return [first, *(replace(one, name="", version="", doubts=()) for one in more)]
+    return [first, *(replace(one, name="", version="", doubts=(), later=()) for one in more)]
 
 
 def read_setup(path: Path, shown: str) -> Told:
@@ -63,6 +63,7 @@ class _Reading:
         self.shown = shown
         self.values = _constants(tree)
         self.doubts: list[str] = []
+        self.later: list[tuple[str, str]] = []
 
     def told(self) -> Told:
         keys: dict[str, Any] = {}
@@ -92,9 +93,9 @@ class _Reading:
         return Told(
             name=self._text(keys, "name"),
             version=self._text(keys, "version"),
-            summary=self._text(keys, "description"),
-            licence=self._text(keys, "license"),
-            requires_python=self._text(keys, "python_requires"),
+            summary=self._text(keys, "description", "summary"),
+            licence=self._text(keys, "license", "licence"),
+            requires_python=self._text(keys, "python_requires", "requires_python"),
             requires=self._texts(keys, "install_requires"),
             packages=self._texts(keys, "packages", quiet=True),
             py_api=_limited(keys.get("options")),
@@ -107,6 +108,7 @@ class _Reading:
             archs=tuple(dict.fromkeys(_ARCH.findall(text))),
             fetches=tuple(self._fetches(ast.unparse(self.tree))),
             doubts=tuple(dict.fromkeys(self.doubts)),
+            later=tuple(dict.fromkeys(self.later)),
         )
 
     def _keywords(self, call: ast.Call) -> dict[str, Any]:
@@ -136,11 +138,11 @@ class _Reading:
         flat = [one for value in values for one in (value if isinstance(value, list) else [value])]
         return [one for one in flat if isinstance(one, str) and "\0" not in one]
 
-    def _text(self, keys: dict[str, Any], key: str) -> str:
+    def _text(self, keys: dict[str, Any], key: str, field: str = "") -> str:
         value = keys.get(key, "")
         if isinstance(value, str):
             return value
-        self.doubts.append(f"{self.shown}: {key} is made when it runs")
+        self.later.append((field or key, f"{self.shown}: {key} is made when it runs"))
         return ""
 
     def _texts(self, keys: dict[str, Any], key: str, *, quiet: bool = False) -> tuple[str, ...]:
@@ -148,7 +150,7 @@ class _Reading:
         if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
             return tuple(value)
         if not quiet:
-            self.doubts.append(f"{self.shown}: {key} is made when it runs")
+            self.later.append(("requires", f"{self.shown}: {key} is made when it runs"))
         return ()
 
     def _variables(self) -> Iterator[str]:

@@ -147,6 +147,37 @@ def test_cmake_is_read_with_its_variables(cmake_project: Path) -> None:
     assert api_of(found)[0] == "cxx"
 
 
+LATER = '[project]\nname = "one"\ndynamic = ["version"]\n'
+SAID = '[project]\nname = "one"\nversion = "1.3"\n'
+CORE = '[build-system]\nbuild-backend = "scikit_build_core.build"\n'
+RUNS = "from setuptools import setup\nsetup({})\n"
+OTHER = "project(one VERSION 9.9 LANGUAGES CUDA)\n"
+BUILT = "pyproject.toml: version is made when it is built"
+
+
+@pytest.mark.parametrize(
+    ("texts", "version", "doubts"),
+    [
+        ({"pyproject.toml": LATER, "setup.py": RUNS.format("version='1.2'")}, "1.2", ()),
+        ({"pyproject.toml": SAID, "setup.py": RUNS.format("version=made()")}, "1.3", ()),
+        ({"pyproject.toml": LATER}, "", (BUILT,)),
+        (
+            {"pyproject.toml": LATER, "setup.py": RUNS.format("version=made()")},
+            "",
+            (BUILT, "setup.py: version is made when it runs"),
+        ),
+        # CMake's is no package's: it may be that of the library inside.
+        ({"pyproject.toml": CORE + LATER, "CMakeLists.txt": OTHER}, "", (BUILT,)),
+        ({"pyproject.toml": CORE + SAID, "CMakeLists.txt": OTHER}, "1.3", ()),
+    ],
+)
+def test_what_a_file_leaves_to_the_build_is_doubted_where_no_other_says_it(
+    texts: dict[str, str], version: str, doubts: tuple[str, ...], tmp_path: Path
+) -> None:
+    told = detect(files(tmp_path, texts)).told
+    assert (told.version, told.doubts) == (version, doubts)
+
+
 def test_commands_of_cmake_without_comments_and_quotes() -> None:
     text = 'a("b c" d) # e()\n#[=[ f( ]] ) ]=]\nG([[h)]] (i) "j\\"k")'
     assert [*commands(text)] == [("a", ["b c", "d"]), ("g", ["h)", "i", 'j\\"k'])]

@@ -67,7 +67,7 @@ def test_values_that_double_line_by_line_are_not_followed(kind: str, tmp_path: P
     told = read_setup(tmp_path / "setup.py", "setup.py")
     assert told.name == "mine"
     assert told.summary == ""
-    assert "setup.py: description is made when it runs" in told.doubts
+    assert ("summary", "setup.py: description is made when it runs") in told.later
 
 
 def test_variables_of_cmake_that_double_are_not_followed(root: Path) -> None:
