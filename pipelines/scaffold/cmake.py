@@ -55,7 +55,6 @@ class _Read:
     sources: list[str] = field(default_factory=list)
     archs: list[str] = field(default_factory=list)
     define: str = ""
-    project: str = ""
     doubts: list[str] = field(default_factory=list)
     files: int = 0
 
@@ -69,7 +68,6 @@ def read_cmake(path: Path, root: Path) -> Told:
         for target, where in read.modules.items()
     }
     return Told(
-        name="" if "$" in read.project else read.project,
         extensions=tuple(names.values()),
         cuda=read.cuda,
         torch=read.torch,
@@ -127,10 +125,7 @@ def _command(name: str, words: list[str], read: _Read, shown: str) -> None:
     first = words[0] if words else ""
     if name == "set" and first:
         _set(words, read)
-    elif name == "project" and first:
-        read.project = read.project or first
-        read.cuda = read.cuda or "CUDA" in upper
-    elif name == "enable_language":
+    elif name in ("project", "enable_language"):
         read.cuda = read.cuda or "CUDA" in upper
     elif name == "find_package" and first:
         _package(first.lower(), read)

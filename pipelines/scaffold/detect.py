@@ -6,7 +6,6 @@ import ast
 import glob
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
 from pipelines.errors import ConfigError
@@ -113,8 +112,7 @@ def _parts(root: Path) -> tuple[list[Told], str]:
         where = "and pyproject.toml names another back end"
         parts.append(Told(doubts=(f"setup.py is there as well, {where}: it was not read",)))
     if cmake.is_file() and (backend == "scikit-build-core" or build):
-        read = read_cmake(cmake, root)
-        parts.append(read if backend == "scikit-build-core" else replace(read, name=""))
+        parts.append(read_cmake(cmake, root))
         build = cmake.name if backend == "scikit-build-core" else build
     if not build and toml.is_file():
         build = toml.name

@@ -51,6 +51,8 @@ class Told:
     """What it says in a way that only running it would show."""
     later: tuple[tuple[str, str], ...] = ()
     """Doubts, each with the field that another file may have in so many words."""
+    settled: frozenset[str] = frozenset()
+    """Fields that are made so that what a later file says of them does not count."""
 
 
 @dataclass(frozen=True)
@@ -100,6 +102,8 @@ def joined(*parts: Told) -> Told:
     for part in parts:
         changes: dict[str, object] = {}
         for name, old in vars(made).items():
+            if name in made.settled:
+                continue
             new = getattr(part, name)
             if isinstance(old, str | bool):
                 changes[name] = old or new

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tomllib
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +64,19 @@ def read_pyproject(path: Path, shown: str) -> Told:
             for key in dynamic
             if key in _DYNAMIC
         ),
+        settled=frozenset(_DYNAMIC[key] for key in _settled(tool, dynamic)),
     )
+
+
+def _settled(tool: dict[str, Any], dynamic: tuple[str, ...]) -> Iterator[str]:
+    """Keys for which setuptools goes by this file, which names where they are, and not by setup.py.
+
+    https://setuptools.pypa.io/en/latest/userguide/pyproject_config.html#dynamic-metadata
+    """
+    read = _table(_table(tool, "setuptools"), "dynamic")
+    for key in dynamic:
+        if key in _DYNAMIC and (key in read or (key == "version" and "setuptools_scm" in tool)):
+            yield key
 
 
 #: Keys that may be left to the build -> the field that has them.

@@ -20,6 +20,7 @@ import pytest
 pytestmark = pytest.mark.gpu
 SMOKE = Path(__file__).parents[2] / "pipelines" / "smoke"
 DTYPES = ("fp32", "fp16", "bf16")
+WRONG = "part of what is tolerated"
 
 
 @pytest.fixture(autouse=True)
@@ -152,7 +153,8 @@ def kernel(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> _
 @pytest.mark.parametrize("dtype", DTYPES)
 @pytest.mark.parametrize("width", [2, 3, 4])
 @pytest.mark.parametrize(
-    ("rows", "fault_in"), [(1024, ()), (1031, ("fp16", "bf16")), (2049, DTYPES)]
+    ("rows", "fault_in"),
+    [(1024, ()), (1031, ("fp16", "bf16")), (1537, ("fp32",)), (2049, DTYPES)],
 )
 def test_gradients_at_the_edge_of_a_chunk(
     kernel: _Kernel, rows: int, fault_in: tuple[str, ...], width: int, dtype: str
@@ -168,9 +170,10 @@ def test_gradients_at_the_edge_of_a_chunk(
     if not (kernel.forgets and dtype in fault_in):
         case(dtype, width, rows, False, record)
         return
-    with pytest.raises(AssertionError, match="part of what is tolerated"):
+    with pytest.raises(AssertionError, match=WRONG):
         case(dtype, width, rows, False, record)
     assert told.pop("out") <= 1
+    assert told.keys() == {"dx", "dweight", "dbias"}
     assert min(told.values()) > 100, told
 
 
@@ -181,13 +184,29 @@ def test_gradients_of_less(kernel: _Kernel, width: int, bias: bool, silu: bool) 
     """Without SiLU the release is right, and the suite says so."""
     case = suite("test_convolution").test_without_bias_and_activation
     wrong = kernel.forgets and silu
-    with pytest.raises(AssertionError) if wrong else contextlib.nullcontext():
+    with pytest.raises(AssertionError, match=WRONG) if wrong else contextlib.nullcontext():
         case(width, 2049, bias, silu, lambda *_: None)
 
 
+@pytest.mark.parametrize("rows", [300, 2049])
 @pytest.mark.parametrize("dtype", DTYPES)
-def test_gradients_of_weights_in_half_precision(kernel: _Kernel, dtype: str) -> None:
-    suite("test_convolution").test_weights_of_the_same_type(dtype, lambda *_: None)
+def test_gradients_of_weights_of_the_same_type(
+    kernel: _Kernel, dtype: str, rows: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """They are rounded to the weights' type, which the suite has to give the package."""
+    case = suite("test_convolution").test_weights_of_the_same_type
+    types, right = suite("convolving").DTYPES, kernel.causal_conv1d_fn
+    seen: list[Any] = []
+
+    def watched(*given: Any, **named: Any) -> Any:
+        seen.extend(one.dtype for one in given)
+        return right(*given, **named)
+
+    monkeypatch.setattr(kernel, "causal_conv1d_fn", watched)
+    wrong = kernel.forgets and rows == 2049
+    with pytest.raises(AssertionError, match=WRONG) if wrong else contextlib.nullcontext():
+        case(dtype, rows, lambda *_: None)
+    assert seen == [types[dtype]] * 3
 
 
 # -- SageAttention ---------------------------------------------------------------------------------

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import os
 import subprocess
 import sys
@@ -147,6 +148,66 @@ def test_cmake_is_read_with_its_variables(cmake_project: Path) -> None:
     assert api_of(found)[0] == "cxx"
 
 
+#: Key of pyproject.toml -> keyword of setup.py, field, and what it says.
+FIELDS = {
+    "version": ("version", "version", "1.2"),
+    "license": ("license", "licence", "MIT"),
+    "requires-python": ("python_requires", "requires_python", ">=3.10"),
+    "dependencies": ("install_requires", "requires", ("numpy",)),
+}
+
+
+@pytest.mark.parametrize("key", FIELDS)
+def test_what_pyproject_leaves_to_the_build_may_stand_in_setup_py(key: str, tmp_path: Path) -> None:
+    """Of each field alone; a doubt about one is none about another."""
+    keyword, field, value = FIELDS[key]
+    project = f'[project]\nname = "one"\ndynamic = ["{key}"]\n'
+    doubt = f"pyproject.toml: {key} is made when it is built"
+    for setup, says, doubts in (
+        (f"{keyword}={value!r}", value, ()),
+        (f"{keyword}=made()", type(value)(), (doubt, f"setup.py: {keyword} is made when it runs")),
+        ("zip_safe=False", type(value)(), (doubt,)),
+    ):
+        texts = {"pyproject.toml": project, "setup.py": RUNS.format(setup)}
+        told = detect(files(tmp_path, texts)).told
+        assert (getattr(told, field), told.doubts) == (says, doubts), setup
+        assert told.later == ()  # nothing of it is asked twice
+
+
+@pytest.mark.parametrize("key", FIELDS)
+def test_what_setup_py_makes_may_stand_in_pyproject(key: str, tmp_path: Path) -> None:
+    keyword, field, value = FIELDS[key]
+    said = list(value) if isinstance(value, tuple) else value
+    project = f'[project]\nname = "one"\n{key} = {json.dumps(said)}\n'
+    texts = {"pyproject.toml": project, "setup.py": RUNS.format(f"{keyword}=made()")}
+    told = detect(files(tmp_path, texts)).told
+    assert (getattr(told, field), told.doubts) == (value, ())
+
+
+@pytest.mark.parametrize("key", ["version", "dependencies"])
+def test_where_setuptools_reads_it_setup_py_does_not_count(key: str, tmp_path: Path) -> None:
+    """What setuptools 81 does with such a repository: it reads the file that is named."""
+    keyword, field, value = FIELDS[key]
+    read = f"[tool.setuptools.dynamic]\n{key} = {{file = 'there.txt'}}\n"
+    project = f'[project]\nname = "one"\ndynamic = ["{key}"]\n{read}'
+    setup = {"setup.py": RUNS.format(f"{keyword}={value!r}")}
+    told = detect(files(tmp_path, {"pyproject.toml": project, **setup})).told
+    doubts = (f"pyproject.toml: {key} is made when it is built",)
+    assert (getattr(told, field), told.doubts) == (type(value)(), doubts)
+    # Of a key that is not dynamic such a table says nothing.
+    (tmp_path / "pyproject.toml").write_text(f'[project]\nname = "one"\n{read}')
+    assert getattr(detect(tmp_path).told, field) == value
+
+
+def test_what_a_module_beside_setup_py_leaves_open_is_no_doubt(tmp_path: Path) -> None:
+    """It is another package's, or a part of setup.py's own."""
+    texts = {
+        "setup.py": "import beside\n" + RUNS.format("version='1.2'"),
+        "beside.py": RUNS.format("license=made()"),
+    }
+    assert detect(files(tmp_path, texts)).told.doubts == ()
+
+
 LATER = '[project]\nname = "one"\ndynamic = ["version"]\n'
 SAID = '[project]\nname = "one"\nversion = "1.3"\n'
 CORE = '[build-system]\nbuild-backend = "scikit_build_core.build"\n'
@@ -165,6 +226,14 @@ BUILT = "pyproject.toml: version is made when it is built"
             {"pyproject.toml": LATER, "setup.py": RUNS.format("version=made()")},
             "",
             (BUILT, "setup.py: version is made when it runs"),
+        ),
+        (
+            {
+                "pyproject.toml": LATER + "[tool.setuptools_scm]\n",
+                "setup.py": RUNS.format("version='0.1'"),
+            },
+            "",
+            (BUILT,),
         ),
         # CMake's is no package's: it may be that of the library inside.
         ({"pyproject.toml": CORE + LATER, "CMakeLists.txt": OTHER}, "", (BUILT,)),

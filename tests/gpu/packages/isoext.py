@@ -58,7 +58,10 @@ def measures(corners, triangles):
 
 
 def is_a_sphere(corners, triangles, cell):
-    """Closed, of one piece without a hole, and where the sphere is."""
+    """Closed, with Euler's characteristic of a sphere, and where the sphere is.
+
+    Which side is outside is the package's own to say: it may be inside out.
+    """
     used = numpy.unique(triangles)
     ways = Counter(map(tuple, triangles[:, [0, 1, 1, 2, 2, 0]].reshape(-1, 2).tolist()))
     assert {*ways.values()} == {1}  # of two triangles at an edge each goes along it its own way
