@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tomllib
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,13 @@ _BACKENDS: dict[str, Backend] = {
     "scikit_build_core": "scikit-build-core",
     "mesonpy": "meson-python",
     "hatchling": "hatchling",
+}
+#: Keys that may be left to the build -> the field that has them.
+_DYNAMIC = {
+    "version": "version",
+    "dependencies": "requires",
+    "requires-python": "requires_python",
+    "license": "licence",
 }
 
 
@@ -36,7 +42,7 @@ def read_pyproject(path: Path, shown: str) -> Told:
         ) from None
     system, project = _table(text, "build-system"), _table(text, "project")
     wants = _texts(system.get("requires"))
-    dynamic = _texts(project.get("dynamic"))
+    dynamic = [key for key in _texts(project.get("dynamic")) if key in _DYNAMIC]
     bindings: set[Binding] = set()
     known: tuple[Binding, ...] = ("pybind11", "nanobind")
     bindings.update(name for name in known if any(one.startswith(name) for one in wants))
@@ -59,33 +65,20 @@ def read_pyproject(path: Path, shown: str) -> Told:
         packages=tuple(one.rpartition("/")[2] for one in given),
         torch=any(one.partition("[")[0].strip(" ><=~!0123456789.") == "torch" for one in wants),
         bindings=frozenset(bindings),
-        later=tuple(
-            (_DYNAMIC[key], f"{shown}: {key} is made when it is built")
-            for key in dynamic
-            if key in _DYNAMIC
-        ),
-        settled=frozenset(_DYNAMIC[key] for key in _settled(tool, dynamic)),
+        later=tuple((_DYNAMIC[key], f"{shown}: {key} is made when it is built") for key in dynamic),
+        settled=frozenset(_DYNAMIC[key] for key in dynamic if _is_settled(key, tool)),
     )
 
 
-def _settled(tool: dict[str, Any], dynamic: tuple[str, ...]) -> Iterator[str]:
-    """Keys for which setuptools goes by this file, which names where they are, and not by setup.py.
+def _is_settled(key: str, tool: dict[str, Any]) -> bool:
+    """Whether setuptools goes by this file, which names where a dynamic key is, not by setup.py.
 
     https://setuptools.pypa.io/en/latest/userguide/pyproject_config.html#dynamic-metadata
     """
     read = _table(_table(tool, "setuptools"), "dynamic")
-    for key in dynamic:
-        if key in _DYNAMIC and (key in read or (key == "version" and "setuptools_scm" in tool)):
-            yield key
+    return key in read or (key == "version" and "setuptools_scm" in tool)
 
 
-#: Keys that may be left to the build -> the field that has them.
-_DYNAMIC = {
-    "version": "version",
-    "dependencies": "requires",
-    "requires-python": "requires_python",
-    "license": "licence",
-}
 #: Classifiers of licences that leave no doubt -> SPDX.
 _LICENCES = {
     "MIT License": "MIT",

@@ -96,8 +96,8 @@ class _Reading:
             summary=self._text(keys, "description", "summary"),
             licence=self._text(keys, "license", "licence"),
             requires_python=self._text(keys, "python_requires", "requires_python"),
-            requires=self._texts(keys, "install_requires"),
-            packages=self._texts(keys, "packages", quiet=True),
+            requires=self._texts(keys, "install_requires", "requires"),
+            packages=self._texts(keys, "packages"),
             py_api=_limited(keys.get("options")),
             sources=tuple(dict.fromkeys(sources)),
             extensions=tuple(dict.fromkeys(filter(None, extensions))),
@@ -145,12 +145,13 @@ class _Reading:
         self.later.append((field or key, f"{self.shown}: {key} is made when it runs"))
         return ""
 
-    def _texts(self, keys: dict[str, Any], key: str, *, quiet: bool = False) -> tuple[str, ...]:
+    def _texts(self, keys: dict[str, Any], key: str, field: str = "") -> tuple[str, ...]:
+        """Without a ``field`` it is no doubt that they are not written out."""
         value = keys.get(key, ())
         if isinstance(value, list | tuple) and all(isinstance(one, str) for one in value):
             return tuple(value)
-        if not quiet:
-            self.later.append(("requires", f"{self.shown}: {key} is made when it runs"))
+        if field:
+            self.later.append((field, f"{self.shown}: {key} is made when it runs"))
         return ()
 
     def _variables(self) -> Iterator[str]:

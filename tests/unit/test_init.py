@@ -148,6 +148,7 @@ def test_cmake_is_read_with_its_variables(cmake_project: Path) -> None:
     assert api_of(found)[0] == "cxx"
 
 
+RUNS = "from setuptools import setup\nsetup({})\n"
 #: Key of pyproject.toml -> keyword of setup.py, field, and what it says.
 FIELDS = {
     "version": ("version", "version", "1.2"),
@@ -211,7 +212,6 @@ def test_what_a_module_beside_setup_py_leaves_open_is_no_doubt(tmp_path: Path) -
 LATER = '[project]\nname = "one"\ndynamic = ["version"]\n'
 SAID = '[project]\nname = "one"\nversion = "1.3"\n'
 CORE = '[build-system]\nbuild-backend = "scikit_build_core.build"\n'
-RUNS = "from setuptools import setup\nsetup({})\n"
 OTHER = "project(one VERSION 9.9 LANGUAGES CUDA)\n"
 BUILT = "pyproject.toml: version is made when it is built"
 
@@ -219,14 +219,7 @@ BUILT = "pyproject.toml: version is made when it is built"
 @pytest.mark.parametrize(
     ("texts", "version", "doubts"),
     [
-        ({"pyproject.toml": LATER, "setup.py": RUNS.format("version='1.2'")}, "1.2", ()),
-        ({"pyproject.toml": SAID, "setup.py": RUNS.format("version=made()")}, "1.3", ()),
         ({"pyproject.toml": LATER}, "", (BUILT,)),
-        (
-            {"pyproject.toml": LATER, "setup.py": RUNS.format("version=made()")},
-            "",
-            (BUILT, "setup.py: version is made when it runs"),
-        ),
         (
             {
                 "pyproject.toml": LATER + "[tool.setuptools_scm]\n",
@@ -240,7 +233,7 @@ BUILT = "pyproject.toml: version is made when it is built"
         ({"pyproject.toml": CORE + SAID, "CMakeLists.txt": OTHER}, "1.3", ()),
     ],
 )
-def test_what_a_file_leaves_to_the_build_is_doubted_where_no_other_says_it(
+def test_a_version_that_neither_setup_py_nor_cmake_can_tell(
     texts: dict[str, str], version: str, doubts: tuple[str, ...], tmp_path: Path
 ) -> None:
     told = detect(files(tmp_path, texts)).told
