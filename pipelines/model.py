@@ -9,15 +9,29 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Annotated, Any, TypeVar, get_args, get_origin
 
-from pydantic import BaseModel, ConfigDict, StringConstraints, ValidationError
+from pydantic import AfterValidator, BaseModel, ConfigDict, StringConstraints, ValidationError
 
 from pipelines.errors import ConfigError
+from pipelines.remote.safe_paths import name_fault
 from pipelines.yamlfile import read_yaml
 
 Data = TypeVar("Data", bound=BaseModel)
 
 
-Name = Annotated[str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,40}$")]
+def _windows_has(name: str) -> str:
+    if fault := name_fault(name):
+        raise ValueError(f"Windows has no file of that name: {fault}")
+    return name
+
+
+#: A text that becomes the name of a file or directory, also on a host.
+FileName = Annotated[
+    str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$"), AfterValidator(_windows_has)
+]
+#: A name that people give: recipes, hosts.
+Name = Annotated[
+    str, StringConstraints(pattern=r"^[a-z0-9][a-z0-9_-]{0,40}$"), AfterValidator(_windows_has)
+]
 
 
 #: ``3.12``; with a ``t`` behind it the one without the global lock, ``3.14t``.

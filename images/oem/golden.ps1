@@ -20,7 +20,7 @@ $Here = Split-Path -Parent $MyInvocation.MyCommand.Path
 $Folder = Join-Path -Path $env:ProgramFiles -ChildPath 'windows-cuda-wheels'
 $KeyFile = '\\host.lan\Data\key'
 
-. (Join-Path -Path $Here -ChildPath 'com1.ps1')
+. (Join-Path -Path $Here -ChildPath 'serial.ps1')
 
 Write-Com1 -Text 'WCW-STEP WinRM over HTTPS'
 # Behind the container's NAT the guest sees its gateway alone: a rule by address would say nothing.
@@ -37,7 +37,7 @@ if (Test-Path -LiteralPath $KeyFile -PathType Leaf) {
 
 Write-Com1 -Text 'WCW-STEP what runs at each start'
 $null = New-Item -ItemType Directory -Force -Path $Folder
-foreach ($name in @('com1.ps1', 'ready.ps1')) {
+foreach ($name in @('serial.ps1', 'ready.ps1')) {
     Copy-Item -LiteralPath (Join-Path -Path $Here -ChildPath $name) -Destination $Folder -Force
 }
 $run = '-NoLogo -NoProfile -NonInteractive -ExecutionPolicy Bypass -File "{0}"' -f (Join-Path -Path $Folder -ChildPath 'ready.ps1')

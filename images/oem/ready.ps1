@@ -22,7 +22,7 @@ $Here = Split-Path -Parent $MyInvocation.MyCommand.Path
 $SecretFile = '\\host.lan\Data\winrm'
 $Made = Join-Path -Path $Here -ChildPath 'account.txt'
 
-. (Join-Path -Path $Here -ChildPath 'com1.ps1')
+. (Join-Path -Path $Here -ChildPath 'serial.ps1')
 
 function New-Account {
     # Of the file's one line, USER:PASSWORD.

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import re
 from collections.abc import Iterator, Mapping
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Annotated
 
 from packaging.metadata import InvalidMetadata, Metadata, RawMetadata, parse_email
@@ -22,6 +22,7 @@ from pipelines.hosttext import line
 from pipelines.model import Model, read_data
 from pipelines.provenance.reading import all_of
 from pipelines.record import CheckResult
+from pipelines.remote.safe_paths import tree_faults
 from pipelines.wheels.metadata import WheelFacts
 from pipelines.wheels.pe import MACHINES, machine_name
 from pipelines.wheels.pythonabi import bound_to
@@ -35,10 +36,6 @@ MOST = 500
 _PATCHES = 40  # releases of one minor version of Python, more than any has
 _CPYTHON = re.compile(r"cp3(\d{1,2})")
 _DATA = re.compile(r"^[^/]+\.data/(?:purelib|platlib)/")
-#: What Windows takes for a device, or refuses in a name.
-_RESERVED = re.compile(
-    r"(?i)^(?:con|prn|aux|nul|com[1-9]|lpt[1-9])(?:\.|$)|[. ]$|[<>:\"|?*\x00-\x1f]"
-)
 
 
 class Folder(Model):
@@ -242,18 +239,15 @@ def _paths(facts: WheelFacts) -> Finding:
     """Whether its files can lie where packages usually lie on Windows."""
     names = [_DATA.sub("", name) for name in facts.members]
     longest = max(names, key=len, default="")
-    bad = [n for n in names if any(_RESERVED.search(part) for part in PurePosixPath(n).parts)]
-    seen: dict[str, str] = {}
-    same = [n for n in names if seen.setdefault(n.lower(), n) != n]
+    faults = tree_faults(names)
     table = limits()
     over = []
     for folder in table.folders:
         length = len(folder.path.replace("{user}", _USER)) + 1 + len(longest)
         if length > table.longest_path:
             over.append(f"{length} characters in {folder.name}")
-    wrong = [f"Windows takes no file called {line(_list(bad), 300)}"] if bad else []
-    wrong += [f"the same file to Windows as another: {line(_list(same), 300)}"] if same else []
-    detail = "; ".join(wrong)
+    wrong = [f"{name} ({reason})" for name, reason in faults.items()]
+    detail = f"Windows cannot have these files: {line(_list(wrong), 600)}" if wrong else ""
     if over and not wrong:
         detail = f"{line(longest, 300)} has {', '.join(over)}; {table.longest_path} is the most"
     return Finding(

@@ -32,9 +32,8 @@ from pipelines.errors import (
     named,
 )
 from pipelines.hosttext import block, line
-from pipelines.model import Model, first_problem, read_data
+from pipelines.model import FileName, Model, first_problem, read_data
 from pipelines.prebuilt.candidates import Offer
-from pipelines.toolchain.sources import FileName
 from pipelines.versions import python_release
 from pipelines.wheels.tags import WINDOWS, wheel_tags
 

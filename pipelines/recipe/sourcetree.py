@@ -21,12 +21,14 @@ from pathlib import Path
 from pipelines import units
 from pipelines.console import say
 from pipelines.errors import ConfigError, LockError, SetupError
+from pipelines.hosttext import line
 from pipelines.logs import timed
 from pipelines.paths import PACKAGE, home
 from pipelines.recipe.model import Recipe
 from pipelines.recipe.origin import FileSource, GitSource, PathSource
 from pipelines.recipe.patches import applied
 from pipelines.recipe.worktree import PROJECT, Listing, State, listing, matches, state
+from pipelines.remote.safe_paths import tree_faults
 from pipelines.toolchain.hashed import adopt, damage, verify
 from pipelines.toolchain.lock import Cache, Tool
 from pipelines.toolchain.obtaining import FetchProgress
@@ -234,6 +236,12 @@ def pack(members: Iterable[Member], exclude: Iterable[str] = (), *, where: str =
     globs = tuple(exclude)
     kept = {name: data for name, data in members if not matches(name, globs)}
     _refuse_other(kept, where)
+    if faults := tree_faults(kept):
+        shown = units.few([f"{name} ({reason})" for name, reason in faults.items()])
+        raise ConfigError(
+            f"{where}: Windows cannot have these files: {line(shown, 1000)}",
+            advice="Rename them, or leave them out with 'exclude' in the recipe.",
+        )
     buffer = io.BytesIO()
     with tarfile.open(fileobj=buffer, mode="w", format=tarfile.USTAR_FORMAT) as archive:
         for name in sorted(kept, key=lambda name: name.split("/")):

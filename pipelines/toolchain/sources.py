@@ -20,7 +20,7 @@ from pydantic import Field, StringConstraints, model_validator
 
 from pipelines.errors import LockError
 from pipelines.hosttext import secret
-from pipelines.model import Model
+from pipelines.model import FileName, Model
 
 if TYPE_CHECKING:
     import requests
@@ -38,7 +38,6 @@ Step = Callable[[int, int], object]
 
 
 Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
-FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-]*$")]
 
 
 class Source(Model):

@@ -35,6 +35,7 @@ from pipelines.recipe.archmap import translate
 from pipelines.record import ProvisionResult, ResourceResult, SmokeResult
 from pipelines.remote import facts, files
 from pipelines.remote import process as remote_process
+from pipelines.remote.safe_paths import tree_faults
 from pipelines.session.base import DeadHostError
 from pipelines.session.channel import over_winrs
 from pipelines.session.transports.endpoint import Secret
@@ -88,6 +89,12 @@ def test_the_main_job(line: Line) -> None:
     for name in ("junit.xml", "manifest.json", "build.log", "smoke.xml"):
         assert (path / name).stat().st_size > 0
     assert not list(path.rglob("*.part"))
+    host = line.plan.host.lifecycle
+    assert isinstance(host, Sandbox)
+    for made in (host.prefix / "drive_c/b", path):
+        names = [one.relative_to(made).as_posix() for one in made.rglob("*") if one.is_file()]
+        assert len(names) > 10
+        assert not tree_faults(names)
     manifest = json.loads((path / "manifest.json").read_text())
     assert manifest["toolset"] == {"asked": "stand-in", "told": ["stand-in 14.0"]}
 

@@ -526,7 +526,7 @@ def test_what_decides_which_disk_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_all_that_the_scripts_of_oem_name_is_there() -> None:
     scripts = {name: data.decode() for name, data in golden.oem().items()}
     assert "C:\\OEM\\golden.ps1" in scripts["install.bat"]
-    for name in ("enable-winrm-https.ps1", "com1.ps1", "ready.ps1"):
+    for name in ("enable-winrm-https.ps1", "serial.ps1", "ready.ps1"):
         assert f"'{name}'" in scripts["golden.ps1"]
     assert machine.GIVEN.rpartition("/")[2] == "winrm"
     assert r"\\host.lan\Data\winrm" in scripts["ready.ps1"]

@@ -50,7 +50,7 @@ _OEM = {
     "install.bat": "images/oem/install.bat",
     "golden.ps1": "images/oem/golden.ps1",
     "ready.ps1": "images/oem/ready.ps1",
-    "com1.ps1": "images/oem/com1.ps1",
+    "serial.ps1": "images/oem/serial.ps1",
     "enable-winrm-https.ps1": "scripts/enable-winrm-https.ps1",
 }
 
