@@ -16,18 +16,19 @@ import sys
 import tarfile
 import time
 from pathlib import Path
-from typing import Any
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from pipelines.remote.safe_paths import unpack_member
 
 _USAGE = 2
 _TIME = "WCW.mtime_ns"
-# Python 3.11.2, which Debian 12 has, does not know it: https://docs.python.org/3.11/whatsnew/3.11.html
-_FILTER: dict[str, Any] = {"filter": "tar"} if hasattr(tarfile, "tar_filter") else {}
 
 
 def pack(folder: Path, archive: Path) -> int:
     """Write everything in ``folder`` to ``archive``, which appears by rename; the file count.
 
-    Files that are gone by the time it is their turn are left out: a compiler's temporary ones.
+    Files that are gone by the time it is their turn are left out: a compiler's temporary ones. So
+    are links, which a build makes again when they are missing.
     Without a folder there is no archive, and the count is 0.
     """
     count = 0
@@ -52,6 +53,8 @@ def pack(folder: Path, archive: Path) -> int:
 def _add(tar: tarfile.TarFile, path: Path, name: str) -> bool:
     """Add one entry with its exact time; whether it is a file."""
     member = tar.gettarinfo(path, name)
+    if not (member.isfile() or member.isdir()):
+        return False
     member.pax_headers = {_TIME: str(path.lstat().st_mtime_ns)}
     if not member.isfile():
         tar.addfile(member)
@@ -64,28 +67,21 @@ def _add(tar: tarfile.TarFile, path: Path, name: str) -> bool:
 def unpack(archive: Path, folder: Path) -> int:
     """Put back what :func:`pack` wrote; the file count. Nothing lands outside ``folder``.
 
-    Raises :class:`tarfile.TarError` for an archive that is damaged or reaches outside.
+    Raises :class:`tarfile.TarError` for an archive that is damaged, ``ValueError`` for one that
+    reaches outside.
     """
     folder.mkdir(parents=True, exist_ok=True)
     count = 0
     with tarfile.open(archive, "r:") as tar:
         times = []
         for member in tar:
-            _require_inside(member, folder)
-            tar.extract(member, folder, **_FILTER)
+            path = unpack_member(tar, member, folder, archive.name)
             count += member.isfile()
-            if _TIME in member.pax_headers and not member.issym():
-                times.append((folder / member.name, int(member.pax_headers[_TIME])))
+            if _TIME in member.pax_headers:
+                times.append((path, int(member.pax_headers[_TIME])))
         for path, time_ns in reversed(times):  # a folder after what was put into it
             os.utime(path, ns=(time_ns, time_ns))
     return count
-
-
-def _require_inside(member: tarfile.TarInfo, folder: Path) -> None:
-    """Refuse what would land outside ``folder``, or take in a file from there."""
-    for name in (member.name, member.linkname if member.islnk() else ""):
-        if not (folder / name).resolve().is_relative_to(folder.resolve()):
-            raise tarfile.TarError(f"{name!r} is outside the folder")
 
 
 def main(arguments: list[str]) -> int:

@@ -21,7 +21,7 @@ from typing import TypedDict
 
 from . import buildwheel, compilecache, files, fixedplace, process, repack, sharing, usage
 from .rpc import idempotent
-from .safe_paths import member_parts, refusal
+from .safe_paths import unpack_member
 
 #: Ours, then those of a year, then those that are numbered, from 18 on: 2022 goes with more
 #: releases of CUDA than 2026 does, which is 18.
@@ -161,17 +161,9 @@ def unpack_source(archive: str, target: str) -> None:
     """
     root = pathlib.Path(target)
     root.mkdir(parents=True, exist_ok=True)
-    with tarfile.open(archive) as members:
-        for member in members:
-            if not member.isfile():
-                raise refusal(member.name, archive)
-            path = root.joinpath(*member_parts(member.name, archive))
-            path.parent.mkdir(parents=True, exist_ok=True)
-            source = members.extractfile(member)
-            assert source is not None  # noqa: S101 - it is a file
-            with path.open("wb") as sink:
-                shutil.copyfileobj(source, sink)
-            os.utime(path, (member.mtime, member.mtime))
+    with tarfile.open(archive) as tar:
+        for member in tar:
+            unpack_member(tar, member, root, archive)
 
 
 def build(spec: Spec) -> Generator[bytes | Built, None, None]:

@@ -320,13 +320,15 @@ def packed(place: Path, *members: tuple[str, bytes, bytes]) -> tuple[Path, Parce
         ("link", tarfile.LNKTYPE),
         ("pipe", tarfile.FIFOTYPE),
         ("folder", tarfile.DIRTYPE),
+        ("fine/below", tarfile.REGTYPE),
+        ("aux.log", tarfile.REGTYPE),
     ],
 )
 def test_what_is_sent_stays_in_its_directory(tmp_path: Path, name: str, kind: bytes) -> None:
     path, parcel = packed(
         tmp_path, ("fine", b"1", tarfile.REGTYPE), (name, b"" if kind != b"0" else b"2", kind)
     )
-    with pytest.raises(TransferError, match="is no plain file of a run"):
+    with pytest.raises(TransferError):
         parcels.unpack(path, parcel, tmp_path / "deep/run")
     assert not [*tmp_path.rglob("outside")]
     assert [one.name for one in (tmp_path / "deep/run").iterdir()] == ["fine"]

@@ -906,12 +906,7 @@ def test_a_damaged_or_hostile_archive_is_refused(tmp_path: Path) -> None:
         HANDOVER.unpack(archive, tmp_path / "there")
 
 
-@pytest.mark.parametrize("python", ["this one", "without filters, as Debian 12's"])
-def test_nothing_lands_outside_the_folder(
-    tmp_path: Path, python: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    if python != "this one":
-        monkeypatch.setattr(HANDOVER, "_FILTER", {})
+def test_nothing_lands_outside_the_folder(tmp_path: Path) -> None:
     archive = tmp_path / "build.tar"
     (tmp_path / "secret").write_text("s")
     link, through = tarfile.TarInfo("link"), tarfile.TarInfo("link/outside")
@@ -922,7 +917,7 @@ def test_nothing_lands_outside_the_folder(
         with tarfile.open(archive, "w") as tar:
             for member in members:
                 tar.addfile(member, io.BytesIO())
-        with pytest.raises(tarfile.TarError):
+        with pytest.raises(ValueError, match="member"):
             HANDOVER.unpack(archive, tmp_path / "there")
     assert not (tmp_path / "outside").exists()
     assert not (tmp_path / "there/hard").exists()

@@ -8,7 +8,7 @@ import shutil
 import sqlite3
 import tarfile
 from contextlib import closing
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 
 from pipelines import units
 from pipelines.errors import TransferError
@@ -17,6 +17,7 @@ from pipelines.fleet.cluster.commission import Parcel
 from pipelines.fleet.kept import files_of
 from pipelines.fleet.lines import JOBS
 from pipelines.hosttext import line
+from pipelines.remote.safe_paths import unpack_member
 from pipelines.run import Run
 from pipelines.stages.objects import LIST, write_list
 
@@ -101,19 +102,15 @@ def unpack(path: Path, parcel: Parcel, into: Path) -> Run:
     """
     require_whole(path, parcel)
     shutil.rmtree(into, ignore_errors=True)
-    size = 0
     try:
         with disk_errors(into.parent), tarfile.open(path, "r:") as archive:
             into.mkdir(parents=True)
-            for number, member in enumerate(archive):
-                size += member.size
-                if not _is_plain(member) or number >= _MOST_FILES or size > _MOST_BYTES:
-                    raise TransferError(
-                        f"{parcel.run}: '{line(member.name, 100)}' is no plain file of a run, or "
-                        f"it is more than {units.size(_MOST_BYTES)} or {_MOST_FILES:,} files",
-                        advice="Nothing of it was taken. Look at who is a member of this cluster.",
-                    )
-                archive.extract(member, into, filter="data")
+            _unpack_files(archive, into)
+    except (ValueError, FileExistsError, IsADirectoryError, NotADirectoryError) as error:
+        raise TransferError(
+            f"{parcel.run}: {line(error, 300)}",
+            advice="Nothing of it was taken. Look at who is a member of this cluster.",
+        ) from None
     except tarfile.TarError as error:
         raise TransferError(f"{parcel.run} cannot be unpacked: {line(error, 200)}") from None
     if not (into / RECORD).is_file():
@@ -121,11 +118,16 @@ def unpack(path: Path, parcel: Parcel, into: Path) -> Run:
     return Run(into)
 
 
-def _is_plain(member: tarfile.TarInfo) -> bool:
-    path = PurePosixPath(member.name)
-    parts = path.parts
-    odd = path.is_absolute() or not parts or ".." in parts or "\\" in member.name
-    return member.isfile() and not odd and ":" not in member.name
+def _unpack_files(archive: tarfile.TarFile, into: Path) -> None:
+    size = 0
+    for number, member in enumerate(archive):
+        size += member.size
+        if not member.isfile() or number >= _MOST_FILES or size > _MOST_BYTES:
+            raise ValueError(
+                f"{member.name!r} is not a plain file of a run, or the run has more than "
+                f"{units.size(_MOST_BYTES)} or {_MOST_FILES:,} files"
+            )
+        unpack_member(archive, member, into, "the archive")
 
 
 def call_host(run: Run, name: str) -> None:
