@@ -36,9 +36,12 @@ docker: ## Hosts in containers and virtual machines, on an engine that is starte
 	@scripts/setup-docker >/dev/null || [ $$? = 77 ]
 	@$(PYTEST) -m docker tests/docker
 
-check: ## Format, lint and types
+check: ## Format, lint, types, and what is newer than the oldest Python
 	@scripts/setup --dev
 	@$(PYTHON) -m ruff format --check . && $(PYTHON) -m ruff check . && $(PYTHON) -m mypy
+	@.venv/bin/vermin -q pipelines tests scripts .github tasks.py
+	@.venv/bin/vermin -q -t=3.10- pipelines/remote pipelines/smoke
+	@.venv/bin/vermin -q -t=3.9- pipelines/which
 
 bench: ## Print the figures of docs/figures.md
 	@scripts/setup --dev

@@ -126,7 +126,7 @@ def remove_tree(path: str) -> bool:
         function(name)
 
     if sys.version_info >= (3, 12):
-        shutil.rmtree(target, onexc=writable)
+        shutil.rmtree(target, onexc=writable)  # novermin - see above
     else:
         shutil.rmtree(target, onerror=writable)
     return True

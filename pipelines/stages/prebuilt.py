@@ -116,14 +116,14 @@ def _take(plan: BuildPlan, run: Run, offer: Offer) -> Path:
     waiting, folder = run.path / "prebuilt", run.path / "wheels"
     with disk_errors(run.path):
         waiting.mkdir(exist_ok=True)
-        copy = waiting / offer.file
-        shutil.copyfile(source, copy)
+        fetched = waiting / offer.file
+        shutil.copyfile(source, fetched)
     try:
-        _, checks = examine(copy, offer, plan.target, _platforms(plan))
+        _, checks = examine(fetched, offer, plan.target, _platforms(plan))
         _refuse(offer.file, checks)
         with disk_errors(folder):
             folder.mkdir(exist_ok=True)
-            return copy.replace(folder / offer.file)
+            return fetched.replace(folder / offer.file)
     finally:
         shutil.rmtree(waiting, ignore_errors=True)
 

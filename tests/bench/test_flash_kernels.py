@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import shutil
 import sys
-import tarfile
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -24,6 +23,7 @@ from pipelines.recipe.load import load_recipe
 from pipelines.recipe.origin import FileSource
 from pipelines.recipe.sourcetree import fetch_tree
 from pipelines.record import BuildResult
+from pipelines.remote.builder import unpack_source
 from pipelines.stages.line import Line, run_build
 from pipelines.stages.published import read_published
 from pipelines.stages.rebuild import run_rebuild, told
@@ -58,8 +58,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     assert sha256_of(archive) == recipe.source.sha256
     room = tmp_path_factory.mktemp("package")
     shutil.copytree(Path(__file__).with_name("flash_kernels"), room / "mine")
-    with tarfile.open(archive) as members:
-        members.extractall(room, filter="data")
+    unpack_source(str(archive), str(room))
     return room
 
 

@@ -13,11 +13,12 @@ import os
 import shlex
 import subprocess
 import sys
-import tarfile
 import time
 from pathlib import Path
 
 import pytest
+
+from pipelines.remote.builder import unpack_source
 
 pytestmark = pytest.mark.bench
 ROOT = Path(__file__).resolve().parents[2]
@@ -56,8 +57,7 @@ def test_overhead_over_pip_wheel(tmp_path: Path) -> None:
     spec = json.loads(next((tmp_path / "root").glob("b/*/spec.json")).read_text())
     spec = spec["arguments"]["spec"]
     source = tmp_path / "source"
-    with tarfile.open(spec["archive"]) as archive:
-        archive.extractall(source, filter="data")
+    unpack_source(spec["archive"], str(source))
     bare = {k: v for k, v in {**os.environ, **spec["environment"]}.items() if k[:4] != "WCW_"}
     bare["PATH"] = f"{python.parent}{os.pathsep}{bare['PATH']}"
     # Else torch takes an sccache that it finds, and what ours has put there.

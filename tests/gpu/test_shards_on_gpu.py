@@ -15,7 +15,6 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import tarfile
 import time
 from collections.abc import Iterator
 from dataclasses import replace
@@ -35,6 +34,7 @@ from pipelines.recipe.load import load_recipe
 from pipelines.recipe.origin import FileSource
 from pipelines.recipe.sourcetree import fetch_tree
 from pipelines.record import BuildResult
+from pipelines.remote.builder import unpack_source
 from pipelines.stages.line import BUILD, COLLECT, Line
 from pipelines.toolchain.lock import Cache, load_lock
 
@@ -69,8 +69,7 @@ def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
     require_torch_and_nvcc()
     room = tmp_path_factory.mktemp("package")
     shutil.copytree(Path(__file__).with_name("shards"), room / "mine")
-    with tarfile.open(sdist()) as members:
-        members.extractall(room, filter="data")
+    unpack_source(str(sdist()), str(room))
     return room
 
 

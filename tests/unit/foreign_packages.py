@@ -5,10 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-import tarfile
 from dataclasses import dataclass
 from pathlib import Path
 
+from pipelines.remote.builder import unpack_source
 from pipelines.toolchain import hashed
 from pipelines.toolchain.lock import Cache, load_lock
 from pipelines.toolchain.sources import Source, download
@@ -46,8 +46,7 @@ def repository(package: Foreign, folder: Path) -> Path:
             archive = folder / package.file
             download(source, archive, lambda *_: None)
     hashed.verify(archive, source)
-    with tarfile.open(archive) as members:
-        members.extractall(folder, filter="data")
+    unpack_source(str(archive), str(folder))
     made = folder / package.file.removesuffix(".tar.gz")
     who = ["-c", "user.name=x", "-c", "user.email=x@example.org"]
     for words in (["init", "-q"], ["add", "-A"], ["commit", "-qm", "theirs"]):
