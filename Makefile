@@ -1,5 +1,5 @@
 # make wheel: from nothing to a tested Windows CUDA wheel. make test: set up and run the tests.
-.PHONY: help wheel test test-all docs browser docker check bench lock clean
+.PHONY: help wheel test test-all docs browser docker fresh check bench lock clean
 
 PYTHON := .venv/bin/python
 INVOKE := $(PYTHON) -m invoke
@@ -35,6 +35,9 @@ docker: ## Hosts in containers and virtual machines, on an engine that is starte
 	@scripts/setup --dev
 	@scripts/setup-docker >/dev/null || [ $$? = 77 ]
 	@$(PYTEST) -m docker tests/docker
+
+fresh: ## The first two on Debians and an Ubuntu made from nothing, as root, with and without sudo (hours)
+	@scripts/check-fresh
 
 check: ## Format, lint, types, and what is newer than the oldest Python
 	@scripts/setup --dev

@@ -8,6 +8,7 @@ import sys
 import tarfile
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import pytest
 from pydantic import TypeAdapter, ValidationError
@@ -110,7 +111,7 @@ def test_a_source_tree_is_refused_before_it_is_sent() -> None:
 
 @pytest.mark.parametrize("kind", [Name, FileName])
 @pytest.mark.parametrize("name", ["aux", "nul", "com1", "lpt9"])
-def test_names_that_become_files_on_a_host(kind: object, name: str) -> None:
+def test_names_that_become_files_on_a_host(kind: Any, name: str) -> None:
     """Recipes, hosts and pinned files."""
     with pytest.raises(ValidationError, match="device"):
         TypeAdapter(kind).validate_python(name)
