@@ -42,7 +42,7 @@ fresh: ## The first two on Debians and an Ubuntu made from nothing, as root, wit
 check: ## Format, lint, types, and what is newer than the oldest Python
 	@scripts/setup --dev
 	@$(PYTHON) -m ruff format --check . && $(PYTHON) -m ruff check . && $(PYTHON) -m mypy
-	@.venv/bin/vermin -q pipelines tests scripts .github tasks.py
+	@.venv/bin/vermin -q pipelines scripts .github tasks.py
 	@.venv/bin/vermin -q -t=3.10- pipelines/remote pipelines/smoke
 	@.venv/bin/vermin -q -t=3.9- pipelines/which
 

@@ -30,7 +30,7 @@ def summary(views: Sequence[RunView]) -> str:
     said = "\n".join(parts) + "\n"
     if len(said.encode()) > MOST:
         note = "\n\n(The summary was longer; the rest is in report.html.)\n"
-        kept = said.encode()[: MOST - len(note.encode())].decode(errors="ignore")
+        kept = said.encode()[: MOST - len(note.encode())].decode("utf-8", "ignore")
         fence = "\n```" if kept.count("\n```") % 2 else ""
         said = kept.rpartition("\n")[0] + fence + note
     return said
