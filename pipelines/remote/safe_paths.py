@@ -52,6 +52,8 @@ def tree_faults(names: Iterable[str]) -> dict[str, str]:
 
 def _as_compared(name: str) -> str:
     """The name as NTFS compares it: each character by itself, so that no length changes."""
+    if name.isascii():
+        return name.upper()
     return "".join(upper if len(upper := one.upper()) == 1 else one for one in name)
 
 
