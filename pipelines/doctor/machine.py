@@ -174,8 +174,8 @@ def _disk(facts: Facts, purpose: Purpose, limits: Thresholds) -> Verdict:
         return Verdict(AREA, name, level, found)
     if purpose.sandbox:
         return Verdict(AREA, name, level, found, wanted, "free space on this machine's disk")
-    cure = on_host(f"cmd /c rmdir /s /q {purpose.build_root}", then="removes finished builds")
-    return Verdict(AREA, name, level, found, wanted, *cure)
+    cure = "invoke cache --prune --days 1, which leaves alone what runs and what is of today"
+    return Verdict(AREA, name, level, found, wanted, cure)
 
 
 def _clock(facts: Facts, limits: Thresholds) -> Verdict:

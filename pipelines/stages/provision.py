@@ -159,7 +159,7 @@ def _require_space(
         raise StorageError(
             f"{wanted.id}: {plan.host.name} has {free >> 20} MiB free, "
             f"about {need >> 20} MiB are needed",
-            advice="Free space on the host; old jobs are in the build root.",
+            advice="Free space there: invoke cache --prune --days 1 removes old builds.",
         )
 
 

@@ -25,6 +25,7 @@ from pipelines.model import first_problem
 from pipelines.recipe.suite import OWN, Suite, suite_of, suite_of_given
 from pipelines.record import AuditedFile, AuditResult, PrebuiltResult, SmokeResult
 from pipelines.remote import files, tester
+from pipelines.remote.jobs.prune import WHEEL
 from pipelines.reports.figures import SCRIPT
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Case
@@ -79,7 +80,7 @@ def _run_suite(
     directory = layout.join(layout.build_root, f"smoke-{name}")
     beside = f", torch {plan.target.torch}" if plan.recipe.tested_with else ""
     with fold(f"Smoke test {wheel.name} on {plan.host.name}{beside}"):
-        target = _send_wheel(session, plan, f"{directory}-wheel", wheel, audited)
+        target = _send_wheel(session, plan, f"{directory}{WHEEL}", wheel, audited)
         spec = suite_spec(plan, directory, target, suite.files, expected)
         if given is not None:
             spec = _with_it(session, plan, log.run, spec)
@@ -181,7 +182,7 @@ def _with_it(session: LiveSession, plan: BuildPlan, run: Run, spec: tester.Spec)
 
 
 def _clean(session: LiveSession, directory: str) -> None:
-    for folder in (directory, f"{directory}-wheel"):
+    for folder in (directory, f"{directory}{WHEEL}"):
         session.call(files.remove_tree, path=folder)
 
 
