@@ -25,6 +25,10 @@ AREA = "host"
 _OLDEST = 17763  # Server 2019 and Windows 10 1809; what is older lacks what CUDA and MSVC need
 _FILES = 4  # page files in one verdict
 _OTHER = "name another host of pipeline.yaml with --host"
+_DAY = 86400.0
+_SOON = 7  # days
+_EXPIRY = "https://learn.microsoft.com/windows/security/threat-protection/security-policy-settings/maximum-password-age"
+_CONTROL = "https://github.com/scipy/scipy/issues/25959"
 _POLICY = r"HKLM\SOFTWARE\Microsoft\Windows\CurrentVersion\Policies\System"
 
 
@@ -35,6 +39,8 @@ def judge(facts: Facts, purpose: Purpose, limits: Thresholds, compat: Compat) ->
     yield _bits(facts)
     if purpose.services:
         yield _rights(facts)
+        yield _password(facts)
+        yield _policies(facts)
     yield _memory(facts, purpose, limits)
     yield _commit(facts, purpose, limits)
     if purpose.services:
@@ -99,6 +105,46 @@ def _rights(facts: Facts) -> Verdict:
     command = reg_add(_POLICY, "LocalAccountTokenFilterPolicy", "REG_DWORD", 1)
     cure = on_host(command, first="name an administrator as username in pipeline.yaml")
     return Verdict(AREA, "rights", "warning", "no administrator", wanted, *cure)
+
+
+def _password(facts: Facts) -> Verdict:
+    """Local ones expire after 42 days by default; then each sign-in is refused without a reason."""
+    told = facts.at("machine", "password", "left")
+    wanted, left = f"no end within {_SOON} days", told.signed()
+    if told.absent:
+        return Verdict(AREA, "password", "ok", "never expires")
+    if left is None:
+        return Verdict(AREA, "password", "unknown", told.why, wanted)
+    if left > _SOON * _DAY:
+        return Verdict(AREA, "password", "ok", f"expires in {left / _DAY:.0f} days")
+    found = f"expires in {left / _DAY:.0f} days" if left > 0 else "has expired"
+    command = 'powershell -Command "Set-LocalUser -Name USER -PasswordNeverExpires $true"'
+    cure = on_host(command, first="give that user a new password", then="of a host that is yours")
+    return Verdict(AREA, "password", "warning", found, wanted, *cure, source=_EXPIRY)
+
+
+def _policies(facts: Facts) -> Verdict:
+    """A wheel that was just built is signed by nobody: the host is unfit, not the wheel."""
+    name, wanted = "policies", "none that blocks unsigned modules"
+    told = facts.at("machine", "policies")
+    state, enforced = told.signed("smart_app_control"), told.flag("enforced")
+    kinds = [kind for row in told.rows("applocker") or [] if (kind := row.text())]
+    if state == 1 or enforced:
+        found = f"{'Smart App Control' if state == 1 else 'a WDAC policy'} blocks unsigned modules"
+        cure = "have whoever manages it allow the build root and the Pythons there"
+        if state == 1:
+            cure = "switch it off there, for good, in Windows Security, App & browser control"
+        return Verdict(AREA, name, "error", found, wanted, f"{cure}; or {_OTHER}", source=_CONTROL)
+    if kinds:
+        found = f"AppLocker has rules for {', '.join(kinds)}"
+        cure = "have its rules allow the build root and the tools to the user that signs in"
+        return Verdict(AREA, name, "warning", found, wanted, cure)
+    if state == 2:  # noqa: PLR2004 - it watches
+        found, cure = "Smart App Control watches, and may switch itself on", "switch it off there"
+        return Verdict(AREA, name, "warning", found, wanted, cure, source=_CONTROL)
+    if enforced is None:
+        return Verdict(AREA, name, "unknown", told.why, wanted)
+    return Verdict(AREA, name, "ok", "none blocks unsigned modules")
 
 
 def _jobs(facts: Facts, purpose: Purpose) -> int | None:

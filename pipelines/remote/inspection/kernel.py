@@ -133,6 +133,60 @@ def job() -> Limits | None:
     return {"memory": min(memory) if memory else None, "processes": processes}
 
 
+def enforces_signatures() -> bool:
+    """Whether Windows refuses to load unsigned programs and DLLs: Smart App Control or WDAC.
+
+    By CODEINTEGRITY_OPTION_UMCI_ENABLED without UMCI_AUDITMODE_ENABLED, of
+    https://learn.microsoft.com/windows/win32/api/winternl/nf-winternl-ntquerysysteminformation
+    """
+    if sys.platform != "win32":
+        return False
+    told = (ctypes.c_uint32 * 2)(8)  # SYSTEM_CODEINTEGRITY_INFORMATION: its size, the options
+    status = ctypes.WinDLL("ntdll").NtQuerySystemInformation(103, told, 8, None)
+    if status:
+        raise OSError(f"NtQuerySystemInformation failed: 0x{status & 0xFFFFFFFF:08x}")
+    return told[1] & 0xC == 0x4  # noqa: PLR2004 - the two options
+
+
+class _User(ctypes.Structure):
+    """USER_INFO_1."""
+
+    _fields_ = (
+        ("name", ctypes.c_wchar_p),
+        ("password", ctypes.c_wchar_p),
+        ("age", ctypes.c_uint32),
+        ("privilege", ctypes.c_uint32),
+        ("home", ctypes.c_wchar_p),
+        ("comment", ctypes.c_wchar_p),
+        ("flags", ctypes.c_uint32),
+        ("script", ctypes.c_wchar_p),
+    )
+
+
+def password_expires() -> float | None:
+    """Seconds until the password of this process' account does; ``None``: never.
+
+    Of a local account: what a domain's has is the domain's to say, and raises ``OSError``.
+    """
+    if sys.platform != "win32":
+        return None
+    name = os.environ.get("USERNAME", "")
+    if os.environ.get("USERDOMAIN", "").lower() != os.environ.get("COMPUTERNAME", "").lower():
+        raise OSError(f"{name} is no local account")
+    api: Any = ctypes.WinDLL("netapi32")
+    user = ctypes.POINTER(_User)()
+    rules = ctypes.POINTER(ctypes.c_uint32)()  # USER_MODALS_INFO_0: the second is the longest age
+    code = api.NetUserGetInfo(None, ctypes.c_wchar_p(name), 1, ctypes.byref(user))
+    code = code or api.NetUserModalsGet(None, 0, ctypes.byref(rules))
+    if code:
+        raise OSError(f"asked for the password's age: error {code}")
+    never = user.contents.flags & 0x10000 or rules[1] == 0xFFFFFFFF  # noqa: PLR2004
+    left = None if never else float(rules[1]) - user.contents.age
+    api.NetApiBufferFree(user)
+    api.NetApiBufferFree(rules)
+    return left
+
+
 def up_since() -> float:
     """When the machine started, seconds of the epoch."""
     if sys.platform == "win32":

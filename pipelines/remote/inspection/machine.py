@@ -13,6 +13,8 @@ from ..rpc import idempotent
 from . import kernel
 
 _WINDOWS = r"HKLM\SOFTWARE\Microsoft\Windows NT\CurrentVersion"
+_CODE_INTEGRITY = r"HKLM\SYSTEM\CurrentControlSet\Control\CI\Policy"
+_APPLOCKER = r"HKLM\SOFTWARE\Policies\Microsoft\Windows\SrpV2"
 _PROCESSOR = r"HKLM\HARDWARE\DESCRIPTION\System\CentralProcessor\0"
 
 
@@ -31,6 +33,17 @@ class Variable(TypedDict):
     exists: bool
 
 
+class Policies(TypedDict):
+    """What may keep programs and modules that nobody has signed from being loaded."""
+
+    smart_app_control: object
+    """1: on, 2: it watches and may switch itself on, 0 or ``None``: off."""
+    enforced: bool
+    """Whether the kernel refuses what is unsigned, be it for Smart App Control or WDAC."""
+    applocker: list[str]
+    """The kinds of files that it has rules for, and holds to them."""
+
+
 class Machine(TypedDict):
     """What could not be told is ``None``, with its reason in ``problems``."""
 
@@ -45,6 +58,9 @@ class Machine(TypedDict):
     disks: dict[str, dict[str, object]] | None
     up_since: float | None
     administrator: bool | None
+    policies: Policies | None
+    password: dict[str, float | None] | None
+    """``left``: seconds until it expires, ``None`` where it never does."""
     problems: dict[str, str]
 
 
@@ -65,6 +81,19 @@ def _cpu() -> Processor:
                 model = line.partition(":")[2]
                 break
     return {"model": str(model).strip() if model else None, "cores": os.cpu_count() or 1}
+
+
+def _policies() -> Policies | None:
+    if sys.platform != "win32":
+        return None
+    kinds = ("Dll", "Exe", "Script")
+    return {
+        "smart_app_control": registry.read(_CODE_INTEGRITY, "VerifiedAndReputablePolicyState"),
+        "enforced": kernel.enforces_signatures(),
+        "applocker": [
+            kind for kind in kinds if registry.read(rf"{_APPLOCKER}\{kind}", "EnforcementMode") == 1
+        ],
+    }
 
 
 def _temp() -> dict[str, Variable]:
@@ -92,6 +121,8 @@ def machine(paths: list[str]) -> Machine:
             "disks": lambda: disks,
             "up_since": kernel.up_since,
             "administrator": kernel.administrator,
+            "policies": _policies,
+            "password": lambda: {"left": kernel.password_expires()},
         }
     )
     return cast(Machine, found)
