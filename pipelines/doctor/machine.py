@@ -108,43 +108,39 @@ def _rights(facts: Facts) -> Verdict:
 
 
 def _password(facts: Facts) -> Verdict:
-    """Local ones expire after 42 days by default; then each sign-in is refused without a reason."""
+    """Once it has expired every sign-in is refused, as a wrong one would be."""
     told = facts.at("machine", "password", "left")
     wanted, left = f"no end within {_SOON} days", told.signed()
     if told.absent:
         return Verdict(AREA, "password", "ok", "never expires")
     if left is None:
         return Verdict(AREA, "password", "unknown", told.why, wanted)
+    found = f"expires in {left / _DAY:.0f} days"
     if left > _SOON * _DAY:
-        return Verdict(AREA, "password", "ok", f"expires in {left / _DAY:.0f} days")
-    found = f"expires in {left / _DAY:.0f} days" if left > 0 else "has expired"
+        return Verdict(AREA, "password", "ok", found)
     command = 'powershell -Command "Set-LocalUser -Name USER -PasswordNeverExpires $true"'
-    cure = on_host(command, first="give that user a new password", then="of a host that is yours")
+    cure = on_host(command, first="give that user a new password")
     return Verdict(AREA, "password", "warning", found, wanted, *cure, source=_EXPIRY)
 
 
 def _policies(facts: Facts) -> Verdict:
-    """A wheel that was just built is signed by nobody: the host is unfit, not the wheel."""
-    name, wanted = "policies", "none that blocks unsigned modules"
-    told = facts.at("machine", "policies")
+    """A wheel that was just built is signed by nobody."""
+    told, wanted = facts.at("machine", "policies"), "none that blocks unsigned modules"
     state, enforced = told.signed("smart_app_control"), told.flag("enforced")
-    kinds = [kind for row in told.rows("applocker") or [] if (kind := row.text())]
-    if state == 1 or enforced:
-        found = f"{'Smart App Control' if state == 1 else 'a WDAC policy'} blocks unsigned modules"
-        cure = "have whoever manages it allow the build root and the Pythons there"
-        if state == 1:
-            cure = "switch it off there, for good, in Windows Security, App & browser control"
-        return Verdict(AREA, name, "error", found, wanted, f"{cure}; or {_OTHER}", source=_CONTROL)
-    if kinds:
-        found = f"AppLocker has rules for {', '.join(kinds)}"
-        cure = "have its rules allow the build root and the tools to the user that signs in"
-        return Verdict(AREA, name, "warning", found, wanted, cure)
-    if state == 2:  # noqa: PLR2004 - it watches
-        found, cure = "Smart App Control watches, and may switch itself on", "switch it off there"
-        return Verdict(AREA, name, "warning", found, wanted, cure, source=_CONTROL)
+    allow, off = "have it allow the build root and the Pythons there", "switch it off there"
+    judged: tuple[tuple[bool, Level, str, str], ...] = (
+        (state == 1, "error", "Smart App Control is on", f"{off}, for good"),
+        (bool(enforced), "error", "a WDAC policy is on", allow),
+        (bool(told.flag("applocker")), "warning", "AppLocker's rules are on", allow),
+        (state == 2, "warning", "Smart App Control may switch itself on", off),  # noqa: PLR2004
+    )
+    for is_on, level, found, cure in judged:
+        if is_on:
+            more = {"cure": f"{cure}, or {_OTHER}", "source": _CONTROL}
+            return Verdict(AREA, "policies", level, found, wanted, **more)
     if enforced is None:
-        return Verdict(AREA, name, "unknown", told.why, wanted)
-    return Verdict(AREA, name, "ok", "none blocks unsigned modules")
+        return Verdict(AREA, "policies", "unknown", told.why, wanted)
+    return Verdict(AREA, "policies", "ok", "none")
 
 
 def _jobs(facts: Facts, purpose: Purpose) -> int | None:

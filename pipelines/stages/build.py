@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
@@ -103,7 +103,7 @@ def build(
         about = f" about {units.estimate(pace.planned)} by the plan," if pace.planned else ""
         where = f"{begun.directory} of {plan.host.name}"
         say(f"job {job}, {jobs} compile units at a time,{about} in {where}")
-        _make_room(session, plan, begun.directory)
+        _make_room(session, plan, job)
         archive = _send_source(session, plan, begun, source)
         spec = build_spec(plan, begun.directory, archive, begun.source_sha256, jobs)
         spec |= {"bill": bill} if bill else {}
@@ -153,21 +153,17 @@ def _require_wheel(plan: BuildPlan, done: BuildResult) -> None:
         raise BuildError("the build succeeded but left no wheel", advice="Is it a wheel project?")
 
 
-def _make_room(session: LiveSession, plan: BuildPlan, directory: str) -> None:
+def _make_room(session: LiveSession, plan: BuildPlan, job: str) -> None:
     """Remove old builds there when so little is free that the doctor warns of it."""
     limits, layout = load_thresholds(), plan.layout
-    least = limits.sandbox_disk if plan.host.capabilities.emulated else limits.host_disk
+    least = (limits.sandbox_disk if plan.host.capabilities.emulated else limits.host_disk).warn
+    keep, size = [job, PureWindowsPath(layout.marker).name], int(least * units.GIB)
     removed = session.call(
-        prune.make_room,
-        root=layout.build_root,
-        temp=layout.temp,
-        marker=layout.marker,
-        keep=directory,
-        least=int(least.warn * units.GIB),
+        prune.make_room, root=layout.build_root, temp=layout.temp, keep=keep, least=size
     )
     if removed:
-        what = units.counted(len(removed), "old build or file", "old builds and files")
-        say(f"less than {least.warn:g} GiB were free: removed {what} on {plan.host.name}")
+        many = units.counted(len(removed), "old build or file", "old builds and files")
+        say(f"less than {least:g} GiB were free on {plan.host.name}: removed {many} there")
 
 
 def _send_source(session: LiveSession, plan: BuildPlan, begun: BuildResult, source: bytes) -> str:

@@ -97,7 +97,8 @@ def test_room_is_made_before_anything_is_sent(tmp_path: Path) -> None:
         tmp_path, Rounds((left(tmp_path),)), answers={prune.make_room: make_room}
     )
     done = built(line)
-    assert (asked["keep"], asked["root"]) == (done.directory, line.plan.layout.build_root)
+    assert asked["root"] == line.plan.layout.build_root
+    assert asked["keep"] == [done.job, "restart.json"]
     assert asked["least"] == load_thresholds().host_disk.warn * (1 << 30)
     assert sent == []
     assert session.sent

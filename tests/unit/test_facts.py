@@ -65,20 +65,20 @@ def test_structures_have_windows_sizes() -> None:
     assert kernel._JobLimits.flags.offset == 16
     assert kernel._JobLimits.active_processes.offset == 40
     assert kernel._JobLimits.job_memory.offset == 120
-    assert (kernel._User.age.offset, kernel._User.flags.offset) == (16, 40)
 
 
 class Windows:
     """The DLLs that are asked: an account, the rules for passwords, code integrity."""
 
     def __init__(self, *, flags: int = 0, longest: int = 42 * 86400, options: int = 1) -> None:
-        self.user = kernel._User(age=40 * 86400, flags=flags)
+        self.user = (ctypes.c_uint32 * 14)()  # USER_INFO_1 on 64 bits
+        self.user[4], self.user[10] = 40 * 86400, flags
         self.rules = (ctypes.c_uint32 * 5)(0, longest)
         self.options, self.code, self.freed = options, 0, 0
 
     def NetUserGetInfo(self, _: None, name: Any, level: int, found: Any) -> int:  # noqa: N802
         assert (name.value, level) == ("builder", 1)
-        found._obj.contents = self.user
+        found._obj.contents = ctypes.c_uint32.from_buffer(self.user)
         return 0
 
     def NetUserModalsGet(self, _: None, level: int, found: Any) -> int:  # noqa: N802
@@ -155,10 +155,10 @@ def test_policies_of_the_registry(
     }
     monkeypatch.setitem(sys.modules, "winreg", fake_winreg)
     monkeypatch.setattr(fake_winreg, "keys", found)
-    told: Any = {"smart_app_control": 1, "enforced": False, "applocker": ["Dll"]}
+    told: Any = {"smart_app_control": 1, "enforced": False, "applocker": True}
     assert machine._policies() == told
     monkeypatch.setattr(fake_winreg, "keys", {})
-    assert machine._policies() == told | {"smart_app_control": None, "applocker": []}
+    assert machine._policies() == told | {"smart_app_control": None, "applocker": False}
 
 
 def test_tools_are_found_and_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -134,57 +134,38 @@ def job() -> Limits | None:
 
 
 def enforces_signatures() -> bool:
-    """Whether Windows refuses to load unsigned programs and DLLs: Smart App Control or WDAC.
+    """Whether Windows does not load what nobody has signed: for Smart App Control, or WDAC.
 
-    By CODEINTEGRITY_OPTION_UMCI_ENABLED without UMCI_AUDITMODE_ENABLED, of
     https://learn.microsoft.com/windows/win32/api/winternl/nf-winternl-ntquerysysteminformation
     """
-    if sys.platform != "win32":
-        return False
-    told = (ctypes.c_uint32 * 2)(8)  # SYSTEM_CODEINTEGRITY_INFORMATION: its size, the options
-    status = ctypes.WinDLL("ntdll").NtQuerySystemInformation(103, told, 8, None)
-    if status:
+    ntdll: Any = ctypes.WinDLL("ntdll")  # type: ignore[attr-defined, unused-ignore]
+    told = (ctypes.c_uint32 * 2)(8)  # SYSTEM_CODEINTEGRITY_INFORMATION: its size, options
+    if status := ntdll.NtQuerySystemInformation(103, told, 8, None):
         raise OSError(f"NtQuerySystemInformation failed: 0x{status & 0xFFFFFFFF:08x}")
-    return told[1] & 0xC == 0x4  # noqa: PLR2004 - the two options
-
-
-class _User(ctypes.Structure):
-    """USER_INFO_1."""
-
-    _fields_ = (
-        ("name", ctypes.c_wchar_p),
-        ("password", ctypes.c_wchar_p),
-        ("age", ctypes.c_uint32),
-        ("privilege", ctypes.c_uint32),
-        ("home", ctypes.c_wchar_p),
-        ("comment", ctypes.c_wchar_p),
-        ("flags", ctypes.c_uint32),
-        ("script", ctypes.c_wchar_p),
-    )
+    return told[1] & 0xC == 0x4  # noqa: PLR2004 - UMCI is enabled, and not in its audit mode
 
 
 def password_expires() -> float | None:
-    """Seconds until the password of this process' account does; ``None``: never.
+    """Seconds until the password of this process' local account does; ``None``: never.
 
-    Of a local account: what a domain's has is the domain's to say, and raises ``OSError``.
+    Raises ``OSError``, also for a domain's account: that is for the domain to say.
     """
     if sys.platform != "win32":
         return None
-    name = os.environ.get("USERNAME", "")
-    if os.environ.get("USERDOMAIN", "").lower() != os.environ.get("COMPUTERNAME", "").lower():
+    name, domain, computer = map(os.environ.get, ("USERNAME", "USERDOMAIN", "COMPUTERNAME"))
+    if not name or str(domain).lower() != str(computer).lower():
         raise OSError(f"{name} is no local account")
     api: Any = ctypes.WinDLL("netapi32")
-    user = ctypes.POINTER(_User)()
-    rules = ctypes.POINTER(ctypes.c_uint32)()  # USER_MODALS_INFO_0: the second is the longest age
+    user, rules = (ctypes.POINTER(ctypes.c_uint32)() for _ in range(2))
     code = api.NetUserGetInfo(None, ctypes.c_wchar_p(name), 1, ctypes.byref(user))
-    code = code or api.NetUserModalsGet(None, 0, ctypes.byref(rules))
-    if code:
+    if code := code or api.NetUserModalsGet(None, 0, ctypes.byref(rules)):
         raise OSError(f"asked for the password's age: error {code}")
-    never = user.contents.flags & 0x10000 or rules[1] == 0xFFFFFFFF  # noqa: PLR2004
-    left = None if never else float(rules[1]) - user.contents.age
+    # USER_INFO_1, with the flag UF_DONT_EXPIRE_PASSWD, and USER_MODALS_INFO_0.
+    age, flags, longest = user[4], user[10], rules[1]
     api.NetApiBufferFree(user)
     api.NetApiBufferFree(rules)
-    return left
+    never = flags & 0x10000 or longest == 0xFFFFFFFF  # noqa: PLR2004 - TIMEQ_FOREVER
+    return None if never else float(longest) - age
 
 
 def up_since() -> float:

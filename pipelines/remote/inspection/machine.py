@@ -33,17 +33,6 @@ class Variable(TypedDict):
     exists: bool
 
 
-class Policies(TypedDict):
-    """What may keep programs and modules that nobody has signed from being loaded."""
-
-    smart_app_control: object
-    """1: on, 2: it watches and may switch itself on, 0 or ``None``: off."""
-    enforced: bool
-    """Whether the kernel refuses what is unsigned, be it for Smart App Control or WDAC."""
-    applocker: list[str]
-    """The kinds of files that it has rules for, and holds to them."""
-
-
 class Machine(TypedDict):
     """What could not be told is ``None``, with its reason in ``problems``."""
 
@@ -58,7 +47,8 @@ class Machine(TypedDict):
     disks: dict[str, dict[str, object]] | None
     up_since: float | None
     administrator: bool | None
-    policies: Policies | None
+    policies: dict[str, object] | None
+    """What may keep unsigned modules from being loaded, see :func:`_policies`."""
     password: dict[str, float | None] | None
     """``left``: seconds until it expires, ``None`` where it never does."""
     problems: dict[str, str]
@@ -83,16 +73,15 @@ def _cpu() -> Processor:
     return {"model": str(model).strip() if model else None, "cores": os.cpu_count() or 1}
 
 
-def _policies() -> Policies | None:
+def _policies() -> dict[str, object] | None:
+    """Smart App Control: 1 is on, 2 watches and may switch itself on; the kernel; AppLocker."""
     if sys.platform != "win32":
         return None
-    kinds = ("Dll", "Exe", "Script")
+    modes = (registry.read(rf"{_APPLOCKER}\{kind}", "EnforcementMode") for kind in ("Dll", "Exe"))
     return {
         "smart_app_control": registry.read(_CODE_INTEGRITY, "VerifiedAndReputablePolicyState"),
         "enforced": kernel.enforces_signatures(),
-        "applocker": [
-            kind for kind in kinds if registry.read(rf"{_APPLOCKER}\{kind}", "EnforcementMode") == 1
-        ],
+        "applocker": 1 in modes,
     }
 
 

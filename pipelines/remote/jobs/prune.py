@@ -45,28 +45,22 @@ def _bytes(directory: str) -> int:
 
 
 def _remove(folder: pathlib.Path) -> bool:
-    """Remove a job that nobody runs, or begins meanwhile."""
-    with (
-        locks.claim(folder / store.STARTING) as mine,
-        locks.claim(folder / store.ALIVE) as free,
-    ):
-        if not (mine and free):
-            return False
-        # First what makes it a job: what is left of an interrupted removal is none.
-        (folder / store.SPEC).unlink(missing_ok=True)
-        files.remove_tree(f"{folder}{WHEEL}")
-        for entry in folder.iterdir():
-            if entry.name not in (store.STARTING, store.ALIVE):
-                files.remove_tree(str(entry))
-    files.remove_tree(str(folder))
-    return True
-
-
-def _tidied(folder: pathlib.Path) -> bool:
-    try:
-        return _remove(folder)
-    except OSError:  # somebody has a file of it open: the next time
-        return False
+    """Remove a job that nobody runs, or begins meanwhile, or has a file of open."""
+    with contextlib.suppress(OSError):
+        with (
+            locks.claim(folder / store.STARTING) as mine,
+            locks.claim(folder / store.ALIVE) as free,
+        ):
+            if not (mine and free):
+                return False
+            # First what makes it a job: what is left of an interrupted removal is none.
+            (folder / store.SPEC).unlink(missing_ok=True)
+            files.remove_tree(f"{folder}{WHEEL}")
+            for entry in folder.iterdir():
+                if entry.name not in (store.STARTING, store.ALIVE):
+                    files.remove_tree(str(entry))
+        return files.remove_tree(str(folder))
+    return False
 
 
 def _unheard(root: str, days: float) -> list[pathlib.Path]:
@@ -89,37 +83,35 @@ def _unheard(root: str, days: float) -> list[pathlib.Path]:
 @idempotent
 def prune(root: str, days: float) -> list[str]:
     """Remove jobs that do not run and were not heard of for so many days; their ids."""
-    return [folder.name for folder in _unheard(root, days) if _tidied(folder)]
+    return [folder.name for folder in _unheard(root, days) if _remove(folder)]
 
 
-def _forgotten(temp: str, marker: str) -> Iterator[pathlib.Path]:
-    """What nobody has changed in ``temp`` for long; not what remembers that a restart is due."""
-    until = time.time() - _FORGOTTEN * _DAY
-    entries = store.place(temp).iterdir() if os.path.isdir(temp) else iter(())  # noqa: PTH112
-    for entry in entries:
+def _forgotten(temp: str) -> Iterator[pathlib.Path]:
+    """What nobody has changed in ``temp`` for long."""
+    for entry in store.place(temp).glob("*"):
         inside = (os.path.join(at, one) for at, _, names in os.walk(entry) for one in names)  # noqa: PTH118
         changed = [entry.lstat().st_mtime, *(os.lstat(path).st_mtime for path in inside)]
-        if max(changed) < until and not entry.name.startswith(pathlib.PurePath(marker).name):
+        if time.time() - max(changed) > _FORGOTTEN * _DAY:
             yield entry
 
 
 @idempotent
-def make_room(root: str, temp: str, marker: str, keep: str, least: int) -> list[str]:
+def make_room(root: str, temp: str, keep: list[str], least: int) -> list[str]:
     """Remove what is old until ``least`` bytes are free where ``root`` is; what was removed.
 
-    First what lies forgotten in ``temp``, but for the file ``marker``; then jobs that do not run,
-    the oldest first, but for ``keep`` and those of today. Nothing where there is room.
+    First what lies forgotten in ``temp``, then jobs that do not run, the oldest first, but for
+    those of today; nothing of a name in ``keep``, and nothing where there is room.
     """
     removed: list[str] = []
     if facts.disk(root)["free"] >= least:
         return removed
-    for entry in _forgotten(temp, marker):
+    for entry in _forgotten(temp):
         with contextlib.suppress(OSError):  # somebody has a file of it open
-            files.remove_tree(str(entry))
-            removed.append(str(entry))
+            if entry.name not in keep and files.remove_tree(str(entry)):
+                removed.append(str(entry))
     for folder in _unheard(root, _FETCHED):
         if facts.disk(root)["free"] >= least:
             break
-        if folder.name != pathlib.PurePath(keep).name and _tidied(folder):
+        if folder.name not in keep and _remove(folder):
             removed.append(str(folder))
     return removed
