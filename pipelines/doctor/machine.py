@@ -115,7 +115,7 @@ def _password(facts: Facts) -> Verdict:
         return Verdict(AREA, "password", "ok", "never expires")
     if left is None:
         return Verdict(AREA, "password", "unknown", told.why, wanted)
-    found = f"expires in {left / _DAY:.0f} days"
+    found = f"expires in {max(0.0, left) / _DAY:.0f} days"
     if left > _SOON * _DAY:
         return Verdict(AREA, "password", "ok", found)
     command = 'powershell -Command "Set-LocalUser -Name USER -PasswordNeverExpires $true"'

@@ -157,7 +157,7 @@ def interrupts(root: str) -> list[str]:
     running = [job for job in store.listed(root) if job["state"] == "running"]
     users = sorted({*_signed_in()}) if sys.platform == "win32" else []
     return [
-        *(f"job {job['id']} runs ({job.get('title', '')[:100]})" for job in running),
+        *(f"job {job['id']} runs ({str(job.get('title'))[:100]})" for job in running),
         *(f"user {name} is signed in" for name in users),
     ]
 

@@ -394,6 +394,7 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("host: password", {LEFT: 7 * DAY}, "warning", "in 7 days", "Set-LocalUser"),
     ("host: password", {"host/machine/password": None,
      "host/machine/problems": {"password": "no local"}}, "unknown", "no local", ""),
+    ("host: password", {LEFT: -9.0}, "warning", "in 0 days", "give that user a new password"),
     ("host: policies", {}, "ok", "none", ""),
     ("host: policies", {SAC: 1}, "error", "Smart App", "--host"),
     ("host: policies", {SAC: 2}, "warning", "may switch", "off"),

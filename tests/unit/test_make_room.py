@@ -109,7 +109,17 @@ def test_the_cache_command_takes_such_wheels_too(disk: Disk) -> None:
     assert prune.prune(str(disk.root), 14) == ["smoke-2-wheel"]
 
 
-def test_what_is_forgotten_in_temp_goes(disk: Disk) -> None:
+def test_what_was_unpacked_of_an_old_archive_is_not_forgotten(disk: Disk) -> None:
+    folder = disk.temp / "unpacked"
+    folder.mkdir()
+    (folder / "data").write_bytes(bytes(20))
+    disk.old(folder, 900)
+    assert disk.room(100) == []
+    assert (folder / "data").is_file()
+
+
+def test_what_is_forgotten_in_temp_goes(disk: Disk, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(prune, "_touched", lambda path: os.lstat(path).st_mtime)
     (disk.temp / "restart.json").write_text("{}")
     for name, days in {"stale": 8, "late": 8, "new": 1}.items():
         (disk.temp / name).mkdir()

@@ -86,12 +86,17 @@ def prune(root: str, days: float) -> list[str]:
     return [folder.name for folder in _unheard(root, days) if _remove(folder)]
 
 
+def _touched(path: str) -> float:
+    """When a file was changed or made: one that was just unpacked may be as old as its archive."""
+    told = os.lstat(path)
+    return max(told.st_mtime, told.st_ctime)
+
+
 def _forgotten(temp: str) -> Iterator[pathlib.Path]:
     """What nobody has changed in ``temp`` for long."""
     for entry in store.place(temp).glob("*"):
         inside = (os.path.join(at, one) for at, _, names in os.walk(entry) for one in names)  # noqa: PTH118
-        changed = [entry.lstat().st_mtime, *(os.lstat(path).st_mtime for path in inside)]
-        if time.time() - max(changed) > _FORGOTTEN * _DAY:
+        if time.time() - max(map(_touched, [str(entry), *inside])) > _FORGOTTEN * _DAY:
             yield entry
 
 
