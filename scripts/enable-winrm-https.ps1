@@ -5,12 +5,15 @@
 .DESCRIPTION
     Run once, as administrator, at the machine itself: it removes the listener through which a
     remote session over HTTP comes. Windows 10, Windows Server 2016 or newer. Running it again
-    changes nothing, except that a certificate which has expired, or soon will, or lacks a name is
-    replaced. What it does:
+    changes nothing, except that a certificate which has expired, or soon will, or lacks a name, or
+    could sign other certificates (as this script made them once) is replaced. What it does:
 
-    - a self-signed certificate for the given names (or the one whose thumbprint is given)
+    - a self-signed certificate for the given names (or the one whose thumbprint is given), which
+      vouches for this machine and for no other
     - the WinRM service: started, delayed automatic start ("automatic" proved unreliable after a
-      restart), unencrypted traffic off, sign-in by Negotiate (NTLM) and Kerberos only
+      restart), unencrypted traffic off, sign-in by Negotiate (NTLM) and Kerberos only, and only
+      where it is bound to this very TLS connection (channel binding): what somebody in between
+      passes on is refused
     - an HTTPS listener with that certificate
     - a firewall rule that lets only the given addresses in, on the HTTPS port
     - once that listener answers, the HTTP listener is removed unless -KeepHttp
@@ -20,8 +23,9 @@
       right for accounts of a domain.
     - the certificate (its public part only) as a PEM file, for the machine that builds from here
 
-    It ends with a check of its own and prints what belongs into pipeline.yaml. -WhatIf shows what would
-    be changed.
+    It ends with a check of its own and prints what belongs into pipeline.yaml. Other firewall rules
+    that let somebody in on that port are listed as warnings and left as they are. -WhatIf shows
+    what would be changed.
 
 .PARAMETER HostName
     Names and IP addresses under which the machine will be reached. The first one is printed as the
@@ -37,6 +41,10 @@
 .PARAMETER RenewDays
     A certificate made here is replaced when it is valid for fewer days than this; fewer than
     -ValidDays.
+
+.PARAMETER Renew
+    Make a certificate even where a good one is. For a machine that was copied from another: both
+    have the same private key until one has another.
 
 .PARAMETER CertificateThumbprint
     Take this certificate of the machine's own store (LocalMachine\My) instead of making one.
@@ -76,6 +84,8 @@ param(
     [ValidateRange(0, 365)]
     [int] $RenewDays = 30,
 
+    [switch] $Renew,
+
     [ValidatePattern('^[0-9A-Fa-f]{40}$')]
     [string] $CertificateThumbprint,
 
@@ -100,14 +110,17 @@ $PolicyKey = 'HKLM:\SOFTWARE\Microsoft\Windows\CurrentVersion\Policies\System'
 $PolicyName = 'LocalAccountTokenFilterPolicy'
 # Negotiate is NTLM or Kerberos, whichever both sides know; both seal what they carry.
 $ServiceSettings = [ordered] @{
-    'AllowUnencrypted' = $false
-    'Auth\Basic'       = $false
-    'Auth\CredSSP'     = $false
-    'Auth\Certificate' = $false
-    'Auth\Kerberos'    = $true
-    'Auth\Negotiate'   = $true
+    'AllowUnencrypted'       = $false
+    'Auth\Basic'             = $false
+    'Auth\CredSSP'           = $false
+    'Auth\Certificate'       = $false
+    'Auth\Kerberos'          = $true
+    'Auth\Negotiate'         = $true
+    # Relaxed, the default, also lets in a sign-in that was made to another server.
+    'Auth\CbtHardeningLevel' = 'Strict'
 }
 $SanObject = '2.5.29.17'
+$ConstraintsObject = '2.5.29.19'
 $ServerPurpose = '1.3.6.1.5.5.7.3.1'
 
 function Assert-Administrator {
@@ -180,6 +193,17 @@ function Test-CertificateName {
     return $true
 }
 
+function Test-Authority {
+    # Whether what trusts the certificate would trust others that are signed with its key.
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory = $true)]
+        [System.Security.Cryptography.X509Certificates.X509Certificate2] $Certificate
+    )
+    $extension = $Certificate.Extensions | Where-Object -FilterScript { $_.Oid.Value -eq $ConstraintsObject }
+    return $null -eq $extension -or $extension.CertificateAuthority
+}
+
 function Get-OwnCertificate {
     # The newest certificate that a former run made and that is still good; none, if there is none.
     [CmdletBinding()]
@@ -194,7 +218,7 @@ function Get-OwnCertificate {
     return Get-ChildItem -LiteralPath 'Cert:\LocalMachine\My' |
         Where-Object -FilterScript {
             $_.FriendlyName -eq $FriendlyName -and $_.HasPrivateKey -and $_.NotAfter -gt $until -and
-            (Test-CertificateName -Certificate $_ -Name $Name)
+            -not (Test-Authority -Certificate $_) -and (Test-CertificateName -Certificate $_ -Name $Name)
         } |
         Sort-Object -Property NotAfter -Descending |
         Select-Object -First 1
@@ -255,20 +279,78 @@ function Get-LastDay {
 }
 
 function Set-ServiceSetting {
-    # A boolean of WSMan:\localhost\Service, set only where it differs.
+    # A value of WSMan:\localhost\Service, set only where it differs.
     [CmdletBinding(SupportsShouldProcess = $true)]
     param(
         [Parameter(Mandatory = $true)]
         [string] $Path,
 
         [Parameter(Mandatory = $true)]
-        [bool] $Value
+        [object] $Value
     )
     if ([string] (Get-Item -Path $Path).Value -ne [string] $Value) {
         if ($PSCmdlet.ShouldProcess($Path, ('set to {0}' -f $Value))) {
             Set-Item -Path $Path -Value $Value -Force
         }
     }
+}
+
+function Get-OtherRule {
+    # Rules, of group policies too, that let somebody in to the port besides the one made here.
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory = $true)]
+        [int] $Port
+    )
+    # HTTP.sys listens for WinRM, in the kernel: a rule for another program does not open the port.
+    $anybody = @('Any', 'System')
+    $filters = Get-NetFirewallPortFilter -PolicyStore 'ActiveStore' -ErrorAction Stop | Where-Object -FilterScript {
+        $_.Protocol -in @('TCP', '6', 'Any') -and (Test-PortRange -Range $_.LocalPort -Port $Port)
+    }
+    foreach ($filter in @($filters)) {
+        $rule = $filter | Get-NetFirewallRule -ErrorAction Stop
+        if ([string] $rule.Enabled -ne 'True' -or [string] $rule.Action -ne 'Allow' -or
+            [string] $rule.Direction -ne 'Inbound' -or $rule.Name -eq $RuleName) {
+            continue
+        }
+        if (($rule | Get-NetFirewallApplicationFilter -ErrorAction Stop).Program -notin $anybody -or
+            ($rule | Get-NetFirewallServiceFilter -ErrorAction Stop).Service -ne 'Any') {
+            continue
+        }
+        $address = ($rule | Get-NetFirewallAddressFilter -ErrorAction Stop).RemoteAddress -join ', '
+        '{0} ("{1}"), for {2}' -f $rule.Name, $rule.DisplayName, $address
+    }
+}
+
+function Test-PortRange {
+    # Whether the port is among those of a rule: 'Any', '5986', '5985-5990', or several.
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory = $true)]
+        [AllowNull()]
+        [AllowEmptyCollection()]
+        [AllowEmptyString()]
+        [string[]] $Range,
+
+        [Parameter(Mandatory = $true)]
+        [int] $Port
+    )
+    foreach ($one in $Range) {
+        if ($one -eq 'Any') {
+            return $true
+        }
+        if ($one -match '^(\d+)(?:-(\d+))?$') {
+            $first = [int] $Matches[1]
+            $last = $first
+            if ($Matches.ContainsKey(2)) {
+                $last = [int] $Matches[2]
+            }
+            if ($Port -ge $first -and $Port -le $last) {
+                return $true
+            }
+        }
+    }
+    return $false
 }
 
 function Get-AnswerProblem {
@@ -353,7 +435,9 @@ if ($CertificateThumbprint) {
     }
 }
 else {
-    $certificate = Get-OwnCertificate -Name $HostName -RenewDays $RenewDays
+    if (-not $Renew) {
+        $certificate = Get-OwnCertificate -Name $HostName -RenewDays $RenewDays
+    }
     if ($null -eq $certificate -and $PSCmdlet.ShouldProcess('Cert:\LocalMachine\My', ('make a certificate for {0}' -f ($HostName -join ', ')))) {
         $wanted = @{
             Type              = 'Custom'
@@ -364,13 +448,14 @@ else {
             KeyLength         = 3072
             HashAlgorithm     = 'SHA256'
             KeyExportPolicy   = 'NonExportable'
-            KeyUsage          = @('DigitalSignature', 'KeyEncipherment', 'CertSign')
+            KeyUsage          = @('DigitalSignature', 'KeyEncipherment')
             NotAfter          = [System.DateTime]::Now.AddDays($ValidDays)
             TextExtension     = @(
                 ('{0}={{text}}{1}' -f $SanObject, (Get-AlternativeName -Name $HostName)),
                 ('2.5.29.37={{text}}{0}' -f $ServerPurpose),
-                # Its own authority, so that a client can be given this very file to trust.
-                '2.5.29.19={critical}{text}ca=TRUE&pathlength=0'
+                # A client can be given this very file to trust all the same; what is signed with
+                # its key, for the name of another machine, it must not trust.
+                ('{0}={{critical}}{{text}}ca=FALSE' -f $ConstraintsObject)
             )
         }
         $certificate = New-SelfSignedCertificate @wanted
@@ -513,6 +598,12 @@ if ($authority.Contains(':')) {
     $authority = '[{0}]' -f $authority
 }
 Write-Output -InputObject ('The certificate is valid until {0}.' -f (Get-LastDay -Certificate $certificate))
+foreach ($rule in @(Get-OtherRule -Port $Port)) {
+    Write-Warning -Message ('Another firewall rule lets in to port {0}: {1}. Unless it is meant to: Disable-NetFirewallRule -Name NAME' -f $Port, $rule)
+}
+if ($isOwnAuthority -and (Test-Authority -Certificate $certificate)) {
+    Write-Warning -Message ('Whoever has the key of certificate {0} can sign certificates that those who trust it trust for any name. Without -CertificateThumbprint one is made that cannot.' -f $certificate.Thumbprint)
+}
 if ($isOwnAuthority) {
     Write-Output -InputObject ('Copy {0} to the machine that builds, beside its pipeline.yaml.' -f $CertificateFile)
 }

@@ -4,8 +4,9 @@
 
 .DESCRIPTION
     Run once by install.bat. Afterwards the disk has WinRM over HTTPS, no account that anybody could
-    sign in with, and a task that at each start makes the machine's own account (once), starts
-    WinRM and says the fingerprint of its certificate on COM1. Evidence: S, static check only.
+    sign in with, and a task that at each start makes the machine's own certificate and account
+    (once), starts WinRM and says the fingerprint of its certificate on COM1. Evidence: S, static
+    check only.
 #>
 #Requires -Version 5.1
 [CmdletBinding()]
@@ -37,7 +38,7 @@ if (Test-Path -LiteralPath $KeyFile -PathType Leaf) {
 
 Write-Com1 -Text 'WCW-STEP what runs at each start'
 $null = New-Item -ItemType Directory -Force -Path $Folder
-foreach ($name in @('serial.ps1', 'ready.ps1')) {
+foreach ($name in @('serial.ps1', 'ready.ps1', 'enable-winrm-https.ps1')) {
     Copy-Item -LiteralPath (Join-Path -Path $Here -ChildPath $name) -Destination $Folder -Force
 }
 $run = '-NoLogo -NoProfile -NonInteractive -ExecutionPolicy Bypass -File "{0}"' -f (Join-Path -Path $Folder -ChildPath 'ready.ps1')

@@ -1,11 +1,12 @@
 <#
 .SYNOPSIS
-    At each start of a machine made of a golden disk: its account, WinRM, and a word on COM1.
+    At each start of a machine made of a golden disk: certificate, account, WinRM, a word on COM1.
 
 .DESCRIPTION
-    Run as SYSTEM by a task that golden.ps1 has registered. The first time it waits for the user and
-    password that the controller has put into the share \\host.lan\Data, makes that account, an
-    administrator, and removes the file. Evidence: S, static check only.
+    Run as SYSTEM by a task that golden.ps1 has registered. The first time it makes a certificate,
+    for the golden disk's has the same key in every machine; waits for the user and password that
+    the controller has put into the share \\host.lan\Data, makes that account, an administrator, and
+    removes the file. Evidence: S, static check only.
 #>
 #Requires -Version 5.1
 [CmdletBinding()]
@@ -48,6 +49,10 @@ function New-Account {
 }
 
 try {
+    # Before anybody can sign in: a machine without an account has not got a key of its own yet.
+    if (-not (Test-Path -LiteralPath $Made -PathType Leaf)) {
+        $null = & (Join-Path -Path $Here -ChildPath 'enable-winrm-https.ps1') -HostName 'localhost', '127.0.0.1' -RemoteAddress 'Any' -Renew
+    }
     $until = [System.DateTime]::UtcNow.AddSeconds($WaitSeconds)
     while (-not (Test-Path -LiteralPath $Made -PathType Leaf)) {
         if (Test-Path -LiteralPath $SecretFile -PathType Leaf) {

@@ -25,6 +25,10 @@ AREA = "host"
 _OLDEST = 17763  # Server 2019 and Windows 10 1809; what is older lacks what CUDA and MSVC need
 _FILES = 4  # page files in one verdict
 _OTHER = "name another host of pipeline.yaml with --host"
+_DAY = 86400.0
+_SOON = 7  # days
+_EXPIRY = "https://learn.microsoft.com/windows/security/threat-protection/security-policy-settings/maximum-password-age"
+_CONTROL = "https://github.com/scipy/scipy/issues/25959"
 _POLICY = r"HKLM\SOFTWARE\Microsoft\Windows\CurrentVersion\Policies\System"
 
 
@@ -35,6 +39,8 @@ def judge(facts: Facts, purpose: Purpose, limits: Thresholds, compat: Compat) ->
     yield _bits(facts)
     if purpose.services:
         yield _rights(facts)
+        yield _password(facts)
+        yield _policies(facts)
     yield _memory(facts, purpose, limits)
     yield _commit(facts, purpose, limits)
     if purpose.services:
@@ -99,6 +105,42 @@ def _rights(facts: Facts) -> Verdict:
     command = reg_add(_POLICY, "LocalAccountTokenFilterPolicy", "REG_DWORD", 1)
     cure = on_host(command, first="name an administrator as username in pipeline.yaml")
     return Verdict(AREA, "rights", "warning", "no administrator", wanted, *cure)
+
+
+def _password(facts: Facts) -> Verdict:
+    """Once it has expired every sign-in is refused, as a wrong one would be."""
+    told = facts.at("machine", "password", "left")
+    wanted, left = f"no end within {_SOON} days", told.signed()
+    if told.absent:
+        return Verdict(AREA, "password", "ok", "never expires")
+    if left is None:
+        return Verdict(AREA, "password", "unknown", told.why, wanted)
+    found = f"expires in {max(0.0, left) / _DAY:.0f} days"
+    if left > _SOON * _DAY:
+        return Verdict(AREA, "password", "ok", found)
+    command = 'powershell -Command "Set-LocalUser -Name USER -PasswordNeverExpires $true"'
+    cure = on_host(command, first="give that user a new password")
+    return Verdict(AREA, "password", "warning", found, wanted, *cure, source=_EXPIRY)
+
+
+def _policies(facts: Facts) -> Verdict:
+    """A wheel that was just built is signed by nobody."""
+    told, wanted = facts.at("machine", "policies"), "none that blocks unsigned modules"
+    state, enforced = told.signed("smart_app_control"), told.flag("enforced")
+    allow, off = "have it allow the build root and the Pythons there", "switch it off there"
+    judged: tuple[tuple[bool, Level, str, str], ...] = (
+        (state == 1, "error", "Smart App Control is on", f"{off}, for good"),
+        (bool(enforced), "error", "a WDAC policy is on", allow),
+        (bool(told.flag("applocker")), "warning", "AppLocker's rules are on", allow),
+        (state == 2, "warning", "Smart App Control may switch itself on", off),  # noqa: PLR2004
+    )
+    for is_on, level, found, cure in judged:
+        if is_on:
+            more = {"cure": f"{cure}, or {_OTHER}", "source": _CONTROL}
+            return Verdict(AREA, "policies", level, found, wanted, **more)
+    if enforced is None:
+        return Verdict(AREA, "policies", "unknown", told.why, wanted)
+    return Verdict(AREA, "policies", "ok", "none")
 
 
 def _jobs(facts: Facts, purpose: Purpose) -> int | None:
@@ -174,8 +216,8 @@ def _disk(facts: Facts, purpose: Purpose, limits: Thresholds) -> Verdict:
         return Verdict(AREA, name, level, found)
     if purpose.sandbox:
         return Verdict(AREA, name, level, found, wanted, "free space on this machine's disk")
-    cure = on_host(f"cmd /c rmdir /s /q {purpose.build_root}", then="removes finished builds")
-    return Verdict(AREA, name, level, found, wanted, *cure)
+    cure = "invoke cache --prune --days 1, which leaves alone what runs and what is of today"
+    return Verdict(AREA, name, level, found, wanted, cure)
 
 
 def _clock(facts: Facts, limits: Thresholds) -> Verdict:

@@ -30,7 +30,7 @@ from pipelines.files import disk_errors
 from pipelines.fleet.model import Doing, Ended, Outcome, Work
 from pipelines.hosttext import line, safe
 from pipelines.run import error_of
-from pipelines.session.base import DeadHostError, FullHostError
+from pipelines.session.base import DeadHostError, FullHostError, UnfitHostError
 from pipelines.tables import Trimming
 
 _log = logging.getLogger(__name__)
@@ -47,10 +47,6 @@ class Done:
     run: str = ""
     """The run's directory."""
     told: dict[str, str | int | float] = field(default_factory=dict)
-
-
-class UnfitHostError(HostError):
-    """A host that is not as it must be: nothing is done there until a person has looked."""
 
 
 class ElsewhereError(ProvisionError):

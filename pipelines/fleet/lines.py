@@ -11,7 +11,7 @@ from pipelines.buildplan import BuildPlan, Request, resolve
 from pipelines.config import Config
 from pipelines.errors import BuildError, ConfigError, PipelineError
 from pipelines.files import write_atomic
-from pipelines.fleet.drivers import Done, UnfitHostError, log_of
+from pipelines.fleet.drivers import Done, log_of
 from pipelines.fleet.looking import Hosts
 from pipelines.fleet.model import Work
 from pipelines.fleet.seats import Seat, Seats, Telling, axes_of
@@ -23,6 +23,7 @@ from pipelines.remote.facts import Facts
 from pipelines.remote.inspection import tools
 from pipelines.remote.jobs import follow as remote_follow
 from pipelines.run import Run, StageLog
+from pipelines.session.base import UnfitHostError
 from pipelines.stages.build import build
 from pipelines.stages.line import BUILD, PROVISION, Line, Stage, run_build, run_provision, run_test
 from pipelines.units import few

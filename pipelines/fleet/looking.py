@@ -14,12 +14,12 @@ from pydantic import BaseModel, Field, ValidationError
 from pipelines import units
 from pipelines.errors import StorageError
 from pipelines.files import write_atomic
-from pipelines.fleet.drivers import UnfitHostError
 from pipelines.fleetsettings import FleetSettings
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import line, safe
 from pipelines.model import Model, first_problem
 from pipelines.remote import identity as remote_identity
+from pipelines.session.base import UnfitHostError
 from pipelines.units import GIB
 
 #: Materials of a build that are one host's as they are another's, or their tool chains differ.

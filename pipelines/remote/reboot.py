@@ -14,6 +14,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any, TypedDict
 
+from .jobs import store
 from .resources import registry
 from .rpc import idempotent
 
@@ -111,9 +112,7 @@ def _run(command: Sequence[str]) -> Answer:
     return {"code": done.returncode & 0xFFFFFFFF, "said": said}
 
 
-def reboot(
-    command: Sequence[str] = (), *, delay: int = 2, reason: str = "restart"
-) -> Iterator[Answer]:
+def reboot(command: Sequence[str] = (), *, delay: int, reason: str = "restart") -> Iterator[Answer]:
     """Ask for a restart in ``delay`` seconds; one answer.
 
     0 is success, 1190 one is scheduled already, 1115 one is under way, 5 not allowed. ``command``
@@ -122,9 +121,45 @@ def reboot(
     yield _run(command or ["shutdown.exe", "/r", "/t", str(delay), "/c", reason[:512]])
 
 
-def abort(command: Sequence[str] = ()) -> Iterator[Answer]:
-    """Call off a scheduled restart; one answer. 1116 means that there was none."""
-    yield _run(command or ["shutdown.exe", "/a"])
+class _Session(ctypes.Structure):
+    """WTS_SESSION_INFOW."""
+
+    _fields_ = (
+        ("id", ctypes.c_uint32),
+        ("station", ctypes.c_wchar_p),
+        ("state", ctypes.c_int),
+    )
+
+
+def _signed_in() -> Iterator[str]:
+    """Users with a session at the screen or by Remote Desktop, disconnected ones too.
+
+    What they have open is lost at a restart. Sessions over the network are none. Raises
+    ``OSError``.
+    """
+    wts: Any = ctypes.WinDLL("wtsapi32", use_last_error=True)  # type: ignore[attr-defined, unused-ignore]
+    found, count = ctypes.POINTER(_Session)(), ctypes.c_uint32()
+    if not wts.WTSEnumerateSessionsW(None, 0, 1, ctypes.byref(found), ctypes.byref(count)):
+        error = ctypes.get_last_error()  # type: ignore[attr-defined, unused-ignore]
+        raise OSError(None, "WTSEnumerateSessionsW failed", None, error)
+    for number in range(count.value):
+        name, size = ctypes.c_wchar_p(), ctypes.c_uint32()
+        asked = (None, found[number].id, 5, ctypes.byref(name), ctypes.byref(size))  # WTSUserName
+        if wts.WTSQuerySessionInformationW(*asked) and name.value:
+            yield name.value
+            wts.WTSFreeMemory(name)
+    wts.WTSFreeMemory(found)
+
+
+@idempotent
+def interrupts(root: str) -> list[str]:
+    """What a restart would end: jobs that run below ``root``, and what users have open."""
+    running = [job for job in store.listed(root) if job["state"] == "running"]
+    users = sorted({*_signed_in()}) if sys.platform == "win32" else []
+    return [
+        *(f"job {job['id']} runs ({str(job.get('title'))[:100]})" for job in running),
+        *(f"user {name} is signed in" for name in users),
+    ]
 
 
 def _pending() -> Iterator[str]:

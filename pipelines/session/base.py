@@ -41,6 +41,10 @@ class FullHostError(StorageError):
     """The disk that is full is the host's, not ours."""
 
 
+class UnfitHostError(HostError):
+    """A host that is not as it must be: nothing is done there until a person has looked."""
+
+
 class DeadHostError(HostError):
     """A host that this machine runs has ended, or does not start: waiting would not help."""
 

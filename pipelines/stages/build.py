@@ -7,7 +7,7 @@ import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from itertools import islice
-from pathlib import Path
+from pathlib import Path, PureWindowsPath
 from typing import Annotated, Any
 
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
@@ -20,6 +20,7 @@ from pipelines.checkout import Checkout
 from pipelines.compilecache import spec as compile_cache
 from pipelines.console import bars, console, fold, host_line, say, units_progress
 from pipelines.diagnosis import Settings
+from pipelines.doctor.thresholds import load_thresholds
 from pipelines.errors import BuildError, HostError, RemoteError, TimeUpError
 from pipelines.hosts.live import LiveSession
 from pipelines.hosttext import line as one_line
@@ -31,6 +32,7 @@ from pipelines.recipe.progress import reader
 from pipelines.recipe.sourcetree import checkout_of, source_tree
 from pipelines.record import BuildResult, HostFile, ProvisionResult, Timeline, Units
 from pipelines.remote import builder, files
+from pipelines.remote.jobs import prune
 from pipelines.run import StageLog
 from pipelines.stages.bill import bill_of
 from pipelines.stages.buildspec import (
@@ -101,6 +103,7 @@ def build(
         about = f" about {units.estimate(pace.planned)} by the plan," if pace.planned else ""
         where = f"{begun.directory} of {plan.host.name}"
         say(f"job {job}, {jobs} compile units at a time,{about} in {where}")
+        _make_room(session, plan, job)
         archive = _send_source(session, plan, begun, source)
         spec = build_spec(plan, begun.directory, archive, begun.source_sha256, jobs)
         spec |= {"bill": bill} if bill else {}
@@ -148,6 +151,19 @@ def _require_wheel(plan: BuildPlan, done: BuildResult) -> None:
     require_share(plan, done)
     if plan.recipe.is_wheel and not done.wheels and plan.share is None:
         raise BuildError("the build succeeded but left no wheel", advice="Is it a wheel project?")
+
+
+def _make_room(session: LiveSession, plan: BuildPlan, job: str) -> None:
+    """Remove old builds there when so little is free that the doctor warns of it."""
+    limits, layout = load_thresholds(), plan.layout
+    least = (limits.sandbox_disk if plan.host.capabilities.emulated else limits.host_disk).warn
+    keep, size = [job, PureWindowsPath(layout.marker).name], int(least * units.GIB)
+    removed = session.call(
+        prune.make_room, root=layout.build_root, temp=layout.temp, keep=keep, least=size
+    )
+    if removed:
+        many = units.counted(len(removed), "old build or file", "old builds and files")
+        say(f"less than {least:g} GiB were free on {plan.host.name}: removed {many} there")
 
 
 def _send_source(session: LiveSession, plan: BuildPlan, begun: BuildResult, source: bytes) -> str:

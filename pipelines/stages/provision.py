@@ -21,11 +21,11 @@ from pipelines.hosttext import safe
 from pipelines.logs import detailed
 from pipelines.provisioning.resources import Wanted
 from pipelines.record import ProvisionResult, ResourceResult
-from pipelines.remote import files
+from pipelines.remote import files, reboot
 from pipelines.remote import provision as remote_provision
 from pipelines.run import StageNotes
 from pipelines.session.base import Bars
-from pipelines.units import counted
+from pipelines.units import counted, few
 
 _log = logging.getLogger(__name__)
 _LOG_LIMIT = 32 << 20  # bytes of a log that are brought home
@@ -52,7 +52,7 @@ def provision(
             for number, wanted in enumerate(every):
                 log.keep(ProvisionResult(resources=tuple(rows)))
                 if wanted.spec["kind"] == "reboot":  # what went before may have asked for it
-                    rows[number] = _restart(session, wanted)
+                    rows[number] = _restart(session, wanted, plan.layout.build_root)
                 elif not rows[number].ok:
                     rows[number] = _apply(session, plan, wanted, rows[number])
         finally:
@@ -159,7 +159,7 @@ def _require_space(
         raise StorageError(
             f"{wanted.id}: {plan.host.name} has {free >> 20} MiB free, "
             f"about {need >> 20} MiB are needed",
-            advice="Free space on the host; old jobs are in the build root.",
+            advice="Free space there: invoke cache --prune --days 1 removes old builds.",
         )
 
 
@@ -190,12 +190,23 @@ def _bring_logs(
     return folder if folder.is_dir() else None
 
 
-def _restart(session: LiveSession, wanted: Wanted) -> ResourceResult:
-    """Restart Windows if something waits for that, and go on with the new one."""
+def _restart(session: LiveSession, wanted: Wanted, build_root: str) -> ResourceResult:
+    """Restart Windows if something waits for that, and go on with the new one.
+
+    Not while jobs run below ``build_root`` or users are signed in: :class:`ProvisionError`.
+    """
     began = time.monotonic()
     row = _check_again(session, wanted)
     if row.ok:
         return row
+    if found := session.call(reboot.interrupts, root=build_root):
+        named = few([safe(one, 200) for one in found], "; ")
+        raise ProvisionError(
+            f"{wanted.id}: {session.host.name} waits for a restart ({safe(row.found, 200)}), which "
+            f"would end what others do there: {named}",
+            advice="Once the jobs have ended and the users have signed out, or the host was "
+            "restarted by hand, run the same command again: it goes on from here.",
+        )
     say(f"restarting {session.host.name}: {safe(row.found, 200)}", style="yellow")
     session.restart()
     now = _check_again(session, wanted)

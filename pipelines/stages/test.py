@@ -15,6 +15,7 @@ from pydantic import BaseModel, Field, ValidationError
 
 from pipelines.buildplan import BuildPlan
 from pipelines.console import console, fold, host_line, say
+from pipelines.diagnosis import load_catalogue
 from pipelines.errors import AuditError, ConfigError, HostError, RemoteError, SmokeError
 from pipelines.evidence import GpuResult
 from pipelines.files import sha256_of
@@ -25,11 +26,13 @@ from pipelines.model import first_problem
 from pipelines.recipe.suite import OWN, Suite, suite_of, suite_of_given
 from pipelines.record import AuditedFile, AuditResult, PrebuiltResult, SmokeResult
 from pipelines.remote import files, tester
+from pipelines.remote.jobs.prune import WHEEL
 from pipelines.reports.figures import SCRIPT
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Case
 from pipelines.reports.model import Suite as ReadSuite
 from pipelines.run import Run, StageLog
+from pipelines.session.base import UnfitHostError
 from pipelines.stages.bridged import bridge_of, require_asked_bridge
 from pipelines.stages.company import FOLDER, bring
 from pipelines.stages.cures import cure_of_cases, why_no_report
@@ -79,7 +82,7 @@ def _run_suite(
     directory = layout.join(layout.build_root, f"smoke-{name}")
     beside = f", torch {plan.target.torch}" if plan.recipe.tested_with else ""
     with fold(f"Smoke test {wheel.name} on {plan.host.name}{beside}"):
-        target = _send_wheel(session, plan, f"{directory}-wheel", wheel, audited)
+        target = _send_wheel(session, plan, f"{directory}{WHEEL}", wheel, audited)
         spec = suite_spec(plan, directory, target, suite.files, expected)
         if given is not None:
             spec = _with_it(session, plan, log.run, spec)
@@ -94,6 +97,9 @@ def _run_suite(
         )
         try:
             done = _judge(session, log, suite, _follow(job, log), plan)
+        except UnfitHostError:
+            _clean(session, directory)  # once the host is fit, the suite is run again
+            raise
         except (HostError, KeyboardInterrupt):
             raise  # the suite goes on there: the next time it is taken up
         except BaseException:
@@ -181,7 +187,7 @@ def _with_it(session: LiveSession, plan: BuildPlan, run: Run, spec: tester.Spec)
 
 
 def _clean(session: LiveSession, directory: str) -> None:
-    for folder in (directory, f"{directory}-wheel"):
+    for folder in (directory, f"{directory}{WHEEL}"):
         session.call(files.remove_tree, path=folder)
 
 
@@ -271,12 +277,16 @@ def _keep(log: StageLog, **changes: object) -> SmokeResult:
 def _judge(
     session: LiveSession, log: StageLog, suite: Suite, ended: _Ended, plan: BuildPlan
 ) -> SmokeResult:
-    """What its report says of a suite; :class:`SmokeError` unless every case passed."""
+    """What its report says of a suite; :class:`SmokeError` unless every case passed.
+
+    :class:`UnfitHostError` where Windows did not load what was to be tested, for nobody signed it.
+    """
     gpu = plan.host.gpu_way
     done = _keep(log, exit=ended.exit, step=safe(ended.step, 40))
     if not ended.junit:
         cause = "ran out of time" if ended.timed_out else f"left with {ended.exit}"
         tail = "\n".join(done.tail[-15:])
+        _require_loadable(plan, tail)
         raise SmokeError(
             f"{done.step} {cause} and there is no report:\n{tail}", advice=why_no_report(plan, done)
         )
@@ -295,6 +305,7 @@ def _judge(
         )
     if bad or ended.exit:
         told = "\n".join(f"{case.message}\n{case.detail}" for case in bad)
+        _require_loadable(plan, told)
         raise SmokeError(
             f"{len(bad)} of {len(cases)} smoke cases failed{of_torch} "
             f"(pytest left with {ended.exit})",
@@ -322,6 +333,16 @@ def _judge(
     if done.limits:
         say(done.limits, style="yellow")
     return done
+
+
+def _require_loadable(plan: BuildPlan, told: str) -> None:
+    blocked = load_catalogue().by_id["blocked-by-policy"]
+    if found := next(filter(blocked.pattern.search, told.splitlines()), ""):
+        raise UnfitHostError(
+            f"{plan.host.name} is unfit for this test, which says nothing of the wheel: "
+            f"{safe(found, 300)}",
+            advice=blocked.cure,
+        )
 
 
 def _read_report(

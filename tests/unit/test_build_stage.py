@@ -16,6 +16,7 @@ from wheels import wheel_here
 
 from pipelines.buildplan import BuildPlan
 from pipelines.compilecache.settings import RedisCache
+from pipelines.doctor.thresholds import load_thresholds
 from pipelines.errors import AuthError, BuildError, HostError, RemoteError, TimeUpError
 from pipelines.evidence import Origin
 from pipelines.hosts.base import Supply
@@ -25,7 +26,7 @@ from pipelines.recipe.load import load_recipe
 from pipelines.record import BuildResult, ProvisionResult, ResourceResult, Units
 from pipelines.remote import builder
 from pipelines.remote import facts as remote_facts
-from pipelines.remote.jobs import launch
+from pipelines.remote.jobs import launch, prune
 from pipelines.stages import build as stage
 from pipelines.stages.buildspec import build_environment, build_spec, job_budget
 from pipelines.stages.line import BUILD, Line
@@ -80,6 +81,27 @@ def failed(line: Line, kind: type[BaseException], said: str = "^") -> BuildResul
         built(line)
     line.run.close()
     return kept(line)
+
+
+def test_room_is_made_before_anything_is_sent(tmp_path: Path) -> None:
+    """Down to where the doctor stops to warn, and not of what this very build would go on with."""
+    sent: list[str] = []
+
+    def make_room(**order: Any) -> list[str]:
+        asked.update(order)
+        sent.extend(session.sent)
+        return ["C:/b/old"]
+
+    asked: dict[str, Any] = {}
+    line, session = at_desk(
+        tmp_path, Rounds((left(tmp_path),)), answers={prune.make_room: make_room}
+    )
+    done = built(line)
+    assert asked["root"] == line.plan.layout.build_root
+    assert asked["keep"] == [done.job, "restart.json"]
+    assert asked["least"] == load_thresholds().host_disk.warn * (1 << 30)
+    assert sent == []
+    assert session.sent
 
 
 # -- what is healed --------------------------------------------------------------------------------

@@ -22,12 +22,13 @@ from pipelines.files import sha256_of
 from pipelines.fleet.cluster import commission, parcels
 from pipelines.fleet.cluster.joined import JoinedErrand, look
 from pipelines.fleet.cluster.wire import Wire
-from pipelines.fleet.drivers import Done, Driver, UnfitHostError, log_of
+from pipelines.fleet.drivers import Done, Driver, log_of
 from pipelines.fleet.kept import differs
 from pipelines.fleet.model import Ended, Work
 from pipelines.record import BuildResult, SmokeResult, StageRecord, State
 from pipelines.remote.jobs import follow as remote_follow
 from pipelines.run import Run
+from pipelines.session.base import UnfitHostError
 from pipelines.stages.objects import list_of
 
 TEST = CELL.model_copy(update={"key": "pkg-cp/test", "kind": "test", "after": ("pkg-cp",)})

@@ -158,6 +158,12 @@ def test_verification_cannot_be_switched_off(tmp_path: Path, key: str) -> None:
         ({"transport": "basic"}, "name it a second time, 'insecure: [basic]'"),
         ({"endpoint": "http://lab/wsman", "message_encryption": "never"}, "unencrypted is not"),
         ({"insecure": ["basic"]}, "insecure names basic"),
+        ({"insecure": ["delegation"]}, "insecure names delegation"),
+        ({"transport": "credssp"}, "name it a second time, 'insecure: [delegation]'"),
+        (
+            {"transport": "kerberos", "password_env": None, "kerberos_delegation": True},
+            "name it a second time, 'insecure: [delegation]'",
+        ),
         ({"insecure": ["unencrypted"]}, "insecure names unencrypted"),
         ({"insecure": ["everything"]}, "insecure"),
         (
@@ -187,8 +193,13 @@ def test_ways_to_sign_in_that_do_not_fit(
     [
         {"password_env": None, "password_keyring": "lab"},
         {"password_env": None, "password_prompt": True},
-        {"transport": "credssp"},
-        {"transport": "kerberos", "password_env": None, "kerberos_delegation": True},
+        {"transport": "credssp", "insecure": ["delegation"]},
+        {
+            "transport": "kerberos",
+            "password_env": None,
+            "kerberos_delegation": True,
+            "insecure": ["delegation"],
+        },
         {
             "transport": "certificate",
             "password_env": None,

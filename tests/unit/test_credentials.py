@@ -208,7 +208,10 @@ def test_ticket_and_certificate_need_none() -> None:
     ("keys", "command"),
     [
         ({"transport": "kerberos"}, "libkrb5-dev"),
-        ({"transport": "credssp", "password_env": "LAB_PW"}, "--extra credssp"),
+        (
+            {"transport": "credssp", "password_env": "LAB_PW", "insecure": ["delegation"]},
+            "--extra credssp",
+        ),
     ],
 )
 def test_package_that_is_missing(

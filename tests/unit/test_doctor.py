@@ -41,6 +41,8 @@ from pipelines.target import AXES, Target
 from pipelines.toolchain.lock import Cache, load_lock
 
 GIB = 1 << 30
+DAY = 86400.0
+SAC, LEFT = "host/machine/policies/smart_app_control", "host/machine/password/left"
 GONE = object()
 
 
@@ -205,6 +207,8 @@ GOOD: dict[str, Any] = {
             },
             "disks": {"C:\\b": {"path": "C:\\", "free": 200 * GIB, "total": 500 * GIB}},
             "administrator": True,
+            "policies": {"smart_app_control": 0, "enforced": False, "applocker": False},
+            "password": {"left": None},
             "problems": {},
         },
         "tools": {
@@ -259,7 +263,7 @@ def test_nothing_is_wrong_where_nothing_is_wrong() -> None:
     verdicts = diagnose(GOOD, PURPOSE)
     assert {v.level for v in verdicts} == {"ok"}
     assert not [v for v in verdicts if v.cure or v.command]
-    assert len(verdicts) == len({(v.area, v.name) for v in verdicts}) == 38
+    assert len(verdicts) == len({(v.area, v.name) for v in verdicts}) == 40
     assert diagnose(GOOD, PURPOSE) == verdicts
 
 
@@ -385,6 +389,20 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
      "LocalAccountTokenFilterPolicy"),
     ("host: rights", {"host/machine/administrator": None,
      "host/machine/problems": {"administrator": "denied"}}, "unknown", "denied", ""),
+    ("host: password", {}, "ok", "never expires", ""),
+    ("host: password", {LEFT: 8 * DAY}, "ok", "expires in 8 days", ""),
+    ("host: password", {LEFT: 7 * DAY}, "warning", "in 7 days", "Set-LocalUser"),
+    ("host: password", {"host/machine/password": None,
+     "host/machine/problems": {"password": "no local"}}, "unknown", "no local", ""),
+    ("host: password", {LEFT: -9.0}, "warning", "in 0 days", "give that user a new password"),
+    ("host: policies", {}, "ok", "none", ""),
+    ("host: policies", {SAC: 1}, "error", "Smart App", "--host"),
+    ("host: policies", {SAC: 2}, "warning", "may switch", "off"),
+    ("host: policies", {SAC: None}, "ok", "none", ""),
+    ("host: policies", {"host/machine/policies/enforced": True}, "error", "WDAC", "allow the"),
+    ("host: policies", {"host/machine/policies/applocker": True}, "warning", "AppLocker",
+     "allow the build root"),
+    ("host: policies", {"host/machine/policies": None}, "unknown", "not told", ""),
     ("host: memory", {"host/facts/memory/total": 20 * GIB}, "ok", "5.0 GiB for each of 4", ""),
     ("host: memory", {"host/facts/memory/total": 20 * GIB - 1}, "warning",
      "5.0 GiB for each of 4 compile jobs", "build with --jobs 3"),
@@ -410,10 +428,10 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
      "PermissionError: no", ""),
     ("host: disk of builds", {"host/machine/disks/C:\\b/free": 30 * GIB}, "ok", "30.0 GiB", ""),
     ("host: disk of builds", {"host/machine/disks/C:\\b/free": 30 * GIB - 1}, "warning",
-     r"30.0 GiB free for C:\b", r"cmd /c rmdir /s /q C:\b"),
+     r"30.0 GiB free for C:\b", "invoke cache --prune --days 1"),
     ("host: disk of builds", {"host/machine/disks/C:\\b/free": 10 * GIB}, "warning", "10.0",
-     "rmd"),
-    ("host: disk of builds", {"host/machine/disks/C:\\b/free": 1}, "error", "0.0 GiB", "removes"),
+     "--prune"),
+    ("host: disk of builds", {"host/machine/disks/C:\\b/free": 1}, "error", "0.0 GiB", "--prune"),
     ("host: disk of builds",
      {"host/machine/disks": {"problems": {"C:\\b": "OSError: no such drive"}, "C:\\b": None}},
      "unknown", "OSError: no such drive", ""),

@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import fake_winreg
 import pytest
 
 from pipelines.remote import facts, rpc
@@ -64,6 +65,100 @@ def test_structures_have_windows_sizes() -> None:
     assert kernel._JobLimits.flags.offset == 16
     assert kernel._JobLimits.active_processes.offset == 40
     assert kernel._JobLimits.job_memory.offset == 120
+
+
+class Windows:
+    """The DLLs that are asked: an account, the rules for passwords, code integrity."""
+
+    def __init__(self, *, flags: int = 0, longest: int = 42 * 86400, options: int = 1) -> None:
+        self.user = (ctypes.c_uint32 * 14)()  # USER_INFO_1 on 64 bits
+        self.user[4], self.user[10] = 40 * 86400, flags
+        self.rules = (ctypes.c_uint32 * 5)(0, longest)
+        self.options, self.code, self.freed = options, 0, 0
+
+    def NetUserGetInfo(self, _: None, name: Any, level: int, found: Any) -> int:  # noqa: N802
+        assert (name.value, level) == ("builder", 1)
+        found._obj.contents = ctypes.c_uint32.from_buffer(self.user)
+        return 0
+
+    def NetUserModalsGet(self, _: None, level: int, found: Any) -> int:  # noqa: N802
+        assert level == 0
+        if not self.code:
+            found._obj.contents = ctypes.c_uint32.from_buffer(self.rules)
+        return self.code
+
+    def NetApiBufferFree(self, _: object) -> None:  # noqa: N802
+        self.freed += 1
+
+    def NtQuerySystemInformation(self, what: int, told: Any, size: int, _: None) -> int:  # noqa: N802
+        assert (what, size, told[0]) == (103, 8, 8)
+        told[1] = self.options
+        return self.code
+
+
+@pytest.fixture
+def dlls(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Windows]:
+    def become(**said: Any) -> Windows:
+        windows = Windows(**said)
+        monkeypatch.setattr(sys, "platform", "win32")
+        monkeypatch.setattr(ctypes, "WinDLL", lambda _: windows, raising=False)
+        for name, value in {"USERNAME": "builder", "USERDOMAIN": "LAB1"}.items():
+            monkeypatch.setenv(name, value)
+        monkeypatch.setenv("COMPUTERNAME", "lab1")
+        return windows
+
+    return become
+
+
+def test_when_a_password_expires(dlls: Callable[..., Windows]) -> None:
+    windows = dlls()
+    assert kernel.password_expires() == 2 * 86400
+    assert windows.freed == 2
+    dlls(longest=0xFFFFFFFF)
+    assert kernel.password_expires() is None
+    dlls(flags=0x10000)
+    assert kernel.password_expires() is None
+
+
+def test_a_password_of_which_nothing_is_known(
+    dlls: Callable[..., Windows], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dlls().code = 5
+    with pytest.raises(OSError, match="error 5"):
+        kernel.password_expires()
+    monkeypatch.setenv("USERDOMAIN", "EXAMPLE")
+    with pytest.raises(OSError, match="no local account"):
+        kernel.password_expires()
+
+
+@pytest.mark.parametrize(
+    ("options", "enforced"), [(1, False), (1 | 4, True), (1 | 4 | 8, False), (8, False)]
+)
+def test_whether_signatures_are_enforced(
+    dlls: Callable[..., Windows], options: int, enforced: bool
+) -> None:
+    dlls(options=options)
+    assert kernel.enforces_signatures() is enforced
+
+
+def test_policies_of_the_registry(
+    dlls: Callable[..., Windows], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    dlls()
+    number = fake_winreg.REG_DWORD
+    control = r"system\currentcontrolset\control\ci\policy"
+    rules = r"software\policies\microsoft\windows\srpv2"
+    found = {
+        ("HKLM", control): {"verifiedandreputablepolicystate": (1, number)},
+        ("HKLM", rf"{rules}\dll"): {"enforcementmode": (1, number)},
+        ("HKLM", rf"{rules}\exe"): {"enforcementmode": (0, number)},
+    }
+    monkeypatch.setitem(sys.modules, "winreg", fake_winreg)
+    monkeypatch.setattr(fake_winreg, "keys", found)
+    told: Any = {"smart_app_control": 1, "enforced": False, "applocker": True}
+    assert machine._policies() == told
+    monkeypatch.setattr(fake_winreg, "keys", {})
+    assert machine._policies() == told | {"smart_app_control": None, "applocker": False}
 
 
 def test_tools_are_found_and_asked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -31,9 +31,9 @@ from pipelines.errors import (
 )
 from pipelines.fleet import drivers as drivers_module
 from pipelines.fleet.dask_engine import DaskEngine
-from pipelines.fleet.drivers import Done, Driver, UnfitHostError, log_of
+from pipelines.fleet.drivers import Done, Driver, log_of
 from pipelines.fleet.model import Ended, Machine, Needs, Work
-from pipelines.session.base import DeadHostError, FullHostError
+from pipelines.session.base import DeadHostError, FullHostError, UnfitHostError
 from pipelines.units import GIB
 
 PATIENCE = 30.0

@@ -22,7 +22,6 @@ from pipelines.config import Config
 from pipelines.errors import ConfigError, StorageError
 from pipelines.fleet import looking
 from pipelines.fleet.cells import Cells, planned_on, works_of
-from pipelines.fleet.drivers import UnfitHostError
 from pipelines.fleet.looking import Hosts
 from pipelines.fleet.model import Machine
 from pipelines.fleet.survey import survey
@@ -30,6 +29,7 @@ from pipelines.fleetsettings import FleetSettings
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.plan import Plan
 from pipelines.remote import identity
+from pipelines.session.base import UnfitHostError
 from pipelines.toolchain.lock import load_lock
 from pipelines.units import GIB
 

@@ -16,7 +16,7 @@ from pipelines.config import Config
 from pipelines.errors import BuildError, HostError
 from pipelines.files import sha256_of
 from pipelines.fleet import lines
-from pipelines.fleet.drivers import Done, Driver, UnfitHostError
+from pipelines.fleet.drivers import Done, Driver
 from pipelines.fleet.lines import LineErrand, Order
 from pipelines.fleet.looking import Hosts
 from pipelines.fleet.model import Work
@@ -25,6 +25,7 @@ from pipelines.remote import identity
 from pipelines.remote import provision as remote_provision
 from pipelines.remote.jobs import follow as remote_follow
 from pipelines.run import Run
+from pipelines.session.base import UnfitHostError
 from pipelines.stages import build as build_stage
 
 CELL = Work(key="pkg-cp", kind="cell", cell="pkg-cp", core_seconds=1)

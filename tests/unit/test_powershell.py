@@ -19,6 +19,7 @@ from powershell_syntax import ROOT, Script, below, plain, repository, run_bodies
 
 from pipelines.hosts.windows import firstpython
 from pipelines.hosts.winrm.config import WinRMHost
+from pipelines.yamlfile import read_yaml
 
 HERE = "pipelines/hosts/windows"
 SCRIPTS = repository()
@@ -297,3 +298,32 @@ def test_set_up_script_prints_keys_that_the_configuration_has() -> None:
     printed = re.findall(r"'    (\w+): ", script("scripts/enable-winrm-https.ps1").code)
     assert printed == ["endpoint", "ca"]
     assert set(printed) <= set(WinRMHost.model_fields)
+
+
+def test_playbook_and_script_want_the_same_of_the_service() -> None:
+    """Both are ways to the same host: what one sets, the other must not undo."""
+    code = script("scripts/enable-winrm-https.ps1").code
+    table = code[code.index("$ServiceSettings") :].partition("\n}")[0]
+    by_script = {
+        name: value.strip("'$").lower()
+        for name, value in re.findall(r"(?m)^    '([\w\\]+)' += (\S+)$", table)
+    }
+    listed = read_yaml(ROOT / "ansible/roles/winrm_hardening/defaults/main.yml")
+    by_playbook = {
+        row["name"].removeprefix("Service\\"): row["value"].lower()
+        for row in listed["winrm_hardening_values"]
+        if row["name"].startswith("Service\\")
+    }
+    assert by_script["Auth\\CbtHardeningLevel"] == "strict"
+    # Certificates that users sign in with are the host owner's choice, which the playbook keeps.
+    del by_script["Auth\\Certificate"]
+    assert by_script == by_playbook
+
+
+def test_each_machine_of_a_golden_disk_has_a_key_of_its_own() -> None:
+    """Made before the account: nobody can sign in to a machine with the disk's own key."""
+    code = script("images/oem/ready.ps1").code
+    assert "enable-winrm-https.ps1" in script("images/oem/golden.ps1").code
+    own = re.search(r"& \(Join-Path .*'enable-winrm-https\.ps1'\) .*-Renew", code)
+    assert own is not None
+    assert own.start() < code.index("New-Account -Line")

@@ -13,7 +13,7 @@ from sessions import Function, Here
 from pipelines.errors import ProvisionError, RemoteError, StorageError, TransferError
 from pipelines.provisioning.resources import Wanted
 from pipelines.record import ProvisionResult, ResourceResult
-from pipelines.remote import files
+from pipelines.remote import files, reboot
 from pipelines.remote import provision as remote
 from pipelines.stages.line import PROVISION, Line, run_provision
 from pipelines.toolchain.lock import Cache, load_lock
@@ -31,11 +31,14 @@ class Machine(Here):
 
     def __init__(self, *good: str, stubborn: Sequence[str] = ()) -> None:
         self.free = 1 << 50
+        self.others: list[str] = []
+        """What a restart would end."""
         self.files: dict[str, Any] = {}
         answers: dict[Function, Any] = {
             remote.check_all: self.check_all,
             remote.apply_one: self.apply_one,
             remote.free_space: lambda path: self.free,
+            reboot.interrupts: lambda root: self.others,
             files.stat: self.stat,
             files.sha256: lambda path: self.files[path]["sha256"],
         }
@@ -236,6 +239,19 @@ def test_windows_is_not_restarted_for_nothing(tmp_path: Path) -> None:
     assert isinstance(host, Windows)
     assert host.restarts == 0
     assert (rows[1].ok, rows[1].changed) == (True, False)
+
+
+def test_a_restart_waits_for_what_others_do_there(tmp_path: Path) -> None:
+    machine = Machine("first")
+    machine.others = ["job 0a1b runs (flash-attn)", "user anna\x1b is signed in"]
+    line = on(tmp_path, machine, wanted("first"), RESTART)
+    failed(line, r"waits for a restart .*job 0a1b runs .*; user anna[^\x1b]* is signed in")
+    host = line.plan.host
+    assert isinstance(host, Windows)
+    assert host.restarts == 0
+    machine.others = []
+    assert done(line)[1].changed
+    assert host.restarts == 1
 
 
 def test_a_restart_that_does_not_help(tmp_path: Path) -> None:

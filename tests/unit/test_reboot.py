@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import inspect
 import subprocess
 import sys
@@ -13,15 +14,18 @@ import fake_winreg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from powershell_syntax import ROOT
 from tenacity import RetryCallState, Retrying
 from tenacity.wait import wait_base, wait_fixed, wait_none
 
 from pipelines.errors import AuthError, HostError, RemoteError
 from pipelines.hosts.windows import reboot
-from pipelines.hosts.windows.reboot import PAUSES, SIGN_INS, reboot_and_wait
+from pipelines.hosts.windows.reboot import NOTICE, PAUSES, SIGN_INS, reboot_and_wait
+from pipelines.remote import locks, rpc
 from pipelines.remote import reboot as power
-from pipelines.remote import rpc
+from pipelines.remote.jobs import store
 from pipelines.session.base import Session
+from pipelines.yamlfile import read_yaml
 
 OK = {"code": 0, "said": ""}
 GONE = HostError("connection lost during power.boot_identity: reset")
@@ -111,7 +115,8 @@ def test_restart() -> None:
     assert old.closed
     assert not new.closed
     assert [name for name, _ in old.calls] == ["reboot.boot_identity", "reboot.reboot"]
-    assert old.calls[1][1] == {"command": [], "reason": "restart asked for by the build pipeline"}
+    reason = "restart asked for by the build pipeline"
+    assert old.calls[1][1] == {"command": [], "delay": 120, "reason": reason}
     assert [name for name, _ in new.calls] == ["reboot.identities"] * 2
     assert host.told == []
 
@@ -171,17 +176,14 @@ def code(number: int, said: str = "") -> dict[str, Any]:
     return {"code": number, "said": said}
 
 
-@pytest.mark.parametrize("called_off", [0, 1116, 1115])
-def test_somebody_has_scheduled_one(called_off: int) -> None:
-    old = before(code(1190), code(called_off), OK)
+def test_somebody_has_scheduled_one() -> None:
+    """It is not called off: it will do, or the wait ends with a word on it."""
+    old = before(code(1190))
     assert Restart(after())(old).calls
-    assert [name for name, _ in old.calls] == [
-        "reboot.boot_identity",
-        "reboot.reboot",
-        "reboot.abort",
-        "reboot.reboot",
-    ]
-    assert old.calls[1][1] == old.calls[3][1]
+    assert [name for name, _ in old.calls] == ["reboot.boot_identity", "reboot.reboot"]
+    with pytest.raises(HostError, match="has not restarted") as caught:
+        Restart(FakeSession("boot 1"))(before(code(1190)), pauses=LONG, timeout=-100)
+    assert "shutdown /a" in caught.value.advice
 
 
 def test_under_way_already() -> None:
@@ -190,7 +192,6 @@ def test_under_way_already() -> None:
 
 def test_connection_breaks_while_asking() -> None:
     assert Restart(after())(before(HostError("connection lost during reboot.reboot: reset")))
-    assert Restart(after())(before(code(1190), HostError("lost"))), "it went down meanwhile"
 
 
 @pytest.mark.parametrize(
@@ -198,11 +199,8 @@ def test_connection_breaks_while_asking() -> None:
     [
         ([code(5, "Access is denied.(5)")], r"refused to restart: exit code 5: Access", "allowed"),
         ([code(21)], "exit code 21: no message", "by hand"),
-        ([code(1190), code(5)], "could not be called off: exit code 5", "allowed"),
-        ([code(1190), OK, code(1190)], "refused to restart: exit code 1190", "by hand"),
         ([code(1, "\x1b[31mx\x07" + "y" * 900)], r"exit code 1: [^\x1b\x07]{,320}$", "by hand"),
         ([RemoteError("FileNotFoundError: shutdown.exe")], "cannot be restarted: FileNot", "hand"),
-        ([code(1190), RemoteError("TimeoutExpired: abort")], "cannot be restarted: Time", "hand"),
         ([AuthError("refused the sign-in")], "refused the sign-in", ""),
     ],
 )
@@ -230,7 +228,7 @@ LONG = wait_fixed(100)
 def test_host_that_does_not_go_down() -> None:
     same = FakeSession("boot 1")
     with pytest.raises(HostError, match="has not restarted within 50 s") as caught:
-        Restart(same)(before(), pauses=LONG, timeout=50)
+        Restart(same)(before(), pauses=LONG, timeout=50 - NOTICE)
     assert "by hand" in caught.value.advice
     assert same.closed
 
@@ -241,7 +239,7 @@ def test_host_that_does_not_come_back(last: Exception) -> None:
     with pytest.raises(
         HostError, match="did not come back within 50 s; the last attempt"
     ) as caught:
-        host(before(), pauses=LONG, timeout=50)
+        host(before(), pauses=LONG, timeout=50 - NOTICE)
     assert str(last) in caught.value.message
     assert "console" in caught.value.advice
     assert host.attempts == 1, "the next attempt would begin too late"
@@ -283,7 +281,7 @@ def test_boot_identity(tmp_path: Path) -> None:
 
 
 def test_nothing_that_a_restart_interrupts_is_asked_twice() -> None:
-    for function in (power.reboot, power.abort, power.identities):
+    for function in (power.reboot, power.identities):
         assert inspect.isgeneratorfunction(function)
         assert not hasattr(function, "idempotent")
 
@@ -312,21 +310,81 @@ def ran(monkeypatch: pytest.MonkeyPatch) -> list[list[str]]:
 
 
 def test_what_is_asked_of_windows(ran: list[list[str]]) -> None:
-    (told,) = power.reboot(reason="r" * 600)
+    (told,) = power.reboot(delay=120, reason="r" * 600)
     assert told["code"] == 0xFFFFFFFF
     assert told["said"].endswith("\ufffd end")
     assert len(told["said"]) <= 1000
-    assert len(list(power.abort())) == 1
-    assert ran == [
-        ["shutdown.exe", "/r", "/t", "2", "/c", "r" * 512],
-        ["shutdown.exe", "/a"],
+    assert ran == [["shutdown.exe", "/r", "/t", "120", "/c", "r" * 512]]
+
+
+def test_the_playbook_gives_as_much_notice() -> None:
+    tasks = [
+        task["ansible.windows.win_reboot"]
+        for path in (ROOT / "ansible/roles").rglob("*.yml")
+        if "win_reboot" in path.read_text()
+        for listed in read_yaml(path)
+        for task in (listed, *listed.get("block", ()))
+        if "ansible.windows.win_reboot" in task
     ]
+    assert [task["pre_reboot_delay"] for task in tasks] == [NOTICE] * 4
 
 
 def test_codes_of_real_programs() -> None:
-    (done,) = power.reboot([sys.executable, "-c", "print('no'); raise SystemExit(5)"])
+    (done,) = power.reboot([sys.executable, "-c", "print('no'); raise SystemExit(5)"], delay=0)
     assert done == {"code": 5, "said": "no"}
-    assert list(power.abort([sys.executable, "-c", ""])) == [{"code": 0, "said": ""}]
+
+
+class Sessions:
+    """wtsapi32.dll: the services' session, which is nobody's, and those of users."""
+
+    def __init__(self, *users: str, error: int = 0) -> None:
+        self.users, self.error, self.freed = ("", *users), error, 0
+        self.rows = (power._Session * len(self.users))(
+            *(power._Session(number, "x", 0) for number in range(len(self.users)))
+        )
+
+    def WTSEnumerateSessionsW(self, *asked: Any) -> int:  # noqa: N802 - its name
+        found, count = asked[3]._obj, asked[4]._obj
+        found.contents, count.value = self.rows[0], len(self.users)
+        return int(not self.error)
+
+    def WTSQuerySessionInformationW(self, *asked: Any) -> int:  # noqa: N802
+        assert asked[2] == 5
+        asked[3]._obj.value = self.users[asked[1]]
+        return 1
+
+    def WTSFreeMemory(self, _: object) -> None:  # noqa: N802
+        self.freed += 1
+
+
+def on_windows(monkeypatch: pytest.MonkeyPatch, wts: Sessions) -> None:
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(ctypes, "WinDLL", lambda *_, **__: wts, raising=False)
+    monkeypatch.setattr(ctypes, "get_last_error", lambda: wts.error, raising=False)
+
+
+def test_users_who_are_signed_in(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    on_windows(monkeypatch, wts := Sessions("anna", "bert", "anna"))
+    assert power.interrupts(str(tmp_path)) == ["user anna is signed in", "user bert is signed in"]
+    assert wts.freed == 4
+    on_windows(monkeypatch, Sessions())
+    assert power.interrupts(str(tmp_path)) == []
+
+
+def test_sessions_that_cannot_be_told(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    on_windows(monkeypatch, Sessions("anna", error=5))
+    with pytest.raises(OSError, match="WTSEnumerateSessionsW"):
+        power.interrupts(str(tmp_path))
+
+
+def test_jobs_that_run(tmp_path: Path) -> None:
+    for name in ("1", "2"):
+        (tmp_path / name).mkdir()
+        spec = {"title": f"build {name}", "function": "f", "arguments": {}}
+        store.write(tmp_path / name / store.SPEC, spec)
+    assert power.interrupts(str(tmp_path)) == []
+    with locks.claim(tmp_path / "2" / store.ALIVE):
+        assert power.interrupts(str(tmp_path)) == ["job 2 runs (build 2)"]
 
 
 COMPONENTS = r"software\microsoft\windows\currentversion\component based servicing\rebootpending"

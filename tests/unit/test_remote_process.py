@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import hashlib
 import io
 import os
@@ -114,6 +115,26 @@ def test_closing_ends_the_tree() -> None:
 def test_no_such_program() -> None:
     with pytest.raises(FileNotFoundError):
         next(process.stream(["/none/such"]))
+
+
+def test_a_job_gives_way_to_who_sits_at_the_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The kernel's own functions take any arguments and note them."""
+    asked: list[tuple[str, tuple[Any, ...]]] = []
+
+    class Kernel:
+        def __getattr__(self, name: str) -> Any:
+            def function(*words: Any) -> int:
+                asked.append((name, words))
+                return 7
+
+            setattr(self, name, function)  # what is set on it stays
+            return function
+
+    monkeypatch.setattr(sys, "platform", "win32")
+    monkeypatch.setattr(ctypes, "WinDLL", lambda _: Kernel(), raising=False)
+    monkeypatch.setattr(process, "_confines", [])
+    process.confine()
+    assert ("SetPriorityClass", (7, 0x4000)) in asked
 
 
 def test_capture() -> None:

@@ -26,6 +26,7 @@ from pipelines.remote.jobs import follow, launch
 from pipelines.reports.brief import brief_of
 from pipelines.reports.load import load_view, stand_in_of
 from pipelines.reports.terminal import render
+from pipelines.session.base import UnfitHostError
 from pipelines.stages.line import TEST, Line, run_test
 from pipelines.stages.test import expectations, packages
 
@@ -41,10 +42,11 @@ class Suite:
     def __init__(self, cases: str | None, code: int = 0, **more: Any) -> None:
         self.cases, self.code, self.more = cases, code, more
         self.specs: list[dict[str, Any]] = []
+        self.said = b"collected\n"
 
     def __call__(self, spec: dict[str, Any]) -> Iterator[Any]:
         self.specs.append(spec)
-        yield b"collected\n"
+        yield self.said
         junit = Path(spec["directory"]) / "junit.xml"
         junit.parent.mkdir(parents=True)
         if self.cases is not None:
@@ -118,6 +120,24 @@ def test_suites_that_are_no_success(
     assert (kept.exit, kept.step) == (code, "pytest")
     assert sum(kept.outcomes.values()) == (cases or "").count("<testcase")
     assert there(line) == [], "the next one begins anew"
+
+
+BLOCKED = "DLL load failed while importing x: An Application Control policy has blocked this file."
+
+
+@pytest.mark.parametrize("reported", [True, False])
+def test_what_a_policy_blocks_is_no_fault_of_the_wheel(tmp_path: Path, reported: bool) -> None:
+    """It is the host's, a fleet takes another one; and once it is fit, the suite is run again."""
+    case = f'<testcase name="b"><failure message="no">{BLOCKED}</failure></testcase>'
+    suite = Suite(PASSED + case if reported else None, 1)
+    if not reported:
+        suite.said = f"{BLOCKED}\n".encode()
+    line, _ = at_test(tmp_path, suite)
+    failed(line, UnfitHostError, "says nothing of the wheel.*policy has blocked")
+    assert there(line) == []
+    error = line.run.stages()[TEST.name].error
+    assert error is not None
+    assert error.kind == "HostError"
 
 
 def test_a_suite_that_runs_out_of_time(tmp_path: Path) -> None:

@@ -7,6 +7,7 @@ import contextlib
 import threading
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -241,6 +242,15 @@ def test_errors_in_words(
     assert type(caught.value) is kind
     assert "hunter2" not in caught.value.message + caught.value.advice
     assert caught.value.__cause__ is None
+
+
+def test_a_refused_sign_in_has_every_cause_named() -> None:
+    """NTLM's answer is the same for all of them."""
+    advice = explain(InvalidCredentialsError("no"), ENDPOINT).advice
+    assert all(word in advice for word in ("expired", "must be changed", "locked", "net user"))
+    delegated = replace(ENDPOINT, transport="credssp")
+    said = explain(InvalidCredentialsError("STATUS_PASSWORD_EXPIRED"), delegated).message
+    assert said.endswith("by credssp: STATUS_PASSWORD_EXPIRED")
 
 
 def test_a_host_without_python_is_known_by_the_kind_of_error_not_by_its_words() -> None:

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import spnego
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
@@ -136,6 +137,30 @@ def test_over_https(server: WsmanServer) -> None:
         assert session.call(rpc.ping)
     with pytest.raises(HostError, match=r"certificate of .* is not trusted"):
         WinRSStream(Endpoint(server.https_url, "builder", PASSWORD), COMMAND)
+
+
+@pytest.mark.parametrize("trusted", ["ca", "pin"])
+def test_sign_ins_are_bound_to_the_connection(
+    server: WsmanServer, trusted: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A host that was set up by our script refuses others: CbtHardeningLevel Strict."""
+    bindings: list[Any] = []
+    client = spnego.client
+
+    def noted(*words: Any, **options: Any) -> Any:
+        bindings.append(options["channel_bindings"])
+        return client(*words, **options)
+
+    monkeypatch.setattr(spnego, "client", noted)
+    place: Path = server.place  # type: ignore[attr-defined]
+    pin: str = server.pin  # type: ignore[attr-defined]
+    known: dict[str, Any] = {"ca": place / "cert.pem"} if trusted == "ca" else {"pin": pin}
+    assert server.https_url is not None
+    endpoint = Endpoint(server.https_url, "builder", PASSWORD, **known)
+    with open_session(WinRSStream(endpoint, COMMAND), name="host") as session:
+        assert session.call(rpc.ping)
+    expected = b"tls-server-end-point:" + bytes.fromhex(pin)
+    assert {bound and bound.application_data for bound in bindings} == {expected}
 
 
 def test_wrong_password_and_nobody_there(server: WsmanServer) -> None:

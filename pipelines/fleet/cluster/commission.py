@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, TypeVar
 from pydantic import BaseModel, Field, StringConstraints, ValidationError
 
 from pipelines import __version__
-from pipelines.fleet.drivers import ElsewhereError, UnfitHostError
+from pipelines.fleet.drivers import ElsewhereError
 from pipelines.fleet.looking import Chain
 from pipelines.fleet.model import Doing, Ended, Work
 from pipelines.hosts.base import Supply
@@ -26,6 +26,7 @@ from pipelines.recipe.origin import PathSource
 from pipelines.recipe.sourcetree import source_tree
 from pipelines.recipe.suite import suite_of
 from pipelines.record import ErrorResult, Size
+from pipelines.session.base import UnfitHostError
 from pipelines.taken import Sha256
 from pipelines.toolchain.lock import Cache
 

@@ -40,7 +40,7 @@ from pipelines.fleet.cluster.commission import (
     require_program,
 )
 from pipelines.fleet.cluster.wire import AwayError, Wire
-from pipelines.fleet.drivers import Done, ElsewhereError, UnfitHostError
+from pipelines.fleet.drivers import Done, ElsewhereError
 from pipelines.fleet.lines import Order, request_for, told_of
 from pipelines.fleet.looking import Hosts
 from pipelines.fleet.model import Work
@@ -50,6 +50,7 @@ from pipelines.model import Model
 from pipelines.record import ErrorResult
 from pipelines.remote.facts import Facts
 from pipelines.run import Run
+from pipelines.session.base import UnfitHostError
 from pipelines.toolchain.lock import ToolchainLock
 from pipelines.units import few
 

@@ -31,7 +31,7 @@ from pipelines.fleet.cluster.commission import (
     require_decided,
 )
 from pipelines.fleet.cluster.store import Store
-from pipelines.fleet.drivers import Done, Driver, ElsewhereError, UnfitHostError, log_of
+from pipelines.fleet.drivers import Done, Driver, ElsewhereError, log_of
 from pipelines.fleet.lines import LineErrand, Order
 from pipelines.fleet.looking import Hosts
 from pipelines.fleet.model import Ended, Work
@@ -41,6 +41,7 @@ from pipelines.hosttext import line
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.paths import home
 from pipelines.run import Run, error_of
+from pipelines.session.base import UnfitHostError
 from pipelines.toolchain.lock import load_lock
 
 #: Of a log that is told at a time.

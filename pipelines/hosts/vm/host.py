@@ -202,8 +202,8 @@ class Vm(BoxHost):
         return Boot(self.engine, self.given.events)
 
     def restart(self, session: Session) -> Session:
-        """Restart Windows and wait for it; its container stays."""
-        return reboot_and_wait(self.connect, session, progress=self.given.events.step)
+        """Restart Windows and wait for it; its container stays, and nobody else is in it."""
+        return reboot_and_wait(self.connect, session, notice=2, progress=self.given.events.step)
 
     # -- its life, by hand -----------------------------------------------------------------------
 

@@ -30,7 +30,10 @@ SIGN_INS = 3
 #: Seconds between the two answers that prove it is back.
 SETTLE = 0.5
 
-_SCHEDULED, _UNDER_WAY, _NONE_SCHEDULED, _DENIED = 1190, 1115, 1116, 5
+#: Seconds from the announcement, which everybody sees who is signed in, to the restart.
+NOTICE = 120
+
+_SCHEDULED, _UNDER_WAY, _DENIED = 1190, 1115, 5
 
 
 class _SameBootError(HostError):
@@ -43,25 +46,26 @@ def reboot_and_wait(
     *,
     timeout: float = 600.0,
     reason: str = "restart asked for by the build pipeline",
+    notice: int = NOTICE,
     command: Sequence[str] = (),
-    abort_command: Sequence[str] = (),
     identity: str = "",
     pauses: wait_base = PAUSES,
     progress: Callable[[str], object] | None = None,
 ) -> Session:
     """Restart the host of ``session`` and return a new session, made by ``connect``.
 
-    ``session`` is closed. ``progress`` is told, for example, "rebooting, 40 s". No attempt begins
-    after ``timeout`` seconds, each may take as long as ``connect`` does. ``command``,
-    ``abort_command`` and ``identity`` (a file) stand in for shutdown.exe and the kernel's boot
-    time. Raises :class:`HostError` when the host refuses, did not go down or did not come back,
-    and ``AuthError`` when it keeps refusing the sign-in.
+    ``session`` is closed. ``progress`` is told, for example, "rebooting, 40 s". The host goes down
+    ``notice`` seconds after it has announced that; one that is scheduled there already, by
+    whomever, is waited for instead. No attempt begins more than ``timeout`` seconds after it was to
+    go down, each may take as long as ``connect`` does. ``command`` and ``identity`` (a file) stand
+    in for shutdown.exe and the kernel's boot time. Raises :class:`HostError` when the host refuses,
+    did not go down or did not come back, and ``AuthError`` when it keeps refusing the sign-in.
     """
     with contextlib.closing(session):
         before = session.call(reboot.boot_identity, path=identity)
-        _ask(session, reason, list(command), list(abort_command))
+        _ask(session, reason, notice, list(command))
     with timed(_log, logging.INFO, "restart"):
-        return _Wait(connect, before, identity, progress).until(timeout, pauses)
+        return _Wait(connect, before, identity, progress).until(notice + timeout, pauses)
 
 
 def _once(answers: Iterator[Item]) -> Item:
@@ -71,40 +75,27 @@ def _once(answers: Iterator[Item]) -> Item:
     raise HostError("no answer to the wish to restart")
 
 
-def _ask(session: Session, reason: str, command: list[str], abort_command: list[str]) -> None:
+def _ask(session: Session, reason: str, notice: int, command: list[str]) -> None:
     """Have the restart begin; a connection that breaks meanwhile is a good sign, not an error."""
     try:
-        done = _once(session.stream(reboot.reboot, command=command, reason=reason))
-        if done["code"] == _SCHEDULED:  # somebody's, perhaps for tomorrow
-            called_off = _once(session.stream(reboot.abort, command=abort_command))
-            if called_off["code"] not in (0, _NONE_SCHEDULED, _UNDER_WAY):
-                raise _refusal("a scheduled restart could not be called off", called_off)
-            done = _once(session.stream(reboot.reboot, command=command, reason=reason))
+        done = _once(session.stream(reboot.reboot, command=command, delay=notice, reason=reason))
     except RemoteError as error:
         raise HostError(
             f"the host cannot be restarted: {error.message}",
             advice="Restart it by hand, then run the same command again.",
         ) from error
-    except (_RefusedError, AuthError):
+    except AuthError:
         raise
     except HostError:
         return
-    if done["code"] not in (0, _UNDER_WAY):
-        raise _refusal("the host refused to restart", done)
-
-
-class _RefusedError(HostError):
-    """shutdown.exe said no."""
-
-
-def _refusal(what: str, done: reboot.Answer) -> _RefusedError:
+    # Somebody's own restart is not called off for ours: it does as well, unless it is for tomorrow.
+    if done["code"] in (0, _UNDER_WAY, _SCHEDULED):
+        return
     advice = "Restart it by hand, then run the same command again."
     if done["code"] == _DENIED:
         advice = "The user that signs in must be allowed to shut down the system, also remotely."
-    return _RefusedError(
-        f"{what}: exit code {done['code']}: {safe(str(done['said']), 300) or 'no message'}",
-        advice=advice,
-    )
+    said = safe(str(done["said"]), 300) or "no message"
+    raise HostError(f"the host refused to restart: exit code {done['code']}: {said}", advice=advice)
 
 
 class _Wait:
@@ -139,8 +130,9 @@ class _Wait:
         except _SameBootError as error:
             raise HostError(
                 f"the host answers, but has not restarted within {timeout:g} s",
-                advice="Something holds it back: somebody called it off, or updates are being "
-                "installed. Restart it by hand, then run the same command again.",
+                advice="Something holds it back: somebody called it off or has scheduled a later "
+                "one (shutdown /a there calls that off), or updates are being installed. Restart "
+                "it by hand, then run the same command again.",
             ) from error
         except (HostError, RemoteError) as error:
             raise HostError(

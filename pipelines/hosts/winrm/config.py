@@ -28,7 +28,7 @@ def _fingerprint(text: object) -> object:
     return digits
 
 
-Insecure = Literal["basic", "unencrypted"]
+Insecure = Literal["basic", "delegation", "unencrypted"]
 _PASSWORDS = ("password_env", "password_keyring", "password_prompt")
 _PASSWORD_WORDS = {"password", "pass", "passwd", "passphrase", "secret", "token", "credentials"}
 _VERIFY_WORDS = {"verify", "verify_ssl", "validate_certs", "server_cert_validation", "skip_verify"}
@@ -42,7 +42,7 @@ class WinRMHost(HostConfig):
     endpoint: Annotated[str, StringConstraints(pattern=r"^https?://[^/\s@]+/wsman$")]
     """``https://HOST:5986/wsman``."""
     transport: Literal["ntlm", "kerberos", "credssp", "certificate", "basic"] = "ntlm"
-    """How the user signs in."""
+    """How the user signs in; ``credssp`` gives the host the user's password itself."""
     username: str = ""
     """Needed unless a certificate signs in."""
     password_env: Annotated[str, StringConstraints(pattern=r"^[A-Z][A-Z0-9_]*$")] | None = None
@@ -56,7 +56,7 @@ class WinRMHost(HostConfig):
     certificate_key: str | None = None
     """PEM file of its key."""
     kerberos_delegation: bool = False
-    """Let the host act as the user towards others."""
+    """Give the host the user's ticket: what it builds can act as the user towards others."""
     kerberos_hostname_override: str | None = None
     """The name in the host's service principal, when the address has another."""
     ca: str | None = None
@@ -139,6 +139,8 @@ class WinRMHost(HostConfig):
         if self.message_encryption == "always" and self.transport in ("basic", "certificate"):
             raise ValueError(f"transport {self.transport} has no message encryption")
         asked: set[Insecure] = {"basic"} if self.transport == "basic" else set()
+        if self.transport == "credssp" or self.kerberos_delegation:
+            asked.add("delegation")
         if not sealed:
             if self.message_encryption != "never":
                 raise ValueError(
@@ -146,9 +148,12 @@ class WinRMHost(HostConfig):
                 )
             asked.add("unencrypted")
         if missing := sorted(asked - set(self.insecure)):
+            why = (
+                " (a build there can use the user's credentials)" if "delegation" in missing else ""
+            )
             raise ValueError(
-                f"{' and '.join(missing)} is not safe: use transport ntlm and https, or name it a "
-                f"second time, 'insecure: [{', '.join(sorted(asked))}]'"
+                f"{' and '.join(missing)} is not safe{why}: use transport ntlm and https, or name "
+                f"it a second time, 'insecure: [{', '.join(sorted(asked))}]'"
             )
         if spare := sorted(set(self.insecure) - asked):
             raise ValueError(f"insecure names {spare[0]}, which nothing here asks for: remove it")

@@ -133,6 +133,41 @@ def job() -> Limits | None:
     return {"memory": min(memory) if memory else None, "processes": processes}
 
 
+def enforces_signatures() -> bool:
+    """Whether Windows does not load what nobody has signed: for Smart App Control, or WDAC.
+
+    https://learn.microsoft.com/windows/win32/api/winternl/nf-winternl-ntquerysysteminformation
+    """
+    ntdll: Any = ctypes.WinDLL("ntdll")  # type: ignore[attr-defined, unused-ignore]
+    told = (ctypes.c_uint32 * 2)(8)  # SYSTEM_CODEINTEGRITY_INFORMATION: its size, options
+    if status := ntdll.NtQuerySystemInformation(103, told, 8, None):
+        raise OSError(f"NtQuerySystemInformation failed: 0x{status & 0xFFFFFFFF:08x}")
+    return told[1] & 0xC == 0x4  # noqa: PLR2004 - UMCI is enabled, and not in its audit mode
+
+
+def password_expires() -> float | None:
+    """Seconds until the password of this process' local account does; ``None``: never.
+
+    Raises ``OSError``, also for a domain's account: that is for the domain to say.
+    """
+    if sys.platform != "win32":
+        return None
+    name, domain, computer = map(os.environ.get, ("USERNAME", "USERDOMAIN", "COMPUTERNAME"))
+    if not name or str(domain).lower() != str(computer).lower():
+        raise OSError(f"{name} is no local account")
+    api: Any = ctypes.WinDLL("netapi32")
+    user, rules = (ctypes.POINTER(ctypes.c_uint32)() for _ in range(2))
+    code = api.NetUserGetInfo(None, ctypes.c_wchar_p(name), 1, ctypes.byref(user))
+    if code := code or api.NetUserModalsGet(None, 0, ctypes.byref(rules)):
+        raise OSError(f"asked for the password's age: error {code}")
+    # USER_INFO_1, with the flag UF_DONT_EXPIRE_PASSWD, and USER_MODALS_INFO_0.
+    age, flags, longest = user[4], user[10], rules[1]
+    api.NetApiBufferFree(user)
+    api.NetApiBufferFree(rules)
+    never = flags & 0x10000 or longest == 0xFFFFFFFF  # noqa: PLR2004 - TIMEQ_FOREVER
+    return None if never else float(longest) - age
+
+
 def up_since() -> float:
     """When the machine started, seconds of the epoch."""
     if sys.platform == "win32":

@@ -13,6 +13,8 @@ from ..rpc import idempotent
 from . import kernel
 
 _WINDOWS = r"HKLM\SOFTWARE\Microsoft\Windows NT\CurrentVersion"
+_CODE_INTEGRITY = r"HKLM\SYSTEM\CurrentControlSet\Control\CI\Policy"
+_APPLOCKER = r"HKLM\SOFTWARE\Policies\Microsoft\Windows\SrpV2"
 _PROCESSOR = r"HKLM\HARDWARE\DESCRIPTION\System\CentralProcessor\0"
 
 
@@ -45,6 +47,10 @@ class Machine(TypedDict):
     disks: dict[str, dict[str, object]] | None
     up_since: float | None
     administrator: bool | None
+    policies: dict[str, object] | None
+    """What may keep unsigned modules from being loaded, see :func:`_policies`."""
+    password: dict[str, float | None] | None
+    """``left``: seconds until it expires, ``None`` where it never does."""
     problems: dict[str, str]
 
 
@@ -65,6 +71,18 @@ def _cpu() -> Processor:
                 model = line.partition(":")[2]
                 break
     return {"model": str(model).strip() if model else None, "cores": os.cpu_count() or 1}
+
+
+def _policies() -> dict[str, object] | None:
+    """Smart App Control: 1 is on, 2 watches and may switch itself on; the kernel; AppLocker."""
+    if sys.platform != "win32":
+        return None
+    modes = (registry.read(rf"{_APPLOCKER}\{kind}", "EnforcementMode") for kind in ("Dll", "Exe"))
+    return {
+        "smart_app_control": registry.read(_CODE_INTEGRITY, "VerifiedAndReputablePolicyState"),
+        "enforced": kernel.enforces_signatures(),
+        "applocker": 1 in modes,
+    }
 
 
 def _temp() -> dict[str, Variable]:
@@ -92,6 +110,8 @@ def machine(paths: list[str]) -> Machine:
             "disks": lambda: disks,
             "up_since": kernel.up_since,
             "administrator": kernel.administrator,
+            "policies": _policies,
+            "password": lambda: {"left": kernel.password_expires()},
         }
     )
     return cast(Machine, found)

@@ -57,8 +57,9 @@ def explain(error: Exception, endpoint: Endpoint) -> HostError:
             advice="Correct the password where it comes from, then run the same command again.",
         )
     if isinstance(error, AuthenticationError):
+        why = f": {text}" if endpoint.transport == "credssp" else ""  # the one that is told why
         return AuthError(
-            f"{url} refused the sign-in of {endpoint.username!r} by {endpoint.transport}",
+            f"{url} refused the sign-in of {endpoint.username!r} by {endpoint.transport}{why}",
             advice=_sign_in_advice(endpoint),
         )
     if isinstance(error, requests.exceptions.SSLError):
@@ -105,8 +106,10 @@ def _sign_in_advice(endpoint: Endpoint) -> str:
     if endpoint.transport == "kerberos":
         return f"Get a new ticket, type: kinit {endpoint.username}"
     return (
-        "Check the user name (DOMAIN\\user, or user for a local account) and the password; "
-        "local administrators need LocalAccountTokenFilterPolicy=1 on the host."
+        "Windows does not say why. The user name (DOMAIN\\user, or user for a local account) or "
+        "the password is wrong; or the password has expired (local ones do after 42 days by "
+        "default) or must be changed first, or the account is locked or disabled: net user NAME on "
+        "the host shows that. Local administrators need LocalAccountTokenFilterPolicy=1 there."
     )
 
 

@@ -21,9 +21,9 @@ def create_certificate(
 ) -> str:
     """Write both as PEM, the key with mode 0600, and return the certificate's sha256 fingerprint.
 
-    It is its own authority, so a client can be given the very file as the one thing to trust, and
-    all of its checks (names, dates, usage, strict X.509) stay on. It is valid for a year from
-    ``since`` on, or from now.
+    A client can be given the very file as the one thing to trust, and all of its checks (names,
+    dates, usage, strict X.509) stay on; it does not trust what is signed with the key. It is valid
+    for a year from ``since`` on, or from now.
     """
     private = ec.generate_private_key(ec.SECP256R1())
     made = _signed(private, since or datetime.datetime.now(datetime.UTC))
@@ -52,7 +52,7 @@ def _signed(private: ec.EllipticCurvePrivateKey, now: datetime.datetime) -> x509
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - _CLOCK_SKEW)
         .not_valid_after(now + _VALID)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=0), critical=True)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(), critical=True)
         .add_extension(x509.ExtendedKeyUsage([ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)
         .add_extension(x509.SubjectAlternativeName(local), critical=False)
@@ -68,7 +68,7 @@ def _signed(private: ec.EllipticCurvePrivateKey, now: datetime.datetime) -> x509
 def _key_usage() -> x509.KeyUsage:
     return x509.KeyUsage(
         digital_signature=True,
-        key_cert_sign=True,  # strict verification wants it of anything that is CA:TRUE
+        key_cert_sign=False,
         content_commitment=False,
         key_encipherment=False,
         data_encipherment=False,
