@@ -22,11 +22,10 @@ from winrm.exceptions import (
 )
 
 from pipelines.errors import AuthError, ConfigError, HostError
-from pipelines.hosts.windows import entering as windows
 from pipelines.session.transports import signins, winrs, winrs_http
 from pipelines.session.transports.endpoint import Endpoint
 from pipelines.session.transports.winrs import SEND_LIMIT, WinRSStream
-from pipelines.session.transports.winrs_errors import NoProgramError, explain
+from pipelines.session.transports.winrs_errors import NoProgramError
 
 
 class Secret:
@@ -241,15 +240,6 @@ def test_errors_in_words(
     assert type(caught.value) is kind
     assert "hunter2" not in caught.value.message + caught.value.advice
     assert caught.value.__cause__ is None
-
-
-def test_a_host_without_python_is_known_by_the_kind_of_error_not_by_its_words() -> None:
-    unknown = HostError("the host's Python did not start")  # cmd says so, and ends
-    unknown.__cause__ = EOFError("not recognized as a command")
-    assert windows._never_started(unknown)
-    assert windows._never_started(explain(fault(2), ENDPOINT))
-    assert not windows._never_started(explain(fault(1722), ENDPOINT))
-    assert not windows._never_started(HostError("busy with job 7 (code 2)"))
 
 
 def test_the_password_is_nowhere_to_be_seen(host: FakeHost) -> None:

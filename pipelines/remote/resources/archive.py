@@ -237,7 +237,7 @@ def _unpack(
             continue
         path = target.joinpath(*parts)
         if path.parent not in made:
-            protected_dirs.make(path.parent)
+            protected_dirs.make(path.parent, readable=True)
             made.add(path.parent)
         digest, size = hashlib.sha256(), 0
         with writing(str(path)), path.open("wb") as sink:
