@@ -77,6 +77,7 @@ class Packages(Resource):
         return self.wanted(
             ", ".join(f"{name} {version}" for name, version in packages.items()),
             packages=packages,
+            files=[pin.file for pin in pins],
             installer=layout.uv,
             wheels=layout.wheels,
             python=layout.python,

@@ -248,7 +248,9 @@ def _look(path: str) -> Seen:
         data = ctypes.create_string_buffer(size.value)
         if not security.GetKernelObjectSecurity(handle, wanted, data, size, ctypes.byref(size)):
             raise _failed(path)
-        return Seen(tag[0], tag[1], *parsed(data.raw))
+        # Wine's fd_is_mount_point shows a container's volume as a junction; it has no others.
+        wine = hasattr(_library("ntdll"), "wine_get_version")
+        return Seen(tag[0], 0 if wine else tag[1], *parsed(data.raw))
     finally:
         kernel.CloseHandle(handle)
 

@@ -81,7 +81,7 @@ if mode == "foreign":
 
 place = here / "C" / pathlib.PurePosixPath(*told["Target"][3:].split("\\"))
 seal = here / (told["Target"] + "\\wcw-python.txt")
-if not told.get("Fresh") and seal.exists() and seal.read_text() == told["Marker"]:
+if not told.get("Replace") and seal.exists() and seal.read_text() == told["Marker"]:
     answer(state="present", **fact)
     sys.exit(0)
 answer(state="need")

@@ -10,6 +10,7 @@ import ast
 import itertools
 import ntpath
 import random
+import re
 from collections.abc import Iterator
 from pathlib import Path, PureWindowsPath
 from types import SimpleNamespace
@@ -31,6 +32,7 @@ from windows_disk import (
 from pipelines.remote import protected_dirs
 
 REMOTE = Path(protected_dirs.__file__).parent
+ROOT = Path(__file__).parents[2]
 SAFE = "D:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)"
 #: What GetKernelObjectSecurity hands out under Wine 8, for a directory of mode 777 and of 755.
 OPEN = (
@@ -374,3 +376,43 @@ def test_the_walk_sees_what_it_is_to_see() -> None:
         "b.mkdir(parents=True)",
         "mkdir(c)",
     }
+
+
+# -- PowerShell's and Ansible's part ---------------------------------------------------------------
+
+BOOTSTRAP = ROOT / "pipelines/hosts/windows/bootstrap.ps1"
+PROTECT = ROOT / "ansible/roles/protected_directories/files/Protect-Directory.ps1"
+
+
+def functions(script: Path) -> dict[str, str]:
+    """The functions of a PowerShell script, by name."""
+    found = re.findall(r"^function ([\w-]+) \{\n(.*?)^\}\n", script.read_text(), re.M | re.S)
+    return dict(found)
+
+
+def test_bootstrap_and_playbook_make_directories_alike() -> None:
+    shared = functions(PROTECT)
+    assert set(shared) == {"Get-TrustedSid", "Assert-Protected", "New-ProtectedDirectory"}
+    assert shared.items() <= functions(BOOTSTRAP).items()
+
+
+def test_powershell_decides_by_the_same_numbers() -> None:
+    script = functions(BOOTSTRAP)
+    (mask,) = re.findall(r"-band (0x[0-9A-F]+)\)", script["Assert-Protected"])
+    assert int(mask, 16) == protected_dirs._WRITE
+    trusted = set(re.findall(r"'(S-1-[\d-]+)'", script["Get-TrustedSid"]))
+    assert trusted == protected_dirs._TRUSTED
+    owners = set(re.findall(r"'(S-1-3-\d)'", script["Assert-Protected"]))
+    assert owners == protected_dirs._OWNERS
+
+
+def test_roles_make_directories_by_the_shared_one_alone() -> None:
+    """``win_file`` makes one with the rights that it inherits from the root of the drive."""
+    tasks = sorted((ROOT / "ansible/roles").glob("*/tasks/*.yml"))
+    assert len(tasks) > 10
+    for path in tasks:
+        for match in re.finditer(r"win_file:\n((?: +.*\n)+)", path.read_text()):
+            assert "state: absent" in match[1], path
+    for path in (ROOT / "ansible/roles").glob("*/files/*.ps1"):
+        if path != PROTECT:
+            assert not re.search(r"New-Item|CreateDirectory|mkdir", path.read_text(), re.I), path

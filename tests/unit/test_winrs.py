@@ -25,7 +25,6 @@ from pipelines.errors import AuthError, ConfigError, HostError
 from pipelines.session.transports import signins, winrs, winrs_http
 from pipelines.session.transports.endpoint import Endpoint
 from pipelines.session.transports.winrs import SEND_LIMIT, WinRSStream
-from pipelines.session.transports.winrs_errors import NoProgramError
 
 
 class Secret:
@@ -224,7 +223,7 @@ def test_silent_connections_are_renewed_before_a_send(
         (unreachable(), HostError, "no connection to http://host:5985/wsman"),
         (requests.ConnectTimeout("slow"), HostError, "does not answer"),
         (fault(2150858843), HostError, "the remote shell went away"),
-        (fault(2), NoProgramError, r"refused: some reason \(code 2\)"),
+        (fault(2), HostError, r"refused: some reason \(code 2\)"),
         (fault(2150859173), HostError, "code 2150859173"),
         (WinRMTransportError("http", 404, ""), HostError, "HTTP status 404"),
         (ValueError("hunter2 broke"), HostError, r"ValueError: \*\*\* broke"),

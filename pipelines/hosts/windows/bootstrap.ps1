@@ -38,7 +38,7 @@ param(
     [long] $Unpacked,
 
     # Put it there even where it seems to be there: what a build changed in it does not show.
-    [bool] $Fresh = $false
+    [bool] $Replace = $false
 )
 
 Set-StrictMode -Version Latest
@@ -291,19 +291,25 @@ function New-ProtectedDirectory {
         [string] $Path,
 
         # Make nothing, look at what is there.
-        [switch] $OnlyLook
+        [switch] $OnlyLook,
+
+        # Other users may read what is in new ones.
+        [switch] $Readable
     )
     $above = [System.IO.Path]::GetDirectoryName($Path)
     if ($null -eq $above) {
         return
     }
-    New-ProtectedDirectory -Path $above -OnlyLook:$OnlyLook
+    New-ProtectedDirectory -Path $above -OnlyLook:$OnlyLook -Readable:$Readable
     if (-not $OnlyLook) {
         $identity = [System.Security.Principal.WindowsIdentity]::GetCurrent()
         $principal = New-Object -TypeName System.Security.Principal.WindowsPrincipal -ArgumentList $identity
         $access = 'D:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)'
         if (-not $principal.IsInRole([System.Security.Principal.WindowsBuiltInRole]::Administrator)) {
             $access += '(A;OICI;FA;;;{0})' -f $identity.User.Value
+        }
+        if ($Readable) {
+            $access += '(A;OICI;0x1200a9;;;BU)'
         }
         $security = New-Object -TypeName System.Security.AccessControl.DirectorySecurity
         $security.SetSecurityDescriptorSddlForm($access)
@@ -392,7 +398,7 @@ try {
     # Before anything in it is read or started.
     New-ProtectedDirectory -Path $Target -OnlyLook
     $fact = $null
-    if (-not $Fresh) {
+    if (-not $Replace) {
         $fact = Get-InstalledFact -Path $Target -Marker $Marker
     }
     if ($null -ne $fact) {
@@ -410,7 +416,7 @@ try {
         [System.IO.FileShare]::None, 4096, [System.IO.FileOptions]::DeleteOnClose
     )
     # Again, now that nobody else can change it: another controller may have been quicker.
-    if (-not $Fresh) {
+    if (-not $Replace) {
         $fact = Get-InstalledFact -Path $Target -Marker $Marker
     }
     if ($null -ne $fact) {

@@ -104,7 +104,7 @@ def install_python(
     """
     with payload(cache, python) as parcel:
         given = {"Digest": parcel.sha256, "Size": parcel.size, "Unpacked": parcel.unpacked}
-        told = {"Target": target, "Marker": marker(cache, python), "Fresh": fresh, **given}
+        told = {"Target": target, "Marker": marker(cache, python), "Replace": fresh, **given}
         answer = _ask(endpoint, told, patience, parcel, progress)
     return _accept(endpoint, answer, target, cache.lock.tool(f"cpython-{python}").version)
 
