@@ -20,14 +20,8 @@ from .resources import Check, Proof, RefusedError, reboot
 from .rpc import idempotent
 
 _PROOF_TIMEOUT = 120.0
-#: Of the kinds that run, or unpack, what lies in a directory of ours: the key with its path.
-_PLACES = {
-    "archive": "path",
-    "directory": "path",
-    "files": "path",
-    "git_config": "git",
-    "installer": "path",
-}
+#: Kinds that run, or believe, what lies in a directory of ours: their "path" or "git".
+_INSPECTED = ("archive", "directory", "files", "git_config", "installer")
 
 #: A resource as its module's ``Spec`` has it, with its ``kind``.
 Spec = Mapping[str, object]
@@ -58,7 +52,8 @@ def _kind(spec: Spec) -> ModuleType:
 
 def _inspect(spec: Spec) -> None:
     """Raise ``UnsafeError`` for a directory whose content may be another user's."""
-    if place := spec.get(_PLACES.get(str(spec["kind"]), "")):
+    place = spec.get("path") or spec.get("git")
+    if place and spec["kind"] in _INSPECTED:
         protected_dirs.inspect(str(place))
 
 

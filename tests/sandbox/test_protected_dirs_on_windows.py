@@ -13,6 +13,7 @@ import hashlib
 import io
 import json
 import os
+import re
 import shutil
 import subprocess
 import zipfile
@@ -29,6 +30,7 @@ from pipelines.remote import protected_dirs
 from pipelines.toolchain.lock import Cache, load_lock
 
 pytestmark = pytest.mark.sandbox
+ROOT = Path(__file__).parents[2]
 PYTHON = r"C:\Python311\python.exe"
 PWSH = os.environ.get("PWSH_FOR_WINDOWS", "")
 #: What is asked of Windows: a line of JSON for each path.
@@ -141,6 +143,27 @@ class Shell:
         with zipfile.ZipFile(self.zip) as archive:
             self.unpacked = sum(item.file_size for item in archive.infolist())
 
+    def start(self, words: list[str], data: bytes) -> subprocess.CompletedProcess[bytes]:
+        environment = self.windows.environment({"DOTNET_EnableWriteXorExecute": "0"})
+        environment["WINEDLLOVERRIDES"] = "mshtml="
+        program = [PYTHON, "-I", "-c", START, r"C:\pwsh\powershell.exe"]
+        return subprocess.run(
+            [*self.windows.wine.command, *program, *words],
+            cwd=self.windows.drive,
+            env=environment,
+            input=data,
+            capture_output=True,
+            timeout=240,
+            check=False,
+        )
+
+    def run(self, text: str) -> str:
+        """What a script prints, or the error that ended it."""
+        code = base64.b64encode(f"$ErrorActionPreference = 'Stop'\n{text}".encode("utf-16-le"))
+        words = ["-NoProfile", "-NonInteractive", "-OutputFormat", "Text", "-EncodedCommand"]
+        done = self.start([*words, code.decode()], b"")
+        return done.stdout.decode() + done.stderr.decode()
+
     def ask(self, *, send: bool = True, **more: object) -> list[dict[str, Any]]:
         """What it answers; with ``send`` it is given the payload."""
         data = self.zip.getvalue()
@@ -153,25 +176,14 @@ class Shell:
         if send:
             lines += [base64.b64encode(data[at : at + 49152]) for at in range(0, len(data), 49152)]
         words = firstpython.command_line().split()
-        words[0] = r"C:\pwsh\powershell.exe"
-        environment = self.windows.environment({"DOTNET_EnableWriteXorExecute": "0"})
-        environment["WINEDLLOVERRIDES"] = "mshtml="
-        done = subprocess.run(
-            [*self.windows.wine.command, PYTHON, "-I", "-c", START, *words],
-            cwd=self.windows.drive,
-            env=environment,
-            input=b"\n".join([*lines, b""]),
-            capture_output=True,
-            timeout=120,
-            check=False,
-        )
+        done = self.start(words[1:], b"\n".join([*lines, b""]))
         mark = b"wcw-bootstrap "
         found = [json.loads(x.partition(mark)[2]) for x in done.stdout.splitlines() if mark in x]
         assert found, done.stdout[-2000:] + done.stderr[-2000:]
         return found
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def shell(windows: Prefix) -> Shell:
     if not PWSH:
         pytest.skip("PWSH_FOR_WINDOWS names no PowerShell 7 for Windows")
@@ -208,3 +220,43 @@ def test_bootstrap_makes_its_directories_closed_and_looks_first(
     place.touch()
     (said,) = shell.ask()
     assert said["state"] == "failed", "a file is in its place"
+
+
+def test_the_playbooks_script(windows: Prefix, shell: Shell) -> None:
+    script = ROOT / "ansible/roles/protected_directories/files/Protect-Directory.ps1"
+    shutil.copy(script, windows.drive / "shipped/protect.ps1")
+    (windows.drive / "open").mkdir(exist_ok=True)
+    (windows.drive / "open").chmod(0o777)
+    calls = [r"C:\roles\git' -WhatIf", r"C:\roles\git'", r"C:\roles\git'", r"C:\open\git'"]
+    lines = [
+        f"$Ansible = @{{}}; try {{ & $protect -Path '{call} -Readable $true; "
+        "'changed ' + $Ansible.Changed + ' ' + (Test-Path C:\\roles) } "
+        "catch { 'refused ' + $_.Exception.GetBaseException().Message }"
+        for call in calls
+    ]
+    read = r"[IO.File]::ReadAllText('C:\shipped\protect.ps1')"
+    text = f"$protect = [ScriptBlock]::Create({read})\n" + "\n".join(lines)
+    said = [x for x in shell.run(text).splitlines() if x.startswith(("changed", "refused"))]
+    assert said[:3] == ["changed True False", "changed True True", "changed False True"], said
+    assert said[3].startswith(r"refused C:\open is not safe to use")
+    assert (windows.drive / "roles").stat().st_mode & 0o007 == 0
+    assert not [*(windows.drive / "open").iterdir()]
+
+
+def test_the_certificates_file_is_never_a_users(windows: Prefix, shell: Shell) -> None:
+    """What enable-winrm-https.ps1 does with the file that a user has put there before."""
+    script = (ROOT / "scripts/enable-winrm-https.ps1").read_text()
+    (function,) = re.findall(r"^function Write-ProtectedFile .*?^\}\n", script, re.M | re.S)
+    (use,) = re.findall(r"^ +\[System.IO.File\]::Delete\(.*?\n.*?\n", script, re.M)
+    place = windows.drive / "ProgramData/wcw-winrm.pem"
+    place.write_text("of a user")
+    place.chmod(0o666)
+    given = r"$CertificateFile = 'C:\ProgramData\wcw-winrm.pem'; $certificate = 1" + "\n"
+    given += "function ConvertTo-Pem { param($Certificate) 'ours' }\n"
+    shell.run(function + given + use)
+    assert place.read_text() == "ours"
+    assert place.stat().st_mode & 0o002 == 0
+    # Whoever is faster than the second call is not overwritten: it fails.
+    place.write_text("of a user")
+    said = shell.run(function + given + use.splitlines()[1])
+    assert place.read_text() == "of a user", said

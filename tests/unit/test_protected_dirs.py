@@ -331,6 +331,10 @@ ALLOWED = {
         "shares/linking.py",
         "os.makedirs(os.path.dirname(unit.path), exist_ok=True)",
     ): "run by the build, in its tree",
+    (
+        "resources/archive.py",
+        "path.parent.mkdir(parents=True, exist_ok=True)",
+    ): "below one that was made the one way",
     ("sccache.py", "tempfile.TemporaryDirectory(prefix='sc-')"): "not on Windows: for a socket",
     ("sharing.py", "package.mkdir(exist_ok=True)"): "below the job's directory",
     ("tester.py", "folder.mkdir()"): "their parent was made the one way",

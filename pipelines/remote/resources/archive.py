@@ -237,6 +237,7 @@ def _unpack(
 ) -> dict[str, unpacked.Entry]:
     """Unpack an archive, or ``only`` some of its files; what was written, without times."""
     prefix = strip.rstrip("/") + "/" if strip else ""
+    protected_dirs.make(target, readable=True)
     made: set[pathlib.Path] = set()
     written: dict[str, unpacked.Entry] = {}
     for name, source in _members(archive):
@@ -248,7 +249,7 @@ def _unpack(
             continue
         path = target.joinpath(*parts)
         if path.parent not in made:
-            protected_dirs.make(path.parent, readable=True)
+            path.parent.mkdir(parents=True, exist_ok=True)
             made.add(path.parent)
         digest, size = hashlib.sha256(), 0
         with writing(str(path)), path.open("wb") as sink:
