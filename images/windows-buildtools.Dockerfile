@@ -177,7 +177,7 @@ COPY scripts/Pins.psm1 scripts/Initialize-System.ps1 C:/image/
 
 # Long paths, and short roots nevertheless: neither cl.exe nor a process's directory may pass 260
 # characters, whatever the registry says (https://github.com/microsoft/Windows-Containers/issues/622).
-RUN C:\image\Initialize-System.ps1 -Directories 'C:\b', 'C:\t' -SearchPath 'C:\tools\git\cmd', 'C:\tools\uv', 'C:\tools\ninja', 'C:\tools\sccache'
+RUN C:\image\Initialize-System.ps1 -Directories 'C:\b', 'C:\t', 'C:\tools', 'C:\python', 'C:\cuda', 'C:\VS' -SearchPath 'C:\tools\git\cmd', 'C:\tools\uv', 'C:\tools\ninja', 'C:\tools\sccache'
 ENV TEMP=C:\t `
     TMP=C:\t
 

@@ -21,7 +21,8 @@
       network gets no administrator's rights. The price: whoever knows the password of a local
       administrator has these rights from afar, too. -SkipTokenPolicy leaves it alone, which is
       right for accounts of a domain.
-    - the certificate (its public part only) as a PEM file, for the machine that builds from here
+    - the certificate (its public part only) as a PEM file that only administrators may change, for
+      the machine that builds from here; its sha256 is printed, to be compared there
 
     It ends with a check of its own and prints what belongs into pipeline.yaml. Other firewall rules
     that let somebody in on that port are listed as warnings and left as they are. -WhatIf shows
@@ -266,6 +267,56 @@ function ConvertTo-Pem {
     )
     $encoded = [System.Convert]::ToBase64String($Certificate.RawData, [System.Base64FormattingOptions]::InsertLineBreaks)
     return "-----BEGIN CERTIFICATE-----`n" + $encoded.Replace("`r", '') + "`n-----END CERTIFICATE-----`n"
+}
+
+function Write-ProtectedFile {
+    # A new file that administrators alone may change, from the call that makes it: where it lies
+    # every user may make files, and change those that he made.
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory = $true)]
+        [string] $Path,
+
+        [Parameter(Mandatory = $true)]
+        [string] $Text
+    )
+    $bytes = [System.Text.Encoding]::ASCII.GetBytes($Text)
+    $security = New-Object -TypeName System.Security.AccessControl.FileSecurity
+    $security.SetSecurityDescriptorSddlForm('D:P(A;;FA;;;SY)(A;;FA;;;BA)(A;;0x1200a9;;;BU)')
+    $mode = [System.IO.FileMode]::CreateNew
+    $rights = [System.Security.AccessControl.FileSystemRights]::Write
+    $share = [System.IO.FileShare]::None
+    $options = [System.IO.FileOptions]::None
+    # PowerShell 7 has the same under another name.
+    if ($PSVersionTable.PSVersion.Major -lt 6) {
+        $file = New-Object -TypeName System.IO.FileStream -ArgumentList @($Path, $mode, $rights, $share, 4096, $options, $security)
+    }
+    else {
+        $place = New-Object -TypeName System.IO.FileInfo -ArgumentList $Path
+        $file = [System.IO.FileSystemAclExtensions]::Create($place, $mode, $rights, $share, 4096, $options, $security)
+    }
+    try {
+        $file.Write($bytes, 0, $bytes.Length)
+    }
+    finally {
+        $file.Dispose()
+    }
+}
+
+function Get-Fingerprint {
+    # sha256 of the certificate, as "pin" has it.
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory = $true)]
+        [System.Security.Cryptography.X509Certificates.X509Certificate2] $Certificate
+    )
+    $sha256 = [System.Security.Cryptography.SHA256]::Create()
+    try {
+        return [System.BitConverter]::ToString($sha256.ComputeHash($Certificate.RawData)).Replace('-', '').ToLowerInvariant()
+    }
+    finally {
+        $sha256.Dispose()
+    }
 }
 
 function Get-LastDay {
@@ -532,11 +583,10 @@ if ($PSCmdlet.ShouldProcess($RuleName, ('let {0} connect to port {1}' -f ($Remot
 # One that an authority has signed is of no use as something to trust: the authority is.
 $isOwnAuthority = $null -ne $certificate -and $certificate.Subject -eq $certificate.Issuer
 if ($isOwnAuthority) {
-    $pem = ConvertTo-Pem -Certificate $certificate
-    $isThere = (Test-Path -LiteralPath $CertificateFile -PathType Leaf) -and
-        [System.IO.File]::ReadAllText($CertificateFile) -eq $pem
-    if (-not $isThere -and $PSCmdlet.ShouldProcess($CertificateFile, 'write the certificate, without its key')) {
-        [System.IO.File]::WriteAllText($CertificateFile, $pem)
+    if ($PSCmdlet.ShouldProcess($CertificateFile, 'write the certificate, without its key')) {
+        # Written each time: who made the file that is there may change it afterwards.
+        [System.IO.File]::Delete($CertificateFile)
+        Write-ProtectedFile -Path $CertificateFile -Text (ConvertTo-Pem -Certificate $certificate)
     }
 }
 
@@ -606,6 +656,7 @@ if ($isOwnAuthority -and (Test-Authority -Certificate $certificate)) {
 }
 if ($isOwnAuthority) {
     Write-Output -InputObject ('Copy {0} to the machine that builds, beside its pipeline.yaml.' -f $CertificateFile)
+    Write-Output -InputObject ('Compare there, with openssl x509 -noout -fingerprint -sha256: {0}' -f (Get-Fingerprint -Certificate $certificate))
 }
 Write-Output -InputObject 'Put this into that file, under the host:'
 Write-Output -InputObject ('    endpoint: https://{0}:{1}/wsman' -f $authority, $Port)

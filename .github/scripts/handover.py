@@ -1,6 +1,7 @@
 """Packs a build directory for the next attempt, and unpacks it there.
 
     python handover.py pack FOLDER ARCHIVE      python handover.py unpack ARCHIVE FOLDER
+    python handover.py make FOLDER              as the pipeline makes it: others may not change it
 
 An artifact does not keep times of change, and ninja decides by them what is up to date. It compares
 them to the last digit: a unit whose time comes back 100 ns later is compiled again, because what
@@ -19,6 +20,9 @@ from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from pipelines.remote.safe_paths import unpack_member
+
+sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+from pipelines.remote import protected_dirs
 
 _USAGE = 2
 _TIME = "WCW.mtime_ns"
@@ -70,7 +74,7 @@ def unpack(archive: Path, folder: Path) -> int:
     Raises :class:`tarfile.TarError` for an archive that is damaged, ``ValueError`` for one that
     reaches outside.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    protected_dirs.make(folder)
     count = 0
     with tarfile.open(archive, "r:") as tar:
         times = []
@@ -85,7 +89,10 @@ def unpack(archive: Path, folder: Path) -> int:
 
 
 def main(arguments: list[str]) -> int:
-    """Run one of the two; 0, 2 for a wrong command line."""
+    """Run one of them; 0, 2 for a wrong command line."""
+    if len(arguments) == 2 and arguments[0] == "make":  # noqa: PLR2004
+        protected_dirs.make(arguments[1])
+        return 0
     if len(arguments) != 3 or arguments[0] not in ("pack", "unpack"):  # noqa: PLR2004
         print(__doc__, file=sys.stderr)
         return _USAGE

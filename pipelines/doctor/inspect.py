@@ -162,7 +162,9 @@ def inspect_host(plan: BuildPlan, session: LiveSession) -> dict[str, object]:
         "skew": lambda: measure_skew(session),
         "facts": lambda: session.facts,
         "machine": lambda: session.call(machine.machine, paths=[layout.build_root, layout.temp]),
-        "tools": lambda: session.call(tools.tools, cuda=layout.cuda, programs=places),
+        "tools": lambda: session.call(
+            tools.tools, cuda=layout.cuda, programs=places, ours=plan.host.existing is None
+        ),
     }
     if unpacked := _archives(plan):
         parts["unpacked"] = lambda: [

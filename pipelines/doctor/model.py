@@ -79,7 +79,6 @@ class Purpose:
     """Compile jobs at a time; ``None`` means the host's cores."""
     build_root: str
     """Directory below which every build has one of its own."""
-    temp: str
     longest: int | None = None
     """Characters of the longest path that the build will create; ``None``: the tree is not here."""
     windows: bool = True

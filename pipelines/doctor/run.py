@@ -63,7 +63,6 @@ def purpose_of(plan: BuildPlan) -> Purpose:
         toolset=next(filter(None, toolsets), None) if can.msvc else None,
         jobs=plan.jobs,
         build_root=layout.build_root,
-        temp=layout.temp,
         longest=len(longest.path) if longest else None,
         windows=can.windows,
         sandbox=can.emulated,

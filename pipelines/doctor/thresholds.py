@@ -50,7 +50,6 @@ class Thresholds(Model):
     shell_processes: PositiveInt
     clock_skew: Most
     build_root: PositiveInt
-    temp: PositiveInt
     longest_path: PositiveInt
     max_path: PositiveInt
     ninja: str

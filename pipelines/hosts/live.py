@@ -39,6 +39,13 @@ class LiveSession:
             self._facts = self.host.bounds.apply(self.call(remote_facts.facts))
         return self._facts
 
+    def prepare(self, *, repair: bool) -> None:
+        """As the host's; for a repair the connection is made again, by a Python that was."""
+        if repair and self._session is not None:
+            self._session.close()
+            self._session, self._facts = None, None
+        self.host.prepare(repair=repair)
+
     def restart(self) -> None:
         """Restart the host and wait for it; the next use goes to the new Windows."""
         self._session, self._facts = self.host.restart(self.connect()), None

@@ -77,6 +77,7 @@ class Packages(Resource):
         return self.wanted(
             ", ".join(f"{name} {version}" for name, version in packages.items()),
             packages=packages,
+            files=[pin.file for pin in pins],
             installer=layout.uv,
             wheels=layout.wheels,
             python=layout.python,
@@ -91,6 +92,8 @@ class Installer(Resource):
     """The installer first, then files that lie beside it when it runs."""
     arguments: tuple[str, ...]
     """May use {tool-name}, the path of a file there; {components} becomes ``--add ID`` each."""
+    path: str = ""
+    """The directory that it fills, if that is one of ours."""
     detect: str
     """A glob of paths: something matches once it is installed."""
     success: tuple[int, ...] = (0,)
@@ -117,6 +120,6 @@ class Installer(Resource):
             pins,
             name=own.entry,
             version=version,
-            file=own.file,
+            files=[pin.row for pin in pins],
             arguments=arguments,
         )

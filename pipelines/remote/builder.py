@@ -19,16 +19,31 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from typing import TypedDict
 
-from . import buildwheel, compilecache, files, fixedplace, process, repack, sharing, usage
+from . import (
+    buildwheel,
+    compilecache,
+    files,
+    fixedplace,
+    process,
+    protected_dirs,
+    repack,
+    sharing,
+    usage,
+)
 from .rpc import idempotent
 from .safe_paths import unpack_member
 
+_SCRIPT = r"VC\Auxiliary\Build\vcvarsall.bat"
 #: Ours, then those of a year, then those that are numbered, from 18 on: 2022 goes with more
-#: releases of CUDA than 2026 does, which is 18.
+#: releases of CUDA than 2026 does, which is 18. No wildcard in the folder below C:\, where every
+#: user may make a "Program Filesz".
 _VCVARS = (
-    r"C:\VS\VC\Auxiliary\Build\vcvarsall.bat",
-    r"C:\Program Files*\Microsoft Visual Studio\20*\*\VC\Auxiliary\Build\vcvarsall.bat",
-    r"C:\Program Files*\Microsoft Visual Studio\[1-9][0-9]\*\VC\Auxiliary\Build\vcvarsall.bat",
+    rf"C:\VS\{_SCRIPT}",
+    *(
+        rf"C:\Program Files{bits}\Microsoft Visual Studio\{version}\*\{_SCRIPT}"
+        for version in ("20*", "[1-9][0-9]")
+        for bits in ("", " (x86)")
+    ),
 )
 #: What vcvarsall.bat takes where no version is asked for.
 _DEFAULT = "Microsoft.VCToolsVersion.default.txt"
@@ -95,9 +110,13 @@ class Built(process.Ended, sharing.Told):
 
 
 def find_vcvars() -> str:
-    """vcvarsall.bat of the host's compiler; ``FileNotFoundError`` names the places looked at."""
+    """vcvarsall.bat of the host's compiler; ``FileNotFoundError`` names the places looked at.
+
+    Raises :class:`.protected_dirs.UnsafeError` for one that any user may have put there.
+    """
     for pattern in _VCVARS:
         if found := sorted(glob.glob(pattern)):  # noqa: PTH207 - a pattern with a drive
+            protected_dirs.inspect(pathlib.Path(found[-1]).parent)
             return found[-1]
     raise FileNotFoundError("no vcvarsall.bat: looked at " + ", ".join(_VCVARS))
 
@@ -126,22 +145,22 @@ def compiler_environment(toolset: str = "") -> dict[str, str]:
     if sys.platform != "win32":
         return dict(os.environ)
     asked = f" -vcvars_ver={toolset}" if toolset else ""
-    script = pathlib.Path(os.environ.get("TEMP", ".")) / f"vcvars-{os.getpid()}.bat"
     # JSON in ASCII: what `set` prints is in a code page that depends on the host's language.
     tell = "import json, os; print(json.dumps(dict(os.environ)))"
     lines = [
         f'@call "{find_vcvars()}" x64{asked}',
         f"@echo {_MARK}",
-        f'@"%{_PYTHON}%" -c "{tell}"',
+        f'@"%{_PYTHON}%" -I -c "{tell}"',
     ]
-    script.write_text("\r\n".join(lines) + "\r\n", "utf-8")
-    try:
-        # In a variable: cmd reads the file in a code page that need not know every path.
-        os.environ[_PYTHON] = sys.executable
-        code, output = process.capture(["cmd", "/c", str(script)], timeout=120)
-    finally:
-        os.environ.pop(_PYTHON, None)
-        script.unlink(missing_ok=True)
+    with protected_dirs.private() as folder:  # a task's TEMP is one in which users may make files
+        script = folder / "vcvars.bat"
+        script.write_text("\r\n".join(lines) + "\r\n", "utf-8")
+        try:
+            # In a variable: cmd reads the file in a code page that need not know every path.
+            os.environ[_PYTHON] = sys.executable
+            code, output = process.capture(["cmd", "/c", str(script)], timeout=120)
+        finally:
+            os.environ.pop(_PYTHON, None)
     if code or _MARK not in output:
         raise RuntimeError(f"vcvarsall.bat left with {code}: {output[-1000:]}")
     return {k: v for k, v in json.loads(output.partition(_MARK)[2]).items() if k != _PYTHON}
@@ -160,7 +179,7 @@ def unpack_source(archive: str, target: str) -> None:
     Files keep the times of the archive, so that what was built from them stays newer.
     """
     root = pathlib.Path(target)
-    root.mkdir(parents=True, exist_ok=True)
+    protected_dirs.make(root)
     with tarfile.open(archive) as tar:
         for member in tar:
             unpack_member(tar, member, root, archive)
@@ -173,7 +192,7 @@ def build(spec: Spec) -> Generator[bytes | Built, None, None]:
     out = job / "out"
     if out.exists():
         shutil.rmtree(out)
-    out.mkdir(parents=True)
+    protected_dirs.make(out)
     fixed, began = spec.get("fixed", ""), time.time()
     with contextlib.ExitStack() as stack:
         source, placed = job / "src", {}

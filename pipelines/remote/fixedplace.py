@@ -93,7 +93,7 @@ def _own(folder: pathlib.Path) -> None:
     if sys.platform == "win32":
         protected_dirs.make(folder)
         return
-    folder.parent.mkdir(parents=True, exist_ok=True)
+    protected_dirs.make(folder.parent)
     with contextlib.suppress(FileExistsError):
         folder.mkdir(mode=0o700)
     found = folder.lstat()

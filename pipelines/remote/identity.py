@@ -7,6 +7,7 @@ import pathlib
 import time
 from typing import TypedDict
 
+from . import protected_dirs
 from .facts import disk
 from .reboot import boot_identity
 from .rpc import idempotent
@@ -28,9 +29,12 @@ class Identity(TypedDict):
 
 @idempotent
 def identity(root: str) -> Identity:
-    """Of the machine with the directory of builds ``root``, which is made. Raises ``OSError``."""
+    """Of the machine with the directory of builds ``root``, which is made. Raises ``OSError``.
+
+    A fleet asks before it provisions, so this may be the first to make that directory.
+    """
     folder = pathlib.Path(root)
-    folder.mkdir(parents=True, exist_ok=True)
+    protected_dirs.make(folder)
     mark = folder / MARK
     try:
         with mark.open("x", encoding="ascii") as file:

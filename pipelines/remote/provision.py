@@ -14,12 +14,14 @@ from collections.abc import Mapping, Sequence
 from types import ModuleType
 from typing import cast
 
+from . import protected_dirs
 from .process import capture
 from .resources import Check, Proof, RefusedError, reboot
 from .rpc import idempotent
 
 _PROOF_TIMEOUT = 120.0
-
+#: Kinds that run, or believe, what lies in a directory of ours: their "path" or "git".
+_INSPECTED = ("archive", "directory", "files", "git_config", "installer")
 
 #: A resource as its module's ``Spec`` has it, with its ``kind``.
 Spec = Mapping[str, object]
@@ -48,10 +50,20 @@ def _kind(spec: Spec) -> ModuleType:
     return importlib.import_module(f"{__package__}.resources.{spec['kind']}")
 
 
+def _inspect(spec: Spec) -> None:
+    """Raise ``UnsafeError`` for a directory whose content may be another user's."""
+    place = spec.get("path") or spec.get("git")
+    if place and spec["kind"] in _INSPECTED:
+        protected_dirs.inspect(str(place))
+
+
 def _checked(spec: Spec) -> Row:
     """What cannot be checked is not ok and says why."""
     try:
+        _inspect(spec)
         check: Check = _kind(spec).check(spec)
+    except protected_dirs.UnsafeError as error:
+        return {"ok": False, "found": error.why, "values": {}, "plan": "", "error": error.why}
     except Exception as error:  # one broken resource must not hide the others
         why = f"{type(error).__name__}: {error}"[:300]
         return {"ok": False, "found": why, "values": {}, "plan": "", "error": why}
@@ -79,12 +91,15 @@ def apply_one(spec: Spec, marker: str) -> Outcome:
     wish, refused = "", RefusedError("")
     if not (check := _checked(spec))["ok"]:
         try:
+            _inspect(spec)
             wish = (_kind(spec).apply(spec) or {}).get("reboot", "")
             if wish:
                 reboot.ask(marker, wish)
             _prove(spec)
         except RefusedError as error:
             refused = error
+        except protected_dirs.UnsafeError as error:
+            refused = RefusedError(error.why, advice=error.cure)
         check = _checked({**spec, "thorough": False})  # what was done is looked at, no more
     done: Outcome = {
         "ok": check["ok"],

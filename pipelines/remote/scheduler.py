@@ -11,7 +11,6 @@ import importlib
 import json
 import os
 import pathlib
-import shutil
 import subprocess
 import sys
 import tempfile
@@ -116,14 +115,6 @@ def command_of(name: str) -> tuple[str, str] | None:
     return run.findtext(program, ""), run.findtext(arguments, "")
 
 
-def _private_folder() -> pathlib.Path:
-    """A new directory that only administrators may change: SYSTEM runs what lies in it."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="task-"))
-    if sys.platform == "win32":
-        protected_dirs.protect(folder, readable=False)
-    return folder
-
-
 def _tail(path: pathlib.Path) -> str:
     with path.open("rb") as file:
         file.seek(max(0, path.stat().st_size - _OUTPUT_LIMIT))
@@ -160,10 +151,14 @@ def run(command: Sequence[str], *, timeout: float) -> tuple[int, str]:
     ``TimeoutError`` if it does not end, or was cancelled.
 
     Tasks give no output back, so a small Python (``taskmain``) runs the program and leaves both in
-    files.
+    files. What it runs lies where nobody else can change it, which is the caller's business.
     """
-    folder = _private_folder()
-    name = f"wcw-{folder.name}"
+    with protected_dirs.private() as folder:
+        return _run(command, timeout, folder)
+
+
+def _run(command: Sequence[str], timeout: float, folder: pathlib.Path) -> tuple[int, str]:
+    name = f"wcw-task-{folder.name}"
     main = importlib.import_module(f"{__package__}.taskmain")
     source: Any = main.__loader__
     (folder / "main.py").write_text(source.get_source(main.__name__), "utf-8")
@@ -178,4 +173,3 @@ def run(command: Sequence[str], *, timeout: float) -> tuple[int, str]:
     finally:
         _schtasks("/End", "/TN", name)
         forget(name)
-        shutil.rmtree(folder, ignore_errors=True)

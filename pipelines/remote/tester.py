@@ -17,7 +17,7 @@ import sys
 from collections.abc import Generator, Mapping
 from typing import TypedDict
 
-from . import process
+from . import process, protected_dirs
 
 _UV = ("--quiet", "--offline", "--no-cache", "--no-config", "--color", "never")
 _WINDOWS = os.name == "nt"
@@ -81,8 +81,9 @@ def run_suite(spec: Spec) -> Generator[bytes | Outcome, None, None]:
     if root.exists():
         shutil.rmtree(root)
     suite, empty = root / "suite", root / "empty"
+    protected_dirs.make(root)
     for folder in (suite, empty):
-        folder.mkdir(parents=True)
+        folder.mkdir()
     for name, text in spec["suite"].items():
         (suite / name).parent.mkdir(parents=True, exist_ok=True)
         (suite / name).write_text(text, "utf-8")

@@ -17,7 +17,7 @@ from typing import TypedDict
 
 from .files import long_path, replace, sha256
 
-NAME = ".files.json"
+NAME, ARCHIVES = ".files.json", ".archives.json"
 #: Beside the modules that it was made of Python leaves what it looks after itself.
 _COMPILED = "__pycache__"
 #: Of a name in a record: it would be removed and written elsewhere.
@@ -120,6 +120,22 @@ def differing(root: str, record: Record, *, thorough: bool = False) -> dict[str,
         with contextlib.suppress(OSError):  # it is hashed again the next time
             write(root, record)
     return wrong
+
+
+def strangers(root: str, known: Iterable[str], unwatched: Iterable[str] = ()) -> list[str]:
+    """Files below the directory that are not ``known``, by their paths there.
+
+    What Python compiled is among them: it is run in place of its source, and nothing compares it.
+    Not among them: our own records, and what the globs of ``unwatched`` name.
+    """
+    wanted, found = {os.path.normcase(name) for name in known}, []
+    for folder, _, names in os.walk(root):
+        below = os.path.relpath(folder, root).replace(os.sep, "/") + "/"
+        for name in [below.removeprefix("./") + file for file in names]:
+            ours = name in (NAME, ARCHIVES) or os.path.normcase(name) in wanted
+            if not ours and not any(fnmatch.fnmatch(name, glob) for glob in unwatched):
+                found.append(name)
+    return sorted(found)
 
 
 def _seen(root: str, names: Iterable[str]) -> dict[str, tuple[int, int]]:

@@ -95,18 +95,18 @@ _SERVED = "import sys;exec(eval(sys.stdin.readline()))"
 
 
 def bootstrap_command(python: str = "python") -> str:
-    """The command line that starts a host's Python.
+    """The command line that starts a host's Python, isolated: no PYTHONPATH, no user's packages.
 
     A path with spaces is quoted, which ``cmd /c`` mangles when there are other quotes: such a
     path needs a transport that starts the program itself (WinRS: ``skip_cmd_shell``).
     """
     program = f'"{python}"' if " " in python else python
-    return f'{program} -u -c "{_SERVED}"'
+    return f'{program} -I -u -c "{_SERVED}"'
 
 
 def bootstrap_argv(python: str) -> list[str]:
     """The same as words, where no shell is between."""
-    return [python, "-u", "-c", _SERVED]
+    return [python, "-I", "-u", "-c", _SERVED]
 
 
 @cache

@@ -45,7 +45,7 @@ def provision(
     """
     began = time.monotonic()
     with fold(f"Provision {plan.host.name}"):
-        session.host.prepare(repair=repair)
+        session.prepare(repair=repair)
         every = _asked(plan, repair=repair)
         rows = check(session, every)
         try:

@@ -74,15 +74,19 @@ if mode == "another version":
     answer(state="present", **dict(fact, version="3.11.8"))
 if mode == "full before":
     fail("disk-full", "C:\\ has 1 bytes free, 2 are needed")
+if mode == "unsafe":
+    fail("unsafe", told["Target"] + " is not safe to use: owner S-1-5-21-1-2-3-1001")
 if mode == "foreign":
     fail("foreign", told["Target"] + " holds something else")
 
 place = here / "C" / pathlib.PurePosixPath(*told["Target"][3:].split("\\"))
 seal = here / (told["Target"] + "\\wcw-python.txt")
-if seal.exists() and seal.read_text() == told["Marker"]:
+if not told.get("Replace") and seal.exists() and seal.read_text() == told["Marker"]:
     answer(state="present", **fact)
     sys.exit(0)
 answer(state="need")
+if "Size" not in told:
+    sys.exit(0)
 came, lines = b"", 0
 while len(came) < told["Size"]:
     line = sys.stdin.readline()

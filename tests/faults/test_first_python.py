@@ -18,9 +18,10 @@ from pipelines.errors import (
     StorageError,
     TransferError,
 )
+from pipelines.hosts.live import LiveSession
 from pipelines.hosts.sandbox.wsman import DropConnectionError
 from pipelines.hosts.windows import firstpython
-from pipelines.hosts.windows.firstpython import install_python
+from pipelines.hosts.windows.firstpython import install_python, is_there
 from pipelines.hosts.windows.payload import payload
 from pipelines.hosts.winrm.config import WinRMHost
 from pipelines.hosts.winrm.host import WindowsHost
@@ -70,6 +71,8 @@ def cache(tmp_path: Path) -> Cache:
 
 def test_payload_arrives_byte_for_byte(windows: SimulatedWindows, cache: Cache) -> None:
     steps: list[tuple[int, int]] = []
+    assert not is_there(windows.endpoint(), cache)
+    assert not (windows.place / "payload").exists()
     told = install_python(windows.endpoint(), cache, progress=lambda *step: steps.append(step))
     assert told == PYTHON
     with payload(cache, "3.11") as sent:
@@ -91,6 +94,7 @@ def test_banner_before_the_answer(windows: SimulatedWindows, cache: Cache) -> No
 def test_installed_already(windows: SimulatedWindows, cache: Cache) -> None:
     install_python(windows.endpoint(), cache)
     (windows.place / "payload").unlink()
+    assert is_there(windows.endpoint(), cache)
     sent: list[int] = []
     assert install_python(windows.endpoint(), cache, progress=lambda n, _: sent.append(n)) == PYTHON
     assert not sent
@@ -104,6 +108,7 @@ def test_installed_already(windows: SimulatedWindows, cache: Cache) -> None:
         ("full before", StorageError, "disk is full.*1 bytes free"),
         ("full", StorageError, "disk is full.*not enough space"),
         ("foreign", ProvisionError, "holds something else"),
+        ("unsafe", ProvisionError, "not safe to use.*S-1-5-21-1-2-3-1001"),
         ("dies", HostError, "went away without an answer.*exit code 1.*out of memory"),
         ("policy", HostError, "went away without an answer.*only on core types"),
         ("not json", HostError, "expected an answer of bootstrap.ps1"),
@@ -210,10 +215,40 @@ def test_bare_host_gets_a_python_and_a_session(
         assert session.call(rpc.ping)
     with zipfile.ZipFile(windows.place / "payload") as archive:
         assert "python.exe" in archive.namelist()
-    (windows.place / "told").unlink()
+    (windows.place / "payload").unlink()
     with host_of().connect() as session:
         assert session.call(rpc.ping)
-    assert not (windows.place / "told").exists(), "PowerShell was started for nothing"
+    assert not (windows.place / "payload").exists(), "it was sent again"
+
+
+def test_a_python_that_others_may_have_planted_is_never_started(
+    windows: SimulatedWindows, host_of: Callable[..., WindowsHost]
+) -> None:
+    host_of().connect().close()
+    started = windows.place / "started"
+    planted = windows.place / "C/wcw/python/python.exe"
+    planted.write_text(f"#!/bin/sh\ntouch {started}\n")
+    windows.mode("unsafe")
+    with pytest.raises(ProvisionError, match="not safe to use"):
+        host_of().connect()
+    assert not started.exists()
+
+
+def test_a_repair_replaces_a_python_that_says_it_is_right(
+    windows: SimulatedWindows, host_of: Callable[..., WindowsHost]
+) -> None:
+    with LiveSession(host_of()) as session:
+        assert session.call(rpc.ping)
+        python = windows.place / "C/wcw/python/python.exe"
+        genuine = python.read_bytes()
+        python.write_bytes(genuine + b"\n# changed by a build\n")
+        session.prepare(repair=False)
+        assert session.call(rpc.ping)
+        assert python.read_bytes() != genuine, "it would prove nothing"
+        session.prepare(repair=True)
+        assert session.call(rpc.ping)
+        assert python.read_bytes() == genuine
+        assert not session.host._fresh  # type: ignore[attr-defined]
 
 
 def test_another_pin_is_brought_over(

@@ -60,13 +60,25 @@ class Windows:
             return {"changed": False}
         return self.put("files", path, "<directory>")
 
+    def inside(self, path: str) -> None:
+        """Refuse to write where nothing was protected: Windows would do it, and users too."""
+        own = [r"C:\Windows", r"C:\Program Files", r"C:\Program Files (x86)"]
+        if not self.check and path[:2] == "C:" and not any(starts(path, one) for one in own):
+            assert any(starts(path, one) for one in self.state["protected"]), path
+
     def win_get_url(self, url: str, dest: str, checksum: str, **_: Any) -> Values:
         if self.state["knobs"].get("corrupt", "\0") in url:
             checksum = "0" * 64
+        self.inside(dest)
         return self.put("files", dest, checksum)
 
-    def win_copy(self, dest: str, src: str | None = None, content: Any = None) -> Values:
-        if src is not None:
+    def win_copy(
+        self, dest: str, src: str | None = None, content: Any = None, remote_src: bool = False
+    ) -> Values:
+        self.inside(dest)
+        if remote_src:
+            content = self.files[str(src)]
+        elif src is not None:
             content = pathlib.Path(src).read_text("ascii").strip()
         return self.put("files", dest, content)
 
@@ -127,11 +139,24 @@ class Windows:
             "Get-MemoryLimits.ps1": self.memory_limits,
             "Get-Listeners.ps1": lambda: {"output": self.state["listeners"]},
             "Remove-Listener.ps1": self.remove_listener,
+            "Protect-Directory.ps1": self.protect,
             "Set-PrivateNetwork.ps1": lambda: self.put("settings", "network", "private"),
             "Get-SetupErrors.ps1": lambda **_: {"output": ["dd_errors.log", "the disk is full"]},
         }
         given = {name.lower(): value for name, value in (parameters or {}).items()}
         return scripts[path](**given)
+
+    def protect(self, path: str, readable: bool) -> Values:
+        r"""As New-ProtectedDirectory, by path: ``unsafe`` names what others may have filled."""
+        assert readable or not starts(path, r"C:\tools"), "the machine's PATH leads there"
+        parts = path.split("\\")
+        above = ["\\".join(parts[: count + 1]) for count in range(1, len(parts))]
+        if wrong := [one for one in above if one.lower() in self.state["unsafe"]]:
+            raise RefusedError(f"{wrong[0]} is not safe to use")
+        changed = self.win_file(path, "directory")
+        if not self.check and changed["changed"]:
+            self.state["protected"] += [one.lower() for one in above]
+        return changed
 
     def set_wsman(self, path: str, value: str) -> Values:
         return self.put("wsman", path, value)
@@ -156,6 +181,7 @@ class Windows:
         if "\\" in tool and tool not in self.files and not starts(tool, r"C:\Windows\System32"):
             raise RefusedError(f"{tool} is not there")
         self.state["ran"].append(argv)
+        self.inside(tool)
         program: Callable[..., Said] = getattr(self, "run_" + name.replace("-", "_"))
         rc, out, err = program(tool, arguments, stdin)
         said = {"rc": rc, "stdout": out, "stdout_lines": out.splitlines(), "stderr": err}
@@ -163,20 +189,11 @@ class Windows:
 
     def run_tar(self, tool: str, arguments: list[str], stdin: str | None) -> Said:
         target = arguments[arguments.index("-C") + 1]
+        self.inside(target)
         for pattern, files in self.state["archives"].items():
             if re.search(pattern, arguments[1]):
                 self.files.update({f"{target}\\{file}": "" for file in files})
         return 0, "", ""
-
-    def run_cmd(self, tool: str, arguments: list[str], stdin: str | None) -> Said:
-        values = self.state["registry"]
-
-        def found(match: re.Match[str]) -> str:
-            name = match[1]
-            return str(values.get(f"{ACCOUNT}!{name}") or values.get(f"{MACHINE}!{name}", match[0]))
-
-        assert arguments[:3] == ["/d", "/c", "echo"]
-        return 0, re.sub(r"%(\w+)%", found, arguments[3]), ""
 
     def run_git(self, tool: str, arguments: list[str], stdin: str | None) -> Said:
         settings = self.state["settings"]
@@ -194,6 +211,7 @@ class Windows:
         if self.state["knobs"].get("vs_fails"):
             return 1603, "", ""
         root = arguments[arguments.index("--installPath") + 1]
+        self.inside(root)
         self.state["settings"]["vs"] = root
         compilers = rf"{root}\VC\Tools\MSVC\{self.state['knobs']['toolset']}.35207\bin\Hostx64"
         vswhere = r"C:\Program Files (x86)\Microsoft Visual Studio\Installer\vswhere.exe"
@@ -222,7 +240,7 @@ class Windows:
 
     run_ninja = run_sccache = run_uv
 
-    def run_driver(self, tool: str, arguments: list[str], stdin: str | None) -> Said:
+    def run_installer(self, tool: str, arguments: list[str], stdin: str | None) -> Said:
         self.files[r"C:\Windows\System32\nvidia-smi.exe"] = ""
         return 1, "", ""
 

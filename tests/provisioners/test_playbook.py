@@ -90,6 +90,8 @@ BARE: dict[str, Any] = {
     ],
     "archives": ARCHIVES,
     "ran": [],
+    "unsafe": [],
+    "protected": [],
     "knobs": {"toolset": "14.44", "model": "MCDM"},
 }
 
@@ -212,8 +214,7 @@ def test_check_changes_nothing_on_a_bare_host(site: Site) -> None:
     assert checked.rc == 0, checked.text
     assert checked.counts["changed"] > 10
     after = site.state
-    assert [argv[0] for argv in after.pop("ran")] == ["cmd.exe"]  # echo
-    assert before.pop("ran") == []
+    assert after.pop("ran") == before.pop("ran") == []
     assert after == before, "--check changed something"
 
 
@@ -230,7 +231,10 @@ def test_a_bare_host_then_again(site: Site) -> None:
     assert state["restarts"] == 2  # once for each role that changed the service
     assert state["reboots"] == 3  # long paths, C run-time, Build Tools
     assert "rule WinRM over HTTPS for windows-cuda-wheels" not in state["settings"]
-    assert state["registry"][r"HKCU:\Environment!TEMP"] == r"C:\t"
+    assert state["registry"][r"HKCU:\Environment!TEMP"] != r"C:\t"
+    assert {place for place in state["protected"] if place.count("\\") == 1} == {
+        *(r"c:\b", r"c:\t", r"c:\vs", r"c:\cuda", r"c:\tools", r"c:\python")
+    }
     wanted = [r"C:\cuda\12.8\bin\nvcc.exe", r"C:\tools\git\cmd\git.exe", r"C:\tools\uv\uv.exe"]
     wanted += [rf"C:\python\3.{minor}\python.exe" for minor in (10, 12)]
     assert not [path for path in wanted if path not in state["files"]]
@@ -251,6 +255,33 @@ def test_a_bare_host_then_again(site: Site) -> None:
     tools = {argv[0].rpartition("\\")[2] for argv in site.state["ran"][ran:]}
     assert not tools & {"vs_BuildTools.exe", "VC_redist.x64.exe", "tar.exe"}
     assert site.play("--check").counts["changed"] == 0
+
+
+@pytest.mark.parametrize(
+    ("place", "tag"),
+    [
+        (r"C:\b", "long_paths"),
+        (r"C:\t", "build_tools"),
+        (r"C:\VS", "build_tools"),
+        (r"C:\cuda", "cuda"),
+        (r"C:\tools\git", "git"),
+        (r"C:\python\3.12", "python"),
+    ],
+)
+def test_what_others_may_have_filled_is_refused(site: Site, place: str, tag: str) -> None:
+    """Also where it looks finished: the list of what is unpacked can be planted as well."""
+    assert site.play("--tags", tag).rc == 0
+    ran = len(site.state["ran"])
+    site.change(lambda state: state["unsafe"].append(place.lower()))
+    if tag == "build_tools":  # nothing is brought to a host that has everything
+        gone = "registry" if place == r"C:\t" else "settings"
+        site.change(lambda state: state[gone].clear())
+    for flags in ((), ("--check",)):
+        refused = site.play("--tags", tag, *flags)
+        assert refused.rc != 0
+        assert f"{place} is not safe to use" in refused.words
+    # Windows' own, and no program that lies there or came from there.
+    assert {argv[0].rpartition("\\")[2] for argv in site.state["ran"][ran:]} <= {"vswhere.exe"}
 
 
 def test_a_changed_pin_unpacks_that_directory_anew(site: Site) -> None:
@@ -389,6 +420,10 @@ def test_driver(site: Site) -> None:
     first = site.play(*flags)
     assert first.rc == 0, first.text
     assert site.state["reboots"] == 1
+    assert [argv[0] for argv in site.state["ran"] if argv[1:] == ["-s", "-noreboot"]] == [
+        r"C:\t\driver\installer.exe"
+    ]
+    assert r"C:\t\driver\installer.exe" not in site.state["files"]
     again = site.play(*flags)
     assert again.counts["changed"] == 0, again.text
     wrong = site.play(*flags, "-e", json.dumps({"gpu_driver_models": ["WDDM"]}))

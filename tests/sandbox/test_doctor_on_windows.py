@@ -25,7 +25,6 @@ MACHINE: dict[str, Any] = {
     "cpu": {"model": (str, type(None)), "cores": int},
     "commit": {"limit": int, "used": int},
     "job": (dict, type(None)),
-    "temp": {"TEMP": {"path": str, "exists": bool}, "TMP": {"path": str, "exists": bool}},
     "disks": {"C:\\": {"path": str, "free": int, "total": int}, "C:\\b": dict, "C:\\t": dict},
     "up_since": float,
     "administrator": bool,
@@ -123,7 +122,7 @@ def test_nothing_is_wrong_with_a_sandbox(line: Line, capsys: pytest.CaptureFixtu
     assert by_name["tool chain", "what goes with what"].level == "ok"
     # Memory, and what is not provisioned yet, may be worth a warning; nothing else is.
     warned = {name for (_, name), verdict in by_name.items() if verdict.level == "warning"}
-    assert warned <= {"memory", "commit limit", "CUDA compiler", "long paths", "TEMP and TMP"}
+    assert warned <= {"memory", "commit limit", "CUDA compiler", "long paths"}
     console = Console(width=80, record=True, file=io.StringIO())
     console.print(report.table(outcome.verdicts, outcome.purpose), soft_wrap=False, crop=False)
     rows = console.export_text().splitlines()

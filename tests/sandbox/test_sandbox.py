@@ -28,6 +28,7 @@ from pipelines.errors import (
     StorageError,
 )
 from pipelines.hosts.sandbox.host import RESTARTS, Sandbox
+from pipelines.hosts.sandbox.image import make_image
 from pipelines.hosts.sandbox.state import IN_USE, NotWholeError
 from pipelines.hosts.sandbox.wine import SEAL, Prefix
 from pipelines.paths import PACKAGE
@@ -99,6 +100,20 @@ def test_the_main_job(line: Line) -> None:
     assert manifest["toolset"] == {"asked": "stand-in", "told": ["stand-in 14.0"]}
 
 
+def test_every_directory_of_a_bare_host_was_made_the_one_way(line: Line) -> None:
+    """By provisioning and by the build before this: others may not even read what is new there.
+
+    Wine makes a directory without an access list of its own readable by everybody, as the image's.
+    """
+    sandbox = line.plan.host.lifecycle
+    assert isinstance(sandbox, Sandbox)
+    image = {path.name for path in make_image(sandbox.cache, "3.11", str).glob("drive_c/*")}
+    drive = sandbox.prefix / "drive_c"
+    made = {path.name: path for path in drive.iterdir() if path.name not in image}
+    assert {"b", "t", "w", "tools", "cuda"} <= set(made)
+    assert [name for name, path in made.items() if path.stat().st_mode & 0o007] == []
+
+
 def test_what_built_a_wheel_is_read_from_genuine_binaries(line: Line) -> None:
     """One of the sandbox, and one that MSVC has built; each passed off as the other."""
     (built,) = (run_build(line) / "wheels").glob("*.whl")
@@ -163,7 +178,7 @@ def test_what_provision_set_is_there_for_a_new_process(line: Line) -> None:
     run_provision(line)
     lines = list(line.session.stream(remote_process.stream, command=["cmd", "/c", "set"]))
     text = b"".join(item for item in lines if isinstance(item, bytes)).decode()
-    assert "TEMP=C:\\t" in text
+    assert "TEMP=C:\\t" not in text, "that is for what builds alone"
     assert "CUDA_PATH=C:\\cuda" in text
 
 

@@ -84,8 +84,8 @@ def cut_after(stream: Tampering, size: int) -> None:
 
 
 def test_command() -> None:
-    assert bootstrap_command() == 'python -u -c "import sys;exec(eval(sys.stdin.readline()))"'
-    assert bootstrap_command("C:\\a b\\python.exe").startswith('"C:\\a b\\python.exe" -u ')
+    assert bootstrap_command() == 'python -I -u -c "import sys;exec(eval(sys.stdin.readline()))"'
+    assert bootstrap_command("C:\\a b\\python.exe").startswith('"C:\\a b\\python.exe" -I -u ')
 
 
 def test_call(session: ChannelSession) -> None:

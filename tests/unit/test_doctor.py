@@ -127,7 +127,6 @@ PURPOSE = Purpose(
     toolset="14.44",
     jobs=4,
     build_root=r"C:\b",
-    temp=r"C:\t",
     gpu=True,
     settings=SETTINGS,
 )
@@ -136,7 +135,6 @@ BARE = Purpose(
         {"host": "sandbox", "recipe": "smoke", "python": "3.11", "cuda": "13.0", "archs": "80"}
     ),
     build_root=r"C:\b",
-    temp=r"C:\t",
     sandbox=True,
     msvc=False,
     services=False,
@@ -149,16 +147,12 @@ UNSCANNED = row(Defender="scans", excluded="yes")
 #: What a host says on which each of them is right.
 RESOURCES = {
     "long paths": row(LongPathsEnabled="1"),
-    "TEMP": row(TEMP=r"C:\t"),
-    "TMP": row(TMP=r"C:\t"),
     "shell memory": row(MaxMemoryPerShellMB="8192"),
     "shell processes": row(MaxProcessesPerShell="200"),
     "plugin memory": row(MaxMemoryPerShellMB="8192"),
     "page file": row(**{r"C:\pagefile.sys": "16384 65536"}),
     "build root unscanned": UNSCANNED,
-    "temp unscanned": UNSCANNED,
     "CUDA_PATH": row(CUDA_PATH=r"C:\cuda\12.8"),
-    "CUDA unscanned": UNSCANNED,
     "plugin MaxProcessesPerShell": row(MaxProcessesPerShell="200"),
 }
 #: A machine and a host on which nothing is wrong.
@@ -201,10 +195,6 @@ GOOD: dict[str, Any] = {
             "cpu": {"model": "AMD EPYC 7763", "cores": 16},
             "commit": {"limit": 96 * GIB, "used": 8 * GIB},
             "job": None,
-            "temp": {
-                "TEMP": {"path": r"C:\t", "exists": True},
-                "TMP": {"path": r"C:\t", "exists": True},
-            },
             "disks": {"C:\\b": {"path": "C:\\", "free": 200 * GIB, "total": 500 * GIB}},
             "administrator": True,
             "policies": {"smart_app_control": 0, "enforced": False, "applocker": False},
@@ -263,7 +253,7 @@ def test_nothing_is_wrong_where_nothing_is_wrong() -> None:
     verdicts = diagnose(GOOD, PURPOSE)
     assert {v.level for v in verdicts} == {"ok"}
     assert not [v for v in verdicts if v.cure or v.command]
-    assert len(verdicts) == len({(v.area, v.name) for v in verdicts}) == 40
+    assert len(verdicts) == len({(v.area, v.name) for v in verdicts}) == 39
     assert diagnose(GOOD, PURPOSE) == verdicts
 
 
@@ -290,7 +280,7 @@ QUOTAS = {
     ("plugin", MEMORY): f"{RES}/plugin memory",
     ("plugin", PROCESSES): f"{RES}/plugin MaxProcessesPerShell",
 }
-TEMP, LOCK = "host/machine/temp", "controller/lock"
+LOCK = "controller/lock"
 WHOLE = {"id": "uv", "ok": True, "found": "1 of 1 archives", "values": {"uv": "0" * 64}}
 WIN, TOOLS = "host/facts/windows", "host/tools"
 STUDIO = f"{TOOLS}/visual_studio"
@@ -300,12 +290,6 @@ def quota(name: str, found: int | str) -> dict[str, Any]:
     """The check of a quota that is ``found``."""
     enough = {MEMORY: 8192, PROCESSES: 200}[name]
     return row(isinstance(found, int) and (not found or found >= enough), **{name: str(found)})
-
-
-def variable(name: str, path: str | None, exists: bool, machine: str | None) -> dict[str, Any]:
-    """Facts of TEMP or TMP: in our shell, and in those that start from now on."""
-    told = row(machine == r"C:\t", **({name: machine} if machine else {}))
-    return {f"{TEMP}/{name}": {"path": path, "exists": exists}, f"{RES}/{name}": told}
 
 
 #: Verdict, facts that differ, level, what is found, and what cure or command say.
@@ -449,21 +433,6 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
      "/d 1 /f"),
     ("paths: long paths", {LONG: row() | {"ok": 1}}, "unknown", "not told", ""),
     ("paths: long paths", {LONG: row(False, "OSError: gone")}, "unknown", "OSError: gone", ""),
-    ("paths: TEMP and TMP", {}, "ok", r"C:\t", ""),
-    ("paths: TEMP and TMP", {**variable("TEMP", None, False, None),
-     **variable("TMP", None, False, None)}, "warning", "not set: nvcc ends without a word",
-     r'cmd /c "setx TEMP C:\t /M & setx TMP C:\t /M"'),
-    ("paths: TEMP", variable("TEMP", r"C:\Users\J Doe\tmp", True, None), "warning",
-     r"C:\Users\J Doe\tmp: nvcc stumbles over the blank",
-     r'cmd /c "setx TEMP C:\t /M"'),
-    ("paths: TMP", variable("TMP", r"C:\no", False, r"C:\no"), "warning",
-     r"C:\no does not exist", r'cmd /c "setx TMP C:\t /M"'),
-    ("paths: TEMP", variable("TEMP", "C:\\" + 17 * "a", True, None), "ok", "aaa", ""),
-    ("paths: TEMP", variable("TEMP", "C:\\" + 18 * "a", True, None), "warning", "aaa",
-     "invoke provision, or on the host as administrator (then Restart-Service WinRM)"),
-    ("paths: TEMP", variable("TEMP", 40 * "a b", False, r"c:\T"), "ok",
-     r"c:\T, in shells that start from now on", ""),
-    ("paths: TEMP and TMP", {TEMP: None}, "unknown", "not told", ""),
     # -- tool chain
     ("tool chain: MSVC toolset", {STUDIO: []}, "warning", "not there yet", "invoke provision"),
     ("tool chain: MSVC toolset", {STUDIO: [{"toolsets": ["14.38.33130", "nonsense", 14]},
@@ -567,20 +536,16 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
             ("none", "unknown", "not told", ""),
         )
     ],
-    ("services: Defender", {}, "ok", r"scans, but not C:\b and C:\t and C:\cuda", ""),
+    ("services: Defender", {}, "ok", r"scans, but not C:\b", ""),
     ("services: Defender", {f"{RES}/build root unscanned": row(False, Defender="not installed",
      excluded="no")}, "ok", "not installed", ""),
     ("services: Defender", {f"{RES}/build root unscanned": row(False, Defender="off",
      excluded="no")}, "ok", "does not scan", ""),
     ("services: Defender", {f"{RES}/build root unscanned": row(False, Defender="rests")},
      "unknown", "not told", ""),
-    ("services: Defender", {f"{RES}/temp unscanned": SCANNED}, "warning",
-     r"scans C:\t", r'powershell -Command "Add-MpPreference -ExclusionPath C:\t"'),
-    ("services: Defender", dict.fromkeys((f"{RES}/build root unscanned", f"{RES}/temp unscanned"),
-     SCANNED), "warning", r"scans C:\b and C:\t", r"-ExclusionPath C:\b,C:\t"),
-    ("services: Defender", {f"{RES}/CUDA unscanned": SCANNED}, "warning", r"scans C:\cuda",
-     "invoke provision"),
-    ("services: Defender", {f"{RES}/temp unscanned": row(False, Defender="scans")
+    ("services: Defender", {f"{RES}/build root unscanned": SCANNED}, "warning",
+     r"scans C:\b", r'powershell -Command "Add-MpPreference -ExclusionPath C:\b"'),
+    ("services: Defender", {f"{RES}/build root unscanned": row(False, Defender="scans")
      | {"found": "PermissionError: 5"}}, "unknown",
      "scans; what it leaves out is not known: PermissionError: 5", ""),
     ("services: Defender", {RES: None, "host/problems": {"resources": "RemoteError: no"}},
@@ -963,11 +928,9 @@ SICK = {
     PAGES: row(False),
     LONG: row(False),
     "host/machine/administrator": None,
-    **variable("TEMP", r"C:\Users\builder\AppData\Local\Temp", True, None),
     QUOTAS["shell", MEMORY]: quota(MEMORY, 1024),
     QUOTAS["shell", PROCESSES]: quota(PROCESSES, 25),
     f"{RES}/build root unscanned": SCANNED,
-    f"{RES}/temp unscanned": SCANNED,
     f"{TOOLS}/gpus": [GPU | {"driver": "528.02", "capability": "12.0", "model": "WDDM"}],
     f"{TOOLS}/ninja": None,
 }
@@ -1178,7 +1141,7 @@ def test_what_a_host_is_judged_for(tmp_path: Path) -> None:
     assert purpose.target.id == "smoke-attention-cp311-cu130"
     assert (purpose.target.host, str(purpose.target.archs), purpose.jobs) == ("lab1", "80+PTX", 3)
     assert purpose.toolset == load_lock().tools["vs-buildtools-2022"].toolset
-    assert (purpose.build_root, purpose.temp) == (r"C:\b", r"C:\t")
+    assert purpose.build_root == r"C:\b"
     assert (purpose.sandbox, purpose.msvc, purpose.gpu, purpose.services) == (
         False,
         True,
@@ -1204,10 +1167,8 @@ def test_a_windows_that_is_used_as_it_is(tmp_path: Path) -> None:
     host = Host(lambda: None, services=False)
     host.existing = base.Existing(root="C:/wcw")
     purpose = run.purpose_of(needing(make_plan(host, tmp_path), "git"))
-    assert {setting.id for setting in purpose.settings} >= {"long paths", "TEMP", "TMP", "programs"}
+    assert {setting.id for setting in purpose.settings} >= {"long paths", "programs"}
     assert not [setting for setting in purpose.settings if setting.provisioned]
-    (temp,) = [setting for setting in purpose.settings if setting.id == "TEMP"]
-    assert temp.spec["value"] == purpose.temp == r"C:\wcw\t"
     (programs,) = purpose.of("commands")
     assert programs.spec["places"] == [r"C:\wcw\python", r"C:\wcw\cuda\13.0\bin"]
     (verdict,) = [
@@ -1430,7 +1391,7 @@ def test_wrong_thresholds_are_refused(tmp_path: Path) -> None:
             ("{warn: 60, fail: 300}", "{warn: 300, fail: 60}", "fail must not be below warn"),
             ("{warn: 30, fail: 10}", "{warn: 10, fail: 30}", "fail must not be above warn"),
             ("build_root: 20", "build_root: long", "build_root"),
-            ("temp: 20", "tmp: 20", "tmp: unknown key"),
+            ("build_root: 20", "root: 20", "root: unknown key"),
         )
     ):
         assert whole.count(old) == 1

@@ -418,14 +418,20 @@ def test_a_tar_that_would_leave_its_directory(tmp_path: Path, marker: str) -> No
 # -- installers ------------------------------------------------------------------------------------
 
 
+def pinned(path: str) -> dict[str, str]:
+    digest = hashlib.sha256(Path(path).read_bytes()).hexdigest()
+    return {"name": Path(path).name, "version": "1", "sha256": digest, "file": path}
+
+
 def setup_program(tmp_path: Path, code: str, **spec: Any) -> dict[str, Any]:
     """An installer that first makes what is detected, unless ``code`` leaves before."""
     made = {
         "kind": "installer",
         "name": "tool",
         "version": "1",
-        "file": program(tmp_path, "setup", code),
+        "files": [pinned(program(tmp_path, "setup", code.replace("HERE", str(tmp_path))))],
         "arguments": ["--quiet", "two words"],
+        "path": "",
         "detect": str(tmp_path / "installed*"),
         "success": [0],
         "reboot": [3010],
@@ -436,7 +442,7 @@ def setup_program(tmp_path: Path, code: str, **spec: Any) -> dict[str, Any]:
     return made | spec
 
 
-DONE = "import os, sys\nopen(os.path.dirname(sys.argv[0]) + '/installed-1', 'w').close()\n"
+DONE = "import os, sys\nopen('HERE/installed-1', 'w').close()\n"
 # exit codes above 255 do not exist here: 194 stands for 3010 & 0xff
 
 
@@ -479,7 +485,7 @@ def test_an_installer_that_fails(
 ) -> None:
     (tmp_path / "older.log").write_text("of another day")
     os.utime(tmp_path / "older.log", (1, 1))
-    lines = "import os, sys\nopen(os.path.dirname(sys.argv[0]) + '/new.log', 'w').close()\n"
+    lines = "import os, sys\nopen('HERE/new.log', 'w').close()\n"
     told = provision.apply_one(
         setup_program(tmp_path, f"{lines}print('it said so', flush=True)\n{code}"), marker
     )
@@ -523,8 +529,65 @@ def test_an_installer_that_never_ends(tmp_path: Path, marker: str) -> None:
 
 
 def test_one_that_is_not_there(tmp_path: Path, marker: str) -> None:
-    told = provision.apply_one(setup_program(tmp_path, "", file=str(tmp_path / "none")), marker)
+    spec = setup_program(tmp_path, "")
+    Path(spec["files"][0]["file"]).unlink()
+    assert "cannot be copied" in provision.apply_one(spec, marker)["error"]
+    empty = tmp_path / "no program"
+    empty.touch()
+    told = provision.apply_one({**spec, "files": [pinned(str(empty))]}, marker)
     assert "cannot be started" in told["error"]
+
+
+def test_what_was_changed_after_the_upload_is_never_run(tmp_path: Path, marker: str) -> None:
+    """F1: the hash that counts is that of the copy, right before it is started."""
+    other = tmp_path / "channel.chman"
+    for changed in (0, 1):
+        other.write_text("as pinned")
+        spec = setup_program(tmp_path, DONE)
+        spec["files"].append(pinned(str(other)))
+        file = Path(spec["files"][changed]["file"])
+        file.write_text(file.read_text() + "# planted\n")
+        told = provision.apply_one(spec, marker)
+        assert spec["files"][changed]["sha256"] in told["error"]
+        assert not (tmp_path / "installed-1").exists()
+
+
+def test_an_installer_runs_where_nobody_else_can_enter(tmp_path: Path, marker: str) -> None:
+    other = tmp_path / "channel.chman"
+    other.write_text("as pinned")
+    code = (
+        "import os, stat\n"
+        "place = os.path.dirname(sys.argv[0])\n"
+        "assert stat.S_IMODE(os.stat(place).st_mode) == 0o700, place\n"
+        "assert sys.argv[1] == place + '/channel.chman', sys.argv\n"
+        "print(place, flush=True); sys.exit(7)\n"
+    )
+    spec = setup_program(tmp_path, "import sys\n" + code, arguments=[str(other)])
+    spec["files"].append(pinned(str(other)))
+    told = provision.apply_one(spec, marker)
+    place = Path(told["error"].split()[-1])
+    assert "left with 7" in told["error"]
+    assert place != tmp_path
+    assert not place.exists()
+
+
+def test_what_an_installer_fills_is_made_before_it_runs(
+    tmp_path: Path, marker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """F5: the installer would make it, with the rights that it inherits."""
+    order: list[str] = []
+
+    def make(path: str, *, readable: bool) -> None:
+        order.append(path)
+
+    def capture(*_: object, **__: object) -> tuple[int, str]:
+        order.append("ran")
+        return 0, ""
+
+    monkeypatch.setattr("pipelines.remote.protected_dirs.make", make)
+    monkeypatch.setattr(installer, "capture", capture)
+    provision.apply_one(setup_program(tmp_path, "", path="C:\\VS"), marker)
+    assert order == ["C:\\VS", "ran"]
 
 
 # -- the Task Scheduler ----------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import json
 import os
@@ -9,7 +10,7 @@ import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -117,7 +118,7 @@ def test_what_is_damaged_shows_and_is_put_back(
     row = host.check()
     assert (row["ok"], row["uploads"]) == (False, [origin])
     assert row["found"] == f"1 of 4 files are not as they were: {name} {state}"
-    assert row["plan"] == f"put 1 files back into {host.target}: {name} {state}"
+    assert row["plan"] == f"mend 1 files in {host.target}: {name} {state}"
     (host.target / "stray").write_text("of a user")
     host.upload(origin)
     assert host.apply()["ok"]
@@ -309,3 +310,132 @@ def test_names_that_differ_in_case_alone_are_one_file_where_windows_says_so(
     assert provision.apply_one(spec, str(tmp_path / "marker"))["ok"]
     (target / "Include/x").rename(target / "Include/X")
     assert provision.check_all([spec])[0]["ok"]
+
+
+# -- what a build may leave behind -----------------------------------------------------------------
+
+LEFT = ["bin/version.dll", "Lib/sitecustomize.py", "Lib/__pycache__/os.cpython-312.pyc"]
+
+
+def test_a_repair_removes_what_nobody_unpacked(host: Host) -> None:
+    """A library that is loaded first, a module that is imported at each start, compiled code."""
+    for name in [*LEFT, "etc/gitconfig"]:
+        path = host.target / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("of a build")
+    assert host.check()["ok"], "it is what windows-host.md says of a provision without --repair"
+    row = host.check(thorough=True)
+    assert (row["ok"], row["uploads"]) == (False, [])
+    assert row["found"].startswith("3 of 4 files are not as they were: Lib/__pycache__/os")
+    assert host.apply(thorough=True)["ok"]
+    assert not [name for name in LEFT if (host.target / name).exists()]
+    assert (host.target / "etc/gitconfig").exists(), "others write to it, and the recipe says so"
+    assert host.check(thorough=True)["ok"]
+
+
+def test_a_repair_leaves_what_shares_the_directory(host: Host) -> None:
+    (host.target / "python.exe").write_text("another's")
+    assert host.check(thorough=True, shared=True)["ok"]
+
+
+def test_a_repair_puts_back_and_removes_at_once(host: Host) -> None:
+    whole = host.texts()
+    swapped(host.target / PROGRAM)
+    (host.target / "bin/version.dll").write_text("of a build")
+    row = host.check(thorough=True)
+    assert row["uploads"] == ["nvcc"]
+    host.upload("nvcc")
+    assert host.apply(thorough=True)["ok"]
+    assert host.texts() == whole
+    assert not (host.target / "bin/version.dll").exists()
+
+
+class Packages:
+    """A Python's packages, installed from a wheel by what stands in for uv."""
+
+    FILES: ClassVar = {"tool/__init__.py": "x = 1\n", "tool/core.pyd": "machine code"}
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root = root
+        self.site = root / "python/Lib/site-packages"
+        self.site.mkdir(parents=True)
+        rows = ""
+        with zipfile.ZipFile(root / "tool-1.0-py3-none-any.whl", "w") as wheel:
+            info = "tool-1.0.dist-info"
+            metadata = {f"{info}/METADATA": "Metadata-Version: 2.1\nName: tool\nVersion: 1.0\n"}
+            data = {"tool-1.0.data/purelib/tool_data.py": "y = 2\n"}
+            data["tool-1.0.data/scripts/tool.py"] = "#!python\n"
+            for name, text in {**self.FILES, **metadata, **data}.items():
+                wheel.writestr(name, text)
+                digest = hashlib.sha256(text.encode()).digest()
+                code = base64.urlsafe_b64encode(digest).decode().rstrip("=")
+                rows += f"{name},sha256={code},{len(text)}\n"
+            wheel.writestr(f"{info}/RECORD", f"{rows}{info}/RECORD,,\n")
+        self.commands: list[list[str]] = []
+        monkeypatch.setattr("pipelines.remote.resources.packages.capture", self.install)
+        self.spec: dict[str, Any] = {
+            "kind": "packages",
+            "packages": {"tool": "1.0"},
+            "files": [str(root / "tool-1.0-py3-none-any.whl")],
+            "installer": "uv",
+            "wheels": str(root),
+            "python": str(root / "python/python.exe"),
+        }
+        told = self.apply()
+        assert told["ok"], told
+
+    def install(self, command: list[str], *, timeout: float) -> tuple[int, str]:
+        self.commands.append(command)
+        with zipfile.ZipFile(self.spec["files"][0]) as wheel:
+            for name in wheel.namelist():
+                if ".data/" not in name:
+                    wheel.extract(name, self.site)
+        (self.site / "tool_data.py").write_text("y = 2\n")
+        record = self.site / "tool-1.0.dist-info/RECORD"
+        text = record.read_text().replace("tool-1.0.data/purelib/", "")
+        record.write_text(text.replace("tool-1.0.data/scripts/", "../../Scripts/"))
+        return 0, ""
+
+    def check(self, **more: Any) -> Any:
+        (row,) = provision.check_all([{**self.spec, **more}])
+        return row
+
+    def apply(self, **more: Any) -> Any:
+        return provision.apply_one({**self.spec, **more}, str(self.root / "marker"))
+
+
+@pytest.fixture
+def packages(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Packages:
+    return Packages(tmp_path, monkeypatch)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["tool/__init__.py", "tool/core.pyd", "tool_data.py", "tool-1.0.dist-info/METADATA"],
+)
+def test_a_repair_compares_packages_with_their_wheels(packages: Packages, name: str) -> None:
+    """Also where the package's own list was changed with it."""
+    assert packages.check(thorough=True)["ok"]
+    genuine = (packages.site / name).read_bytes()
+    (packages.site / name).write_bytes(genuine + b"\n# of a build\n")
+    record = packages.site / "tool-1.0.dist-info/RECORD"
+    record.write_text(record.read_text().replace("sha256=", "sha256=0"))
+    assert packages.check()["ok"], "versions alone are the same"
+    row = packages.check(thorough=True)
+    assert not row["ok"]
+    assert f"1 files are not those of the wheels, 0 are no package's: {name}" in row["found"]
+    assert packages.apply(thorough=True)["ok"]
+    assert "--reinstall" in packages.commands[-1]
+    assert (packages.site / name).read_bytes() == genuine
+    assert packages.check(thorough=True)["ok"]
+
+
+@pytest.mark.parametrize("name", ["evil.pth", "sitecustomize.py", "tool/__pycache__/core.pyc"])
+def test_a_repair_removes_what_no_package_lists(packages: Packages, name: str) -> None:
+    (packages.site / name).parent.mkdir(exist_ok=True)
+    (packages.site / name).write_text("import os")
+    assert packages.check()["ok"]
+    assert not packages.check(thorough=True)["ok"]
+    assert packages.apply(thorough=True)["ok"]
+    assert not (packages.site / name).exists()
+    assert packages.check(thorough=True)["ok"]

@@ -23,11 +23,10 @@ from winrm.exceptions import (
 )
 
 from pipelines.errors import AuthError, ConfigError, HostError
-from pipelines.hosts.windows import entering as windows
 from pipelines.session.transports import signins, winrs, winrs_http
 from pipelines.session.transports.endpoint import Endpoint
 from pipelines.session.transports.winrs import SEND_LIMIT, WinRSStream
-from pipelines.session.transports.winrs_errors import NoProgramError, explain
+from pipelines.session.transports.winrs_errors import explain
 
 
 class Secret:
@@ -226,7 +225,7 @@ def test_silent_connections_are_renewed_before_a_send(
         (unreachable(), HostError, "no connection to http://host:5985/wsman"),
         (requests.ConnectTimeout("slow"), HostError, "does not answer"),
         (fault(2150858843), HostError, "the remote shell went away"),
-        (fault(2), NoProgramError, r"refused: some reason \(code 2\)"),
+        (fault(2), HostError, r"refused: some reason \(code 2\)"),
         (fault(2150859173), HostError, "code 2150859173"),
         (WinRMTransportError("http", 404, ""), HostError, "HTTP status 404"),
         (ValueError("hunter2 broke"), HostError, r"ValueError: \*\*\* broke"),
@@ -251,15 +250,6 @@ def test_a_refused_sign_in_has_every_cause_named() -> None:
     delegated = replace(ENDPOINT, transport="credssp")
     said = explain(InvalidCredentialsError("STATUS_PASSWORD_EXPIRED"), delegated).message
     assert said.endswith("by credssp: STATUS_PASSWORD_EXPIRED")
-
-
-def test_a_host_without_python_is_known_by_the_kind_of_error_not_by_its_words() -> None:
-    unknown = HostError("the host's Python did not start")  # cmd says so, and ends
-    unknown.__cause__ = EOFError("not recognized as a command")
-    assert windows._never_started(unknown)
-    assert windows._never_started(explain(fault(2), ENDPOINT))
-    assert not windows._never_started(explain(fault(1722), ENDPOINT))
-    assert not windows._never_started(HostError("busy with job 7 (code 2)"))
 
 
 def test_the_password_is_nowhere_to_be_seen(host: FakeHost) -> None:

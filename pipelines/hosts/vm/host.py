@@ -61,6 +61,7 @@ class Vm(BoxHost):
         """Nothing is asked of the engine yet."""
         super().__init__(name, config, given)
         self.config = config
+        self._fresh = False
         self.executable = config.python
         self.capabilities = Capabilities(
             windows=True, msvc=True, gpu=is_wanted(config.gpu), publishable=True, services=True
@@ -167,6 +168,7 @@ class Vm(BoxHost):
 
         Raises what :meth:`Making.ensure` does.
         """
+        self._fresh = repair  # a lasting machine has the Python that builds could write to
         if repair or not (self.config.keep and self.boxes.kept(self.name) is not None):
             self.making.ensure(thorough=repair)
 
@@ -183,8 +185,14 @@ class Vm(BoxHost):
         endpoint = replace(entrance.endpoint(remember), patience=self.config.start_minutes * 60)
         if self.config.python != FIRST_PYTHON:
             return over_winrs(endpoint, self.executable, self.name, again=again)
+        fresh, self._fresh = self._fresh, False
         return with_python(
-            endpoint, lambda: self.given.cache, self.given.events, name=self.name, again=again
+            endpoint,
+            lambda: self.given.cache,
+            self.given.events,
+            name=self.name,
+            again=again,
+            fresh=fresh,
         )
 
     def _enter(self) -> Entrance:

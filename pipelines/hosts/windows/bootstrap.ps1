@@ -4,7 +4,7 @@ Windows PowerShell 5.1 and on PowerShell 7.
 
 Standard input, after what the loader took: the payload, a zip file, as lines of base64. Standard
 output: lines of 'wcw-bootstrap ' and a JSON object in ASCII. Its key 'state' is
-  need        the payload is wanted now
+  need        the payload is wanted now; without its size, that Python is not there
   present     this very Python is there and runs: nothing was done
   installed   it was put there and runs
   failed      it was not; 'kind' and 'message' say why, and what was there before is untouched
@@ -26,19 +26,19 @@ param(
     [string] $Marker,
 
     # The zip file's sha256.
-    [Parameter(Mandatory = $true)]
     [ValidatePattern('^[0-9a-f]{64}$')]
     [string] $Digest,
 
-    # Bytes of the zip file.
-    [Parameter(Mandatory = $true)]
+    # Bytes of the zip file; without it nothing is sent or changed.
     [ValidateRange(1, 1073741824)]
     [long] $Size,
 
     # Bytes that its files take once unpacked.
-    [Parameter(Mandatory = $true)]
     [ValidateRange(1, 4294967296)]
-    [long] $Unpacked
+    [long] $Unpacked,
+
+    # Put it there even where it seems to be there: what a build changed in it does not show.
+    [bool] $Replace = $false
 )
 
 Set-StrictMode -Version Latest
@@ -85,6 +85,9 @@ function Get-FailureKind {
     }
     if ($Problem -is [System.UnauthorizedAccessException]) {
         return 'denied'
+    }
+    if ($Problem -is [System.Security.SecurityException]) {
+        return 'unsafe'
     }
     if ($Problem -is [System.IO.IOException]) {
         # ERROR_HANDLE_DISK_FULL, ERROR_DISK_FULL; ERROR_ACCESS_DENIED, ERROR_SHARING_VIOLATION
@@ -239,32 +242,88 @@ function Remove-Path {
     }
 }
 
-function New-ParentDirectory {
-    # Below the root of a drive every user may make and rename directories. One that holds what an
-    # administrator runs is for administrators to change, and so is every new one on the way there.
+function Get-TrustedSid {
+    # Who may own and change a directory of ours: this account, SYSTEM, Administrators,
+    # TrustedInstaller, and ContainerAdministrator, whom only the inside of a container knows.
+    [CmdletBinding()]
+    [OutputType([string])]
+    param()
+    [System.Security.Principal.WindowsIdentity]::GetCurrent().User.Value
+    'S-1-5-18'
+    'S-1-5-32-544'
+    'S-1-5-80-956008885-3418522649-1831038044-1853292631-2271478464'
+    'S-1-5-93-2-1'
+}
+
+function Assert-Protected {
+    # Throws if others may have put there what is in that directory. The rights that count are those
+    # of pipelines/remote/protected_dirs.py; of an entry that is only inherited, too.
     [CmdletBinding()]
     param(
         [Parameter(Mandatory = $true)]
         [string] $Path
     )
-    $topmost = $null
-    $ancestor = $Path
-    while ($ancestor -and -not (Test-Path -LiteralPath $ancestor -PathType Container)) {
-        $topmost = $ancestor
-        $ancestor = [System.IO.Path]::GetDirectoryName($ancestor)
+    $trusted = @(Get-TrustedSid)
+    $sid = [System.Security.Principal.SecurityIdentifier]
+    $security = New-Object -TypeName System.Security.AccessControl.DirectorySecurity -ArgumentList @($Path, 'Owner, Access')
+    $owner = $security.GetOwner($sid).Value
+    $rules = @($security.GetAccessRules($true, $true, $sid))
+    # CREATOR OWNER and OWNER RIGHTS stand for whoever owns what is there.
+    $others = @($rules | Where-Object -FilterScript {
+            $_.AccessControlType -eq [System.Security.AccessControl.AccessControlType]::Allow -and
+            ([int] $_.FileSystemRights -band 0x500D0156) -ne 0 -and
+            ($trusted + @('S-1-3-0', 'S-1-3-4')) -notcontains $_.IdentityReference.Value
+        })
+    $link = ([System.IO.File]::GetAttributes($Path) -band [System.IO.FileAttributes]::ReparsePoint) -ne 0
+    if ($link -or $trusted -notcontains $owner -or $others.Count -gt 0) {
+        $shown = @($rules | ForEach-Object -Process { '{0} 0x{1:x}' -f $_.IdentityReference.Value, [int] $_.FileSystemRights })
+        $message = '{0} is not safe to use: others may have put there what is in it. Found owner {1}, link: {2}, {3}'
+        throw (New-Object -TypeName System.Security.SecurityException -ArgumentList ($message -f $Path, $owner, $link, ($shown -join ', ')))
     }
-    if ($null -eq $topmost) {
+}
+
+function New-ProtectedDirectory {
+    # Makes the directory and those above it, each in one step with its access list: below the root
+    # of a drive every user may make directories, and change what is in new ones.
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory = $true)]
+        [string] $Path,
+
+        # Make nothing, look at what is there.
+        [switch] $OnlyLook,
+
+        # Other users may read what is in new ones.
+        [switch] $Readable
+    )
+    $above = [System.IO.Path]::GetDirectoryName($Path)
+    if ($null -eq $above) {
         return
     }
-    # One after the other: the lower ones inherit what is set on the topmost one.
-    $null = [System.IO.Directory]::CreateDirectory($topmost)
-    $user = [System.Security.Principal.WindowsIdentity]::GetCurrent().User.Value
-    $everybody = '*S-1-5-32-545:(OI)(CI)RX'
-    $owners = '*S-1-5-18:(OI)(CI)F *S-1-5-32-544:(OI)(CI)F *{0}:(OI)(CI)F' -f $user
-    $arguments = '"{0}" /inheritance:r /grant:r {1} {2}' -f $topmost, $owners, $everybody
-    $icacls = Join-Path -Path ([System.Environment]::SystemDirectory) -ChildPath 'icacls.exe'
-    $null = Invoke-Program -Path $icacls -Arguments $arguments
-    $null = [System.IO.Directory]::CreateDirectory($Path)
+    New-ProtectedDirectory -Path $above -OnlyLook:$OnlyLook -Readable:$Readable
+    if (-not $OnlyLook) {
+        $identity = [System.Security.Principal.WindowsIdentity]::GetCurrent()
+        $principal = New-Object -TypeName System.Security.Principal.WindowsPrincipal -ArgumentList $identity
+        $access = 'D:P(A;OICI;FA;;;SY)(A;OICI;FA;;;BA)'
+        if (-not $principal.IsInRole([System.Security.Principal.WindowsBuiltInRole]::Administrator)) {
+            $access += '(A;OICI;FA;;;{0})' -f $identity.User.Value
+        }
+        if ($Readable) {
+            $access += '(A;OICI;0x1200a9;;;BU)'
+        }
+        $security = New-Object -TypeName System.Security.AccessControl.DirectorySecurity
+        $security.SetSecurityDescriptorSddlForm($access)
+        # Harmless when it is there. PowerShell 7 has the same under another name.
+        if ($PSVersionTable.PSVersion.Major -lt 6) {
+            $null = [System.IO.Directory]::CreateDirectory($Path, $security)
+        }
+        else {
+            $null = [System.IO.FileSystemAclExtensions]::CreateDirectory($security, $Path)
+        }
+    }
+    if ([System.IO.Directory]::Exists($Path)) {
+        Assert-Protected -Path $Path
+    }
 }
 
 function Assert-Space {
@@ -336,19 +395,30 @@ $fresh = $Target + '.wcw-new'
 $old = $Target + '.wcw-old'
 $lock = $null
 try {
-    $fact = Get-InstalledFact -Path $Target -Marker $Marker
+    # Before anything in it is read or started.
+    New-ProtectedDirectory -Path $Target -OnlyLook
+    $fact = $null
+    if (-not $Replace) {
+        $fact = Get-InstalledFact -Path $Target -Marker $Marker
+    }
     if ($null -ne $fact) {
         Write-Answer -Answer ($fact + @{ state = 'present' })
         return
     }
-    New-ParentDirectory -Path $parent
+    if ($Size -eq 0) {
+        Write-Answer -Answer @{ state = 'need' }
+        return
+    }
+    New-ProtectedDirectory -Path $parent
     # Closed, and thereby removed, by Windows when this process dies; two at a time would mix.
     $lock = New-Object -TypeName System.IO.FileStream -ArgumentList @(
         ($Target + '.wcw-lock'), [System.IO.FileMode]::OpenOrCreate, [System.IO.FileAccess]::ReadWrite,
         [System.IO.FileShare]::None, 4096, [System.IO.FileOptions]::DeleteOnClose
     )
     # Again, now that nobody else can change it: another controller may have been quicker.
-    $fact = Get-InstalledFact -Path $Target -Marker $Marker
+    if (-not $Replace) {
+        $fact = Get-InstalledFact -Path $Target -Marker $Marker
+    }
     if ($null -ne $fact) {
         Write-Answer -Answer ($fact + @{ state = 'present' })
         return

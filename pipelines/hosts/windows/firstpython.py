@@ -31,20 +31,17 @@ from pipelines.errors import (
     HostError,
     PipelineError,
     ProvisionError,
-    RemoteError,
     StorageError,
     TransferError,
 )
 from pipelines.hosts.windows.payload import Payload, marker, payload
 from pipelines.hosttext import safe
-from pipelines.remote import files
-from pipelines.session.base import ByteStream, Progress, Session
+from pipelines.session.base import ByteStream, Progress
 from pipelines.session.transports.endpoint import Endpoint
 from pipelines.session.transports.winrs import WinRSStream
 from pipelines.toolchain.lock import Cache
 
 TARGET = r"C:\wcw\python"
-SEAL = "wcw-python.txt"
 _HERE = Path(__file__).parent
 _PREFIX = b"wcw-bootstrap "
 _TARGET = re.compile(r'[A-Za-z]:(?:\\[^\\/:*?"<>|\x00-\x1f]+)+')
@@ -64,7 +61,7 @@ class Answer(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     state: Literal["need", "present", "installed", "failed"]
-    kind: Literal["damaged", "denied", "disk-full", "busy", "foreign", "other"] = "other"
+    kind: Literal["damaged", "denied", "disk-full", "busy", "foreign", "unsafe", "other"] = "other"
     message: str = Field(default="", max_length=4000)
     python: str = Field(default="", max_length=300)
     version: str = Field(default="", max_length=40)
@@ -94,54 +91,68 @@ def install_python(
     python: str = "3.11",
     progress: Progress | None = None,
     patience: float = 300.0,
+    fresh: bool = False,
 ) -> str:
     """Make sure that the pinned CPython is in ``target`` on the host; the path of its python.exe.
 
-    Nothing is sent when it is there already. ``progress`` is told bytes sent and in all;
-    ``patience`` is how many seconds PowerShell may be silent. Raises :class:`ConfigError` for a
-    ``target`` that is no absolute Windows path, ``AuthError`` and :class:`HostError` when the host
-    does not play its part, :class:`TransferError` when the payload arrived damaged,
-    :class:`StorageError` when a disk is full, :class:`ProvisionError` for what else was refused.
+    Ask :func:`is_there` first. ``progress`` is told bytes sent and in all; ``patience`` is how many
+    seconds PowerShell may be silent; ``fresh``: replace what seems to be right, for a build that
+    could write there could have changed it. Raises :class:`ConfigError` for a ``target`` that is no
+    absolute Windows path, ``AuthError`` and :class:`HostError` when the host does not play its
+    part, :class:`TransferError` when the payload arrived damaged, :class:`StorageError` when a disk
+    is full, :class:`ProvisionError` for what else was refused.
     """
-    if not _TARGET.fullmatch(target):
+    with payload(cache, python) as parcel:
+        given = {"Digest": parcel.sha256, "Size": parcel.size, "Unpacked": parcel.unpacked}
+        told = {"Target": target, "Marker": marker(cache, python), "Replace": fresh, **given}
+        answer = _ask(endpoint, told, patience, parcel, progress)
+    return _accept(endpoint, answer, target, cache.lock.tool(f"cpython-{python}").version)
+
+
+def is_there(
+    endpoint: Endpoint,
+    cache: Cache,
+    *,
+    target: str = TARGET,
+    python: str = "3.11",
+    patience: float = 300.0,
+) -> bool:
+    """Whether the pinned CPython is in ``target``, and nobody but an administrator put it there.
+
+    It is asked before that Python is started for the first time, and raises what
+    :func:`install_python` does: :class:`ProvisionError` for a directory that others may change.
+    """
+    told = {"Target": target, "Marker": marker(cache, python)}
+    answer = _ask(endpoint, told, patience)
+    if answer.state == "need":
+        return False
+    _accept(endpoint, answer, target, cache.lock.tool(f"cpython-{python}").version)
+    return True
+
+
+def _ask(
+    endpoint: Endpoint,
+    told: Mapping[str, object],
+    patience: float,
+    parcel: Payload | None = None,
+    progress: Progress | None = None,
+) -> Answer:
+    if not _TARGET.fullmatch(target := str(told["Target"])):
         raise ConfigError(
             f"{target!r} is not an absolute path on a Windows host",
             advice=f"Say, for example, {TARGET}.",
         )
-    with payload(cache, python) as parcel:
-        told = {
-            "Target": target,
-            "Marker": marker(cache, python),
-            "Digest": parcel.sha256,
-            "Size": parcel.size,
-            "Unpacked": parcel.unpacked,
-        }
-        stream = WinRSStream(endpoint, command_line())
-        try:
-            answer = _converse(stream, told, parcel, progress, patience)
-        finally:
-            stream.kill()
-    return _accept(endpoint, answer, target, cache.lock.tool(f"cpython-{python}").version)
-
-
-def is_outdated(
-    session: Session, cache: Cache, *, target: str = TARGET, python: str = "3.11"
-) -> bool:
-    """Whether ``target`` holds a Python that we put there from another pin than today's.
-
-    One without our marker is somebody else's, and none of our business.
-    """
+    stream = WinRSStream(endpoint, command_line())
     try:
-        found = session.call(files.read_tail, path=f"{target}\\{SEAL}", limit=200)
-    except RemoteError:
-        return False
-    return bytes(found).strip() != marker(cache, python).encode()
+        return _converse(stream, told, parcel, progress, patience)
+    finally:
+        stream.kill()
 
 
 def _converse(
     stream: ByteStream,
     told: Mapping[str, object],
-    parcel: Payload,
+    parcel: Payload | None,
     progress: Progress | None,
     patience: float,
 ) -> Answer:
@@ -149,7 +160,7 @@ def _converse(
     question = script + b"\n" + json.dumps(told).encode("ascii") + b"\n"
     listening = _Listener(stream)
     answer = listening.wait(patience, _write(stream, [question]))
-    if answer.state != "need":
+    if answer.state != "need" or parcel is None:
         return answer
     listening = _Listener(stream)
 
@@ -293,6 +304,8 @@ def _failure(endpoint: Endpoint, answer: Answer, target: str) -> PipelineError:
         "Run the same command again once that has ended.",
         "foreign": "Empty that directory, or give the host's 'python' another path in "
         "pipeline.yaml.",
+        "unsafe": "As administrator, rename that directory on the host: cmd /c ren DIRECTORY "
+        "NAME.old. Look at what is in it before you use any of it.",
         "other": "Mend that on the host, then run the same command again.",
     }[answer.kind]
     return ProvisionError(f"{where}: {said}", advice=advice)

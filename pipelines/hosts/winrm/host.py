@@ -51,6 +51,7 @@ class WindowsHost(Host):
         self.gpu_way = own(config.gpu)
         self.tools = ("cpython-3.11",) if config.bootstraps else ()
         self._cache = cache
+        self._fresh = False
         self._credential = credential(name, config, remember)
 
     @property
@@ -96,6 +97,10 @@ class WindowsHost(Host):
             )
         return path
 
+    def prepare(self, *, repair: bool = False) -> None:
+        """For a repair the next :meth:`connect` replaces the host's Python, whatever it says."""
+        self._fresh = repair
+
     def connect(self) -> Session:
         """Sign in and open a session, after putting a Python there if that is to be done.
 
@@ -105,12 +110,14 @@ class WindowsHost(Host):
         endpoint = self.endpoint()
         if not self.config.bootstraps:
             return over_winrs(endpoint, self.config.python, self.name)
+        fresh, self._fresh = self._fresh, False
         return with_python(
             endpoint,
             lambda: self.cache,
             self.events,
             name=self.name,
             python=self.config.python,
+            fresh=fresh,
         )
 
     def restart(self, session: Session) -> Session:

@@ -54,7 +54,7 @@ class Library(TypedDict):
 
 
 def _libraries() -> dict[str, Library | None]:
-    code, text = capture([sys.executable, "-c", _ASK % (LIBRARIES,)], timeout=_PATIENCE)
+    code, text = capture([sys.executable, "-I", "-c", _ASK % (LIBRARIES,)], timeout=_PATIENCE)
     if code:
         raise OSError(f"the loader could not be asked: {code}, {text.strip()[-200:]}")
     found: dict[str, Library | None] = json.loads(text)

@@ -1,4 +1,4 @@
-"""The machine: Windows, processor, disks, TEMP, and what its kernel says."""
+"""The machine: Windows, processor, disks, and what its kernel says."""
 
 from __future__ import annotations
 
@@ -26,13 +26,6 @@ class Processor(TypedDict):
     """Logical ones."""
 
 
-class Variable(TypedDict):
-    """One that names a directory, as this process has it."""
-
-    path: str | None
-    exists: bool
-
-
 class Machine(TypedDict):
     """What could not be told is ``None``, with its reason in ``problems``."""
 
@@ -42,8 +35,6 @@ class Machine(TypedDict):
     cpu: Processor | None
     commit: kernel.Commit | None
     job: kernel.Limits | None
-    temp: dict[str, Variable] | None
-    """TEMP and TMP of this process, which are those of the service."""
     disks: dict[str, dict[str, object]] | None
     up_since: float | None
     administrator: bool | None
@@ -85,14 +76,6 @@ def _policies() -> dict[str, object] | None:
     }
 
 
-def _temp() -> dict[str, Variable]:
-    paths = {name: os.environ.get(name) for name in ("TEMP", "TMP")}
-    return {
-        name: {"path": path, "exists": bool(path) and pathlib.Path(str(path)).is_dir()}
-        for name, path in paths.items()
-    }
-
-
 @idempotent
 def machine(paths: list[str]) -> Machine:
     """The machine, and the disks of the system and of ``paths``; sizes in bytes."""
@@ -106,7 +89,6 @@ def machine(paths: list[str]) -> Machine:
             "cpu": _cpu,
             "commit": kernel.commit,
             "job": kernel.job,
-            "temp": _temp,
             "disks": lambda: disks,
             "up_since": kernel.up_since,
             "administrator": kernel.administrator,

@@ -12,6 +12,7 @@ from collections.abc import Callable, Iterator
 from functools import partial
 from typing import TypedDict
 
+from .. import protected_dirs
 from ..facts import gather
 from ..process import capture
 from ..resources.commands import find
@@ -54,8 +55,13 @@ def _programs() -> list[str]:
     return list(dict.fromkeys(filter(None, map(os.environ.get, names))))
 
 
-def _find(name: str, places: list[str]) -> str | None:
-    """The path of a program, in ``places`` or on PATH; ``None`` when it is in neither."""
+def _find(name: str, places: list[str], ours: bool = False) -> str | None:
+    """The path of a program, in ``places`` or on PATH; ``None`` when it is in neither.
+
+    ``ours``: the places are the pipeline's, and one that other users may change is an error.
+    """
+    for place in places if ours else ():
+        protected_dirs.inspect(place)
     return find(name, os.pathsep.join([*places, os.environ.get("PATH", "")]))
 
 
@@ -66,8 +72,8 @@ def _run(*command: str) -> str:
     return text
 
 
-def _version(name: str, places: list[str]) -> Program | None:
-    path = _find(name, places)
+def _version(name: str, places: list[str], ours: bool) -> Program | None:
+    path = _find(name, places, ours)
     if path is None:
         return None
     told = _NAMED.search(_run(path, "--version"))
@@ -123,10 +129,10 @@ def _visual_studio() -> list[Installation]:
     return _vswhere() or list(_on_disk())
 
 
-def _nvcc(cuda: str) -> Program | None:
+def _nvcc(cuda: str, ours: bool) -> Program | None:
     """The CUDA compiler in ``cuda``, else in CUDA_PATH, else on PATH."""
     roots = [root for root in (cuda, os.environ.get("CUDA_PATH")) if root]
-    path = _find("nvcc", [str(pathlib.Path(root, "bin")) for root in roots])
+    path = _find("nvcc", [str(pathlib.Path(root, "bin")) for root in roots], ours)
     if path is None:
         return None
     told = _NVCC.search(_run(path, "--version"))
@@ -155,17 +161,17 @@ def gpus() -> list[dict[str, str]] | None:
 
 
 @idempotent
-def tools(cuda: str, programs: dict[str, list[str]]) -> dict[str, object]:
+def tools(cuda: str, programs: dict[str, list[str]], *, ours: bool = False) -> dict[str, object]:
     """Visual Studio, nvcc (in ``cuda`` first), GPUs, and each of ``programs``.
 
-    ``programs`` maps a name to the directories in which it is looked for before PATH. What is not
-    installed is ``None`` without a problem.
+    ``programs`` maps a name to the directories in which it is looked for before PATH; ``ours``: the
+    pipeline fills these. What is not installed is ``None`` without a problem.
     """
     sources: dict[str, Callable[[], object]] = {
         "visual_studio": _visual_studio,
-        "nvcc": partial(_nvcc, cuda),
+        "nvcc": partial(_nvcc, cuda, ours),
         "gpus": gpus,
     }
     for name, places in programs.items():
-        sources[name] = partial(_version, name, places)
+        sources[name] = partial(_version, name, places, ours)
     return gather(sources)

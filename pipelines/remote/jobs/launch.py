@@ -90,7 +90,7 @@ def _detach(directory: str, package: str, attempt: int, secrets: dict[str, str])
     failed: dict[str, str] = {}
     for way, run in ways().items():
         started = json.dumps({"way": way, "failed": failed, "attempt": attempt})
-        command = [sys.executable, "-B", package, directory, started]
+        command = [sys.executable, "-I", "-B", package, directory, started]
         process: _Process | _Task | None = None
         try:
             process = run(command, secrets)

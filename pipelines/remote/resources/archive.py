@@ -21,7 +21,7 @@ from ..files import remove_tree, sha256, writing
 from ..safe_paths import member_parts, refusal
 from . import Check, Pin, Proven, RefusedError
 
-_LIST = ".archives.json"
+_LIST = unpacked.ARCHIVES
 _NAMED = 3  # files in one message
 
 
@@ -78,6 +78,7 @@ def check(spec: Spec) -> Check:
         return {**told, "uploads": []} if _adoptable(spec) else told
     many = len(record["files"])
     wrong = unpacked.differing(spec["path"], record, thorough=_thorough(spec))
+    wrong |= _strangers(spec, record)
     if wrong:
         said = f"{len(wrong)} of {many} files are not as they were: {_named(wrong)}"
         told = {"ok": False, "found": said, "values": found}
@@ -96,9 +97,9 @@ def plan(spec: Spec) -> str:
         record = unpacked.read(path, wanted)
         if record is None and _adoptable(spec):
             return f"record the files in {path} as they are"
-        wrong = unpacked.differing(path, record) if record else {}
+        wrong = unpacked.differing(path, record) | _strangers(spec, record) if record else {}
         if record and record["compared"]:
-            return f"put {len(wrong)} files back into {path}: {_named(wrong)}"
+            return f"mend {len(wrong)} files in {path}: {_named(wrong)}"
     return f"unpack {len(wanted)} archives into {path}"
 
 
@@ -130,6 +131,14 @@ def _thorough(spec: Spec) -> bool:
     return spec.get("thorough", False)
 
 
+def _strangers(spec: Spec, record: unpacked.Record) -> dict[str, str]:
+    """What a build may have left in a directory that is ours alone; looked for by a repair."""
+    if not (_thorough(spec) and record["compared"]) or spec.get("shared", False):
+        return {}
+    found = unpacked.strangers(spec["path"], record["files"], spec["unwatched"])
+    return dict.fromkeys(found, "unknown")
+
+
 def _adoptable(spec: Spec) -> bool:
     """Whether what is there without a record may be taken as it is."""
     return not _thorough(spec) and (pathlib.Path(spec["path"]) / spec["proof"]).is_file()
@@ -144,7 +153,7 @@ def _named(wrong: dict[str, str]) -> str:
 
 def _origins(record: unpacked.Record, wrong: dict[str, str]) -> list[str]:
     """The archives that those files came from."""
-    return sorted({record["files"][name]["archive"] for name in wrong})
+    return sorted({record["files"][name]["archive"] for name in wrong if name in record["files"]})
 
 
 def _fresh(spec: Spec, path: pathlib.Path) -> None:
@@ -176,6 +185,8 @@ def _mend(spec: Spec, record: unpacked.Record) -> None:
             remove_tree(str(path / name))  # whatever stands there: a link leads elsewhere
         if some:
             _unpack(_right(archive), path, archive["strip"], archive["name"], some)
+    for name in _strangers(spec, record):
+        remove_tree(str(path / name))
     unpacked.settle(spec["path"], record["files"], wrong)
     unpacked.write(spec["path"], record)
     _tidy(spec)
@@ -226,6 +237,7 @@ def _unpack(
 ) -> dict[str, unpacked.Entry]:
     """Unpack an archive, or ``only`` some of its files; what was written, without times."""
     prefix = strip.rstrip("/") + "/" if strip else ""
+    protected_dirs.make(target, readable=True)
     made: set[pathlib.Path] = set()
     written: dict[str, unpacked.Entry] = {}
     for name, source in _members(archive):
@@ -237,7 +249,7 @@ def _unpack(
             continue
         path = target.joinpath(*parts)
         if path.parent not in made:
-            protected_dirs.make(path.parent)
+            path.parent.mkdir(parents=True, exist_ok=True)
             made.add(path.parent)
         digest, size = hashlib.sha256(), 0
         with writing(str(path)), path.open("wb") as sink:

@@ -5,11 +5,14 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import pathlib
+import shutil
 import time
 
-from .. import scheduler
+from .. import protected_dirs, scheduler
+from ..files import sha256
 from ..process import capture
-from . import Applied, Check, Proven, RefusedError
+from . import Applied, Check, Pin, Proven, RefusedError
 
 #: Another installation is going on: that of Windows, that of Visual Studio.
 _BUSY = (1618, 1001)
@@ -46,9 +49,12 @@ class Spec(Proven):
 
     name: str
     version: str
-    file: str
-    """The installer."""
+    files: list[Pin]
+    """The installer first."""
     arguments: list[str]
+    """The paths of ``files`` are replaced by those of the copies that are run."""
+    path: str
+    """The directory that it fills, made before it runs; empty where that is one of Windows'."""
     detect: str
     """A glob that matches once it is installed."""
     success: list[int]
@@ -71,12 +77,36 @@ def check(spec: Spec) -> Check:
 def plan(spec: Spec) -> str:
     """The command line."""
     how = " as a scheduled task" if spec["as_task"] else ""
-    return f"run {spec['file']} {' '.join(spec['arguments'])}{how}"
+    return f"run {spec['files'][0]['file']} {' '.join(spec['arguments'])}{how}"
 
 
 def apply(spec: Spec) -> Applied:
     """Run it, once more after each "another installation is going on", for ``minutes`` at most."""
-    command = [spec["file"], *spec["arguments"]]
+    if spec["path"]:
+        protected_dirs.make(spec["path"], readable=True)
+    with protected_dirs.private() as folder:
+        return _apply(spec, _staged(spec, folder))
+
+
+def _staged(spec: Spec, folder: pathlib.Path) -> list[str]:
+    """The command line, of copies that nobody else can change any more; hashed there."""
+    copies = {}
+    for pin in spec["files"]:
+        copy = folder / os.path.basename(pin["file"])  # noqa: PTH119 - a host's path, as a string
+        try:
+            shutil.copy(pin["file"], copy)
+        except OSError as error:
+            raise RefusedError(f"{pin['file']} cannot be copied: {error}") from error
+        if (found := sha256(str(copy))) != pin["sha256"]:
+            raise RefusedError(
+                f"{pin['file']} has sha256 {found}, pinned is {pin['sha256']}",
+                advice="Something on the host changed it after it was uploaded: find out what.",
+            )
+        copies[pin["file"]] = str(copy)
+    return [copies.get(word, word) for word in (spec["files"][0]["file"], *spec["arguments"])]
+
+
+def _apply(spec: Spec, command: list[str]) -> Applied:
     deadline = time.monotonic() + 60 * spec["minutes"]
     run = scheduler.run if spec["as_task"] else capture
     while True:

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import base64
+import csv
 import importlib.metadata
+import io
 import os
 import pathlib
 import sys
 import sysconfig
+import zipfile
 
+from .. import unpacked
+from ..files import remove_tree, sha256
 from ..process import capture
 from . import Check, Kind, RefusedError
 
@@ -19,6 +25,8 @@ class Spec(Kind):
 
     packages: dict[str, str]
     """Name -> version."""
+    files: list[str]
+    """Their wheels."""
     installer: str
     """uv on the host."""
     wheels: str
@@ -34,17 +42,51 @@ def _site(python: str) -> str:
 
 
 def _versions(spec: Spec) -> dict[str, str]:
-    importlib.metadata.MetadataPathFinder.invalidate_caches()
+    importlib.metadata.MetadataPathFinder().invalidate_caches()  # a method until 3.12
     found = importlib.metadata.distributions(path=[_site(spec["python"])])
     return {str(one.metadata["Name"]).lower().replace("_", "-"): one.version for one in found}
 
 
 def check(spec: Spec) -> Check:
-    """Compare with the installed versions, which are the values."""
+    """Compare with the installed versions, which are the values; a repair compares the files."""
     installed = _versions(spec)
     found = {name: installed[name] for name in spec["packages"] if installed.get(name)}
     have = ", ".join(f"{name} {version}" for name, version in found.items())
-    return {"ok": found == spec["packages"], "found": have or "none", "values": found}
+    ok = found == spec["packages"]
+    if ok and spec.get("thorough", False):
+        wrong, more = _differing(spec)
+        ok = not wrong and not more
+        have += f"; {len(wrong)} files are not those of the wheels, {len(more)} are no package's"
+        have += f": {', '.join([*wrong, *more][:3])}" if not ok else ""
+    return {"ok": ok, "found": have or "none", "values": found}
+
+
+def _differing(spec: Spec) -> tuple[list[str], list[str]]:
+    """Files that are not as in the wheels, and those that no package lists; of ours, none are.
+
+    The wheels are compared with their pins by another resource. What other packages list is
+    compared with nothing, nor are scripts, which whoever installs makes. Where this very Python
+    builds, what lies beside its packages is its own.
+    """
+    site, wrong = _site(spec["python"]), []
+    for wheel in spec["files"]:
+        with zipfile.ZipFile(wheel) as archive:
+            (record,) = (n for n in archive.namelist() if n.endswith(".dist-info/RECORD"))
+            rows = csv.reader(io.StringIO(archive.read(record).decode()))
+        for name, told, *_ in rows:
+            _, data, below = name.partition(".data/")
+            kind, _, inner = below.partition("/")
+            if name == record or (data and kind not in ("purelib", "platlib")):
+                continue
+            path = os.path.join(site, inner if data else name)  # noqa: PTH118
+            digest = base64.urlsafe_b64decode(told.removeprefix("sha256=") + "=").hex()
+            if not os.path.isfile(path) or sha256(path) != digest:  # noqa: PTH113
+                wrong.append(inner if data else name)
+    if os.path.normcase(spec["python"]) == os.path.normcase(sys.executable):
+        return wrong, []
+    every = importlib.metadata.distributions(path=[site])
+    listed = [file.as_posix() for one in every for file in one.files or ()]
+    return wrong, unpacked.strangers(site, listed)
 
 
 def plan(spec: Spec) -> str:
@@ -53,9 +95,13 @@ def plan(spec: Spec) -> str:
 
 
 def apply(spec: Spec) -> None:
-    """Install them from the wheels on the host."""
+    """Install them from the wheels on the host; for a repair again, without what is nobody's."""
     wanted = [f"{name}=={version}" for name, version in spec["packages"].items()]
     command = [spec["installer"], "pip", "install", "--quiet", "--offline", "--no-index"]
+    if spec.get("thorough", False):
+        command += ["--reinstall"]
+        for name in _differing(spec)[1]:
+            remove_tree(os.path.join(_site(spec["python"]), name))  # noqa: PTH118
     command += ["--no-cache", "--no-config", "--system", "--break-system-packages"]
     command += ["--find-links", spec["wheels"], "--python", spec["python"], *wanted]
     code, output = capture(command, timeout=_TIMEOUT)

@@ -10,7 +10,7 @@ import json
 import os
 import pathlib
 
-from .. import reboot
+from .. import protected_dirs, reboot
 from . import Check, Kind, RefusedError
 
 
@@ -24,7 +24,7 @@ def ask(marker: str, reason: str) -> None:
     """Remember that ``reason`` needs a restart."""
     reasons = [*dict.fromkeys([*asked(marker), reason])]
     path = pathlib.Path(marker)
-    path.parent.mkdir(parents=True, exist_ok=True)
+    protected_dirs.make(path.parent)
     part = path.with_name(f"{path.name}.part")
     part.write_text(json.dumps({"boot": reboot.boot_identity(), "reasons": reasons}), "utf-8")
     os.replace(part, path)  # noqa: PTH105 - replaces on Windows too

@@ -8,10 +8,9 @@ https://learn.microsoft.com/windows/win32/winrm/quotas
 
 from __future__ import annotations
 
-import os
-import pathlib
 import re
 
+from .. import protected_dirs
 from ..process import capture
 from . import Applied, Check, Kind, RefusedError, registry
 
@@ -32,12 +31,10 @@ class Spec(Kind):
 
 def _winrm(arguments: str) -> str:
     """Run winrm.cmd. A script of one line, since no quoting survives cmd and cscript both."""
-    script = pathlib.Path(os.environ.get("TEMP", ".")) / f"winrm-{os.getpid()}.cmd"
-    script.write_text(f"@call winrm {arguments}\r\n", "ascii")
-    try:
+    with protected_dirs.private() as folder:
+        script = folder / "winrm.cmd"
+        script.write_text(f"@call winrm {arguments}\r\n", "ascii")
         code, output = capture(["cmd.exe", "/d", "/c", str(script)], timeout=_TIMEOUT)
-    finally:
-        script.unlink(missing_ok=True)
     if code:
         raise RefusedError(
             f"winrm {arguments} left with {code}: {output.strip()[-500:]}",

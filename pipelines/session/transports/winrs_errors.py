@@ -7,17 +7,12 @@ import re
 from pipelines.errors import AuthError, HostError
 from pipelines.session.transports.endpoint import Endpoint
 
-_NO_PROGRAM = 2  # ERROR_FILE_NOT_FOUND, of CreateProcess
 _SHELL_NOT_FOUND = 2150858843
 _BUSY = {170, 2150859174}  # busy; too many operations of this user
 _QUOTA = {2150859173: "too many shells", 2150859174: "too many operations"}
 _ENVELOPE_TOO_LARGE = 2150858825
 #: What urllib3 says of a certificate with another fingerprint than the pinned one.
 _OTHER_PRINT = re.compile(r'Fingerprints did not match.*?got \\?"([0-9a-f]{64})', re.DOTALL)
-
-
-class NoProgramError(HostError):
-    """The host was reached, and WinRS found no such program there."""
 
 
 def refused(error: Exception) -> bool:
@@ -88,13 +83,12 @@ def explain(error: Exception, endpoint: Endpoint) -> HostError:
 def _fault(url: str, code: int | None, reason: str) -> HostError:
     if code == _SHELL_NOT_FOUND:
         return HostError(f"{url}: the remote shell went away; the host restarted, or ended it")
-    kind = NoProgramError if code == _NO_PROGRAM else HostError
     advice = ""
     if code in _QUOTA:
         advice = f"There are {_QUOTA[code]}: raise the quota under WSMan:\\localhost\\Shell."
     elif code == _ENVELOPE_TOO_LARGE:
         advice = "Set MaxEnvelopeSizekb to 500, the default, or more on the host."
-    return kind(f"{url} refused: {reason} (code {code})", advice=advice)
+    return HostError(f"{url} refused: {reason} (code {code})", advice=advice)
 
 
 def _sign_in_advice(endpoint: Endpoint) -> str:
