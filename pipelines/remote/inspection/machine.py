@@ -43,7 +43,7 @@ class Machine(TypedDict):
     temp: dict[str, Variable] | None
     """TEMP and TMP of this process, which are those of the service."""
     disks: dict[str, dict[str, object]] | None
-    up_since: float | None
+    power: dict[str, int] | None
     administrator: bool | None
     problems: dict[str, str]
 
@@ -90,7 +90,7 @@ def machine(paths: list[str]) -> Machine:
             "job": kernel.job,
             "temp": _temp,
             "disks": lambda: disks,
-            "up_since": kernel.up_since,
+            "power": kernel.power,
             "administrator": kernel.administrator,
         }
     )
