@@ -11,14 +11,13 @@ import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from projects import project
 from timing import until
 
-from pipelines.remote import builder, process, provision
+from pipelines.remote import awake, builder, process, provision
 from pipelines.remote.resources import RefusedError, archive
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="looks at Linux processes")
@@ -91,8 +90,7 @@ def test_output_comes_as_it_is_made() -> None:
 
 def test_timeout_ends_the_tree(monkeypatch: pytest.MonkeyPatch) -> None:
     ahead = 0.0
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead, sleep=time.sleep)
-    monkeypatch.setattr(process, "time", clock)
+    monkeypatch.setattr(awake, "seconds", lambda: time.monotonic() + ahead)
     items = process.stream([sys.executable, "-c", FAMILY], timeout=3600)
     pids = family(items)
     ahead = 3601

@@ -7,7 +7,7 @@ import glob
 import os
 import time
 
-from .. import scheduler
+from .. import awake, scheduler
 from ..process import capture
 from . import Applied, Check, Proven, RefusedError
 
@@ -77,12 +77,12 @@ def plan(spec: Spec) -> str:
 def apply(spec: Spec) -> Applied:
     """Run it, once more after each "another installation is going on", for ``minutes`` at most."""
     command = [spec["file"], *spec["arguments"]]
-    deadline = time.monotonic() + 60 * spec["minutes"]
+    deadline = awake.seconds() + 60 * spec["minutes"]
     run = scheduler.run if spec["as_task"] else capture
     while True:
         began = time.time()
         try:
-            code, output = run(command, timeout=max(1.0, deadline - time.monotonic()))
+            code, output = run(command, timeout=max(1.0, deadline - awake.seconds()))
         except TimeoutError:
             raise RefusedError(
                 f"{spec['name']} did not end within {spec['minutes']:g} minutes; it was stopped",
@@ -91,7 +91,7 @@ def apply(spec: Spec) -> Applied:
             ) from None
         except OSError as error:
             raise RefusedError(f"{command[0]} cannot be started: {error}") from error
-        if code not in _BUSY or time.monotonic() + _BUSY_PAUSE > deadline:
+        if code not in _BUSY or awake.seconds() + _BUSY_PAUSE > deadline:
             break
         time.sleep(_BUSY_PAUSE)
     if code in spec["reboot"]:
