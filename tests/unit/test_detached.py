@@ -107,7 +107,11 @@ def test_a_failure_before_a_restart_says_nothing(tmp_path: Path, left: dict[str,
             return {"boot": "another"}
         return {"result": failed} if word == "ended" else {}
 
-    script.more = more
+    def start(beyond: int) -> dict[str, Any]:
+        """One that has ended is left alone, unless its attempt is ``beyond`` or earlier."""
+        return script.state("ended") if script.attempt > beyond else script.start(beyond)
+
+    script.more, script.begin = more, start
     made = job(tmp_path, script)
     assert finish(made) == ENDED
     assert (made.attempt, made.lost) == (2, ["the host was started anew"])

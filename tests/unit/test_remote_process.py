@@ -246,6 +246,25 @@ def test_a_build_finds_programs_where_they_were_looked_for(tmp_path: Path) -> No
         assert Path(wheel["path"]).read_text() == os.pathsep.join(wanted)
 
 
+def test_a_build_after_a_restart_drops_what_was_written_last(tmp_path: Path) -> None:
+    left = [tmp_path / "job" / place for place in ("src/build/x.obj", "objects/y.obj")]
+    for path in left:
+        path.parent.mkdir(parents=True)
+        path.write_bytes(bytes(100))
+    (tmp_path / "job" / "boot").write_text("another start")
+    spec: builder.Spec = {
+        "directory": str(tmp_path / "job"),
+        "archive": packed(tmp_path / "a.tar.gz", ("a", tarfile.REGTYPE)),
+        "python": sys.executable,
+        "environment": {},
+        "timeout": 60,
+    }
+    items = builder.build(spec)
+    next(items)
+    assert not [path for path in left if path.exists()]
+    items.close()
+
+
 # -- sources -------------------------------------------------------------------------------------
 
 
