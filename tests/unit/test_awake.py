@@ -18,7 +18,17 @@ from smoke_runs import EXPECT, run, shipped, wheel
 from windows_dlls import BUTTONS, LID, SLEEP, STANDBY, Windows
 
 from pipelines.paths import PACKAGE
-from pipelines.remote import awake, builder, events, process, rpc, scheduler, taskmain, tester
+from pipelines.remote import (
+    awake,
+    builder,
+    events,
+    process,
+    rpc,
+    scheduler,
+    taskmain,
+    tester,
+    usage,
+)
 from pipelines.remote.inspection import kernel
 from pipelines.remote.jobs import runner, store
 
@@ -217,6 +227,19 @@ def test_a_suite_does_not_hang_for_a_night_asleep(tmp_path: Path) -> None:
     outcome = run(tmp_path, suite, made, EXPECT, {"SMOKE_CASE_SECONDS": "30"})
     assert {case.outcome for case in outcome.suite.cases} == {"passed"}
     assert len(outcome.suite.cases) == 2
+
+
+def test_figures_of_two_processor_groups_are_no_nonsense(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With more than 64 cores a thread may move to a group whose counters are others."""
+    told = [(100.0, 200.0), (50.0, 250.0), (500.0, 300.0)]
+    monkeypatch.setattr(usage, "processor_times", lambda: told.pop(0) if told else (501.0, 400.0))
+    monkeypatch.setattr(usage, "_EVERY", 0.02)
+    measured = usage.Gauge()
+    while told:
+        time.sleep(0.01)
+    samples = measured.finish(Path("/none"))["samples"]
+    assert samples
+    assert all(0 <= busy <= 1 for _, busy, _ in samples)
 
 
 # -- a failure that is not the job's ---------------------------------------------------------------

@@ -197,11 +197,15 @@ def test_an_error_of_another_kind_is_told_at_once(tmp_path: Path) -> None:
 # -- connections that are lost ---------------------------------------------------------------------
 
 
-def test_a_connection_that_breaks_is_waited_for(tmp_path: Path) -> None:
+def test_a_connection_that_breaks_is_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     script = Script(HostError("reset by peer"), "ended")
     made = job(tmp_path, script)
     assert finish(made) == ENDED
     assert script.attempt == 1, "the job went on meanwhile: it was not started again"
+    said = capsys.readouterr().out
+    assert "asleep" in said, "nobody can tell whether the job goes on"
     assert script.asked.count("jobs.store.state") == 1
     assert made.log.read_bytes() == LINE, "what was here was not sent again"
 

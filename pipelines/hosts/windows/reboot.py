@@ -41,7 +41,7 @@ def reboot_and_wait(
     connect: Callable[[], Session],
     session: Session,
     *,
-    timeout: float = 600.0,
+    timeout: float = 1800.0,
     reason: str = "restart asked for by the build pipeline",
     command: Sequence[str] = (),
     abort_command: Sequence[str] = (),
@@ -52,7 +52,8 @@ def reboot_and_wait(
     """Restart the host of ``session`` and return a new session, made by ``connect``.
 
     ``session`` is closed. ``progress`` is told, for example, "rebooting, 40 s". No attempt begins
-    after ``timeout`` seconds, each may take as long as ``connect`` does. ``command``,
+    after ``timeout`` seconds (a restart that installs updates takes long: Ansible's win_reboot has
+    an example with 3600), each may take as long as ``connect`` does. ``command``,
     ``abort_command`` and ``identity`` (a file) stand in for shutdown.exe and the kernel's boot
     time. Raises :class:`HostError` when the host refuses, did not go down or did not come back,
     and ``AuthError`` when it keeps refusing the sign-in.
