@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import sys
 import xml.etree.ElementTree as ET
@@ -41,9 +42,10 @@ def _told(provider: str, seconds: float) -> list[tuple[str, str]]:
         for event in map(ctypes.c_void_p, events[: count.value]):
             size, used = ctypes.sizeof(text), ctypes.byref(ctypes.c_uint32())
             if api.EvtRender(None, event, 1, size, text, used, used):  # EvtRenderEventXml
-                tree = ET.fromstring(text.value)  # noqa: S314 - Windows' own
-                data = " ".join(part.text or "" for part in tree.iter(f"{_EVENT}Data"))
-                found.append((tree.findtext(f"{_EVENT}System/{_EVENT}EventID", ""), data))
+                with contextlib.suppress(ET.ParseError):  # a program's words may be no XML
+                    tree = ET.fromstring(text.value)  # noqa: S314 - Windows' own
+                    data = " ".join(part.text or "" for part in tree.iter(f"{_EVENT}Data"))
+                    found.append((tree.findtext(f"{_EVENT}System/{_EVENT}EventID", ""), data))
             api.EvtClose(event)
     api.EvtClose(query)
     return found

@@ -120,8 +120,7 @@ class _Time(ctypes.Structure):
 def processor_times() -> tuple[float, float]:
     """Busy and all time of all cores together, in units of the platform's own.
 
-    Windows tells of the thread's processor group alone, which has 64 cores at most and may change:
-    https://github.com/shirou/gopsutil/pull/2125
+    On Windows those of the thread's group: https://github.com/shirou/gopsutil/pull/2125
     """
     if sys.platform == "win32":
         idle, kernel, user = _Time(), _Time(), _Time()

@@ -327,6 +327,7 @@ def test_resets_of_the_driver_are_told_from_what_a_program_does(windows: Windows
 
 def test_a_log_that_is_long_or_not_to_be_read_is_no_error(windows: Windows) -> None:
     windows.events = [("Display", 4101, ["x" * 40_000], 1.0), ("Display", 4101, ["y"], 1.0)] * 40
+    windows.events[:0] = [("Display", 4101, ["\x01"], 1.0)]
     assert set(events.driver_resets(60)) == {"y"}
     assert not windows.open
     windows.readable = False

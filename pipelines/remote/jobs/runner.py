@@ -29,9 +29,7 @@ _GOING_DOWN = 60.0  # seconds within which Windows ends a runner once it ends ot
 #: said of that. https://github.com/fastbuild/fastbuild/pull/962
 _ENDED = (0xC000013A, 0x40010004, 0xC000026B)
 _CODES = "|".join(f"{code}|{code - (1 << 32)}|0x{code:X}" for code in _ENDED)
-_SAID = (
-    rf"build stopped: interrupted by user|(?:code=|code |code: |status |returned )(?:{_CODES})\b"
-)
+_SAID = rf"stopped: interrupted by user|(?:code=|code |code: |status |returned )(?:{_CODES})\b"
 _SAYS_ENDED = re.compile(_SAID.encode(), re.IGNORECASE)
 
 
@@ -61,8 +59,8 @@ def _run(folder: pathlib.Path, started: store.Attempt) -> int:
     identity = ""
     with contextlib.suppress(OSError):
         identity = reboot.boot_identity()
-    told: store.Attempt = {**started, "pid": os.getpid(), "started": time.time()}
-    told["boot"] = identity
+    now = time.time()
+    told = {**started, "pid": os.getpid(), "started": now, "boot": identity}
     store.write(folder / store.STATE, told)
     ending = _Ending(folder, attempt)
     threading.Thread(target=_obey, args=(folder, ending), daemon=True).start()
@@ -80,11 +78,10 @@ def _run(folder: pathlib.Path, started: store.Attempt) -> int:
     except BaseException as error:
         result = {"error": rpc.describe(error)}
     failed = (result.get("error") or result.get("exit")) and not result.get("timed_out")
-    if failed and not process.cancelled.is_set():
-        why = _outside(result, store.logs(folder, attempt), time.time() - told["started"])
-        if why:
-            store.write(folder / store.STATE, {**told, "why": why})
-            return 1
+    failed = failed and not process.cancelled.is_set()
+    if failed and (why := _outside(result, store.logs(folder, attempt), time.time() - now)):
+        store.write(folder / store.STATE, {**told, "why": why})
+        return 1
     ending.write(result)
     return 0
 
