@@ -29,6 +29,11 @@ _DAY = 86400.0
 _SOON = 7  # days
 _EXPIRY = "https://learn.microsoft.com/windows/security/threat-protection/security-policy-settings/maximum-password-age"
 _CONTROL = "https://github.com/scipy/scipy/issues/25959"
+_LIDS = ("does nothing", "sends it to sleep", "hibernates it", "shuts it down")
+_STAY = (
+    "powercfg /change standby-timeout-ac 0 & powercfg /change hibernate-timeout-ac 0 & powercfg "
+    "/setacvalueindex SCHEME_CURRENT SUB_BUTTONS LIDACTION 0 & powercfg /setactive SCHEME_CURRENT"
+)
 _POLICY = r"HKLM\SOFTWARE\Microsoft\Windows\CurrentVersion\Policies\System"
 
 
@@ -47,6 +52,8 @@ def judge(facts: Facts, purpose: Purpose, limits: Thresholds, compat: Compat) ->
         yield from (_page_file(facts, setting) for setting in purpose.of("page_file"))
     yield _disk(facts, purpose, limits)
     yield _clock(facts, limits)
+    if purpose.services:
+        yield _sleep(facts)
 
 
 def _system(facts: Facts, compat: Compat) -> Verdict:
@@ -235,3 +242,18 @@ def _clock(facts: Facts, limits: Thresholds) -> Verdict:
         found += ": Kerberos refuses more than five minutes"
     cure = on_host("w32tm /resync /force", first="set this machine's clock if it is the wrong one")
     return Verdict(AREA, "clock", level, found, wanted, *cure)
+
+
+def _sleep(facts: Facts) -> Verdict:
+    """What takes the host away: a job holds it awake, but not against its lid, nor afterwards."""
+    wanted, told = "never on mains power", facts.at("machine", "power")
+    sleep, hibernate, lid = (told.number(key) for key in ("sleep", "hibernate", "lid"))
+    if sleep is None or hibernate is None or lid not in (0, 1, 2, 3):
+        return Verdict(AREA, "sleep", "unknown", told.why, wanted)
+    waits = {"sleeps": sleep, "hibernates": hibernate}
+    found = [f"{what} after {n / 60:.0f} minutes without input" for what, n in waits.items() if n]
+    found += [f"a closed lid {_LIDS[int(lid)]}"] if lid else []
+    if not found:
+        return Verdict(AREA, "sleep", "ok", "never by itself")
+    cure = on_host(_STAY, then="in cmd.exe; a job holds it awake, but not against its lid")
+    return Verdict(AREA, "sleep", "warning", ", ".join(found), wanted, *cure)

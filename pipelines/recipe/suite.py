@@ -132,8 +132,8 @@ def _without(recipe: Recipe) -> Suite:
 
 
 def _shared() -> dict[str, str]:
-    reader = PACKAGE / "wheels" / "fatbin.py"
-    return _shipped(SUITES / "common") | {reader.name: reader.read_text("utf-8")}
+    beside = (PACKAGE / "wheels" / "fatbin.py", PACKAGE / "remote" / "awake.py")
+    return _shipped(SUITES / "common") | {path.name: path.read_text("utf-8") for path in beside}
 
 
 def _shipped(folder: Path) -> dict[str, str]:

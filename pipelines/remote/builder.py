@@ -30,6 +30,7 @@ from . import (
     sharing,
     usage,
 )
+from .reboot import boot_identity
 from .rpc import idempotent
 from .safe_paths import unpack_member
 
@@ -49,6 +50,7 @@ _VCVARS = (
 _DEFAULT = "Microsoft.VCToolsVersion.default.txt"
 _PYTHON = "WCW_PYTHON"
 _MARK = "--- environment follows ---"
+_UNSETTLED = 300.0  # seconds before the last sign of a build whose files power may have taken
 
 
 class _Optional(TypedDict, total=False):
@@ -185,6 +187,27 @@ def unpack_source(archive: str, target: str) -> None:
             unpack_member(tar, member, root, archive)
 
 
+def drop_unsettled(mark: pathlib.Path, *trees: pathlib.Path) -> bytes:
+    """Remove what was written last below ``trees`` if the host was restarted since ``mark``.
+
+    After a loss of power NTFS has a file's name, size and date but perhaps zeros in it, and ninja
+    goes by the date (https://github.com/rust-lang/rust/issues/70575). ninja's own logs stay: it
+    checks their records. Returns a line for the build's log, or nothing.
+    """
+    identity, written = boot_identity().encode(), {}
+    if mark.is_file() and mark.read_bytes() == identity:
+        return b""
+    for folder, _, names in (step for tree in trees for step in os.walk(tree)):
+        for path in (pathlib.Path(folder, n) for n in names if not n.startswith(".ninja_")):
+            written[path] = path.lstat().st_mtime
+    last = max((at for at in written.values() if at <= time.time()), default=0.0)
+    late = [path for path, at in written.items() if at > last - _UNSETTLED]
+    for path in late:
+        files.remove_tree(str(path))
+    mark.write_bytes(identity)
+    return f"the host was restarted: {len(late)} files are built again\n".encode() if late else b""
+
+
 def build(spec: Spec) -> Generator[bytes | Built, None, None]:
     """Run a build; yields log bytes, then its result."""
     units = sharing.asked(spec)
@@ -201,7 +224,7 @@ def build(spec: Spec) -> Generator[bytes | Built, None, None]:
             packages = stack.enter_context(fixedplace.linked(source.with_name("p") / "site"))
             placed = {buildwheel.FIXED: fixed, buildwheel.PACKAGES: str(packages)}
         cache = stack.enter_context(compilecache.running(spec.get("cache"), source))
-        yield cache.line()
+        yield cache.line() + drop_unsettled(job / "boot", cache.source, job / "objects")
         unpack_source(spec["archive"], str(cache.source))
         environment = {**compiler_environment(spec.get("toolset", "")), **spec["environment"]}
         cache.join(environment)

@@ -18,7 +18,7 @@ import time
 from collections.abc import Generator, Iterator, Sequence
 from typing import TypedDict
 
-from . import builder, compilecache, files, locks, process, protected_dirs, usage
+from . import awake, builder, compilecache, files, locks, process, protected_dirs, usage
 from .resources import commands
 from .rpc import idempotent
 
@@ -91,7 +91,7 @@ def build(spec: Spec) -> Generator[bytes | Built, None, None]:
     """Run a build; yields log bytes, then its result, which has no wheels."""
     if "units" in spec:
         raise ValueError("the kernels of a crate are one library: they are not divided into shares")
-    began = time.monotonic()
+    began = awake.seconds()
     job = pathlib.Path(spec["directory"])
     result: Built = {
         "exit": 1,
@@ -106,14 +106,14 @@ def build(spec: Spec) -> Generator[bytes | Built, None, None]:
         "programs": [],
     }
     with compilecache.running(spec.get("cache"), job / "src") as cache:
-        yield cache.line()
+        yield cache.line() + builder.drop_unsettled(job / "boot", cache.source)
         builder.unpack_source(spec["archive"], str(cache.source))
         made = _Build(spec, cache, began)
         code, late = yield from made.library(result)
         if not code and not late:
             code, late = yield from made.crate(result)
         result["cache"] = cache.figures()
-    yield {**result, "exit": code, "timed_out": late, "seconds": time.monotonic() - began}
+    yield {**result, "exit": code, "timed_out": late, "seconds": awake.seconds() - began}
 
 
 class _Build:
@@ -156,7 +156,7 @@ class _Build:
 
     def run(self, command: list[str], **more: str) -> Generator[bytes, None, _Ended]:
         """Run a program in the project's directory; yields its output."""
-        left = None if self.until is None else max(0.1, self.until - time.monotonic())
+        left = None if self.until is None else max(0.1, self.until - awake.seconds())
         environment = {**self.environment, **more}
         for item in process.stream(command, env=environment, cwd=str(self.project), timeout=left):
             if isinstance(item, dict):
@@ -168,7 +168,7 @@ class _Build:
 
     def library(self, result: Built) -> Generator[bytes, None, _Ended]:
         """Have the library in the store, compiled or as it was kept."""
-        began = time.monotonic()
+        began = awake.seconds()
         protected_dirs.make(self.store.parent)
         with locks.claim(self.store.with_name(f"{self.key}.lock"), _TURN) as mine:
             if not mine:
@@ -188,7 +188,7 @@ class _Build:
             else:
                 restored = True
                 os.utime(self.store / _NOTE)  # used today
-            seconds = time.monotonic() - began
+            seconds = awake.seconds() - began
         result["library"] = {**kept, "key": self.key, "restored": restored, "seconds": seconds}
         how = "restored" if restored else "made"
         yield f"library {self.key} {how} in {seconds:.1f} s, {kept['size']:,} bytes\n".encode()
@@ -215,6 +215,7 @@ class _Build:
 
     def _make(self, result: Built) -> Generator[bytes, None, _Ended]:
         objects = self.store / _OBJECTS
+        yield builder.drop_unsettled(self.store.with_name(f"{self.key}.boot"), objects)
         objects.mkdir(parents=True, exist_ok=True)
         rules = self.store / "build.ninja"
         rules.write_text(self._rules(objects), "utf-8")

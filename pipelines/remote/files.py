@@ -17,7 +17,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import TypedDict, TypeVar
 
-from . import protected_dirs
+from . import awake, protected_dirs
 from .rpc import idempotent
 
 T = TypeVar("T")
@@ -58,12 +58,12 @@ def _free(path: str) -> int:
 
 def patiently(change: Callable[[], T], seconds: float) -> T:
     """Do it again while Windows says that a scanner, or a process that ends, is still at it."""
-    deadline = time.monotonic() + seconds
+    deadline = awake.seconds() + seconds
     while True:
         try:
             return change()
         except PermissionError:
-            if time.monotonic() >= deadline:
+            if awake.seconds() >= deadline:
                 raise
             time.sleep(0.05)
 

@@ -7,7 +7,7 @@ import pathlib
 import time
 from typing import TypedDict
 
-from . import protected_dirs
+from . import awake, protected_dirs
 from .facts import disk
 from .reboot import boot_identity
 from .rpc import idempotent
@@ -41,8 +41,8 @@ def identity(root: str) -> Identity:
             file.write(os.urandom(16).hex())
     except FileExistsError:
         pass
-    deadline = time.monotonic() + _PATIENCE
-    while not (place := mark.read_text("ascii", "replace")[:64]) and time.monotonic() < deadline:
+    deadline = awake.seconds() + _PATIENCE
+    while not (place := mark.read_text("ascii", "replace")[:64]) and awake.seconds() < deadline:
         time.sleep(0.05)
     try:
         boot = boot_identity()

@@ -10,6 +10,8 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
+from . import awake
+
 _FAIL_IMMEDIATELY, _EXCLUSIVE = 1, 2  # LOCKFILE_FAIL_IMMEDIATELY, LOCKFILE_EXCLUSIVE_LOCK
 _HELD = 33  # ERROR_LOCK_VIOLATION
 
@@ -21,9 +23,9 @@ def claim(path: pathlib.Path, patience: float = 0.0, *, shared: bool = False) ->
     ``shared`` locks keep exclusive ones out, but not each other: so several may look at once.
     Waits up to ``patience`` seconds. The file is made, and stays. Raises ``OSError``.
     """
-    deadline = time.monotonic() + patience
+    deadline = awake.seconds() + patience
     with path.open("a+b") as file:
-        while not (held := _lock(file.fileno(), shared)) and time.monotonic() < deadline:
+        while not (held := _lock(file.fileno(), shared)) and awake.seconds() < deadline:
             time.sleep(0.02)
         yield held
 

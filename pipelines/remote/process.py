@@ -15,6 +15,8 @@ import time
 from collections.abc import Generator, Mapping, Sequence
 from typing import Any, TypedDict
 
+from . import awake
+
 #: Set when all that runs in this process is to end: the runner of a detached job sets it.
 cancelled = threading.Event()
 
@@ -156,7 +158,7 @@ def _output(
         try:
             data = pieces.get(timeout=0.2)
         except queue.Empty:
-            now = time.monotonic()
+            now = awake.seconds()
             if now > deadline or cancelled.is_set():
                 return now > deadline
             # A helper that outlives its parent (mspdbsrv.exe does) may hold the pipe for ever:
@@ -168,7 +170,7 @@ def _output(
             continue
         if data is None:  # it may have closed its output and go on
             while process.poll() is None and not cancelled.is_set():
-                if time.monotonic() > deadline:
+                if awake.seconds() > deadline:
                     return True
                 time.sleep(0.02)
             return False
@@ -176,7 +178,7 @@ def _output(
         yield data
         if cancelled.is_set():
             return False
-        if time.monotonic() > deadline:
+        if awake.seconds() > deadline:
             return True
 
 
@@ -192,7 +194,7 @@ def stream(
     stdout and stderr come as one. Closing the generator, or a ``timeout`` in seconds, ends the
     program and all that it started.
     """
-    began = time.monotonic()
+    began = awake.seconds()
     stopped = threading.Event()
     with contextlib.ExitStack() as stack:
         process, job = _start(command, env, cwd)
@@ -210,7 +212,7 @@ def stream(
         if timed_out or cancelled.is_set():
             _end(process, job)
         code = process.wait()
-        yield {"exit": code, "seconds": time.monotonic() - began, "timed_out": timed_out}
+        yield {"exit": code, "seconds": awake.seconds() - began, "timed_out": timed_out}
 
 
 def capture(command: Sequence[str], *, timeout: float, cwd: str | None = None) -> tuple[int, str]:

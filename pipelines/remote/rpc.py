@@ -19,6 +19,8 @@ import traceback
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, NoReturn, Protocol, TypedDict, TypeVar
 
+from . import awake
+
 ITEM, ACK, DONE, ERROR = "item", "ack", "done", "error"
 
 #: How long functions that still run may take to clean up after the controller has left.
@@ -176,12 +178,13 @@ def work(channel: Channel) -> None:
 
 def serve(channel: Channel) -> None:
     """Start a worker for every channel that the controller opens; returns when it has left."""
+    awake.begin()  # this thread lives as long as installers, transfers and tests need it
     workers: list[threading.Thread] = []
     for opened in channel:
         workers = [worker for worker in workers if worker.is_alive()]
         workers.append(threading.Thread(target=work, args=(opened,), daemon=True))
         workers[-1].start()
         del opened
-    deadline = time.monotonic() + FAREWELL
+    deadline = awake.seconds() + FAREWELL
     for worker in workers:
-        worker.join(max(0.0, deadline - time.monotonic()))
+        worker.join(max(0.0, deadline - awake.seconds()))

@@ -13,7 +13,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 
-from . import process
+from . import awake, process
 
 _ADDRESS, _LOG = "server.json", "server.log"
 _START, _ASK, _FAREWELL = 25.0, 15.0, 12.0  # seconds
@@ -82,10 +82,10 @@ def _free_port() -> int:
 
 
 def _come_up(server: subprocess.Popen[bytes], address: dict[str, str], log: pathlib.Path) -> None:
-    deadline = time.monotonic() + _START
+    deadline = awake.seconds() + _START
     while not answers(address):
         ended = server.poll() is not None
-        if ended or time.monotonic() > deadline or process.cancelled.is_set():
+        if ended or awake.seconds() > deadline or process.cancelled.is_set():
             with log.open("rb") as words:
                 words.seek(max(0, words.seek(0, os.SEEK_END) - _WORDS))
                 said = " ".join(words.read().decode("utf-8", "replace").split())
@@ -142,8 +142,8 @@ def stop(executable: str, directory: pathlib.Path) -> bool:
     if not answers(known):
         return False
     tell([executable, "--stop-server"], known)
-    deadline = time.monotonic() + _FAREWELL
-    while answers(known) and time.monotonic() < deadline:
+    deadline = awake.seconds() + _FAREWELL
+    while answers(known) and awake.seconds() < deadline:
         time.sleep(0.1)
     return True
 

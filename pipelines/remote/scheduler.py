@@ -19,7 +19,7 @@ import xml.etree.ElementTree as ET
 from collections.abc import Sequence
 from typing import Any
 
-from . import protected_dirs
+from . import awake, protected_dirs
 from .process import cancelled, capture
 from .resources import RefusedError
 
@@ -123,10 +123,10 @@ def _tail(path: pathlib.Path) -> str:
 
 def _wait(folder: pathlib.Path, what: str, timeout: float) -> None:
     """Return once ``result.json`` is there, however it came about."""
-    began = time.monotonic()
+    began = awake.seconds()
     sign, seen = 0.0, began
     while not (folder / "result.json").exists():
-        now = time.monotonic()
+        now = awake.seconds()
         with contextlib.suppress(OSError):
             if (changed := (folder / "alive").stat().st_mtime) != sign:
                 sign, seen = changed, now
@@ -139,7 +139,7 @@ def _wait(folder: pathlib.Path, what: str, timeout: float) -> None:
             )
         if now - began > timeout or cancelled.is_set():
             (folder / "stop").touch()
-            while not (folder / "result.json").exists() and time.monotonic() - now < _FAREWELL:
+            while not (folder / "result.json").exists() and awake.seconds() - now < _FAREWELL:
                 time.sleep(0.1)  # taskmain ends what it started
             raise TimeoutError(f"{what} did not end within {timeout:.0f} s")
         time.sleep(_POLL)

@@ -7,6 +7,7 @@ date of ``alive`` changes about once a second as long as this runs.
 
 from __future__ import annotations
 
+import ctypes
 import json
 import os
 import pathlib
@@ -20,6 +21,9 @@ def main(folder: pathlib.Path) -> None:
     """Run the command and leave what came of it."""
     command = json.loads((folder / "command.json").read_text("utf-8"))
     windows = sys.platform == "win32"
+    if sys.platform == "win32":  # as awake.begin: an installer's box would wait for ever
+        ctypes.windll.kernel32.SetErrorMode(0x8003)
+        ctypes.windll.kernel32.SetThreadExecutionState(0x80000001)
     (folder / "alive").touch()
     with (folder / "output").open("wb") as output:
         try:

@@ -14,10 +14,11 @@ import os
 import pathlib
 import shutil
 import sys
+import time
 from collections.abc import Generator, Mapping
 from typing import TypedDict
 
-from . import process, protected_dirs
+from . import events, process, protected_dirs
 
 _UV = ("--quiet", "--offline", "--no-cache", "--no-config", "--color", "never")
 _WINDOWS = os.name == "nt"
@@ -73,6 +74,8 @@ class Outcome(process.Ended):
     """Which that was: ``venv``, ``install`` or ``pytest``."""
     junit: str | None
     """The report's path, if there is one."""
+    resets: list[str]
+    """Of the display driver, while pytest ran and failed, also when it was run once more."""
 
 
 def run_suite(spec: Spec) -> Generator[bytes | Outcome, None, None]:
@@ -102,14 +105,24 @@ def run_suite(spec: Spec) -> Generator[bytes | Outcome, None, None]:
     libraries = [_site(root / "venv") / place for place in spec.get("libraries", [])]
     if libraries:
         environment |= _found(libraries)
-    for step, command in _steps(spec, root, suite, junit):
+    steps, again = [*_steps(spec, root, suite, junit)], False
+    for step, command in [*steps, steps[-1]]:
+        began = time.time()
         for item in process.stream(
             command, env=environment, cwd=str(empty), timeout=spec["timeout"]
         ):
             if not isinstance(item, dict):
                 yield item
             elif step == "pytest" or item["exit"] or item["timed_out"]:
-                yield {**item, "step": step, "junit": str(junit) if junit.is_file() else None}
+                failed = step == "pytest" and item["exit"]
+                resets = events.driver_resets(time.time() - began) if failed else []
+                if resets and not again:
+                    again = True
+                    junit.unlink(missing_ok=True)
+                    yield f"the driver was reset, pytest runs again: {resets}\n".encode()
+                    continue
+                report = str(junit) if junit.is_file() else None
+                yield {**item, "step": step, "junit": report, "resets": resets}
                 return
         if step == "venv" and spec.get("system"):
             _see(spec["python"], root / "venv")

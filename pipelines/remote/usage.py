@@ -54,7 +54,7 @@ class Gauge:
                 now = processor_times()
                 busy, total = now[0] - before[0], now[1] - before[1]
                 before = now
-                share = busy / total if total else 0.0
+                share = min(1.0, max(0.0, busy / total)) if total else 0.0
                 at = time.monotonic() - self._clock
                 self._samples.append([round(at, 1), round(share, 3), float(memory()[0])])
                 if len(self._samples) >= _MOST_SAMPLES:
@@ -118,7 +118,10 @@ class _Time(ctypes.Structure):
 
 
 def processor_times() -> tuple[float, float]:
-    """Busy and all time of all cores together, in units of the platform's own."""
+    """Busy and all time of all cores together, in units of the platform's own.
+
+    On Windows those of the thread's group: https://github.com/shirou/gopsutil/pull/2125
+    """
     if sys.platform == "win32":
         idle, kernel, user = _Time(), _Time(), _Time()
         ctypes.windll.kernel32.GetSystemTimes(

@@ -102,16 +102,6 @@ class Job:
         """The host's name."""
         return self.session.host.name
 
-    @property
-    def directory(self) -> str:
-        """Its own."""
-        return self.spec.directory
-
-    @property
-    def key(self) -> str:
-        """The job's name in the record."""
-        return self.log.stem
-
     def follow(self) -> Iterator[Any]:
         """Yield the job's log as bytes and, last, its result.
 
@@ -131,11 +121,13 @@ class Job:
                     self._begin()
                 now = yield from self._read()  # to its end, also of what an attempt lost left
                 if now.attempt == self.attempt:
-                    if now.result is not None:
+                    why = self._why(now) if now.state in ("ended", "lost") else ""
+                    if now.result is not None and not why:
                         self._remember(self.attempt)
                         break
-                    if now.state == "lost" and self._counted != self.attempt:
-                        self._lose(self._why(now))
+                    if why and self._counted != self.attempt:
+                        self._beyond = self.attempt if now.result else self._beyond
+                        self._lose(why)
                 elif now.attempt > self.attempt:
                     self._take(self.attempt + 1)  # one by one: each has a log of its own
                     continue
@@ -173,7 +165,7 @@ class Job:
 
     def _state(self) -> State:
         """The job, as the host tells of it."""
-        told = self.session.call(store.state, directory=self.directory)
+        told = self.session.call(store.state, directory=self.spec.directory)
         self._heard = time.monotonic()
         return checked(self.host, told, State)
 
@@ -181,7 +173,7 @@ class Job:
         """Yield the log as it comes; the state of the job once this attempt has ended."""
         items = self.session.stream(
             remote_follow.follow,
-            directory=self.directory,
+            directory=self.spec.directory,
             attempt=self.attempt,
             offset=self.offset,
         )
@@ -202,8 +194,8 @@ class Job:
         advice = (
             "Finished units are kept: the same command goes on from them."
             if ended
-            else f"The job goes on at {self.host}: the same command finds it again, "
-            "invoke jobs shows it."
+            else f"The job goes on at {self.host} unless that is asleep or down (see invoke "
+            "doctor): the same command finds it again, invoke jobs shows it."
         )
         if isinstance(error, AuthError):
             raise AuthError(error.message, advice=f"{error.advice} {advice}".strip()) from error
@@ -211,9 +203,8 @@ class Job:
             raise HostError(error.message, advice=advice) from error
         if not self._tries:
             # What has ended is started again by the next call, or found where another has done so.
-            went = f"{ended}, and the job with it"
-            lost = f"connection lost, the job goes on there: {error.message}"
-            say(went if ended else lost, "yellow")
+            lost = f"connection lost, the host may be asleep or down: {error.message}"
+            say(f"{ended}, and the job with it" if ended else lost, "yellow")
         time.sleep(_PAUSES[min(self._tries, len(_PAUSES) - 1)])
         self._tries += 1
 
@@ -221,7 +212,7 @@ class Job:
         """Have it run, and take up the attempt that does."""
         told = self.session.call(
             launch.start,
-            directory=self.directory,
+            directory=self.spec.directory,
             spec=self.spec.told,
             beyond=self._beyond,
             secrets=self.spec.secrets,
@@ -241,16 +232,16 @@ class Job:
         """Have the log of ``attempt`` come after what is here."""
         size = self.log.stat().st_size if self.log.exists() else 0
         self.attempt, self.base, self.offset = attempt, size, 0
-        _log.info("%s: attempt %d of %s is taken up", self.host, attempt, self.directory)
+        _log.info("%s: attempt %d of %s is taken up", self.host, attempt, self.spec.directory)
         self._remember(attempt)
 
     def _remember(self, attempt: int) -> None:
         """Write down what a later process needs to go on from ``attempt``."""
         self.run.put_job(
-            self.key,
+            self.log.stem,
             JobRecord(
                 host=self.host,
-                directory=self.directory,
+                directory=self.spec.directory,
                 attempt=attempt,
                 base=self.base,
                 offset=self.offset,
@@ -262,9 +253,9 @@ class Job:
 
     def _resume(self, now: State) -> bool:
         """Take up what a process before this one has left in the run; whether there was any."""
-        left = self.run.job(self.key)
+        left = self.run.job(self.log.stem)
         size = self.log.stat().st_size if self.log.exists() else 0
-        if left is None or left.directory != self.directory or now.state == "absent":
+        if left is None or left.directory != self.spec.directory or now.state == "absent":
             return False
         if left.attempt > now.attempt or left.base > size:
             return False
@@ -274,13 +265,13 @@ class Job:
         if self.offset and self._digest_there() != self._digest_here():
             os.truncate(self.log, self.base)
             self.offset = 0
-        _log.info("%s: %s is taken up again", self.host, self.directory)
+        _log.info("%s: %s is taken up again", self.host, self.spec.directory)
         say(f"found again: attempt {self.attempt}, {self.offset:,} bytes of its log are here")
         return True
 
     def _digest_there(self) -> str:
         part = {"attempt": self.attempt, "size": self.offset}
-        return str(self.session.call(store.prefix_digest, directory=self.directory, **part))
+        return str(self.session.call(store.prefix_digest, directory=self.spec.directory, **part))
 
     def _digest_here(self) -> str:
         with self.log.open("rb") as file:
@@ -288,15 +279,20 @@ class Job:
             return hashlib.file_digest(file, "sha256").hexdigest()
 
     def _why(self, now: State) -> str:
-        """Why an attempt ended without a result, if that can be told."""
-        boot = self.session.call(reboot.boot_identity)
-        return "the host was started anew" if now.boot != boot else "its process was ended"
+        """Why it says nothing of the job: no result, or a failure and a restart since."""
+        left = now.result.result if now.result and not now.result.cancelled else {}
+        failed = (left.get("error") or left.get("exit")) and not left.get("timed_out")
+        if now.result and not (failed and now.boot):
+            return ""
+        if now.boot != self.session.call(reboot.boot_identity):
+            return "the host was started anew"
+        return "" if now.result else safe(now.why, 200) or "its process was ended"
 
     def _lose(self, why: str) -> None:
         """Count an attempt that left nothing; too many are an error."""
         now = time.monotonic()
         self._counted = self.attempt
-        _log.info("%s: attempt %d of %s was lost", self.host, self.attempt, self.directory)
+        _log.info("%s: attempt %d of %s was lost", self.host, self.attempt, self.spec.directory)
         self.lost.append(safe(why, 500))
         self._recent = [*(at for at in self._recent if now - at < HOUR), now]
         self._remember(self.attempt)
@@ -359,6 +355,7 @@ class State(BaseModel):
     """Seconds since the epoch."""
     boot: str = ""
     """The host's boot identity when this attempt began."""
+    why: str = ""
     title: str = ""
     way: str = ""
     failed: dict[str, Any] = Field(default={})

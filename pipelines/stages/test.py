@@ -241,6 +241,7 @@ class _Ended(BaseModel):
     step: Annotated[str, Field(max_length=40)]
     junit: Annotated[str, Field(max_length=1000)] | None = None
     timed_out: bool = False
+    resets: Annotated[tuple[str, ...], Field(max_length=100)] = ()
 
 
 def _follow(job: Job, log: StageLog) -> _Ended:
@@ -283,6 +284,13 @@ def _judge(
     """
     gpu = plan.host.gpu_way
     done = _keep(log, exit=ended.exit, step=safe(ended.step, 40))
+    if ended.resets:
+        raise HostError(
+            f"{plan.host.name} reset the display driver while the suite ran, twice: "
+            f"{safe(ended.resets[0], 200)}",
+            advice="Nothing is said of the wheel. Windows does so after 2 s of one kernel "
+            "(TdrDelay) or of a fault of the GPU: see docs/hosts/windows-host.md.",
+        )
     if not ended.junit:
         cause = "ran out of time" if ended.timed_out else f"left with {ended.exit}"
         tail = "\n".join(done.tail[-15:])

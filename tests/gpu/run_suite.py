@@ -28,8 +28,8 @@ def suite_files(name: str) -> dict[str, str]:
     smoke = ROOT / "pipelines" / "smoke"
     paths = [path for each in ("common", name) for path in sorted((smoke / each).glob("*"))]
     files = {path.name: path.read_text("utf-8") for path in paths if path.suffix in (".py", ".ini")}
-    reader = ROOT / "pipelines" / "wheels" / "fatbin.py"
-    return files | {"fatbin.py": reader.read_text("utf-8")}
+    beside = [ROOT / "pipelines" / name for name in ("wheels/fatbin.py", "remote/awake.py")]
+    return files | {path.name: path.read_text("utf-8") for path in beside}
 
 
 def run(

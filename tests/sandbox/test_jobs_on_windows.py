@@ -141,3 +141,40 @@ def test_a_killed_controller_finds_its_build_again(tmp_path: Path) -> None:
         assert len(list((run / "wheels").glob("*.whl"))) == 1
     finally:
         invoke("sandbox.teardown", "--force").wait(60)
+
+
+#: In a program of the job: what it was given, and what the shipped module does on Windows.
+LOOK = r"""
+import ctypes, glob, sys, time
+kernel32 = ctypes.windll.kernel32
+sys.path.insert(0, glob.glob(r"C:\j\one\runner-*.pyz")[0])
+from remote import awake, events
+awake.begin()
+held = kernel32.SetThreadExecutionState(ctypes.c_uint32(0x80000000)) & 0xFFFFFFFF
+began = awake.seconds()
+time.sleep(1)
+spent = awake.seconds() - began
+print(hex(kernel32.GetErrorMode()), hex(held), 0.9 < spent < 5, events.driver_resets(60))
+"""
+
+
+def test_a_job_holds_windows_awake_and_shows_no_boxes(tmp_path: Path) -> None:
+    sandbox = make_sandbox(tmp_path / "s")
+    with sandbox.connect() as session:
+        start(session, spec(sandbox, LOOK))
+        # Wine keeps its own word of both, but its children do not inherit the mode as Windows' do.
+        assert first_bytes(session) == b"0x8003 0x80000001 True []\r\n"
+    sandbox.close()
+    sandbox.teardown()
+
+
+def test_a_program_that_was_ended_is_no_failure_of_the_job(tmp_path: Path) -> None:
+    """By its exit code; a console event comes to none of these processes under Wine."""
+    sandbox = make_sandbox(tmp_path / "s")
+    with sandbox.connect() as session:
+        start(session, spec(sandbox, "import os; os._exit(-1073741510)"))
+        until(lambda: session.call(store.state, directory=JOB)["state"] != "running")
+        found = session.call(store.state, directory=JOB)
+        assert (found["state"], bool(found["why"])) == ("lost", True)
+    sandbox.close()
+    sandbox.teardown()

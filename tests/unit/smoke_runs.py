@@ -10,7 +10,7 @@ from typing import Any
 
 from foreign_wheels import foreign
 
-from pipelines.remote import tester
+from pipelines.remote import awake, tester
 from pipelines.reports.junit import read_pytest
 from pipelines.reports.model import Case, Suite
 from pipelines.wheels import fatbin
@@ -33,7 +33,8 @@ def shipped(name: str = "") -> dict[str, str]:
     files = [path for path in paths if path.suffix in (".py", ".ini")]
     assert len({path.name for path in files}) == len(files), "two files of one name"
     told = {path.name: path.read_text("utf-8") for path in files}
-    return told | {"fatbin.py": Path(fatbin.__file__).read_text("utf-8")}
+    beside = [Path(str(module.__file__)) for module in (fatbin, awake)]
+    return told | {path.name: path.read_text("utf-8") for path in beside}
 
 
 def wheel(

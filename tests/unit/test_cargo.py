@@ -19,7 +19,7 @@ from timing import until
 from pipelines.recipe.library import library_key, steps
 from pipelines.recipe.load import load_recipe
 from pipelines.recipe.progress import Step, reader
-from pipelines.remote import cargo, compilecache, locks
+from pipelines.remote import builder, cargo, compilecache, locks
 
 if sys.platform == "win32":
     pytest.skip("the fake nvcc is a POSIX script", allow_module_level=True)
@@ -133,6 +133,23 @@ def calls(tmp_path: Path) -> list[str]:
     lines = path.read_text().splitlines() if path.exists() else []
     path.unlink(missing_ok=True)
     return lines
+
+
+def test_objects_after_a_restart_are_made_again(
+    tmp_path: Path, make: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FAKE_BAD", "flash_api")
+    assert run(make())[0]["exit"]
+    objects = [*(tmp_path / "libraries").rglob("*.o")]
+    assert objects
+    for path in objects:
+        path.write_bytes(bytes(path.stat().st_size))
+    calls(tmp_path)
+    monkeypatch.delenv("FAKE_BAD")
+    monkeypatch.setattr(builder, "boot_identity", lambda: "another")
+    result, log = run(make())
+    assert result["exit"] == 0, log
+    assert len(calls(tmp_path)) == 3
 
 
 def test_slow_kernels_first_then_restored(tmp_path: Path, make: Make) -> None:

@@ -95,6 +95,50 @@ def test_a_restart_is_told(tmp_path: Path) -> None:
     assert made.lost == ["the host was started anew"]
 
 
+@pytest.mark.parametrize("left", [{"exit": 1}, {"error": {"kind": "OSError", "message": "no"}}])
+def test_a_failure_before_a_restart_says_nothing(tmp_path: Path, left: dict[str, Any]) -> None:
+    """Programs end before the runner does, and before anybody has read what it makes of that."""
+    script = Script("ended", "ended")
+    script.boot = "another"
+    failed = {"attempt": 1, "cancelled": False, "ended": 2.0, "result": left}
+
+    def more(word: str) -> dict[str, Any]:
+        if script.attempt > 1:
+            return {"boot": "another"}
+        return {"result": failed} if word == "ended" else {}
+
+    def start(beyond: int) -> dict[str, Any]:
+        """One that has ended is left alone, unless its attempt is ``beyond`` or earlier."""
+        return script.state("ended") if script.attempt > beyond else script.start(beyond)
+
+    script.more, script.begin = more, start
+    made = job(tmp_path, script)
+    assert finish(made) == ENDED
+    assert (made.attempt, made.lost) == (2, ["the host was started anew"])
+
+
+@pytest.mark.parametrize(
+    ("boot", "left"),
+    [("boot", {"exit": 1}), ("another", ENDED), ("another", {"exit": 1, "timed_out": True})],
+)
+def test_any_other_result_counts(tmp_path: Path, boot: str, left: dict[str, Any]) -> None:
+    script = Script("ended")
+    script.boot = boot
+    result = {"attempt": 1, "cancelled": False, "ended": 2.0, "result": left}
+    script.more = lambda word: {"result": result} if word == "ended" else {}
+    made = job(tmp_path, script)
+    assert finish(made) == left
+    assert made.lost == []
+
+
+def test_what_the_runner_says_of_a_lost_attempt_is_told(tmp_path: Path) -> None:
+    script = Script("lost", "ended")
+    script.more = lambda word: {"why": "one of its programs was ended"} if word == "lost" else {}
+    made = job(tmp_path, script)
+    assert finish(made) == ENDED
+    assert made.lost == ["one of its programs was ended"]
+
+
 def test_attempts_that_may_be_lost_are_counted(tmp_path: Path) -> None:
     made = job(tmp_path, Script(*["lost"] * (ATTEMPTS - 1), "ended"))
     assert finish(made) == ENDED
@@ -153,11 +197,15 @@ def test_an_error_of_another_kind_is_told_at_once(tmp_path: Path) -> None:
 # -- connections that are lost ---------------------------------------------------------------------
 
 
-def test_a_connection_that_breaks_is_waited_for(tmp_path: Path) -> None:
+def test_a_connection_that_breaks_is_waited_for(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     script = Script(HostError("reset by peer"), "ended")
     made = job(tmp_path, script)
     assert finish(made) == ENDED
     assert script.attempt == 1, "the job went on meanwhile: it was not started again"
+    said = capsys.readouterr().out
+    assert "asleep" in said, "nobody can tell whether the job goes on"
     assert script.asked.count("jobs.store.state") == 1
     assert made.log.read_bytes() == LINE, "what was here was not sent again"
 

@@ -199,6 +199,7 @@ GOOD: dict[str, Any] = {
             "administrator": True,
             "policies": {"smart_app_control": 0, "enforced": False, "applocker": False},
             "password": {"left": None},
+            "power": {"sleep": 0, "hibernate": 0, "lid": 0},
             "problems": {},
         },
         "tools": {
@@ -253,7 +254,7 @@ def test_nothing_is_wrong_where_nothing_is_wrong() -> None:
     verdicts = diagnose(GOOD, PURPOSE)
     assert {v.level for v in verdicts} == {"ok"}
     assert not [v for v in verdicts if v.cure or v.command]
-    assert len(verdicts) == len({(v.area, v.name) for v in verdicts}) == 39
+    assert len(verdicts) == len({(v.area, v.name) for v in verdicts}) == 40
     assert diagnose(GOOD, PURPOSE) == verdicts
 
 
@@ -283,6 +284,7 @@ QUOTAS = {
 LOCK = "controller/lock"
 WHOLE = {"id": "uv", "ok": True, "found": "1 of 1 archives", "values": {"uv": "0" * 64}}
 WIN, TOOLS = "host/facts/windows", "host/tools"
+POWER = "host/machine/power"
 STUDIO = f"{TOOLS}/visual_studio"
 
 
@@ -427,6 +429,12 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("host: clock", {"host/skew": float("inf")}, "unknown", "not told", ""),
     ("host: clock", {"host/skew": 10**400}, "unknown", "not told", ""),
     ("host: clock", {"host/skew": None}, "unknown", "not told", ""),
+    ("host: sleep", {f"{POWER}/sleep": 1800}, "warning", "sleeps after 30 min", "standby-timeout"),
+    ("host: sleep", {f"{POWER}/hibernate": 10800}, "warning", "hibernates after 180", "hibernate"),
+    ("host: sleep", {f"{POWER}/lid": 1}, "warning", "a closed lid sends it to sleep", "LIDACTION"),
+    ("host: sleep", {f"{POWER}/lid": 7}, "unknown", "not told", ""),
+    ("host: sleep", {f"{POWER}/sleep": None}, "unknown", "not told", ""),
+    ("host: sleep", {POWER: None}, "unknown", "not told", ""),
     # -- paths
     ("paths: long paths", {LONG: row(False)}, "warning", "off",
      r"reg add HKLM\SYSTEM\CurrentControlSet\Control\FileSystem /v LongPathsEnabled /t REG_DWORD "

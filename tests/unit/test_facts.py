@@ -49,7 +49,6 @@ def test_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert found["commit"]["limit"] > 0
     assert found["disks"][str(tmp_path)]["free"] > 0
     assert set(found["disks"]) == {"/", str(tmp_path), "problems"}
-    assert found["up_since"] < time.time()
     assert found["administrator"] is (os.geteuid() == 0)
 
 

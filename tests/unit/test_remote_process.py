@@ -12,14 +12,13 @@ import time
 import zipfile
 from collections.abc import Iterator
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from projects import project
 from timing import until
 
-from pipelines.remote import builder, process, provision
+from pipelines.remote import awake, builder, process, provision
 from pipelines.remote.resources import RefusedError, archive
 
 pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="looks at Linux processes")
@@ -92,8 +91,7 @@ def test_output_comes_as_it_is_made() -> None:
 
 def test_timeout_ends_the_tree(monkeypatch: pytest.MonkeyPatch) -> None:
     ahead = 0.0
-    clock = SimpleNamespace(monotonic=lambda: time.monotonic() + ahead, sleep=time.sleep)
-    monkeypatch.setattr(process, "time", clock)
+    monkeypatch.setattr(awake, "seconds", lambda: time.monotonic() + ahead)
     items = process.stream([sys.executable, "-c", FAMILY], timeout=3600)
     pids = family(items)
     ahead = 3601
@@ -267,6 +265,25 @@ def test_a_build_finds_programs_where_they_were_looked_for(tmp_path: Path) -> No
         beside = str(Path(sys.executable).parent)
         wanted = [beside, f"{beside}/Scripts", *programs, os.environ["PATH"]]
         assert Path(wheel["path"]).read_text() == os.pathsep.join(wanted)
+
+
+def test_a_build_after_a_restart_drops_what_was_written_last(tmp_path: Path) -> None:
+    left = [tmp_path / "job" / place for place in ("src/build/x.obj", "objects/y.obj")]
+    for path in left:
+        path.parent.mkdir(parents=True)
+        path.write_bytes(bytes(100))
+    (tmp_path / "job" / "boot").write_text("another start")
+    spec: builder.Spec = {
+        "directory": str(tmp_path / "job"),
+        "archive": packed(tmp_path / "a.tar.gz", ("a", tarfile.REGTYPE)),
+        "python": sys.executable,
+        "environment": {},
+        "timeout": 60,
+    }
+    items = builder.build(spec)
+    next(items)
+    assert not [path for path in left if path.exists()]
+    items.close()
 
 
 # -- sources -------------------------------------------------------------------------------------

@@ -619,6 +619,15 @@ def test_without_a_suite_it_is_said(tmp_path: Path, capsys: pytest.CaptureFixtur
     assert "only the import of its modules was tested" in capsys.readouterr().out
 
 
+def test_a_suite_that_resets_of_the_driver_have_spoiled_says_nothing_of_the_wheel(
+    tmp_path: Path,
+) -> None:
+    resets = ["Display driver nvlddmkm"]
+    line, _ = at_test(tmp_path, Suite(PASSED + FAILED, 1, resets=resets))
+    with pytest.raises(HostError, match="nvlddmkm"):
+        line.do(TEST)
+
+
 @pytest.mark.parametrize(
     ("step", "code", "printed", "said"),
     [

@@ -44,7 +44,7 @@ def reboot_and_wait(
     connect: Callable[[], Session],
     session: Session,
     *,
-    timeout: float = 600.0,
+    timeout: float = 1800.0,
     reason: str = "restart asked for by the build pipeline",
     notice: int = NOTICE,
     command: Sequence[str] = (),
@@ -57,8 +57,9 @@ def reboot_and_wait(
     ``session`` is closed. ``progress`` is told, for example, "rebooting, 40 s". The host goes down
     ``notice`` seconds after it has announced that; one that is scheduled there already, by
     whomever, is waited for instead. No attempt begins more than ``timeout`` seconds after it was to
-    go down, each may take as long as ``connect`` does. ``command`` and ``identity`` (a file) stand
-    in for shutdown.exe and the kernel's boot time. Raises :class:`HostError` when the host refuses,
+    go down (a restart that installs updates takes long: Ansible's win_reboot has an example with
+    3600), each may take as long as ``connect`` does. ``command`` and ``identity`` (a file) stand in
+    for shutdown.exe and the kernel's boot time. Raises :class:`HostError` when the host refuses,
     did not go down or did not come back, and ``AuthError`` when it keeps refusing the sign-in.
     """
     with contextlib.closing(session):

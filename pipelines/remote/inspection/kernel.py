@@ -1,4 +1,4 @@
-"""What only the kernel knows: the commit limit, the limits of our job, rights, the start.
+"""What only the kernel knows: the commit limit, the limits of our job, rights, the power scheme.
 
 On Linux, where the sandbox's tests and developers are, the answers come from /proc.
 """
@@ -9,7 +9,7 @@ import ctypes
 import os
 import pathlib
 import sys
-import time
+import uuid
 from typing import Any, TypedDict
 
 
@@ -66,6 +66,12 @@ class _JobLimits(ctypes.Structure):
     )
 
 
+#: https://learn.microsoft.com/windows/win32/power/power-setting-guids, each below its subgroup.
+_POWER = {
+    "sleep": "238c9fa8-0aad-41ed-83f4-97be242c8f20 29f6c1db-86da-48c5-9fdb-f2b67b1f44da",
+    "hibernate": "238c9fa8-0aad-41ed-83f4-97be242c8f20 9d7815a6-7ee4-497e-8888-515a05f02364",
+    "lid": "4f971e89-eebd-4455-a8de-5a59040e7347 5ca83367-6e45-459f-a27b-476b1d01c936",
+}
 _ACTIVE_PROCESSES, _PROCESS_MEMORY, _JOB_MEMORY = 0x8, 0x100, 0x200
 
 
@@ -168,13 +174,27 @@ def password_expires() -> float | None:
     return None if never else float(longest) - age
 
 
-def up_since() -> float:
-    """When the machine started, seconds of the epoch."""
-    if sys.platform == "win32":
-        ticks: Any = ctypes.WinDLL("kernel32").GetTickCount64
-        ticks.restype = ctypes.c_uint64
-        return time.time() - float(ticks()) / 1000
-    return time.time() - float(pathlib.Path("/proc/uptime").read_text("ascii").split()[0])
+def power() -> dict[str, int] | None:
+    """What takes a machine on mains power away; ``None`` elsewhere than on Windows.
+
+    ``sleep`` and ``hibernate`` are seconds without input, ``lid`` is 1 (sleep), 2 (hibernate) or 3
+    (shut down); each is 0 for never, or where the machine cannot.
+    """
+    if sys.platform != "win32":
+        return None
+    api: Any = ctypes.WinDLL("powrprof")
+    can, scheme, value = (ctypes.c_ubyte * 256)(), ctypes.c_void_p(), ctypes.c_uint32()
+    if not api.GetPwrCapabilities(can) or api.PowerGetActiveScheme(None, ctypes.byref(scheme)):
+        raise OSError("powrprof does not tell the power scheme")
+    # SYSTEM_POWER_CAPABILITIES: S1 to S3 are at 3, S4 at 6, its file at 8, modern standby at 20.
+    able = {"sleep": any(can[3:6]) or can[20], "hibernate": can[6] and can[8], "lid": can[2]}
+    told = dict.fromkeys(_POWER, 0)
+    for name in filter(able.get, _POWER):
+        places = [uuid.UUID(text).bytes_le for text in _POWER[name].split()]
+        if code := api.PowerReadACValueIndex(None, scheme, *places, ctypes.byref(value)):
+            raise OSError(f"PowerReadACValueIndex of {name}: {code}")
+        told[name] = value.value
+    return told
 
 
 def administrator() -> bool:

@@ -36,7 +36,7 @@ class Machine(TypedDict):
     commit: kernel.Commit | None
     job: kernel.Limits | None
     disks: dict[str, dict[str, object]] | None
-    up_since: float | None
+    power: dict[str, int] | None
     administrator: bool | None
     policies: dict[str, object] | None
     """What may keep unsigned modules from being loaded, see :func:`_policies`."""
@@ -90,7 +90,7 @@ def machine(paths: list[str]) -> Machine:
             "commit": kernel.commit,
             "job": kernel.job,
             "disks": lambda: disks,
-            "up_since": kernel.up_since,
+            "power": kernel.power,
             "administrator": kernel.administrator,
             "policies": _policies,
             "password": lambda: {"left": kernel.password_expires()},

@@ -8,7 +8,7 @@ import pathlib
 import time
 from collections.abc import Generator
 
-from .. import locks
+from .. import awake, locks
 from ..rpc import idempotent
 from . import runner, store
 
@@ -24,19 +24,19 @@ def follow(directory: str, attempt: int, offset: int) -> Generator[bytes | store
     there is a later attempt.
     """
     folder = store.place(directory)
-    signed = time.monotonic()
+    signed = awake.seconds()
     while True:
         now = store.state(directory)  # before the log: what is written later is not missed
         over = now["state"] != "running" or now["attempt"] != attempt
         while data := _piece(folder, attempt, offset):
             offset += len(data)
-            signed = time.monotonic()
+            signed = awake.seconds()
             yield data
         if over:
             yield now
             return
-        if time.monotonic() - signed > _SIGN:
-            signed = time.monotonic()
+        if awake.seconds() - signed > _SIGN:
+            signed = awake.seconds()
             yield b""
         time.sleep(_POLL)
 
@@ -60,15 +60,15 @@ def cancel(directory: str, patience: float = 25.0) -> store.State:
     if now["state"] != "running":
         return now
     (folder / store.CANCEL).touch()
-    deadline = time.monotonic() + patience
-    while store.lives(folder) and time.monotonic() < deadline:
+    deadline = awake.seconds() + patience
+    while store.lives(folder) and awake.seconds() < deadline:
         time.sleep(0.05)
     still = store.state(directory)
     if still["state"] == "running" and still["attempt"] == now["attempt"] and "pid" in still:
         with contextlib.suppress(OSError):
             os.kill(int(still["pid"]), 9)  # TerminateProcess on Windows: its job object ends all
         runner.sweep(folder)
-        while store.lives(folder) and time.monotonic() < deadline + 5:
+        while store.lives(folder) and awake.seconds() < deadline + 5:
             time.sleep(0.05)
     return _mark(folder, directory)
 

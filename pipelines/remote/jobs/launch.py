@@ -20,7 +20,7 @@ import zipfile
 from collections.abc import Callable
 from typing import Any
 
-from .. import compilecache, locks, protected_dirs, scheduler
+from .. import awake, compilecache, locks, protected_dirs, scheduler
 from ..rpc import idempotent
 from . import store
 
@@ -114,8 +114,8 @@ def ways() -> dict[str, Callable[[list[str], dict[str, str]], _Process | _Task]]
 
 def _come_up(folder: pathlib.Path, attempt: int, process: _Process | _Task) -> None:
     """Wait until the attempt has begun, whoever started it."""
-    deadline = time.monotonic() + _STARTS
-    while time.monotonic() < deadline:
+    deadline = awake.seconds() + _STARTS
+    while awake.seconds() < deadline:
         code = process.poll()
         if store.latest(folder)["attempt"] >= attempt:
             return

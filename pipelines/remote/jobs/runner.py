@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import pathlib
+import re
 import signal
 import sys
 import threading
@@ -12,7 +14,7 @@ import time
 from collections.abc import Iterator, Mapping
 from typing import cast
 
-from .. import locks, process, reboot, rpc
+from .. import awake, events, locks, process, reboot, rpc
 from . import store
 
 #: Seconds within which a cancelled function must have ended by itself.
@@ -20,6 +22,15 @@ GRACE = 15.0
 _LOOK = 0.25
 _MARK = "WCW_JOB"
 _RESERVE = 64 << 10  # bytes given back when the result is written: the disk may be full by then
+_TAIL = 1 << 20  # bytes of the log that are looked at for why it failed
+_GOING_DOWN = 60.0  # seconds within which Windows ends a runner once it ends other programs
+#: How programs end that have not failed: by a console event, at a sign-out, begun during one
+#: (STATUS_CONTROL_C_EXIT, DBG_TERMINATE_PROCESS, STATUS_DLL_INIT_FAILED_LOGOFF), and what is
+#: said of that. https://github.com/fastbuild/fastbuild/pull/962
+_ENDED = (0xC000013A, 0x40010004, 0xC000026B)
+_CODES = "|".join(f"{code}|{code - (1 << 32)}|0x{code:X}" for code in _ENDED)
+_SAID = rf"stopped: interrupted by user|(?:code=|code |code: |status |returned )(?:{_CODES})\b"
+_SAYS_ENDED = re.compile(_SAID.encode(), re.IGNORECASE)
 
 
 def run(directory: str, started: store.Attempt) -> int:
@@ -41,13 +52,16 @@ def _run(folder: pathlib.Path, started: store.Attempt) -> int:
     sweep(folder)
     os.environ[_MARK] = str(folder)
     process.confine()
+    awake.begin()
+    _heed_console()
     store.patiently(lambda: (folder / store.CANCEL).unlink(missing_ok=True))
     (folder / "reserve").write_bytes(bytes(_RESERVE))
     identity = ""
     with contextlib.suppress(OSError):
         identity = reboot.boot_identity()
-    told = {**started, "pid": os.getpid(), "started": time.time()}
-    store.write(folder / store.STATE, {**told, "boot": identity})
+    now = time.time()
+    told = {**started, "pid": os.getpid(), "started": now, "boot": identity}
+    store.write(folder / store.STATE, told)
     ending = _Ending(folder, attempt)
     threading.Thread(target=_obey, args=(folder, ending), daemon=True).start()
     result: Mapping[str, object] = {}
@@ -63,8 +77,39 @@ def _run(folder: pathlib.Path, started: store.Attempt) -> int:
             os.fsync(log.fileno())
     except BaseException as error:
         result = {"error": rpc.describe(error)}
+    failed = (result.get("error") or result.get("exit")) and not result.get("timed_out")
+    failed = failed and not process.cancelled.is_set()
+    if failed and (why := _outside(result, store.logs(folder, attempt), time.time() - now)):
+        store.write(folder / store.STATE, {**told, "why": why})
+        return 1
     ending.write(result)
     return 0
+
+
+_interrupted = threading.Event()
+_handlers: list[object] = []  # Windows calls them as long as the process lives
+
+
+def _heed_console() -> None:
+    """Notice console events: they end programs that we have started, and are not to end us."""
+    if sys.platform == "win32":
+        handler = ctypes.WINFUNCTYPE(ctypes.c_int, ctypes.c_uint32)
+        _handlers.append(handler(lambda _: _interrupted.set() or 1))
+        ctypes.windll.kernel32.SetConsoleCtrlHandler(_handlers[-1], 1)
+
+
+def _outside(result: Mapping[str, object], log: pathlib.Path, seconds: float) -> str:
+    """Why a failure, of a job begun ``seconds`` ago, is not its own; empty if nothing says so."""
+    code, said = result.get("exit"), b""
+    with contextlib.suppress(OSError), log.open("rb") as file:
+        file.seek(max(0, log.stat().st_size - _TAIL))
+        said = file.read()
+    ended = isinstance(code, int) and code % (1 << 32) in _ENDED
+    if ended or _interrupted.is_set() or _SAYS_ENDED.search(said):
+        return "one of its programs was ended from outside"
+    if events.restart_announced(seconds):
+        time.sleep(_GOING_DOWN)  # if it is under way, nothing comes after this
+    return ""
 
 
 def _items(function: str, arguments: Mapping[str, object]) -> Iterator[bytes | dict[str, object]]:

@@ -42,6 +42,8 @@ class _Began(TypedDict, total=False):
     """In seconds since the epoch, as all times here."""
     boot: str
     """The host's boot identity."""
+    why: str
+    """Of one that the runner itself calls lost."""
 
 
 class Attempt(_Began):

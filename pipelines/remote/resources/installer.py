@@ -9,7 +9,7 @@ import pathlib
 import shutil
 import time
 
-from .. import protected_dirs, scheduler
+from .. import awake, protected_dirs, scheduler
 from ..files import sha256
 from ..process import capture
 from . import Applied, Check, Pin, Proven, RefusedError
@@ -107,12 +107,12 @@ def _staged(spec: Spec, folder: pathlib.Path) -> list[str]:
 
 
 def _apply(spec: Spec, command: list[str]) -> Applied:
-    deadline = time.monotonic() + 60 * spec["minutes"]
+    deadline = awake.seconds() + 60 * spec["minutes"]
     run = scheduler.run if spec["as_task"] else capture
     while True:
         began = time.time()
         try:
-            code, output = run(command, timeout=max(1.0, deadline - time.monotonic()))
+            code, output = run(command, timeout=max(1.0, deadline - awake.seconds()))
         except TimeoutError:
             raise RefusedError(
                 f"{spec['name']} did not end within {spec['minutes']:g} minutes; it was stopped",
@@ -121,7 +121,7 @@ def _apply(spec: Spec, command: list[str]) -> Applied:
             ) from None
         except OSError as error:
             raise RefusedError(f"{command[0]} cannot be started: {error}") from error
-        if code not in _BUSY or time.monotonic() + _BUSY_PAUSE > deadline:
+        if code not in _BUSY or awake.seconds() + _BUSY_PAUSE > deadline:
             break
         time.sleep(_BUSY_PAUSE)
     if code in spec["reboot"]:

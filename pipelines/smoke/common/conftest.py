@@ -1,7 +1,7 @@
 """What all suites share: the facts, asked for once; the fixtures; the report's properties.
 
 A suite is sent to a host and run there against the installed wheel. It needs pytest,
-pytest-xdist, the standard library, the files of ``common`` and ``fatbin.py`` beside it, a
+pytest-xdist, the standard library, the files of ``common``, ``fatbin.py``, ``awake.py``, a
 ``smoke_suite.py`` (see :mod:`smoke_probe`), and ``SMOKE_EXPECT``: the path of a JSON file with
 ``distribution`` (empty: no wheel), ``version``, ``archs``, ``ptx`` and ``platform`` (``null``:
 any); ``cuda``, ``torch``, ``verify`` (the recipe's), ``cpu_torch`` (that torch is a build without

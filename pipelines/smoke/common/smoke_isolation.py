@@ -19,6 +19,7 @@ import time
 from collections.abc import Callable, Generator
 from typing import TYPE_CHECKING, TextIO, TypedDict
 
+import awake
 import pytest
 from smoke_facts import Facts, ended
 
@@ -31,7 +32,7 @@ ALL_SECONDS = float(os.environ.get("SMOKE_SECONDS", "1500"))
 MOST_CRASHES = 8
 LOST = 86  # the exit code of a process that gives up after its GPU context was lost
 _GRACE = 10.0
-_BEGAN = time.time()  # gathering the facts counts as well
+_BEGAN = awake.seconds()  # gathering the facts counts as well
 #: Where a test module finds what :func:`smoke_facts.gather` found, before there are fixtures.
 FACTS = pytest.StashKey[Facts]()
 _CANNOT_SAY = "the case's process"
@@ -43,7 +44,7 @@ class Told(TypedDict):
     smoke_facts: str
     """JSON."""
     smoke_deadline: float
-    """In seconds since the epoch."""
+    """By :func:`awake.seconds`."""
     smoke_crashes: int
     """How many workers were lost before it."""
 
@@ -70,7 +71,7 @@ class Watch:
         node.workerinput["smoke_crashes"] = self._crashes
 
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        self._running = (nodeid, time.monotonic())
+        self._running = (nodeid, awake.seconds())
 
     def pytest_runtest_logfinish(self) -> None:
         self._running = None
@@ -84,7 +85,7 @@ class Watch:
         code: int | None = None
         with contextlib.suppress(Exception):  # no public way to a worker's exit code
             code = node.gateway._io.popen.wait(5)
-        seconds = time.monotonic() - self._running[1] if self._running else 0.0
+        seconds = awake.seconds() - self._running[1] if self._running else 0.0
         if self._killed:
             cause = self._killed
         elif code == LOST:
@@ -106,12 +107,12 @@ class Watch:
         """End a worker that does not end itself: stuck in the driver, or out of time."""
         while True:
             time.sleep(0.5)
-            running, now = self._running, time.monotonic()
+            running, now = self._running, awake.seconds()
             if running is None:
                 continue
             if now - running[1] > CASE_SECONDS + _GRACE:
                 self._kill(f"hung: no end after {CASE_SECONDS:.0f} s, and it had to be killed")
-            elif time.time() > self._deadline + _GRACE:
+            elif awake.seconds() > self._deadline + _GRACE:
                 self._kill(f"ended: the suite's {ALL_SECONDS:.0f} s are used up")
 
     def _kill(self, why: str) -> None:
@@ -150,7 +151,7 @@ class Guard:
         """Run nothing more after too many crashes or too much time."""
         if self._crashes >= MOST_CRASHES:
             pytest.skip(f"not run: {self._crashes} cases before it ended their process")
-        if time.time() > self._deadline:
+        if awake.seconds() > self._deadline:
             pytest.fail(f"not run: the suite's {ALL_SECONDS:.0f} s are used up", pytrace=False)
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
