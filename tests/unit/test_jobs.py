@@ -64,6 +64,21 @@ def test_a_job_from_start_to_end(session: Session, tmp_path: Path) -> None:
     assert last["result"]["cancelled"] is False
 
 
+def test_nothing_that_an_environment_names_is_imported_by_our_own_python(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A build could have set PYTHONPATH of the account. What a job runs sees it all the same."""
+    planted, ran = tmp_path / "planted", tmp_path / "ran"
+    planted.mkdir()
+    code = f"import sys; open({str(ran)!r}, 'a').write(sys.argv[0] + chr(10))"
+    (planted / "sitecustomize.py").write_text(code)
+    monkeypatch.setenv("PYTHONPATH", str(planted))
+    with connect() as session:
+        start(session, tmp_path / "job", python("print('done')"))
+        assert follow(session, tmp_path / "job")[0] == b"done\n"
+    assert ran.read_text().splitlines() == ["-c"], "the job's program, not what runs it"
+
+
 def test_it_outlives_the_connection_and_is_followed_from_an_offset(tmp_path: Path) -> None:
     job, go = tmp_path / "job", tmp_path / "go"
     code = (

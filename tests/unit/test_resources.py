@@ -126,6 +126,33 @@ def test_the_sandbox_needs_nothing_that_it_cannot_have() -> None:
     assert not {"CUDA toolkit", "Build Tools", "page file", "restart"} & set(wanted)
 
 
+def test_nothing_is_found_by_a_wildcard_in_the_root_of_a_drive() -> None:
+    """Every user may make a directory there."""
+    wanted = wanted_of(SERVER, complete(load_lock()))
+    globs = [one.spec["detect"] for one in wanted.values() if one.spec["kind"] == "installer"]
+    globs += [glob for one in wanted.values() for glob in one.spec.get("logs", ())]
+    assert len(globs) >= 4
+    assert not [glob for glob in globs if {*"*?["} & {*glob.split("\\")[1]}]
+
+
+def test_the_machine_gets_no_temp_and_defender_leaves_out_the_builds_alone() -> None:
+    """What is in the machine's TEMP is every user's, and SYSTEM runs installers from there."""
+    wanted = wanted_of(SERVER, complete(load_lock())).values()
+    variables = {one.spec["name"] for one in wanted if one.spec["kind"] == "environment"}
+    assert not variables & {"TEMP", "TMP"}
+    excluded = [one.spec["path"] for one in wanted if one.spec["kind"] == "defender_exclusion"]
+    assert excluded == [r"C:\b"]
+
+
+def test_what_an_installer_fills_below_the_root_is_ours_to_make() -> None:
+    specs = [one.spec for one in wanted_of(SERVER, complete(load_lock())).values()]
+    places = {s["name"]: s["path"] for s in specs if s["kind"] == "installer"}
+    assert places == {"vc-redist": "", "vs-buildtools-2022": r"C:\VS"}
+    for spec in specs:
+        if spec["kind"] == "installer":  # what runs is hashed where it is copied
+            assert all(len(pin["sha256"]) == 64 for pin in spec["files"])
+
+
 def test_a_server_gets_everything() -> None:
     wanted = wanted_of(SERVER, complete(load_lock()))
     assert len(wanted) >= 22

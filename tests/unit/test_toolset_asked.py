@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from pathlib import Path
+from fnmatch import fnmatch
+from pathlib import Path, PureWindowsPath
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from sessions import Here
 from pipelines.errors import ConfigError
 from pipelines.hosts.base import Capabilities
 from pipelines.remote import builder
+from pipelines.remote.protected_dirs import UnsafeError
 from pipelines.stages.toolset import default_toolset, toolset_for
 from pipelines.target import Target
 
@@ -115,3 +117,32 @@ def test_what_a_host_tells(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert builder.toolsets() == [V2022, "14.38.33130", V2019]
     (older.parent / "Microsoft.VCToolsVersion.default.txt").unlink()
     assert builder.toolsets() == []
+
+
+def test_no_folder_that_a_user_may_make_is_looked_into() -> None:
+    r"""``C:\Program Files*`` is also ``C:\Program Filesz``, which was the last in order and won."""
+    for pattern in builder._VCVARS:
+        assert not {*"*?["} & {*PureWindowsPath(pattern).parts[1]}, pattern
+        assert not any(fnmatch(stranger, pattern) for stranger in STRANGERS)
+
+
+STRANGERS = [
+    rf"C:\Program Files{end}\Microsoft Visual Studio\2022\Z\VC\Auxiliary\Build\vcvarsall.bat"
+    for end in ("z", " (x87)", " x", "(x86)", "s")
+]
+
+
+def test_one_that_others_may_have_made_is_not_run(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(builder, "_VCVARS", [str(made(tmp_path, "2022", V2022))])
+    looked: list[Path] = []
+
+    def inspect(path: Path) -> None:
+        looked.append(path)
+        raise UnsafeError(str(path), "it is somebody's", "")
+
+    monkeypatch.setattr("pipelines.remote.protected_dirs.inspect", inspect)
+    with pytest.raises(UnsafeError):
+        builder.find_vcvars()
+    assert looked == [tmp_path / "2022/BuildTools/VC/Auxiliary/Build"]

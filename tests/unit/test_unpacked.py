@@ -353,7 +353,11 @@ def test_a_repair_puts_back_and_removes_at_once(host: Host) -> None:
 class Packages:
     """A Python's packages, installed from a wheel by what stands in for uv."""
 
-    FILES: ClassVar = {"tool/__init__.py": "x = 1\n", "tool/core.pyd": "machine code"}
+    FILES: ClassVar = {
+        "tool/_vendor/other-2.dist-info/RECORD": "other.py,sha256=x,1\n",  # as setuptools has them
+        "tool/__init__.py": "x = 1\n",
+        "tool/core.pyd": "machine code",
+    }
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root = root

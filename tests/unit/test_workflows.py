@@ -859,6 +859,30 @@ def test_a_build_directory_arrives_as_it_was(tmp_path: Path) -> None:
     assert tree(tmp_path / "there") == tree(folder)
 
 
+def test_a_handover_makes_directories_as_the_pipeline_does(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Else the pipeline refuses what it finds: another account could have filled it."""
+    asked: list[str] = []
+    make = HANDOVER.protected_dirs.make
+
+    def noted(path: str | Path) -> None:
+        asked.append(str(path))
+        make(path)
+
+    monkeypatch.setattr(HANDOVER.protected_dirs, "make", noted)
+    folder, archive = tmp_path / "b", tmp_path / "build.tar"
+    assert HANDOVER.main(["make", str(folder)]) == 0
+    (folder / "unit.obj").touch()
+    HANDOVER.pack(folder, archive)
+    HANDOVER.unpack(archive, tmp_path / "again")
+    assert asked == [str(folder), str(tmp_path / "again")]
+    build = CELL["jobs"]["build"]["steps"]
+    places = [step.get("with", {}).get("path") for step in build]
+    before = build[: places.index(r"C:\sccache")]
+    assert any(r"handover.py make 'C:\sccache'" in step.get("run", "") for step in before)
+
+
 @pytest.mark.skipif(shutil.which("ninja") is None, reason="no ninja here")
 def test_ninja_has_nothing_to_do_after_a_handover(tmp_path: Path) -> None:
     folder = tmp_path / "b"

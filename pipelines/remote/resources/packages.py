@@ -71,7 +71,8 @@ def _differing(spec: Spec) -> tuple[list[str], list[str]]:
     site, wrong = _site(spec["python"]), []
     for wheel in spec["files"]:
         with zipfile.ZipFile(wheel) as archive:
-            (record,) = (n for n in archive.namelist() if n.endswith(".dist-info/RECORD"))
+            records = [n for n in archive.namelist() if n.endswith(".dist-info/RECORD")]
+            record = min(records, key=lambda name: name.count("/"))  # others are vendored
             rows = csv.reader(io.StringIO(archive.read(record).decode()))
         for name, told, *_ in rows:
             _, data, below = name.partition(".data/")
