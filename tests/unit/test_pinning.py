@@ -20,6 +20,7 @@ from requests.adapters import HTTPAdapter
 
 from pipelines.errors import LockError, StorageError
 from pipelines.hosttext import redact
+from pipelines.remote.safe_paths import name_fault
 from pipelines.toolchain import sources
 from pipelines.toolchain.generate import lock_text
 from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
@@ -397,7 +398,12 @@ hashes = st.text("0123456789abcdef", min_size=64, max_size=64)
 def tools(draw: st.DrawFn) -> dict[str, Any]:
     pins = draw(st.fixed_dictionaries({}, optional={"sha256": hashes, "size": st.integers(1)}))
     files = draw(
-        st.lists(st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._+-]*", fullmatch=True), min_size=1)
+        st.lists(
+            st.from_regex(r"[A-Za-z0-9][A-Za-z0-9._+-]*", fullmatch=True).filter(
+                lambda name: not name_fault(name)
+            ),
+            min_size=1,
+        )
     )
     axes = draw(st.fixed_dictionaries({}, optional={"torch": numbers, "cuda": numbers}))
     sources = [{"apt": draw(words), "file": file, **pins} for file in files]

@@ -31,6 +31,7 @@ _OF_JOB_OBJECTS = (
     "SetInformationJobObject",
     "AssignProcessToJobObject",
     "TerminateJobObject",
+    "SetPriorityClass",
     "GetCurrentProcess",
     "CloseHandle",
 )
