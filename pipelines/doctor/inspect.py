@@ -67,6 +67,7 @@ def _lock(plan: BuildPlan) -> dict[str, object]:
     error = None
     try:
         names |= dict.fromkeys(tool for wanted in plan.wanted for tool in wanted.uploads)
+        unpinned = [*dict.fromkeys([*unpinned, *plan.unpinned])]
     except PipelineError as failure:
         error = failure.message
     pinned = [name for name in names if name in lock.tools and lock.tools[name].pinned]
@@ -77,7 +78,7 @@ def _lock(plan: BuildPlan) -> dict[str, object]:
         "others": sorted({*lock.unpinned} - names.keys()),
         "error": error,
         "missing": len(missing),
-        "missing_bytes": sum(lock.tools[name].size for name in missing),
+        "missing_size": plan.cache.sizes(missing),
         "damaged": [str(path) for path in damaged],
     }
 

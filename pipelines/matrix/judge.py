@@ -246,10 +246,16 @@ def _unbuilt(recipe: Recipe, host: str, supply: Supply) -> Iterator[tuple[str, s
 
 def _lock_rules(target: Target, ground: Ground) -> Iterable[Finding]:
     where = "toolchain.lock.yaml"
-    for name in ground.lacking(target):
-        says = f"{where} has no {name} with sha256 and size for this cell"
-        cure = "invoke lock (if toolchain.yaml names it); invoke build refuses to start without it"
-        yield Finding("tool-not-pinned", says, where, cure, error=False)
+    known = ground.lock().tools
+    lacking = ground.lacking(target)
+    unpinned = [name for name in lacking if name in known]
+    absent = [name for name in lacking if name not in known]
+    if unpinned:
+        says = f"{where} has no sha256 of {', '.join(unpinned)}, which this cell needs"
+        yield Finding("tool-not-pinned", says, where, f"invoke lock --only {','.join(unpinned)}")
+    if absent:
+        says = f"{where} has no {', '.join(absent)} for this cell"
+        yield Finding("tool-not-pinned", says, where, "add it to toolchain.yaml, then: invoke lock")
     if untested := ground.untested(target):
         of = "its environment has one torch" if ground.supply.existing else f"{where} names none"
         says = f"the wheel is not tested with torch {' and '.join(untested)}: {of} for this cell"

@@ -145,7 +145,7 @@ def wanted_resources(
 ) -> list[Wanted]:
     """Every resource that concerns this host, with its pins, in order.
 
-    Raises :class:`LockError` for a tool that the lock does not have or has not pinned.
+    Raises :class:`LockError` for a tool that the lock does not have.
     """
     binding = bind(resources, recipe, lock, place)
     bound = (resource.bind(binding) for resource in binding.resources)

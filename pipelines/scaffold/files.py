@@ -190,10 +190,11 @@ def _read_back(files: Mapping[str, str], recipe: str) -> None:
     from pydantic import ValidationError
 
     from pipelines.model import explain
+    from pipelines.yamlfile import parse_yaml
 
     for name, model in ((CONFIG_NAME, Config), (recipe, Recipe)):
         try:
-            model.model_validate(yaml.safe_load(files[name]))
+            model.model_validate(parse_yaml(files[name]))
         except (ValidationError, yaml.YAMLError) as error:
             said = (
                 explain(Path(name), error, model) if isinstance(error, ValidationError) else error

@@ -44,7 +44,7 @@ FileName = Annotated[str, StringConstraints(pattern=r"^[A-Za-z0-9][A-Za-z0-9._+-
 class Source(Model):
     """One place a file can come from; exactly one of ``pypi``, ``apt``, ``url``.
 
-    Without ``sha256`` or ``size`` it can only be pinned, see :mod:`pipelines.toolchain.pinning`.
+    Without ``sha256`` it can only be pinned, see :mod:`pipelines.toolchain.pinning`.
     """
 
     file: FileName
@@ -52,7 +52,7 @@ class Source(Model):
     sha256: Sha256 | None = None
     """Of the file: 64 lower-case digits."""
     size: Annotated[int, Field(gt=0)] | None = None
-    """In bytes."""
+    """In bytes; bounds a download, and tells what it costs before it begins."""
     pypi: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+==[0-9][^\s]*$")] | None = None
     """A release on the package index: ``name==version``."""
     apt: str | None = None

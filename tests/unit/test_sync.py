@@ -110,7 +110,7 @@ def test_wheels_of_cells_are_in_neither() -> None:
         assert not [path for path, text in texts.items() if LOCK.tool(tool).sha256 in text]
 
 
-@pytest.mark.parametrize("without", [["size"], ["sha256"], ["sha256", "size"]])
+@pytest.mark.parametrize("without", [["sha256"], ["sha256", "size"]])
 def test_half_a_pin_is_none(without: list[str]) -> None:
     made = raw()
     source = made["tools"]["mingit"]["sources"][0]
@@ -299,7 +299,7 @@ def test_wheels_are_staged_kept_and_mended(tmp_path: Path, index: Index) -> None
 
 def test_a_wheel_that_is_not_pinned_is_not_staged(tmp_path: Path, index: Index) -> None:
     cache = Cache(wheels(ninja={"sha256": None}), tmp_path / "cache")
-    with pytest.raises(LockError, match="ninja 1 is not pinned"):
+    with pytest.raises(LockError, match=r"not pinned.* ninja 1"):
         stage(cache, tmp_path / "files")
     assert "ninja" not in index.asked
 
