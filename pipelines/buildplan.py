@@ -117,17 +117,6 @@ class BuildPlan:
         return tuple(wanted_resources(self.resources, self.recipe, lock, self.place))
 
     @property
-    def unpinned(self) -> list[str]:
-        """Entries without a pin that no host can have already: what they bring is known by it.
-
-        An installer is another matter: the host is asked for what it installs.
-        """
-        tools = self.cache.lock.tools
-        brought = (one.uploads for one in self.wanted if one.spec["kind"] != "installer")
-        names = dict.fromkeys(name for uploads in brought for name in uploads)
-        return [name for name in names if not tools[name].pinned]
-
-    @property
     def tested(self) -> tuple[Target, ...]:
         """The cells in whose environments the wheel is tested there."""
         existing = self.host.existing is not None

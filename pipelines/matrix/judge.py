@@ -33,6 +33,8 @@ from pipelines.versions import free_threaded, minor, python_release, within
 #: (CUDA, torch, arch) -> the rules that they break.
 Lookup = Callable[[str, str, str], tuple[compat.Rule, ...]]
 
+#: The rule of what only `invoke lock` is needed for.
+NOT_PINNED = "tool-not-pinned"
 _NO_HOST = "add a Windows machine (kind: winrm) to pipeline.yaml and name it with --host"
 _DRIVERS = "https://www.nvidia.com/drivers"
 _COMPATIBLE = "https://docs.nvidia.com/deploy/cuda-compatibility/"
@@ -252,10 +254,10 @@ def _lock_rules(target: Target, ground: Ground) -> Iterable[Finding]:
     absent = [name for name in lacking if name not in known]
     if unpinned:
         says = f"{where} has no sha256 of {', '.join(unpinned)}, which this cell needs"
-        yield Finding("tool-not-pinned", says, where, f"invoke lock --only {','.join(unpinned)}")
+        yield Finding(NOT_PINNED, says, where, f"invoke lock --only {','.join(unpinned)}")
     if absent:
         says = f"{where} has no {', '.join(absent)} for this cell"
-        yield Finding("tool-not-pinned", says, where, "add it to toolchain.yaml, then: invoke lock")
+        yield Finding(NOT_PINNED, says, where, "add it to toolchain.yaml, then: invoke lock")
     if untested := ground.untested(target):
         of = "its environment has one torch" if ground.supply.existing else f"{where} names none"
         says = f"the wheel is not tested with torch {' and '.join(untested)}: {of} for this cell"

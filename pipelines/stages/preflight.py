@@ -8,6 +8,7 @@ from pipelines.errors import PipelineError, named
 from pipelines.matrix.budget import plan_budget
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.judge import Finding, Ground, judge
+from pipelines.provisioning.resources import surely_lacking
 from pipelines.recipe.sourcetree import fetch_tree, names_if_here
 
 
@@ -65,5 +66,5 @@ def refuse_unbuildable(plan: BuildPlan, *, fetch: bool = True) -> None:
         if finding.error:
             raise _refusal(plan, finding)
         say(f"mind: {finding.says}", style="yellow")
-    if unpinned := plan.unpinned:
+    if unpinned := surely_lacking(plan.wanted, plan.cache.lock):
         raise plan.cache.lock.not_pinned(unpinned)

@@ -11,7 +11,6 @@ from __future__ import annotations
 
 import logging
 import os
-import re
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -127,17 +126,11 @@ class ToolchainLock(Model):
 
     @model_validator(mode="after")
     def _unpinned_is_right(self) -> Self:
-        incomplete = {name for name, tool in self.tools.items() if not tool.pinned}
-        wrong = [f"{n}: sha256 is missing" for n in sorted(incomplete - {*self.unpinned})]
-        for name in dict.fromkeys(self.unpinned):
-            if name not in self.tools:
-                wrong.append(f"{name} is listed as unpinned, but there is no such tool")
-            elif name not in incomplete:
-                wrong.append(f"{name} is listed as unpinned, but has a sha256")
-            elif self.unpinned.count(name) > 1:
-                wrong.append(f"{name} is listed as unpinned twice")
-        if wrong:
-            raise ValueError("tools." + "; tools.".join(wrong))
+        incomplete = sorted(name for name, tool in self.tools.items() if not tool.pinned)
+        if incomplete != sorted(self.unpinned):
+            raise ValueError(
+                f"'unpinned' names {sorted(self.unpinned)}, and without a sha256 are {incomplete}"
+            )
         return self
 
     @model_validator(mode="after")
@@ -307,12 +300,9 @@ class Cache:
 
     def size(self, name: str) -> int:
         """Bytes of a tool's file: as pinned, or as it is in the cache; 0 when neither is known."""
-        if size := self.lock.tools[name].size:
-            return size
-        try:
-            return self.path(name).stat().st_size
-        except OSError:
-            return 0
+        tool = self.lock.tools[name]
+        here = self.place(tool.file, tool.sha256)
+        return tool.size or (here.stat().st_size if tool.pinned and here.is_file() else 0)
 
     def sizes(self, names: Iterable[str]) -> str:
         """What the files of ``names`` have together, for people."""
@@ -407,8 +397,3 @@ class Cache:
                 "here, and name it with --wheelhouse.",
             )
         obtain(name, tool, part, keep, progress)
-
-
-def wheel_name(file: str) -> str:
-    """The distribution a wheel's file name stands for, normalised (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", file.split("-", 1)[0]).lower()

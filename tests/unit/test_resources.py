@@ -32,7 +32,8 @@ from pipelines.recipe.load import load_recipe
 from pipelines.record import ResourceResult
 from pipelines.stages import provision as provision_stage
 from pipelines.target import Target
-from pipelines.toolchain.lock import ToolchainLock, load_lock, wheel_name
+from pipelines.toolchain.lock import ToolchainLock, load_lock
+from pipelines.toolchain.variants import wheel_name
 
 SANDBOX = Place(
     capabilities={"windows": True, "msvc": False, "gpu": False, "publishable": False}
