@@ -11,7 +11,15 @@ ARG CUDA=12.8
 # >>> generated from toolchain.lock.yaml by `invoke lock --sync`: do not edit
 ARG VC_REDIST='{"name": "vc-redist", "version": "14.44.35211.0", "file": "VC_redist.x64.exe", "url": "https://download.visualstudio.microsoft.com/download/pr/73aabf2e-9532-4f68-99f7-3247081a619c/CC0FF0EB1DC3F5188AE6300FAEF32BF5BEEBA4BDD6E8E445A9184072096B713B/VC_redist.x64.exe", "sha256": "cc0ff0eb1dc3f5188ae6300faef32bf5beeba4bdd6e8e445a9184072096b713b"}'
 ARG VS_BUILDTOOLS='{"name": "vs-buildtools-2022", "version": "17.14.41", "file": "vs_BuildTools.exe", "url": "https://download.visualstudio.microsoft.com/download/pr/bc92e2cb-33de-4a0c-995d-efa817f16b16/37bb0fb429d163ecebd272a865d11a37b906d152bef960da2ddb29c2e2fd6eeb/vs_BuildTools.exe", "sha256": "37bb0fb429d163ecebd272a865d11a37b906d152bef960da2ddb29c2e2fd6eeb"}'
-ARG VS_CHANNEL='{"name": "vs-channel-2022", "version": "17.14.41", "file": "VisualStudio.chman", "url": "https://aka.ms/vs/17/release/525981922_-560036080/channel", "sha256": "fca418ba94ffbcfb7a2b25f10f16f39dd09660568d21eef4bd3f274cb0b27b8c"}'
+ARG VS_SIGNER='Microsoft Corporation'
+ARG VS_PREPARE='--quiet --wait --update'
+ARG VS_ARGUMENTS='--quiet `
+--wait `
+--norestart `
+--installChannelUri `
+https://aka.ms/vs/17/release/525981922_-560036080/channel `
+--channelUri `
+C:\doesntExist.chman'
 ARG VS_COMPONENTS='Microsoft.VisualStudio.Workload.VCTools `
 Microsoft.VisualStudio.Component.VC.Tools.x86.x64 `
 Microsoft.VisualStudio.Component.VC.14.44.17.14.x86.x64 `
@@ -158,11 +166,10 @@ ARG CUDA_13_4
 # <<< generated
 ARG VC_REDIST
 ARG VS_BUILDTOOLS
-ARG VS_CHANNEL
 ARG MINGIT
 ARG PYTHONS
 ARG WHEELS
-RUN C:\image\Assert-Pins.ps1 -Names 'VC_REDIST', 'VS_BUILDTOOLS', 'VS_CHANNEL', 'MINGIT', 'PYTHONS', 'WHEELS' -Cuda $Env:CUDA -Proof C:\image\pinned.txt
+RUN C:\image\Assert-Pins.ps1 -Names 'VC_REDIST', 'VS_BUILDTOOLS', 'MINGIT', 'PYTHONS', 'WHEELS' -Cuda $Env:CUDA -Proof C:\image\pinned.txt
 # `invoke image build` puts the pinned wheels into the context.
 COPY files/ C:/image/files/
 RUN C:\image\Install-Archives.ps1 -Name WHEELS -Root C:\tools -Folder '{name}' -Member '{name}-{version}.data/scripts' -Strip 2 -Proof '{name}.exe'
@@ -186,9 +193,11 @@ COPY scripts/Install-Runtime.ps1 scripts/Install-BuildTools.ps1 C:/image/
 ARG VC_REDIST
 RUN C:\image\Install-Runtime.ps1 -Name VC_REDIST
 ARG VS_BUILDTOOLS
-ARG VS_CHANNEL
+ARG VS_SIGNER
+ARG VS_PREPARE
+ARG VS_ARGUMENTS
 ARG VS_COMPONENTS
-RUN C:\image\Install-BuildTools.ps1 -Bootstrapper VS_BUILDTOOLS -Channel VS_CHANNEL -Components VS_COMPONENTS -Path C:\VS
+RUN C:\image\Install-BuildTools.ps1 -Bootstrapper VS_BUILDTOOLS -Signer VS_SIGNER -Prepare VS_PREPARE -Arguments VS_ARGUMENTS -Components VS_COMPONENTS -Path C:\VS
 
 # Archives: nothing is installed, only unpacked.
 COPY scripts/Install-Archives.ps1 C:/image/

@@ -26,7 +26,10 @@ _HEAD = """\
 # and are what has the digest. Read what changes before it is committed.
 """
 #: The keys of an entry and of a source, as they are written.
-_TOOL = ("name", "torch", "cuda", "python", "version", "requires", "components", "toolset")
+_TOOL = (
+    *("name", "torch", "cuda", "python", "version", "requires", "components", "toolset"),
+    *("signer", "prepare", "arguments"),
+)
 _SOURCE = ("pypi", "apt", "url", "file", "sha256", "size")
 
 

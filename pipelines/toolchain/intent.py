@@ -82,6 +82,9 @@ class Row(Model):
     requires: tuple[Text, ...] = ()
     components: tuple[str, ...] = ()
     toolset: str | None = None
+    signer: str | None = None
+    prepare: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
     sha256: Sha256 | None = None
     size: Annotated[int, Field(gt=0)] | None = None
 
@@ -110,7 +113,8 @@ class Row(Model):
         cells = list(self.cells())
         if self.sha256 and len(cells) > 1:
             raise ValueError(f"one sha256, but {len(cells)} files")
-        shared = {"name": name, "requires": self.requires, "components": self.components}
+        own = ("requires", "components", "toolset", "signer", "prepare", "arguments")
+        shared = {"name": name, **{key: getattr(self, key) for key in own}}
         for cell in cells:
             values = {"name": name, **cell}
             python = cell.get("python")
@@ -121,7 +125,7 @@ class Row(Model):
             if self.tag:
                 values["tag"] = _fill(self.tag, values)
             sources = [place.filled(values, self.sha256, self.size) for place in self.sources]
-            made = {**shared, **cell, "toolset": self.toolset, "sources": sources}
+            made = {**shared, **cell, "sources": sources}
             yield _fill(self.id or _id(cell), values), Tool.model_validate(made)
 
 

@@ -63,6 +63,9 @@ class Tool(Model):
     """What Visual Studio's installer is asked for."""
     toolset: Annotated[str, StringConstraints(pattern=r"^14\.\d\d$")] | None = None
     """The MSVC toolset among them, as ``vcvarsall.bat -vcvars_ver=`` takes it."""
+    signer: str | None = None  # the organisation whose signature an installer must have
+    prepare: tuple[str, ...] = ()  # an installer's arguments of a first run
+    arguments: tuple[str, ...] = ()  # and of the one that installs
     requires: tuple[Annotated[str, StringConstraints(min_length=1)], ...] = ()
     """Names of what must be installed with it."""
 
@@ -300,15 +303,13 @@ class Cache:
 
     def size(self, name: str) -> int:
         """Bytes of a tool's file: as pinned, or as it is in the cache; 0 when neither is known."""
-        tool = self.lock.tools[name]
-        here = self.place(tool.file, tool.sha256)
+        here = self.place((tool := self.lock.tools[name]).file, tool.sha256)
         return tool.size or (here.stat().st_size if tool.pinned and here.is_file() else 0)
 
     def sizes(self, names: Iterable[str]) -> str:
         """What the files of ``names`` have together, for people."""
         every = [self.size(name) for name in names]
-        unknown = every.count(0)
-        known = units.size(sum(every))
+        unknown, known = every.count(0), units.size(sum(every))
         return f"{known} and {unknown} of unknown size" if unknown else known
 
     def damaged(self, names: Iterable[str]) -> dict[Path, str]:
@@ -328,8 +329,8 @@ class Cache:
 
     def fetch_all(self, names: Iterable[str], progress: FetchProgress | None = None) -> None:
         """As :meth:`fetch` for all of ``names``, four at a time, the largest first."""
-        every, tools = dict.fromkeys(names), self.lock.tools
-        if unpinned := [name for name in every if name in tools and not tools[name].pinned]:
+        every = dict.fromkeys(names)
+        if unpinned := [name for name in every if name in self.lock.unpinned]:
             raise self.lock.not_pinned(unpinned)
         wanted = sorted(every, key=lambda n: -self.lock.tool(n).size)
         with ThreadPoolExecutor(max_workers=4) as pool:

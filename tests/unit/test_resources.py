@@ -145,8 +145,16 @@ def test_a_server_gets_everything() -> None:
     assert tools["arguments"].count("--add") == len(
         load_lock().tools["vs-buildtools-2022"].components
     )
-    channel = tools["arguments"][tools["arguments"].index("--channelUri") + 1]
-    assert channel == wanted["Build Tools"].uploads["vs-channel-2022"]
+    assert (
+        tools["arguments"][tools["arguments"].index("--channelUri") + 1] == r"C:\doesntExist.chman"
+    )
+    assert tools["prepare"] == ["--quiet", "--wait", "--update"]
+    assert "--nocache" not in tools["arguments"]
+    assert (tools["signer"], tools["toolset"], tools["place"]) == (
+        "Microsoft Corporation", "14.44", r"C:\VS",
+    )  # fmt: skip
+    assert tools["detect"] == r"C:\VS\VC\Tools\MSVC\14.44.*\bin\Hostx64\x64\cl.exe"
+    assert {*wanted["Build Tools"].uploads} == {"vs-buildtools-2022"}
     assert wanted["build tools"].spec["python"] == r"C:\python\3.12\python.exe"
     assert layout_of(load_resources(), SERVER).cuda == r"C:\cuda\12.8"
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 import contextlib
 import glob
 import os
+import pathlib
 import time
 
-from .. import scheduler
+from .. import scheduler, visualstudio
 from ..process import capture
 from . import Applied, Check, Proven, RefusedError
 
@@ -15,6 +16,7 @@ from . import Applied, Check, Proven, RefusedError
 _BUSY = (1618, 1001)
 _BUSY_PAUSE = 15.0
 _TAIL = 1500
+_LOG_TAIL = 1 << 20
 
 #: https://learn.microsoft.com/windows/win32/msi/error-codes and those of Visual Studio's installer.
 _MEANING = {
@@ -25,11 +27,15 @@ _MEANING = {
     1603: "a fatal error during installation",
     1618: "another installation is going on",
     1001: "Visual Studio's installer is running already",
+    1641: "it has begun a restart of Windows",
+    3010: "a restart of Windows completes it",
     1625: "a policy forbids it",
     1638: "another version is installed already",
+    5002: "Visual Studio's installer is running, or something holds its files open",
     5003: "the bootstrapper could not download the installer",
     5005: "the command line could not be parsed",
     5007: "this Windows is not supported",
+    5008: "the Visual Studio Installer of the host is older than the bootstrapper needs",
     3221246609: "connectivity failure while downloading",
 }
 _CURE = {
@@ -37,11 +43,24 @@ _CURE = {
     740: "Use an account of the Administrators group.",
     1602: "Look for a dialogue on the host's screen, and for policies.",
     1618: "Wait for it (Windows Update is one) and provision again.",
+    5002: "Close Visual Studio and its installer on the host, or restart it, and provision again.",
     5003: "The host must reach Microsoft's servers, or get an offline layout.",
+    5008: "Start the installer by hand with: vs_BuildTools.exe --quiet --wait --update",
 }
 
 
-class Spec(Proven):
+class _Optional(Proven, total=False):
+    signer: str
+    """Who must have signed the installer; empty: it is known by its sha256 alone."""
+    prepare: list[str]
+    """Arguments of a run before the one that installs."""
+    place: str
+    """Where it installs Visual Studio: then the product must be of ``version`` afterwards."""
+    toolset: str
+    """Of MSVC, whose cl.exe must run there."""
+
+
+class Spec(_Optional):
     """What is wanted."""
 
     name: str
@@ -65,6 +84,10 @@ def check(spec: Spec) -> Check:
     """Look for what it installs; its path under the installer's name."""
     found = sorted(glob.glob(spec["detect"]))  # noqa: PTH207 - an absolute pattern
     values = {spec["name"]: found[-1]} if found else {}
+    if wrong := _wrong(spec):
+        return {"ok": False, "found": wrong, "values": values}
+    if found and spec.get("place") and (product := visualstudio.product(spec["place"])):
+        values |= {"product": product["version"], "engine": product["engine"]}
     return {"ok": bool(found), "found": found[-1] if found else "missing", "values": values}
 
 
@@ -75,9 +98,40 @@ def plan(spec: Spec) -> str:
 
 
 def apply(spec: Spec) -> Applied:
-    """Run it, once more after each "another installation is going on", for ``minutes`` at most."""
-    command = [spec["file"], *spec["arguments"]]
+    """Run it, and see that it is what was asked for; what is not stays marked as that."""
     deadline = time.monotonic() + 60 * spec["minutes"]
+    if spec.get("signer"):
+        visualstudio.require_signer(spec["file"], spec["signer"])
+    if spec.get("prepare"):
+        _run(spec, spec["prepare"], deadline)
+    done = _run(spec, spec["arguments"], deadline)
+    if spec.get("place"):
+        note = pathlib.Path(_note(spec))
+        try:
+            visualstudio.require_product(
+                *(spec["name"], spec["version"], spec["place"], spec["toolset"], spec["detect"])
+            )
+        except RefusedError as error:
+            note.write_text(str(error), "utf-8")
+            raise
+        note.unlink(missing_ok=True)
+    return done
+
+
+def _note(spec: Spec) -> str:
+    return f"{spec['file']}.refused"
+
+
+def _wrong(spec: Spec) -> str:
+    """What the last installation was refused for; empty without one."""
+    with contextlib.suppress(OSError):
+        return pathlib.Path(_note(spec)).read_text("utf-8")
+    return ""
+
+
+def _run(spec: Spec, arguments: list[str], deadline: float) -> Applied:
+    """Run it, once more after each "another installation is going on", until ``deadline``."""
+    command = [spec["file"], *arguments]
     run = scheduler.run if spec["as_task"] else capture
     while True:
         began = time.time()
@@ -95,15 +149,29 @@ def apply(spec: Spec) -> Applied:
             break
         time.sleep(_BUSY_PAUSE)
     if code in spec["reboot"]:
-        return {"reboot": f"{spec['name']} wants it ({code})"}
+        more = f", {_MEANING[code]}" if code in _MEANING else ""
+        return {"reboot": f"{spec['name']} wants it ({code}{more})"}
     if code not in spec["success"]:
-        meaning = f", {_MEANING[code]}" if code in _MEANING else ""
+        logs = _logs(spec, began)
+        why, cure = visualstudio.told_by([output, *map(_read, logs)])
+        why = why or _MEANING.get(code, "")
         raise RefusedError(
-            f"{spec['name']} left with {code}{meaning}: {output.strip()[-_TAIL:]}",
-            advice=_CURE.get(code, "Its logs say more."),
-            logs=_logs(spec, began),
+            f"{spec['name']} left with {code}{f', {why}' if why else ''}: "
+            f"{output.strip()[-_TAIL:]}",
+            advice=cure or _CURE.get(code, "Its logs say more."),
+            logs=logs,
         )
     return {}
+
+
+def _read(path: str) -> str:
+    """The last part of a log."""
+    try:
+        with open(path, "rb") as stream:  # noqa: PTH123
+            stream.seek(max(0, os.fstat(stream.fileno()).st_size - _LOG_TAIL))
+            return stream.read().decode("utf-8", "replace")
+    except OSError:  # installers tidy up while we look
+        return ""
 
 
 def _logs(spec: Spec, since: float) -> list[str]:
