@@ -35,7 +35,6 @@ def lock(options: LockOptions) -> None:
 
     if options.cuda is not None:
         command.run_add(options.cuda)
-        command.run_complete()
         return
     if options.stage is not None:
         command.run_stage(Path(options.stage))

@@ -87,6 +87,7 @@ def run_add(cuda: str) -> None:
         )
     folder = own.parent if own.is_file() else INTENT_FILE.parent
     say(f"wrote {add_toolkit(cuda, folder, load_lock())}")
+    run_complete()
 
 
 def run_sync(*, check: bool) -> None:

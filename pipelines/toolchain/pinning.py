@@ -13,6 +13,7 @@ import shutil
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from pipelines.console import say
@@ -65,7 +66,8 @@ def complete(
         say(f"{counted(len(wanted), 'file')} to fetch, {cache.sizes(wanted)}")
     for number, name in enumerate(wanted, 1):
         try:
-            found = _found(cache, name, _numbered(progress, f"{number}/{len(wanted)} "))
+            label = f"{number}/{len(wanted)} {name}"
+            found = _found(cache, name, progress and partial(_labelled, progress, label))
             _record(path, found)
         except LockError as error:
             failures.append(error.message)
@@ -81,9 +83,8 @@ def complete(
     return done
 
 
-def _numbered(progress: FetchProgress | None, number: str) -> FetchProgress | None:
-    """``progress`` of one of several, which is said in front of its name."""
-    return progress and (lambda what, done, total: progress(number + what, done, total))
+def _labelled(progress: FetchProgress, label: str, _: str, done: int, total: int) -> None:
+    progress(label, done, total)
 
 
 def _found(cache: Cache, name: str, progress: FetchProgress | None) -> Pinned:

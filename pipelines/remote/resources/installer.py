@@ -49,6 +49,19 @@ _CURE = {
 }
 
 
+#: Words in output or logs -> what they mean, and what to do, where the code says no more.
+_IN_LOGS = {
+    "already been added. Key in dictionary": (
+        "two environment variables differ in upper and lower case alone",
+        "Remove one of each pair on the host.",
+    ),
+    "0x80131509": (
+        "the host cannot check Microsoft's certificates",
+        "It must reach the addresses of docs/hosts/windows-host.md.",
+    ),
+}
+
+
 class _Optional(Proven, total=False):
     signer: str
     """Who must have signed the installer; empty: it is known by its sha256 alone."""
@@ -84,10 +97,10 @@ def check(spec: Spec) -> Check:
     """Look for what it installs; its path under the installer's name."""
     found = sorted(glob.glob(spec["detect"]))  # noqa: PTH207 - an absolute pattern
     values = {spec["name"]: found[-1]} if found else {}
-    if wrong := _wrong(spec):
-        return {"ok": False, "found": wrong, "values": values}
-    if found and spec.get("place") and (product := visualstudio.product(spec["place"])):
-        values |= {"product": product["version"], "engine": product["engine"]}
+    if _refused(spec).exists():
+        return {"ok": False, "found": "not what was asked for", "values": values}
+    if found and spec.get("place"):
+        values |= visualstudio.product(spec["place"])
     return {"ok": bool(found), "found": found[-1] if found else "missing", "values": values}
 
 
@@ -106,27 +119,17 @@ def apply(spec: Spec) -> Applied:
         _run(spec, spec["prepare"], deadline)
     done = _run(spec, spec["arguments"], deadline)
     if spec.get("place"):
-        note = pathlib.Path(_note(spec))
-        try:
-            visualstudio.require_product(
-                *(spec["name"], spec["version"], spec["place"], spec["toolset"], spec["detect"])
-            )
-        except RefusedError as error:
-            note.write_text(str(error), "utf-8")
-            raise
-        note.unlink(missing_ok=True)
+        _refused(spec).touch()
+        visualstudio.require_product(
+            spec["version"], spec["place"], spec["toolset"], spec["detect"]
+        )
+        _refused(spec).unlink()
     return done
 
 
-def _note(spec: Spec) -> str:
-    return f"{spec['file']}.refused"
-
-
-def _wrong(spec: Spec) -> str:
-    """What the last installation was refused for; empty without one."""
-    with contextlib.suppress(OSError):
-        return pathlib.Path(_note(spec)).read_text("utf-8")
-    return ""
+def _refused(spec: Spec) -> pathlib.Path:
+    """Is there while what the last run has left is not known to be what was asked for."""
+    return pathlib.Path(f"{spec['file']}.refused")
 
 
 def _run(spec: Spec, arguments: list[str], deadline: float) -> Applied:
@@ -152,26 +155,23 @@ def _run(spec: Spec, arguments: list[str], deadline: float) -> Applied:
         more = f", {_MEANING[code]}" if code in _MEANING else ""
         return {"reboot": f"{spec['name']} wants it ({code}{more})"}
     if code not in spec["success"]:
-        logs = _logs(spec, began)
-        why, cure = visualstudio.told_by([output, *map(_read, logs)])
-        why = why or _MEANING.get(code, "")
+        logs, why, cure = _logs(spec, began), _MEANING.get(code, ""), _CURE.get(code, "")
+        for text in (output, *map(_read, logs)):
+            for words, told in _IN_LOGS.items():
+                if words in text:
+                    why, cure = told
         raise RefusedError(
-            f"{spec['name']} left with {code}{f', {why}' if why else ''}: "
-            f"{output.strip()[-_TAIL:]}",
-            advice=cure or _CURE.get(code, "Its logs say more."),
+            f"{spec['name']} left with {code}{why and ', '}{why}: {output.strip()[-_TAIL:]}",
+            advice=cure or "Its logs say more.",
             logs=logs,
         )
     return {}
 
 
 def _read(path: str) -> str:
-    """The last part of a log."""
-    try:
-        with open(path, "rb") as stream:  # noqa: PTH123
-            stream.seek(max(0, os.fstat(stream.fileno()).st_size - _LOG_TAIL))
-            return stream.read().decode("utf-8", "replace")
-    except OSError:  # installers tidy up while we look
-        return ""
+    with contextlib.suppress(OSError):  # installers tidy up while we look
+        return pathlib.Path(path).read_bytes()[-_LOG_TAIL:].decode("utf-8", "replace")
+    return ""
 
 
 def _logs(spec: Spec, since: float) -> list[str]:
