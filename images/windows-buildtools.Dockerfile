@@ -11,7 +11,15 @@ ARG CUDA=12.8
 # >>> generated from toolchain.lock.yaml by `invoke lock --sync`: do not edit
 ARG VC_REDIST='{"name": "vc-redist", "version": "14.44.35211.0", "file": "VC_redist.x64.exe", "url": "https://download.visualstudio.microsoft.com/download/pr/73aabf2e-9532-4f68-99f7-3247081a619c/CC0FF0EB1DC3F5188AE6300FAEF32BF5BEEBA4BDD6E8E445A9184072096B713B/VC_redist.x64.exe", "sha256": "cc0ff0eb1dc3f5188ae6300faef32bf5beeba4bdd6e8e445a9184072096b713b"}'
 ARG VS_BUILDTOOLS='{"name": "vs-buildtools-2022", "version": "17.14.41", "file": "vs_BuildTools.exe", "url": "https://download.visualstudio.microsoft.com/download/pr/bc92e2cb-33de-4a0c-995d-efa817f16b16/37bb0fb429d163ecebd272a865d11a37b906d152bef960da2ddb29c2e2fd6eeb/vs_BuildTools.exe", "sha256": "37bb0fb429d163ecebd272a865d11a37b906d152bef960da2ddb29c2e2fd6eeb"}'
-ARG VS_CHANNEL='{"name": "vs-channel-2022", "version": "17.14.41", "file": "VisualStudio.chman", "url": "https://aka.ms/vs/17/release/525981922_-560036080/channel", "sha256": ""}'
+ARG VS_SIGNER='Microsoft Corporation'
+ARG VS_PREPARE='--quiet --wait --update'
+ARG VS_ARGUMENTS='--quiet `
+--wait `
+--norestart `
+--installChannelUri `
+https://aka.ms/vs/17/release/525981922_-560036080/channel `
+--channelUri `
+C:\doesntExist.chman'
 ARG VS_COMPONENTS='Microsoft.VisualStudio.Workload.VCTools `
 Microsoft.VisualStudio.Component.VC.Tools.x86.x64 `
 Microsoft.VisualStudio.Component.VC.14.44.17.14.x86.x64 `
@@ -21,11 +29,11 @@ Microsoft.VisualStudio.Component.Windows11SDK.26100'
 ARG VS_TOOLSET='14.44'
 ARG MINGIT='{"name": "mingit", "version": "2.55.0.5", "file": "MinGit-2.55.0.5-64-bit.zip", "url": "https://github.com/git-for-windows/git/releases/download/v2.55.0.windows.5/MinGit-2.55.0.5-64-bit.zip", "sha256": "56d7b226b7693196cfc71fef26568f536c4a021ab6c37ff2db4287bed908e96e"}'
 ARG PYTHONS='[ `
-{"name": "python-3.10", "version": "3.10.21", "file": "cpython-3.10.21+20260814-x86_64-pc-windows-msvc-install_only_stripped.tar.gz", "url": "https://github.com/astral-sh/python-build-standalone/releases/download/20260814/cpython-3.10.21%2B20260814-x86_64-pc-windows-msvc-install_only_stripped.tar.gz", "sha256": ""}, `
-{"name": "python-3.11", "version": "3.11.16", "file": "cpython-3.11.16+20260814-x86_64-pc-windows-msvc-install_only_stripped.tar.gz", "url": "https://github.com/astral-sh/python-build-standalone/releases/download/20260814/cpython-3.11.16%2B20260814-x86_64-pc-windows-msvc-install_only_stripped.tar.gz", "sha256": ""}, `
-{"name": "python-3.12", "version": "3.12.14", "file": "cpython-3.12.14+20260814-x86_64-pc-windows-msvc-install_only_stripped.tar.gz", "url": "https://github.com/astral-sh/python-build-standalone/releases/download/20260814/cpython-3.12.14%2B20260814-x86_64-pc-windows-msvc-install_only_stripped.tar.gz", "sha256": ""}, `
-{"name": "python-3.13", "version": "3.13.15", "file": "cpython-3.13.15+20260814-x86_64-pc-windows-msvc-install_only_stripped.tar.gz", "url": "https://github.com/astral-sh/python-build-standalone/releases/download/20260814/cpython-3.13.15%2B20260814-x86_64-pc-windows-msvc-install_only_stripped.tar.gz", "sha256": ""}, `
-{"name": "python-3.14", "version": "3.14.7", "file": "cpython-3.14.7+20260814-x86_64-pc-windows-msvc-install_only_stripped.tar.gz", "url": "https://github.com/astral-sh/python-build-standalone/releases/download/20260814/cpython-3.14.7%2B20260814-x86_64-pc-windows-msvc-install_only_stripped.tar.gz", "sha256": ""} `
+{"name": "python-3.10", "version": "3.10.22", "file": "cpython-3.10.22+20261009-x86_64-pc-windows-msvc-install_only_stripped.tar.gz", "url": "https://github.com/astral-sh/python-build-standalone/releases/download/20261009/cpython-3.10.22%2B20261009-x86_64-pc-windows-msvc-install_only_stripped.tar.gz", "sha256": "f20288c45ff11e7fe026f40ddcfb2acfe695cec18860746639e289142a589745"}, `
+{"name": "python-3.11", "version": "3.11.17", "file": "cpython-3.11.17+20261021-x86_64-pc-windows-msvc-install_only_stripped.tar.gz", "url": "https://github.com/astral-sh/python-build-standalone/releases/download/20261021/cpython-3.11.17%2B20261021-x86_64-pc-windows-msvc-install_only_stripped.tar.gz", "sha256": "7222d3245519b9f2e786b085af65a3fac06dffa1ddfbe27821ad9b75f2d98c62"}, `
+{"name": "python-3.12", "version": "3.12.15", "file": "cpython-3.12.15+20261021-x86_64-pc-windows-msvc-install_only_stripped.tar.gz", "url": "https://github.com/astral-sh/python-build-standalone/releases/download/20261021/cpython-3.12.15%2B20261021-x86_64-pc-windows-msvc-install_only_stripped.tar.gz", "sha256": "aac5d331fc3307343f95928fdbea4583f0d53973d08c7e1d081884fbd229a0e1"}, `
+{"name": "python-3.13", "version": "3.13.17", "file": "cpython-3.13.17+20261021-x86_64-pc-windows-msvc-install_only_stripped.tar.gz", "url": "https://github.com/astral-sh/python-build-standalone/releases/download/20261021/cpython-3.13.17%2B20261021-x86_64-pc-windows-msvc-install_only_stripped.tar.gz", "sha256": "56cde3b1a1dcc36576753cb408ee0c3568d211baafa0eee40423adc147c480f2"}, `
+{"name": "python-3.14", "version": "3.14.9", "file": "cpython-3.14.9+20261021-x86_64-pc-windows-msvc-install_only_stripped.tar.gz", "url": "https://github.com/astral-sh/python-build-standalone/releases/download/20261021/cpython-3.14.9%2B20261021-x86_64-pc-windows-msvc-install_only_stripped.tar.gz", "sha256": "57cc230da61d897e8e593511c9dac781491675a036cb727b7de5cb7a62ceebea"} `
 ]'
 ARG WHEELS='[ `
 {"name": "uv", "version": "0.13.8", "file": "uv-0.13.8-py3-none-win_amd64.whl", "url": null, "sha256": "cfbc13020a64cdf2f116d2936824c38edbf41e5c07f1ea291baf02e31ebf3ed0"}, `
@@ -158,11 +166,10 @@ ARG CUDA_13_4
 # <<< generated
 ARG VC_REDIST
 ARG VS_BUILDTOOLS
-ARG VS_CHANNEL
 ARG MINGIT
 ARG PYTHONS
 ARG WHEELS
-RUN C:\image\Assert-Pins.ps1 -Names 'VC_REDIST', 'VS_BUILDTOOLS', 'VS_CHANNEL', 'MINGIT', 'PYTHONS', 'WHEELS' -Cuda $Env:CUDA -Proof C:\image\pinned.txt
+RUN C:\image\Assert-Pins.ps1 -Names 'VC_REDIST', 'VS_BUILDTOOLS', 'MINGIT', 'PYTHONS', 'WHEELS' -Cuda $Env:CUDA -Proof C:\image\pinned.txt
 # `invoke image build` puts the pinned wheels into the context.
 COPY files/ C:/image/files/
 RUN C:\image\Install-Archives.ps1 -Name WHEELS -Root C:\tools -Folder '{name}' -Member '{name}-{version}.data/scripts' -Strip 2 -Proof '{name}.exe'
@@ -186,9 +193,11 @@ COPY scripts/Install-Runtime.ps1 scripts/Install-BuildTools.ps1 C:/image/
 ARG VC_REDIST
 RUN C:\image\Install-Runtime.ps1 -Name VC_REDIST
 ARG VS_BUILDTOOLS
-ARG VS_CHANNEL
+ARG VS_SIGNER
+ARG VS_PREPARE
+ARG VS_ARGUMENTS
 ARG VS_COMPONENTS
-RUN C:\image\Install-BuildTools.ps1 -Bootstrapper VS_BUILDTOOLS -Channel VS_CHANNEL -Components VS_COMPONENTS -Path C:\VS
+RUN C:\image\Install-BuildTools.ps1 -Bootstrapper VS_BUILDTOOLS -Signer VS_SIGNER -Prepare VS_PREPARE -Arguments VS_ARGUMENTS -Components VS_COMPONENTS -Path C:\VS
 
 # Archives: nothing is installed, only unpacked.
 COPY scripts/Install-Archives.ps1 C:/image/

@@ -111,7 +111,7 @@ class BuildPlan:
     def wanted(self) -> tuple[Wanted, ...]:
         """What the host is wanted to have, in order.
 
-        Raises :class:`LockError` for a tool that the lock does not have, or has not pinned.
+        Raises :class:`LockError` for a tool that the lock does not have.
         """
         lock = self.cache.lock
         return tuple(wanted_resources(self.resources, self.recipe, lock, self.place))

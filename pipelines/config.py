@@ -61,7 +61,7 @@ class Defaults(Model):
     recipe: Name = "smoke-attention"
     """One of pipelines/recipes."""
     python: PythonVersion = "3.11"
-    """The release to build for, in quotes: "3.11"."""
+    """The release to build for, such as 3.11."""
     archs: str | None = None
     """GPUs, such as "80;90+PTX" or "RTX 40xx"; without it, those of the recipe."""
     jobs: Annotated[int, Field(ge=1, le=512)] | None = None

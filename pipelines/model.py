@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
 import difflib
 import re
 from collections.abc import Iterable
@@ -70,11 +69,6 @@ def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
         if plain := _PLAIN.get(kind):
             near = nearest(names[-1], known) if names else ""
             text, found = plain.format(**problem.get("ctx", {}), near=near), None
-        elif kind == "string_type" and (read := _read_as(found)):
-            text = f"expected text, and YAML reads it as {read}: put it in quotes"
-            if problem["loc"][-1] == "[key]":  # which is no longer what was written
-                *names, _ = names
-                text = f"a name that YAML reads as {read}: put it in quotes"
         key = ".".join(names) + ": " if names else "" if kind == "value_error" else "(top level): "
         # What stands where a password's source belongs may be the password itself.
         if "password" in key or re.search(r"@|\?.*=", str(found)):
@@ -82,15 +76,6 @@ def explain(path: Path, error: ValidationError, model: type[BaseModel]) -> str:
         shown = "" if found is None or isinstance(found, dict) else f" (found {str(found)[:80]!r})"
         lines.append(f"{path}: {key}{text}{shown}")
     return "\n".join(lines)
-
-
-def _read_as(found: object) -> str:
-    """What YAML has made of a word that was meant as text; empty when it was something else."""
-    if isinstance(found, bool):
-        return "true, as it does yes and on" if found else "false, as it does no and off"
-    if isinstance(found, int | float):
-        return "a number"
-    return "a date" if isinstance(found, datetime.date) else ""
 
 
 def _place(model: type[BaseModel], loc: Iterable[int | str]) -> tuple[list[str], list[str]]:

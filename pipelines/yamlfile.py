@@ -24,21 +24,41 @@ LIMIT = 2 << 20
 DEPTH = 40
 
 
+class Unquoted(str):
+    """A scalar without quotes, as it was typed: the field that it is for says what it means.
+
+    To YAML 1.1 ``3.10`` is the number 3.1, ``2022`` is no text and ``on`` is true.
+    """
+
+    __slots__ = ()
+
+
+def yaml_value(found: object) -> object:
+    """What YAML makes of a scalar without quotes; for fields that take text and other values."""
+    if not isinstance(found, Unquoted):
+        return found
+    try:
+        return yaml.safe_load(found)
+    except (yaml.YAMLError, ValueError):
+        return str(found)
+
+
 # libyaml where PyYAML was built with it: a tenth of the time.
-_Loader: Any = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+class _Loader(getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+    """Takes nothing and merge keys for what they are, and every other scalar for text."""
+
+    yaml_implicit_resolvers = {  # noqa: RUF012 - as in the class that it is of
+        first: [row for row in rows if row[0].rpartition(":")[2] in ("null", "merge")]
+        for first, rows in yaml.SafeLoader.yaml_implicit_resolvers.items()
+    }
 
 
-class _Telling(yaml.SafeLoader):
-    """Says where a value stands that Python cannot hold, such as the 40th of May."""
+def _text(loader: Any, node: yaml.ScalarNode) -> str:
+    text: str = loader.construct_scalar(node)
+    return text if node.style else Unquoted(text)
 
-    def construct_object(self, node: yaml.Node, deep: bool = False) -> Any:
-        try:
-            return super().construct_object(node, deep)
-        except ValueError as error:
-            raise MarkedYAMLError(
-                problem=f"{str(node.value)[:40]!r} is no value: {error}; put a text in quotes",
-                problem_mark=node.start_mark,
-            ) from None
+
+_Loader.add_constructor("tag:yaml.org,2002:str", _text)
 
 
 class _RefusedError(MarkedYAMLError):
@@ -50,7 +70,9 @@ class _RefusedError(MarkedYAMLError):
 
 
 def read_yaml(path: Path, kind: type[PipelineError] = ConfigError, advice: str = "") -> Any:
-    """What the file holds; an error of ``kind`` names file and line when it is not what it should.
+    """What the file holds, scalars without quotes as :class:`Unquoted`.
+
+    An error of ``kind`` names file and line when it is not what it should.
 
     ``advice`` takes the place of the cure for what a person has written.
     """
@@ -63,12 +85,7 @@ def read_yaml(path: Path, kind: type[PipelineError] = ConfigError, advice: str =
             data = stream.read(LIMIT + 1)
         if len(data) > LIMIT:
             raise refused("", f"more than {LIMIT >> 20} MiB", "Is it the right file?")
-        text = data.decode("utf-8")
-        _look(yaml.parse(text, Loader=_Loader))
-        try:
-            return yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe one
-        except ValueError:
-            return yaml.load(text, Loader=_Telling)  # noqa: S506 - a safe one
+        return parse_yaml(data.decode("utf-8"))
     except OSError as error:
         raise refused("", error.strerror or str(error), "Is it the right path?") from None
     except UnicodeDecodeError as error:
@@ -80,6 +97,12 @@ def read_yaml(path: Path, kind: type[PipelineError] = ConfigError, advice: str =
         if isinstance(error, _RefusedError):
             raise refused(line, problem, error.cure) from None
         raise refused(line, f"not YAML: {problem}", "Mend that line.") from None
+
+
+def parse_yaml(text: str) -> Any:
+    """What ``text`` holds, as :func:`read_yaml`; raises ``yaml.YAMLError``."""
+    _look(yaml.parse(text, Loader=_Loader))
+    return yaml.load(text, Loader=_Loader)  # noqa: S506 - a safe one
 
 
 @dataclass

@@ -16,6 +16,9 @@ class LockOptions(Options):
         str | None,
         Flag("complete these tools alone: names, separated by commas; msvc: the sandbox's"),
     ] = None
+    cuda: Annotated[
+        str | None, Flag("add the components of this CUDA toolkit, as NVIDIA lists them: 13.6")
+    ] = None
     sync: Annotated[bool, Flag("only write the pins into images/ and ansible/")] = False
     check: Annotated[
         bool, Flag("only say whether lock, images/ and ansible/ agree with toolchain.yaml")
@@ -30,6 +33,9 @@ def lock(options: LockOptions) -> None:
     """Make the lock of toolchain.yaml, pin what is new (needs the internet), sync the rest."""
     from pipelines.toolchain import command
 
+    if options.cuda is not None:
+        command.run_add(options.cuda)
+        return
     if options.stage is not None:
         command.run_stage(Path(options.stage))
     if options.sync or options.check:

@@ -6,9 +6,9 @@ which :mod:`pipelines.compilecache.spec` names.
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
-from pydantic import BeforeValidator, Field, StringConstraints
+from pydantic import Field, StringConstraints
 
 from pipelines.model import Model
 
@@ -89,15 +89,7 @@ class GhaCache(Model):
     """Take from it, and put nothing there."""
 
 
-def _off(value: Any) -> Any:
-    """YAML reads an ``off`` without quotes as false."""
-    if isinstance(value, dict) and value.get("kind") is False:
-        return {**value, "kind": "off"}
-    return value
-
-
 CompileCache = Annotated[
     DiskCache | NoCache | S3Cache | RedisCache | WebdavCache | GhaCache,
     Field(discriminator="kind"),
-    BeforeValidator(_off),
 ]

@@ -65,9 +65,17 @@ def _lock(facts: Facts) -> Verdict:
     unpinned, wanted = facts.rows("lock", "unpinned"), "a sha256 for every tool"
     if unpinned is None:
         return Verdict(AREA, "lock", "unknown", facts.at("lock").why, wanted)
-    cure = "invoke lock, on a machine with an internet connection"
+    cure = "invoke lock"
     if unpinned:
-        return Verdict(AREA, "lock", "error", f"not pinned: {_names(unpinned)}", wanted, cure)
+        cure += f" --only {','.join(name for row in unpinned if (name := row.text()))}"
+        return Verdict(
+            AREA,
+            "lock",
+            "error",
+            f"not pinned: {_names(unpinned)}",
+            wanted,
+            f"{cure}, on a machine with an internet connection",
+        )
     if (error := facts.text("lock", "error")) is not None:
         return Verdict(AREA, "lock", "error", error, wanted, cure)
     found = f"{facts.number('lock', 'tools') or 0:.0f} tools of this order, each with a sha256"
@@ -81,7 +89,7 @@ def _names(rows: list[Facts]) -> str:
 
 
 def _downloads(facts: Facts) -> Verdict:
-    missing, size = facts.number("lock", "missing"), facts.number("lock", "missing_bytes")
+    missing, size = facts.number("lock", "missing"), facts.text("lock", "missing_size")
     if missing is None or size is None:
         return Verdict(AREA, "downloads", "unknown", facts.at("lock").why)
     if facts.rows("lock", "unpinned") or facts.text("lock", "error"):
@@ -92,7 +100,7 @@ def _downloads(facts: Facts) -> Verdict:
         return Verdict(AREA, "downloads", "warning", found, "what was pinned", cure)
     if not missing:
         return Verdict(AREA, "downloads", "ok", "what is sent to the host is here already")
-    found = f"{missing:.0f} files to fetch, {size / (1 << 20):.0f} MiB: the network is needed once"
+    found = f"{missing:.0f} files to fetch, {size}: the network is needed once"
     return Verdict(AREA, "downloads", "ok", found)
 
 

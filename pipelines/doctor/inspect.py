@@ -20,6 +20,7 @@ from pipelines.doctor.model import Setting
 from pipelines.doctor.settings import binding_of, settings_of
 from pipelines.errors import HostError, LockError, PipelineError
 from pipelines.paths import default_cache, home
+from pipelines.provisioning.resources import surely_lacking
 from pipelines.remote import provision, rpc
 from pipelines.remote.inspection import cxxruntime, machine, tools
 from pipelines.session.base import Session
@@ -67,6 +68,7 @@ def _lock(plan: BuildPlan) -> dict[str, object]:
     error = None
     try:
         names |= dict.fromkeys(tool for wanted in plan.wanted for tool in wanted.uploads)
+        unpinned = [*dict.fromkeys([*unpinned, *surely_lacking(plan.wanted, lock)])]
     except PipelineError as failure:
         error = failure.message
     pinned = [name for name in names if name in lock.tools and lock.tools[name].pinned]
@@ -77,7 +79,7 @@ def _lock(plan: BuildPlan) -> dict[str, object]:
         "others": sorted({*lock.unpinned} - names.keys()),
         "error": error,
         "missing": len(missing),
-        "missing_bytes": sum(lock.tools[name].size for name in missing),
+        "missing_size": plan.cache.sizes(missing),
         "damaged": [str(path) for path in damaged],
     }
 

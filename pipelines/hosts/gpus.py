@@ -13,13 +13,14 @@ from typing import Annotated, Literal
 from pydantic import AfterValidator, BeforeValidator, Field, StringConstraints
 
 from pipelines.hosts.base import GpuWay
+from pipelines.yamlfile import yaml_value
 
 _MOST = 32  # GPUs of one machine
 _ADDRESS = re.compile(r"(?:([0-9a-f]{4,8}):)?([0-9a-f]{2}:[0-1][0-9a-f]\.[0-7])")
 _BRIDGE = re.compile(r"^bridge(?::(\d{1,2}(?:,\d{1,2})*))?$")
 _EXPECTED = (
-    "expected true, false, all, a GPU's number (0), a PCI address in quotes "
-    '("0000:01:00.0"), or a list of either'
+    "expected true, false, all, a GPU's number (0), a PCI address (0000:01:00.0), "
+    "or a list of either"
 )
 
 Index = Annotated[int, Field(ge=0, lt=_MOST)]
@@ -30,24 +31,23 @@ Address = Annotated[
 
 def _one(found: object) -> int | str:
     """A number or an address; a short address with its domain."""
+    if isinstance(found, str) and (parts := _ADDRESS.fullmatch(found.lower())):
+        return f"{parts[1] or '0000'}:{parts[2]}"
+    found = yaml_value(found)
     if isinstance(found, int) and not isinstance(found, bool):
         if not 0 <= found < _MOST:
             raise ValueError(f"GPUs are counted from 0 to {_MOST - 1}")
         return found
-    if isinstance(found, float):  # YAML reads 01:00.0 as a number to the base of 60
-        raise ValueError('a PCI address stands in quotes: "0000:01:00.0"')  # noqa: TRY004
     if isinstance(found, str) and found.startswith("bridge"):
         raise ValueError("a bridge is for hosts of kind sandbox; " + _EXPECTED)
-    if isinstance(found, str) and (parts := _ADDRESS.fullmatch(found.lower())):
-        return f"{parts[1] or '0000'}:{parts[2]}"
     raise ValueError(_EXPECTED)
 
 
 def _read(found: object) -> object:
     if found is None:
         raise ValueError(_EXPECTED)
-    if isinstance(found, bool) or found == "all":
-        return found
+    if isinstance(value := yaml_value(found), bool) or value == "all":
+        return value
     if not isinstance(found, list | tuple):
         return _one(found)
     several = tuple(_one(each) for each in found)
@@ -78,8 +78,8 @@ DriverGpu = Annotated[Gpu, AfterValidator(_by_number)]
 
 
 def _read_bridge(found: object) -> object:
-    if found is False:
-        return found
+    if yaml_value(found) is False:
+        return False
     if not isinstance(found, str) or not (parts := _BRIDGE.fullmatch(found)):
         raise ValueError(
             "the sandbox has a GPU through a bridge to Linux' driver only: expected bridge, "

@@ -33,6 +33,8 @@ from pipelines.versions import free_threaded, minor, python_release, within
 #: (CUDA, torch, arch) -> the rules that they break.
 Lookup = Callable[[str, str, str], tuple[compat.Rule, ...]]
 
+#: The rule of what only `invoke lock` is needed for.
+NOT_PINNED = "tool-not-pinned"
 _NO_HOST = "add a Windows machine (kind: winrm) to pipeline.yaml and name it with --host"
 _DRIVERS = "https://www.nvidia.com/drivers"
 _COMPATIBLE = "https://docs.nvidia.com/deploy/cuda-compatibility/"
@@ -246,10 +248,16 @@ def _unbuilt(recipe: Recipe, host: str, supply: Supply) -> Iterator[tuple[str, s
 
 def _lock_rules(target: Target, ground: Ground) -> Iterable[Finding]:
     where = "toolchain.lock.yaml"
-    for name in ground.lacking(target):
-        says = f"{where} has no {name} with sha256 and size for this cell"
-        cure = "invoke lock (if toolchain.yaml names it); invoke build refuses to start without it"
-        yield Finding("tool-not-pinned", says, where, cure, error=False)
+    known = ground.lock().tools
+    lacking = ground.lacking(target)
+    unpinned = [name for name in lacking if name in known]
+    absent = [name for name in lacking if name not in known]
+    if unpinned:
+        says = f"{where} has no sha256 of {', '.join(unpinned)}, which this cell needs"
+        yield Finding(NOT_PINNED, says, where, f"invoke lock --only {','.join(unpinned)}")
+    if absent:
+        says = f"{where} has no {', '.join(absent)} for this cell"
+        yield Finding(NOT_PINNED, says, where, "add it to toolchain.yaml, then: invoke lock")
     if untested := ground.untested(target):
         of = "its environment has one torch" if ground.supply.existing else f"{where} names none"
         says = f"the wheel is not tested with torch {' and '.join(untested)}: {of} for this cell"

@@ -145,7 +145,9 @@ def lay_ground(
     def lacking(target: Target) -> list[str]:
         """The lock knows torch by its minor releases."""
         known = target.model_copy(update={"torch": minor(target.torch)})
-        names = [fill(name, target.fields()) for name in wanted]
+        # A crate is for no Python, and a plan of it has none.
+        asked = (name for name in wanted if target.python or "{python}" not in name)
+        names = [fill(name, target.fields()) for name in asked]
         found = cache.lock.lacking(names, known, supply.instead)
         for cell in () if supply.existing else tested(known):
             if cell.torch != known.torch:

@@ -44,8 +44,6 @@ def print_table(plan: Plan) -> None:
     taken = sum(row.way.action == "prebuilt" for row in rows)
     built = [row for row in rows if row.possible and row.way.action == "build"]
     more = f", {taken} are there prebuilt" if taken else ""
-    if unpinned := sum(_unpinned(row) for row in built):
-        more += f"; {unpinned} of them once toolchain.lock.yaml has what it lacks"
     style = "green" if built or taken else "red"
     say(f"{len(built)} of {len(rows)} cells can be built{more}", style)
 
@@ -70,10 +68,6 @@ def _line(row: Row) -> list[str]:
         f"{len(longest.path)}" if longest else "?",
         "wheel" if row.here.wheel else f"CUDA {row.here.toolkit_files}",
     ]
-
-
-def _unpinned(row: Row) -> bool:
-    return any(finding.rule == "tool-not-pinned" for finding in row.judged.findings)
 
 
 def _print_findings(rows: Sequence[Row]) -> None:

@@ -207,7 +207,8 @@ class Binding:
     def pinned(self, names: Iterable[str], folder: str) -> list[PinnedFile]:
         """The lock's files that ``names`` stand for, as they lie in a directory of the host.
 
-        Raises :class:`LockError` for a tool that the lock does not have or has not pinned.
+        Raises :class:`LockError` for a tool that the lock does not have; one that it has not
+        pinned has no sha256, and whether the host needs it is for provisioning to find out.
         """
         lists = self._lists
         wanted = [tool for name in names for tool in lists.get(name, ())]
@@ -224,7 +225,7 @@ class Binding:
             if name not in lists:  # other files are called as their entry
                 matching = self._matching(fill(name, place.cell))
                 found |= dict.fromkeys((tool, tool) for tool in matching)
-        pins = [(package, entry, self.lock.tool(entry)) for package, entry in found]
+        pins = [(package, entry, self.lock.tools[entry]) for package, entry in found]
         return [
             PinnedFile(package, entry, tool, self.layout.join(folder, tool.file))
             for package, entry, tool in pins

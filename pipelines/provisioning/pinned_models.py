@@ -91,11 +91,13 @@ class Installer(Resource):
     tools: Annotated[tuple[str, ...], Field(min_length=1)]
     """The installer first, then files that lie beside it when it runs."""
     arguments: tuple[str, ...]
-    """May use {tool-name}, the path of a file there; {components} becomes ``--add ID`` each."""
+    """May use {tool-name}, the path of a file there, and {arguments}, those of the lock;
+    {components} becomes ``--add ID`` each."""
     path: str = ""
-    """The directory that it fills, if that is one of ours."""
+    """The directory that it fills, if that is one of ours. The product of Visual Studio that is
+    there afterwards must be the one of the lock."""
     detect: str
-    """A glob of paths: something matches once it is installed."""
+    """A glob of paths: something matches once it is installed; may use {toolset}."""
     success: tuple[int, ...] = (0,)
     reboot: tuple[int, ...] = (3010, 1641)
     """Exit codes that mean success, and a restart of Windows."""
@@ -111,15 +113,20 @@ class Installer(Resource):
         pins = binding.pinned(self.tools, binding.layout.temp)
         own, paths = pins[0], {pin.entry: pin.file for pin in pins}
         adds = [word for component in own.tool.components for word in ("--add", component)]
+        several = {"{components}": adds, "{arguments}": [*own.tool.arguments]}
         arguments: list[str] = []
         for word in self.arguments:
-            arguments += adds if word == "{components}" else [fill(word, paths)]
-        version = own.tool.version
+            arguments += several.get(word) or [fill(word, paths)]
+        version, toolset = own.tool.version, own.tool.toolset or ""
         return self.wanted(
             f"{own.entry} {version}",
             pins,
             name=own.entry,
             version=version,
             files=[pin.row for pin in pins],
+            signer=own.tool.signer or "",
+            prepare=[*own.tool.prepare],
             arguments=arguments,
+            detect=fill(self.detect, {"toolset": toolset}),
+            toolset=toolset,
         )

@@ -11,15 +11,16 @@ from __future__ import annotations
 from typing import Annotated, Literal
 
 from packaging.utils import canonicalize_name
-from pydantic import Field
+from pydantic import BeforeValidator, Field
 
 from pipelines.provisioning.base import Binding, Proof, Resource, Wanted
 from pipelines.provisioning.pinned_models import Archive, Files, Installer, Packages
+from pipelines.yamlfile import yaml_value
 
 
 class _Named(Resource):
     name: str
-    value: int | str | tuple[str, ...]
+    value: Annotated[int | str | tuple[str, ...], BeforeValidator(yaml_value)]
 
     def summary(self) -> str:
         """Name and value."""

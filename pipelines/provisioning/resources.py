@@ -145,8 +145,18 @@ def wanted_resources(
 ) -> list[Wanted]:
     """Every resource that concerns this host, with its pins, in order.
 
-    Raises :class:`LockError` for a tool that the lock does not have or has not pinned.
+    Raises :class:`LockError` for a tool that the lock does not have.
     """
     binding = bind(resources, recipe, lock, place)
     bound = (resource.bind(binding) for resource in binding.resources)
     return [wanted for wanted in bound if wanted is not None]
+
+
+def surely_lacking(every: Iterable[Wanted], lock: ToolchainLock) -> list[str]:
+    """Entries without a pin that no host has already: what they bring is known by it alone.
+
+    An installer is another matter: the host is asked for what it installs.
+    """
+    brought = (one.uploads for one in every if one.spec["kind"] != "installer")
+    names = dict.fromkeys(name for uploads in brought for name in uploads)
+    return [name for name in names if not lock.tools[name].pinned]

@@ -186,8 +186,8 @@ def _flat(path: Path, text: Any) -> dict[str, Any]:
     for version, keys in versions.items():
         if not isinstance(version, str) or not isinstance(keys, dict):
             raise ConfigError(
-                f"{path}: versions: {version}: expected a name in quotes and keys below it",
-                advice=f'Write: "{version}": {{source: ...}}',
+                f"{path}: versions: {version}: expected a name and keys below it",
+                advice=f"Write: {version}: {{source: ...}}",
             )
         if strange := sorted({*keys} - VARIES):
             raise ConfigError(

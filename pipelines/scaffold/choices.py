@@ -14,7 +14,8 @@ from pipelines.architectures import archs as arch_lists
 from pipelines.architectures import gpus
 from pipelines.errors import ConfigError, PipelineError
 from pipelines.scaffold.found import Project
-from pipelines.toolchain.lock import ToolchainLock, wheel_name
+from pipelines.toolchain.lock import ToolchainLock
+from pipelines.toolchain.variants import wheel_name
 from pipelines.toolsets import NEEDED, Api
 from pipelines.units import few
 

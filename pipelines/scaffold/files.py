@@ -60,6 +60,17 @@ def made(project: Project, choices: Choices) -> dict[str, str]:
     return files
 
 
+#: What no file of a package says of Windows, and its default releases need there.
+_SMALL = {
+    "rule": "torch-small-macro",
+    "cuda": ">=13.0",
+    "torch": ">=2.10,<2.12",
+    "flags": {"NVCC_APPEND_FLAGS": "-DWIN32_LEAN_AND_MEAN", "CL": "/DWIN32_LEAN_AND_MEAN"},
+    "why": "windows.h defines small as char, which is a name in torch's CUDACachingAllocator.h",
+    "source": "https://github.com/pytorch/pytorch/issues/179005",
+}
+
+
 def suite_name(project: Project, choices: Choices) -> str:
     """Of the folder of tests, and of the file in it."""
     named = project.package or choices.name
@@ -95,6 +106,7 @@ def _recipe(project: Project, choices: Choices, suite: str) -> dict[str, Any]:
         keys["wheel_tag"] = choices.wheel_tag
     keys |= {
         "environment": environment,
+        "fixes": [_SMALL] if choices.torch else [],
         "restamp": True,
         "build_requires": list(choices.build_requires),
         "test_requires": list(choices.test_requires),
@@ -190,10 +202,11 @@ def _read_back(files: Mapping[str, str], recipe: str) -> None:
     from pydantic import ValidationError
 
     from pipelines.model import explain
+    from pipelines.yamlfile import parse_yaml
 
     for name, model in ((CONFIG_NAME, Config), (recipe, Recipe)):
         try:
-            model.model_validate(yaml.safe_load(files[name]))
+            model.model_validate(parse_yaml(files[name]))
         except (ValidationError, yaml.YAMLError) as error:
             said = (
                 explain(Path(name), error, model) if isinstance(error, ValidationError) else error

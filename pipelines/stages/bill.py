@@ -104,7 +104,7 @@ def _pinned(plan: BuildPlan) -> Iterator[Part]:
         names += [name for name in one.uploads if whole or name in asked.values()]
     for name in dict.fromkeys(names):
         role: Role = "built against" if name == asked.get("torch") else "tool chain"
-        yield _tool(name, lock.tool(name), role, instead="torch" in instead)
+        yield _tool(name, lock.tools[name], role, instead="torch" in instead)
 
 
 def _tool(entry: str, tool: Tool, role: Role, *, instead: bool) -> Part:

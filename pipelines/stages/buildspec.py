@@ -69,9 +69,9 @@ def materials(
     ``provisioned`` has what was found of what is not pinned: its values, never its words. How many
     jobs and threads work at it makes no other wheel. ``bill`` lies in it: :func:`.bill.bill_of`.
     """
-    tools = plan.cache.lock.tool
+    tools = plan.cache.lock.tools
     made = {"source": source_sha256}
-    made |= {f"tool {name}": tools(name).sha256 for one in plan.wanted for name in one.uploads}
+    made |= {f"tool {name}": tools[name].sha256 for one in plan.wanted for name in one.uploads}
     for row in provisioned.resources if provisioned is not None else ():
         if row.kind in THEIRS:
             made[f"found {row.id}"] = json.dumps(row.values, sort_keys=True)

@@ -174,13 +174,12 @@ class _Look:
 
     def _fetch(self) -> str:
         cache = self.plan.cache
-        lock = cache.lock
-        tools = dict.fromkeys(tool for one in self.plan.wanted for tool in one.uploads)
+        wanted = dict.fromkeys(tool for one in self.plan.wanted for tool in one.uploads)
+        tools = [name for name in wanted if cache.lock.tools[name].pinned]
         gone, damaged = cache.missing(tools), cache.damaged(tools)
         missing = [name for name in tools if name in gone or cache.path(name) in damaged]
-        size = units.size(sum(lock.tool(name).size for name in missing))
         return (
-            f"{len(missing)} of {len(tools)} pinned files, {size}"
+            f"{len(missing)} of {len(tools)} pinned files, {cache.sizes(missing)}"
             if missing
             else f"nothing: {units.counted(len(tools), 'pinned file')} in the cache"
         )

@@ -327,7 +327,7 @@ def _used(line: Line) -> dict[str, UsedTool]:
     rows = done.resources if isinstance(done, ProvisionResult) else ()
     computed = {tool: sha256 for row in rows for tool, sha256 in row.sha256.items()}
     lock, names = line.plan.cache.lock, (n for one in line.plan.wanted for n in one.uploads)
-    return {n: UsedTool(version=lock.tool(n).version, sha256=computed.get(n)) for n in names}
+    return {n: UsedTool(version=lock.tools[n].version, sha256=computed.get(n)) for n in names}
 
 
 def require_audited(run: Run) -> None:

@@ -8,6 +8,7 @@ from pipelines.errors import PipelineError, named
 from pipelines.matrix.budget import plan_budget
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.judge import Finding, Ground, judge
+from pipelines.provisioning.resources import surely_lacking
 from pipelines.recipe.sourcetree import fetch_tree, names_if_here
 
 
@@ -38,7 +39,7 @@ def refuse_unbuildable(plan: BuildPlan, *, fetch: bool = True) -> None:
 
     Whether it fits the memory of another machine is judged by the build stage. Raises
     :class:`ConfigError` with the first rule that rejects it, its source, and what would work;
-    prints what is to be minded. Raises :class:`LockError` for a tool that the host needs and the
+    prints what is to be minded. Raises :class:`LockError` for tools that the host needs and the
     lock has not pinned. The rules are Windows': elsewhere only the host and the memory are judged.
     Without ``fetch`` a source that is not here stays where it is, and its paths are not judged.
     """
@@ -65,4 +66,5 @@ def refuse_unbuildable(plan: BuildPlan, *, fetch: bool = True) -> None:
         if finding.error:
             raise _refusal(plan, finding)
         say(f"mind: {finding.says}", style="yellow")
-    _ = plan.wanted  # asks the lock for every pin
+    if unpinned := surely_lacking(plan.wanted, plan.cache.lock):
+        raise plan.cache.lock.not_pinned(unpinned)

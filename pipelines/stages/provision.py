@@ -48,6 +48,7 @@ def provision(
         session.prepare(repair=repair)
         every = _asked(plan, repair=repair)
         rows = check(session, every)
+        _refuse_unpinned(plan, every, rows)
         try:
             for number, wanted in enumerate(every):
                 log.keep(ProvisionResult(resources=tuple(rows)))
@@ -74,6 +75,7 @@ def show_changes(session: LiveSession, plan: BuildPlan, *, repair: bool = False)
         rows = check(session, _asked(plan, repair=repair))
         if shown := [row for row in rows if not row.ok or detailed()]:
             console.print(_planned(shown))
+        _refuse_unpinned(plan, plan.wanted, rows)
         differ = sum(not row.ok for row in rows)
         say(f"{len(rows)} resources, {differ} would change", style="green")
 
@@ -88,6 +90,17 @@ def check(session: LiveSession, every: list[Wanted]) -> list[ResourceResult]:
     """Every wanted resource as it is now: one question to the host."""
     told = session.call(remote_provision.check_all, specs=[one.spec for one in every])
     return [_row(one, found) for one, found in zip(every, told, strict=True)]
+
+
+def _refuse_unpinned(
+    plan: BuildPlan, every: Iterable[Wanted], rows: Iterable[ResourceResult]
+) -> None:
+    """Raise :class:`LockError` with all that the host does not have and the lock has not pinned."""
+    lacking = (one.uploads for one, row in zip(every, rows, strict=True) if not row.ok)
+    names = dict.fromkeys(name for uploads in lacking for name in uploads)
+    tools = plan.cache.lock.tools
+    if unpinned := [name for name in names if not tools[name].pinned]:
+        raise plan.cache.lock.not_pinned(unpinned)
 
 
 def _row(wanted: Wanted, told: remote_provision.Row | remote_provision.Outcome) -> ResourceResult:
@@ -116,9 +129,15 @@ def _apply(
     began = time.monotonic()
     _log.info("%s: applying %s", plan.host.name, wanted.id)
     tools = wanted.uploads if row.uploads is None else row.uploads
-    _require_space(session, plan, wanted, tools)
     with bars() as show:
-        sent = {t: _upload(session, plan, t, wanted.uploads[t], show) for t in tools}
+        fresh = [t for t in tools if not _has(session, plan, t, wanted.uploads[t])]
+        _require_space(session, plan, wanted, fresh)
+        plan.cache.fetch_all(fresh, lambda what, *done: show(f"fetch {what}", *done))
+        if not all(plan.cache.lock.tool(tool).size for tool in fresh):
+            _require_space(session, plan, wanted, fresh)  # now all sizes are known
+        for tool in fresh:
+            _upload(session, plan, tool, wanted.uploads[tool], show)
+        sent = {tool: plan.cache.lock.tool(tool).sha256 for tool in tools}
         show(f"apply {wanted.id}", 0, 0)
         try:
             told = session.call(
@@ -151,7 +170,7 @@ def _require_space(
     session: LiveSession, plan: BuildPlan, wanted: Wanted, tools: Iterable[str]
 ) -> None:
     """Refuse before anything is uploaded what the host's disk cannot hold unpacked as well."""
-    need = _UNPACKED * sum(plan.cache.lock.tool(tool).size for tool in tools)
+    need = _UNPACKED * sum(plan.cache.size(tool) for tool in tools)
     if not need:
         return
     free = int(session.call(remote_provision.free_space, path=plan.layout.temp))
@@ -224,14 +243,19 @@ def _check_again(session: LiveSession, wanted: Wanted) -> ResourceResult:
     return _row(wanted, told)
 
 
-def _upload(session: LiveSession, plan: BuildPlan, tool: str, target: str, show: Bars) -> str:
-    """Bring a pinned file to the host unless the very same is there already; its sha256."""
+def _has(session: LiveSession, plan: BuildPlan, tool: str, target: str) -> bool:
+    """Whether the host has a pinned file there already."""
     pin = plan.cache.lock.tool(tool)
     stat = session.call(files.stat, path=target)
-    same_size = stat is not None and stat.get("size") == pin.size
-    if same_size and session.call(files.sha256, path=target) == pin.sha256:
-        return pin.sha256
-    source = plan.cache.fetch(tool, lambda what, *done: show(f"fetch {what}", *done))
+    if stat is None or pin.size not in (0, stat.get("size")):
+        return False
+    return bool(session.call(files.sha256, path=target) == pin.sha256)
+
+
+def _upload(session: LiveSession, plan: BuildPlan, tool: str, target: str, show: Bars) -> None:
+    """Bring a pinned file to the host."""
+    pin = plan.cache.lock.tool(tool)
+    source = plan.cache.fetch(tool)  # here already, and looked at once more
     sent = session.put(source, target, progress=partial(show, f"upload {tool}"))
     if sent != pin.sha256:
         raise TransferError(
@@ -239,7 +263,6 @@ def _upload(session: LiveSession, plan: BuildPlan, tool: str, target: str, show:
             f"{pin.sha256}",
             advice="Run the same command again: what is damaged is fetched anew.",
         )
-    return sent
 
 
 def _shown(text: str, limit: int = 2000) -> str:

@@ -16,6 +16,7 @@ from pipelines.toolchain.intent import INTENT_FILE, load_bases, load_intent
 from pipelines.toolchain.lock import LOCK_FILE, Cache, ToolchainLock, load_lock, own_lock
 from pipelines.toolchain.pinning import Pinned, complete, pin_images
 from pipelines.toolchain.sync import stage, sync
+from pipelines.toolchain.toolkits import add_toolkit
 
 _NO_CHECKOUT = "images/ and ansible/ are in the repository alone, and this is the installed package"
 
@@ -71,6 +72,22 @@ def _complete_own(intent: Path, path: Path, names: list[str] | None) -> None:
         console.print(_table(pinned))
     load_lock()  # with what is built in: what speaks against it is said now
     say(f"{path}: {len(made.tools)} tools; read what has changed before it is committed")
+
+
+def run_add(cuda: str) -> None:
+    """Add the components of a CUDA toolkit to what is wanted, with NVIDIA's own pins of them.
+
+    In a repository that has a ``toolchain.yaml`` of its own they are that one's.
+    """
+    own = own_lock().with_name(INTENT_FILE.name)
+    if not own.is_file() and CHECKOUT is None:
+        raise LockError(
+            f"there is no {own}, to which CUDA {cuda} would be added",
+            advice="Make one with the two lines 'version: 1' and 'groups: []'.",
+        )
+    folder = own.parent if own.is_file() else INTENT_FILE.parent
+    say(f"wrote {add_toolkit(cuda, folder, load_lock())}")
+    run_complete()
 
 
 def run_sync(*, check: bool) -> None:

@@ -78,14 +78,14 @@ def adopt(path: Path) -> None:
 
 
 def verify(path: Path, source: Source) -> None:
-    """Raise :class:`LockError` unless ``path`` has the size and sha256 of ``source``.
+    """Raise :class:`LockError` unless ``path`` has the sha256 of ``source``, and its size if known.
 
-    A source without both is an error, too: nothing was pinned.
+    A source without a sha256 is an error, too: nothing was pinned.
     """
-    if not (source.sha256 and source.size):
+    if not source.sha256:
         raise LockError(f"{source.file} is not pinned")
     size = path.stat().st_size
-    if size != source.size:
+    if source.size and size != source.size:
         raise LockError(f"{source.file} has {size} bytes, {source.size} were pinned")
     found = sha256_of(path)
     if found != source.sha256:

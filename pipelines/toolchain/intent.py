@@ -28,6 +28,8 @@ from pipelines.yamlfile import read_yaml
 INTENT_FILE = Path(__file__).resolve().with_name("toolchain.yaml")
 #: Beside it, of the same form: what `invoke watch --pins` has found, if anybody put it there.
 WATCHED = "watched.yaml"
+#: The same, one for each CUDA that `invoke lock --cuda` has added.
+TOOLKIT = "toolkit-*.yaml"
 _ADVICE = "Its head says what may stand in it."
 
 Text = Annotated[str, StringConstraints(min_length=1)]
@@ -53,7 +55,7 @@ class Place(Model):
     url: Text | None = None
     file: Text | None = None
 
-    def filled(self, values: Mapping[str, str], sha256: str | None) -> Source:
+    def filled(self, values: Mapping[str, str], sha256: str | None, size: int | None) -> Source:
         """The source of one entry; ``ValueError`` for braces that hold no name of ours."""
         quoted = {name: quote(value, safe="") for name, value in values.items()}
         given = self.model_dump(exclude_none=True)
@@ -64,7 +66,7 @@ class Place(Model):
             made["file"] = _fill(f"{wheel}-{version}-{{tag}}.whl", values)
         elif "file" not in made and "url" in made:
             made["file"] = unquote(made["url"].rpartition("/")[2])
-        return Source.model_validate({**made, "sha256": sha256})
+        return Source.model_validate({**made, "sha256": sha256, "size": size})
 
 
 class Row(Model):
@@ -80,7 +82,11 @@ class Row(Model):
     requires: tuple[Text, ...] = ()
     components: tuple[str, ...] = ()
     toolset: str | None = None
+    signer: str | None = None
+    prepare: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
     sha256: Sha256 | None = None
+    size: Annotated[int, Field(gt=0)] | None = None
 
     @property
     def axes(self) -> dict[str, dict[str, str]]:
@@ -107,7 +113,8 @@ class Row(Model):
         cells = list(self.cells())
         if self.sha256 and len(cells) > 1:
             raise ValueError(f"one sha256, but {len(cells)} files")
-        shared = {"name": name, "requires": self.requires, "components": self.components}
+        own = ("requires", "components", "toolset", "signer", "prepare", "arguments")
+        shared = {"name": name, **{key: getattr(self, key) for key in own}}
         for cell in cells:
             values = {"name": name, **cell}
             python = cell.get("python")
@@ -117,8 +124,8 @@ class Row(Model):
                 values["tags"] = "-".join(python_tags(python))
             if self.tag:
                 values["tag"] = _fill(self.tag, values)
-            sources = [place.filled(values, self.sha256) for place in self.sources]
-            made = {**shared, **cell, "toolset": self.toolset, "sources": sources}
+            sources = [place.filled(values, self.sha256, self.size) for place in self.sources]
+            made = {**shared, **cell, "sources": sources}
             yield _fill(self.id or _id(cell), values), Tool.model_validate(made)
 
 
@@ -166,8 +173,8 @@ def load_intent(path: Path = INTENT_FILE) -> dict[str, Tool]:
     """
     made: dict[str, Tool] = {}
     origin: dict[str, str] = {}
-    watched = path.with_name(WATCHED)
-    for file in (path, watched) if watched.is_file() else (path,):
+    others = (*path.parent.glob(WATCHED), *sorted(path.parent.glob(TOOLKIT)))
+    for file in (path, *others):
         for key, name, row in _read(file).rows():
             for id_, tool in _entries(file, key, name, row):
                 if id_ in made:

@@ -1,17 +1,16 @@
 """The tool-chain lock and the verified download cache.
 
 ``toolchain.lock.yaml``, which ``invoke lock`` makes of ``toolchain.yaml``, names every file that is
-ever fetched, with its sha256 and size. A file enters the cache only when both are right, by rename,
-under its own hash, and is hashed again when it is used: what was damaged meanwhile is fetched anew.
-Tools whose pins are not known yet are listed as ``unpinned``, and nothing but
-:mod:`pipelines.toolchain.pinning` may use them.
+ever fetched, with its sha256, which is the pin, and its size where that is known. A file enters the
+cache only when they are right, by rename, under its own hash, and is hashed again when it is used:
+what was damaged meanwhile is fetched anew. Tools without a sha256 are listed as ``unpinned``, and
+nothing but :mod:`pipelines.toolchain.pinning` may use them.
 """
 
 from __future__ import annotations
 
 import logging
 import os
-import re
 import shutil
 import threading
 from collections.abc import Callable, Iterable, Mapping
@@ -28,7 +27,7 @@ from pydantic import (
     model_validator,
 )
 
-from pipelines import plugins
+from pipelines import plugins, units
 from pipelines.console import say
 from pipelines.errors import LockError, StorageError
 from pipelines.model import Model, PythonVersion, explain
@@ -64,6 +63,9 @@ class Tool(Model):
     """What Visual Studio's installer is asked for."""
     toolset: Annotated[str, StringConstraints(pattern=r"^14\.\d\d$")] | None = None
     """The MSVC toolset among them, as ``vcvarsall.bat -vcvars_ver=`` takes it."""
+    signer: str | None = None  # the organisation whose signature an installer must have
+    prepare: tuple[str, ...] = ()  # an installer's arguments of a first run
+    arguments: tuple[str, ...] = ()  # and of the one that installs
     requires: tuple[Annotated[str, StringConstraints(min_length=1)], ...] = ()
     """Names of what must be installed with it."""
 
@@ -77,8 +79,8 @@ class Tool(Model):
 
     @property
     def pinned(self) -> bool:
-        """Whether every source has sha256 and size."""
-        return all(source.sha256 and source.size for source in self.sources)
+        """Whether every source has a sha256."""
+        return all(source.sha256 for source in self.sources)
 
     @property
     def file(self) -> str:
@@ -127,17 +129,11 @@ class ToolchainLock(Model):
 
     @model_validator(mode="after")
     def _unpinned_is_right(self) -> Self:
-        incomplete = {name for name, tool in self.tools.items() if not tool.pinned}
-        wrong = [f"{n}: sha256 or size is missing" for n in sorted(incomplete - {*self.unpinned})]
-        for name in dict.fromkeys(self.unpinned):
-            if name not in self.tools:
-                wrong.append(f"{name} is listed as unpinned, but there is no such tool")
-            elif name not in incomplete:
-                wrong.append(f"{name} is listed as unpinned, but has sha256 and size")
-            elif self.unpinned.count(name) > 1:
-                wrong.append(f"{name} is listed as unpinned twice")
-        if wrong:
-            raise ValueError("tools." + "; tools.".join(wrong))
+        incomplete = sorted(name for name, tool in self.tools.items() if not tool.pinned)
+        if incomplete != sorted(self.unpinned):
+            raise ValueError(
+                f"'unpinned' names {sorted(self.unpinned)}, and without a sha256 are {incomplete}"
+            )
         return self
 
     @model_validator(mode="after")
@@ -176,7 +172,7 @@ class ToolchainLock(Model):
     def lacking(
         self, names: Iterable[str], target: Target, instead: Mapping[str, str] = variants.NOTHING
     ) -> list[str]:
-        """Of ``names`` and what must come along: those without an entry, or without its pins."""
+        """Of ``names`` and what must come along: entries that are not pinned, names without one."""
         found: dict[str, bool] = {}
         known = variants.Names(self.tools)
         for name in names:
@@ -185,8 +181,21 @@ class ToolchainLock(Model):
             except LockError:
                 found[name] = False
             else:
-                found |= {other: self.tools[entry].pinned for other, entry in entries.items()}
+                found |= {entry: self.tools[entry].pinned for entry in entries.values()}
         return [name for name, pinned in found.items() if not pinned]
+
+    def not_pinned(self, names: Iterable[str]) -> LockError:
+        """The error for entries without a pin: all of them, and the command that pins them."""
+        tools = {name: self.tools[name] for name in names}
+        sizes = (f" ({units.size(t.size)})" if t.size else "" for t in tools.values())
+        listed = (
+            f"{n} {t.version}{size}" for (n, t), size in zip(tools.items(), sizes, strict=True)
+        )
+        return LockError(
+            f"not pinned, for their sha256 is not known yet: {', '.join(listed)}",
+            advice=f"Run `invoke lock --only {','.join(tools)}` on a machine with an internet "
+            "connection, and commit the toolchain.lock.yaml that it completes.",
+        )
 
     def tool(self, name: str) -> Tool:
         """The pinned entry called ``name``.
@@ -197,11 +206,7 @@ class ToolchainLock(Model):
         if tool is None:
             raise variants.unknown_tool(name, self.tools)
         if not tool.pinned:
-            raise LockError(
-                f"{name} {tool.version} is not pinned: its sha256 or size is not known yet",
-                advice="Run `invoke lock` on a machine with an internet connection, and commit "
-                "the toolchain.lock.yaml that it completes.",
-            )
+            raise self.not_pinned([name])
         return tool
 
 
@@ -296,6 +301,17 @@ class Cache:
             if not path.is_file() and not hashed.kept_short(path).is_file()
         ]
 
+    def size(self, name: str) -> int:
+        """Bytes of a tool's file: as pinned, or as it is in the cache; 0 when neither is known."""
+        here = self.place((tool := self.lock.tools[name]).file, tool.sha256)
+        return tool.size or (here.stat().st_size if tool.pinned and here.is_file() else 0)
+
+    def sizes(self, names: Iterable[str]) -> str:
+        """What the files of ``names`` have together, for people."""
+        every = [self.size(name) for name in names]
+        unknown, known = every.count(0), units.size(sum(every))
+        return f"{known} and {unknown} of unknown size" if unknown else known
+
     def damaged(self, names: Iterable[str]) -> dict[Path, str]:
         """The files of ``names`` in the cache that are not what was pinned, and why."""
         tools = {self.path(name): self.lock.tool(name) for name in names}
@@ -313,7 +329,10 @@ class Cache:
 
     def fetch_all(self, names: Iterable[str], progress: FetchProgress | None = None) -> None:
         """As :meth:`fetch` for all of ``names``, four at a time, the largest first."""
-        wanted = sorted(dict.fromkeys(names), key=lambda n: -self.lock.tool(n).size)
+        every = dict.fromkeys(names)
+        if unpinned := [name for name in every if name in self.lock.unpinned]:
+            raise self.lock.not_pinned(unpinned)
+        wanted = sorted(every, key=lambda n: -self.lock.tool(n).size)
         with ThreadPoolExecutor(max_workers=4) as pool:
             jobs = [pool.submit(self.fetch, name, progress) for name in wanted]
             try:
@@ -379,8 +398,3 @@ class Cache:
                 "here, and name it with --wheelhouse.",
             )
         obtain(name, tool, part, keep, progress)
-
-
-def wheel_name(file: str) -> str:
-    """The distribution a wheel's file name stands for, normalised (PEP 503)."""
-    return re.sub(r"[-_.]+", "-", file.split("-", 1)[0]).lower()

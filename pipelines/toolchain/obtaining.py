@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pipelines.errors import LockError, StorageError
 from pipelines.files import DISK_ERRNOS
 from pipelines.logs import timed
-from pipelines.toolchain.sources import Source, download
+from pipelines.toolchain.sources import Source, download, tag_of
 
 if TYPE_CHECKING:
     from pipelines.toolchain.lock import Tool
@@ -27,12 +27,15 @@ def obtain(
     part: Path,
     keep: Callable[[Path, Source], None],
     progress: FetchProgress | None = None,
+    *,
+    resume: bool = False,
 ) -> None:
     """Download ``tool`` to ``part`` from the first source whose bytes ``keep`` takes.
 
     ``keep`` moves the file away, or raises :class:`LockError` and the next source is tried. What
-    is left of ``part`` is removed. Raises :class:`LockError` when no source is left, naming each,
-    and :class:`StorageError` when the disk is full.
+    is left of ``part`` is removed, but for what broke off if it is to ``resume``. Raises
+    :class:`LockError` when no source is left, naming each, and :class:`StorageError` when the disk
+    is full.
     """
     failures: list[str] = []
     for source in tool.sources:
@@ -51,10 +54,13 @@ def obtain(
             failures.append(f"{source.place}: {error}")
         except LockError as error:
             failures.append(f"{source.place}: {error.message}")
+            part.unlink(missing_ok=True)
         else:
             return
         finally:
-            part.unlink(missing_ok=True)
+            if not (resume and part.is_file() and tag_of(part).is_file()):
+                part.unlink(missing_ok=True)
+                tag_of(part).unlink(missing_ok=True)
     raise LockError(
         f"{name} {tool.version} could not be fetched:\n  " + "\n  ".join(failures),
         advice="Check the network and the package index; a wrong sha256 means that the file "

@@ -7,12 +7,16 @@ address in the lock is believed, once, and from then on everybody compares. So r
 
 from __future__ import annotations
 
+import contextlib
 import os
+import shutil
 import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
+from pipelines.console import say
 from pipelines.errors import LockError
 from pipelines.files import sha256_of
 from pipelines.toolchain.generate import pinned, write_lock
@@ -20,6 +24,7 @@ from pipelines.toolchain.lock import LOCK_FILE, Cache, Tool, load_lock
 from pipelines.toolchain.obtaining import FetchProgress, obtain
 from pipelines.toolchain.registry import digest_behind
 from pipelines.toolchain.sources import Source
+from pipelines.units import counted
 
 
 @dataclass(frozen=True)
@@ -42,10 +47,10 @@ def complete(
 ) -> list[Pinned]:
     """Pin every unpinned tool of the lock at ``path``, or those of ``names`` that are unpinned.
 
-    The lock is replaced after each tool and the file goes into the download cache, so that an
-    interruption loses at most one download. What cannot be fetched, or is not what a sha256 that
-    is there already says, does not stop the others: :class:`LockError` names it at the end.
-    Raises :class:`StorageError` at once when a disk is full.
+    The lock is replaced after each tool and the file goes into the download cache; a download that
+    broke off is gone on with where its server can do that. What cannot be fetched, or is not what a
+    sha256 that is there already says, does not stop the others: :class:`LockError` names it at the
+    end. Raises :class:`StorageError` at once when a disk is full.
     """
     lock = load_lock(path)
     cache = Cache(lock)
@@ -57,9 +62,12 @@ def complete(
         wanted = [name for name in wanted if name in asked]
     done: list[Pinned] = []
     failures: list[str] = []
-    for name in wanted:
+    if wanted:
+        say(f"{counted(len(wanted), 'file')} to fetch, {cache.sizes(wanted)}")
+    for number, name in enumerate(wanted, 1):
         try:
-            found = _found(cache, name, progress)
+            label = f"{number}/{len(wanted)} {name}"
+            found = _found(cache, name, progress and partial(_labelled, progress, label))
             _record(path, found)
         except LockError as error:
             failures.append(error.message)
@@ -73,6 +81,10 @@ def complete(
             "file is not the one it should be.",
         )
     return done
+
+
+def _labelled(progress: FetchProgress, label: str, _: str, done: int, total: int) -> None:
+    progress(label, done, total)
 
 
 def _found(cache: Cache, name: str, progress: FetchProgress | None) -> Pinned:
@@ -91,9 +103,21 @@ def _found(cache: Cache, name: str, progress: FetchProgress | None) -> Pinned:
         part.replace(target)
         found.append(checked)
 
-    # Beside the cache's own files, for a rename does not leave a file system.
-    scratch = cache.root / "downloads" / f".{name}.{os.getpid()}-{threading.get_ident()}.part"
-    obtain(name, tool, scratch, keep, progress)
+    # Beside the cache's own files, for a rename does not leave a file system. What broke off lies
+    # in a directory whose name is nobody's; whoever goes on with it gives it a name of its own.
+    left = cache.root / "downloads" / f".{name}.part"
+    mine = left.with_name(f".{name}.{os.getpid()}-{threading.get_ident()}.part")
+    with contextlib.suppress(OSError):
+        left.rename(mine)
+    try:
+        obtain(name, tool, mine / tool.file, keep, progress, resume=True)
+    finally:
+        try:
+            mine.rmdir()  # it is empty where nothing is left to go on with
+        except OSError:
+            with contextlib.suppress(OSError):
+                mine.rename(left)
+            shutil.rmtree(mine, ignore_errors=True)
     return found[0]
 
 

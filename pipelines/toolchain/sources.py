@@ -43,7 +43,7 @@ Sha256 = Annotated[str, StringConstraints(pattern=r"^[0-9a-f]{64}$")]
 class Source(Model):
     """One place a file can come from; exactly one of ``pypi``, ``apt``, ``url``.
 
-    Without ``sha256`` or ``size`` it can only be pinned, see :mod:`pipelines.toolchain.pinning`.
+    Without ``sha256`` it can only be pinned, see :mod:`pipelines.toolchain.pinning`.
     """
 
     file: FileName
@@ -51,7 +51,7 @@ class Source(Model):
     sha256: Sha256 | None = None
     """Of the file: 64 lower-case digits."""
     size: Annotated[int, Field(gt=0)] | None = None
-    """In bytes."""
+    """In bytes; bounds a download, and tells what it costs before it begins."""
     pypi: Annotated[str, StringConstraints(pattern=r"^[a-z0-9-]+==[0-9][^\s]*$")] | None = None
     """A release on the package index: ``name==version``."""
     apt: str | None = None
@@ -74,7 +74,8 @@ class Source(Model):
 def download(source: Source, target: Path, step: Step) -> None:
     """Write ``source`` to ``target``; ``OSError`` or :class:`LockError` says why not.
 
-    At most the pinned size is written, :data:`LIMIT` when there is none.
+    At most the pinned size is written, :data:`LIMIT` when there is none. What ``target`` has of an
+    earlier attempt is gone on with if its server says that it has the very same file still.
     """
     if source.pypi:
         _http(_index_url(source.pypi, source.file), target, source.size, step)
@@ -86,30 +87,50 @@ def download(source: Source, target: Path, step: Step) -> None:
         _http(source.url, target, source.size, step)
 
 
+def tag_of(target: Path) -> Path:
+    """Where it is noted which file on the server the beginning in ``target`` is of."""
+    return target.with_name(f"{target.name}.etag")
+
+
 def _http(url: str, target: Path, size: int | None, step: Step) -> None:
+    import requests
+
+    note = tag_of(target)
+    # As it is on the server: what was compressed on the way would be counted differently.
+    headers = {"Accept-Encoding": "identity"}
+    done = target.stat().st_size if target.is_file() and note.is_file() else 0
+    if done:  # https://www.rfc-editor.org/rfc/rfc9110#name-if-range
+        headers |= {"Range": f"bytes={done}-", "If-Range": note.read_text("utf-8")}
     with (
         session() as client,
-        # As it is on the server: what was compressed on the way would be counted differently.
-        client.get(
-            url, stream=True, timeout=_TIMEOUT, headers={"Accept-Encoding": "identity"}
-        ) as response,
-        target.open("wb") as out,
+        client.get(url, stream=True, timeout=_TIMEOUT, headers=headers) as response,
     ):
         for hop in (*response.history, response):  # what follows ? is often a signature
             secret(urlsplit(hop.url).query)
+        if response.status_code == requests.codes.requested_range_not_satisfiable:
+            target.unlink()  # it is whole, or more than that
         response.raise_for_status()
         if url.startswith("https://"):
             _still_secure(response)
-        total = size or _announced(response)
+        rest = response.headers.get("Content-Range", "")
+        if response.status_code != requests.codes.partial or not rest.startswith(f"bytes {done}-"):
+            done = 0
+        left = 0 if size else _announced(response)
+        total = size or (left and done + left)
         limit = size or LIMIT
-        done = 0
-        for chunk in pieces(response):
-            done += len(chunk)
-            if done > limit:
-                what = f"the pinned {size} bytes" if size else f"{limit >> 30} GiB"
-                raise LockError(f"more than {what} came")
-            out.write(chunk)
-            step(done, total)
+        tag = response.headers.get("ETag", "")
+        with target.open("ab" if done else "wb") as out:
+            if tag.startswith('"'):  # a weak one may stand for other bytes
+                note.write_text(tag, "utf-8")
+            else:
+                note.unlink(missing_ok=True)
+            for chunk in pieces(response):
+                done += len(chunk)
+                if done > limit:
+                    what = f"the pinned {size} bytes" if size else f"{limit >> 30} GiB"
+                    raise LockError(f"more than {what} came")
+                out.write(chunk)
+                step(done, total)
 
 
 def pieces(answer: requests.Response) -> Iterator[bytes]:

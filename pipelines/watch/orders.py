@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from pipelines.matrix.judge import Finding
+from pipelines.matrix.judge import NOT_PINNED, Finding
 from pipelines.matrix.plan import Plan
 from pipelines.target import Target
 from pipelines.watch.cells import Wanted, Watched
@@ -52,11 +52,14 @@ def order_of(watched: Watched, plan: Plan | None) -> Order:
     for one in watched.wanted:
         row = rows[one.name]
         judged = row.judged
-        errors = tuple(finding for finding in judged.findings if finding.error)
+        found = (finding for finding in judged.findings if finding.error)
+        errors = tuple(finding for finding in found if finding.rule != NOT_PINNED)
         lacks = tuple(plan.ground.lacking(row.target)) if plan is not None else ()
         state: State = "no"
-        if row.possible:
-            state = "pin" if lacks and row.way.action == "build" else "build"
+        if lacks and not errors and row.way.action == "build":
+            state = "pin"
+        elif row.possible:
+            state = "build"
         elif not errors:
             errors = (Finding("nothing-prebuilt", row.way.why, "the recipe"),)
         seconds = judged.budget.wall_seconds if judged.budget else None

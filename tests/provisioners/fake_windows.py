@@ -205,11 +205,15 @@ class Windows:
         return 0, "", ""
 
     def run_vswhere(self, tool: str, arguments: list[str], stdin: str | None) -> Said:
+        if "-path" in arguments:
+            return 0, f"{self.state['knobs'].get('vs_product', '17.14.41')}+37710.0", ""
         return 0, self.state["settings"].get("vs", ""), ""
 
     def run_vs_buildtools(self, tool: str, arguments: list[str], stdin: str | None) -> Said:
         if self.state["knobs"].get("vs_fails"):
             return 1603, "", ""
+        if "--update" in arguments:
+            return 0, "", ""
         root = arguments[arguments.index("--installPath") + 1]
         self.inside(root)
         self.state["settings"]["vs"] = root

@@ -241,10 +241,11 @@ def test_a_bare_host_then_again(site: Site) -> None:
     listed = json.loads(state["files"][r"C:\cuda\12.8\.archives.json"])
     assert set(listed) == {f"cuda-12.8-{n}" for n in ("cuda_cudart", "cuda_nvcc", "libcublas")}
     assert not [path for path in state["files"] if path.startswith((r"C:\t\setup", r"C:\t\archi"))]
-    setup = next(argv for argv in state["ran"] if argv[0].endswith("vs_BuildTools.exe"))
-    manifest = r"C:\t\setup\VisualStudio.chman"
-    assert setup[setup.index("--channelUri") + 1] == manifest
-    assert setup[setup.index("--installChannelUri") + 1] == manifest
+    first, setup = (argv for argv in state["ran"] if argv[0].endswith("vs_BuildTools.exe"))
+    assert first[1:] == ["--quiet", "--wait", "--update"]
+    assert setup[setup.index("--channelUri") + 1] == r"C:\doesntExist.chman"
+    assert setup[setup.index("--installChannelUri") + 1].startswith("https://aka.ms/vs/17/release/")
+    assert "--nocache" not in setup
     assert "Microsoft.VisualStudio.Component.VC.Tools.x86.x64" in setup
     assert "modify" not in setup
 

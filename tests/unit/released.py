@@ -11,8 +11,7 @@ from urllib.parse import quote
 
 from pipelines.recipe.load import load_versions
 from pipelines.recipe.origin import GitSource
-from pipelines.toolchain.generate import pinned
-from pipelines.toolchain.lock import ToolchainLock, load_lock
+from pipelines.toolchain.lock import load_lock
 
 DAY = Path(__file__).parent / "recorded/2026-11-23"
 PEP691 = "application/vnd.pypi.simple.v1+json"
@@ -70,8 +69,10 @@ def names(out: Out, platform: str = "win_amd64") -> Iterator[tuple[str, str]]:
 
 
 def builds(wheels: Iterable[tuple[str, str]], *, more: str = "") -> str:
-    """PyTorch's page of torch; where the lock knows a wheel, with its sha256."""
-    pins = {s.file: s.sha256 for tool in load_lock().tools.values() for s in tool.sources}
+    """PyTorch's page of torch: it lists these, and all that the lock has, which with its sha256."""
+    tools = [tool for tool in load_lock().tools.values() if tool.name == "torch"]
+    pins = {tool.file: tool.sha256 for tool in tools}
+    wheels = [*wheels, *((f"cu{str(tool.cuda).replace('.', '')}", tool.file) for tool in tools)]
     rows = ["<!DOCTYPE html>", "<html>", "  <body>", "    <h1>Links for torch</h1>"]
     for folder, name in sorted({*wheels}):
         sha256 = pins.get(name) or hashlib.sha256(name.encode()).hexdigest()
@@ -91,16 +92,6 @@ def refs(head: str, tags: dict[str, str]) -> str:
     rest = [packet(f"{head} refs/heads/main\n")]
     rest += [packet(f"{commit} refs/tags/{name}\n") for name, commit in tags.items()]
     return packet("# service=git-upload-pack\n") + "0000" + first + "".join(rest) + "0000"
-
-
-def completed(lock: ToolchainLock) -> ToolchainLock:
-    """The lock as `invoke lock` leaves it; what it lacks is made up."""
-    tools = dict(lock.tools)
-    for name in lock.unpinned:
-        tool = tools[name]
-        made = hashlib.sha256(tool.file.encode()).hexdigest()
-        tools[name] = pinned(tool, sha256=tool.sha256 or made, size=tool.size or 1)
-    return lock.model_copy(update={"tools": tools, "unpinned": ()})
 
 
 def commit_of(recipe: str, version: str) -> str:

@@ -50,6 +50,10 @@ CASES: dict[str, tuple[dict[str, str], dict[str, str]]] = {
         {"torch": "2.9.0", "msvc": "14.42.34433"},
         {"torch": "2.9.0", "msvc": "14.44.35207"},
     ),
+    "torch-small-macro": (
+        {"torch": "2.11.0+cu130", "cuda": "13.0.88"},
+        {"torch": "2.12.1+cu130", "cuda": "13.0.88"},
+    ),
     "ptxas-sm90": ({"arch": "9.0", "cuda": "12.6.85"}, {"arch": "8.9", "cuda": "12.6.85"}),
     "blackwell-cuda": ({"arch": "12.0", "cuda": "12.6"}, {"arch": "12.0", "cuda": "12.8"}),
     "sm107-cuda": ({"arch": "10.7", "cuda": "13.3"}, {"arch": "10.7", "cuda": "13.4"}),

@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import yaml
 from cache_runs import cache, children, spec, told
 from pydantic import ValidationError
 
@@ -21,6 +20,7 @@ from pipelines.errors import ConfigError
 from pipelines.hosttext import redact
 from pipelines.remote import compilecache, fixedplace, locks, process, sccache
 from pipelines.remote.jobs import prune, store
+from pipelines.yamlfile import parse_yaml
 
 if sys.platform == "win32":
     pytest.skip("the fake server is a POSIX script", allow_module_level=True)
@@ -63,8 +63,8 @@ def test_variables_of_each_kind() -> None:
     assert dav["SCCACHE_WEBDAV_KEY_PREFIX"] == "p"
 
 
-def test_off_as_yaml_reads_it() -> None:
-    assert cache(**yaml.safe_load("{kind: off}")).kind == "off"
+def test_off_without_quotes() -> None:
+    assert cache(**parse_yaml("{kind: off}")).kind == "off"
 
 
 def test_what_the_host_is_told_names_what_the_local_cache_leaves_out() -> None:

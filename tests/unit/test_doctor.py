@@ -173,7 +173,7 @@ GOOD: dict[str, Any] = {
             "others": ["python-3.14"],
             "error": None,
             "missing": 0,
-            "missing_bytes": 0,
+            "missing_size": "0 B",
         },
         "wine": {"version": "wine-8.0"},
     },
@@ -327,8 +327,8 @@ CASES: list[tuple[str, dict[str, Any], str, str, str]] = [
     ("this machine: lock", {f"{LOCK}/error": "no tool 'x'"}, "error", "no tool 'x'",
      "invoke lock"),
     ("this machine: lock", {LOCK: None}, "unknown", "not told", ""),
-    ("this machine: downloads", {f"{LOCK}/missing": 3, f"{LOCK}/missing_bytes": 5 << 20}, "ok",
-     "3 files to fetch, 5 MiB: the network is needed once", ""),
+    ("this machine: downloads", {f"{LOCK}/missing": 3, f"{LOCK}/missing_size": "5.0 MiB"}, "ok",
+     "3 files to fetch, 5.0 MiB: the network is needed once", ""),
     ("this machine: downloads", {f"{LOCK}/missing": GONE}, "unknown", "not told", ""),
     ("tool chain: unpacked tools", {"host/unpacked": [WHOLE, WHOLE]}, "ok",
      "2 directories, every file as it was unpacked", ""),
@@ -1031,7 +1031,7 @@ class Answers:
             "facts.facts": host["facts"],
             "inspection.machine.machine": host["machine"],
             "inspection.tools.tools": host["tools"],
-            "provision.check_all": list(host["resources"].values()),
+            "provision.check_all": self.check_all,
         } | {name.replace("__", "."): value for name, value in changes.items()}
 
     def call(self, asked: Callable[..., object], /, **arguments: Any) -> Any:
@@ -1040,7 +1040,12 @@ class Answers:
         answer = self.answers[function]
         if isinstance(answer, Exception):
             raise answer
-        return answer() if callable(answer) else answer
+        return answer(**arguments) if callable(answer) else answer
+
+    def check_all(self, specs: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        if any(spec["kind"] == "archive" for spec in specs):
+            return [{**row(), "values": {}} for _ in specs]
+        return list(GOOD["host"]["resources"].values())
 
 
 def test_what_a_host_is_asked(tmp_path: Path) -> None:
@@ -1052,6 +1057,8 @@ def test_what_a_host_is_asked(tmp_path: Path) -> None:
         key: GOOD["host"][key] for key in ("facts", "machine", "tools", "resources")
     }
     assert abs(found["skew"]) < 1
+    unpacked = {one.id for one in plan.wanted if one.spec["kind"] == "archive"}
+    assert {one["id"] for one in found["unpacked"]} == unpacked >= {"Python", "CUDA toolkit"}
     asked = dict(session.calls)
     assert asked["inspection.machine.machine"] == {"paths": [r"C:\b", r"C:\t"]}
     assert asked["provision.check_all"] == {"specs": [setting.spec for setting in SETTINGS]}
@@ -1092,7 +1099,7 @@ def test_a_host_that_goes_away_is_not_asked_further(tmp_path: Path) -> None:
     found: Any = inspected(make_plan(Host(lambda: session), tmp_path))
     assert found["facts"] == GOOD["host"]["facts"]
     assert found["problems"] == dict.fromkeys(
-        ("machine", "tools", "resources"), "lab1: connection lost"
+        ("machine", "tools", "unpacked", "resources"), "lab1: connection lost"
     )
     assert [name for name, _ in session.calls][-1] == "inspection.machine.machine"
 
@@ -1132,7 +1139,7 @@ def test_the_lock_of_this_machine(tmp_path: Path) -> None:
     assert whole["lock"]["unpinned"] == []
     assert whole["lock"]["error"] is None
     assert whole["lock"]["missing"] == whole["lock"]["tools"] > 5
-    assert whole["lock"]["missing_bytes"] > 1 << 20
+    assert whole["lock"]["missing_size"].endswith(" MiB")
     assert "wine" not in whole
     plan = unpinned(make_plan(host, tmp_path), "setuptools")
     (verdict,) = [v for v in examined(plan).verdicts if v.name == "lock"]
@@ -1142,6 +1149,7 @@ def test_the_lock_of_this_machine(tmp_path: Path) -> None:
     assert verdict.level == "error"
     assert "uv" in verdict.found
     assert "not pinned" in verdict.found
+    assert "invoke lock --only uv," in verdict.cure
 
 
 def test_what_a_host_is_judged_for(tmp_path: Path) -> None:

@@ -202,7 +202,7 @@ def test_visual_studio_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     for name in ("ProgramFiles(x86)", "ProgramW6432", "VSINSTALLDIR"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setenv("ProgramFiles", str(tmp_path))
-    (found,) = tools._visual_studio()
+    (found,) = tools.visual_studio()
     assert found["toolsets"] == ["14.38.33130", "14.44.35207"]
     assert found["name"] == "2022 BuildTools"
     script(
@@ -210,7 +210,7 @@ def test_visual_studio_on_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         f"""echo '[{{"installationPath": "{root}", "displayName": "Build Tools", """
         """"installationVersion": "17.14.1", "isComplete": true}]'""",
     )
-    (found,) = tools._visual_studio()
+    (found,) = tools.visual_studio()
     assert (found["version"], found["complete"]) == ("17.14.1", True)
     assert found["toolsets"] == ["14.38.33130", "14.44.35207"]
 

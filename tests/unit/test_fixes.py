@@ -10,15 +10,19 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from recipefiles import SHIPPED
 
 from pipelines.architectures.archs import parse
+from pipelines.commands import program
 from pipelines.diagnosis.heal import Settings, heal
 from pipelines.diagnosis.matcher import diagnose
 from pipelines.errors import ConfigError
 from pipelines.hosts.base import Supply, supply_of
+from pipelines.matrix.compat import load_rules
 from pipelines.matrix.hostfacts import HostFacts
 from pipelines.matrix.judge import Finding, Ground, Judged, judge
-from pipelines.recipe.load import load_recipe, load_versions
+from pipelines.presets import load_presets
+from pipelines.recipe.load import for_cell, load_recipe, load_versions
 from pipelines.recipe.model import Fix, Recipe
 from pipelines.recipe.naming import with_fixes
 from pipelines.recipe.patches import applied, read_patch
@@ -247,3 +251,48 @@ def test_nothing_of_it_reaches_another_compiler(tmp_path: Path) -> None:
                        host=Lab() if name == "lab" else None)  # fmt: skip
         said[name] = plan.environment(1).get("NVCC_APPEND_FLAGS", "")
     assert said == {"lx": "", "sandbox": "", "lab": f"{ZC} {MATHS} {CXX20}"}
+
+
+#: Kernels with TMA, which no recipe of ours has for Windows: said, and nothing to answer.
+NOT_OURS = {"align-c2719"}
+
+
+@pytest.mark.parametrize("name", [*SHIPPED, "smoke-attention-torch"])
+def test_no_default_of_ours_breaks_a_rule_of_ours(name: str) -> None:
+    """Every version of every recipe, as it is and in the cells of every preset."""
+    for recipe in load_versions(name).values():
+        axes = [{}, *(one.axes.told for one in load_presets().values())]
+        for asked in axes:
+            cuda, torch = asked.get("cuda", recipe.cuda), asked.get("torch", recipe.torch or "")
+            if not within(cuda, recipe.supports.cuda) or cuda not in str(
+                supply_of(load_lock()).cuda
+            ):
+                continue  # that is another rule's
+            found = unanswered(for_cell(recipe, cuda=cuda), torch, "80" if asked else recipe.archs)
+            assert found <= NOT_OURS, (recipe.version, cuda, torch)
+
+
+def unanswered(recipe: Recipe, torch: str, archs: str) -> set[str]:
+    """The rules of compat.yaml that a cell breaks and its recipe does not answer."""
+    rules = {rule.id for rule in load_rules()}
+    python = recipe.pythons[-1] if recipe.pythons else "3.12"
+    cell = Target(host="lab", recipe=recipe.name, version=recipe.version, python=python,
+                  torch=torch, cuda=recipe.cuda, archs=parse(archs))  # fmt: skip
+    ground = Ground(HostFacts(16, 1 << 40, msvc="14.44.35207"), "C:\\b", supply_of(load_lock()))
+    (row,) = judge(recipe, [cell], ground)
+    return {one.rule for one in row.findings if one.rule in rules and "recipe sets" not in one.says}
+
+
+def test_what_init_writes_by_default_breaks_none(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "setup.py").write_text(
+        "from setuptools import setup\nfrom torch.utils.cpp_extension import CUDAExtension\n"
+        "setup(name='mine', version='1', ext_modules=[CUDAExtension('mine._C', ['a.cu'])])\n"
+    )
+    (tmp_path / "a.cu").touch()
+    assert program.run(["init", "--yes"]) == 0
+    recipe = load_recipe("mine")
+    assert unanswered(recipe, str(recipe.torch), recipe.archs) <= NOT_OURS
+    assert {one.rule for one in recipe.fixes} == {"torch-small-macro"}

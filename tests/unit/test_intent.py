@@ -109,8 +109,7 @@ def test_entries_of_every_shape(file: Path) -> None:
     ("tools", "said"),
     [
         ({"uv": {"version": "1", "vers": "2"}}, "groups.0.tools.uv.0.vers: unknown key"),
-        ({"uv": {"version": 1.5}}, "groups.0.tools.uv.0.version: .*put it in quotes"),
-        ({"uv": 26.3}, "groups.0.tools.uv.0.version: .*put it in quotes"),
+        ({"uv": {"version": [1.5]}}, "groups.0.tools.uv.0.version: "),
         ({"uv": None}, "groups.0.tools.uv.0: .*one version"),
         ({"uv": {}}, "groups.0.tools.uv.0: .*one version"),
         ({"uv": {"version": "1", "python": {"3.12": "2"}}}, "groups.0.tools.uv.0: .*one version"),
@@ -119,7 +118,7 @@ def test_entries_of_every_shape(file: Path) -> None:
         ({"uv": {"python": {"3.11": "1", "3.12": ""}}}, "groups.0.tools.uv.0: .*one version"),
         ({"uv": {"version": "1", "python": []}}, "groups.0.tools.uv.0.python"),
         ({"uv": {"version": "1", "python": [["3.12"]]}}, "groups.0.tools.uv.0.python"),
-        ({"uv": {"version": "1", "torch": 2.8}}, "groups.0.tools.uv.0.torch.*put it in quotes"),
+        ({"uv": {"version": "1", "torch": "2.8x"}}, "groups.0.tools.uv.torch"),
         ({"uv": {"version": "1", "torch": "2.8.0"}}, "groups.0.tools.uv.torch: "),
         ({"uv": {"version": "1", "python": "2.7"}}, "groups.0.tools.uv.python: "),
         ({"uv": {"version": "1", "toolset": "14"}}, "groups.0.tools.uv.toolset: "),
@@ -228,21 +227,12 @@ def test_a_pin_of_any_source_is_that_of_all(file: Path) -> None:
     assert [(s.sha256, s.size) for s in made.tools["a"].sources] == [ONE, ONE]
 
 
-def test_half_a_pin_stays_half(file: Path) -> None:
-    wanted = load_intent(intent(file, tools={"a": "1"}))
-    half = yaml.safe_load(lock_text(generate(wanted, EMPTY)))
-    half["tools"]["a"]["sources"][0]["sha256"] = ONE[0]
-    made = generate(wanted, ToolchainLock.model_validate(half))
-    assert made.unpinned == ("a",)
-    assert made.tools["a"].sha256 == ONE[0]
-
-
 def test_a_sha256_in_the_intent_must_agree(file: Path) -> None:
     lock = lock_of(intent(file, tools={"a": "1"}), a=ONE)
     same = {"a": {"version": "1", "sha256": ONE[0]}, "b": {"version": "1", "sha256": TWO[0]}}
     made = generate(load_intent(intent(file, tools=same)), lock)
     assert made.tools["a"] == lock.tools["a"]
-    assert (made.unpinned, made.tools["b"].sha256) == (("b",), TWO[0])
+    assert (made.unpinned, made.tools["b"].sha256) == ((), TWO[0]), "what it states is a pin"
     other = {"a": {"version": "1", "sha256": TWO[0]}}
     with pytest.raises(LockError, match=rf"toolchain\.yaml: a: sha256 is {TWO[0]}.* {ONE[0]}"):
         generate(load_intent(intent(file, tools=other)), lock)

@@ -150,10 +150,12 @@ def test_the_host_and_the_tree_must_fit() -> None:
 
 
 def test_what_the_lock_lacks_is_said() -> None:
-    ground = Ground(HOST, "C:\\b", LAB_SUPPLY, lacking=lambda _: ["torch"])
+    """A build refuses to start without it, so it cannot be built."""
+    ground = Ground(HOST, "C:\\b", LAB_SUPPLY, lacking=lambda _: ["torch", "uv", "ninja"])
     (row, *_) = judged(FLASH, "80", ground, torch=["2.8"])
-    assert row.buildable
-    assert [finding.rule for finding in row.findings] == ["tool-not-pinned"]
+    assert not row.buildable
+    assert [finding.rule for finding in row.findings] == ["tool-not-pinned"] * 2
+    assert row.findings[0].cure == "invoke lock --only uv,ninja"
     assert row.longest is None  # the source is not here: nothing is claimed
 
 
@@ -297,9 +299,10 @@ def test_no_width_cuts_a_name_or_a_verdict(cache: Cache, monkeypatch: pytest.Mon
         assert max(len(line) for line in said.splitlines() if line.startswith("cp31")) <= width
 
 
-def test_what_the_lock_lacks_is_counted(cache: Cache) -> None:
-    _, said = run(cache, recipe="flash-attn", torch="2.7", python="3.12")
-    assert "1 of 2 cells can be built; 1 of them once toolchain.lock.yaml has" in said
+def test_what_the_lock_lacks_is_no_cell_that_can_be_built(cache: Cache) -> None:
+    _, said = run(cache, recipe="flash-attn", torch="2.5", python="3.12")
+    assert "tool-not-pinned" in said
+    assert "0 of 2 cells can be built" in said
 
 
 def test_a_wheel_that_is_there_is_found(cache: Cache, tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import hashlib
+import json
 import stat
 import threading
 from collections.abc import Iterator
@@ -18,12 +19,14 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from requests.adapters import HTTPAdapter
 
+from pipelines.commands import program
 from pipelines.errors import LockError, StorageError
 from pipelines.hosttext import redact
 from pipelines.remote.safe_paths import name_fault
-from pipelines.toolchain import sources
-from pipelines.toolchain.generate import lock_text
-from pipelines.toolchain.lock import Cache, ToolchainLock, load_lock
+from pipelines.toolchain import command, sources, toolkits
+from pipelines.toolchain.generate import generate, lock_text
+from pipelines.toolchain.intent import INTENT_FILE, load_intent
+from pipelines.toolchain.lock import LOCK_FILE, Cache, ToolchainLock, load_lock
 from pipelines.toolchain.pinning import Pinned, complete
 
 ALPHA, BETA, GAMMA = b"alpha" * 1000, b"beta" * 500_000, b"gamma"
@@ -168,7 +171,7 @@ def test_everything_is_completed(server: Server, lock: Path, tmp_path: Path) -> 
     ]
     assert lock.read_text() == COMPLETE
     assert stat.S_IMODE(lock.stat().st_mode) == 0o640
-    assert ("alpha", len(ALPHA), len(ALPHA)) in steps
+    assert ("1/3 alpha", len(ALPHA), len(ALPHA)) in steps
     assert below(tmp_path) == ["alpha.exe", "beta.zip", "gamma.zip", lock.name]
     # Nothing is fetched twice, neither to use it nor to pin it.
     asked = list(server.asked)
@@ -180,7 +183,6 @@ def test_everything_is_completed(server: Server, lock: Path, tmp_path: Path) -> 
 
 
 def test_an_entry_of_a_cell_keeps_what_it_requires(server: Server, lock: Path) -> None:
-    """As torch's wheels are written, half of them with a sha256."""
     id_ = "torch-2.8-cu128-cp312"
     entry = {
         "name": "torch",
@@ -189,13 +191,13 @@ def test_an_entry_of_a_cell_keeps_what_it_requires(server: Server, lock: Path) -
         "python": "3.12",
         "version": "2.8.0+cu128",
         "requires": ["done", "gamma"],
-        "sources": [place("a.invalid/whl/torch-2.8.0%2Bcu128-cp312.whl", "torch.whl", ALPHA)],
+        "sources": [place("a.invalid/whl/torch-2.8.0%2Bcu128-cp312.whl", "torch.whl")],
     }
     lock.write_text(lock_with("alpha", "beta", "gamma", id_, **{id_: entry}))
     server.files["/whl/torch-2.8.0%2Bcu128-cp312.whl"] = ALPHA
     before = load_lock(lock).tools
     assert [pin.tool for pin in complete(lock, [id_])] == [id_]
-    source = entry["sources"][0] | {"size": len(ALPHA)}
+    source = entry["sources"][0] | {"sha256": sha(ALPHA), "size": len(ALPHA)}
     pinned = entry | {"sources": [source]}
     assert lock.read_text() == lock_with("alpha", "beta", "gamma", **{id_: pinned})
     after = load_lock(lock).tools
@@ -252,7 +254,7 @@ def test_one_that_cannot_be_fetched_stops_no_other(server: Server, lock: Path) -
 
 def test_interrupted_half_way(server: Server, lock: Path, tmp_path: Path) -> None:
     def interrupt(tool: str, done: int, total: int) -> None:
-        if tool == "beta":  # its first piece, of a MiB at most
+        if tool == "2/3 beta":  # its first piece, of a MiB at most
             assert 0 < done < total == len(BETA)
             raise KeyboardInterrupt
 
@@ -412,7 +414,7 @@ def tools(draw: st.DrawFn) -> dict[str, Any]:
 
 @given(st.dictionaries(words, tools(), max_size=4))
 def test_a_lock_comes_back_as_it_was_written(rows: dict[str, Any]) -> None:
-    unpinned = [name for name, row in rows.items() if len(row["sources"][0]) < 4]
+    unpinned = [name for name, row in rows.items() if "sha256" not in row["sources"][0]]
     assume(len({(r["name"], r.get("torch"), r.get("cuda")) for r in rows.values()}) == len(rows))
     lock = ToolchainLock.model_validate({"version": 1, "unpinned": unpinned, "tools": rows})
     text = lock_text(lock)
@@ -423,3 +425,154 @@ def test_a_lock_comes_back_as_it_was_written(rows: dict[str, Any]) -> None:
     assert lock_text(again) == text
     order = lock.model_copy(update={"tools": dict(reversed(lock.tools.items()))})
     assert lock_text(order) == text
+
+
+# -- downloads that break off ----------------------------------------------------------------------
+
+
+class Big:
+    """Answers with GAMMA's place: half of it the first time, and what is asked for after that."""
+
+    def __init__(self, data: bytes, *tags: str) -> None:
+        self.data, self.tags = data, [*tags]
+        self.ranges: list[tuple[str | None, str | None]] = []
+        self.sent = 0
+
+    def __call__(self, handler: Handler) -> None:
+        tag = self.tags.pop(0) if len(self.tags) > 1 else self.tags[0]
+        asked = handler.headers["Range"], handler.headers["If-Range"]
+        self.ranges.append(asked)
+        first = int(str(asked[0])[len("bytes=") : -1]) if asked[0] and asked[1] == tag else 0
+        body = self.data[first:]
+        handler.send_response(206 if first else 200)
+        if first:
+            handler.send_header("Content-Range", f"bytes {first}-{len(self.data) - 1}/x")
+        handler.send_header("Content-Length", str(len(body)))
+        handler.send_header("ETag", tag)
+        handler.end_headers()
+        now = body[: len(body) // 2] if len(self.ranges) == 1 else body
+        self.sent += len(now)
+        handler.wfile.write(now)
+
+
+@pytest.mark.parametrize(
+    ("tags", "resumed"),
+    [
+        (('"one"',), True),
+        (('"one"', '"another"'), False),  # another file meanwhile: from the beginning
+        (('W/"one"',), False),  # a weak one may stand for other bytes
+    ],
+)
+def test_what_broke_off_is_gone_on_with(
+    server: Server, lock: Path, tmp_path: Path, tags: tuple[str, ...], resumed: bool
+) -> None:
+    data = bytes(range(256)) * 20_000
+    big = server.files["/gamma"] = Big(data, *tags)
+    with pytest.raises(LockError):
+        complete(lock, ["gamma"])
+    left = tmp_path / "cache/windows-cuda-wheels/downloads/.gamma.part/gamma.zip"
+    half = left.stat().st_size if left.exists() else 0
+    (done,) = complete(lock, ["gamma"])
+    assert (done.sha256, done.size) == (sha(data), len(data))
+    assert half == (0 if tags[0].startswith("W/") else len(data) // 2)
+    assert big.ranges == [(None, None), (f"bytes={half}-", tags[0]) if half else (None, None)]
+    assert big.sent == len(data) // 2 + (len(data) - half if resumed else len(data))
+    assert Cache(load_lock(lock)).fetch("gamma").read_bytes() == data
+    assert not left.parent.exists()
+
+
+def test_how_much_is_left_is_said(
+    server: Server, lock: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    seen: list[str] = []
+    complete(lock, progress=lambda what, *_: seen.append(what))
+    assert [*dict.fromkeys(seen)] == ["1/3 alpha", "2/3 beta", "3/3 gamma"]
+    assert "3 files to fetch, 0 B and 3 of unknown size" in capsys.readouterr().out
+
+
+def test_a_wrong_pin_fails_closed(server: Server, tmp_path: Path) -> None:
+    """What the lock ships was published by others: other bytes are refused, whatever their size."""
+    right = {"version": "1", "sources": [place("a.invalid/gamma", "gamma.zip", GAMMA)]}
+    wrong = {"version": "1", "sources": [place("a.invalid/gamma", "gamma.zip", ALPHA)]}
+    tools = {"right": right, "wrong": wrong}
+    cache = Cache(ToolchainLock.model_validate({"version": 1, "tools": tools}), tmp_path)
+    with pytest.raises(LockError, match=f"sha256 {sha(GAMMA)}, pinned is {sha(ALPHA)}"):
+        cache.fetch("wrong")
+    assert cache.missing(["wrong"]) == ["wrong"]
+    assert cache.fetch("right").read_bytes() == GAMMA
+    assert "gamma.zip" in below(tmp_path / "downloads")
+    assert not [*tmp_path.rglob("*.part")]
+
+
+# -- a toolkit more --------------------------------------------------------------------------------
+
+#: An excerpt of NVIDIA's own list: what the shipped lock has of it.
+REDISTRIB = (Path(__file__).parent / "recorded/redistrib_13.4.2.json").read_bytes()
+
+
+@pytest.fixture
+def without_13_4(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, server: Server
+) -> tuple[Path, ToolchainLock]:
+    """A toolchain.yaml and a lock as they were before CUDA 13.4, and where NVIDIA's list is."""
+    monkeypatch.setattr(toolkits, "session", sources.session)
+    server.files = {"/compute/cuda/redist/redistrib_13.4.2.json": REDISTRIB}
+    lock = load_lock()
+    gone = {*lock.toolkits["13.4"]}
+    kept = {id_: tool for id_, tool in lock.tools.items() if id_ not in gone}
+    return tmp_path, lock.model_copy(update={"tools": kept})
+
+
+def test_a_toolkit_is_what_nvidia_lists(
+    without_13_4: tuple[Path, ToolchainLock], server: Server
+) -> None:
+    """The very entries that the shipped lock has, without a byte of them being fetched."""
+    folder, before = without_13_4
+    path = toolkits.add_toolkit("13.4", folder, before)
+    assert path.name == "toolkit-13.4.yaml"
+    (folder / INTENT_FILE.name).write_text("version: 1\ngroups: []\n")
+    made = generate(load_intent(folder / INTENT_FILE.name), before)
+    shipped = load_lock()
+    assert made.unpinned == ()
+    assert made.tools == {id_: shipped.tools[id_] for id_ in shipped.toolkits["13.4"]}
+    assert len(made.tools) == 14
+    assert not [one for one in server.asked if one.endswith(".zip")]
+
+
+@pytest.mark.parametrize(
+    ("asked", "change", "said"),
+    [
+        ("13.6", {}, "lists no CUDA 13.6"),
+        ("13", {}, "expected a release"),
+        ("../13.6", {}, "expected a release"),
+        ("13.4", {"release_label": "13.4.1"}, "another list"),
+        ("13.4", {"libcurand": None}, "libcurand"),
+        ("13.4", {"libcurand": {"version": "1"}}, "no libcurand for Windows"),
+    ],
+)
+def test_a_list_that_is_none_adds_nothing(
+    without_13_4: tuple[Path, ToolchainLock],
+    server: Server,
+    asked: str,
+    change: dict[str, Any],
+    said: str,
+) -> None:
+    folder, before = without_13_4
+    data = json.loads(REDISTRIB) | change
+    server.files["/compute/cuda/redist/redistrib_13.4.2.json"] = json.dumps(data).encode()
+    with pytest.raises(LockError, match=said) as caught:
+        toolkits.add_toolkit(asked, folder, before)
+    assert caught.value.advice
+    assert not [*folder.glob("toolkit-*")]
+
+
+def test_the_command_adds_a_toolkit_to_ones_own(
+    without_13_4: tuple[Path, ToolchainLock], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, before = without_13_4
+    (folder / INTENT_FILE.name).write_text("version: 1\ngroups: []\n")
+    mine = folder / LOCK_FILE.name
+    monkeypatch.setattr(command, "own_lock", lambda: mine)
+    monkeypatch.setattr(command, "load_lock", lambda *path: load_lock(*path) if path else before)
+    assert program.run(["lock", "--cuda", "13.4"]) == 0
+    assert {*load_lock(mine).toolkits} == {"13.4"}

@@ -18,7 +18,8 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from pipelines.remote import provision, scheduler
+from pipelines.remote import provision, scheduler, visualstudio
+from pipelines.remote.inspection import tools as inspected
 from pipelines.remote.resources import (
     RefusedError,
     commands,
@@ -493,6 +494,177 @@ def test_an_installer_that_fails(
     assert said in told["error"]
     assert advice in told["advice"]
     assert told["logs"] == [str(tmp_path / "new.log")]
+
+
+class Studio:
+    """A host on which PowerShell says who has signed a file, and vswhere what is installed.
+
+    The latter's answers have the form of its -format json
+    (https://github.com/microsoft/vswhere/wiki/Examples).
+    """
+
+    def __init__(self, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root = tmp_path
+        self.place = str(tmp_path / "VS")
+        self.subject = "CN=Microsoft Corporation, O=Microsoft Corporation, L=Redmond, C=US"
+        self.status = "Valid"
+        self.found: str | None = "17.14.41+37710.0"
+        self.banner = "Microsoft (R) C/C++ Optimizing Compiler Version 19.44.35211 for x64"
+        self.ran: list[list[str]] = []
+        self.code = 0
+        monkeypatch.setenv("ProgramFiles(x86)", str(tmp_path))
+        locator = tmp_path / "Microsoft Visual Studio/Installer/vswhere.exe"
+        locator.parent.mkdir(parents=True)
+        locator.touch()
+        for module in (installer, visualstudio, inspected):
+            monkeypatch.setattr(module, "capture", self.capture)
+
+    def capture(self, command: list[str], **_: Any) -> tuple[int, str]:
+        name = Path(command[0]).name
+        if name == "powershell.exe":
+            if "Get-AuthenticodeSignature" in command[-1]:
+                return 0, f"{self.status}|{self.subject}\r\n"
+            return 0, "4.10.30.62513\r\n"
+        if name == "vswhere.exe":
+            row = {
+                "installationPath": self.place,
+                "catalog": {"productSemanticVersion": self.found},
+                "properties": {"setupEngineFilePath": r"C:\x\setup.exe"},
+            }
+            return 0, json.dumps([row] if self.found else [])
+        if name == "cl.exe":
+            return 0, self.banner
+        self.ran.append(command[1:])
+        program = Path(self.place, "VC/Tools/MSVC/14.44.35207/cl.exe")
+        program.parent.mkdir(parents=True, exist_ok=True)
+        program.touch()
+        return self.code, ""
+
+    @property
+    def spec(self) -> dict[str, Any]:
+        return setup_program(
+            self.root,
+            "",
+            version="17.14.41",
+            signer="Microsoft Corporation",
+            prepare=["--update"],
+            arguments=["--add"],
+            place=self.place,
+            toolset="14.44",
+            detect=f"{self.place}/VC/Tools/MSVC/14.44.*/cl.exe",
+        )
+
+
+@pytest.fixture
+def studio(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Studio:
+    return Studio(tmp_path, monkeypatch)
+
+
+def test_what_visual_studio_has_left_is_what_was_asked_for(studio: Studio, marker: str) -> None:
+    told = provision.apply_one(studio.spec, marker)
+    assert (told["ok"], told["error"]) == (True, "")
+    assert studio.ran == [["--update"], ["--add"]]
+    assert told["values"]["product"] == "17.14.41"
+    assert told["values"]["engine"] == "4.10.30.62513"
+
+
+@pytest.mark.parametrize(
+    ("status", "subject"),
+    [
+        ("Valid", "CN=Microsoft Corporation, O=Somebody Else, C=US"),
+        ("Valid", "CN=x, O=Microsoft Corporation Ltd, C=US"),
+        ("Valid", ""),
+        ("NotTrusted", "CN=Microsoft Corporation, O=Microsoft Corporation, C=US"),
+        ("HashMismatch", "CN=Microsoft Corporation, O=Microsoft Corporation, C=US"),
+        ("NotSigned", ""),
+    ],
+)
+def test_what_somebody_else_has_signed_is_not_started(
+    studio: Studio, marker: str, status: str, subject: str
+) -> None:
+    studio.status, studio.subject = status, subject
+    told = provision.apply_one(studio.spec, marker)
+    assert not told["ok"]
+    assert status in told["error"]
+    assert told["advice"]
+    assert studio.ran == []
+
+
+def test_without_powershell_nothing_is_started(
+    studio: Studio, marker: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def none(*_: Any, **__: Any) -> tuple[int, str]:
+        raise FileNotFoundError("powershell.exe")
+
+    monkeypatch.setattr(visualstudio, "capture", none)
+    told = provision.apply_one(studio.spec, marker)
+    assert not told["ok"]
+    assert "was not started" in told["error"]
+    assert studio.ran == []
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"found": "17.14.35+1.0"}, {"found": "17.14.4+1.0"}, {"found": None}, {"banner": "19.38.1"}],
+)
+def test_another_version_is_refused_the_next_time_as_well(
+    studio: Studio, marker: str, change: dict[str, Any]
+) -> None:
+    for name, value in change.items():
+        setattr(studio, name, value)
+    told = provision.apply_one(studio.spec, marker)
+    assert not told["ok"]
+    assert told["error"]
+    assert told["advice"]
+    (check,) = provision.check_all([studio.spec])
+    assert not check["ok"], "its cl.exe is there, and is not what was asked for"
+    studio.found, studio.banner = "17.14.41+37710.0", "Version 19.44.35211"
+    assert provision.apply_one(studio.spec, marker)["ok"]
+
+
+def test_a_host_that_has_a_toolset_already_is_left_alone(studio: Studio, marker: str) -> None:
+    """Whatever product it is of: the compiler is what a build needs."""
+    studio.found = "17.14.35+1.0"
+    program = Path(studio.place, "VC/Tools/MSVC/14.44.35207/cl.exe")
+    program.parent.mkdir(parents=True)
+    program.touch()
+    told = provision.apply_one(studio.spec, marker)
+    assert (told["ok"], studio.ran) == (True, [])
+    assert told["values"]["product"] == "17.14.35"
+
+
+@pytest.mark.parametrize("code", [5002, 5008])
+def test_what_stops_the_first_run_stops_the_second(studio: Studio, marker: str, code: int) -> None:
+    studio.code = code
+    told = provision.apply_one(studio.spec, marker)
+    assert f"left with {code}, {installer._MEANING[code]}" in told["error"]
+    assert told["advice"] == installer._CURE[code]
+    assert studio.ran == [["--update"]]
+
+
+@pytest.mark.parametrize("code", [1641, 3010])
+def test_a_restart_is_a_success(
+    studio: Studio, marker: str, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    monkeypatch.setattr("pipelines.remote.reboot.pending_reboot", list)
+    studio.code = code
+    told = provision.apply_one(studio.spec | {"reboot": [1641, 3010]}, marker)
+    assert told["ok"]
+    assert installer._MEANING[code] in told["reboot"]
+
+
+@pytest.mark.parametrize(
+    ("line", "word"),
+    [
+        ("Item has already been added. Key in dictionary: 'http_proxy'", "environment variables"),
+        ("System.Net.WebException ... HRESULT: 0x80131509", "certificates"),
+    ],
+)
+def test_what_only_the_log_tells_is_told(tmp_path: Path, marker: str, line: str, word: str) -> None:
+    code = f"import os, sys\nopen(os.path.dirname(sys.argv[0]) + '/a.log', 'w').write({line!r})\n"
+    told = provision.apply_one(setup_program(tmp_path, f"{code}sys.exit(1)"), marker)
+    assert word in told["error"]
+    assert told["advice"] != "Its logs say more."
 
 
 @pytest.mark.parametrize("number", [1602, 1603, 740, 3221246609])

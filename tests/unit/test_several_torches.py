@@ -193,20 +193,19 @@ def test_the_cells_of_its_tests() -> None:
 
 
 WINRM = {"kind": "winrm", "endpoint": "https://h:5986/wsman", "username": "u", "password_env": "P"}
-LACKS = "toolchain.lock.yaml has no torch with sha256 and size for this cell"
 
 
 @pytest.mark.parametrize(
-    ("host", "lacking", "untested"),
+    ("host", "untested"),
     [
-        ({"kind": "sandbox"}, "", ""),
-        (WINRM, LACKS, "torch 2.15: toolchain.lock.yaml names none for this cell"),
-        ({"kind": "local", "python": sys.executable}, "", "torch 2.15: its environment has one"),
+        ({"kind": "sandbox"}, ""),
+        (WINRM, "torch 2.15: toolchain.lock.yaml names none for this cell"),
+        ({"kind": "local", "python": sys.executable}, "torch 2.15: its environment has one"),
     ],
     ids=lambda value: value["kind"] if isinstance(value, dict) else "",
 )
 def test_a_plan_says_which_torch_a_host_cannot_have(
-    tmp_path: Path, host: dict[str, str], lacking: str, untested: str
+    tmp_path: Path, host: dict[str, str], untested: str
 ) -> None:
     """It would ask for a pin that no `invoke lock` could find, or that nothing there would use."""
     settings = Config.model_validate({"hosts": {"h": host}, "default": {"host": "h"}})
@@ -220,8 +219,7 @@ def test_a_plan_says_which_torch_a_host_cannot_have(
         supply=supply,
     )
     found = plan.rows[0].judged.findings
-    said = [finding.says for finding in found if finding.rule == "tool-not-pinned"]
-    assert [text for text in said if "torch" in text] == ([lacking] if lacking else [])
+    assert "tool-not-pinned" not in {finding.rule for finding in found}
     (*_, mind) = ["", *(finding.says for finding in found if finding.rule == "torch-untested")]
     assert untested in mind
     assert bool(untested) is bool(mind)

@@ -86,7 +86,7 @@ def test_every_pin_is_that_of_the_lock() -> None:
     pins = yaml.safe_load(render(LOCK, ROOT)[VARIABLES])
     tools = pins["toolchain_build_tools"]
     rows = [pins["toolchain_vc_redist"], pins["toolchain_git"], *pins["toolchain_wheels"]]
-    rows += [tools["bootstrapper"], tools["channel"], *pins["toolchain_pythons"].values()]
+    rows += [tools["bootstrapper"], *pins["toolchain_pythons"].values()]
     rows += [row for group in pins["toolchain_cuda"].values() for row in group]
     for row in rows:
         tool = LOCK.tools[row["name"]]
@@ -110,7 +110,7 @@ def test_wheels_of_cells_are_in_neither() -> None:
         assert not [path for path, text in texts.items() if LOCK.tool(tool).sha256 in text]
 
 
-@pytest.mark.parametrize("without", [["size"], ["sha256"], ["sha256", "size"]])
+@pytest.mark.parametrize("without", [["sha256"], ["sha256", "size"]])
 def test_half_a_pin_is_none(without: list[str]) -> None:
     made = raw()
     source = made["tools"]["mingit"]["sources"][0]
@@ -200,7 +200,6 @@ def test_no_dockerfile_is_refused(tmp_path: Path) -> None:
     ("gone", "says"),
     [
         ("mingit", "lacks mingit"),
-        ("vs-channel-2022", "lacks vs-channel-2022"),
         ("sccache", "lacks sccache"),
         ("cuda-1*", "no cuda-<minor>-<component>"),
         ("python-*", "no python-<minor>"),
@@ -221,9 +220,9 @@ def test_a_lock_that_lacks_a_tool_is_refused(tree: Path, gone: str, says: str) -
 
 
 def test_build_tools_without_components_or_toolset_are_refused(tree: Path) -> None:
-    changes: tuple[dict[str, Any], ...] = ({"components": []}, {"toolset": None})
+    changes: list[dict[str, Any]] = [{"components": []}, {"toolset": None}, {"signer": None}]
     for change in changes:
-        with pytest.raises(LockError, match="no components or no toolset"):
+        with pytest.raises(LockError, match="no components, toolset or signer"):
             sync(changed("vs-buildtools-2022", **change), tree)
 
 
@@ -299,7 +298,7 @@ def test_wheels_are_staged_kept_and_mended(tmp_path: Path, index: Index) -> None
 
 def test_a_wheel_that_is_not_pinned_is_not_staged(tmp_path: Path, index: Index) -> None:
     cache = Cache(wheels(ninja={"sha256": None}), tmp_path / "cache")
-    with pytest.raises(LockError, match="ninja 1 is not pinned"):
+    with pytest.raises(LockError, match=r"not pinned.* ninja 1"):
         stage(cache, tmp_path / "files")
     assert "ninja" not in index.asked
 

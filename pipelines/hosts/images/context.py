@@ -101,7 +101,7 @@ def plan_image(name: str, wanted: Wanted, python: str, cache: Cache, base: Base)
     for entry in wanted.entries(cache.lock, (*wanted.carried, *wanted.fetched), values):
         tool = cache.lock.tool(entry)
         tools[entry] = ToolFile(
-            version=tool.version, file=tool.file, sha256=tool.sha256, size=tool.size
+            version=tool.version, file=tool.file, sha256=tool.sha256, size=tool.size or None
         )
     locked = None
     if wanted.interpreter:

@@ -60,7 +60,8 @@ class ToolFile(Model):
     version: Text
     file: Text
     sha256: Sha256
-    size: int
+    size: int | None = None
+    """In bytes, where the lock has it."""
 
 
 class Inputs(Model):

@@ -45,6 +45,9 @@ class Installation(TypedDict):
     version: str | None
     complete: bool | None
     """Whether its installer is done with it, where that tells."""
+    product: str
+    engine: str
+    """Its release, such as 17.14.41, and the installer's program; empty where nothing tells."""
     toolsets: list[str]
     """Of MSVC, as their directories are called."""
 
@@ -99,6 +102,8 @@ def _vswhere() -> list[Installation]:
                     "name": row.get("displayName"),
                     "version": row.get("installationVersion"),
                     "complete": row.get("isComplete"),
+                    "product": (row.get("catalog") or {}).get("productSemanticVersion") or "",
+                    "engine": (row.get("properties") or {}).get("setupEngineFilePath") or "",
                     "toolsets": _toolsets(str(row.get("installationPath"))),
                 }
                 for row in json.loads(_run(str(path), *flags))
@@ -121,11 +126,14 @@ def _on_disk() -> Iterator[Installation]:
             "name": name,
             "version": None,
             "complete": None,
+            "product": "",
+            "engine": "",
             "toolsets": _toolsets(folder),
         }
 
 
-def _visual_studio() -> list[Installation]:
+def visual_studio() -> list[Installation]:
+    """What is installed of it."""
     return _vswhere() or list(_on_disk())
 
 
@@ -168,7 +176,7 @@ def tools(cuda: str, programs: dict[str, list[str]], *, ours: bool = False) -> d
     pipeline fills these. What is not installed is ``None`` without a problem.
     """
     sources: dict[str, Callable[[], object]] = {
-        "visual_studio": _visual_studio,
+        "visual_studio": visual_studio,
         "nvcc": partial(_nvcc, cuda, ours),
         "gpus": gpus,
     }

@@ -9,7 +9,7 @@ import pathlib
 import shutil
 import time
 
-from .. import awake, protected_dirs, scheduler
+from .. import awake, protected_dirs, scheduler, visualstudio
 from ..files import sha256
 from ..process import capture
 from . import Applied, Check, Pin, Proven, RefusedError
@@ -18,6 +18,7 @@ from . import Applied, Check, Pin, Proven, RefusedError
 _BUSY = (1618, 1001)
 _BUSY_PAUSE = 15.0
 _TAIL = 1500
+_LOG_TAIL = 1 << 20
 
 #: https://learn.microsoft.com/windows/win32/msi/error-codes and those of Visual Studio's installer.
 _MEANING = {
@@ -28,11 +29,15 @@ _MEANING = {
     1603: "a fatal error during installation",
     1618: "another installation is going on",
     1001: "Visual Studio's installer is running already",
+    1641: "it has begun a restart of Windows",
+    3010: "a restart of Windows completes it",
     1625: "a policy forbids it",
     1638: "another version is installed already",
+    5002: "Visual Studio's installer is running, or something holds its files open",
     5003: "the bootstrapper could not download the installer",
     5005: "the command line could not be parsed",
     5007: "this Windows is not supported",
+    5008: "the Visual Studio Installer of the host is older than the bootstrapper needs",
     3221246609: "connectivity failure while downloading",
 }
 _CURE = {
@@ -40,7 +45,22 @@ _CURE = {
     740: "Use an account of the Administrators group.",
     1602: "Look for a dialogue on the host's screen, and for policies.",
     1618: "Wait for it (Windows Update is one) and provision again.",
+    5002: "Close Visual Studio and its installer on the host, or restart it, and provision again.",
     5003: "The host must reach Microsoft's servers, or get an offline layout.",
+    5008: "Start the installer by hand with: vs_BuildTools.exe --quiet --wait --update",
+}
+
+
+#: Words in output or logs -> what they mean, and what to do, where the code says no more.
+_IN_LOGS = {
+    "already been added. Key in dictionary": (
+        "two environment variables differ in upper and lower case alone",
+        "Remove one of each pair on the host.",
+    ),
+    "0x80131509": (
+        "the host cannot check Microsoft's certificates",
+        "It must reach the addresses of docs/hosts/windows-host.md.",
+    ),
 }
 
 
@@ -53,8 +73,15 @@ class Spec(Proven):
     """The installer first."""
     arguments: list[str]
     """The paths of ``files`` are replaced by those of the copies that are run."""
+    signer: str
+    """Who must have signed the installer; empty: it is known by its sha256 alone."""
+    prepare: list[str]
+    """Arguments of a run before the one that installs."""
     path: str
-    """The directory that it fills, made before it runs; empty where that is one of Windows'."""
+    """The directory that Visual Studio fills, made before it runs, and whose product must be of
+    ``version`` afterwards; empty for other installers, which fill Windows' own."""
+    toolset: str
+    """Of MSVC, whose cl.exe must run in ``path``."""
     detect: str
     """A glob that matches once it is installed."""
     success: list[int]
@@ -71,6 +98,10 @@ def check(spec: Spec) -> Check:
     """Look for what it installs; its path under the installer's name."""
     found = sorted(glob.glob(spec["detect"]))  # noqa: PTH207 - an absolute pattern
     values = {spec["name"]: found[-1]} if found else {}
+    if _refused(spec).exists():
+        return {"ok": False, "found": "not what was asked for", "values": values}
+    if found and spec["path"]:
+        values |= visualstudio.product(spec["path"])
     return {"ok": bool(found), "found": found[-1] if found else "missing", "values": values}
 
 
@@ -81,11 +112,22 @@ def plan(spec: Spec) -> str:
 
 
 def apply(spec: Spec) -> Applied:
-    """Run it, once more after each "another installation is going on", for ``minutes`` at most."""
+    """Run it, and see that it is what was asked for; what is not stays marked as that."""
     if spec["path"]:
         protected_dirs.make(spec["path"], readable=True)
+    deadline = awake.seconds() + 60 * spec["minutes"]
     with protected_dirs.private() as folder:
-        return _apply(spec, _staged(spec, folder))
+        file, *arguments = _staged(spec, folder)
+        if spec["signer"]:
+            visualstudio.require_signer(file, spec["signer"])
+        if spec["prepare"]:
+            _run(spec, [file, *spec["prepare"]], deadline)
+        done = _run(spec, [file, *arguments], deadline)
+    if spec["path"]:
+        _refused(spec).touch()
+        visualstudio.require_product(spec["version"], spec["path"], spec["toolset"], spec["detect"])
+        _refused(spec).unlink()
+    return done
 
 
 def _staged(spec: Spec, folder: pathlib.Path) -> list[str]:
@@ -106,8 +148,13 @@ def _staged(spec: Spec, folder: pathlib.Path) -> list[str]:
     return [copies.get(word, word) for word in (spec["files"][0]["file"], *spec["arguments"])]
 
 
-def _apply(spec: Spec, command: list[str]) -> Applied:
-    deadline = awake.seconds() + 60 * spec["minutes"]
+def _refused(spec: Spec) -> pathlib.Path:
+    """Is there while what the last run has left is not known to be what was asked for."""
+    return pathlib.Path(f"{spec['files'][0]['file']}.refused")
+
+
+def _run(spec: Spec, command: list[str], deadline: float) -> Applied:
+    """Run it, once more after each "another installation is going on", until ``deadline``."""
     run = scheduler.run if spec["as_task"] else capture
     while True:
         began = time.time()
@@ -125,15 +172,26 @@ def _apply(spec: Spec, command: list[str]) -> Applied:
             break
         time.sleep(_BUSY_PAUSE)
     if code in spec["reboot"]:
-        return {"reboot": f"{spec['name']} wants it ({code})"}
+        more = f", {_MEANING[code]}" if code in _MEANING else ""
+        return {"reboot": f"{spec['name']} wants it ({code}{more})"}
     if code not in spec["success"]:
-        meaning = f", {_MEANING[code]}" if code in _MEANING else ""
+        logs, why, cure = _logs(spec, began), _MEANING.get(code, ""), _CURE.get(code, "")
+        for text in (output, *map(_read, logs)):
+            for words, told in _IN_LOGS.items():
+                if words in text:
+                    why, cure = told
         raise RefusedError(
-            f"{spec['name']} left with {code}{meaning}: {output.strip()[-_TAIL:]}",
-            advice=_CURE.get(code, "Its logs say more."),
-            logs=_logs(spec, began),
+            f"{spec['name']} left with {code}{why and ', '}{why}: {output.strip()[-_TAIL:]}",
+            advice=cure or "Its logs say more.",
+            logs=logs,
         )
     return {}
+
+
+def _read(path: str) -> str:
+    with contextlib.suppress(OSError):  # installers tidy up while we look
+        return pathlib.Path(path).read_bytes()[-_LOG_TAIL:].decode("utf-8", "replace")
+    return ""
 
 
 def _logs(spec: Spec, since: float) -> list[str]:
