@@ -432,7 +432,7 @@ def setup_program(tmp_path: Path, code: str, **spec: Any) -> dict[str, Any]:
         "version": "1",
         "files": [pinned(program(tmp_path, "setup", code.replace("HERE", str(tmp_path))))],
         "arguments": ["--quiet", "two words"],
-        "path": "",
+        **{"path": "", "signer": "", "prepare": [], "toolset": ""},
         "detect": str(tmp_path / "installed*"),
         "success": [0],
         "reboot": [3010],
@@ -549,7 +549,7 @@ class Studio:
             signer="Microsoft Corporation",
             prepare=["--update"],
             arguments=["--add"],
-            place=self.place,
+            path=self.place,
             toolset="14.44",
             detect=f"{self.place}/VC/Tools/MSVC/14.44.*/cl.exe",
         )

@@ -177,7 +177,7 @@ def test_a_server_gets_everything() -> None:
     )
     assert tools["prepare"] == ["--quiet", "--wait", "--update"]
     assert "--nocache" not in tools["arguments"]
-    assert (tools["signer"], tools["toolset"], tools["place"]) == (
+    assert (tools["signer"], tools["toolset"], tools["path"]) == (
         "Microsoft Corporation", "14.44", r"C:\VS",
     )  # fmt: skip
     assert tools["detect"] == r"C:\VS\VC\Tools\MSVC\14.44.*\bin\Hostx64\x64\cl.exe"

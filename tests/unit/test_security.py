@@ -341,7 +341,7 @@ def installer(tmp_path: Path, code: str) -> Wanted:
         "version": "1",
         "files": [{"file": str(path), "sha256": sha256_of(path)}],
         "arguments": [],
-        "path": "",
+        **{"path": "", "signer": "", "prepare": [], "toolset": ""},
         "detect": str(tmp_path / "installed*"),
         "success": [0],
         "reboot": [],
