@@ -29,6 +29,7 @@ from pipelines.hosttext import safe
 from pipelines.provisioning.resources import Wanted
 from pipelines.record import ProvisionResult
 from pipelines.remote import builder
+from pipelines.remote.files import sha256
 from pipelines.remote.resources import archive
 from pipelines.session.transports import signins
 from pipelines.stages.line import PROVISION, Line
@@ -337,7 +338,8 @@ def installer(tmp_path: Path, code: str) -> Wanted:
         "kind": "installer",
         "name": "tool",
         "version": "1",
-        "file": str(path),
+        "files": [{"name": "tool", "version": "1", "sha256": sha256(str(path)), "file": str(path)}],
+        "path": "",
         "arguments": [],
         "detect": str(tmp_path / "installed*"),
         "success": [0],
