@@ -18,6 +18,7 @@ from pipelines.hosts.base import Capabilities, Host
 from pipelines.hosts.sandbox.wsman import WsmanServer, write_credentials
 from pipelines.provisioning.resources import Wanted
 from pipelines.record import ResourceResult
+from pipelines.remote.files import sha256
 from pipelines.run import StageNotes
 from pipelines.session.base import Session
 from pipelines.session.channel import bootstrap_command, open_session
@@ -98,7 +99,7 @@ def provision(line: Line) -> tuple[ResourceResult, ...]:
 
 def installer(tmp_path: Path, code: str, **spec: Any) -> Wanted:
     path = tmp_path / "setup"
-    head = "import os, sys\nhere = os.path.dirname(sys.argv[0])\n"
+    head = f"import os, sys\nhere = {str(tmp_path)!r}\n"
     path.write_text(
         f"#!{sys.executable}\n{head}open(here + '/new.log', 'w').write('log')\n{code}\n"
     )
@@ -107,7 +108,8 @@ def installer(tmp_path: Path, code: str, **spec: Any) -> Wanted:
         "kind": "installer",
         "name": "tool",
         "version": "1",
-        "file": str(path),
+        "files": [{"name": "tool", "version": "1", "sha256": sha256(str(path)), "file": str(path)}],
+        "path": "",
         "arguments": [],
         "detect": str(tmp_path / "installed*"),
         "success": [0],
