@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from pipelines.files import sha256_of
 from pipelines.record import ProvisionResult
 from pipelines.remote import files, provision
 from pipelines.stages.line import Line, run_provision
@@ -106,14 +107,25 @@ def test_a_program_that_is_gone_is_put_back_alone(line: Line) -> None:
     assert call(files.stat, path=nvcc) == kept, "what was right is left alone"
 
 
-def installer(line: Line, code: str, **spec: Any) -> dict[str, Any]:
+def installer(line: Line, place: Path, code: str, **spec: Any) -> dict[str, Any]:
     """A genuine Windows program as an installer: exit codes are those of Windows."""
+    python = line.plan.host.executable
+    pins = []
+    for name, text in (("setup.cmd", f'@"{python}" %*\r\n@exit %errorlevel%\r\n'), ("x.py", code)):
+        (place / name).write_bytes(text.encode())
+        line.session.put(place / name, rf"C:\t\{name}")
+        digest = sha256_of(place / name)
+        pins.append({"name": name, "version": "1", "sha256": digest, "file": rf"C:\t\{name}"})
     return {
         "kind": "installer",
         "name": "tool",
         "version": "1",
-        "file": line.plan.host.executable,
-        "arguments": ["-c", code],
+        "files": pins,
+        "arguments": [r"C:\t\x.py"],
+        "path": "",
+        "signer": "",
+        "prepare": [],
+        "toolset": "",
         "detect": r"C:\t\made\installed-*",
         "success": [0],
         "reboot": [3010, 1641],
@@ -131,7 +143,7 @@ def test_an_installer_that_fails(line: Line, code: int, said: str, tmp_path: Pat
     apply(line, SPECS[4])
     lines = r"open('C:\\t\\made\\a.log','w').write('log'); print('why',flush=True);"
     lines += f"raise SystemExit({code})"
-    told = apply(line, installer(line, lines))
+    told = apply(line, installer(line, tmp_path, lines))
     assert not told["ok"]
     assert said in told["error"]
     assert told["logs"] == [r"C:\t\made\a.log"]
@@ -139,16 +151,16 @@ def test_an_installer_that_fails(line: Line, code: int, said: str, tmp_path: Pat
     assert (tmp_path / "a.log").read_text() == "log"
 
 
-def test_an_installer_that_hangs_with_a_child(line: Line) -> None:
+def test_an_installer_that_hangs_with_a_child(line: Line, tmp_path: Path) -> None:
     child = (
         "import subprocess,sys; subprocess.run([sys.executable,'-c','import time;time.sleep(90)'])"
     )
-    told = apply(line, installer(line, child, minutes=0.03))
+    told = apply(line, installer(line, tmp_path, child, minutes=0.03))
     assert "did not end" in told["error"]
 
 
-def test_an_installer_that_wants_a_restart(line: Line) -> None:
+def test_an_installer_that_wants_a_restart(line: Line, tmp_path: Path) -> None:
     code = r"open('C:\\t\\made\\installed-1','w'); raise SystemExit(3010)"
-    told = apply(line, installer(line, code))
+    told = apply(line, installer(line, tmp_path, code))
     assert (told["ok"], told["error"]) == (True, "")
     assert "3010" in told["reboot"]

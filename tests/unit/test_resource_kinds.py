@@ -432,7 +432,10 @@ def setup_program(tmp_path: Path, code: str, **spec: Any) -> dict[str, Any]:
         "version": "1",
         "files": [pinned(program(tmp_path, "setup", code.replace("HERE", str(tmp_path))))],
         "arguments": ["--quiet", "two words"],
-        **{"path": "", "signer": "", "prepare": [], "toolset": ""},
+        "path": "",
+        "signer": "",
+        "prepare": [],
+        "toolset": "",
         "detect": str(tmp_path / "installed*"),
         "success": [0],
         "reboot": [3010],
@@ -661,7 +664,7 @@ def test_a_restart_is_a_success(
     ],
 )
 def test_what_only_the_log_tells_is_told(tmp_path: Path, marker: str, line: str, word: str) -> None:
-    code = f"import os, sys\nopen(os.path.dirname(sys.argv[0]) + '/a.log', 'w').write({line!r})\n"
+    code = f"import sys\nopen('HERE/a.log', 'w').write({line!r})\n"
     told = provision.apply_one(setup_program(tmp_path, f"{code}sys.exit(1)"), marker)
     assert word in told["error"]
     assert told["advice"] != "Its logs say more."
