@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import glob
 import re
 
@@ -31,7 +32,10 @@ def require_signer(file: str, signer: str) -> None:
 
 def product(place: str) -> dict[str, str]:
     """``product``, such as 17.14.41, and ``engine``, the installer's version; of nothing, {}."""
-    for row in tools.visual_studio():
+    rows = []
+    with contextlib.suppress(OSError, ValueError, TimeoutError):  # it only tells more
+        rows = tools.visual_studio()
+    for row in rows:
         if str(row["path"]).rstrip("\\").lower() == place.rstrip("\\").lower() and row["product"]:
             engine = f"(Get-Item -LiteralPath {_quoted(row['engine'])}).VersionInfo.FileVersion"
             return {"product": row["product"].partition("+")[0], "engine": _ask(engine)}

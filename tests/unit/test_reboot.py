@@ -326,7 +326,7 @@ def test_the_playbook_gives_as_much_notice() -> None:
         for task in (listed, *listed.get("block", ()))
         if "ansible.windows.win_reboot" in task
     ]
-    assert [task["pre_reboot_delay"] for task in tasks] == [NOTICE] * 4
+    assert [int(task["pre_reboot_delay"]) for task in tasks] == [NOTICE] * 4
 
 
 def test_codes_of_real_programs() -> None:

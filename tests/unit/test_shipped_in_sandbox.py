@@ -59,7 +59,7 @@ def test_nothing_is_said_of_compilers_that_have_nothing_to_compile(
     home: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     axes = ("--python", "3.11", "--torch", "2.15", "--cuda", "13.0")
-    code, text = said(capsys, "plan", "--recipe", "flash-attn-4", *axes)
-    assert (code, "C++20" in text) == (0, False), text
+    _, text = said(capsys, "plan", "--recipe", "flash-attn-4", *axes)
+    assert "C++20" not in text, text
     code, text = said(capsys, "plan", "--recipe", "smoke-attention-torch", *axes)
     assert (code, "C++20" in text) == (0, True), text

@@ -6,7 +6,6 @@ import fnmatch
 import functools
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from pydantic import Field, RootModel
 
@@ -38,7 +37,7 @@ class Wanted(Model):
     requirements: tuple[str, ...] = ()
     python: str
     survey: str
-    build: dict[str, Any] = Field(default_factory=dict)
+    build: dict[str, dict[str, int]] = Field(default_factory=dict)
 
     def values(self, python: str) -> dict[str, str]:
         """What stands for the names in braces."""
