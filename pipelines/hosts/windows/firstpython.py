@@ -64,7 +64,9 @@ class Answer(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     state: Literal["need", "present", "installed", "failed"]
-    kind: Literal["damaged", "denied", "disk-full", "busy", "foreign", "other"] = "other"
+    kind: Literal[
+        "damaged", "denied", "disk-full", "busy", "foreign", "no-drive", "file-in-the-way", "other"
+    ] = "other"
     message: str = Field(default="", max_length=4000)
     python: str = Field(default="", max_length=300)
     version: str = Field(default="", max_length=40)
@@ -293,6 +295,9 @@ def _failure(endpoint: Endpoint, answer: Answer, target: str) -> PipelineError:
         "Run the same command again once that has ended.",
         "foreign": "Empty that directory, or give the host's 'python' another path in "
         "pipeline.yaml.",
+        "no-drive": "Give the host's 'python' in pipeline.yaml a path on a drive that it has.",
+        "file-in-the-way": "Move that file, or give the host's 'python' in pipeline.yaml another "
+        "path.",
         "other": "Mend that on the host, then run the same command again.",
     }[answer.kind]
     return ProvisionError(f"{where}: {said}", advice=advice)
