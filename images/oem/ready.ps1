@@ -5,7 +5,7 @@
 .DESCRIPTION
     Run as SYSTEM by a task that golden.ps1 has registered. The first time it waits for the user and
     password that the controller has put into the share \\host.lan\Data, makes that account, an
-    administrator, and removes the file. Evidence: S, static check only.
+    administrator, and removes the file. Evidence: F, run under Wine only.
 #>
 #Requires -Version 5.1
 [CmdletBinding()]

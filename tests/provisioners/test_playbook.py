@@ -212,7 +212,7 @@ def test_check_changes_nothing_on_a_bare_host(site: Site) -> None:
     assert checked.rc == 0, checked.text
     assert checked.counts["changed"] > 10
     after = site.state
-    assert [argv[0] for argv in after.pop("ran")] == ["cmd.exe"]  # echo
+    assert [argv[0] for argv in after.pop("ran")] == [r"C:\Windows\System32\cmd.exe"]  # echo
     assert before.pop("ran") == []
     assert after == before, "--check changed something"
 
