@@ -94,7 +94,14 @@ class State:
                 "Auth\\Negotiate": "true",
                 "Auth\\CbtHardeningLevel": "Relaxed",
             },
-            **{name: {} for name in ("firewall", "users", "tasks", "friendly", "made", "called")},
+            **{
+                name: {}
+                for name in ("networks", "firewall", "users", "tasks", "friendly", "made", "called")
+            },
+            "quotas": {
+                "Shell\\MaxMemoryPerShellMB": "1024",
+                "Plugin\\microsoft.powershell\\Quotas\\MaxMemoryPerShellMB": "2048",
+            },
             "fixed": [],
             "refused": [],
         }

@@ -38,6 +38,10 @@ function global:Get-ChildItem {
     if ($first -like 'WSMan:*' -or $first -like 'Cert:*') {
         if ($State.status -ne 'Running' -and $first -like 'WSMan:*') { throw 'WinRM does not run.' }
         if ($first -like 'Cert:*') { return Get-Stored }
+        if ($first -match '^WSMan:\\localhost\\Listener\\([^\\]+)$') {
+            $listener = $State.listeners[$Matches[1]]
+            return $listener.Keys | ForEach-Object { [pscustomobject] @{ Name = $_; Value = $listener[$_] } }
+        }
         foreach ($name in @($State.listeners.Keys)) {
             $listener = $State.listeners[$name]
             [pscustomobject] @{ Name = $name; Keys = @("Transport=$($listener.Transport)", "Address=$($listener.Address)") }
@@ -58,6 +62,10 @@ function global:Get-Item {
         if (-not $State.service.ContainsKey($Matches[1])) { throw "Cannot find path '$place'." }
         return [pscustomobject] @{ Value = $State.service[$Matches[1]] }
     }
+    if ($place -match '^WSMan:\\localhost\\(.+)$') {
+        if (-not $State.quotas.ContainsKey($Matches[1])) { throw "Cannot find path '$place'." }
+        return [pscustomobject] @{ Value = $State.quotas[$Matches[1]] }
+    }
     if ($place -match '^Cert:\\LocalMachine\\My\\(\w{40})$') {
         $thumbprint = $Matches[1]
         $found = Get-Stored | Where-Object { $_.Thumbprint -eq $thumbprint }
@@ -68,12 +76,13 @@ function global:Get-Item {
 }
 
 function global:Set-Item {
-    [CmdletBinding()] param([string] $Path, $Value, [switch] $Force)
-    if ($Path -notmatch '^WSMan:\\localhost\\Service\\(.+)$') { throw "Set-Item: $Path" }
-    if (-not $State.service.ContainsKey($Matches[1])) { throw "Cannot find path '$Path'." }
-    if ($State.fixed -notcontains $Matches[1]) {
+    [CmdletBinding()] param([string] $Path, [string] $LiteralPath, $Value, [switch] $Force)
+    $null = Get-Item -LiteralPath ($Path + $LiteralPath)
+    if ($Path + $LiteralPath -notmatch '^WSMan:\\localhost\\(Service\\)?(.+)$') { throw "Set-Item: $Path$LiteralPath" }
+    $values = if ($Matches[1]) { $State.service } else { $State.quotas }
+    if ($State.fixed -notcontains $Matches[2]) {
         $text = [string] $Value
-        $State.service[$Matches[1]] = if ($Value -is [bool]) { $text.ToLowerInvariant() } else { $text }
+        $values[$Matches[2]] = if ($Value -is [bool]) { $text.ToLowerInvariant() } else { $text }
     }
     Save-State
 }
@@ -92,7 +101,7 @@ function global:New-Item {
 
 function global:Remove-Item {
     [CmdletBinding()] param([Parameter(Position = 0)] [string[]] $Path, [string[]] $LiteralPath, [switch] $Recurse, [switch] $Force)
-    if ("$Path" -match '^WSMan:\\localhost\\Listener\\([^\\]+)$') {
+    if ("$Path$LiteralPath" -match '^WSMan:\\localhost\\Listener\\([^\\]+)$') {
         if ($State.fixed -notcontains $State.listeners[$Matches[1]].Transport) { $State.listeners.Remove($Matches[1]) }
         Save-State
         return
@@ -168,6 +177,17 @@ function global:Set-NetFirewallRule {
     [CmdletBinding()] param($Name, $Direction, $Action, $Protocol, $LocalPort, $RemoteAddress, $Profile, $Enabled)
     if (-not $State.firewall.ContainsKey($Name)) { Write-Error "no rule $Name"; return }
     New-NetFirewallRule @PSBoundParameters
+}
+
+function global:Get-NetConnectionProfile {
+    foreach ($index in @($State.networks.Keys)) { [pscustomobject] @{ Name = $index; InterfaceIndex = $index; NetworkCategory = $State.networks[$index] } }
+}
+
+function global:Set-NetConnectionProfile {
+    [CmdletBinding()] param($InterfaceIndex, $NetworkCategory)
+    if ($State.networks[$InterfaceIndex] -like 'Domain*') { throw 'Unable to set NetworkCategory.' }
+    $State.networks[$InterfaceIndex] = $NetworkCategory
+    Save-State
 }
 
 # -- accounts, tasks, licences ----------------------------------------------------------------------

@@ -243,11 +243,12 @@ def test_place_that_may_not_be_written(host: Host) -> None:
     assert (talk.states, talk.kind) == (["failed"], "denied")
 
 
-def test_path_with_a_space_and_an_umlaut(windows: Windows, place: str) -> None:
-    host = Host(windows, rf"{place}\Prögrämme x\py thon")
+def test_path_with_a_space_an_umlaut_and_a_pattern(windows: Windows, place: str) -> None:
+    host = Host(windows, rf"{place}\Prögrämme [x]\py thon")
     talk = host.talk()
     assert talk.states == ["need", "installed"]
     assert talk.answers[-1].python == rf"{host.target}\python.exe"
+    assert host.talk().states == ["present"]
 
 
 def test_relative_target(host: Host) -> None:
