@@ -143,3 +143,15 @@ def _appear(path: Path, text: str) -> None:
     part = path.with_suffix(".part")
     part.write_text(text)
     part.rename(path)
+
+
+def test_builder_of_a_runner(machine: Machine) -> None:
+    script = machine.state.shell.put(ROOT / ".github/scripts/New-Builder.ps1")
+    place = rf"{machine.state.shell.folder}\password"
+    assert machine.state.run(script, Path=place, WhatIf=True).error == ""
+    assert machine.state.kept["users"] == {}
+    assert machine.state.run(script, Path=place).error == ""
+    (user,) = machine.state.kept["users"].values()
+    assert user["password"] == machine.wine.path(place).read_text()
+    assert len(set(user["password"])) > 8
+    assert user["groups"] == ["S-1-5-32-544"]
