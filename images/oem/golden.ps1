@@ -5,8 +5,8 @@
 .DESCRIPTION
     Run once by install.bat. Afterwards the disk has WinRM over HTTPS, no account that anybody could
     sign in with, and a task that at each start makes the machine's own certificate and account
-    (once), starts WinRM and says the fingerprint of its certificate on COM1. Evidence: S, static
-    check only.
+    (once), starts WinRM and says the fingerprint of its certificate on COM1. Evidence: F, run
+    under Wine only.
 #>
 #Requires -Version 5.1
 [CmdletBinding()]

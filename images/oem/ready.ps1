@@ -6,7 +6,7 @@
     Run as SYSTEM by a task that golden.ps1 has registered. The first time it makes a certificate,
     for the golden disk's has the same key in every machine; waits for the user and password that
     the controller has put into the share \\host.lan\Data, makes that account, an administrator, and
-    removes the file. Evidence: S, static check only.
+    removes the file. Evidence: F, run under Wine only.
 #>
 #Requires -Version 5.1
 [CmdletBinding()]

@@ -38,7 +38,8 @@ function Get-PinnedFile {
     Assert-Pin -Pins $Pin
     $target = Join-Path $Directory $Pin.file
     if ($Pin.url) {
-        curl.exe --fail --silent --show-error --location --proto =https --proto-redir =https `
+        $curl = Join-Path ([Environment]::SystemDirectory) 'curl.exe'
+        & $curl --fail --silent --show-error --location --proto =https --proto-redir =https `
             --retry 5 --retry-delay 5 --output $target $Pin.url
         if ($LASTEXITCODE -ne 0) { throw "$($Pin.url): curl left with $LASTEXITCODE" }
     }

@@ -6,6 +6,7 @@ import threading
 import zipfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import get_args
 
 import pytest
 from simulated_windows import PASSWORD, Secret, SimulatedWindows, small_cache
@@ -30,6 +31,10 @@ from pipelines.session.transports.endpoint import Endpoint
 from pipelines.toolchain.lock import Cache
 
 pytestmark = pytest.mark.faults
+
+#: What bootstrap.ps1 tells apart, and what is raised of it if that is not a ProvisionError.
+KINDS = get_args(firstpython.Answer.model_fields["kind"].annotation)
+ERRORS = {"damaged": TransferError, "disk-full": StorageError}
 
 PYTHON = "C:\\wcw\\python\\python.exe"
 
@@ -104,11 +109,7 @@ def test_installed_already(windows: SimulatedWindows, cache: Cache) -> None:
 @pytest.mark.parametrize(
     ("mode", "kind", "said"),
     [
-        ("damaged", TransferError, "arrived damaged.*sha256 of what came"),
-        ("full before", StorageError, "disk is full.*1 bytes free"),
-        ("full", StorageError, "disk is full.*not enough space"),
-        ("foreign", ProvisionError, "holds something else"),
-        ("unsafe", ProvisionError, "not safe to use.*S-1-5-21-1-2-3-1001"),
+        *((f"failed {kind}", ERRORS.get(kind, ProvisionError), "said") for kind in KINDS),
         ("dies", HostError, "went away without an answer.*exit code 1.*out of memory"),
         ("policy", HostError, "went away without an answer.*only on core types"),
         ("not json", HostError, "expected an answer of bootstrap.ps1"),
@@ -228,8 +229,8 @@ def test_a_python_that_others_may_have_planted_is_never_started(
     started = windows.place / "started"
     planted = windows.place / "C/wcw/python/python.exe"
     planted.write_text(f"#!/bin/sh\ntouch {started}\n")
-    windows.mode("unsafe")
-    with pytest.raises(ProvisionError, match="not safe to use"):
+    windows.mode("failed unsafe")
+    with pytest.raises(ProvisionError, match="said"):
         host_of().connect()
     assert not started.exists()
 
@@ -266,7 +267,7 @@ def test_failed_bootstrap_is_not_remembered(
     windows: SimulatedWindows, host_of: Callable[..., WindowsHost]
 ) -> None:
     host = host_of()
-    windows.mode("full")
+    windows.mode("failed disk-full")
     with pytest.raises(StorageError):
         host.connect()
     windows.mode("good")

@@ -16,9 +16,10 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
-from powershell_syntax import ROOT
 
 from pipelines.hosts.sandbox.wsman.certificate import create_certificate
+
+ROOT = Path(__file__).parents[2]
 
 _DAY = datetime.timedelta(days=1)
 _SCRIPT = (ROOT / "scripts/enable-winrm-https.ps1").read_text()

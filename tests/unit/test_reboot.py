@@ -14,7 +14,6 @@ import fake_winreg
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from powershell_syntax import ROOT
 from tenacity import RetryCallState, Retrying
 from tenacity.wait import wait_base, wait_fixed, wait_none
 
@@ -26,6 +25,8 @@ from pipelines.remote import reboot as power
 from pipelines.remote.jobs import store
 from pipelines.session.base import Session
 from pipelines.yamlfile import read_yaml
+
+ROOT = Path(__file__).parents[2]
 
 OK = {"code": 0, "said": ""}
 GONE = HostError("connection lost during power.boot_identity: reset")

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
-from pipelines.errors import HostError, SetupError
-from pipelines.hosts.sandbox import wine
+from pipelines.errors import ConfigError, HostError, SetupError
+from pipelines.hosts.sandbox import powershell, wine
 
 
 @pytest.fixture
@@ -129,3 +129,29 @@ def test_halt_leaves_no_process_that_another_started_meanwhile(
     assert seen()
     prefix.halt()
     assert not seen()
+
+
+def test_powershell_is_put_where_windows_has_it(
+    machine: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install(machine)
+    monkeypatch.delenv(powershell.VARIABLE, raising=False)
+    assert powershell.named() is None
+    folder = tmp_path / "pwsh"
+    monkeypatch.setenv(powershell.VARIABLE, str(folder))
+    with pytest.raises(ConfigError):
+        powershell.named()
+    (folder / "Modules").mkdir(parents=True)
+    for name in ("pwsh.exe", "pwsh.dll", "Modules/a.psm1"):
+        (folder / name).write_text(name)
+    prefix = wine.Prefix(tmp_path / "prefix")
+    place = prefix.drive / "windows/system32/WindowsPowerShell/v1.0"
+    place.mkdir(parents=True)
+    (place / "powershell.exe").write_text("Wine's")
+    assert powershell.environment(prefix) == {}
+    for _ in range(2):
+        powershell.install(prefix, powershell.named() or folder)
+        assert (place / "powershell.exe").read_text() == "pwsh.exe"
+        assert (place / "Modules/a.psm1").is_file()
+    assert "mscoree" in prefix.environment()["WINEDLLOVERRIDES"]
+    assert "mscoree" not in powershell.environment(prefix)["WINEDLLOVERRIDES"]

@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipelines.errors import HostError, PipelineError
-from pipelines.hosts.sandbox import health
+from pipelines.hosts.sandbox import health, powershell
 from pipelines.hosts.sandbox.state import IN_USE, NotWholeError, State, alone, publish, withdraw
 from pipelines.hosts.sandbox.wine import Prefix
 from pipelines.hosts.sandbox.wsman.processes import TAG
@@ -54,6 +54,7 @@ class WineLauncher:
         # Without the server's own mark: winrshost.exe has a job object instead, which what breaks
         # away from it leaves, as on Windows.
         asked = {key: value for key, value in env.items() if key != TAG}
+        asked |= powershell.environment(self.prefix)
         asked["WSMAN_COMMAND_LINE"] = command_line
         if skip_cmd_shell:
             asked["WSMAN_SKIP_CMD"] = "1"

@@ -24,7 +24,7 @@ from pipelines.errors import ConfigError, HostError
 from pipelines.evidence import Bridge, Evidence
 from pipelines.hosts.base import IN_SANDBOX, Capabilities, Host, Kept, Lifecycle, Opening
 from pipelines.hosts.gpus import by_bridge
-from pipelines.hosts.sandbox import health, image, libcxx
+from pipelines.hosts.sandbox import health, image, libcxx, powershell
 from pipelines.hosts.sandbox.bridge.attached import Attached
 from pipelines.hosts.sandbox.config import SandboxHost
 from pipelines.hosts.sandbox.making import alone
@@ -228,6 +228,8 @@ class Sandbox(Host):
 
     def _start(self, *, tied: bool) -> State:
         crashed = self.status() == "crashed"
+        if (folder := powershell.named()) is not None:
+            powershell.install(Prefix(self.prefix), folder)
         if self._bridge is not None:
             if self.slot is not None:
                 self.slot.remove(self.prefix)

@@ -194,6 +194,25 @@ function Test-Foreign {
     return @(Get-ChildItem -LiteralPath $Path -Force).Count -gt 0
 }
 
+function Get-Obstacle {
+    # Why no directory can be made there, if so: the kind of failure and what to say of it.
+    [CmdletBinding()]
+    param(
+        [Parameter(Mandatory = $true)]
+        [string] $Path
+    )
+    $drive = [System.IO.Path]::GetPathRoot($Path)
+    if (-not [System.IO.Directory]::Exists($drive)) {
+        return @{ kind = 'no-drive'; message = ('there is no drive {0}' -f $drive) }
+    }
+    while ($Path -ne $drive) {
+        if ([System.IO.File]::Exists($Path)) {
+            return @{ kind = 'file-in-the-way'; message = ('{0} is a file' -f $Path) }
+        }
+        $Path = [System.IO.Path]::GetDirectoryName($Path)
+    }
+}
+
 function Invoke-Patiently {
     # Virus scanners hold new files open for a moment.
     [CmdletBinding()]
@@ -395,6 +414,12 @@ $fresh = $Target + '.wcw-new'
 $old = $Target + '.wcw-old'
 $lock = $null
 try {
+    # First: Join-Path ends with an error where there is no such drive.
+    $obstacle = Get-Obstacle -Path $parent
+    if ($null -ne $obstacle) {
+        Write-Answer -Answer ($obstacle + @{ state = 'failed' })
+        return
+    }
     # Before anything in it is read or started.
     New-ProtectedDirectory -Path $Target -OnlyLook
     $fact = $null

@@ -61,7 +61,17 @@ class Answer(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
     state: Literal["need", "present", "installed", "failed"]
-    kind: Literal["damaged", "denied", "disk-full", "busy", "foreign", "unsafe", "other"] = "other"
+    kind: Literal[
+        "damaged",
+        "denied",
+        "disk-full",
+        "busy",
+        "foreign",
+        "unsafe",
+        "no-drive",
+        "file-in-the-way",
+        "other",
+    ] = "other"
     message: str = Field(default="", max_length=4000)
     python: str = Field(default="", max_length=300)
     version: str = Field(default="", max_length=40)
@@ -306,6 +316,9 @@ def _failure(endpoint: Endpoint, answer: Answer, target: str) -> PipelineError:
         "pipeline.yaml.",
         "unsafe": "As administrator, rename that directory on the host: cmd /c ren DIRECTORY "
         "NAME.old. Look at what is in it before you use any of it.",
+        "no-drive": "Give the host's 'python' in pipeline.yaml a path on a drive that it has.",
+        "file-in-the-way": "Move that file, or give the host's 'python' in pipeline.yaml another "
+        "path.",
         "other": "Mend that on the host, then run the same command again.",
     }[answer.kind]
     return ProvisionError(f"{where}: {said}", advice=advice)

@@ -82,5 +82,5 @@ void start(void)
     end = flags(end, rest);
 #endif
     append(append(end, L" "), rest);
-    run_and_exit();
+    run_and_exit(0);
 }

@@ -17,7 +17,7 @@ static wchar_t *append(wchar_t *end, const wchar_t *text)
     return end;
 }
 
-static void run_and_exit(void)
+static void run_and_exit(DWORD flags)
 {
     STARTUPINFOW startup;
     PROCESS_INFORMATION process;
@@ -25,7 +25,11 @@ static void run_and_exit(void)
     volatile char *bytes = (volatile char *)&startup; /* volatile: there is no memset to call */
     for (unsigned i = 0; i < sizeof startup; i++) bytes[i] = 0;
     startup.cb = sizeof startup;
-    if (!CreateProcessW(NULL, line, NULL, NULL, TRUE, 0, NULL, NULL, &startup, &process))
+    startup.dwFlags = STARTF_USESTDHANDLES; /* also where it gets a console of its own */
+    startup.hStdInput = GetStdHandle(STD_INPUT_HANDLE);
+    startup.hStdOutput = GetStdHandle(STD_OUTPUT_HANDLE);
+    startup.hStdError = GetStdHandle(STD_ERROR_HANDLE);
+    if (!CreateProcessW(NULL, line, NULL, NULL, TRUE, flags, NULL, NULL, &startup, &process))
         ExitProcess(127);
     WaitForSingleObject(process.hProcess, INFINITE);
     GetExitCodeProcess(process.hProcess, &code);

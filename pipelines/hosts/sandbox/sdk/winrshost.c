@@ -2,7 +2,9 @@
  *
  * It comes in a variable, because an argument list of Linux becomes a Windows command line by
  * Wine's quoting, which is not what the client wrote. WSMAN_SKIP_CMD tells whether cmd.exe is
- * left out, as the client's option WINRS_SKIP_CMD_SHELL asks.
+ * left out, as the client's option WINRS_SKIP_CMD_SHELL asks. WSMAN_CONSOLE asks for a console
+ * without a window, as WinRM's commands have: without one PowerShell prints nothing and leaves
+ * with 0. It takes Wine a tenth of a second, so only sandboxes with PowerShell have it.
  *
  * As in WinRM's own, everything that is started is in a job object, which ends with this process;
  * what asks for CREATE_BREAKAWAY_FROM_JOB is not. */
@@ -35,5 +37,7 @@ void start(void)
         append(append(line, L"C:\\windows\\system32\\cmd.exe /c "), sent);
     SetEnvironmentVariableW(L"WSMAN_COMMAND_LINE", NULL);
     SetEnvironmentVariableW(L"WSMAN_SKIP_CMD", NULL);
-    run_and_exit();
+    DWORD flags = GetEnvironmentVariableW(L"WSMAN_CONSOLE", skip, 2) ? CREATE_NO_WINDOW : 0;
+    SetEnvironmentVariableW(L"WSMAN_CONSOLE", NULL);
+    run_and_exit(flags);
 }

@@ -1,0 +1,65 @@
+"""PowerShell in a sandbox, in the place where Windows has it; only where the user names one.
+
+``WCW_POWERSHELL`` is a folder with PowerShell 7 for Windows, as its zip file unpacks. Wine has a
+powershell.exe of its own, which does nothing and answers 0.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from pipelines.errors import ConfigError
+from pipelines.hosts.sandbox.wine import Prefix
+
+VARIABLE = "WCW_POWERSHELL"
+_PLACE = "windows/system32/WindowsPowerShell/v1.0"  # on Windows' PATH
+_LIBRARY = "pwsh.dll"
+
+
+def named() -> Path | None:
+    """The folder that the variable names; :class:`ConfigError` where that is none of PowerShell."""
+    if not (said := os.environ.get(VARIABLE)):
+        return None
+    folder = Path(said).expanduser()
+    if not all((folder / name).is_file() for name in (_LIBRARY, "pwsh.exe")):
+        raise ConfigError(
+            f"{VARIABLE}: expected a folder with pwsh.exe and {_LIBRARY}, found none in {folder}",
+            advice="Unpack PowerShell-7.*-win-x64.zip of PowerShell's releases there.",
+        )
+    return folder
+
+
+def install(prefix: Prefix, folder: Path) -> None:
+    """Put PowerShell into ``prefix``, under its own name and that which Windows hosts know.
+
+    Raises :class:`OSError` when that fails.
+    """
+    place = prefix.drive / _PLACE
+    shutil.rmtree(place, ignore_errors=True)
+    shutil.copytree(folder, place, copy_function=_link)
+    if not (place / "powershell.exe").exists():
+        _link(place / "pwsh.exe", place / "powershell.exe")
+
+
+def _link(source: str | Path, target: str | Path) -> None:
+    """Share a file, 0.1 GB in all, or copy it to another file system."""
+    try:
+        os.link(source, target)
+    except OSError:
+        shutil.copy2(source, target)
+
+
+def environment(prefix: Prefix) -> dict[str, str]:
+    """What the processes of a prefix with PowerShell need besides; empty for one without."""
+    if not (prefix.drive / _PLACE / _LIBRARY).exists():
+        return {}
+    # Managed DLLs import mscoree, which prefixes do without. Wine 8 moves no memory that is to be
+    # executed: "Internal CLR error (0x80131506)" at .NET's second collection.
+    overrides = prefix.environment()["WINEDLLOVERRIDES"].replace("mscoree=;", "")
+    return {
+        "WINEDLLOVERRIDES": overrides,
+        "DOTNET_EnableWriteXorExecute": "0",
+        "WSMAN_CONSOLE": "1",
+    }

@@ -1,0 +1,89 @@
+"""The road of every host: a Windows without Python, from the first request to a tested wheel."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pipelines.errors import HostError
+from pipelines.hosts.base import Opening, Silent
+from pipelines.hosts.windows.entering import with_python
+from pipelines.paths import PACKAGE
+from pipelines.remote import rpc
+from pipelines.session.channel import over_winrs
+from pipelines.toolchain.lock import Cache, load_lock
+
+pytestmark = pytest.mark.powershell
+
+#: What a build needs of Python besides, which real hosts get from an archive of its own.
+_DEVELOPMENT = ("Include", "libs")
+
+
+class Events(Silent):
+    """Remembers the steps."""
+
+    def __init__(self) -> None:
+        self.steps: list[str] = []
+
+    def step(self, text: str) -> None:
+        self.steps.append(text)
+
+
+@pytest.fixture
+def base(tmp_path: Path) -> Path:
+    if os.name == "nt":
+        pytest.skip("the sandbox is for Linux")
+    from pipelines.hosts.sandbox import powershell
+
+    if powershell.named() is None:
+        pytest.skip(f"no PowerShell for Windows: {powershell.VARIABLE} names no folder with one")
+    return tmp_path / "bare"
+
+
+def test_from_nothing_to_a_wheel(base: Path, tmp_path: Path) -> None:
+    from pipelines.hosts.sandbox.config import SandboxHost
+    from pipelines.hosts.sandbox.host import Sandbox
+
+    cache, events = Cache(load_lock()), Events()
+    config = SandboxHost.model_validate({"kind": "sandbox", "home": str(base)})
+    sandbox = Sandbox("bare", config, Opening("3.11", cache, Silent()))
+    sandbox.make()
+    python = sandbox.prefix / "drive_c/Python311"
+    for name in _DEVELOPMENT:
+        (python / name).rename(tmp_path / name)
+    shutil.rmtree(python)
+    try:
+        endpoint = sandbox.endpoint(sandbox.start(tied=True))
+        assert endpoint.url.startswith("https://")
+        with pytest.raises(HostError):
+            over_winrs(endpoint, sandbox.executable, "bare")
+        for _ in range(2):
+            with with_python(
+                endpoint, lambda: cache, events, name="bare", python=sandbox.executable
+            ) as session:
+                assert session.call(rpc.ping)
+        assert len(events.steps) == 1, "the second time it was there"
+        for name in _DEVELOPMENT:
+            (tmp_path / name).rename(python / name)
+        (tmp_path / "pipeline.yaml").write_text(
+            f"default: {{host: bare}}\nhosts: {{bare: {{kind: sandbox, home: {base}}}}}\n"
+        )
+        done = subprocess.run(
+            [sys.executable, "-m", "pipelines", "provision", "build", "test"],
+            cwd=tmp_path,
+            env={**os.environ, "PYTHONPATH": str(PACKAGE.parent)},
+            capture_output=True,
+            text=True,
+            timeout=900,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
+        report = (tmp_path / "out/latest/junit.xml").read_text()
+        assert 'failures="0" errors="0"' in report
+    finally:
+        sandbox.teardown()

@@ -1,0 +1,197 @@
+"""Every piece of PowerShell here, and in the documents, as PowerShell's own parser sees it."""
+
+from __future__ import annotations
+
+import base64
+import json
+import re
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from fnmatch import fnmatch
+from pathlib import Path
+from typing import Any
+
+import pytest
+from windows import ROOT, Shell, call
+
+from pipelines.hosts.windows import firstpython
+
+sys.path.insert(0, str(ROOT / "tests/unit"))
+from documents import blocks
+
+pytestmark = pytest.mark.powershell
+
+Parsed = dict[str, dict[str, Any]]
+Parse = Callable[[dict[str, str]], Parsed]
+_LOADER = "pipelines/hosts/windows/loader.ps1"
+
+#: (rule, where, why it does not hold there).
+EXEMPT = [
+    ("running text", _LOADER, "runs bootstrap.ps1, which comes as input"),
+    ("running text", "sent", "the same, as it is sent"),
+    ("interpolation", "images/scripts/*", "comes from the repository as a file, not as text"),
+    ("interpolation", "ansible/roles/*/files/*", "sent by Ansible as a file"),
+]
+
+
+@pytest.fixture(scope="session")
+def parse(shell: Shell) -> Parse:
+    def parse(texts: dict[str, str]) -> Parsed:
+        asked, told = (rf"{shell.folder}\{name}.json" for name in ("asked", "told"))
+        items = [{"name": name, "text": text} for name, text in texts.items()]
+        shell.windows.path(asked).write_text(json.dumps(items), "utf-8")
+        script = shell.put(Path(__file__).with_name("check.ps1"))
+        result = shell.run(call(script, Asked=asked, Told=told))
+        assert result.error == ""
+        found = json.loads(shell.windows.path(told).read_text("utf-8"))
+        return {item["name"]: item for item in found}
+
+    return parse
+
+
+def run_bodies(dockerfile: str) -> Iterator[tuple[int, str]]:
+    """The ``RUN`` bodies that go to PowerShell, as Docker joins them, and their first lines."""
+    escape = re.match(r"(?i)#\s*escape\s*=\s*(\S)", dockerfile)
+    tail = escape[1] if escape else "\\"
+    powershell = False
+    lines = iter(enumerate(dockerfile.splitlines(), 1))
+    for number, line in lines:
+        body = line.rstrip()
+        while body.endswith(tail):
+            _, more = next(lines, (0, ""))
+            body = body if more.lstrip().startswith("#") else body[:-1] + more.rstrip()
+        word, _, rest = body.strip().partition(" ")
+        if word.upper() in ("FROM", "SHELL"):
+            powershell = re.match(r'(?i)\[\s*"(powershell|pwsh)', rest.strip()) is not None
+        elif word.upper() == "RUN" and powershell:
+            yield number, rest
+
+
+def repository() -> dict[str, str]:
+    """All of it, new files included, ignored ones not."""
+    command = ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"]
+    done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=True)
+    texts = {}
+    for name in sorted({name for name in done.stdout.split("\0") if (ROOT / name).is_file()}):
+        path = ROOT / name
+        if name.startswith("tests/powershell/"):
+            continue  # how the others are tested
+        if path.suffix in (".ps1", ".psm1", ".psd1"):
+            texts[name] = path.read_text("utf-8")
+        elif "dockerfile" in path.name.casefold():
+            bodies = run_bodies(path.read_text("utf-8"))
+            texts |= {f"{name}:{line}": body for line, body in bodies}
+        elif path.suffix == ".md":
+            found = enumerate(blocks(path, "powershell"))
+            texts |= {f"{name}:{number}": block.source for number, block in found}
+    loader = firstpython.command_line().rpartition(" ")[2]
+    return texts | {"sent": base64.b64decode(loader).decode("utf-16-le")}
+
+
+@pytest.fixture(scope="session")
+def everything(parse: Parse) -> Parsed:
+    return parse(repository())
+
+
+def test_repository(everything: Parsed) -> None:
+    texts = everything
+    assert {_LOADER, "scripts/enable-winrm-https.ps1", "images/scripts/Pins.psm1"} <= texts.keys()
+    assert any(name.startswith("images/windows-buildtools.Dockerfile:") for name in texts)
+    assert any(name.startswith("docs/") for name in texts)
+    used, wrong = set(), []
+    for name, parsed in texts.items():
+        for finding in parsed["findings"]:
+            excuses = [e for e in EXEMPT if e[0] == finding["rule"] and fnmatch(name, e[1])]
+            used |= set(excuses)
+            if not excuses:
+                wrong.append((name, finding))
+    assert wrong == []
+    assert [entry for entry in EXEMPT if entry not in used] == []
+
+
+def _unknown(parsed: Parsed) -> list[tuple[str, str]]:
+    """Parameters that scripts of ours are called with and do not have, and where."""
+    own = {name: {p.casefold() for p in found["parameters"]} for name, found in parsed.items()}
+    return [
+        (name, parameter)
+        for name, found in parsed.items()
+        for command in found["commands"]
+        if (script := "scripts/" + re.split(r"[/\\]", command["name"])[-1]) in own
+        for parameter in command["parameters"]
+        if parameter.casefold() not in own[script] | {"whatif"}
+    ]
+
+
+def test_scripts_of_ours_are_called_with_parameters_that_they_have(
+    parse: Parse, everything: Parsed
+) -> None:
+    assert _unknown(everything) == []
+    bad = parse({"bad": ".\\enable-winrm-https.ps1 -HostName a -RemoteAdress b"})
+    assert _unknown(everything | bad) == [("bad", "RemoteAdress")]
+
+
+def test_parameters_of_the_bootstrap_are_those_that_are_sent(everything: Parsed) -> None:
+    source = Path(firstpython.__file__).read_text("utf-8")
+    told = re.search(r"told = \{(.*?)\n {8}\}", source, re.S)
+    assert told
+    assert sorted(re.findall(r'"(\w+)":', told[1])) == sorted(
+        everything["pipelines/hosts/windows/bootstrap.ps1"]["parameters"]
+    )
+
+
+BAD = [
+    ("syntax", "if ($true) { Get-Item a"),
+    ("syntax", "Get-Item -Path 'a"),
+    ("newer", "$x = $a ?? 1; $x"),
+    ("newer", "$a ??= 1; $a"),
+    ("newer", "${a}?.Length"),
+    ("newer", "$x = $a ? 1 : 2; $x"),
+    ("newer", "Get-Item a && Get-Item b"),
+    ("newer", 'Write-Output "`u{1F600}"'),
+    ("newer", "1..3 | ForEach-Object -Parallel { $_ }"),
+    ("newer", "if ($IsWindows) { Get-Item a }"),
+    ("interpolation", 'Write-Output "a $b"'),
+    ("running text", "Invoke-Expression -Command $a"),
+    ("running text", "& ([ScriptBlock]::Create($a))"),
+    ("running text", "powershell.exe -NoProfile -enc $a"),
+    ("insecure", "Set-Item -Path WSMan:\\localhost\\Service\\Auth\\Basic -Value $true"),
+    ("insecure", "$a = @{ 'Auth\\Basic'    = $true }; $a"),
+    ("insecure", "winrm set winrm/config/service '@{AllowUnencrypted=\"true\"}'"),
+    ("insecure", "New-PSSession -ComputerName $a -Authentication Basic"),
+    ("insecure", "function Get-A([string] $Password) { $Password }"),
+    ("insecure", "ConvertTo-SecureString 'a' -AsPlainText -Force"),
+    ("empty catch", "try { Get-Item a } catch { }"),
+]
+
+
+def test_every_rule_bites(parse: Parse) -> None:
+    found = parse({text: text for _, text in BAD})
+    missed = [
+        (rule, text)
+        for rule, text in BAD
+        # 5.1 cannot even parse what is newer.
+        if not {rule, "syntax" if rule == "newer" else rule}
+        & {f["rule"] for f in found[text]["findings"]}
+    ]
+    assert missed == []
+
+
+def test_run_bodies_are_joined_as_docker_does() -> None:
+    dockerfile = """# escape=`
+FROM windows AS a
+RUN echo for cmd
+SHELL ["powershell", "-Command"]
+RUN Get-Item a; `
+    # a comment between
+    Get-Item b
+ENV X=1
+run Get-Item c `
+    Get-Item d
+FROM linux
+RUN apt-get install x && true
+"""
+    (first, one), (second, two) = run_bodies(dockerfile)
+    assert (first, second) == (5, 9)
+    assert one.split() == ["Get-Item", "a;", "Get-Item", "b"]
+    assert "\n" not in two  # a forgotten ';' is found by whoever reads it, not hidden
