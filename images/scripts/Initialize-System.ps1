@@ -12,7 +12,7 @@ Set-ItemProperty -Path HKLM:\SYSTEM\CurrentControlSet\Control\FileSystem -Name L
 foreach ($directory in $Directories) {
     $null = New-Item -ItemType Directory -Path $directory -Force
     # `invoke provision` refuses a directory that other accounts may change. None is here yet.
-    $null = Invoke-Tool -Path icacls.exe -Arguments $directory, '/inheritance:r', '/grant:r',
+    $null = Invoke-Tool -Path C:\Windows\System32\icacls.exe -Arguments $directory, '/inheritance:r', '/grant:r',
         '*S-1-5-18:(OI)(CI)F', '*S-1-5-32-544:(OI)(CI)F', '*S-1-5-32-545:(OI)(CI)RX'
 }
 

@@ -173,15 +173,17 @@ def _self_signed(wanted: dict[str, Any]) -> tuple[str, bytes]:
         .not_valid_before(now - datetime.timedelta(minutes=10))
         .not_valid_after(datetime.datetime.fromtimestamp(wanted["until"], datetime.UTC))
         .add_extension(x509.SubjectAlternativeName(names), critical=False)
-        .sign(key, hashes.SHA256())
     )
+    if "2.5.29.19={critical}{text}ca=FALSE" in wanted["extensions"]:
+        made = made.add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+    signed = made.sign(key, hashes.SHA256())
     private = key.private_bytes(
         serialization.Encoding.PEM,
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    thumbprint = made.fingerprint(hashes.SHA1()).hex().upper()  # noqa: S303
-    return thumbprint, made.public_bytes(serialization.Encoding.PEM) + private
+    thumbprint = signed.fingerprint(hashes.SHA1()).hex().upper()  # noqa: S303
+    return thumbprint, signed.public_bytes(serialization.Encoding.PEM) + private
 
 
 def _listener(transport: str, port: int) -> dict[str, str]:

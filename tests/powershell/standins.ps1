@@ -161,10 +161,28 @@ function global:New-Object {
 # -- the firewall -----------------------------------------------------------------------------------
 
 function global:Get-NetFirewallRule {
-    [CmdletBinding()] param($Name)
-    if ($State.firewall.ContainsKey($Name)) { return $State.firewall[$Name] }
-    Write-Error "No MSFT_NetFirewallRule objects found with property 'InstanceID' equal to '$Name'."
+    [CmdletBinding()] param($Name, [Parameter(ValueFromPipeline)] $Filter)
+    process {
+        if ($Filter) { $Name = $Filter.InstanceID }
+        if (-not $State.firewall.ContainsKey($Name)) {
+            Write-Error "No MSFT_NetFirewallRule objects found with property 'InstanceID' equal to '$Name'."
+            return
+        }
+        $rule = @{ Name = $Name; DisplayName = $Name; Direction = 'Inbound'; Program = 'Any' } + $State.firewall[$Name]
+        [pscustomobject] $rule
+    }
 }
+
+function global:Get-NetFirewallPortFilter {
+    [CmdletBinding()] param($PolicyStore)
+    foreach ($name in @($State.firewall.Keys)) {
+        [pscustomobject] @{ InstanceID = $name; Protocol = 'TCP'; LocalPort = $State.firewall[$name].LocalPort }
+    }
+}
+
+function global:Get-NetFirewallApplicationFilter { param([Parameter(ValueFromPipeline)] $Rule) process { [pscustomobject] @{ Program = $Rule.Program } } }
+function global:Get-NetFirewallServiceFilter { param([Parameter(ValueFromPipeline)] $Rule) process { [pscustomobject] @{ Service = 'Any' } } }
+function global:Get-NetFirewallAddressFilter { param([Parameter(ValueFromPipeline)] $Rule) process { [pscustomobject] @{ RemoteAddress = $Rule.RemoteAddress } } }
 
 function global:New-NetFirewallRule {
     [CmdletBinding()] param($DisplayName, $Name, $Direction, $Action, $Protocol, $LocalPort, $RemoteAddress, $Profile, $Enabled)

@@ -55,12 +55,14 @@ class Machine:
 
 
 @pytest.fixture
-def machine(wine: InWine, shell: Shell) -> Machine:
-    return Machine(wine, shell)
+def machine(wine: InWine, shell: Shell) -> Iterator[Machine]:
+    made = Machine(wine, shell)
+    with answering(made.state, port=_PORT):
+        yield made
 
 
 @pytest.fixture
-def golden(machine: Machine) -> Iterator[Machine]:
+def golden(machine: Machine) -> Machine:
     machine.state.kept["users"] = {
         name: {"enabled": True, "password": "x", "groups": []} for name in ("Docker", "Admin")
     }
@@ -68,8 +70,7 @@ def golden(machine: Machine) -> Iterator[Machine]:
         f"$null = New-Item -Path '{_WINLOGON}' -Force\n"
         f"Set-ItemProperty -Path '{_WINLOGON}' -Name DefaultPassword -Value x"
     )
-    with answering(machine.state, port=_PORT):
-        yield machine
+    return machine
 
 
 def _pin(machine: Machine) -> str:
@@ -95,7 +96,9 @@ def test_golden_disk(golden: Machine) -> None:
     assert rf"{_INSTALLED}\ready.ps1" in task["action"]
     assert task["principal"].startswith("S-1-5-18")
     installed = golden.wine.path(_INSTALLED)
-    assert sorted(path.name for path in installed.iterdir()) == ["ready.ps1", "serial.ps1"]
+    assert sorted(path.name for path in installed.iterdir()) == [
+        *("enable-winrm-https.ps1", "ready.ps1", "serial.ps1")
+    ]
     values = golden.state.shell.run(f"(Get-Item -Path '{_WINLOGON}').Property")
     assert values.error == ""
     assert "DefaultPassword" not in values.output
