@@ -135,9 +135,10 @@ function global:Get-Stored {
         }
         $shown = [pscustomobject] @{ Oid = [pscustomobject] @{ Value = '2.5.29.17' }; Words = $words -join ', ' }
         $shown | Add-Member -MemberType ScriptMethod -Name Format -Value { param($lines) $this.Words }
+        $extensions = @($found.Extensions | Where-Object { $_.Oid.Value -ne '2.5.29.17' }) + @($shown)
         $found | Add-Member -NotePropertyName HasPrivateKey -NotePropertyValue ($pem -match 'PRIVATE KEY') -Force
         $found | Add-Member -NotePropertyName FriendlyName -NotePropertyValue ([string] $State.friendly[$found.Thumbprint]) -Force
-        $found | Add-Member -NotePropertyName Extensions -NotePropertyValue @($shown) -Force
+        $found | Add-Member -NotePropertyName Extensions -NotePropertyValue $extensions -Force
         $found
     }
 }
