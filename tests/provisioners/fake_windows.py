@@ -141,6 +141,7 @@ class Windows:
             "Remove-Listener.ps1": self.remove_listener,
             "Protect-Directory.ps1": self.protect,
             "Set-PrivateNetwork.ps1": lambda: self.put("settings", "network", "private"),
+            "Get-Signature.ps1": lambda path: {"output": [self.state["knobs"]["signature"]]},
             "Get-SetupErrors.ps1": lambda **_: {"output": ["dd_errors.log", "the disk is full"]},
         }
         given = {name.lower(): value for name, value in (parameters or {}).items()}

@@ -92,7 +92,11 @@ BARE: dict[str, Any] = {
     "ran": [],
     "unsafe": [],
     "protected": [],
-    "knobs": {"toolset": "14.44", "model": "MCDM"},
+    "knobs": {
+        "toolset": "14.44",
+        "model": "MCDM",
+        "signature": "Valid|CN=Microsoft Corporation, O=Microsoft Corporation, L=Redmond, C=US",
+    },
 }
 
 
@@ -360,6 +364,22 @@ def test_an_installer_that_fails_shows_its_log(site: Site) -> None:
     assert outcome.rc != 0
     assert "vs_buildtools left with 1603" in outcome.words
     assert "the disk is full" in outcome.words
+
+
+@pytest.mark.parametrize(
+    "signature",
+    [
+        "Valid|CN=x, O=Microsoft Corporation Ltd, C=US",
+        "NotTrusted|CN=x, O=Microsoft Corporation",
+        "NotSigned|",
+    ],
+)
+def test_another_signer_is_refused(site: Site, signature: str) -> None:
+    site.change(lambda state: state["knobs"].update(signature=signature))
+    outcome = site.play("--tags", "build_tools")
+    assert outcome.rc != 0
+    assert "expected a valid signature of Microsoft Corporation" in outcome.words
+    assert not any("vs_BuildTools" in argv[0] for argv in site.state["ran"])
 
 
 def test_another_toolset_is_noticed(site: Site) -> None:
