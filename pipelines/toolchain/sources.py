@@ -260,8 +260,11 @@ def _apt_source(package: str, file: str, target: Path) -> None:
 
 
 def _deb_src_lines() -> str:
-    """``deb-src`` lines for the repositories of binary packages that this machine uses."""
-    fields = "$(SITE)|$(RELEASE)|$(COMPONENT)|$(SIGNED_BY)|$(CREATED_BY)"
+    """``deb-src`` lines for the repositories of binary packages that this machine uses.
+
+    A mirror of Debian has every suite: bookworm's sources are what the lock pins, also on Debian 13.
+    """
+    fields = "$(SITE)|$(RELEASE)|$(COMPONENT)|$(SIGNED_BY)|$(CREATED_BY)|$(LABEL)"
     listed = subprocess.run(
         ["apt-get", "indextargets", "--format", fields],
         capture_output=True,
@@ -271,9 +274,10 @@ def _deb_src_lines() -> str:
     ).stdout
     lines: dict[str, None] = {}
     for row in listed.splitlines():
-        site, release, component, signed_by, created_by = row.split("|")
+        site, release, component, signed_by, created_by, label = row.split("|")
         if created_by != "Packages" or component not in ("main", "universe"):
             continue
         option = f"[signed-by={signed_by}] " if signed_by.startswith("/") else ""
-        lines[f"deb-src {option}{site} {release} {component}"] = None
+        for suite in (release, *(("bookworm",) if label == "Debian" else ())):
+            lines[f"deb-src {option}{site} {suite} {component}"] = None
     return "\n".join(lines) + "\n"
