@@ -262,7 +262,7 @@ def _apt_source(package: str, file: str, target: Path) -> None:
 def _deb_src_lines() -> str:
     """``deb-src`` lines for the repositories of binary packages that this machine uses.
 
-    A mirror of Debian has every suite: bookworm's sources are what the lock pins, also on Debian 13.
+    A mirror of Debian has every suite: what the lock pins is in bookworm, also for a Debian 13.
     """
     fields = "$(SITE)|$(RELEASE)|$(COMPONENT)|$(SIGNED_BY)|$(CREATED_BY)|$(LABEL)"
     listed = subprocess.run(
