@@ -391,7 +391,7 @@ def test_a_full_disk_on_the_host(tmp_path: Path) -> None:
         disk = sandbox.home / "prefix/drive_c/disk"
         disk.mkdir()
         mount = subprocess.run(
-            ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", disk],
+            ["mount", "-t", "tmpfs", "-o", "size=1m,mode=0700", "tmpfs", disk],
             capture_output=True,
             check=False,
         )
