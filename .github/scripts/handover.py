@@ -19,10 +19,8 @@ import time
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
-from pipelines.remote.safe_paths import unpack_member
-
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from pipelines.remote import protected_dirs
+from pipelines.remote.safe_paths import unpack_member
 
 _USAGE = 2
 _TIME = "WCW.mtime_ns"
