@@ -182,6 +182,8 @@ def site(tmp_path: Path) -> Site:
     host = {"ansible_connection": "local", "ansible_python_interpreter": str(BIN / "python")}
     # runas itself does nothing on a POSIX host, but Ansible would give its files to "SYSTEM".
     host["ansible_become_user"] = "root"
+    # Written under $HOME and looked for under the account's home, which may differ.
+    host["ansible_async_dir"] = str(tmp_path / "async")
     (tmp_path / "inventory.yml").write_text(
         yaml.safe_dump({"windows_build": {"hosts": {"builder": host}}})
     )
