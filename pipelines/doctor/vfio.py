@@ -32,7 +32,7 @@ def judge(facts: Facts) -> Iterator[Verdict]:
     yield _lockdown(machine)
     chosen = facts.rows("chosen")
     if chosen is None:
-        cure = facts.text("cures", "chosen", limit=400) or "mend 'gpu' of the host"
+        cure = facts.text("cures", "chosen", limit=400) or "correct 'gpu' of the host"
         level: Level = "error" if facts.at("chosen").failed else "unknown"
         yield Verdict(AREA, "GPU", level, facts.at("chosen").why, wanted.text("gpu") or "", cure)
         return

@@ -13,7 +13,7 @@ _EVENT = "{http://schemas.microsoft.com/win/2004/08/events/event}"
 
 def restart_announced(seconds: float) -> bool:
     """Whether a user or Windows Update has asked for a restart: event 1074 of User32."""
-    return any(number == "1074" for number, _ in _told("User32", seconds))
+    return any(number == "1074" for number, _ in _events("User32", seconds))
 
 
 def driver_resets(seconds: float) -> list[str]:
@@ -22,11 +22,11 @@ def driver_resets(seconds: float) -> list[str]:
     Its other events are faults of a program: Xid 13 is an illegal access.
     https://learn.microsoft.com/windows-hardware/drivers/display/timeout-detection-and-recovery
     """
-    told = [*_told("Display", seconds), *_told("nvlddmkm", seconds)]
-    return [text for number, text in told if number == "4101" or "TDR" in text]
+    found = [*_events("Display", seconds), *_events("nvlddmkm", seconds)]
+    return [text for number, text in found if number == "4101" or "TDR" in text]
 
 
-def _told(provider: str, seconds: float) -> list[tuple[str, str]]:
+def _events(provider: str, seconds: float) -> list[tuple[str, str]]:
     """Number and data of the provider's events of the last ``seconds``, the newest 32 at most."""
     if sys.platform != "win32":
         return []

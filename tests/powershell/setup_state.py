@@ -82,7 +82,17 @@ class State:
         self._file = shell.windows.path(rf"{shell.folder}\state.json")
         self.store = shell.windows.path(rf"{shell.folder}\store")
         shutil.rmtree(self.store, ignore_errors=True)
-        self.kept: dict[str, Any] = {
+        self.kept = self.fresh()
+        result = shell.run(
+            f"$null = New-Item -Path '{SERVICE}', '{POLICIES}' -Force\n"
+            f"Set-ItemProperty -Path '{SERVICE}' -Name Start -Value 3 -Type DWord"
+        )
+        assert result.error == ""
+
+    @staticmethod
+    def fresh() -> dict[str, Any]:
+        """What standins.ps1 knows of a Windows whose WinRM has an HTTP listener alone."""
+        return {
             "status": "Running",
             "listeners": {"Listener_1": _listener("HTTP", 5985)},
             "service": {
@@ -105,11 +115,6 @@ class State:
             "fixed": [],
             "refused": [],
         }
-        result = shell.run(
-            f"$null = New-Item -Path '{SERVICE}', '{POLICIES}' -Force\n"
-            f"Set-ItemProperty -Path '{SERVICE}' -Name Start -Value 3 -Type DWord"
-        )
-        assert result.error == ""
 
     def run(self, script: str, **parameters: object) -> Result:
         """Run ``script`` there with the stand-ins before it."""

@@ -118,7 +118,7 @@ def test_what_is_damaged_shows_and_is_put_back(
     row = host.check()
     assert (row["ok"], row["uploads"]) == (False, [origin])
     assert row["found"] == f"1 of 4 files are not as they were: {name} {state}"
-    assert row["plan"] == f"mend 1 files in {host.target}: {name} {state}"
+    assert row["plan"] == f"restore 1 files in {host.target}: {name} {state}"
     (host.target / "stray").write_text("of a user")
     host.upload(origin)
     assert host.apply()["ok"]

@@ -14,7 +14,7 @@ from pipelines.errors import ConfigError
 from pipelines.hosts.sandbox.wine import Prefix
 
 VARIABLE = "WCW_POWERSHELL"
-_PLACE = "windows/system32/WindowsPowerShell/v1.0"  # on Windows' PATH
+PLACE = "windows/system32/WindowsPowerShell/v1.0"  # on Windows' PATH
 _LIBRARY = "pwsh.dll"
 
 
@@ -36,7 +36,7 @@ def install(prefix: Prefix, folder: Path) -> None:
 
     Raises :class:`OSError` when that fails.
     """
-    place = prefix.drive / _PLACE
+    place = prefix.drive / PLACE
     shutil.rmtree(place, ignore_errors=True)
     shutil.copytree(folder, place, copy_function=_link)
     if not (place / "powershell.exe").exists():
@@ -53,7 +53,7 @@ def _link(source: str | Path, target: str | Path) -> None:
 
 def environment(prefix: Prefix) -> dict[str, str]:
     """What the processes of a prefix with PowerShell need besides; empty for one without."""
-    if not (prefix.drive / _PLACE / _LIBRARY).exists():
+    if not (prefix.drive / PLACE / _LIBRARY).exists():
         return {}
     # Managed DLLs import mscoree, which prefixes do without. Wine 8 moves no memory that is to be
     # executed: "Internal CLR error (0x80131506)" at .NET's second collection.

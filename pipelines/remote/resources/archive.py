@@ -99,7 +99,7 @@ def plan(spec: Spec) -> str:
             return f"record the files in {path} as they are"
         wrong = unpacked.differing(path, record) | _strangers(spec, record) if record else {}
         if record and record["compared"]:
-            return f"mend {len(wrong)} files in {path}: {_named(wrong)}"
+            return f"restore {len(wrong)} files in {path}: {_named(wrong)}"
     return f"unpack {len(wanted)} archives into {path}"
 
 
