@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from plans import line_for, plan_for, wanting
+from plans import installer_spec, line_for, plan_for, wanting
 
 from pipelines.errors import HostError, LockError, ProvisionError, StorageError
 from pipelines.evidence import Evidence
@@ -105,23 +105,13 @@ def installer(tmp_path: Path, code: str, **spec: Any) -> Wanted:
     )
     path.chmod(0o755)
     made = {
-        "kind": "installer",
-        "name": "tool",
-        "version": "1",
-        "files": [{"name": "tool", "version": "1", "sha256": sha256(str(path)), "file": str(path)}],
-        "path": "",
-        "signer": "",
-        "prepare": [],
-        "toolset": "",
-        "arguments": [],
         "detect": str(tmp_path / "installed*"),
-        "success": [0],
         "reboot": [194],
-        "as_task": False,
         "logs": [str(tmp_path / "*.log")],
         "minutes": 0.5,
     }
-    return Wanted("the tool", "-", made | spec, {}, "tool 1")
+    made = installer_spec(str(path), sha256(str(path)), **made | spec)
+    return Wanted("the tool", "-", made, {}, "tool 1")
 
 
 def directory(path: Path) -> Wanted:

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from plans import installer_spec
 
 from pipelines.files import sha256_of
 from pipelines.record import ProvisionResult
@@ -116,23 +117,14 @@ def installer(line: Line, place: Path, code: str, **spec: Any) -> dict[str, Any]
         line.session.put(place / name, rf"C:\t\{name}")
         digest = sha256_of(place / name)
         pins.append({"name": name, "version": "1", "sha256": digest, "file": rf"C:\t\{name}"})
-    return {
-        "kind": "installer",
-        "name": "tool",
-        "version": "1",
+    made = {
         "files": pins,
         "arguments": [r"C:\t\x.py"],
-        "path": "",
-        "signer": "",
-        "prepare": [],
-        "toolset": "",
         "detect": r"C:\t\made\installed-*",
-        "success": [0],
         "reboot": [3010, 1641],
-        "as_task": False,
         "logs": [r"C:\t\made\*.log"],
-        "minutes": 1.0,
-    } | spec
+    }
+    return installer_spec("", "", **made | spec)
 
 
 @pytest.mark.parametrize(

@@ -124,6 +124,27 @@ def wanting(line: Line, *wanted: Wanted, **layout: str) -> Line:
     return line
 
 
+def installer_spec(file: str, sha256: str, **spec: Any) -> dict[str, Any]:
+    """A resource: the installer ``file``, which takes no arguments and leaves no logs."""
+    usual = {
+        "kind": "installer",
+        "name": "tool",
+        "version": "1",
+        "files": [{"name": Path(file).name, "version": "1", "sha256": sha256, "file": file}],
+        "arguments": [],
+        "path": "",
+        "signer": "",
+        "prepare": [],
+        "toolset": "",
+        "success": [0],
+        "reboot": [],
+        "as_task": False,
+        "logs": [],
+        "minutes": 1.0,
+    }
+    return usual | spec
+
+
 def recipe_of(tree: Path, **changes: Any) -> Recipe:
     """A recipe for the project at ``tree`` that asks its host for nothing."""
     own = {

@@ -17,6 +17,7 @@ import fake_winreg
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from plans import installer_spec
 
 from pipelines.remote import provision, scheduler, visualstudio
 from pipelines.remote.inspection import tools as inspected
@@ -426,24 +427,14 @@ def pinned(path: str) -> dict[str, str]:
 
 def setup_program(tmp_path: Path, code: str, **spec: Any) -> dict[str, Any]:
     """An installer that first makes what is detected, unless ``code`` leaves before."""
+    pin = pinned(program(tmp_path, "setup", code.replace("HERE", str(tmp_path))))
     made = {
-        "kind": "installer",
-        "name": "tool",
-        "version": "1",
-        "files": [pinned(program(tmp_path, "setup", code.replace("HERE", str(tmp_path))))],
         "arguments": ["--quiet", "two words"],
-        "path": "",
-        "signer": "",
-        "prepare": [],
-        "toolset": "",
         "detect": str(tmp_path / "installed*"),
-        "success": [0],
         "reboot": [3010],
-        "as_task": False,
         "logs": [str(tmp_path / "*.log")],
-        "minutes": 1.0,
     }
-    return made | spec
+    return installer_spec(pin["file"], pin["sha256"], **made | spec)
 
 
 DONE = "import os, sys\nopen('HERE/installed-1', 'w').close()\n"

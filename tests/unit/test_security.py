@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from plans import line_for, plan_for, wanting
+from plans import installer_spec, line_for, plan_for, wanting
 
 from pipelines import console, github, hosttext
 from pipelines.errors import ProvisionError
@@ -335,23 +335,8 @@ def installer(tmp_path: Path, code: str) -> Wanted:
     path = tmp_path / "setup"
     path.write_text(f"#!{sys.executable}\nimport os, sys, time\ntime.sleep(0.05)\n{code}\n")
     path.chmod(0o755)
-    spec = {
-        "kind": "installer",
-        "name": "tool",
-        "version": "1",
-        "files": [{"file": str(path), "sha256": sha256_of(path)}],
-        "arguments": [],
-        "path": "",
-        "signer": "",
-        "prepare": [],
-        "toolset": "",
-        "detect": str(tmp_path / "installed*"),
-        "success": [0],
-        "reboot": [],
-        "as_task": False,
-        "logs": [],
-        "minutes": 0.5,
-    }
+    detect = str(tmp_path / "installed*")
+    spec = installer_spec(str(path), sha256_of(path), detect=detect, minutes=0.5)
     return Wanted("tool", "a test", spec, {}, "tool 1")
 
 
