@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from setup_state import CURL, SC, SHUTDOWN, TAR, program
-from windows import Here, InWine, Shell, Windows
+from windows import NO_POWERSHELL, Here, InWine, Shell, Windows
 
 from pipelines.hosts.base import Silent
 from pipelines.toolchain.lock import Cache, load_lock
@@ -23,10 +23,11 @@ def windows(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Windows]:
     from pipelines.hosts.sandbox import image, powershell
     from pipelines.hosts.sandbox.wine import Prefix
 
-    if (folder := powershell.named()) is None:
-        pytest.skip(f"no PowerShell for Windows: {powershell.VARIABLE} names no folder with one")
+    cache = Cache(load_lock())
+    if (folder := powershell.found(cache)) is None:
+        pytest.skip(NO_POWERSHELL)
     prefix = Prefix(tmp_path_factory.mktemp("windows") / "prefix")
-    image.copy_image(image.make_image(Cache(load_lock()), "3.11", Silent().step), prefix.path)
+    image.copy_image(image.make_image(cache, "3.11", Silent().step), prefix.path)
     powershell.install(prefix, folder)
     disk = tmp_path_factory.mktemp("disk")
     mount = ["mount", "-t", "tmpfs", "-o", "size=1M", "tmpfs", str(disk)]

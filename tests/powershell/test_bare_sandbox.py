@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from windows import NO_POWERSHELL
 
 from pipelines.errors import HostError
 from pipelines.hosts.base import Opening, Silent
@@ -40,8 +41,8 @@ def base(tmp_path: Path) -> Path:
         pytest.skip("the sandbox is for Linux")
     from pipelines.hosts.sandbox import powershell
 
-    if powershell.named() is None:
-        pytest.skip(f"no PowerShell for Windows: {powershell.VARIABLE} names no folder with one")
+    if powershell.found(Cache(load_lock())) is None:
+        pytest.skip(NO_POWERSHELL)
     return tmp_path / "bare"
 
 

@@ -33,7 +33,7 @@ from urllib.parse import urlsplit
 import pytest
 import yaml
 from setup_state import TAR, State, program
-from windows import ROOT, InWine
+from windows import NO_POWERSHELL, ROOT, InWine
 from windows_programs import executable
 
 from pipelines.hosts.base import Opening, Silent
@@ -207,8 +207,8 @@ def site(tmp_path: Path) -> Iterator[Site]:
     from pipelines.hosts.sandbox.host import Sandbox
     from pipelines.hosts.sandbox.wine import Prefix
 
-    if powershell.named() is None:
-        pytest.skip(f"no PowerShell for Windows: {powershell.VARIABLE} names no folder with one")
+    if powershell.found(Cache(load_lock())) is None:
+        pytest.skip(NO_POWERSHELL)
     config = SandboxHost.model_validate({"kind": "sandbox", "home": str(tmp_path / "sandbox")})
     sandbox = Sandbox("builder", config, Opening("3.11", Cache(load_lock()), Silent()))
     sandbox.make()
@@ -492,12 +492,12 @@ def test_driver(site: Site) -> None:
     digest = hashlib.sha256(executable()).hexdigest()
     given = {"gpu_driver_installer": r"C:\Windows\driver.exe", "gpu_driver_sha256": "d" * 64}
     given |= {"gpu_driver_version": "581.15"}
-    flags = ("--tags", "gpu_driver", "-e", json.dumps(given))
+    flags = ["--tags", "gpu_driver", "-e", json.dumps(given)]
     damaged = site.play(*flags)
     assert damaged.rc != 0
     assert "pinned is" in damaged.words
     assert site.ran() == []
-    flags = (*flags, "-e", json.dumps({"gpu_driver_sha256": digest}))
+    flags += ["-e", json.dumps({"gpu_driver_sha256": digest})]
     first = site.play(*flags)
     assert first.rc == 0, first.text
     assert site.there(r"C:\scripts\boots.txt").read_text() == "1"

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from pipelines.hosts.sandbox.wine import Prefix
 
 ROOT = Path(__file__).parents[2]
+NO_POWERSHELL = "no PowerShell for Windows: neither WCW_POWERSHELL nor the cache has one"
 _SERVE = Path(__file__).with_name("serve.ps1")
 _PATIENCE = 180.0
 

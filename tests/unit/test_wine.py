@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import subprocess
 import sys
+import zipfile
 from pathlib import Path
 
 import pytest
 
 from pipelines.errors import ConfigError, HostError, SetupError
 from pipelines.hosts.sandbox import powershell, wine
+from pipelines.toolchain.lock import Cache, ToolchainLock
 
 
 @pytest.fixture
@@ -136,21 +139,35 @@ def test_powershell_is_put_where_windows_has_it(
 ) -> None:
     install(machine)
     monkeypatch.delenv(powershell.VARIABLE, raising=False)
-    assert powershell.named() is None
+    names = ("pwsh.exe", "pwsh.dll", "Modules/a.psm1")
+    archive = tmp_path / "PowerShell.zip"
+    with zipfile.ZipFile(archive, "w") as made:
+        for name in names:
+            made.writestr(name, name)
+    pin = {"url": f"https://a.invalid/{archive.name}", "file": archive.name}
+    source = pin | {"sha256": hashlib.sha256(archive.read_bytes()).hexdigest()}
+    lock = {"version": 1, "tools": {"powershell": {"version": "7", "sources": [source]}}}
+    cache = Cache(ToolchainLock.model_validate(lock), tmp_path / "cache", wheelhouse=tmp_path)
+    assert powershell.found(cache) is None
+    cache.fetch("powershell")
+    unpacked = powershell.found(cache)
+    assert unpacked is not None
+    assert {p.relative_to(unpacked).as_posix() for p in unpacked.rglob("*.*")} == {*names}
     folder = tmp_path / "pwsh"
     monkeypatch.setenv(powershell.VARIABLE, str(folder))
     with pytest.raises(ConfigError):
-        powershell.named()
+        powershell.found(cache)
     (folder / "Modules").mkdir(parents=True)
-    for name in ("pwsh.exe", "pwsh.dll", "Modules/a.psm1"):
+    for name in names:
         (folder / name).write_text(name)
+    assert powershell.found(cache) == folder
     prefix = wine.Prefix(tmp_path / "prefix")
     place = prefix.drive / "windows/system32/WindowsPowerShell/v1.0"
     place.mkdir(parents=True)
     (place / "powershell.exe").write_text("Wine's")
     assert powershell.environment(prefix) == {}
     for _ in range(2):
-        powershell.install(prefix, powershell.named() or folder)
+        powershell.install(prefix, folder)
         assert (place / "powershell.exe").read_text() == "pwsh.exe"
         assert (place / "Modules/a.psm1").is_file()
     assert "mscoree" in prefix.environment()["WINEDLLOVERRIDES"]

@@ -228,7 +228,7 @@ class Sandbox(Host):
 
     def _start(self, *, tied: bool) -> State:
         crashed = self.status() == "crashed"
-        if (folder := powershell.named()) is not None:
+        if (folder := powershell.found(self.cache)) is not None:
             powershell.install(Prefix(self.prefix), folder)
         if self._bridge is not None:
             if self.slot is not None:

@@ -1,27 +1,36 @@
-"""PowerShell in a sandbox, in the place where Windows has it; only where the user names one.
+"""PowerShell in a sandbox, in the place where Windows has it; only where the user has one.
 
-``WCW_POWERSHELL`` is a folder with PowerShell 7 for Windows, as its zip file unpacks. Wine has a
-powershell.exe of its own, which does nothing and answers 0.
+``WCW_POWERSHELL`` is a folder with PowerShell 7 for Windows, as its zip file unpacks; the pinned
+file in the cache serves as well. Wine has a powershell.exe of its own, which does nothing and
+answers 0. Run as a program, this module fetches the pinned file.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
+import tempfile
+import zipfile
 from pathlib import Path
 
 from pipelines.errors import ConfigError
 from pipelines.hosts.sandbox.wine import Prefix
+from pipelines.toolchain.lock import Cache, load_lock
 
 VARIABLE = "WCW_POWERSHELL"
 PLACE = "windows/system32/WindowsPowerShell/v1.0"  # on Windows' PATH
 _LIBRARY = "pwsh.dll"
+_TOOL = "powershell"
 
 
-def named() -> Path | None:
-    """The folder that the variable names; :class:`ConfigError` where that is none of PowerShell."""
+def found(cache: Cache) -> Path | None:
+    """A folder with PowerShell: the one that the variable names, else the cache's, if it is there.
+
+    Raises :class:`ConfigError` where the variable names something else.
+    """
     if not (said := os.environ.get(VARIABLE)):
-        return None
+        return None if cache.missing([_TOOL]) else _unpacked(cache)
     folder = Path(said).expanduser()
     if not all((folder / name).is_file() for name in (_LIBRARY, "pwsh.exe")):
         raise ConfigError(
@@ -29,6 +38,18 @@ def named() -> Path | None:
             advice="Unpack PowerShell-7.*-win-x64.zip of PowerShell's releases there.",
         )
     return folder
+
+
+def _unpacked(cache: Cache) -> Path:
+    archive = cache.fetch(_TOOL)
+    place = archive.with_name("unpacked")
+    if not place.is_dir():
+        scratch = Path(tempfile.mkdtemp(dir=archive.parent))
+        with zipfile.ZipFile(archive) as opened:
+            opened.extractall(scratch)
+        with contextlib.suppress(OSError):  # another process was faster
+            scratch.rename(place)
+    return place
 
 
 def install(prefix: Prefix, folder: Path) -> None:
@@ -63,3 +84,7 @@ def environment(prefix: Prefix) -> dict[str, str]:
         "DOTNET_EnableWriteXorExecute": "0",
         "WSMAN_CONSOLE": "1",
     }
+
+
+if __name__ == "__main__":
+    print(Cache(load_lock()).fetch(_TOOL))
